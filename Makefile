@@ -1,0 +1,50 @@
+PYTHON ?= python3
+VENV   := .venv
+BIN    := $(VENV)/bin
+STAMP  := $(VENV)/.installed
+# two workers with one thread each: torch's own threads would only fight over the cores
+PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 -q
+SHAPES := --jaxtyping-packages=regard,beartype.beartype
+
+.DEFAULT_GOAL := help
+
+$(STAMP): pyproject.toml constraints.txt
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	@touch $(STAMP)
+
+.PHONY: help install demo test check lint types unit plain system bench clean
+
+help:  ## list what make can do
+	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## */\1\t/' | expand -t 12
+
+install: $(STAMP)  ## make .venv and install regard and its tools into it
+
+demo: $(STAMP)  ## train a small model on a CPU in about a minute and draw where it looks
+	$(BIN)/python examples/learn_to_reverse.py
+
+test: lint types unit plain system  ## everything that CI runs
+
+check: lint types unit plain  ## the same without the tests that train models
+
+lint: $(STAMP)  ## ruff: rules and format
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+types: $(STAMP)  ## mypy, strict
+	$(BIN)/mypy
+
+unit: $(STAMP)  ## tests, with every shape in every signature checked at run time
+	$(PYTEST) $(SHAPES) -m "not plain and not compile and not system and not slow"
+
+plain: $(STAMP)  ## tests that the run-time shape checks would get in the way of
+	$(PYTEST) -m "(plain or compile) and not slow"
+
+system: $(STAMP)  ## models that must learn a task, and compiled code
+	$(PYTEST) -m "system or slow"
+
+bench: $(STAMP)  ## time the attention operators on this machine
+	$(BIN)/python benchmarks/operators.py
+
+clean:  ## remove .venv and caches
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache

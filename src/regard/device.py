@@ -1,0 +1,22 @@
+"""Which device a model runs on."""
+
+import torch
+
+from regard.errors import ArgumentError
+
+
+def pick(name: str = "auto") -> torch.device:
+    """The device called `name`; "auto" is the first CUDA device, or else the CPU."""
+    if name == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        device = torch.device(name)
+    except RuntimeError:
+        raise ArgumentError(
+            "device", "be 'auto' or a torch device", repr(name), "try 'cpu', 'cuda' or 'cuda:1'"
+        ) from None
+    if device.type == "cuda" and not torch.cuda.is_available():
+        raise ArgumentError(
+            "device", "exist on this machine", f"{name!r}, and torch sees no CUDA", "use 'cpu'"
+        )
+    return device

@@ -1,0 +1,191 @@
+"""Boolean attention masks. In every mask of this package, True means "may attend".
+
+All builders return masks that broadcast to (batch, heads, q_len, kv_len), so they combine with
+`&` and go into any attention function unchanged. Queries and keys are aligned at the bottom
+right: the last query stands at the position of the last key, as it does when one new token
+looks back at a cache.
+"""
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from regard.errors import ArgumentError
+
+Mask = Bool[Tensor, "#batch #heads #q_len #kv_len"]
+Bias = Float[Tensor, "#batch #heads #q_len #kv_len"]
+
+
+def padding(lengths: Int[Tensor, " batch"], max_len: int) -> Bool[Tensor, "batch 1 1 max_len"]:
+    """Lets every query see the first `lengths[b]` keys of sequence b."""
+    _require_size("max_len", max_len)
+    if lengths.ndim != 1 or lengths.is_floating_point() or lengths.dtype == torch.bool:
+        raise ArgumentError(
+            "lengths",
+            "be a 1-D integer tensor, one length per sequence",
+            f"{tuple(lengths.shape)} of {lengths.dtype}",
+            "pass the number of real tokens of each row",
+        )
+    positions = torch.arange(max_len, device=lengths.device)
+    return (positions < lengths[:, None])[:, None, None, :]
+
+
+def causal(
+    q_len: int, kv_len: int | None = None, *, device: torch.device | None = None
+) -> Bool[Tensor, "1 1 q_len kv_len"]:
+    """Lets query i see keys up to its own position, the last query being the newest token.
+
+    Aligned to the bottom right like FlashAttention, not to the top left like the `is_causal`
+    flag of `scaled_dot_product_attention`: one query against a cache of n keys sees all n.
+    """
+    queries, keys = _positions(q_len, kv_len, device)
+    return (keys <= queries)[None, None]
+
+
+def window(
+    q_len: int, kv_len: int | None = None, *, size: int, device: torch.device | None = None
+) -> Bool[Tensor, "1 1 q_len kv_len"]:
+    """Lets query i see the keys less than `size` positions away, on both sides.
+
+    `window(...) & causal(...)` looks back over the newest `size` keys, its own position included.
+    """
+    _require_size("size", size)
+    queries, keys = _positions(q_len, kv_len, device)
+    return ((queries - keys).abs() < size)[None, None]
+
+
+def chunk(
+    q_len: int, kv_len: int | None = None, *, size: int, device: torch.device | None = None
+) -> Bool[Tensor, "1 1 q_len kv_len"]:
+    """Cuts the sequence into chunks of `size` keys; a query sees the keys of its own chunk."""
+    _require_size("size", size)
+    queries, keys = _positions(q_len, kv_len, device)
+    same = queries.div(size, rounding_mode="floor") == keys.div(size, rounding_mode="floor")
+    return same[None, None]
+
+
+def document(
+    query_ids: Int[Tensor, "batch q_len"], key_ids: Int[Tensor, "batch kv_len"] | None = None
+) -> Bool[Tensor, "batch 1 q_len kv_len"]:
+    """Lets a query see the keys with its own document number, for sequences packed into one row."""
+    if key_ids is None:
+        key_ids = query_ids
+    for name, ids in (("query_ids", query_ids), ("key_ids", key_ids)):
+        if ids.ndim != 2:
+            raise ArgumentError(
+                name,
+                "have shape (batch, length)",
+                tuple(ids.shape),
+                "give every token the number of its document",
+            )
+    return (query_ids[:, :, None] == key_ids[:, None, :])[:, None]
+
+
+def from_torch(
+    key_padding_mask: Tensor | None = None,
+    attn_mask: Tensor | None = None,
+    *,
+    num_heads: int = 1,
+) -> Bool[Tensor, "#batch #heads #q_len kv_len"] | None:
+    """The mask that means what the two masks of `nn.MultiheadAttention` mean together.
+
+    Torch's boolean masks are True where attention is forbidden; its float masks are added to
+    the scores, and are a mask only where they hold 0 and -inf alone.
+
+    Args:
+        key_padding_mask: (batch, kv_len).
+        attn_mask: (q_len, kv_len) or (batch * num_heads, q_len, kv_len).
+        num_heads: how `attn_mask` is to be taken apart if it has three axes.
+    """
+    mask = None
+    if key_padding_mask is not None:
+        mask = _allowed("key_padding_mask", key_padding_mask)[:, None, None, :]
+    if attn_mask is not None:
+        allowed = _allowed("attn_mask", attn_mask)
+        if allowed.ndim == 3 and allowed.shape[0] % num_heads:
+            raise ArgumentError(
+                "attn_mask",
+                f"have batch * num_heads (num_heads = {num_heads}) rows on its first axis",
+                allowed.shape[0],
+                "pass the num_heads of the module that the mask was made for",
+            )
+        shape = (1, 1) if allowed.ndim == 2 else (-1, num_heads)
+        allowed = allowed.reshape(*shape, *allowed.shape[-2:])
+        mask = allowed if mask is None else mask & allowed
+    return mask
+
+
+def to_torch(
+    mask: Bool[Tensor, "#batch #heads q_len kv_len"], *, batch: int, num_heads: int
+) -> Bool[Tensor, "batch_heads q_len kv_len"]:
+    """The `attn_mask` with which `nn.MultiheadAttention` forbids what `mask` does not allow."""
+    full = mask.expand(batch, num_heads, mask.shape[2], mask.shape[3])
+    return ~full.flatten(0, 1)
+
+
+def check(
+    mask: Tensor, batch: int, heads: int, q_len: int, kv_len: int, *, name: str = "mask"
+) -> None:
+    """Raises unless `mask` is boolean and broadcasts to (batch, heads, q_len, kv_len)."""
+    if mask.dtype != torch.bool:
+        raise ArgumentError(
+            name,
+            "be boolean, True where a query may attend",
+            mask.dtype,
+            "compare it with something first, or pass numbers to be added to the scores as `bias`",
+        )
+    check_broadcast(mask, batch, heads, q_len, kv_len, name=name)
+
+
+def check_broadcast(
+    tensor: Tensor, batch: int, heads: int, q_len: int, kv_len: int, *, name: str
+) -> None:
+    """Raises unless `tensor` broadcasts to (batch, heads, q_len, kv_len) and has all four axes."""
+    wanted = (batch, heads, q_len, kv_len)
+    shape = tuple(tensor.shape)
+    if len(shape) != 4 or any(
+        have not in (1, want) for have, want in zip(shape, wanted, strict=True)
+    ):
+        raise ArgumentError(
+            name,
+            f"broadcast to (batch, heads, q_len, kv_len) = {wanted}",
+            shape,
+            "use the builders in regard.masks, or add axes of length 1 with `[:, None]`",
+        )
+
+
+def _positions(
+    q_len: int, kv_len: int | None, device: torch.device | None
+) -> tuple[Tensor, Tensor]:
+    """Positions of queries as a column and of keys as a row."""
+    kv_len = q_len if kv_len is None else kv_len
+    _require_size("q_len", q_len)
+    _require_size("kv_len", kv_len)
+    queries = torch.arange(kv_len - q_len, kv_len, device=device)
+    keys = torch.arange(kv_len, device=device)
+    return queries[:, None], keys
+
+
+def _allowed(name: str, torch_mask: Tensor) -> Bool[Tensor, "..."]:
+    if torch_mask.dtype == torch.bool:
+        return ~torch_mask
+    if not torch_mask.is_floating_point():
+        raise ArgumentError(
+            name,
+            "be boolean or float, as torch has it",
+            torch_mask.dtype,
+            "convert it with .bool()",
+        )
+    if not ((torch_mask == 0) | (torch_mask == float("-inf"))).all():
+        raise ArgumentError(
+            name,
+            "hold only 0 and -inf to be read as a mask",
+            "a float tensor with other values",
+            "it is a bias: pass it as `bias`",
+        )
+    return torch_mask == 0
+
+
+def _require_size(name: str, value: int) -> None:
+    if value < 1:
+        raise ArgumentError(name, "be at least 1", value, "an empty axis has nothing to attend to")

@@ -1,0 +1,31 @@
+"""The operators: each a folder with its definition, its fast paths and its maths."""
+
+from regard.ops.additive_attention import additive_attention
+from regard.ops.backend import BACKENDS, active_backend, use_backend
+from regard.ops.dot_product_attention import dot_product_attention
+from regard.ops.output import AttentionOutput
+from regard.ops.self_attentive_rnn import (
+    AdditiveScore,
+    DotScore,
+    History,
+    Score,
+    SelfAttentiveOutput,
+    self_attentive_rnn,
+)
+from regard.ops.softmax import masked_softmax
+
+__all__ = [
+    "BACKENDS",
+    "AdditiveScore",
+    "AttentionOutput",
+    "DotScore",
+    "History",
+    "Score",
+    "SelfAttentiveOutput",
+    "active_backend",
+    "additive_attention",
+    "dot_product_attention",
+    "masked_softmax",
+    "self_attentive_rnn",
+    "use_backend",
+]

@@ -1,0 +1,52 @@
+"""Additive attention (Bahdanau et al., 2015, https://arxiv.org/abs/1409.0473)."""
+
+from typing import Final
+
+from jaxtyping import Float
+from torch import Tensor
+
+from regard import masks
+from regard.masks import Mask
+from regard.ops.additive_attention import reference, torch_path
+from regard.ops.backend import Path, choose
+from regard.ops.check import check_axes, check_equal, check_float
+from regard.ops.output import AttentionOutput
+
+PATHS: Final = {
+    "torch": Path(torch_path.additive_attention),
+    "reference": Path(reference.additive_attention),
+}
+
+
+def additive_attention(
+    query: Float[Tensor, "batch q_len hidden"],
+    key: Float[Tensor, "batch kv_len hidden"],
+    v: Float[Tensor, " hidden"],
+    value: Float[Tensor, "batch kv_len v_dim"],
+    mask: Mask | None = None,
+    need_weights: bool = False,
+) -> AttentionOutput:
+    """Mixes the values by `softmax(v . tanh(query_t + key_i))`.
+
+    A query without any allowed key gets zero weights, a zero context and zero gradients.
+
+    Args:
+        query: projected queries, `W q_t`.
+        key: projected keys, `U k_i`.
+        v: weighs the features of the hidden layer into one score.
+        value: what is mixed.
+        mask: True where a query may attend; broadcastable to (batch, 1, q_len, kv_len).
+        need_weights: whether to return the weights, (batch, 1, q_len, kv_len).
+    """
+    check_axes("query", query, "batch q_len hidden")
+    check_axes("key", key, "batch kv_len hidden")
+    check_axes("value", value, "batch kv_len v_dim")
+    check_axes("v", v, "hidden")
+    check_float(query=query, key=key, v=v, value=value)
+    check_equal("agree in hidden", query=query.shape[2], key=key.shape[2], v=v.shape[0])
+    check_equal("agree in batch", query=query.shape[0], key=key.shape[0], value=value.shape[0])
+    check_equal("agree in kv_len", key=key.shape[1], value=value.shape[1])
+    if mask is not None:
+        masks.check(mask, query.shape[0], 1, query.shape[1], key.shape[1])
+    run = choose("additive_attention", PATHS, query, key, v, value, mask, need_weights)
+    return run(query, key, v, value, mask, need_weights)

@@ -1,0 +1,56 @@
+"""The rules that arguments of operators keep, checked where a caller can still see the mistake."""
+
+import torch
+from torch import Tensor
+
+from regard.errors import ArgumentError
+
+
+def check_axes(name: str, tensor: Tensor, axes: str) -> None:
+    """Raises unless `tensor` has the axes named in `axes`, none of them empty."""
+    names = axes.split()
+    if tensor.ndim != len(names):
+        raise ArgumentError(
+            name,
+            f"have the axes ({', '.join(names)})",
+            f"of shape {tuple(tensor.shape)}",
+            "reshape it",
+        )
+    for axis, size in zip(names, tensor.shape, strict=True):
+        if size == 0:
+            raise ArgumentError(
+                name,
+                f"have at least 1 entry on the axis {axis}",
+                f"of shape {tuple(tensor.shape)}",
+                "leave empty sequences out of the batch, or pad them and mask all of their keys",
+            )
+
+
+def check_float(**tensors: Tensor) -> None:
+    """Raises unless all tensors have one floating-point type; autocast may mix them."""
+    for name, tensor in tensors.items():
+        if not tensor.is_floating_point():
+            raise ArgumentError(
+                name, "be floating point", tensor.dtype, "convert it, e.g. with .float()"
+            )
+    kinds = {tensor.dtype for tensor in tensors.values()}
+    if len(kinds) > 1 and not any(
+        torch.is_autocast_enabled(t.device.type) for t in tensors.values()
+    ):
+        raise ArgumentError(
+            ", ".join(tensors),
+            "have one dtype",
+            " and ".join(sorted(map(str, kinds))),
+            "convert one of them, or run under torch.autocast",
+        )
+
+
+def check_equal(rule: str, **sizes: int) -> None:
+    """Raises unless all `sizes` are the same number."""
+    if len(set(sizes.values())) > 1:
+        raise ArgumentError(
+            " and ".join(sizes),
+            rule,
+            ", ".join(f"{name} = {size}" for name, size in sizes.items()),
+            "check which axis is which: sequences are (batch, length, dim)",
+        )

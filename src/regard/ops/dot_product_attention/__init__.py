@@ -1,0 +1,74 @@
+"""Scaled dot-product attention (Vaswani et al., 2017, https://arxiv.org/abs/1706.03762, eq. 1)."""
+
+from typing import Final
+
+from jaxtyping import Float
+from torch import Tensor
+
+from regard import masks
+from regard.errors import ArgumentError
+from regard.masks import Bias, Mask
+from regard.ops.backend import Path, choose
+from regard.ops.check import check_axes, check_equal, check_float
+from regard.ops.dot_product_attention import reference, torch_path
+from regard.ops.output import AttentionOutput
+
+PATHS: Final = {
+    "torch": Path(torch_path.dot_product_attention),
+    "reference": Path(reference.dot_product_attention),
+}
+
+
+def dot_product_attention(
+    query: Float[Tensor, "batch heads q_len head_dim"],
+    key: Float[Tensor, "batch kv_heads kv_len head_dim"],
+    value: Float[Tensor, "batch kv_heads kv_len v_dim"],
+    mask: Mask | None = None,
+    scale: float | None = None,
+    causal: bool = False,
+    need_weights: bool = False,
+    *,
+    bias: Bias | None = None,
+    dropout: float = 0.0,
+) -> AttentionOutput:
+    """Mixes the values by `softmax(query_t . key_i * scale)`.
+
+    A query without any allowed key gets zero weights, a zero context and zero gradients.
+
+    Args:
+        query: one head after another, as in torch's SDPA.
+        key: as many heads as the query, or fewer that divide it: each is then shared by a group.
+        value: what is mixed; its width may differ.
+        mask: True where a query may attend; broadcastable to (batch, heads, q_len, kv_len).
+        scale: what the products are multiplied by; `head_dim ** -0.5` if None.
+        causal: whether a query sees the keys up to its own position alone, the last query standing
+            at the last key.
+        need_weights: whether to return the weights, (batch, heads, q_len, kv_len), which takes the
+            time and memory that fused kernels save.
+        bias: added to the scores; broadcastable like the mask.
+        dropout: probability with which a weight is dropped from the mix, not from `weights`.
+    """
+    check_axes("query", query, "batch heads q_len head_dim")
+    check_axes("key", key, "batch kv_heads kv_len head_dim")
+    check_axes("value", value, "batch kv_heads kv_len v_dim")
+    check_float(query=query, key=key, value=value)
+    check_equal("agree in batch", query=query.shape[0], key=key.shape[0], value=value.shape[0])
+    check_equal("agree in head_dim", query=query.shape[3], key=key.shape[3])
+    check_equal("agree in kv_heads", key=key.shape[1], value=value.shape[1])
+    check_equal("agree in kv_len", key=key.shape[2], value=value.shape[2])
+    batch, heads, q_len, kv_len = *query.shape[:3], key.shape[2]
+    if heads % key.shape[1]:
+        raise ArgumentError(
+            "key",
+            f"have a number of heads that divides the {heads} heads of the query",
+            f"of {key.shape[1]} heads",
+            "choose num_kv_heads so that it divides num_heads",
+        )
+    if mask is not None:
+        masks.check(mask, batch, heads, q_len, kv_len)
+    if bias is not None:
+        check_float(bias=bias)
+        masks.check_broadcast(bias, batch, heads, q_len, kv_len, name="bias")
+    args = (query, key, value, mask, scale, causal, need_weights)
+    run = choose("dot_product_attention", PATHS, *args, bias=bias, dropout=dropout)
+    return run(*args, bias=bias, dropout=dropout)

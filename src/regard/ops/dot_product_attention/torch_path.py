@@ -1,0 +1,82 @@
+"""Scaled dot-product attention by torch's fused kernels."""
+
+from contextlib import AbstractContextManager, nullcontext
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Float
+from torch import Tensor
+from torch.nn.attention import SDPBackend, sdpa_kernel
+
+from regard import masks
+from regard.masks import Bias, Mask
+from regard.ops.dot_product_attention import reference
+from regard.ops.output import AttentionOutput
+
+
+def dot_product_attention(
+    query: Float[Tensor, "batch heads q_len head_dim"],
+    key: Float[Tensor, "batch kv_heads kv_len head_dim"],
+    value: Float[Tensor, "batch kv_heads kv_len v_dim"],
+    mask: Mask | None = None,
+    scale: float | None = None,
+    causal: bool = False,
+    need_weights: bool = False,
+    *,
+    bias: Bias | None = None,
+    dropout: float = 0.0,
+) -> AttentionOutput:
+    """The fused kernels never make the weights; a caller who needs them gets the definition."""
+    if need_weights:
+        return reference.dot_product_attention(
+            query, key, value, mask, scale, causal, need_weights, bias=bias, dropout=dropout
+        )
+    q_len, kv_len = query.shape[2], key.shape[2]
+    # torch aligns is_causal at the top left, which is our bottom right for square maps alone
+    is_causal = causal and mask is None and bias is None and q_len == kv_len
+    if causal and not is_causal:
+        order = masks.causal(q_len, kv_len, device=query.device)
+        mask = order if mask is None else mask & order
+    sees_none, attn_mask = _rows_without_keys(mask), mask
+    if mask is not None and sees_none is not None:
+        attn_mask = mask | sees_none
+    if bias is not None:
+        attn_mask = _biased(bias.to(query.dtype), attn_mask)
+    with _kernels(query, attn_mask):
+        context = F.scaled_dot_product_attention(
+            query,
+            key,
+            value,
+            attn_mask,
+            dropout_p=dropout,
+            is_causal=is_causal,
+            scale=scale,
+            enable_gqa=query.shape[1] != key.shape[1],
+        )
+    if sees_none is not None:
+        context = context.masked_fill(sees_none, 0.0)
+    return AttentionOutput(context, None)
+
+
+def _rows_without_keys(mask: Tensor | None) -> Tensor | None:
+    """Queries that may see nothing. The kernels differ in what they make of them, so they are
+    shown every key, and their context is erased: zero out, zero gradient, with any kernel."""
+    return None if mask is None else ~mask.any(dim=-1, keepdim=True)
+
+
+def _biased(bias: Tensor, mask: Tensor | None) -> Tensor:
+    if mask is None:
+        return bias
+    return torch.where(
+        mask, bias, torch.full((), float("-inf"), dtype=bias.dtype, device=bias.device)
+    )
+
+
+def _kernels(query: Tensor, attn_mask: Tensor | None) -> AbstractContextManager[None]:
+    """Keeps cuDNN out where there is a mask: its gradients are NaN for some lengths in torch 2.11
+    (pytorch issue 196678)."""
+    if attn_mask is None or query.device.type != "cuda":
+        return nullcontext()
+    return sdpa_kernel(
+        [SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH]
+    )

@@ -1,0 +1,109 @@
+"""The self-attentive recurrence: every step looks back at all steps before it.
+
+Cheng et al., 2016, "Long Short-Term Memory-Networks for Machine Reading",
+https://arxiv.org/abs/1601.06733, and its simple form, in which `h_t = tanh(A [x_t, c_{t-1}] + b)`.
+"""
+
+from typing import Final
+
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from regard.errors import ArgumentError
+from regard.ops.backend import Path, choose
+from regard.ops.check import check_axes, check_equal, check_float
+from regard.ops.self_attentive_rnn import reference, torch_path
+from regard.ops.self_attentive_rnn.cells import GATES, Cell
+from regard.ops.self_attentive_rnn.history import History, SelfAttentiveOutput, empty_history
+from regard.ops.self_attentive_rnn.score import AdditiveScore, DotScore, Score
+
+__all__ = [
+    "GATES",
+    "AdditiveScore",
+    "Cell",
+    "DotScore",
+    "History",
+    "Score",
+    "SelfAttentiveOutput",
+    "empty_history",
+    "self_attentive_rnn",
+]
+
+PATHS: Final = {
+    "torch": Path(torch_path.self_attentive_rnn),
+    "reference": Path(reference.self_attentive_rnn),
+}
+
+
+def self_attentive_rnn(
+    inputs: Float[Tensor, "batch length gates"],
+    recurrent_weight: Float[Tensor, "gates hidden"],
+    score: Score,
+    state: History | None = None,
+    *,
+    cell: Cell = "rnn",
+    recurrent_bias: Float[Tensor, " gates"] | None = None,
+    query_inputs: Float[Tensor, "batch length score_dim"] | None = None,
+    lengths: Int[Tensor, " batch"] | None = None,
+    need_weights: bool = False,
+) -> SelfAttentiveOutput:
+    """Runs the recurrence over a sequence, or over one more piece of it.
+
+    The cells `rnn` and `gru` compute h_t from the context c_{t-1}, score it with h_1 to h_t, and
+    mix these into c_t. The cell `lstm` looks at h_1 to h_{t-1} first, mixes hidden and memory tape,
+    and computes h_t from the mixture.
+
+    Args:
+        inputs: the input's half of all gates, `A_x x_t + b`, computed for the whole sequence.
+        recurrent_weight: the context's half of `A`; (hidden, 3 hidden or 4 hidden, hidden) rows for
+            `rnn`, `gru` (reset, update, new) and `lstm` (input, forget, new, output).
+        score: how two steps are scored.
+        state: the history to go on from; empty if None.
+        cell: "rnn", "gru" or "lstm".
+        recurrent_bias: added to the context's half; the `gru` cell multiplies it by its reset gate.
+        query_inputs: the input's part of each query; the `lstm` cell needs it, the others have none.
+        lengths: number of real steps of each row; what is padded comes out as zero and is never
+            looked at.
+        need_weights: whether to return the weights, (batch, 1, length, steps).
+    """
+    if cell not in GATES:
+        raise ArgumentError(
+            "cell", f"be one of {', '.join(GATES)}", repr(cell), "see the docstring"
+        )
+    check_axes("inputs", inputs, "batch length gates")
+    check_axes("recurrent_weight", recurrent_weight, "gates hidden")
+    check_float(inputs=inputs, recurrent_weight=recurrent_weight)
+    gates, hidden = recurrent_weight.shape
+    check_equal(
+        f"have {GATES[cell]} times hidden gates for the cell {cell!r}",
+        inputs=inputs.shape[2],
+        recurrent_weight=gates,
+        expected=GATES[cell] * hidden,
+    )
+    if (query_inputs is not None) != (cell == "lstm"):
+        raise ArgumentError(
+            "query_inputs",
+            "be given for the cell 'lstm' and for no other",
+            "missing" if query_inputs is None else f"given for {cell!r}",
+            "the lstm cell makes its query from the input before it knows h_t",
+        )
+    if lengths is not None:
+        check_equal("agree in batch", lengths=lengths.shape[0], inputs=inputs.shape[0])
+    if state is None:
+        score_dim = score.key(inputs.new_zeros(1, hidden)).shape[-1]
+        state = empty_history(
+            inputs, inputs.shape[0], hidden, score_dim, with_memory=cell == "lstm"
+        )
+    check_equal("agree in batch", state=state.context.shape[0], inputs=inputs.shape[0])
+    run = choose("self_attentive_rnn", PATHS, inputs, recurrent_weight, score, state, cell=cell)
+    return run(
+        inputs,
+        recurrent_weight,
+        score,
+        state,
+        cell=cell,
+        recurrent_bias=recurrent_bias,
+        query_inputs=query_inputs,
+        lengths=lengths,
+        need_weights=need_weights,
+    )

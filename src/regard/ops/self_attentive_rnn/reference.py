@@ -1,0 +1,153 @@
+"""The self-attentive recurrence, written to be read: the fast paths are tested against this."""
+
+from collections.abc import Callable
+from typing import Final, NamedTuple
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from regard.ops.self_attentive_rnn.cells import Cell, gru_cell, lstm_cell, rnn_cell
+from regard.ops.self_attentive_rnn.history import History, SelfAttentiveOutput
+from regard.ops.self_attentive_rnn.score import Score
+from regard.ops.softmax import masked_softmax
+
+#: writes h_t, its key, its memory and whether it is real to the tapes of a history
+Append = Callable[[History, Tensor, Tensor, Tensor | None, Tensor], History]
+
+
+class Recurrence(NamedTuple):
+    """What is the same in every step: the weights that meet the context, the score, the tapes."""
+
+    weight: Float[Tensor, "gates hidden"]
+    bias: Float[Tensor, " gates"] | None
+    score: Score
+    append: Append
+
+    def gates(self, context: Float[Tensor, "batch hidden"]) -> Float[Tensor, "batch gates"]:
+        """The context's half of `A [x_t, c_{t-1}] + b`."""
+        return F.linear(context, self.weight, self.bias)
+
+
+class Step(NamedTuple):
+    """The inputs of one step: its gates, its query (cell `lstm` alone), its rows that are real."""
+
+    gates: Float[Tensor, "batch gates"]
+    query: Float[Tensor, "batch score_dim"] | None
+    real: Bool[Tensor, "batch 1"]
+
+
+def self_attentive_rnn(
+    inputs: Float[Tensor, "batch length gates"],
+    recurrent_weight: Float[Tensor, "gates hidden"],
+    score: Score,
+    state: History,
+    *,
+    cell: Cell = "rnn",
+    recurrent_bias: Float[Tensor, " gates"] | None = None,
+    query_inputs: Float[Tensor, "batch length score_dim"] | None = None,
+    lengths: Int[Tensor, " batch"] | None = None,
+    need_weights: bool = False,
+) -> SelfAttentiveOutput:
+    """One step after another; the operator describes the arguments."""
+    recurrence = Recurrence(recurrent_weight, recurrent_bias, score, grow)
+    return unroll(recurrence, inputs, query_inputs, lengths, state, cell, need_weights)
+
+
+def unroll(
+    recurrence: Recurrence,
+    inputs: Float[Tensor, "batch length gates"],
+    query_inputs: Float[Tensor, "batch length score_dim"] | None,
+    lengths: Int[Tensor, " batch"] | None,
+    state: History,
+    cell: Cell,
+    need_weights: bool,
+) -> SelfAttentiveOutput:
+    """The loop over time, with tapes that `recurrence.append` writes."""
+    batch, length, _ = inputs.shape
+    before = state.hidden.shape[1]
+    positions = torch.arange(length, device=inputs.device)
+    limit = positions.new_full((batch,), length) if lengths is None else lengths
+    real = (positions < limit[:, None])[:, :, None]  # (batch, length, 1)
+    contexts, rows = [], []
+    for t in range(length):
+        query = None if query_inputs is None else query_inputs[:, t]
+        step = Step(inputs[:, t], query, real[:, t])
+        state, weights = STEPS[cell](recurrence, step, state)
+        contexts.append(state.context)
+        rows.append(F.pad(weights, (0, before + length - weights.shape[1])))
+    return SelfAttentiveOutput(
+        hidden=state.hidden[:, before:].where(real, 0.0),
+        context=torch.stack(contexts, dim=1).where(real, 0.0),
+        weights=torch.stack(rows, dim=1).where(real, 0.0)[:, None] if need_weights else None,
+        state=state,
+    )
+
+
+def _rnn_step(r: Recurrence, step: Step, state: History) -> tuple[History, Tensor]:
+    hidden = rnn_cell(step.gates, r.gates(state.context))
+    return _look_back_from(hidden, r, step, state)
+
+
+def _gru_step(r: Recurrence, step: Step, state: History) -> tuple[History, Tensor]:
+    hidden = gru_cell(step.gates, r.gates(state.context), state.context)
+    return _look_back_from(hidden, r, step, state)
+
+
+def _lstm_step(r: Recurrence, step: Step, state: History) -> tuple[History, Tensor]:
+    """Looks back first, computes second: the LSTMN of Cheng et al. (2016), equations 4 to 9."""
+    assert step.query is not None
+    assert state.memory is not None
+    weights = _look(step.query + r.score.query(state.context), state, r.score)
+    context = _mix(weights, state.hidden)
+    hidden, memory = lstm_cell(step.gates + r.gates(context), _mix(weights, state.memory))
+    after = r.append(state, hidden, r.score.key(hidden), memory, step.real)
+    return after.with_context(context, step.real), weights
+
+
+#: one step of each cell
+STEPS: Final[dict[str, Callable[[Recurrence, Step, History], tuple[History, Tensor]]]] = {
+    "rnn": _rnn_step,
+    "gru": _gru_step,
+    "lstm": _lstm_step,
+}
+
+
+def _look_back_from(
+    hidden: Float[Tensor, "batch hidden"], r: Recurrence, step: Step, state: History
+) -> tuple[History, Tensor]:
+    """h_t scores h_1 to h_t, itself included, and mixes them into c_t."""
+    after = r.append(state, hidden, r.score.key(hidden), None, step.real)
+    weights = _look(r.score.query(hidden), after, r.score)
+    return after.with_context(_mix(weights, after.hidden), step.real), weights
+
+
+def _look(
+    query: Float[Tensor, "batch score_dim"], history: History, score: Score
+) -> Float[Tensor, "batch steps"]:
+    scores = score.scores(query, history.keys)
+    return masked_softmax(scores[:, None, None], history.real[:, None, None])[:, 0, 0]
+
+
+def _mix(
+    weights: Float[Tensor, "batch steps"], tape: Float[Tensor, "batch steps hidden"]
+) -> Float[Tensor, "batch hidden"]:
+    return (weights[:, None].to(tape.dtype) @ tape).squeeze(1)
+
+
+def grow(
+    state: History, hidden: Tensor, key: Tensor, memory: Tensor | None, real: Tensor
+) -> History:
+    """New tapes, one step longer."""
+
+    def longer(tape: Tensor, new: Tensor) -> Tensor:
+        return torch.cat([tape, new[:, None].to(tape.dtype)], dim=1)
+
+    return History(
+        context=state.context,
+        hidden=longer(state.hidden, hidden),
+        keys=longer(state.keys, key),
+        memory=None if state.memory is None or memory is None else longer(state.memory, memory),
+        real=torch.cat([state.real, real], dim=1),
+    )

@@ -1,0 +1,72 @@
+"""How a step of the recurrence scores the steps before it.
+
+A score is anything with the three methods of `Score`. The two classes here hold their weights in
+the open, so that a fused kernel can take them; the definition takes any other object as well.
+"""
+
+from typing import NamedTuple, Protocol
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Float
+from torch import Tensor
+
+
+class Score(Protocol):
+    """Scores a query against keys, each projected once."""
+
+    def query(self, state: Tensor) -> Tensor:
+        """Projects (batch, hidden) to (batch, score_dim)."""
+        ...
+
+    def key(self, hidden: Tensor) -> Tensor:
+        """Projects (batch, hidden) to (batch, score_dim)."""
+        ...
+
+    def scores(self, query: Tensor, keys: Tensor) -> Tensor:
+        """Scores (batch, score_dim) against (batch, steps, score_dim): (batch, steps)."""
+        ...
+
+
+class DotScore(NamedTuple):
+    """`(Q q) . (K k) * scale`; a matrix that is None is left out."""
+
+    scale: float = 1.0
+    query_weight: Float[Tensor, "score_dim hidden"] | None = None
+    key_weight: Float[Tensor, "score_dim hidden"] | None = None
+
+    def query(self, state: Float[Tensor, "batch hidden"]) -> Float[Tensor, "batch score_dim"]:
+        """Projects what looks."""
+        return state if self.query_weight is None else F.linear(state, self.query_weight)
+
+    def key(self, hidden: Float[Tensor, "batch hidden"]) -> Float[Tensor, "batch score_dim"]:
+        """Projects what is looked at."""
+        return hidden if self.key_weight is None else F.linear(hidden, self.key_weight)
+
+    def scores(
+        self, query: Float[Tensor, "batch score_dim"], keys: Float[Tensor, "batch steps score_dim"]
+    ) -> Float[Tensor, "batch steps"]:
+        """One product per step of the history."""
+        return (keys @ query[:, :, None]).squeeze(-1) * self.scale
+
+
+class AdditiveScore(NamedTuple):
+    """`v . tanh(Q q + K k)`."""
+
+    query_weight: Float[Tensor, "score_dim hidden"]
+    key_weight: Float[Tensor, "score_dim hidden"]
+    v: Float[Tensor, " score_dim"]
+
+    def query(self, state: Float[Tensor, "batch hidden"]) -> Float[Tensor, "batch score_dim"]:
+        """Projects what looks."""
+        return F.linear(state, self.query_weight)
+
+    def key(self, hidden: Float[Tensor, "batch hidden"]) -> Float[Tensor, "batch score_dim"]:
+        """Projects what is looked at."""
+        return F.linear(hidden, self.key_weight)
+
+    def scores(
+        self, query: Float[Tensor, "batch score_dim"], keys: Float[Tensor, "batch steps score_dim"]
+    ) -> Float[Tensor, "batch steps"]:
+        """One small network per step of the history."""
+        return torch.tanh(query[:, None] + keys) @ self.v
