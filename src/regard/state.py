@@ -16,7 +16,7 @@ class State:
     """
 
     def reorder(self, indices: Int[Tensor, " rows"]) -> Self:
-        """The state whose row i is this state's row `indices[i]`; rows may repeat or be left out."""
+        """The state whose row i is row `indices[i]` of this one; rows may repeat or be left out."""
         changed = {f.name: _rows(getattr(self, f.name), indices) for f in fields(self)}
         return replace(self, **changed)
 

@@ -1,5 +1,7 @@
 """The rules that arguments of operators keep, checked where a caller can still see the mistake."""
 
+from collections.abc import Iterable
+
 import torch
 from torch import Tensor
 
@@ -53,4 +55,31 @@ def check_equal(rule: str, **sizes: int) -> None:
             rule,
             ", ".join(f"{name} = {size}" for name, size in sizes.items()),
             "check which axis is which: sequences are (batch, length, dim)",
+        )
+
+
+def check_width(name: str, tensor: Tensor, width: int | None) -> None:
+    """Raises unless `tensor` is (batch, length, width); a width of None may be any."""
+    check_axes(name, tensor, "batch length dim")
+    if width is not None and tensor.shape[2] != width:
+        raise ArgumentError(
+            name,
+            f"be (batch, length, {width}), the width that the module was made for",
+            f"of shape {tuple(tensor.shape)}",
+            "check the sizes given to the constructor",
+        )
+
+
+def check_positive(**sizes: float) -> None:
+    """Raises unless every size is at least 1."""
+    for name, size in sizes.items():
+        if size < 1:
+            raise ArgumentError(name, "be at least 1", size, "choose a larger number")
+
+
+def check_choice(name: str, value: str, choices: Iterable[str]) -> None:
+    """Raises unless `value` is one of `choices`."""
+    if value not in choices:
+        raise ArgumentError(
+            name, f"be one of {', '.join(choices)}", repr(value), "spell it as it stands there"
         )

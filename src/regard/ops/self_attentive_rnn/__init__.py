@@ -61,7 +61,7 @@ def self_attentive_rnn(
         state: the history to go on from; empty if None.
         cell: "rnn", "gru" or "lstm".
         recurrent_bias: added to the context's half; the `gru` cell multiplies it by its reset gate.
-        query_inputs: the input's part of each query; the `lstm` cell needs it, the others have none.
+        query_inputs: the input's part of each query, for the `lstm` cell alone.
         lengths: number of real steps of each row; what is padded comes out as zero and is never
             looked at.
         need_weights: whether to return the weights, (batch, 1, length, steps).

@@ -1,0 +1,112 @@
+"""What all mechanisms have in common."""
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import ClassVar, NamedTuple, Protocol
+
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+
+from regard import ops
+from regard.masks import Mask
+from regard.ops import AttentionOutput, Score
+from regard.ops.check import check_width
+from regard.state import State
+
+
+class Projected(NamedTuple):
+    """Keys or values that a mechanism has projected already.
+
+    A type of its own, so that a tensor is always raw and nothing is projected twice, or never.
+    """
+
+    tensor: Tensor
+
+
+@dataclass(frozen=True)
+class Past(State):
+    """What the earlier steps of a decoder leave to mechanisms that move along the source.
+
+    Attributes:
+        position: how many queries came before, for each row.
+        weights: where the last of them looked.
+    """
+
+    position: Int[Tensor, " batch"]
+    weights: Float[Tensor, "batch heads 1 kv_len"] | None
+
+
+class Attention(nn.Module, ABC):
+    """A mechanism: queries look at keys and get a mixture of values.
+
+    `forward` takes keys as they are, or as `project_keys` has returned them: a decoder projects
+    the keys once per source and passes them in at every step.
+    """
+
+    #: whether a step needs to be told where the last one looked
+    needs_past_weights: ClassVar[bool] = False
+
+    @abstractmethod
+    def project_keys(self, key: Float[Tensor, "batch kv_len key_size"]) -> Projected:
+        """The part of the score that no query changes: computed once per source."""
+
+    @abstractmethod
+    def forward(
+        self,
+        query: Float[Tensor, "batch q_len query_size"],
+        key: Float[Tensor, "batch kv_len key_size"] | Projected,
+        value: Float[Tensor, "batch kv_len value_size"],
+        mask: Mask | None = None,
+        *,
+        past: Past | None = None,
+        need_weights: bool = True,
+    ) -> AttentionOutput:
+        """The context of each query, (batch, q_len, value_size), and where it looked.
+
+        Args:
+            query: what looks.
+            key: what is looked at, raw or projected.
+            value: what is mixed.
+            mask: True where a query may attend; broadcastable to (batch, heads, q_len, kv_len).
+            past: the steps before these queries; only mechanisms that move along the keys use it.
+            need_weights: whether to return the weights, (batch, heads, q_len, kv_len). Without
+                them the fastest path is taken.
+        """
+
+
+class Scorer(Protocol):
+    """A mechanism whose scores can be had alone, before any mask and softmax."""
+
+    def project_keys(self, key: Tensor) -> Projected:
+        """As in `Attention`."""
+        ...
+
+    def scores(self, query: Tensor, key: Tensor | Projected) -> Tensor:
+        """Scores of all queries against all keys, (batch, 1, q_len, kv_len)."""
+        ...
+
+    def as_score(self) -> Score:
+        """The same score for one query at a time, as `ops.self_attentive_rnn` takes it."""
+        ...
+
+
+def projected(attention: Attention | Scorer, key: Tensor | Projected) -> Tensor:
+    """The projected keys, projected here if they come raw."""
+    return key.tensor if isinstance(key, Projected) else attention.project_keys(key).tensor
+
+
+def single_head(
+    query: Float[Tensor, "batch q_len dim"],
+    key: Float[Tensor, "batch kv_len dim"],
+    value: Float[Tensor, "batch kv_len value_size"],
+    mask: Mask | None,
+    *,
+    scale: float,
+    need_weights: bool,
+) -> AttentionOutput:
+    """Dot-product attention for mechanisms that have no heads."""
+    check_width("value", value, None)
+    context, weights = ops.dot_product_attention(
+        query[:, None], key[:, None], value[:, None], mask, scale, need_weights=need_weights
+    )
+    return AttentionOutput(context.squeeze(1), weights)

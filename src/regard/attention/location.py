@@ -1,0 +1,97 @@
+"""Location-aware attention (Chorowski et al., 2015, https://arxiv.org/abs/1506.07503, eq. 9)."""
+
+from typing import ClassVar, final
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from regard import ops
+from regard.attention.interface import Attention, Past, Projected, projected
+from regard.errors import ArgumentError
+from regard.masks import Mask
+from regard.ops import AttentionOutput
+from regard.ops.check import check_positive, check_width
+
+
+@final
+class LocationAwareAttention(Attention):
+    """Additive attention that also sees where it looked a step ago.
+
+    `v . tanh(W query + V key_i + U f_i + b)`, where f is the last step's weights under a
+    convolution. Before the first step these weights are zero. Queries that come together are
+    taken one after another.
+
+    Args:
+        query_size: width of the queries.
+        key_size: width of the keys.
+        hidden_size: width of the scoring network.
+        channels: number of convolution filters.
+        kernel_size: how many positions a filter spans; odd, so that it is centred.
+    """
+
+    needs_past_weights: ClassVar[bool] = True
+
+    def __init__(
+        self,
+        query_size: int,
+        key_size: int,
+        hidden_size: int,
+        *,
+        channels: int = 10,
+        kernel_size: int = 31,
+    ) -> None:
+        super().__init__()
+        check_positive(query_size=query_size, key_size=key_size, hidden_size=hidden_size)
+        check_positive(channels=channels, kernel_size=kernel_size)
+        if kernel_size % 2 == 0:
+            raise ArgumentError(
+                "kernel_size", "be odd, to have a middle", kernel_size, f"try {kernel_size + 1}"
+            )
+        self.query_size, self.key_size = query_size, key_size
+        self.query_proj = nn.Linear(query_size, hidden_size)
+        self.key_proj = nn.Linear(key_size, hidden_size, bias=False)
+        self.filters = nn.Conv1d(1, channels, kernel_size, padding=kernel_size // 2, bias=False)
+        self.location_proj = nn.Linear(channels, hidden_size, bias=False)
+        self.v = nn.Parameter(torch.empty(hidden_size).uniform_(-1, 1) * hidden_size**-0.5)
+
+    def project_keys(self, key: Float[Tensor, "batch kv_len key_size"]) -> Projected:
+        """`V key`."""
+        check_width("key", key, self.key_size)
+        return Projected(self.key_proj(key))
+
+    def forward(
+        self,
+        query: Float[Tensor, "batch q_len query_size"],
+        key: Float[Tensor, "batch kv_len key_size"] | Projected,
+        value: Float[Tensor, "batch kv_len value_size"],
+        mask: Mask | None = None,
+        *,
+        past: Past | None = None,
+        need_weights: bool = True,
+    ) -> AttentionOutput:
+        """See `Attention.forward`. The last step's weights come from `past`."""
+        check_width("query", query, self.query_size)
+        queries, keys = self.query_proj(query), projected(self, key)
+        batch, q_len, kv_len = query.shape[0], query.shape[1], keys.shape[1]
+        before = None if past is None else past.weights
+        last = keys.new_zeros(batch, 1, 1, kv_len) if before is None else before
+        contexts, maps = [], []
+        for t in range(q_len):
+            row = mask if mask is None or mask.shape[2] == 1 else mask[:, :, t : t + 1]
+            features = self.filters(last[:, 0].to(self.v.dtype)).mT  # (batch, kv_len, channels)
+            context, weights = ops.additive_attention(
+                queries[:, t : t + 1],
+                keys + self.location_proj(features),
+                self.v,
+                value,
+                row,
+                need_weights=True,
+            )
+            assert weights is not None
+            last = weights
+            contexts.append(context)
+            maps.append(last)
+        return AttentionOutput(
+            torch.cat(contexts, dim=1), torch.cat(maps, dim=2) if need_weights else None
+        )

@@ -1,0 +1,147 @@
+"""Multi-head attention (Vaswani et al., 2017, https://arxiv.org/abs/1706.03762, section 3.2.2).
+
+With fewer heads of keys than of queries it is grouped-query attention (Ainslie et al., 2023,
+https://arxiv.org/abs/2305.13245), and with one it is multi-query attention (Shazeer, 2019,
+https://arxiv.org/abs/1911.02150).
+"""
+
+from typing import Protocol, final
+
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from regard import ops
+from regard.attention.interface import Attention, Past, Projected
+from regard.attention.positions import PositionBias
+from regard.errors import ArgumentError
+from regard.masks import Mask
+from regard.ops import AttentionOutput
+from regard.ops.check import check_positive, check_width
+
+
+class Rotation(Protocol):
+    """Turns queries and keys by an angle that grows with their position."""
+
+    def __call__(self, x: Tensor, *, start: int = 0) -> Tensor:
+        """Turns (batch, heads, length, head_dim), whose first vector stands at `start`."""
+        ...
+
+
+@final
+class MultiHeadAttention(Attention):
+    """Several attentions side by side, each in a slice of the width.
+
+    Args:
+        dim: width of the queries and of the result.
+        num_heads: number of heads; it divides `dim`.
+        num_kv_heads: heads of keys and values; divides `num_heads`, which it equals if None.
+        key_size: width of the keys, if it is not `dim`.
+        value_size: width of the values, if it is not that of the keys.
+        bias: whether the four projections have one.
+        dropout: probability with which a weight is dropped in training.
+        position_bias: relative positions, added to the scores.
+        rotation: rotary positions, for self-attention.
+    """
+
+    def __init__(
+        self,
+        dim: int,
+        num_heads: int,
+        *,
+        num_kv_heads: int | None = None,
+        key_size: int | None = None,
+        value_size: int | None = None,
+        bias: bool = True,
+        dropout: float = 0.0,
+        position_bias: PositionBias | None = None,
+        rotation: Rotation | None = None,
+    ) -> None:
+        super().__init__()
+        check_positive(dim=dim, num_heads=num_heads)
+        kv_heads = num_heads if num_kv_heads is None else num_kv_heads
+        check_positive(num_kv_heads=kv_heads)
+        _check_divides("num_heads", num_heads, "dim", dim)
+        _check_divides("num_kv_heads", kv_heads, "num_heads", num_heads)
+        self.dim, self.num_heads, self.num_kv_heads = dim, num_heads, kv_heads
+        self.head_dim, self.dropout = dim // num_heads, dropout
+        self.key_size = dim if key_size is None else key_size
+        self.value_size = self.key_size if value_size is None else value_size
+        kv_dim = kv_heads * self.head_dim
+        self.query_proj = nn.Linear(dim, dim, bias)
+        self.key_proj = nn.Linear(self.key_size, kv_dim, bias)
+        self.value_proj = nn.Linear(self.value_size, kv_dim, bias)
+        self.out_proj = nn.Linear(dim, dim, bias)
+        self.position_bias = position_bias
+        self.rotation = rotation
+        self._reset()
+
+    def _reset(self) -> None:
+        for linear in (self.query_proj, self.key_proj, self.value_proj, self.out_proj):
+            nn.init.xavier_uniform_(linear.weight)
+            if linear.bias is not None:
+                nn.init.zeros_(linear.bias)
+
+    def project_keys(
+        self, key: Float[Tensor, "batch kv_len key_size"], *, start: int = 0
+    ) -> Projected:
+        """The keys by head; `start` is the position of the first, for rotary positions."""
+        check_width("key", key, self.key_size)
+        heads = _split(self.key_proj(key), self.num_kv_heads)
+        return Projected(heads if self.rotation is None else self.rotation(heads, start=start))
+
+    def project_values(self, value: Float[Tensor, "batch kv_len value_size"]) -> Projected:
+        """The values by head."""
+        check_width("value", value, self.value_size)
+        return Projected(_split(self.value_proj(value), self.num_kv_heads))
+
+    def forward(
+        self,
+        query: Float[Tensor, "batch q_len dim"],
+        key: Float[Tensor, "batch kv_len key_size"] | Projected,
+        value: Float[Tensor, "batch kv_len value_size"] | Projected,
+        mask: Mask | None = None,
+        *,
+        causal: bool = False,
+        past: Past | None = None,
+        need_weights: bool = True,
+    ) -> AttentionOutput:
+        """See `Attention.forward`. Values may come projected too; they are mixed by head.
+
+        With `causal` a query sees the keys up to its own position, the last query standing at the
+        last key; `masks.causal` says the same, but the fused kernels are faster when told so.
+        """
+        check_width("query", query, self.dim)
+        keys = key.tensor if isinstance(key, Projected) else self.project_keys(key).tensor
+        values = value.tensor if isinstance(value, Projected) else self.project_values(value).tensor
+        queries = _split(self.query_proj(query), self.num_heads)
+        if self.rotation is not None:
+            queries = self.rotation(queries, start=keys.shape[2] - queries.shape[2])
+        bias, mixes = None, False
+        if self.position_bias is not None:
+            bias, mixes = self.position_bias(queries, keys.shape[2]), self.position_bias.mixes
+        context, weights = ops.dot_product_attention(
+            queries,
+            keys,
+            values,
+            mask,
+            causal=causal,
+            need_weights=need_weights or mixes,
+            bias=bias,
+            dropout=self.dropout if self.training else 0.0,
+        )
+        if self.position_bias is not None and mixes and weights is not None:
+            context = context + self.position_bias.mix(weights)
+        merged = context.transpose(1, 2).flatten(2)  # (batch, q_len, dim)
+        return AttentionOutput(self.out_proj(merged), weights if need_weights else None)
+
+
+def _split(x: Float[Tensor, "batch length dim"], heads: int) -> Tensor:
+    batch, length, _ = x.shape
+    return x.reshape(batch, length, heads, -1).transpose(1, 2)
+
+
+def _check_divides(name: str, divisor: int, whole_name: str, whole: int) -> None:
+    if whole % divisor:
+        raise ArgumentError(
+            name, f"divide {whole_name} = {whole}", divisor, f"choose a divisor of {whole}"
+        )

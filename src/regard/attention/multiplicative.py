@@ -1,0 +1,98 @@
+"""Multiplicative attention (Luong et al., 2015, https://arxiv.org/abs/1508.04025, section 3.1)."""
+
+from typing import Literal, final
+
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from regard.attention.additive import AdditiveAttention
+from regard.attention.interface import Attention, Past, Projected, projected, single_head
+from regard.errors import ArgumentError
+from regard.masks import Mask
+from regard.ops import AttentionOutput, DotScore, Score
+from regard.ops.check import check_choice, check_positive, check_width
+
+
+@final
+class MultiplicativeAttention(Attention):
+    """Scores each key by its product with the query.
+
+    Args:
+        query_size: width of the queries.
+        key_size: width of the keys.
+        score: `dot`, `query . key`, for equal widths; `general`, `query . W key`; or `concat`,
+            `v . tanh(W [query; key])`, which the paper lists beside them.
+        hidden_size: width of the hidden layer of `concat`; that of the queries if None.
+    """
+
+    def __init__(
+        self,
+        query_size: int,
+        key_size: int,
+        score: Literal["dot", "general", "concat"] = "general",
+        *,
+        hidden_size: int | None = None,
+    ) -> None:
+        super().__init__()
+        check_positive(query_size=query_size, key_size=key_size)
+        check_choice("score", score, ("dot", "general", "concat"))
+        if score == "dot" and query_size != key_size:
+            raise ArgumentError(
+                "key_size",
+                f"equal query_size = {query_size} for the score 'dot'",
+                key_size,
+                "use the score 'general', which maps one width to the other",
+            )
+        self.query_size, self.key_size = query_size, key_size
+        self.key_proj = nn.Linear(key_size, query_size, bias=False) if score == "general" else None
+        # W [query; key] is W_q query + W_k key: concat is additive attention under another name
+        self.concat = (
+            AdditiveAttention(query_size, key_size, hidden_size or query_size)
+            if score == "concat"
+            else None
+        )
+
+    def project_keys(self, key: Float[Tensor, "batch kv_len key_size"]) -> Projected:
+        """`W key`, or the keys themselves for `dot`."""
+        check_width("key", key, self.key_size)
+        if self.concat is not None:
+            return self.concat.project_keys(key)
+        return Projected(key if self.key_proj is None else self.key_proj(key))
+
+    def scores(
+        self,
+        query: Float[Tensor, "batch q_len query_size"],
+        key: Float[Tensor, "batch kv_len key_size"] | Projected,
+    ) -> Float[Tensor, "batch 1 q_len kv_len"]:
+        """Scores of all queries against all keys."""
+        if self.concat is not None:
+            return self.concat.scores(query, key)
+        check_width("query", query, self.query_size)
+        return (query @ projected(self, key).mT)[:, None]
+
+    def as_score(self) -> Score:
+        """The same score for one query at a time."""
+        if self.concat is not None:
+            return self.concat.as_score()
+        return DotScore(key_weight=None if self.key_proj is None else self.key_proj.weight)
+
+    def forward(
+        self,
+        query: Float[Tensor, "batch q_len query_size"],
+        key: Float[Tensor, "batch kv_len key_size"] | Projected,
+        value: Float[Tensor, "batch kv_len value_size"],
+        mask: Mask | None = None,
+        *,
+        past: Past | None = None,
+        need_weights: bool = True,
+    ) -> AttentionOutput:
+        """See `Attention.forward`."""
+        if self.concat is not None:
+            output: AttentionOutput = self.concat(
+                query, key, value, mask, need_weights=need_weights
+            )
+            return output
+        check_width("query", query, self.query_size)
+        return single_head(
+            query, projected(self, key), value, mask, scale=1.0, need_weights=need_weights
+        )

@@ -1,0 +1,73 @@
+"""Scaled dot-product attention over RNN states: one head of Vaswani et al. (2017), eq. 1.
+
+https://arxiv.org/abs/1706.03762
+"""
+
+from typing import final
+
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from regard.attention.interface import Attention, Past, Projected, projected, single_head
+from regard.masks import Mask
+from regard.ops import AttentionOutput, DotScore
+from regard.ops.check import check_positive, check_width
+
+
+@final
+class ScaledDotProductAttention(Attention):
+    """`softmax((W_q query) . (W_k key) / sqrt(d_k))`; the values are mixed as they are.
+
+    Args:
+        query_size: width of the queries, e.g. of the decoder state.
+        key_size: width of the keys, e.g. of the encoder outputs.
+        hidden_size: d_k, the width in which they meet.
+    """
+
+    def __init__(self, query_size: int, key_size: int, hidden_size: int) -> None:
+        super().__init__()
+        check_positive(query_size=query_size, key_size=key_size, hidden_size=hidden_size)
+        self.query_size, self.key_size = query_size, key_size
+        self.scale = hidden_size**-0.5
+        self.query_proj = nn.Linear(query_size, hidden_size, bias=False)
+        self.key_proj = nn.Linear(key_size, hidden_size, bias=False)
+
+    def project_keys(self, key: Float[Tensor, "batch kv_len key_size"]) -> Projected:
+        """`W_k key`."""
+        check_width("key", key, self.key_size)
+        return Projected(self.key_proj(key))
+
+    def scores(
+        self,
+        query: Float[Tensor, "batch q_len query_size"],
+        key: Float[Tensor, "batch kv_len key_size"] | Projected,
+    ) -> Float[Tensor, "batch 1 q_len kv_len"]:
+        """Scores of all queries against all keys."""
+        check_width("query", query, self.query_size)
+        queries: Tensor = self.query_proj(query) * self.scale
+        return (queries @ projected(self, key).mT)[:, None]
+
+    def as_score(self) -> DotScore:
+        """The same score for one query at a time."""
+        return DotScore(self.scale, self.query_proj.weight, self.key_proj.weight)
+
+    def forward(
+        self,
+        query: Float[Tensor, "batch q_len query_size"],
+        key: Float[Tensor, "batch kv_len key_size"] | Projected,
+        value: Float[Tensor, "batch kv_len value_size"],
+        mask: Mask | None = None,
+        *,
+        past: Past | None = None,
+        need_weights: bool = True,
+    ) -> AttentionOutput:
+        """See `Attention.forward`."""
+        check_width("query", query, self.query_size)
+        return single_head(
+            self.query_proj(query),
+            projected(self, key),
+            value,
+            mask,
+            scale=self.scale,
+            need_weights=need_weights,
+        )
