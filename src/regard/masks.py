@@ -116,11 +116,27 @@ def from_torch(
 
 
 def to_torch(
-    mask: Bool[Tensor, "#batch #heads q_len kv_len"], *, batch: int, num_heads: int
+    mask: Bool[Tensor, "#batch #heads #q_len kv_len"],
+    *,
+    batch: int,
+    num_heads: int,
+    q_len: int | None = None,
 ) -> Bool[Tensor, "batch_heads q_len kv_len"]:
-    """The `attn_mask` with which `nn.MultiheadAttention` forbids what `mask` does not allow."""
-    full = mask.expand(batch, num_heads, mask.shape[2], mask.shape[3])
+    """The `attn_mask` with which `nn.MultiheadAttention` forbids what `mask` does not allow.
+
+    Args:
+        mask: True where a query may attend.
+        batch: number of rows, since torch does not broadcast that axis,
+        num_heads: nor this one,
+        q_len: nor the queries; needed for a mask that has one row for all of them, as padding.
+    """
+    full = mask.expand(batch, num_heads, q_len or mask.shape[2], mask.shape[3])
     return ~full.flatten(0, 1)
+
+
+def per_row(mask: Tensor | None, batch: int) -> Tensor | None:
+    """The mask with a row of its own for each sequence, so that states can be reordered."""
+    return None if mask is None else mask.expand(batch, -1, -1, -1)
 
 
 def check(

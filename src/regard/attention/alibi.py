@@ -15,8 +15,8 @@ from regard.ops.check import check_positive
 class ALiBi(PositionBias):
     """Takes `slope * distance` from each score, with another slope for each head.
 
-    Nothing is learned. The distance counts in both directions, so that it serves encoders too; under
-    a causal mask it is the paper's.
+    Nothing is learned. The distance counts in both directions, so that it serves encoders too;
+    under a causal mask it is the paper's.
 
     Args:
         num_heads: number of heads of the query.

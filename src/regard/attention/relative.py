@@ -14,7 +14,7 @@ from regard.ops.check import check_positive
 class ShawRelativePositions(PositionBias):
     """A learned vector for each distance, added to the keys and, if asked for, to the values.
 
-    `e_ij = q_i . (k_j + a^K_ij) / sqrt(d)` and `z_i = sum_j w_ij (v_j + a^V_ij)`, equations 3 and 4.
+    `e_ij = q_i . (k_j + a^K_ij) / sqrt(d)` and `z_i = sum_j w_ij (v_j + a^V_ij)`, eq. 3 and 4.
     Heads share the vectors. Distances beyond `max_distance` count as `max_distance`.
 
     Args:
@@ -44,7 +44,9 @@ class ShawRelativePositions(PositionBias):
     ) -> Float[Tensor, "batch heads q_len kv_len"]:
         """`q_i . a^K_ij / sqrt(d)`, by one product per distance rather than per pair."""
         scaled = query * query.shape[-1] ** -0.5
-        by_distance = scaled @ self.key_table.to(query.dtype).T  # (batch, heads, q_len, distances)
+        by_distance: Tensor = (
+            scaled @ self.key_table.to(query.dtype).T
+        )  # (batch, heads, q_len, distances)
         rows = self._rows(query.shape[2], kv_len, query.device)
         return by_distance.gather(-1, rows.expand(*query.shape[:3], kv_len))
 
@@ -56,7 +58,8 @@ class ShawRelativePositions(PositionBias):
         rows = self._rows(weights.shape[2], weights.shape[3], weights.device)
         by_distance = weights.new_zeros(*weights.shape[:3], len(self.value_table))
         by_distance = by_distance.scatter_add(-1, rows.expand_as(weights), weights)
-        return by_distance @ self.value_table.to(weights.dtype)
+        mixed: Tensor = by_distance @ self.value_table.to(weights.dtype)
+        return mixed
 
     def _rows(self, q_len: int, kv_len: int, device: torch.device) -> Int[Tensor, "q_len kv_len"]:
         """Which row of a table belongs to a pair of query and key."""

@@ -1,0 +1,36 @@
+"""The layers that models are made of."""
+
+from regard.layers.conv import ConvDecoder, ConvEncoder, ConvState, GatedConvolution
+from regard.layers.positions import LearnedPositions, RotaryPositions, SinusoidalPositions
+from regard.layers.rnn import RecurrentOutput, RecurrentState, RNNStack
+from regard.layers.self_attentive import SelfAttentiveRNN
+from regard.layers.transformer import (
+    FeedForward,
+    LayerOptions,
+    TransformerDecoder,
+    TransformerDecoderLayer,
+    TransformerEncoder,
+    TransformerEncoderLayer,
+    TransformerState,
+)
+
+__all__ = [
+    "ConvDecoder",
+    "ConvEncoder",
+    "ConvState",
+    "FeedForward",
+    "GatedConvolution",
+    "LayerOptions",
+    "LearnedPositions",
+    "RNNStack",
+    "RecurrentOutput",
+    "RecurrentState",
+    "RotaryPositions",
+    "SelfAttentiveRNN",
+    "SinusoidalPositions",
+    "TransformerDecoder",
+    "TransformerDecoderLayer",
+    "TransformerEncoder",
+    "TransformerEncoderLayer",
+    "TransformerState",
+]

@@ -7,7 +7,8 @@ falls back silently.
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Final, Generic, NamedTuple, TypeVar
+from dataclasses import dataclass
+from typing import Final, Generic, TypeVar
 
 from regard.errors import ArgumentError, BackendError
 
@@ -16,7 +17,8 @@ BACKENDS: Final = ("auto", "reference", "torch", "cpu", "triton")
 Run = TypeVar("Run", bound=Callable[..., object])
 
 
-class Path(NamedTuple, Generic[Run]):
+@dataclass(frozen=True)
+class Path(Generic[Run]):
     """One way to run an operator.
 
     Args:

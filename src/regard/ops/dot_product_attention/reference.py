@@ -29,7 +29,7 @@ def dot_product_attention(
     key, value = key.repeat_interleave(group, dim=1), value.repeat_interleave(group, dim=1)
     scores = query @ key.mT * scale  # (batch, heads, q_len, kv_len)
     if bias is not None:
-        scores = scores + bias
+        scores = scores + bias.to(scores.dtype)
     if causal:
         order = masks.causal(query.shape[2], key.shape[2], device=query.device)
         mask = order if mask is None else mask & order

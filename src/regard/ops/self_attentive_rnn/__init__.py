@@ -4,8 +4,9 @@ Cheng et al., 2016, "Long Short-Term Memory-Networks for Machine Reading",
 https://arxiv.org/abs/1601.06733, and its simple form, in which `h_t = tanh(A [x_t, c_{t-1}] + b)`.
 """
 
-from typing import Final
+from typing import Final, TypedDict
 
+import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
@@ -87,23 +88,51 @@ def self_attentive_rnn(
             "missing" if query_inputs is None else f"given for {cell!r}",
             "the lstm cell makes its query from the input before it knows h_t",
         )
-    if lengths is not None:
-        check_equal("agree in batch", lengths=lengths.shape[0], inputs=inputs.shape[0])
+    _check_rows(inputs, query_inputs, lengths)
     if state is None:
         score_dim = score.key(inputs.new_zeros(1, hidden)).shape[-1]
         state = empty_history(
             inputs, inputs.shape[0], hidden, score_dim, with_memory=cell == "lstm"
         )
     check_equal("agree in batch", state=state.context.shape[0], inputs=inputs.shape[0])
-    run = choose("self_attentive_rnn", PATHS, inputs, recurrent_weight, score, state, cell=cell)
-    return run(
-        inputs,
-        recurrent_weight,
-        score,
-        state,
-        cell=cell,
-        recurrent_bias=recurrent_bias,
-        query_inputs=query_inputs,
-        lengths=lengths,
-        need_weights=need_weights,
-    )
+    if (state.memory is not None) != (cell == "lstm"):
+        raise ArgumentError(
+            "state",
+            "have a memory tape for the cell 'lstm' and for no other",
+            f"one {'with' if state.memory is not None else 'without'} it for {cell!r}",
+            "go on with the cell that made the state",
+        )
+    args = (inputs, recurrent_weight, score, state)
+    options: _Options = {
+        "cell": cell,
+        "recurrent_bias": recurrent_bias,
+        "query_inputs": query_inputs,
+        "lengths": lengths,
+        "need_weights": need_weights,
+    }
+    return choose("self_attentive_rnn", PATHS, *args, **options)(*args, **options)
+
+
+class _Options(TypedDict):
+    cell: Cell
+    recurrent_bias: Tensor | None
+    query_inputs: Tensor | None
+    lengths: Tensor | None
+    need_weights: bool
+
+
+def _check_rows(inputs: Tensor, query_inputs: Tensor | None, lengths: Tensor | None) -> None:
+    if query_inputs is not None:
+        check_axes("query_inputs", query_inputs, "batch length score_dim")
+        check_float(inputs=inputs, query_inputs=query_inputs)
+        for axis, name in enumerate(("batch", "length")):
+            check_equal(
+                f"agree in {name}", query_inputs=query_inputs.shape[axis], inputs=inputs.shape[axis]
+            )
+    if lengths is not None:
+        check_axes("lengths", lengths, "batch")
+        if lengths.is_floating_point() or lengths.dtype == torch.bool:
+            raise ArgumentError(
+                "lengths", "hold integers", lengths.dtype, "pass the number of real steps per row"
+            )
+        check_equal("agree in batch", lengths=lengths.shape[0], inputs=inputs.shape[0])

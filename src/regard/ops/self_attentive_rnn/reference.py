@@ -70,6 +70,10 @@ def unroll(
     positions = torch.arange(length, device=inputs.device)
     limit = positions.new_full((batch,), length) if lengths is None else lengths
     real = (positions < limit[:, None])[:, :, None]  # (batch, length, 1)
+    if lengths is not None:
+        # what stands in the padding may be NaN, which no later zero weight would undo
+        inputs = inputs.where(real, 0.0)
+        query_inputs = None if query_inputs is None else query_inputs.where(real, 0.0)
     contexts, rows = [], []
     for t in range(length):
         query = None if query_inputs is None else query_inputs[:, t]

@@ -4,7 +4,7 @@ A score is anything with the three methods of `Score`. The two classes here hold
 the open, so that a fused kernel can take them; the definition takes any other object as well.
 """
 
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, runtime_checkable
 
 import torch
 import torch.nn.functional as F
@@ -12,6 +12,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 
+@runtime_checkable
 class Score(Protocol):
     """Scores a query against keys, each projected once."""
 

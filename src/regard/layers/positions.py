@@ -1,0 +1,108 @@
+"""Positions, for layers that have no order of their own."""
+
+from typing import final
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from regard.errors import ArgumentError
+from regard.ops.check import check_positive, check_width
+
+
+@final
+class SinusoidalPositions(nn.Module):
+    """Adds sines and cosines of many wave lengths (Vaswani et al., 2017, section 3.5).
+
+    `PE(p, 2i) = sin(p / 10000^(2i/dim))`, `PE(p, 2i+1) = cos(p / 10000^(2i/dim))`. Nothing is
+    learned, and no length is too long.
+
+    Args:
+        dim: width of the vectors.
+    """
+
+    def __init__(self, dim: int) -> None:
+        super().__init__()
+        check_positive(dim=dim)
+        self.dim = dim
+
+    def forward(
+        self, x: Float[Tensor, "batch length dim"], *, start: int = 0
+    ) -> Float[Tensor, "batch length dim"]:
+        """Adds the positions `start`, `start + 1`, ..."""
+        check_width("x", x, self.dim)
+        angles = _angles(start, x.shape[1], self.dim, 10000.0, x.device)
+        waves = torch.stack([angles.sin(), angles.cos()], dim=-1).flatten(1)[:, : self.dim]
+        return x + waves.to(x.dtype)
+
+
+@final
+class LearnedPositions(nn.Module):
+    """Adds a learned vector for each position.
+
+    Args:
+        max_len: how many positions there are.
+        dim: width of the vectors.
+    """
+
+    def __init__(self, max_len: int, dim: int) -> None:
+        super().__init__()
+        check_positive(max_len=max_len, dim=dim)
+        self.dim = dim
+        self.table = nn.Parameter(torch.randn(max_len, dim) * dim**-0.5)
+
+    def forward(
+        self, x: Float[Tensor, "batch length dim"], *, start: int = 0
+    ) -> Float[Tensor, "batch length dim"]:
+        """Adds the positions `start`, `start + 1`, ..."""
+        check_width("x", x, self.dim)
+        end = start + x.shape[1]
+        if end > len(self.table):
+            raise ArgumentError(
+                "x",
+                f"end at position {len(self.table)}, the last that was learned",
+                f"at position {end}",
+                "choose a larger max_len, cut the sequence, or use SinusoidalPositions",
+            )
+        return x + self.table[start:end].to(x.dtype)
+
+
+@final
+class RotaryPositions(nn.Module):
+    """Turns pairs of features by angles that grow with the position (Su et al., 2021).
+
+    https://arxiv.org/abs/2104.09864. The product of a turned query and a turned key depends on
+    their distance alone. Feature i is paired with feature i + head_dim / 2.
+
+    Args:
+        head_dim: width of a head; even.
+        base: the longest wave is about `2 pi base` positions long.
+    """
+
+    def __init__(self, head_dim: int, *, base: float = 10000.0) -> None:
+        super().__init__()
+        check_positive(head_dim=head_dim, base=base)
+        if head_dim % 2:
+            raise ArgumentError(
+                "head_dim", "be even, since features turn in pairs", head_dim, "add one feature"
+            )
+        self.head_dim, self.base = head_dim, base
+
+    def forward(
+        self, x: Float[Tensor, "batch heads length head_dim"], *, start: int = 0
+    ) -> Float[Tensor, "batch heads length head_dim"]:
+        """Turns vectors that stand at `start`, `start + 1`, ..."""
+        angles = _angles(start, x.shape[2], self.head_dim, self.base, x.device)
+        cos, sin = angles.cos().to(x.dtype), angles.sin().to(x.dtype)
+        left, right = x.chunk(2, dim=-1)
+        return torch.cat([left * cos - right * sin, right * cos + left * sin], dim=-1)
+
+
+def _angles(
+    start: int, length: int, dim: int, base: float, device: torch.device
+) -> Float[Tensor, "length pairs"]:
+    """`p / base^(2i/dim)`, in float64 where the device has it: float32 blurs late positions."""
+    kind = torch.float32 if device.type == "mps" else torch.float64
+    positions = torch.arange(start, start + length, device=device, dtype=kind)
+    exponents = torch.arange(0, dim, 2, device=device, dtype=kind) / dim
+    return positions[:, None] * base**-exponents

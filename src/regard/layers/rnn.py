@@ -1,0 +1,271 @@
+"""Stacks of RNN, GRU and LSTM layers over padded batches.
+
+Padding is handled with masks and indices rather than with `PackedSequence`, which switches cuDNN's
+fast kernels off. Whatever padding holds, the results are the same, and padded outputs are zero.
+"""
+
+from dataclasses import dataclass
+from typing import Final, Literal, NamedTuple, cast, final
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor, nn
+
+from regard import masks
+from regard.errors import ArgumentError
+from regard.ops.check import check_axes, check_choice, check_equal, check_positive, check_width
+from regard.state import State
+
+CELLS: Final[dict[str, type[nn.RNN] | type[nn.GRU] | type[nn.LSTM]]] = {
+    "rnn": nn.RNN,
+    "gru": nn.GRU,
+    "lstm": nn.LSTM,
+}
+
+# In the gates of an LSTM: large enough that a sigmoid is exactly 0 or 1, small enough for float16.
+FREEZE: Final = 1e4
+
+
+@dataclass(frozen=True)
+class RecurrentState(State):
+    """The last state of every layer, forward before backward.
+
+    Attributes:
+        hidden: h.
+        memory: c of an LSTM; None for the others.
+    """
+
+    hidden: Float[Tensor, "batch layers hidden"]
+    memory: Float[Tensor, "batch layers hidden"] | None
+
+
+class RecurrentOutput(NamedTuple):
+    """Outputs of the last layer, (batch, length, directions * hidden), and the final state."""
+
+    output: Tensor
+    state: RecurrentState
+
+
+class _LayerRun(NamedTuple):
+    """One layer in one direction: outputs, final hidden state, final memory."""
+
+    output: Tensor
+    hidden: Tensor
+    memory: Tensor | None
+
+
+@final
+class RNNStack(nn.Module):
+    """Recurrent layers on top of each other, equal to torch's on real positions.
+
+    Args:
+        input_size: width of the inputs.
+        hidden_size: width of each layer and direction.
+        cell: "rnn" (tanh), "gru" or "lstm".
+        num_layers: number of layers.
+        bidirectional: whether a second set of layers reads each sequence from its own end.
+        dropout: probability of dropping a feature between layers.
+        bias: whether the gates have biases.
+    """
+
+    def __init__(
+        self,
+        input_size: int,
+        hidden_size: int,
+        *,
+        cell: Literal["rnn", "gru", "lstm"] = "lstm",
+        num_layers: int = 1,
+        bidirectional: bool = False,
+        dropout: float = 0.0,
+        bias: bool = True,
+    ) -> None:
+        super().__init__()
+        check_positive(input_size=input_size, hidden_size=hidden_size, num_layers=num_layers)
+        check_choice("cell", cell, CELLS)
+        self.input_size, self.hidden_size, self.cell = input_size, hidden_size, cell
+        self.num_layers, self.directions = num_layers, 2 if bidirectional else 1
+        self.output_size = self.directions * hidden_size
+
+        def layers() -> nn.ModuleList:
+            sizes = [input_size] + [self.output_size] * (num_layers - 1)
+            return nn.ModuleList(
+                CELLS[cell](size, hidden_size, bias=bias, batch_first=True) for size in sizes
+            )
+
+        self.ahead = layers()
+        self.back = layers() if bidirectional else None
+        self.dropout = nn.Dropout(dropout)
+
+    def init_state(self, batch: int, like: Tensor) -> RecurrentState:
+        """The zero state, on the device and of the type of `like`."""
+        zeros = like.new_zeros(batch, self.num_layers * self.directions, self.hidden_size)
+        return RecurrentState(zeros, zeros if self.cell == "lstm" else None)
+
+    def forward(
+        self,
+        x: Float[Tensor, "batch length input_size"],
+        lengths: Int[Tensor, " batch"] | None = None,
+        state: RecurrentState | None = None,
+    ) -> RecurrentOutput:
+        """Runs all steps.
+
+        Args:
+            x: the inputs.
+            lengths: number of real steps of each row; all of them if None.
+            state: where to start; zero if None.
+        """
+        check_width("x", x, self.input_size)
+        state = self.init_state(len(x), x) if state is None else state
+        check_equal("agree in batch", state=state.hidden.shape[0], x=x.shape[0])
+        padding = None if lengths is None else _Padding.of(lengths, x.shape[1])
+        runs = []
+        for layer in range(self.num_layers):
+            if layer:
+                x = self.dropout(x)
+            if padding is not None:
+                x = x.where(padding.real, 0.0)
+            both = [self._run(x, layer, 0, state, padding)]
+            if self.back is not None:
+                both.append(self._run(x, layer, 1, state, padding))
+            x = torch.cat([run.output for run in both], dim=-1) if self.back else both[0].output
+            runs += both
+        if padding is not None:
+            x = x.where(padding.real, 0.0)
+        return RecurrentOutput(x, _stack(runs))
+
+    def step(
+        self, x: Float[Tensor, "batch input_size"], state: RecurrentState
+    ) -> tuple[Float[Tensor, "batch hidden_size"], RecurrentState]:
+        """One step of all layers, without the overhead of a sequence: for decoders."""
+        if self.back is not None:
+            raise ArgumentError(
+                "step", "be called on a stack of one direction", "bidirectional", "use forward"
+            )
+        check_axes("x", x, "batch input_size")
+        runs = []
+        for i, layer in enumerate(self.ahead):
+            x = self.dropout(x) if i else x
+            memory = None if state.memory is None else state.memory[:, i]
+            hidden, memory = _cell_step(cast(nn.RNNBase, layer), x, state.hidden[:, i], memory)
+            runs.append(_LayerRun(hidden, hidden, memory))
+            x = hidden
+        return x, _stack(runs)
+
+    def _run(
+        self,
+        x: Tensor,
+        layer: int,
+        direction: int,
+        state: RecurrentState,
+        padding: "_Padding | None",
+    ) -> _LayerRun:
+        modules = self.ahead if direction == 0 or self.back is None else self.back
+        module = cast(nn.RNNBase, modules[layer])
+        row = layer * self.directions + direction
+        hidden = state.hidden[:, row]
+        memory = None if state.memory is None else state.memory[:, row]
+        ordered = x if direction == 0 else _reverse(x, padding)
+        run: _LayerRun = _run_layer(module, ordered, hidden, memory, padding)
+        return run if direction == 0 else run._replace(output=_reverse(run.output, padding))
+
+
+class _Padding(NamedTuple):
+    """What is known about a padded batch: computed once, used by every layer."""
+
+    lengths: Int[Tensor, " batch"]
+    real: Bool[Tensor, "batch length 1"]
+    mirror: Int[Tensor, "batch length 1"]
+
+    @staticmethod
+    def of(lengths: Int[Tensor, " batch"], max_len: int) -> "_Padding":
+        real = masks.padding(lengths, max_len)[:, 0, 0]
+        positions = torch.arange(max_len, device=lengths.device)
+        mirror = torch.where(real, lengths[:, None] - 1 - positions, positions)
+        return _Padding(lengths, real[..., None], mirror[..., None])
+
+
+def _reverse(x: Tensor, padding: _Padding | None) -> Tensor:
+    """Each sequence back to front, its padding left where it is."""
+    if padding is None:
+        return x.flip(1)
+    return x.gather(1, padding.mirror.expand_as(x))
+
+
+# torch.compile unrolls the loop over time that cuDNN and the CPU kernels run as one call
+@torch.compiler.disable  # type: ignore[untyped-decorator]
+def _run_layer(
+    module: nn.RNNBase,
+    x: Tensor,
+    hidden: Tensor,
+    memory: Tensor | None,
+    padding: _Padding | None,
+) -> _LayerRun:
+    """One layer ahead through time. Padding stands at the end, where it can do no harm to outputs;
+    the final state of a padded row is that of its last real step."""
+    start = hidden[None].contiguous()
+    if memory is None:
+        output, last = module(x, start)
+        return _LayerRun(output, _at_end(output, last[0], hidden, padding), None)
+    both = (start, memory[None].contiguous())
+    if padding is None:
+        output, (last, last_memory) = module(x, both)
+        return _LayerRun(output, last[0], last_memory[0])
+    output, last, last_memory = _lstm_that_freezes(module, x, both, padding)
+    # a row without any real step has its memory frozen from the start, and its hidden state kept
+    return _LayerRun(output, _at_end(output, last[0], hidden, padding), last_memory[0])
+
+
+def _at_end(output: Tensor, last: Tensor, first: Tensor, padding: _Padding | None) -> Tensor:
+    """The output of the last real step of each row, or the first state where there is none."""
+    if padding is None:
+        return last
+    index = (padding.lengths - 1).clamp(min=0)[:, None, None]
+    end = output.gather(1, index.expand(-1, 1, output.shape[2])).squeeze(1)
+    return torch.where(padding.lengths[:, None] > 0, end, first)
+
+
+def _lstm_that_freezes(
+    module: nn.RNNBase, x: Tensor, start: tuple[Tensor, Tensor], padding: _Padding
+) -> tuple[Tensor, Tensor, Tensor]:
+    """An LSTM whose memory stands still in padding.
+
+    No kernel returns the memory of steps before the last. So an input that is 1 in padding opens
+    the forget gate and closes the input gate there, `c_t = 1 c_{t-1} + 0 g_t`, exactly: the memory
+    after the last step is that after the last real step.
+    """
+    pad = (~padding.real).to(x.dtype)
+    weights = [getattr(module, name) for name in module._flat_weights_names]
+    column = torch.zeros_like(weights[0][:, :1])
+    closed, opened = module.hidden_size, 2 * module.hidden_size
+    column[:closed], column[closed:opened] = -FREEZE, FREEZE
+    weights[0] = torch.cat([weights[0], column], dim=1)
+    return torch.lstm(
+        torch.cat([x, pad], dim=-1), start, _one_chunk(weights), module.bias, 1, 0.0,
+        module.training, False, True,
+    )  # fmt: skip
+
+
+def _one_chunk(weights: list[Tensor]) -> list[Tensor]:
+    """The same weights as views of one buffer, which cuDNN would otherwise copy and warn about."""
+    flat = torch.cat([w.flatten() for w in weights])
+    parts = torch.split_with_sizes(flat, [w.numel() for w in weights])
+    return [part.view_as(w) for part, w in zip(parts, weights, strict=True)]
+
+
+def _cell_step(
+    module: nn.RNNBase, x: Tensor, hidden: Tensor, memory: Tensor | None
+) -> tuple[Tensor, Tensor | None]:
+    weights = [getattr(module, name) for name in module._flat_weights_names]
+    if memory is not None:
+        hidden, memory = torch.lstm_cell(x, (hidden, memory), *weights)
+        return hidden, memory
+    cell = torch.gru_cell if isinstance(module, nn.GRU) else torch.rnn_tanh_cell
+    return cell(x, hidden, *weights), None
+
+
+def _stack(runs: list[_LayerRun]) -> RecurrentState:
+    memories = [run.memory for run in runs if run.memory is not None]
+    return RecurrentState(
+        torch.stack([run.hidden for run in runs], dim=1),
+        torch.stack(memories, dim=1) if memories else None,
+    )

@@ -1,0 +1,396 @@
+"""The Transformer (Vaswani et al., 2017, https://arxiv.org/abs/1706.03762), with caches.
+
+The decoder has one form: it takes new vectors and a state, and returns the state with these
+vectors in its cache. A whole sequence is one call from the empty state, a decoding step is a call
+of length 1.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final, Literal, NamedTuple, cast, final
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from regard import masks
+from regard.attention import MultiHeadAttention, PositionBias, Projected
+from regard.attention.multi_head import Rotation
+from regard.errors import ArgumentError
+from regard.masks import Mask
+from regard.ops.check import check_choice, check_positive, check_width
+from regard.state import State
+
+Activation = Literal["relu", "gelu"]
+ACTIVATIONS: Final[dict[str, Callable[[Tensor], Tensor]]] = {"relu": F.relu, "gelu": F.gelu}
+
+
+class EncoderOutput(NamedTuple):
+    """Encoded vectors, (batch, length, dim), and the weights of each layer if asked for."""
+
+    output: Tensor
+    weights: tuple[Tensor, ...]
+
+
+class DecoderOutput(NamedTuple):
+    """Decoded vectors, the state after them, and the weights of each layer if asked for.
+
+    Attributes:
+        output: (batch, q_len, dim).
+        state: to go on from.
+        self_weights: (batch, heads, q_len, positions so far), for each layer.
+        cross_weights: (batch, heads, q_len, kv_len), for each layer that looks at a memory.
+    """
+
+    output: Tensor
+    state: "TransformerState"
+    self_weights: tuple[Tensor, ...]
+    cross_weights: tuple[Tensor, ...]
+
+
+@dataclass(frozen=True)
+class LayerState(State):
+    """Keys and values of one layer, by head: of the vectors so far, and of the memory."""
+
+    key: Float[Tensor, "batch heads positions head_dim"]
+    value: Float[Tensor, "batch heads positions head_dim"]
+    memory_key: Float[Tensor, "batch heads kv_len head_dim"] | None
+    memory_value: Float[Tensor, "batch heads kv_len head_dim"] | None
+
+
+@dataclass(frozen=True)
+class TransformerState(State):
+    """The state of all layers, and which vectors of the memory are real."""
+
+    layers: tuple[LayerState, ...]
+    memory_mask: Mask | None
+
+    @property
+    def position(self) -> int:
+        """How many vectors the decoder has taken."""
+        return self.layers[0].key.shape[2]
+
+
+@final
+class FeedForward(nn.Module):
+    """Two linear maps with an activation between them, for each position alone."""
+
+    def __init__(
+        self, dim: int, hidden: int, *, activation: Activation = "relu", dropout: float = 0.0
+    ) -> None:
+        super().__init__()
+        check_positive(dim=dim, hidden=hidden)
+        check_choice("activation", activation, ACTIVATIONS)
+        self.inner = nn.Linear(dim, hidden)
+        self.outer = nn.Linear(hidden, dim)
+        self.dropout = nn.Dropout(dropout)
+        self.activation = activation
+
+    def forward(self, x: Float[Tensor, "batch length dim"]) -> Float[Tensor, "batch length dim"]:
+        """The same two maps at every position."""
+        hidden = self.dropout(ACTIVATIONS[self.activation](self.inner(x)))
+        result: Tensor = self.outer(hidden)
+        return result
+
+
+@final
+class Residual(nn.Module):
+    """Norm, dropout and the way around a block, before it (pre-norm) or after it (post-norm)."""
+
+    def __init__(self, dim: int, *, norm_first: bool, dropout: float, eps: float) -> None:
+        super().__init__()
+        self.norm = nn.LayerNorm(dim, eps=eps)
+        self.norm_first = norm_first
+        self.dropout = nn.Dropout(dropout)
+
+    def before(self, x: Tensor) -> Tensor:
+        """What the block gets."""
+        return cast(Tensor, self.norm(x)) if self.norm_first else x
+
+    def after(self, x: Tensor, block: Tensor) -> Tensor:
+        """What the block's result and its input become together."""
+        total = x + self.dropout(block)
+        return total if self.norm_first else cast(Tensor, self.norm(total))
+
+
+class LayerOptions(NamedTuple):
+    """What layers of one stack have in common beyond their sizes.
+
+    Attributes:
+        dropout: probability of dropping a feature, and an attention weight.
+        norm_first: pre-norm, which trains without warm-up, or post-norm as in the paper.
+        activation: of the feed-forward block, "relu" or "gelu".
+        num_kv_heads: heads of keys and values in self-attention; all of them if None.
+        position_bias: makes relative positions for the self-attention of a layer.
+        rotation: rotary positions for all self-attention.
+        eps: of the norms.
+    """
+
+    dropout: float = 0.1
+    norm_first: bool = True
+    activation: Activation = "relu"
+    num_kv_heads: int | None = None
+    position_bias: Callable[[], PositionBias] | None = None
+    rotation: Rotation | None = None
+    eps: float = 1e-5
+
+    def self_attention(self, dim: int, num_heads: int) -> MultiHeadAttention:
+        """The attention of a layer to its own sequence."""
+        return MultiHeadAttention(
+            dim,
+            num_heads,
+            num_kv_heads=self.num_kv_heads,
+            dropout=self.dropout,
+            position_bias=None if self.position_bias is None else self.position_bias(),
+            rotation=self.rotation,
+        )
+
+    def feed_forward(self, dim: int, hidden: int) -> FeedForward:
+        """The block that follows the attention."""
+        return FeedForward(dim, hidden, activation=self.activation, dropout=self.dropout)
+
+    def residual(self, dim: int) -> Residual:
+        """The way around a block."""
+        return Residual(dim, norm_first=self.norm_first, dropout=self.dropout, eps=self.eps)
+
+
+@final
+class TransformerEncoderLayer(nn.Module):
+    """Self-attention, then the feed-forward block.
+
+    Args:
+        dim: width of the vectors.
+        num_heads: heads of the attention; divides `dim`.
+        feed_forward: width of the inner layer.
+        options: see `LayerOptions`.
+    """
+
+    def __init__(
+        self, dim: int, num_heads: int, feed_forward: int, options: LayerOptions | None = None
+    ) -> None:
+        super().__init__()
+        options = LayerOptions() if options is None else options
+        self.attention = options.self_attention(dim, num_heads)
+        self.attention_residual = options.residual(dim)
+        self.feed_forward = options.feed_forward(dim, feed_forward)
+        self.feed_forward_residual = options.residual(dim)
+
+    def forward(
+        self,
+        x: Float[Tensor, "batch length dim"],
+        mask: Mask | None = None,
+        *,
+        need_weights: bool = False,
+    ) -> EncoderOutput:
+        """Encodes once more."""
+        inner = self.attention_residual.before(x)
+        context, weights = self.attention(inner, inner, inner, mask, need_weights=need_weights)
+        x = self.attention_residual.after(x, context)
+        inner = self.feed_forward_residual.before(x)
+        x = self.feed_forward_residual.after(x, self.feed_forward(inner))
+        return EncoderOutput(x, () if weights is None else (weights,))
+
+
+@final
+class TransformerEncoder(nn.Module):
+    """Encoder layers on top of each other, with a last norm if they are pre-norm.
+
+    Args:
+        dim: width of the vectors.
+        num_heads: heads of the attention; divides `dim`.
+        feed_forward: width of the inner layer.
+        num_layers: number of layers.
+        options: see `LayerOptions`.
+    """
+
+    def __init__(
+        self,
+        dim: int,
+        num_heads: int,
+        feed_forward: int,
+        num_layers: int,
+        options: LayerOptions | None = None,
+    ) -> None:
+        super().__init__()
+        check_positive(num_layers=num_layers)
+        options = LayerOptions() if options is None else options
+        self.dim = dim
+        self.layers = nn.ModuleList(
+            TransformerEncoderLayer(dim, num_heads, feed_forward, options)
+            for _ in range(num_layers)
+        )
+        self.norm = nn.LayerNorm(dim, eps=options.eps) if options.norm_first else None
+
+    def forward(
+        self,
+        x: Float[Tensor, "batch length dim"],
+        mask: Mask | None = None,
+        *,
+        need_weights: bool = False,
+    ) -> EncoderOutput:
+        """Encodes vectors that have their positions in them.
+
+        Args:
+            x: the vectors.
+            mask: True where a query may attend, e.g. `masks.padding(lengths, length)`.
+            need_weights: whether to return the weights of each layer.
+        """
+        check_width("x", x, self.dim)
+        weights: tuple[Tensor, ...] = ()
+        for layer in self.layers:
+            x, seen = layer(x, mask, need_weights=need_weights)
+            weights += seen
+        return EncoderOutput(x if self.norm is None else self.norm(x), weights)
+
+
+@final
+class TransformerDecoderLayer(nn.Module):
+    """Causal self-attention, attention to a memory if there is one, the feed-forward block.
+
+    Args:
+        dim: width of the vectors.
+        num_heads: heads of the attentions; divides `dim`.
+        feed_forward: width of the inner layer.
+        options: see `LayerOptions`.
+        memory_size: width of the memory; None for a layer that has none (a language model's).
+    """
+
+    def __init__(
+        self,
+        dim: int,
+        num_heads: int,
+        feed_forward: int,
+        options: LayerOptions | None = None,
+        *,
+        memory_size: int | None,
+    ) -> None:
+        super().__init__()
+        options = LayerOptions() if options is None else options
+        self.attention = options.self_attention(dim, num_heads)
+        self.attention_residual = options.residual(dim)
+        self.cross, self.cross_residual = None, None
+        if memory_size is not None:
+            self.cross = MultiHeadAttention(
+                dim, num_heads, key_size=memory_size, dropout=options.dropout
+            )
+            self.cross_residual = options.residual(dim)
+        self.feed_forward = options.feed_forward(dim, feed_forward)
+        self.feed_forward_residual = options.residual(dim)
+
+    def start(self, batch: int, memory: Tensor | None, like: Tensor) -> LayerState:
+        """The empty cache, with the memory projected once and for all."""
+        attention = self.attention
+        empty = like.new_zeros(batch, attention.num_kv_heads, 0, attention.head_dim)
+        if self.cross is None or memory is None:
+            return LayerState(empty, empty, None, None)
+        keys, values = self.cross.project_keys(memory), self.cross.project_values(memory)
+        return LayerState(empty, empty, keys.tensor, values.tensor)
+
+    def forward(
+        self,
+        x: Float[Tensor, "batch q_len dim"],
+        state: LayerState,
+        memory_mask: Mask | None = None,
+        *,
+        need_weights: bool = False,
+    ) -> tuple[Tensor, LayerState, Tensor | None, Tensor | None]:
+        """New vectors, the state with them, and the weights of both attentions."""
+        inner = self.attention_residual.before(x)
+        new_key = self.attention.project_keys(inner, start=state.key.shape[2]).tensor
+        new_value = self.attention.project_values(inner).tensor
+        key = torch.cat([state.key.to(new_key.dtype), new_key], dim=2)
+        value = torch.cat([state.value.to(new_value.dtype), new_value], dim=2)
+        context, self_weights = self.attention(
+            inner, Projected(key), Projected(value), causal=True, need_weights=need_weights
+        )
+        x, cross_weights = self.attention_residual.after(x, context), None
+        if self.cross is not None and self.cross_residual is not None:
+            assert state.memory_key is not None
+            assert state.memory_value is not None
+            context, cross_weights = self.cross(
+                self.cross_residual.before(x),
+                Projected(state.memory_key),
+                Projected(state.memory_value),
+                memory_mask,
+                need_weights=need_weights,
+            )
+            x = self.cross_residual.after(x, context)
+        inner = self.feed_forward_residual.before(x)
+        x = self.feed_forward_residual.after(x, self.feed_forward(inner))
+        after = LayerState(key, value, state.memory_key, state.memory_value)
+        return x, after, self_weights, cross_weights
+
+
+@final
+class TransformerDecoder(nn.Module):
+    """Decoder layers on top of each other, with a last norm if they are pre-norm.
+
+    Args:
+        dim: width of the vectors.
+        num_heads: heads of the attentions; divides `dim`.
+        feed_forward: width of the inner layer.
+        num_layers: number of layers.
+        options: see `LayerOptions`.
+        memory_size: width of the memory; None for a decoder without one (a language model's).
+    """
+
+    def __init__(
+        self,
+        dim: int,
+        num_heads: int,
+        feed_forward: int,
+        num_layers: int,
+        options: LayerOptions | None = None,
+        *,
+        memory_size: int | None,
+    ) -> None:
+        super().__init__()
+        check_positive(num_layers=num_layers)
+        options = LayerOptions() if options is None else options
+        self.dim, self.memory_size = dim, memory_size
+        self.layers = nn.ModuleList(
+            TransformerDecoderLayer(dim, num_heads, feed_forward, options, memory_size=memory_size)
+            for _ in range(num_layers)
+        )
+        self.norm = nn.LayerNorm(dim, eps=options.eps) if options.norm_first else None
+
+    def start(
+        self, memory: Float[Tensor, "batch kv_len memory_size"], mask: Mask | None = None
+    ) -> TransformerState:
+        """The state before the first vector, with the memory's keys and values of every layer."""
+        if self.memory_size is None:
+            raise ArgumentError(
+                "memory", "be left out", "given to a decoder without one", "use start_without"
+            )
+        check_width("memory", memory, self.memory_size)
+        layers = (cast(TransformerDecoderLayer, layer) for layer in self.layers)
+        started = tuple(layer.start(len(memory), memory, memory) for layer in layers)
+        return TransformerState(started, masks.per_row(mask, len(memory)))
+
+    def start_without(self, batch: int, like: Tensor) -> TransformerState:
+        """The state before the first vector of a decoder that has no memory."""
+        layers = (cast(TransformerDecoderLayer, layer) for layer in self.layers)
+        return TransformerState(tuple(layer.start(batch, None, like) for layer in layers), None)
+
+    def forward(
+        self,
+        x: Float[Tensor, "batch q_len dim"],
+        state: TransformerState,
+        *,
+        need_weights: bool = False,
+    ) -> DecoderOutput:
+        """Decodes vectors that have their positions in them, after those in the state."""
+        check_width("x", x, self.dim)
+        layers, self_weights, cross_weights = [], [], []
+        for layer, before in zip(self.layers, state.layers, strict=True):
+            x, after, own, cross = layer(x, before, state.memory_mask, need_weights=need_weights)
+            layers.append(after)
+            self_weights.append(own)
+            cross_weights.append(cross)
+        return DecoderOutput(
+            x if self.norm is None else self.norm(x),
+            TransformerState(tuple(layers), state.memory_mask),
+            tuple(w for w in self_weights if w is not None),
+            tuple(w for w in cross_weights if w is not None),
+        )
