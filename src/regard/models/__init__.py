@@ -1,0 +1,23 @@
+"""The models: one protocol, parts that combine, and the presets."""
+
+from regard.models.encoder_decoder import EncoderDecoder
+from regard.models.head_presets import CLASSIFIERS, LANGUAGE_MODELS
+from regard.models.heads import Classifier, ClassifierOutput, LanguageModel, Tagger
+from regard.models.presets import PRESETS
+from regard.models.protocol import Maps, Memory, ModelOutput, SequenceModel, StepOutput
+
+__all__ = [
+    "CLASSIFIERS",
+    "LANGUAGE_MODELS",
+    "PRESETS",
+    "Classifier",
+    "ClassifierOutput",
+    "EncoderDecoder",
+    "LanguageModel",
+    "Maps",
+    "Memory",
+    "ModelOutput",
+    "SequenceModel",
+    "StepOutput",
+    "Tagger",
+]

@@ -1,0 +1,131 @@
+"""Causal bodies: what reads a sequence from left to right, for decoders and language models."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple, cast, final
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from regard.layers import RecurrentState, RNNStack, SelfAttentiveRNN
+from regard.layers.transformer import DecoderOutput, TransformerDecoder, TransformerState
+from regard.models.protocol import Maps
+from regard.ops import History
+from regard.ops.check import check_positive
+from regard.state import State
+
+
+class BodyOutput(NamedTuple):
+    """Outputs (batch, length, output_size), the state after them, where the body looked."""
+
+    output: Tensor
+    state: State
+    maps: Maps
+
+
+class CausalBody(nn.Module, ABC):
+    """Turns vectors into vectors of width `output_size`; none sees a later one."""
+
+    output_size: int
+
+    @abstractmethod
+    def start(self, batch: int, like: Tensor) -> State:
+        """The state before the first vector, on the device and of the type of `like`."""
+
+    @abstractmethod
+    def forward(
+        self, x: Float[Tensor, "batch length dim"], state: State, *, need_weights: bool = False
+    ) -> BodyOutput:
+        """Goes on from `state`."""
+
+
+@final
+class RecurrentBody(CausalBody):
+    """A stack of RNN layers."""
+
+    def __init__(self, stack: RNNStack) -> None:
+        super().__init__()
+        self.stack = stack
+        self.output_size = stack.output_size
+
+    def start(self, batch: int, like: Tensor) -> State:
+        """Zeros."""
+        return self.stack.init_state(batch, like)
+
+    def forward(
+        self, x: Float[Tensor, "batch length dim"], state: State, *, need_weights: bool = False
+    ) -> BodyOutput:
+        """An RNN looks at nothing: there are no maps."""
+        output, after = self.stack(x, None, cast(RecurrentState, state))
+        return BodyOutput(output, after, {})
+
+
+@dataclass(frozen=True)
+class Histories(State):
+    """The histories of all layers, and how many steps they hold."""
+
+    layers: tuple[History, ...]
+
+
+@final
+class SelfAttentiveBody(CausalBody):
+    """Self-attentive RNNs on top of each other; each passes on `[h_t; c_t]`."""
+
+    def __init__(self, layers: Sequence[SelfAttentiveRNN], *, dropout: float = 0.0) -> None:
+        super().__init__()
+        check_positive(layers=len(layers))
+        self.layers = nn.ModuleList(layers)
+        self.dropout = nn.Dropout(dropout)
+        self.output_size = 2 * layers[-1].hidden_size
+
+    def start(self, batch: int, like: Tensor) -> State:
+        """Empty histories."""
+        layers = (cast(SelfAttentiveRNN, layer) for layer in self.layers)
+        return Histories(tuple(layer.init_state(batch, like) for layer in layers))
+
+    def forward(
+        self,
+        x: Float[Tensor, "batch length dim"],
+        state: State,
+        *,
+        lengths: Tensor | None = None,
+        need_weights: bool = False,
+    ) -> BodyOutput:
+        """The maps are `history`, each step's weights over itself and the steps before it."""
+        after, maps = [], []
+        for i, layer in enumerate(self.layers):
+            x = self.dropout(x) if i else x
+            history = cast(Histories, state).layers[i]
+            hidden, context, weights, history = layer(
+                x, lengths, history, need_weights=need_weights
+            )
+            x = torch.cat([hidden, context], dim=-1)
+            after.append(history)
+            maps.append(weights)
+        seen: Maps = {"history": tuple(maps)} if need_weights else {}
+        return BodyOutput(x, Histories(tuple(after)), seen)
+
+
+@final
+class TransformerBody(CausalBody):
+    """A Transformer decoder without a memory."""
+
+    def __init__(self, decoder: TransformerDecoder) -> None:
+        super().__init__()
+        self.decoder = decoder
+        self.output_size = decoder.dim
+
+    def start(self, batch: int, like: Tensor) -> State:
+        """Empty caches."""
+        return self.decoder.start_without(batch, like)
+
+    def forward(
+        self, x: Float[Tensor, "batch length dim"], state: State, *, need_weights: bool = False
+    ) -> BodyOutput:
+        """The maps are `self`, of each layer."""
+        out: DecoderOutput = self.decoder(
+            x, cast(TransformerState, state), need_weights=need_weights
+        )
+        return BodyOutput(out.output, out.state, {"self": out.self_weights} if need_weights else {})

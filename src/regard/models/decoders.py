@@ -1,0 +1,301 @@
+"""Decoders: from a memory and the target so far to scores of the next token.
+
+Each has one form: tokens and a state in, logits and the state after them out. A whole target is one
+call from the first state, a decoding step is a call with one token.
+"""
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass, replace
+from typing import NamedTuple, cast, final
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor, nn
+
+from regard.attention import Attention, Past, Projected
+from regard.errors import ArgumentError
+from regard.layers import (
+    ConvDecoder,
+    ConvState,
+    RecurrentState,
+    RNNStack,
+    TransformerDecoder,
+    TransformerState,
+)
+from regard.models.bodies import CausalBody
+from regard.models.embedding import TokenEmbedding
+from regard.models.protocol import Maps, Memory
+from regard.state import State
+
+
+class DecoderOutput(NamedTuple):
+    """Logits (batch, tgt_len, tgt_vocab), the state after them, where the decoder looked."""
+
+    logits: Tensor
+    state: State
+    maps: Maps
+
+
+class Decoder(nn.Module, ABC):
+    """Scores the next token after each one it is given."""
+
+    @abstractmethod
+    def start(self, memory: Memory) -> State:
+        """The state before the first token, with all of the memory that steps will need."""
+
+    @abstractmethod
+    def forward(
+        self, tokens: Int[Tensor, "batch tgt_len"], state: State, *, need_weights: bool = False
+    ) -> DecoderOutput:
+        """Goes on from `state`."""
+
+
+@dataclass(frozen=True)
+class Source(State):
+    """The memory as an attention needs it at every step.
+
+    Attributes:
+        keys: projected once.
+        values: what is mixed.
+        mask: True at real tokens.
+        past: where the attention stands and looked last.
+    """
+
+    keys: Tensor
+    values: Float[Tensor, "batch src_len dim"]
+    mask: Bool[Tensor, "batch 1 1 src_len"]
+    past: Past
+
+    @staticmethod
+    def of(memory: Memory, attention: Attention) -> "Source":
+        """The source before the first step."""
+        keys = attention.project_keys(memory.output if memory.keys is None else memory.keys)
+        past = Past(torch.zeros_like(memory.lengths), None)
+        return Source(keys.tensor, memory.output, memory.mask, past)
+
+    def look(
+        self, attention: Attention, query: Tensor, *, need_weights: bool
+    ) -> tuple[Tensor, Tensor | None, "Source"]:
+        """Contexts and weights of queries, and the source as the next step finds it."""
+        context, weights = attention(
+            query,
+            Projected(self.keys),
+            self.values,
+            self.mask,
+            past=self.past,
+            need_weights=need_weights or attention.needs_past_weights,
+        )
+        kept = weights[:, :, -1:] if attention.needs_past_weights else None
+        past = Past(self.past.position + query.shape[1], kept)
+        return context, weights if need_weights else None, replace(self, past=past)
+
+
+@dataclass(frozen=True)
+class RecurrentDecoderState(State):
+    """The RNN's state, the last context, and the source; without attention no source."""
+
+    rnn: RecurrentState
+    context: Float[Tensor, "batch dim"]
+    source: Source | None
+
+
+@final
+class RecurrentDecoder(Decoder):
+    """An RNN that gets the last context with each token, and looks again after each step.
+
+    `s_t = rnn([y_t; c_{t-1}])`, `c_t = attention(s_t, memory)`, `softmax(W_o [s_t; c_t] + b_o)`.
+    Without attention, c is the summary of the source at every step: the bottleneck.
+
+    Args:
+        embedding: of target tokens.
+        stack: one direction; its inputs are as wide as an embedding and a context together.
+        attention: how the memory is looked at; None for the bottleneck.
+        context_size: width of a context.
+        summary_size: width of the summary that the first state is made from.
+        dropout: probability of dropping a feature before the output layer.
+    """
+
+    def __init__(
+        self,
+        embedding: TokenEmbedding,
+        stack: RNNStack,
+        attention: Attention | None,
+        *,
+        context_size: int,
+        summary_size: int,
+        dropout: float = 0.0,
+    ) -> None:
+        super().__init__()
+        self.embedding, self.stack, self.attention = embedding, stack, attention
+        self.context_size = context_size
+        states = stack.num_layers * stack.hidden_size
+        self.bridge = nn.Linear(summary_size, states)
+        self.memory_bridge = nn.Linear(summary_size, states) if stack.cell == "lstm" else None
+        self.dropout = nn.Dropout(dropout)
+        self.output = nn.Linear(stack.output_size + context_size, embedding.vocab)
+
+    def start(self, memory: Memory) -> State:
+        """The first state of the RNN is made from the summary of the source."""
+        summary = _summary(memory)
+        shape = (len(summary), self.stack.num_layers, self.stack.hidden_size)
+        hidden = torch.tanh(self.bridge(summary)).view(shape)
+        cell = None if self.memory_bridge is None else self.memory_bridge(summary).view(shape)
+        if self.attention is None:
+            return RecurrentDecoderState(RecurrentState(hidden, cell), summary, None)
+        return RecurrentDecoderState(
+            RecurrentState(hidden, cell),
+            summary.new_zeros(len(summary), self.context_size),
+            Source.of(memory, self.attention),
+        )
+
+    def forward(
+        self, tokens: Int[Tensor, "batch tgt_len"], state: State, *, need_weights: bool = False
+    ) -> DecoderOutput:
+        """One step after another, since each needs the last one's context."""
+        state = cast(RecurrentDecoderState, state)
+        rnn, context, source = state.rnn, state.context, state.source
+        features, rows = [], []
+        for x in self.embedding(tokens).unbind(dim=1):
+            hidden, rnn = self.stack.step(torch.cat([x, context], dim=-1), rnn)
+            if self.attention is not None and source is not None:
+                contexts, weights, source = source.look(
+                    self.attention, hidden[:, None], need_weights=need_weights
+                )
+                context = contexts[:, 0]
+                rows.append(weights)
+            features.append(torch.cat([hidden, context], dim=-1))
+        logits = self.output(self.dropout(torch.stack(features, dim=1)))
+        seen = [row for row in rows if row is not None]
+        maps: Maps = {"cross": (torch.cat(seen, dim=2),)} if seen else {}
+        return DecoderOutput(logits, RecurrentDecoderState(rnn, context, source), maps)
+
+
+@dataclass(frozen=True)
+class ParallelDecoderState(State):
+    """The states of what is below and above the attention, and the source."""
+
+    body: State
+    top: RecurrentState | None
+    source: Source
+
+
+@final
+class ParallelDecoder(Decoder):
+    """A decoder whose attention runs for all steps at once, since no step needs its context.
+
+    The body reads the target alone and asks; RNN layers above, if any, read its outputs with the
+    contexts. So each part is one call for the whole target (Wu et al., 2016,
+    https://arxiv.org/abs/1609.08144, with the context kept out of the lowest layer).
+
+    Args:
+        embedding: of target tokens.
+        body: what reads the target and makes the queries.
+        attention: how the memory is looked at.
+        top: RNN layers above; their inputs are as wide as an output of the body and a context.
+        context_size: width of a context.
+        dropout: probability of dropping a feature before the output layer.
+    """
+
+    def __init__(
+        self,
+        embedding: TokenEmbedding,
+        body: CausalBody,
+        attention: Attention,
+        top: RNNStack | None = None,
+        *,
+        context_size: int,
+        dropout: float = 0.0,
+    ) -> None:
+        super().__init__()
+        self.embedding, self.body, self.attention, self.top = embedding, body, attention, top
+        self.dropout = nn.Dropout(dropout)
+        width = body.output_size if top is None else top.output_size
+        self.output = nn.Linear(width + context_size, embedding.vocab)
+
+    def start(self, memory: Memory) -> State:
+        """Nothing read, nothing looked at."""
+        batch, like = len(memory.output), memory.output
+        return ParallelDecoderState(
+            self.body.start(batch, like),
+            None if self.top is None else self.top.init_state(batch, like),
+            Source.of(memory, self.attention),
+        )
+
+    def forward(
+        self, tokens: Int[Tensor, "batch tgt_len"], state: State, *, need_weights: bool = False
+    ) -> DecoderOutput:
+        """The body, the attention, the layers above: one call each."""
+        state = cast(ParallelDecoderState, state)
+        body = self.body(self.embedding(tokens), state.body, need_weights=need_weights)
+        context, weights, source = state.source.look(
+            self.attention, body.output, need_weights=need_weights
+        )
+        hidden, top = body.output, state.top
+        if self.top is not None:
+            hidden, top = self.top(torch.cat([hidden, context], dim=-1), None, top)
+        logits = self.output(self.dropout(torch.cat([hidden, context], dim=-1)))
+        maps: Maps = {f"decoder-{kind}": tensors for kind, tensors in body.maps.items()}
+        if weights is not None:
+            maps["cross"] = (weights,)
+        return DecoderOutput(logits, ParallelDecoderState(body.state, top, source), maps)
+
+
+@final
+class AttentionDecoder(Decoder):
+    """A Transformer decoder."""
+
+    def __init__(self, embedding: TokenEmbedding, decoder: TransformerDecoder) -> None:
+        super().__init__()
+        self.embedding, self.decoder = embedding, decoder
+        self.output = nn.Linear(decoder.dim, embedding.vocab)
+
+    def start(self, memory: Memory) -> State:
+        """Empty caches, and the memory's keys and values of every layer."""
+        return self.decoder.start(memory.output, memory.mask)
+
+    def forward(
+        self, tokens: Int[Tensor, "batch tgt_len"], state: State, *, need_weights: bool = False
+    ) -> DecoderOutput:
+        """The maps are `decoder-self` and `cross`, of each layer."""
+        state = cast(TransformerState, state)
+        x = self.embedding(tokens, start=state.position)
+        out = self.decoder(x, state, need_weights=need_weights)
+        maps: Maps = {}
+        if need_weights:
+            maps = {"decoder-self": out.self_weights, "cross": out.cross_weights}
+        return DecoderOutput(self.output(out.output), out.state, maps)
+
+
+@final
+class ConvolutionalDecoder(Decoder):
+    """Gated convolutions with attention in every layer."""
+
+    def __init__(self, embedding: TokenEmbedding, decoder: ConvDecoder) -> None:
+        super().__init__()
+        self.embedding, self.decoder = embedding, decoder
+        self.output = nn.Linear(decoder.dim, embedding.vocab)
+
+    def start(self, memory: Memory) -> State:
+        """Zeros before the first token."""
+        keys = memory.output if memory.keys is None else memory.keys
+        return self.decoder.start(keys, memory.output, memory.mask)
+
+    def forward(
+        self, tokens: Int[Tensor, "batch tgt_len"], state: State, *, need_weights: bool = False
+    ) -> DecoderOutput:
+        """The maps are `cross`, of each layer."""
+        state = cast(ConvState, state)
+        x = self.embedding(tokens, start=state.position)
+        output, after, weights = self.decoder(x, state, need_weights=need_weights)
+        return DecoderOutput(self.output(output), after, {"cross": weights} if need_weights else {})
+
+
+def _summary(memory: Memory) -> Tensor:
+    if memory.summary is None:
+        raise ArgumentError(
+            "memory",
+            "have a summary for a recurrent decoder to start from",
+            "made by an encoder without one",
+            "use RecurrentEncoder or SelfAttentiveEncoder",
+        )
+    return memory.summary

@@ -1,0 +1,57 @@
+"""The encoder-decoder: any encoder with any decoder."""
+
+from typing import final
+
+from jaxtyping import Int
+from torch import Tensor
+
+from regard.models.decoders import Decoder, DecoderOutput
+from regard.models.encoders import Encoder
+from regard.models.protocol import Memory, ModelOutput, SequenceModel, StepOutput
+from regard.ops.check import check_axes
+from regard.state import State
+
+
+@final
+class EncoderDecoder(SequenceModel):
+    """Reads a source with one module and writes a target with another."""
+
+    def __init__(self, encoder: Encoder, decoder: Decoder) -> None:
+        super().__init__()
+        self.encoder, self.decoder = encoder, decoder
+
+    def encode(
+        self,
+        src: Int[Tensor, "batch src_len"],
+        lengths: Int[Tensor, " batch"],
+        *,
+        need_weights: bool = False,
+    ) -> Memory:
+        """Reads the source."""
+        memory: Memory = self.encoder(src, lengths, need_weights=need_weights)
+        return memory
+
+    def start(self, memory: Memory) -> State:
+        """The state before the first target token."""
+        return self.decoder.start(memory)
+
+    def step(
+        self, tokens: Int[Tensor, " batch"], state: State, *, need_weights: bool = False
+    ) -> StepOutput:
+        """Takes the newest token of each row and scores the next one."""
+        check_axes("tokens", tokens, "batch")
+        out: DecoderOutput = self.decoder(tokens[:, None], state, need_weights=need_weights)
+        return StepOutput(out.logits[:, 0], out.state, out.maps)
+
+    def forward(
+        self,
+        src: Int[Tensor, "batch src_len"],
+        lengths: Int[Tensor, " batch"],
+        tgt: Int[Tensor, "batch tgt_len"],
+        *,
+        need_weights: bool = False,
+    ) -> ModelOutput:
+        """Scores all next tokens at once, given the right ones before them."""
+        memory = self.encode(src, lengths, need_weights=need_weights)
+        out: DecoderOutput = self.decoder(tgt, self.start(memory), need_weights=need_weights)
+        return ModelOutput(out.logits, memory.maps | out.maps)

@@ -1,0 +1,282 @@
+"""The presets: each a function that returns a model, and the table of its hyper-parameters.
+
+`size` picks a row of the table; any number given by name replaces that entry of the row.
+"""
+
+from collections.abc import Callable
+from typing import Final, Literal
+
+from regard.attention import (
+    AdditiveAttention,
+    Attention,
+    LocalAttention,
+    MultiplicativeAttention,
+    PositionPredictor,
+    ScaledDotProductAttention,
+)
+from regard.layers import (
+    ConvDecoder,
+    ConvEncoder,
+    LayerOptions,
+    LearnedPositions,
+    RNNStack,
+    TransformerDecoder,
+)
+from regard.models.bodies import RecurrentBody
+from regard.models.decoders import (
+    AttentionDecoder,
+    ConvolutionalDecoder,
+    ParallelDecoder,
+    RecurrentDecoder,
+)
+from regard.models.embedding import TokenEmbedding
+from regard.models.encoder_decoder import EncoderDecoder
+from regard.models.encoders import ConvolutionalEncoder, RecurrentEncoder
+from regard.models.heads import Tagger
+from regard.models.parts import (
+    attention_encoder,
+    bidirectional,
+    positioned_embedding,
+    self_attentive_body,
+    self_attentive_encoder,
+)
+from regard.models.protocol import SequenceModel
+from regard.models.sizes import ATTENTIVE, CONVOLUTIONAL, RECURRENT, Cell, Recurrent, Size, row
+from regard.ops.check import check_choice
+
+LuongScore = Literal["dot", "general", "concat", "local-m", "local-p"]
+
+
+def rnn(
+    src_vocab: int,
+    tgt_vocab: int,
+    size: Size = "small",
+    *,
+    embed: int | None = None,
+    hidden: int | None = None,
+    layers: int | None = None,
+    cell: Cell = "lstm",
+    dropout: float = 0.1,
+) -> Tagger:
+    """Word by word: one output per input, seeing no later input. For tagging and forecasting."""
+    n = row(RECURRENT, size, embed=embed, hidden=hidden, layers=layers)
+    stack = RNNStack(n.embed, n.hidden, cell=cell, num_layers=n.layers, dropout=dropout)
+    embedding = TokenEmbedding(src_vocab, n.embed, dropout=dropout)
+    return Tagger(RecurrentEncoder(embedding, stack), tgt_vocab, dropout=dropout)
+
+
+def seq2seq(
+    src_vocab: int,
+    tgt_vocab: int,
+    size: Size = "small",
+    *,
+    embed: int | None = None,
+    hidden: int | None = None,
+    layers: int | None = None,
+    cell: Cell = "lstm",
+    dropout: float = 0.1,
+) -> EncoderDecoder:
+    """Encoder-decoder through one fixed vector, without attention (Sutskever et al., 2014)."""
+    n = row(RECURRENT, size, embed=embed, hidden=hidden, layers=layers)
+    return _recurrent(src_vocab, tgt_vocab, n, cell, dropout, attention=None)
+
+
+def bahdanau(
+    src_vocab: int,
+    tgt_vocab: int,
+    size: Size = "small",
+    *,
+    embed: int | None = None,
+    hidden: int | None = None,
+    layers: int | None = None,
+    cell: Cell = "gru",
+    dropout: float = 0.1,
+) -> EncoderDecoder:
+    """Additive attention over a bidirectional encoder (Bahdanau et al., 2015)."""
+    n = row(RECURRENT, size, embed=embed, hidden=hidden, layers=layers)
+    attention = AdditiveAttention(n.hidden, n.hidden, n.hidden)
+    return _recurrent(src_vocab, tgt_vocab, n, cell, dropout, attention)
+
+
+def luong(
+    src_vocab: int,
+    tgt_vocab: int,
+    size: Size = "small",
+    *,
+    embed: int | None = None,
+    hidden: int | None = None,
+    layers: int | None = None,
+    cell: Cell = "lstm",
+    dropout: float = 0.1,
+    score: LuongScore = "general",
+    half_width: int = 10,
+) -> EncoderDecoder:
+    """Multiplicative attention, global or local (Luong et al., 2015)."""
+    n = row(RECURRENT, size, embed=embed, hidden=hidden, layers=layers)
+    attention = _luong_attention(score, n.hidden, half_width)
+    return _recurrent(src_vocab, tgt_vocab, n, cell, dropout, attention)
+
+
+def rnn_dot(
+    src_vocab: int,
+    tgt_vocab: int,
+    size: Size = "small",
+    *,
+    embed: int | None = None,
+    hidden: int | None = None,
+    layers: int | None = None,
+    cell: Cell = "lstm",
+    dropout: float = 0.1,
+) -> EncoderDecoder:
+    """Scaled dot-product attention, with W_q and W_k, over RNN states."""
+    n = row(RECURRENT, size, embed=embed, hidden=hidden, layers=layers)
+    attention = ScaledDotProductAttention(n.hidden, n.hidden, n.hidden)
+    return _recurrent(src_vocab, tgt_vocab, n, cell, dropout, attention)
+
+
+def gnmt(
+    src_vocab: int,
+    tgt_vocab: int,
+    size: Size = "small",
+    *,
+    embed: int | None = None,
+    hidden: int | None = None,
+    layers: int | None = None,
+    cell: Cell = "lstm",
+    dropout: float = 0.1,
+) -> EncoderDecoder:
+    """Attention for all steps at once, from the lowest decoder layer (after Wu et al., 2016)."""
+    n = row(RECURRENT, size, embed=embed, hidden=hidden, layers=layers)
+    body = RecurrentBody(RNNStack(n.embed, n.hidden, cell=cell))
+    top = RNNStack(2 * n.hidden, n.hidden, cell=cell, num_layers=n.layers, dropout=dropout)
+    decoder = ParallelDecoder(
+        TokenEmbedding(tgt_vocab, n.embed, dropout=dropout, name="tgt"),
+        body,
+        AdditiveAttention(n.hidden, n.hidden, n.hidden),
+        top,
+        context_size=n.hidden,
+        dropout=dropout,
+    )
+    return EncoderDecoder(bidirectional(src_vocab, n, cell, dropout), decoder)
+
+
+def self_attentive(
+    src_vocab: int,
+    tgt_vocab: int,
+    size: Size = "small",
+    *,
+    embed: int | None = None,
+    hidden: int | None = None,
+    layers: int | None = None,
+    cell: Cell = "gru",
+    dropout: float = 0.1,
+) -> EncoderDecoder:
+    """Self-attentive RNNs read source and target, additive attention between them.
+
+    `cell="rnn"` is the plain recurrence, `cell="lstm"` the LSTMN of Cheng et al. (2016).
+    """
+    n = row(RECURRENT, size, embed=embed, hidden=hidden, layers=layers)
+    encoder = self_attentive_encoder(src_vocab, n, cell, dropout)
+    body = self_attentive_body(n, cell, dropout)
+    decoder = ParallelDecoder(
+        TokenEmbedding(tgt_vocab, n.embed, dropout=dropout, name="tgt"),
+        body,
+        AdditiveAttention(body.output_size, encoder.output_size, n.hidden),
+        context_size=encoder.output_size,
+        dropout=dropout,
+    )
+    return EncoderDecoder(encoder, decoder)
+
+
+def transformer(
+    src_vocab: int,
+    tgt_vocab: int,
+    size: Size = "small",
+    *,
+    dim: int | None = None,
+    heads: int | None = None,
+    feed_forward: int | None = None,
+    layers: int | None = None,
+    dropout: float = 0.1,
+    norm_first: bool = True,
+) -> EncoderDecoder:
+    """Self-attention in many heads and layers, with sinusoidal positions (Vaswani et al., 2017)."""
+    n = row(ATTENTIVE, size, dim=dim, heads=heads, feed_forward=feed_forward, layers=layers)
+    options = LayerOptions(dropout=dropout, norm_first=norm_first)
+    decoder = TransformerDecoder(
+        n.dim, n.heads, n.feed_forward, n.layers, options, memory_size=n.dim
+    )
+    return EncoderDecoder(
+        attention_encoder(src_vocab, n, options),
+        AttentionDecoder(positioned_embedding(tgt_vocab, n.dim, dropout, "tgt"), decoder),
+    )
+
+
+def conv(
+    src_vocab: int,
+    tgt_vocab: int,
+    size: Size = "small",
+    *,
+    dim: int | None = None,
+    layers: int | None = None,
+    kernel: int | None = None,
+    dropout: float = 0.1,
+    max_len: int = 1024,
+) -> EncoderDecoder:
+    """Gated convolutions with attention in every decoder layer (Gehring et al., 2017)."""
+    n = row(CONVOLUTIONAL, size, dim=dim, layers=layers, kernel=kernel)
+
+    def embedding(vocab: int, name: str) -> TokenEmbedding:
+        positions = LearnedPositions(max_len, n.dim)
+        return TokenEmbedding(vocab, n.dim, positions=positions, dropout=dropout, name=name)
+
+    encoder = ConvEncoder(n.dim, n.layers, kernel_size=n.kernel, dropout=dropout)
+    decoder = ConvDecoder(n.dim, n.layers, kernel_size=n.kernel, dropout=dropout)
+    return EncoderDecoder(
+        ConvolutionalEncoder(embedding(src_vocab, "src"), encoder),
+        ConvolutionalDecoder(embedding(tgt_vocab, "tgt"), decoder),
+    )
+
+
+PRESETS: Final[dict[str, Callable[..., SequenceModel]]] = {
+    "rnn": rnn,
+    "seq2seq": seq2seq,
+    "bahdanau": bahdanau,
+    "luong": luong,
+    "rnn-dot": rnn_dot,
+    "gnmt": gnmt,
+    "self-attentive": self_attentive,
+    "transformer": transformer,
+    "conv": conv,
+}
+
+
+def _recurrent(
+    src_vocab: int,
+    tgt_vocab: int,
+    n: Recurrent,
+    cell: Cell,
+    dropout: float,
+    attention: Attention | None,
+) -> EncoderDecoder:
+    encoder = bidirectional(src_vocab, n, cell, dropout)
+    decoder = RecurrentDecoder(
+        TokenEmbedding(tgt_vocab, n.embed, dropout=dropout, name="tgt"),
+        RNNStack(n.embed + n.hidden, n.hidden, cell=cell, num_layers=n.layers, dropout=dropout),
+        attention,
+        context_size=n.hidden,
+        summary_size=n.hidden,
+        dropout=dropout,
+    )
+    return EncoderDecoder(encoder, decoder)
+
+
+def _luong_attention(score: LuongScore, width: int, half_width: int) -> Attention:
+    check_choice("score", score, ("dot", "general", "concat", "local-m", "local-p"))
+    if score == "local-m":
+        return LocalAttention(MultiplicativeAttention(width, width), half_width)
+    if score == "local-p":
+        return LocalAttention(
+            MultiplicativeAttention(width, width), half_width, PositionPredictor(width, width)
+        )
+    return MultiplicativeAttention(width, width, score)

@@ -1,0 +1,139 @@
+"""What decoding and training know of a model: four verbs and the values they exchange."""
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor, nn
+
+from regard import masks
+from regard.errors import ArgumentError
+from regard.ops.check import check_axes, check_equal
+from regard.state import State
+
+#: Weights by kind, one tensor (batch, heads, q_len, kv_len) per layer. The kinds are `cross`,
+#: `encoder-self`, `decoder-self`, and for self-attentive RNNs `encoder-history` and
+#: `decoder-history`.
+Maps = dict[str, tuple[Tensor, ...]]
+
+
+@dataclass(frozen=True)
+class Memory(State):
+    """What an encoder leaves to a decoder.
+
+    Attributes:
+        output: one vector per source token.
+        lengths: number of real tokens of each source.
+        summary: the whole source in one vector, if the encoder makes one.
+        keys: what is looked at, if that is not `output`, which is what is mixed.
+        maps: where the encoder looked, if asked for.
+    """
+
+    output: Float[Tensor, "batch src_len dim"]
+    lengths: Int[Tensor, " batch"]
+    summary: Float[Tensor, "batch summary_dim"] | None = None
+    keys: Float[Tensor, "batch src_len dim"] | None = None
+    maps: Maps = field(default_factory=dict)
+
+    @property
+    def mask(self) -> Bool[Tensor, "batch 1 1 src_len"]:
+        """True at real tokens."""
+        return masks.padding(self.lengths, self.output.shape[1])
+
+
+class StepOutput(NamedTuple):
+    """One step: logits (batch, tgt_vocab), the state after it, where it looked if asked for."""
+
+    logits: Tensor
+    state: State
+    maps: Maps
+
+
+class ModelOutput(NamedTuple):
+    """A whole target: logits (batch, tgt_len, tgt_vocab), and where the model looked."""
+
+    logits: Tensor
+    maps: Maps
+
+
+class SequenceModel(nn.Module, ABC):
+    """A model that turns one sequence into another.
+
+    Decoding calls `encode` once, `start` once, and `step` for every token; training calls
+    `forward`. All take token ids, batch first.
+    """
+
+    @abstractmethod
+    def encode(
+        self,
+        src: Int[Tensor, "batch src_len"],
+        lengths: Int[Tensor, " batch"],
+        *,
+        need_weights: bool = False,
+    ) -> Memory:
+        """Reads the source. What `src` holds beyond `lengths` does not matter."""
+
+    @abstractmethod
+    def start(self, memory: Memory) -> State:
+        """The state before the first target token."""
+
+    @abstractmethod
+    def step(
+        self, tokens: Int[Tensor, " batch"], state: State, *, need_weights: bool = False
+    ) -> StepOutput:
+        """Takes the newest token of each row, first of all `bos`, and scores the next one."""
+
+    @abstractmethod
+    def forward(
+        self,
+        src: Int[Tensor, "batch src_len"],
+        lengths: Int[Tensor, " batch"],
+        tgt: Int[Tensor, "batch tgt_len"],
+        *,
+        need_weights: bool = False,
+    ) -> ModelOutput:
+        """Scores all next tokens at once, given the right ones before them.
+
+        Args:
+            src: source tokens.
+            lengths: number of real source tokens of each row.
+            tgt: target tokens, `bos` first; the logits at position t are for token t + 1.
+            need_weights: whether to return the maps.
+        """
+
+
+def check_source(src: Tensor, lengths: Tensor) -> None:
+    """Raises unless there is one length for each row of ids, none beyond the row's end."""
+    check_axes("src", src, "batch src_len")
+    check_axes("lengths", lengths, "batch")
+    check_equal("agree in batch", src=src.shape[0], lengths=lengths.shape[0])
+    if _can_look_at(lengths) and int(lengths.max()) > src.shape[1]:
+        raise ArgumentError(
+            "lengths",
+            f"be at most the {src.shape[1]} tokens of a row",
+            int(lengths.max()),
+            "count real tokens alone, and pad src to the longest row",
+        )
+
+
+def check_tokens(name: str, tokens: Tensor, vocab: int) -> None:
+    """Raises unless `tokens` are ids of a vocabulary with `vocab` entries."""
+    if tokens.is_floating_point() or tokens.dtype == torch.bool:
+        raise ArgumentError(name, "hold integer token ids", tokens.dtype, "convert it with .long()")
+    if not _can_look_at(tokens) or tokens.numel() == 0:
+        return
+    low, high = int(tokens.min()), int(tokens.max())
+    if low < 0 or high >= vocab:
+        raise ArgumentError(
+            name,
+            f"hold ids from 0 to {vocab - 1}, the entries of the vocabulary",
+            f"from {low} to {high}",
+            "check that the tokeniser is the one that the model was made for",
+        )
+
+
+def _can_look_at(tensor: Tensor) -> bool:
+    """Reading values costs nothing on the CPU alone: a GPU would be waited for."""
+    return tensor.device.type == "cpu" and not torch.compiler.is_compiling()
