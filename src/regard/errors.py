@@ -24,3 +24,26 @@ class ArgumentError(RegardError, ValueError):
 
 class BackendError(RegardError, RuntimeError):
     """The backend that was asked for cannot run this call, and nothing else was tried."""
+
+
+class DataError(RegardError, ValueError):
+    """A file of data, or one line of it, breaks a rule.
+
+    Args:
+        file: the file, as the caller named it; `stdin` for `-`, `pairs` for Python objects.
+        line: number of the line, counted from 1, or None where the whole file is meant.
+        reason: what is wrong.
+        fix: what to do next.
+        kind: a word or two by which errors of this sort are counted.
+    """
+
+    def __init__(
+        self, file: str, line: int | None, reason: str, fix: str, *, kind: str = ""
+    ) -> None:
+        where = file if line is None else f"{file}, line {line}"
+        super().__init__(f"{where}: {reason}: {fix}.")
+        self.file = file
+        self.line = line
+        self.reason = reason
+        self.fix = fix
+        self.kind = kind

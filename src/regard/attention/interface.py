@@ -2,7 +2,7 @@
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import ClassVar, NamedTuple, Protocol
+from typing import ClassVar, NamedTuple, Protocol, runtime_checkable
 
 from jaxtyping import Float, Int
 from torch import Tensor, nn
@@ -74,6 +74,7 @@ class Attention(nn.Module, ABC):
         """
 
 
+@runtime_checkable
 class Scorer(Protocol):
     """A mechanism whose scores can be had alone, before any mask and softmax."""
 

@@ -7,11 +7,11 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from regard import masks
-from regard.attention.interface import Attention, Past, Projected, Scorer
+from regard.attention.interface import Attention, Past, Projected, Scorer, projected
 from regard.errors import ArgumentError
 from regard.masks import Mask
 from regard.ops import AttentionOutput, masked_softmax
-from regard.ops.check import check_positive, check_width
+from regard.ops.check import check_equal, check_positive, check_width
 
 
 @final
@@ -80,8 +80,12 @@ class LocalAttention(Attention):
         need_weights: bool = True,
     ) -> AttentionOutput:
         """See `Attention.forward`. Local-m reads the number of the step from `past`."""
+        check_width("query", query, None)
         check_width("value", value, None)
-        scores = self.scorer.scores(query, key)
+        keys = projected(self.scorer, key)
+        check_equal("agree in batch", query=len(query), key=len(keys), value=len(value))
+        check_equal("agree in kv_len", key=keys.shape[1], value=value.shape[1])
+        scores = self.scorer.scores(query, Projected(keys))
         batch, _, q_len, kv_len = scores.shape
         if mask is not None:
             masks.check(mask, batch, 1, q_len, kv_len)
@@ -100,7 +104,7 @@ class LocalAttention(Attention):
         self, query: Tensor, lengths: Float[Tensor, "batch #q_len"], past: Past | None
     ) -> Float[Tensor, "batch q_len"]:
         if self.predictor is not None:
-            centres: Tensor = self.predictor(query, lengths.to(query.dtype)).float()
+            centres: Tensor = self.predictor(query, lengths)
             return centres
         steps = torch.arange(query.shape[1], device=query.device)[None].float()
         if past is not None:

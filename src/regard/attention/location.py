@@ -6,12 +6,12 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from regard import ops
+from regard import masks, ops
 from regard.attention.interface import Attention, Past, Projected, projected
 from regard.errors import ArgumentError
 from regard.masks import Mask
 from regard.ops import AttentionOutput
-from regard.ops.check import check_positive, check_width
+from regard.ops.check import check_equal, check_positive, check_width
 
 
 @final
@@ -74,6 +74,10 @@ class LocationAwareAttention(Attention):
         check_width("query", query, self.query_size)
         queries, keys = self.query_proj(query), projected(self, key)
         batch, q_len, kv_len = query.shape[0], query.shape[1], keys.shape[1]
+        check_width("value", value, None)
+        check_equal("agree in batch", query=batch, key=len(keys), value=len(value))
+        if mask is not None:
+            masks.check(mask, batch, 1, q_len, kv_len)
         before = None if past is None else past.weights
         last = keys.new_zeros(batch, 1, 1, kv_len) if before is None else before
         contexts, maps = [], []

@@ -5,7 +5,7 @@ https://arxiv.org/abs/2305.13245), and with one it is multi-query attention (Sha
 https://arxiv.org/abs/1911.02150).
 """
 
-from typing import Protocol, final
+from typing import Protocol, final, runtime_checkable
 
 from jaxtyping import Float
 from torch import Tensor, nn
@@ -19,6 +19,7 @@ from regard.ops import AttentionOutput
 from regard.ops.check import check_positive, check_width
 
 
+@runtime_checkable
 class Rotation(Protocol):
     """Turns queries and keys by an angle that grows with their position."""
 
@@ -66,6 +67,11 @@ class MultiHeadAttention(Attention):
         self.head_dim, self.dropout = dim // num_heads, dropout
         self.key_size = dim if key_size is None else key_size
         self.value_size = self.key_size if value_size is None else value_size
+        check_positive(key_size=self.key_size, value_size=self.value_size)
+        if not 0 <= dropout <= 1:
+            raise ArgumentError(
+                "dropout", "be a probability, from 0 to 1", dropout, "0 drops nothing"
+            )
         kv_dim = kv_heads * self.head_dim
         self.query_proj = nn.Linear(dim, dim, bias)
         self.key_proj = nn.Linear(self.key_size, kv_dim, bias)

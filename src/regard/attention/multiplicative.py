@@ -47,7 +47,9 @@ class MultiplicativeAttention(Attention):
         self.key_proj = nn.Linear(key_size, query_size, bias=False) if score == "general" else None
         # W [query; key] is W_q query + W_k key: concat is additive attention under another name
         self.concat = (
-            AdditiveAttention(query_size, key_size, hidden_size or query_size)
+            AdditiveAttention(
+                query_size, key_size, query_size if hidden_size is None else hidden_size
+            )
             if score == "concat"
             else None
         )

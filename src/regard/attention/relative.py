@@ -7,7 +7,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from regard.attention.positions import PositionBias
-from regard.ops.check import check_positive
+from regard.ops.check import check_equal, check_positive
 
 
 @final
@@ -43,6 +43,7 @@ class ShawRelativePositions(PositionBias):
         self, query: Float[Tensor, "batch heads q_len head_dim"], kv_len: int
     ) -> Float[Tensor, "batch heads q_len kv_len"]:
         """`q_i . a^K_ij / sqrt(d)`, by one product per distance rather than per pair."""
+        check_equal("agree in width", query=query.shape[3], head_dim=self.key_table.shape[1])
         scaled = query * query.shape[-1] ** -0.5
         by_distance: Tensor = (
             scaled @ self.key_table.to(query.dtype).T

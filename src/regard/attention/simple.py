@@ -36,7 +36,9 @@ class SimpleSelfAttention(Attention):
     ) -> Float[Tensor, "batch 1 q_len kv_len"]:
         """Scores of all queries against all keys."""
         check_width("query", query, None)
-        return (query @ projected(self, key).mT * self.scale)[:, None]
+        keys = projected(self, key)
+        check_equal("agree in width", query=query.shape[2], key=keys.shape[2])
+        return (query @ keys.mT * self.scale)[:, None]
 
     def as_score(self) -> DotScore:
         """The same score for one query at a time."""

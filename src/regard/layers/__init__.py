@@ -1,6 +1,7 @@
 """The layers that models are made of."""
 
 from regard.layers.conv import ConvDecoder, ConvEncoder, ConvState, GatedConvolution
+from regard.layers.interchange import from_torch, to_torch
 from regard.layers.positions import LearnedPositions, RotaryPositions, SinusoidalPositions
 from regard.layers.rnn import RecurrentOutput, RecurrentState, RNNStack
 from regard.layers.self_attentive import SelfAttentiveRNN
@@ -33,4 +34,6 @@ __all__ = [
     "TransformerEncoder",
     "TransformerEncoderLayer",
     "TransformerState",
+    "from_torch",
+    "to_torch",
 ]

@@ -17,7 +17,7 @@ from regard import masks
 from regard.attention import MultiplicativeAttention, Projected
 from regard.errors import ArgumentError
 from regard.masks import Mask
-from regard.ops.check import check_positive, check_width
+from regard.ops.check import check_equal, check_positive, check_width
 from regard.state import State
 
 HALF: Final = math.sqrt(0.5)
@@ -38,6 +38,7 @@ class GatedConvolution(nn.Module):
 
     def forward(self, x: Float[Tensor, "batch padded dim"]) -> Float[Tensor, "batch length dim"]:
         """Shorter than its input by `kernel_size - 1`."""
+        check_width("x", x, self.conv.in_channels)
         return F.glu(self.conv(self.dropout(x).mT), dim=1).mT
 
 
@@ -71,6 +72,8 @@ class ConvEncoder(nn.Module):
     ) -> Float[Tensor, "batch length dim"]:
         """Encodes; where `mask` (as of `masks.padding`) is False is zero before every layer."""
         check_width("x", x, self.dim)
+        if mask is not None:
+            masks.check(mask, x.shape[0], 1, 1, x.shape[1])
         real = None if mask is None else mask[:, 0, 0, :, None]
         for layer in self.layers:
             x = x if real is None else x.where(real, 0.0)
@@ -137,6 +140,7 @@ class ConvDecoder(nn.Module):
     ) -> ConvState:
         """The state before the first vector: nothing but zeros to convolve with."""
         check_width("key", key, self.dim)
+        check_width("value", value, self.dim)
         zeros = key.new_zeros(len(key), self.reach, self.dim)
         keys = self.attention.project_keys(key).tensor
         rows = masks.per_row(mask, len(key))
@@ -147,6 +151,7 @@ class ConvDecoder(nn.Module):
     ) -> ConvDecoderOutput:
         """Decodes vectors that have their positions in them, after those in the state."""
         check_width("x", x, self.dim)
+        check_equal("agree in batch", state=state.keys.shape[0], x=x.shape[0])
         embedded, recent, maps = x, [], []
         for i, layer in enumerate(self.layers):
             wide = torch.cat([state.recent[i].to(x.dtype), x], dim=1)

@@ -7,7 +7,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from regard.errors import ArgumentError
-from regard.ops.check import check_positive, check_width
+from regard.ops.check import check_axes, check_equal, check_positive, check_width
 
 
 @final
@@ -92,6 +92,8 @@ class RotaryPositions(nn.Module):
         self, x: Float[Tensor, "batch heads length head_dim"], *, start: int = 0
     ) -> Float[Tensor, "batch heads length head_dim"]:
         """Turns vectors that stand at `start`, `start + 1`, ..."""
+        check_axes("x", x, "batch heads length head_dim")
+        check_equal("agree in head_dim", x=x.shape[3], positions=self.head_dim)
         angles = _angles(start, x.shape[2], self.head_dim, self.base, x.device)
         cos, sin = angles.cos().to(x.dtype), angles.sin().to(x.dtype)
         left, right = x.chunk(2, dim=-1)

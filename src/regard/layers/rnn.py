@@ -11,10 +11,12 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
-from regard import masks
 from regard.errors import ArgumentError
+from regard.layers.padding import real_steps
 from regard.ops.check import check_axes, check_choice, check_equal, check_positive, check_width
 from regard.state import State
+
+Cell = Literal["rnn", "gru", "lstm"]
 
 CELLS: Final[dict[str, type[nn.RNN] | type[nn.GRU] | type[nn.LSTM]]] = {
     "rnn": nn.RNN,
@@ -73,7 +75,7 @@ class RNNStack(nn.Module):
         input_size: int,
         hidden_size: int,
         *,
-        cell: Literal["rnn", "gru", "lstm"] = "lstm",
+        cell: Cell = "lstm",
         num_layers: int = 1,
         bidirectional: bool = False,
         dropout: float = 0.0,
@@ -116,8 +118,8 @@ class RNNStack(nn.Module):
         """
         check_width("x", x, self.input_size)
         state = self.init_state(len(x), x) if state is None else state
-        check_equal("agree in batch", state=state.hidden.shape[0], x=x.shape[0])
-        padding = None if lengths is None else _Padding.of(lengths, x.shape[1])
+        self._check_state(state, x)
+        padding = None if lengths is None else _Padding.of(x, lengths)
         runs = []
         for layer in range(self.num_layers):
             if layer:
@@ -142,6 +144,8 @@ class RNNStack(nn.Module):
                 "step", "be called on a stack of one direction", "bidirectional", "use forward"
             )
         check_axes("x", x, "batch input_size")
+        check_equal("agree in width", x=x.shape[1], input_size=self.input_size)
+        self._check_state(state, x)
         runs = []
         for i, layer in enumerate(self.ahead):
             x = self.dropout(x) if i else x
@@ -150,6 +154,18 @@ class RNNStack(nn.Module):
             runs.append(_LayerRun(hidden, hidden, memory))
             x = hidden
         return x, _stack(runs)
+
+    def _check_state(self, state: RecurrentState, x: Tensor) -> None:
+        check_equal("agree in batch", state=state.hidden.shape[0], x=x.shape[0])
+        layers = self.num_layers * self.directions
+        check_equal("agree in layers", state=state.hidden.shape[1], stack=layers)
+        if (state.memory is not None) != (self.cell == "lstm"):
+            raise ArgumentError(
+                "state",
+                "have a memory for the cell 'lstm' and for no other",
+                f"one {'without' if state.memory is None else 'with'} it for {self.cell!r}",
+                "start from init_state, or from the state of such a stack",
+            )
 
     def _run(
         self,
@@ -177,11 +193,11 @@ class _Padding(NamedTuple):
     mirror: Int[Tensor, "batch length 1"]
 
     @staticmethod
-    def of(lengths: Int[Tensor, " batch"], max_len: int) -> "_Padding":
-        real = masks.padding(lengths, max_len)[:, 0, 0]
-        positions = torch.arange(max_len, device=lengths.device)
-        mirror = torch.where(real, lengths[:, None] - 1 - positions, positions)
-        return _Padding(lengths, real[..., None], mirror[..., None])
+    def of(x: Tensor, lengths: Int[Tensor, " batch"]) -> "_Padding":
+        real = real_steps(x, lengths)
+        positions = torch.arange(x.shape[1], device=lengths.device)[:, None]
+        mirror = torch.where(real, lengths[:, None, None] - 1 - positions, positions)
+        return _Padding(lengths, real, mirror)
 
 
 def _reverse(x: Tensor, padding: _Padding | None) -> Tensor:

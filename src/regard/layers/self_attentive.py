@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from regard import ops
 from regard.attention import AdditiveAttention, ScaledDotProductAttention, Scorer
+from regard.layers.padding import real_steps
 from regard.ops import History, SelfAttentiveOutput
 from regard.ops.check import check_axes, check_choice, check_positive, check_width
 from regard.ops.self_attentive_rnn import GATES, Cell, empty_history
@@ -84,6 +85,9 @@ class SelfAttentiveRNN(nn.Module):
             need_weights: whether to return where each step looked, (batch, 1, length, steps).
         """
         check_width("x", x, self.input_size)
+        if lengths is not None:
+            # the gradients of the projections would take a NaN from the padding, even times zero
+            x = x.where(real_steps(x, lengths), 0.0)
         return ops.self_attentive_rnn(
             self.input_proj(x),
             self.recurrent_proj.weight,

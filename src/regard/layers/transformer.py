@@ -19,7 +19,7 @@ from regard.attention import MultiHeadAttention, PositionBias, Projected
 from regard.attention.multi_head import Rotation
 from regard.errors import ArgumentError
 from regard.masks import Mask
-from regard.ops.check import check_choice, check_positive, check_width
+from regard.ops.check import check_choice, check_equal, check_positive, check_width
 from regard.state import State
 
 Activation = Literal["relu", "gelu"]
@@ -55,8 +55,8 @@ class LayerState(State):
 
     key: Float[Tensor, "batch heads positions head_dim"]
     value: Float[Tensor, "batch heads positions head_dim"]
-    memory_key: Float[Tensor, "batch heads kv_len head_dim"] | None
-    memory_value: Float[Tensor, "batch heads kv_len head_dim"] | None
+    memory_key: Float[Tensor, "batch memory_heads kv_len head_dim"] | None
+    memory_value: Float[Tensor, "batch memory_heads kv_len head_dim"] | None
 
 
 @dataclass(frozen=True)
@@ -77,18 +77,25 @@ class FeedForward(nn.Module):
     """Two linear maps with an activation between them, for each position alone."""
 
     def __init__(
-        self, dim: int, hidden: int, *, activation: Activation = "relu", dropout: float = 0.0
+        self,
+        dim: int,
+        hidden: int,
+        *,
+        activation: Activation = "relu",
+        dropout: float = 0.0,
+        bias: bool = True,
     ) -> None:
         super().__init__()
         check_positive(dim=dim, hidden=hidden)
         check_choice("activation", activation, ACTIVATIONS)
-        self.inner = nn.Linear(dim, hidden)
-        self.outer = nn.Linear(hidden, dim)
+        self.inner = nn.Linear(dim, hidden, bias)
+        self.outer = nn.Linear(hidden, dim, bias)
         self.dropout = nn.Dropout(dropout)
         self.activation = activation
 
     def forward(self, x: Float[Tensor, "batch length dim"]) -> Float[Tensor, "batch length dim"]:
         """The same two maps at every position."""
+        check_width("x", x, self.inner.in_features)
         hidden = self.dropout(ACTIVATIONS[self.activation](self.inner(x)))
         result: Tensor = self.outer(hidden)
         return result
@@ -98,9 +105,11 @@ class FeedForward(nn.Module):
 class Residual(nn.Module):
     """Norm, dropout and the way around a block, before it (pre-norm) or after it (post-norm)."""
 
-    def __init__(self, dim: int, *, norm_first: bool, dropout: float, eps: float) -> None:
+    def __init__(
+        self, dim: int, *, norm_first: bool, dropout: float, eps: float, bias: bool = True
+    ) -> None:
         super().__init__()
-        self.norm = nn.LayerNorm(dim, eps=eps)
+        self.norm = nn.LayerNorm(dim, eps=eps, bias=bias)
         self.norm_first = norm_first
         self.dropout = nn.Dropout(dropout)
 
@@ -125,6 +134,7 @@ class LayerOptions(NamedTuple):
         position_bias: makes relative positions for the self-attention of a layer.
         rotation: rotary positions for all self-attention.
         eps: of the norms.
+        bias: whether the linear maps and the norms have one.
     """
 
     dropout: float = 0.1
@@ -134,6 +144,7 @@ class LayerOptions(NamedTuple):
     position_bias: Callable[[], PositionBias] | None = None
     rotation: Rotation | None = None
     eps: float = 1e-5
+    bias: bool = True
 
     def self_attention(self, dim: int, num_heads: int) -> MultiHeadAttention:
         """The attention of a layer to its own sequence."""
@@ -141,6 +152,7 @@ class LayerOptions(NamedTuple):
             dim,
             num_heads,
             num_kv_heads=self.num_kv_heads,
+            bias=self.bias,
             dropout=self.dropout,
             position_bias=None if self.position_bias is None else self.position_bias(),
             rotation=self.rotation,
@@ -148,11 +160,19 @@ class LayerOptions(NamedTuple):
 
     def feed_forward(self, dim: int, hidden: int) -> FeedForward:
         """The block that follows the attention."""
-        return FeedForward(dim, hidden, activation=self.activation, dropout=self.dropout)
+        return FeedForward(
+            dim, hidden, activation=self.activation, dropout=self.dropout, bias=self.bias
+        )
 
     def residual(self, dim: int) -> Residual:
         """The way around a block."""
-        return Residual(dim, norm_first=self.norm_first, dropout=self.dropout, eps=self.eps)
+        return Residual(
+            dim, norm_first=self.norm_first, dropout=self.dropout, eps=self.eps, bias=self.bias
+        )
+
+    def last_norm(self, dim: int) -> nn.Module | None:
+        """The norm after a stack: pre-norm layers leave their last sum without one."""
+        return nn.LayerNorm(dim, eps=self.eps, bias=self.bias) if self.norm_first else None
 
 
 @final
@@ -184,6 +204,7 @@ class TransformerEncoderLayer(nn.Module):
         need_weights: bool = False,
     ) -> EncoderOutput:
         """Encodes once more."""
+        check_width("x", x, self.attention.dim)
         inner = self.attention_residual.before(x)
         context, weights = self.attention(inner, inner, inner, mask, need_weights=need_weights)
         x = self.attention_residual.after(x, context)
@@ -195,6 +216,8 @@ class TransformerEncoderLayer(nn.Module):
 @final
 class TransformerEncoder(nn.Module):
     """Encoder layers on top of each other, with a last norm if they are pre-norm.
+
+    `norm` may be set to another module, or to None for no last norm.
 
     Args:
         dim: width of the vectors.
@@ -220,7 +243,7 @@ class TransformerEncoder(nn.Module):
             TransformerEncoderLayer(dim, num_heads, feed_forward, options)
             for _ in range(num_layers)
         )
-        self.norm = nn.LayerNorm(dim, eps=options.eps) if options.norm_first else None
+        self.norm = options.last_norm(dim)
 
     def forward(
         self,
@@ -272,7 +295,7 @@ class TransformerDecoderLayer(nn.Module):
         self.cross, self.cross_residual = None, None
         if memory_size is not None:
             self.cross = MultiHeadAttention(
-                dim, num_heads, key_size=memory_size, dropout=options.dropout
+                dim, num_heads, key_size=memory_size, bias=options.bias, dropout=options.dropout
             )
             self.cross_residual = options.residual(dim)
         self.feed_forward = options.feed_forward(dim, feed_forward)
@@ -296,6 +319,8 @@ class TransformerDecoderLayer(nn.Module):
         need_weights: bool = False,
     ) -> tuple[Tensor, LayerState, Tensor | None, Tensor | None]:
         """New vectors, the state with them, and the weights of both attentions."""
+        check_width("x", x, self.attention.dim)
+        check_equal("agree in batch", state=state.key.shape[0], x=x.shape[0])
         inner = self.attention_residual.before(x)
         new_key = self.attention.project_keys(inner, start=state.key.shape[2]).tensor
         new_value = self.attention.project_values(inner).tensor
@@ -326,6 +351,8 @@ class TransformerDecoderLayer(nn.Module):
 class TransformerDecoder(nn.Module):
     """Decoder layers on top of each other, with a last norm if they are pre-norm.
 
+    `norm` may be set to another module, or to None for no last norm.
+
     Args:
         dim: width of the vectors.
         num_heads: heads of the attentions; divides `dim`.
@@ -353,7 +380,7 @@ class TransformerDecoder(nn.Module):
             TransformerDecoderLayer(dim, num_heads, feed_forward, options, memory_size=memory_size)
             for _ in range(num_layers)
         )
-        self.norm = nn.LayerNorm(dim, eps=options.eps) if options.norm_first else None
+        self.norm = options.last_norm(dim)
 
     def start(
         self, memory: Float[Tensor, "batch kv_len memory_size"], mask: Mask | None = None
@@ -370,6 +397,13 @@ class TransformerDecoder(nn.Module):
 
     def start_without(self, batch: int, like: Tensor) -> TransformerState:
         """The state before the first vector of a decoder that has no memory."""
+        if self.memory_size is not None:
+            raise ArgumentError(
+                "start_without",
+                "be called on a decoder without a memory",
+                f"called on one with memory_size = {self.memory_size}",
+                "use start",
+            )
         layers = (cast(TransformerDecoderLayer, layer) for layer in self.layers)
         return TransformerState(tuple(layer.start(batch, None, like) for layer in layers), None)
 

@@ -29,7 +29,10 @@ from regard.state import State
 
 
 class DecoderOutput(NamedTuple):
-    """Logits (batch, tgt_len, tgt_vocab), the state after them, where the decoder looked."""
+    """Logits (batch, tgt_len, tgt_vocab), the state after them, where the decoder looked.
+
+    Where only some positions were kept, the logits are (kept, tgt_vocab), row by row.
+    """
 
     logits: Tensor
     state: State
@@ -45,9 +48,14 @@ class Decoder(nn.Module, ABC):
 
     @abstractmethod
     def forward(
-        self, tokens: Int[Tensor, "batch tgt_len"], state: State, *, need_weights: bool = False
+        self,
+        tokens: Int[Tensor, "batch tgt_len"],
+        state: State,
+        *,
+        keep: Bool[Tensor, "batch tgt_len"] | None = None,
+        need_weights: bool = False,
     ) -> DecoderOutput:
-        """Goes on from `state`."""
+        """Goes on from `state`; with `keep`, only these positions are scored, (kept, tgt_vocab)."""
 
 
 @dataclass(frozen=True)
@@ -149,7 +157,12 @@ class RecurrentDecoder(Decoder):
         )
 
     def forward(
-        self, tokens: Int[Tensor, "batch tgt_len"], state: State, *, need_weights: bool = False
+        self,
+        tokens: Int[Tensor, "batch tgt_len"],
+        state: State,
+        *,
+        keep: Bool[Tensor, "batch tgt_len"] | None = None,
+        need_weights: bool = False,
     ) -> DecoderOutput:
         """One step after another, since each needs the last one's context."""
         state = cast(RecurrentDecoderState, state)
@@ -164,7 +177,7 @@ class RecurrentDecoder(Decoder):
                 context = contexts[:, 0]
                 rows.append(weights)
             features.append(torch.cat([hidden, context], dim=-1))
-        logits = self.output(self.dropout(torch.stack(features, dim=1)))
+        logits = self.output(self.dropout(_kept(torch.stack(features, dim=1), keep)))
         seen = [row for row in rows if row is not None]
         maps: Maps = {"cross": (torch.cat(seen, dim=2),)} if seen else {}
         return DecoderOutput(logits, RecurrentDecoderState(rnn, context, source), maps)
@@ -222,7 +235,12 @@ class ParallelDecoder(Decoder):
         )
 
     def forward(
-        self, tokens: Int[Tensor, "batch tgt_len"], state: State, *, need_weights: bool = False
+        self,
+        tokens: Int[Tensor, "batch tgt_len"],
+        state: State,
+        *,
+        keep: Bool[Tensor, "batch tgt_len"] | None = None,
+        need_weights: bool = False,
     ) -> DecoderOutput:
         """The body, the attention, the layers above: one call each."""
         state = cast(ParallelDecoderState, state)
@@ -233,7 +251,7 @@ class ParallelDecoder(Decoder):
         hidden, top = body.output, state.top
         if self.top is not None:
             hidden, top = self.top(torch.cat([hidden, context], dim=-1), None, top)
-        logits = self.output(self.dropout(torch.cat([hidden, context], dim=-1)))
+        logits = self.output(self.dropout(_kept(torch.cat([hidden, context], dim=-1), keep)))
         maps: Maps = {f"decoder-{kind}": tensors for kind, tensors in body.maps.items()}
         if weights is not None:
             maps["cross"] = (weights,)
@@ -254,7 +272,12 @@ class AttentionDecoder(Decoder):
         return self.decoder.start(memory.output, memory.mask)
 
     def forward(
-        self, tokens: Int[Tensor, "batch tgt_len"], state: State, *, need_weights: bool = False
+        self,
+        tokens: Int[Tensor, "batch tgt_len"],
+        state: State,
+        *,
+        keep: Bool[Tensor, "batch tgt_len"] | None = None,
+        need_weights: bool = False,
     ) -> DecoderOutput:
         """The maps are `decoder-self` and `cross`, of each layer."""
         state = cast(TransformerState, state)
@@ -263,7 +286,7 @@ class AttentionDecoder(Decoder):
         maps: Maps = {}
         if need_weights:
             maps = {"decoder-self": out.self_weights, "cross": out.cross_weights}
-        return DecoderOutput(self.output(out.output), out.state, maps)
+        return DecoderOutput(self.output(_kept(out.output, keep)), out.state, maps)
 
 
 @final
@@ -281,13 +304,24 @@ class ConvolutionalDecoder(Decoder):
         return self.decoder.start(keys, memory.output, memory.mask)
 
     def forward(
-        self, tokens: Int[Tensor, "batch tgt_len"], state: State, *, need_weights: bool = False
+        self,
+        tokens: Int[Tensor, "batch tgt_len"],
+        state: State,
+        *,
+        keep: Bool[Tensor, "batch tgt_len"] | None = None,
+        need_weights: bool = False,
     ) -> DecoderOutput:
         """The maps are `cross`, of each layer."""
         state = cast(ConvState, state)
         x = self.embedding(tokens, start=state.position)
         output, after, weights = self.decoder(x, state, need_weights=need_weights)
-        return DecoderOutput(self.output(output), after, {"cross": weights} if need_weights else {})
+        maps: Maps = {"cross": weights} if need_weights else {}
+        return DecoderOutput(self.output(_kept(output, keep)), after, maps)
+
+
+def _kept(features: Tensor, keep: Tensor | None) -> Tensor:
+    """Features of the positions that are scored: padding costs the output layer nothing."""
+    return features if keep is None else features[keep]
 
 
 def _summary(memory: Memory) -> Tensor:

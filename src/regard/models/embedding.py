@@ -1,6 +1,6 @@
 """From token ids to vectors."""
 
-from typing import Protocol, final
+from typing import Protocol, final, runtime_checkable
 
 from jaxtyping import Float, Int
 from torch import Tensor, nn
@@ -9,6 +9,7 @@ from regard.models.protocol import check_tokens
 from regard.ops.check import check_axes, check_positive
 
 
+@runtime_checkable
 class Positions(Protocol):
     """Adds positions to vectors, e.g. `SinusoidalPositions`."""
 

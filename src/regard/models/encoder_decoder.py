@@ -2,7 +2,7 @@
 
 from typing import final
 
-from jaxtyping import Int
+from jaxtyping import Bool, Int
 from torch import Tensor
 
 from regard.models.decoders import Decoder, DecoderOutput
@@ -49,9 +49,12 @@ class EncoderDecoder(SequenceModel):
         lengths: Int[Tensor, " batch"],
         tgt: Int[Tensor, "batch tgt_len"],
         *,
+        keep: Bool[Tensor, "batch tgt_len"] | None = None,
         need_weights: bool = False,
     ) -> ModelOutput:
         """Scores all next tokens at once, given the right ones before them."""
         memory = self.encode(src, lengths, need_weights=need_weights)
-        out: DecoderOutput = self.decoder(tgt, self.start(memory), need_weights=need_weights)
+        out: DecoderOutput = self.decoder(
+            tgt, self.start(memory), keep=keep, need_weights=need_weights
+        )
         return ModelOutput(out.logits, memory.maps | out.maps)

@@ -4,7 +4,7 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple, cast, final
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from regard.attention import AdditiveAttention
@@ -79,12 +79,14 @@ class Tagger(SequenceModel):
         lengths: Int[Tensor, " batch"],
         tgt: Int[Tensor, "batch tgt_len"],
         *,
+        keep: Bool[Tensor, "batch tgt_len"] | None = None,
         need_weights: bool = False,
     ) -> ModelOutput:
         """The scores of the first `tgt_len` positions; what `tgt` holds changes nothing."""
         memory = self.encode(src, lengths, need_weights=need_weights)
         state = cast(TaggerState, self.start(memory))
-        return ModelOutput(_from_position(state, tgt.shape[1]), memory.maps)
+        logits = _from_position(state, tgt.shape[1])
+        return ModelOutput(logits if keep is None else logits[keep], memory.maps)
 
 
 def _from_position(state: TaggerState, count: int) -> Float[Tensor, "batch count tgt_vocab"]:

@@ -52,7 +52,10 @@ class StepOutput(NamedTuple):
 
 
 class ModelOutput(NamedTuple):
-    """A whole target: logits (batch, tgt_len, tgt_vocab), and where the model looked."""
+    """A whole target: logits (batch, tgt_len, tgt_vocab), and where the model looked.
+
+    Where only some positions were kept, the logits are (kept, tgt_vocab), row by row.
+    """
 
     logits: Tensor
     maps: Maps
@@ -92,6 +95,7 @@ class SequenceModel(nn.Module, ABC):
         lengths: Int[Tensor, " batch"],
         tgt: Int[Tensor, "batch tgt_len"],
         *,
+        keep: Bool[Tensor, "batch tgt_len"] | None = None,
         need_weights: bool = False,
     ) -> ModelOutput:
         """Scores all next tokens at once, given the right ones before them.
@@ -100,6 +104,8 @@ class SequenceModel(nn.Module, ABC):
             src: source tokens.
             lengths: number of real source tokens of each row.
             tgt: target tokens, `bos` first; the logits at position t are for token t + 1.
+            keep: the positions to score, e.g. those that are not padding; the logits are then
+                (kept, tgt_vocab), row by row.
             need_weights: whether to return the maps.
         """
 

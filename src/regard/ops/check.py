@@ -70,7 +70,7 @@ def check_width(name: str, tensor: Tensor, width: int | None) -> None:
         )
 
 
-def check_positive(**sizes: float) -> None:
+def check_positive(**sizes: int | float) -> None:
     """Raises unless every size is at least 1."""
     for name, size in sizes.items():
         if size < 1:

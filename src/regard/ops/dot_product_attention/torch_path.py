@@ -42,7 +42,7 @@ def dot_product_attention(
         attn_mask = mask | sees_none
     if bias is not None:
         attn_mask = _biased(bias.to(query.dtype), attn_mask)
-    with _kernels(query, attn_mask):
+    with _kernels(query, attn_mask, is_causal):
         context = F.scaled_dot_product_attention(
             query,
             key,
@@ -72,10 +72,14 @@ def _biased(bias: Tensor, mask: Tensor | None) -> Tensor:
     )
 
 
-def _kernels(query: Tensor, attn_mask: Tensor | None) -> AbstractContextManager[None]:
-    """Keeps cuDNN out where there is a mask: its gradients are NaN for some lengths in torch 2.11
-    (pytorch issue 196678)."""
-    if attn_mask is None or query.device.type != "cuda":
+def _kernels(
+    query: Tensor, attn_mask: Tensor | None, is_causal: bool
+) -> AbstractContextManager[None]:
+    """Keeps cuDNN out of what it gets wrong in torch 2.11: where a query's scores are all very low,
+    its gradients are NaN for lengths of 64 more than a multiple of 128, unless `is_causal` is set
+    (pytorch issue 196678 has it for masks; an H200 gives the same without one)."""
+    right = attn_mask is None and (is_causal or not torch.is_grad_enabled())
+    if right or query.device.type != "cuda":
         return nullcontext()
     return sdpa_kernel(
         [SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH]

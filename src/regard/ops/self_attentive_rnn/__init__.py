@@ -75,12 +75,14 @@ def self_attentive_rnn(
     check_axes("recurrent_weight", recurrent_weight, "gates hidden")
     check_float(inputs=inputs, recurrent_weight=recurrent_weight)
     gates, hidden = recurrent_weight.shape
-    check_equal(
-        f"have {GATES[cell]} times hidden gates for the cell {cell!r}",
-        inputs=inputs.shape[2],
-        recurrent_weight=gates,
-        expected=GATES[cell] * hidden,
-    )
+    check_equal("agree in gates", inputs=inputs.shape[2], recurrent_weight=gates)
+    if gates != GATES[cell] * hidden:
+        raise ArgumentError(
+            "recurrent_weight",
+            f"have {GATES[cell]} times as many rows as columns for the cell {cell!r}",
+            f"of shape {tuple(recurrent_weight.shape)}",
+            "stack the weights of the gates, each (hidden, hidden)",
+        )
     if (query_inputs is not None) != (cell == "lstm"):
         raise ArgumentError(
             "query_inputs",

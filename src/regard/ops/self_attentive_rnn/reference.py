@@ -13,17 +13,13 @@ from regard.ops.self_attentive_rnn.history import History, SelfAttentiveOutput
 from regard.ops.self_attentive_rnn.score import Score
 from regard.ops.softmax import masked_softmax
 
-#: writes h_t, its key, its memory and whether it is real to the tapes of a history
-Append = Callable[[History, Tensor, Tensor, Tensor | None, Tensor], History]
-
 
 class Recurrence(NamedTuple):
-    """What is the same in every step: the weights that meet the context, the score, the tapes."""
+    """What is the same in every step: the weights that meet the context, and the score."""
 
     weight: Float[Tensor, "gates hidden"]
     bias: Float[Tensor, " gates"] | None
     score: Score
-    append: Append
 
     def gates(self, context: Float[Tensor, "batch hidden"]) -> Float[Tensor, "batch gates"]:
         """The context's half of `A [x_t, c_{t-1}] + b`."""
@@ -51,29 +47,11 @@ def self_attentive_rnn(
     need_weights: bool = False,
 ) -> SelfAttentiveOutput:
     """One step after another; the operator describes the arguments."""
-    recurrence = Recurrence(recurrent_weight, recurrent_bias, score, grow)
-    return unroll(recurrence, inputs, query_inputs, lengths, state, cell, need_weights)
-
-
-def unroll(
-    recurrence: Recurrence,
-    inputs: Float[Tensor, "batch length gates"],
-    query_inputs: Float[Tensor, "batch length score_dim"] | None,
-    lengths: Int[Tensor, " batch"] | None,
-    state: History,
-    cell: Cell,
-    need_weights: bool,
-) -> SelfAttentiveOutput:
-    """The loop over time, with tapes that `recurrence.append` writes."""
-    batch, length, _ = inputs.shape
+    recurrence = Recurrence(recurrent_weight, recurrent_bias, score)
+    length = inputs.shape[1]
     before = state.hidden.shape[1]
-    positions = torch.arange(length, device=inputs.device)
-    limit = positions.new_full((batch,), length) if lengths is None else lengths
-    real = (positions < limit[:, None])[:, :, None]  # (batch, length, 1)
-    if lengths is not None:
-        # what stands in the padding may be NaN, which no later zero weight would undo
-        inputs = inputs.where(real, 0.0)
-        query_inputs = None if query_inputs is None else query_inputs.where(real, 0.0)
+    real = real_steps(inputs, lengths)
+    inputs, query_inputs = without_padding(inputs, query_inputs, real)
     contexts, rows = [], []
     for t in range(length):
         query = None if query_inputs is None else query_inputs[:, t]
@@ -87,6 +65,26 @@ def unroll(
         weights=torch.stack(rows, dim=1).where(real, 0.0)[:, None] if need_weights else None,
         state=state,
     )
+
+
+def real_steps(
+    inputs: Float[Tensor, "batch length gates"], lengths: Int[Tensor, " batch"] | None
+) -> Bool[Tensor, "batch length 1"]:
+    """True where a step is not padding."""
+    batch, length, _ = inputs.shape
+    positions = torch.arange(length, device=inputs.device)
+    limit = positions.new_full((batch,), length) if lengths is None else lengths
+    return (positions < limit[:, None])[:, :, None]
+
+
+def without_padding(
+    inputs: Float[Tensor, "batch length gates"],
+    query_inputs: Float[Tensor, "batch length score_dim"] | None,
+    real: Bool[Tensor, "batch length 1"],
+) -> tuple[Tensor, Tensor | None]:
+    """Zeros in the padding: what stands there may be NaN, which no later zero weight undoes."""
+    queries = None if query_inputs is None else query_inputs.where(real, 0.0)
+    return inputs.where(real, 0.0), queries
 
 
 def _rnn_step(r: Recurrence, step: Step, state: History) -> tuple[History, Tensor]:
@@ -106,7 +104,7 @@ def _lstm_step(r: Recurrence, step: Step, state: History) -> tuple[History, Tens
     weights = _look(step.query + r.score.query(state.context), state, r.score)
     context = _mix(weights, state.hidden)
     hidden, memory = lstm_cell(step.gates + r.gates(context), _mix(weights, state.memory))
-    after = r.append(state, hidden, r.score.key(hidden), memory, step.real)
+    after = _append(state, hidden, r.score.key(hidden), memory, step.real)
     return after.with_context(context, step.real), weights
 
 
@@ -122,7 +120,7 @@ def _look_back_from(
     hidden: Float[Tensor, "batch hidden"], r: Recurrence, step: Step, state: History
 ) -> tuple[History, Tensor]:
     """h_t scores h_1 to h_t, itself included, and mixes them into c_t."""
-    after = r.append(state, hidden, r.score.key(hidden), None, step.real)
+    after = _append(state, hidden, r.score.key(hidden), None, step.real)
     weights = _look(r.score.query(hidden), after, r.score)
     return after.with_context(_mix(weights, after.hidden), step.real), weights
 
@@ -140,10 +138,10 @@ def _mix(
     return (weights[:, None].to(tape.dtype) @ tape).squeeze(1)
 
 
-def grow(
+def _append(
     state: History, hidden: Tensor, key: Tensor, memory: Tensor | None, real: Tensor
 ) -> History:
-    """New tapes, one step longer."""
+    """New tapes, one step longer, with h_t, its key, its memory and whether it is real."""
 
     def longer(tape: Tensor, new: Tensor) -> Tensor:
         return torch.cat([tape, new[:, None].to(tape.dtype)], dim=1)

@@ -5,9 +5,10 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from regard.ops.self_attentive_rnn import reference
+from regard.ops.self_attentive_rnn.by_hand import Recurrence
 from regard.ops.self_attentive_rnn.cells import Cell
 from regard.ops.self_attentive_rnn.history import History, SelfAttentiveOutput
-from regard.ops.self_attentive_rnn.score import Score
+from regard.ops.self_attentive_rnn.score import AdditiveScore, DotScore, Score
 
 
 def self_attentive_rnn(
@@ -22,36 +23,59 @@ def self_attentive_rnn(
     lengths: Int[Tensor, " batch"] | None = None,
     need_weights: bool = False,
 ) -> SelfAttentiveOutput:
-    """The same steps. Autograd needs the tapes of every step as they were, so they grow there."""
-    append = reference.grow if torch.is_grad_enabled() else _write_into(state, inputs.shape[1])
-    recurrence = reference.Recurrence(recurrent_weight, recurrent_bias, score, append)
-    return reference.unroll(recurrence, inputs, query_inputs, lengths, state, cell, need_weights)
+    """The steps of the definition, and a backward pass written by hand.
 
-
-def _write_into(state: History, length: int) -> reference.Append:
-    """Copies the history once into tapes with room for `length` more steps."""
-
-    def room(tape: Tensor) -> Tensor:
-        longer = tape.new_empty(tape.shape[0], tape.shape[1] + length, *tape.shape[2:])
-        longer[:, : tape.shape[1]] = tape
-        return longer
-
-    hiddens, all_keys, reals = room(state.hidden), room(state.keys), room(state.real)
-    memories = None if state.memory is None else room(state.memory)
-
-    def append(
-        now: History, hidden: Tensor, key: Tensor, memory: Tensor | None, real: Tensor
-    ) -> History:
-        t = now.hidden.shape[1]
-        hiddens[:, t], all_keys[:, t], reals[:, t] = hidden, key, real[:, 0]
-        if memories is not None and memory is not None:
-            memories[:, t] = memory
-        return History(
-            context=now.context,
-            hidden=hiddens[:, : t + 1],
-            keys=all_keys[:, : t + 1],
-            memory=None if memories is None else memories[:, : t + 1],
-            real=reals[:, : t + 1],
+    A score whose weights are not known, and code under torch.compile, which unrolls the steps
+    anyway, run the definition itself.
+    """
+    if not isinstance(score, DotScore | AdditiveScore) or torch.compiler.is_compiling():
+        return reference.self_attentive_rnn(
+            inputs,
+            recurrent_weight,
+            score,
+            state,
+            cell=cell,
+            recurrent_bias=recurrent_bias,
+            query_inputs=query_inputs,
+            lengths=lengths,
+            need_weights=need_weights,
         )
-
-    return append
+    real = reference.real_steps(inputs, lengths)
+    inputs, query_inputs = reference.without_padding(inputs, query_inputs, real)
+    v = score.v if isinstance(score, AdditiveScore) else None
+    tensors = (
+        inputs,
+        query_inputs,
+        state.context,
+        state.hidden,
+        state.keys,
+        state.memory,
+        recurrent_weight,
+        recurrent_bias,
+        score.query_weight,
+        score.key_weight,
+        v,
+    )
+    # sums over the steps lose too much in half precision: those run in float32
+    wide = torch.float64 if inputs.dtype == torch.float64 else torch.float32
+    with torch.autocast(inputs.device.type, enabled=False):
+        hidden, keys, memory, contexts, maps = Recurrence.apply(
+            cell,
+            score.scale if isinstance(score, DotScore) else 1.0,
+            torch.cat([state.real, real[:, :, 0]], dim=1),
+            *(None if tensor is None else tensor.to(wide) for tensor in tensors),
+        )  # type: ignore[no-untyped-call]
+    kind = inputs.dtype
+    before = state.hidden.shape[1]
+    return SelfAttentiveOutput(
+        hidden=hidden[:, before:].where(real, 0.0).to(kind),
+        context=contexts.where(real, 0.0).to(kind),
+        weights=maps.where(real, 0.0)[:, None].to(kind) if need_weights else None,
+        state=History(
+            context=contexts[:, -1].to(kind),
+            hidden=hidden.to(kind),
+            keys=keys.to(kind),
+            memory=None if memory is None else memory.to(kind),
+            real=torch.cat([state.real, real[:, :, 0]], dim=1),
+        ),
+    )

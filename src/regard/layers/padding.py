@@ -1,0 +1,16 @@
+"""Which steps of a padded batch are real."""
+
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from regard import masks
+from regard.ops.check import check_equal
+
+
+def real_steps(
+    x: Float[Tensor, "batch length dim"], lengths: Int[Tensor, " batch"]
+) -> Bool[Tensor, "batch length 1"]:
+    """True on the first `lengths[b]` steps of row b."""
+    real = masks.padding(lengths, x.shape[1])[:, 0, 0, :, None]
+    check_equal("agree in batch", lengths=lengths.shape[0], x=x.shape[0])
+    return real

@@ -1,0 +1,73 @@
+import math
+
+import pytest
+import torch
+
+from attention.cases import BATCH, HIDDEN, KEY, KV_LEN, Q_LEN, QUERY, VALUE
+from ops.messages import refuses
+from regard.attention import AdditiveAttention
+
+
+def test_by_hand():
+    # tanh(ln 2) = 3/5, so the first key scores ln 3, the second 0, the third -ln 3
+    attention = AdditiveAttention(query_size=1, key_size=1, hidden_size=1).double()
+    with torch.no_grad():
+        attention.query_proj.weight.fill_(2.0)
+        attention.key_proj.weight.fill_(3.0)
+        attention.v.fill_(math.log(3) * 5 / 3)
+    query = torch.tensor([[[1.0]]], dtype=torch.float64)
+    ln2 = math.log(2)
+    key = torch.tensor([[[(ln2 - 2) / 3], [-2 / 3], [(-ln2 - 2) / 3]]], dtype=torch.float64)
+    value = torch.tensor([[[13.0, 0.0], [0.0, 13.0], [26.0, 0.0]]], dtype=torch.float64)
+    context, weights = attention(query, key, value)
+    # exp: 3, 1, 1/3
+    expected = torch.tensor([[[[9 / 13, 3 / 13, 1 / 13]]]], dtype=torch.float64)
+    torch.testing.assert_close(weights, expected)
+    torch.testing.assert_close(context, torch.tensor([[[11.0, 3.0]]], dtype=torch.float64))
+
+
+def test_scores_are_v_tanh_of_the_sum():
+    attention = AdditiveAttention(QUERY, KEY, HIDDEN).double()
+    query = torch.randn(BATCH, Q_LEN, QUERY, dtype=torch.float64)
+    key = torch.randn(BATCH, KV_LEN, KEY, dtype=torch.float64)
+    value = torch.randn(BATCH, KV_LEN, VALUE, dtype=torch.float64)
+    scores = attention.scores(query, key)
+    assert scores.shape == (BATCH, 1, Q_LEN, KV_LEN)
+    W, U, v = attention.query_proj.weight, attention.key_proj.weight, attention.v
+    for b in range(BATCH):
+        for t in range(Q_LEN):
+            row = [v @ torch.tanh(W @ query[b, t] + U @ key[b, i]) for i in range(KV_LEN)]
+            torch.testing.assert_close(scores[b, 0, t], torch.stack(row))
+    exp = scores.exp()
+    context, weights = attention(query, key, value)
+    torch.testing.assert_close(weights, exp / exp.sum(-1, keepdim=True))
+    torch.testing.assert_close(context, torch.einsum("bhti,biv->btv", weights, value))
+
+
+def test_as_score_scores_one_query():
+    attention = AdditiveAttention(QUERY, KEY, HIDDEN)
+    query, key = torch.randn(BATCH, QUERY), torch.randn(BATCH, KV_LEN, KEY)
+    score = attention.as_score()
+    keys = torch.stack([score.key(key[:, i]) for i in range(KV_LEN)], dim=1)
+    expected = attention.scores(query[:, None], key)[:, 0, 0]
+    torch.testing.assert_close(score.scores(score.query(query), keys), expected)
+
+
+def test_parameters():
+    attention = AdditiveAttention(QUERY, KEY, HIDDEN)
+    shapes = {name: tuple(p.shape) for name, p in attention.state_dict().items()}
+    assert shapes == {
+        "v": (HIDDEN,),
+        "query_proj.weight": (HIDDEN, QUERY),
+        "key_proj.weight": (HIDDEN, KEY),
+    }
+    assert (attention.v.abs() <= HIDDEN**-0.5).all()
+    assert attention.v.std() > 0
+
+
+@pytest.mark.plain
+@pytest.mark.parametrize("name", ["query_size", "key_size", "hidden_size"])
+def test_a_size_of_zero_is_refused(name):
+    sizes = {"query_size": QUERY, "key_size": KEY, "hidden_size": HIDDEN}
+    with refuses(name, "be at least 1", "0"):
+        AdditiveAttention(**sizes | {name: 0})

@@ -1,0 +1,179 @@
+import math
+
+import pytest
+import torch
+
+from attention.cases import BATCH, HIDDEN, KEY, KV_LEN, Q_LEN, QUERY, VALUE
+from ops.messages import refuses
+from regard import masks
+from regard.attention import (
+    AdditiveAttention,
+    LocalAttention,
+    LocationAwareAttention,
+    MultiplicativeAttention,
+    Past,
+    PositionPredictor,
+    ScaledDotProductAttention,
+)
+
+
+def flat(half_width, predictor=None):
+    """Local attention whose scores are all zero, so that a window is seen in equal weights."""
+    scorer = MultiplicativeAttention(QUERY, QUERY, "dot")
+    return LocalAttention(scorer, half_width, predictor), torch.zeros(BATCH, KV_LEN, QUERY)
+
+
+def halfway():
+    """A predictor that always answers half of the length."""
+    predictor = PositionPredictor(QUERY, HIDDEN)
+    torch.nn.init.zeros_(predictor.v.weight)
+    return predictor
+
+
+def uniform(*windows):
+    """Equal weights on the keys from first to last, for each of the windows."""
+    rows = torch.zeros(len(windows), KV_LEN)
+    for row, (first, last) in zip(rows, windows, strict=True):
+        row[first : last + 1] = 1 / (last - first + 1)
+    return rows
+
+
+def test_the_window_of_local_m_moves_one_key_per_step():
+    attention, key = flat(half_width=1)
+    weights = attention(torch.randn(BATCH, Q_LEN, QUERY), key, key).weights
+    expected = uniform((0, 1), (0, 2), (1, 3), (2, 4), (3, 5))
+    torch.testing.assert_close(weights, expected.expand(BATCH, 1, Q_LEN, KV_LEN))
+
+
+def test_local_m_goes_on_from_its_past():
+    attention, key = flat(half_width=2)
+    query = torch.randn(BATCH, 2, QUERY)
+    weights = attention(query, key, key, past=Past(torch.tensor([0, 2, 4]), None)).weights
+    torch.testing.assert_close(weights[0, 0], uniform((0, 2), (0, 3)))
+    torch.testing.assert_close(weights[1, 0], uniform((0, 4), (1, 5)))
+    torch.testing.assert_close(weights[2, 0], uniform((2, 6), (3, 6)))
+
+
+def test_local_m_stays_at_the_last_key_of_a_shorter_source():
+    attention, key = flat(half_width=1)
+    mask = masks.padding(torch.tensor([KV_LEN, 3, 1]), KV_LEN)
+    past = Past(torch.full((BATCH,), 4), None)
+    weights = attention(torch.randn(BATCH, Q_LEN, QUERY), key, key, mask, past=past).weights
+    end = (KV_LEN - 2, KV_LEN - 1)
+    torch.testing.assert_close(weights[0, 0], uniform((3, 5), (4, 6), end, end, end))
+    torch.testing.assert_close(weights[1, 0], uniform(*[(1, 2)] * Q_LEN))
+    torch.testing.assert_close(weights[2, 0], uniform(*[(0, 0)] * Q_LEN))
+
+
+def test_a_window_may_hold_forbidden_keys():
+    attention, key = flat(half_width=1)
+    mask = torch.ones(1, 1, 1, KV_LEN, dtype=torch.bool)
+    mask[..., 1] = False
+    weights = attention(torch.randn(BATCH, 3, QUERY), key, key, mask).weights
+    assert weights[0, 0].tolist() == [
+        [1, 0, 0, 0, 0, 0, 0],
+        [0.5, 0, 0.5, 0, 0, 0, 0],
+        [0, 0, 0.5, 0.5, 0, 0, 0],
+    ]
+
+
+def test_a_window_without_any_allowed_key_gives_nothing():
+    attention, key = flat(half_width=1)
+    mask = torch.ones(1, 1, 1, KV_LEN, dtype=torch.bool)
+    mask[..., :2] = False
+    context, weights = attention(torch.randn(BATCH, 2, QUERY), key, key + 1, mask)
+    assert (weights[:, :, 0] == 0).all()
+    assert (context[:, 0] == 0).all()
+    torch.testing.assert_close(weights[0, 0, 1], uniform((2, 2))[0])
+
+
+def test_local_p_by_hand():
+    # half of 7 is 3.5; 2 keys to either side are keys 2 to 5; sigma is 1
+    attention, key = flat(half_width=2, predictor=halfway())
+    weights = attention(torch.randn(BATCH, Q_LEN, QUERY), key, key).weights
+    near, far = math.exp(-1 / 8) / 4, math.exp(-9 / 8) / 4
+    expected = torch.tensor([0, 0, far, near, near, far, 0])
+    torch.testing.assert_close(weights, expected.expand(BATCH, 1, Q_LEN, KV_LEN))
+
+
+def test_local_p_measures_the_source_without_its_padding():
+    # halves of 7, 4 and 2 are 3.5, 2 and 1; one key to either side; sigma is 1/2
+    attention, key = flat(half_width=1, predictor=halfway())
+    mask = masks.padding(torch.tensor([7, 4, 2]), KV_LEN)
+    weights = attention(torch.randn(BATCH, Q_LEN, QUERY), key, key, mask).weights
+    centred, beside = math.exp(-1 / 2), math.exp(-2)
+    expected = torch.tensor(
+        [
+            [0, 0, 0, centred / 2, centred / 2, 0, 0],
+            [0, beside / 3, 1 / 3, beside / 3, 0, 0, 0],
+            [beside / 2, 1 / 2, 0, 0, 0, 0, 0],
+        ]
+    )
+    torch.testing.assert_close(weights, expected[:, None, None].expand_as(weights))
+
+
+@pytest.mark.parametrize("make", [AdditiveAttention, ScaledDotProductAttention])
+@pytest.mark.parametrize("predicts", [False, True])
+def test_against_loops(make, predicts):
+    half_width = 2
+    predictor = PositionPredictor(QUERY, 5) if predicts else None
+    attention = LocalAttention(make(QUERY, KEY, HIDDEN), half_width, predictor).double()
+    query = torch.randn(BATCH, Q_LEN, QUERY, dtype=torch.float64)
+    key = torch.randn(BATCH, KV_LEN, KEY, dtype=torch.float64)
+    value = torch.randn(BATCH, KV_LEN, VALUE, dtype=torch.float64)
+    context, weights = attention(query, key, value)
+    scores = attention.scorer.scores(query, key).detach()
+    for b in range(BATCH):
+        for t in range(Q_LEN):
+            centre = float(t)
+            if predictor is not None:
+                hidden = torch.tanh(predictor.query_proj.weight @ query[b, t])
+                logit = (predictor.v.weight @ hidden).item()
+                centre = KV_LEN / (1 + math.exp(-logit))
+            inside = [s for s in range(KV_LEN) if abs(s - centre) <= half_width]
+            total = sum(math.exp(scores[b, 0, t, s]) for s in inside)
+            expected = torch.zeros(KV_LEN, dtype=torch.float64)
+            for s in inside:
+                fade = math.exp(-((s - centre) ** 2) / (2 * (half_width / 2) ** 2))
+                expected[s] = math.exp(scores[b, 0, t, s]) / total * (fade if predicts else 1)
+            torch.testing.assert_close(weights[b, 0, t].detach(), expected)
+            torch.testing.assert_close(context[b, t].detach(), expected @ value[b])
+
+
+def test_the_predicted_position_learns():
+    attention, key = flat(half_width=2, predictor=PositionPredictor(QUERY, HIDDEN))
+    value = torch.randn(BATCH, KV_LEN, VALUE)
+    attention(torch.randn(BATCH, Q_LEN, QUERY), key, value).context.sum().backward()
+    assert all((p.grad != 0).any() for p in attention.predictor.parameters())
+
+
+def test_positions_of_a_long_source_keep_their_precision_in_bf16():
+    length = 1021  # bfloat16 knows 1020 and 1024
+    attention, query = flat(half_width=2, predictor=halfway())[0], torch.randn(1, 1, QUERY)
+    key = torch.zeros(1, length, QUERY)
+    with torch.autocast("cpu", torch.bfloat16):
+        weights = attention(query, key, key).weights
+    assert weights[0, 0, 0].nonzero().flatten().tolist() == [509, 510, 511, 512]
+
+
+def test_parameters():
+    scorer, predictor = MultiplicativeAttention(QUERY, KEY), PositionPredictor(QUERY, HIDDEN)
+    keys = LocalAttention(scorer, 2, predictor).state_dict().keys()
+    assert keys == {
+        "scorer.key_proj.weight",
+        "predictor.query_proj.weight",
+        "predictor.v.weight",
+    }
+
+
+@pytest.mark.plain
+def test_a_window_of_nothing_is_refused():
+    with refuses("half_width", "be at least 1", "0"):
+        LocalAttention(MultiplicativeAttention(QUERY, KEY), half_width=0)
+
+
+@pytest.mark.plain
+def test_a_scorer_without_scores_is_refused():
+    rule = "have the methods of regard.attention.Scorer"
+    with refuses("scorer", rule, "LocationAwareAttention"):
+        LocalAttention(LocationAwareAttention(QUERY, KEY, HIDDEN), half_width=2)

@@ -1,0 +1,108 @@
+import pytest
+import torch
+
+from attention.cases import BATCH, HIDDEN, KEY, KV_LEN, Q_LEN, QUERY, VALUE
+from ops.messages import refuses
+from regard.attention import AdditiveAttention, LocationAwareAttention, Past
+
+CHANNELS, KERNEL = 2, 3
+
+
+def tensors(q_len=Q_LEN):
+    return (
+        torch.randn(BATCH, q_len, QUERY, dtype=torch.float64),
+        torch.randn(BATCH, KV_LEN, KEY, dtype=torch.float64),
+        torch.randn(BATCH, KV_LEN, VALUE, dtype=torch.float64),
+    )
+
+
+def make():
+    kwargs = {"channels": CHANNELS, "kernel_size": KERNEL}
+    return LocationAwareAttention(QUERY, KEY, HIDDEN, **kwargs).double()
+
+
+def step_by_loops(attention, query, key, last):
+    """Weights of one query over (kv_len, key_size), given where the last one looked."""
+    W, b = attention.query_proj.weight, attention.query_proj.bias
+    V, U = attention.key_proj.weight, attention.location_proj.weight
+    scores = []
+    for i in range(KV_LEN):
+        near = [last[j] if 0 <= j < KV_LEN else 0 for j in (i - 1, i, i + 1)]
+        features = (attention.filters.weight[:, 0] * torch.tensor(near)).sum(dim=1)
+        scores.append(attention.v @ torch.tanh(W @ query + V @ key[i] + U @ features + b))
+    return torch.stack(scores).softmax(dim=0).detach()
+
+
+@pytest.mark.parametrize("goes_on", [False, True])
+def test_against_loops(goes_on):
+    attention, (query, key, value) = make(), tensors()
+    looked = torch.rand(BATCH, 1, 1, KV_LEN, dtype=torch.float64)
+    past = Past(torch.full((BATCH,), 3), looked) if goes_on else None
+    context, weights = attention(query, key, value, past=past)
+    for b in range(BATCH):
+        last = looked[b, 0, 0] if goes_on else torch.zeros(KV_LEN, dtype=torch.float64)
+        for t in range(Q_LEN):
+            last = step_by_loops(attention, query[b, t], key[b], last)
+            torch.testing.assert_close(weights[b, 0, t].detach(), last)
+            torch.testing.assert_close(context[b, t].detach(), last @ value[b])
+
+
+def test_it_can_learn_to_move_on_by_one():
+    # A filter that is 1 for the key before, and nothing else, scores the key after the last one.
+    attention = LocationAwareAttention(QUERY, KEY, 1, channels=1, kernel_size=3)
+    with torch.no_grad():
+        for parameter in attention.parameters():
+            parameter.zero_()
+        attention.filters.weight.copy_(torch.tensor([[[1.0, 0.0, 0.0]]]))
+        attention.location_proj.weight.fill_(100.0)
+        attention.v.fill_(100.0)
+    query, key = torch.randn(1, 4, QUERY), torch.randn(1, KV_LEN, KEY)
+    start = torch.zeros(1, 1, 1, KV_LEN)
+    start[..., 1] = 1.0
+    weights = attention(query, key, key, past=Past(torch.tensor([2]), start)).weights
+    assert weights[0, 0].argmax(dim=-1).tolist() == [2, 3, 4, 5]
+    torch.testing.assert_close(weights.amax(dim=-1), torch.ones(1, 1, 4))
+
+
+def test_without_a_past_the_first_step_is_additive_attention():
+    attention, (query, key, value) = make(), tensors(q_len=1)
+    additive = AdditiveAttention(QUERY, KEY, HIDDEN).double()
+    with torch.no_grad():
+        attention.query_proj.bias.zero_()
+    names = additive.state_dict().keys()
+    additive.load_state_dict({name: attention.state_dict()[name] for name in names})
+    torch.testing.assert_close(attention(query, key, value), additive(query, key, value))
+    nothing = Past(torch.zeros(BATCH, dtype=torch.int64), None)
+    first = attention(query, key, value, past=nothing)
+    torch.testing.assert_close(first, additive(query, key, value))
+
+
+def test_gradients_reach_the_past():
+    attention, (query, key, value) = make(), tensors(q_len=2)
+    query.requires_grad_()
+    attention(query, key, value).context[:, 1].square().sum().backward()
+    assert (query.grad[:, 0] != 0).any(), "the second step depends on where the first one looked"
+
+
+def test_parameters():
+    assert {name: tuple(p.shape) for name, p in make().state_dict().items()} == {
+        "v": (HIDDEN,),
+        "query_proj.weight": (HIDDEN, QUERY),
+        "query_proj.bias": (HIDDEN,),
+        "key_proj.weight": (HIDDEN, KEY),
+        "filters.weight": (CHANNELS, 1, KERNEL),
+        "location_proj.weight": (HIDDEN, CHANNELS),
+    }
+
+
+@pytest.mark.plain
+def test_an_even_kernel_is_refused():
+    with refuses("kernel_size", "be odd, to have a middle", "30"):
+        LocationAwareAttention(QUERY, KEY, HIDDEN, kernel_size=30)
+
+
+@pytest.mark.plain
+@pytest.mark.parametrize("name", ["channels", "kernel_size"])
+def test_a_size_of_zero_is_refused(name):
+    with refuses(name, "be at least 1", "0"):
+        LocationAwareAttention(QUERY, KEY, HIDDEN, **{name: 0})

@@ -1,0 +1,235 @@
+import pytest
+import torch
+from torch import nn
+
+from attention.cases import BATCH, DIM, HEAD_DIM, HEADS, KEY, KV_LEN, Q_LEN, VALUE
+from ops.messages import refuses
+from regard import masks, ops
+from regard.attention import MultiHeadAttention
+
+MASKS = ("none", "key padding", "causal", "both", "per head")
+
+
+def twins(key_size=DIM, value_size=DIM, bias=True):
+    """Torch's module and ours with the same weights, none of them zero."""
+    theirs = nn.MultiheadAttention(
+        DIM, HEADS, bias=bias, kdim=key_size, vdim=value_size, batch_first=True
+    ).double()
+    for parameter in theirs.parameters():
+        nn.init.normal_(parameter, std=0.5)
+    ours = MultiHeadAttention(DIM, HEADS, key_size=key_size, value_size=value_size, bias=bias)
+    if theirs.in_proj_weight is not None:
+        weights = theirs.in_proj_weight.chunk(3)
+    else:
+        weights = (theirs.q_proj_weight, theirs.k_proj_weight, theirs.v_proj_weight)
+    names = ("query_proj", "key_proj", "value_proj")
+    state = {f"{name}.weight": w for name, w in zip(names, weights, strict=True)}
+    state |= {f"out_proj.{name}": p for name, p in theirs.out_proj.named_parameters()}
+    if bias:
+        parts = theirs.in_proj_bias.chunk(3)
+        state |= {f"{name}.bias": b for name, b in zip(names, parts, strict=True)}
+    ours = ours.double()
+    ours.load_state_dict(state)
+    return theirs, ours
+
+
+def torch_masks(kind):
+    """Masks as torch means them, True where forbidden; each query keeps a key."""
+    padding = torch.arange(KV_LEN) >= torch.tensor([KV_LEN, 4, 3])[:, None]
+    order = torch.arange(KV_LEN) > torch.arange(KV_LEN - Q_LEN, KV_LEN)[:, None]
+    per_head = torch.rand(BATCH * HEADS, Q_LEN, KV_LEN) < 0.5
+    per_head[..., 2] = False
+    return {
+        "none": {},
+        "key padding": {"key_padding_mask": padding},
+        "causal": {"attn_mask": order},
+        "both": {"key_padding_mask": padding, "attn_mask": order},
+        "per head": {"attn_mask": per_head},
+    }[kind]
+
+
+def our_mask(key_padding_mask=None, attn_mask=None):
+    """The same by hand, True where allowed."""
+    mask = None
+    if key_padding_mask is not None:
+        mask = ~key_padding_mask.reshape(BATCH, 1, 1, KV_LEN)
+    if attn_mask is not None:
+        shape = (1, 1) if attn_mask.ndim == 2 else (BATCH, HEADS)
+        allowed = ~attn_mask.reshape(*shape, Q_LEN, KV_LEN)
+        mask = allowed if mask is None else mask & allowed
+    return mask
+
+
+@pytest.mark.parametrize("kind", MASKS)
+@pytest.mark.parametrize("sizes", [(DIM, DIM), (KEY, VALUE)])
+@pytest.mark.parametrize("bias", [True, False])
+def test_equals_torch(kind, sizes, bias):
+    theirs, ours = twins(*sizes, bias=bias)
+    query = torch.randn(BATCH, Q_LEN, DIM, dtype=torch.float64)
+    key = torch.randn(BATCH, KV_LEN, sizes[0], dtype=torch.float64)
+    value = torch.randn(BATCH, KV_LEN, sizes[1], dtype=torch.float64)
+    tensors = [x.requires_grad_() for x in (query, key, value)]
+    forbidden = torch_masks(kind)
+    expected, maps = theirs(*tensors, average_attn_weights=False, **forbidden)
+    gradients = torch.autograd.grad(expected.square().sum(), tensors)
+    for need_weights in (True, False):
+        context, weights = ours(*tensors, our_mask(**forbidden), need_weights=need_weights)
+        torch.testing.assert_close(context, expected, rtol=0, atol=1e-10)
+        if weights is not None:
+            torch.testing.assert_close(weights, maps, rtol=0, atol=1e-10)
+        actual = torch.autograd.grad(context.square().sum(), tensors)
+        torch.testing.assert_close(actual, gradients, rtol=1e-10, atol=1e-10)
+    crossed = masks.from_torch(**forbidden, num_heads=HEADS)
+    torch.testing.assert_close(ours(*tensors, crossed).context, expected, rtol=0, atol=1e-10)
+
+
+@pytest.mark.parametrize("kv_heads", [1, 2])
+def test_shared_heads_are_a_repeated_projection(kv_heads):
+    heads = 2 * HEADS
+    dim, group = heads * HEAD_DIM, heads // kv_heads
+    shared = MultiHeadAttention(dim, heads, num_kv_heads=kv_heads, key_size=KEY, value_size=VALUE)
+    for parameter in shared.parameters():
+        nn.init.normal_(parameter, std=0.3)
+    full = MultiHeadAttention(dim, heads, key_size=KEY, value_size=VALUE)
+    state = shared.state_dict()
+    for name in ("key_proj", "value_proj"):
+        for kind in ("weight", "bias"):
+            # head h of the queries reads head h // group of the keys
+            blocks = state[f"{name}.{kind}"].chunk(kv_heads)
+            repeated = torch.cat([blocks[h // group] for h in range(heads)])
+            state[f"{name}.{kind}"] = repeated
+    full.load_state_dict(state)
+    query = torch.randn(BATCH, Q_LEN, dim)
+    key, value = torch.randn(BATCH, KV_LEN, KEY), torch.randn(BATCH, KV_LEN, VALUE)
+    mask = torch.rand(BATCH, heads, Q_LEN, KV_LEN) < 0.6
+    expected = full(query, key, value, mask)
+    for backend in ("reference", "torch"):
+        with ops.use_backend(backend):
+            torch.testing.assert_close(shared(query, key, value, mask), expected)
+            fused = shared(query, key, value, mask, need_weights=False)
+        torch.testing.assert_close(fused.context, expected.context)
+    assert shared.project_keys(key).tensor.shape == (BATCH, kv_heads, KV_LEN, HEAD_DIM)
+    assert shared.project_values(value).tensor.shape == (BATCH, kv_heads, KV_LEN, HEAD_DIM)
+
+
+def test_values_may_come_projected():
+    attention = MultiHeadAttention(DIM, HEADS, key_size=KEY, value_size=VALUE)
+    query = torch.randn(BATCH, Q_LEN, DIM)
+    key, value = torch.randn(BATCH, KV_LEN, KEY), torch.randn(BATCH, KV_LEN, VALUE)
+    ready = attention(query, attention.project_keys(key), attention.project_values(value))
+    assert torch.equal(ready.context, attention(query, key, value).context)
+
+
+@pytest.mark.parametrize("need_weights", [True, False])
+@pytest.mark.parametrize("q_len", [Q_LEN, KV_LEN])
+def test_causal_is_the_causal_mask(need_weights, q_len):
+    attention = MultiHeadAttention(DIM, HEADS, key_size=KEY)
+    query, key = torch.randn(BATCH, q_len, DIM), torch.randn(BATCH, KV_LEN, KEY)
+    padding = masks.padding(torch.tensor([KV_LEN, 4, 3]), KV_LEN)
+    for mask in (None, padding):
+        order = masks.causal(q_len, KV_LEN)
+        expected = attention(query, key, key, order if mask is None else order & mask).context
+        told = attention(query, key, key, mask, causal=True, need_weights=need_weights).context
+        torch.testing.assert_close(told, expected)
+
+
+def test_dropout_spares_the_weights_and_the_evaluation():
+    attention = MultiHeadAttention(DIM, HEADS, dropout=0.2)
+    x = torch.randn(BATCH, Q_LEN, DIM)
+    expected = attention.eval()(x, x, x)
+    assert torch.equal(attention(x, x, x).context, expected.context)
+    attention.train()
+    torch.testing.assert_close(attention(x, x, x).weights, expected.weights)
+    for need_weights in (True, False):
+        dropped = [attention(x, x, x, need_weights=need_weights).context for _ in range(300)]
+        assert not torch.allclose(dropped[0], expected.context, atol=1e-3)
+        mean = torch.stack(dropped).mean(dim=0)
+        torch.testing.assert_close(mean, expected.context, rtol=0, atol=0.15)
+
+
+class Shift:
+    """Stands for a rotation: adds its position to every feature."""
+
+    def __call__(self, x, *, start=0):
+        positions = torch.arange(start, start + x.shape[2], dtype=x.dtype)
+        return x + positions[:, None]
+
+
+def test_queries_and_keys_are_turned_by_their_positions():
+    attention = MultiHeadAttention(DIM, HEADS, rotation=Shift())
+    query, key = torch.randn(BATCH, Q_LEN, DIM), torch.randn(BATCH, KV_LEN, DIM)
+
+    def by_head(linear, x):
+        return linear(x).unflatten(-1, (HEADS, HEAD_DIM)).transpose(1, 2)
+
+    # the last query stands at the last key
+    places = torch.arange(KV_LEN)[:, None]
+    q = by_head(attention.query_proj, query) + places[KV_LEN - Q_LEN :]
+    k = by_head(attention.key_proj, key) + places
+    expected = (q @ k.mT / HEAD_DIM**0.5).softmax(dim=-1)
+    torch.testing.assert_close(attention(query, key, key).weights, expected)
+
+
+def test_a_cache_of_turned_keys_is_all_at_once():
+    attention = MultiHeadAttention(DIM, HEADS, rotation=Shift()).double()
+    x = torch.randn(BATCH, Q_LEN, DIM, dtype=torch.float64)
+    together = attention(x, x, x, causal=True)
+    cached = []
+    for t in range(Q_LEN):
+        now = x[:, t : t + 1]
+        cached.append(attention.project_keys(now, start=t).tensor)
+        keys = type(attention.project_keys(now))(torch.cat(cached, dim=2))
+        context, weights = attention(now, keys, x[:, : t + 1])
+        torch.testing.assert_close(context, together.context[:, t : t + 1])
+        torch.testing.assert_close(weights, together.weights[:, :, t : t + 1, : t + 1])
+
+
+def test_parameters():
+    attention = MultiHeadAttention(4 * HEAD_DIM, 4, num_kv_heads=2, key_size=KEY, value_size=VALUE)
+    assert {name: tuple(p.shape) for name, p in attention.state_dict().items()} == {
+        "query_proj.weight": (44, 44),
+        "query_proj.bias": (44,),
+        "key_proj.weight": (22, KEY),
+        "key_proj.bias": (22,),
+        "value_proj.weight": (22, VALUE),
+        "value_proj.bias": (22,),
+        "out_proj.weight": (44, 44),
+        "out_proj.bias": (44,),
+    }
+    assert MultiHeadAttention(DIM, HEADS, key_size=KEY).value_size == KEY
+    without = MultiHeadAttention(DIM, HEADS, bias=False).state_dict()
+    assert not [name for name in without if name.endswith("bias")]
+
+
+@pytest.mark.plain
+def test_heads_must_divide_the_width():
+    with refuses("num_heads", "divide dim = 22", "3"):
+        MultiHeadAttention(22, 3)
+
+
+@pytest.mark.plain
+def test_heads_of_keys_must_divide_those_of_queries():
+    with refuses("num_kv_heads", "divide num_heads = 4", "3"):
+        MultiHeadAttention(44, 4, num_kv_heads=3)
+
+
+@pytest.mark.plain
+@pytest.mark.parametrize("name", ["dim", "num_heads", "num_kv_heads", "key_size", "value_size"])
+def test_a_size_of_zero_is_refused(name):
+    with refuses(name, "be at least 1", "0"):
+        MultiHeadAttention(**{"dim": DIM, "num_heads": HEADS} | {name: 0})
+
+
+@pytest.mark.plain
+def test_a_value_of_the_wrong_width_is_refused():
+    attention = MultiHeadAttention(DIM, HEADS, key_size=KEY, value_size=VALUE)
+    query, key = torch.randn(BATCH, Q_LEN, DIM), torch.randn(BATCH, KV_LEN, KEY)
+    with refuses("value", f"be (batch, length, {VALUE})", f"({BATCH}, {KV_LEN}, {KEY})"):
+        attention(query, key, key)
+
+
+@pytest.mark.plain
+@pytest.mark.parametrize("dropout", [-0.1, 1.5])
+def test_dropout_is_a_probability(dropout):
+    with refuses("dropout", "be a probability, from 0 to 1", str(dropout)):
+        MultiHeadAttention(DIM, HEADS, dropout=dropout)

@@ -1,0 +1,111 @@
+import math
+
+import pytest
+import torch
+
+from attention.cases import BATCH, HIDDEN, KEY, KV_LEN, Q_LEN, QUERY, VALUE
+from ops.messages import refuses
+from regard.attention import MultiplicativeAttention
+
+SCORES = ("dot", "general", "concat")
+
+
+def tensors(key_size):
+    return (
+        torch.randn(BATCH, Q_LEN, QUERY, dtype=torch.float64),
+        torch.randn(BATCH, KV_LEN, key_size, dtype=torch.float64),
+        torch.randn(BATCH, KV_LEN, VALUE, dtype=torch.float64),
+    )
+
+
+def test_dot_by_hand():
+    attention = MultiplicativeAttention(2, 2, "dot")
+    query = torch.tensor([[[1.0, 2.0]]])
+    # products: ln 2, ln 6, 0; exp: 2, 6, 1
+    key = torch.tensor([[[math.log(2), 0.0], [0.0, math.log(6) / 2], [2.0, -1.0]]])
+    value = torch.tensor([[[9.0], [0.0], [18.0]]])
+    context, weights = attention(query, key, value)
+    torch.testing.assert_close(weights, torch.tensor([[[[2 / 9, 6 / 9, 1 / 9]]]]))
+    torch.testing.assert_close(context, torch.tensor([[[4.0]]]))
+
+
+def test_general_by_hand():
+    attention = MultiplicativeAttention(1, 2, "general")
+    with torch.no_grad():
+        attention.key_proj.weight.copy_(torch.tensor([[1.0, -1.0]]))
+    # products: 2 * (1 - 1) = 0 and 2 * (ln 3 - ln 3 / 2) = ln 3
+    key = torch.tensor([[[1.0, 1.0], [math.log(3), math.log(3) / 2]]])
+    context, weights = attention(torch.tensor([[[2.0]]]), key, torch.tensor([[[4.0], [8.0]]]))
+    torch.testing.assert_close(weights, torch.tensor([[[[1 / 4, 3 / 4]]]]))
+    torch.testing.assert_close(context, torch.tensor([[[7.0]]]))
+
+
+def test_concat_is_one_matrix_on_query_and_key_side_by_side():
+    attention = MultiplicativeAttention(QUERY, KEY, "concat", hidden_size=HIDDEN).double()
+    query, key, value = tensors(KEY)
+    additive = attention.concat
+    W = torch.cat([additive.query_proj.weight, additive.key_proj.weight], dim=1)
+    context, weights = attention(query, key, value)
+    for b in range(BATCH):
+        for t in range(Q_LEN):
+            pairs = [torch.cat([query[b, t], key[b, i]]) for i in range(KV_LEN)]
+            scores = torch.stack([additive.v @ torch.tanh(W @ pair) for pair in pairs])
+            torch.testing.assert_close(attention.scores(query, key)[b, 0, t], scores)
+            expected = scores.exp() / scores.exp().sum()
+            torch.testing.assert_close(weights[b, 0, t], expected)
+            torch.testing.assert_close(context[b, t], expected @ value[b])
+
+
+@pytest.mark.parametrize("score", ["dot", "general"])
+def test_scores_are_products(score):
+    key_size = QUERY if score == "dot" else KEY
+    attention = MultiplicativeAttention(QUERY, key_size, score).double()
+    query, key, value = tensors(key_size)
+    W = torch.eye(QUERY).double() if score == "dot" else attention.key_proj.weight
+    expected = torch.einsum("btq,qk,bik->bti", query, W, key)[:, None]
+    torch.testing.assert_close(attention.scores(query, key), expected)
+    weights = expected.exp() / expected.exp().sum(-1, keepdim=True)
+    for need_weights in (True, False):
+        context = attention(query, key, value, need_weights=need_weights).context
+        torch.testing.assert_close(context, (weights @ value[:, None])[:, 0])
+    torch.testing.assert_close(attention(query, key, value).weights, weights)
+
+
+@pytest.mark.parametrize("score", SCORES)
+def test_as_score_scores_one_query(score):
+    key_size = QUERY if score == "dot" else KEY
+    attention = MultiplicativeAttention(QUERY, key_size, score).double()
+    query, key, _ = tensors(key_size)
+    one = attention.as_score()
+    keys = torch.stack([one.key(key[:, i]) for i in range(KV_LEN)], dim=1)
+    expected = attention.scores(query, key)[:, 0, 0]
+    torch.testing.assert_close(one.scores(one.query(query[:, 0]), keys), expected)
+
+
+def test_parameters():
+    assert MultiplicativeAttention(QUERY, KEY).state_dict().keys() == {"key_proj.weight"}
+    assert not MultiplicativeAttention(QUERY, QUERY, "dot").state_dict()
+    concat = MultiplicativeAttention(QUERY, KEY, "concat").state_dict()
+    assert {name: tuple(p.shape) for name, p in concat.items()} == {
+        "concat.v": (QUERY,),
+        "concat.query_proj.weight": (QUERY, QUERY),
+        "concat.key_proj.weight": (QUERY, KEY),
+    }
+
+
+@pytest.mark.plain
+def test_dot_of_unequal_widths_is_refused():
+    with refuses("key_size", f"equal query_size = {QUERY} for the score 'dot'", str(KEY)):
+        MultiplicativeAttention(QUERY, KEY, "dot")
+
+
+@pytest.mark.plain
+def test_an_unknown_score_is_refused():
+    with refuses("score", "be one of dot, general, concat", "'bilinear'"):
+        MultiplicativeAttention(QUERY, KEY, "bilinear")
+
+
+@pytest.mark.plain
+def test_a_hidden_size_of_zero_is_refused():
+    with refuses("hidden_size", "be at least 1", "0"):
+        MultiplicativeAttention(QUERY, KEY, "concat", hidden_size=0)

@@ -1,0 +1,117 @@
+import math
+import re
+import runpy
+import sys
+from fractions import Fraction
+from pathlib import Path
+
+import pytest
+
+from examples import worked_example as example
+
+ROOT = Path(__file__).parents[2]
+RIGHT, CARRIED, WRONG = example.RIGHT, example.CARRIED, example.WRONG
+PRINTED = example.PRINTED
+
+KEY = [[Fraction(3 * i + j, 10) for j in (1, 2, 3)] for i in range(4)]
+VALUE = [[entry + Fraction(9, 10) for entry in row] for row in KEY]
+
+
+def softmax(scores):
+    exp = [math.exp(score) for score in scores]
+    return [e / sum(exp) for e in exp]
+
+
+def mix(weights):
+    columns = zip(*VALUE, strict=True)
+    return [sum(w * v for w, v in zip(weights, column, strict=True)) for column in columns]
+
+
+SCORES = [sum(q * k for q, k in zip(KEY[0], key, strict=True)) for key in KEY]
+SCALED = [float(score) / math.sqrt(3) for score in SCORES]
+WEIGHTS = softmax(SCALED)
+CONTEXT = mix(WEIGHTS)
+
+
+def of(stage, field):
+    return [getattr(line, field) for line in example.lines() if line.stage == stage]
+
+
+def test_the_inputs_are_those_of_the_example():
+    assert [[float(entry) for entry in row] for row in KEY] == example.KEY
+    assert [[float(entry) for entry in row] for row in VALUE] == example.VALUE
+
+
+def test_the_right_numbers_without_torch():
+    assert [Fraction(14, 100), Fraction(32, 100), Fraction(1, 2), Fraction(68, 100)] == SCORES
+    assert of("score", "right") == pytest.approx([float(s) for s in SCORES], abs=1e-12)
+    assert of("scaled score", "right") == pytest.approx(SCALED, abs=1e-12)
+    assert of("weight", "right") == pytest.approx(WEIGHTS, abs=1e-12)
+    assert of("context", "right") == pytest.approx(CONTEXT, abs=1e-12)
+
+
+def test_the_right_numbers_by_hand():
+    assert of("weight", "right") == pytest.approx([0.2125, 0.2357, 0.2616, 0.2902], abs=5e-5)
+    assert of("context", "right") == pytest.approx([1.4889, 1.5889, 1.6889], abs=5e-5)
+
+
+def test_each_stage_from_the_printed_one_before_it():
+    assert of("score", "follows") == pytest.approx([float(s) for s in SCORES], abs=1e-12)
+    scaled = [score / math.sqrt(3) for score in PRINTED["score"]]
+    assert of("scaled score", "follows") == pytest.approx(scaled, abs=1e-12)
+    weights = softmax(PRINTED["scaled score"])
+    assert of("weight", "follows") == pytest.approx(weights, abs=1e-12)
+    exact = [Fraction(weight).limit_denominator(100) for weight in PRINTED["weight"]]
+    assert mix(exact) == [Fraction(154, 100), Fraction(164, 100), Fraction(174, 100)]
+    assert of("context", "follows") == pytest.approx([1.54, 1.64, 1.74], abs=1e-12)
+
+
+def test_verdicts():
+    assert of("score", "verdict") == [RIGHT, WRONG, WRONG, WRONG]
+    assert of("scaled score", "verdict") == [RIGHT, CARRIED, CARRIED, CARRIED]
+    assert of("weight", "verdict") == [WRONG] * 4
+    assert of("context", "verdict") == [WRONG] * 3
+
+
+@pytest.mark.parametrize(
+    ("printed", "follows", "right", "verdict"),
+    [
+        (0.50, 0.5049, 0.4951, RIGHT),
+        (0.50, 0.5049, 0.5051, CARRIED),
+        (0.50, 0.5051, 0.5049, WRONG),
+        (0.50, 0.4949, 0.6, WRONG),
+    ],
+)
+def test_a_number_is_judged_at_two_digits(printed, follows, right, verdict):
+    assert example.Line("score", 1, printed, follows, right).verdict == verdict
+
+
+def test_what_the_page_says_of_the_weights_and_the_context():
+    assert sum(round(100 * weight) for weight in PRINTED["weight"]) == 100
+    assert all(row[j + 1] - row[j] == Fraction(1, 10) for row in VALUE for j in (0, 1))
+    first, second, third = PRINTED["context"]
+    assert second - first > 0.105
+    assert third - second > 0.105
+
+
+def test_the_page_holds_what_the_script_prints(capsys):
+    example.main(["--markdown"])
+    printed = capsys.readouterr().out
+    page = (ROOT / "docs" / "worked-example.md").read_text(encoding="utf-8")
+    assert f"\n\n{printed}\n" in page
+    rest = page.replace(printed, "")
+    prose = re.sub(r"```.*?```", "", rest, flags=re.DOTALL)
+    assert not re.search(r"\d", prose), "a number in the prose of the page is not generated"
+
+
+def test_it_runs_as_a_script_and_is_plain_when_piped(capsys, monkeypatch):
+    path = ROOT / "examples" / "worked_example.py"
+    monkeypatch.setattr(sys, "argv", [str(path)])
+    monkeypatch.setenv("COLUMNS", "80")
+    runpy.run_path(str(path), run_name="__main__")
+    printed = capsys.readouterr().out
+    assert "\x1b" not in printed
+    rows = [line.split() for line in printed.splitlines()]
+    assert ["weight", "1", "0.15", "0.2070", "0.2125", "wrong", "in", "itself"] in rows
+    assert ["scaled", "score", "2", "0.20", "0.2021", "0.1848", "carried", "over"] in rows
+    assert len([row for row in rows if row]) == 1 + sum(map(len, PRINTED.values()))

@@ -1,0 +1,152 @@
+"""What holds for every public layer."""
+
+import copy
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+from torch import nn
+
+import regard.layers
+from layers.cases import CASES, build, inputs
+from layers.tools import close, gradients, same_bits, weighted_sum
+
+each = pytest.mark.parametrize("name", CASES)
+# stacks stand for their layers, and the kernel call of an RNNStack is kept out of the graph
+WHOLE = [name for name in CASES if not name.startswith("RNNStack") and "Layer" not in name]
+
+
+def run(name, module, tensors):
+    return CASES[name].run(module, *tensors)
+
+
+def test_every_layer_has_a_case():
+    public = {getattr(regard.layers, name) for name in regard.layers.__all__}
+    layers = {kind for kind in public if isinstance(kind, type) and issubclass(kind, nn.Module)}
+    assert layers == {type(case.make()) for case in CASES.values()}
+
+
+@each
+def test_every_parameter_gets_a_gradient(name):
+    module, tensors = build(name), [x.requires_grad_() for x in inputs(name)]
+    named = dict(module.named_parameters())
+    leaves = [*tensors, *named.values()]
+    grads = gradients(weighted_sum(*run(name, module, tensors)), *leaves)
+    for leaf, grad in zip([*["input"] * len(tensors), *named], grads, strict=True):
+        assert grad.isfinite().all()
+        # what all keys have in common changes no weight
+        assert grad.any() or leaf.endswith("key_proj.bias")
+
+
+@each
+def test_autocast_is_near_float32(name):
+    module = build(name, torch.float32)
+    tensors = [x.requires_grad_() for x in inputs(name, torch.float32)]
+    expected = run(name, module, tensors)
+    with torch.autocast("cpu", torch.bfloat16):
+        actual = run(name, module, tensors)
+    for one, other in zip(actual, expected, strict=True):
+        close(one.float(), other, 0.15)
+        assert (one.float() - other).norm() <= 0.05 * other.norm()
+    for grad in gradients(weighted_sum(*actual), *tensors, *module.parameters()):
+        assert grad.isfinite().all()
+
+
+@each
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32])
+def test_the_type_of_the_weights_is_kept(name, dtype):
+    module, tensors = build(name, dtype), inputs(name, dtype)
+    assert {t.dtype for t in run(name, module, tensors)} == {dtype}
+
+
+@each
+def test_deep_copies_give_the_same(name):
+    module, tensors = build(name), inputs(name)
+    copied = copy.deepcopy(module)
+    expected = run(name, module, tensors)
+    for parameter in module.parameters():
+        parameter.data.zero_()
+    same_bits(run(name, copied, tensors), expected)
+
+
+@each
+def test_state_dicts_go_through_safetensors(name, tmp_path):
+    module, tensors = build(name), inputs(name)
+    save_file(module.state_dict(), tmp_path / "layer.safetensors")
+    other = build(name)
+    other.load_state_dict(load_file(tmp_path / "layer.safetensors"))
+    same_bits(run(name, other, tensors), run(name, module, tensors))
+
+
+@each
+def test_input_need_not_be_contiguous(name):
+    module, tensors = build(name), inputs(name)
+    turned = [x.mT.contiguous().mT for x in tensors]
+    sparse = [torch.stack([x, x + 1], dim=-1)[..., 0] for x in tensors]
+    expanded = [x[:1].expand(3, *x.shape[1:]) for x in tensors]
+    assert not any(x.is_contiguous() for x in (*turned, *sparse, *expanded))
+    expected = run(name, module, tensors)
+    close(run(name, module, turned), expected, 1e-12)
+    close(run(name, module, sparse), expected, 1e-12)
+    whole = [x.contiguous() for x in expanded]
+    close(run(name, module, expanded), run(name, module, whole), 1e-12)
+
+
+@each
+def test_a_batch_of_one(name):
+    module, tensors = build(name), inputs(name)
+    expected = run(name, module, tensors)
+    actual = run(name, module, [x[:1] for x in tensors])
+    close(actual, tuple(t[:1] for t in expected), 1e-12)
+
+
+@each
+def test_nothing_is_left_on_the_module(name):
+    module, tensors = build(name), inputs(name)
+    before = [set(vars(part)) for part in module.modules()]
+    run(name, module, tensors)
+    assert [set(vars(part)) for part in module.modules()] == before
+
+
+def compiled_equals_eager(name, tolerance=1e-10, dtype=torch.float64, **options):
+    torch.compiler.reset()
+    module, tensors = build(name, dtype), inputs(name, dtype)
+    unrolled = name.startswith("SelfAttentiveRNN")
+    if unrolled:  # the compiler takes its time for every step
+        tensors = [x[:, :2] for x in tensors]
+
+    def call(module, *tensors):
+        return CASES[name].run(module, *tensors)
+
+    fast = torch.compile(call, **options)
+
+    def every(call):
+        leaves = [x.clone().requires_grad_() for x in tensors]
+        outputs = call(module, *leaves)
+        return [*outputs, *gradients(weighted_sum(*outputs), *leaves, *module.parameters())]
+
+    close(every(fast), every(call), tolerance)
+    if unrolled:  # without autograd it writes its tapes in place
+        with torch.no_grad():
+            close(fast(module, *tensors), call(module, *tensors), tolerance)
+
+
+@pytest.mark.compile
+@pytest.mark.parametrize("name", WHOLE)
+def test_compiles_as_one_graph(name):
+    compiled_equals_eager(name, fullgraph=True, backend="aot_eager")
+
+
+@pytest.mark.compile
+# torch silences this one where it shows warnings, which is too late where they are errors
+@pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor that is not a leaf")
+@pytest.mark.parametrize("name", ["RNNStack rnn", "RNNStack gru", "RNNStack lstm"])
+def test_rnn_stacks_compile_around_their_kernel(name):
+    compiled_equals_eager(name, backend="aot_eager")
+
+
+@pytest.mark.compile
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["TransformerEncoder", "SelfAttentiveRNN rnn"])
+def test_inductor(name):
+    compiled_equals_eager(name, 1e-4, torch.float32, fullgraph=True)

@@ -1,0 +1,158 @@
+import math
+
+import pytest
+import torch
+
+from layers.tools import away_from_zero, close, same_bits
+from ops.messages import refuses
+from regard.layers import (
+    LayerOptions,
+    LearnedPositions,
+    RotaryPositions,
+    SinusoidalPositions,
+    TransformerEncoder,
+)
+
+BATCH, LENGTH, DIM, HEADS = 2, 5, 11, 3
+
+
+def at(position, dim, start=0):
+    """The sinusoidal vector of one position."""
+    zeros = torch.zeros(1, position + 1 - start, dim, dtype=torch.float64)
+    return SinusoidalPositions(dim)(zeros, start=start)[0, -1]
+
+
+def test_sinusoidal_by_hand():
+    # wave lengths of width 4: 10000^0 = 1 and 10000^(2/4) = 100
+    expected = [math.sin(3), math.cos(3), math.sin(0.03), math.cos(0.03)]
+    close(at(3, 4), torch.tensor(expected, dtype=torch.float64))
+    close(at(0, 4), torch.tensor([0.0, 1.0, 0.0, 1.0], dtype=torch.float64))
+    # the fifth pair of a width of 512 at position 50
+    assert abs(at(50, 512)[8].item() - math.sin(50 / 10000 ** (8 / 512))) < 1e-12
+    assert abs(at(50, 512)[9].item() - math.cos(50 / 10000 ** (8 / 512))) < 1e-12
+
+
+def test_sinusoidal_of_odd_width_lacks_the_last_cosine():
+    expected = [
+        wave(7 / 10000 ** (i / DIM)) for i in range(0, DIM, 2) for wave in (math.sin, math.cos)
+    ]
+    close(at(7, DIM), torch.tensor(expected[:DIM], dtype=torch.float64))
+    close(at(7, 1), torch.tensor([math.sin(7)], dtype=torch.float64))
+
+
+def test_sinusoidal_keeps_late_positions_sharp():
+    # in float32, angles near 2^24 are whole numbers, and neighbours share a vector
+    late = 2**24
+    x = SinusoidalPositions(2)(torch.zeros(1, 3, 2), start=late)[0]
+    expected = [[math.sin(late + i), math.cos(late + i)] for i in range(3)]
+    torch.testing.assert_close(x, torch.tensor(expected), rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    "positions", [SinusoidalPositions(DIM), LearnedPositions(LENGTH, DIM)], ids=["sin", "learned"]
+)
+def test_are_added_from_the_start_on(positions):
+    x = torch.randn(BATCH, LENGTH, DIM)
+    whole = positions(x)
+    same_bits(positions(x[:, 2:], start=2), whole[:, 2:])
+    close(whole - x, positions(torch.zeros_like(x)), 1e-6)
+    assert (whole != x).any()
+
+
+def test_learned_positions_are_learned():
+    positions, x = LearnedPositions(LENGTH, DIM), torch.randn(BATCH, LENGTH - 2, DIM)
+    same_bits(positions(x), x + positions.table[:3])
+    positions(x).sum().backward()
+    assert (positions.table.grad[:3] == BATCH).all()
+    assert not positions.table.grad[3:].any()
+
+
+def test_rotary_by_hand():
+    # features 0 and 2 turn by p, features 1 and 3 by p / 100
+    x = torch.tensor([1.0, 2.0, 3.0, 4.0], dtype=torch.float64)[None, None, None]
+    actual = RotaryPositions(4)(x, start=5)[0, 0, 0]
+    s, c, slow_s, slow_c = math.sin(5), math.cos(5), math.sin(0.05), math.cos(0.05)
+    expected = [
+        1 * c - 3 * s,
+        2 * slow_c - 4 * slow_s,
+        3 * c + 1 * s,
+        4 * slow_c + 2 * slow_s,
+    ]
+    close(actual, torch.tensor(expected, dtype=torch.float64))
+
+
+def test_rotary_products_depend_on_the_distance_alone():
+    rotary = RotaryPositions(2 * DIM)
+    query, key = torch.randn(2, BATCH, HEADS, 1, 2 * DIM, dtype=torch.float64)
+
+    def product(query_at, key_at):
+        return (rotary(query, start=query_at) * rotary(key, start=key_at)).sum(-1)
+
+    close(product(7, 3), product(4, 0))
+    close(product(1003, 999), product(4, 0))
+    assert (product(7, 3) != product(8, 3)).all()
+
+
+def test_rotary_keeps_norms_and_the_first_position():
+    x = torch.randn(BATCH, HEADS, LENGTH, 2 * DIM, dtype=torch.float64)
+    turned = RotaryPositions(2 * DIM)(x)
+    close(turned.norm(dim=-1), x.norm(dim=-1))
+    same_bits(turned[:, :, 0], x[:, :, 0])
+    assert (turned[:, :, 1:] != x[:, :, 1:]).all()
+
+
+def test_rotary_starts_anywhere():
+    rotary, x = RotaryPositions(2 * DIM), torch.randn(BATCH, HEADS, LENGTH, 2 * DIM)
+    same_bits(rotary(x[:, :, 2:], start=2), rotary(x)[:, :, 2:])
+
+
+def test_rotary_base_sets_the_slowest_turn():
+    x = torch.tensor([1.0, 1.0, 0.0, 0.0], dtype=torch.float64)[None, None, None]
+    turned = RotaryPositions(4, base=9.0)(x, start=6)[0, 0, 0]
+    close(turned[1], torch.tensor(math.cos(6 / 3), dtype=torch.float64))
+
+
+@pytest.mark.parametrize("norm_first", [True, False])
+def test_without_positions_order_is_not_seen(norm_first):
+    options = LayerOptions(dropout=0.0, norm_first=norm_first)
+    encoder = away_from_zero(TransformerEncoder(DIM, 1, 7, 2, options)).double()
+    abc = torch.randn(1, 3, DIM, dtype=torch.float64)  # "a b c"
+    cba = abc.flip(1)
+    close(encoder(cba).output, encoder(abc).output.flip(1))
+    positions = SinusoidalPositions(DIM)
+    ordered, turned = encoder(positions(abc)).output, encoder(positions(cba)).output.flip(1)
+    assert ((ordered - turned).abs().amax(dim=-1) > 1e-3).all()
+
+
+@pytest.mark.plain
+class TestMessages:
+    def test_past_the_end(self):
+        positions = LearnedPositions(LENGTH, DIM)
+        with refuses("x", "end at position 5", "at position 6"):
+            positions(torch.randn(BATCH, LENGTH + 1, DIM))
+        with refuses("x", "end at position 5", "at position 7"):
+            positions(torch.randn(BATCH, LENGTH, DIM), start=2)
+
+    @pytest.mark.parametrize("positions", [SinusoidalPositions(DIM), LearnedPositions(LENGTH, DIM)])
+    def test_width(self, positions):
+        with refuses("x", "(batch, length, 11)", "(2, 5, 3)"):
+            positions(torch.randn(BATCH, LENGTH, 3))
+        with refuses("x", "at least 1 entry on the axis length", "(2, 0, 11)"):
+            positions(torch.randn(BATCH, 0, DIM))
+
+    def test_odd_rotary_head_dim(self):
+        with refuses("head_dim", "be even", "11"):
+            RotaryPositions(DIM)
+
+    def test_rotary_head_dim_of_another_head(self):
+        # two features would broadcast over all pairs of a wider head
+        with refuses("x and positions", "agree in head_dim", "x = 22, positions = 2"):
+            RotaryPositions(2)(torch.randn(BATCH, HEADS, LENGTH, 2 * DIM))
+        with refuses("x", "(batch, heads, length, head_dim)", "(2, 5, 22)"):
+            RotaryPositions(2)(torch.randn(BATCH, LENGTH, 2 * DIM))
+
+    def test_sizes(self):
+        with refuses("dim", "at least 1", "0"):
+            SinusoidalPositions(0)
+        with refuses("max_len", "at least 1", "0"):
+            LearnedPositions(0, DIM)

@@ -1,0 +1,336 @@
+import pytest
+import torch
+from torch import nn
+from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
+
+from layers.tools import (
+    away_from_zero,
+    close,
+    gradients,
+    holding_gradients,
+    same_bits,
+    spoilt,
+    weighted_sum,
+)
+from ops.messages import refuses
+from regard.layers import RecurrentState, RNNStack, from_torch, to_torch
+
+BATCH, LENGTH, INPUT, HIDDEN = 5, 7, 3, 11
+LENGTHS = torch.tensor([7, 4, 0, 1, 5])
+TORCH = {"rnn": nn.RNN, "gru": nn.GRU, "lstm": nn.LSTM}
+
+each_cell = pytest.mark.parametrize("cell", TORCH)
+each_shape = pytest.mark.parametrize(
+    ("layers", "both_ways"), [(1, False), (1, True), (2, False), (3, True)]
+)
+
+
+def pair(cell, layers=1, both_ways=False, **kwargs):
+    """A stack of torch and ours with its weights."""
+    theirs = TORCH[cell](
+        INPUT, HIDDEN, layers, batch_first=True, bidirectional=both_ways, **kwargs
+    ).double()
+    away_from_zero(theirs)
+    return theirs, from_torch(theirs)
+
+
+def inputs(stack, dtype=torch.float64):
+    """Inputs and a state to start from."""
+    states = (BATCH, stack.num_layers * stack.directions, HIDDEN)
+    hidden = torch.randn(states, dtype=dtype)
+    memory = torch.randn(states, dtype=dtype) if stack.cell == "lstm" else None
+    return torch.randn(BATCH, LENGTH, INPUT, dtype=dtype), RecurrentState(hidden, memory)
+
+
+def torch_state(state):
+    """As torch has it: layers first, a pair for an LSTM."""
+    hidden = state.hidden.transpose(0, 1).contiguous()
+    if state.memory is None:
+        return hidden
+    return hidden, state.memory.transpose(0, 1).contiguous()
+
+
+def our_state(state):
+    parts = state if isinstance(state, tuple) else (state, None)
+    return RecurrentState(*(None if s is None else s.transpose(0, 1) for s in parts))
+
+
+def states(state):
+    return [state.hidden] if state.memory is None else [state.hidden, state.memory]
+
+
+def tensors(output, state):
+    return [output, *states(state)]
+
+
+def packed(theirs, x, state, lengths=LENGTHS):
+    """Outputs and final states by `PackedSequence`, which has no rows without any step."""
+    rows = lengths.nonzero()[:, 0]
+    pack = pack_padded_sequence(x[rows], lengths[rows], batch_first=True, enforce_sorted=False)
+    output, last = theirs(pack, torch_state(state.reorder(rows)))
+    output, _ = pad_packed_sequence(output, batch_first=True, total_length=LENGTH)
+    last = our_state(last)
+    memory = None if state.memory is None else state.memory.index_copy(0, rows, last.memory)
+    return (
+        x.new_zeros(BATCH, LENGTH, output.shape[2]).index_copy(0, rows, output),
+        RecurrentState(state.hidden.index_copy(0, rows, last.hidden), memory),
+    )
+
+
+@each_cell
+@each_shape
+@pytest.mark.parametrize("bias", [True, False])
+def test_equals_torch(cell, layers, both_ways, bias):
+    theirs, ours = pair(cell, layers, both_ways, bias=bias)
+    x, state = inputs(ours)
+    output, last = ours(x)
+    expected, expected_last = theirs(x)
+    close(tensors(output, last), tensors(expected, our_state(expected_last)))
+    output, last = ours(x, None, state)
+    expected, expected_last = theirs(x, torch_state(state))
+    close(tensors(output, last), tensors(expected, our_state(expected_last)))
+
+
+@each_cell
+@each_shape
+@pytest.mark.parametrize("bias", [True, False])
+def test_lengths_equal_packed_sequences(cell, layers, both_ways, bias):
+    theirs, ours = pair(cell, layers, both_ways, bias=bias)
+    x, state = inputs(ours)
+    close(tensors(*ours(x, LENGTHS, state)), tensors(*packed(theirs, x, state)))
+    zero = ours.init_state(BATCH, x)
+    close(tensors(*ours(x, LENGTHS)), tensors(*packed(theirs, x, zero)))
+
+
+@each_cell
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
+def test_a_row_without_steps_keeps_its_state(cell, dtype):
+    _, ours = pair(cell, 2, True)
+    ours = ours.to(dtype)
+    x, state = inputs(ours, dtype)
+    output, last = ours(x, LENGTHS, state)
+    empty = (LENGTHS == 0).nonzero()[:, 0]
+    assert not output[empty].any()
+    same_bits(states(last.reorder(empty)), states(state.reorder(empty)))
+
+
+@each_cell
+def test_all_rows_without_steps(cell):
+    _, ours = pair(cell)
+    x, state = inputs(ours)
+    output, last = ours(x, torch.zeros_like(LENGTHS), state)
+    assert not output.any()
+    same_bits(states(last), states(state))
+
+
+@each_cell
+def test_padded_outputs_are_zero(cell):
+    _, ours = pair(cell, 2, True)
+    x, state = inputs(ours)
+    output = ours(x, LENGTHS, state).output
+    padded = torch.arange(LENGTH) >= LENGTHS[:, None]
+    assert not output[padded].any()
+    assert output[~padded].all()
+
+
+@each_cell
+@pytest.mark.parametrize("both_ways", [False, True])
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
+def test_padding_changes_no_bit(cell, both_ways, dtype):
+    _, ours = pair(cell, 2, both_ways)
+    ours = ours.to(dtype)
+    x, state = inputs(ours, dtype)
+
+    def run(x):
+        outputs = tensors(*ours(x.requires_grad_(), LENGTHS, state))
+        return [*outputs, *gradients(weighted_sum(*outputs), x, *ours.parameters())]
+
+    same_bits(run(spoilt(x, LENGTHS)), run(x))
+
+
+@each_cell
+@each_shape
+def test_gradients_equal_those_of_packed_sequences(cell, layers, both_ways):
+    theirs, ours = pair(cell, layers, both_ways)
+    x, state = inputs(ours)
+
+    def backward(run):
+        leaves = [t.clone().requires_grad_() for t in tensors(x, state)]
+        start = RecurrentState(leaves[1], leaves[2] if cell == "lstm" else None)
+        weighted_sum(*tensors(*run(leaves[0], start))).backward()
+        return [leaf.grad for leaf in leaves]
+
+    actual = backward(lambda x, start: ours(x, LENGTHS, start))
+    close(actual, backward(lambda x, start: packed(theirs, x, start)))
+    grads = to_torch(holding_gradients(ours)).state_dict()
+    close(grads, {name: p.grad for name, p in theirs.named_parameters()})
+
+
+@each_cell
+def test_gradcheck(cell):
+    stack = RNNStack(2, 3, cell=cell, num_layers=2, bidirectional=True).double()
+    x = torch.randn(5, 3, 2, dtype=torch.float64, requires_grad=True)
+    hidden = torch.randn(5, 4, 3, dtype=torch.float64, requires_grad=True)
+    memory = torch.randn(5, 4, 3, dtype=torch.float64, requires_grad=True)
+    lengths = torch.tensor([3, 0, 2, 1, 3])
+
+    def run(x, hidden, memory, *weights):
+        state = RecurrentState(hidden, memory if cell == "lstm" else None)
+        return tuple(tensors(*stack(x, lengths, state)))
+
+    # a memory that is not used has no gradient to be checked
+    leaves = (x, hidden, memory if cell == "lstm" else memory.detach(), *stack.parameters())
+    assert torch.autograd.gradcheck(run, leaves, fast_mode=True)
+
+
+@each_cell
+@pytest.mark.parametrize("bias", [True, False])
+def test_steps_equal_forward(cell, bias):
+    _, ours = pair(cell, 3, bias=bias)
+    x, state = inputs(ours)
+    expected = ours(x, None, state)
+    outputs = []
+    for x_t in x.unbind(1):
+        output, state = ours.step(x_t, state)
+        outputs.append(output)
+    close(tensors(torch.stack(outputs, 1), state), tensors(*expected))
+
+
+@each_cell
+def test_goes_on_from_a_state(cell):
+    _, ours = pair(cell, 2)
+    x, state = inputs(ours)
+    expected = ours(x, None, state)
+    first = ours(x[:, :3], None, state)
+    second = ours(x[:, 3:], None, first.state)
+    close(tensors(torch.cat([first.output, second.output], 1), second.state), tensors(*expected))
+
+
+@each_cell
+def test_reordered_states_go_on_in_the_new_order(cell):
+    _, ours = pair(cell, 2)
+    x, state = inputs(ours)
+    rows = torch.tensor([4, 0, 0])
+    output, last = ours.step(x[rows, 0], state.reorder(rows))
+    expected, expected_last = ours.step(x[:, 0], state)
+    close(tensors(output, last), tensors(expected[rows], expected_last.reorder(rows)))
+
+
+@each_cell
+def test_dropout_acts_between_layers_in_training_alone(cell):
+    stack = RNNStack(INPUT, HIDDEN, cell=cell, num_layers=2, dropout=0.5)
+    single = RNNStack(INPUT, HIDDEN, cell=cell, dropout=0.5)
+    x = torch.randn(BATCH, LENGTH, INPUT)
+    assert not torch.equal(stack(x).output, stack(x).output)
+    assert torch.equal(single(x).output, single(x).output)
+    stack.eval()
+    assert torch.equal(stack(x).output, stack(x).output)
+
+
+@each_cell
+def test_dropout_drops_in_steps_too(cell):
+    stack = RNNStack(INPUT, HIDDEN, cell=cell, num_layers=2, dropout=0.5)
+    x = torch.randn(BATCH, INPUT)
+    state = stack.init_state(BATCH, x)
+    assert not torch.equal(stack.step(x, state)[0], stack.step(x, state)[0])
+
+
+def test_the_memory_stands_still_in_padding_whatever_the_weights():
+    # gates that push against the freezing with all that a trained LSTM has
+    stack = RNNStack(INPUT, HIDDEN).double()
+    for parameter in stack.parameters():
+        nn.init.uniform_(parameter, -30, 30)
+    x, state = inputs(stack)
+    long = torch.cat([x, x, x, x], dim=1)
+    memory = stack(long, LENGTHS, state).state.memory
+    same_bits(memory, stack(x, LENGTHS, state).state.memory)
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs CUDA")
+@each_cell
+@pytest.mark.parametrize("train", [True, False])
+def test_cuda_equals_cpu(cell, train):
+    stack = RNNStack(INPUT, HIDDEN, cell=cell, num_layers=2, bidirectional=True).train(train)
+    x, state = inputs(stack, torch.float32)
+    expected = tensors(*stack(x, LENGTHS, state))
+    cuda = RecurrentState(*(None if t is None else t.cuda() for t in (state.hidden, state.memory)))
+    stack.cuda()
+    for start in (x, spoilt(x, LENGTHS)):
+        actual = tensors(*stack(start.cuda(), LENGTHS.cuda(), cuda))
+        close([t.cpu() for t in actual], expected, 1e-5)
+    if train:
+        weighted_sum(*actual).backward()
+        assert all(p.grad.isfinite().all() for p in stack.parameters())
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs CUDA")
+@each_cell
+def test_interchanged_weights_lie_in_one_piece_on_cuda(cell):
+    # cuDNN warns if they do not, and warnings are errors
+    theirs = TORCH[cell](INPUT, HIDDEN, 2, bidirectional=True).cuda()
+    x = torch.randn(BATCH, LENGTH, INPUT, device="cuda")
+    ours = from_torch(theirs)
+    back = to_torch(ours)
+    close(ours(x).output, back(x)[0], 1e-5)
+
+
+@pytest.mark.plain
+class TestMessages:
+    def test_width(self):
+        stack = RNNStack(INPUT, HIDDEN)
+        with refuses("x", "(batch, length, 3)", "(5, 7, 11)"):
+            stack(torch.randn(BATCH, LENGTH, HIDDEN))
+        with refuses("x and input_size", "agree in width", "x = 11"):
+            stack.step(torch.randn(BATCH, HIDDEN), stack.init_state(BATCH, torch.empty(0)))
+        with refuses("x", "axes (batch, input_size)", "(5, 7, 3)"):
+            x = torch.randn(BATCH, LENGTH, INPUT)
+            stack.step(x, stack.init_state(BATCH, x))
+
+    def test_empty_sequence(self):
+        with refuses("x", "at least 1 entry on the axis length", "(5, 0, 3)"):
+            RNNStack(INPUT, HIDDEN)(torch.randn(BATCH, 0, INPUT))
+
+    @pytest.mark.parametrize("dtype", [torch.float32, torch.bool])
+    def test_lengths_of_another_type(self, dtype):
+        with refuses("lengths", "1-D integer tensor", str(dtype)):
+            RNNStack(INPUT, HIDDEN)(torch.randn(BATCH, LENGTH, INPUT), LENGTHS.to(dtype))
+
+    @pytest.mark.parametrize("count", [1, BATCH - 1])
+    def test_lengths_of_another_batch(self, count):
+        with refuses("lengths and x", "agree in batch", f"lengths = {count}, x = 5"):
+            RNNStack(INPUT, HIDDEN)(torch.randn(BATCH, LENGTH, INPUT), LENGTHS[:count])
+
+    def test_unknown_cell(self):
+        with refuses("cell", "one of rnn, gru, lstm", "'sru'"):
+            RNNStack(INPUT, HIDDEN, cell="sru")
+
+    @pytest.mark.parametrize("name", ["input_size", "hidden_size", "num_layers"])
+    def test_sizes(self, name):
+        with refuses(name, "at least 1", "0"):
+            RNNStack(**{"input_size": INPUT, "hidden_size": HIDDEN, name: 0})
+
+    def test_step_of_two_directions(self):
+        stack, x = RNNStack(INPUT, HIDDEN, bidirectional=True), torch.randn(BATCH, INPUT)
+        with refuses("step", "one direction", "bidirectional"):
+            stack.step(x, stack.init_state(BATCH, x))
+
+    def test_state_of_another_batch(self):
+        stack, x = RNNStack(INPUT, HIDDEN), torch.randn(BATCH, LENGTH, INPUT)
+        state = stack.init_state(BATCH - 1, x)
+        with refuses("state and x", "agree in batch", "state = 4, x = 5"):
+            stack(x, None, state)
+        with refuses("state and x", "agree in batch", "state = 4, x = 5"):
+            stack.step(x[:, 0], state)
+
+    def test_state_of_another_stack(self):
+        stack, x = RNNStack(INPUT, HIDDEN), torch.randn(BATCH, LENGTH, INPUT)
+        deeper = RNNStack(INPUT, HIDDEN, num_layers=2).init_state(BATCH, x)
+        with refuses("state and stack", "agree in layers", "state = 2, stack = 1"):
+            stack(x, None, deeper)
+        gru = RNNStack(INPUT, HIDDEN, cell="gru")
+        with refuses("state", "a memory for the cell 'lstm'", "without it for 'lstm'"):
+            stack(x, None, gru.init_state(BATCH, x))
+        with refuses("state", "a memory for the cell 'lstm'", "with it for 'gru'"):
+            gru.step(x[:, 0], stack.init_state(BATCH, x))

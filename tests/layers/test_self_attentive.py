@@ -1,0 +1,340 @@
+import pytest
+import torch
+from torch import nn
+
+from layers.tools import away_from_zero, close, gradients, same_bits, spoilt, weighted_sum
+from ops.messages import refuses
+from regard import ops
+from regard.attention import (
+    AdditiveAttention,
+    MultiplicativeAttention,
+    Projected,
+    ScaledDotProductAttention,
+)
+from regard.layers import SelfAttentiveRNN
+
+BATCH, LENGTH, INPUT, HIDDEN, SCORE = 5, 7, 3, 11, 13
+LENGTHS = torch.tensor([7, 4, 0, 1, 5])
+
+SCORERS = {
+    "dot": lambda: MultiplicativeAttention(HIDDEN, HIDDEN, "dot"),
+    "scaled": lambda: ScaledDotProductAttention(HIDDEN, HIDDEN, SCORE),
+    "general": lambda: MultiplicativeAttention(HIDDEN, HIDDEN, "general"),
+    "additive": lambda: AdditiveAttention(HIDDEN, HIDDEN, SCORE),
+}
+CELLS = ("rnn", "gru", "lstm")
+each_cell = pytest.mark.parametrize("cell", CELLS)
+each_scorer = pytest.mark.parametrize("scorer", SCORERS)
+each_mode = pytest.mark.parametrize("grad", [True, False], ids=["grad", "no grad"])
+
+
+def build(cell, scorer="scaled", dtype=torch.float64):
+    layer = SelfAttentiveRNN(INPUT, HIDDEN, cell=cell, attention=SCORERS[scorer]())
+    return away_from_zero(layer).to(dtype)
+
+
+def inputs(dtype=torch.float64, length=LENGTH):
+    return torch.randn(BATCH, length, INPUT, dtype=dtype)
+
+
+def tensors(output):
+    """Everything that comes out, the history included."""
+    state = output.state
+    every = [*output[:3], state.context, state.hidden, state.keys, state.memory, state.real]
+    return [t for t in every if t is not None]
+
+
+def score_of(attention, name, query, key):
+    """Each score from its formula, of (batch, hidden) and (batch, hidden)."""
+    if name == "dot":
+        return (query * key).sum(-1)
+    if name == "general":
+        return (query * (key @ attention.key_proj.weight.T)).sum(-1)
+    q, k = query @ attention.query_proj.weight.T, key @ attention.key_proj.weight.T
+    if name == "scaled":
+        return (q * k).sum(-1) / SCORE**0.5
+    return (torch.tanh(q + k) * attention.v).sum(-1)
+
+
+def by_formula(layer, name, x, h_of):
+    """h_t from x_t and c_{t-1}; scores of h_t with h_1 to h_t; c_t = sum_j a_j h_j."""
+    c, hiddens, contexts, maps = x.new_zeros(len(x), HIDDEN), [], [], []
+    for x_t in x.unbind(1):
+        h = h_of(x_t, c)
+        hiddens.append(h)
+        scores = [score_of(layer.attention, name, h, h_j) for h_j in hiddens]
+        a = torch.softmax(torch.stack(scores, dim=1), dim=1)
+        c = sum(a[:, j, None] * h_j for j, h_j in enumerate(hiddens))
+        contexts.append(c)
+        maps.append(nn.functional.pad(a, (0, x.shape[1] - a.shape[1])))
+    return torch.stack(hiddens, 1), torch.stack(contexts, 1), torch.stack(maps, 1)[:, None]
+
+
+def lstmn_by_formula(layer, name, x):
+    """Cheng et al. (2016), equations 4 to 9: looks at h_1 to h_{t-1}, then runs an LSTM cell."""
+    mix = x.new_zeros(len(x), HIDDEN)
+    hiddens, memories, contexts, maps = [], [], [], []
+    for x_t in x.unbind(1):
+        old, mix_c = mix, torch.zeros_like(mix)
+        mix, a = torch.zeros_like(mix), x.new_zeros(len(x), 0)
+        if hiddens:
+            attention, scores = layer.attention, []
+            for h in hiddens:
+                q = old @ attention.query_proj.weight.T + x_t @ layer.query_proj.weight.T
+                k = h @ attention.key_proj.weight.T
+                scores.append((torch.tanh(q + k) * attention.v).sum(-1))
+            a = torch.softmax(torch.stack(scores, dim=1), dim=1)
+            mix = sum(a[:, j, None] * h for j, h in enumerate(hiddens))
+            mix_c = sum(a[:, j, None] * c for j, c in enumerate(memories))
+        gates = x_t @ layer.input_proj.weight.T + layer.input_proj.bias
+        i, f, g, o = (gates + mix @ layer.recurrent_proj.weight.T).split(HIDDEN, dim=-1)
+        memories.append(f.sigmoid() * mix_c + i.sigmoid() * g.tanh())
+        hiddens.append(o.sigmoid() * memories[-1].tanh())
+        contexts.append(mix)
+        maps.append(nn.functional.pad(a, (0, x.shape[1] - a.shape[1])))
+    return torch.stack(hiddens, 1), torch.stack(contexts, 1), torch.stack(maps, 1)[:, None]
+
+
+@each_scorer
+@each_mode
+def test_rnn_equals_the_formula(scorer, grad):
+    layer, x = build("rnn", scorer), inputs()
+    A = torch.cat([layer.input_proj.weight, layer.recurrent_proj.weight], dim=1)
+    with torch.set_grad_enabled(grad):
+        actual = layer(x, need_weights=True)
+    expected = by_formula(
+        layer,
+        scorer,
+        x,
+        lambda x_t, c: torch.tanh(torch.cat([x_t, c], 1) @ A.T + layer.input_proj.bias),
+    )
+    close(actual[:3], expected)
+
+
+@each_scorer
+@each_mode
+def test_gru_equals_torchs_cell_on_contexts(scorer, grad):
+    layer, x = build("gru", scorer), inputs()
+    cell = nn.GRUCell(INPUT, HIDDEN).double()
+    cell.weight_ih, cell.bias_ih = layer.input_proj.weight, layer.input_proj.bias
+    cell.weight_hh, cell.bias_hh = layer.recurrent_proj.weight, layer.recurrent_proj.bias
+    with torch.set_grad_enabled(grad):
+        actual = layer(x, need_weights=True)
+    close(actual[:3], by_formula(layer, scorer, x, cell))
+
+
+@each_mode
+def test_lstm_is_the_lstmn(grad):
+    layer, x = build("lstm", "additive"), inputs()
+    with torch.set_grad_enabled(grad):
+        actual = layer(x, need_weights=True)
+    close(actual[:3], lstmn_by_formula(layer, "additive", x))
+
+
+@pytest.mark.parametrize(
+    ("cell", "kind"),
+    [
+        ("rnn", ScaledDotProductAttention),
+        ("gru", ScaledDotProductAttention),
+        ("lstm", AdditiveAttention),
+    ],
+)
+def test_default_scorer(cell, kind):
+    assert type(SelfAttentiveRNN(INPUT, HIDDEN, cell=cell).attention) is kind
+
+
+@pytest.mark.parametrize("cell", ["rnn", "gru"])
+@each_scorer
+def test_the_first_context_is_the_first_hidden_state(cell, scorer):
+    output = build(cell, scorer)(inputs(), need_weights=True)
+    close(output.context[:, 0], output.hidden[:, 0], 1e-15)
+    assert (output.weights[..., 0, 0] == 1).all()
+
+
+@each_cell
+@each_scorer
+@each_mode
+def test_steps_equal_the_whole_sequence(cell, scorer, grad):
+    layer, x, state = build(cell, scorer), inputs(), None
+    with torch.set_grad_enabled(grad):
+        whole = layer(x, need_weights=True)
+        for t, x_t in enumerate(x.unbind(1)):
+            step = layer.step(x_t, state, need_weights=True)
+            close(step.hidden, whole.hidden[:, t])
+            close(step.context, whole.context[:, t])
+            close(step.weights, whole.weights[..., t : t + 1, : t + 1])
+            state = step.state
+    close(tensors(step)[3:], tensors(whole)[3:])
+
+
+@each_cell
+def test_pieces_equal_the_whole_sequence(cell):
+    layer, x = build(cell), inputs()
+    whole = layer(x)
+    first = layer(x[:, :3], None, layer.init_state(BATCH, x))
+    second = layer(x[:, 3:], None, first.state)
+    close(torch.cat([first.hidden, second.hidden], 1), whole.hidden)
+    close(tensors(second)[2:], tensors(whole)[2:])
+
+
+@each_cell
+@pytest.mark.parametrize("t", range(LENGTH - 1))
+def test_the_future_changes_no_bit_of_the_past(cell, t):
+    layer, x = build(cell), inputs()
+    other = x.clone()
+    other[:, t + 1] = torch.randn_like(other[:, t + 1])
+    before, after = layer(x, need_weights=True), layer(other, need_weights=True)
+    same_bits(after.hidden[:, : t + 1], before.hidden[:, : t + 1])
+    # the context of the lstm cell is what step t reads: it does not depend on h_t either
+    same_bits(after.context[:, : t + 1], before.context[:, : t + 1])
+    same_bits(after.weights[:, :, : t + 1], before.weights[:, :, : t + 1])
+    assert (after.hidden[:, t + 1] != before.hidden[:, t + 1]).all()
+
+
+class Nearest:
+    """A user's own scorer, no module of ours: the nearer, the higher. It is its own score."""
+
+    def project_keys(self, key):
+        return Projected(self.key(key))
+
+    def scores(self, query, key):
+        return -(query[:, None] - key).square().sum(-1)
+
+    def as_score(self):
+        return self
+
+    def query(self, state):
+        return state
+
+    def key(self, hidden):
+        return hidden
+
+
+@each_cell
+@each_mode
+def test_takes_a_users_own_scorer(cell, grad):
+    layer = SelfAttentiveRNN(INPUT, HIDDEN, cell=cell, attention=Nearest())
+    away_from_zero(layer).double()
+    x = inputs()
+    with torch.set_grad_enabled(grad):
+        whole, state = layer(x, need_weights=True), None
+        for t, x_t in enumerate(x.unbind(1)):
+            step = layer.step(x_t, state)
+            state = step.state
+            close(step.hidden, whole.hidden[:, t])
+    hidden, t = whole.hidden, LENGTH - 1
+    if cell != "lstm":
+        distances = (hidden[:, t, None] - hidden).square().sum(-1)
+        close(whole.weights[:, 0, t], torch.softmax(-distances, dim=-1))
+
+
+@each_cell
+@pytest.mark.parametrize("backend", ["reference", "torch"])
+@each_mode
+def test_lengths(cell, backend, grad):
+    layer, x = build(cell), inputs()
+    with ops.use_backend(backend), torch.set_grad_enabled(grad):
+        padded = layer(x, LENGTHS, need_weights=True)
+        for row, n in enumerate(LENGTHS.tolist()):
+            assert not padded.hidden[row, n:].any()
+            assert not padded.context[row, n:].any()
+            assert not padded.weights[row, :, n:].any()
+            assert not padded.weights[row, ..., n:].any()
+            assert padded.state.real[row].sum() == n
+            if n:
+                alone = layer(x[row : row + 1, :n], need_weights=True)
+                close(padded.hidden[row, :n], alone.hidden[0])
+                close(padded.context[row, :n], alone.context[0])
+                close(padded.weights[row, :, :n, :n], alone.weights[0])
+                close(padded.state.context[row], alone.state.context[0])
+            else:
+                assert not padded.state.context[row].any()
+
+
+@each_cell
+@each_mode
+def test_goes_on_after_padding_as_if_there_were_none(cell, grad):
+    layer, x, more = build(cell), inputs(), inputs(length=2)
+    with torch.set_grad_enabled(grad):
+        padded = layer(more, None, layer(x, LENGTHS).state)
+        for row, n in enumerate(LENGTHS.tolist()):
+            joined = torch.cat([x[row : row + 1, :n], more[row : row + 1]], dim=1)
+            close(padded.hidden[row], layer(joined).hidden[0, n:])
+
+
+@each_cell
+def test_padding_changes_no_bit(cell):
+    layer, x = build(cell), inputs()
+
+    def run(x):
+        output = layer(x.requires_grad_(), LENGTHS, need_weights=True)
+        loss = weighted_sum(*output[:3])
+        return [*tensors(output), *gradients(loss, x, *layer.parameters())]
+
+    same_bits(run(spoilt(x, LENGTHS)), run(x))
+
+
+@each_cell
+def test_reordered_histories_go_on_in_the_new_order(cell):
+    layer, x = build(cell), inputs()
+    rows = torch.tensor([4, 0, 0])
+    state = layer(x[:, :4], LENGTHS.clamp(max=4)).state
+    expected = layer(x[:, 4:], None, state, need_weights=True)
+    actual = layer(x[rows, 4:], None, state.reorder(rows), need_weights=True)
+    close(tensors(actual), [t[rows] for t in tensors(expected)])
+
+
+@each_cell
+@pytest.mark.parametrize("scorer", ["general", "additive"])
+def test_gradcheck(cell, scorer):
+    attention = {
+        "general": lambda: MultiplicativeAttention(7, 7),
+        "additive": lambda: AdditiveAttention(7, 7, 11),
+    }[scorer]()
+    layer = away_from_zero(SelfAttentiveRNN(5, 7, cell=cell, attention=attention)).double()
+    x = torch.randn(2, 3, 5, dtype=torch.float64, requires_grad=True)
+
+    def run(x, *weights):
+        return layer(x, torch.tensor([3, 2]), need_weights=True)[:3]
+
+    assert torch.autograd.gradcheck(run, (x, *layer.parameters()), fast_mode=True)
+
+
+@pytest.mark.plain
+class TestMessages:
+    def test_width(self):
+        with refuses("x", "(batch, length, 3)", "(5, 7, 11)"):
+            SelfAttentiveRNN(INPUT, HIDDEN)(torch.randn(BATCH, LENGTH, HIDDEN))
+        with refuses("x", "(batch, length, 3)", "11"):
+            SelfAttentiveRNN(INPUT, HIDDEN).step(torch.randn(BATCH, HIDDEN))
+        with refuses("x", "axes (batch, input_size)", "(5, 7, 3)"):
+            SelfAttentiveRNN(INPUT, HIDDEN).step(torch.randn(BATCH, LENGTH, INPUT))
+
+    def test_empty_sequence(self):
+        with refuses("x", "at least 1 entry on the axis length", "(5, 0, 3)"):
+            SelfAttentiveRNN(INPUT, HIDDEN)(torch.randn(BATCH, 0, INPUT))
+
+    @pytest.mark.parametrize("dtype", [torch.float32, torch.bool])
+    def test_lengths_of_another_type(self, dtype):
+        with refuses("lengths", "integer", str(dtype)):
+            SelfAttentiveRNN(INPUT, HIDDEN)(torch.randn(BATCH, LENGTH, INPUT), LENGTHS.to(dtype))
+
+    @pytest.mark.parametrize("count", [1, BATCH - 1])
+    def test_lengths_of_another_batch(self, count):
+        with refuses("lengths and x", "agree in batch", f"lengths = {count}, x = 5"):
+            SelfAttentiveRNN(INPUT, HIDDEN)(torch.randn(BATCH, LENGTH, INPUT), LENGTHS[:count])
+
+    def test_unknown_cell(self):
+        with refuses("cell", "one of rnn, gru, lstm", "'sru'"):
+            SelfAttentiveRNN(INPUT, HIDDEN, cell="sru")
+
+    def test_state_of_another_batch(self):
+        layer, x = SelfAttentiveRNN(INPUT, HIDDEN), torch.randn(BATCH, LENGTH, INPUT)
+        with refuses("state and inputs", "agree in batch", "state = 4, inputs = 5"):
+            layer(x, None, layer.init_state(BATCH - 1, x))
+
+    def test_state_of_another_cell(self):
+        x = torch.randn(BATCH, LENGTH, INPUT)
+        state = SelfAttentiveRNN(INPUT, HIDDEN, cell="lstm").init_state(BATCH, x)
+        with refuses("state", "memory tape", "with it for 'rnn'"):
+            SelfAttentiveRNN(INPUT, HIDDEN)(x, None, state)

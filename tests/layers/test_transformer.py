@@ -1,0 +1,449 @@
+import pytest
+import torch
+from torch import nn
+
+from layers.tools import away_from_zero, close, holding_gradients, same_bits, weighted_sum
+from ops.messages import refuses
+from regard import masks
+from regard.attention import ALiBi, ShawRelativePositions
+from regard.layers import (
+    FeedForward,
+    LayerOptions,
+    RotaryPositions,
+    TransformerDecoder,
+    TransformerDecoderLayer,
+    TransformerEncoder,
+    TransformerEncoderLayer,
+    from_torch,
+    to_torch,
+)
+
+BATCH, LENGTH, KV_LEN, HEADS, DIM, INNER, LAYERS = 5, 7, 11, 2, 26, 17, 3
+LENGTHS, KV_LENGTHS = torch.tensor([7, 4, 2, 1, 5]), torch.tensor([11, 2, 1, 5, 7])
+REAL = torch.arange(LENGTH) < LENGTHS[:, None]
+FORBIDDEN = ~masks.causal(LENGTH)[0, 0]  # as torch means it
+
+each_norm = pytest.mark.parametrize("norm_first", [True, False], ids=["pre", "post"])
+each_activation = pytest.mark.parametrize("activation", ["relu", "gelu"])
+each_bias = pytest.mark.parametrize("bias", [True, False], ids=["bias", "no bias"])
+each_mode = pytest.mark.parametrize("grad", [True, False], ids=["grad", "no grad"])
+
+EIGHT = 8 * 3  # wide enough for eight heads of three features
+STACKS = {
+    "plain": (DIM, HEADS, LayerOptions()),
+    "post-norm": (DIM, HEADS, LayerOptions(norm_first=False, activation="gelu")),
+    "grouped": (EIGHT, 8, LayerOptions(num_kv_heads=2)),
+    "multi-query": (EIGHT, 8, LayerOptions(num_kv_heads=1)),
+    "rotary": (4 * DIM, 4, LayerOptions(rotation=RotaryPositions(DIM))),
+    "alibi": (DIM, HEADS, LayerOptions(position_bias=lambda: ALiBi(HEADS))),
+    "shaw": (DIM, HEADS, LayerOptions(position_bias=lambda: ShawRelativePositions(13, 2))),
+    "shaw with values": (
+        DIM,
+        HEADS,
+        LayerOptions(position_bias=lambda: ShawRelativePositions(13, 2, values=True)),
+    ),
+    "all together": (
+        4 * 14,
+        4,
+        LayerOptions(num_kv_heads=2, position_bias=lambda: ALiBi(4), rotation=RotaryPositions(14)),
+    ),
+}
+each_stack = pytest.mark.parametrize("name", STACKS)
+each_cut = pytest.mark.parametrize("pieces", [(1,) * LENGTH, (3, 4)], ids=str)
+
+
+def vectors(length=LENGTH, dim=DIM):
+    return torch.randn(BATCH, length, dim, dtype=torch.float64)
+
+
+def torch_layer(kind, **kwargs):
+    layer = kind(DIM, HEADS, INNER, batch_first=True, **kwargs)
+    return away_from_zero(layer).double().eval()
+
+
+def torch_encoder(norm=None, **kwargs):
+    layer = torch_layer(nn.TransformerEncoderLayer, **kwargs)
+    stack = nn.TransformerEncoder(layer, LAYERS, norm, enable_nested_tensor=False)
+    return away_from_zero(stack).double().eval()
+
+
+def torch_decoder(norm=None, **kwargs):
+    layer = torch_layer(nn.TransformerDecoderLayer, **kwargs)
+    return away_from_zero(nn.TransformerDecoder(layer, LAYERS, norm)).double().eval()
+
+
+def decoder(name, memory_size=None, layers=LAYERS):
+    dim, heads, options = STACKS[name]
+    module = TransformerDecoder(dim, heads, INNER, layers, options, memory_size=memory_size)
+    return away_from_zero(module).double().eval()
+
+
+def same_gradients(ours, theirs):
+    actual = to_torch(holding_gradients(ours)).state_dict()
+    close(actual, {name: p.grad for name, p in theirs.named_parameters()})
+
+
+def decode(module, x, state, pieces, **kwargs):
+    """Piece by piece, each from the state that the last one left."""
+    outputs = []
+    for piece in x.split(pieces, dim=1):
+        outputs.append(module(piece, state, **kwargs))
+        state = outputs[-1].state
+    return outputs
+
+
+@each_norm
+@each_activation
+@each_bias
+@each_mode
+def test_encoder_layer_equals_torch(norm_first, activation, bias, grad):
+    theirs = torch_layer(
+        nn.TransformerEncoderLayer, norm_first=norm_first, activation=activation, bias=bias
+    )
+    ours, x = from_torch(theirs), vectors()
+    with torch.set_grad_enabled(grad):
+        close(ours(x).output, theirs(x))
+        actual = ours(x, masks.padding(LENGTHS, LENGTH)).output
+        close(actual[REAL], theirs(x, src_key_padding_mask=~REAL)[REAL])
+        close(ours(x, masks.causal(LENGTH)).output, theirs(x, FORBIDDEN))
+
+
+@each_norm
+@each_activation
+@pytest.mark.parametrize("last", [True, False], ids=["last norm", "no last norm"])
+@each_mode
+def test_encoder_equals_torch(norm_first, activation, last, grad):
+    norm = nn.LayerNorm(DIM) if last else None
+    theirs = torch_encoder(norm, norm_first=norm_first, activation=activation)
+    ours, x = from_torch(theirs), vectors()
+    mask = masks.padding(LENGTHS, LENGTH)
+    with torch.set_grad_enabled(grad):
+        close(ours(x).output, theirs(x))
+        for need_weights in (True, False):
+            actual = ours(x, mask, need_weights=need_weights).output
+            close(actual[REAL], theirs(x, src_key_padding_mask=~REAL)[REAL])
+        actual = ours(x, mask & masks.causal(LENGTH)).output
+        expected = theirs(x, FORBIDDEN, src_key_padding_mask=~REAL)
+        close(actual[REAL], expected[REAL])
+
+
+@each_norm
+@each_activation
+def test_encoder_gradients_equal_torch(norm_first, activation):
+    theirs = torch_encoder(nn.LayerNorm(DIM), norm_first=norm_first, activation=activation)
+    ours, mask = from_torch(theirs), masks.padding(LENGTHS, LENGTH)
+    x, y = (x.requires_grad_() for x in [vectors()] for x in (x, x.clone()))
+    weighted_sum(ours(x, mask).output[REAL]).backward()
+    weighted_sum(theirs(y, src_key_padding_mask=~REAL)[REAL]).backward()
+    close(x.grad, y.grad)
+    same_gradients(ours, theirs)
+
+
+@each_norm
+@each_activation
+@each_bias
+@each_mode
+def test_decoder_layer_equals_torch(norm_first, activation, bias, grad):
+    theirs = torch_layer(
+        nn.TransformerDecoderLayer, norm_first=norm_first, activation=activation, bias=bias
+    )
+    ours, x, memory = from_torch(theirs), vectors(), vectors(KV_LEN)
+    mask = masks.padding(KV_LENGTHS, KV_LEN)
+    with torch.set_grad_enabled(grad):
+        actual, *_ = ours(x, ours.start(BATCH, memory, x), mask)
+        expected = theirs(
+            x,
+            memory,
+            tgt_mask=FORBIDDEN,
+            memory_key_padding_mask=~mask[:, 0, 0],
+            tgt_is_causal=True,
+        )
+    close(actual, expected)
+
+
+@each_norm
+@each_activation
+@pytest.mark.parametrize("last", [True, False], ids=["last norm", "no last norm"])
+@each_mode
+def test_decoder_equals_torch(norm_first, activation, last, grad):
+    norm = nn.LayerNorm(DIM) if last else None
+    theirs = torch_decoder(norm, norm_first=norm_first, activation=activation)
+    ours, x, memory = from_torch(theirs), vectors(), vectors(KV_LEN)
+    mask = masks.padding(KV_LENGTHS, KV_LEN)
+    padding = {"memory_key_padding_mask": ~mask[:, 0, 0]}
+    with torch.set_grad_enabled(grad):
+        for need_weights in (True, False):
+            actual = ours(x, ours.start(memory, mask), need_weights=need_weights).output
+            close(actual, theirs(x, memory, FORBIDDEN, **padding))
+            expected = theirs(x, memory, FORBIDDEN, tgt_key_padding_mask=~REAL, **padding)
+            close(actual[REAL], expected[REAL])
+        close(ours(x, ours.start(memory)).output, theirs(x, memory, FORBIDDEN))
+
+
+@each_norm
+@each_activation
+def test_decoder_gradients_equal_torch(norm_first, activation):
+    theirs = torch_decoder(nn.LayerNorm(DIM), norm_first=norm_first, activation=activation)
+    ours, mask = from_torch(theirs), masks.padding(KV_LENGTHS, KV_LEN)
+    x, memory = vectors().requires_grad_(), vectors(KV_LEN).requires_grad_()
+    y, other = x.detach().clone().requires_grad_(), memory.detach().clone().requires_grad_()
+    weighted_sum(ours(x, ours.start(memory, mask)).output).backward()
+    expected = theirs(y, other, FORBIDDEN, memory_key_padding_mask=~mask[:, 0, 0])
+    weighted_sum(expected).backward()
+    close([x.grad, memory.grad], [y.grad, other.grad])
+    same_gradients(ours, theirs)
+
+
+def test_constructed_stacks_have_a_last_norm_if_pre_norm():
+    for norm_first in (True, False):
+        options = LayerOptions(norm_first=norm_first)
+        stacks = (
+            TransformerEncoder(DIM, HEADS, INNER, 1, options),
+            TransformerDecoder(DIM, HEADS, INNER, 1, options, memory_size=None),
+        )
+        assert [s.norm is not None for s in stacks] == [norm_first] * 2
+
+
+def test_options_reach_every_part():
+    options = LayerOptions(dropout=0.3, norm_first=True, activation="gelu", eps=0.01, bias=False)
+    module = TransformerDecoder(DIM, HEADS, INNER, 1, options, memory_size=13)
+    assert not [name for name, _ in module.named_parameters() if name.endswith("bias")]
+    norms = [m for m in module.modules() if isinstance(m, nn.LayerNorm)]
+    assert [norm.eps for norm in norms] == [0.01] * 4
+    drops = [m.p for m in module.modules() if isinstance(m, nn.Dropout)]
+    assert drops == [0.3] * 4
+    layer = module.layers[0]
+    assert (layer.attention.dropout, layer.cross.dropout) == (0.3, 0.3)
+    assert layer.feed_forward.activation == "gelu"
+
+
+@each_stack
+@each_cut
+def test_pieces_with_a_memory_equal_the_whole(name, pieces):
+    module = decoder(name, memory_size=13)
+    x, memory = vectors(dim=module.dim), vectors(KV_LEN, 13)
+    start = module.start(memory, masks.padding(KV_LENGTHS, KV_LEN))
+    whole = module(x, start, need_weights=True)
+    outputs = decode(module, x, start, pieces, need_weights=True)
+    close(torch.cat([o.output for o in outputs], dim=1), whole.output)
+    assert outputs[-1].state.position == whole.state.position == LENGTH
+    close(outputs[-1].state.layers[-1].key, whole.state.layers[-1].key)
+    for layer in range(LAYERS):
+        cross = torch.cat([o.cross_weights[layer] for o in outputs], dim=2)
+        close(cross, whole.cross_weights[layer])
+        own = outputs[-1].self_weights[layer]
+        close(own, whole.self_weights[layer][:, :, -pieces[-1] :])
+    without = decode(module, x, start, pieces)
+    close(torch.cat([o.output for o in without], dim=1), whole.output)
+
+
+@each_stack
+@each_cut
+def test_a_cache_equals_a_causal_encoder(name, pieces):
+    # an encoder has no cache: its self-attention sees the whole sequence through a mask
+    module = decoder(name)
+    dim, heads, options = STACKS[name]
+    uncached = TransformerEncoder(dim, heads, INNER, LAYERS, options).double().eval()
+    uncached.load_state_dict(module.state_dict())
+    x = vectors(dim=dim)
+    expected = uncached(x, masks.causal(LENGTH), need_weights=True)
+    outputs = decode(module, x, module.start_without(BATCH, x), pieces, need_weights=True)
+    close(torch.cat([o.output for o in outputs], dim=1), expected.output)
+    for layer in range(LAYERS):
+        close(outputs[-1].self_weights[layer], expected.weights[layer][:, :, -pieces[-1] :])
+    assert outputs[-1].cross_weights == ()
+
+
+@each_stack
+def test_reordered_states_go_on_in_the_new_order(name):
+    module = decoder(name, memory_size=13)
+    x, memory = vectors(dim=module.dim), vectors(KV_LEN, 13)
+    rows = torch.tensor([4, 1, 1])
+    mask = masks.padding(KV_LENGTHS, KV_LEN)
+    state = module(x[:, :4], module.start(memory, mask)).state
+    actual = module(x[rows, 4:], state.reorder(rows), need_weights=True)
+    expected = module(x[rows], module.start(memory[rows], mask[rows]), need_weights=True)
+    close(actual.output, expected.output[:, 4:])
+    close(actual.cross_weights, tuple(w[:, :, 4:] for w in expected.cross_weights))
+
+
+def test_one_mask_for_all_rows_can_be_reordered():
+    module, x, memory = decoder("plain", 13), vectors(), vectors(KV_LEN, 13)
+    mask = masks.padding(KV_LENGTHS[1:2], KV_LEN)
+    rows = torch.tensor([4, 1, 1])
+    actual = module(x[rows], module.start(memory, mask).reorder(rows)).output
+    close(actual, module(x, module.start(memory, mask)).output[rows])
+
+
+@each_stack
+def test_the_future_changes_no_bit_of_the_past(name):
+    module = decoder(name)
+    x = vectors(dim=module.dim)
+    other = x.clone()
+    other[:, 4:] += 1
+    start = module.start_without(BATCH, x)
+    before, after = module(x, start).output, module(other, start).output
+    same_bits(after[:, :4], before[:, :4])
+    assert (after[:, 4:] != before[:, 4:]).any(dim=-1).all()
+
+
+@each_norm
+def test_padding_does_not_matter(norm_first):
+    options = LayerOptions(norm_first=norm_first)
+    encoder = away_from_zero(TransformerEncoder(DIM, HEADS, INNER, LAYERS, options)).double().eval()
+    x, mask = vectors(), masks.padding(LENGTHS, LENGTH)
+    other = x.where(REAL[..., None], 1e3)
+    close(encoder(other, mask).output[REAL], encoder(x, mask).output[REAL])
+    for row, n in enumerate(LENGTHS.tolist()):
+        alone = encoder(x[row : row + 1, :n], need_weights=True)
+        padded = encoder(x, mask, need_weights=True)
+        close(padded.output[row, :n], alone.output[0])
+        close(padded.weights[-1][row, :, :n, :n], alone.weights[-1][0])
+        assert not padded.weights[-1][row, :, :, n:].any()
+
+
+def test_weights_only_if_asked_for():
+    encoder = TransformerEncoder(DIM, HEADS, INNER, LAYERS).double()
+    x = vectors()
+    assert encoder(x).weights == ()
+    shapes = [w.shape for w in encoder(x, need_weights=True).weights]
+    assert shapes == [(BATCH, HEADS, LENGTH, LENGTH)] * LAYERS
+    module = decoder("plain", 13)
+    without = module(x, module.start(vectors(KV_LEN, 13)))
+    assert without.self_weights == without.cross_weights == ()
+
+
+@each_norm
+@pytest.mark.parametrize("kind", ["encoder", "decoder", "feed forward"])
+def test_dropout_acts_in_training_alone(norm_first, kind):
+    options, x = LayerOptions(dropout=0.5, norm_first=norm_first), vectors()
+    module = {
+        "encoder": lambda: TransformerEncoder(DIM, HEADS, INNER, 1, options),
+        "decoder": lambda: TransformerDecoder(DIM, HEADS, INNER, 1, options, memory_size=13),
+        "feed forward": lambda: options.feed_forward(DIM, INNER),
+    }[kind]().double()
+    memory = vectors(KV_LEN, 13)
+
+    def run():
+        if kind == "feed forward":
+            return module(x)
+        args = (module.start(memory),) if kind == "decoder" else ()
+        return module(x, *args).output
+
+    assert not torch.equal(run(), run())
+    module.eval()
+    assert torch.equal(run(), run())
+
+
+@pytest.mark.parametrize("part", ["attention", "attention_residual", "feed_forward"])
+def test_each_dropout_of_a_layer_acts(part):
+    layer, x = TransformerEncoderLayer(DIM, HEADS, INNER, LayerOptions(dropout=0.0)), vectors()
+    layer.double()
+    assert torch.equal(layer(x).output, layer(x).output)
+    where = getattr(layer, part)
+    if part == "attention":
+        where.dropout = 0.5
+    else:
+        where.dropout.p = 0.5
+    assert not torch.equal(layer(x).output, layer(x).output)
+
+
+@each_activation
+def test_feed_forward_by_hand(activation):
+    module = away_from_zero(FeedForward(DIM, INNER, activation=activation)).double()
+    x = vectors()
+    hidden = x @ module.inner.weight.T + module.inner.bias
+    if activation == "relu":
+        hidden = hidden * (hidden > 0)
+    else:
+        hidden = hidden * 0.5 * (1 + torch.erf(hidden / 2**0.5))
+    close(module(x), hidden @ module.outer.weight.T + module.outer.bias)
+
+
+@each_norm
+def test_gradcheck(norm_first):
+    options = LayerOptions(dropout=0.0, norm_first=norm_first, activation="gelu")
+    source = away_from_zero(TransformerEncoder(14, 2, 11, 1, options)).double()
+    target = TransformerDecoder(14, 2, 11, 1, options, memory_size=14)
+    away_from_zero(target).double()
+    x, y = (torch.randn(3, n, 14, dtype=torch.float64, requires_grad=True) for n in (2, 5))
+    # the last row has no source at all
+    mask = masks.padding(torch.tensor([2, 1, 0]), 2)
+
+    def run(x, y, *weights):
+        output, _, own, cross = target(
+            y, target.start(source(x, mask).output, mask), need_weights=True
+        )
+        return output, *own, *cross
+
+    leaves = (x, y, *source.parameters(), *target.parameters())
+    assert torch.autograd.gradcheck(run, leaves, fast_mode=True)
+
+
+@pytest.mark.plain
+class TestMessages:
+    def test_heads(self):
+        with refuses("num_heads", "divide dim = 26", "3"):
+            TransformerEncoder(DIM, 3, INNER, 1)
+        with refuses("num_kv_heads", "divide num_heads = 8", "3"):
+            TransformerEncoder(EIGHT, 8, INNER, 1, LayerOptions(num_kv_heads=3))
+
+    def test_sizes(self):
+        with refuses("num_layers", "at least 1", "0"):
+            TransformerEncoder(DIM, HEADS, INNER, 0)
+        with refuses("num_layers", "at least 1", "0"):
+            TransformerDecoder(DIM, HEADS, INNER, 0, memory_size=None)
+        with refuses("hidden", "at least 1", "0"):
+            TransformerEncoder(DIM, HEADS, 0, 1)
+
+    def test_activation(self):
+        with refuses("activation", "one of relu, gelu", "'tanh'"):
+            FeedForward(DIM, INNER, activation="tanh")
+
+    def modules(self):
+        memory = torch.randn(BATCH, KV_LEN, 13)
+        layer = TransformerDecoderLayer(DIM, HEADS, INNER, memory_size=13)
+        stack = TransformerDecoder(DIM, HEADS, INNER, 1, memory_size=13)
+        return (
+            FeedForward(DIM, INNER),
+            TransformerEncoderLayer(DIM, HEADS, INNER),
+            TransformerEncoder(DIM, HEADS, INNER, 1),
+            lambda x: layer(x, layer.start(BATCH, memory, memory)),
+            lambda x: stack(x, stack.start(memory)),
+        )
+
+    def test_width(self):
+        for module in self.modules():
+            with refuses("x", "(batch, length, 26)", "(5, 7, 13)"):
+                module(torch.randn(BATCH, LENGTH, 13))
+        stack = TransformerDecoder(DIM, HEADS, INNER, 1, memory_size=13)
+        with refuses("memory", "(batch, length, 13)", "(5, 7, 26)"):
+            stack.start(torch.randn(BATCH, LENGTH, DIM))
+
+    def test_empty_sequence(self):
+        for module in self.modules():
+            with refuses("x", "at least 1 entry on the axis length", "(5, 0, 26)"):
+                module(torch.randn(BATCH, 0, DIM))
+        stack = TransformerDecoder(DIM, HEADS, INNER, 1, memory_size=13)
+        with refuses("memory", "at least 1 entry on the axis length", "(5, 0, 13)"):
+            stack.start(torch.randn(BATCH, 0, 13))
+
+    def test_state_of_another_batch(self):
+        stack = TransformerDecoder(DIM, HEADS, INNER, 1, memory_size=13)
+        state = stack.start(torch.randn(BATCH - 1, KV_LEN, 13))
+        with refuses("state and x", "agree in batch", "state = 4, x = 5"):
+            stack(torch.randn(BATCH, LENGTH, DIM), state)
+
+    def test_a_memory_too_many_or_too_few(self):
+        x = torch.randn(BATCH, LENGTH, DIM)
+        stack = TransformerDecoder(DIM, HEADS, INNER, 1, memory_size=None)
+        with refuses("memory", "be left out", "given"):
+            stack.start(x)
+        stack = TransformerDecoder(DIM, HEADS, INNER, 1, memory_size=DIM)
+        with refuses("start_without", "a decoder without a memory", "memory_size = 26"):
+            stack.start_without(BATCH, x)
+
+    def test_mask(self):
+        x = torch.randn(BATCH, LENGTH, DIM)
+        with refuses("mask", "broadcast to", "(5, 1, 1, 11)"):
+            TransformerEncoder(DIM, HEADS, INNER, 1)(x, masks.padding(KV_LENGTHS, KV_LEN))

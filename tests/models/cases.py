@@ -1,0 +1,60 @@
+"""Every preset and every variant of it, small, by name."""
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+from regard.models import CLASSIFIERS, LANGUAGE_MODELS, PRESETS, SequenceModel
+
+SRC_VOCAB, TGT_VOCAB = 17, 13
+BATCH, SRC_LEN, TGT_LEN = 3, 7, 5
+
+RECURRENT = {"embed": 6, "hidden": 10, "layers": 2}
+SIZES: dict[str, dict[str, int]] = {
+    "transformer": {"dim": 12, "heads": 3, "feed_forward": 19, "layers": 2},
+    "conv": {"dim": 11, "layers": 2, "kernel": 3},
+}
+
+VARIANTS: dict[str, tuple[str, dict[str, object]]] = {
+    **{name: (name, {}) for name in PRESETS},
+    "rnn-gru": ("rnn", {"cell": "gru"}),
+    "seq2seq-gru": ("seq2seq", {"cell": "gru"}),
+    "bahdanau-lstm": ("bahdanau", {"cell": "lstm"}),
+    "luong-dot": ("luong", {"score": "dot"}),
+    "luong-concat": ("luong", {"score": "concat"}),
+    "luong-local-m": ("luong", {"score": "local-m", "half_width": 2}),
+    "luong-local-p": ("luong", {"score": "local-p", "half_width": 2}),
+    "self-attentive-rnn": ("self-attentive", {"cell": "rnn"}),
+    "self-attentive-lstm": ("self-attentive", {"cell": "lstm"}),
+    "transformer-post-norm": ("transformer", {"norm_first": False}),
+}
+
+
+def build(variant: str, **options: object) -> SequenceModel:
+    preset, changes = VARIANTS[variant]
+    torch.manual_seed(1)
+    sizes = SIZES.get(preset, RECURRENT)
+    return PRESETS[preset](SRC_VOCAB, TGT_VOCAB, **{**sizes, "dropout": 0.0, **changes, **options})
+
+
+def build_head(table: dict[str, Callable], name: str, *counts: int) -> torch.nn.Module:
+    torch.manual_seed(1)
+    return table[name](*counts, dropout=0.0, **SIZES.get(name, RECURRENT))
+
+
+def classifier(name: str) -> torch.nn.Module:
+    return build_head(CLASSIFIERS, name, SRC_VOCAB, 4)
+
+
+def language_model(name: str) -> torch.nn.Module:
+    return build_head(LANGUAGE_MODELS, name, TGT_VOCAB)
+
+
+def pairs() -> tuple[Tensor, Tensor, Tensor]:
+    """Sources, their lengths, and targets as the decoder gets them."""
+    torch.manual_seed(2)
+    src = torch.randint(4, SRC_VOCAB, (BATCH, SRC_LEN))
+    tgt = torch.randint(4, TGT_VOCAB, (BATCH, TGT_LEN))
+    tgt[:, 0] = 1
+    return src, torch.tensor([4, 7, 1]), tgt

@@ -1,0 +1,333 @@
+import copy
+import dataclasses
+import inspect
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+from models.cases import (
+    BATCH,
+    SIZES,
+    SRC_LEN,
+    SRC_VOCAB,
+    TGT_LEN,
+    TGT_VOCAB,
+    VARIANTS,
+    build,
+    pairs,
+)
+from regard.models import PRESETS
+from regard.models.sizes import ATTENTIVE, CONVOLUTIONAL, RECURRENT
+
+KEYS = Path(__file__).parent / "keys"
+LOOKS = sorted(set(VARIANTS) - {"rnn", "rnn-gru", "seq2seq", "seq2seq-gru"})
+
+every_variant = pytest.mark.parametrize("variant", VARIANTS)
+
+
+def step_by_step(model, src, lengths, tgt):
+    state = model.start(model.encode(src, lengths))
+    logits, maps = [], []
+    for tokens in tgt.unbind(dim=1):
+        out = model.step(tokens, state, need_weights=True)
+        state = out.state
+        logits.append(out.logits)
+        maps.append(out.maps)
+    return torch.stack(logits, dim=1), maps
+
+
+@every_variant
+def test_shapes(variant):
+    src, lengths, tgt = pairs()
+    out = build(variant)(src, lengths, tgt)
+    assert out.logits.shape == (BATCH, TGT_LEN, TGT_VOCAB)
+    assert out.maps == {}
+
+
+@every_variant
+def test_kept_positions_are_scored_as_among_all(variant):
+    src, lengths, tgt = pairs()
+    model = build(variant).double().eval()
+    keep = torch.rand(tgt.shape) < 0.5
+    some, every = model(src, lengths, tgt, keep=keep).logits, model(src, lengths, tgt).logits
+    assert 0 < len(some) < tgt.numel()
+    torch.testing.assert_close(some, every[keep], atol=1e-12, rtol=0)
+
+
+@every_variant
+def test_garbage_in_padding_changes_no_bit(variant):
+    src, lengths, tgt = pairs()
+    model = build(variant).eval()
+    clean = model(src, lengths, tgt, need_weights=True)
+    dirty = src.clone()
+    for row, length in enumerate(lengths.tolist()):
+        dirty[row, length:] = torch.randint(0, SRC_VOCAB, (SRC_LEN - length,))
+    assert not torch.equal(src, dirty)
+    again = model(dirty, lengths, tgt, need_weights=True)
+    assert torch.equal(clean.logits, again.logits)
+    for kind in set(clean.maps) - {"encoder-self"}:
+        for before, after in zip(clean.maps[kind], again.maps[kind], strict=True):
+            assert torch.equal(before, after)
+    # rows of padding in an encoder's map belong to no token; the rows of real tokens are compared
+    for before, after in zip(
+        *(m.maps.get("encoder-self", ()) for m in (clean, again)), strict=True
+    ):
+        for row, length in enumerate(lengths.tolist()):
+            assert torch.equal(before[row, :, :length], after[row, :, :length])
+
+
+@every_variant
+def test_wider_padding_changes_nothing(variant):
+    src, lengths, tgt = pairs()
+    model = build(variant).double().eval()
+    wide = torch.nn.functional.pad(src, (0, 5), value=9)
+    torch.testing.assert_close(
+        model(src, lengths, tgt).logits, model(wide, lengths, tgt).logits, atol=1e-10, rtol=0
+    )
+
+
+@every_variant
+def test_step_by_step_equals_all_at_once(variant):
+    src, lengths, tgt = pairs()
+    model = build(variant).double().eval()
+    whole = model(src, lengths, tgt, need_weights=True)
+    logits, maps = step_by_step(model, src, lengths, tgt)
+    torch.testing.assert_close(logits, whole.logits, atol=1e-10, rtol=0)
+    for kind in maps[0]:
+        for layer, full in enumerate(whole.maps[kind]):
+            for t, seen in enumerate(maps):
+                row = seen[kind][layer]
+                torch.testing.assert_close(
+                    row, full[:, :, t : t + 1, : row.shape[-1]], atol=1e-10, rtol=0
+                )
+                assert (full[:, :, t, row.shape[-1] :] == 0).all()
+
+
+@every_variant
+def test_a_later_target_token_changes_nothing_before_it(variant):
+    src, lengths, tgt = pairs()
+    model = build(variant).eval()
+    other = tgt.clone()
+    other[:, 3] = (tgt[:, 3] - 3) % (TGT_VOCAB - 4) + 4
+    assert not torch.equal(tgt, other)
+    before, after = model(src, lengths, tgt).logits, model(src, lengths, other).logits
+    assert torch.equal(before[:, :3], after[:, :3])
+    if not variant.startswith("rnn-gru") and variant != "rnn":
+        assert not torch.equal(before[:, 3:], after[:, 3:])
+
+
+@every_variant
+def test_reordered_state_goes_on_as_reordered_rows(variant):
+    src, lengths, tgt = pairs()
+    model = build(variant).double().eval()
+    order = torch.tensor([2, 0, 0, 1])
+    state = model.start(model.encode(src, lengths))
+    for t in range(2):
+        state = model.step(tgt[:, t], state).state
+    chosen = model.step(tgt[order, 2], state.reorder(order)).logits
+    plain = model(src[order], lengths[order], tgt[order, :3]).logits[:, -1]
+    torch.testing.assert_close(chosen, plain, atol=1e-10, rtol=0)
+
+
+@every_variant
+def test_a_row_alone_equals_the_row_in_a_batch(variant):
+    src, lengths, tgt = pairs()
+    model = build(variant).double().eval()
+    whole = model(src, lengths, tgt).logits
+    for i in range(BATCH):
+        alone = model(src[i : i + 1, : lengths[i]], lengths[i : i + 1], tgt[i : i + 1]).logits
+        torch.testing.assert_close(alone, whole[i : i + 1], atol=1e-10, rtol=0)
+
+
+@every_variant
+def test_an_empty_source_in_a_batch_is_finite(variant):
+    src, _, tgt = pairs()
+    model = build(variant)
+    logits = model(src, torch.tensor([4, 0, 7]), tgt).logits
+    logits.sum().backward()
+    assert logits.isfinite().all()
+    assert all(p.grad is None or p.grad.isfinite().all() for p in model.parameters())
+
+
+@every_variant
+def test_every_parameter_gets_a_gradient(variant):
+    src, lengths, tgt = pairs()
+    model = build(variant)
+    model(src, lengths, tgt).logits.pow(2).sum().backward()
+    without = [n for n, p in model.named_parameters() if p.grad is None or not p.grad.any()]
+    assert without == []
+
+
+@pytest.mark.parametrize("variant", LOOKS)
+def test_maps_are_weights_over_real_tokens(variant):
+    src, lengths, tgt = pairs()
+    out = build(variant).eval()(src, lengths, tgt, need_weights=True)
+    (*_, cross) = out.maps["cross"]
+    assert cross.shape[0] == BATCH
+    assert cross.shape[2:] == (TGT_LEN, SRC_LEN)
+    padded = torch.arange(SRC_LEN) >= lengths[:, None]
+    assert (cross.movedim(3, 1)[padded] == 0).all()
+    if variant == "luong-local-p":
+        assert (cross.sum(-1) <= 1 + 1e-5).all()
+    else:
+        torch.testing.assert_close(cross.sum(-1), torch.ones_like(cross.sum(-1)))
+
+
+@pytest.mark.parametrize(
+    ("variant", "kinds"),
+    [
+        ("rnn", set()),
+        ("seq2seq", set()),
+        ("bahdanau", {"cross"}),
+        ("gnmt", {"cross"}),
+        ("self-attentive", {"encoder-history", "decoder-history", "cross"}),
+        ("transformer", {"encoder-self", "decoder-self", "cross"}),
+        ("conv", {"cross"}),
+    ],
+)
+def test_kinds_of_maps(variant, kinds):
+    assert set(build(variant)(*pairs(), need_weights=True).maps) == kinds
+
+
+@every_variant
+def test_bf16_autocast_is_near_float32(variant):
+    src, lengths, tgt = pairs()
+    model = build(variant)
+    full = model(src, lengths, tgt).logits
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        half = model(src, lengths, tgt, need_weights=True).logits
+        half.float().pow(2).mean().backward()
+    torch.testing.assert_close(half.float(), full, atol=0.05, rtol=0.05)
+
+
+@every_variant
+def test_a_copy_gives_the_same(variant):
+    src, lengths, tgt = pairs()
+    model = build(variant).eval()
+    assert torch.equal(
+        copy.deepcopy(model)(src, lengths, tgt).logits, model(src, lengths, tgt).logits
+    )
+
+
+@every_variant
+def test_weights_survive_safetensors(variant, tmp_path):
+    src, lengths, tgt = pairs()
+    model, other = build(variant).eval(), build(variant).eval()
+    for parameter in other.parameters():
+        torch.nn.init.constant_(parameter, 0.1)
+    save_file(model.state_dict(), tmp_path / "model.safetensors")
+    other.load_state_dict(load_file(tmp_path / "model.safetensors"))
+    assert torch.equal(other(src, lengths, tgt).logits, model(src, lengths, tgt).logits)
+
+
+@every_variant
+def test_dropout_acts_in_training_only(variant):
+    src, lengths, tgt = pairs()
+    model = build(variant, dropout=0.5)
+    assert not torch.equal(model(src, lengths, tgt).logits, model(src, lengths, tgt).logits)
+    model.eval()
+    assert torch.equal(model(src, lengths, tgt).logits, model(src, lengths, tgt).logits)
+
+
+@pytest.mark.parametrize("preset", PRESETS)
+def test_names_of_weights_are_frozen(preset):
+    # saved models are loaded by these names: change the file only with a way to load the old ones
+    shapes = [
+        f"{name} {tuple(tensor.shape)}" for name, tensor in build(preset).state_dict().items()
+    ]
+    assert shapes == (KEYS / f"{preset}.txt").read_text().splitlines()
+
+
+@pytest.mark.parametrize("preset", PRESETS)
+@pytest.mark.parametrize("size", ["tiny", "small", "base"])
+def test_sizes_grow(preset, size):
+    def count(which):
+        with torch.device("meta"):
+            model = PRESETS[preset](SRC_VOCAB, TGT_VOCAB, which)
+        return sum(p.numel() for p in model.parameters())
+
+    smaller = {"tiny": 0, "small": "tiny", "base": "small"}[size]
+    assert count(size) > (count(smaller) if smaller else 0)
+
+
+@pytest.mark.parametrize("preset", PRESETS)
+def test_every_size_can_be_set_by_name(preset):
+    table = {"transformer": ATTENTIVE, "conv": CONVOLUTIONAL}.get(preset, RECURRENT)
+    names = set(inspect.signature(PRESETS[preset]).parameters)
+    assert set(table["tiny"]._fields) <= names
+    assert set(SIZES.get(preset, {})) <= names
+
+
+def test_output_layer_is_linear_in_state_and_context():
+    # softmax(W_o [s_t; c_t] + b_o): recomputed from the parts for the first step
+    src, lengths, tgt = pairs()
+    model = build("bahdanau", layers=1).double().eval()
+    memory = model.encode(src, lengths)
+    state = model.start(memory)
+    decoder = model.decoder
+    x = torch.cat([decoder.embedding.table.weight[tgt[:, 0]], torch.zeros(BATCH, 10).double()], 1)
+    hidden, _ = decoder.stack.step(x, state.rnn)
+    context, _ = decoder.attention(hidden[:, None], memory.output, memory.output, memory.mask)
+    features = torch.cat([hidden, context[:, 0]], dim=1)
+    expected = features @ decoder.output.weight.T + decoder.output.bias
+    torch.testing.assert_close(model.step(tgt[:, 0], state).logits, expected, atol=1e-12, rtol=0)
+
+
+def test_seq2seq_sees_the_source_through_its_summary_alone():
+    src, lengths, tgt = pairs()
+    model = build("seq2seq").eval()
+    memory = model.encode(src, lengths)
+    scrambled = dataclasses.replace(memory, output=torch.randn_like(memory.output))
+    assert torch.equal(
+        model.decoder(tgt, model.start(memory)).logits,
+        model.decoder(tgt, model.start(scrambled)).logits,
+    )
+
+
+# torch.compile itself reads .grad of the tensors that cross a graph break
+@pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor that is not a leaf")
+@pytest.mark.compile
+@pytest.mark.parametrize("preset", PRESETS)
+def test_compiled_equals_eager(preset):
+    src, lengths, tgt = pairs()
+    model = build(preset).eval()
+    torch._dynamo.reset()
+    compiled = torch.compile(model, backend="aot_eager")
+    torch.testing.assert_close(compiled(src, lengths, tgt).logits, model(src, lengths, tgt).logits)
+
+
+@pytest.mark.plain
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ({"size": "huge"}, ["size", "tiny, small, base", "'huge'"]),
+        ({"hidden": 0}, ["hidden", "at least 1", "0"]),
+        ({"cell": "elman"}, ["cell", "rnn, gru, lstm", "'elman'"]),
+    ],
+)
+def test_wrong_arguments_of_presets(arguments, words):
+    with pytest.raises(ValueError) as error:
+        PRESETS["bahdanau"](SRC_VOCAB, TGT_VOCAB, **arguments)
+    assert all(word in str(error.value) for word in words)
+
+
+@pytest.mark.plain
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (lambda s, n, t: (s.float(), n, t), ["src", "integer", "float32"]),
+        (lambda s, n, t: (s + 10, n, t), ["src", "0 to 16", "14 to 26"]),
+        (lambda s, n, t: (s, n, t - 9), ["tgt", "0 to 12", "-8"]),
+        (lambda s, n, t: (s, n + 1, t), ["lengths", "at most the 7", "8"]),
+        (lambda s, n, t: (s, n[:2], t), ["src and lengths", "batch", "lengths = 2"]),
+        (lambda s, n, t: (s[:, :0], n, t), ["src", "at least 1", "src_len"]),
+        (lambda s, n, t: (s[0], n, t), ["src", "batch, src_len", "(7,)"]),
+    ],
+)
+@pytest.mark.parametrize("preset", ["bahdanau", "transformer", "conv", "self-attentive"])
+def test_wrong_tokens(preset, change, words):
+    with pytest.raises(ValueError) as error:
+        build(preset)(*change(*pairs()))
+    assert all(word in str(error.value) for word in words), str(error.value)

@@ -1,0 +1,254 @@
+import math
+
+import pytest
+import torch
+
+from ops.messages import refuses
+from ops.rule import DTYPES, LAYOUTS, MASKS, accept, mask_of, where
+from regard.ops import additive_attention, use_backend
+from regard.ops.additive_attention import PATHS, torch_path
+
+BATCH, Q_LEN, KV_LEN, HIDDEN, V_DIM = 3, 5, 7, 11, 13
+
+#: the paths on trial; a new one is put to every test below by adding its name
+BACKENDS = ["torch"]
+
+
+def inputs(q_len=Q_LEN, kv_len=KV_LEN, dtype=torch.float32, device="cpu", **sizes):
+    hidden, v_dim = sizes.get("hidden", HIDDEN), sizes.get("v_dim", V_DIM)
+    shapes = {
+        "query": (BATCH, q_len, hidden),
+        "key": (BATCH, kv_len, hidden),
+        "v": (hidden,),
+        "value": (BATCH, kv_len, v_dim),
+    }
+    return {name: torch.randn(shape).to(device, dtype) for name, shape in shapes.items()}
+
+
+def by(backend, mask, need_weights=False):
+    """The operator by one backend, as the rule wants it: tensors by name in, a list out."""
+
+    def op(**tensors):
+        with use_backend(backend):
+            output = additive_attention(**tensors, mask=mask, need_weights=need_weights)
+        return [tensor for tensor in output if tensor is not None]
+
+    return op
+
+
+def keep_the_rule(backend, kind, tensors, need_weights):
+    (_, q_len, _), (_, kv_len, _) = tensors["query"].shape, tensors["key"].shape
+    mask = mask_of(kind, BATCH, 1, q_len, kv_len, tensors["query"].device.type)
+    accept(by(backend, mask, need_weights), by("reference", mask, need_weights), tensors)
+
+
+def test_every_path_is_on_trial():
+    assert {*BACKENDS, "reference"} == PATHS.keys()
+
+
+def test_by_hand():
+    # one feature: scores 2 tanh(0) = 0 and 2 tanh(atanh(1/2)) = 1
+    key = torch.tensor([[[0.0], [math.atanh(0.5)]]])
+    output = additive_attention(
+        torch.zeros(1, 1, 1), key, torch.tensor([2.0]), torch.eye(2)[None], need_weights=True
+    )
+    expected = torch.tensor([1 / (1 + math.e), math.e / (1 + math.e)])
+    torch.testing.assert_close(output.weights[0, 0, 0], expected)
+    torch.testing.assert_close(output.context[0, 0], expected)
+
+
+@pytest.mark.parametrize("kind", MASKS)
+def test_the_definition_against_loops(kind):
+    tensors, mask = inputs(dtype=torch.float64), mask_of(kind, BATCH, 1, Q_LEN, KV_LEN)
+    query, key, v, value = tensors.values()
+    with use_backend("reference"):
+        context, weights = additive_attention(**tensors, mask=mask, need_weights=True)
+    full = torch.ones(1, dtype=torch.bool) if mask is None else mask
+    full = full.expand(BATCH, 1, Q_LEN, KV_LEN)
+    for b in range(BATCH):
+        for t in range(Q_LEN):
+            allowed = [i for i in range(KV_LEN) if full[b, 0, t, i]]
+            parts = {
+                i: math.exp(
+                    sum(v[j] * math.tanh(query[b, t, j] + key[b, i, j]) for j in range(HIDDEN))
+                )
+                for i in allowed
+            }
+            expected = [parts.get(i, 0.0) / (sum(parts.values()) or 1.0) for i in range(KV_LEN)]
+            mix = sum((w * value[b, i] for i, w in enumerate(expected)), torch.zeros(V_DIM))
+            assert weights[b, 0, t].tolist() == pytest.approx(expected, abs=1e-12)
+            assert context[b, t].tolist() == pytest.approx(mix.tolist(), abs=1e-12)
+
+
+@pytest.mark.parametrize("need_weights", [False, True])
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("kind", MASKS)
+@pytest.mark.parametrize(("backend", "device"), where(*BACKENDS))
+def test_rule(backend, device, kind, dtype, need_weights):
+    keep_the_rule(backend, kind, inputs(dtype=dtype, device=device), need_weights)
+
+
+@pytest.mark.parametrize(("q_len", "kv_len"), [(1, 1), (1, 7), (7, 1), (67, 131), (131, 67)])
+@pytest.mark.parametrize("kind", MASKS)
+@pytest.mark.parametrize(("backend", "device"), where(*BACKENDS))
+def test_rule_for_lengths(backend, device, kind, q_len, kv_len):
+    keep_the_rule(backend, kind, inputs(q_len, kv_len, device=device), need_weights=True)
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize(("backend", "device"), where(*BACKENDS))
+def test_rule_for_layouts(backend, device, layout):
+    tensors = {name: LAYOUTS[layout](x) for name, x in inputs(device=device).items()}
+    assert not tensors["query"].is_contiguous()
+    keep_the_rule(backend, "arbitrary", tensors, need_weights=True)
+
+
+@pytest.mark.parametrize("kind", MASKS)
+@pytest.mark.parametrize("backend", ["reference", *BACKENDS])
+def test_gradcheck(backend, kind):
+    small = inputs(2, 3, dtype=torch.float64, hidden=5, v_dim=1)
+    tensors = [x.requires_grad_() for x in small.values()]
+    mask = mask_of(kind, BATCH, 1, 2, 3)
+
+    def op(query, key, v, value):
+        return tuple(by(backend, mask, True)(query=query, key=key, v=v, value=value))
+
+    assert torch.autograd.gradcheck(op, tensors)
+
+
+@pytest.mark.parametrize(("backend", "device"), [("reference", "cpu"), *where(*BACKENDS)])
+def test_a_query_without_keys_gets_zeros(backend, device):
+    tensors = {name: x.requires_grad_() for name, x in inputs(device=device).items()}
+    mask = mask_of("all-masked row", BATCH, 1, Q_LEN, KV_LEN, device)
+    empty = ~mask.any(dim=-1)[:, 0]
+    assert empty.any()
+    with torch.autograd.set_detect_anomaly(True):
+        context, weights = by(backend, mask, True)(**tensors)
+        (context.square().sum() + weights.square().sum()).backward()
+    assert (context[empty] == 0).all()
+    assert (weights[:, 0][empty] == 0).all()
+    assert (tensors["query"].grad[empty] == 0).all()
+    assert all(x.grad.isfinite().all() for x in tensors.values())
+
+
+@pytest.mark.parametrize("backend", ["reference", *BACKENDS])
+def test_no_query_with_any_key_leaves_nothing(backend):
+    tensors = {name: x.requires_grad_() for name, x in inputs().items()}
+    mask = torch.zeros(BATCH, 1, 1, KV_LEN, dtype=torch.bool)
+    with torch.autograd.set_detect_anomaly(True):
+        (context,) = by(backend, mask)(**tensors)
+        context.sum().backward()
+    assert (context == 0).all()
+    assert all((x.grad == 0).all() for x in tensors.values())
+
+
+@pytest.mark.parametrize("backend", ["reference", *BACKENDS])
+def test_forbidden_keys_and_values_cannot_matter(backend):
+    tensors, mask = inputs(), mask_of("padding", BATCH, 1, Q_LEN, KV_LEN)
+    before = by(backend, mask, True)(**tensors)
+    forbidden = ~mask[:, 0, 0]
+    assert forbidden.any()
+    tensors["key"][forbidden], tensors["value"][forbidden] = 1e3, -1e3
+    for now, then in zip(by(backend, mask, True)(**tensors), before, strict=True):
+        assert torch.equal(now, then)
+
+
+@pytest.mark.parametrize("backend", ["reference", *BACKENDS])
+def test_permuting_the_keys_permutes_the_weights(backend):
+    tensors, mask = inputs(), mask_of("arbitrary", BATCH, 1, Q_LEN, KV_LEN)
+    context, weights = by(backend, mask, True)(**tensors)
+    order = torch.randperm(KV_LEN)
+    tensors |= {name: tensors[name][:, order] for name in ("key", "value")}
+    moved_context, moved_weights = by(backend, mask[..., order], True)(**tensors)
+    torch.testing.assert_close(moved_weights, weights[..., order])
+    torch.testing.assert_close(moved_context, context)
+
+
+@pytest.mark.parametrize("backend", ["reference", *BACKENDS])
+def test_weights_come_only_if_asked_for(backend):
+    with use_backend(backend):
+        assert additive_attention(**inputs()).weights is None
+        weights = additive_attention(**inputs(), need_weights=True).weights
+    assert weights.shape == (BATCH, 1, Q_LEN, KV_LEN)
+
+
+@pytest.mark.parametrize("need_weights", [False, True])
+@pytest.mark.parametrize("rows", [1, 2, 3])
+@pytest.mark.parametrize("kind", MASKS)
+def test_slabs_of_queries_equal_the_whole(monkeypatch, kind, rows, need_weights):
+    monkeypatch.setattr(torch_path, "SLAB_ELEMENTS", rows * BATCH * KV_LEN * HIDDEN)
+    tensors, mask = inputs(), mask_of(kind, BATCH, 1, Q_LEN, KV_LEN)
+    whole = by("reference", mask, need_weights)(**tensors)
+    calls = []
+    definition = torch_path.reference.additive_attention
+    monkeypatch.setattr(
+        torch_path.reference,
+        "additive_attention",
+        lambda *args: calls.append(args[0].shape[1]) or definition(*args),
+    )
+    with torch.no_grad():
+        slabs = by("torch", mask, need_weights)(**tensors)
+    assert sum(calls) == Q_LEN
+    assert max(calls) == rows
+    torch.testing.assert_close(slabs, whole)
+
+
+def test_autocast_may_mix_types():
+    tensors = inputs()
+    expected = additive_attention(**tensors).context
+    tensors["query"], tensors["key"] = tensors["query"].bfloat16(), tensors["key"].bfloat16()
+    with torch.autocast("cpu", torch.bfloat16):
+        context = additive_attention(**tensors).context
+    torch.testing.assert_close(context.float(), expected, rtol=0, atol=0.05)
+
+
+@pytest.mark.compile
+def test_compiles_without_graph_breaks():
+    tensors, mask = inputs(), mask_of("padding", BATCH, 1, Q_LEN, KV_LEN)
+
+    def op(**tensors):
+        return [*additive_attention(**tensors, mask=mask, need_weights=True)]
+
+    compiled = torch.compile(op, backend="aot_eager", fullgraph=True)
+    accept(compiled, op, tensors)
+
+
+WRONG = {
+    "query has no batch": ({"query": (5, 11)}, ("query", "axes (batch, q_len, hidden)", "(5, 11)")),
+    "no keys": ({"key": (3, 0, 11), "value": (3, 0, 13)}, ("key", "axis kv_len", "(3, 0, 11)")),
+    "no queries": ({"query": (3, 0, 11)}, ("query", "axis q_len", "(3, 0, 11)")),
+    "v is a matrix": ({"v": (1, 11)}, ("v", "axes (hidden)", "(1, 11)")),
+    "hidden": ({"key": (3, 7, 2)}, ("query and key and v", "agree in hidden", "key = 2")),
+    "batch": ({"query": (2, 5, 11)}, ("query and key and value", "agree in batch", "query = 2")),
+    "kv_len": ({"value": (3, 5, 13)}, ("key and value", "agree in kv_len", "value = 5")),
+}
+
+
+@pytest.mark.plain
+@pytest.mark.parametrize("case", WRONG)
+def test_errors_name_the_axis(case):
+    shapes, message = WRONG[case]
+    with refuses(*message):
+        additive_attention(**inputs() | {name: torch.ones(shape) for name, shape in shapes.items()})
+
+
+@pytest.mark.plain
+def test_errors_name_the_type():
+    with refuses("key", "floating point", "torch.int64"):
+        additive_attention(**inputs() | {"key": torch.ones(BATCH, KV_LEN, HIDDEN).long()})
+    with refuses("query, key, v, value", "one dtype", "torch.float16 and torch.float32"):
+        additive_attention(**inputs() | {"key": torch.ones(BATCH, KV_LEN, HIDDEN).half()})
+
+
+@pytest.mark.plain
+@pytest.mark.parametrize("dtype", [torch.float32, torch.int64])
+def test_a_mask_of_numbers_is_refused(dtype):
+    with refuses("mask", "be boolean", str(dtype)):
+        additive_attention(**inputs(), mask=torch.ones(1, 1, 1, KV_LEN, dtype=dtype))
+
+
+@pytest.mark.plain
+@pytest.mark.parametrize("shape", [(Q_LEN, KV_LEN), (BATCH, 2, Q_LEN, KV_LEN)])
+def test_a_mask_of_another_shape_is_refused(shape):
+    with refuses("mask", "broadcast to (batch, heads, q_len, kv_len) = (3, 1, 5, 7)", str(shape)):
+        additive_attention(**inputs(), mask=torch.ones(shape, dtype=torch.bool))

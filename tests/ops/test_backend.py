@@ -1,0 +1,127 @@
+import pytest
+import torch
+
+from ops.messages import refuses
+from regard import ops
+from regard.errors import BackendError
+from regard.ops import active_backend, additive_attention, use_backend
+from regard.ops.additive_attention import PATHS as ADDITIVE_PATHS
+from regard.ops.backend import Path, choose
+from regard.ops.dot_product_attention import PATHS as DOT_PATHS
+from regard.ops.self_attentive_rnn import PATHS as RNN_PATHS
+
+
+def fast(x):
+    return "fast"
+
+
+def slow(x):
+    return "slow"
+
+
+def refuses_odd(x):
+    return "an odd number was given" if x % 2 else None
+
+
+PATHS = {"torch": Path(fast, refuses_odd), "reference": Path(slow)}
+
+
+def test_auto_takes_the_first_path_that_accepts():
+    assert choose("op", PATHS, 2) is fast
+    assert choose("op", PATHS, 3) is slow
+
+
+def test_a_name_takes_that_path():
+    with use_backend("reference"):
+        assert choose("op", PATHS, 2) is slow
+    with use_backend("torch"):
+        assert choose("op", PATHS, 2) is fast
+
+
+def test_a_path_that_refuses_raises_and_nothing_else_runs():
+    with (
+        use_backend("torch"),
+        pytest.raises(BackendError, match=r"'torch' path of op .*odd number.*reference, or 'auto'"),
+    ):
+        choose("op", PATHS, 3)
+
+
+def test_a_path_that_is_not_there_raises():
+    with use_backend("cpu"), pytest.raises(BackendError, match=r"op has no 'cpu' path.*torch, ref"):
+        choose("op", PATHS, 2)
+
+
+def test_auto_raises_if_every_path_refuses():
+    with pytest.raises(BackendError, match="no path of op"):
+        choose("op", {"torch": Path(fast, refuses_odd)}, 3)
+
+
+def test_the_backend_is_restored_after_an_exception():
+    assert active_backend() == "auto"
+    with use_backend("torch"):
+        with pytest.raises(ZeroDivisionError), use_backend("reference"):
+            _ = 1 / 0
+        assert active_backend() == "torch"
+    assert active_backend() == "auto"
+
+
+def test_an_unknown_name_is_refused_and_changes_nothing():
+    with refuses("backend", "one of auto, reference, torch", "'cuda'"), use_backend("cuda"):
+        pass
+    assert active_backend() == "auto"
+
+
+def test_a_call_of_an_operator_never_falls_back(monkeypatch):
+    def must_not_run(*args, **kwargs):
+        raise AssertionError("ran, though it was not asked for")
+
+    query, key, v, value = (
+        torch.ones(2, 3, 7),
+        torch.ones(2, 5, 7),
+        torch.ones(7),
+        torch.ones(2, 5, 1),
+    )
+    monkeypatch.setitem(ADDITIVE_PATHS, "reference", Path(must_not_run))
+    monkeypatch.setitem(ADDITIVE_PATHS, "torch", Path(must_not_run, lambda *args: "it is Monday"))
+    with use_backend("torch"), pytest.raises(BackendError, match="it is Monday"):
+        additive_attention(query, key, v, value)
+
+
+def call_additive():
+    x = torch.ones(2, 3, 7)
+    ops.additive_attention(x, x, x[0, 0], x, torch.ones(1, 1, 1, 3, dtype=torch.bool))
+
+
+def call_dot():
+    x = torch.ones(2, 3, 5, 7)
+    ops.dot_product_attention(x, x, x, causal=True, dropout=0.1)
+
+
+def call_rnn():
+    ops.self_attentive_rnn(
+        torch.ones(2, 3, 5), torch.ones(5, 5), ops.DotScore(), lengths=torch.tensor([3, 1])
+    )
+
+
+@pytest.mark.parametrize(
+    ("paths", "call"),
+    [(ADDITIVE_PATHS, call_additive), (DOT_PATHS, call_dot), (RNN_PATHS, call_rnn)],
+    ids=["additive", "dot", "rnn"],
+)
+def test_a_path_may_judge_all_that_it_would_run(monkeypatch, paths, call):
+    seen = {}
+
+    def refusal(*args, **kwargs):
+        seen["asked"] = (args, kwargs)
+
+    def run(*args, **kwargs):
+        seen["ran"] = (args, kwargs)
+        return reference(*args, **kwargs)
+
+    reference = paths["reference"].run
+    monkeypatch.setitem(paths, "torch", Path(run, refusal))
+    with use_backend("torch"):
+        call()
+    (asked, asked_named), (ran, ran_named) = seen["asked"], seen["ran"]
+    assert [id(arg) for arg in asked] == [id(arg) for arg in ran]
+    assert {k: id(v) for k, v in asked_named.items()} == {k: id(v) for k, v in ran_named.items()}

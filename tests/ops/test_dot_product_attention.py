@@ -1,0 +1,349 @@
+import math
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+from ops.messages import refuses
+from ops.rule import DTYPES, LAYOUTS, MASKS, accept, mask_of, where
+from regard import masks
+from regard.ops import dot_product_attention, use_backend
+from regard.ops.dot_product_attention import PATHS
+
+BATCH, HEADS, Q_LEN, KV_LEN, HEAD_DIM, V_DIM = 2, 3, 5, 7, 11, 13
+
+#: the paths on trial; a new one is put to every test below by adding its name
+BACKENDS = ["torch"]
+
+
+def inputs(q_len=Q_LEN, kv_len=KV_LEN, dtype=torch.float32, device="cpu", **sizes):
+    heads, kv_heads = sizes.get("heads", HEADS), sizes.get("kv_heads", HEADS)
+    head_dim, v_dim = sizes.get("head_dim", HEAD_DIM), sizes.get("v_dim", V_DIM)
+    shapes = {
+        "query": (BATCH, heads, q_len, head_dim),
+        "key": (BATCH, kv_heads, kv_len, head_dim),
+        "value": (BATCH, kv_heads, kv_len, v_dim),
+    }
+    return {name: torch.randn(shape).to(device, dtype) for name, shape in shapes.items()}
+
+
+def by(backend, mask=None, need_weights=False, **options):
+    """The operator by one backend, as the rule wants it: tensors by name in, a list out."""
+
+    def op(**tensors):
+        with use_backend(backend):
+            output = dot_product_attention(
+                **tensors, mask=mask, need_weights=need_weights, **options
+            )
+        return [tensor for tensor in output if tensor is not None]
+
+    return op
+
+
+def keep_the_rule(backend, kind, tensors, **options):
+    (_, heads, q_len, _), kv_len = tensors["query"].shape, tensors["key"].shape[2]
+    mask = mask_of(kind, BATCH, heads, q_len, kv_len, tensors["query"].device.type)
+    accept(by(backend, mask, **options), by("reference", mask, **options), tensors)
+
+
+def test_every_path_is_on_trial():
+    assert {*BACKENDS, "reference"} == PATHS.keys()
+
+
+def test_by_hand():
+    # products 0 and 2 log 3, halved by 1 / sqrt(4): weights 1/4 and 3/4
+    query = torch.ones(1, 1, 1, 4)
+    key = torch.tensor([[0.0] * 4, [math.log(3) / 2] * 4])[None, None]
+    value = torch.tensor([[[[4.0, 0.0], [0.0, 8.0]]]])
+    context, weights = dot_product_attention(query, key, value, need_weights=True)
+    torch.testing.assert_close(weights[0, 0, 0], torch.tensor([0.25, 0.75]))
+    torch.testing.assert_close(context[0, 0, 0], torch.tensor([1.0, 6.0]))
+
+
+@pytest.mark.parametrize("backend", ["reference", *BACKENDS])
+@pytest.mark.parametrize("scale", [None, 0.3])
+@pytest.mark.parametrize("kind", ["none", "padding", "causal", "arbitrary"])
+def test_equals_torch(backend, kind, scale):
+    tensors, mask = inputs(), mask_of(kind, BATCH, HEADS, Q_LEN, KV_LEN)
+    expected = F.scaled_dot_product_attention(*tensors.values(), attn_mask=mask, scale=scale)
+    (context,) = by(backend, mask, scale=scale)(**tensors)
+    torch.testing.assert_close(context, expected)
+
+
+@pytest.mark.parametrize("backend", ["reference", *BACKENDS])
+def test_a_bias_is_added_to_the_scores(backend):
+    tensors, bias = inputs(), torch.randn(1, HEADS, Q_LEN, KV_LEN)
+    mask = mask_of("arbitrary", BATCH, HEADS, Q_LEN, KV_LEN)
+    torch_mask = bias.masked_fill(~mask, float("-inf"))
+    expected = F.scaled_dot_product_attention(*tensors.values(), attn_mask=torch_mask)
+    torch.testing.assert_close(by(backend, mask, bias=bias)(**tensors), [expected])
+
+
+@pytest.mark.parametrize("backend", ["reference", *BACKENDS])
+@pytest.mark.parametrize("q_len", [1, 3, 7, 11])
+def test_causal_is_aligned_at_the_bottom_right(backend, q_len):
+    tensors = inputs(q_len, 7)
+    mask = masks.causal(q_len, 7)
+    expected = by("reference", mask)(**tensors)
+    torch.testing.assert_close(by(backend, causal=True)(**tensors), expected)
+    padding = mask_of("padding", BATCH, HEADS, q_len, 7)
+    both = by("reference", padding & mask)(**tensors)
+    torch.testing.assert_close(by(backend, padding, causal=True)(**tensors), both)
+
+
+@pytest.mark.parametrize("backend", ["reference", *BACKENDS])
+def test_one_query_after_another_equals_all_at_once(backend):
+    tensors = inputs(KV_LEN, KV_LEN)
+    query, key, value = tensors.values()
+    (whole,) = by(backend, causal=True)(**tensors)
+    steps = [
+        by(backend, causal=True)(
+            query=query[:, :, t : t + 1], key=key[:, :, : t + 1], value=value[:, :, : t + 1]
+        )[0]
+        for t in range(KV_LEN)
+    ]
+    torch.testing.assert_close(torch.cat(steps, dim=2), whole)
+
+
+@pytest.mark.parametrize("backend", ["reference", *BACKENDS])
+@pytest.mark.parametrize("kv_heads", [1, 2, 3])
+def test_grouped_heads_equal_repeated_heads(backend, kv_heads):
+    tensors = inputs(heads=6, kv_heads=kv_heads)
+    mask = mask_of("arbitrary", BATCH, 6, Q_LEN, KV_LEN)
+    context, weights = by(backend, mask, True)(**tensors)
+    # heads 0 to group - 1 share the first head of keys, and so on
+    repeated = tensors | {
+        name: torch.stack([tensors[name][:, h * kv_heads // 6] for h in range(6)], dim=1)
+        for name in ("key", "value")
+    }
+    expected, expected_weights = by("reference", mask, True)(**repeated)
+    torch.testing.assert_close(weights, expected_weights)
+    torch.testing.assert_close(context, expected)
+    torch.testing.assert_close(by(backend, mask)(**tensors), [expected])
+
+
+@pytest.mark.parametrize("backend", ["reference", *BACKENDS])
+@pytest.mark.parametrize("kind", MASKS)
+def test_asking_for_weights_does_not_change_the_context(backend, kind):
+    tensors, mask = inputs(), mask_of(kind, BATCH, HEADS, Q_LEN, KV_LEN)
+    (without,) = by(backend, mask)(**tensors)
+    context, weights = by(backend, mask, True)(**tensors)
+    torch.testing.assert_close(context, without)
+    torch.testing.assert_close(weights @ tensors["value"], without)
+
+
+@pytest.mark.parametrize("backend", ["reference", *BACKENDS])
+def test_weights_are_before_dropout(backend):
+    tensors = inputs(v_dim=KV_LEN)
+    tensors["value"] = torch.eye(KV_LEN).expand(BATCH, HEADS, KV_LEN, KV_LEN)
+    (exact,) = by(backend)(**tensors)
+    # with unit vectors for values, the context is the weights that were mixed with
+    mixed, weights = by(backend, None, True, dropout=0.5)(**tensors)
+    torch.testing.assert_close(weights, exact)
+    for context in (mixed, *by(backend, dropout=0.5)(**tensors)):
+        kept = context != 0
+        assert 0 < kept.sum() < kept.numel()
+        torch.testing.assert_close(context[kept], 2 * exact[kept])
+
+
+@pytest.mark.parametrize("backend", ["reference", *BACKENDS])
+@pytest.mark.parametrize("shape", [(2, 1, 1, 1), (1, 3, 1, 1), (1, 1, 5, 1), (1, 1, 1, 7)])
+def test_masks_broadcast_along_every_axis(backend, shape):
+    mask = torch.arange(math.prod(shape)).reshape(shape) % 2 == 1
+    tensors = inputs()
+    expected = by("reference", mask.expand(BATCH, HEADS, Q_LEN, KV_LEN).clone())(**tensors)
+    torch.testing.assert_close(by(backend, mask)(**tensors), expected)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("kind", MASKS)
+@pytest.mark.parametrize(("backend", "device"), where(*BACKENDS))
+def test_rule(backend, device, kind, dtype):
+    tensors = inputs(dtype=dtype, device=device)
+    keep_the_rule(backend, kind, tensors)
+    keep_the_rule(backend, kind, tensors, need_weights=True)
+    keep_the_rule(backend, kind, tensors, causal=True)
+
+
+# fused kernels take v_dim == head_dim alone, and have tiles of 64 or 128 keys
+LENGTHS = [(1, 1), (1, 7), (7, 1), (67, 131), (131, 67), (64, 64), (192, 192), (61, 192)]
+
+
+@pytest.mark.parametrize(("q_len", "kv_len"), LENGTHS)
+@pytest.mark.parametrize("kind", MASKS)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize(("backend", "device"), where(*BACKENDS))
+def test_rule_for_lengths(backend, device, dtype, kind, q_len, kv_len):
+    tensors = inputs(q_len, kv_len, dtype, device, head_dim=64, v_dim=64)
+    keep_the_rule(backend, kind, tensors)
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize(("backend", "device"), where(*BACKENDS))
+def test_rule_for_layouts(backend, device, layout):
+    tensors = {name: LAYOUTS[layout](x) for name, x in inputs(device=device).items()}
+    assert not tensors["query"].is_contiguous()
+    keep_the_rule(backend, "arbitrary", tensors)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("kind", MASKS)
+@pytest.mark.parametrize(("backend", "device"), where(*BACKENDS))
+def test_rule_for_a_bias_and_grouped_heads(backend, device, kind, dtype):
+    tensors = inputs(dtype=dtype, device=device, heads=6, kv_heads=3)
+    tensors["bias"] = torch.randn(BATCH, 1, Q_LEN, KV_LEN).to(device, dtype)
+    keep_the_rule(backend, kind, tensors)
+
+
+@pytest.mark.parametrize("kind", MASKS)
+@pytest.mark.parametrize("backend", ["reference", *BACKENDS])
+def test_gradcheck(backend, kind):
+    tensors = inputs(2, 3, dtype=torch.float64, head_dim=2, v_dim=1)
+    tensors["bias"] = torch.randn(1, HEADS, 2, 3, dtype=torch.float64)
+    mask = mask_of(kind, BATCH, HEADS, 2, 3)
+    for need_weights in (False, True):
+
+        def op(*leaves, need_weights=need_weights):
+            return tuple(by(backend, mask, need_weights)(**dict(zip(tensors, leaves, strict=True))))
+
+        assert torch.autograd.gradcheck(op, [x.requires_grad_() for x in tensors.values()])
+
+
+@pytest.mark.parametrize("need_weights", [False, True])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("biased", [False, True])
+@pytest.mark.parametrize(("backend", "device"), [("reference", "cpu"), *where(*BACKENDS)])
+def test_a_query_without_keys_gets_zeros(backend, device, biased, dtype, need_weights):
+    tensors = inputs(dtype=dtype, device=device, head_dim=64, v_dim=64)
+    if biased:
+        tensors["bias"] = torch.randn(1, 1, Q_LEN, KV_LEN).to(device, dtype)
+    tensors = {name: x.requires_grad_() for name, x in tensors.items()}
+    mask = mask_of("all-masked row", BATCH, HEADS, Q_LEN, KV_LEN, device)
+    empty = ~mask.any(dim=-1)
+    assert empty.any()
+    with torch.autograd.set_detect_anomaly(True):
+        outputs = by(backend, mask, need_weights)(**tensors)
+        sum(y.square().sum() for y in outputs).backward()
+    for y in outputs:
+        assert (y[empty] == 0).all()
+        assert y.isfinite().all()
+    assert (tensors["query"].grad[empty] == 0).all()
+    assert all(x.grad.isfinite().all() for x in tensors.values())
+
+
+@pytest.mark.parametrize("backend", ["reference", *BACKENDS])
+def test_more_queries_than_keys_under_causal_leave_the_oldest_empty(backend):
+    tensors = {name: x.requires_grad_() for name, x in inputs(7, 5).items()}
+    with torch.autograd.set_detect_anomaly(True):
+        (context,) = by(backend, causal=True)(**tensors)
+        context.square().sum().backward()
+    assert (context[:, :, :2] == 0).all()
+    assert (context[:, :, 2:] != 0).all()
+    assert (tensors["query"].grad[:, :, :2] == 0).all()
+    assert all(x.grad.isfinite().all() for x in tensors.values())
+
+
+@pytest.mark.parametrize("backend", ["reference", *BACKENDS])
+def test_forbidden_keys_and_values_cannot_matter(backend):
+    tensors, mask = inputs(), mask_of("padding", BATCH, HEADS, Q_LEN, KV_LEN)
+    before = by(backend, mask)(**tensors)
+    forbidden = ~mask.expand(BATCH, HEADS, 1, KV_LEN)[:, :, 0]
+    assert forbidden.any()
+    tensors["key"][forbidden], tensors["value"][forbidden] = 1e3, -1e3
+    torch.testing.assert_close(by(backend, mask)(**tensors), before)
+
+
+def test_the_type_of_the_query_is_kept_under_a_wider_bias():
+    tensors, bias = inputs(dtype=torch.bfloat16), torch.randn(1, 1, Q_LEN, KV_LEN)
+    for backend in ("reference", *BACKENDS):
+        for y in by(backend, None, True, bias=bias)(**tensors):
+            assert y.dtype == torch.bfloat16
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+@pytest.mark.parametrize(("q_len", "kv_len"), [(64, 64), (192, 192), (704, 704), (1, 128)])
+@pytest.mark.parametrize("kind", MASKS)
+@pytest.mark.parametrize(("backend", "device"), where(*BACKENDS))
+def test_very_low_scores_have_finite_gradients(backend, device, kind, q_len, kv_len, dtype):
+    # cuDNN scores the padding of its last tile 0 for some lengths (pytorch issue 196678); it
+    # overflows in the backward pass where all scores of a query are below -ln of the largest float
+    tensors = inputs(q_len, kv_len, dtype, device, head_dim=64, v_dim=64)
+    tensors["query"][..., 0], tensors["key"][..., 0] = 1.0, -120 * 64**0.5
+    tensors = {name: x.requires_grad_() for name, x in tensors.items()}
+    mask = mask_of(kind, BATCH, HEADS, q_len, kv_len, device)
+    for causal in (False, True):
+        (context,) = by(backend, mask, causal=causal)(**tensors)
+        assert context.isfinite().all()
+        for grad in torch.autograd.grad(context.square().sum(), list(tensors.values())):
+            assert grad.isfinite().all()
+
+
+@pytest.mark.compile
+@pytest.mark.parametrize("need_weights", [False, True])
+def test_compiles_without_graph_breaks(need_weights):
+    tensors, mask = inputs(), mask_of("padding", BATCH, HEADS, Q_LEN, KV_LEN)
+
+    def op(**tensors):
+        output = dot_product_attention(**tensors, mask=mask, causal=True, need_weights=need_weights)
+        return [y for y in output if y is not None]
+
+    accept(torch.compile(op, backend="aot_eager", fullgraph=True), op, tensors)
+
+
+WRONG = {
+    "three axes": (
+        {"query": (2, 5, 11)},
+        ("query", "axes (batch, heads, q_len, head_dim)", "(2, 5, 11)"),
+    ),
+    "no keys": (
+        {"key": (2, 3, 0, 11), "value": (2, 3, 0, 13)},
+        ("key", "at least 1 entry on the axis kv_len", "(2, 3, 0, 11)"),
+    ),
+    "head_dim": ({"key": (2, 3, 7, 2)}, ("query and key", "agree in head_dim", "key = 2")),
+    "batch": (
+        {"query": (5, 3, 5, 11)},
+        ("query and key and value", "agree in batch", "query = 5"),
+    ),
+    "kv_len": ({"value": (2, 3, 5, 13)}, ("key and value", "agree in kv_len", "value = 5")),
+    "kv_heads": ({"value": (2, 1, 7, 13)}, ("key and value", "agree in kv_heads", "value = 1")),
+    "heads": (
+        {"key": (2, 2, 7, 11), "value": (2, 2, 7, 13)},
+        ("key", "divides the 3 heads of the query", "2 heads"),
+    ),
+}
+
+
+@pytest.mark.plain
+@pytest.mark.parametrize("case", WRONG)
+def test_errors_name_the_axis(case):
+    shapes, message = WRONG[case]
+    changed = {name: torch.ones(shape) for name, shape in shapes.items()}
+    with refuses(*message):
+        dot_product_attention(**inputs() | changed)
+
+
+@pytest.mark.plain
+def test_errors_name_the_type():
+    tensors = inputs()
+    with refuses("query", "floating point", "torch.int64"):
+        dot_product_attention(**tensors | {"query": tensors["query"].long()})
+    with refuses("query, key, value", "one dtype", "torch.bfloat16 and torch.float32"):
+        dot_product_attention(**tensors | {"key": tensors["key"].bfloat16()})
+    with refuses("bias", "floating point", "torch.bool"):
+        dot_product_attention(**tensors, bias=torch.ones(1, 1, Q_LEN, KV_LEN, dtype=torch.bool))
+
+
+@pytest.mark.plain
+@pytest.mark.parametrize("dtype", [torch.float32, torch.int64])
+def test_a_mask_of_numbers_is_refused(dtype):
+    with refuses("mask", "be boolean", str(dtype)):
+        dot_product_attention(**inputs(), mask=torch.ones(1, 1, Q_LEN, KV_LEN, dtype=dtype))
+
+
+@pytest.mark.plain
+@pytest.mark.parametrize("name", ["mask", "bias"])
+@pytest.mark.parametrize("shape", [(Q_LEN, KV_LEN), (BATCH, HEADS, KV_LEN, Q_LEN)])
+def test_a_mask_or_bias_of_another_shape_is_refused(name, shape):
+    wrong = torch.ones(shape, dtype=torch.bool if name == "mask" else torch.float32)
+    with refuses(name, "(batch, heads, q_len, kv_len) = (2, 3, 5, 7)", str(shape)):
+        dot_product_attention(**inputs(), **{name: wrong})

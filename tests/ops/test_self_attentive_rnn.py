@@ -1,0 +1,511 @@
+import pytest
+import torch
+from torch import nn
+
+from ops.messages import refuses
+from ops.rule import DTYPES, LAYOUTS, accept, where
+from regard.ops import AdditiveScore, DotScore, self_attentive_rnn, use_backend
+from regard.ops.self_attentive_rnn import GATES, PATHS
+
+BATCH, LENGTH, HIDDEN, SCORE_DIM, X_DIM = 2, 5, 3, 7, 11
+
+#: the paths on trial; a new one is put to every test below by adding its name
+BACKENDS = ["torch"]
+CELLS = ["rnn", "gru", "lstm"]
+SCORES = {
+    "dot": DotScore,
+    "scaled": lambda **weights: DotScore(SCORE_DIM**-0.5, **weights),
+    "additive": AdditiveScore,
+}
+every_cell = pytest.mark.parametrize("cell", CELLS)
+every_score = pytest.mark.parametrize("score", SCORES)
+every_path = pytest.mark.parametrize("backend", ["reference", *BACKENDS])
+
+
+def tensors_of(cell, score, length=LENGTH, dtype=torch.float64, device="cpu"):
+    gates, width = GATES[cell] * HIDDEN, HIDDEN if score == "dot" else SCORE_DIM
+    shapes = {
+        "inputs": (BATCH, length, gates),
+        "recurrent_weight": (gates, HIDDEN),
+        "recurrent_bias": (gates,),
+    }
+    if cell == "lstm":
+        shapes["query_inputs"] = (BATCH, length, width)
+    if score != "dot":
+        shapes |= {"query_weight": (width, HIDDEN), "key_weight": (width, HIDDEN)}
+    if score == "additive":
+        shapes["v"] = (width,)
+    return {name: torch.randn(shape).to(device, dtype) for name, shape in shapes.items()}
+
+
+def run(backend, cell, score, tensors, **options):
+    named = {"recurrent_bias", "query_inputs"} & tensors.keys()
+    weights = {"query_weight", "key_weight", "v"} & tensors.keys()
+    with use_backend(backend):
+        return self_attentive_rnn(
+            tensors["inputs"],
+            tensors["recurrent_weight"],
+            SCORES[score](**{name: tensors[name] for name in weights}),
+            cell=cell,
+            need_weights=True,
+            **{name: tensors[name] for name in named},
+            **options,
+        )
+
+
+def by(backend, cell, score, **options):
+    """The operator by one backend, as the rule wants it: tensors by name in, a list out."""
+
+    def op(**tensors):
+        output = run(backend, cell, score, tensors, **options)
+        return [output.hidden, output.context, output.weights, output.state.context]
+
+    return op
+
+
+def piece(tensors, start, stop):
+    """The same weights, and the steps from `start` up to `stop`."""
+    steps = {"inputs", "query_inputs"} & tensors.keys()
+    return tensors | {name: tensors[name][:, start:stop] for name in steps}
+
+
+def close(actual, expected):
+    torch.testing.assert_close(actual, expected, rtol=0, atol=1e-10)
+
+
+def test_every_path_is_on_trial():
+    assert {*BACKENDS, "reference"} == PATHS.keys()
+
+
+def softmax(scores):
+    parts = [torch.exp(score) for score in scores]
+    return [part / sum(parts) for part in parts]
+
+
+def align(name, weights, h, k):
+    """The score of two single vectors, from the formula."""
+    if name == "dot":
+        return h @ k
+    q, k = weights["query_weight"] @ h, weights["key_weight"] @ k
+    return weights["v"] @ torch.tanh(q + k) if name == "additive" else q @ k / SCORE_DIM**0.5
+
+
+@every_path
+@every_score
+def test_the_recurrence_against_its_formula(backend, score):
+    # h_t = tanh(A [x_t, c_{t-1}] + b), a_tj = softmax_{j <= t} align(h_t, h_j), c_t = sum a_tj h_j
+    x = torch.randn(BATCH, LENGTH, X_DIM, dtype=torch.float64)
+    A, b = torch.randn(HIDDEN, X_DIM + HIDDEN).double(), torch.randn(HIDDEN).double()
+    tensors = tensors_of("rnn", score) | {"recurrent_weight": A[:, X_DIM:], "recurrent_bias": b}
+    output = run(backend, "rnn", score, tensors | {"inputs": x @ A[:, :X_DIM].T})
+    for row in range(BATCH):
+        c, h = torch.zeros(HIDDEN).double(), []
+        for t in range(LENGTH):
+            h.append(torch.tanh(A @ torch.cat([x[row, t], c]) + b))
+            a = softmax([align(score, tensors, h[t], h_j) for h_j in h])
+            c = sum(a_j * h_j for a_j, h_j in zip(a, h, strict=True))
+            close(output.hidden[row, t], h[t])
+            close(output.context[row, t], c)
+            close(output.weights[row, 0, t, : t + 1], torch.stack(a))
+            assert (output.weights[row, 0, t, t + 1 :] == 0).all()
+        close(output.state.context[row], c)
+
+
+@every_path
+@every_score
+def test_lstmn_against_its_formula(backend, score):
+    # Cheng et al. (2016), equations 4 to 9: W_h h_i is the key, W_x x_t + W_h~ h~_{t-1} the query
+    tensors = tensors_of("lstm", score)
+    output = run(backend, "lstm", score, tensors)
+    W, b = tensors["recurrent_weight"], tensors["recurrent_bias"]
+    Q, K = (tensors.get(n, torch.eye(HIDDEN).double()) for n in ("query_weight", "key_weight"))
+    for row in range(BATCH):
+        h, c, h_tilde = [], [], torch.zeros(HIDDEN).double()
+        for t in range(LENGTH):
+            query = tensors["query_inputs"][row, t] + Q @ h_tilde
+            keys = [K @ h_i for h_i in h]
+            if score == "additive":
+                s = softmax([tensors["v"] @ torch.tanh(query + k) for k in keys])
+            else:
+                s = softmax(
+                    [query @ k * (SCORE_DIM**-0.5 if score == "scaled" else 1) for k in keys]
+                )
+            zero = torch.zeros(HIDDEN).double()
+            h_tilde = sum((s_i * h_i for s_i, h_i in zip(s, h, strict=True)), zero)
+            c_tilde = sum((s_i * c_i for s_i, c_i in zip(s, c, strict=True)), zero)
+            gates = (tensors["inputs"][row, t] + W @ h_tilde + b).split(HIDDEN)
+            i, f, o = (torch.sigmoid(gates[g]) for g in (0, 1, 3))
+            c.append(f * c_tilde + i * torch.tanh(gates[2]))
+            h.append(o * torch.tanh(c[t]))
+            close(output.hidden[row, t], h[t])
+            close(output.context[row, t], h_tilde)
+            close(output.weights[row, 0, t, :t], torch.stack(s) if s else torch.zeros(0).double())
+            assert (output.weights[row, 0, t, t:] == 0).all()
+        close(output.state.memory[row], torch.stack(c))
+
+
+class Newest:
+    """A user's own score, under which every step looks at the newest one alone."""
+
+    def query(self, state):
+        return state
+
+    def key(self, hidden):
+        return hidden
+
+    def scores(self, query, keys):
+        return (1e4 * torch.arange(keys.shape[1], dtype=keys.dtype)).expand(keys.shape[0], -1)
+
+
+@every_path
+def test_gru_that_looks_at_itself_alone_is_a_gru(backend):
+    gru = nn.GRU(X_DIM, HIDDEN, batch_first=True).double()
+    x = torch.randn(BATCH, LENGTH, X_DIM, dtype=torch.float64)
+    with use_backend(backend):
+        output = self_attentive_rnn(
+            x @ gru.weight_ih_l0.T + gru.bias_ih_l0,
+            gru.weight_hh_l0,
+            Newest(),
+            cell="gru",
+            recurrent_bias=gru.bias_hh_l0,
+        )
+    hidden, last = gru(x)
+    close(output.hidden, hidden)
+    close(output.context, hidden)
+    close(output.state.context, last[0])
+
+
+@every_path
+def test_lstm_that_looks_at_the_newest_step_alone_is_an_lstm(backend):
+    lstm = nn.LSTM(X_DIM, HIDDEN, batch_first=True).double()
+    x = torch.randn(BATCH, LENGTH, X_DIM, dtype=torch.float64)
+    with use_backend(backend):
+        output = self_attentive_rnn(
+            x @ lstm.weight_ih_l0.T + lstm.bias_ih_l0,
+            lstm.weight_hh_l0,
+            Newest(),
+            cell="lstm",
+            recurrent_bias=lstm.bias_hh_l0,
+            query_inputs=torch.zeros(BATCH, LENGTH, HIDDEN, dtype=torch.float64),
+        )
+    hidden, (_, memory) = lstm(x)
+    close(output.hidden, hidden)
+    close(output.state.memory[:, -1], memory[0])
+
+
+@every_path
+@every_score
+@pytest.mark.parametrize("cell", ["rnn", "gru"])
+def test_the_first_step_can_look_at_itself_alone(backend, cell, score):
+    output = run(backend, cell, score, tensors_of(cell, score))
+    close(output.context[:, 0], output.hidden[:, 0])
+    assert output.weights[:, 0, 0].tolist() == [[1.0, 0.0, 0.0, 0.0, 0.0]] * BATCH
+
+
+@pytest.mark.parametrize("grad", [True, False])
+@pytest.mark.parametrize("split", [1, 2, 4])
+@every_path
+@every_cell
+def test_two_pieces_with_the_state_carried_equal_one(backend, cell, split, grad):
+    tensors = tensors_of(cell, "scaled")
+    with torch.set_grad_enabled(grad):
+        whole = run(backend, cell, "scaled", tensors)
+        first = run(backend, cell, "scaled", piece(tensors, 0, split))
+        second = run(backend, cell, "scaled", piece(tensors, split, LENGTH), state=first.state)
+    close(torch.cat([first.hidden, second.hidden], dim=1), whole.hidden)
+    close(torch.cat([first.context, second.context], dim=1), whole.context)
+    close(second.weights, whole.weights[:, :, split:])
+    close(vars(second.state), vars(whole.state))
+
+
+@every_path
+@every_cell
+def test_a_reordered_state_goes_on_with_the_reordered_rows(backend, cell):
+    tensors, order = tensors_of(cell, "additive"), torch.tensor([1, 1, 0])
+    moved = {
+        name: x[order] if name in ("inputs", "query_inputs") else x for name, x in tensors.items()
+    }
+    expected = run(backend, cell, "additive", moved)
+    first = run(backend, cell, "additive", piece(tensors, 0, 3))
+    second = run(
+        backend, cell, "additive", piece(moved, 3, LENGTH), state=first.state.reorder(order)
+    )
+    close(second.hidden, expected.hidden[:, 3:])
+    close(second.context, expected.context[:, 3:])
+
+
+@pytest.mark.parametrize("garbage", [1e3, float("nan")])
+@every_path
+@every_cell
+def test_what_stands_in_the_padding_cannot_matter(backend, cell, garbage):
+    lengths = torch.tensor([LENGTH, 3])
+    tensors = {name: x.requires_grad_() for name, x in tensors_of(cell, "scaled").items()}
+    filled = {name: x.detach().clone() for name, x in tensors.items()}
+    for name in {"inputs", "query_inputs"} & filled.keys():
+        filled[name][1, 3:] = garbage
+    filled = {name: x.requires_grad_() for name, x in filled.items()}
+    clean = by(backend, cell, "scaled", lengths=lengths)(**tensors)
+    dirty = by(backend, cell, "scaled", lengths=lengths)(**filled)
+    close(dirty, clean)
+    for outputs in (clean, dirty):
+        sum(y.square().sum() for y in outputs).backward()
+    for name, x in filled.items():
+        assert x.grad.isfinite().all()
+        close(x.grad, tensors[name].grad)
+
+
+@pytest.mark.parametrize("grad", [True, False])
+@every_path
+@every_cell
+def test_padding_comes_out_as_zero_and_the_state_is_that_of_the_last_real_step(backend, cell, grad):
+    tensors, lengths = tensors_of(cell, "scaled"), torch.tensor([0, 3])
+    with torch.set_grad_enabled(grad):
+        padded = run(backend, cell, "scaled", tensors, lengths=lengths)
+        short = run(backend, cell, "scaled", piece(tensors, 0, 3))
+    for y in (padded.hidden, padded.context, padded.weights[:, 0]):
+        assert (y[0] == 0).all()
+        assert (y[1, 3:] == 0).all()
+    close(padded.hidden[1, :3], short.hidden[1])
+    close(padded.context[1, :3], short.context[1])
+    close(padded.state.context[1], short.state.context[1])
+    assert (padded.state.context[0] == 0).all()
+
+
+@pytest.mark.parametrize("grad", [True, False])
+@every_path
+@every_cell
+def test_a_later_piece_does_not_look_at_padding(backend, cell, grad):
+    tensors = tensors_of(cell, "scaled")
+    with torch.set_grad_enabled(grad):
+        first = run(backend, cell, "scaled", piece(tensors, 0, 2), lengths=torch.tensor([2, 1]))
+        second = run(backend, cell, "scaled", piece(tensors, 2, LENGTH), state=first.state)
+        steps = {"inputs", "query_inputs"} & tensors.keys()
+        without = {name: tensors[name][1:, [0, 2, 3, 4]] for name in steps}
+        expected = run(backend, cell, "scaled", tensors | without)
+    close(second.hidden[1], expected.hidden[0, 1:])
+    close(second.weights[1, 0][:, [0, 2, 3, 4]], expected.weights[0, 0, 1:])
+    assert (second.weights[1, 0, :, 1] == 0).all()
+
+
+@every_cell
+@every_score
+def test_without_gradients_the_answer_is_the_same(cell, score):
+    tensors, lengths = tensors_of(cell, score), torch.tensor([4, LENGTH])
+    for backend in BACKENDS:
+        with torch.no_grad():
+            plain = run(backend, cell, score, tensors, lengths=lengths)
+        grad = run("reference", cell, score, tensors, lengths=lengths)
+        close(plain[:3], grad[:3])
+        close(vars(plain.state), vars(grad.state))
+
+
+def test_a_state_is_a_value_that_two_continuations_can_share():
+    tensors = tensors_of("rnn", "scaled")
+    with torch.no_grad():
+        first = run("torch", "rnn", "scaled", piece(tensors, 0, 2))
+        before = first.state.hidden.clone()
+        one = run("torch", "rnn", "scaled", piece(tensors, 2, LENGTH), state=first.state)
+        kept = one.hidden.clone()
+        other = tensors | {"inputs": -tensors["inputs"]}
+        run("torch", "rnn", "scaled", piece(other, 2, LENGTH), state=first.state)
+    assert torch.equal(first.state.hidden, before)
+    assert torch.equal(one.hidden, kept)
+
+
+# the first row is padding alone
+PADDINGS = {"no padding": None, "padding": [0, 2]}
+
+
+def keep_the_rule(backend, cell, score, tensors, padding):
+    device = tensors["inputs"].device
+    lengths = None if PADDINGS[padding] is None else torch.tensor(PADDINGS[padding], device=device)
+    accept(
+        by(backend, cell, score, lengths=lengths),
+        by("reference", cell, score, lengths=lengths),
+        tensors,
+    )
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("padding", PADDINGS)
+@every_score
+@every_cell
+@pytest.mark.parametrize(("backend", "device"), where(*BACKENDS))
+def test_rule(backend, device, cell, score, padding, dtype):
+    tensors = tensors_of(cell, score, dtype=dtype, device=device)
+    keep_the_rule(backend, cell, score, tensors, padding)
+
+
+@pytest.mark.parametrize("length", [1, 31])
+@every_cell
+@pytest.mark.parametrize(("backend", "device"), where(*BACKENDS))
+def test_rule_for_lengths(backend, device, cell, length):
+    tensors = tensors_of(cell, "additive", length, torch.float32, device)
+    keep_the_rule(backend, cell, "additive", tensors, "no padding")
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@every_cell
+@pytest.mark.parametrize(("backend", "device"), where(*BACKENDS))
+def test_rule_for_layouts(backend, device, cell, layout):
+    tensors = tensors_of(cell, "scaled", dtype=torch.float32, device=device)
+    tensors = {name: LAYOUTS[layout](x) for name, x in tensors.items()}
+    assert not tensors["inputs"].is_contiguous()
+    keep_the_rule(backend, cell, "scaled", tensors, "padding")
+
+
+@pytest.mark.parametrize("padding", PADDINGS)
+@every_score
+@every_cell
+@every_path
+def test_gradcheck(backend, cell, score, padding):
+    lengths = None if PADDINGS[padding] is None else torch.tensor(PADDINGS[padding])
+    tensors = tensors_of(cell, score, length=3)
+
+    def op(*leaves):
+        named = dict(zip(tensors, leaves, strict=True))
+        return tuple(by(backend, cell, score, lengths=lengths)(**named))
+
+    leaves = [x.requires_grad_() for x in tensors.values()]
+    # projected on random directions: one by one, the elements of a recurrence take minutes
+    assert torch.autograd.gradcheck(op, leaves, fast_mode=True)
+
+
+@every_cell
+@pytest.mark.parametrize(("backend", "device"), [("reference", "cpu"), *where(*BACKENDS)])
+def test_a_row_of_padding_alone_has_zero_gradients(backend, device, cell):
+    tensors = tensors_of(cell, "additive", dtype=torch.float32, device=device)
+    tensors = {name: x.requires_grad_() for name, x in tensors.items()}
+    with torch.autograd.set_detect_anomaly(True):
+        outputs = by(backend, cell, "additive", lengths=torch.tensor([0, 2], device=device))(
+            **tensors
+        )
+        sum(y.square().sum() for y in outputs).backward()
+    assert all(x.grad.isfinite().all() for x in tensors.values())
+    assert (tensors["inputs"].grad[0] == 0).all()
+    assert (tensors["inputs"].grad[1, 2:] == 0).all()
+    assert (tensors["inputs"].grad[1, 0] != 0).any()
+
+
+def test_autocast_may_mix_types():
+    tensors = tensors_of("gru", "scaled", dtype=torch.float32)
+    expected = run("auto", "gru", "scaled", tensors).hidden
+    tensors["inputs"] = tensors["inputs"].bfloat16()
+    with torch.autocast("cpu", torch.bfloat16):
+        hidden = run("auto", "gru", "scaled", tensors).hidden
+    torch.testing.assert_close(hidden.float(), expected, rtol=0, atol=0.1)
+
+
+@pytest.mark.compile
+@pytest.mark.parametrize(("cell", "score"), [("rnn", "dot"), ("lstm", "additive")])
+def test_compiles_without_graph_breaks(cell, score):
+    tensors, lengths = tensors_of(cell, score, 3, torch.float32), torch.tensor([2, 3])
+    weights = {"query_weight", "key_weight", "v"} & tensors.keys()
+
+    def op(inputs, recurrent_weight, recurrent_bias, query_inputs=None, **weights):
+        output = self_attentive_rnn(
+            inputs,
+            recurrent_weight,
+            AdditiveScore(**weights) if weights else DotScore(),
+            cell=cell,
+            recurrent_bias=recurrent_bias,
+            query_inputs=query_inputs,
+            lengths=lengths,
+            need_weights=True,
+        )
+        return [output.hidden, output.context, output.weights]
+
+    assert bool(weights) == (score == "additive")
+    accept(torch.compile(op, backend="aot_eager", fullgraph=True), op, tensors)
+
+
+@pytest.mark.plain
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        ({"inputs": (2, 5)}, ("inputs", "axes (batch, length, gates)", "(2, 5)")),
+        ({"inputs": (2, 0, 3)}, ("inputs", "at least 1 entry on the axis length", "(2, 0, 3)")),
+        ({"recurrent_weight": (3,)}, ("recurrent_weight", "axes (gates, hidden)", "(3,)")),
+        (
+            {"inputs": (2, 5, 7)},
+            (
+                "inputs and recurrent_weight",
+                "agree in gates",
+                "inputs = 7",
+            ),
+        ),
+    ],
+    ids=["two axes", "empty", "weight", "gates"],
+)
+def test_errors_name_the_axis(changed, message):
+    wrong = {name: torch.ones(shape) for name, shape in changed.items()}
+    shapes = {"inputs": torch.ones(2, 5, 3), "recurrent_weight": torch.ones(3, 3)}
+    with refuses(*message):
+        self_attentive_rnn(**shapes | wrong, score=DotScore())
+
+
+@pytest.mark.plain
+def test_errors_name_the_cell():
+    inputs, weight = torch.ones(2, 5, 3), torch.ones(3, 3)
+    with refuses("cell", "one of rnn, gru, lstm", "'LSTM'"):
+        self_attentive_rnn(inputs, weight, DotScore(), cell="LSTM")
+    with refuses(
+        "recurrent_weight", "3 times as many rows as columns for the cell 'gru'", "(3, 3)"
+    ):
+        self_attentive_rnn(inputs, weight, DotScore(), cell="gru")
+
+
+@pytest.mark.plain
+def test_errors_name_the_query_inputs():
+    inputs, weight = torch.ones(2, 5, 12), torch.ones(12, 3)
+    with refuses("query_inputs", "given for the cell 'lstm'", "missing"):
+        self_attentive_rnn(inputs, weight, DotScore(), cell="lstm")
+    with refuses("query_inputs", "for no other", "given for 'rnn'"):
+        self_attentive_rnn(
+            torch.ones(2, 5, 3), torch.ones(3, 3), DotScore(), query_inputs=torch.ones(2, 5, 3)
+        )
+    for shape, *message in [
+        ((2, 3), "query_inputs", "axes (batch, length, score_dim)", "(2, 3)"),
+        ((3, 5, 3), "query_inputs and inputs", "agree in batch", "query_inputs = 3"),
+        ((2, 7, 3), "query_inputs and inputs", "agree in length", "query_inputs = 7"),
+    ]:
+        wrong = torch.ones(shape)
+        with refuses(*message):
+            self_attentive_rnn(inputs, weight, DotScore(), cell="lstm", query_inputs=wrong)
+
+
+@pytest.mark.plain
+def test_errors_name_the_type():
+    inputs, weight = torch.ones(2, 5, 3), torch.ones(3, 3)
+    with refuses("inputs", "floating point", "torch.int64"):
+        self_attentive_rnn(inputs.long(), weight, DotScore())
+    with refuses("inputs, recurrent_weight", "one dtype", "torch.float32 and torch.float64"):
+        self_attentive_rnn(inputs, weight.double(), DotScore())
+
+
+@pytest.mark.plain
+def test_errors_name_the_lengths():
+    inputs, weight = torch.ones(2, 5, 3), torch.ones(3, 3)
+    with refuses("lengths and inputs", "agree in batch", "lengths = 3"):
+        self_attentive_rnn(inputs, weight, DotScore(), lengths=torch.tensor([1, 2, 3]))
+    with refuses("lengths", "axes (batch)", "(2, 1)"):
+        self_attentive_rnn(inputs, weight, DotScore(), lengths=torch.tensor([[1], [2]]))
+    with refuses("lengths", "hold integers", "torch.float32"):
+        self_attentive_rnn(inputs, weight, DotScore(), lengths=torch.tensor([1.0, 2.0]))
+
+
+@pytest.mark.plain
+def test_errors_name_the_state():
+    inputs, weight = torch.ones(2, 5, 3), torch.ones(3, 3)
+    state = self_attentive_rnn(inputs, weight, DotScore()).state
+    with refuses("state and inputs", "agree in batch", "state = 2"):
+        self_attentive_rnn(inputs[:1], weight, DotScore(), state)
+    with refuses("state", "memory tape for the cell 'lstm'", "without it for 'lstm'"):
+        self_attentive_rnn(
+            torch.ones(2, 5, 12),
+            torch.ones(12, 3),
+            DotScore(),
+            state,
+            cell="lstm",
+            query_inputs=inputs,
+        )

@@ -1,0 +1,64 @@
+import pytest
+import torch
+
+from ops.rule import DTYPES, MASKS, mask_of
+from regard import masks
+from regard.ops import masked_softmax
+
+SHAPE = BATCH, HEADS, Q_LEN, KV_LEN = 2, 3, 5, 7
+
+
+def test_by_hand():
+    # exp: 1, 2, 5 | 1, 2, forbidden | all forbidden
+    scores = torch.tensor([1.0, 2.0, 5.0]).log().expand(1, 1, 3, 3)
+    mask = torch.tensor([[1, 1, 1], [1, 1, 0], [0, 0, 0]], dtype=torch.bool)[None, None]
+    expected = torch.tensor([[1 / 8, 2 / 8, 5 / 8], [1 / 3, 2 / 3, 0], [0, 0, 0]])
+    torch.testing.assert_close(masked_softmax(scores, mask)[0, 0], expected)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("kind", MASKS)
+def test_weights_are_zero_where_forbidden_and_sum_to_one_elsewhere(kind, dtype):
+    scores, mask = torch.randn(SHAPE).to(dtype), mask_of(kind, *SHAPE)
+    weights = masked_softmax(scores, mask)
+    assert weights.dtype == dtype
+    allowed = torch.ones(SHAPE, dtype=torch.bool) if mask is None else mask.expand(SHAPE)
+    assert torch.equal(weights > 0, allowed)
+    sums, expected = weights.double().sum(-1), allowed.any(-1).double()
+    torch.testing.assert_close(sums, expected, rtol=0, atol=KV_LEN * torch.finfo(dtype).eps)
+
+
+def test_half_precision_is_summed_in_float32():
+    # so many equal scores have exponentials that add up to more than float16 can hold
+    weights = masked_softmax(torch.zeros(1, 1, 1, 70_001, dtype=torch.float16), None)
+    assert weights.dtype == torch.float16
+    assert weights[0, 0, 0, 0].item() == pytest.approx(1 / 70_001, rel=1e-2)
+
+
+def test_permuting_the_keys_permutes_the_weights():
+    scores, mask, order = torch.randn(SHAPE), mask_of("arbitrary", *SHAPE), torch.randperm(KV_LEN)
+    expected = masked_softmax(scores, mask)[..., order]
+    torch.testing.assert_close(masked_softmax(scores[..., order], mask[..., order]), expected)
+
+
+def test_large_scores_stay_finite():
+    scores = torch.tensor([[[[6e4, -6e4, 0.0]]]], dtype=torch.float16)
+    assert masked_softmax(scores, None)[0, 0, 0].tolist() == [1.0, 0.0, 0.0]
+    assert masked_softmax(scores, masks.window(1, 3, size=1))[0, 0, 0].tolist() == [0.0, 0.0, 1.0]
+
+
+@pytest.mark.parametrize("kind", MASKS)
+def test_gradcheck(kind):
+    scores, mask = torch.randn(SHAPE, dtype=torch.float64), mask_of(kind, *SHAPE)
+    assert torch.autograd.gradcheck(lambda s: masked_softmax(s, mask), scores.requires_grad_())
+
+
+def test_a_query_without_keys_has_zero_gradient_and_no_nan_on_the_way():
+    scores, mask = torch.randn(SHAPE, requires_grad=True), mask_of("all-masked row", *SHAPE)
+    empty = ~mask.any(dim=-1)
+    assert empty.any()
+    with torch.autograd.set_detect_anomaly(True):
+        masked_softmax(scores, mask).square().sum().backward()
+    assert scores.grad.isfinite().all()
+    assert (scores.grad[empty] == 0).all()
+    assert (scores.grad[~empty].abs().sum(-1) > 0).any()

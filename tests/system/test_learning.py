@@ -1,0 +1,83 @@
+"""Each mechanism must learn what it can, and must not learn what it cannot."""
+
+import pytest
+import torch
+from examples.learn_to_reverse import (
+    FIRST,
+    Result,
+    exact_match,
+    next_symbol,
+    reverse,
+    sample,
+    train,
+)
+
+from regard.models import PRESETS
+
+pytestmark = pytest.mark.system
+
+VOCAB = FIRST + 10
+
+
+def learn(preset: str, task, *, seed: int = 0, cell: str | None = None, **options) -> Result:
+    """Trains, and judges on samples of its own."""
+    torch.manual_seed(seed)
+    changes = {} if cell is None else {"cell": cell}
+    model = PRESETS[preset](VOCAB, VOCAB, "tiny", dropout=0.0, **changes)
+    result = train(model, task, **options)
+    fresh = sample(1000, options.get("max_len", 8), task, min_len=options.get("min_len", 1))
+    return result._replace(exact=exact_match(model, fresh))
+
+
+@pytest.mark.parametrize(
+    ("preset", "cell"),
+    [
+        ("bahdanau", None),
+        ("luong", None),
+        ("rnn-dot", None),
+        ("gnmt", None),
+        ("self-attentive", "rnn"),
+        ("self-attentive", "gru"),
+        ("self-attentive", "lstm"),
+        ("transformer", None),
+        ("conv", None),
+    ],
+)
+def test_attention_learns_to_reverse(preset, cell):
+    result = learn(preset, reverse, cell=cell)
+    print(f"{preset} {cell or ''}: {result}")
+    assert result.exact >= 0.98
+
+
+def test_word_by_word_learns_an_aligned_task():
+    result = learn("rnn", next_symbol)
+    print(f"rnn, aligned: {result}")
+    assert result.exact >= 0.98
+
+
+def test_word_by_word_cannot_reverse():
+    # the first output is the last input, which has not been read: of two or more symbols, all but
+    # one in ten must go wrong at the first
+    result = learn("rnn", reverse, min_len=4, steps=300)
+    print(f"rnn, reverse: {result}")
+    assert result.exact < 0.05
+
+
+def test_the_bottleneck_learns_short_sequences():
+    result = learn("seq2seq", reverse, max_len=4)
+    print(f"seq2seq, up to 4: {result}")
+    assert result.exact >= 0.98
+
+
+def test_the_bottleneck_falls_behind_as_sequences_grow():
+    # the same number of steps for both, at each length
+    gaps = []
+    for length in (4, 8, 12):
+        budget = {"max_len": length, "min_len": length, "steps": 250, "enough": 2.0}
+        with_attention = learn("bahdanau", reverse, **budget).exact
+        without = learn("seq2seq", reverse, **budget).exact
+        print(f"length {length}: bahdanau {with_attention:.3f}, seq2seq {without:.3f}")
+        gaps.append(with_attention - without)
+    assert gaps[0] < gaps[1] or gaps[1] > 0.5
+    assert gaps[-1] > 0.5
+    assert gaps[-1] > gaps[0]

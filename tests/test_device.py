@@ -1,0 +1,25 @@
+import pytest
+import torch
+
+from ops.messages import refuses
+from regard import device
+
+
+@pytest.mark.parametrize(("has_cuda", "kind"), [(True, "cuda"), (False, "cpu")])
+def test_auto_takes_cuda_where_there_is_one(monkeypatch, has_cuda, kind):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: has_cuda)
+    assert device.pick() == torch.device(kind)
+
+
+def test_a_device_by_name(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    assert device.pick("cpu") == torch.device("cpu")
+    assert device.pick("cuda:1") == torch.device("cuda", 1)
+
+
+def test_errors_name_the_device(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    with refuses("device", "be 'auto' or a torch device", "'gpu'"):
+        device.pick("gpu")
+    with refuses("device", "exist on this machine", "'cuda:1'"):
+        device.pick("cuda:1")

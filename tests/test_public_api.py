@@ -1,0 +1,142 @@
+"""The names and signatures that users rely on. A change here is a change for them."""
+
+import inspect
+
+import pytest
+
+import regard
+from regard import attention, masks, ops
+
+NAMES = {
+    regard: ["__version__", "masks", "ops"],
+    ops: [
+        "BACKENDS",
+        "AdditiveScore",
+        "AttentionOutput",
+        "DotScore",
+        "History",
+        "Score",
+        "SelfAttentiveOutput",
+        "active_backend",
+        "additive_attention",
+        "dot_product_attention",
+        "masked_softmax",
+        "self_attentive_rnn",
+        "use_backend",
+    ],
+    attention: [
+        "ALiBi",
+        "AdditiveAttention",
+        "Attention",
+        "AttentionOutput",
+        "LocalAttention",
+        "LocationAwareAttention",
+        "MultiHeadAttention",
+        "MultiplicativeAttention",
+        "Past",
+        "PositionBias",
+        "PositionPredictor",
+        "Projected",
+        "ScaledDotProductAttention",
+        "Scorer",
+        "ShawRelativePositions",
+        "SimpleSelfAttention",
+    ],
+}
+
+FORWARD = "(self, query, key, value, mask=None, *, past=None, need_weights=True)"
+
+SIGNATURES = {
+    masks.padding: "(lengths, max_len)",
+    masks.causal: "(q_len, kv_len=None, *, device=None)",
+    masks.window: "(q_len, kv_len=None, *, size, device=None)",
+    masks.chunk: "(q_len, kv_len=None, *, size, device=None)",
+    masks.document: "(query_ids, key_ids=None)",
+    masks.from_torch: "(key_padding_mask=None, attn_mask=None, *, num_heads=1)",
+    masks.to_torch: "(mask, *, batch, num_heads, q_len=None)",
+    masks.per_row: "(mask, batch)",
+    masks.check: "(mask, batch, heads, q_len, kv_len, *, name='mask')",
+    masks.check_broadcast: "(tensor, batch, heads, q_len, kv_len, *, name)",
+    ops.additive_attention: "(query, key, v, value, mask=None, need_weights=False)",
+    ops.dot_product_attention: (
+        "(query, key, value, mask=None, scale=None, causal=False, need_weights=False, *, "
+        "bias=None, dropout=0.0)"
+    ),
+    ops.self_attentive_rnn: (
+        "(inputs, recurrent_weight, score, state=None, *, cell='rnn', recurrent_bias=None, "
+        "query_inputs=None, lengths=None, need_weights=False)"
+    ),
+    ops.use_backend: "(name)",
+    attention.AdditiveAttention: "(query_size, key_size, hidden_size)",
+    attention.AdditiveAttention.forward: FORWARD,
+    attention.MultiplicativeAttention: (
+        "(query_size, key_size, score='general', *, hidden_size=None)"
+    ),
+    attention.MultiplicativeAttention.forward: FORWARD,
+    attention.ScaledDotProductAttention: "(query_size, key_size, hidden_size)",
+    attention.ScaledDotProductAttention.forward: FORWARD,
+    attention.SimpleSelfAttention: "(scale=1.0)",
+    attention.SimpleSelfAttention.forward: (
+        "(self, query, key=None, value=None, mask=None, *, past=None, need_weights=True)"
+    ),
+    attention.LocalAttention: "(scorer, half_width, predictor=None)",
+    attention.LocalAttention.forward: FORWARD,
+    attention.PositionPredictor: "(query_size, hidden_size)",
+    attention.PositionPredictor.forward: "(self, query, lengths)",
+    attention.LocationAwareAttention: (
+        "(query_size, key_size, hidden_size, *, channels=10, kernel_size=31)"
+    ),
+    attention.LocationAwareAttention.forward: FORWARD,
+    attention.MultiHeadAttention: (
+        "(dim, num_heads, *, num_kv_heads=None, key_size=None, value_size=None, bias=True, "
+        "dropout=0.0, position_bias=None, rotation=None)"
+    ),
+    attention.MultiHeadAttention.forward: (
+        "(self, query, key, value, mask=None, *, causal=False, past=None, need_weights=True)"
+    ),
+    attention.ALiBi: "(num_heads)",
+    attention.ALiBi.forward: "(self, query, kv_len)",
+    attention.ShawRelativePositions: "(head_dim, max_distance, *, values=False)",
+    attention.ShawRelativePositions.forward: "(self, query, kv_len)",
+    attention.Past: "(position, weights)",
+    attention.Projected: "(tensor)",
+    attention.AttentionOutput: "(context, weights)",
+}
+
+
+def signature(thing):
+    """Names and defaults of its parameters, without their types."""
+    whole = inspect.signature(thing)
+    bare = [p.replace(annotation=inspect.Parameter.empty) for p in whole.parameters.values()]
+    return str(inspect.Signature(bare))
+
+
+def public_functions(module):
+    return {
+        thing
+        for name, thing in inspect.getmembers(module, inspect.isfunction)
+        if thing.__module__ == module.__name__ and not name.startswith("_")
+    }
+
+
+@pytest.mark.parametrize("module", NAMES, ids=lambda module: module.__name__)
+def test_names(module):
+    assert sorted(module.__all__) == sorted(NAMES[module])
+    assert all(hasattr(module, name) for name in module.__all__)
+
+
+@pytest.mark.parametrize("thing", SIGNATURES, ids=lambda thing: thing.__qualname__)
+def test_signatures(thing):
+    assert signature(thing) == SIGNATURES[thing]
+
+
+def test_every_function_of_masks_is_frozen():
+    missing = public_functions(masks) - SIGNATURES.keys()
+    assert not missing, f"give {missing} a line in SIGNATURES"
+
+
+def test_every_mechanism_is_frozen():
+    things = (getattr(attention, name) for name in attention.__all__)
+    mechanisms = {t for t in things if issubclass(t, attention.Attention)} - {attention.Attention}
+    assert mechanisms <= SIGNATURES.keys()
+    assert {mechanism.forward for mechanism in mechanisms} <= SIGNATURES.keys()
