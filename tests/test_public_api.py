@@ -5,10 +5,10 @@ import inspect
 import pytest
 
 import regard
-from regard import attention, masks, ops
+from regard import attention, layers, masks, models, ops
 
 NAMES = {
-    regard: ["__version__", "masks", "ops"],
+    regard: ["Model", "Output", "__version__", "fit", "load", "masks", "ops"],
     ops: [
         "BACKENDS",
         "AdditiveScore",
@@ -41,6 +41,43 @@ NAMES = {
         "Scorer",
         "ShawRelativePositions",
         "SimpleSelfAttention",
+    ],
+    layers: [
+        "ConvDecoder",
+        "ConvEncoder",
+        "ConvState",
+        "FeedForward",
+        "GatedConvolution",
+        "LayerOptions",
+        "LearnedPositions",
+        "RNNStack",
+        "RecurrentOutput",
+        "RecurrentState",
+        "RotaryPositions",
+        "SelfAttentiveRNN",
+        "SinusoidalPositions",
+        "TransformerDecoder",
+        "TransformerDecoderLayer",
+        "TransformerEncoder",
+        "TransformerEncoderLayer",
+        "TransformerState",
+        "from_torch",
+        "to_torch",
+    ],
+    models: [
+        "CLASSIFIERS",
+        "LANGUAGE_MODELS",
+        "PRESETS",
+        "Classifier",
+        "ClassifierOutput",
+        "EncoderDecoder",
+        "LanguageModel",
+        "Maps",
+        "Memory",
+        "ModelOutput",
+        "SequenceModel",
+        "StepOutput",
+        "Tagger",
     ],
 }
 

@@ -1,7 +1,20 @@
 """regard: sequence models that show what they look at."""
 
+from typing import TYPE_CHECKING, Any
+
 from regard import masks, ops
+from regard.version import __version__
 
-__version__ = "0.1.0"
+if TYPE_CHECKING:
+    from regard.api import Model, Output, fit, load
 
-__all__ = ["__version__", "masks", "ops"]
+__all__ = ["Model", "Output", "__version__", "fit", "load", "masks", "ops"]
+
+
+def __getattr__(name: str) -> Any:
+    """What trains and predicts is imported when it is first used: attention alone needs little."""
+    if name in ("Model", "Output", "fit", "load"):
+        from regard import api
+
+        return getattr(api, name)
+    raise AttributeError(f"module 'regard' has no attribute {name!r}")

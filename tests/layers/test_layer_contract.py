@@ -108,11 +108,42 @@ def test_nothing_is_left_on_the_module(name):
     assert [set(vars(part)) for part in module.modules()] == before
 
 
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs CUDA")
+@each
+def test_cuda_equals_cpu(name):
+    module, tensors = build(name), inputs(name)
+
+    def every(module, tensors):
+        leaves = [x.clone().requires_grad_() for x in tensors]
+        outputs = run(name, module, leaves)
+        grads = gradients(weighted_sum(*outputs), *leaves, *module.parameters())
+        return [t.cpu() for t in (*outputs, *grads)]
+
+    expected = every(module, tensors)
+    close(every(module.cuda(), [x.cuda() for x in tensors]), expected)
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs CUDA")
+@each
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_cuda_autocast_is_near_float32(name, dtype):
+    module = build(name, torch.float32).cuda()
+    tensors = [x.cuda().requires_grad_() for x in inputs(name, torch.float32)]
+    expected = run(name, module, tensors)
+    with torch.autocast("cuda", dtype):
+        actual = run(name, module, tensors)
+    for one, other in zip(actual, expected, strict=True):
+        assert (one.float() - other).norm() <= 0.05 * other.norm()
+    for grad in gradients(weighted_sum(*actual), *tensors, *module.parameters()):
+        assert grad.isfinite().all()
+
+
 def compiled_equals_eager(name, tolerance=1e-10, dtype=torch.float64, **options):
     torch.compiler.reset()
     module, tensors = build(name, dtype), inputs(name, dtype)
-    unrolled = name.startswith("SelfAttentiveRNN")
-    if unrolled:  # the compiler takes its time for every step
+    if name.startswith("SelfAttentiveRNN"):  # the compiler takes its time for every step
         tensors = [x[:, :2] for x in tensors]
 
     def call(module, *tensors):
@@ -126,9 +157,6 @@ def compiled_equals_eager(name, tolerance=1e-10, dtype=torch.float64, **options)
         return [*outputs, *gradients(weighted_sum(*outputs), *leaves, *module.parameters())]
 
     close(every(fast), every(call), tolerance)
-    if unrolled:  # without autograd it writes its tapes in place
-        with torch.no_grad():
-            close(fast(module, *tensors), call(module, *tensors), tolerance)
 
 
 @pytest.mark.compile

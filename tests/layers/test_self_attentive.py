@@ -25,6 +25,7 @@ SCORERS = {
 CELLS = ("rnn", "gru", "lstm")
 each_cell = pytest.mark.parametrize("cell", CELLS)
 each_scorer = pytest.mark.parametrize("scorer", SCORERS)
+each_backend = pytest.mark.parametrize("backend", ["reference", "torch"])
 each_mode = pytest.mark.parametrize("grad", [True, False], ids=["grad", "no grad"])
 
 
@@ -96,11 +97,12 @@ def lstmn_by_formula(layer, name, x):
 
 
 @each_scorer
+@each_backend
 @each_mode
-def test_rnn_equals_the_formula(scorer, grad):
+def test_rnn_equals_the_formula(scorer, backend, grad):
     layer, x = build("rnn", scorer), inputs()
     A = torch.cat([layer.input_proj.weight, layer.recurrent_proj.weight], dim=1)
-    with torch.set_grad_enabled(grad):
+    with ops.use_backend(backend), torch.set_grad_enabled(grad):
         actual = layer(x, need_weights=True)
     expected = by_formula(
         layer,
@@ -112,21 +114,23 @@ def test_rnn_equals_the_formula(scorer, grad):
 
 
 @each_scorer
+@each_backend
 @each_mode
-def test_gru_equals_torchs_cell_on_contexts(scorer, grad):
+def test_gru_equals_torchs_cell_on_contexts(scorer, backend, grad):
     layer, x = build("gru", scorer), inputs()
     cell = nn.GRUCell(INPUT, HIDDEN).double()
     cell.weight_ih, cell.bias_ih = layer.input_proj.weight, layer.input_proj.bias
     cell.weight_hh, cell.bias_hh = layer.recurrent_proj.weight, layer.recurrent_proj.bias
-    with torch.set_grad_enabled(grad):
+    with ops.use_backend(backend), torch.set_grad_enabled(grad):
         actual = layer(x, need_weights=True)
     close(actual[:3], by_formula(layer, scorer, x, cell))
 
 
+@each_backend
 @each_mode
-def test_lstm_is_the_lstmn(grad):
+def test_lstm_is_the_lstmn(backend, grad):
     layer, x = build("lstm", "additive"), inputs()
-    with torch.set_grad_enabled(grad):
+    with ops.use_backend(backend), torch.set_grad_enabled(grad):
         actual = layer(x, need_weights=True)
     close(actual[:3], lstmn_by_formula(layer, "additive", x))
 
@@ -229,7 +233,7 @@ def test_takes_a_users_own_scorer(cell, grad):
 
 
 @each_cell
-@pytest.mark.parametrize("backend", ["reference", "torch"])
+@each_backend
 @each_mode
 def test_lengths(cell, backend, grad):
     layer, x = build(cell), inputs()
@@ -263,7 +267,8 @@ def test_goes_on_after_padding_as_if_there_were_none(cell, grad):
 
 
 @each_cell
-def test_padding_changes_no_bit(cell):
+@each_backend
+def test_padding_changes_no_bit(cell, backend):
     layer, x = build(cell), inputs()
 
     def run(x):
@@ -271,7 +276,8 @@ def test_padding_changes_no_bit(cell):
         loss = weighted_sum(*output[:3])
         return [*tensors(output), *gradients(loss, x, *layer.parameters())]
 
-    same_bits(run(spoilt(x, LENGTHS)), run(x))
+    with ops.use_backend(backend):
+        same_bits(run(spoilt(x, LENGTHS)), run(x))
 
 
 @each_cell
@@ -285,8 +291,10 @@ def test_reordered_histories_go_on_in_the_new_order(cell):
 
 
 @each_cell
-@pytest.mark.parametrize("scorer", ["general", "additive"])
-def test_gradcheck(cell, scorer):
+@pytest.mark.parametrize(
+    ("scorer", "backend"), [("general", "torch"), ("additive", "torch"), ("additive", "reference")]
+)
+def test_gradcheck(cell, scorer, backend):
     attention = {
         "general": lambda: MultiplicativeAttention(7, 7),
         "additive": lambda: AdditiveAttention(7, 7, 11),
@@ -297,7 +305,8 @@ def test_gradcheck(cell, scorer):
     def run(x, *weights):
         return layer(x, torch.tensor([3, 2]), need_weights=True)[:3]
 
-    assert torch.autograd.gradcheck(run, (x, *layer.parameters()), fast_mode=True)
+    with ops.use_backend(backend):
+        assert torch.autograd.gradcheck(run, (x, *layer.parameters()), fast_mode=True)
 
 
 @pytest.mark.plain

@@ -7,10 +7,11 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from regard import __version__
+from regard.cli import demo, evaluate, predict, train
 from regard.cli.doctor import report
 from regard.errors import RegardError
 from regard.models import PRESETS
+from regard.version import __version__
 
 app = typer.Typer(
     name="regard",
@@ -18,7 +19,12 @@ app = typer.Typer(
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
 )
+app.command("train", no_args_is_help=True)(train.train)
+app.command("predict", no_args_is_help=True)(predict.predict)
+app.command("evaluate", no_args_is_help=True)(evaluate.evaluate)
+app.command("demo")(demo.demo)
 
 
 def _version(wanted: bool) -> bool:
@@ -58,9 +64,12 @@ def doctor() -> None:
 
 
 def main() -> None:
-    """Runs the command line; what a user can mend is one sentence on stderr, and exit code 1."""
+    """Runs the command line: 0 done, 1 failed, 2 bad usage. An error is one sentence."""
     try:
         app()
     except RegardError as error:
         typer.echo(f"regard: {error}", err=True)
         sys.exit(1)
+    except BrokenPipeError:  # the reader of our output has seen enough
+        sys.stderr.close()
+        sys.exit(0)

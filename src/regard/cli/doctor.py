@@ -5,10 +5,10 @@ from importlib.metadata import PackageNotFoundError, version
 
 import torch
 
-from regard import __version__
 from regard.ops.additive_attention import PATHS as ADDITIVE
 from regard.ops.dot_product_attention import PATHS as DOT_PRODUCT
 from regard.ops.self_attentive_rnn import PATHS as SELF_ATTENTIVE
+from regard.version import __version__
 
 
 def report() -> list[tuple[str, str]]:

@@ -1,0 +1,54 @@
+"""Writes the cases' text as the peers read it: cut into tokens by regard, spaces between them.
+
+So every system has the same words, and none spends time on cutting them. Runs where regard is
+installed.
+"""
+
+import argparse
+import sys
+from itertools import islice
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from cases import CASES, SENTENCES, WORDS, Case, missing
+from regard.data import Tokenizer, read_pairs
+
+
+def write(case: Case, data: Path, folder: Path) -> None:
+    """train, dev and test of both sides, and the vocabularies, most frequent first."""
+    folder.mkdir(parents=True, exist_ok=True)
+    pairs = list(read_pairs(data / case.train, columns=case.columns))
+    parts = {
+        "train": pairs,
+        "dev": list(islice(read_pairs(data / case.dev, columns=case.columns), 200)),
+        "test": list(islice(read_pairs(data / case.test, columns=case.columns), SENTENCES)),
+    }
+    for side, kind in zip(("src", "tgt"), case.tokenizers, strict=True):
+        tokenizer = Tokenizer.train(
+            kind, [getattr(pair, side) for pair in pairs], vocab_size=WORDS + 4
+        )
+        words = tokenizer.tokens(range(4, tokenizer.vocab_size))
+        (folder / f"vocab.{side}").write_text("".join(f"{word}\n" for word in words))
+        known = set(words)
+        for part, rows in parts.items():
+            lines = [tokenizer.encode(getattr(pair, side)) for pair in rows]
+            text = [" ".join(tokenizer.tokens(ids)) for ids in lines]
+            assert all(set(line.split()) <= known | {"<unk>"} for line in text)
+            (folder / f"{part}.{side}").write_text("".join(f"{line}\n" for line in text))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--data", type=Path, required=True, help="folder of the data sets")
+    parser.add_argument("--work", type=Path, required=True, help="folder to write to")
+    args = parser.parse_args()
+    problem = missing(args.data, list(CASES))
+    if problem:
+        parser.error(problem)
+    for name, case in CASES.items():
+        write(case, args.data, args.work / name)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,65 @@
+"""What every result says about where it comes from; nothing that names a computer or its user."""
+
+import platform
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[1]
+
+
+def machine() -> dict[str, Any]:
+    """What times depend on, apart from the number of threads and the version of torch."""
+    lines = Path("/proc/cpuinfo").read_text().splitlines() if sys.platform == "linux" else []
+    fields = [tuple(part.strip() for part in line.split(":", 1)) for line in lines if ":" in line]
+    names = [value for name, value in fields if name == "model name"]
+    flags = {flag for name, value in fields if name == "flags" for flag in value.split()}
+    return {
+        "system": platform.system(),
+        "architecture": platform.machine(),
+        "cpu": names[0] if names else platform.processor(),
+        "cores": len(names) or None,
+        "units": sorted(flags & {"avx2", "avx512f", "avx512_bf16", "amx_bf16", "amx_int8"}),
+        "python": platform.python_version(),
+    }
+
+
+def source() -> dict[str, Any]:
+    """The commit that was measured, and whether files differ from it."""
+    return {
+        "commit": git("rev-parse", "HEAD"),
+        "changed_since": bool(git("status", "--porcelain")),
+    }
+
+
+def git(*args: str) -> str | None:
+    """What git answers, or None outside of a checkout."""
+    try:
+        done = subprocess.run(["git", *args], cwd=ROOT, capture_output=True, text=True, check=True)
+    except (OSError, subprocess.CalledProcessError):
+        return None
+    return done.stdout.strip()
+
+
+def command(args: list[str]) -> str:
+    """A command line as it can be shown: folders of this computer are left out."""
+    return " ".join(
+        Path(arg).name if "/" in arg and not arg.startswith("-") else arg for arg in args
+    )
+
+
+def peak_rss_mb() -> float:
+    """The most memory that this process has held, in MiB.
+
+    `ru_maxrss` would count the parent's memory at the time of the fork, too.
+    """
+    status = Path("/proc/self/status")
+    if status.exists():
+        for line in status.read_text().splitlines():
+            if line.startswith("VmHWM"):
+                return int(line.split()[1]) / 1024
+    import resource
+
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak / (1024 * 1024 if sys.platform == "darwin" else 1024)

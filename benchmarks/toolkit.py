@@ -1,0 +1,260 @@
+"""Times the toolkit as its users run it: steps of the trainer, and beam search over text.
+
+Every case has a process of its own, so that its peak of memory is its own. One JSON line for each
+goes to stdout. See benchmarks/cases.py for what is trained on what.
+"""
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+from cases import (
+    BEAM,
+    CASES,
+    CLIP,
+    LENGTH,
+    PREDICT_BATCH,
+    RATE,
+    SENTENCES,
+    WARM_UP,
+    WORDS,
+    Attentive,
+    Case,
+    missing,
+    record,
+)
+from report import ROOT, command, machine, peak_rss_mb, source
+
+MODES = ("train", "predict")
+NEVER = 10**9
+
+
+def settings(case: Case, args: argparse.Namespace) -> dict[str, Any]:
+    """A case as the trainer's config."""
+    n = case.sizes
+    if isinstance(n, Attentive):
+        model = {"dim": n.dim, "heads": n.heads, "layers": n.layers, "feed_forward": n.feed_forward}
+    else:
+        model = {"embed": n.embed, "hidden": n.hidden, "layers": 1, "cell": n.cell}
+    return {
+        "preset": "transformer" if isinstance(n, Attentive) else "bahdanau",
+        "model": {**model, "dropout": 0.0},
+        "data": str(args.data / case.train),
+        "dev": str(args.data / case.dev),
+        "columns": [str(column) for column in case.columns],
+        "features": False,
+        "src_tokenizer": case.tokenizers[0],
+        "tgt_tokenizer": case.tokenizers[1],
+        "vocab_size": WORDS + 4,
+        "batch_sentences": case.batch,
+        "lr": RATE,
+        "schedule": "constant",
+        "weight_decay": 0.0,
+        "clip": CLIP,
+        "label_smoothing": 0.0,
+        "steps": NEVER,
+        "eval_every": NEVER,
+        "save_every": NEVER,
+        "device": args.device,
+        "precision": args.precision,
+        "threads": args.threads,
+    }
+
+
+class Finished(Exception):
+    """Enough steps are timed."""
+
+
+class Stopwatch:
+    """Stands where the trainer's display stands, and reads the clock after some of the steps."""
+
+    def __init__(self, warm_up: int, steps: int) -> None:
+        self.warm_up, self.last = warm_up, warm_up + steps
+        self.started, self.seconds = 0.0, 0.0
+
+    def step(self, progress: Any, loss: Any) -> None:
+        """Reading the loss waits for the device."""
+        if progress.step == self.warm_up:
+            loss.item()
+            self.started = time.perf_counter()
+        elif progress.step == self.last:
+            loss.item()
+            self.seconds = time.perf_counter() - self.started
+            raise Finished
+
+
+def train_case(args: argparse.Namespace, name: str) -> dict[str, Any]:
+    """The trainer's own loop, from its first step on."""
+    from regard.training.loop import train
+    from regard.training.progress import Progress
+
+    with tempfile.TemporaryDirectory() as folder:
+        task = prepared(args, name, folder)
+        watch = Stopwatch(args.warm_up, args.steps)
+        try:
+            train(task, Progress(), watch)  # type: ignore[arg-type]
+        except Finished:
+            pass
+        rows = timed_rows(task, args.warm_up, args.steps)
+        sentences, src, tgt = (
+            len(rows),
+            task.corpus.src_lengths[rows],
+            task.corpus.tgt_lengths[rows],
+        )
+        return measured(
+            args,
+            name,
+            "train",
+            seconds=watch.seconds,
+            sentences=sentences,
+            src_tokens=int(src.sum()) - sentences,  # the corpus has an eos at the end of sources
+            tgt_tokens=int(tgt.sum()) + sentences,
+            steps=args.steps,
+        )
+
+
+def timed_rows(task: Any, warm_up: int, steps: int) -> Any:
+    """The pairs of the steps that were timed: the order of batches is known without the run."""
+    import numpy as np
+    from regard.training.progress import Progress
+
+    progress, rows = Progress(), []
+    for _ in range(warm_up + steps):
+        rows += [share.rows for share in task.next_batches(progress)]
+    return np.concatenate(rows[warm_up:])
+
+
+def prepared(args: argparse.Namespace, name: str, folder: str) -> Any:
+    """A case as the trainer makes it ready."""
+    from regard.training import RunFolder, make_config
+    from regard.training.setup import prepare
+    from rich.console import Console
+
+    run = RunFolder(folder)
+    run.create()
+    config = make_config(settings(CASES[name], args))
+    run.write_config(config)
+    return prepare(config, run, Console(quiet=True))
+
+
+def predict_case(args: argparse.Namespace, name: str) -> dict[str, Any]:
+    """From text to text with random weights; every output has the same length."""
+    import torch
+    from regard import api
+    from regard.data import read_pairs
+
+    case = CASES[name]
+    pairs = read_pairs(args.data / case.test, columns=case.columns)
+    texts = [pair.src for pair, _ in zip(pairs, range(args.sentences), strict=False)]
+    with tempfile.TemporaryDirectory() as folder:
+        task = prepared(args, name, folder)
+        task.folder.write_model(task.module.state_dict())
+        model = api.load(folder, device=args.device)
+        options: dict[str, Any] = {"beam": BEAM, "min_len": LENGTH, "max_len": LENGTH}
+        half = args.precision != "32"
+        with torch.autocast(model.device.type, torch.bfloat16, enabled=half):
+            list(model.predict(texts[:PREDICT_BATCH], attention=False, **options))
+            started = time.perf_counter()
+            outputs = list(model.predict(texts, attention=False, batch=PREDICT_BATCH, **options))
+            seconds = time.perf_counter() - started
+        assert all(len(output.tokens) == LENGTH for output in outputs)
+        return measured(
+            args,
+            name,
+            "predict",
+            seconds=seconds,
+            sentences=len(outputs),
+            src_tokens=sum(len(output.src_tokens) - 1 for output in outputs),
+            tgt_tokens=sum(len(output.tokens) + 1 for output in outputs),
+        )
+
+
+def measured(args: argparse.Namespace, name: str, mode: str, **counts: Any) -> dict[str, Any]:
+    """A record of ours."""
+    import torch
+    from regard.version import __version__
+
+    on_gpu = args.device == "cuda"
+    return record(
+        name,
+        mode,
+        system="regard",
+        version=__version__,
+        precision=args.precision,
+        threads=torch.get_num_threads(),
+        **counts,
+        device=torch.cuda.get_device_name() if on_gpu else "cpu",
+        peak_rss_mb=peak_rss_mb(),
+        peak_gpu_mb=torch.cuda.max_memory_allocated() / 2**20 if on_gpu else None,
+        torch=torch.__version__,
+    )
+
+
+def in_child(args: argparse.Namespace, name: str, mode: str) -> dict[str, Any]:
+    """One case in a fresh process."""
+    words = [sys.executable, __file__, "--child", f"{name}:{mode}"]
+    for option in ("data", "threads", "device", "precision", "steps", "warm_up", "sentences"):
+        words += [f"--{option.replace('_', '-')}", str(getattr(args, option))]
+    environment = {**os.environ, "OMP_NUM_THREADS": str(args.threads)}
+    environment["PYTHONPATH"] = os.pathsep.join(
+        [str(ROOT / "src"), *filter(None, [os.environ.get("PYTHONPATH")])]
+    )
+    done = subprocess.run(words, stdout=subprocess.PIPE, text=True, env=environment)
+    if done.returncode:
+        sys.exit(f"case {name} ({mode}) failed with exit code {done.returncode}: see above.")
+    found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    return found
+
+
+def parse() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__)
+    default = Path(os.environ.get("REGARD_DATA", ROOT.parent / "shared" / "data"))
+    parser.add_argument("--data", type=Path, default=default, help="folder of the data sets")
+    parser.add_argument("--cases", default=",".join(CASES), help="with commas between them")
+    parser.add_argument("--train", action="store_true", help="only steps of training")
+    parser.add_argument("--predict", action="store_true", help="only beam search")
+    parser.add_argument("--threads", type=int, default=os.cpu_count())
+    parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu")
+    parser.add_argument("--precision", choices=["32", "bf16"], default="32")
+    parser.add_argument("--steps", type=int, default=100, help="steps that are timed")
+    parser.add_argument("--warm-up", type=int, default=WARM_UP, help="steps before those")
+    parser.add_argument("--sentences", type=int, default=SENTENCES, help="how many to predict")
+    parser.add_argument("--out", type=Path, metavar="FILE", help="write all records to FILE")
+    parser.add_argument("--child", help=argparse.SUPPRESS)
+    args = parser.parse_args()
+    if args.train == args.predict:
+        args.train = args.predict = True
+    wrong = [name for name in args.cases.split(",") if name not in CASES]
+    if wrong:
+        parser.error(f"--cases must be of {', '.join(CASES)}, not {wrong[0]!r}: choose again.")
+    problem = missing(args.data, args.cases.split(","))
+    if problem:
+        parser.error(problem)
+    return args
+
+
+def main() -> None:
+    args = parse()
+    if args.child:
+        name, mode = args.child.split(":")
+        run = train_case if mode == "train" else predict_case
+        print(json.dumps(run(args, name)))
+        return
+    records = []
+    for mode in MODES:
+        for name in args.cases.split(",") if getattr(args, mode) else []:
+            records.append(in_child(args, name, mode))
+            print(json.dumps(records[-1]), flush=True)
+    if args.out:
+        found = {"command": command(["python", *sys.argv]), "machine": machine(), **source()}
+        args.out.write_text(json.dumps({**found, "records": records}, indent=2) + "\n")
+
+
+if __name__ == "__main__":
+    main()

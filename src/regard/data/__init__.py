@@ -1,0 +1,41 @@
+"""From a file of pairs to batches of token ids."""
+
+from regard.data.batches import Batches, BatchPlan
+from regard.data.building import build_corpus, open_or_build_corpus
+from regard.data.choice import Choice, choose_kind
+from regard.data.collate import Batch, collate, pad
+from regard.data.corpus import Corpus
+from regard.data.files import fingerprint
+from regard.data.pairs import BadLines, Format, Pair
+from regard.data.parsing import parse_features
+from regard.data.reading import PairReader, keep_stdin, read_lines, read_pairs
+from regard.data.source import source_ids
+from regard.data.split import dev_share, held_out
+from regard.data.tokenizers import KINDS, Tokenizer
+
+__all__ = [
+    "KINDS",
+    "BadLines",
+    "Batch",
+    "BatchPlan",
+    "Batches",
+    "Choice",
+    "Corpus",
+    "Format",
+    "Pair",
+    "PairReader",
+    "Tokenizer",
+    "build_corpus",
+    "choose_kind",
+    "collate",
+    "dev_share",
+    "fingerprint",
+    "held_out",
+    "keep_stdin",
+    "open_or_build_corpus",
+    "pad",
+    "parse_features",
+    "read_lines",
+    "read_pairs",
+    "source_ids",
+]

@@ -1,0 +1,87 @@
+"""Rows of a corpus as padded tensors."""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from jaxtyping import Bool, Int, Int64
+from torch import Tensor
+
+from regard.data.corpus import Corpus
+from regard.symbols import BOS, EOS, PAD
+
+
+class Batch(NamedTuple):
+    """Some pairs, padded to the longest of them.
+
+    Attributes:
+        src: source ids, as the corpus has them.
+        src_lengths: number of real ids of each source.
+        tgt_in: bos and the target: what the model is given.
+        tgt_out: the target and eos: what it is to say.
+        tgt_lengths: number of real ids of each row of both.
+        rows: the numbers of the pairs in the corpus.
+    """
+
+    src: Int64[Tensor, "batch src_len"]
+    src_lengths: Int64[Tensor, " batch"]
+    tgt_in: Int64[Tensor, "batch tgt_len"]
+    tgt_out: Int64[Tensor, "batch tgt_len"]
+    tgt_lengths: Int64[Tensor, " batch"]
+    rows: Int[np.ndarray, " batch"]
+
+    @property
+    def tokens(self) -> int:
+        """Number of real source and target tokens, eos among them."""
+        return int(self.src_lengths.sum() + self.tgt_lengths.sum())
+
+    def to(self, device: torch.device | str, *, non_blocking: bool = False) -> "Batch":
+        """The batch with its tensors on another device."""
+        src, src_lengths, tgt_in, tgt_out, tgt_lengths = (
+            part.to(device, non_blocking=non_blocking) for part in self[:-1]
+        )
+        return Batch(src, src_lengths, tgt_in, tgt_out, tgt_lengths, self.rows)
+
+
+def collate(corpus: Corpus, rows: Int[np.ndarray, " batch"]) -> Batch:
+    """The pairs with these numbers, in this order."""
+    src, src_lengths = _padded(corpus, "src", rows)
+    tgt, tgt_lengths = _padded(corpus, "tgt", rows)
+    batch = len(rows)
+    tgt_in = np.full((batch, tgt.shape[1] + 1), PAD, np.int64)
+    tgt_out = tgt_in.copy()
+    tgt_in[:, 0] = BOS
+    tgt_in[:, 1:] = tgt
+    tgt_out[:, :-1] = tgt
+    tgt_out[np.arange(batch), tgt_lengths] = EOS
+    return Batch(
+        torch.from_numpy(src),
+        torch.from_numpy(src_lengths),
+        torch.from_numpy(tgt_in),
+        torch.from_numpy(tgt_out),
+        torch.from_numpy(tgt_lengths + 1),
+        rows,
+    )
+
+
+def _padded(
+    corpus: Corpus, side: str, rows: Int[np.ndarray, " batch"]
+) -> tuple[Int64[np.ndarray, "batch length"], Int64[np.ndarray, " batch"]]:
+    starts, lengths, ids = corpus.gather(side, rows)
+    places = np.arange(lengths.max(initial=0))
+    real: Bool[np.ndarray, "batch length"] = places < lengths[:, None]
+    padded = np.full(real.shape, PAD, np.int64)
+    padded[real] = ids[(starts[:, None] + places)[real]]
+    return padded, lengths.astype(np.int64)
+
+
+def pad(
+    sequences: Sequence[Sequence[int]],
+) -> tuple[Int64[Tensor, "batch length"], Int64[Tensor, " batch"]]:
+    """Ids of any lengths, padded to the longest, and their lengths."""
+    lengths = np.array([len(sequence) for sequence in sequences], np.int64)
+    padded = np.full((len(sequences), lengths.max(initial=0)), PAD, np.int64)
+    for row, sequence in zip(padded, sequences, strict=True):
+        row[: len(sequence)] = sequence
+    return torch.from_numpy(padded), torch.from_numpy(lengths)

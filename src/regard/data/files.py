@@ -1,0 +1,78 @@
+"""Writes files that are whole or not there, and says whether two sources have the same content."""
+
+import hashlib
+import json
+import os
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO, Any
+
+from regard.data.lines import PathLike, open_bytes
+from regard.errors import DataError
+
+BLOCK = 1 << 20
+
+
+@contextmanager
+def write_atomically(path: PathLike) -> Iterator[IO[bytes]]:
+    """A file to write to that takes the place of `path` at once, when all of it is on the disk.
+
+    The temporary name has the process number in it, so that two processes cannot mix.
+    """
+    path = Path(path)
+    part = path.with_name(f".{path.name}.{os.getpid()}.part")
+    try:
+        with open(part, "wb") as file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(part, path)
+        _sync_folder(path.parent)
+    except OSError as error:
+        raise DataError(
+            str(path),
+            None,
+            f"the file cannot be written ({error.strerror or error})",
+            "check that its folder exists, may be written to and has room",
+        ) from error
+    finally:
+        part.unlink(missing_ok=True)
+
+
+def _sync_folder(folder: Path) -> None:
+    """A new name is only safe when its folder is on the disk, too."""
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def fingerprint(*sources: PathLike | Iterable[Any], **options: Any) -> str:
+    """A short text that changes with the content of the sources and with any option.
+
+    Files are known by their content, not by their name or date: a copy is the same, and a change
+    that leaves the date alone is noticed.
+
+    Args:
+        sources: files, or iterables of tuples of strings.
+        options: anything that JSON can write.
+    """
+    digest = hashlib.blake2b(digest_size=16)
+    for source in sources:
+        digest.update(_content(source))
+    digest.update(json.dumps(options, sort_keys=True).encode())
+    return digest.hexdigest()
+
+
+def _content(source: PathLike | Iterable[Any]) -> bytes:
+    digest = hashlib.blake2b(digest_size=16)
+    if isinstance(source, str | os.PathLike):
+        with open_bytes(source) as stream:
+            while block := stream.read(BLOCK):
+                digest.update(block)
+    else:
+        for item in source:
+            digest.update(json.dumps(item, ensure_ascii=True).encode() + b"\n")
+    return digest.digest()

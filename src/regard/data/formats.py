@@ -1,0 +1,195 @@
+"""Finds out how a source is to be read, from its name and its first lines."""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from regard.data.lines import PathLike, decode, name_of, suffix_of
+from regard.data.pairs import BadLine, Format
+from regard.data.parsing import json_record
+from regard.errors import ArgumentError, DataError
+
+Columns = Sequence[int | str]
+Head = Sequence[tuple[int, bytes]]
+
+FORMATS: Final = ("auto", "tsv", "jsonl", "parquet")
+JSON_SUFFIXES: Final = (".jsonl", ".ndjson", ".json")
+KEYS: Final = (("src", "tgt"), ("source", "target"), ("input", "output"))
+FEATURES_KEY: Final = "features"
+TAGS: Final = re.compile(r"[^\s;]+(;[^\s;]+)*")
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What the caller of `read_pairs` asks for; see there."""
+
+    format: str = "auto"
+    columns: Columns | None = None
+    features: bool = False
+    references: bool = False
+
+    def check(self, *, one_file: bool) -> None:
+        """Raises where an option has no meaning, alone or together with others."""
+        if self.format not in FORMATS:
+            raise ArgumentError(
+                "format", f"be one of {', '.join(FORMATS)}", repr(self.format), "choose one"
+            )
+        for name, value in (("format", self.format), ("columns", self.columns)):
+            if not one_file and value not in ("auto", None):
+                raise ArgumentError(
+                    name, "be left out unless the source is one file", repr(value), "leave it out"
+                )
+        if self.columns is not None and not self._columns_fit(self.columns):
+            raise ArgumentError(
+                "columns",
+                "name source, target and, if there is one, features, by number from 0 or by name",
+                repr(self.columns),
+                "write columns=(0, 1), columns=('en', 'fr') or, with features, columns=(0, 1, 2)",
+            )
+        if self.features and self.references:
+            raise ArgumentError(
+                "references", "be left out if there are features", True, "choose one of the two"
+            )
+
+    def _columns_fit(self, columns: Columns) -> bool:
+        if isinstance(columns, str) or len(columns) not in ((3,) if self.features else (2, 3)):
+            return False
+        return all(isinstance(column, str) or column >= 0 for column in columns)
+
+
+def is_parquet(source: PathLike, wanted: Wanted) -> bool:
+    """Whether a file is Parquet by its name: it has no lines, and its start need not be read."""
+    by_name = wanted.format == "auto" and suffix_of(source) == ".parquet"
+    return wanted.format == "parquet" or by_name
+
+
+def kind_of(source: PathLike, wanted: Wanted, head: Head) -> str:
+    """The kind of a file, from its name or its first line."""
+    suffix, first = suffix_of(source), head[0][1] if head else b""
+    if wanted.format != "auto":
+        return wanted.format
+    if first.startswith(b"PAR1"):
+        return "parquet"
+    if suffix == ".csv":
+        raise DataError(
+            name_of(source),
+            None,
+            "comma-separated files are not read",
+            "save it with tabs between the columns, or as JSON lines",
+        )
+    if suffix in JSON_SUFFIXES or first.lstrip().startswith((b'{"', b"{ ", b"[{")):
+        return "jsonl"
+    return "tsv"
+
+
+def tsv_format(source: PathLike, head: Head, wanted: Wanted) -> Format:
+    """Which columns of a tab-separated file are what.
+
+    A third column that looks like features is taken as that, if the caller has left all open.
+    """
+    columns = wanted.columns
+    if columns is not None and any(isinstance(column, str) for column in columns):
+        numbers = _header_columns(source, head, columns)
+        return _chosen("tsv", numbers, wanted, header=True)
+    if columns is not None:
+        return _chosen("tsv", columns, wanted)
+    if wanted.references:
+        return Format("tsv", references=True)
+    tagged = wanted.features or (wanted.format == "auto" and _looks_like_tags(head))
+    return Format("tsv", features=2 if tagged else None, exact=True)
+
+
+def _chosen(kind: Any, columns: Columns, wanted: Wanted, *, header: bool = False) -> Format:
+    third = columns[2] if len(columns) == 3 else None
+    return Format(kind, (columns[0], columns[1]), third, wanted.references, header=header)
+
+
+def _header_columns(source: PathLike, head: Head, columns: Columns) -> list[int]:
+    names = head[0][1].decode("utf-8", "replace").split("\t") if head else []
+    missing = [column for column in columns if isinstance(column, str) and column not in names]
+    if missing:
+        raise DataError(
+            name_of(source),
+            1,
+            f"there is no column {missing[0]!r} among {', '.join(map(repr, names))}",
+            "name columns that stand in the first line, or give their numbers from 0",
+        )
+    return [names.index(column) if isinstance(column, str) else column for column in columns]
+
+
+def _looks_like_tags(head: Head) -> bool:
+    """Whether most lines have three columns, and these lines all have tags in the third."""
+    lines = tagged = 0
+    several = False
+    for _, raw in head:
+        try:
+            cells = decode(raw).split("\t")
+        except BadLine:
+            continue
+        lines += 1
+        if len(cells) > 3 or (len(cells) == 3 and not TAGS.fullmatch(cells[2])):
+            return False
+        tagged += len(cells) == 3
+        several = several or (len(cells) == 3 and ";" in cells[2])
+    return several and 2 * tagged > lines
+
+
+def jsonl_format(source: PathLike, head: Head, wanted: Wanted) -> Format:
+    """Which keys of the objects are what. The first line that can be read decides."""
+    if head and head[0][1].lstrip().startswith(b"["):
+        raise DataError(
+            name_of(source),
+            1,
+            "this is one JSON array, and not an object on each line",
+            "convert it with `jq -c '.[]'`",
+        )
+    if wanted.columns is not None:
+        if any(isinstance(column, int) for column in wanted.columns):
+            raise ArgumentError(
+                "columns", "be names where the source is JSON", wanted.columns, "name its keys"
+            )
+        return _chosen("jsonl", wanted.columns, wanted)
+    for number, raw in head:
+        try:
+            names = list(json_record(decode(raw)))
+        except BadLine:
+            continue
+        return _named("jsonl", name_of(source), number, [*names, FEATURES_KEY], wanted)
+    return Format("jsonl", KEYS[0], FEATURES_KEY, wanted.references)
+
+
+def parquet_format(source: PathLike, names: Sequence[str], wanted: Wanted) -> Format:
+    """Which columns of a Parquet table are what."""
+    if wanted.columns is None and len(names) == 2:
+        return Format("parquet", (names[0], names[1]), None, wanted.references)
+    if wanted.columns is None:
+        return _named("parquet", name_of(source), None, names, wanted)
+    numbered = dict(enumerate(names))
+    wrong = [column for column in wanted.columns if column not in numbered and column not in names]
+    if wrong:
+        raise DataError(
+            name_of(source),
+            None,
+            f"there is no column {wrong[0]!r} among {', '.join(map(repr, names))}",
+            "choose two of these with columns=(..., ...)",
+        )
+    chosen = [names[column] if isinstance(column, int) else column for column in wanted.columns]
+    return _chosen("parquet", chosen, wanted)
+
+
+def _named(kind: Any, file: str, line: int | None, names: Sequence[str], wanted: Wanted) -> Format:
+    """The format of a source whose columns have names, if they are among those that are known."""
+    features = FEATURES_KEY if FEATURES_KEY in names else None
+    for src, tgt in KEYS:
+        if src in names and tgt in names:
+            return Format(kind, (src, tgt), features, wanted.references)
+    known = " or ".join(f"{src}/{tgt}" for src, tgt in KEYS)
+    found = ", ".join(name for name in names if name != FEATURES_KEY)
+    raise DataError(
+        file,
+        line,
+        f"source and target are expected as {known}, but the names are {found}",
+        "choose with columns=('name of source', 'name of target')",
+        kind="missing key",
+    )

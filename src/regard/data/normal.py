@@ -1,0 +1,43 @@
+"""Brings text to one form before it is cut, and finds the way back to the text as it was."""
+
+import unicodedata
+from collections.abc import Callable
+
+Span = tuple[int, int]
+
+
+def normaliser(*, nfc: bool, lowercase: bool) -> Callable[[str], str]:
+    """What a tokeniser does to all text. NFC comes last: lower case may take a letter apart."""
+
+    def normalise(text: str) -> str:
+        if lowercase:
+            text = text.lower()
+        return unicodedata.normalize("NFC", text) if nfc and not text.isascii() else text
+
+    return normalise
+
+
+def origins(text: str, normalise: Callable[[str], str]) -> list[Span]:
+    """For each character of the normalised text, the characters of `text` that it comes from.
+
+    Characters that only together have their form, like a letter and its accents, share a span.
+    """
+    whole = normalise(text)
+    if whole == text:
+        return [(i, i + 1) for i in range(len(text))]
+    spans: list[Span] = []
+    start = 0
+    for end in range(1, len(text) + 1):
+        if end < len(text) and not _parts(normalise, text[start:end], text[end]):
+            continue
+        spans += [(start, end)] * len(normalise(text[start:end]))
+        start = end
+    # a form that depends on more than its neighbours, like a final sigma, keeps the count
+    return spans if len(spans) == len(whole) else [(0, len(text))] * len(whole)
+
+
+def _parts(normalise: Callable[[str], str], left: str, right: str) -> bool:
+    """Whether the text may be taken apart here without a change to either side."""
+    if unicodedata.combining(right):
+        return False
+    return normalise(left + right) == normalise(left) + normalise(right)

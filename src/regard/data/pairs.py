@@ -1,0 +1,129 @@
+"""What reading gives: pairs, a description of how they were found, and a count of bad lines."""
+
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Final, Literal, NamedTuple
+
+from regard.errors import DataError
+
+Kind = Literal["tsv", "parallel", "jsonl", "parquet", "pairs"]
+
+SKIP: Final = "or leave bad lines out with skip_bad (--skip-bad)"
+REMEMBERED: Final = 3
+
+
+class Pair(NamedTuple):
+    """One example.
+
+    Attributes:
+        src: source text, as it stands in the file.
+        tgt: target text.
+        line: where it was found, counted from 1.
+        more: further accepted targets.
+        features: symbols that join the source, like the tags of an inflected form.
+    """
+
+    src: str
+    tgt: str
+    line: int
+    more: tuple[str, ...] = ()
+    features: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Format:
+    """How a source is read. Printed, it says so in one line.
+
+    Attributes:
+        kind: what sort of source it is.
+        columns: where source and target stand: numbers from 0, or names.
+        features: where the features stand, if there are any.
+        references: whether further columns are further accepted targets.
+        exact: whether columns that are not named here are errors.
+        header: whether the first line has the names of the columns.
+    """
+
+    kind: Kind
+    columns: tuple[int | str, int | str] = (0, 1)
+    features: int | str | None = None
+    references: bool = False
+    exact: bool = False
+    header: bool = False
+
+    def __str__(self) -> str:
+        words = {
+            "tsv": "tab-separated columns",
+            "parallel": "two parallel files",
+            "jsonl": "one JSON object per line",
+            "parquet": "a Parquet table",
+            "pairs": "pairs of strings",
+        }
+        if self.kind == "parallel":
+            return words[self.kind]
+        src, tgt = (_place(column) for column in self.columns)
+        text = f"{words[self.kind]}, source from {src}, target from {tgt}"
+        if self.features is not None:
+            text += f", features from {_place(self.features)}"
+        return text + (", the others being further references" if self.references else "")
+
+
+def _place(column: int | str) -> str:
+    return f"column {column + 1}" if isinstance(column, int) else repr(column)
+
+
+class BadLine(Exception):  # noqa: N818  it never leaves this package: `BadLines` gives it a file
+    """What a parser raises: one line cannot be used, the others may be good."""
+
+    def __init__(self, kind: str, reason: str, fix: str, *, file: str | None = None) -> None:
+        super().__init__(reason)
+        self.kind = kind
+        self.reason = reason
+        self.fix = fix
+        self.file = file
+
+
+@dataclass
+class BadLines:
+    """Counts the lines that were left out, by reason. Printed, it is the summary of a run.
+
+    Attributes:
+        skip: whether to go on after a bad line; otherwise the first one raises.
+        on_bad: called with each error that was passed over.
+        counts: how many lines each reason has.
+        first: the first three errors.
+    """
+
+    skip: bool = False
+    on_bad: Callable[[DataError], None] | None = None
+    counts: Counter[str] = field(default_factory=Counter)
+    first: list[DataError] = field(default_factory=list)
+
+    @property
+    def total(self) -> int:
+        """How many lines were bad."""
+        return sum(self.counts.values())
+
+    @property
+    def reasons(self) -> str:
+        """The counts in words, the greatest first."""
+        return ", ".join(f"{count:,} {kind}" for kind, count in self.counts.most_common())
+
+    def add(self, file: str, line: int, bad: BadLine) -> None:
+        """Counts the line, or raises if bad lines are not to be skipped."""
+        fix = bad.fix if self.skip else f"{bad.fix}, {SKIP}"
+        error = DataError(bad.file or file, line, bad.reason, fix, kind=bad.kind)
+        if not self.skip:
+            raise error
+        self.counts[bad.kind] += 1
+        if len(self.first) < REMEMBERED:
+            self.first.append(error)
+        if self.on_bad is not None:
+            self.on_bad(error)
+
+    def __str__(self) -> str:
+        if not self.counts:
+            return "no bad lines"
+        lines = "bad line was" if self.total == 1 else "bad lines were"
+        first = "".join(f"\n  {error}" for error in self.first)
+        return f"{self.total:,} {lines} left out ({self.reasons}), first of all:{first}"

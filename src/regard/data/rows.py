@@ -1,0 +1,138 @@
+"""Opens a source of any kind: its rows, one at a time, and how they are to be read."""
+
+import itertools
+import os
+from collections.abc import Iterable, Iterator
+from typing import Any, Final, NamedTuple
+
+import pyarrow  # type: ignore[import-untyped]
+from pyarrow import parquet
+
+from regard.data.formats import (
+    Wanted,
+    is_parquet,
+    jsonl_format,
+    kind_of,
+    parquet_format,
+    tsv_format,
+)
+from regard.data.lines import STDIN, PathLike, name_of, numbered_lines, open_bytes
+from regard.data.pairs import Format
+from regard.errors import ArgumentError, DataError
+
+Rows = Iterator[tuple[int, Any]]
+
+HEAD: Final = 20
+PARQUET_ROWS: Final = 4096
+
+
+class Opened(NamedTuple):
+    """Rows with their numbers, and what is known about them."""
+
+    name: str
+    rows: Rows
+    format: Format
+    files: tuple[str, str] | None = None
+
+
+def open_rows(
+    source: PathLike | Iterable[Any], tgt_file: PathLike | None, wanted: Wanted
+) -> Opened:
+    """Opens a file, two parallel files, or any iterable. What is missing is noticed here."""
+    is_file = isinstance(source, str | os.PathLike)
+    wanted.check(one_file=is_file and tgt_file is None)
+    if isinstance(source, str | os.PathLike):
+        return (
+            _open_file(source, wanted)
+            if tgt_file is None
+            else _side_by_side(source, tgt_file, wanted)
+        )
+    if tgt_file is not None:
+        raise ArgumentError(
+            "tgt_file", "be left out if the source is no file", repr(tgt_file), "leave it out"
+        )
+    features = 2 if wanted.features else None
+    shape = Format("pairs", features=features, references=wanted.references)
+    return Opened("pairs", enumerate(source, start=1), shape)
+
+
+def _open_file(source: PathLike, wanted: Wanted) -> Opened:
+    if is_parquet(source, wanted):
+        return _open_parquet(source, wanted)
+    lines = numbered_lines(source)
+    head = list(itertools.islice(lines, HEAD))
+    kind = kind_of(source, wanted, head)
+    if kind == "parquet":
+        return _open_parquet(source, wanted)
+    shape = (jsonl_format if kind == "jsonl" else tsv_format)(source, head, wanted)
+    rows = itertools.chain(head[1:] if shape.header else head, lines)
+    return Opened(name_of(source), rows, shape)
+
+
+def _side_by_side(source: PathLike, tgt_file: PathLike, wanted: Wanted) -> Opened:
+    if wanted.features or wanted.references:
+        raise ArgumentError(
+            "tgt_file", "be left out with features or references", repr(tgt_file), "use one file"
+        )
+    if source == STDIN and tgt_file == STDIN:
+        raise ArgumentError("tgt_file", "be a file if the source is stdin", "'-'", "name a file")
+    files = (name_of(source), name_of(tgt_file))
+    rows = _zipped(files, numbered_lines(source), numbered_lines(tgt_file))
+    # the first row opens both files, so that a missing one is noticed now
+    rows = itertools.chain(list(itertools.islice(rows, 1)), rows)
+    return Opened(files[0], rows, Format("parallel"), files)
+
+
+def _zipped(files: tuple[str, str], left: Rows, right: Rows) -> Rows:
+    counts = [0, 0]
+    for src, tgt in itertools.zip_longest(left, right):
+        for side, line in enumerate((src, tgt)):
+            counts[side] += line is not None
+        if counts[0] == counts[1]:
+            yield counts[0], (src[1], tgt[1])
+    if counts[0] != counts[1]:
+        raise DataError(
+            files[0],
+            None,
+            f"it has {counts[0]:,} lines, and {files[1]} has {counts[1]:,}",
+            "make them line up, one target for each source",
+            kind="different lengths",
+        )
+
+
+def _open_parquet(source: PathLike, wanted: Wanted) -> Opened:
+    name = name_of(source)
+    if source == STDIN:
+        raise DataError(name, None, "Parquet cannot be read from a pipe", "save it as a file first")
+    try:
+        with open_bytes(source) as stream:
+            names = parquet.read_schema(stream).names
+    except (pyarrow.ArrowException, OSError) as error:
+        raise _not_parquet(name, error) from None
+    shape = parquet_format(source, names, wanted)
+    return Opened(name, _parquet_rows(source, shape), shape)
+
+
+def _parquet_rows(source: PathLike, shape: Format) -> Rows:
+    columns = [str(c) for c in (*shape.columns, shape.features) if c is not None]
+    number = 0
+    with open_bytes(source) as stream:
+        try:
+            table = parquet.ParquetFile(stream)
+            for batch in table.iter_batches(batch_size=PARQUET_ROWS, columns=columns):
+                values = [batch.column(column).to_pylist() for column in columns]
+                for row in zip(*values, strict=True):
+                    number += 1
+                    yield number, row
+        except (pyarrow.ArrowException, OSError) as error:
+            raise _not_parquet(name_of(source), error) from None
+
+
+def _not_parquet(name: str, error: Exception) -> DataError:
+    reason = str(error).splitlines()[0].rstrip(". ")
+    return DataError(
+        name,
+        None,
+        f"it cannot be read as Parquet ({reason})",
+        "it is cut off, damaged or something else, so copy it again or give its format",
+    )

@@ -1,0 +1,249 @@
+"""Text to token ids and back."""
+
+import hashlib
+import json
+from bisect import bisect_right
+from collections.abc import Callable, Iterable, Sequence
+from operator import index
+from typing import Any, Final, Literal, SupportsIndex, get_args
+
+from regard.data.codecs import CharCodec, Codec, SpaceCodec, words_of
+from regard.data.files import write_atomically
+from regard.data.lines import PathLike, name_of, open_bytes
+from regard.data.normal import Span, normaliser, origins
+from regard.data.subwords import from_json, train_bpe, train_unigram
+from regard.data.words import WordCodec
+from regard.errors import ArgumentError, DataError
+from regard.symbols import EOS, SYMBOLS, UNK
+
+TokenizerKind = Literal["char", "space", "word", "bpe", "unigram"]
+
+KINDS: Final[tuple[str, ...]] = get_args(TokenizerKind)
+TRAINERS: Final[dict[str, Callable[[Iterable[str], int, int], Codec]]] = {
+    "char": CharCodec.train,
+    "space": SpaceCodec.train,
+    "word": WordCodec.train,
+    "bpe": train_bpe,
+    "unigram": train_unigram,
+}
+LOADERS: Final[dict[str, Callable[[Any], Codec]]] = {
+    "char": CharCodec,
+    "space": SpaceCodec,
+    "word": WordCodec,
+    "bpe": from_json,
+    "unigram": from_json,
+}
+VERSION: Final = 1
+
+
+class Tokenizer:
+    """Cuts text into tokens, and joins tokens to text.
+
+    Ids 0 to 3 are pad, bos, eos and unk in every vocabulary, and text cannot name them. Features
+    are whole symbols with ids after those of all text, and follow the text that they belong to.
+
+    Args:
+        kind: char, space, word, bpe or unigram.
+        codec: what cuts and joins.
+        nfc: whether text is brought to Unicode's composed form first.
+        lowercase: whether it is brought to lower case first.
+        features: the names of all features.
+    """
+
+    def __init__(
+        self,
+        kind: str,
+        codec: Codec,
+        *,
+        nfc: bool = True,
+        lowercase: bool = False,
+        features: Sequence[str] = (),
+    ) -> None:
+        self.kind = kind
+        self.nfc = nfc
+        self.lowercase = lowercase
+        self.features = tuple(features)
+        self._codec = codec
+        self._normalise = normaliser(nfc=nfc, lowercase=lowercase)
+        base = len(codec.pieces)
+        self._feature_ids = {name: base + i for i, name in enumerate(self.features)}
+
+    @classmethod
+    def train(
+        cls,
+        kind: str,
+        texts: Iterable[str],
+        *,
+        vocab_size: int = 8000,
+        min_count: int = 1,
+        nfc: bool = True,
+        lowercase: bool = False,
+        features: Iterable[str] = (),
+    ) -> "Tokenizer":
+        """Learns a vocabulary, which is the same for the same texts.
+
+        Args:
+            kind: char, space, word, bpe or unigram; `choose_kind` finds one.
+            texts: what to learn from, read once and not kept.
+            vocab_size: the most tokens, pad, bos, eos and unk among them, features not.
+            min_count: how often a token must be seen; for bpe, a merge. No part of unigram.
+            nfc: whether to bring text to Unicode's composed form, so that é has one spelling.
+            lowercase: whether to bring text to lower case.
+            features: the names of all features.
+        """
+        check_kind(kind)
+        if vocab_size <= len(SYMBOLS):
+            raise ArgumentError(
+                "vocab_size",
+                f"be more than {len(SYMBOLS)}, the number of special symbols",
+                vocab_size,
+                "raise it",
+            )
+        normalise = normaliser(nfc=nfc, lowercase=lowercase)
+        codec = TRAINERS[kind](map(normalise, texts), vocab_size, min_count)
+        if len(codec.pieces) <= len(SYMBOLS):
+            raise ArgumentError(
+                "texts", "have something in them", "empty", "check where they come from"
+            )
+        return cls(kind, codec, nfc=nfc, lowercase=lowercase, features=sorted(set(features)))
+
+    @property
+    def vocab_size(self) -> int:
+        """Number of ids, features and special symbols among them."""
+        return len(self._codec.pieces) + len(self.features)
+
+    def encode(self, text: str, features: Sequence[str] = ()) -> list[int]:
+        """Ids of the text and its features, without bos and eos."""
+        return self.encode_batch([text], [features])[0]
+
+    def encode_batch(
+        self, texts: Sequence[str], features: Sequence[Sequence[str]] | None = None
+    ) -> list[list[int]]:
+        """Ids of many texts, which is faster than one by one."""
+        ids = self._codec.encode_batch([self._normalise(text) for text in texts])
+        if features is not None:
+            find = self._feature_ids.get
+            for row, names in zip(ids, features, strict=True):
+                row += [find(name, UNK) for name in names]
+        return ids
+
+    def decode(self, ids: Iterable[SupportsIndex], *, unk: str | Sequence[str] = "") -> str:
+        """The text of the tokens before the first eos. Features and special symbols leave no trace.
+
+        Args:
+            ids: token ids.
+            unk: what stands for a token that is not known; a sequence has one for each of them.
+        """
+        pieces, base = self._codec.pieces, len(self._codec.pieces)
+        unknown = iter(unk) if not isinstance(unk, str) else None
+        text: list[str] = []
+        for number in map(index, ids):
+            if number == EOS:
+                break
+            if number == UNK:
+                text.append(unk if isinstance(unk, str) else next(unknown or iter(()), ""))
+            elif UNK < number < base:
+                text.append(pieces[number])
+            else:
+                self._check_id(number)
+        return self._codec.join([piece for piece in text if piece])
+
+    def tokens(self, ids: Iterable[SupportsIndex]) -> list[str]:
+        """What to draw for each id, special symbols and features among them."""
+        base = len(self._codec.pieces)
+        shown = []
+        for number in map(index, ids):
+            self._check_id(number)
+            if number < base:
+                piece = self._codec.pieces[number]
+                shown.append(piece if number <= UNK else self._codec.show(piece))
+            else:
+                shown.append(f"[{self.features[number - base]}]")
+        return shown
+
+    def spans(self, text: str) -> list[Span]:
+        """Where each token of `encode(text)` stands in `text`, as (start, end)."""
+        origin = origins(text, self._normalise)
+        ends = [*origin, (len(text), len(text))]
+        return [
+            (origin[start][0], origin[end - 1][1]) if end > start else (ends[start][0],) * 2
+            for start, end in self._codec.spans(self._normalise(text))
+        ]
+
+    def word_ids(self, text: str) -> list[int | None]:
+        """The word that each token of `encode(text)` is part of, counted from 0.
+
+        Words are what stands between spaces; a token that is itself a space belongs to none.
+        """
+        words = words_of(text)
+        starts = [start for start, _ in words]
+        found: list[int | None] = []
+        for start, _ in self.spans(text):
+            word = bisect_right(starts, start) - 1
+            found.append(word if word >= 0 and start < words[word][1] else None)
+        return found
+
+    def _check_id(self, number: int) -> None:
+        if not 0 <= number < self.vocab_size:
+            raise ArgumentError(
+                "ids",
+                f"be from 0 to {self.vocab_size - 1}, the entries of the vocabulary",
+                number,
+                "check that the tokeniser is the one that the model was made for",
+            )
+
+    @property
+    def fingerprint(self) -> str:
+        """A short text that is the same for tokenisers that do the same."""
+        return _checksum(self._to_json())
+
+    def save(self, path: PathLike) -> None:
+        """Writes a JSON file."""
+        content = self._to_json()
+        content["checksum"] = _checksum(content)
+        with write_atomically(path) as file:
+            file.write(json.dumps(content, ensure_ascii=False, indent=1).encode())
+
+    @classmethod
+    def load(cls, path: PathLike) -> "Tokenizer":
+        """Reads what `save` has written."""
+        with open_bytes(path) as stream:
+            raw = stream.read()
+        try:
+            content = json.loads(raw)
+            checksum = content.pop("checksum")
+        except (ValueError, KeyError, TypeError, AttributeError):
+            raise _not_a_tokenizer(path, "it is not a tokeniser of regard") from None
+        if checksum != _checksum(content):
+            raise _not_a_tokenizer(path, "its checksum is not that of its content")
+        if content["version"] != VERSION:
+            raise _not_a_tokenizer(path, f"it is of version {content['version']}, not {VERSION}")
+        codec = LOADERS[content["kind"]](content["model"])
+        options = {name: content[name] for name in ("nfc", "lowercase", "features")}
+        return cls(content["kind"], codec, **options)
+
+    def _to_json(self) -> dict[str, Any]:
+        return {
+            "version": VERSION,
+            "kind": self.kind,
+            "nfc": self.nfc,
+            "lowercase": self.lowercase,
+            "features": list(self.features),
+            "model": self._codec.to_json(),
+        }
+
+
+def check_kind(kind: str) -> None:
+    """Raises unless there is such a kind of tokeniser."""
+    if kind not in KINDS:
+        raise ArgumentError("kind", f"be one of {', '.join(KINDS)}", repr(kind), "choose one")
+
+
+def _checksum(content: dict[str, Any]) -> str:
+    text = json.dumps(content, sort_keys=True)
+    return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
+
+
+def _not_a_tokenizer(path: PathLike, reason: str) -> DataError:
+    fix = "copy it again from the run that it belongs to, or train that run again"
+    return DataError(name_of(path), None, reason, fix)

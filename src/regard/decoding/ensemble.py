@@ -1,0 +1,129 @@
+"""Several models as one."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import cast, final
+
+import torch
+from jaxtyping import Bool, Int
+from torch import Tensor, nn
+
+from regard.decoding.running import log_softmax
+from regard.errors import ArgumentError
+from regard.models.protocol import Maps, Memory, ModelOutput, SequenceModel, StepOutput
+from regard.ops.check import check_axes
+from regard.state import State
+
+
+@dataclass(frozen=True)
+class JointMemory(Memory):
+    """The memories of all models; what stands in the fields of one memory is the first model's."""
+
+    parts: tuple[Memory, ...] = ()
+
+
+@dataclass(frozen=True)
+class JointState(State):
+    """The states of all models."""
+
+    parts: tuple[State, ...]
+
+
+@final
+class Ensemble(SequenceModel):
+    """Models that write one target together: the mean of their probabilities at every token.
+
+    They have the same vocabularies. Maps are the mean over the models too; those of models with
+    different layers or heads are first reduced to the mean over the heads of the last layer.
+
+    Args:
+        models: one or more, of any kinds.
+    """
+
+    def __init__(self, models: Sequence[SequenceModel]) -> None:
+        super().__init__()
+        if not models:
+            raise ArgumentError("models", "be one or more", "an empty list", "pass what to join")
+        self.models = nn.ModuleList(models)
+
+    def encode(
+        self,
+        src: Int[Tensor, "batch src_len"],
+        lengths: Int[Tensor, " batch"],
+        *,
+        need_weights: bool = False,
+    ) -> Memory:
+        """Each model reads the source."""
+        parts = tuple(m.encode(src, lengths, need_weights=need_weights) for m in self._models())
+        first = parts[0]
+        return JointMemory(
+            first.output, first.lengths, maps=_mean_maps([part.maps for part in parts]), parts=parts
+        )
+
+    def start(self, memory: Memory) -> State:
+        """The state of each before the first token."""
+        parts = cast(JointMemory, memory).parts
+        pairs = zip(self._models(), parts, strict=True)
+        return JointState(tuple(model.start(part) for model, part in pairs))
+
+    def step(
+        self, tokens: Int[Tensor, " batch"], state: State, *, need_weights: bool = False
+    ) -> StepOutput:
+        """A step of each model. The logits are log-probabilities."""
+        check_axes("tokens", tokens, "batch")
+        pairs = zip(self._models(), cast(JointState, state).parts, strict=True)
+        outs = [model.step(tokens, part, need_weights=need_weights) for model, part in pairs]
+        return StepOutput(
+            _mean_of_probabilities([out.logits for out in outs]),
+            JointState(tuple(out.state for out in outs)),
+            _mean_maps([out.maps for out in outs]),
+        )
+
+    def forward(
+        self,
+        src: Int[Tensor, "batch src_len"],
+        lengths: Int[Tensor, " batch"],
+        tgt: Int[Tensor, "batch tgt_len"],
+        *,
+        keep: Bool[Tensor, "batch tgt_len"] | None = None,
+        need_weights: bool = False,
+    ) -> ModelOutput:
+        """All next tokens at once."""
+        outs = [
+            model(src, lengths, tgt, keep=keep, need_weights=need_weights)
+            for model in self._models()
+        ]
+        return ModelOutput(
+            _mean_of_probabilities([out.logits for out in outs]),
+            _mean_maps([out.maps for out in outs]),
+        )
+
+    def _models(self) -> list[SequenceModel]:
+        return [cast(SequenceModel, model) for model in self.models]
+
+
+def _mean_of_probabilities(logits: list[Tensor]) -> Tensor:
+    """The logarithm of the mean, (..., vocab)."""
+    sizes = [part.shape[-1] for part in logits]
+    if len(set(sizes)) > 1:
+        raise ArgumentError(
+            "models",
+            "have target vocabularies of one size",
+            " and ".join(map(str, sizes)),
+            "join models that were trained with the same target tokeniser",
+        )
+    return torch.stack([log_softmax(part) for part in logits]).logsumexp(0) - math.log(len(logits))
+
+
+def _mean_maps(maps: list[Maps]) -> Maps:
+    """The mean over the models that have maps of a kind."""
+    kinds = dict.fromkeys(kind for part in maps for kind in part)
+    return {kind: _mean_layers([part[kind] for part in maps if kind in part]) for kind in kinds}
+
+
+def _mean_layers(layers: list[tuple[Tensor, ...]]) -> tuple[Tensor, ...]:
+    shapes = {tuple(tensor.shape for tensor in part) for part in layers}
+    if len(shapes) > 1:
+        layers = [(part[-1].mean(dim=1, keepdim=True),) for part in layers]
+    return tuple(torch.stack(same).mean(dim=0) for same in zip(*layers, strict=True))

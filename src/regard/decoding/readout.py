@@ -1,0 +1,77 @@
+"""From the tensors of a search to hypotheses."""
+
+from collections.abc import Collection
+
+from jaxtyping import Float
+from torch import Tensor
+
+from regard.decoding.hypothesis import Hypothesis
+from regard.decoding.running import of_encoder
+from regard.decoding.trace import Ended, Trace
+from regard.errors import RegardError
+from regard.models.protocol import Maps, Memory
+
+
+def read_out(trace: Trace, ended: Ended, memory: Memory) -> list[list[Hypothesis]]:
+    """The hypotheses of each source, best first."""
+    if not bool((ended.score[:, 0] > float("-inf")).all()):
+        raise RegardError(
+            "The model gives no target a probability, since its logits are NaN or forbid them all: "
+            "check that its training did not diverge."
+        )
+    ended = ended.one_by_one()
+    paths = trace.read(ended.step[:, 0], ended.lane[:, 0])
+    maps, own = on_cpu(paths.maps, trace.kinds), on_cpu(memory.maps, trace.kinds)
+    lengths = memory.lengths.tolist()
+    found: list[list[Hypothesis]] = [[] for _ in lengths]
+    columns = (ended.source, ended.score, ended.log_prob, ended.last, ended.step, ended.cut)
+    lists = (column[:, 0].tolist() for column in columns)
+    tokens, log_probs = paths.tokens.tolist(), paths.log_probs.tolist()
+    for i, (source, score, log_prob, last, step, cut) in enumerate(zip(*lists, strict=True)):
+        size = (step + 1, lengths[source])
+        found[source].append(
+            Hypothesis(
+                tokens=tokens[i][:step],
+                score=score,
+                log_prob=log_prob,
+                token_log_probs=[*log_probs[i][:step], last],
+                attention=attention(own, source, *size) | attention(maps, i, *size),
+                finished=not cut,
+            )
+        )
+    for several in found:
+        several.sort(key=lambda hypothesis: -hypothesis.score)
+    return found
+
+
+def on_cpu(maps: Maps, kinds: Collection[str]) -> Maps:
+    """The maps of these kinds, brought over in one piece each."""
+    return {kind: tuple(m.cpu() for m in maps[kind]) for kind in kinds if kind in maps}
+
+
+def attention(maps: Maps, i: int, tgt_len: int, src_len: int) -> Maps:
+    """The maps of row i, without what padding has in them.
+
+    Args:
+        maps: a row for each hypothesis, or each source.
+        i: which row.
+        tgt_len: steps of the hypothesis, the one that wrote `eos` included.
+        src_len: real tokens of its source.
+    """
+
+    def sizes(kind: str) -> tuple[int, int]:
+        if of_encoder(kind):
+            return src_len, src_len
+        return tgt_len, src_len if kind == "cross" else tgt_len
+
+    return {
+        kind: tuple(_corner(layer[i], *sizes(kind)) for layer in layers)
+        for kind, layers in maps.items()
+    }
+
+
+def _corner(
+    weights: Float[Tensor, "heads q_len kv_len"], rows: int, columns: int
+) -> Float[Tensor, "heads rows columns"]:
+    """A copy, so that a hypothesis does not hold the maps of its whole batch in memory."""
+    return weights[:, :rows, :columns].clone()

@@ -1,0 +1,172 @@
+"""What may be written at a step, and what must be."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from regard.decoding.options import DecodingOptions
+from regard.errors import ArgumentError
+from regard.state import State
+from regard.symbols import BOS, EOS, PAD, UNK
+
+NEVER = float("-inf")
+
+
+class Allowed(NamedTuple):
+    """What may be written.
+
+    Attributes:
+        log_probs: the model's own, (rows, lanes, vocab), -inf for what may not be written.
+        cut: where the limit forbids what the model would rather write, (rows, lanes); None if no
+            row is at its limit.
+    """
+
+    log_probs: Tensor
+    cut: Tensor | None
+
+
+@dataclass(frozen=True)
+class Rules(State):
+    """The rules for each row.
+
+    Attributes:
+        limits: the most tokens of a target, `eos` not counted.
+        prefix: tokens that must come first, `pad` after the last; None if there are none.
+        shortest: the smallest of the limits,
+        longest: and the largest, known without asking the device.
+        min_len: the fewest tokens of a target.
+        ngram: length of the n-grams that may not come twice; 0 for no such rule.
+        never: tokens that are not written at all.
+    """
+
+    limits: Int[Tensor, " rows"]
+    prefix: Int[Tensor, "rows prefix_len"] | None
+    shortest: int
+    longest: int
+    min_len: int
+    ngram: int
+    never: tuple[int, ...]
+
+    @staticmethod
+    def of(options: DecodingOptions, lengths: Int[Tensor, " rows"]) -> "Rules":
+        """The rules that `options` mean for sources of these lengths."""
+        limits = _limits(options, lengths.tolist())
+        return Rules(
+            limits=torch.tensor(limits, dtype=torch.long, device=lengths.device),
+            prefix=_padded(options.prefix or (), lengths.device),
+            shortest=min(limits),
+            longest=max(limits),
+            min_len=options.min_len,
+            ngram=options.no_repeat_ngram,
+            never=(PAD, BOS, UNK) if options.forbid_unknown else (PAD, BOS),
+        )
+
+    def allow(
+        self,
+        log_probs: Float[Tensor, "rows lanes vocab"],
+        step: int,
+        history: Int[Tensor, "rows lanes step"] | None = None,
+    ) -> Allowed:
+        """Forbids in place: `log_probs` is large, and nobody else's.
+
+        Args:
+            log_probs: the model's own, for the token after `step` others.
+            step: how many tokens have been written.
+            history: these tokens; needed where `ngram` is not 0.
+        """
+        must, prefix_scores = self._prefix_at(log_probs, step)
+        end = log_probs[..., EOS].clone()
+        for token in self.never:
+            log_probs[..., token] = NEVER
+        if self.ngram and history is not None:
+            _forbid_repeats(log_probs, history, self.ngram)
+        if step < self.min_len:
+            log_probs[..., EOS] = NEVER
+            if log_probs.shape[2] <= 1 + len(self.never) + (step if self.ngram else 0):
+                stuck = log_probs.amax(dim=2) == NEVER
+                log_probs[..., EOS] = end.where(stuck, NEVER)
+        cut = None
+        if step >= self.shortest:
+            at_limit = (self.limits <= step)[:, None]
+            cut = at_limit & (log_probs.amax(dim=2) > end)
+            log_probs.masked_fill_(at_limit[..., None], NEVER)
+            log_probs[..., EOS] = end.where(at_limit, log_probs[..., EOS])
+        if must is not None and prefix_scores is not None:
+            log_probs.masked_fill_((must != PAD)[..., None], NEVER)
+            log_probs.scatter_(2, must.expand_as(end)[..., None], prefix_scores[..., None])
+        return Allowed(log_probs, cut)
+
+    def _prefix_at(
+        self, log_probs: Tensor, step: int
+    ) -> tuple[Int[Tensor, "rows 1"] | None, Float[Tensor, "rows lanes"] | None]:
+        """The token that must come next, `pad` if any may, and its scores, -inf for `pad`."""
+        if self.prefix is None or step >= self.prefix.shape[1]:
+            return None, None
+        must = self.prefix[:, step, None]
+        places = must.expand(log_probs.shape[:2])[..., None]
+        own = log_probs.gather(2, places).squeeze(2)
+        return must, own.masked_fill(must == PAD, NEVER)
+
+
+def check_prefix(
+    prefix: Sequence[Sequence[int]] | None, *, rows: int | None = None, vocab: int | None = None
+) -> None:
+    """Raises unless there is a prefix for each row, made of ids of the vocabulary."""
+    if prefix is None:
+        return
+    if rows is not None and len(prefix) != rows:
+        raise ArgumentError(
+            "prefix",
+            f"have a list of tokens for each of the {rows} sources",
+            f"a list of {len(prefix)}",
+            "give sources without a prefix an empty list",
+        )
+    highest = max((max(tokens, default=0) for tokens in prefix), default=0)
+    if vocab is not None and highest >= vocab:
+        raise ArgumentError(
+            "prefix",
+            f"hold ids below {vocab}, the size of the target vocabulary",
+            highest,
+            "check that the tokeniser is the one that the model was made for",
+        )
+
+
+def _limits(options: DecodingOptions, lengths: list[int]) -> list[int]:
+    """The limit of each row. One that grows with the source gives way to what is asked for."""
+    if options.max_len is not None:
+        return [options.max_len] * len(lengths)
+    ratio, extra, least = options.max_len_ratio, options.max_len_extra, options.min_len
+    first = options.prefix or [()] * len(lengths)
+    return [
+        max(math.floor(ratio * length) + extra, least, len(tokens))
+        for length, tokens in zip(lengths, first, strict=True)
+    ]
+
+
+def _padded(
+    prefix: Sequence[Sequence[int]], device: torch.device
+) -> Int[Tensor, "rows prefix_len"] | None:
+    width = max(map(len, prefix), default=0)
+    if not width:
+        return None
+    rows = [[*tokens, *[PAD] * (width - len(tokens))] for tokens in prefix]
+    return torch.tensor(rows, dtype=torch.long, device=device)
+
+
+def _forbid_repeats(
+    log_probs: Float[Tensor, "rows lanes vocab"], history: Int[Tensor, "rows lanes step"], n: int
+) -> None:
+    """Forbids each token that would end an n-gram for the second time."""
+    step = history.shape[2]
+    if step < n:
+        return
+    grams = history.unfold(2, n, 1)  # (rows, lanes, grams, n)
+    newest = history[..., step - n + 1 :]  # the n - 1 tokens that the next one follows
+    again = (grams[..., :-1] == newest[:, :, None]).all(dim=3)
+    # what ends no repeated n-gram points at pad, which is forbidden anyway
+    log_probs.scatter_(2, grams[..., -1].where(again, PAD), NEVER)

@@ -1,0 +1,79 @@
+"""One target, token by token, as it is written."""
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import torch
+from jaxtyping import Int
+from torch import Tensor
+
+from regard.decoding.options import DEFAULT, DecodingOptions
+from regard.decoding.rules import Rules, check_prefix
+from regard.decoding.running import inference, log_softmax
+from regard.decoding.scoring import last_look
+from regard.errors import ArgumentError
+from regard.models.protocol import SequenceModel, check_source
+from regard.symbols import BOS, EOS
+
+
+class Streamed(NamedTuple):
+    """One step.
+
+    Attributes:
+        token: what was written; `eos` at the last step.
+        log_prob: its log-probability.
+        cross: where the model looked, (src_len,): the last layer, mean over its heads; None for a
+            model without cross attention.
+    """
+
+    token: int
+    log_prob: float
+    cross: Tensor | None
+
+
+def stream(
+    model: SequenceModel,
+    src: Int[Tensor, "1 src_len"],
+    lengths: Int[Tensor, " 1"],
+    options: DecodingOptions = DEFAULT,
+) -> Iterator[Streamed]:
+    """Writes greedily and yields each token at once; `eos` comes last.
+
+    The model is set to evaluation at each step and given back before the token is handed out, so a
+    stream that is left in the middle leaves nothing behind.
+
+    Args:
+        model: any model.
+        src: one source.
+        lengths: its number of real tokens.
+        options: of them, the limits, the prefix and the rules count.
+    """
+    check_source(src, lengths)
+    if len(src) != 1:
+        raise ArgumentError("src", "be one source to be streamed", len(src), "use decode")
+    check_prefix(options.prefix, rows=1)
+    return _steps(model, src, lengths, options)
+
+
+def _steps(
+    model: SequenceModel, src: Tensor, lengths: Tensor, options: DecodingOptions
+) -> Iterator[Streamed]:
+    rules, length = Rules.of(options, lengths), int(lengths[0])
+    history = torch.full((1, 1, 1), BOS, device=src.device)
+    with inference(model):
+        state = model.start(model.encode(src, lengths))
+    for step in range(rules.longest + 1):
+        with inference(model):
+            out = model.step(history[:, 0, -1], state, need_weights=True)
+            state = out.state
+            check_prefix(options.prefix, vocab=out.logits.shape[1])
+            log_probs, _ = rules.allow(log_softmax(out.logits)[:, None], step, history[..., 1:])
+            best = log_probs.max(dim=2)
+            history = torch.cat([history, best.indices[..., None]], dim=2)
+            look = last_look(out.maps)
+        token = int(best.indices)
+        yield Streamed(
+            token, float(best.values), None if look is None else look[0, 0, :length].cpu()
+        )
+        if token == EOS:
+            return

@@ -1,0 +1,23 @@
+"""How good predictions are: metrics, how sure they are, and where they differ."""
+
+from regard.evaluation.bootstrap import (
+    Comparison,
+    Interval,
+    confidence_interval,
+    paired_bootstrap,
+)
+from regard.evaluation.by_length import LengthRow, by_length
+from regard.evaluation.metrics import METRICS, Score, choose_metrics, score
+
+__all__ = [
+    "METRICS",
+    "Comparison",
+    "Interval",
+    "LengthRow",
+    "Score",
+    "by_length",
+    "choose_metrics",
+    "confidence_interval",
+    "paired_bootstrap",
+    "score",
+]

@@ -1,0 +1,81 @@
+"""Results for short sources and for long ones."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from regard.errors import ArgumentError
+from regard.evaluation.metrics import find_metric
+from regard.evaluation.references import References, as_lists
+
+
+@dataclass(frozen=True)
+class LengthRow:
+    """The sources of some lengths.
+
+    Attributes:
+        shortest: length of the shortest of them,
+        longest: and of the longest.
+        count: how many they are.
+        values: by name of the metric, as in `score`.
+    """
+
+    shortest: int
+    longest: int
+    count: int
+    values: dict[str, float]
+
+
+def by_length(
+    names: Sequence[str],
+    src_lengths: Sequence[int],
+    predictions: Sequence[str],
+    references: References,
+    *,
+    buckets: int | Sequence[int] = 6,
+    tokenize: str = "13a",
+) -> list[LengthRow]:
+    """The metrics of sources of like lengths, shortest first. No row is empty.
+
+    Args:
+        names: metrics, as in `score`.
+        src_lengths: length of each source, in whatever unit.
+        predictions: one text for each source.
+        references: one text for each source, or a list of them.
+        buckets: how many rows, of about as many sources each; or the largest length of each row but
+            the last.
+        tokenize: as in `score`.
+    """
+    lists = as_lists(predictions, references)
+    if len(src_lengths) != len(predictions):
+        raise ArgumentError(
+            "src_lengths",
+            f"have a length for each of the {len(predictions)} predictions",
+            f"a list of {len(src_lengths)}",
+            "count the tokens of each source",
+        )
+    lengths = np.asarray(src_lengths)
+    metrics = {name: find_metric(name, tokenize) for name in names}
+    measured = {name: metric.measure(predictions, lists) for name, metric in metrics.items()}
+    edges = _edges(lengths, buckets) if isinstance(buckets, int) else np.asarray(buckets)
+    # a source as long as an edge belongs below it
+    bucket = np.searchsorted(edges, lengths, side="left")
+    rows = []
+    for which in np.unique(bucket):
+        inside = bucket == which
+        values = {
+            name: float(metric.values(measured[name][inside].sum(axis=0, keepdims=True))[0])
+            for name, metric in metrics.items()
+        }
+        here = lengths[inside]
+        rows.append(LengthRow(int(here.min()), int(here.max()), int(inside.sum()), values))
+    return rows
+
+
+def _edges(lengths: np.ndarray, buckets: int) -> np.ndarray:
+    """Lengths that part the sources into about equal buckets; fewer if many are as long."""
+    if buckets < 1:
+        raise ArgumentError("buckets", "be at least 1", buckets, "6 give a short table")
+    shares = np.arange(1, buckets) / buckets
+    return np.unique(np.quantile(lengths, shares, method="inverted_cdf"))

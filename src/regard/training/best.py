@@ -1,0 +1,60 @@
+"""The best weights so far, and their average at the end."""
+
+from pathlib import Path
+
+import torch
+from safetensors.torch import load, save
+from torch import Tensor
+
+from regard.training.checkpoint import write_atomically
+from regard.training.dev import evaluate
+from regard.training.progress import Progress
+from regard.training.task import Task
+from regard.training.watch import Watch
+
+
+def keep_best(task: Task, progress: Progress) -> None:
+    """Writes this step's weights if they are among the best; removes those that no longer are."""
+    folder = task.folder.best
+    folder.mkdir(exist_ok=True)
+    steps = {step for _, step in progress.best}
+    if progress.step in steps:
+        weights = {k: t.detach().cpu().contiguous() for k, t in task.module.state_dict().items()}
+        write_atomically(_path(folder, progress.step), save(weights))
+    for path in folder.glob("step-*.safetensors"):
+        if path not in {_path(folder, step) for step in steps}:
+            path.unlink()
+
+
+def write_final(task: Task, progress: Progress, watch: Watch) -> None:
+    """Writes the best weights, or the average of the best if the dev set likes it better."""
+    paths = [_path(task.folder.best, step) for _, step in progress.best]
+    several = [load(path.read_bytes()) for path in paths if path.exists()]
+    if not several:
+        return
+    best_score = progress.best[0][0]
+    task.module.load_state_dict(several[0])
+    if len(several) > 1:
+        task.module.load_state_dict(average(several))
+        result = evaluate(task, progress)
+        taken = task.metric.better(result.score, best_score)
+        if not taken:
+            task.module.load_state_dict(several[0])
+        watch.averaged(len(several), result, best_score, taken=taken)
+    task.folder.write_model(task.module.state_dict())
+
+
+def average(several: list[dict[str, Tensor]]) -> dict[str, Tensor]:
+    """The mean of each weight, taken in float64."""
+    mean = {}
+    for name, first in several[0].items():
+        if first.is_floating_point():
+            stacked = torch.stack([weights[name].double() for weights in several])
+            mean[name] = stacked.mean(dim=0).to(first.dtype)
+        else:
+            mean[name] = first
+    return mean
+
+
+def _path(folder: Path, step: int) -> Path:
+    return folder / f"step-{step:08d}.safetensors"

@@ -1,0 +1,143 @@
+"""Checkpoints that survive being killed: written aside, synced, renamed, and checked when read.
+
+A checkpoint is two files: `step-N.safetensors` with every tensor, and `step-N.json`, written after
+it, with every number and the checksum of the first. Neither is a pickle.
+"""
+
+import hashlib
+import json
+import os
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load, save
+from torch import Tensor
+
+from regard.errors import RegardError
+
+KEPT: Final = 2
+
+
+class CheckpointError(RegardError):
+    """No checkpoint of a run can be read."""
+
+
+class Checkpoint(NamedTuple):
+    """Tensors by name, and everything else."""
+
+    tensors: dict[str, Tensor]
+    numbers: dict[str, Any]
+
+
+def write_atomically(path: Path, content: bytes) -> None:
+    """Writes a file so that, whenever the power goes, the old or the new one is there, whole."""
+    aside = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    with open(aside, "wb") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
+    os.replace(aside, path)
+    folder = os.open(path.parent, os.O_RDONLY)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)
+
+
+def save_checkpoint(folder: Path, step: int, checkpoint: Checkpoint, *, kept: int = KEPT) -> Path:
+    """Writes a checkpoint and removes all but the newest `kept`."""
+    folder.mkdir(parents=True, exist_ok=True)
+    tensors = {name: t.detach().cpu().contiguous() for name, t in checkpoint.tensors.items()}
+    content = save(tensors)
+    path = folder / f"step-{step:08d}.safetensors"
+    write_atomically(path, content)
+    record = {"step": step, "checksum": _checksum(content), "numbers": checkpoint.numbers}
+    text = json.dumps(record, sort_keys=True)
+    sealed = json.dumps({"record": record, "checksum": _checksum(text.encode())}, sort_keys=True)
+    write_atomically(path.with_suffix(".json"), sealed.encode())
+    for old in list(_paths(folder))[kept:]:
+        old.with_suffix(".json").unlink(missing_ok=True)
+        old.unlink(missing_ok=True)
+    for leftover in folder.glob(".*.tmp"):
+        leftover.unlink(missing_ok=True)
+    return path
+
+
+def load_checkpoint(folder: Path) -> tuple[Checkpoint | None, list[str]]:
+    """The newest checkpoint that is whole, and a sentence for each newer one that is not.
+
+    None if there is no checkpoint at all; an error if there are some and all of them are damaged.
+    """
+    complaints: list[str] = []
+    for path in _paths(folder):
+        try:
+            return _read(path), complaints
+        except (OSError, ValueError, KeyError, TypeError, SafetensorError) as error:
+            complaints.append(
+                f"checkpoint {path.stem} is damaged ({error}); the one before it is used."
+            )
+    if complaints:
+        raise CheckpointError(
+            f"{folder} must hold a checkpoint that can be read, but all {len(complaints)} are "
+            f"damaged: remove the folder to start afresh."
+        )
+    return None, complaints
+
+
+def _paths(folder: Path) -> Iterator[Path]:
+    """Tensor files, newest first; a file without its record was never finished."""
+    found = [p for p in folder.glob("step-*.safetensors") if re.fullmatch(r"step-\d+", p.stem)]
+    return iter(sorted(found, reverse=True))
+
+
+def _read(path: Path) -> Checkpoint:
+    sealed = json.loads(path.with_suffix(".json").read_text(encoding="utf-8"))
+    text = json.dumps(sealed["record"], sort_keys=True)
+    if _checksum(text.encode()) != sealed["checksum"]:
+        raise ValueError("its record does not match its checksum")
+    content = path.read_bytes()
+    if _checksum(content) != sealed["record"]["checksum"]:
+        raise ValueError("its tensors do not match their checksum")
+    return Checkpoint(load(content), sealed["record"]["numbers"])
+
+
+def _checksum(content: bytes) -> str:
+    return hashlib.blake2b(content, digest_size=16).hexdigest()
+
+
+def pack_optimizer(optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
+    """An optimiser's state as tensors by name; its rates follow from the step."""
+    return {
+        f"{index}.{name}": value
+        for index, slots in optimizer.state_dict()["state"].items()
+        for name, value in slots.items()
+    }
+
+
+def unpack_optimizer(optimizer: torch.optim.Optimizer, tensors: Mapping[str, Tensor]) -> None:
+    """Puts back what `pack_optimizer` has taken."""
+    state = optimizer.state_dict()
+    slots: dict[int, dict[str, Tensor]] = {}
+    for key, value in tensors.items():
+        index, name = key.split(".", 1)
+        slots.setdefault(int(index), {})[name] = value
+    optimizer.load_state_dict({"state": slots, "param_groups": state["param_groups"]})
+
+
+def random_states(device: torch.device) -> dict[str, Tensor]:
+    """The states of torch's random generators, of the CPU and of the device of this process."""
+    states = {"cpu": torch.get_rng_state()}
+    if device.type == "cuda":
+        states["cuda"] = torch.cuda.get_rng_state(device)
+    return states
+
+
+def set_random_states(states: Mapping[str, Tensor], device: torch.device) -> None:
+    """Puts back what `random_states` has taken."""
+    torch.set_rng_state(states["cpu"])
+    if device.type == "cuda" and "cuda" in states:
+        torch.cuda.set_rng_state(states["cuda"], device)

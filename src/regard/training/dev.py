@@ -1,0 +1,112 @@
+"""Evaluations on the dev set."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+
+from regard.data import collate
+from regard.decoding import DecodingOptions, decode
+from regard.evaluation import score
+from regard.symbols import PAD
+from regard.training.health import AttentionHealth, attention_health
+from regard.training.progress import Progress
+from regard.training.task import Task
+
+BATCH = 128
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """What an evaluation found.
+
+    Attributes:
+        score: the value of the metric that decides.
+        metrics: all values by name, the dev loss (nats per token) among them.
+        train_loss: mean loss since the last evaluation.
+        health: how attention is spread; None for models that look at nothing.
+        examples: a few sources, references and outputs.
+        outputs: all outputs, in the order of the dev set.
+    """
+
+    score: float
+    metrics: dict[str, float]
+    train_loss: float
+    health: AttentionHealth | None
+    examples: list[tuple[str, str, str]]
+    outputs: list[str]
+
+    def as_row(self, progress: Progress) -> dict[str, Any]:
+        """A line of metrics.jsonl."""
+        return {
+            "step": progress.step,
+            "epoch": progress.epoch,
+            "tokens": progress.tokens,
+            "seconds": round(progress.seconds, 3),
+            "train_loss": self.train_loss,
+            **{f"dev_{name}": value for name, value in self.metrics.items()},
+        }
+
+
+@torch.no_grad()
+def evaluate(task: Task, progress: Progress) -> Evaluation:
+    """The loss of the whole dev set, and the metric of its first `eval_pairs` decoded greedily."""
+    task.module.eval()
+    with task.fabric.autocast():
+        loss, health = _loss_and_health(task)
+        outputs = _outputs(task)
+    references = task.dev.references[: len(outputs)]
+    metrics = {"loss": loss}
+    if task.metric.name != "loss":
+        for name in dict.fromkeys([task.metric.name, "exact"]):
+            metrics[name] = score(name, outputs, references).value
+    total, count = progress.losses
+    few = zip(task.dev.sources[:4], references[:4], outputs[:4], strict=True)
+    return Evaluation(
+        score=metrics[task.metric.name],
+        metrics=metrics,
+        train_loss=total / count if count else float("nan"),
+        health=health,
+        examples=[(src, refs[0], out) for src, refs, out in few],
+        outputs=outputs,
+    )
+
+
+def _loss_and_health(task: Task) -> tuple[float, AttentionHealth | None]:
+    corpus, total, tokens = task.dev.corpus, 0.0, 0
+    health: AttentionHealth | None = None
+    for rows in _by_length(corpus.src_lengths):
+        batch = collate(corpus, rows).to(task.fabric.device)
+        keep = batch.tgt_out != PAD
+        look = health is None
+        out = task.module(batch.src, batch.src_lengths, batch.tgt_in, keep=keep, need_weights=look)
+        gold = batch.tgt_out[keep]
+        total += F.cross_entropy(out.logits.float(), gold, reduction="sum").item()
+        tokens += len(gold)
+        if look and "cross" in out.maps:
+            # heads of all layers count alike: a layer may look where another does not
+            maps = torch.stack([m.float().mean(dim=1) for m in out.maps["cross"]], dim=1)
+            health = attention_health(maps, batch.src_lengths, keep.sum(dim=1))
+    return total / max(1, tokens), health
+
+
+def _outputs(task: Task) -> list[str]:
+    """Greedy outputs of the first dev pairs, in their order."""
+    corpus = task.dev.corpus
+    count = min(task.config.eval_pairs, len(corpus))
+    options = DecodingOptions(beam=1, max_len=task.config.max_tgt_len)
+    outputs = [""] * count
+    for rows in _by_length(corpus.src_lengths[:count]):
+        batch = collate(corpus, rows).to(task.fabric.device)
+        found = decode(task.module, batch.src, batch.src_lengths, options)
+        for row, hypotheses in zip(rows, found, strict=True):
+            outputs[row] = task.tgt_tokenizer.decode(hypotheses[0].tokens)
+    return outputs
+
+
+def _by_length(lengths: np.ndarray) -> list[np.ndarray]:
+    """Rows in batches of like lengths, longest first so that memory is found out at once."""
+    order = np.argsort(-lengths, kind="stable")
+    return [order[i : i + BATCH] for i in range(0, len(order), BATCH)]

@@ -1,0 +1,197 @@
+"""The training loop: batch, forward, backward, clip and step, evaluate, save."""
+
+import signal
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from types import FrameType
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from regard.data import Batch, collate
+from regard.symbols import PAD
+from regard.training.best import keep_best, write_final
+from regard.training.checkpoint import (
+    Checkpoint,
+    load_checkpoint,
+    pack_optimizer,
+    random_states,
+    save_checkpoint,
+    set_random_states,
+    unpack_optimizer,
+)
+from regard.training.dev import Evaluation, evaluate
+from regard.training.progress import Progress
+from regard.training.schedule import learning_rate
+from regard.training.task import Task
+from regard.training.watch import Watch
+
+
+@dataclass
+class Stop:
+    """Whether the user has asked the run to stop after this step."""
+
+    asked: bool = False
+
+
+def train(task: Task, progress: Progress, watch: Watch) -> Progress:
+    """Trains until the budget is spent, nothing improves, or the user stops it."""
+    task.model.train()
+    evaluated = progress.step if progress.step else -1
+    with _stop_on_signal() as stop:
+        clock = time.monotonic()
+        while not _over(task, progress) and not task.any_rank(stop.asked):
+            loss = _step(task, progress)
+            now = time.monotonic()
+            progress.seconds, clock = progress.seconds + now - clock, now
+            watch.step(progress, loss)
+            if progress.step % task.eval_every == 0:
+                _evaluate(task, progress, watch)
+                evaluated = progress.step
+            if evaluated == progress.step or progress.step % task.config.save_every == 0:
+                save(task, progress)
+    if stop.asked:
+        save(task, progress)
+        watch.stopped(task.folder.path)
+        return progress
+    if evaluated != progress.step:
+        _evaluate(task, progress, watch)
+        save(task, progress)
+    if task.fabric.is_global_zero:
+        write_final(task, progress, watch)
+    task.fabric.barrier()
+    return progress
+
+
+def _step(task: Task, progress: Progress) -> Tensor:
+    """One optimiser step over `accumulate` batches; its loss per target token."""
+    batches = task.next_batches(progress)
+    world, tokens = task.fabric.world_size, sum(batch.global_tgt_tokens for batch in batches)
+    total = torch.zeros((), device=task.fabric.device)
+    for i, share in enumerate(batches):
+        batch = collate(task.corpus, share.rows).to(task.fabric.device)
+        with task.fabric.no_backward_sync(task.model, enabled=i + 1 < len(batches)):
+            # gradients are averaged over processes, so that each counts its own sum `world` times
+            loss = batch_loss(task.model, batch, task.config.label_smoothing) * (world / tokens)
+            task.fabric.backward(loss * share.weight)
+        total += loss.detach() * share.weight / world
+        progress.tokens += share.global_tokens
+    task.losses += total
+    task.loss_count += 1
+    progress.step += 1
+    rate = learning_rate(
+        task.schedule,
+        task.lr,
+        step=progress.step,
+        warmup=task.config.warmup,
+        spent=task.spent(progress),
+    )
+    for group in task.optimizer.param_groups:
+        group["lr"] = rate
+    task.fabric.clip_gradients(task.model, task.optimizer, max_norm=task.config.clip)
+    task.optimizer.step()
+    task.optimizer.zero_grad(set_to_none=True)
+    return total
+
+
+def batch_loss(model: torch.nn.Module, batch: Batch, smoothing: float) -> Tensor:
+    """The summed loss of the target tokens that are no padding."""
+    keep = batch.tgt_out != PAD
+    logits = model(batch.src, batch.src_lengths, batch.tgt_in, keep=keep).logits
+    return F.cross_entropy(logits, batch.tgt_out[keep], reduction="sum", label_smoothing=smoothing)
+
+
+def _evaluate(task: Task, progress: Progress, watch: Watch) -> None:
+    """Scores the dev set, keeps the weights if they are among the best, and says how it stands."""
+    task.settle_losses(progress)
+    result: Evaluation | None = None
+    if task.fabric.is_global_zero:
+        with watch.pause():
+            result = evaluate(task, progress)
+    result = task.fabric.broadcast(result)
+    assert result is not None
+    progress.losses = (0.0, 0)
+    first = progress.rank(
+        result.score, higher_is_better=task.metric.higher_is_better, kept=task.config.average
+    )
+    if task.fabric.is_global_zero:
+        keep_best(task, progress)
+        if first:
+            task.folder.write_model(task.module.state_dict())
+        watch.evaluated(progress, result, first)
+        task.folder.append_metrics(result.as_row(progress))
+    task.fabric.barrier()
+    task.model.train()
+
+
+def _over(task: Task, progress: Progress) -> bool:
+    return task.spent(progress) >= 1 or progress.stale >= task.config.patience
+
+
+def save(task: Task, progress: Progress) -> None:
+    """Writes a checkpoint: weights, optimiser, random states, and how far the run has come."""
+    task.settle_losses(progress)
+    random = task.of_every_rank(random_states(task.fabric.device))
+    if not task.fabric.is_global_zero:
+        return
+    tensors = {f"model.{name}": t for name, t in task.module.state_dict().items()}
+    tensors |= {f"optimizer.{name}": t for name, t in pack_optimizer(task.optimizer).items()}
+    tensors |= {f"random.{name}": t for name, t in random.items()}
+    numbers = {"progress": progress.as_numbers(), "scaler": task.scaler_state()}
+    save_checkpoint(task.folder.checkpoints, progress.step, Checkpoint(tensors, numbers))
+
+
+def resume(task: Task) -> tuple[Progress, list[str]]:
+    """Puts a task where its newest whole checkpoint stands; a sentence for each damaged one."""
+    checkpoint, complaints = load_checkpoint(task.folder.checkpoints)
+    if checkpoint is None:
+        return Progress(), complaints
+
+    def part(prefix: str) -> dict[str, Tensor]:
+        return {
+            name.removeprefix(prefix): tensor
+            for name, tensor in checkpoint.tensors.items()
+            if name.startswith(prefix)
+        }
+
+    task.module.load_state_dict(part("model."))
+    unpack_optimizer(task.optimizer, part("optimizer."))
+    random = part("random.")
+    if len(random["cpu"]) == task.fabric.world_size:
+        mine = {name: states[task.fabric.global_rank] for name, states in random.items()}
+        set_random_states(mine, task.fabric.device)
+    else:
+        complaints.append(
+            f"the run was saved by {len(random['cpu'])} processes and goes on with "
+            f"{task.fabric.world_size}: dropout will differ from an uninterrupted run."
+        )
+    task.load_scaler_state(checkpoint.numbers["scaler"])
+    progress = Progress.from_numbers(checkpoint.numbers["progress"])
+    if task.fabric.is_global_zero:
+        task.folder.forget_metrics_after(progress.step)
+    return progress, complaints
+
+
+@contextmanager
+def _stop_on_signal() -> Iterator[Stop]:
+    """The first Ctrl-C or SIGTERM asks for a stop after the step; a second Ctrl-C stops at once."""
+    stop = Stop()
+
+    def ask(number: int, frame: FrameType | None) -> None:
+        if stop.asked:
+            raise KeyboardInterrupt
+        stop.asked = True
+
+    try:
+        before = {s: signal.signal(s, ask) for s in (signal.SIGINT, signal.SIGTERM)}
+    except ValueError:  # not the main thread: signals are not ours to handle
+        yield stop
+        return
+    try:
+        yield stop
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

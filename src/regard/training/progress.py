@@ -1,0 +1,51 @@
+"""How far a run has come: the numbers that a checkpoint holds."""
+
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+
+@dataclass
+class Progress:
+    """Counters of a run.
+
+    Attributes:
+        step: optimiser steps taken.
+        epoch: passes over the data that are done.
+        batch: batches of this pass that are done.
+        tokens: real source and target tokens seen.
+        seconds: time spent in training, evaluations included, over all starts.
+        stale: evaluations since the best one.
+        best: dev scores and steps of the best evaluations, best first.
+        losses: sum of the losses since the last evaluation, and their number.
+    """
+
+    step: int = 0
+    epoch: int = 0
+    batch: int = 0
+    tokens: int = 0
+    seconds: float = 0.0
+    stale: int = 0
+    best: list[tuple[float, int]] = field(default_factory=list)
+    losses: tuple[float, int] = (0.0, 0)
+
+    def as_numbers(self) -> dict[str, Any]:
+        """For a checkpoint."""
+        return asdict(self)
+
+    @staticmethod
+    def from_numbers(numbers: dict[str, Any]) -> "Progress":
+        """From a checkpoint."""
+        best = [(float(score), int(step)) for score, step in numbers["best"]]
+        total, count = numbers["losses"]
+        return Progress(**{**numbers, "best": best, "losses": (float(total), int(count))})
+
+    def rank(self, score: float, *, higher_is_better: bool, kept: int) -> bool:
+        """Enters an evaluation of this step; whether it is the best so far."""
+        sign = -1 if higher_is_better else 1
+        first = not self.best or sign * score < sign * self.best[0][0]
+        # of two that score alike the earlier is kept
+        self.best = sorted([*self.best, (score, self.step)], key=lambda b: (sign * b[0], b[1]))[
+            :kept
+        ]
+        self.stale = 0 if first else self.stale + 1
+        return first

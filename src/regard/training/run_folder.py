@@ -1,0 +1,144 @@
+"""A run on disk: everything that is needed to use a model, or to go on training it."""
+
+import json
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load, save
+from torch import Tensor
+
+from regard.data import Tokenizer
+from regard.errors import ArgumentError, RegardError
+from regard.models import PRESETS, SequenceModel
+from regard.training.checkpoint import write_atomically
+from regard.training.config import Config, make_config
+
+FORMAT: Final = 1
+
+
+class RunError(RegardError):
+    """A run folder lacks something or holds something damaged."""
+
+
+class Saved(NamedTuple):
+    """A model with what turns text into its tokens and back."""
+
+    model: SequenceModel
+    src_tokenizer: Tokenizer
+    tgt_tokenizer: Tokenizer
+    config: Config
+
+
+class RunFolder:
+    """The folder of a run, and the names of what is in it."""
+
+    def __init__(self, path: str | Path) -> None:
+        self.path = Path(path)
+        self.config_file = self.path / "config.json"
+        self.model_file = self.path / "model.safetensors"
+        self.src_tokenizer_file = self.path / "tokenizer.src.json"
+        self.tgt_tokenizer_file = self.path / "tokenizer.tgt.json"
+        self.metrics_file = self.path / "metrics.jsonl"
+        self.card_file = self.path / "README.md"
+        self.checkpoints = self.path / "checkpoints"
+        self.best = self.path / "best"
+        self.data = self.path / "data"
+
+    def create(self) -> None:
+        """Makes the folder, or says why it cannot be written."""
+        try:
+            self.data.mkdir(parents=True, exist_ok=True)
+            probe = self.path / f".probe.{os.getpid()}"
+            probe.write_bytes(b"")
+            probe.unlink()
+        except OSError as error:
+            raise ArgumentError(
+                "output folder",
+                "be writable",
+                f"{self.path} ({error.strerror})",
+                "choose another with -o",
+            ) from None
+
+    @property
+    def started(self) -> bool:
+        """Whether a run has begun here."""
+        return self.config_file.exists()
+
+    def write_config(self, config: Config) -> None:
+        """Records the settings that the run was started with."""
+        record = {"format": FORMAT, "config": config.model_dump()}
+        write_atomically(self.config_file, (json.dumps(record, indent=2) + "\n").encode())
+
+    def read_config(self) -> Config:
+        """The settings that the run was started with."""
+        if not self.config_file.exists():
+            raise RunError(
+                f"{self.path} must be a run folder, but it has no config.json: give the folder "
+                f"that `regard train -o` has written."
+            )
+        try:
+            record = json.loads(self.config_file.read_text(encoding="utf-8"))
+            return make_config(record["config"])
+        except (ValueError, KeyError, TypeError) as error:
+            raise RunError(
+                f"{self.config_file} must be a run's settings, but it cannot be read ({error}): "
+                f"copy it again from where the run was made."
+            ) from None
+
+    def write_model(self, weights: Mapping[str, Tensor]) -> None:
+        """Writes the weights that `regard.load` gives back."""
+        plain = {name: w.detach().cpu().contiguous() for name, w in weights.items()}
+        write_atomically(self.model_file, save(plain))
+
+    def load(self, device: torch.device | str = "cpu") -> Saved:
+        """The model of this run, ready to use."""
+        config = self.read_config()
+        if not self.model_file.exists():
+            raise RunError(
+                f"{self.path} must hold model.safetensors, but the run has not been evaluated yet: "
+                f"go on with `regard train --resume {self.path}`."
+            )
+        src = Tokenizer.load(self.src_tokenizer_file)
+        tgt = Tokenizer.load(self.tgt_tokenizer_file)
+        model = build_model(config, src, tgt)
+        try:
+            model.load_state_dict(load(self.model_file.read_bytes()))
+        except (SafetensorError, RuntimeError) as error:
+            raise RunError(
+                f"{self.model_file} must hold the weights of the preset {config.preset}, but it "
+                f"cannot be read ({str(error).splitlines()[0]}): copy it again, or resume the run."
+            ) from None
+        return Saved(model.to(device).eval(), src, tgt, config)
+
+    def append_metrics(self, row: Mapping[str, Any]) -> None:
+        """Adds a line to metrics.jsonl."""
+        with open(self.metrics_file, "a", encoding="utf-8") as file:
+            file.write(json.dumps(row) + "\n")
+
+    def read_metrics(self) -> list[dict[str, Any]]:
+        """All lines of metrics.jsonl; a last line that was cut off is left out."""
+        if not self.metrics_file.exists():
+            return []
+        rows = []
+        for line in self.metrics_file.read_text(encoding="utf-8").splitlines():
+            try:
+                rows.append(json.loads(line))
+            except json.JSONDecodeError:
+                break
+        return rows
+
+    def forget_metrics_after(self, step: int) -> None:
+        """Drops the lines of steps that a resumed run will take again."""
+        kept = [row for row in self.read_metrics() if row.get("step", 0) <= step]
+        text = "".join(json.dumps(row) + "\n" for row in kept)
+        write_atomically(self.metrics_file, text.encode())
+
+
+def build_model(config: Config, src: Tokenizer, tgt: Tokenizer) -> SequenceModel:
+    """The preset of a config for two vocabularies."""
+    preset = PRESETS[config.preset]
+    return preset(src.vocab_size, tgt.vocab_size, config.size, **config.model)

@@ -1,0 +1,291 @@
+"""From a config to a task: tokenisers, encoded data, model, optimiser. Each choice is announced."""
+
+import itertools
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, Final
+
+import torch
+from rich.console import Console
+
+from regard.data import (
+    BatchPlan,
+    Corpus,
+    Pair,
+    Tokenizer,
+    choose_kind,
+    dev_share,
+    fingerprint,
+    held_out,
+    keep_stdin,
+    open_or_build_corpus,
+    read_pairs,
+)
+from regard.errors import ArgumentError
+from regard.models import SequenceModel
+from regard.training.config import Config
+from regard.training.run_folder import RunFolder, build_model
+from regard.training.task import (
+    RATE,
+    RATES,
+    DevMetric,
+    DevSet,
+    Task,
+    make_fabric,
+)
+
+#: lines that tokenisers are trained on, at most
+TOKENIZER_LINES: Final = 1_000_000
+#: which metric decides, by the kind of the target's tokeniser
+METRICS: Final = {"char": "exact", "space": "per", "word": "bleu", "bpe": "bleu", "unigram": "bleu"}
+HIGHER: Final = {"bleu", "chrf", "exact"}
+
+Say = Callable[[str], None]
+PairSource = Sequence[tuple[str, ...]]
+
+
+def prepare(
+    config: Config,
+    folder: RunFolder,
+    console: Console,
+    pairs: PairSource | None = None,
+) -> Task:
+    """Makes everything ready for the first step, or for the next one.
+
+    Args:
+        config: the settings.
+        folder: where the run lives; tokenisers and encoded data are kept there and found again.
+        console: where choices are announced.
+        pairs: training pairs, if they do not come from `config.data`.
+    """
+    if config.threads is not None:
+        torch.set_num_threads(config.threads)
+    fabric, precision = make_fabric(config)
+    fabric.launch()
+
+    def say(sentence: str) -> None:
+        if fabric.is_global_zero:
+            console.print(sentence, highlight=False, markup=False)
+
+    data = _Data(config, folder, pairs, say)
+    with fabric.rank_zero_first():
+        src_tokenizer, tgt_tokenizer = data.tokenizers()
+        corpus, dev = data.corpora(src_tokenizer, tgt_tokenizer)
+    torch.manual_seed(config.seed)
+    module = build_model(config, src_tokenizer, tgt_tokenizer)
+    optimizer = torch.optim.AdamW(
+        _groups(module, config.weight_decay), lr=0.0, betas=(0.9, 0.98), fused=True
+    )
+    torch.manual_seed(
+        config.seed + 7919 * fabric.global_rank
+    )  # each process drops its own features
+    model, wrapped = fabric.setup(module, optimizer)
+    plan = BatchPlan(
+        corpus.src_lengths,
+        corpus.tgt_lengths + 1,
+        max_tokens=None if config.batch_sentences else config.batch_tokens,
+        max_sentences=config.batch_sentences,
+        seed=config.seed,
+    )
+    return _announce(
+        Task(
+            config=config,
+            folder=folder,
+            fabric=fabric,
+            model=model,
+            module=module,
+            optimizer=wrapped,
+            corpus=corpus,
+            plan=plan,
+            dev=dev,
+            src_tokenizer=src_tokenizer,
+            tgt_tokenizer=tgt_tokenizer,
+            metric=_metric(config, tgt_tokenizer),
+            schedule=_schedule(config),
+            lr=config.lr or RATES.get(config.preset, RATE),
+            steps=_steps(config, plan),
+            eval_every=config.eval_every or min(max(_per_epoch(config, plan), 200), 2000),
+            losses=torch.zeros((), device=fabric.device),
+        ),
+        precision,
+        say,
+    )
+
+
+class _Data:
+    """Where the pairs of a run come from; each pass over them reads them anew."""
+
+    def __init__(
+        self, config: Config, folder: RunFolder, pairs: PairSource | None, say: Say
+    ) -> None:
+        self.config, self.folder, self.pairs, self.say = config, folder, pairs, say
+        self.share = 0.0
+        self.stdin = folder.data / "stdin.tsv"
+        if config.data == "-" and pairs is None and not self.stdin.exists():
+            keep_stdin(self.stdin)
+
+    def tokenizers(self) -> tuple[Tokenizer, Tokenizer]:
+        """Those of the run, trained at its first start."""
+        src_file, tgt_file = self.folder.src_tokenizer_file, self.folder.tgt_tokenizer_file
+        if src_file.exists() and tgt_file.exists():
+            return Tokenizer.load(src_file), Tokenizer.load(tgt_file)
+        lines = list(itertools.islice(self._train(), TOKENIZER_LINES))
+        sides = [
+            ("source", self.config.src_tokenizer, [p.src for p in lines]),
+            ("target", self.config.tgt_tokenizer, [p.tgt for p in lines]),
+        ]
+        features = sorted({f for p in lines for f in p.features})
+        made = []
+        for side, asked, texts in sides:
+            kind, reason = choose_kind(texts) if asked == "auto" else (asked, "it was asked for")
+            tokenizer = Tokenizer.train(
+                kind,
+                texts,
+                vocab_size=self.config.vocab_size,
+                features=features if side == "source" else (),
+            )
+            self.say(f"{side} tokens: {kind}, {tokenizer.vocab_size} of them, because {reason}.")
+            made.append(tokenizer)
+        made[0].save(src_file)
+        made[1].save(tgt_file)
+        return made[0], made[1]
+
+    def corpora(self, src: Tokenizer, tgt: Tokenizer) -> tuple[Corpus, DevSet]:
+        """The training pairs, and the dev pairs with their texts."""
+        config = self.config
+        if config.dev is None and not self.share:
+            self.share = dev_share(sum(1 for _ in self._read_train()))
+        limits: dict[str, Any] = {
+            "max_src_len": config.max_src_len,
+            "max_tgt_len": config.max_tgt_len,
+            "say": self.say,
+        }
+        train = open_or_build_corpus(
+            self._train,
+            src,
+            tgt,
+            self.folder.data / "train.arrow",
+            source=self._source("train"),
+            **limits,
+        )
+        dev = open_or_build_corpus(
+            self._dev,
+            src,
+            tgt,
+            self.folder.data / "dev.arrow",
+            source=self._source("dev"),
+            texts=True,
+            **limits,
+        )
+        if train.dropped:
+            self.say(f"{train.dropped:,} training pairs are too long and left out.")
+        return train, _dev_set(dev)
+
+    def _source(self, part: str) -> str:
+        config = self.config
+        files = [f for f in (config.data, config.tgt, config.dev, config.dev_tgt) if f]
+        if config.data == "-":
+            files[0] = str(self.stdin)
+        return fingerprint(
+            [] if self.pairs is not None else files,
+            part=part,
+            share=self.share,
+            columns=config.columns,
+            features=config.features,
+            skip_bad=config.skip_bad,
+            pairs=None if self.pairs is None else fingerprint(pairs=[list(p) for p in self.pairs]),
+        )
+
+    def _train(self) -> Iterator[Pair]:
+        return (p for p in self._read_train() if not self._is_dev(p))
+
+    def _dev(self) -> Iterator[Pair]:
+        if self.config.dev is not None:
+            return iter(self._read(self.config.dev, self.config.dev_tgt))
+        return (p for p in self._read_train() if self._is_dev(p))
+
+    def _is_dev(self, pair: Pair) -> bool:
+        if self.config.dev is not None:
+            return False
+        if not self.share:
+            self.share = dev_share(sum(1 for _ in self._read_train()))
+        return held_out(pair.src, share=self.share)
+
+    def _read_train(self) -> Iterable[Pair]:
+        if self.pairs is not None:
+            return read_pairs(self.pairs, features=bool(self.config.features))
+        if not self.config.data:
+            raise ArgumentError(
+                "data", "be a file of pairs", "missing", "name one, as in `regard train pairs.tsv`"
+            )
+        source = str(self.stdin) if self.config.data == "-" else self.config.data
+        return self._read(source, self.config.tgt)
+
+    def _read(self, source: str, tgt: str | None) -> Iterable[Pair]:
+        return read_pairs(
+            source,
+            tgt_file=tgt,
+            columns=_columns(self.config.columns),
+            features=bool(self.config.features),
+            skip_bad=self.config.skip_bad,
+        )
+
+
+def _columns(columns: tuple[str, str] | None) -> tuple[int | str, ...] | None:
+    """Numbers as numbers: `columns=0,2` or `columns=en,fr`."""
+    if columns is None:
+        return None
+    return tuple(int(c) if c.isdigit() else c for c in columns)
+
+
+def _dev_set(corpus: Corpus) -> DevSet:
+    pairs = [corpus.pair(i) for i in range(len(corpus))]
+    return DevSet([p.src for p in pairs], [[p.tgt, *p.more] for p in pairs], corpus)
+
+
+def _groups(module: SequenceModel, decay: float) -> list[dict[str, Any]]:
+    """Matrices decay; biases, norms and other vectors do not."""
+    matrices = [p for p in module.parameters() if p.ndim > 1]
+    vectors = [p for p in module.parameters() if p.ndim <= 1]
+    return [{"params": matrices, "weight_decay": decay}, {"params": vectors, "weight_decay": 0.0}]
+
+
+def _metric(config: Config, tgt: Tokenizer) -> DevMetric:
+    name = METRICS[tgt.kind] if config.metric == "auto" else config.metric
+    return DevMetric(name, name in HIGHER)
+
+
+def _schedule(config: Config) -> str:
+    return "cosine" if config.schedule == "auto" else config.schedule
+
+
+def _per_epoch(config: Config, plan: BatchPlan) -> int:
+    return max(1, len(plan.epoch(0)) // config.accumulate)
+
+
+def _steps(config: Config, plan: BatchPlan) -> int:
+    """Steps at most. Without any limit, about thirty passes: neither so few steps that nothing is
+    learned, nor days of them."""
+    per_epoch = _per_epoch(config, plan)
+    if config.steps is not None:
+        return config.steps
+    if config.epochs is not None:
+        return per_epoch * config.epochs + config.epochs
+    return 10**9 if config.minutes else min(max(30 * per_epoch, 3000), 100_000)
+
+
+def _announce(task: Task, precision: str, say: Say) -> Task:
+    weights = sum(p.numel() for p in task.module.parameters())
+    batches = task.plan.epoch(0)
+    say(
+        f"model: {task.config.preset}, {task.config.size}, {weights:,} weights, on "
+        f"{task.fabric.device} in {precision}"
+        + (f", {task.fabric.world_size} processes" if task.fabric.world_size > 1 else "")
+        + "."
+    )
+    say(
+        f"data: {len(task.corpus):,} training pairs in {len(batches):,} batches "
+        f"({batches.padding_share:.0%} padding), {len(task.dev.corpus):,} dev pairs"
+        + (" held out by hash." if task.config.dev is None else ".")
+    )
+    say(f"the checkpoint with the best dev {task.metric.name} is kept, in {task.folder.path}.")
+    return task

@@ -1,0 +1,182 @@
+"""Everything that the loop needs and that a checkpoint does not hold."""
+
+import os
+from dataclasses import dataclass, field
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+import torch
+from jaxtyping import Int
+from torch import Tensor
+
+from regard import device as devices
+from regard.data import Batches, BatchPlan, Corpus, Tokenizer
+from regard.models import SequenceModel
+from regard.training.config import Config
+from regard.training.progress import Progress
+from regard.training.run_folder import RunFolder
+
+try:  # the small package, or the large one that holds it
+    from lightning_fabric import Fabric
+    from lightning_fabric.wrappers import _FabricModule
+except ImportError:  # pragma: no cover
+    from lightning.fabric import Fabric  # type: ignore[import-not-found, no-redef]
+    from lightning.fabric.wrappers import _FabricModule  # type: ignore[import-not-found, no-redef]
+
+PRECISIONS: Final = {"32": "32-true", "bf16": "bf16-mixed", "fp16": "16-mixed"}
+
+#: highest learning rates that small sweeps on dev sets liked; see `lr` in the config
+RATES: Final = {"transformer": 1e-3, "conv": 1e-3}
+RATE: Final = 2e-3
+
+
+class Share(NamedTuple):
+    """What this process gets of a batch.
+
+    Attributes:
+        rows: pairs of the corpus.
+        weight: 1, or 0 for a stand-in where there are fewer pairs than processes.
+        global_tgt_tokens: target tokens of the whole batch, `eos` included.
+        global_tokens: source and target tokens of the whole batch.
+    """
+
+    rows: Int[np.ndarray, " rows"]
+    weight: float
+    global_tgt_tokens: int
+    global_tokens: int
+
+
+class DevMetric(NamedTuple):
+    """What decides which evaluation is the best."""
+
+    name: str
+    higher_is_better: bool
+
+    def better(self, a: float, b: float) -> bool:
+        """Whether `a` is better than `b`."""
+        return a > b if self.higher_is_better else a < b
+
+
+class DevSet(NamedTuple):
+    """The dev pairs as text and as tokens; each source has one or more references."""
+
+    sources: list[str]
+    references: list[list[str]]
+    corpus: Corpus
+
+
+@dataclass
+class Task:
+    """A model, its data, and the means to train it."""
+
+    config: Config
+    folder: RunFolder
+    fabric: Fabric
+    model: _FabricModule
+    module: SequenceModel
+    optimizer: torch.optim.Optimizer
+    corpus: Corpus
+    plan: BatchPlan
+    dev: DevSet
+    src_tokenizer: Tokenizer
+    tgt_tokenizer: Tokenizer
+    metric: DevMetric
+    schedule: str
+    lr: float
+    steps: int
+    eval_every: int
+    losses: Tensor
+    loss_count: int = 0
+    _planned: tuple[int, Batches] | None = field(default=None, repr=False)
+
+    def spent(self, progress: Progress) -> float:
+        """The share of the budget that is used up, of whichever limit is nearest."""
+        config = self.config
+        shares = [progress.step / self.steps]
+        if config.epochs is not None:
+            done = progress.epoch + progress.batch / max(1, len(self.epoch(progress.epoch)))
+            shares.append(done / config.epochs)
+        if config.minutes is not None:
+            shares.append(progress.seconds / (60 * config.minutes))
+        return max(shares)
+
+    def epoch(self, number: int) -> Batches:
+        """The batches of a pass; planned once, since planning sorts the whole corpus."""
+        if self._planned is None or self._planned[0] != number:
+            self._planned = (number, self.plan.epoch(number))
+        return self._planned[1]
+
+    def next_batches(self, progress: Progress) -> list[Share]:
+        """This process's shares of the next `accumulate` batches; moves the position on."""
+        shares = []
+        for _ in range(self.config.accumulate):
+            batches = self.epoch(progress.epoch)
+            shares.append(self._share(batches[progress.batch]))
+            progress.batch += 1
+            if progress.batch == len(batches):
+                progress.epoch, progress.batch = progress.epoch + 1, 0
+        return shares
+
+    def _share(self, rows: Int[np.ndarray, " rows"]) -> Share:
+        targets = int(self.corpus.tgt_lengths[rows].sum()) + len(rows)
+        tokens = targets + int(self.corpus.src_lengths[rows].sum())
+        mine = rows[self.fabric.global_rank :: self.fabric.world_size]
+        if len(mine):
+            return Share(mine, 1.0, targets, tokens)
+        return Share(rows[:1], 0.0, targets, tokens)
+
+    def settle_losses(self, progress: Progress) -> None:
+        """Moves the losses of the last steps, of all processes, from the device to the progress."""
+        total = self.losses
+        if self.fabric.world_size > 1:
+            total = torch.as_tensor(self.fabric.all_reduce(total, reduce_op="sum"))
+        before, count = progress.losses
+        progress.losses = (before + float(total), count + self.loss_count)
+        self.losses, self.loss_count = torch.zeros_like(self.losses), 0
+
+    def any_rank(self, flag: bool) -> bool:
+        """Whether the flag is set in any process; all of them get the same answer."""
+        if self.fabric.world_size == 1:
+            return flag
+        total = self.fabric.all_reduce(torch.tensor(float(flag)), reduce_op="sum")
+        return bool(torch.as_tensor(total) > 0)
+
+    def of_every_rank(self, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+        """Each tensor of all processes, stacked."""
+        if self.fabric.world_size == 1:
+            return {name: tensor[None] for name, tensor in tensors.items()}
+        gathered = {n: torch.as_tensor(self.fabric.all_gather(t)) for n, t in tensors.items()}
+        return {name: tensor.cpu() for name, tensor in gathered.items()}
+
+    def scaler_state(self) -> dict[str, Any] | None:
+        """The state of fp16's loss scaling; None for the other precisions."""
+        scaler = getattr(self.fabric._precision, "scaler", None)
+        return None if scaler is None else scaler.state_dict()
+
+    def load_scaler_state(self, state: dict[str, Any] | None) -> None:
+        """Puts back what `scaler_state` has given."""
+        scaler = getattr(self.fabric._precision, "scaler", None)
+        if scaler is not None and state is not None:
+            scaler.load_state_dict(state)
+
+
+def make_fabric(config: Config) -> tuple[Fabric, str]:
+    """The fabric for a config's device and precision, and the precision in our words."""
+    device = devices.pick(config.device)
+    precision = config.precision if config.precision != "auto" else best_precision(device)
+    world, local = int(os.environ.get("WORLD_SIZE", 1)), int(os.environ.get("LOCAL_WORLD_SIZE", 1))
+    fabric = Fabric(
+        accelerator=device.type,
+        devices=local if world > 1 or device.index is None else [device.index],
+        num_nodes=max(1, world // local),
+        strategy="ddp" if world > 1 else "auto",
+        precision=PRECISIONS[precision],  # type: ignore[arg-type]
+    )
+    return fabric, precision
+
+
+def best_precision(device: torch.device) -> str:
+    """bf16 where the chip has units for it, else 32 bits."""
+    if device.type == "cuda":
+        return "bf16" if torch.cuda.is_bf16_supported() else "fp16"
+    return "bf16" if torch.cpu._is_amx_tile_supported() else "32"

@@ -1,0 +1,135 @@
+"""What a run shows while it trains: a bar on stderr, and a row for each evaluation."""
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from rich.console import Console
+from rich.progress import BarColumn, TextColumn
+from rich.progress import Progress as Bar
+from torch import Tensor
+
+from regard.training.dev import Evaluation
+from regard.training.health import AttentionHealth, describe_attention, describe_outputs
+from regard.training.progress import Progress
+
+#: metrics that are shares, shown in per cent
+SHARES = ("per", "wer", "cer", "exact")
+
+
+class Watch:
+    """Tells the user how a run goes. In a process that is not the first it tells nothing.
+
+    Args:
+        console: where to; stderr, so that stdout has results alone.
+        spent: the share of the budget that is used up.
+        sources: the dev sources, to tell whether outputs depend on them.
+    """
+
+    def __init__(
+        self,
+        console: Console,
+        spent: Callable[[Progress], float],
+        sources: list[str],
+        *,
+        quiet: bool = False,
+    ) -> None:
+        self.console, self.spent, self.sources = console, spent, sources
+        text = TextColumn("{task.description}")
+        self.bar = Bar(
+            text,
+            BarColumn(),
+            TextColumn("{task.fields[left]}"),
+            console=console,
+            transient=True,
+            disable=quiet,
+        )
+        self.quiet = quiet
+        self.task = self.bar.add_task("starting", total=1.0, left="")
+        self.shown, self.started, self.from_tokens = 0.0, 0.0, -1
+        self.health: AttentionHealth | None = None
+        self.header = False
+
+    @contextmanager
+    def running(self) -> Iterator["Watch"]:
+        """Shows the bar while the block runs."""
+        with self.bar:
+            yield self
+
+    @contextmanager
+    def pause(self) -> Iterator[None]:
+        """Says that an evaluation is running."""
+        self.bar.update(self.task, left="evaluating")
+        yield
+
+    def note(self, sentence: str) -> None:
+        """Prints a line above the bar."""
+        if not self.quiet:
+            self.console.print(sentence, highlight=False, markup=False)
+
+    def step(self, progress: Progress, loss: Tensor) -> None:
+        """Moves the bar, twice a second at most: reading the loss waits for the device."""
+        now = time.monotonic()
+        if self.from_tokens < 0:
+            self.started, self.from_tokens = progress.seconds, progress.tokens
+        if self.quiet or now - self.shown < 0.5:
+            return
+        self.shown = now
+        spent = self.spent(progress)
+        left = progress.seconds * (1 / spent - 1) if spent > 0 else 0.0
+        speed = f"{self.speed(progress):,.0f} tokens/s"
+        self.bar.update(
+            self.task,
+            completed=spent,
+            description=f"step {progress.step}  loss {loss.item():.3f}  {speed}",
+            left=f"{_clock(left)} left",
+        )
+
+    def speed(self, progress: Progress) -> float:
+        """Source and target tokens per second since this start."""
+        return (progress.tokens - self.from_tokens) / max(1e-9, progress.seconds - self.started)
+
+    def evaluated(self, progress: Progress, result: Evaluation, best: bool) -> None:
+        """Prints a row, and what the maps and the outputs tell."""
+        names = list(result.metrics)
+        if not self.header:
+            titles = "".join(f"{'dev ' + name:>11}" for name in names)
+            self.note(f"{'time':>8}{'step':>8}{'epoch':>7}{'tokens/s':>10}{'loss':>8}{titles}")
+            self.header = True
+        values = "".join(f"{_value(name, result.metrics[name]):>11}" for name in names)
+        self.note(
+            f"{_clock(progress.seconds):>8}{progress.step:>8}{progress.epoch:>7}"
+            f"{self.speed(progress):>10,.0f}{result.train_loss:>8.3f}{values}{' *' if best else ''}"
+        )
+        if result.health is not None:
+            sentence = describe_attention(result.health, self.health)
+            self.health = result.health
+            if sentence:
+                self.note(f"         {sentence}")
+        same = describe_outputs(result.outputs, self.sources[: len(result.outputs)])
+        if same:
+            self.note(f"         {same}")
+
+    def stopped(self, folder: Path) -> None:
+        """Says how to go on."""
+        self.note(f"stopped and saved; go on with: regard train --resume {folder}")
+
+    def averaged(self, count: int, result: Evaluation, best: float, *, taken: bool) -> None:
+        """Says what averaging has brought."""
+        name = next(n for n, v in result.metrics.items() if v == result.score)
+        verdict = "taken" if taken else "the best one alone is taken"
+        self.note(
+            f"the average of the {count} best checkpoints has dev {name} "
+            f"{_value(name, result.score)}, the best one {_value(name, best)}: {verdict}."
+        )
+
+
+def _value(name: str, value: float) -> str:
+    return f"{100 * value:.2f}%" if name in SHARES else f"{value:.3f}"
+
+
+def _clock(seconds: float) -> str:
+    minutes, rest = divmod(int(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02d}:{rest:02d}" if hours else f"{minutes}:{rest:02d}"

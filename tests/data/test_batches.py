@@ -1,0 +1,177 @@
+import itertools
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from regard.data import BatchPlan
+from regard.errors import ArgumentError
+
+
+@st.composite
+def plans(draw, **fixed):
+    """Lengths of both sides, and any plan for them."""
+    pairs = draw(st.lists(st.tuples(st.integers(1, 40), st.integers(0, 40)), min_size=1))
+    src, tgt = (np.array(side, np.int32) for side in zip(*pairs, strict=True))
+    options = {
+        "max_tokens": draw(st.none() | st.integers(1, 300)),
+        "max_sentences": draw(st.integers(1, 20)),
+        "seed": draw(st.integers(0, 9)),
+        "shuffle": draw(st.booleans()),
+        "noise": draw(st.integers(0, 3)),
+    } | fixed
+    return src, tgt, options
+
+
+def rows_of(batches):
+    return [rows.tolist() for rows in batches]
+
+
+@given(plans(), st.integers(0, 5))
+def test_each_row_is_in_one_batch(plan, epoch):
+    src, tgt, options = plan
+    batches = BatchPlan(src, tgt, **options).epoch(epoch)
+    assert sorted(itertools.chain(*rows_of(batches))) == list(range(len(src)))
+    assert all(rows_of(batches))
+    assert len(rows_of(batches)) == len(batches)
+
+
+@given(plans(), st.integers(0, 5))
+def test_no_batch_is_too_large(plan, epoch):
+    src, tgt, options = plan
+    for rows in BatchPlan(src, tgt, **options).epoch(epoch):
+        tokens = len(rows) * (src[rows].max() + tgt[rows].max() + 1)
+        assert len(rows) <= options["max_sentences"]
+        assert options["max_tokens"] is None or len(rows) == 1 or tokens <= options["max_tokens"]
+
+
+@given(plans(shuffle=True), st.integers(0, 5))
+def test_batches_are_a_pure_function(plan, epoch):
+    src, tgt, options = plan
+    batches = BatchPlan(src, tgt, **options).epoch(epoch)
+    other = BatchPlan(src.astype(np.int64), tgt.astype(np.uint16), **options)
+    other.epoch(epoch + 1)
+    assert rows_of(other.epoch(epoch)) == rows_of(batches)
+    last = len(batches) - 1
+    assert other.epoch(epoch)[last].tolist() == batches[last].tolist()
+
+
+@given(plans(), st.integers(1, 7))
+def test_all_shards_are_the_batch(plan, world):
+    src, tgt, options = plan
+    batches = BatchPlan(src, tgt, **options).epoch(0)
+    shards = [batches.shard(rank, world) for rank in range(world)]
+    for i in range(len(batches)):
+        parts = [shard[i].tolist() for shard in shards]
+        assert sorted(itertools.chain(*parts)) == sorted(batches[i].tolist())
+        assert max(map(len, parts)) - min(map(len, parts)) <= 1
+    assert {len(shard) for shard in shards} == {len(batches)}
+
+
+@given(plans(), st.integers(0, 5))
+def test_padding_by_counting(plan, epoch):
+    src, tgt, options = plan
+    batches = BatchPlan(src, tgt, **options).epoch(epoch)
+    padded = sum(len(rows) * (max(src[rows]) + max(tgt[rows]) + 1) for rows in batches)
+    real = sum(src) + sum(tgt) + len(src)
+    assert batches.padding_share == pytest.approx(1 - real / padded)
+
+
+def lengths(count, seed=0):
+    random = np.random.default_rng(seed)
+    src = random.integers(1, 50, count)
+    return src, np.clip(src + random.integers(-6, 7, count), 1, None)
+
+
+def test_there_is_little_padding():
+    src, tgt = lengths(20_000)
+    plan = BatchPlan(src, tgt, max_tokens=4000)
+    shares = [plan.epoch(epoch).padding_share for epoch in range(4)]
+    assert max(shares) < 0.04
+    noisy = BatchPlan(src, tgt, max_tokens=4000, noise=4).epoch(0).padding_share
+    assert max(shares) + 0.02 < noisy < 0.2
+
+
+def test_batches_are_as_large_as_they_may_be():
+    # in order of length, each batch is full: one more row of the next would not fit
+    src, tgt = lengths(500)
+    batches = BatchPlan(src, tgt, max_tokens=700, shuffle=False).epoch(0)
+    for rows, following in itertools.pairwise(batches):
+        more = [*rows, following[0]]
+        assert len(more) * (src[more].max() + tgt[more].max() + 1) > 700
+
+
+def test_a_pair_longer_than_a_batch_is_one():
+    plan = BatchPlan(np.array([3, 500, 3]), np.array([3, 2, 3]), max_tokens=14, seed=1)
+    assert sorted(map(sorted, rows_of(plan.epoch(0)))) == [[0, 2], [1]]
+
+
+def test_epochs_and_seeds_differ():
+    src, tgt = lengths(300)
+    orders = {
+        str(rows_of(BatchPlan(src, tgt, max_sentences=7, seed=seed).epoch(epoch)))
+        for seed in range(4)
+        for epoch in range(4)
+    }
+    assert len(orders) == 16
+    # not only in the order of batches
+    plan = BatchPlan(src, tgt, max_sentences=7)
+    first, second = ({frozenset(rows) for rows in rows_of(plan.epoch(n))} for n in range(2))
+    assert len(first & second) < len(first) / 2
+
+
+def test_batches_are_not_in_order_of_length():
+    src, tgt = lengths(2000)
+    firsts = [src[rows[0]] for rows in BatchPlan(src, tgt, max_sentences=10).epoch(0)]
+    assert abs(np.corrcoef(firsts, range(len(firsts)))[0, 1]) < 0.2
+
+
+def test_without_shuffling_all_epochs_are_one():
+    src, tgt = lengths(50)
+    plan = BatchPlan(src, tgt, max_sentences=8, shuffle=False, noise=3)
+    assert rows_of(plan.epoch(0)) == rows_of(plan.epoch(3))
+    in_order = list(itertools.chain(*rows_of(plan.epoch(0))))
+    assert src[in_order].tolist() == sorted(src)
+
+
+def test_the_order_is_frozen():
+    """Another order would be another run: what is here must not change with numpy or platform."""
+    src, tgt = np.arange(12) % 4 + 1, np.arange(12) % 3
+    plan = BatchPlan(src, tgt, max_tokens=24, seed=7)
+    assert rows_of(plan.epoch(3)) == [[2, 11, 7], [3], [1, 9, 6, 10], [0, 4, 8, 5]]
+
+
+def test_very_long_rows_can_be_sorted():
+    src = np.array([5, 3_000_000, 2_000_000])
+    assert sorted(map(len, rows_of(BatchPlan(src, src, max_tokens=100).epoch(0)))) == [1, 1, 1]
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({}, "max_tokens must be given if max_sentences is not"),
+        ({"max_tokens": 0}, "max_tokens must be at least 1, but it is 0"),
+        ({"max_sentences": 0}, "max_sentences must be at least 1, but it is 0"),
+        ({"max_tokens": 9, "seed": -1}, "seed must be at least 0, but it is -1"),
+        ({"max_tokens": 9, "noise": -1}, "noise must be at least 0, but it is -1"),
+    ],
+)
+def test_wrong_options(options, words):
+    with pytest.raises(ArgumentError, match=words):
+        BatchPlan(np.array([1]), np.array([1]), **options)
+
+
+def test_wrong_shards_and_indices():
+    batches = BatchPlan(np.array([1]), np.array([1]), max_tokens=9).epoch(0)
+    with pytest.raises(ArgumentError, match="rank must be from 0 to 1, since world is 2, but it"):
+        batches.shard(2, 2)
+    with pytest.raises(IndexError):
+        batches[1]
+
+
+def test_wrong_lengths():
+    with pytest.raises(ArgumentError, match="tgt_lengths must have one length for each of 1"):
+        BatchPlan(np.array([1]), np.array([1, 2]), max_tokens=9)
+    with pytest.raises(ArgumentError, match="src_lengths must have at least one length"):
+        BatchPlan(np.array([], int), np.array([], int), max_tokens=9)

@@ -1,0 +1,67 @@
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from data.tools import make_corpus, make_pairs
+from regard.data import BatchPlan, collate, pad
+from regard.symbols import BOS, EOS, PAD
+
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory):
+    return make_corpus(tmp_path_factory.mktemp("corpus") / "c.arrow", make_pairs(60))
+
+
+@given(st.data())
+def test_rows_by_loops(corpus, data):
+    rows = np.array(data.draw(st.lists(st.integers(0, 59), min_size=1, max_size=9)))
+    batch = collate(corpus, rows)
+    for i, row in enumerate(rows):
+        src, tgt = corpus.src(row).tolist(), corpus.tgt(row).tolist()
+        assert batch.src[i].tolist() == src + [PAD] * (batch.src.shape[1] - len(src))
+        after = [PAD] * (batch.tgt_in.shape[1] - len(tgt) - 1)
+        assert batch.tgt_in[i].tolist() == [BOS, *tgt, *after]
+        assert batch.tgt_out[i].tolist() == [*tgt, EOS, *after]
+        assert (batch.src_lengths[i], batch.tgt_lengths[i]) == (len(src), len(tgt) + 1)
+    assert batch.src.shape[1] == batch.src_lengths.max()
+    assert batch.tgt_in.shape[1] == batch.tgt_lengths.max()
+    assert {part.dtype for part in batch[:-1]} == {torch.int64}
+    assert batch.rows.tolist() == rows.tolist()
+
+
+def test_tokens_are_those_of_the_plan(corpus):
+    batches = BatchPlan(corpus.src_lengths, corpus.tgt_lengths, max_tokens=50).epoch(0)
+    collated = [collate(corpus, rows) for rows in batches]
+    real = sum(batch.tokens for batch in collated)
+    padded = sum(batch.src.numel() + batch.tgt_in.numel() for batch in collated)
+    assert real == corpus.src_lengths.sum() + corpus.tgt_lengths.sum() + len(corpus)
+    assert batches.padding_share == pytest.approx(1 - real / padded)
+    assert all(batch.src.numel() + batch.tgt_in.numel() <= 50 for batch in collated)
+
+
+def test_no_rows(corpus):
+    batch = collate(corpus, np.array([], int))
+    assert batch.src.shape == (0, 0)
+    assert batch.tgt_in.shape == batch.tgt_out.shape == (0, 1)
+    assert batch.tokens == 0
+
+
+def test_a_batch_moves(corpus):
+    moved = collate(corpus, np.array([3, 5])).to("meta")
+    assert {part.device.type for part in moved[:-1]} == {"meta"}
+    assert moved.rows.tolist() == [3, 5]
+
+
+def test_tensors_can_be_written_to(corpus):
+    batch = collate(corpus, np.array([3]))
+    batch.src.zero_()
+    assert corpus.src(3).any()
+
+
+def test_pad():
+    padded, lengths = pad([[4, 5, 6], [], [7]])
+    assert padded.tolist() == [[4, 5, 6], [0, 0, 0], [7, 0, 0]]
+    assert lengths.tolist() == [3, 0, 1]
+    assert pad([])[0].shape == (0, 0)

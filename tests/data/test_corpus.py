@@ -1,0 +1,254 @@
+import json
+import os
+import subprocess
+import sys
+
+import numpy as np
+import pyarrow
+import pytest
+
+from data.tools import make_corpus, make_pairs, make_tokenizers
+from regard.data import Corpus, Pair, Tokenizer, build_corpus, open_or_build_corpus, read_pairs
+from regard.data.corpus import note_path
+from regard.errors import ArgumentError, DataError
+from regard.symbols import EOS
+
+LIMITS = {"max_src_len": 100, "max_tgt_len": 100}
+
+
+@pytest.fixture
+def small_parts(monkeypatch):
+    """Many record batches, of several encoded parts each."""
+    monkeypatch.setattr("regard.data.building.ENCODED_PAIRS", 5)
+    monkeypatch.setattr("regard.data.building.WRITTEN", 3)
+
+
+@pytest.mark.parametrize("texts", [True, False])
+def test_what_goes_in_comes_out(tmp_path, small_parts, texts):
+    pairs = make_pairs(101)
+    src_tok, tgt_tok = make_tokenizers(pairs)
+    seen = []
+    corpus = build_corpus(
+        iter(pairs),
+        src_tok,
+        tgt_tok,
+        tmp_path / "c.arrow",
+        texts=texts,
+        progress=seen.append,
+        **LIMITS,
+    )
+    assert (len(corpus), corpus.dropped) == (101, 0)
+    assert seen == [15, 30, 45, 60, 75, 90, 101]
+    for i, pair in enumerate(pairs):
+        src, tgt = [*src_tok.encode(pair.src, pair.features), EOS], tgt_tok.encode(pair.tgt)
+        assert (corpus.src(i).tolist(), corpus.tgt(i).tolist()) == (src, tgt)
+        assert (corpus.src_lengths[i], corpus.tgt_lengths[i]) == (len(src), len(tgt))
+        if texts:
+            assert corpus.pair(i) == pair
+    assert corpus.has_texts == texts
+    assert corpus.src_lengths.dtype == corpus.tgt_lengths.dtype == np.int32
+
+
+def test_texts_that_were_not_kept(tmp_path):
+    corpus = make_corpus(tmp_path / "c.arrow", make_pairs(3))
+    with pytest.raises(DataError, match="text of the pairs was not kept: build it with texts=True"):
+        corpus.pair(0)
+
+
+def test_ids_are_views_of_the_file(tmp_path):
+    corpus = make_corpus(tmp_path / "c.arrow", make_pairs(30))
+    assert not corpus.src(3).flags.owndata
+    assert not corpus.src(3).flags.writeable
+    assert corpus.src(3).base is corpus.tgt(5).base is not None
+
+
+def test_any_arrow_reader_can_open_the_file(tmp_path):
+    corpus = make_corpus(tmp_path / "c.arrow", make_pairs(7), texts=True)
+    with pyarrow.ipc.open_file(str(tmp_path / "c.arrow")) as reader:
+        rows = reader.read_all().to_pylist()
+    assert [row["src"] for row in rows] == [corpus.src(i).tolist() for i in range(7)]
+    assert [row["tgt_text"] for row in rows] == [pair.tgt for pair in make_pairs(7)]
+
+
+def test_large_vocabularies(tmp_path):
+    words = [f"w{i}" for i in range(66_000)]
+    tokenizer = Tokenizer.train("space", words, vocab_size=100_000)
+    pairs = [Pair(words[-1], words[0], 1)]
+    corpus = build_corpus(pairs, tokenizer, tokenizer, tmp_path / "c.arrow", **LIMITS)
+    assert corpus.src(0).tolist() == [*tokenizer.encode(words[-1]), EOS]
+    assert max(tokenizer.encode_batch(words)) == [66_003]
+
+
+def test_long_pairs_are_left_out_and_counted(tmp_path, small_parts):
+    pairs = make_pairs(50)
+    limits = {"max_src_len": 8, "max_tgt_len": 3}
+    corpus = make_corpus(tmp_path / "c.arrow", pairs, texts=True, **limits)
+    kept = [p for p in pairs if len(p.src) + len(p.features) <= 8 and len(p.tgt.split()) <= 3]
+    assert 5 < len(kept) < 40
+    assert [corpus.pair(i) for i in range(len(corpus))] == kept
+    assert corpus.dropped == 50 - len(kept)
+    assert Corpus(tmp_path / "c.arrow").dropped == corpus.dropped
+
+
+def test_parts_are_cut_by_characters_too(tmp_path, monkeypatch):
+    monkeypatch.setattr("regard.data.building.ENCODED_CHARS", 40)
+    monkeypatch.setattr("regard.data.building.WRITTEN", 1)
+    seen = []
+    pairs = [Pair("a" * 19, "1", i) for i in range(5)]
+    make_corpus(tmp_path / "c.arrow", pairs, progress=seen.append)
+    assert seen == [2, 4, 5]
+
+
+def test_nothing_left(tmp_path):
+    with pytest.raises(DataError) as caught:
+        make_corpus(tmp_path / "c.arrow", [Pair("abc", "1 2", 1)], max_src_len=2, max_tgt_len=7)
+    assert "all 1 pairs are longer than 2 source or 7 target tokens: raise max" in str(caught.value)
+    src_tok, tgt_tok = make_tokenizers(make_pairs(3))
+    with pytest.raises(DataError, match="there are no pairs to encode"):
+        build_corpus([], src_tok, tgt_tok, tmp_path / "c.arrow", **LIMITS)
+    assert os.listdir(tmp_path) == []
+    with pytest.raises(ArgumentError, match="max_tgt_len must be at least 1, but it is 0"):
+        make_corpus(tmp_path / "c.arrow", make_pairs(3), max_tgt_len=0)
+
+
+def test_a_failure_leaves_the_old_file(tmp_path):
+    def pairs():
+        yield from make_pairs(5)
+        raise DataError("pairs.tsv", 6, "it is bad", "mend it")
+
+    old = make_corpus(tmp_path / "c.arrow", make_pairs(9))
+    src_tok, tgt_tok = make_tokenizers(make_pairs(9))
+    with pytest.raises(DataError, match="line 6: it is bad"):
+        build_corpus(pairs(), src_tok, tgt_tok, tmp_path / "c.arrow", **LIMITS)
+    assert len(Corpus(tmp_path / "c.arrow")) == len(old)
+    assert len(os.listdir(tmp_path)) == 2
+
+
+class Starts:
+    """Starts of a run with the same file: what was said, and whether it was encoded again."""
+
+    def __init__(self, path):
+        self.path = path
+        self.pairs = make_pairs(40)
+        self.tokenizers = make_tokenizers(self.pairs)
+
+    def __call__(self, **changes):
+        options = {"source": "x", "src_tok": self.tokenizers[0], "tgt_tok": self.tokenizers[1]}
+        options |= LIMITS | changes
+        said, encoded = [], []
+
+        def pairs():
+            encoded.append(True)
+            return self.pairs
+
+        corpus = open_or_build_corpus(pairs, path=self.path, say=said.append, **options)
+        assert (len(corpus), corpus.dropped) == (40, 0)
+        return bool(encoded), said
+
+
+def test_a_second_start_does_not_encode_again(tmp_path):
+    start = Starts(tmp_path / "c.arrow")
+    assert start() == (True, [])
+    assert start() == (False, [])
+
+
+@pytest.mark.parametrize("change", ["source", "max_src_len", "max_tgt_len", "texts", "src_tok"])
+def test_a_changed_start_does(tmp_path, change):
+    start = Starts(tmp_path / "c.arrow")
+    other = Tokenizer.train("char", ["xyz"])
+    changes = {"source": "y", "max_src_len": 99, "max_tgt_len": 99, "texts": True, "src_tok": other}
+    start()
+    encoded, said = start(**{change: changes[change]})
+    assert encoded
+    assert said == [
+        f"{start.path}: it was made from other data, by other tokenisers or with other limits, so "
+        "it is built again."
+    ]
+    assert start(**{change: changes[change]}) == (False, [])
+
+
+def flip(raw, place):
+    return raw[:place] + bytes([raw[place] ^ 1]) + raw[place + 1 :]
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda raw: raw[:-1],
+        lambda raw: raw[: len(raw) // 2],
+        lambda raw: b"",
+        lambda raw: flip(raw, len(raw) // 2),
+        lambda raw: flip(raw, 100),
+        lambda raw: flip(raw, len(raw) - 20),
+    ],
+)
+def test_a_damaged_file_is_built_again(tmp_path, damage):
+    start = Starts(tmp_path / "c.arrow")
+    start()
+    start.path.write_bytes(damage(start.path.read_bytes()))
+    encoded, said = start()
+    assert encoded
+    assert said == [f"{start.path}: its checksum is not that of its content, so it is built again."]
+    assert start() == (False, [])
+
+
+@pytest.mark.parametrize("content", [None, b"", b"{}", b"7", b"\xff"])
+def test_a_missing_checksum(tmp_path, content):
+    start = Starts(tmp_path / "c.arrow")
+    start()
+    note = note_path(start.path)
+    note.unlink() if content is None else note.write_bytes(content)
+    assert start() == (
+        True,
+        [f"{start.path}: c.arrow.json is missing or damaged, so it is built again."],
+    )
+
+
+def test_the_note_beside_the_file(tmp_path):
+    make_corpus(tmp_path / "c.arrow", make_pairs(9), max_src_len=6)
+    note = json.loads((tmp_path / "c.arrow.json").read_text())
+    assert note["pairs"] + note["dropped"] == 9
+
+
+MEMORY = """
+import sys
+from regard.data import Pair, Tokenizer, build_corpus, read_pairs
+
+def resident(field):
+    with open("/proc/self/status") as file:
+        return next(int(line.split()[1]) for line in file if line.startswith(field)) / 1024
+
+def pairs(count):
+    for i in range(count):
+        n = i % 1000
+        yield Pair(f"a man with number {n} walks", f"ein Mann mit Nummer {n * 7} geht", i + 1)
+
+src = Tokenizer.train("bpe", (p.src for p in pairs(2000)), vocab_size=500)
+tgt = Tokenizer.train("char", (p.tgt for p in pairs(2000)))
+build_corpus(pairs(70_000), src, tgt, sys.argv[1], max_src_len=99, max_tgt_len=99)
+before = resident("VmHWM")
+corpus = build_corpus(pairs(300_000), src, tgt, sys.argv[1], max_src_len=99, max_tgt_len=99)
+assert len(corpus) == 300_000
+print(resident("VmHWM") - before)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not os.path.exists("/proc/self/status"), reason="memory is read from /proc")
+def test_memory_does_not_grow_with_the_corpus(tmp_path):
+    run = [sys.executable, "-c", MEMORY, str(tmp_path / "c.arrow")]
+    done = subprocess.run(run, capture_output=True, text=True, check=True)
+    # as Python strings the pairs would take some 100 MB, and their ids as lists 150 MB
+    assert float(done.stdout) < 30
+
+
+def test_from_a_file_to_a_corpus(tmp_path):
+    path = tmp_path / "pairs.tsv"
+    path.write_text("go\twent\tV;PST\nox\toxen\tN;PL\n", encoding="utf-8")
+    pairs = list(read_pairs(path))
+    features = [name for pair in pairs for name in pair.features]
+    src_tok = Tokenizer.train("char", (p.src for p in pairs), features=features)
+    tgt_tok = Tokenizer.train("char", (p.tgt for p in pairs))
+    corpus = build_corpus(read_pairs(path), src_tok, tgt_tok, tmp_path / "c.arrow", **LIMITS)
+    assert src_tok.tokens(corpus.src(0)) == ["g", "o", "[V]", "[PST]", "</s>"]
+    assert tgt_tok.decode(corpus.tgt(1)) == "oxen"

@@ -1,0 +1,309 @@
+import json
+import unicodedata
+
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+
+from data.tools import SCRIPTS, shared
+from regard.data import KINDS, Tokenizer, read_pairs
+from regard.data.words import JOINER
+from regard.errors import ArgumentError, DataError
+from regard.symbols import BOS, EOS, PAD, SYMBOLS, UNK
+
+SENTENCES = [
+    'The "old" man (he was 97) said: don\'t go!',
+    "A man sees the dog. The dog sees a man...",
+    "Where are the men, the women and the dogs ?",
+    *SCRIPTS.values(),
+]
+# code points that this Python knows: for the others, normal forms are not settled
+ASSIGNED = st.text(st.characters(exclude_categories=["Cs", "Cn"]), max_size=30)
+
+
+def nfc(text):
+    return unicodedata.normalize("NFC", text)
+
+
+def train(kind, texts=SENTENCES, **options):
+    return Tokenizer.train(kind, texts, **options)
+
+
+@pytest.fixture(scope="module", params=KINDS)
+def tokenizer(request):
+    return train(request.param)
+
+
+def test_special_symbols_come_first(tokenizer):
+    assert tokenizer.tokens([PAD, BOS, EOS, UNK]) == list(SYMBOLS)
+    assert (PAD, BOS, EOS, UNK) == (0, 1, 2, 3)
+
+
+@pytest.mark.parametrize("text", SENTENCES)
+def test_round_trip(tokenizer, text):
+    ids = tokenizer.encode(text)
+    assert all(UNK < number < tokenizer.vocab_size for number in ids)
+    assert tokenizer.decode(ids) == nfc(text)
+
+
+@given(ASSIGNED)
+def test_any_text_is_the_same_as_characters(text):
+    tokenizer = train("char", [text, "x"])
+    assert tokenizer.decode(tokenizer.encode(text)) == nfc(text)
+
+
+@given(ASSIGNED)
+def test_any_words_are_the_same_but_for_spaces(text):
+    assume(JOINER not in text)
+    for kind in ("space", "word"):
+        tokenizer = train(kind, [text, "x"])
+        assert tokenizer.decode(tokenizer.encode(text)) == " ".join(nfc(text).split())
+
+
+@given(ASSIGNED)
+def test_any_text_is_the_same_in_subwords(text):
+    assume("▁" not in text)
+    tokenizer = train("bpe", [text, "x"])
+    assert tokenizer.decode(tokenizer.encode(text)) == nfc(text)
+
+
+def test_unknown_characters():
+    tokenizer = train("char", ["abc"])
+    assert tokenizer.encode("axb") == [4, UNK, 5]
+    assert tokenizer.decode([4, UNK, 5]) == "ab"
+    assert tokenizer.decode([4, UNK, 5, UNK], unk="?") == "a?b?"
+    assert tokenizer.decode([4, UNK, 5, UNK], unk=["x", "yz"]) == "axbyz"
+    assert tokenizer.decode([4, UNK, 5, UNK], unk=["x"]) == "axb"
+
+
+def test_unknown_words_leave_the_others_in_place():
+    tokenizer = train("word", ["see the dog, now"])
+    ids = tokenizer.encode("see the cat, now")
+    assert tokenizer.tokens(ids) == ["see", "the", "<unk>", ",", "now"]
+    assert tokenizer.decode(ids, unk=["chat"]) == "see the chat, now"
+    assert tokenizer.decode(ids) == "see the, now"
+
+
+def test_decoding_ends_at_eos_and_drops_special_symbols():
+    tokenizer = train("char", ["abc"])
+    assert tokenizer.decode([BOS, 4, PAD, 5, EOS, 6, EOS]) == "ab"
+    assert tokenizer.decode([]) == ""
+
+
+@pytest.mark.parametrize("number", [-1, 7])
+def test_ids_of_another_vocabulary(number):
+    tokenizer = train("char", ["abc"])
+    for call in (tokenizer.decode, tokenizer.tokens):
+        with pytest.raises(ArgumentError, match=f"from 0 to 6, .* but it is {number}"):
+            call([4, number])
+
+
+def test_text_cannot_name_special_symbols(tokenizer):
+    names = " ".join(SYMBOLS)
+    for learner in (tokenizer, train(tokenizer.kind, [names, "".join(SYMBOLS)] * 9)):
+        for text in (names, "".join(SYMBOLS), *SYMBOLS):
+            assert min(learner.encode(text)) >= UNK
+
+
+def test_what_the_kinds_make_of_one_text():
+    text = 'He said "go!", 23 times'
+    expected = {
+        "char": [*'He␣said␣"go!",␣23␣times'],
+        "space": ["He", "said", '"go!",', "23", "times"],
+        "word": ["He", "said", '"', "go", "!", '"', ",", "23", "times"],
+        "bpe": ["▁He", "▁said", "▁", '"', "go", "!", '"', ",", "▁", "2", "3", "▁times"],
+    }
+    for kind, tokens in expected.items():
+        tokenizer = train(kind, [text, "go"] * 2)
+        assert tokenizer.tokens(tokenizer.encode(text)) == tokens
+
+
+def test_ids_by_frequency_and_then_by_alphabet():
+    tokenizer = train("char", ["bca", "ca", "d"])
+    assert tokenizer.tokens(range(4, tokenizer.vocab_size)) == ["a", "c", "b", "d"]
+
+
+def test_vocab_size_and_min_count():
+    texts = ["a b c a b a"]
+    assert train("space", texts, vocab_size=6).tokens([4, 5]) == ["a", "b"]
+    assert train("space", texts, vocab_size=6).vocab_size == 6
+    assert train("space", texts, min_count=2).vocab_size == 6
+    assert train("space", texts, min_count=2).encode("a b c") == [4, 5, UNK]
+
+
+@pytest.mark.parametrize("kind", ["bpe", "unigram"])
+@pytest.mark.parametrize("vocab_size", [5, 9, 17, 60])
+def test_small_vocabularies_of_subwords(kind, vocab_size):
+    tokenizer = train(kind, vocab_size=vocab_size)
+    assert 4 < tokenizer.vocab_size <= vocab_size
+    assert max(tokenizer.encode(SENTENCES[0])) < vocab_size
+
+
+def test_normal_form_and_case(tokenizer):
+    assert tokenizer.encode("e\u0301te\u0301") == tokenizer.encode("été")
+    lower = train(tokenizer.kind, lowercase=True)
+    assert lower.encode("THE DOG") == lower.encode("the dog")
+    assert lower.decode(lower.encode("A MAN")) == "a man"
+    assert tokenizer.encode("THE DOG") != tokenizer.encode("the dog")
+    plain = train("char", ["e\u0301é"], nfc=False)
+    assert plain.decode(plain.encode("e\u0301é")) == "e\u0301é"
+
+
+def test_a_batch_is_its_texts_one_by_one(tokenizer):
+    assert tokenizer.encode_batch(SENTENCES) == [tokenizer.encode(text) for text in SENTENCES]
+    assert tokenizer.encode_batch([]) == []
+    assert tokenizer.encode_batch(["", "a"])[0] == []
+
+
+def test_what_is_remembered_changes_nothing(monkeypatch):
+    expected = {kind: train(kind).encode_batch(SENTENCES) for kind in ("word", "bpe")}
+    for limit in ("MAX_REMEMBERED", "MAX_WORD"):
+        with monkeypatch.context() as patch:
+            patch.setattr(f"regard.data.codecs.{limit}", 3)
+            for kind, ids in expected.items():
+                tokenizer = train(kind)
+                assert [tokenizer.encode(text) for text in SENTENCES] == ids
+                assert tokenizer.encode_batch(SENTENCES) == ids
+
+
+def test_features():
+    tokenizer = train("char", ["go"], features=["V", "PST", "V"])
+    assert tokenizer.vocab_size == 4 + 2 + 2
+    ids = tokenizer.encode("go", ("V", "PST"))
+    assert ids == [4, 5, 7, 6]
+    assert tokenizer.tokens(ids) == ["g", "o", "[V]", "[PST]"]
+    assert tokenizer.decode(ids) == "go"
+    assert tokenizer.encode("go", ("N",)) == [4, 5, UNK]
+    assert tokenizer.encode_batch(["g", "o"], [("V",), ()]) == [[4, 7], [5]]
+    assert tokenizer.encode("V PST") == [UNK] * 5
+
+
+def test_spans_have_the_text_of_the_tokens(tokenizer):
+    for text in SENTENCES:
+        tokens, spans = tokenizer.tokens(tokenizer.encode(text)), tokenizer.spans(text)
+        for token, (start, end) in zip(tokens, spans, strict=True):
+            shown = token.replace("␣", " ").replace("▁", "")
+            assert nfc(text[start:end]) == shown
+
+
+@given(ASSIGNED, st.booleans())
+def test_spans_are_one_for_each_token_and_in_order(text, lowercase):
+    for kind in ("char", "space", "word", "bpe"):
+        tokenizer = train(kind, [text, "x"], lowercase=lowercase)
+        spans = tokenizer.spans(text)
+        assert len(spans) == len(tokenizer.encode(text)) == len(tokenizer.word_ids(text))
+        assert all(0 <= start <= end <= len(text) for start, end in spans)
+        assert spans == sorted(spans)
+
+
+def test_spans_of_text_that_is_not_in_normal_form():
+    text = "e\u0301a I\u0307\u0323x"
+    tokenizer = train("char", [text], lowercase=True)
+    assert tokenizer.tokens(tokenizer.encode("e\u0301a")) == ["é", "a"]
+    assert tokenizer.spans("e\u0301a") == [(0, 2), (2, 3)]
+    assert tokenizer.spans("\u1100\u1161\u11a8a") == [(0, 3), (3, 4)]
+    assert train("word", [text]).spans(text) == [(0, 3), (4, 8)]
+
+
+def test_words_of_tokens():
+    text = ' "So,"  he (x)'
+    assert train("char", [text]).word_ids(" ab c") == [None, 0, 0, None, 1]
+    assert train("space", [text]).word_ids(text) == [0, 1, 2]
+    assert train("word", [text]).word_ids(text) == [0, 0, 0, 0, 1, 2, 2, 2]
+    tokenizer = train("bpe", [text])
+    words = dict.fromkeys(range(3))
+    for token, word in zip(
+        tokenizer.tokens(tokenizer.encode(text)), tokenizer.word_ids(text), strict=True
+    ):
+        words[word] = (words.get(word) or "") + token
+    assert words == {0: '▁"So,"', 1: "▁he", 2: "▁(x)", None: "▁▁"}
+
+
+def test_saved_and_loaded(tokenizer, tmp_path):
+    tokenizer.save(tmp_path / "tok.json")
+    again = Tokenizer.load(tmp_path / "tok.json")
+    assert again.encode_batch(SENTENCES) == tokenizer.encode_batch(SENTENCES)
+    assert (again.kind, again.vocab_size) == (tokenizer.kind, tokenizer.vocab_size)
+    assert again.fingerprint == tokenizer.fingerprint
+
+
+def test_all_options_are_saved(tmp_path):
+    options = {"nfc": False, "lowercase": True, "features": ["V", "N"]}
+    train("char", **options).save(tmp_path / "tok.json")
+    again = Tokenizer.load(str(tmp_path / "tok.json"))
+    assert (again.nfc, again.lowercase, again.features) == (False, True, ("N", "V"))
+
+
+def test_fingerprints_tell_tokenizers_apart():
+    made = [train(kind) for kind in KINDS] + [train("char", SENTENCES[:4])]
+    made += [train("char", **o) for o in ({"nfc": False}, {"lowercase": True}, {"features": "V"})]
+    assert len({tokenizer.fingerprint for tokenizer in made}) == len(made)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_training_is_the_same_each_time(kind):
+    assert train(kind).fingerprint == train(kind).fingerprint
+
+
+@pytest.mark.parametrize(
+    ("damage", "reason"),
+    [
+        (lambda raw: raw[:-20], "it is not a tokeniser of regard"),
+        (lambda raw: b"", "it is not a tokeniser of regard"),
+        (lambda raw: b"[1, 2]", "it is not a tokeniser of regard"),
+        (lambda raw: b'{"version": 1}', "it is not a tokeniser of regard"),
+        (lambda raw: b"\xff" + raw, "it is not a tokeniser of regard"),
+        (lambda raw: raw.replace(b'"T"', b'"U"'), "its checksum is not that of its content"),
+    ],
+)
+def test_damaged_files(tmp_path, damage, reason):
+    path = tmp_path / "tok.json"
+    train("char").save(path)
+    path.write_bytes(damage(path.read_bytes()))
+    with pytest.raises(DataError) as caught:
+        Tokenizer.load(path)
+    assert str(caught.value) == (
+        f"{path}: {reason}: copy it again from the run that it belongs to, or train that run again."
+    )
+
+
+def test_files_of_another_version(tmp_path, monkeypatch):
+    with monkeypatch.context() as patch:
+        patch.setattr("regard.data.tokenizers.VERSION", 2)
+        train("char").save(tmp_path / "tok.json")
+    with pytest.raises(DataError, match="it is of version 2, not 1: copy it again"):
+        Tokenizer.load(tmp_path / "tok.json")
+    with pytest.raises(DataError, match="there is no such file"):
+        Tokenizer.load(tmp_path / "none.json")
+
+
+def test_the_file_can_be_read_by_people(tmp_path):
+    train("char").save(tmp_path / "tok.json")
+    text = (tmp_path / "tok.json").read_text(encoding="utf-8")
+    assert '"喜"' in text
+    assert json.loads(text)["kind"] == "char"
+
+
+def test_wrong_arguments():
+    with pytest.raises(ArgumentError, match="kind must be one of char, space, word, bpe, unigram"):
+        train("chars")
+    with pytest.raises(ArgumentError, match=r"vocab_size must be more than 4, .* but it is 4"):
+        train("char", vocab_size=4)
+    for kind in KINDS:
+        with pytest.raises(ArgumentError, match="texts must have something in them"):
+            train(kind, [])
+
+
+def test_a_word_of_300_characters(tokenizer):
+    ids = tokenizer.encode("man" * 100)
+    assert ids == [UNK] or tokenizer.decode(ids) == "man" * 100
+
+
+def test_real_text():
+    pairs = list(read_pairs(shared("multi30k/val.en-de-fr-cs.tsv.gz"), columns=(0, 3)))
+    texts = [nfc(pair.tgt) for pair in pairs]
+    for kind in ("char", "word", "bpe"):
+        tokenizer = train(kind, texts, vocab_size=20_000)
+        same = [tokenizer.decode(ids) for ids in tokenizer.encode_batch(texts)]
+        spaced = [" ".join(text.split()) for text in texts]
+        assert same == (spaced if kind == "word" else texts)

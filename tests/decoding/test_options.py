@@ -1,0 +1,110 @@
+import dataclasses
+import re
+
+import pytest
+import torch
+
+from decoding.toys import Toy, sources
+from models.cases import build
+from regard.decoding import DecodingOptions, decode, force_decode, sample
+from regard.errors import ArgumentError
+
+plain = pytest.mark.plain
+
+
+def refuses(name, rule, value):
+    parts = (re.escape(part) for part in (name, rule, value))
+    return pytest.raises(
+        ArgumentError, match="^{} must .*{}.*, but it is .*{}.*: .+\\.$".format(*parts)
+    )
+
+
+@plain
+@pytest.mark.parametrize(
+    ("wrong", "name", "rule", "value"),
+    [
+        ({"beam": 0}, "beam", "at least 1", "0"),
+        ({"nbest": 0}, "nbest", "at least 1", "0"),
+        ({"nbest": 6}, "nbest", "at most beam = 5", "6"),
+        ({"max_len": -1}, "max_len", "at least 0", "-1"),
+        ({"max_len_ratio": -0.1}, "max_len_ratio", "from 0 up", "-0.1"),
+        ({"max_len_ratio": float("inf")}, "max_len_ratio", "finite", "inf"),
+        ({"max_len_extra": -2}, "max_len_extra", "at least 0", "-2"),
+        ({"min_len": -1}, "min_len", "at least 0", "-1"),
+        ({"min_len": 4, "max_len": 3}, "min_len", "at most max_len = 3", "4"),
+        ({"length_penalty": -1.0}, "length_penalty", "from 0 up", "-1.0"),
+        ({"length_penalty": float("nan")}, "length_penalty", "finite", "nan"),
+        ({"coverage_penalty": -0.2}, "coverage_penalty", "from 0 up", "-0.2"),
+        ({"no_repeat_ngram": -1}, "no_repeat_ngram", "at least 0", "-1"),
+        ({"prefix": [[4], [5, 2]]}, "prefix", "none of pad, bos, eos", "[5, 2] in row 1"),
+        ({"prefix": [[-4]]}, "prefix", "none below 0", "[-4] in row 0"),
+        ({"prefix": [[4, 5]], "max_len": 1}, "prefix", "at most max_len = 1", "one of 2"),
+        ({"num_samples": -1}, "num_samples", "at least 0", "-1"),
+        ({"temperature": 0.0, "num_samples": 1}, "temperature", "above 0", "0.0"),
+        ({"temperature": float("nan"), "num_samples": 1}, "temperature", "above 0", "nan"),
+        ({"top_k": -1, "num_samples": 1}, "top_k", "at least 0", "-1"),
+        ({"top_p": 0.0, "num_samples": 1}, "top_p", "above 0 and at most 1", "0.0"),
+        ({"top_p": 1.5, "num_samples": 1}, "top_p", "above 0 and at most 1", "1.5"),
+        ({"top_k": 5}, "num_samples", "at least 1 where temperature", "0"),
+        ({"top_p": 0.5}, "num_samples", "at least 1 where temperature", "0"),
+        ({"temperature": 2.0}, "num_samples", "at least 1 where temperature", "0"),
+    ],
+)
+def test_wrong_options(wrong, name, rule, value):
+    with refuses(name, rule, value):
+        DecodingOptions(**wrong)
+
+
+@plain
+def test_options_are_values():
+    options = DecodingOptions(beam=3)
+    assert options == DecodingOptions(beam=3) != DecodingOptions()
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        options.beam = 4
+    with pytest.raises(TypeError):
+        DecodingOptions(3)
+
+
+@plain
+@pytest.mark.parametrize(
+    ("call", "name", "rule", "value"),
+    [
+        (
+            lambda toy: decode(toy, *sources(0, 1), DecodingOptions(prefix=[[4]])),
+            "prefix",
+            "each of the 2 sources",
+            "a list of 1",
+        ),
+        (
+            lambda toy: decode(toy, *sources(0, 1), DecodingOptions(prefix=[[4], [7]])),
+            "prefix",
+            "ids below 7",
+            "7",
+        ),
+        (lambda toy: sample(toy, *sources(0)), "num_samples", "at least 1 to sample", "0"),
+        (
+            lambda toy: force_decode(toy, *sources(0), []),
+            "tgt",
+            "each of the 1 sources",
+            "a list of 0",
+        ),
+        (lambda toy: force_decode(toy, *sources(0), [[4, 9]]), "tgt", "from 0 to 6", "9"),
+        (
+            lambda toy: decode(toy, sources(0)[0], torch.tensor([9])),
+            "lengths",
+            "at most the 5 tokens",
+            "9",
+        ),
+        (
+            lambda toy: decode(
+                build("seq2seq"), *sources(4), DecodingOptions(coverage_penalty=0.1)
+            ),
+            "coverage_penalty",
+            "0 for a model without cross attention",
+            "more than 0",
+        ),
+    ],
+)
+def test_wrong_calls(call, name, rule, value):
+    with refuses(name, rule, value):
+        call(Toy(7, 3))

@@ -1,0 +1,112 @@
+"""What decoding promises, for every preset and every variant of it."""
+
+import pytest
+import torch
+
+from models.cases import SRC_VOCAB, VARIANTS, build
+from regard.decoding import DecodingOptions, beam_search, decode, force_decode, greedy
+
+BATCH, SRC_LEN = 32, 7
+TAGGERS = ("rnn", "rnn-gru")
+WITHOUT_CROSS = (*TAGGERS, "seq2seq", "seq2seq-gru")
+KINDS = ("cross", "decoder-self", "decoder-history", "encoder-self", "encoder-history")
+
+every_variant = pytest.mark.parametrize("variant", VARIANTS)
+
+
+def model_of(variant):
+    """In double precision, with weights so large that targets differ and no two hypotheses tie."""
+    model = build(variant).double().eval()
+    with torch.no_grad():
+        for weight in model.parameters():
+            weight.mul_(3 if weight.ndim > 1 else 1)
+    return model
+
+
+def batch():
+    draw = torch.Generator().manual_seed(5)
+    src = torch.randint(4, SRC_VOCAB, (BATCH, SRC_LEN), generator=draw)
+    lengths = torch.randint(0, SRC_LEN + 1, (BATCH,), generator=draw)
+    lengths[:3] = torch.tensor([SRC_LEN, 0, 1])
+    return src, lengths
+
+
+@every_variant
+@pytest.mark.parametrize("beam", [1, 4])
+def test_a_source_alone_is_decoded_as_in_a_batch(variant, beam):
+    model, (src, lengths) = model_of(variant), batch()
+    options = DecodingOptions(beam=beam, nbest=min(beam, 2), max_len=9)
+    together = decode(model, src, lengths, options)
+    assert len({tuple(row[0].tokens) for row in together}) > 1
+    for i in (0, 1, 2, 11, 31):
+        # as narrow as it can be: a source of no tokens still has a column
+        width = max(1, int(lengths[i]))
+        (alone,) = decode(model, src[i : i + 1, :width], lengths[i : i + 1], options)
+        assert [h.tokens for h in alone] == [h.tokens for h in together[i]]
+        assert [h.finished for h in alone] == [h.finished for h in together[i]]
+        for one, other in zip(alone, together[i], strict=True):
+            assert one.score == pytest.approx(other.score, abs=1e-9)
+            assert one.token_log_probs == pytest.approx(other.token_log_probs, abs=1e-9)
+
+
+@every_variant
+def test_beam_1_is_greedy(variant):
+    model, (src, lengths) = model_of(variant), batch()
+    options = DecodingOptions(beam=1, max_len=8)
+    assert beam_search(model, src, lengths, options) == greedy(model, src, lengths, options)
+
+
+@every_variant
+@pytest.mark.parametrize("beam", [1, 3])
+def test_maps_and_scores_are_those_of_the_forced_target(variant, beam):
+    model, (src, lengths) = model_of(variant), batch()
+    src, lengths = src[:7], lengths[:7]
+    options = DecodingOptions(beam=beam, nbest=beam, max_len=6, min_len=1)
+    found = decode(model, src, lengths, options, need_weights=True, kinds=KINDS)
+    for rank in range(beam):
+        rows = [i for i, hypotheses in enumerate(found) if len(hypotheses) > rank]
+        targets = [found[i][rank].tokens for i in rows]
+        forced = force_decode(model, src[rows], lengths[rows], targets, options, kinds=KINDS)
+        for i, expected in zip(rows, forced, strict=True):
+            hypothesis = found[i][rank]
+            assert hypothesis.score == pytest.approx(expected.score, abs=1e-9)
+            assert hypothesis.token_log_probs == pytest.approx(expected.token_log_probs, abs=1e-9)
+            assert set(hypothesis.attention) == set(expected.attention)
+            assert ("cross" in hypothesis.attention) == (variant not in WITHOUT_CROSS)
+            for kind, layers in expected.attention.items():
+                for seen, wanted in zip(hypothesis.attention[kind], layers, strict=True):
+                    torch.testing.assert_close(seen, wanted, atol=1e-5, rtol=0)
+
+
+@every_variant
+def test_an_empty_source_has_a_target(variant):
+    model = model_of(variant)
+    src, lengths = torch.full((1, 1), 9), torch.tensor([0])
+    for beam in (1, 3):
+        options = DecodingOptions(beam=beam, max_len=4)
+        ((hypothesis, *_),) = decode(model, src, lengths, options, need_weights=True)
+        assert torch.tensor(hypothesis.token_log_probs).isfinite().all()
+        for layer in hypothesis.attention.get("cross", ()):
+            assert layer.shape[1:] == (len(hypothesis.tokens) + 1, 0)
+
+
+@pytest.mark.parametrize("variant", TAGGERS)
+@pytest.mark.parametrize("beam", [1, 3])
+def test_a_tagger_gives_one_output_per_input(variant, beam):
+    model, (src, lengths) = build(variant).eval(), batch()
+    # it wants to end at once; only after its last tag may it
+    options = DecodingOptions(beam=beam, min_len=0, prefix=None)
+    with torch.no_grad():
+        model.output.bias[2] = -100.0
+    found = decode(model, src, lengths, options)
+    assert [len(row[0].tokens) for row in found] == lengths.tolist()
+    assert all(row[0].finished for row in found)
+
+
+@pytest.mark.parametrize("beam", [1, 3])
+def test_bf16_autocast(beam):
+    model, (src, lengths) = build("bahdanau").eval(), batch()
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        options = DecodingOptions(beam=beam, max_len=5)
+        for hypothesis, *_ in decode(model, src, lengths, options, need_weights=True):
+            assert torch.tensor(hypothesis.token_log_probs).isfinite().all()

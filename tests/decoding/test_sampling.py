@@ -1,0 +1,128 @@
+import math
+from collections import Counter
+
+import pytest
+import torch
+
+from decoding.toys import Toy, sources
+from regard.decoding import DecodingOptions, decode, sample
+from regard.decoding.sampling import draw
+from regard.symbols import EOS
+
+INF = float("inf")
+VOCAB, DRAWS = 9, 4000
+LOG_PROBS = torch.tensor([-9.0, -0.5, 1.0, -INF, 0.3, -2.0, 0.0, 2.0]).log_softmax(0)
+
+
+def drawn(**options):
+    rules = DecodingOptions(num_samples=1, **options)
+    generator = torch.Generator().manual_seed(3)
+    return Counter(draw(LOG_PROBS.repeat(DRAWS, 1), rules, generator).flatten().tolist())
+
+
+def probabilities(temperature=1.0):
+    return dict(enumerate((LOG_PROBS / temperature).softmax(0).tolist()))
+
+
+def assert_follows(counts, expected):
+    """Chi-square, with seven degrees of freedom at most: above 24.3 one time in a thousand."""
+    expected = {token: p for token, p in expected.items() if p}
+    assert set(counts) <= set(expected)
+    total = sum(expected.values())
+    wanted = {token: DRAWS * p / total for token, p in expected.items()}
+    assert sum((counts[t] - n) ** 2 / n for t, n in wanted.items()) < 24.3
+
+
+@pytest.mark.parametrize("temperature", [0.5, 1.0, 2.0])
+def test_draws_follow_the_model(temperature):
+    assert_follows(drawn(temperature=temperature), probabilities(temperature))
+
+
+@pytest.mark.parametrize("k", [1, 3, 50])
+def test_top_k(k):
+    best = sorted(probabilities().items(), key=lambda item: -item[1])[:k]
+    counts = drawn(top_k=k)
+    if k < 8:
+        assert set(counts) == {token for token, _ in best}
+    assert_follows(counts, dict(best))
+
+
+@pytest.mark.parametrize("p", [1e-6, 0.5, 0.9])
+def test_top_p(p):
+    kept, mass = {}, 0.0
+    for token, probability in sorted(probabilities().items(), key=lambda item: -item[1]):
+        if mass < p:
+            kept[token] = probability
+        mass += probability
+    counts = drawn(top_p=p)
+    assert set(counts) == set(kept)
+    assert_follows(counts, kept)
+
+
+def test_rows_are_drawn_apart():
+    rows = torch.full((3, 5), -INF)
+    rows[0, 4], rows[1, 0], rows[2, 2] = -7.0, 0.0, -1.0
+    for options in ({}, {"top_k": 2}, {"top_p": 0.9}):
+        tokens = draw(rows, DecodingOptions(num_samples=1, **options))
+        assert tokens.tolist() == [[4], [0], [2]]
+
+
+def test_whole_targets_are_drawn_by_their_probability():
+    toy, draws = Toy(6, 2), 500
+    (hypotheses,) = sample(toy, *sources(2), DecodingOptions(max_len=2, num_samples=draws, seed=1))
+    counts = Counter(tuple(h.tokens) for h in hypotheses)
+    # pad and bos are never drawn, and the limit ends a target for certain
+    expected = {}
+    for target in toy.all_targets():
+        p = 1.0
+        for place, token in enumerate((*target, EOS)[:2]):
+            p *= toy.logits[2, toy._code(target[:place]), EOS:].softmax(0)[token - EOS].item()
+        expected[target] = p
+    assert sum(expected.values()) == pytest.approx(1)
+    chi = sum((counts[t] - draws * p) ** 2 / (draws * p) for t, p in expected.items())
+    assert chi < 32.9  # 12 degrees of freedom, one time in a thousand
+
+
+def test_log_probs_are_the_models_own():
+    toy = Toy(VOCAB, 3)
+    options = DecodingOptions(max_len=3, num_samples=5, seed=1, temperature=3.0, top_k=4)
+    for source, hypotheses in enumerate(decode(toy, *sources(0, 1), options)):
+        assert [h.score for h in hypotheses] == sorted((h.score for h in hypotheses), reverse=True)
+        for h in hypotheses:
+            assert h.log_prob == pytest.approx(toy.log_prob(source, tuple(h.tokens)))
+            assert math.isfinite(h.log_prob)
+
+
+def test_a_seed_makes_it_repeatable():
+    toy = Toy(VOCAB, 3)
+
+    def targets(seed):
+        options = DecodingOptions(max_len=3, num_samples=20, seed=seed)
+        return [h.tokens for h in sample(toy, *sources(0), options)[0]]
+
+    state = torch.random.get_rng_state()
+    assert targets(1) == targets(1) != targets(2)
+    assert torch.equal(state, torch.random.get_rng_state())
+    assert targets(None) != targets(None)
+
+
+def test_maps_of_samples():
+    toy = Toy(VOCAB, 4)
+    options = DecodingOptions(max_len=4, num_samples=7, seed=1)
+    rows = sample(toy, *sources(0, 3), options, need_weights=True)
+    for source, hypotheses in zip((0, 3), rows, strict=True):
+        for h in hypotheses:
+            torch.testing.assert_close(
+                h.attention["cross"][0].mean(0), toy.look(source, tuple(h.tokens), 5)
+            )
+
+
+def test_a_prefix_and_the_rules_hold_for_samples():
+    toy = Toy(VOCAB, 4)
+    options = DecodingOptions(
+        max_len=4, num_samples=9, seed=1, prefix=[[7], [5, 5]], forbid_unknown=True
+    )
+    first, second = sample(toy, *sources(0, 3), options)
+    assert all(h.tokens[:1] == [7] for h in first)
+    assert all(h.tokens[:2] == [5, 5] for h in second)
+    assert not any(3 in h.tokens for h in first + second)

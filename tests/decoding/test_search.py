@@ -1,0 +1,309 @@
+import math
+
+import pytest
+import torch
+
+from decoding.toys import Toy, sources
+from regard.decoding import DecodingOptions, beam_search, decode, force_decode, greedy
+from regard.errors import RegardError
+from regard.symbols import BOS, EOS, PAD, UNK
+
+VOCAB, MAX_LEN = 7, 3  # four words: 3 (unk), 4, 5, 6; 85 targets
+EVERYTHING = 200
+
+
+def score_by_hand(toy, source, target, alpha, beta, length):
+    score = toy.log_prob(source, target) / ((5 + len(target) + 1) / 6) ** alpha
+    coverage = toy.look(source, target, length).sum(0).clamp(max=1.0)
+    return score + beta * sum(math.log(c) for c in coverage.tolist())
+
+
+def ranked(toy, source, alpha, beta, length=5, targets=None):
+    """All targets with their scores, best first."""
+    scores = [
+        (score_by_hand(toy, source, target, alpha, beta, length), target)
+        for target in targets or toy.all_targets()
+    ]
+    return sorted(scores, reverse=True)
+
+
+@pytest.mark.parametrize("alpha", [0.0, 0.6, 1.7])
+@pytest.mark.parametrize("beta", [0.0, 0.3])
+def test_a_wide_beam_is_an_exhaustive_search(alpha, beta):
+    toy = Toy(VOCAB, MAX_LEN)
+    src, lengths = sources(0, 3, 5)
+    lengths[1] = 2
+    options = DecodingOptions(
+        beam=EVERYTHING,
+        nbest=9,
+        max_len=MAX_LEN,
+        length_penalty=alpha,
+        coverage_penalty=beta,
+    )
+    found = beam_search(toy, src, lengths, options)
+    for source, length, hypotheses in zip((0, 3, 5), (5, 2, 5), found, strict=True):
+        best = ranked(toy, source, alpha, beta, length)[:9]
+        assert [tuple(h.tokens) for h in hypotheses] == [target for _, target in best]
+        assert [h.score for h in hypotheses] == pytest.approx([score for score, _ in best])
+        for h in hypotheses:
+            assert h.log_prob == pytest.approx(toy.log_prob(source, tuple(h.tokens)))
+            assert h.token_log_probs == pytest.approx(toy.terms(source, tuple(h.tokens)))
+
+
+def test_every_target_is_found_if_asked_for():
+    toy = Toy(VOCAB, MAX_LEN)
+    options = DecodingOptions(beam=EVERYTHING, nbest=EVERYTHING, max_len=MAX_LEN)
+    (hypotheses,) = beam_search(toy, *sources(2), options)
+    assert sorted(tuple(h.tokens) for h in hypotheses) == sorted(toy.all_targets())
+
+
+@pytest.mark.parametrize("alpha", [0.0, 1.0])
+def test_a_narrow_beam_equals_one_that_never_stops_early(alpha):
+    # the reference below keeps every hypothesis that ends, and stops at the limit alone
+    for seed in range(12):
+        toy = Toy(VOCAB, MAX_LEN, seed=seed)
+        options = DecodingOptions(beam=3, nbest=2, max_len=MAX_LEN, length_penalty=alpha)
+        (found,) = beam_search(toy, *sources(1), options)
+        expected = plain_beam(toy, 1, beam=3, alpha=alpha)[:2]
+        assert [tuple(h.tokens) for h in found] == [target for _, target in expected]
+
+
+def plain_beam(toy, source, beam, alpha):
+    live, ended = [((), 0.0)], []
+    for step in range(toy.max_len + 1):
+        ways = []
+        for prefix, score in live:
+            row = toy.logits[source, toy._code(prefix)].log_softmax(-1).tolist()
+            allowed = [EOS] if step == toy.max_len else range(EOS, toy.vocab)
+            ways += [(score + row[token], prefix, token) for token in allowed]
+        ways.sort(reverse=True)
+        norm = ((5 + step + 1) / 6) ** alpha
+        ended += [(score / norm, prefix) for score, prefix, token in ways[:beam] if token == EOS]
+        live = [((*prefix, token), score) for score, prefix, token in ways if token != EOS][:beam]
+    return sorted(ended, reverse=True)
+
+
+@pytest.mark.parametrize("alpha", [0.0, 2.0])
+def test_beam_1_is_greedy(alpha):
+    for seed in range(4):
+        toy = Toy(VOCAB, MAX_LEN, seed=seed)
+        options = DecodingOptions(beam=1, max_len=MAX_LEN, length_penalty=alpha)
+        batch = sources(0, 1, 2, 3, 4)
+        assert beam_search(toy, *batch, options) == greedy(toy, *batch, options)
+        assert decode(toy, *batch, options) == greedy(toy, *batch, options)
+
+
+def test_greedy_takes_the_likeliest_token_at_every_step():
+    toy = Toy(VOCAB, MAX_LEN)
+    options = DecodingOptions(max_len=MAX_LEN)
+    for source, (hypothesis,) in enumerate(greedy(toy, *sources(0, 1, 2, 3), options)):
+        expected = ()
+        while len(expected) < MAX_LEN:
+            token = int(toy.logits[source, toy._code(expected), EOS:].argmax()) + EOS
+            if token == EOS:
+                break
+            expected += (token,)
+        assert tuple(hypothesis.tokens) == expected
+
+
+@pytest.mark.parametrize("beam", [1, 2, 4])
+def test_nbest_are_sorted_and_distinct(beam):
+    toy = Toy(VOCAB, MAX_LEN)
+    options = DecodingOptions(beam=beam, nbest=beam, max_len=MAX_LEN)
+    for hypotheses in beam_search(toy, *sources(0, 1, 2), options):
+        scores = [h.score for h in hypotheses]
+        assert len(hypotheses) == beam
+        assert scores == sorted(scores, reverse=True)
+        assert len({tuple(h.tokens) for h in hypotheses}) == beam
+
+
+@pytest.mark.parametrize("beam", [1, 3])
+def test_limits_of_length(beam):
+    toy = Toy(VOCAB, 5)
+    for least, most in [(0, 0), (0, 2), (2, 2), (3, 5), (5, 5)]:
+        options = DecodingOptions(beam=beam, nbest=beam, min_len=least, max_len=most)
+        for hypotheses in decode(toy, *sources(0, 1, 2, 3), options):
+            assert hypotheses
+            assert all(least <= len(h.tokens) <= most for h in hypotheses)
+            assert all(len(h.token_log_probs) == len(h.tokens) + 1 for h in hypotheses)
+
+
+def test_the_limit_grows_with_the_source():
+    toy = Toy(VOCAB, 5)
+    toy.logits[..., EOS] = -50.0  # it never wants to end
+    src, _ = sources(0, 1, 2)
+    options = DecodingOptions(beam=1, max_len_ratio=0.6, max_len_extra=1)
+    found = greedy(toy, src, torch.tensor([0, 2, 5]), options)
+    assert [len(h.tokens) for (h,) in found] == [1, 2, 4]
+    assert not any(h.finished for (h,) in found)
+    prefix = [[4, 4, 4], [], []]
+    options = DecodingOptions(max_len_ratio=0.0, max_len_extra=0, min_len=2, prefix=prefix)
+    found = greedy(toy, src, torch.tensor([0, 2, 5]), options)
+    assert [len(h.tokens) for (h,) in found] == [3, 2, 2]
+
+
+def test_a_hypothesis_that_ends_by_itself_at_the_limit_is_finished():
+    toy = Toy(VOCAB, MAX_LEN)
+    toy.logits[0, toy._code((4, 4)), EOS] = 50.0
+    toy.logits[1, toy._code((4, 4)), EOS] = -50.0
+    options = DecodingOptions(beam=1, max_len=2, prefix=[[4, 4], [4, 4]])
+    found = greedy(toy, *sources(0, 1), options)
+    assert [(h.tokens, h.finished) for (h,) in found] == [([4, 4], True), ([4, 4], False)]
+
+
+@pytest.mark.parametrize("beam", [1, 3, EVERYTHING])
+def test_forced_prefix(beam):
+    toy = Toy(VOCAB, MAX_LEN)
+    prefix = [[5, UNK], [], [6]]
+    options = DecodingOptions(beam=beam, max_len=MAX_LEN, prefix=prefix, forbid_unknown=True)
+    found = decode(toy, *sources(0, 1, 2), options)
+    for source, (start, (hypothesis, *_)) in enumerate(zip(prefix, found, strict=True)):
+        tokens = tuple(hypothesis.tokens)
+        assert tokens[: len(start)] == tuple(start)
+        assert UNK not in tokens[len(start) :]
+        assert hypothesis.token_log_probs == pytest.approx(toy.terms(source, tokens))
+        if beam == EVERYTHING:
+            rest = [
+                target
+                for target in toy.all_targets()
+                if target[: len(start)] == tuple(start) and UNK not in target[len(start) :]
+            ]
+            assert tokens == ranked(toy, source, 0.6, 0.0, targets=rest)[0][1]
+
+
+@pytest.mark.parametrize("n", [1, 2, 3])
+@pytest.mark.parametrize("beam", [1, 4])
+def test_no_ngram_comes_twice(n, beam):
+    toy = Toy(VOCAB, 5)
+    toy.logits[..., EOS] -= 6.0
+    plain = DecodingOptions(beam=beam, max_len=5)
+    rule = DecodingOptions(beam=beam, max_len=5, no_repeat_ngram=n)
+
+    def repeats(hypothesis):
+        grams = list(zip(*(hypothesis.tokens[i:] for i in range(n)), strict=False))
+        return len(grams) != len(set(grams))
+
+    batch = sources(*range(7))
+    if n < 3:
+        assert any(repeats(h) for (h,) in decode(toy, *batch, plain))
+    assert not any(repeats(h) for (h,) in decode(toy, *batch, rule))
+
+
+def test_the_ban_on_ngrams_forbids_nothing_else():
+    toy = Toy(VOCAB, MAX_LEN)
+    options = DecodingOptions(beam=EVERYTHING, nbest=EVERYTHING, max_len=3, no_repeat_ngram=1)
+    (found,) = beam_search(toy, *sources(3), options)
+    expected = [target for target in toy.all_targets() if len(set(target)) == len(target)]
+    assert sorted(tuple(h.tokens) for h in found) == sorted(expected)
+
+
+@pytest.mark.parametrize("beam", [1, 3])
+def test_where_nothing_may_be_written_the_end_may(beam):
+    toy = Toy(6, 5)  # words 3, 4, 5, of which each may come once
+    options = DecodingOptions(beam=beam, min_len=5, max_len=5, no_repeat_ngram=1)
+    for hypothesis, *_ in decode(toy, *sources(0, 1), options):
+        assert sorted(hypothesis.tokens) == [3, 4, 5]
+        assert math.isfinite(hypothesis.score)
+
+
+@pytest.mark.parametrize("options", [{"beam": 1}, {"beam": 4}, {"num_samples": 3, "seed": 1}])
+def test_symbols_are_never_written(options):
+    toy = Toy(VOCAB, MAX_LEN)
+    toy.logits[..., [PAD, BOS]] = 9.0
+    toy.logits[..., UNK] = 8.0
+    batch = sources(0, 1, 2, 3)
+    allowed = decode(toy, *batch, DecodingOptions(max_len=MAX_LEN, **options))
+    written = {token for row in allowed for h in row for token in h.tokens}
+    assert UNK in written
+    assert not written & {PAD, BOS, EOS}
+    rule = DecodingOptions(min_len=1, max_len=MAX_LEN, forbid_unknown=True, **options)
+    written = {token for row in decode(toy, *batch, rule) for h in row for token in h.tokens}
+    assert written
+    assert UNK not in written
+
+
+@pytest.mark.parametrize("beam", [1, 3])
+def test_rows_that_are_done_leave_the_batch(beam):
+    toy = Toy(VOCAB, 5)
+    toy.logits[..., EOS] = -50.0
+    for source, length in enumerate((1, 3, 5)):
+        for target in toy.all_targets(length):
+            if len(target) == length:
+                toy.logits[source, toy._code(target), EOS] = 50.0
+    options = DecodingOptions(beam=beam, length_penalty=0.0, max_len=5)
+    found = decode(toy, *sources(0, 1, 2), options)
+    assert [len(h.tokens) for h, *_ in found] == [1, 3, 5]
+    # the first step has one hypothesis a row; source 0 is done after step 1, source 1 after step 3
+    assert toy.rows_per_step == [3, 3 * beam, 2 * beam, 2 * beam, beam, beam]
+
+
+def test_maps_stay_with_their_hypotheses():
+    toy = Toy(VOCAB, 5)
+    src, lengths = sources(0, 1, 2, 3)
+    lengths[2] = 3
+    options = DecodingOptions(beam=4, nbest=4, max_len=5)
+    for beam in (1, 4):
+        options = DecodingOptions(beam=beam, nbest=beam, max_len=5)
+        for source, row in enumerate(decode(toy, src, lengths, options, need_weights=True)):
+            length = int(lengths[source])
+            for h in row:
+                (cross,) = h.attention["cross"]
+                assert cross.shape == (2, len(h.tokens) + 1, length)
+                torch.testing.assert_close(cross.mean(0), toy.look(source, tuple(h.tokens), length))
+
+
+def test_maps_are_there_when_asked_for_alone():
+    toy = Toy(VOCAB, 3)
+    ((hypothesis,),) = decode(toy, *sources(0), DecodingOptions(coverage_penalty=0.1, max_len=3))
+    assert hypothesis.attention == {}
+
+
+def test_force_decode_scores_by_hand():
+    toy = Toy(VOCAB, MAX_LEN)
+    targets = [[], [4, 6, 5], [3]]
+    options = DecodingOptions(length_penalty=0.8, coverage_penalty=0.2)
+    src, lengths = sources(1, 4, 6)
+    lengths[0] = 3
+    for source, length, target, h in zip(
+        (1, 4, 6), (3, 5, 5), targets, force_decode(toy, src, lengths, targets, options),
+        strict=True,
+    ):  # fmt: skip
+        assert h.tokens == target
+        assert h.token_log_probs == pytest.approx(toy.terms(source, tuple(target)))
+        assert h.score == pytest.approx(score_by_hand(toy, source, tuple(target), 0.8, 0.2, length))
+        torch.testing.assert_close(
+            h.attention["cross"][0].mean(0), toy.look(source, tuple(target), length)
+        )
+
+
+@pytest.mark.parametrize("beam", [1, 3])
+def test_logits_that_are_not_numbers_are_an_error(beam):
+    toy = Toy(VOCAB, MAX_LEN)
+    toy.logits[:] = float("nan")
+    with pytest.raises(RegardError, match=r"NaN.*diverge"):
+        decode(toy, *sources(0, 1), DecodingOptions(beam=beam, max_len=3))
+
+
+def test_half_precision_logits_are_scored_in_float32():
+    toy = Toy(VOCAB, MAX_LEN)
+    exact = toy.logits
+    toy.logits = exact.bfloat16()
+    ((h,),) = decode(toy, *sources(0), DecodingOptions(max_len=3))
+    toy.logits = toy.logits.double()
+    assert h.log_prob == pytest.approx(toy.log_prob(0, tuple(h.tokens)), abs=1e-5)
+
+
+def test_the_model_is_run_without_dropout_and_given_back():
+    toy = Toy(VOCAB, MAX_LEN)
+    toy.inner = torch.nn.Dropout(0.5).eval()
+    seen = []
+    plain = toy.step
+    toy.step = lambda *args, **kwargs: (
+        seen.append((toy.training, torch.is_grad_enabled())),
+        plain(*args, **kwargs),
+    )[1]
+    toy.training = True
+    greedy(toy, *sources(0))
+    assert set(seen) == {(False, False)}
+    assert toy.training
+    assert not toy.inner.training

@@ -1,0 +1,127 @@
+import numpy as np
+import pytest
+
+from evaluation.test_metrics import GOLD, SEVERAL, SYSTEM
+from regard.errors import ArgumentError
+from regard.evaluation import METRICS, confidence_interval, paired_bootstrap, score
+from regard.evaluation.bootstrap import _resampled
+
+RIGHT, WRONG = "a", "b"
+
+
+def outputs(share, n, seed):
+    """Predictions of which a share is right."""
+    right = np.random.default_rng(seed).random(n) < share
+    return [RIGHT if r else WRONG for r in right]
+
+
+@pytest.mark.parametrize("name", METRICS)
+def test_an_interval_is_around_the_score(name):
+    system, gold = SYSTEM * 9, SEVERAL * 9
+    interval = confidence_interval(name, system, gold, samples=300)
+    assert interval.value == pytest.approx(score(name, system, gold).value)
+    assert interval.low < interval.value < interval.high
+    wider = confidence_interval(name, system, gold, samples=300, confidence=0.999)
+    assert wider.low < interval.low
+    assert wider.high > interval.high
+
+
+def test_95_of_100_intervals_cover_the_truth():
+    n, share = 150, 0.7
+    covered = 0
+    for seed in range(200):
+        interval = confidence_interval(
+            "exact", outputs(share, n, seed), [RIGHT] * n, samples=300, seed=seed
+        )
+        covered += interval.low <= share <= interval.high
+    # 190 expected; 200 draws leave a standard deviation of 3
+    assert 179 <= covered <= 199
+
+
+def test_an_interval_is_as_wide_as_the_binomial_says():
+    n, system = 2000, outputs(0.3, 2000, 1)
+    interval = confidence_interval("exact", system, [RIGHT] * n, samples=2000)
+    spread = 1.96 * (interval.value * (1 - interval.value) / n) ** 0.5
+    assert interval.high - interval.value == pytest.approx(spread, rel=0.1)
+    assert interval.value - interval.low == pytest.approx(spread, rel=0.1)
+
+
+def test_sums_of_resamples_by_hand(monkeypatch):
+    statistics = np.random.default_rng(3).random((7, 3))
+    sums = _resampled(statistics, 50, seed=5)
+    drawn = np.random.default_rng(5).integers(7, size=(50, 7))
+    np.testing.assert_allclose(sums, statistics[drawn].sum(axis=1))
+    # some samples at a time
+    monkeypatch.setattr("regard.evaluation.bootstrap.DRAWS", 21)
+    np.testing.assert_allclose(_resampled(statistics, 50, seed=5), sums)
+
+
+def test_a_seed_makes_it_repeatable():
+    def interval(seed):
+        return confidence_interval("bleu", SYSTEM, GOLD, samples=50, seed=seed)
+
+    assert interval(1) == interval(1) != interval(2)
+
+
+@pytest.mark.parametrize("name", METRICS)
+def test_the_paired_bootstrap_is_symmetric(name):
+    other = ["the cat sat", "there is a cat on the mat", "dogs", "nothing", "it is raining ."]
+    ahead = paired_bootstrap(name, SYSTEM * 4, other * 4, GOLD * 4, samples=200)
+    back = paired_bootstrap(name, other * 4, SYSTEM * 4, GOLD * 4, samples=200)
+    assert (ahead.first, ahead.second) == (back.second, back.first)
+    assert ahead.first == pytest.approx(score(name, SYSTEM, GOLD).value)
+    assert ahead.wins == pytest.approx(1 - back.wins)
+    assert ahead.p_value == back.p_value
+    assert (ahead.low, ahead.high) == pytest.approx((-back.high, -back.low))
+
+
+@pytest.mark.parametrize("name", ["exact", "per"])
+def test_a_better_system_wins(name):
+    n = 400
+    good, bad = outputs(0.8, n, 1), outputs(0.5, n, 2)
+    result = paired_bootstrap(name, good, bad, [RIGHT] * n)
+    assert result.wins > 0.99
+    assert result.p_value < 0.01
+    # 1000 resamples, none as far off as the difference
+    assert result.p_value == pytest.approx(1 / 1001)
+
+
+def test_the_same_system_twice():
+    result = paired_bootstrap("bleu", SYSTEM, SYSTEM, GOLD)
+    assert result.wins == 0.5
+    assert result.p_value == 1
+    assert (result.low, result.high) == (0, 0)
+
+
+def test_equal_systems_seldom_differ():
+    n, found = 120, 0
+    for seed in range(100):
+        one, other = outputs(0.6, n, 2 * seed), outputs(0.6, n, 2 * seed + 1)
+        result = paired_bootstrap("exact", one, other, [RIGHT] * n, samples=200, seed=seed)
+        found += result.p_value < 0.05
+    assert found <= 12  # 5 expected
+
+
+@pytest.mark.plain
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"confidence": 1.0}, ["confidence must", "below 1", "1.0"]),
+        ({"confidence": float("nan")}, ["confidence must", "above 0", "nan"]),
+        ({"samples": 0}, ["samples must", "at least 1", "0"]),
+    ],
+)
+def test_wrong_options(options, words):
+    for call in (
+        lambda: confidence_interval("per", SYSTEM, GOLD, **options),
+        lambda: paired_bootstrap("per", SYSTEM, SYSTEM, GOLD, **options),
+    ):
+        with pytest.raises(ArgumentError) as error:
+            call()
+        assert all(word in str(error.value) for word in words)
+
+
+@pytest.mark.plain
+def test_systems_of_different_sizes():
+    with pytest.raises(ArgumentError, match=r"4 predictions and 5 references"):
+        paired_bootstrap("per", SYSTEM, SYSTEM[:4], GOLD)

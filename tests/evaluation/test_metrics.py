@@ -1,0 +1,167 @@
+import re
+
+import jiwer
+import numpy as np
+import pytest
+import sacrebleu
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from regard.errors import ArgumentError
+from regard.evaluation import METRICS, choose_metrics, score
+from regard.evaluation.statistics import bleu_values, chrf_values, sacrebleu_statistics
+
+SYSTEM = [
+    "the cat sat on the mat",
+    "there is a cat here",
+    "dogs bark",
+    "",
+    "it is raining cats and dogs today .",
+]
+GOLD = [
+    "the cat sat on the red mat",
+    "there is a cat on the mat",
+    "the dogs bark loudly",
+    "nothing",
+    "today it is raining cats and dogs .",
+]
+MORE = [["a cat was on the mat", "the cat lay on the mat"], [], ["dogs bark"], [], []]
+SEVERAL = [[gold, *more] for gold, more in zip(GOLD, MORE, strict=True)]
+WORDS = st.lists(st.sampled_from(["ab", "cd", "ef", "gh"]), max_size=7).map(" ".join)
+
+
+def streams(references):
+    return [[r[i] if i < len(r) else None for r in references] for i in range(3)]
+
+
+@pytest.mark.parametrize("tokenize", ["13a", "none", "char"])
+def test_bleu_is_sacrebleus(tokenize):
+    metric = sacrebleu.BLEU(tokenize=tokenize)
+    one = score("bleu", SYSTEM, GOLD, tokenize=tokenize)
+    assert one.value == pytest.approx(metric.corpus_score(SYSTEM, [GOLD]).score, abs=1e-9)
+    assert one.signature == f"bleu|{metric.get_signature().format()}"
+    assert f"tok:{tokenize}|" in one.signature
+    several = score("bleu", SYSTEM, SEVERAL, tokenize=tokenize)
+    expected = metric.corpus_score(SYSTEM, streams(SEVERAL)).score
+    assert several.value == pytest.approx(expected, abs=1e-9)
+    assert several.value > one.value
+    assert "nrefs:var|" in several.signature
+
+
+def test_chrf_is_sacrebleus():
+    metric = sacrebleu.CHRF()
+    one = score("chrf", SYSTEM, GOLD)
+    assert one.value == pytest.approx(metric.corpus_score(SYSTEM, [GOLD]).score, abs=1e-9)
+    assert one.signature == f"chrf|{metric.get_signature().format()}"
+    expected = metric.corpus_score(SYSTEM, streams(SEVERAL)).score
+    assert score("chrf", SYSTEM, SEVERAL).value == pytest.approx(expected, abs=1e-9)
+
+
+@settings(max_examples=80, deadline=None)
+@given(pairs=st.lists(st.tuples(WORDS, WORDS), min_size=1, max_size=4))
+def test_sacrebleu_agrees_on_odd_sentences(pairs):
+    # empty ones, ones without a 4-gram, ones without a match
+    system, gold = map(list, zip(*pairs, strict=True))
+    for name, metric in (("bleu", sacrebleu.BLEU()), ("chrf", sacrebleu.CHRF())):
+        expected = metric.corpus_score(system, [gold]).score
+        assert score(name, system, gold).value == pytest.approx(expected, abs=1e-9)
+
+
+def test_many_sums_at_once():
+    for metric, values in ((sacrebleu.BLEU(), bleu_values), (sacrebleu.CHRF(), chrf_values)):
+        rows = sacrebleu_statistics(metric, SYSTEM, [[g] for g in GOLD])
+        sums = np.stack([rows[:2].sum(0), rows[3:4].sum(0), rows.sum(0)])
+        parts = [slice(0, 2), slice(3, 4), slice(0, 5)]
+        expected = [metric.corpus_score(SYSTEM[p], [GOLD[p]]).score for p in parts]
+        assert values(sums).tolist() == pytest.approx(expected, abs=1e-9)
+
+
+def test_bleu_by_hand():
+    # 6 words of 7; matches 6, 4 of 5, 3 of 4, 2 of 3; brevity exp(1 - 7/6)
+    expected = 100 * np.exp(1 - 7 / 6) * (6 / 6 * 4 / 5 * 3 / 4 * 2 / 3) ** 0.25
+    assert score("bleu", SYSTEM[:1], GOLD[:1]).value == pytest.approx(expected)
+
+
+@pytest.mark.parametrize("name", ["wer", "per"])
+def test_word_edits_are_jiwers(name):
+    assert score(name, SYSTEM, GOLD).value == pytest.approx(jiwer.wer(GOLD, SYSTEM))
+
+
+def test_character_edits_are_jiwers():
+    assert score("cer", SYSTEM, GOLD).value == pytest.approx(jiwer.cer(GOLD, SYSTEM))
+
+
+def test_error_rates_by_hand():
+    # one deletion of 3 phonemes; one substitution and one insertion of 2
+    system, gold = ["K AE", "D AO G Z"], ["K AE T", "D AH"]
+    assert score("per", system, gold).value == pytest.approx((1 + 3) / (3 + 2))
+    assert score("per", ["D AO G"], ["D AH"]).value == pytest.approx(2 / 2)
+    assert score("cer", ["abd"], ["abcd"]).value == pytest.approx(1 / 4)
+    assert score("exact", system, gold).value == 0
+    assert score("exact", ["a", "b", "c"], ["a", "x", "c"]).value == pytest.approx(2 / 3)
+
+
+def test_errors_count_against_the_nearest_reference():
+    # of two that are equally near the first counts; the second line has its nearest further back
+    references = [["R EY D", "R EH D IY", "R"], ["K"]]
+    system = ["R EH D", "T"]
+    assert score("per", system, [*references[:1], ["T"]]).value == pytest.approx(1 / (3 + 1))
+    assert score("per", system, [["R EY D Z", "R EH D IY"], ["T"]]).value == pytest.approx(1 / 5)
+    assert score("exact", ["R EH D IY", "T"], references).value == pytest.approx(1 / 2)
+    assert score("exact", ["R", "K"], references).value == 1
+
+
+def test_empty_texts():
+    assert score("per", ["", "a"], ["", "a"]).value == 0
+    assert score("per", ["a b"], [""]).value == 2  # two insertions into nothing
+    assert score("cer", [""], ["abc"]).value == 1
+    assert score("exact", [""], [""]).value == 1
+
+
+def test_signatures_and_directions():
+    scores = {name: score(name, SYSTEM, SEVERAL) for name in METRICS}
+    assert {name for name, s in scores.items() if s.higher_is_better} == {"bleu", "chrf", "exact"}
+    assert all(s.name == name and s.signature.startswith(f"{name}|") for name, s in scores.items())
+    assert re.fullmatch(r"per\|nrefs:var\|ref:nearest\|jiwer:[\d.]+", scores["per"].signature)
+    assert score("exact", SYSTEM, GOLD).signature == "exact|nrefs:1|ref:any"
+
+
+@pytest.mark.parametrize(
+    ("kind", "names"),
+    [
+        ("char", ("cer", "exact")),
+        ("space", ("per", "exact")),
+        ("word", ("bleu", "chrf")),
+        ("bpe", ("bleu", "chrf")),
+        ("unigram", ("bleu", "chrf")),
+    ],
+)
+def test_metrics_that_suit(kind, names):
+    assert choose_metrics(kind) == names
+
+
+@pytest.mark.plain
+@pytest.mark.parametrize(
+    ("call", "words"),
+    [
+        (lambda: score("blue", SYSTEM, GOLD), ["metric must", "bleu, chrf", "'blue'", "mean bleu"]),
+        (lambda: score("Per", SYSTEM, GOLD), ["metric must", "'Per'", "mean per"]),
+        (lambda: score("xyzzy", SYSTEM, GOLD), ["metric must", "'xyzzy'", "choose one"]),
+        (lambda: score("bleu", SYSTEM, GOLD[:3]), ["as many", "5 predictions and 3 references"]),
+        (lambda: score("bleu", [], []), ["predictions must", "one or more", "empty list"]),
+        (
+            lambda: score("per", ["a", "b"], [["a"], []]),
+            ["references must", "one or more", "number 2 of 2"],
+        ),
+        (
+            lambda: score("bleu", SYSTEM, GOLD, tokenize="moses"),
+            ["tokenize must", "13a", "'moses'"],
+        ),
+        (lambda: choose_metrics("phones"), ["tgt_kind must", "char, space", "'phones'"]),
+    ],
+)
+def test_wrong_calls(call, words):
+    with pytest.raises(ArgumentError) as error:
+        call()
+    assert all(word in str(error.value) for word in words), str(error.value)
+    assert str(error.value).count(".") == 1

@@ -1,0 +1,47 @@
+"""Several processes under torchrun give what one gives for the same global batch."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+from regard.training import RunFolder
+from training.tools import SETTINGS, weights, write_pairs
+
+pytestmark = pytest.mark.slow
+
+
+def train(data, output, processes):
+    settings = {**SETTINGS, "dropout": 0.0, "steps": 20, "eval_every": 5, "batch_sentences": 15}
+    words = [f"{key}={value}" for key, value in settings.items()]
+    launcher = [sys.executable]
+    if processes > 1:
+        launcher += ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={processes}"]
+    code = "from regard.cli import main; main()"
+    script = output.parent / "regard_main.py"
+    script.write_text(code)
+    done = subprocess.run(
+        [*launcher, str(script), "train", str(data), "-o", str(output), "-q", *words],
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+    return RunFolder(output).read_metrics()
+
+
+@pytest.mark.parametrize("accumulate", [2])
+def test_two_processes_equal_one(tmp_path, accumulate, monkeypatch):
+    data = write_pairs(tmp_path / "pairs.tsv", count=97)
+    monkeypatch.setitem(SETTINGS, "accumulate", accumulate)
+    one = train(data, tmp_path / "one", 1)
+    two = train(data, tmp_path / "two", 2)
+    assert len(one) == len(two) == 4
+    for a, b in zip(one, two, strict=True):
+        print(a["train_loss"], b["train_loss"], a["dev_loss"], b["dev_loss"])
+        assert a["train_loss"] == pytest.approx(b["train_loss"], abs=1e-5)
+        assert a["dev_loss"] == pytest.approx(b["dev_loss"], abs=1e-5)
+        assert a["tokens"] == b["tokens"]
+    for name, weight in weights(tmp_path / "one").items():
+        assert (weight - weights(tmp_path / "two")[name]).abs().max() < 1e-4

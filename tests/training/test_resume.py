@@ -1,0 +1,172 @@
+"""A run that is killed, at any moment, ends as one that is not: bit for bit."""
+
+import json
+import os
+import random
+import signal
+
+import pytest
+
+from regard.training import RunFolder, checkpoint, resume_run
+from regard.training.checkpoint import CheckpointError
+from training import tools
+from training.tools import (
+    assert_same,
+    finish,
+    kill_after,
+    last_checkpoint,
+    pause_until,
+    run_aside,
+    weights,
+    write_pairs,
+)
+
+pytestmark = [
+    pytest.mark.slow,
+    # the runs are forked so that twenty of them need not import torch twenty times
+    pytest.mark.filterwarnings("ignore:.*multi-threaded, use of fork.*:DeprecationWarning"),
+]
+
+KILLS = int(os.environ.get("REGARD_KILLS", "20"))
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory):
+    return write_pairs(tmp_path_factory.mktemp("data") / "pairs.tsv")
+
+
+@pytest.fixture(scope="module")
+def whole(data, tmp_path_factory):
+    """The run that nothing interrupts."""
+    output = tmp_path_factory.mktemp("whole") / "run"
+    finish(run_aside(data, output))
+    return output
+
+
+def scores(output):
+    rows = RunFolder(output).read_metrics()
+    return [{k: v for k, v in row.items() if k != "seconds"} for row in rows]
+
+
+def test_two_whole_runs_are_the_same(data, whole, tmp_path):
+    finish(run_aside(data, tmp_path / "run"))
+    assert_same(weights(whole), weights(tmp_path / "run"))
+    assert scores(whole) == scores(tmp_path / "run")
+
+
+def test_another_seed_is_another_run(data, whole, tmp_path):
+    finish(run_aside(data, tmp_path / "run", seed=2))
+    with pytest.raises(AssertionError):
+        assert_same(weights(whole), weights(tmp_path / "run"))
+
+
+def test_killed_at_random_moments(data, whole, tmp_path):
+    draw, output, kills, tries = random.Random(7), tmp_path / "run", 0, 0
+    while kills < KILLS and tries < 4 * KILLS:
+        tries += 1
+        before = last_step(output)
+        kills += kill_after(run_aside(data, output), draw.uniform(0.05, 1.2))
+        if before >= 36:  # near the end: begin anew, so that kills fall into all of the run
+            finish(run_aside(data, output))
+            assert_same(weights(whole), weights(output))
+            output = tmp_path / f"run{tries}"
+    finish(run_aside(data, output))
+    print(f"{kills} kills")
+    assert kills == KILLS
+    assert_same(weights(whole), weights(output))
+    assert_same(last_checkpoint(whole), last_checkpoint(output))
+    assert scores(whole) == scores(output)
+
+
+def last_step(output):
+    steps = [int(p.stem[5:]) for p in (output / "checkpoints").glob("step-*.json")]
+    return max(steps, default=0)
+
+
+@pytest.mark.parametrize("at", ["before the rename", "between the two files", "after both"])
+def test_killed_while_a_checkpoint_is_written(data, whole, tmp_path, at, monkeypatch):
+    replace, seen = os.replace, []
+
+    def deadly(source, target):
+        if "checkpoints" in str(target):
+            seen.append(target)
+            if len(seen) == 5 and at == "before the rename":
+                os.kill(os.getpid(), signal.SIGKILL)
+        replace(source, target)
+        if "checkpoints" in str(target) and len(seen) == 5 + (at == "after both"):
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    monkeypatch.setattr(os, "replace", deadly)
+    process = run_aside(data, tmp_path / "run")
+    process.join(60)
+    assert process.exitcode == -signal.SIGKILL
+    monkeypatch.undo()
+    finish(run_aside(data, tmp_path / "run"))
+    assert_same(weights(whole), weights(tmp_path / "run"))
+
+
+def stop_early(data, output, step=20):
+    process = run_aside(data, output)
+    pause_until(lambda: last_step(output) >= step)
+    os.kill(process.pid, signal.SIGKILL)
+    process.join()
+
+
+@pytest.mark.parametrize("damage", ["cut", "flip", "flip the record", "no record"])
+def test_a_damaged_checkpoint_is_noticed_and_the_one_before_is_used(
+    data, whole, tmp_path, damage, capfd
+):
+    output = tmp_path / "run"
+    stop_early(data, output)
+    newest = max((output / "checkpoints").glob("step-*.json")).with_suffix(".safetensors")
+    record = newest.with_suffix(".json")
+    content = bytearray(newest.read_bytes())
+    if damage == "cut":
+        newest.write_bytes(content[: len(content) // 2])
+    elif damage == "flip":
+        content[len(content) // 2] ^= 1
+        newest.write_bytes(content)
+    elif damage == "flip the record":
+        sealed = json.loads(record.read_text())
+        sealed["record"]["numbers"]["progress"]["batch"] += 1
+        record.write_text(json.dumps(sealed))
+    else:
+        record.unlink()
+    found, complaints = checkpoint.load_checkpoint(output / "checkpoints")
+    assert found is not None
+    assert found.numbers["progress"]["step"] < int(newest.stem[5:])
+    assert any(newest.stem in sentence for sentence in complaints)
+    finish(run_aside(data, output))
+    assert_same(weights(whole), weights(output))
+
+
+def test_all_checkpoints_damaged_is_an_error(data, tmp_path):
+    output = tmp_path / "run"
+    stop_early(data, output, step=6)
+    for path in (output / "checkpoints").glob("step-*.safetensors"):
+        path.write_bytes(b"nothing")
+    with pytest.raises(CheckpointError, match="start afresh"):
+        resume_run(output, quiet=True)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_saves_and_the_run_goes_on(data, whole, tmp_path, number):
+    output = tmp_path / "run"
+    process = run_aside(data, output)
+    pause_until(lambda: last_step(output) >= 6)
+    os.kill(process.pid, number)
+    process.join(60)
+    assert process.exitcode == 0
+    assert last_step(output) < tools.SETTINGS["steps"]
+    finish(run_aside(data, output))
+    assert_same(weights(whole), weights(output))
+
+
+def test_half_precision_resumes_exactly_too(data, tmp_path):
+    finish(run_aside(data, tmp_path / "a", precision="bf16"))
+    process = run_aside(data, tmp_path / "b", precision="bf16")
+    pause_until(lambda: last_step(tmp_path / "b") >= 9)
+    os.kill(process.pid, signal.SIGKILL)
+    process.join()
+    finish(run_aside(data, tmp_path / "b"))
+    assert_same(weights(tmp_path / "a"), weights(tmp_path / "b"))

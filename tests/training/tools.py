@@ -1,0 +1,88 @@
+"""A small task, and runs that can be killed."""
+
+import multiprocessing
+import os
+import random
+import signal
+import time
+from pathlib import Path
+
+import torch
+from safetensors.torch import load_file
+
+from regard.training import RunFolder, make_config, resume_run, start_run
+
+SETTINGS = {
+    "size": "tiny",
+    "hidden": 32,
+    "embed": 16,
+    "dropout": 0.2,
+    "batch_sentences": 16,
+    "steps": 40,
+    "eval_every": 10,
+    "save_every": 3,
+    "warmup": 5,
+    "precision": "32",
+    "device": "cpu",
+}
+
+
+def write_pairs(path: Path, count: int = 200, seed: int = 1) -> Path:
+    """Words and their letters from the end."""
+    draw = random.Random(seed)
+    words = ["".join(draw.choices("abcdefgh", k=draw.randint(2, 7))) for _ in range(count)]
+    path.write_text("".join(f"{word}\t{' '.join(reversed(word))}\n" for word in words))
+    return path
+
+
+def run(data: Path, output: Path, **settings: object) -> None:
+    """Starts a run, or goes on with it if it has begun."""
+    torch.set_num_threads(1)
+    if RunFolder(output).started:
+        resume_run(output, quiet=True)
+    else:
+        start_run(make_config({"data": str(data), **SETTINGS, **settings}), output, quiet=True)
+
+
+def run_aside(data: Path, output: Path, **settings: object) -> multiprocessing.Process:
+    """The same in a process of its own, which shares what is imported already."""
+    context = multiprocessing.get_context("fork")
+    process = context.Process(target=run, args=(data, output), kwargs=settings)
+    process.start()
+    return process
+
+
+def kill_after(process: multiprocessing.Process, seconds: float) -> bool:
+    """Kills a process, unless it ends before; whether it was killed."""
+    process.join(timeout=seconds)
+    if not process.is_alive():
+        return False
+    os.kill(process.pid, signal.SIGKILL)
+    process.join()
+    return True
+
+
+def finish(process: multiprocessing.Process, limit: float = 120.0) -> None:
+    process.join(timeout=limit)
+    assert process.exitcode == 0, process.exitcode
+
+
+def weights(output: Path) -> dict[str, torch.Tensor]:
+    return load_file(output / "model.safetensors")
+
+
+def last_checkpoint(output: Path) -> dict[str, torch.Tensor]:
+    return load_file(max((output / "checkpoints").glob("step-*.safetensors")))
+
+
+def assert_same(a: dict[str, torch.Tensor], b: dict[str, torch.Tensor]) -> None:
+    assert a.keys() == b.keys()
+    different = [name for name in a if not torch.equal(a[name], b[name])]
+    assert different == []
+
+
+def pause_until(condition, limit: float = 60.0) -> None:
+    end = time.monotonic() + limit
+    while not condition():
+        assert time.monotonic() < end, "waited too long"
+        time.sleep(0.01)
