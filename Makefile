@@ -20,8 +20,8 @@ help:  ## list what make can do
 
 install: $(STAMP)  ## make .venv and install regard and its tools into it
 
-demo: $(STAMP)  ## train a small model on a CPU in about a minute and draw where it looks
-	$(BIN)/python examples/learn_to_reverse.py
+demo: $(STAMP)  ## train on the bundled dictionary in two minutes and draw where the model looks
+	$(BIN)/regard demo
 
 test: lint types unit plain system  ## everything that CI runs
 
@@ -40,7 +40,7 @@ unit: $(STAMP)  ## tests, with every shape in every signature checked at run tim
 plain: $(STAMP)  ## tests that the run-time shape checks would get in the way of
 	$(PYTEST) -m "(plain or compile) and not slow"
 
-system: $(STAMP)  ## models that must learn a task, and compiled code
+system: $(STAMP)  ## models that must learn a task, runs that are killed, compiled code
 	$(PYTEST) -m "system or slow"
 
 bench: $(STAMP)  ## time the attention operators on this machine

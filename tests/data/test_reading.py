@@ -248,9 +248,10 @@ def test_utf_16(write):
     )
 
 
-def test_csv(write):
-    assert sentence(write(b"a,b\n", "pairs.csv")) == (
-        "pairs.csv: comma-separated files are not read: save it with tabs between the columns, or "
+@pytest.mark.parametrize(("name", "compress"), [("a.csv", bytes), ("a.CSV.gz", gzip.compress)])
+def test_csv(write, name, compress):
+    assert sentence(write(compress(b"a,b\n"), name)) == (
+        f"{name}: comma-separated files are not read: save it with tabs between the columns, or "
         "as JSON lines."
     )
 

@@ -38,8 +38,8 @@ def toy():
     return Toy(rows(10, 20), rows(1, 2), Pair(rows(3, 4), None), {"a": (rows(5, 6),)})
 
 
-def step(state, **changes):
-    return replace(state, newest=state.newest + 100, position=state.position + 1, **changes)
+def step(state):
+    return replace(state, newest=state.newest + 100, position=state.position + 1)
 
 
 def expanded():
@@ -62,7 +62,7 @@ def test_all_tensors_follow_their_hypotheses():
     assert values(lanes.state.layers["a"][0]) == [5, 5, 6, 6]
     assert lanes.state.position == 1
     assert isinstance(lanes.state.pair, Pair)
-    after = step(lanes.state, newest=rows(7, 8, 9, 0))
+    after = replace(lanes.state, newest=rows(7, 8, 9, 0))
     lanes.follow(after, torch.tensor([[1, 1], [3, 2]]), same_rows=True)
     assert values(lanes.state.newest) == [8, 8, 0, 9]
     assert values(lanes.state.memory) == [10, 10, 20, 20]
@@ -94,7 +94,7 @@ def test_what_a_step_leaves_alone_once_is_still_copied():
 
 def test_what_a_step_writes_into_is_copied():
     lanes = expanded()
-    lanes.state.memory += rows(1, 2, 3, 4)
+    lanes.state.memory.add_(rows(1, 2, 3, 4))
     lanes.follow(replace(lanes.state), torch.tensor([[1, 1], [3, 2]]), same_rows=True)
     assert values(lanes.state.memory) == [12, 12, 24, 23]
 
@@ -102,7 +102,7 @@ def test_what_a_step_writes_into_is_copied():
 def test_under_inference_mode_all_is_copied():
     with torch.inference_mode():
         lanes = expanded()
-        lanes.state.memory += rows(1, 2, 3, 4)
+        lanes.state.memory.add_(rows(1, 2, 3, 4))
         lanes.follow(replace(lanes.state), torch.tensor([[1, 1], [3, 2]]), same_rows=True)
         assert values(lanes.state.memory) == [12, 12, 24, 23]
 
