@@ -11,7 +11,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from cases import CASES, SENTENCES, WORDS, Case, missing
+from cases import CASES, PREDICT_BATCH, SENTENCES, WORDS, Case, missing
 from regard.data import Tokenizer, read_pairs
 from regard.symbols import SYMBOLS
 
@@ -22,7 +22,7 @@ def write(case: Case, data: Path, folder: Path) -> None:
     pairs = list(read_pairs(data / case.train, columns=case.columns))
     parts = {
         "train": pairs,
-        "dev": list(islice(read_pairs(data / case.dev, columns=case.columns), 200)),
+        "dev": list(islice(read_pairs(data / case.dev, columns=case.columns), PREDICT_BATCH)),
         "test": list(islice(read_pairs(data / case.test, columns=case.columns), SENTENCES)),
     }
     for side, kind in zip(("src", "tgt"), case.tokenizers, strict=True):

@@ -11,7 +11,7 @@ TORCH: Final = "torch==2.13.0"
 
 #: what to ask pip for, and what to remove again
 PEERS: Final[dict[str, tuple[list[str], list[str]]]] = {
-    "joeynmt": (["joeynmt==2.3.0"], []),
+    "joeynmt": (["joeynmt==2.3.0", "importlib_metadata"], []),  # which it forgets to ask for
     "opennmt": (["OpenNMT-py==3.5.1"], []),
     "eole": (["eole==0.6.4"], []),
     "yoyodyne": (["yoyodyne==0.5.0"], ["torchvision"]),

@@ -14,6 +14,7 @@ from regard.cli.maps import draw_map
 from regard.data import read_pairs
 from regard.evaluation import score
 from regard.training import make_config, start_run
+from regard.training.task import RATES
 
 WORDS = ("regard", "attention", "knowledge", "phoneme")
 
@@ -43,7 +44,12 @@ def demo(
                 "minutes": minutes,
                 "seed": seed,
                 "eval_pairs": 300,
+                "eval_every": 500,
                 "patience": 1000,
+                # many small steps: in two minutes they learn more than few large ones
+                "batch_tokens": 1536,
+                "lr": 4e-3 if preset not in RATES else RATES[preset],
+                "dropout": 0.05,
             }
         )
         start_run(config, output, console=notes)

@@ -31,9 +31,17 @@ class Config(BaseModel):
     tgt: str | None = Field(None, description="target side, if the sides are two parallel files")
     dev: str | None = Field(None, description="dev pairs; held out of the data if not given")
     dev_tgt: str | None = Field(None, description="target side of dev, if parallel files")
-    columns: tuple[str, str] | None = Field(None, description="columns to use, by name or number")
-    features: bool | None = Field(None, description="third column joins the source; None looks")
+    columns: tuple[str, ...] | None = Field(
+        None,
+        min_length=2,
+        max_length=3,
+        description="source, target and, if any, features: by name, or by number from 0, as in 0,2",
+    )
+    features: bool | None = Field(
+        None, description="whether a third column joins the source, as V;PST; none looks"
+    )
     skip_bad: bool = Field(False, description="count bad lines instead of stopping at the first")
+    max_chars: int = Field(10_000, ge=1, description="a line with a longer side is a bad line")
 
     preset: str = Field("bahdanau", description="the model, by name: see `regard presets`")
     size: Literal["tiny", "small", "base"] = Field("small", description="row of the preset's sizes")
@@ -48,7 +56,7 @@ class Config(BaseModel):
     batch_tokens: int = Field(4096, ge=1, description="source and target tokens of a batch")
     batch_sentences: int | None = Field(None, ge=1, description="pairs of a batch, instead")
     accumulate: int = Field(1, ge=1, description="batches whose gradients make one step")
-    lr: float | None = Field(None, gt=0, description="highest learning rate; None asks the preset")
+    lr: float | None = Field(None, gt=0, description="highest learning rate; none asks the preset")
     schedule: Schedule = Field("auto", description="auto: cosine with a budget, else inverse-sqrt")
     warmup: int = Field(200, ge=0, description="steps until the learning rate is at its highest")
     weight_decay: float = Field(0.01, ge=0, description="of AdamW")
@@ -58,7 +66,7 @@ class Config(BaseModel):
     steps: int | None = Field(None, ge=1, description="optimiser steps at most")
     epochs: int | None = Field(None, ge=1, description="passes over the data at most")
     minutes: float | None = Field(None, gt=0, description="minutes of training at most")
-    eval_every: int | None = Field(None, ge=1, description="steps between evaluations; None picks")
+    eval_every: int | None = Field(None, ge=1, description="steps between evaluations; none picks")
     eval_pairs: int = Field(1000, ge=1, description="dev pairs that are decoded at an evaluation")
     metric: Metric = Field("auto", description="what decides which checkpoint is best")
     patience: int = Field(10, ge=1, description="evaluations without a better one until the end")
@@ -68,9 +76,17 @@ class Config(BaseModel):
     seed: int = Field(1, ge=0, description="of the weights, the order of the data and dropout")
     device: str = Field("auto", description="cpu, cuda, or auto")
     precision: Precision = Field("auto", description="auto: bf16 where the chip is fast in it")
-    threads: int | None = Field(None, ge=1, description="CPU threads; None leaves it to torch")
+    threads: int | None = Field(None, ge=1, description="CPU threads; none leaves it to torch")
     beam: int = Field(5, ge=1, description="width of the search when the run is used")
     tensorboard: bool = Field(False, description="also write TensorBoard events")
+
+    @field_validator("columns", mode="before")
+    @classmethod
+    def _split_columns(cls, value: Any) -> Any:
+        """`0,2` is a list, and so is a lone name, which is then found to be too short."""
+        if isinstance(value, str):
+            return [part.strip() for part in value.split(",")]
+        return [value] if isinstance(value, int) else value
 
     @field_validator("precision", mode="before")
     @classmethod
@@ -82,40 +98,48 @@ class Config(BaseModel):
 def make_config(settings: Mapping[str, Any], base: Config | None = None) -> Config:
     """A config from settings by name, on top of `base`; a preset's sizes may be among them."""
     values = {} if base is None else base.model_dump(exclude_unset=True)
-    preset = str(settings.get("preset", values.get("preset", "bahdanau")))
-    if preset not in PRESETS:
-        raise ArgumentError(
-            "preset", f"be one of {', '.join(PRESETS)}", repr(preset), _nearest(preset, PRESETS)
-        )
-    options = _preset_options(preset)
-    model = dict(values.pop("model", {}))
+    preset = check_preset(str(settings.get("preset", values.get("preset", "bahdanau"))))
+    options = preset_options(preset)
+    model = dict(values.get("model", {}))
     for name, value in settings.items():
         if name == "model":
-            model.update(value)
+            model.update(_table(value))
         elif name in Config.model_fields:
             values[name] = value
-        elif name in options:
-            model[name] = value
         else:
-            known = [*Config.model_fields, *options]
-            raise ArgumentError(
-                "setting", "have a name that regard knows", repr(name), _nearest(name, known)
-            )
+            model[name] = value
     for name in model:
         if name not in options:
-            raise ArgumentError(
-                "model",
-                f"hold settings of the preset {preset}",
-                repr(name),
-                _nearest(name, options),
-            )
+            raise _unknown(name, preset)
+        model[name] = _checked(name, model[name], options[name])
     try:
-        return Config(**values, model=model)
+        return Config(**{**values, "model": model})
     except ValidationError as error:
-        first = error.errors()[0]
-        where = ".".join(str(part) for part in first["loc"])
+        raise _broken_rule(error) from None
+
+
+def check_preset(name: str) -> str:
+    """`name`, if there is such a preset."""
+    if name not in PRESETS:
+        close = _nearest(name, PRESETS)
+        fix = f"perhaps {close!r} is meant" if close else "`regard presets` says what they are"
+        raise ArgumentError("preset", f"be one of {', '.join(PRESETS)}", repr(name), fix)
+    return name
+
+
+def check_model(config: Config) -> None:
+    """Raises where a preset cannot be made of its settings, before anything is read or written."""
+    try:
+        with torch.device("meta"):  # shapes without numbers
+            PRESETS[config.preset](8, 8, config.size, **config.model)
+    except RegardError:
+        raise
+    except (TypeError, ValueError, RuntimeError) as error:
         raise ArgumentError(
-            where, _rule(first["msg"]), repr(first["input"]), "see `regard train --help`"
+            f"the settings of the preset {config.preset}",
+            "fit together",
+            f"{config.model} ({str(error).splitlines()[0]})",
+            f"see `regard settings {config.preset}`",
         ) from None
 
 
@@ -135,30 +159,99 @@ def parse_overrides(words: Iterable[str]) -> dict[str, Any]:
 def read_toml(path: Path) -> dict[str, Any]:
     """Settings from a TOML file."""
     try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
+        return tomllib.loads(path.read_text(encoding="utf-8-sig"))
+    except FileNotFoundError:
+        raise DataError(
+            str(path), None, "there is no such file of settings", "check the name"
+        ) from None
+    except OSError as error:
+        raise DataError(
+            str(path),
+            None,
+            f"the settings cannot be read ({error.strerror})",
+            "name a file that can",
+        ) from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise ArgumentError(str(path), "be TOML", str(error), "mend that line") from None
+        raise DataError(
+            str(path), None, f"the settings must be TOML, but: {error}", "mend that line"
+        ) from None
+
+
+def preset_options(preset: str) -> dict[str, inspect.Parameter]:
+    """What can be given to a preset by name, beyond what every preset takes."""
+    parameters = inspect.signature(PRESETS[preset], eval_str=True).parameters
+    return {n: p for n, p in parameters.items() if n not in ("src_vocab", "tgt_vocab", "size")}
 
 
 def _value(text: str) -> Any:
     try:
         return json.loads(text)
     except json.JSONDecodeError:
-        return {"True": True, "False": False, "None": None}.get(text, text)
+        return {"True": True, "False": False, "None": None, "none": None}.get(text, text)
 
 
-def _preset_options(preset: str) -> list[str]:
-    """What can be given to a preset by name, beyond what every preset takes."""
-    names = inspect.signature(PRESETS[preset]).parameters
-    return [name for name in names if name not in ("src_vocab", "tgt_vocab", "size")]
+def _table(value: Any) -> Mapping[str, Any]:
+    if not isinstance(value, Mapping):
+        raise ArgumentError(
+            "model",
+            "be a table of settings of the preset",
+            repr(value),
+            "give them by name, as in hidden=256",
+        )
+    return value
 
 
-def _nearest(name: str, known: Iterable[str]) -> str:
-    close = difflib.get_close_matches(name, list(known), n=1, cutoff=0.5)
-    return f"did you mean {close[0]!r}?" if close else f"known are {', '.join(sorted(known))}"
+def _checked(name: str, value: Any, option: inspect.Parameter) -> Any:
+    try:
+        return TypeAdapter(option.annotation).validate_python(value)
+    except ValidationError as error:
+        raise _broken_rule(error, name) from None
 
 
-def _rule(message: str) -> str:
-    """What pydantic says, "Input should be ...", as it follows "must"."""
-    lowered = message[:1].lower() + message[1:]
-    return lowered.removeprefix("input should ").removeprefix("value error, ")
+def _unknown(name: str, preset: str) -> ArgumentError:
+    owners = [p for p in PRESETS if name in preset_options(p)]
+    if owners:
+        return ArgumentError(
+            "setting",
+            f"be known to the preset {preset}",
+            f"{name!r}, which {', '.join(owners)} know",
+            f"`regard settings {preset}` lists its own",
+        )
+    close = _nearest(name, [*Config.model_fields, *preset_options(preset)])
+    fix = f"perhaps {close!r} is meant" if close else f"`regard settings {preset}` lists them all"
+    return ArgumentError("setting", "have a name that regard knows", repr(name), fix)
+
+
+def _nearest(name: str, known: Iterable[str]) -> str | None:
+    return next(iter(difflib.get_close_matches(name, list(known), n=1, cutoff=0.6)), None)
+
+
+#: pydantic's kinds of errors, as they follow "must"
+RULES: Final = {
+    "int_parsing": "be a whole number",
+    "int_type": "be a whole number",
+    "int_from_float": "be a whole number",
+    "float_parsing": "be a number",
+    "float_type": "be a number",
+    "finite_number": "be a finite number",
+    "bool_parsing": "be true or false",
+    "bool_type": "be true or false",
+    "string_type": "be a text",
+    "greater_than": "be more than {gt}",
+    "greater_than_equal": "be at least {ge}",
+    "less_than": "be less than {lt}",
+    "literal_error": "be {expected}",
+    "too_short": "name two or three columns",
+    "too_long": "name two or three columns",
+}
+
+
+def _broken_rule(error: ValidationError, name: str | None = None) -> ArgumentError:
+    """The first of pydantic's complaints in our form."""
+    first = error.errors()[0]
+    where = name or str(first["loc"][0])
+    message = first["msg"].removeprefix("Input should ")
+    rule = RULES.get(first["type"], message[:1].lower() + message[1:])
+    return ArgumentError(
+        where, rule.format(**first.get("ctx", {})), repr(first["input"]), "see `regard settings`"
+    )

@@ -27,7 +27,7 @@ PRECISIONS: Final = {"32": "32-true", "bf16": "bf16-mixed", "fp16": "16-mixed"}
 
 #: highest learning rates that small sweeps on dev sets liked; see `lr` in the config
 RATES: Final = {"transformer": 1e-3, "conv": 1e-3}
-RATE: Final = 2e-3
+RATE: Final = 3e-3
 
 
 class Share(NamedTuple):

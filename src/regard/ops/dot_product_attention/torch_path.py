@@ -63,8 +63,8 @@ def dot_product_attention(
 
 
 def _definition_is_faster(query: Tensor, key: Tensor) -> bool:
-    """Whether the fused kernel is the slow one: its backward pass in half precision on the CPU takes
-    up to ten times as long as the definition's for short sequences (torch 2.13)."""
+    """Whether the fused kernel is the slow one: in half precision on the CPU its backward pass
+    takes up to ten times as long for short sequences (torch 2.13)."""
     half = query.dtype in (torch.bfloat16, torch.float16) or (
         torch.is_autocast_enabled("cpu") and torch.get_autocast_dtype("cpu") != torch.float32
     )

@@ -1,0 +1,155 @@
+"""What the drivers of all peers share: options, the clock, the record."""
+
+import argparse
+import importlib.metadata
+import json
+import os
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from cases import CASES, LENGTH, WARM_UP, Case, record
+from report import peak_rss_mb
+
+
+class Job(NamedTuple):
+    """What a driver is asked to measure.
+
+    Attributes:
+        name: of the case.
+        case: see cases.py.
+        data: folder of its text, as data.py has written it.
+        scratch: an empty folder for what the peer writes.
+        steps: to time.
+        warm_up: steps before those.
+        threads: of torch.
+        precision: of CTranslate2's weights; all others compute in 32 bits.
+    """
+
+    name: str
+    case: Case
+    data: Path
+    scratch: Path
+    steps: int
+    warm_up: int
+    threads: int
+    precision: str
+
+
+class Finished(BaseException):
+    """Enough steps are timed. Not an `Exception`: some peers catch those."""
+
+
+class Clock:
+    """Reads the time after optimiser steps, whoever takes them, and counts what went in."""
+
+    def __init__(self, warm_up: int, steps: int) -> None:
+        self.first, self.last = warm_up, warm_up + steps
+        self.step, self.started, self.seconds = 0, 0.0, 0.0
+        self.sentences = self.src_tokens = self.tgt_tokens = 0
+
+    def count(self, sentences: int, src_tokens: int, tgt_tokens: int) -> None:
+        """A batch goes in: no padding, no eos in the source, one in the target."""
+        self.sentences += int(sentences)
+        self.src_tokens += int(src_tokens)
+        self.tgt_tokens += int(tgt_tokens)
+
+    def after_step(self, *_: Any) -> None:
+        """Called by torch after every step of any optimiser."""
+        self.step += 1
+        if self.step == self.first:
+            self.sentences = self.src_tokens = self.tgt_tokens = 0
+            self.started = time.perf_counter()
+        elif self.step == self.last:
+            self.seconds = time.perf_counter() - self.started
+            raise Finished
+
+
+def time_training(job: Job, train: Callable[[Clock], None]) -> dict[str, Any]:
+    """Runs a peer's own training until enough steps are timed."""
+    from torch.optim.optimizer import register_optimizer_step_post_hook
+
+    clock = Clock(job.warm_up, job.steps)
+    register_optimizer_step_post_hook(clock.after_step)
+    try:
+        train(clock)
+    except Finished:
+        pass
+    counts = {name: getattr(clock, name) for name in ("seconds", "sentences")}
+    return {**counts, "src_tokens": clock.src_tokens, "tgt_tokens": clock.tgt_tokens}
+
+
+def time_prediction(job: Job, predict: Callable[[str], list[int]]) -> dict[str, Any]:
+    """Runs a peer's own prediction of `dev` to warm up, then of `test`.
+
+    Args:
+        job: what is measured.
+        predict: from the name of a part to the number of tokens of every output, without eos.
+    """
+    predict("dev")
+    started = time.perf_counter()
+    lengths = predict("test")
+    seconds = time.perf_counter() - started
+    if set(lengths) != {LENGTH}:
+        raise RuntimeError(f"outputs must have {LENGTH} tokens, but they have {set(lengths)}")
+    src = [line.split() for line in (job.data / "test.src").read_text().splitlines()]
+    if len(src) != len(lengths):
+        raise RuntimeError(f"there are {len(src)} sources, but {len(lengths)} outputs")
+    return {
+        "seconds": seconds,
+        "sentences": len(src),
+        "src_tokens": sum(map(len, src)),
+        "tgt_tokens": sum(lengths) + len(lengths),
+    }
+
+
+def main(
+    package: str,
+    modes: dict[str, Callable[[Job], dict[str, Any]]],
+) -> None:
+    """Measures one case and writes its record."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--case", choices=CASES, required=True)
+    parser.add_argument("--mode", choices=modes, required=True)
+    parser.add_argument("--work", type=Path, required=True, help="folder that data.py wrote")
+    parser.add_argument("--scratch", type=Path, required=True, help="an empty folder")
+    parser.add_argument("--steps", type=int, default=100)
+    parser.add_argument("--warm-up", type=int, default=WARM_UP)
+    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--precision", choices=["32", "int8"], default="32")
+    parser.add_argument("--out", type=Path, required=True, help="file of the record")
+    args = parser.parse_args()
+    import torch
+
+    torch.set_num_threads(args.threads)
+    job = Job(
+        name=args.case,
+        case=CASES[args.case],
+        data=args.work / args.case,
+        scratch=args.scratch,
+        steps=args.steps,
+        warm_up=args.warm_up,
+        threads=args.threads,
+        precision=args.precision,
+    )
+    counts = modes[args.mode](job)
+    found = record(
+        args.case,
+        args.mode,
+        system=package,
+        version=importlib.metadata.version(package),
+        precision=args.precision,
+        threads=args.threads,
+        **counts,
+        steps=args.steps if args.mode == "train" else None,
+        device="cpu",
+        peak_rss_mb=peak_rss_mb(),
+        torch=torch.__version__,
+    )
+    args.out.write_text(json.dumps(found) + "\n")
+    sys.stdout.flush()
+    os._exit(0)  # some peers leave threads behind that never end
