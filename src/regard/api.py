@@ -1,5 +1,6 @@
 """Two functions and a model: `fit`, `load`, and what they return."""
 
+import difflib
 import tempfile
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -12,10 +13,10 @@ from torch import Tensor
 from regard import device as devices
 from regard.data import pad, parse_features, source_ids
 from regard.decoding import DecodingOptions, Ensemble, Hypothesis, decode, replace_unknown
-from regard.errors import ArgumentError
+from regard.errors import ArgumentError, DataError
 from regard.models import SequenceModel
 from regard.symbols import UNK
-from regard.training import RunFolder, Saved, make_config, start_run
+from regard.training import RunError, RunFolder, Saved, make_config, start_run
 
 BATCH = 32
 
@@ -51,17 +52,19 @@ class Output:
 class Model:
     """A trained model: call it with a text, or with many."""
 
-    def __init__(self, runs: Sequence[Saved], path: Path, device: torch.device) -> None:
+    def __init__(
+        self, runs: Sequence[Saved], paths: Sequence[str | Path], device: torch.device
+    ) -> None:
         first = runs[0]
-        for other in runs[1:]:
-            if other.tgt_tokenizer.fingerprint != first.tgt_tokenizer.fingerprint:
-                raise ArgumentError(
-                    "runs",
-                    "share their target tokeniser to be used together",
-                    "runs with different ones",
-                    "train them on the same data with the same settings",
-                )
-        self.path, self.device, self.config = path, device, first.config
+        for other, path in zip(runs[1:], paths[1:], strict=True):
+            for side in ("src_tokenizer", "tgt_tokenizer"):
+                if getattr(other, side).fingerprint != getattr(first, side).fingerprint:
+                    raise RunError(
+                        f"runs must have the same tokens to answer together, but {path} has "
+                        f"another {side} than {paths[0]}: train them on the same data with the "
+                        f"same tokenisers."
+                    )
+        self.path, self.device, self.config = Path(paths[0]), device, first.config
         self.src_tokenizer, self.tgt_tokenizer = first.src_tokenizer, first.tgt_tokenizer
         models = [run.model for run in runs]
         self.module: SequenceModel = models[0] if len(models) == 1 else Ensemble(models)
@@ -96,13 +99,30 @@ class Model:
         A text may end in a tab and features, as in `write<TAB>V;PST`.
         """
         settings = _decoding_options(self.config.beam, options)
+        if batch < 1:
+            raise ArgumentError("batch", "be at least 1", batch, f"{BATCH} is a good size")
         chunk: list[str] = []
         for text in texts:
+            self.check(text)
             chunk.append(text)
             if len(chunk) == 16 * batch:
                 yield from self._chunk(chunk, settings, attention, replace_unk, batch)
                 chunk = []
         yield from self._chunk(chunk, settings, attention, replace_unk, batch)
+
+    def check(self, text: str) -> None:
+        """Raises where a text cannot be a source of this model."""
+        if not isinstance(text, str):
+            raise ArgumentError("text", "be a string", repr(text), "convert it to one")
+        allowed = 1 if self.src_tokenizer.features else 0
+        if text.count("\t") > allowed:
+            have = "features after one tab" if allowed else "no tab, since the run has no features"
+            raise DataError(
+                "text",
+                None,
+                f"a source must have {have}, but this one has {text.count(chr(9))}",
+                "leave the targets out, for example with `cut -f1`",
+            )
 
     def _chunk(
         self,
@@ -172,10 +192,15 @@ def _split(text: str) -> tuple[str, tuple[str, ...]]:
 def _decoding_options(beam: int, options: dict[str, Any]) -> DecodingOptions:
     try:
         return DecodingOptions(**{"beam": beam, **options})
-    except TypeError:
-        known = ", ".join(DecodingOptions.__dataclass_fields__)
-        wrong = [name for name in options if name not in DecodingOptions.__dataclass_fields__]
-        raise ArgumentError("option", f"be one of {known}", repr(wrong[0]), "check it") from None
+    except TypeError as error:
+        known = list(DecodingOptions.__dataclass_fields__)
+        wrong = [name for name in options if name not in known]
+        if not wrong:
+            raise ArgumentError("options", "be numbers", f"{options} ({error})", "check") from None
+        close = difflib.get_close_matches(wrong[0], known, n=1, cutoff=0.0)[0]
+        raise ArgumentError(
+            "option", f"be one of {', '.join(known)}", repr(wrong[0]), f"perhaps {close!r} is meant"
+        ) from None
 
 
 def load(*runs: str | Path, device: str = "auto") -> Model:
@@ -183,7 +208,7 @@ def load(*runs: str | Path, device: str = "auto") -> Model:
     if not runs:
         raise ArgumentError("runs", "be one folder or more", "missing", "name a run folder")
     where = devices.pick(device)
-    return Model([RunFolder(run).load(where) for run in runs], Path(runs[0]), where)
+    return Model([RunFolder(run).load(where) for run in runs], runs, where)
 
 
 def fit(

@@ -269,12 +269,12 @@ def test_cuda_equals_cpu(cell, train):
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs CUDA")
 @each_cell
-def test_interchanged_weights_lie_in_one_piece_on_cuda(cell):
-    # cuDNN warns if they do not, and warnings are errors
+def test_interchange_keeps_the_device(cell):
     theirs = TORCH[cell](INPUT, HIDDEN, 2, bidirectional=True).cuda()
     x = torch.randn(BATCH, LENGTH, INPUT, device="cuda")
     ours = from_torch(theirs)
     back = to_torch(ours)
+    assert all(p.is_cuda for module in (ours, back) for p in module.parameters())
     close(ours(x).output, back(x)[0], 1e-5)
 
 

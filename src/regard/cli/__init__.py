@@ -1,30 +1,34 @@
 """The command line: `regard`."""
 
-import sys
 from typing import Annotated
 
 import typer
-from rich.console import Console
-from rich.table import Table
 
-from regard.cli import demo, evaluate, predict, train
+from regard.cli import demo, evaluate, predict, settings, train
 from regard.cli.doctor import report
-from regard.errors import RegardError
+from regard.cli.running import Verbs
+from regard.cli.tables import print_table, result_console
 from regard.models import PRESETS
 from regard.version import __version__
 
 app = typer.Typer(
     name="regard",
+    cls=Verbs,
     help="Sequence models that show what they look at.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-app.command("train", no_args_is_help=True)(train.train)
+app.command(
+    "train",
+    no_args_is_help=True,
+    epilog="`regard settings` lists all settings; `regard presets`, the models.",
+)(train.train)
 app.command("predict", no_args_is_help=True)(predict.predict)
 app.command("evaluate", no_args_is_help=True)(evaluate.evaluate)
 app.command("demo")(demo.demo)
+app.command("settings")(settings.settings)
 
 
 def _version(wanted: bool) -> bool:
@@ -46,30 +50,16 @@ def _root(
 @app.command()
 def presets() -> None:
     """List the presets: each is a model by name."""
-    table = Table(box=None, pad_edge=False)
-    table.add_column("preset", style="bold", no_wrap=True)
-    table.add_column("what it is")
-    for name, preset in PRESETS.items():
-        table.add_row(name, (preset.__doc__ or "").strip().splitlines()[0])
-    Console().print(table)
+    rows = [(name, (made.__doc__ or "").splitlines()[0]) for name, made in PRESETS.items()]
+    print_table(result_console(), ("preset", "what it is"), rows)
 
 
 @app.command()
 def doctor() -> None:
     """Say what regard finds on this machine: versions, devices, backends."""
-    table = Table(box=None, pad_edge=False, show_header=False)
-    for name, value in report():
-        table.add_row(name, value)
-    Console().print(table)
+    print_table(result_console(), ("name", "found"), report(), header=False)
 
 
 def main() -> None:
-    """Runs the command line: 0 done, 1 failed, 2 bad usage. An error is one sentence."""
-    try:
-        app()
-    except RegardError as error:
-        typer.echo(f"regard: {error}", err=True)
-        sys.exit(1)
-    except BrokenPipeError:  # the reader of our output has seen enough
-        sys.stderr.close()
-        sys.exit(0)
+    """Runs the command line, and ends the process."""
+    app()

@@ -4,17 +4,19 @@ import shutil
 import time
 from importlib.resources import as_file, files
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from rich.console import Console
 
 from regard import api
 from regard.cli.maps import draw_map
-from regard.data import read_pairs
+from regard.data import Pair, read_pairs
+from regard.errors import ArgumentError
 from regard.evaluation import score
-from regard.training import make_config, start_run
+from regard.training import Config, RunError, RunFolder, make_config, start_run
 from regard.training.task import RATES
+from regard.training.watch import say
 
 WORDS = ("regard", "attention", "knowledge", "phoneme")
 
@@ -26,51 +28,28 @@ def demo(
         "runs/demo"
     ),
     test_words: Annotated[
-        int, typer.Option(help="Test words to judge it by; 12,000 there are.")
+        int, typer.Option(help="Test words to judge it by; there are about 12,000.")
     ] = 2000,
     seed: Annotated[int, typer.Option(help="Of the run.")] = 1,
 ) -> None:
     """Train on the bundled pronouncing dictionary, evaluate, and draw where the model looked."""
+    if test_words < 1:
+        raise ArgumentError("test_words", "be at least 1", test_words, "2000 take some seconds")
     console, notes = Console(), Console(stderr=True)
-    notes.print("English words to phonemes: the CMU pronouncing dictionary, inside the package.")
-    if (output / "config.json").exists():
-        shutil.rmtree(output)
-        notes.print(f"{output} held an earlier demo, which is removed.", highlight=False)
-    with as_file(files("regard") / "bundled" / "cmudict") as folder:
-        config = make_config(
-            {
-                "data": str(folder / "train.tsv.gz"),
-                "preset": preset,
-                "minutes": minutes,
-                "seed": seed,
-                "eval_pairs": 300,
-                "eval_every": 500,
-                "patience": 1000,
-                # many small steps: in two minutes they learn more than few large ones
-                "batch_tokens": 1536,
-                "lr": 4e-3 if preset not in RATES else RATES[preset],
-                "dropout": 0.05,
-            }
-        )
-        start_run(config, output, console=notes)
-        pairs = list(read_pairs(folder / "test.tsv.gz", references=True))
-    if not (output / "README.md").exists():
-        return  # stopped by the user, who has been told how to go on
-    step = max(1, len(pairs) // test_words)
-    pairs = pairs[::step][:test_words]
+    with as_file(files("regard") / "bundled" / "cmudict") as data:
+        settings = {"preset": preset, "minutes": minutes, "seed": seed}
+        config = _config(data / "train.tsv.gz", settings)
+        say(notes, "English words to phonemes: the CMU pronouncing dictionary, in the package.")
+        if _remove_earlier(output, config):
+            say(notes, f"{output} held an earlier demo, which is removed.")
+        folder = start_run(config, output, console=notes)
+        pairs = list(read_pairs(data / "test.tsv.gz", references=True))
+    if not folder.finished:  # stopped by the user, who has been told how to go on
+        raise typer.Exit(1)
     model = api.load(output)
-    began = time.monotonic()
-    answers = [a.text for a in model.predict([p.src for p in pairs], attention=False)]
-    seconds = time.monotonic() - began
-    references = [[p.tgt, *p.more] for p in pairs]
-    per, exact = (score(n, answers, references).value for n in ("per", "exact"))
-    console.print(
-        f"\n{len(pairs)} test words: phoneme error rate {per:.2%}, {exact:.1%} of words right "
-        f"(beam {model.config.beam}, {len(pairs) / seconds:.0f} words/s)\n",
-        highlight=False,
-    )
+    _judge(model, pairs[:: max(1, len(pairs) // test_words)][:test_words], console)
     for word in WORDS:
-        console.print(f"{word.upper():>12}  {model(word.upper()).text}", highlight=False)
+        say(console, f"{word.upper():>12}  {model(word.upper()).text}")
     console.print()
     draw_map(model(WORDS[1].upper()), console)
     console.print(
@@ -78,4 +57,48 @@ def demo(
         f"       regard train your-pairs.tsv --preset transformer\n"
         f"       regard --help",
         highlight=False,
+    )
+
+
+def _config(data: Path, settings: dict[str, Any]) -> Config:
+    preset = settings["preset"]
+    return make_config(
+        {
+            "data": str(data),
+            "eval_pairs": 300,
+            "eval_every": 500,
+            "patience": 1000,
+            # many small steps: in two minutes they learn more than few large ones
+            "batch_tokens": 1536,
+            "lr": RATES.get(preset, 4e-3),
+            "dropout": 0.05,
+            **settings,
+        }
+    )
+
+
+def _remove_earlier(output: Path, config: Config) -> bool:
+    """Makes room where an earlier demo stands; any other run is the user's own."""
+    folder = RunFolder(output)
+    if not folder.started:
+        return False
+    if Path(folder.read_config().data).parts[-2:] != Path(config.data).parts[-2:]:
+        raise RunError(
+            f"the output folder must be new or hold an earlier demo, but {output} holds another "
+            f"run: choose another with -o."
+        )
+    shutil.rmtree(output)
+    return True
+
+
+def _judge(model: api.Model, pairs: list[Pair], console: Console) -> None:
+    began = time.monotonic()
+    answers = [a.text for a in model.predict([p.src for p in pairs], attention=False)]
+    seconds = time.monotonic() - began
+    references = [[p.tgt, *p.more] for p in pairs]
+    per, exact = (score(n, answers, references).value for n in ("per", "exact"))
+    say(
+        console,
+        f"\n{len(pairs)} test words: phoneme error rate {per:.2%}, {exact:.1%} of words right "
+        f"(beam {model.config.beam}, {len(pairs) / seconds:.0f} words/s)\n",
     )

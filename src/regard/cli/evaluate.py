@@ -9,11 +9,13 @@ from typing import Annotated, Any, NamedTuple
 import typer
 from rich.console import Console
 from rich.progress import track
-from rich.table import Table
 
 from regard import api
+from regard.cli.tables import print_table, result_console
 from regard.data import Pair, read_pairs
+from regard.errors import ArgumentError, RegardError
 from regard.evaluation import (
+    METRICS,
     Comparison,
     LengthRow,
     by_length,
@@ -47,49 +49,63 @@ class Result(NamedTuple):
 
 
 def evaluate(
-    run: Annotated[Path, typer.Argument(help="A run folder.")],
+    run: Annotated[Path, typer.Argument(metavar="RUN", help="A run folder.")],
     file: Annotated[
         str,
-        typer.Argument(help="Pairs to judge it by; further columns are further accepted targets."),
+        typer.Argument(
+            metavar="FILE",
+            help="Pairs to judge it by. Further columns are further accepted targets, or the "
+            "features of a run that has features.",
+        ),
     ],
     tgt: Annotated[
-        str | None, typer.Argument(help="The targets, if the sides are two files.")
+        str | None,
+        typer.Argument(metavar="TGT", help="The targets, if the sides are two files."),
     ] = None,
     metrics: Annotated[
         str | None,
         typer.Option(
-            help="Comma-separated: bleu, chrf, wer, cer, per, exact. [default: by target]"
+            help="Comma-separated: bleu, chrf, wer, cer, per, exact.", show_default="by target"
         ),
     ] = None,
     beam: Annotated[
-        int | None, typer.Option(help="Width of the search; 1 is greedy. [default: 5]")
+        int | None,
+        typer.Option(help="Width of the search; 1 is greedy.", show_default="that of the run"),
     ] = None,
     lengths: Annotated[
         bool, typer.Option("--by-length", help="Also by length of the source.")
     ] = False,
     against: Annotated[
-        Path | None, typer.Option(help="A second run, compared by a paired bootstrap.")
+        Path | None,
+        typer.Option(help="A second run, compared by a paired bootstrap.", show_default=False),
     ] = None,
     columns: Annotated[
-        str | None, typer.Option(help="Two columns by name or number, as in 0,2.")
+        str | None,
+        typer.Option(
+            help="Source, target and, if any, features: names, or numbers as in 0,2.",
+            show_default="those of the run",
+        ),
     ] = None,
     skip_bad: Annotated[
         bool, typer.Option("--skip-bad", help="Count bad lines and go on.")
     ] = False,
     save: Annotated[
-        Path | None, typer.Option(help="Write the predictions here, one per line.")
+        Path | None,
+        typer.Option(help="Write the predictions here, one per line.", show_default=False),
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
     device: Annotated[str, typer.Option(help="cpu, cuda or auto.")] = "auto",
 ) -> None:
     """Score a model's answers: BLEU and chrF, or error rates and exact match."""
+    # what can go wrong comes before what takes long
     model = api.load(run, device=device)
-    pairs = _pairs(file, tgt, columns, skip_bad)
+    second = None if against is None else api.load(against, device=device)
+    names = _metrics(metrics) or list(choose_metrics(model.tgt_tokenizer.kind))
+    _save(save, [])
+    pairs = _pairs(model, file, tgt, columns, skip_bad)
     references = [[p.tgt, *p.more] for p in pairs]
     predictions = _answers(model, pairs, beam)
-    if save is not None:
-        save.write_text("".join(p + "\n" for p in predictions), encoding="utf-8")
-    names = metrics.split(",") if metrics else list(choose_metrics(model.tgt_tokenizer.kind))
+    _save(save, predictions)
     rows = []
     for name in names:
         found = score(name, predictions, references)
@@ -99,33 +115,64 @@ def evaluate(
     if lengths:
         sizes = [len(model.src_tokenizer.encode(p.src)) for p in pairs]
         result = result._replace(lengths=by_length(names[:1], sizes, predictions, references))
-    if against is not None:
-        other = _answers(api.load(against, device=device), pairs, beam)
+    if second is not None:
+        other = _answers(second, pairs, beam)
         comparison = paired_bootstrap(names[0], predictions, other, references)
         result = result._replace(against=comparison)
     if as_json:
         sys.stdout.write(json.dumps(_as_json(result), indent=2) + "\n")
     else:
-        _show(result, Console())
+        _show(result, result_console())
 
 
-def _pairs(file: str, tgt: str | None, columns: str | None, skip_bad: bool) -> list[Pair]:
-    chosen = (
-        None if columns is None else tuple(int(c) if c.isdigit() else c for c in columns.split(","))
+def _metrics(words: str | None) -> list[str]:
+    names = [name for name in map(str.strip, (words or "").lower().split(",")) if name]
+    for name in names:
+        if name not in METRICS:
+            raise ArgumentError(
+                "metric", f"be one of {', '.join(METRICS)}", repr(name), "choose some of them"
+            )
+    return names
+
+
+def _save(path: Path | None, lines: list[str]) -> None:
+    """Writes predictions; nothing at first, to see whether it can be done."""
+    if path is None:
+        return
+    try:
+        with open(path, "a" if not lines else "w", encoding="utf-8") as file:
+            file.writelines(line + "\n" for line in lines)
+    except OSError as error:
+        raise RegardError(
+            f"the file for predictions must be writable, but {path} is not ({error.strerror}): "
+            f"choose another with --save."
+        ) from None
+
+
+def _pairs(
+    model: api.Model, file: str, tgt: str | None, columns: str | None, skip_bad: bool
+) -> list[Pair]:
+    """The pairs of a file that is laid out like the one that the model has learned from."""
+    words = columns.split(",") if columns else model.config.columns if tgt is None else None
+    chosen = None if words is None else tuple(int(c) if c.isdigit() else c for c in words)
+    one_file, features = tgt is None and chosen is None, bool(model.src_tokenizer.features)
+    reader = read_pairs(
+        file,
+        tgt_file=tgt,
+        columns=chosen,
+        features=one_file and features,
+        references=one_file and not features and not _is_tagged(file),
+        skip_bad=skip_bad,
+        max_chars=model.config.max_chars,
     )
-    return list(
-        read_pairs(
-            file,
-            tgt_file=tgt,
-            columns=chosen,
-            references=tgt is None and chosen is None and not _has_features(file),
-            skip_bad=skip_bad,
-        )
-    )
+    pairs = list(reader)
+    if reader.bad.total:
+        Console(stderr=True).print(str(reader.bad), highlight=False, markup=False, soft_wrap=True)
+    return pairs if features else [pair._replace(features=()) for pair in pairs]
 
 
-def _has_features(file: str) -> bool:
-    """Whether a third column would be read as features rather than as a further target."""
+def _is_tagged(file: str) -> bool:
+    """Whether a third column looks like features rather than like a further target."""
     return file != "-" and read_pairs(file).format.features is not None
 
 
@@ -134,7 +181,14 @@ def _answers(model: api.Model, pairs: list[Pair], beam: int | None) -> list[str]
     texts = ["\t".join([p.src, ";".join(p.features)]) if p.features else p.src for p in pairs]
     answers = model.predict(texts, attention=False, **options)
     console = Console(stderr=True)
-    shown = track(answers, "answering", total=len(texts), console=console, transient=True)
+    shown = track(
+        answers,
+        "answering",
+        total=len(texts),
+        console=console,
+        transient=True,
+        disable=not console.is_terminal,
+    )
     return [answer.text for answer in shown]
 
 
@@ -162,14 +216,14 @@ def _show(result: Result, console: Console) -> None:
         ]
         for row in result.rows
     ]
-    _print_table(console, ("metric", "value", "95% interval", "signature"), rows)
+    print_table(console, ("metric", "value", "95% interval", "signature"), rows)
     name = result.rows[0].name
     if result.lengths:
         shown = [
             [f"{row.shortest} to {row.longest}", str(row.count), _value(name, row.values[name])]
             for row in result.lengths
         ]
-        _print_table(console, ("source tokens", "pairs", name), shown)
+        print_table(console, ("source tokens", "pairs", name), shown)
     if result.against is not None:
         c = result.against
         console.print(
@@ -177,12 +231,3 @@ def _show(result: Result, console: Console) -> None:
             f"{c.wins:.0%} of resamples, p = {c.p_value:.3f}",
             highlight=False,
         )
-
-
-def _print_table(console: Console, titles: tuple[str, ...], rows: list[list[str]]) -> None:
-    table = Table(box=None, pad_edge=False)
-    for title in titles:
-        table.add_column(title, overflow="fold")
-    for row in rows:
-        table.add_row(*row)
-    console.print(table, highlight=False)

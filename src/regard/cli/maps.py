@@ -27,7 +27,7 @@ def draw_map(output: Output, console: Console) -> None:
         "each row is an output; its cells say where it looked (· is below .05, ◂ is strongest)",
         highlight=False,
     )
-    console.print(table, highlight=False)
+    console.print(table, highlight=False, markup=False)  # a feature is drawn as [PST]
 
 
 def _cells(weights: list[float]) -> list[str]:

@@ -2,6 +2,7 @@
 
 import json
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated
 
@@ -9,39 +10,46 @@ import typer
 
 from regard import api
 from regard.data import read_lines
+from regard.errors import DataError
 
 
 def predict(
     runs: Annotated[
         list[Path],
         typer.Argument(
-            metavar="RUN... [FILE]",
-            help="Run folders, and a file with a source per line; stdin if '-' or not given. "
-            "Several runs answer together.",
+            metavar="RUN [FILE]",
+            help="Run folders, which answer together, and a file with a source on each line; "
+            "stdin if '-' or not given. Features follow a source after a tab.",
         ),
     ],
     beam: Annotated[
-        int | None, typer.Option(help="Width of the search; 1 is greedy. [default: 5]")
+        int | None,
+        typer.Option(help="Width of the search; 1 is greedy.", show_default="that of the run"),
     ] = None,
     nbest: Annotated[int, typer.Option(help="Answers per source.")] = 1,
     length_penalty: Annotated[float, typer.Option(help="Above 0 favours longer answers.")] = 0.6,
     coverage_penalty: Annotated[
         float, typer.Option(help="Above 0 favours answers that have looked at everything.")
     ] = 0.0,
-    no_repeat: Annotated[
+    no_repeat_ngram: Annotated[
         int, typer.Option(help="No n-gram of this length twice; 0 for no rule.")
     ] = 0,
     min_len: Annotated[int, typer.Option(help="Fewest tokens of an answer.")] = 0,
     max_len: Annotated[
-        int | None, typer.Option(help="Most tokens of an answer. [default: by source]")
+        int | None,
+        typer.Option(help="Most tokens of an answer.", show_default="by length of the source"),
     ] = None,
-    samples: Annotated[int, typer.Option(help="Draw this many answers instead of searching.")] = 0,
+    num_samples: Annotated[
+        int, typer.Option(help="Draw this many answers instead of searching.")
+    ] = 0,
     temperature: Annotated[float, typer.Option(help="Of the draws.")] = 1.0,
     top_k: Annotated[int, typer.Option(help="Draw among this many tokens; 0 for all.")] = 0,
     top_p: Annotated[
         float, typer.Option(help="Draw among the likeliest with this probability.")
     ] = 1.0,
-    seed: Annotated[int | None, typer.Option(help="Of the draws.")] = None,
+    seed: Annotated[
+        int | None, typer.Option(help="Of the draws.", show_default="another each time")
+    ] = None,
     replace_unk: Annotated[
         bool,
         typer.Option("--replace-unk", help="Unknown words become the source word most looked at."),
@@ -52,20 +60,20 @@ def predict(
             "--jsonl", help="A JSON object per source, with scores, tokens and attention."
         ),
     ] = False,
-    batch: Annotated[int, typer.Option(help="Sources at a time.", min=1)] = api.BATCH,
+    batch: Annotated[int, typer.Option(help="Sources at a time.")] = api.BATCH,
     device: Annotated[str, typer.Option(help="cpu, cuda or auto.")] = "auto",
 ) -> None:
     """Answer each line of a file: one answer per line on stdout."""
     folders, source = _split(runs)
     model = api.load(*folders, device=device)
     options = {
-        "nbest": max(nbest, 1),
+        "nbest": nbest,
         "length_penalty": length_penalty,
         "coverage_penalty": coverage_penalty,
-        "no_repeat_ngram": no_repeat,
+        "no_repeat_ngram": no_repeat_ngram,
         "min_len": min_len,
         "max_len": max_len,
-        "num_samples": samples,
+        "num_samples": num_samples,
         "temperature": temperature,
         "top_k": top_k,
         "top_p": top_p,
@@ -73,8 +81,9 @@ def predict(
     }
     if beam is not None:
         options["beam"] = beam
+    lines = _sources(source, model)
     outputs = model.predict(
-        read_lines(source), attention=as_jsonl, replace_unk=replace_unk, batch=batch, **options
+        lines, attention=as_jsonl, replace_unk=replace_unk, batch=batch, **options
     )
     for output in outputs:
         if as_jsonl:
@@ -91,6 +100,18 @@ def _split(words: list[Path]) -> tuple[list[Path], str]:
     if folders and (str(last) == "-" or not last.is_dir()):
         return folders, str(last)
     return words, "-"
+
+
+def _sources(file: str, model: api.Model) -> Iterator[str]:
+    """The lines of a file; one that the model cannot take is named by its number."""
+    for number, line in enumerate(read_lines(file, max_chars=model.config.max_chars), start=1):
+        try:
+            model.check(line)
+        except DataError as error:
+            raise DataError(
+                "stdin" if file == "-" else file, number, error.reason, error.fix
+            ) from None
+        yield line
 
 
 def _as_json(output: api.Output) -> dict[str, object]:

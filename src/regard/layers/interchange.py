@@ -26,6 +26,7 @@ from regard.layers.transformer import (
 from regard.ops.check import check_positive
 
 Made = TypeVar("Made", bound=nn.Module)
+TorchLayer = nn.TransformerEncoderLayer | nn.TransformerDecoderLayer
 
 # our name of each part of a layer, and torch's
 ENCODER_PARTS: Final = {
@@ -147,7 +148,7 @@ def _attention_from_torch(theirs: nn.MultiheadAttention) -> MultiHeadAttention:
         bias=theirs.in_proj_bias is not None,
         dropout=theirs.dropout,
     )
-    linears = _in_projections(ours)
+    linears = (ours.query_proj, ours.key_proj, ours.value_proj)
     if theirs._qkv_same_embed_dim:
         _cut(theirs.in_proj_weight, "weight", linears)
     else:
@@ -174,7 +175,7 @@ def _attention_to_torch(ours: MultiHeadAttention) -> nn.MultiheadAttention:
         vdim=ours.value_size,
         batch_first=True,
     )
-    linears = _in_projections(ours)
+    linears = (ours.query_proj, ours.key_proj, ours.value_proj)
     if theirs._qkv_same_embed_dim:
         theirs.in_proj_weight = _joined("weight", linears)
     else:
@@ -245,9 +246,7 @@ def _decoder_to_torch(ours: TransformerDecoder) -> nn.TransformerDecoder:
 
 
 def _rnn_from_torch(theirs: nn.RNNBase) -> RNNStack:
-    _require(
-        "proj_size", theirs.proj_size, 0, "ours has no projection, so make torch's without one"
-    )
+    _require("proj_size", theirs.proj_size, 0, "ours has no projection, so make torch's without")
     fix = "ours has the paper's tanh alone, so keep torch's module or train one with tanh"
     _require("nonlinearity", getattr(theirs, "nonlinearity", "tanh"), "tanh", fix)
     ours = RNNStack(
@@ -261,7 +260,6 @@ def _rnn_from_torch(theirs: nn.RNNBase) -> RNNStack:
     )
     for layer, name, torch_name in _rnn_weights(ours):
         setattr(layer, name, _copied(getattr(theirs, torch_name)))
-        layer.flatten_parameters()
     return ours.train(theirs.training)
 
 
@@ -277,7 +275,6 @@ def _rnn_to_torch(ours: RNNStack) -> nn.RNNBase:
     theirs.dropout = ours.dropout.p  # its constructor warns of one that a single layer never uses
     for layer, name, torch_name in _rnn_weights(ours):
         setattr(theirs, torch_name, _copied(getattr(layer, name)))
-    theirs.flatten_parameters()
     return theirs.train(ours.training)
 
 
@@ -318,6 +315,7 @@ def _layers(stack: nn.Module, table: Table) -> list[nn.Module]:
 
 
 def _with_layers(made: Made, source: nn.Module, layers: list[nn.Module]) -> Made:
+    """Puts these layers and a copy of the last norm of `source` into an empty stack."""
     made.layers = nn.ModuleList()
     made.train(source.training)
     made.layers.extend(layers)  # after the mode is set, since each layer has its own
@@ -329,13 +327,11 @@ def _turned(names: Mapping[str, str]) -> dict[str, str]:
     return {theirs: ours for ours, theirs in names.items()}
 
 
-def _sizes(
-    theirs: nn.TransformerEncoderLayer | nn.TransformerDecoderLayer,
-) -> tuple[int, int, int]:
+def _sizes(theirs: TorchLayer) -> tuple[int, int, int]:
     return theirs.self_attn.embed_dim, theirs.self_attn.num_heads, theirs.linear1.out_features
 
 
-def _options(theirs: nn.TransformerEncoderLayer | nn.TransformerDecoderLayer) -> LayerOptions:
+def _options(theirs: TorchLayer) -> LayerOptions:
     """What is no part: dropouts, biases and the eps of norms come with theirs."""
     return LayerOptions(norm_first=theirs.norm_first, activation=_activation(theirs.activation))
 
@@ -371,10 +367,6 @@ def _rnn_weights(ours: RNNStack) -> Iterator[tuple[nn.RNNBase, str, str]]:
         for i, layer in enumerate(cast(Sequence[nn.RNNBase], layers)):
             for name in layer._flat_weights_names:
                 yield layer, name, f"{name.removesuffix('0')}{i}{suffix}"
-
-
-def _in_projections(ours: MultiHeadAttention) -> tuple[nn.Linear, nn.Linear, nn.Linear]:
-    return ours.query_proj, ours.key_proj, ours.value_proj
 
 
 def _cut(whole: nn.Parameter, name: str, linears: Sequence[nn.Linear]) -> None:

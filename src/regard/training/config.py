@@ -6,11 +6,12 @@ import json
 import tomllib
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
+import torch
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError, field_validator
 
-from regard.errors import ArgumentError
+from regard.errors import ArgumentError, DataError, RegardError
 from regard.models import PRESETS
 
 TokenizerKind = Literal["auto", "char", "space", "word", "bpe", "unigram"]
@@ -25,7 +26,9 @@ Setting = int | float | bool | str
 class Config(BaseModel):
     """The settings of a run. `model` holds what goes to the preset: `hidden`, `layers`, ..."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, coerce_numbers_to_str=True)
+    model_config = ConfigDict(
+        extra="forbid", frozen=True, coerce_numbers_to_str=True, allow_inf_nan=False
+    )
 
     data: str = Field("", description="training pairs: TSV, JSONL, Parquet, '-'; .gz anywhere")
     tgt: str | None = Field(None, description="target side, if the sides are two parallel files")
@@ -57,7 +60,7 @@ class Config(BaseModel):
     batch_sentences: int | None = Field(None, ge=1, description="pairs of a batch, instead")
     accumulate: int = Field(1, ge=1, description="batches whose gradients make one step")
     lr: float | None = Field(None, gt=0, description="highest learning rate; none asks the preset")
-    schedule: Schedule = Field("auto", description="auto: cosine with a budget, else inverse-sqrt")
+    schedule: Schedule = Field("auto", description="how the learning rate falls, auto being cosine")
     warmup: int = Field(200, ge=0, description="steps until the learning rate is at its highest")
     weight_decay: float = Field(0.01, ge=0, description="of AdamW")
     clip: float = Field(1.0, gt=0, description="largest norm of the gradient")
@@ -68,14 +71,16 @@ class Config(BaseModel):
     minutes: float | None = Field(None, gt=0, description="minutes of training at most")
     eval_every: int | None = Field(None, ge=1, description="steps between evaluations; none picks")
     eval_pairs: int = Field(1000, ge=1, description="dev pairs that are decoded at an evaluation")
-    metric: Metric = Field("auto", description="what decides which checkpoint is best")
+    metric: Metric = Field(
+        "auto", description="decides which checkpoint is best; auto asks the target"
+    )
     patience: int = Field(10, ge=1, description="evaluations without a better one until the end")
     average: int = Field(5, ge=1, description="best checkpoints that are averaged at the end")
     save_every: int = Field(500, ge=1, description="steps between checkpoints")
 
     seed: int = Field(1, ge=0, description="of the weights, the order of the data and dropout")
     device: str = Field("auto", description="cpu, cuda, or auto")
-    precision: Precision = Field("auto", description="auto: bf16 where the chip is fast in it")
+    precision: Precision = Field("auto", description="auto is bf16 where the chip is fast in it")
     threads: int | None = Field(None, ge=1, description="CPU threads; none leaves it to torch")
     beam: int = Field(5, ge=1, description="width of the search when the run is used")
     tensorboard: bool = Field(False, description="also write TensorBoard events")
@@ -129,6 +134,7 @@ def check_preset(name: str) -> str:
 
 def check_model(config: Config) -> None:
     """Raises where a preset cannot be made of its settings, before anything is read or written."""
+    _check_positions(config)
     try:
         with torch.device("meta"):  # shapes without numbers
             PRESETS[config.preset](8, 8, config.size, **config.model)
@@ -141,6 +147,23 @@ def check_model(config: Config) -> None:
             f"{config.model} ({str(error).splitlines()[0]})",
             f"see `regard settings {config.preset}`",
         ) from None
+
+
+def _check_positions(config: Config) -> None:
+    option = preset_options(config.preset).get("max_len")
+    if option is None:
+        return
+    positions, longest = (
+        int(config.model.get("max_len", option.default)),
+        max(config.max_src_len, config.max_tgt_len),
+    )
+    if positions <= longest:
+        raise ArgumentError(
+            "max_len",
+            f"be more than max_src_len and max_tgt_len, {longest}",
+            positions,
+            "raise it, or lower them",
+        )
 
 
 def parse_overrides(words: Iterable[str]) -> dict[str, Any]:
@@ -173,7 +196,7 @@ def read_toml(path: Path) -> dict[str, Any]:
         ) from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise DataError(
-            str(path), None, f"the settings must be TOML, but: {error}", "mend that line"
+            str(path), None, f"settings must be TOML, but this is not ({error})", "mend that line"
         ) from None
 
 
@@ -237,9 +260,9 @@ RULES: Final = {
     "bool_parsing": "be true or false",
     "bool_type": "be true or false",
     "string_type": "be a text",
-    "greater_than": "be more than {gt}",
-    "greater_than_equal": "be at least {ge}",
-    "less_than": "be less than {lt}",
+    "greater_than": "be more than {gt:g}",
+    "greater_than_equal": "be at least {ge:g}",
+    "less_than": "be less than {lt:g}",
     "literal_error": "be {expected}",
     "too_short": "name two or three columns",
     "too_long": "name two or three columns",

@@ -40,24 +40,26 @@ class Stop:
 def train(task: Task, progress: Progress, watch: Watch) -> Progress:
     """Trains until the budget is spent, nothing improves, or the user stops it."""
     task.model.train()
-    evaluated = progress.step if progress.step else -1
-    with _stop_on_signal() as stop:
+    stopped = False
+    with _stop_on_signal(watch) as stop:
         clock = time.monotonic()
-        while not _over(task, progress) and not task.any_rank(stop.asked):
+        while not task.is_over(progress):
+            stopped = task.any_rank(stop.asked)
+            if stopped:
+                break
             loss = _step(task, progress)
             now = time.monotonic()
             progress.seconds, clock = progress.seconds + now - clock, now
             watch.step(progress, loss)
             if progress.step % task.eval_every == 0:
                 _evaluate(task, progress, watch)
-                evaluated = progress.step
-            if evaluated == progress.step or progress.step % task.config.save_every == 0:
+            if progress.evaluated == progress.step or progress.step % task.config.save_every == 0:
                 save(task, progress)
-    if stop.asked:
+    if stopped:
         save(task, progress)
         watch.stopped(task.folder.path)
         return progress
-    if evaluated != progress.step:
+    if progress.evaluated != progress.step:
         _evaluate(task, progress, watch)
         save(task, progress)
     if task.fabric.is_global_zero:
@@ -113,7 +115,7 @@ def _evaluate(task: Task, progress: Progress, watch: Watch) -> None:
             result = evaluate(task, progress)
     result = task.fabric.broadcast(result)
     assert result is not None
-    progress.losses = (0.0, 0)
+    progress.losses, progress.evaluated = (0.0, 0), progress.step
     first = progress.rank(
         result.score, higher_is_better=task.metric.higher_is_better, kept=task.config.average
     )
@@ -122,13 +124,12 @@ def _evaluate(task: Task, progress: Progress, watch: Watch) -> None:
         if first:
             task.folder.write_model(task.module.state_dict())
         watch.evaluated(progress, result, first)
-        task.folder.append_metrics(result.as_row(progress))
+        row = result.as_row(progress)
+        task.folder.append_metrics(row)
+        if task.events is not None:
+            task.events.write(row)
     task.fabric.barrier()
     task.model.train()
-
-
-def _over(task: Task, progress: Progress) -> bool:
-    return task.spent(progress) >= 1 or progress.stale >= task.config.patience
 
 
 def save(task: Task, progress: Progress) -> None:
@@ -176,7 +177,7 @@ def resume(task: Task) -> tuple[Progress, list[str]]:
 
 
 @contextmanager
-def _stop_on_signal() -> Iterator[Stop]:
+def _stop_on_signal(watch: Watch) -> Iterator[Stop]:
     """The first Ctrl-C or SIGTERM asks for a stop after the step; a second Ctrl-C stops at once."""
     stop = Stop()
 
@@ -184,6 +185,7 @@ def _stop_on_signal() -> Iterator[Stop]:
         if stop.asked:
             raise KeyboardInterrupt
         stop.asked = True
+        watch.stopping()
 
     try:
         before = {s: signal.signal(s, ask) for s in (signal.SIGINT, signal.SIGTERM)}

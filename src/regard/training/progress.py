@@ -14,6 +14,7 @@ class Progress:
         batch: batches of this pass that are done.
         tokens: real source and target tokens seen.
         seconds: time spent in training, evaluations included, over all starts.
+        evaluated: the step of the last evaluation.
         stale: evaluations since the best one.
         best: dev scores and steps of the best evaluations, best first.
         losses: sum of the losses since the last evaluation, and their number.
@@ -24,6 +25,7 @@ class Progress:
     batch: int = 0
     tokens: int = 0
     seconds: float = 0.0
+    evaluated: int = -1
     stale: int = 0
     best: list[tuple[float, int]] = field(default_factory=list)
     losses: tuple[float, int] = (0.0, 0)

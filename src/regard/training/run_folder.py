@@ -12,7 +12,7 @@ from safetensors.torch import load, save
 from torch import Tensor
 
 from regard.data import Tokenizer
-from regard.errors import ArgumentError, RegardError
+from regard.errors import RegardError
 from regard.models import PRESETS, SequenceModel
 from regard.training.checkpoint import write_atomically
 from regard.training.config import Config, make_config
@@ -47,6 +47,7 @@ class RunFolder:
         self.checkpoints = self.path / "checkpoints"
         self.best = self.path / "best"
         self.data = self.path / "data"
+        self.stdin_file = self.data / "stdin.tsv"
 
     def create(self) -> None:
         """Makes the folder, or says why it cannot be written."""
@@ -56,17 +57,50 @@ class RunFolder:
             probe.write_bytes(b"")
             probe.unlink()
         except OSError as error:
-            raise ArgumentError(
-                "output folder",
-                "be writable",
-                f"{self.path} ({error.strerror})",
-                "choose another with -o",
+            raise RunError(
+                f"the output folder must be writable, but {self.path} is not ({error.strerror}): "
+                f"choose another with -o."
             ) from None
+
+    def check_new(self) -> None:
+        """Raises where a run has begun already, or where files of the user would be lost."""
+        if self.started:
+            raise RunError(
+                f"the output folder must be new, but {self.path} holds a run: go on with `regard "
+                f"train --resume {self.path}`, or choose another with -o."
+            )
+        taken = [path.name for path in self._made if path.exists()]
+        if taken:
+            raise RunError(
+                f"the output folder must have no other files of a run's names, but {self.path} has "
+                f"{taken[0]}: choose another with -o."
+            )
+
+    def discard(self) -> None:
+        """Removes a run that could not begin, so that the next one may have its folder."""
+        for path in self._made:
+            path.unlink(missing_ok=True)
+        for folder in (self.data, self.path):
+            if folder.is_dir() and not any(folder.iterdir()):
+                folder.rmdir()
+
+    @property
+    def _made(self) -> list[Path]:
+        """The files that a run makes before its first step, and the card."""
+        corpora = [self.data / f"{part}.arrow" for part in ("train", "dev")]
+        notes = [path.with_name(f"{path.name}.json") for path in corpora]
+        tokenizers = [self.src_tokenizer_file, self.tgt_tokenizer_file]
+        return [*tokenizers, *corpora, *notes, self.stdin_file, self.card_file, self.config_file]
 
     @property
     def started(self) -> bool:
         """Whether a run has begun here."""
         return self.config_file.exists()
+
+    @property
+    def finished(self) -> bool:
+        """Whether it has come to its end: the card is what is written last."""
+        return self.card_file.exists()
 
     def write_config(self, config: Config) -> None:
         """Records the settings that the run was started with."""
@@ -76,9 +110,10 @@ class RunFolder:
     def read_config(self) -> Config:
         """The settings that the run was started with."""
         if not self.config_file.exists():
+            trouble = "has no config.json" if self.path.is_dir() else "is no folder"
             raise RunError(
-                f"{self.path} must be a run folder, but it has no config.json: give the folder "
-                f"that `regard train -o` has written."
+                f"{self.path} must be a run folder, but it {trouble}: give the folder that `regard "
+                f"train` has written."
             )
         try:
             record = json.loads(self.config_file.read_text(encoding="utf-8"))

@@ -20,7 +20,7 @@ from regard.data import (
     open_or_build_corpus,
     read_pairs,
 )
-from regard.errors import ArgumentError
+from regard.errors import ArgumentError, DataError
 from regard.models import SequenceModel
 from regard.training.config import Config
 from regard.training.run_folder import RunFolder, build_model
@@ -32,6 +32,7 @@ from regard.training.task import (
     Task,
     make_fabric,
 )
+from regard.training.watch import say as say_to
 
 #: lines that tokenisers are trained on, at most
 TOKENIZER_LINES: Final = 1_000_000
@@ -64,7 +65,7 @@ def prepare(
 
     def say(sentence: str) -> None:
         if fabric.is_global_zero:
-            console.print(sentence, highlight=False, markup=False)
+            say_to(console, sentence)
 
     data = _Data(config, folder, pairs, say)
     with fabric.rank_zero_first():
@@ -119,7 +120,8 @@ class _Data:
     ) -> None:
         self.config, self.folder, self.pairs, self.say = config, folder, pairs, say
         self.share = 0.0
-        self.stdin = folder.data / "stdin.tsv"
+        self.told: set[str] = set()
+        self.stdin = folder.stdin_file
         if config.data == "-" and pairs is None and not self.stdin.exists():
             keep_stdin(self.stdin)
 
@@ -129,6 +131,8 @@ class _Data:
         if src_file.exists() and tgt_file.exists():
             return Tokenizer.load(src_file), Tokenizer.load(tgt_file)
         lines = list(itertools.islice(self._train(), TOKENIZER_LINES))
+        if not lines:
+            raise self._too_few("training")
         sides = [
             ("source", self.config.src_tokenizer, [p.src for p in lines]),
             ("target", self.config.tgt_tokenizer, [p.tgt for p in lines]),
@@ -154,31 +158,58 @@ class _Data:
         config = self.config
         if config.dev is None and not self.share:
             self.share = dev_share(sum(1 for _ in self._read_train()))
-        limits: dict[str, Any] = {
-            "max_src_len": config.max_src_len,
-            "max_tgt_len": config.max_tgt_len,
-            "say": self.say,
-        }
-        train = open_or_build_corpus(
-            self._train,
-            src,
-            tgt,
-            self.folder.data / "train.arrow",
-            source=self._source("train"),
-            **limits,
-        )
-        dev = open_or_build_corpus(
-            self._dev,
-            src,
-            tgt,
-            self.folder.data / "dev.arrow",
-            source=self._source("dev"),
-            texts=True,
-            **limits,
-        )
+        if next(iter(self._dev()), None) is None:
+            raise self._too_few("dev")
+        train = self._corpus("train", self._train, src, tgt)
+        dev = self._corpus("dev", self._dev, src, tgt, texts=True)
         if train.dropped:
-            self.say(f"{train.dropped:,} training pairs are too long and left out.")
+            total = len(train) + train.dropped
+            self.say(f"too long and left out: {train.dropped:,} of {total:,} training pairs.")
         return train, _dev_set(dev)
+
+    def _corpus(
+        self,
+        part: str,
+        pairs: Callable[[], Iterable[Pair]],
+        src: Tokenizer,
+        tgt: Tokenizer,
+        *,
+        texts: bool = False,
+    ) -> Corpus:
+        path = self.folder.data / f"{part}.arrow"
+        try:
+            return open_or_build_corpus(
+                pairs,
+                src,
+                tgt,
+                path,
+                source=self._source(part),
+                max_src_len=self.config.max_src_len,
+                max_tgt_len=self.config.max_tgt_len,
+                texts=texts,
+                say=self.say,
+            )
+        except DataError as error:
+            if "pairs" not in error.reason or error.file != str(path):
+                raise
+            # blame the file that the user knows, for having no pairs that can be used
+            raise DataError(self._name_of(part), None, error.reason, error.fix) from None
+
+    def _too_few(self, part: str) -> DataError:
+        """What to say of a file with hardly any sources: all fall to one side."""
+        return DataError(
+            self._name_of(part),
+            None,
+            f"it has too few different sources to hold some out, and no {part} pairs are left",
+            "add pairs, or name dev pairs with --dev",
+        )
+
+    def _name(self, source: str) -> str:
+        return "stdin" if source in ("-", str(self.stdin)) else source
+
+    def _name_of(self, part: str) -> str:
+        source = self.config.dev if part == "dev" and self.config.dev else self.config.data
+        return self._name(source) or "pairs"
 
     def _source(self, part: str) -> str:
         config = self.config
@@ -186,7 +217,7 @@ class _Data:
         if config.data == "-":
             files[0] = str(self.stdin)
         return fingerprint(
-            [] if self.pairs is not None else files,
+            *([] if self.pairs is not None else files),
             part=part,
             share=self.share,
             columns=config.columns,
@@ -212,7 +243,7 @@ class _Data:
 
     def _read_train(self) -> Iterable[Pair]:
         if self.pairs is not None:
-            return read_pairs(self.pairs, features=bool(self.config.features))
+            return self._plain(read_pairs(self.pairs, features=bool(self.config.features)))
         if not self.config.data:
             raise ArgumentError(
                 "data", "be a file of pairs", "missing", "name one, as in `regard train pairs.tsv`"
@@ -220,17 +251,33 @@ class _Data:
         source = str(self.stdin) if self.config.data == "-" else self.config.data
         return self._read(source, self.config.tgt)
 
-    def _read(self, source: str, tgt: str | None) -> Iterable[Pair]:
-        return read_pairs(
-            source,
-            tgt_file=tgt,
-            columns=_columns(self.config.columns),
-            features=bool(self.config.features),
-            skip_bad=self.config.skip_bad,
-        )
+    def _read(self, source: str, tgt: str | None) -> Iterator[Pair]:
+        try:
+            reader = read_pairs(
+                source,
+                tgt_file=tgt,
+                columns=_columns(self.config.columns),
+                features=bool(self.config.features),
+                skip_bad=self.config.skip_bad,
+                max_chars=self.config.max_chars,
+            )
+            yield from self._plain(reader)
+        except DataError as error:
+            if error.file != str(self.stdin):
+                raise
+            raise DataError("stdin", error.line, error.reason, error.fix) from None
+        if reader.bad.total and source not in self.told:
+            self.told.add(source)
+            self.say(f"{self._name(source)}: {reader.bad}")
+
+    def _plain(self, pairs: Iterable[Pair]) -> Iterable[Pair]:
+        """Without their features, where the user wants none."""
+        if self.config.features is False:
+            return (pair._replace(features=()) for pair in pairs)
+        return pairs
 
 
-def _columns(columns: tuple[str, str] | None) -> tuple[int | str, ...] | None:
+def _columns(columns: tuple[str, ...] | None) -> tuple[int | str, ...] | None:
     """Numbers as numbers: `columns=0,2` or `columns=en,fr`."""
     if columns is None:
         return None

@@ -3,18 +3,26 @@
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from rich.console import Console
 
 from regard.errors import ArgumentError
 from regard.training.card import write_card
-from regard.training.config import Config, make_config
+from regard.training.config import Config, check_model, check_preset, make_config
+from regard.training.events import check_events, open_events
 from regard.training.loop import resume, train
-from regard.training.progress import Progress
 from regard.training.run_folder import RunFolder
 from regard.training.setup import prepare
+from regard.training.task import Task
 from regard.training.watch import Watch
+
+#: what the weights, the place in the data and the best scores so far depend on
+FIXED: Final = (
+    *("data", "tgt", "dev", "dev_tgt", "columns", "features", "skip_bad", "max_chars"),
+    *("preset", "size", "model", "src_tokenizer", "tgt_tokenizer", "vocab_size"),
+    *("max_src_len", "max_tgt_len", "batch_tokens", "batch_sentences", "metric", "seed"),
+)
 
 
 def start_run(
@@ -26,19 +34,20 @@ def start_run(
     quiet: bool = False,
 ) -> RunFolder:
     """Trains a model in a new folder."""
-    folder = RunFolder(output)
+    folder, console = RunFolder(output), _console(console, quiet)
+    check_model(config)
+    check_events(config)
     if not _is_first_process():
-        return _run(config, folder, pairs, console, quiet)
-    if folder.started:
-        raise ArgumentError(
-            "output folder",
-            "be new",
-            f"{folder.path}, which holds a run",
-            f"go on with `regard train --resume {folder.path}`, or choose another with -o",
-        )
+        return _run(prepare(config, folder, console, pairs), console, quiet)
+    folder.check_new()
     folder.create()
     folder.write_config(config)
-    return _run(config, folder, pairs, console, quiet)
+    try:
+        task = prepare(config, folder, console, pairs)
+    except BaseException:
+        folder.discard()
+        raise
+    return _run(task, console, quiet)
 
 
 def resume_run(
@@ -50,21 +59,38 @@ def resume_run(
     quiet: bool = False,
 ) -> RunFolder:
     """Goes on where the newest checkpoint stands; `settings` may change limits, not the model."""
-    folder = RunFolder(output)
-    before = folder.read_config()
-    config = make_config(settings or {}, before)
-    for name in ("preset", "size", "model", "data", "seed", "src_tokenizer", "tgt_tokenizer"):
-        if getattr(config, name) != getattr(before, name):
-            raise ArgumentError(
-                name,
-                f"stay {getattr(before, name)!r} when a run goes on",
-                repr(getattr(config, name)),
-                "start a new run for it with another -o",
-            )
+    folder, console = RunFolder(output), _console(console, quiet)
+    config = _continued(folder.read_config(), settings or {})
+    check_events(config)
     if _is_first_process():
         folder.create()
         folder.write_config(config)
-    return _run(config, folder, pairs, console, quiet)
+    return _run(prepare(config, folder, console, pairs), console, quiet)
+
+
+def _continued(before: Config, settings: Mapping[str, Any]) -> Config:
+    """The settings of a run that goes on."""
+    preset = check_preset(str(settings.get("preset", before.preset)))
+    if preset != before.preset:
+        raise _changed("preset", before.preset, preset)
+    config = make_config(settings, before)
+    for name in FIXED:
+        if getattr(config, name) != getattr(before, name):
+            raise _changed(name, getattr(before, name), getattr(config, name))
+    return config
+
+
+def _changed(name: str, before: object, now: object) -> ArgumentError:
+    return ArgumentError(
+        name,
+        f"stay {before!r} when a run goes on",
+        repr(now),
+        "start a new run for it with another -o",
+    )
+
+
+def _console(console: Console | None, quiet: bool) -> Console:
+    return Console(stderr=True, quiet=quiet) if console is None else console
 
 
 def _is_first_process() -> bool:
@@ -72,28 +98,23 @@ def _is_first_process() -> bool:
     return int(os.environ.get("RANK", 0)) == 0
 
 
-def _run(
-    config: Config,
-    folder: RunFolder,
-    pairs: Sequence[tuple[str, ...]] | None,
-    console: Console | None,
-    quiet: bool,
-) -> RunFolder:
-    console = Console(stderr=True, quiet=quiet) if console is None else console
-    task = prepare(config, folder, console, pairs)
+def _run(task: Task, console: Console, quiet: bool) -> RunFolder:
+    folder, first = task.folder, task.fabric.is_global_zero
     progress, complaints = resume(task)
-    silent = quiet or not task.fabric.is_global_zero
-    watch = Watch(console, task.spent, task.dev.sources, quiet=silent)
+    watch = Watch(console, task.spent, task.dev.sources, quiet=quiet or not first)
     for sentence in complaints:
         watch.note(sentence)
     if progress.step:
         watch.note(f"going on from step {progress.step}.")
-    with watch.running():
-        progress = train(task, progress, watch)
-    if task.fabric.is_global_zero and _finished(folder, progress):
+    if first:
+        folder.card_file.unlink(missing_ok=True)
+        task.events = open_events(task.config, folder.path, progress.step)
+    try:
+        with watch.running():
+            progress = train(task, progress, watch)
+    except KeyboardInterrupt:
+        watch.interrupted(folder.path)
+        raise
+    if first and progress.evaluated == progress.step and task.is_over(progress):
         write_card(task, progress)
     return folder
-
-
-def _finished(folder: RunFolder, progress: Progress) -> bool:
-    return bool(progress.best) and folder.model_file.exists()

@@ -1,5 +1,6 @@
 """Everything that the loop needs and that a checkpoint does not hold."""
 
+import logging
 import os
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
@@ -13,6 +14,7 @@ from regard import device as devices
 from regard.data import Batches, BatchPlan, Corpus, Tokenizer
 from regard.models import SequenceModel
 from regard.training.config import Config
+from regard.training.events import Events
 from regard.training.progress import Progress
 from regard.training.run_folder import RunFolder
 
@@ -87,6 +89,7 @@ class Task:
     eval_every: int
     losses: Tensor
     loss_count: int = 0
+    events: Events | None = None
     _planned: tuple[int, Batches] | None = field(default=None, repr=False)
 
     def spent(self, progress: Progress) -> float:
@@ -99,6 +102,10 @@ class Task:
         if config.minutes is not None:
             shares.append(progress.seconds / (60 * config.minutes))
         return max(shares)
+
+    def is_over(self, progress: Progress) -> bool:
+        """Whether the budget is spent, or nothing has improved for long."""
+        return self.spent(progress) >= 1 or progress.stale >= self.config.patience
 
     def epoch(self, number: int) -> Batches:
         """The batches of a pass; planned once, since planning sorts the whole corpus."""
@@ -165,6 +172,8 @@ def make_fabric(config: Config) -> tuple[Fabric, str]:
     device = devices.pick(config.device)
     precision = config.precision if config.precision != "auto" else best_precision(device)
     world, local = int(os.environ.get("WORLD_SIZE", 1)), int(os.environ.get("LOCAL_WORLD_SIZE", 1))
+    # we announce the precision in our own words
+    logging.getLogger(Fabric.__module__.split(".")[0]).setLevel(logging.WARNING)
     fabric = Fabric(
         accelerator=device.type,
         devices=local if world > 1 or device.index is None else [device.index],

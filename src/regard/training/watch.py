@@ -1,5 +1,7 @@
 """What a run shows while it trains: a bar on stderr, and a row for each evaluation."""
 
+import os
+import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -16,6 +18,15 @@ from regard.training.progress import Progress
 
 #: metrics that are shares, shown in per cent
 SHARES = ("per", "wer", "cer", "exact")
+
+
+STOPPING = b"\nstopping after this step; Ctrl-C again stops at once.\n"
+
+
+def say(console: Console, sentence: str) -> None:
+    """Prints a sentence; a file or a pipe gets it on one line."""
+    wrap = not console.is_terminal
+    console.print(sentence, highlight=False, markup=False, soft_wrap=wrap)
 
 
 class Watch:
@@ -43,7 +54,7 @@ class Watch:
             TextColumn("{task.fields[left]}"),
             console=console,
             transient=True,
-            disable=quiet,
+            disable=quiet or not console.is_terminal,
         )
         self.quiet = quiet
         self.task = self.bar.add_task("starting", total=1.0, left="")
@@ -66,7 +77,7 @@ class Watch:
     def note(self, sentence: str) -> None:
         """Prints a line above the bar."""
         if not self.quiet:
-            self.console.print(sentence, highlight=False, markup=False)
+            say(self.console, sentence)
 
     def step(self, progress: Progress, loss: Tensor) -> None:
         """Moves the bar, twice a second at most: reading the loss waits for the device."""
@@ -111,9 +122,20 @@ class Watch:
         if same:
             self.note(f"         {same}")
 
+    def stopping(self) -> None:
+        """Answers a signal at once; past rich, which may be in the middle of a line."""
+        if not self.quiet:
+            os.write(sys.__stderr__.fileno() if sys.__stderr__ else 2, STOPPING)
+
     def stopped(self, folder: Path) -> None:
         """Says how to go on."""
         self.note(f"stopped and saved; go on with: regard train --resume {folder}")
+
+    def interrupted(self, folder: Path) -> None:
+        """Says how to go on where there was no time to save."""
+        self.note(
+            f"stopped at once; go on from the last checkpoint: regard train --resume {folder}"
+        )
 
     def averaged(self, count: int, result: Evaluation, best: float, *, taken: bool) -> None:
         """Says what averaging has brought."""

@@ -1,0 +1,84 @@
+"""How a verb ends: what went wrong as one sentence on stderr, and an exit code."""
+
+import os
+import sys
+import tempfile
+import traceback
+from typing import Any, Final, final
+
+import torch
+import typer
+from typer.core import TyperGroup
+
+from regard.errors import ArgumentError, RegardError
+
+FAILED: Final = 1
+BAD_USAGE: Final = 2
+INTERRUPTED: Final = 130
+
+
+@final
+class Verbs(TyperGroup):
+    """The verbs: 0 done, 1 failed, 2 bad usage, 130 interrupted."""
+
+    def main(self, *args: Any, **extra: Any) -> Any:
+        """Runs a verb and ends the process. Nobody sees a traceback."""
+        extra |= {"standalone_mode": False, "prog_name": "regard"}
+        try:
+            code = super().main(*args, **extra)
+        except Exception as error:
+            code = _report(error)
+        if code == INTERRUPTED:
+            _say("stopped.")
+        sys.exit(code if isinstance(code, int) else 0)
+
+    def invoke(self, ctx: Any) -> Any:
+        """Runs a verb; a reader who has seen enough of its output ends it well."""
+        try:
+            return super().invoke(ctx)
+        except BrokenPipeError:
+            # what python still wants to write at its end must go somewhere
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            raise typer.Exit(0) from None
+
+
+def _report(error: Exception) -> int:
+    """Says what went wrong; the exit code."""
+    if isinstance(error, RegardError):
+        _say(str(error))
+        return BAD_USAGE if isinstance(error, ArgumentError) else FAILED
+    if hasattr(error, "format_message"):  # of the command line itself
+        return _report_usage(error)
+    if isinstance(error, torch.OutOfMemoryError | MemoryError):
+        _say("the memory must hold a batch, but it is too small: lower batch_tokens or --batch.")
+    elif isinstance(error, OSError):
+        what = error.filename if error.filename is not None else "output"
+        _say(f"{what}: it cannot be read or written ({error.strerror or error}): check the disk.")
+    else:
+        _say(
+            f"something inside regard went wrong ({type(error).__name__}: {_first_line(error)}): "
+            f"please report it with the traceback in {_keep_traceback(error)}."
+        )
+    return FAILED
+
+
+def _report_usage(error: Any) -> int:
+    message = error.format_message().rstrip(".")
+    if message:  # there is none where the help was shown instead
+        path = error.ctx.command_path if error.ctx is not None else "regard"
+        _say(f"{_first_line(message)}: see `{path} --help`.")
+    return int(error.exit_code)
+
+
+def _keep_traceback(error: Exception) -> str:
+    with tempfile.NamedTemporaryFile("w", prefix="regard-", suffix=".txt", delete=False) as file:
+        traceback.print_exception(error, file=file)
+    return file.name
+
+
+def _first_line(message: object) -> str:
+    return next(iter(str(message).splitlines()), "")
+
+
+def _say(sentence: str) -> None:
+    typer.echo(f"regard: {sentence}", err=True)

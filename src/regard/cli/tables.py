@@ -1,0 +1,28 @@
+"""Tables of results on stdout."""
+
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+from rich.console import Console
+from rich.table import Table
+
+#: a file or a pipe gets each row on one line
+PIPED: Final = 250
+
+
+def result_console() -> Console:
+    """The console for results: as wide as the terminal, or wide enough where there is none."""
+    console = Console()
+    return console if console.is_terminal else Console(width=PIPED)
+
+
+def print_table(
+    console: Console, titles: Sequence[str], rows: Iterable[Sequence[str]], *, header: bool = True
+) -> None:
+    """Prints rows in columns; all but the last column keep their words on one line."""
+    table = Table(box=None, pad_edge=False, show_header=header)
+    for title in titles:
+        table.add_column(title, overflow="fold", no_wrap=title != titles[-1])
+    for row in rows:
+        table.add_row(*row)
+    console.print(table, highlight=False, markup=False)
