@@ -102,13 +102,15 @@ def record(
     precision: str,
     threads: int,
     seconds: float,
+    cpu_seconds: float,
     sentences: int,
     src_tokens: int,
     tgt_tokens: int,
     **more: Any,
 ) -> dict[str, Any]:
     """One measurement. Tokens are those of the text and the target's eos: a source's eos, which
-    some systems add, counts for nobody, and padding does not, either."""
+    some systems add, counts for nobody, and padding does not, either. `cpu_seconds` are those of
+    all threads of the process: on one thread they hardly change when others use the machine."""
     return {
         "system": system,
         "version": version,
@@ -120,6 +122,7 @@ def record(
         "target_tokens_per_s": tgt_tokens / seconds,
         "sentences_per_s": sentences / seconds,
         "seconds": seconds,
+        "cpu_seconds": cpu_seconds,
         "sentences": sentences,
         **more,
     }

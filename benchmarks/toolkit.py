@@ -11,6 +11,8 @@ import subprocess
 import sys
 import tempfile
 import time
+from contextlib import suppress
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -67,7 +69,7 @@ def settings(case: Case, args: argparse.Namespace) -> dict[str, Any]:
     }
 
 
-class Finished(Exception):
+class Finished(Exception):  # noqa: N818
     """Enough steps are timed."""
 
 
@@ -76,16 +78,17 @@ class Stopwatch:
 
     def __init__(self, warm_up: int, steps: int) -> None:
         self.warm_up, self.last = warm_up, warm_up + steps
-        self.started, self.seconds = 0.0, 0.0
+        self.started, self.seconds, self.cpu_seconds = 0.0, 0.0, 0.0
 
     def step(self, progress: Any, loss: Any) -> None:
         """Reading the loss waits for the device."""
         if progress.step == self.warm_up:
             loss.item()
-            self.started = time.perf_counter()
+            self.started, self.cpu_seconds = time.perf_counter(), -time.process_time()
         elif progress.step == self.last:
             loss.item()
             self.seconds = time.perf_counter() - self.started
+            self.cpu_seconds += time.process_time()
             raise Finished
 
 
@@ -97,31 +100,29 @@ def train_case(args: argparse.Namespace, name: str) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as folder:
         task = prepared(args, name, folder)
         watch = Stopwatch(args.warm_up, args.steps)
-        try:
+        with suppress(Finished):
             train(task, Progress(), watch)  # type: ignore[arg-type]
-        except Finished:
-            pass
         rows = timed_rows(task, args.warm_up, args.steps)
-        sentences, src, tgt = (
-            len(rows),
-            task.corpus.src_lengths[rows],
-            task.corpus.tgt_lengths[rows],
-        )
+        sentences, corpus = len(rows), task.corpus
         return measured(
             args,
             name,
             "train",
             seconds=watch.seconds,
+            cpu_seconds=watch.cpu_seconds,
             sentences=sentences,
-            src_tokens=int(src.sum()) - sentences,  # the corpus has an eos at the end of sources
-            tgt_tokens=int(tgt.sum()) + sentences,
+            # the corpus has an eos at the end of sources, and none at that of targets
+            src_tokens=int(corpus.src_lengths[rows].sum()) - sentences,
+            tgt_tokens=int(corpus.tgt_lengths[rows].sum()) + sentences,
             steps=args.steps,
+            weights=sum(p.numel() for p in task.module.parameters()),
         )
 
 
 def timed_rows(task: Any, warm_up: int, steps: int) -> Any:
     """The pairs of the steps that were timed: the order of batches is known without the run."""
     import numpy as np
+
     from regard.training.progress import Progress
 
     progress, rows = Progress(), []
@@ -132,9 +133,10 @@ def timed_rows(task: Any, warm_up: int, steps: int) -> Any:
 
 def prepared(args: argparse.Namespace, name: str, folder: str) -> Any:
     """A case as the trainer makes it ready."""
+    from rich.console import Console
+
     from regard.training import RunFolder, make_config
     from regard.training.setup import prepare
-    from rich.console import Console
 
     run = RunFolder(folder)
     run.create()
@@ -146,12 +148,13 @@ def prepared(args: argparse.Namespace, name: str, folder: str) -> Any:
 def predict_case(args: argparse.Namespace, name: str) -> dict[str, Any]:
     """From text to text with random weights; every output has the same length."""
     import torch
+
     from regard import api
     from regard.data import read_pairs
 
     case = CASES[name]
     pairs = read_pairs(args.data / case.test, columns=case.columns)
-    texts = [pair.src for pair, _ in zip(pairs, range(args.sentences), strict=False)]
+    texts = [pair.src for pair in islice(pairs, args.sentences)]
     with tempfile.TemporaryDirectory() as folder:
         task = prepared(args, name, folder)
         task.folder.write_model(task.module.state_dict())
@@ -160,15 +163,17 @@ def predict_case(args: argparse.Namespace, name: str) -> dict[str, Any]:
         half = args.precision != "32"
         with torch.autocast(model.device.type, torch.bfloat16, enabled=half):
             list(model.predict(texts[:PREDICT_BATCH], attention=False, **options))
-            started = time.perf_counter()
+            started, cpu_started = time.perf_counter(), time.process_time()
             outputs = list(model.predict(texts, attention=False, batch=PREDICT_BATCH, **options))
             seconds = time.perf_counter() - started
+            cpu_seconds = time.process_time() - cpu_started
         assert all(len(output.tokens) == LENGTH for output in outputs)
         return measured(
             args,
             name,
             "predict",
             seconds=seconds,
+            cpu_seconds=cpu_seconds,
             sentences=len(outputs),
             src_tokens=sum(len(output.src_tokens) - 1 for output in outputs),
             tgt_tokens=sum(len(output.tokens) + 1 for output in outputs),
@@ -178,6 +183,7 @@ def predict_case(args: argparse.Namespace, name: str) -> dict[str, Any]:
 def measured(args: argparse.Namespace, name: str, mode: str, **counts: Any) -> dict[str, Any]:
     """A record of ours."""
     import torch
+
     from regard.version import __version__
 
     on_gpu = args.device == "cuda"

@@ -16,14 +16,14 @@ from regard.data import Tokenizer, read_pairs
 from regard.symbols import SYMBOLS
 
 
-def write(case: Case, data: Path, folder: Path) -> None:
+def write(case: Case, data: Path, folder: Path, sentences: int) -> None:
     """train, dev and test of both sides, and the vocabularies, most frequent first."""
     folder.mkdir(parents=True, exist_ok=True)
     pairs = list(read_pairs(data / case.train, columns=case.columns))
     parts = {
         "train": pairs,
         "dev": list(islice(read_pairs(data / case.dev, columns=case.columns), PREDICT_BATCH)),
-        "test": list(islice(read_pairs(data / case.test, columns=case.columns), SENTENCES)),
+        "test": list(islice(read_pairs(data / case.test, columns=case.columns), sentences)),
     }
     for side, kind in zip(("src", "tgt"), case.tokenizers, strict=True):
         tokenizer = Tokenizer.train(
@@ -46,12 +46,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--data", type=Path, required=True, help="folder of the data sets")
     parser.add_argument("--work", type=Path, required=True, help="folder to write to")
+    parser.add_argument("--sentences", type=int, default=SENTENCES, help="to predict")
     args = parser.parse_args()
     problem = missing(args.data, list(CASES))
     if problem:
         parser.error(problem)
     for name, case in CASES.items():
-        write(case, args.data, args.work / name)
+        write(case, args.data, args.work / name, args.sentences)
 
 
 if __name__ == "__main__":

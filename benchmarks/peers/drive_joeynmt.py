@@ -4,10 +4,11 @@ from functools import partial
 from typing import Any
 
 import peer
-from cases import BEAM, CLIP, LENGTH, PREDICT_BATCH, RATE, Attentive
 from joeynmt import prediction, training
 from joeynmt.config import parse_global_args
 from peer import Clock, Job
+
+from cases import BEAM, CLIP, LENGTH, PREDICT_BATCH, RATE, Attentive
 
 
 def config(job: Job) -> dict[str, Any]:
@@ -24,11 +25,17 @@ def config(job: Job) -> dict[str, Any]:
         "name": "benchmark",
         "model_dir": str(job.scratch),
         "use_cuda": False,
-        "data": {**parts, "dataset_type": "plain", "src": side("src", "src"), "trg": side("tgt", "tgt")},
+        "data": {
+            **parts,
+            "dataset_type": "plain",
+            "src": side("src", "src"),
+            "trg": side("tgt", "tgt"),
+        },
         "training": {
             "optimizer": "adam",
             "learning_rate": RATE,
-            "scheduling": "plateau",
+            "scheduling": "exponential",
+            "decrease_factor": 1.0,
             "clip_grad_norm": CLIP,
             "batch_size": job.case.batch,
             "batch_type": "sentence",

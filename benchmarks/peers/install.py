@@ -5,23 +5,52 @@ import subprocess
 import sys
 import venv
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 TORCH: Final = "torch==2.13.0"
 
-#: what to ask pip for, and what to remove again
-PEERS: Final[dict[str, tuple[list[str], list[str]]]] = {
-    "joeynmt": (["joeynmt==2.3.0", "importlib_metadata"], []),  # which it forgets to ask for
-    "opennmt": (["OpenNMT-py==3.5.1"], []),
-    "eole": (["eole==0.6.4"], []),
-    "yoyodyne": (["yoyodyne==0.5.0"], ["torchvision"]),
-    "ctranslate2": (["ctranslate2==4.8.0"], []),
+
+class Peer(NamedTuple):
+    """What to ask pip for.
+
+    Attributes:
+        wanted: with all that they ask for themselves.
+        alone: without that, since it would be another torch.
+        unwanted: removed again.
+    """
+
+    wanted: tuple[str, ...]
+    alone: tuple[str, ...] = ()
+    unwanted: tuple[str, ...] = ()
+
+
+# what OpenNMT-py needs to train and translate
+OPENNMT: Final = (
+    "configargparse",
+    "ctranslate2<5",
+    "fasttext-wheel",
+    "numpy",
+    "pyahocorasick",
+    "pyonmttok",
+    "pyyaml",
+    "rapidfuzz",
+    "sacrebleu",
+    "six",
+    "spacy",
+    "tensorboard",
+)
+PEERS: Final = {
+    "joeynmt": Peer(("joeynmt==2.3.0", "importlib_metadata")),  # which it forgets to ask for
+    "opennmt": Peer(OPENNMT, alone=("OpenNMT-py==3.5.1",)),  # asks for torch < 2.3
+    "eole": Peer(("eole==0.6.4", "aiohttp")),  # which it forgets to ask for
+    "yoyodyne": Peer(("yoyodyne==0.5.27",), unwanted=("torchvision",)),
+    "ctranslate2": Peer(("ctranslate2==4.8.4",)),
 }
 
 
 def install(name: str, envs: Path) -> None:
     """Torch first, then the peer, which must be content with it: so no CUDA package is pulled."""
-    wanted, unwanted = PEERS[name]
+    peer = PEERS[name]
     folder = envs / name
     venv.create(folder, with_pip=True, clear=True)
     constraints = envs / "constraints.txt"
@@ -29,9 +58,11 @@ def install(name: str, envs: Path) -> None:
     pip = [str(folder / "bin" / "python"), "-m", "pip"]
     limits = ["--quiet", "--constraint", str(constraints)]
     subprocess.run([*pip, "install", *limits, TORCH, "setuptools<81", "wheel"], check=True)
-    subprocess.run([*pip, "install", *limits, *wanted], check=True)
-    if unwanted:
-        subprocess.run([*pip, "uninstall", "--quiet", "--yes", *unwanted], check=True)
+    subprocess.run([*pip, "install", *limits, *peer.wanted], check=True)
+    if peer.alone:
+        subprocess.run([*pip, "install", "--quiet", "--no-deps", *peer.alone], check=True)
+    if peer.unwanted:
+        subprocess.run([*pip, "uninstall", "--quiet", "--yes", *peer.unwanted], check=True)
 
 
 def main() -> None:

@@ -7,6 +7,7 @@ import os
 import sys
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -23,6 +24,7 @@ class Job(NamedTuple):
         name: of the case.
         case: see cases.py.
         data: folder of its text, as data.py has written it.
+        pairs: how many there are to train on.
         scratch: an empty folder for what the peer writes.
         steps: to time.
         warm_up: steps before those.
@@ -33,6 +35,7 @@ class Job(NamedTuple):
     name: str
     case: Case
     data: Path
+    pairs: int
     scratch: Path
     steps: int
     warm_up: int
@@ -49,8 +52,8 @@ class Clock:
 
     def __init__(self, warm_up: int, steps: int) -> None:
         self.first, self.last = warm_up, warm_up + steps
-        self.step, self.started, self.seconds = 0, 0.0, 0.0
-        self.sentences = self.src_tokens = self.tgt_tokens = 0
+        self.step, self.started, self.seconds, self.cpu_seconds = 0, 0.0, 0.0, 0.0
+        self.sentences = self.src_tokens = self.tgt_tokens = self.weights = 0
 
     def count(self, sentences: int, src_tokens: int, tgt_tokens: int) -> None:
         """A batch goes in: no padding, no eos in the source, one in the target."""
@@ -58,14 +61,18 @@ class Clock:
         self.src_tokens += int(src_tokens)
         self.tgt_tokens += int(tgt_tokens)
 
-    def after_step(self, *_: Any) -> None:
+    def after_step(self, optimizer: Any, *_: Any) -> None:
         """Called by torch after every step of any optimiser."""
         self.step += 1
+        if self.step == 1:
+            groups = optimizer.param_groups
+            self.weights = sum(p.numel() for group in groups for p in group["params"])
         if self.step == self.first:
             self.sentences = self.src_tokens = self.tgt_tokens = 0
-            self.started = time.perf_counter()
+            self.started, self.cpu_seconds = time.perf_counter(), -time.process_time()
         elif self.step == self.last:
             self.seconds = time.perf_counter() - self.started
+            self.cpu_seconds += time.process_time()
             raise Finished
 
 
@@ -75,12 +82,10 @@ def time_training(job: Job, train: Callable[[Clock], None]) -> dict[str, Any]:
 
     clock = Clock(job.warm_up, job.steps)
     register_optimizer_step_post_hook(clock.after_step)
-    try:
+    with suppress(Finished):
         train(clock)
-    except Finished:
-        pass
-    counts = {name: getattr(clock, name) for name in ("seconds", "sentences")}
-    return {**counts, "src_tokens": clock.src_tokens, "tgt_tokens": clock.tgt_tokens}
+    names = ("seconds", "cpu_seconds", "sentences", "src_tokens", "tgt_tokens", "weights")
+    return {name: getattr(clock, name) for name in names}
 
 
 def time_prediction(job: Job, predict: Callable[[str], list[int]]) -> dict[str, Any]:
@@ -91,19 +96,21 @@ def time_prediction(job: Job, predict: Callable[[str], list[int]]) -> dict[str, 
         predict: from the name of a part to the number of tokens of every output, without eos.
     """
     predict("dev")
-    started = time.perf_counter()
+    started, cpu_started = time.perf_counter(), time.process_time()
     lengths = predict("test")
-    seconds = time.perf_counter() - started
-    if set(lengths) != {LENGTH}:
+    seconds, cpu_seconds = time.perf_counter() - started, time.process_time() - cpu_started
+    # a special symbol that random weights have chosen may be left out of the text
+    if not LENGTH - 2 <= min(lengths) <= max(lengths) <= LENGTH:
         raise RuntimeError(f"outputs must have {LENGTH} tokens, but they have {set(lengths)}")
     src = [line.split() for line in (job.data / "test.src").read_text().splitlines()]
     if len(src) != len(lengths):
         raise RuntimeError(f"there are {len(src)} sources, but {len(lengths)} outputs")
     return {
         "seconds": seconds,
+        "cpu_seconds": cpu_seconds,
         "sentences": len(src),
         "src_tokens": sum(map(len, src)),
-        "tgt_tokens": sum(lengths) + len(lengths),
+        "tgt_tokens": (LENGTH + 1) * len(lengths),
     }
 
 
@@ -130,6 +137,7 @@ def main(
         name=args.case,
         case=CASES[args.case],
         data=args.work / args.case,
+        pairs=len((args.work / args.case / "train.src").read_bytes().splitlines()),
         scratch=args.scratch,
         steps=args.steps,
         warm_up=args.warm_up,

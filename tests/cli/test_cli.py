@@ -1,46 +1,93 @@
+import errno
 import subprocess
 import sys
 
 import pytest
-from typer.testing import CliRunner
 
+from cli.tools import done, regard, sentence
 from regard import __version__
-from regard.cli import app
 from regard.models import PRESETS
 
-
-def run(*args):
-    return CliRunner().invoke(app, list(args))
+VERBS = ("train", "predict", "evaluate", "demo", "settings", "presets", "doctor")
 
 
 def test_version():
-    assert run("--version").output == f"regard {__version__}\n"
+    assert done(regard("--version")) == f"regard {__version__}\n"
 
 
 def test_presets_lists_every_preset():
-    result = run("presets")
-    assert result.exit_code == 0
-    assert all(name in result.output for name in PRESETS)
+    lines = done(regard("presets")).splitlines()
+    assert [line.split()[0] for line in lines[1:]] == list(PRESETS)
 
 
 def test_doctor_names_torch_and_the_paths():
-    result = run("doctor")
-    assert result.exit_code == 0
+    out = done(regard("doctor"))
     for word in ("torch", "cuda", "additive_attention", "reference"):
-        assert word in result.output
+        assert word in out
 
 
-@pytest.mark.parametrize("args", [(), ("--help",)])
+@pytest.mark.parametrize("args", [(), ("--help",), ("-h",)])
 def test_help_lists_the_verbs(args):
-    output = run(*args).output
-    assert "presets" in output
-    assert "doctor" in output
+    output = regard(*args).output
+    assert all(verb in output for verb in VERBS)
+
+
+@pytest.mark.parametrize("verb", ["train", "predict", "evaluate"])
+def test_a_verb_without_arguments_prints_its_help(verb):
+    result = regard(verb)
+    assert result.exit_code == 2
+    assert result.output.strip() == regard(verb, "--help").output.strip()
+    assert "default:" in result.output
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_help_fits_80_columns(verb, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    monkeypatch.setenv("TERMINAL_WIDTH", "80")
+    out = done(regard(verb, "--help"))
+    assert f"regard {verb}" in out
+    assert max(map(len, out.splitlines())) <= 80
+    assert "…" not in out
+
+
+@pytest.mark.parametrize(
+    ("verb", "words"),
+    [
+        ("train", ["bahdanau", "small", "runs/PRESET", "regard settings", "regard presets"]),
+        ("predict", ["that of the run", "0.6", "32", "by length of the source"]),
+        ("evaluate", ["by target", "that of the run"]),
+        ("demo", ["2.0", "bahdanau", "runs/demo", "2000"]),
+    ],
+)
+def test_help_has_the_defaults(verb, words):
+    out = " ".join(done(regard(verb, "--help")).split())
+    assert all(word in out for word in words)
 
 
 def test_an_unknown_verb_is_bad_usage():
-    result = run("regret")
-    assert result.exit_code == 2
-    assert "regret" in result.output
+    said = sentence(regard("regret"), 2)
+    assert "regret" in said
+    assert "regard --help" in said
+
+
+def test_an_unknown_option_is_bad_usage():
+    assert "--colour" in sentence(regard("--colour"), 2)
+
+
+def test_a_full_disk(monkeypatch):
+    def full():
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr("regard.cli.report", full)
+    assert "No space left on device" in sentence(regard("doctor"), 1)
+
+
+def test_too_little_memory(monkeypatch):
+    def full():
+        raise MemoryError
+
+    monkeypatch.setattr("regard.cli.report", full)
+    assert "batch_tokens" in sentence(regard("doctor"), 1)
 
 
 def test_piped_output_has_no_colour():

@@ -67,6 +67,14 @@ def test_rows_are_drawn_apart():
         assert tokens.tolist() == [[4], [0], [2]]
 
 
+@pytest.mark.parametrize(("point", "token"), [(0.0, 1), (1.0, 3)])
+@pytest.mark.parametrize("options", [{}, {"top_p": 0.9999}])
+def test_what_has_no_probability_is_not_drawn_at_the_ends(monkeypatch, point, token, options):
+    monkeypatch.setattr(torch, "rand", lambda shape, **kwargs: torch.full(shape, point).double())
+    row = torch.tensor([[-INF, -1.0, -INF, -1.5, -INF]])
+    assert draw(row, DecodingOptions(num_samples=1, **options)).item() == token
+
+
 def test_whole_targets_are_drawn_by_their_probability():
     toy, draws = Toy(6, 2), 500
     (hypotheses,) = sample(toy, *sources(2), DecodingOptions(max_len=2, num_samples=draws, seed=1))
@@ -87,6 +95,7 @@ def test_log_probs_are_the_models_own():
     toy = Toy(VOCAB, 3)
     options = DecodingOptions(max_len=3, num_samples=5, seed=1, temperature=3.0, top_k=4)
     for source, hypotheses in enumerate(decode(toy, *sources(0, 1), options)):
+        assert len(hypotheses) == 5
         assert [h.score for h in hypotheses] == sorted((h.score for h in hypotheses), reverse=True)
         for h in hypotheses:
             assert h.log_prob == pytest.approx(toy.log_prob(source, tuple(h.tokens)))

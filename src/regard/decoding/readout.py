@@ -14,28 +14,29 @@ from regard.models.protocol import Maps, Memory
 
 def read_out(trace: Trace, ended: Ended, memory: Memory) -> list[list[Hypothesis]]:
     """The hypotheses of each source, best first."""
-    if not bool((ended.score[:, 0] > float("-inf")).all()):
+    real = ended.scores[..., 0] > float("-inf")  # and not NaN
+    if not bool(real[:, 0].all()):
         raise RegardError(
             "The model gives no target a probability, since its logits are NaN or forbid them all: "
             "check that its training did not diverge."
         )
-    ended = ended.one_by_one()
-    paths = trace.read(ended.step[:, 0], ended.lane[:, 0])
+    source = ended.source[:, None].expand_as(real)[real]
+    scores, places = ended.scores[real], ended.places[real]
+    paths = trace.read(places[:, 0], places[:, 1])
     maps, own = on_cpu(paths.maps, trace.kinds), on_cpu(memory.maps, trace.kinds)
     lengths = memory.lengths.tolist()
     found: list[list[Hypothesis]] = [[] for _ in lengths]
-    columns = (ended.source, ended.score, ended.log_prob, ended.last, ended.step, ended.cut)
-    lists = (column[:, 0].tolist() for column in columns)
-    tokens, log_probs = paths.tokens.tolist(), paths.log_probs.tolist()
-    for i, (source, score, log_prob, last, step, cut) in enumerate(zip(*lists, strict=True)):
-        size = (step + 1, lengths[source])
-        found[source].append(
+    tensors = (source, scores, places, paths.tokens, paths.log_probs)
+    rows = zip(*(tensor.tolist() for tensor in tensors), strict=True)
+    for i, (row, (score, log_prob, last), (step, _, cut), tokens, terms) in enumerate(rows):
+        size = (step + 1, lengths[row])
+        found[row].append(
             Hypothesis(
-                tokens=tokens[i][:step],
+                tokens=tokens[:step],
                 score=score,
                 log_prob=log_prob,
-                token_log_probs=[*log_probs[i][:step], last],
-                attention=attention(own, source, *size) | attention(maps, i, *size),
+                token_log_probs=[*terms[:step], last],
+                attention=attention(own, row, *size) | attention(maps, i, *size),
                 finished=not cut,
             )
         )

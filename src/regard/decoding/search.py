@@ -21,7 +21,7 @@ from regard.decoding.rules import Rules, check_prefix
 from regard.decoding.running import inference, log_softmax, of_encoder
 from regard.decoding.scoring import coverage_penalty, length_penalty, needed_look
 from regard.decoding.select import Choice
-from regard.decoding.trace import Ended, Move, Trace
+from regard.decoding.trace import Ended, Ending, Move, Trace
 from regard.models.protocol import SequenceModel, StepOutput, check_source
 from regard.state import State
 from regard.symbols import BOS, EOS
@@ -64,7 +64,7 @@ def search(
         memory = model.encode(src, lengths, need_weights=any(map(of_encoder, kinds)))
         front = Frontier.start(src, lengths, options, plan)
         state = model.start(memory)
-        lanes = Lanes(state if plan.copies == 1 else state.reorder(front.ended.source[:, 0]))
+        lanes = Lanes(state if plan.copies == 1 else state.reorder(front.ended.source))
         for step in range(front.rules.longest + 1):
             before = front.tokens.shape
             out = model.step(front.tokens.flatten(), lanes.state, need_weights=look)
@@ -96,6 +96,7 @@ class Frontier(State):
         over: lanes that cannot win any more.
         ended: the hypotheses that have ended.
         rules: what may be written.
+        longest: the length penalty of the longest target that a row may have.
         real: which source positions are tokens.
         coverage: how much each was looked at in all; None unless it is scored.
         history: all tokens so far; None unless a rule needs them.
@@ -106,6 +107,7 @@ class Frontier(State):
     over: Bool[Tensor, "rows lanes"]
     ended: Ended
     rules: Rules
+    longest: Float[Tensor, "rows 1"]
     real: Bool[Tensor, "rows src_len"]
     coverage: Float[Tensor, "rows lanes src_len"] | None
     history: Int[Tensor, "rows lanes step"] | None
@@ -120,13 +122,15 @@ class Frontier(State):
         """One empty hypothesis in each row."""
         (batch, width), device = src.shape, src.device
         tokens = torch.full((batch, 1), BOS, device=device)
+        rules = Rules.of(options, lengths)
         scored, told = options.coverage_penalty > 0, options.no_repeat_ngram > 0
         front = Frontier(
             tokens=tokens,
             scores=torch.zeros(batch, 1, device=device),
             over=torch.zeros(batch, 1, dtype=torch.bool, device=device),
             ended=Ended.none(batch, plan.kept, device),
-            rules=Rules.of(options, lengths),
+            rules=rules,
+            longest=length_penalty(rules.limits.double() + 1, options.length_penalty)[:, None],
             real=torch.arange(width, device=device) < lengths[:, None],
             coverage=torch.zeros(batch, 1, width, device=device) if scored else None,
             history=tokens.new_zeros(batch, 1, 0) if told else None,
@@ -147,21 +151,21 @@ def _extend(
         look = needed_look(out.maps).reshape(rows, lanes, -1)
         front = replace(front, coverage=front.coverage + look)
     choice = plan.choose(log_probs, front.scores, front.over)
-    ended = front.ended.add(_endings(front, choice, cut, step, options, plan.lanes))
+    first = torch.arange(0, rows * lanes, lanes, device=choice.parents.device)[:, None]
+    ending = _endings(front, choice, cut, step, options, plan.lanes)
+    ended = front.ended.add(ending._replace(lane=first + ending.lane), step)
     live = _goes_on(choice, plan.lanes)
-    # a hypothesis never gets likelier, and the longest one is divided by most
-    most = length_penalty(front.rules.limits.double() + 1, options.length_penalty)
     after = replace(
         front,
         tokens=live.tokens,
         scores=live.scores,
-        over=live.scores / most[:, None] <= ended.score[:, -1:],
+        # a hypothesis never gets likelier, and the longest one is divided by most
+        over=live.scores / front.longest <= ended.worst,
         ended=ended,
         coverage=_take(front.coverage, live.parents),
         history=_longer(front.history, live),
     )
-    first = torch.arange(0, rows * lanes, lanes, device=live.parents.device)
-    return after, Move(first[:, None] + live.parents, live.tokens, live.log_probs)
+    return after, Move(first + live.parents, live.tokens, live.log_probs)
 
 
 def _endings(
@@ -171,32 +175,25 @@ def _endings(
     step: int,
     options: DecodingOptions,
     lanes: int,
-) -> Ended:
+) -> Ending:
     """The choices that end a hypothesis. To end it `eos` must be among the best `lanes`."""
     parents, tokens, last, log_prob = (part[:, :lanes] for part in choice)
     score = log_prob / length_penalty(float(step + 1), options.length_penalty)
     coverage = _take(front.coverage, parents)
     if coverage is not None:
         score = score + coverage_penalty(coverage, front.real[:, None], options.coverage_penalty)
-    rows, before = front.tokens.shape
-    first = torch.arange(0, rows * before, before, device=parents.device)[:, None]
-    return Ended(
-        source=front.ended.source[:, :1].expand_as(parents),
-        score=score.masked_fill(tokens != EOS, float("-inf")),
-        log_prob=log_prob,
-        last=last,
-        step=torch.full_like(parents, step),
-        lane=first + parents,
-        cut=torch.zeros_like(tokens, dtype=torch.bool) if cut is None else cut.gather(1, parents),
-    )
+    score = score.masked_fill(tokens != EOS, float("-inf"))
+    return Ending(score, log_prob, last, parents, None if cut is None else cut.gather(1, parents))
 
 
 def _goes_on(choice: Choice, lanes: int) -> Choice:
     """The best `lanes` choices that do not end a hypothesis; -inf where there are fewer."""
     ends = choice.tokens == EOS
-    order = ends.sort(dim=1, stable=True).indices[:, :lanes]
-    parents, tokens, log_probs, scores = (part.gather(1, order) for part in choice)
-    return Choice(parents, tokens, log_probs, scores.masked_fill(tokens == EOS, float("-inf")))
+    if choice.tokens.shape[1] > lanes:
+        order = ends.sort(dim=1, stable=True).indices[:, :lanes]
+        choice = Choice(*(part.gather(1, order) for part in choice))
+        ends = ends.gather(1, order)
+    return choice._replace(scores=choice.scores.masked_fill(ends, float("-inf")))
 
 
 def _take(

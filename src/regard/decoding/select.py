@@ -64,6 +64,9 @@ def top(
     """
     n = values.shape[1]
     k = min(k, n)
+    if k == 1:
+        kept, index = values.max(dim=1, keepdim=True)
+        return kept, index
     edge = values.topk(k).values[:, -1:]
     earlier = torch.arange(n, 0, -1, device=values.device)
     order = torch.where(values > edge, earlier + n, earlier * (values == edge))

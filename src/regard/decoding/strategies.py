@@ -43,8 +43,7 @@ def decode(
         A list of hypotheses for each source, best first. It is shorter than asked for where the
         rules allow fewer targets.
     """
-    search_for = greedy if options.beam == 1 else beam_search
-    run = sample if options.num_samples else search_for
+    run = sample if options.num_samples else beam_search
     return run(model, src, lengths, options, need_weights=need_weights, kinds=kinds)
 
 

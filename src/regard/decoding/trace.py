@@ -10,11 +10,29 @@ from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Float, Int
 from torch import Tensor
 
 from regard.models.protocol import Maps
 from regard.state import State
+
+
+class Ending(NamedTuple):
+    """Hypotheses that end; each tensor is (rows, some).
+
+    Attributes:
+        score: what they are ranked by; -inf if it is none.
+        log_prob: of the whole hypothesis.
+        last: the log-probability of its `eos`.
+        lane: the lane it had, counted through all rows.
+        cut: whether the limit of length ended it; None if no limit was reached.
+    """
+
+    score: Tensor
+    log_prob: Tensor
+    last: Tensor
+    lane: Tensor
+    cut: Tensor | None
 
 
 @dataclass(frozen=True)
@@ -23,49 +41,43 @@ class Ended(State):
 
     Attributes:
         source: which source the row belongs to.
-        score: what they are ranked by; -inf where there are fewer.
-        log_prob: of the whole hypothesis.
-        last: the log-probability of its `eos`.
-        step: the step at which it ended, which is its number of tokens,
-        lane: and the lane it had there, counted through all rows.
-        cut: whether the limit of length ended it.
+        scores: of each hypothesis its score, -inf where there are fewer, its log-probability, and
+            the log-probability of its `eos`.
+        places: the step at which it ended, which is its number of tokens, the lane it had there,
+            and 1 if the limit of length ended it.
     """
 
-    source: Int[Tensor, "rows kept"]
-    score: Float[Tensor, "rows kept"]
-    log_prob: Float[Tensor, "rows kept"]
-    last: Float[Tensor, "rows kept"]
-    step: Int[Tensor, "rows kept"]
-    lane: Int[Tensor, "rows kept"]
-    cut: Bool[Tensor, "rows kept"]
+    source: Int[Tensor, " rows"]
+    scores: Float[Tensor, "rows kept 3"]
+    places: Int[Tensor, "rows kept 3"]
 
     @staticmethod
     def none(rows: int, kept: int, device: torch.device) -> "Ended":
         """The start, with room for `kept` hypotheses a row; row i belongs to source i."""
-        source = torch.arange(rows, device=device)[:, None].expand(-1, kept)
-        zero = torch.zeros_like(source)
-        never = zero + float("-inf")
-        return Ended(source, never, never, never, zero, zero, zero.bool())
+        places = torch.zeros(rows, kept, 3, dtype=torch.long, device=device)
+        return Ended(torch.arange(rows, device=device), places + float("-inf"), places)
 
-    def add(self, more: "Ended") -> "Ended":
-        """The best of both, as many as there is room for; those that ended first among equals."""
-        kept = self.score.shape[1]
-        scores = torch.cat([self.score, more.score], dim=1)
-        rank = scores.sort(dim=1, descending=True, stable=True).indices[:, :kept]
-        both = (
-            torch.cat([getattr(self, f.name), getattr(more, f.name)], dim=1) for f in fields(self)
-        )
-        return Ended(*(part.gather(1, rank) for part in both))
+    @property
+    def worst(self) -> Float[Tensor, "rows 1"]:
+        """The score that another hypothesis must beat to be kept."""
+        return self.scores[:, -1:, 0]
+
+    def add(self, ending: Ending, step: int) -> "Ended":
+        """The best of all, as many as there is room for; those that ended first among equals."""
+        cut = torch.zeros_like(ending.lane) if ending.cut is None else ending.cut.long()
+        now = torch.full_like(ending.lane, step)
+        new = torch.stack([ending.score, ending.log_prob, ending.last], dim=2)
+        scores = torch.cat([self.scores, new], dim=1)
+        places = torch.cat([self.places, torch.stack([now, ending.lane, cut], dim=2)], dim=1)
+        kept = self.scores.shape[1]
+        rank = scores[..., 0].sort(dim=1, descending=True, stable=True).indices[:, :kept, None]
+        rank = rank.expand(-1, -1, 3)
+        return Ended(self.source, scores.gather(1, rank), places.gather(1, rank))
 
     @staticmethod
     def of_all(parts: Sequence["Ended"]) -> "Ended":
         """The rows of all parts."""
         return Ended(*(torch.cat([getattr(p, f.name) for p in parts]) for f in fields(Ended)))
-
-    def one_by_one(self) -> "Ended":
-        """Each hypothesis in a row of its own; places that none took are left out."""
-        taken = (self.score > float("-inf")).flatten()
-        return Ended(*(getattr(self, f.name).flatten()[taken, None] for f in fields(self)))
 
 
 @dataclass(frozen=True)
@@ -128,12 +140,11 @@ class Trace:
         return Paths(torch.cat(tokens, dim=1), torch.cat(log_probs, dim=1), maps)
 
     def _lanes(self, step: Tensor, lane: Tensor) -> list[Tensor]:
-        """The lane of each hypothesis at every step; 0 after its end."""
+        """The lane of each hypothesis at every step; any after its end."""
         last = len(self.looks) - 1
         lanes = [lane.where(step == last, 0)]
         for t in range(last - 1, -1, -1):
-            before = self.moves[t].parents.flatten()[lanes[-1]]
-            lanes.append(lane.where(step == t, before.where(step > t, 0)))
+            lanes.append(lane.where(step == t, self.moves[t].parents.flatten()[lanes[-1]]))
         return lanes[::-1]
 
     def _rows(

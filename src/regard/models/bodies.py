@@ -2,7 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple, cast, final
 
 import torch
@@ -29,10 +29,15 @@ class CausalBody(nn.Module, ABC):
     """Turns vectors into vectors of width `output_size`; none sees a later one."""
 
     output_size: int
+    #: width of a context to start from, all layers together; 0 where there is none
+    context_size: int = 0
 
     @abstractmethod
-    def start(self, batch: int, like: Tensor) -> State:
-        """The state before the first vector, on the device and of the type of `like`."""
+    def start(self, batch: int, like: Tensor, context: Tensor | None = None) -> State:
+        """The state before the first vector, on the device and of the type of `like`.
+
+        With `context`, (batch, context_size), it is what the first step finds in place of zeros.
+        """
 
     @abstractmethod
     def forward(
@@ -49,10 +54,12 @@ class RecurrentBody(CausalBody):
         super().__init__()
         self.stack = stack
         self.output_size = stack.output_size
+        self.context_size = stack.num_layers * stack.hidden_size
 
-    def start(self, batch: int, like: Tensor) -> State:
-        """Zeros."""
-        return self.stack.init_state(batch, like)
+    def start(self, batch: int, like: Tensor, context: Tensor | None = None) -> State:
+        """Zeros, or the context as the hidden states of all layers."""
+        state = self.stack.init_state(batch, like)
+        return state if context is None else replace(state, hidden=context.view_as(state.hidden))
 
     def forward(
         self, x: Float[Tensor, "batch length dim"], state: State, *, need_weights: bool = False
@@ -79,11 +86,18 @@ class SelfAttentiveBody(CausalBody):
         self.layers = nn.ModuleList(layers)
         self.dropout = nn.Dropout(dropout)
         self.output_size = 2 * layers[-1].hidden_size
+        # the first step of the lstm cell has nothing to look at, whatever it would look for
+        starts_from_context = all(layer.cell != "lstm" for layer in layers)
+        self.context_size = sum(layer.hidden_size for layer in layers) * starts_from_context
 
-    def start(self, batch: int, like: Tensor) -> State:
-        """Empty histories."""
-        layers = (cast(SelfAttentiveRNN, layer) for layer in self.layers)
-        return Histories(tuple(layer.init_state(batch, like) for layer in layers))
+    def start(self, batch: int, like: Tensor, context: Tensor | None = None) -> State:
+        """Empty histories, with zeros or a part of the context as c_0 of each layer."""
+        layers = [cast(SelfAttentiveRNN, layer) for layer in self.layers]
+        histories = [layer.init_state(batch, like) for layer in layers]
+        if context is not None:
+            parts = torch.split(context, [layer.hidden_size for layer in layers], dim=-1)
+            histories = [replace(h, context=c) for h, c in zip(histories, parts, strict=True)]
+        return Histories(tuple(histories))
 
     def forward(
         self,
@@ -117,8 +131,8 @@ class TransformerBody(CausalBody):
         self.decoder = decoder
         self.output_size = decoder.dim
 
-    def start(self, batch: int, like: Tensor) -> State:
-        """Empty caches."""
+    def start(self, batch: int, like: Tensor, context: Tensor | None = None) -> State:
+        """Empty caches; there is no place for a context."""
         return self.decoder.start_without(batch, like)
 
     def forward(

@@ -206,6 +206,7 @@ class ParallelDecoder(Decoder):
         attention: how the memory is looked at.
         top: RNN layers above; their inputs are as wide as an output of the body and a context.
         context_size: width of a context.
+        summary_size: width of the summary that the body starts from; None to start from zeros.
         dropout: probability of dropping a feature before the output layer.
     """
 
@@ -217,19 +218,23 @@ class ParallelDecoder(Decoder):
         top: RNNStack | None = None,
         *,
         context_size: int,
+        summary_size: int | None = None,
         dropout: float = 0.0,
     ) -> None:
         super().__init__()
         self.embedding, self.body, self.attention, self.top = embedding, body, attention, top
+        starts = summary_size is not None and body.context_size > 0
+        self.bridge = nn.Linear(summary_size or 1, body.context_size) if starts else None
         self.dropout = nn.Dropout(dropout)
         width = body.output_size if top is None else top.output_size
         self.output = nn.Linear(width + context_size, embedding.vocab)
 
     def start(self, memory: Memory) -> State:
-        """Nothing read, nothing looked at."""
+        """Nothing read, nothing looked at; the body may start from the summary of the source."""
         batch, like = len(memory.output), memory.output
+        context = None if self.bridge is None else torch.tanh(self.bridge(_summary(memory)))
         return ParallelDecoderState(
-            self.body.start(batch, like),
+            self.body.start(batch, like, context),
             None if self.top is None else self.top.init_state(batch, like),
             Source.of(memory, self.attention),
         )

@@ -155,6 +155,7 @@ def gnmt(
         AdditiveAttention(n.hidden, n.hidden, n.hidden),
         top,
         context_size=n.hidden,
+        summary_size=n.hidden,
         dropout=dropout,
     )
     return EncoderDecoder(bidirectional(src_vocab, n, cell, dropout), decoder)
@@ -183,6 +184,7 @@ def self_attentive(
         body,
         AdditiveAttention(body.output_size, encoder.output_size, n.hidden),
         context_size=encoder.output_size,
+        summary_size=encoder.output_size,
         dropout=dropout,
     )
     return EncoderDecoder(encoder, decoder)

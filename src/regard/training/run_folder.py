@@ -118,7 +118,7 @@ class RunFolder:
         try:
             record = json.loads(self.config_file.read_text(encoding="utf-8"))
             return make_config(record["config"])
-        except (ValueError, KeyError, TypeError) as error:
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise RunError(
                 f"{self.config_file} must be a run's settings, but it cannot be read ({error}): "
                 f"copy it again from where the run was made."

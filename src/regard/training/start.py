@@ -7,6 +7,7 @@ from typing import Any, Final
 
 from rich.console import Console
 
+from regard import device as devices
 from regard.errors import ArgumentError
 from regard.training.card import write_card
 from regard.training.config import Config, check_model, check_preset, make_config
@@ -35,6 +36,7 @@ def start_run(
 ) -> RunFolder:
     """Trains a model in a new folder."""
     folder, console = RunFolder(output), _console(console, quiet)
+    devices.pick(config.device)
     check_model(config)
     check_events(config)
     if not _is_first_process():
@@ -117,4 +119,5 @@ def _run(task: Task, console: Console, quiet: bool) -> RunFolder:
         raise
     if first and progress.evaluated == progress.step and task.is_over(progress):
         write_card(task, progress)
+    task.fabric.barrier()  # whether the run is finished is known by its card
     return folder

@@ -1,0 +1,96 @@
+"""Writes the table of regard beside its peers from the JSON of one run, or of several."""
+
+import argparse
+import json
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any, Final
+
+from cases import CASES
+
+Record = dict[str, Any]
+
+#: columns, in their order: the name of a system and its precision
+PEERS: Final = {
+    "JoeyNMT": ("joeynmt", "32"),
+    "OpenNMT-py": ("OpenNMT-py", "32"),
+    "Eole": ("eole", "32"),
+    "yoyodyne": ("yoyodyne", "32"),
+    "CTranslate2": ("ctranslate2", "32"),
+    "CTranslate2 int8": ("ctranslate2", "int8"),
+}
+OURS: Final = {"regard": ("regard", "32"), "regard bf16": ("regard", "bf16")}
+UNITS: Final = {"train": "tokens_per_s", "predict": "sentences_per_s"}
+
+
+def speed(records: Iterable[Record], unit: str) -> float | None:
+    """Of all runs together: what they did, by the time they took."""
+    found = list(records)
+    if not found:
+        return None
+    seconds = sum(record["seconds"] for record in found)
+    return sum(record[unit] * record["seconds"] for record in found) / seconds
+
+
+def row(records: list[Record], case: str, mode: str) -> list[str]:
+    """One line of the table."""
+    unit = UNITS[mode]
+    of_case = [r for r in records if r["case"] == case and r["mode"] == mode]
+
+    def of(system: str, precision: str) -> float | None:
+        mine = (r for r in of_case if r["system"] == system and r["precision"] == precision)
+        return speed(mine, unit)
+
+    peers = {title: of(*key) for title, key in PEERS.items()}
+    ours = {title: of(*key) for title, key in OURS.items()}
+    fastest = max((s for t, s in peers.items() if s and PEERS[t][1] == "32"), default=None)
+    ratios = [f"{s / fastest:.2f}x" if s and fastest else "" for s in ours.values()]
+    return [f"({case}) {mode}", *map(number, [*peers.values(), *ours.values()]), *ratios]
+
+
+def number(value: float | None) -> str:
+    """Short enough for a table; empty where nothing was measured."""
+    if value is None:
+        return ""
+    return f"{value:,.0f}" if value >= 1000 else f"{value:.1f}"
+
+
+def table(reports: list[Record]) -> str:
+    """Markdown: the table, and what it was measured on."""
+    records = [record for report in reports for record in report["records"]]
+    header = ["case", *PEERS, *OURS, "32 bits / fastest peer's", "bf16 / fastest peer's"]
+    lines = [header, ["---", *["---:"] * (len(header) - 1)]]
+    modes = [(case, mode) for mode in UNITS for case in CASES]
+    present = {(record["case"], record["mode"]) for record in records}
+    lines += [row(records, *key) for key in modes if key in present]
+    text = "".join(f"| {' | '.join(line)} |\n" for line in lines)
+    return f"{text}\n{footnote(reports, records)}\n"
+
+
+def footnote(reports: list[Record], records: list[Record]) -> str:
+    """Units, machine, versions, cases."""
+    first, machine = records[0], reports[0]["machine"]
+    versions = sorted({f"{record['system']} {record['version']}" for record in records})
+    cases = "; ".join(f"({name}) {case.title}" for name, case in CASES.items())
+    return (
+        "Training: source and target tokens per second. Prediction: sentences per second, beam 5, "
+        "batch 32, 20 tokens each. "
+        f"{machine['cpu']}, {machine['cores']} cores, {first['threads']} threads, torch "
+        f"{first['torch']}; {', '.join(versions)}; commit {(reports[0]['commit'] or 'none')[:12]}"
+        f"{' with changes' if reports[0]['changed_since'] else ''}. {cases}."
+    )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("files", type=Path, nargs="+", help="JSON of toolkit.py or run_all.py")
+    parser.add_argument("--out", type=Path, metavar="FILE", help="write the table to FILE")
+    args = parser.parse_args()
+    text = table([json.loads(file.read_text()) for file in args.files])
+    print(text, end="")
+    if args.out:
+        args.out.write_text(text)
+
+
+if __name__ == "__main__":
+    main()

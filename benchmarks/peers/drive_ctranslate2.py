@@ -1,0 +1,99 @@
+"""CTranslate2: its `Translator` on a Transformer with random weights. It has no more than that."""
+
+from typing import Any
+
+import ctranslate2
+import numpy as np
+import peer
+from ctranslate2.specs import LayerSpec, TransformerSpec
+from peer import Job
+
+from cases import BEAM, LENGTH, PREDICT_BATCH, Attentive
+
+COMPUTE = {"32": "float32", "int8": "int8"}
+
+
+class Weights:
+    """Fills the parts of a specification."""
+
+    def __init__(self) -> None:
+        self.random = np.random.default_rng(0)
+
+    def matrix(self, spec: LayerSpec, rows: int, columns: int, *, bias: bool = True) -> None:
+        """Of a linear layer or an embedding."""
+        spread = columns**-0.5
+        spec.weight = self.random.normal(0, spread, (rows, columns)).astype(np.float32)
+        if bias:
+            spec.bias = np.zeros(rows, np.float32)
+
+    def norm(self, spec: LayerSpec, width: int) -> None:
+        """As it is before training."""
+        spec.gamma, spec.beta = np.ones(width, np.float32), np.zeros(width, np.float32)
+
+    def attention(self, spec: LayerSpec, dim: int) -> None:
+        """Queries, keys and values are one product in self-attention, and two in the other."""
+        self.norm(spec.layer_norm, dim)
+        widths = [3 * dim, dim] if len(spec.linear) == 2 else [dim, 2 * dim, dim]
+        for linear, width in zip(spec.linear, widths, strict=True):
+            self.matrix(linear, width, dim)
+
+    def feed_forward(self, spec: LayerSpec, dim: int, hidden: int) -> None:
+        """With the norm before it."""
+        self.norm(spec.layer_norm, dim)
+        self.matrix(spec.linear_0, hidden, dim)
+        self.matrix(spec.linear_1, dim, hidden)
+
+
+def build(job: Job) -> str:
+    """Writes a model of this shape."""
+    n = job.case.sizes
+    assert isinstance(n, Attentive)
+    words = {
+        side: ["<unk>", "<s>", "</s>", "<blank>", *(job.data / f"vocab.{side}").read_text().split()]
+        for side in ("src", "tgt")
+    }
+    spec, weights = TransformerSpec.from_config(n.layers, n.heads), Weights()
+    weights.matrix(spec.encoder.embeddings[0], len(words["src"]), n.dim, bias=False)
+    weights.matrix(spec.decoder.embeddings, len(words["tgt"]), n.dim, bias=False)
+    weights.matrix(spec.decoder.projection, len(words["tgt"]), n.dim)
+    for side in (spec.encoder, spec.decoder):
+        weights.norm(side.layer_norm, n.dim)
+        for layer in side.layer:
+            weights.attention(layer.self_attention, n.dim)
+            if side is spec.decoder:
+                weights.attention(layer.attention, n.dim)
+            weights.feed_forward(layer.ffn, n.dim, n.feed_forward)
+    spec.register_source_vocabulary(words["src"])
+    spec.register_target_vocabulary(words["tgt"])
+    spec.validate()
+    folder = job.scratch / "model"
+    folder.mkdir()
+    spec.save(str(folder))
+    return str(folder)
+
+
+def predict(job: Job) -> dict[str, Any]:
+    translator = ctranslate2.Translator(
+        build(job),
+        device="cpu",
+        compute_type=COMPUTE[job.precision],
+        inter_threads=1,
+        intra_threads=job.threads,
+    )
+
+    def run(part: str) -> list[int]:
+        lines = (job.data / f"{part}.src").read_text().splitlines()
+        found = translator.translate_batch(
+            [line.split() for line in lines],
+            max_batch_size=PREDICT_BATCH,
+            beam_size=BEAM,
+            min_decoding_length=LENGTH,
+            max_decoding_length=LENGTH,
+        )
+        return [len(result.hypotheses[0]) for result in found]
+
+    return peer.time_prediction(job, run)
+
+
+if __name__ == "__main__":
+    peer.main("ctranslate2", {"predict": predict})

@@ -1,0 +1,91 @@
+"""`regard demo`, on a small dictionary in place of the bundled one."""
+
+import gzip
+
+import pytest
+
+from cli.tools import done, regard, sentence, words
+from regard.cli import demo
+from regard.training import RunFolder
+
+SMALL = {"size": "tiny", "max_tgt_len": 10}
+
+
+@pytest.fixture
+def dictionary(tmp_path, monkeypatch):
+    """Words and their letters, where the demo looks for phonemes."""
+    folder = tmp_path / "package" / "bundled" / "cmudict"
+    folder.mkdir(parents=True)
+    letters = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
+    for name, count, seed in (("train", 200, 1), ("test", 30, 2)):
+        rows = "".join(f"{w}\t{' '.join(w)}\n" for w in words(count, seed, letters))
+        with gzip.open(folder / f"{name}.tsv.gz", "wt", encoding="utf-8") as file:
+            file.write(rows)
+    config = demo._config
+    monkeypatch.setattr(demo, "files", lambda package: tmp_path / "package")
+    monkeypatch.setattr(demo, "_config", lambda data, settings: config(data, {**settings, **SMALL}))
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+BRIEF = ("--minutes", 0.005, "--test-words", 5)
+
+
+def test_from_nothing_to_maps(dictionary):
+    result = regard("demo", *BRIEF)
+    out = done(result)
+    assert "5 test words: phoneme error rate" in out
+    assert "ATTENTION" in out
+    assert "each row is an output" in out
+    assert "echo HELLO | regard predict runs/demo" in out
+    assert "pronouncing dictionary" in result.stderr
+    assert RunFolder("runs/demo").finished
+    answer = regard("predict", "runs/demo", stdin="HELLO\n")
+    assert len(done(answer).splitlines()) == 1
+
+
+def test_a_second_demo_takes_the_place_of_the_first(dictionary):
+    done(regard("demo", *BRIEF))
+    result = regard("demo", *BRIEF, "--seed", 2)
+    done(result)
+    assert "held an earlier demo, which is removed" in result.stderr
+    assert RunFolder("runs/demo").read_config().seed == 2
+
+
+def test_a_run_of_the_user_is_not_removed(dictionary, run):
+    before = (run / "model.safetensors").read_bytes()
+    said = sentence(regard("demo", *BRIEF, "-o", run), 1)
+    assert "holds another run" in said
+    assert (run / "model.safetensors").read_bytes() == before
+
+
+@pytest.mark.plain
+@pytest.mark.parametrize(
+    ("args", "fragments"),
+    [
+        (["--preset", "foo"], ["preset", "'foo'"]),
+        (["--minutes", 0], ["minutes", "more than 0"]),
+        (["--test-words", 0], ["test_words", "at least 1"]),
+    ],
+)
+def test_bad_usage_removes_nothing(dictionary, args, fragments):
+    done(regard("demo", *BRIEF))
+    said = sentence(regard("demo", *args), 2)
+    assert all(fragment in said for fragment in fragments)
+    assert RunFolder("runs/demo").finished
+
+
+def test_an_unwritable_folder(dictionary):
+    (dictionary / "file").write_text("")
+    assert "must be writable" in sentence(regard("demo", *BRIEF, "-o", "file/run"), 1)
+
+
+def test_a_preset_that_looks_at_nothing(dictionary):
+    out = done(regard("demo", *BRIEF, "--preset", "seq2seq"))
+    assert "no attention between source and target" in out
+
+
+@pytest.mark.slow
+def test_the_bundled_dictionary(in_folder):
+    out = done(regard("demo", "--minutes", 0.05, "--test-words", 20))
+    assert "20 test words" in out

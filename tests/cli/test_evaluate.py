@@ -1,0 +1,189 @@
+"""`regard evaluate`: numbers that can be checked, and what it says when it cannot."""
+
+import json
+
+import pytest
+
+from cli.tools import done, regard, sentence, words
+
+
+def measured(*args):
+    """Metrics by name."""
+    result = regard("evaluate", *args, "--json")
+    found = json.loads(done(result))
+    assert result.stderr == ""
+    return {row["name"]: row for row in found["metrics"]}, found
+
+
+@pytest.fixture
+def answered(run, tmp_path):
+    """Pairs that the run answers as it is asked to, whatever it has learned."""
+    sources = words(20, seed=7)
+    texts = done(regard("predict", run, "--beam", 1, stdin="".join(f"{w}\n" for w in sources)))
+    pairs = list(zip(sources, (text or "-" for text in texts.splitlines()), strict=True))
+    path = tmp_path / "answered.tsv"
+    path.write_text("".join(f"{src}\t{tgt}\n" for src, tgt in pairs))
+    return path, pairs
+
+
+def test_its_own_answers_are_right(run, answered):
+    metrics, found = measured(run, answered[0], "--beam", 1)
+    right = sum(tgt != "-" for _, tgt in answered[1]) / 20
+    assert found["pairs"] == 20
+    assert metrics["exact"]["value"] == pytest.approx(right)
+    assert metrics["exact"]["low"] <= right <= metrics["exact"]["high"]
+    assert set(metrics) == {"cer", "exact"}, "what suits letters"
+
+
+def test_half_of_them_wrong(run, tmp_path, answered):
+    path, pairs = tmp_path / "half.tsv", [pair for pair in answered[1] if pair[1] != "-"][:10]
+    rows = [(src, tgt if i % 2 else "zzz") for i, (src, tgt) in enumerate(pairs)]
+    path.write_text("".join(f"{src}\t{tgt}\n" for src, tgt in rows))
+    metrics, _ = measured(run, path, "--beam", 1, "--metrics", "exact")
+    assert metrics["exact"]["value"] == pytest.approx(0.5)
+
+
+def test_any_of_several_targets_is_right(run, tmp_path, answered):
+    rows = [pair for pair in answered[1] if pair[1] != "-"]
+    path = tmp_path / "several.tsv"
+    path.write_text("".join(f"{src}\tzzz\t{tgt}\n" for src, tgt in rows))
+    metrics, _ = measured(run, path, "--beam", 1, "--metrics", "exact")
+    assert metrics["exact"]["value"] == 1
+    assert "nrefs:2" in metrics["exact"]["signature"]
+    metrics, _ = measured(run, path, "--beam", 1, "--metrics", "exact", "--columns", "0,1")
+    assert metrics["exact"]["value"] == 0
+
+
+def test_features_reach_the_model(tagged, tmp_path):
+    """Judged by answers that were given with features, it needs them to be right."""
+    rows = [(w, tag) for w in words(10, seed=3) for tag in ("V;PST", "V;PRS")]
+    stdin = "".join(f"{w}\t{tag}\n" for w, tag in rows)
+    texts = done(regard("predict", tagged, "--beam", 1, "--min-len", 1, stdin=stdin)).splitlines()
+    path = tmp_path / "tagged.tsv"
+    path.write_text("".join(f"{w}\t{t}\t{tag}\n" for (w, tag), t in zip(rows, texts, strict=True)))
+    saved = tmp_path / "saved.txt"
+    regard("evaluate", tagged, path, "--beam", 1, "--save", saved)
+    with_features = saved.read_text().splitlines()
+    same = [a == b for a, b in zip(with_features, texts, strict=True)]
+    assert sum(same) >= 0.9 * len(same)
+
+
+def test_a_run_without_features_ignores_tags(run, tmp_path, answered):
+    path = tmp_path / "tagged.tsv"
+    rows = [pair for pair in answered[1] if pair[1] != "-"]
+    path.write_text("".join(f"{src}\t{tgt}\tV;PST\n" for src, tgt in rows))
+    metrics, _ = measured(run, path, "--beam", 1, "--metrics", "exact")
+    assert metrics["exact"]["value"] == 1
+    assert "nrefs:1" in metrics["exact"]["signature"]
+
+
+def test_two_files(run, tmp_path, answered):
+    (tmp_path / "a.txt").write_text("".join(f"{src}\n" for src, _ in answered[1]))
+    (tmp_path / "b.txt").write_text("".join(f"{tgt}\n" for _, tgt in answered[1]))
+    one, _ = measured(run, answered[0], "--beam", 1)
+    two, _ = measured(run, tmp_path / "a.txt", tmp_path / "b.txt", "--beam", 1)
+    assert one == two
+
+
+def test_stdin(run, answered):
+    result = regard("evaluate", run, "-", "--beam", 1, stdin=answered[0].read_text())
+    assert done(result).startswith("20 pairs\n")
+
+
+def test_the_table(run, answered):
+    out = done(regard("evaluate", run, answered[0], "--beam", 1, "--by-length"))
+    lines = out.splitlines()
+    assert lines[0] == "20 pairs"
+    assert lines[1].split() == ["metric", "value", "95%", "interval", "signature"]
+    assert lines[2].split()[0] == "cer"
+    assert "jiwer" in lines[2]
+    assert sum(int(line.split()[3]) for line in lines[5:]) == 20
+
+
+def test_by_length_adds_up(run, answered):
+    _, found = measured(run, answered[0], "--beam", 1, "--by-length", "--metrics", "exact")
+    rows = found["by_length"]
+    assert sum(row["count"] for row in rows) == 20
+    right = sum(row["count"] * row["values"]["exact"] for row in rows)
+    assert right / 20 == pytest.approx(found["metrics"][0]["value"])
+    assert all(row["shortest"] <= row["longest"] for row in rows)
+
+
+def test_against_another_run(run, sister, answered):
+    _, found = measured(run, answered[0], "--beam", 1, "--against", sister, "--metrics", "cer")
+    alone, _ = measured(sister, answered[0], "--beam", 1, "--metrics", "cer")
+    assert found["against"]["first"] == found["metrics"][0]["value"]
+    assert found["against"]["second"] == alone["cer"]["value"]
+    out = done(regard("evaluate", run, answered[0], "--beam", 1, "--against", sister))
+    assert "better in" in out.splitlines()[-1]
+
+
+def test_metrics_by_name(run, answered):
+    metrics, _ = measured(run, answered[0], "--metrics", " BLEU, chrf,", "--beam", 1)
+    assert list(metrics) == ["bleu", "chrf"]
+
+
+def test_saved_predictions(run, answered, tmp_path):
+    done(regard("evaluate", run, answered[0], "--beam", 1, "--save", tmp_path / "saved.txt"))
+    saved = (tmp_path / "saved.txt").read_text().splitlines()
+    assert [text or "-" for text in saved] == [tgt for _, tgt in answered[1]]
+
+
+def test_skipped_lines_are_counted(run, tmp_path):
+    path = tmp_path / "pairs.tsv"
+    path.write_text("abc\tcba\nab cd\n")
+    result = regard("evaluate", run, path, "--skip-bad", "--beam", 1)
+    assert done(result).startswith("1 pairs\n")
+    assert "1 bad line was left out" in result.stderr
+
+
+USAGE = {
+    "no such metric": (["--metrics", "bleu,foo"], ["metric", "chrf", "'foo'"]),
+    "no beam": (["--beam", 0], ["beam", "at least 1", "0"]),
+    "one column": (["--columns", "0"], ["columns"]),
+    "no such option": (["--jason"], ["--jason", "regard evaluate --help"]),
+}
+
+
+@pytest.mark.plain
+@pytest.mark.parametrize("case", USAGE)
+def test_bad_usage(run, answered, case):
+    args, fragments = USAGE[case]
+    said = sentence(regard("evaluate", run, answered[0], *args), 2)
+    assert all(fragment in said for fragment in fragments), said
+
+
+def test_no_file_is_bad_usage(run):
+    assert "'FILE'" in sentence(regard("evaluate", run), 2)
+
+
+@pytest.mark.plain
+def test_a_wrong_metric_is_found_before_the_work(run, answered, monkeypatch):
+    monkeypatch.setattr("regard.api.Model.predict", lambda *a, **k: pytest.fail("too late"))
+    sentence(regard("evaluate", run, answered[0], "--metrics", "foo"), 2)
+    sentence(regard("evaluate", run, answered[0], "--against", "missing"), 1)
+    sentence(regard("evaluate", run, answered[0], "--save", answered[0] / "x"), 1)
+
+
+FAILURES = {
+    "missing file": (["missing.tsv"], ["missing.tsv", "no such file"]),
+    "a folder": (["."], [".", "a folder"]),
+    "empty file": (["empty.tsv"], ["empty.tsv", "no pairs"]),
+    "bad line": (["bad.tsv"], ["bad.tsv, line 2", "no tab"]),
+    "no second run": (["good.tsv", "--against", "missing"], ["missing must be a run folder"]),
+    "unwritable": (["good.tsv", "--save", "good.tsv/x"], ["good.tsv/x", "--save"]),
+}
+
+
+@pytest.mark.parametrize("case", FAILURES)
+def test_failures(run, in_folder, case):
+    (in_folder / "good.tsv").write_text("abc\tcba\n")
+    (in_folder / "empty.tsv").write_text("")
+    (in_folder / "bad.tsv").write_text("abc\tcba\nab cd\n")
+    args, fragments = FAILURES[case]
+    said = sentence(regard("evaluate", run, *args), 1)
+    assert all(fragment in said for fragment in fragments), said
+
+
+def test_no_run(in_folder):
+    assert "must be a run folder" in sentence(regard("evaluate", "missing", "x.tsv"), 1)

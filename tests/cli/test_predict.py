@@ -1,0 +1,198 @@
+"""`regard predict`: one answer per line, and what it says when it cannot."""
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+
+from cli.tools import done, regard, sentence
+
+
+def answers(result):
+    return done(result).splitlines()
+
+
+@pytest.fixture
+def sources(tmp_path):
+    path = tmp_path / "sources.txt"
+    path.write_text("abc\nfgh\nabcdef\n", encoding="utf-8")
+    return path
+
+
+def test_one_answer_per_line(run, sources):
+    result = regard("predict", run, sources)
+    assert len(answers(result)) == 3
+    assert result.stderr == ""
+
+
+@pytest.mark.parametrize("args", [[], ["-"]])
+def test_stdin(run, sources, args):
+    by_name = answers(regard("predict", run, sources))
+    assert answers(regard("predict", run, *args, stdin=sources.read_text())) == by_name
+
+
+def test_an_empty_line_keeps_its_place(run):
+    found = answers(regard("predict", run, stdin="abc\n\nfgh\n"))
+    assert len(found) == 3
+    without = answers(regard("predict", run, stdin="abc\nfgh\n"))
+    assert [found[0], found[2]] == without
+
+
+def test_nothing_in_nothing_out(run):
+    assert done(regard("predict", run, stdin="")) == ""
+
+
+def test_line_ends_and_marks_leave_no_trace(run, sources):
+    plain = answers(regard("predict", run, sources))
+    marked = b"\xef\xbb\xbf" + sources.read_bytes().replace(b"\n", b"\r\n")
+    assert answers(regard("predict", run, stdin=marked)) == plain
+
+
+def test_letters_that_the_run_has_not_seen(run):
+    assert len(answers(regard("predict", run, stdin="人我在\nا\n😀\n" + "a" * 50 + "\n"))) == 4
+
+
+def test_several_answers(run, sources):
+    found = answers(regard("predict", run, sources, "--beam", 3, "--nbest", 2))
+    assert len(found) == 6
+    assert found[0] != found[1]
+    assert found[::2] == answers(regard("predict", run, sources, "--beam", 3))
+
+
+def test_draws_are_the_same_for_the_same_seed(run, sources):
+    def draw(seed):
+        return done(regard("predict", run, sources, "--num-samples", 2, "--seed", seed))
+
+    assert len(draw(1).splitlines()) == 6
+    assert draw(1) == draw(1) != draw(2)
+
+
+def test_json(run, sources):
+    lines = answers(regard("predict", run, sources, "--jsonl", "--nbest", 2))
+    assert len(lines) == 3
+    first = json.loads(lines[0])
+    assert first["src_tokens"] == ["a", "b", "c", "</s>"]
+    assert len(first["alternatives"]) == 1
+    head = first["attention"]["cross"][0][0]
+    assert [len(row) for row in head] == [4] * (len(first["tokens"]) + 1)
+    assert all(sum(row) == pytest.approx(1, abs=1e-3) for row in head)
+    assert len(first["token_log_probs"]) == len(first["tokens"]) + 1
+
+
+def test_several_runs_answer_together(run, sister, sources):
+    together = regard("predict", run, sister, sources, "--jsonl", "--beam", 1)
+    alone = [regard("predict", one, sources, "--jsonl", "--beam", 1) for one in (run, sister)]
+    scores = [json.loads(answers(result)[0])["log_prob"] for result in (together, *alone)]
+    assert len(set(scores)) == 3
+
+
+def test_features_follow_a_tab(tagged):
+    both = answers(regard("predict", tagged, "--jsonl", stdin="abc\tV;PST\nabc\tV;PRS\n"))
+    tokens = [json.loads(line)["src_tokens"] for line in both]
+    assert tokens[0] == ["a", "b", "c", "[V]", "[PST]", "</s>"]
+    assert tokens[1] == ["a", "b", "c", "[V]", "[PRS]", "</s>"]
+
+
+OPTIONS = {
+    "no beam": (["--beam", 0], ["beam", "at least 1", "0"]),
+    "more answers than beam": (["--beam", 2, "--nbest", 3], ["nbest", "at most beam = 2", "3"]),
+    "no answers": (["--nbest", 0], ["nbest", "at least 1"]),
+    "top_p of two": (["--num-samples", 1, "--top-p", 2], ["top_p", "at most 1", "2.0"]),
+    "top_p without draws": (["--top-p", 0.5], ["num_samples", "at least 1"]),
+    "frozen": (["--num-samples", 1, "--temperature", 0], ["temperature", "above 0"]),
+    "fewer than none": (["--num-samples", -1], ["num_samples", "at least 0", "-1"]),
+    "no batch": (["--batch", 0], ["batch", "at least 1", "0"]),
+    "min above max": (["--min-len", 5, "--max-len", 2], ["min_len", "max_len = 2", "5"]),
+    "no such device": (["--device", "tpu9"], ["device", "'tpu9'"]),
+    "no such option": (["--bean", 3], ["--bean", "--beam", "regard predict --help"]),
+    "beam in words": (["--beam", "wide"], ["--beam", "integer", "regard predict --help"]),
+}
+
+
+@pytest.mark.plain
+@pytest.mark.parametrize("case", OPTIONS)
+def test_bad_usage(run, sources, case):
+    args, fragments = OPTIONS[case]
+    said = sentence(regard("predict", run, sources, *args), 2)
+    assert all(fragment in said for fragment in fragments), said
+
+
+def test_no_such_file(run, in_folder):
+    said = sentence(regard("predict", run, "missing.txt"), 1)
+    assert said.startswith("missing.txt: there is no such file")
+
+
+@pytest.mark.parametrize("name", ["missing", "empty", "file"])
+def test_what_is_no_run(in_folder, name):
+    (in_folder / "empty").mkdir()
+    (in_folder / "file").write_text("")
+    said = sentence(regard("predict", name, stdin="abc\n"), 1)
+    assert said.startswith(f"{name} must be a run folder")
+    assert "regard train" in said
+
+
+def test_a_run_without_a_model(run, in_folder):
+    (in_folder / "run").mkdir()
+    (in_folder / "run" / "config.json").write_bytes((run / "config.json").read_bytes())
+    said = sentence(regard("predict", "run", stdin="abc\n"), 1)
+    assert "model.safetensors" in said
+    assert "regard train --resume run" in said
+
+
+@pytest.mark.parametrize("damage", ["cut", "of another preset"])
+def test_a_damaged_model(run, in_folder, damage):
+    for name in ("tokenizer.src.json", "tokenizer.tgt.json", "model.safetensors", "config.json"):
+        (in_folder / name).write_bytes((run / name).read_bytes())
+    if damage == "cut":
+        (in_folder / "model.safetensors").write_bytes(b"\0" * 100)
+    else:
+        config = (in_folder / "config.json").read_text().replace('"bahdanau"', '"luong"')
+        (in_folder / "config.json").write_text(config)
+    assert "model.safetensors must hold the weights" in sentence(regard("predict", "."), 1)
+
+
+def test_runs_with_different_tokens(run, stranger):
+    said = sentence(regard("predict", run, stranger, "-", stdin="abc\n"), 1)
+    assert f"{stranger} has another src_tokenizer than {run}" in said
+
+
+BAD_LINES = {
+    "invalid UTF-8": (b"ab\xff\n", "UTF-8"),
+    "NUL": (b"ab\0\n", "NUL"),
+    "100,000 characters": (b"a" * 100_000 + b"\n", "100,000"),
+    "a tab": (b"abc\tcba\n", "no tab"),
+}
+
+
+@pytest.mark.parametrize("case", BAD_LINES)
+def test_bad_lines(run, case):
+    content, fragment = BAD_LINES[case]
+    said = sentence(regard("predict", run, stdin=b"abc\n" + content), 1)
+    assert said.startswith("stdin, line 2: ")
+    assert fragment in said
+
+
+def test_targets_are_not_taken_for_features(tagged, tmp_path):
+    path = tmp_path / "pairs.tsv"
+    path.write_text("abc\tcba\tV;PST\n")
+    said = sentence(regard("predict", tagged, path), 1)
+    assert said.startswith(f"{path}, line 1: ")
+    assert "one tab" in said
+
+
+def test_a_reader_who_has_seen_enough(run, tmp_path):
+    (tmp_path / "many.txt").write_text("abc\n" * 5000)
+    code = "from regard.cli import main; main()"
+    process = subprocess.Popen(
+        [sys.executable, "-c", code, "predict", run, tmp_path / "many.txt", "--beam", "1"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+    )
+    assert process.stdout.readline()
+    process.stdout.close()
+    assert process.stderr.read() == b""
+    process.stderr.close()
+    assert process.wait(timeout=60) == 0

@@ -1,0 +1,73 @@
+"""`regard settings`: every setting, its default, and what it is."""
+
+import re
+
+import pytest
+
+from cli.tools import done, regard, sentence
+from regard.models import PRESETS
+from regard.training.config import Config, preset_options
+
+
+def rows(*args):
+    """Default and description by name."""
+    lines = [
+        re.split(r"\s{2,}", line.strip()) for line in done(regard("settings", *args)).split("\n")
+    ]
+    return {line[0]: line[1:] for line in lines if len(line) > 1}
+
+
+def test_every_setting_of_a_run_is_listed():
+    shown = rows()
+    for name, field in Config.model_fields.items():
+        if name == "model":
+            continue
+        assert field.description, name
+        assert any(field.description in cell for cell in shown[name]), name
+
+
+def test_defaults_are_written_as_they_are_given():
+    shown = rows()
+    assert shown["lr"][0] == "none"
+    assert shown["skip_bad"][0] == "false"
+    assert shown["batch_tokens"][0] == "4096"
+    assert shown["size"] == ["small", "row of the preset's sizes: tiny, small, base"]
+
+
+@pytest.mark.parametrize("preset", PRESETS)
+def test_every_option_of_a_preset_is_listed(preset):
+    shown = rows(preset)
+    for name in preset_options(preset):
+        default, description = shown[name]
+        assert default != "none"
+        assert len(description) > 10
+
+
+def test_sizes_are_those_of_the_table():
+    assert rows("transformer")["dim"] == [
+        "256",
+        "width of the layers (tiny 128, small 256, base 512)",
+    ]
+    assert rows("luong")["hidden"][0] == "256"
+    assert rows("conv")["dim"][0] == "256"
+
+
+def test_what_is_listed_can_be_given_to_train(in_folder):
+    """Each name, with its own default, is taken."""
+    for preset in PRESETS:
+        given = [f"{name}={cells[0]}" for name, cells in rows(preset).items() if len(cells) == 2]
+        given = [word for word in given if not word.startswith(("setting=", "preset="))]
+        said = sentence(regard("train", "missing.tsv", "-p", preset, *given), 1)
+        assert said.startswith("missing.tsv: there is no such file")
+
+
+@pytest.mark.plain
+def test_no_such_preset():
+    assert "'foo'" in sentence(regard("settings", "foo"), 2)
+
+
+def test_a_terminal_of_80_columns_is_wide_enough(monkeypatch):
+    monkeypatch.setattr("regard.cli.tables.PIPED", 80)
+    lines = done(regard("settings")).splitlines()
+    assert max(map(len, lines)) <= 80
+    assert "batch_sentences" in "\n".join(lines)

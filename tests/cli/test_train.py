@@ -1,0 +1,413 @@
+"""`regard train`: what it makes, and what it says when it cannot."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from cli.tools import BRIEF, SMALL, done, regard, reversed_pairs, sentence, tagged_pairs
+from regard.data import Tokenizer
+from regard.training import RunFolder
+
+GOOD = reversed_pairs(60).encode()
+
+
+def test_it_makes_a_run_folder_and_names_it(pairs, in_folder):
+    result = regard("train", pairs, "--preset", "luong", *BRIEF)
+    assert done(result) == "runs/luong\n"
+    made = {path.name for path in (in_folder / "runs" / "luong").iterdir()}
+    assert {"config.json", "model.safetensors", "README.md", "metrics.jsonl"} <= made
+    assert "source tokens: char" in result.stderr
+    assert "held out by hash" in result.stderr
+
+
+def test_nothing_but_our_own_words_on_stderr(pairs, in_folder):
+    result = regard("train", pairs, *BRIEF, "precision=bf16")
+    done(result)
+    assert "in bf16." in result.stderr
+    assert "Automatic Mixed Precision" not in result.stderr
+    assert result.stderr.endswith("\n")
+    assert not result.stderr.endswith("\n\n")
+
+
+def test_quiet_is_quiet(pairs, in_folder):
+    result = regard("train", pairs, *BRIEF, "-q")
+    assert done(result) == "runs/bahdanau\n"
+    assert result.stderr == ""
+
+
+SETTINGS = {
+    "wrong preset": (["--preset", "bahdanu"], ["preset", "'bahdanu'", "'bahdanau' is meant"]),
+    "far from any preset": (["preset=xyz"], ["preset", "'xyz'", "`regard presets`"]),
+    "typo": (["hiden=5"], ["'hiden'", "'hidden' is meant"]),
+    "far from any key": (["zzz=5"], ["'zzz'", "`regard settings bahdanau`"]),
+    "key of another preset": (["-p", "transformer", "cell=gru"], ["'cell'", "bahdanau"]),
+    "text for a number": (["steps=many"], ["steps", "a whole number", "'many'"]),
+    "text for a size": (["hidden=many"], ["hidden", "a whole number", "'many'"]),
+    "part of a step": (["steps=1.5"], ["steps", "a whole number", "1.5"]),
+    "negative size": (["hidden=-3"], ["hidden", "at least 1", "-3"]),
+    "no steps": (["steps=0"], ["steps", "at least 1", "0"]),
+    "no rate": (["lr=0"], ["lr", "more than 0", "0"]),
+    "endless rate": (["lr=Infinity"], ["lr", "finite"]),
+    "text for a rate": (["lr=fast"], ["lr", "a number", "'fast'"]),
+    "text for a switch": (["skip_bad=maybe"], ["skip_bad", "true or false", "'maybe'"]),
+    "not a choice": (["metric=foo"], ["metric", "'bleu'", "'foo'"]),
+    "not a choice of the preset": (["cell=foo"], ["cell", "'lstm'", "'foo'"]),
+    "smoothing of all": (["label_smoothing=1"], ["label_smoothing", "less than 1"]),
+    "heads that do not divide": (["-p", "transformer", "heads=3"], ["heads", "divide", "3"]),
+    "dropout beyond 1": (["dropout=7"], ["dropout", "between 0 and 1", "7"]),
+    "too few positions": (["-p", "conv", "max_len=64"], ["max_len", "max_tgt_len", "64"]),
+    "one column": (["columns=0"], ["columns", "two or three"]),
+    "four columns": (["columns=0,1,2,3"], ["columns", "two or three"]),
+    "no key": (["=5"], ["key=value", "'=5'"]),
+    "a table that is none": (["model=5"], ["model", "table", "5"]),
+    "no such device": (["device=tpu9"], ["device", "'tpu9'"]),
+    "minutes": (["--minutes", "0"], ["minutes", "more than 0"]),
+    "minutes in words": (["--minutes", "two"], ["--minutes", "number", "regard train --help"]),
+    "no such option": (["--colour"], ["--colour", "regard train --help"]),
+    "three files": (["b.tsv", "c.tsv"], ["data", "'c.tsv'"]),
+    "resumed and put elsewhere": (["--resume", "x"], ["data", "left out"]),
+}
+
+
+@pytest.mark.plain
+@pytest.mark.parametrize("case", SETTINGS)
+def test_bad_usage(pairs, in_folder, case):
+    args, fragments = SETTINGS[case]
+    said = sentence(regard("train", pairs, *args), 2)
+    assert all(fragment in said for fragment in fragments), said
+    assert list(in_folder.iterdir()) == [pairs], "nothing is made"
+
+
+def test_no_data_is_bad_usage(in_folder):
+    assert "`regard train pairs.tsv`" in sentence(regard("train", "--preset", "luong"), 2)
+
+
+BAD_LINES = {
+    "empty file": (b"", ["no pairs"]),
+    "empty line": (GOOD + b"\n", ["line 61", "empty"]),
+    "empty target": (GOOD + b"abc\t\n", ["line 61", "target side is empty"]),
+    "invalid UTF-8": (GOOD + b"ab\xff\tcd\n", ["line 61", "UTF-8", "0xff"]),
+    "NUL": (GOOD + b"ab\0\tcd\n", ["line 61", "NUL"]),
+    "missing tab": (GOOD + b"ab cd\n", ["line 61", "no tab"]),
+    "three columns": (GOOD + b"a\tb\tc d\n", ["line 61", "3 columns"]),
+    "100,000 characters": (GOOD + b"a" * 100_000 + b"\tb\n", ["line 61", "100,000"]),
+    "UTF-16": (GOOD.decode().encode("utf-16"), ["UTF-16"]),
+    "one line": (b"abc\tcba\n", ["too few", "--dev"]),
+    "two lines": (b"abc\tcba\nabd\tdba\n", ["too few", "--dev"]),
+    "one source": (b"".join(b"abc\t%d\n" % i for i in range(60)), ["too few", "--dev"]),
+}
+
+
+@pytest.mark.plain
+@pytest.mark.parametrize("case", BAD_LINES)
+def test_bad_data(in_folder, case):
+    content, fragments = BAD_LINES[case]
+    path = in_folder / "pairs.tsv"
+    path.write_bytes(content)
+    said = sentence(regard("train", "pairs.tsv", *BRIEF), 1)
+    assert said.startswith("pairs.tsv")
+    assert all(fragment in said for fragment in fragments), said
+    assert not (in_folder / "runs" / "bahdanau").exists(), "the folder is free for another try"
+
+
+@pytest.mark.parametrize("name", ["missing.tsv", "missing.toml", "."])
+def test_no_such_file(in_folder, name):
+    said = sentence(regard("train", name, *BRIEF), 1)
+    assert said.startswith(name)
+    assert ("folder" if name == "." else "no such file") in said
+
+
+def test_a_failed_start_can_be_mended(pairs, in_folder):
+    sentence(regard("train", "pears.tsv", *BRIEF), 1)
+    assert done(regard("train", pairs, *BRIEF)) == "runs/bahdanau\n"
+
+
+def test_skipped_lines_are_counted(in_folder):
+    (in_folder / "pairs.tsv").write_bytes(GOOD + b"ab cd\n" + b"ef gh\n")
+    result = regard("train", "pairs.tsv", "--skip-bad", *BRIEF)
+    done(result)
+    assert result.stderr.count("2 bad lines were left out (2 missing tab)") == 1
+
+
+def test_a_limit_on_characters_can_be_raised(in_folder):
+    (in_folder / "pairs.tsv").write_bytes(GOOD + b"a" * 12_000 + b"\tb\n")
+    assert "max_chars" in sentence(regard("train", "pairs.tsv", *BRIEF), 1)
+    result = regard("train", "pairs.tsv", "max_chars=20000", *BRIEF)
+    done(result)
+    assert "too long and left out: 1 of" in result.stderr
+
+
+def test_all_too_long_blames_the_data(pairs, in_folder):
+    said = sentence(regard("train", pairs, "max_src_len=1", *BRIEF), 1)
+    assert said.startswith(str(pairs))
+    assert "max_src_len" in said
+
+
+LETTERS = {
+    "Chinese": "的一是不了人我在",
+    "Arabic": "ابتثجحخد",
+    "emoji": "😀🎉🇩🚀🌍🐍💡🎈",
+    "combining": "e\u0301o\u0308u\u0308",
+}
+
+
+@pytest.mark.parametrize("case", LETTERS)
+def test_any_letters(in_folder, case):
+    table = str.maketrans("abcdefgh"[: len(LETTERS[case])], LETTERS[case])
+    (in_folder / "pairs.tsv").write_text(GOOD.decode().translate(table), encoding="utf-8")
+    done(regard("train", "pairs.tsv", *BRIEF, "-q"))
+    tokenizer = Tokenizer.load(RunFolder("runs/bahdanau").src_tokenizer_file)
+    text = GOOD.decode().translate(table).split("\t")[0]
+    assert tokenizer.encode(tokenizer.decode(tokenizer.encode(text))) == tokenizer.encode(text)
+    assert 3 not in tokenizer.encode(text), "no letter is unknown"
+
+
+@pytest.mark.parametrize("content", [GOOD.replace(b"\n", b"\r\n"), b"\xef\xbb\xbf" + GOOD])
+def test_line_ends_and_marks_leave_no_trace(in_folder, content):
+    (in_folder / "pairs.tsv").write_bytes(content)
+    done(regard("train", "pairs.tsv", *BRIEF, "-q"))
+    folder = RunFolder("runs/bahdanau")
+    for file in (folder.src_tokenizer_file, folder.tgt_tokenizer_file):
+        assert Tokenizer.load(file).vocab_size == 4 + 8
+
+
+def test_a_word_of_300_letters_is_left_out(in_folder):
+    (in_folder / "pairs.tsv").write_bytes(GOOD + b"a" * 300 + b"\tb\n")
+    result = regard("train", "pairs.tsv", *BRIEF)
+    done(result)
+    assert "too long and left out: 1 of" in result.stderr
+
+
+def test_pairs_from_stdin(in_folder):
+    assert done(regard("train", "-", *BRIEF, "-q", stdin=GOOD)) == "runs/bahdanau\n"
+    assert "stdin: there are no pairs" in sentence(
+        regard("train", "-", "-o", "empty", *BRIEF, stdin=b""), 1
+    )
+    said = sentence(regard("train", "-", "-o", "bad", *BRIEF, stdin=GOOD + b"ab cd\n"), 1)
+    assert said.startswith("stdin, line 61")
+
+
+def test_two_parallel_files(in_folder):
+    rows = [line.split("\t") for line in GOOD.decode().splitlines()]
+    (in_folder / "a.txt").write_text("".join(f"{src}\n" for src, _ in rows))
+    (in_folder / "b.txt").write_text("".join(f"{tgt}\n" for _, tgt in rows))
+    done(regard("train", "a.txt", "b.txt", *BRIEF, "-q"))
+    (in_folder / "c.txt").write_text("abc\n")
+    said = sentence(regard("train", "a.txt", "c.txt", "-o", "x", *BRIEF), 1)
+    assert "60 lines" in said
+
+
+def test_columns(in_folder):
+    rows = [line.split("\t") for line in GOOD.decode().splitlines()]
+    (in_folder / "pairs.tsv").write_text("".join(f"{a}\tx\t{b}\n" for a, b in rows))
+    done(regard("train", "pairs.tsv", "columns=0,2", *BRIEF, "-q"))
+    assert RunFolder("runs/bahdanau").read_config().columns == ("0", "2")
+    said = sentence(regard("train", "pairs.tsv", "columns=0,5", "-o", "x", *BRIEF), 1)
+    assert "column 6" in said
+
+
+def test_features_can_be_left_out(in_folder):
+    (in_folder / "pairs.tsv").write_text(tagged_pairs(60))
+    done(regard("train", "pairs.tsv", *BRIEF, "-q", "-o", "with"))
+    done(regard("train", "pairs.tsv", *BRIEF, "-q", "-o", "without", "features=false"))
+    features = [
+        Tokenizer.load(RunFolder(name).src_tokenizer_file).features for name in ("with", "without")
+    ]
+    assert features == [("PRS", "PST", "V"), ()]
+
+
+def test_settings_from_toml(pairs, in_folder):
+    lines = [f'data = "{pairs}"', 'size = "tiny"', "steps = 1", "[model]", "hidden = 32"]
+    (in_folder / "run.toml").write_text("\n".join(lines))
+    done(regard("train", "run.toml", "seed=5", "-q"))
+    config = RunFolder("runs/bahdanau").read_config()
+    assert (config.seed, config.model) == (5, {"hidden": 32})
+
+
+def test_broken_toml(in_folder):
+    (in_folder / "run.toml").write_text('size = "tiny"\ndata = \n')
+    said = sentence(regard("train", "run.toml"), 1)
+    assert "run.toml" in said
+    assert "line 2" in said
+
+
+@pytest.mark.plain
+def test_a_typo_in_toml(in_folder):
+    (in_folder / "run.toml").write_text('data = "x"\nhiden = 5\n')
+    assert "'hidden' is meant" in sentence(regard("train", "run.toml"), 2)
+
+
+def test_a_folder_below_a_file_cannot_be_written(pairs, in_folder):
+    (in_folder / "file").write_text("")
+    said = sentence(regard("train", pairs, "-o", "file/run", *BRIEF), 1)
+    assert "must be writable" in said
+    assert "file/run" in said
+
+
+def test_a_run_is_not_overwritten(pairs, run):
+    before = (run / "model.safetensors").read_bytes()
+    said = sentence(regard("train", pairs, "-o", run, *BRIEF), 1)
+    assert f"regard train --resume {run}" in said
+    assert (run / "model.safetensors").read_bytes() == before
+
+
+def test_files_of_the_user_are_not_overwritten(pairs, in_folder):
+    (in_folder / "README.md").write_text("mine")
+    assert "README.md" in sentence(regard("train", pairs, "-o", ".", *BRIEF), 1)
+    assert (in_folder / "README.md").read_text() == "mine"
+
+
+RESUMES = {
+    "another preset": (["--preset", "luong"], 2, ["preset", "stay 'bahdanau'", "'luong'"]),
+    "preset with other options": (["-p", "transformer"], 2, ["preset", "stay 'bahdanau'"]),
+    "wrong preset": (["-p", "foo"], 2, ["preset", "'foo'"]),
+    "another size": (["hidden=64"], 2, ["model", "stay"]),
+    "another batch": (["batch_sentences=5"], 2, ["batch_sentences", "stay 32"]),
+    "another dev set": (["--dev", "x.tsv"], 2, ["dev", "stay None"]),
+    "other data": (["x.tsv"], 2, ["data", "left out"]),
+    "another folder": (["-o", "x"], 2, ["-o", "left out"]),
+    "typo": (["stepps=50"], 2, ["'steps' is meant"]),
+}
+
+
+@pytest.mark.plain
+@pytest.mark.parametrize("case", RESUMES)
+def test_what_a_resumed_run_may_not_change(run, case):
+    args, code, fragments = RESUMES[case]
+    said = sentence(regard("train", "--resume", run, *args), code)
+    assert all(fragment in said for fragment in fragments), said
+
+
+@pytest.mark.parametrize("name", ["missing", "empty", "file"])
+def test_resuming_what_is_no_run(in_folder, name):
+    (in_folder / "empty").mkdir()
+    (in_folder / "file").write_text("")
+    said = sentence(regard("train", "--resume", name), 1)
+    assert said.startswith(f"{name} must be a run folder")
+    assert ("no config.json" if name == "empty" else "no folder") in said
+
+
+def test_a_damaged_config_is_named(in_folder):
+    (in_folder / "run").mkdir()
+    (in_folder / "run" / "config.json").write_text("{")
+    assert "run/config.json" in sentence(regard("train", "--resume", "run"), 1)
+
+
+def test_a_run_goes_on(pairs, in_folder):
+    done(regard("train", pairs, *SMALL, "steps=2", "-q"))
+    result = regard("train", "--resume", "runs/bahdanau", "steps=4")
+    assert done(result) == "runs/bahdanau\n"
+    assert "going on from step 2." in result.stderr
+    assert [row["step"] for row in RunFolder("runs/bahdanau").read_metrics()] == [2, 4]
+
+
+def test_changed_data_is_noticed(pairs, in_folder):
+    done(regard("train", pairs, *SMALL, "steps=2", "-q"))
+    pairs.write_text(reversed_pairs(70))
+    result = regard("train", "--resume", "runs/bahdanau", "steps=3")
+    done(result)
+    assert "made from other data" in result.stderr
+
+
+def test_events(pairs, in_folder):
+    done(regard("train", pairs, *BRIEF, "tensorboard=true", "-q"))
+    assert list((in_folder / "runs" / "bahdanau" / "tensorboard").glob("events*"))
+
+
+@pytest.mark.plain
+def test_events_need_their_package(pairs, in_folder, monkeypatch):
+    monkeypatch.setattr("regard.training.events.find_spec", lambda name: None)
+    said = sentence(regard("train", pairs, *BRIEF, "tensorboard=true"), 2)
+    assert "regard[tensorboard]" in said
+    assert not (in_folder / "runs").exists()
+
+
+def test_what_is_wrong_inside_is_reported_without_a_traceback(pairs, in_folder, monkeypatch):
+    def broken(*args, **options):
+        raise RuntimeError("the first line\nthe second")
+
+    monkeypatch.setattr("regard.training.start.resume", broken)
+    said = sentence(regard("train", pairs, *BRIEF), 1)
+    assert "RuntimeError: the first line)" in said
+    path = said.split()[-1].removesuffix(".")
+    with open(path, encoding="utf-8") as file:
+        assert "the second" in file.read()
+    os.unlink(path)
+
+
+def interrupted(pairs, times):
+    """A run of its own process that gets Ctrl-C in its first steps."""
+    code = "from regard.cli import main; main()"
+    words = ["train", pairs, "-o", "run", "size=tiny", "steps=100000", "save_every=1"]
+    process = subprocess.Popen(
+        [sys.executable, "-c", code, *words],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+    )
+    end = time.monotonic() + 60
+    while not list(pairs.parent.glob("run/checkpoints/*.json")):
+        assert process.poll() is None, process.stderr.read()
+        assert time.monotonic() < end
+        time.sleep(0.05)
+    for _ in range(times):
+        process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=60)
+    return process.returncode, out, err
+
+
+def test_interrupted_it_saves_and_says_how_to_go_on(pairs, in_folder):
+    code, out, err = interrupted(pairs, times=1)
+    assert (code, out) == (1, "")
+    assert err.splitlines()[-1] == "stopped and saved; go on with: regard train --resume run"
+    assert "\x1b" not in err
+    step = max(int(path.stem[5:]) for path in in_folder.glob("run/checkpoints/*.json"))
+    said = sentence(regard("predict", "run", stdin="abc\n"), 1)
+    assert "regard train --resume run" in said
+    result = regard("train", "--resume", "run", f"steps={step + 1}")
+    assert done(result) == "run\n"
+    assert f"going on from step {step}." in result.stderr
+
+
+def test_interrupted_twice_it_stops_at_once(pairs, in_folder, monkeypatch):
+    code, out, err = interrupted_in_evaluation(pairs, in_folder)
+    assert (code, out) == (130, "")
+    assert err.splitlines()[-1] == "regard: stopped."
+    assert "stopping after this step; Ctrl-C again stops at once." in err
+    assert "go on from the last checkpoint: regard train --resume run" in err
+    assert "Traceback" not in err
+
+
+def interrupted_in_evaluation(pairs, folder):
+    """Two signals while an evaluation takes long: the second one cannot come too late."""
+    (folder / "main.py").write_text(
+        "import os, signal, time\n"
+        "from regard.training import loop\n"
+        "from regard.cli import main\n"
+        "def slow(*args):\n"
+        "    os.kill(os.getpid(), signal.SIGINT)\n"
+        "    os.kill(os.getpid(), signal.SIGINT)\n"
+        "    time.sleep(60)\n"
+        "loop._evaluate = slow\n"
+        "main()\n"
+    )
+    process = subprocess.run(
+        [sys.executable, "main.py", "train", pairs, "-o", "run", *SMALL, "eval_every=2"],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+        timeout=60,
+    )
+    return process.returncode, process.stdout, process.stderr
+
+
+def test_config_json_holds_every_setting(run):
+    record = json.loads((run / "config.json").read_text())
+    assert record["config"]["model"] == {"hidden": 32, "embed": 16}
+    assert record["config"]["steps"] == 30

@@ -1,0 +1,68 @@
+"""Through the command line alone: a file of pairs, a model, and a score."""
+
+import json
+import os
+import random
+import subprocess
+import sys
+
+import pytest
+
+pytestmark = pytest.mark.system
+
+
+def regard(*words):
+    """The real command in a process of its own, on one core."""
+    result = subprocess.run(
+        [sys.executable, "-c", "from regard.cli import main; main()", *map(str, words)],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "PASSIVE"},
+    )
+    assert result.returncode == 0, result.stderr
+    return result.stdout
+
+
+def words(count, seed):
+    draw = random.Random(seed)
+    return ["".join(draw.choices("abcdefgh", k=draw.randint(2, 6))) for _ in range(count)]
+
+
+def exact_match(tmp_path, rows, *settings):
+    """The share of fresh sources that a model gets right which has seen the others."""
+    for name, part in (("train", rows[300:]), ("test", rows[:300])):
+        lines = "".join("\t".join(row) + "\n" for row in part)
+        (tmp_path / f"{name}.tsv").write_text(lines, encoding="utf-8")
+    small = ("size=tiny", "batch_sentences=64", "eval_every=300", "average=1", "warmup=50")
+    made = regard("train", tmp_path / "train.tsv", "-o", tmp_path / "run", *small, *settings)
+    assert made == f"{tmp_path / 'run'}\n"
+    found = json.loads(regard("evaluate", made.strip(), tmp_path / "test.tsv", "--json"))
+    metrics = {row["name"]: row["value"] for row in found["metrics"]}
+    print(settings, metrics)
+    return metrics["exact"]
+
+
+def test_it_learns_to_reverse(tmp_path):
+    rows = [(word, word[::-1]) for word in dict.fromkeys(words(4000, seed=1))]
+    assert exact_match(tmp_path, rows, "steps=600") >= 0.95
+
+
+def test_it_learns_what_features_say(tmp_path):
+    """One and the same word is copied or reversed: only its tag tells."""
+    both = [
+        row
+        for word in dict.fromkeys(words(2500, seed=2))
+        for row in ((word, word, "V;PRS"), (word, word[::-1], "V;PST"))
+    ]
+    assert exact_match(tmp_path, both, "steps=900") >= 0.95
+
+
+def test_without_features_it_cannot(tmp_path):
+    """The same task with its tags left out: at most one of the two can be right."""
+    both = [
+        row
+        for word in dict.fromkeys(words(2500, seed=2))
+        if word != word[::-1]
+        for row in ((word, word, "V;PRS"), (word, word[::-1], "V;PST"))
+    ]
+    assert exact_match(tmp_path, both, "steps=300", "features=false") <= 0.6

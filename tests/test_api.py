@@ -1,0 +1,238 @@
+"""`regard.fit` and `regard.load`: from Python objects to answers and maps."""
+
+import random
+
+import pytest
+import torch
+
+import regard
+from regard.data import Tokenizer
+from regard.decoding import Hypothesis
+from regard.errors import ArgumentError, DataError
+from regard.training import RunError, RunFolder, make_config
+
+SMALL = {"size": "tiny", "hidden": 32, "embed": 16, "max_tgt_len": 12, "batch_sentences": 16}
+
+
+def pairs(count=80, seed=1):
+    draw = random.Random(seed)
+    words = ["".join(draw.choices("abcdefgh", k=draw.randint(3, 7))) for _ in range(count)]
+    return [(word, " ".join(reversed(word))) for word in words]
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory):
+    path = tmp_path_factory.mktemp("fit") / "run"
+    return regard.fit(pairs(), output=path, quiet=True, steps=20, **SMALL)
+
+
+@pytest.fixture(scope="module")
+def tagged(tmp_path_factory):
+    rows = [(src, tgt, "V;PST" if i % 2 else "V;PRS") for i, (src, tgt) in enumerate(pairs())]
+    path = tmp_path_factory.mktemp("tagged") / "run"
+    return regard.fit(rows, output=path, quiet=True, features=True, steps=2, **SMALL)
+
+
+def test_a_text(model):
+    out = model("abc")
+    assert isinstance(out, regard.Output)
+    assert str(out) == out.text == " ".join(out.tokens)
+    assert out.src_tokens == ["a", "b", "c", "</s>"]
+    assert out.log_prob == pytest.approx(sum(out.token_log_probs), abs=1e-4)
+    assert out.log_prob <= 0
+
+
+def test_a_list(model):
+    texts = ["abcdef", "ab", "hgfe"]
+    outs = model(texts)
+    assert [out.src_tokens[:-1] for out in outs] == [list(text) for text in texts]
+    assert [out.text for out in outs] == [model(text).text for text in texts]
+    assert model([]) == []
+
+
+def test_any_iterable(model):
+    assert [out.text for out in model(iter(["abc"]))] == [model("abc").text]
+
+
+def test_small_batches_give_the_same(model):
+    texts = [src for src, _ in pairs(7, seed=3)]
+    one = [out.text for out in model.predict(texts, batch=1)]
+    many = [out.text for out in model.predict(texts, batch=64)]
+    assert one == many
+
+
+def test_maps(model):
+    out = model("abcdef")
+    (layer,) = out.maps["cross"]
+    assert layer.shape == (1, len(out.tokens) + 1, len(out.src_tokens))
+    assert layer.sum(dim=-1) == pytest.approx(torch.ones(1, len(out.tokens) + 1), abs=1e-5)
+    assert len(out.token_log_probs) == len(out.tokens) + 1
+
+
+def test_maps_of_a_batch_have_the_size_of_their_own_source(model):
+    for out in model(["abc", "abcdefg", "gh"]):
+        assert out.maps["cross"][0].shape[1:] == (len(out.tokens) + 1, len(out.src_tokens))
+
+
+def test_maps_may_be_left_out(model):
+    assert model("abc", attention=False).maps == {}
+
+
+def test_options(model):
+    assert len(model("abc", beam=1, max_len=2).tokens) <= 2
+    assert len(model("abc", min_len=6).tokens) >= 6
+    draws = [model("abc", num_samples=1, seed=seed).text for seed in (1, 1, 2, 3, 4)]
+    assert draws[0] == draws[1]
+    assert len(set(draws)) > 1
+
+
+def test_the_beam_is_that_of_the_run(model):
+    wide, narrow = model("abcdef", beam=model.config.beam), model("abcdef")
+    assert wide.score == narrow.score
+
+
+def test_alternatives(model):
+    out = model("abc", beam=4, nbest=3)
+    assert len(out.alternatives) == 2
+    scores = [out.score, *(other.score for other in out.alternatives)]
+    assert scores == sorted(scores, reverse=True)
+    assert len({out.text, *(other.text for other in out.alternatives)}) == 3
+    assert all(other.maps for other in out.alternatives)
+    assert model("abc").alternatives == ()
+
+
+def test_features_follow_a_tab(tagged):
+    out = tagged("abc\tV;PST")
+    assert out.src_tokens == ["a", "b", "c", "[V]", "[PST]", "</s>"]
+    assert out.maps["cross"][0].shape[-1] == 6
+    assert tagged("abc").src_tokens == ["a", "b", "c", "</s>"]
+    assert tagged("abc\tV;PST").log_prob != tagged("abc\tV;PRS").log_prob
+
+
+def test_unknown_words_are_replaced(model, monkeypatch):
+    """An answer of two words and an unknown one, which looked at the second letter most."""
+    known = model.tgt_tokenizer.encode("a b")
+    look = torch.tensor([[0.9, 0.05, 0.05], [0.1, 0.8, 0.1], [0.1, 0.1, 0.8], [0.2, 0.2, 0.6]])
+    hypothesis = Hypothesis(
+        tokens=[known[0], 3, known[1]],
+        score=-1.0,
+        log_prob=-1.0,
+        token_log_probs=[-0.25] * 4,
+        attention={"cross": (look[None],)},
+    )
+    monkeypatch.setattr("regard.api.decode", lambda *args, **options: [[hypothesis]])
+    assert model("xé").text == "a b"
+    assert model("xé", replace_unk=True).text == "a <unk> b"
+    (out,) = model.predict(["xh"], replace_unk=True, attention=False)
+    assert (out.text, out.maps) == ("a h b", {})
+
+
+def test_load(model):
+    again = regard.load(model.path)
+    assert again("abcd").text == model("abcd").text
+    assert again.config == model.config
+
+
+def test_an_ensemble(model, tmp_path):
+    other = regard.fit(pairs(), output=tmp_path / "run", quiet=True, steps=1, seed=2, **SMALL)
+    both = regard.load(model.path, other.path)
+    one, two, joint = (m("abc", beam=1, max_len=1) for m in (model, other, both))
+    likelier = max(one.token_log_probs[0], two.token_log_probs[0])
+    assert joint.token_log_probs[0] <= likelier + 1e-5
+    (layer,) = joint.maps["cross"]
+    assert layer.sum(dim=-1) == pytest.approx(torch.ones(layer.shape[:2]), abs=1e-5)
+
+
+def test_runs_that_do_not_go_together(model, tmp_path):
+    rows = [(src.upper(), tgt) for src, tgt in pairs()]
+    other = regard.fit(rows, output=tmp_path / "run", quiet=True, steps=1, **SMALL)
+    with pytest.raises(RunError, match="another src_tokenizer"):
+        regard.load(model.path, other.path)
+
+
+def test_fit_on_a_file(tmp_path):
+    (tmp_path / "pairs.tsv").write_text("".join(f"{src}\t{tgt}\n" for src, tgt in pairs()))
+    made = regard.fit(tmp_path / "pairs.tsv", "luong", quiet=True, steps=1, **SMALL)
+    assert made.config.preset == "luong"
+    assert made.config.data == str(tmp_path / "pairs.tsv")
+    assert RunFolder(made.path).finished
+
+
+def test_fit_on_a_generator(tmp_path, capsys):
+    made = regard.fit((p for p in pairs()), output=tmp_path / "run", quiet=True, steps=1, **SMALL)
+    assert len(made("abc").src_tokens) == 4
+    assert capsys.readouterr() == ("", "")
+
+
+def test_fit_is_the_same_for_the_same_seed(tmp_path):
+    options = {"quiet": True, "steps": 3, "precision": "32", **SMALL}
+    one, two, three = (
+        regard.fit(pairs(), output=tmp_path / str(i), seed=seed, **options)
+        for i, seed in enumerate((1, 1, 2))
+    )
+    assert one("abcd").log_prob == two("abcd").log_prob != three("abcd").log_prob
+
+
+WRONG = {
+    "preset": (lambda: regard.fit(pairs(), "foo", quiet=True), "preset must be one of"),
+    "setting": (lambda: regard.fit(pairs(), hiden=5, quiet=True), "'hidden' is meant"),
+    "no run": (regard.load, "name a run folder"),
+    "device": (lambda: regard.load("x", device="tpu9"), "device must be"),
+}
+
+
+@pytest.mark.plain
+@pytest.mark.parametrize("case", WRONG)
+def test_wrong_arguments(case):
+    call, words = WRONG[case]
+    with pytest.raises(ArgumentError, match=words):
+        call()
+
+
+OPTIONS = {
+    "unknown": ({"baem": 3}, "'baem': perhaps 'beam' is meant"),
+    "not a number": ({"beam": "wide"}, "options must be numbers"),
+    "too small": ({"beam": 0}, "beam must be at least 1"),
+    "no batch": ({"batch": 0}, "batch must be at least 1"),
+}
+
+
+@pytest.mark.plain
+@pytest.mark.parametrize("case", OPTIONS)
+def test_wrong_options(model, case):
+    options, words = OPTIONS[case]
+    with pytest.raises(ArgumentError, match=words):
+        model("abc", **options)
+
+
+@pytest.mark.plain
+def test_what_is_no_text(model):
+    with pytest.raises(ArgumentError, match="text must be a string, but it is 5"):
+        model(["abc", 5])
+
+
+def test_a_tab_where_there_are_no_features(model, tagged):
+    with pytest.raises(DataError, match="no tab"):
+        model("abc\tV;PST")
+    with pytest.raises(DataError, match="one tab"):
+        tagged("abc\tcba\tV;PST")
+
+
+@pytest.mark.plain
+@pytest.mark.parametrize("rows", [[], [("a",)], [("a", "b", "c")], [("a", 5)], [("", "b")]])
+def test_pairs_that_are_none(rows, tmp_path):
+    with pytest.raises(DataError, match=r"^pairs"):
+        regard.fit(rows, output=tmp_path / "run", quiet=True, steps=1, **SMALL)
+    assert not (tmp_path / "run").exists()
+
+
+def test_nothing_is_left_of_a_fit_that_fails(tmp_path):
+    with pytest.raises(DataError, match="too few"):
+        regard.fit([("a", "b")] * 30, output=tmp_path / "run", quiet=True, **SMALL)
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_model_has_its_tokenisers(model):
+    assert isinstance(model.src_tokenizer, Tokenizer)
+    assert (model.src_tokenizer.kind, model.tgt_tokenizer.kind) == ("char", "space")
+    assert model.config == make_config(model.config.model_dump())

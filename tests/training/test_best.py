@@ -1,0 +1,103 @@
+"""The best weights so far, and their average."""
+
+import torch
+from rich.console import Console
+from safetensors.torch import load_file
+
+from regard.training.best import average, keep_best, write_final
+from regard.training.dev import Evaluation
+from regard.training.progress import Progress
+from regard.training.watch import Watch
+
+
+def test_average_by_hand():
+    several = [{"w": torch.tensor([1.0, 2.0]), "n": torch.tensor(3)} for _ in range(2)]
+    several[1]["w"] = torch.tensor([3.0, 8.0])
+    several[1]["n"] = torch.tensor(5)
+    found = average(several)
+    assert found["w"].tolist() == [2.0, 5.0]
+    assert found["n"].item() == 3, "what is no float is taken from the best"
+
+
+def test_average_is_taken_in_float64():
+    """In float32 the one would be lost between the large ones."""
+    values = [1e8, 1.0, -1e8]
+    assert torch.tensor(values[:2]).sum() == 1e8
+    found = average([{"w": torch.tensor([value])} for value in values])
+    assert found["w"].dtype == torch.float32
+    assert found["w"].item() == torch.tensor(1 / 3).item()
+
+
+def test_average_of_half_precision():
+    found = average([{"w": torch.tensor([v], dtype=torch.bfloat16)} for v in (256.0, 1.0, 1.0)])
+    assert found["w"].dtype == torch.bfloat16
+    assert found["w"].item() == 86.0
+
+
+def steps(task):
+    return sorted(int(path.stem[5:]) for path in task.folder.best.iterdir())
+
+
+def test_only_the_best_are_kept(make_task):
+    task, progress = make_task(average=2), Progress()
+    for score in (0.1, 0.5, 0.3, 0.2, 0.4):
+        progress.step += 1
+        progress.rank(score, higher_is_better=True, kept=2)
+        keep_best(task, progress)
+    assert steps(task) == [2, 5]
+
+
+def fill(task, value):
+    with torch.no_grad():
+        for weight in task.module.parameters():
+            weight.fill_(value)
+
+
+def final_weight(task):
+    weights = load_file(task.folder.model_file)
+    return {tensor.flatten()[0].item() for tensor in weights.values()}
+
+
+def finish(task, scores, of_average, monkeypatch):
+    """Ends a run of constant weights 1, 2, ..., whose average has a score of its own."""
+    progress, asked = Progress(), []
+    for score in scores:
+        progress.step += 1
+        fill(task, float(progress.step))
+        progress.rank(score, higher_is_better=task.metric.higher_is_better, kept=3)
+        keep_best(task, progress)
+
+    def evaluate(task, progress):
+        asked.append(next(task.module.parameters()).flatten()[0].item())
+        return Evaluation(of_average, {"per": of_average}, 0.0, None, [], [])
+
+    monkeypatch.setattr("regard.training.best.evaluate", evaluate)
+    watch = Watch(Console(quiet=True), task.spent, [], quiet=True)
+    write_final(task, progress, watch)
+    return asked
+
+
+def test_the_average_is_taken_if_it_is_better(make_task, monkeypatch):
+    task = make_task()  # its metric is an error rate
+    assert not task.metric.higher_is_better
+    mean = torch.tensor((1 + 3 + 4) / 3).item()
+    assert finish(task, [0.3, 0.9, 0.2, 0.1], 0.05, monkeypatch) == [mean]
+    assert final_weight(task) == {mean}
+
+
+def test_the_best_one_is_taken_if_it_is_not(make_task, monkeypatch):
+    task = make_task()
+    finish(task, [0.3, 0.9, 0.2, 0.1], 0.1, monkeypatch)
+    assert final_weight(task) == {4.0}
+
+
+def test_one_alone_needs_no_average(make_task, monkeypatch):
+    task = make_task()
+    assert finish(task, [0.3], 0.0, monkeypatch) == []
+    assert final_weight(task) == {1.0}
+
+
+def test_none_at_all(make_task, monkeypatch):
+    task = make_task()
+    assert finish(task, [], 0.0, monkeypatch) == []
+    assert not task.folder.model_file.exists()

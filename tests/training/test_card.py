@@ -1,0 +1,48 @@
+"""The model card."""
+
+import json
+import re
+
+from regard.training.card import write_card
+from regard.training.progress import Progress
+from regard.version import __version__
+
+
+def card(task):
+    progress = Progress(step=6, epoch=2, seconds=90.0, best=[(0.25, 3), (0.5, 6)])
+    write_card(task, progress)
+    return task.folder.card_file.read_text(encoding="utf-8")
+
+
+def test_it_says_what_the_model_is_and_how_well_it_does(make_task, data):
+    task = make_task()
+    text = card(task)
+    assert text.startswith(f"# {task.folder.path.name}\n")
+    assert "preset `bahdanau`, size `tiny`" in text
+    assert f"{sum(p.numel() for p in task.module.parameters()):,} weights" in text
+    assert f"`{data}`: {len(task.corpus):,} training pairs" in text
+    assert "best dev per, greedy | 0.2500 at step 3" in text
+    assert "6 steps, 2 epochs, 1.5 minutes" in text
+    assert f"regard {__version__}" in text
+
+
+def test_it_says_how_to_use_the_model(make_task):
+    task = make_task()
+    text = card(task)
+    assert f"regard predict {task.folder.path} input.txt" in text
+    assert f"regard evaluate {task.folder.path} test.tsv" in text
+
+
+def test_it_has_the_settings_that_are_no_defaults(make_task):
+    text = card(make_task(seed=5))
+    (block,) = re.findall(r"```json\n(.*?)```", text, flags=re.DOTALL)
+    settings = json.loads(block)
+    assert settings["seed"] == 5
+    assert settings["model"]["hidden"] == 32
+    assert "weight_decay" not in settings
+    assert "data" not in settings, "which stands in the table"
+
+
+def test_it_shows_pairs_of_the_dev_set(make_task):
+    task = make_task()
+    assert f"    {task.dev.sources[0]} -> {task.dev.references[0][0]}\n" in card(task)

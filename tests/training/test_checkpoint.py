@@ -1,0 +1,218 @@
+"""Checkpoints: what is written is read, and what is damaged is noticed."""
+
+import json
+import random
+
+import pytest
+import torch
+
+from regard.training.checkpoint import (
+    Checkpoint,
+    CheckpointError,
+    load_checkpoint,
+    pack_optimizer,
+    random_states,
+    save_checkpoint,
+    set_random_states,
+    unpack_optimizer,
+    write_atomically,
+)
+
+
+def make(step):
+    tensors = {
+        "weights": torch.full((3, 5), float(step)),
+        "turned": torch.arange(14).reshape(2, 7).T,
+        "half": torch.ones(11, dtype=torch.bfloat16),
+    }
+    return Checkpoint(tensors, {"progress": {"step": step, "score": 1 / 3}, "scaler": None})
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """Two checkpoints, of steps 1 and 2."""
+    for step in (1, 2):
+        save_checkpoint(tmp_path / "checkpoints", step, make(step))
+    return tmp_path / "checkpoints"
+
+
+def step_of(checkpoint):
+    return checkpoint.numbers["progress"]["step"]
+
+
+def names(folder):
+    return sorted(path.name for path in folder.iterdir())
+
+
+def test_round_trip(folder):
+    found, complaints = load_checkpoint(folder)
+    assert complaints == []
+    assert found.numbers == make(2).numbers
+    assert found.tensors.keys() == make(2).tensors.keys()
+    for name, tensor in make(2).tensors.items():
+        assert found.tensors[name].dtype == tensor.dtype
+        assert torch.equal(found.tensors[name], tensor)
+
+
+def test_none_yet(tmp_path):
+    assert load_checkpoint(tmp_path) == (None, [])
+    assert load_checkpoint(tmp_path / "missing") == (None, [])
+
+
+def test_only_two_are_kept(folder):
+    for step in (3, 10, 100_000_001):
+        save_checkpoint(folder, step, make(step))
+    kept = ["step-00000010", "step-100000001"]
+    assert names(folder) == [f"{name}.{end}" for name in kept for end in ("json", "safetensors")]
+
+
+def test_leftovers_are_removed(folder):
+    (folder / ".step-00000003.safetensors.77.tmp").write_bytes(b"half of it")
+    save_checkpoint(folder, 3, make(3))
+    assert not [name for name in names(folder) if name.endswith(".tmp")]
+    assert step_of(load_checkpoint(folder)[0]) == 3
+
+
+def test_leftovers_are_not_read(folder):
+    (folder / ".step-00000003.safetensors.77.tmp").write_bytes(b"half of it")
+    assert step_of(load_checkpoint(folder)[0]) == 2
+
+
+def test_a_pair_that_was_not_finished(folder):
+    tensors = (folder / "step-00000002.safetensors").read_bytes()
+    (folder / "step-00000003.safetensors").write_bytes(tensors)
+    found, complaints = load_checkpoint(folder)
+    assert step_of(found) == 2
+    assert len(complaints) == 1
+    assert "step-00000003 is damaged" in complaints[0]
+
+
+def test_an_unfinished_pair_is_no_reason_to_lose_a_whole_one(folder):
+    """Two unfinished ones, from two kills, must not push out those that are whole."""
+    for step in (3, 4):
+        (folder / f"step-{step:08d}.safetensors").write_bytes(b"")
+    assert step_of(load_checkpoint(folder)[0]) == 2
+
+
+@pytest.mark.parametrize("end", ["safetensors", "json"])
+@pytest.mark.parametrize("share", [0.0, 0.5, 0.99])
+def test_a_truncated_file(folder, end, share):
+    path = folder / f"step-00000002.{end}"
+    content = path.read_bytes()
+    path.write_bytes(content[: int(share * len(content))])
+    check_that_the_first_is_used(folder)
+
+
+def test_a_missing_record(folder):
+    (folder / "step-00000002.json").unlink()
+    check_that_the_first_is_used(folder)
+
+
+def check_that_the_first_is_used(folder):
+    found, complaints = load_checkpoint(folder)
+    assert step_of(found) == 1
+    assert torch.equal(found.tensors["weights"], make(1).tensors["weights"])
+    (sentence,) = complaints
+    assert sentence.startswith("checkpoint step-00000002 is damaged (")
+    assert sentence.endswith("; the one before it is used.")
+    assert "\n" not in sentence
+
+
+@pytest.mark.parametrize("end", ["safetensors", "json"])
+@pytest.mark.parametrize("seed", range(12))
+def test_a_flipped_bit(folder, end, seed):
+    path, draw = folder / f"step-00000002.{end}", random.Random(seed)
+    content = bytearray(path.read_bytes())
+    place, bit = draw.randrange(len(content)), draw.randrange(8)
+    content[place] ^= 1 << bit
+    path.write_bytes(content)
+    if end == "json" and same_record(content, folder):
+        return  # a space or the case of an escape: the record says what it said
+    check_that_the_first_is_used(folder)
+
+
+def same_record(content, folder):
+    save_checkpoint(folder / "whole", 2, make(2))
+    try:
+        return json.loads(content) == json.loads((folder / "whole/step-00000002.json").read_bytes())
+    except ValueError:
+        return False
+
+
+@pytest.mark.parametrize("place", range(0, 60, 7))
+def test_a_flipped_bit_of_a_number(folder, place):
+    """Wherever the record speaks of the run itself, one bit more or less is noticed."""
+    path = folder / "step-00000002.json"
+    content = bytearray(path.read_bytes())
+    start = content.index(b'"numbers"')
+    content[start + place] ^= 1
+    path.write_bytes(content)
+    check_that_the_first_is_used(folder)
+
+
+def test_records_of_another_step(folder):
+    """Files that were mixed up do not match each other."""
+    (folder / "step-00000002.json").write_bytes((folder / "step-00000001.json").read_bytes())
+    check_that_the_first_is_used(folder)
+
+
+def test_all_damaged(folder):
+    for path in folder.glob("*.safetensors"):
+        path.write_bytes(b"nothing")
+    with pytest.raises(CheckpointError) as caught:
+        load_checkpoint(folder)
+    said = str(caught.value)
+    assert str(folder) in said
+    assert "all 2 are damaged" in said
+    assert "\n" not in said
+
+
+def test_whole_or_not_at_all(tmp_path, monkeypatch):
+    path = tmp_path / "file"
+    write_atomically(path, b"old")
+
+    def fail(handle):
+        raise OSError("the disk is full")
+
+    monkeypatch.setattr("os.fsync", fail)
+    with pytest.raises(OSError, match="full"):
+        write_atomically(path, b"new")
+    assert path.read_bytes() == b"old"
+
+
+def train_a_little(model, optimizer, steps):
+    for step in range(steps):
+        loss = model(torch.full((2, 3), float(step + 1))).square().sum()
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+
+
+def test_an_optimiser_goes_on_where_it_was():
+    def fresh():
+        torch.manual_seed(1)
+        model = torch.nn.Linear(3, 5)
+        return model, torch.optim.AdamW(model.parameters(), lr=0.1)
+
+    model, optimizer = fresh()
+    train_a_little(model, optimizer, 3)
+    other, second = fresh()
+    other.load_state_dict(model.state_dict())
+    packed = {name: tensor.clone() for name, tensor in pack_optimizer(optimizer).items()}
+    unpack_optimizer(second, packed)
+    train_a_little(model, optimizer, 2)
+    train_a_little(other, second, 2)
+    assert torch.equal(model.weight, other.weight)
+    third, forgetful = fresh()
+    third.load_state_dict(model.state_dict())
+    train_a_little(model, optimizer, 1)
+    train_a_little(third, forgetful, 1)
+    assert not torch.equal(model.weight, third.weight), "its state matters"
+
+
+def test_random_states():
+    cpu = torch.device("cpu")
+    states = {name: state.clone() for name, state in random_states(cpu).items()}
+    first = torch.rand(5)
+    set_random_states(states, cpu)
+    assert torch.equal(torch.rand(5), first)

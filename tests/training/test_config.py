@@ -1,0 +1,168 @@
+"""Settings: names, values, and what is said of wrong ones."""
+
+import json
+
+import pytest
+
+from regard.errors import ArgumentError, DataError
+from regard.models import PRESETS
+from regard.training.config import (
+    Config,
+    check_model,
+    make_config,
+    parse_overrides,
+    preset_options,
+    read_toml,
+)
+
+
+def test_defaults():
+    config = make_config({})
+    assert (config.preset, config.size, config.model) == ("bahdanau", "small", {})
+    assert config == Config()
+
+
+def test_sizes_of_the_preset_go_to_the_model():
+    config = make_config({"preset": "luong", "hidden": 64, "score": "dot", "steps": 5})
+    assert config.model == {"hidden": 64, "score": "dot"}
+    assert config.steps == 5
+
+
+def test_settings_on_top_of_others():
+    base = make_config({"hidden": 64, "steps": 5, "seed": 3})
+    config = make_config({"steps": 9, "embed": 16}, base)
+    assert (config.steps, config.seed, config.model) == (9, 3, {"hidden": 64, "embed": 16})
+    assert base.steps == 5
+
+
+def test_what_is_recorded_is_read_again():
+    config = make_config({"columns": "en,fr", "hidden": 64, "lr": 1e-3, "dev": "dev.tsv"})
+    assert make_config(json.loads(json.dumps(config.model_dump()))) == config
+
+
+@pytest.mark.parametrize("given", ["0,2", ["0", "2"], [0, 2], (0, 2), "0, 2"])
+def test_columns(given):
+    assert make_config({"columns": given}).columns == ("0", "2")
+
+
+@pytest.mark.parametrize("name", [2024, "2024"])
+def test_a_file_whose_name_is_a_number(name):
+    assert make_config({"dev": name}).dev == "2024"
+
+
+@pytest.mark.parametrize("given", [32, "32"])
+def test_precision_may_be_a_number(given):
+    assert make_config({"precision": given}).precision == "32"
+
+
+def test_numbers_as_text():
+    config = make_config({"steps": "12", "hidden": "64", "dropout": "0.5"})
+    assert config.steps == 12
+    assert config.model == {"hidden": 64, "dropout": 0.5}
+
+
+WRONG = {
+    "a typo": ({"stepps": 5}, "'stepps': perhaps 'steps' is meant."),
+    "a typo of the preset's": ({"hiden": 5}, "'hiden': perhaps 'hidden' is meant."),
+    "a typo in the table": ({"model": {"hiden": 5}}, "'hiden': perhaps 'hidden' is meant."),
+    "nothing near": ({"zzzz": 5}, "`regard settings bahdanau` lists them all."),
+    "of others": ({"heads": 4}, "'heads', which transformer know"),
+    "preset": ({"preset": "transformr"}, "'transformr': perhaps 'transformer' is meant."),
+    "no number": ({"steps": "x"}, "steps must be a whole number, but it is 'x'"),
+    "no whole number": ({"hidden": 1.5}, "hidden must be a whole number, but it is 1.5"),
+    "too small": ({"steps": 0}, "steps must be at least 1, but it is 0"),
+    "not more": ({"clip": 0}, "clip must be more than 0, but it is 0"),
+    "not less": ({"label_smoothing": 1}, "label_smoothing must be less than 1, but it is 1"),
+    "infinite": ({"minutes": float("inf")}, "minutes must be a finite number"),
+    "not a switch": ({"skip_bad": "maybe"}, "skip_bad must be true or false, but it is 'maybe'"),
+    "not a text": ({"dev": ["x"]}, "dev must be a text, but it is ['x']"),
+    "not a choice": ({"size": "huge"}, "size must be 'tiny', 'small' or 'base'"),
+    "not a choice of the preset": ({"cell": "huge"}, "cell must be 'rnn', 'gru' or 'lstm'"),
+    "columns": ({"columns": "0"}, "columns must name two or three columns"),
+    "no table": ({"model": [5]}, "model must be a table"),
+}
+
+
+@pytest.mark.plain
+@pytest.mark.parametrize("case", WRONG)
+def test_what_is_said_of_wrong_settings(case):
+    settings, words = WRONG[case]
+    with pytest.raises(ArgumentError) as caught:
+        make_config(settings)
+    assert words in str(caught.value)
+    assert str(caught.value).endswith(".")
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.plain
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({"hidden": -1}, "hidden must be at least 1"),
+        ({"preset": "transformer", "heads": 3}, "divide"),
+        ({"dropout": 2.0}, "the settings of the preset bahdanau must fit together"),
+        ({"preset": "conv", "max_len": 256}, "max_len must be more than"),
+        ({"preset": "conv", "max_src_len": 2000}, "max_len must be more than"),
+    ],
+)
+def test_models_that_cannot_be_made(settings, words):
+    with pytest.raises(ArgumentError, match=words):
+        check_model(make_config(settings))
+
+
+@pytest.mark.parametrize("size", ["tiny", "small", "base"])
+@pytest.mark.parametrize("preset", PRESETS)
+def test_every_preset_can_be_made(preset, size):
+    check_model(make_config({"preset": preset, "size": size}))
+
+
+def test_options_are_what_a_preset_takes_by_name():
+    assert list(preset_options("bahdanau")) == ["embed", "hidden", "layers", "cell", "dropout"]
+    assert "heads" in preset_options("transformer")
+
+
+def test_overrides():
+    words = ["steps=5", "lr=1e-3", "skip_bad=true", "dev=a=b.tsv", "label-smoothing=0.2"]
+    words += ["lr=none", "columns=0,2", "preset=luong", "tensorboard=True", "dev_tgt=null"]
+    assert parse_overrides(words) == {
+        "steps": 5,
+        "skip_bad": True,
+        "dev": "a=b.tsv",
+        "label_smoothing": 0.2,
+        "lr": None,
+        "columns": "0,2",
+        "preset": "luong",
+        "tensorboard": True,
+        "dev_tgt": None,
+    }
+
+
+@pytest.mark.plain
+@pytest.mark.parametrize("word", ["steps", "=5", ""])
+def test_words_that_are_no_settings(word):
+    with pytest.raises(ArgumentError, match="key=value"):
+        parse_overrides([word])
+
+
+def test_toml(tmp_path):
+    path = tmp_path / "run.toml"
+    path.write_bytes(b'\xef\xbb\xbfdata = "x.tsv"\n[model]\nhidden = 32\n')
+    assert read_toml(path) == {"data": "x.tsv", "model": {"hidden": 32}}
+
+
+@pytest.mark.parametrize(
+    ("content", "words"), [(b"data = \n", "line 1"), (b"a = '\xff'", "must be TOML")]
+)
+def test_broken_toml(tmp_path, content, words):
+    path = tmp_path / "run.toml"
+    path.write_bytes(content)
+    with pytest.raises(DataError, match=words) as caught:
+        read_toml(path)
+    assert str(path) in str(caught.value)
+
+
+def test_no_toml(tmp_path):
+    with pytest.raises(DataError, match="no such file"):
+        read_toml(tmp_path / "run.toml")
+    with pytest.raises(DataError, match="cannot be read"):
+        read_toml(tmp_path)

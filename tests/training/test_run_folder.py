@@ -1,0 +1,147 @@
+"""A run on disk: what it needs, and what it says when that is missing."""
+
+import json
+
+import pytest
+import torch
+
+from regard.training import RunError, RunFolder, make_config
+
+
+@pytest.fixture
+def folder(make_task):
+    """A run that could be used."""
+    task = make_task()
+    task.folder.write_config(task.config)
+    task.folder.write_model(task.module.state_dict())
+    return task.folder, task
+
+
+def test_round_trip(folder):
+    run, task = folder
+    saved = RunFolder(run.path).load()
+    assert saved.config == task.config
+    assert saved.src_tokenizer.fingerprint == task.src_tokenizer.fingerprint
+    assert not saved.model.training
+    for name, weight in task.module.state_dict().items():
+        assert torch.equal(saved.model.state_dict()[name], weight)
+
+
+def test_a_run_begins_with_its_config(tmp_path):
+    run = RunFolder(tmp_path / "a" / "b")
+    assert not run.started
+    run.create()
+    assert not run.started
+    run.write_config(make_config({"steps": 7}))
+    assert run.started
+    assert not run.finished
+    assert run.read_config().steps == 7
+    run.card_file.write_text("done")
+    assert run.finished
+
+
+def test_a_folder_below_a_file(tmp_path):
+    (tmp_path / "file").write_text("")
+    for path in (tmp_path / "file", tmp_path / "file" / "run"):
+        with pytest.raises(RunError, match="must be writable") as caught:
+            RunFolder(path).create()
+        assert str(path) in str(caught.value)
+
+
+def test_new_folders_are_new(tmp_path):
+    run = RunFolder(tmp_path / "run")
+    run.check_new()
+    run.create()
+    run.check_new()
+    (run.path / "notes.txt").write_text("mine")
+    run.check_new()
+    run.write_config(make_config({}))
+    with pytest.raises(RunError, match=f"regard train --resume {run.path}"):
+        run.check_new()
+
+
+@pytest.mark.parametrize("name", ["README.md", "tokenizer.src.json", "data/train.arrow"])
+def test_files_that_would_be_lost(tmp_path, name):
+    (tmp_path / "data").mkdir()
+    (tmp_path / name).write_text("mine")
+    with pytest.raises(RunError, match=name.split("/")[-1]):
+        RunFolder(tmp_path).check_new()
+
+
+def test_what_could_not_begin_leaves_no_trace(make_task):
+    run = make_task().folder
+    run.write_config(make_config({}))
+    assert run.src_tokenizer_file.exists()
+    run.discard()
+    assert not run.path.exists()
+
+
+def test_discarding_keeps_what_is_not_ours(make_task):
+    run = make_task().folder
+    (run.path / "notes.txt").write_text("mine")
+    (run.data / "more.tsv").write_text("mine")
+    run.discard()
+    left = sorted(path.relative_to(run.path) for path in run.path.rglob("*.*"))
+    assert [str(path) for path in left] == ["data/more.tsv", "notes.txt"]
+    run.check_new()
+
+
+def test_no_config(tmp_path):
+    with pytest.raises(RunError, match=r"no config\.json"):
+        RunFolder(tmp_path).read_config()
+    with pytest.raises(RunError, match="is no folder"):
+        RunFolder(tmp_path / "missing").read_config()
+
+
+@pytest.mark.plain
+@pytest.mark.parametrize(
+    "content", ["", "{", "[]", "{}", '{"config": 5}', '{"config": {"preset": "foo"}}']
+)
+def test_a_damaged_config(tmp_path, content):
+    (tmp_path / "config.json").write_text(content)
+    with pytest.raises(RunError, match="cannot be read") as caught:
+        RunFolder(tmp_path).read_config()
+    assert "\n" not in str(caught.value)
+
+
+def test_no_model_yet(folder):
+    run, _ = folder
+    run.model_file.unlink()
+    with pytest.raises(RunError, match=f"regard train --resume {run.path}"):
+        run.load()
+
+
+@pytest.mark.parametrize("content", [b"", b"nothing", b"\0" * 64])
+def test_a_damaged_model(folder, content):
+    run, _ = folder
+    run.model_file.write_bytes(content)
+    with pytest.raises(RunError, match="must hold the weights of the preset bahdanau") as caught:
+        run.load()
+    assert "\n" not in str(caught.value)
+
+
+def test_weights_of_another_model(folder):
+    run, task = folder
+    config = json.loads(run.config_file.read_text())
+    config["config"]["model"]["hidden"] = 2 * task.config.model["hidden"]
+    run.config_file.write_text(json.dumps(config))
+    with pytest.raises(RunError, match="must hold the weights"):
+        run.load()
+
+
+def test_metrics(tmp_path):
+    run = RunFolder(tmp_path)
+    assert run.read_metrics() == []
+    for step in (1, 2, 3):
+        run.append_metrics({"step": step, "dev_loss": step / 7})
+    assert [row["step"] for row in run.read_metrics()] == [1, 2, 3]
+    run.forget_metrics_after(2)
+    assert run.read_metrics() == [{"step": 1, "dev_loss": 1 / 7}, {"step": 2, "dev_loss": 2 / 7}]
+
+
+def test_a_line_of_metrics_that_was_cut_off(tmp_path):
+    run = RunFolder(tmp_path)
+    run.append_metrics({"step": 1})
+    with open(run.metrics_file, "a") as file:
+        file.write('{"step": 2, "dev')
+    assert run.read_metrics() == [{"step": 1}]

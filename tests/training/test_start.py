@@ -1,0 +1,134 @@
+"""Runs from their start to their end, and what stops them on the way."""
+
+import pytest
+from rich.console import Console
+
+from regard.errors import ArgumentError, DataError
+from regard.training import RunError, RunFolder, loop, make_config, resume_run, start_run
+from training.tools import SETTINGS, assert_same, weights
+
+
+@pytest.fixture
+def begin(data, tmp_path):
+    def start(name="run", **settings):
+        brief = {"steps": 6, "eval_every": 100, "save_every": 6, "max_tgt_len": 10}
+        config = make_config({"data": str(data), **SETTINGS, **brief, **settings})
+        return start_run(config, tmp_path / name, quiet=True)
+
+    return start
+
+
+def steps(folder):
+    return [row["step"] for row in folder.read_metrics()]
+
+
+def test_a_whole_run(begin):
+    folder = begin()
+    assert folder.finished
+    assert steps(folder) == [6]
+    assert folder.load().config.steps == 6
+
+
+def test_killed_in_the_last_evaluation(begin, monkeypatch):
+    """The last checkpoint comes before the last evaluation, which is made up for."""
+    whole = begin("whole")
+    evaluate = loop._evaluate
+    monkeypatch.setattr(loop, "_evaluate", interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        begin()
+    monkeypatch.setattr(loop, "_evaluate", evaluate)
+    folder = RunFolder(whole.path.parent / "run")
+    assert not folder.finished
+    assert not folder.model_file.exists()
+    resume_run(folder.path, quiet=True)
+    assert folder.finished
+    assert steps(folder) == [6]
+    assert_same(weights(whole.path), weights(folder.path))
+
+
+def interrupt(*args):
+    raise KeyboardInterrupt
+
+
+def test_resuming_what_is_finished_changes_nothing(begin):
+    folder = begin(eval_every=3)
+    before = weights(folder.path)
+    resume_run(folder.path, quiet=True)
+    assert folder.finished
+    assert steps(folder) == [3, 6]
+    assert_same(before, weights(folder.path))
+
+
+def test_going_on_takes_the_card_away_until_the_end(begin, monkeypatch):
+    folder = begin()
+    monkeypatch.setattr(loop, "_step", interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        resume_run(folder.path, {"steps": 9}, quiet=True)
+    assert not folder.finished
+
+
+def test_patience(begin, monkeypatch):
+    folder = begin(steps=50, eval_every=1, patience=3, metric="loss", lr=1e-12)
+    assert folder.finished
+    assert len(steps(folder)) < 50
+
+
+def test_a_start_that_fails_leaves_the_folder_free(begin, tmp_path, data):
+    with pytest.raises(DataError, match="no such file"):
+        begin(data="missing.tsv")
+    assert not (tmp_path / "run").exists()
+    begin()
+    with pytest.raises(RunError, match="must be new"):
+        begin()
+
+
+@pytest.mark.plain
+@pytest.mark.parametrize(
+    "settings", [{"device": "tpu9"}, {"hidden": -1}, {"preset": "conv", "max_len": 5}]
+)
+def test_wrong_settings_make_nothing(data, tmp_path, settings):
+    config = make_config({"data": str(data), **settings})
+    with pytest.raises(ArgumentError):
+        start_run(config, tmp_path / "run", quiet=True)
+    assert not (tmp_path / "run").exists()
+
+
+FIXED = {
+    "preset": "luong",
+    "size": "small",
+    "hidden": 64,
+    "seed": 9,
+    "batch_sentences": 8,
+    "vocab_size": 99,
+    "metric": "loss",
+    "dev": "dev.tsv",
+    "columns": "0,1",
+}
+
+
+@pytest.mark.plain
+def test_what_may_not_change(begin):
+    folder = begin()
+    for name, value in FIXED.items():
+        with pytest.raises(ArgumentError, match="when a run goes on"):
+            resume_run(folder.path, {name: value}, quiet=True)
+    assert folder.read_config().seed == 1
+
+
+def test_what_may_change(begin):
+    folder = begin()
+    changes = {"steps": 8, "lr": 1e-4, "eval_every": 1, "beam": 2, "average": 1}
+    resume_run(folder.path, changes, quiet=True)
+    assert steps(folder) == [6, 7, 8]
+    assert folder.read_config().beam == 2
+
+
+def test_the_console_may_be_given(data, tmp_path, capsys):
+    with open(tmp_path / "log", "w") as log:
+        config = make_config({"data": str(data), **SETTINGS, "steps": 1, "max_tgt_len": 10})
+        start_run(config, tmp_path / "run", console=Console(file=log, width=40))
+    lines = (tmp_path / "log").read_text().splitlines()
+    assert any(
+        line.startswith("the checkpoint with the best dev per is kept, in /") for line in lines
+    )
+    assert capsys.readouterr() == ("", "")

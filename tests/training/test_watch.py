@@ -1,0 +1,90 @@
+"""What a run shows."""
+
+import io
+
+import pytest
+import torch
+from rich.console import Console
+
+from regard.training.dev import Evaluation
+from regard.training.health import AttentionHealth
+from regard.training.progress import Progress
+from regard.training.watch import Watch, say
+
+FORMED = AttentionHealth(sharpness=0.9, column=0.2, last=0.1, even=0.2)
+
+
+def watching(**options):
+    file = io.StringIO()
+    sources = [f"source {i}" for i in range(20)]
+    return Watch(Console(file=file, width=40), lambda progress: 0.5, sources, **options), file
+
+
+def evaluation(**changes):
+    found = {"loss": 1.25, "per": 0.125, "exact": 0.5}
+    outputs = [f"output {i}" for i in range(20)]
+    values = {"score": 0.125, "metrics": found, "train_loss": 2.5, "health": None}
+    return Evaluation(**{**values, "examples": [], "outputs": outputs, **changes})
+
+
+def test_a_row_for_each_evaluation():
+    watch, file = watching()
+    progress = Progress(step=7, epoch=2, seconds=3725.0)
+    watch.evaluated(progress, evaluation(), True)
+    watch.evaluated(progress, evaluation(), False)
+    header, best, other = file.getvalue().splitlines()
+    assert header.split() == (
+        ["time", "step", "epoch", "tokens/s", "loss", "dev", "loss", "dev", "per", "dev", "exact"]
+    )
+    assert best.split()[:3] == ["1:02:05", "7", "2"]
+    assert best.split()[4:] == ["2.500", "1.250", "12.50%", "50.00%", "*"]
+    assert other.split()[4:] == ["2.500", "1.250", "12.50%", "50.00%"]
+
+
+def test_health_is_told_once():
+    watch, file = watching()
+    for _ in range(3):
+        watch.evaluated(Progress(step=1), evaluation(health=FORMED), False)
+    assert file.getvalue().count("attention has formed") == 1
+
+
+def test_outputs_that_are_all_the_same_are_told():
+    watch, file = watching()
+    watch.evaluated(Progress(step=1), evaluation(outputs=["same"] * 20), False)
+    assert "20 of 20 are 'same'" in file.getvalue()
+
+
+def test_speed_counts_from_this_start():
+    watch, _ = watching()
+    watch.step(Progress(tokens=1000, seconds=10.0), torch.tensor(1.0))
+    assert watch.speed(Progress(tokens=1600, seconds=12.0)) == pytest.approx(300)
+
+
+@pytest.mark.parametrize("taken", [True, False])
+def test_what_averaging_has_brought(taken):
+    watch, file = watching()
+    watch.averaged(3, evaluation(), 0.25, taken=taken)
+    words = "dev per 12.50%, the best one 25.00%: "
+    assert words + ("taken." if taken else "the best one alone is taken.") in file.getvalue()
+
+
+def test_how_to_go_on(tmp_path):
+    watch, file = watching()
+    watch.stopped(tmp_path)
+    watch.interrupted(tmp_path)
+    assert file.getvalue().count(f"regard train --resume {tmp_path}\n") == 2
+
+
+def test_quiet(tmp_path):
+    watch, file = watching(quiet=True)
+    watch.evaluated(Progress(step=1), evaluation(health=FORMED), True)
+    watch.step(Progress(step=1), torch.tensor(1.0))
+    watch.stopping()
+    watch.stopped(tmp_path)
+    assert file.getvalue() == ""
+
+
+def test_a_pipe_gets_a_sentence_on_one_line():
+    file = io.StringIO()
+    say(Console(file=file, width=20), "a sentence that is longer than this [bold]and that")
+    assert file.getvalue() == "a sentence that is longer than this [bold]and that\n"
