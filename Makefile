@@ -3,7 +3,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 # two workers with one thread each: torch's own threads would only fight over the cores
-PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 -q
+PYTEST := OMP_NUM_THREADS=1 OMP_WAIT_POLICY=PASSIVE $(BIN)/python -m pytest -n 2 -q
 SHAPES := --jaxtyping-packages=regard,beartype.beartype
 
 .DEFAULT_GOAL := help
@@ -21,7 +21,7 @@ help:  ## list what make can do
 install: $(STAMP)  ## make .venv and install regard and its tools into it
 
 demo: $(STAMP)  ## train on the bundled dictionary in two minutes and draw where the model looks
-	$(BIN)/regard demo
+	OMP_WAIT_POLICY=PASSIVE $(BIN)/regard demo
 
 test: lint types unit plain compiled system  ## everything that CI runs
 

@@ -8,6 +8,9 @@ from cli.tools import done, regard, sentence, words
 from regard.cli import demo
 from regard.training import RunFolder
 
+# trains or decodes with real models: not part of `make check`
+pytestmark = pytest.mark.slow
+
 SMALL = {"size": "tiny", "max_tgt_len": 10}
 
 

@@ -6,6 +6,9 @@ import pytest
 
 from cli.tools import done, regard, sentence, words
 
+# trains or decodes with real models: not part of `make check`
+pytestmark = pytest.mark.slow
+
 
 def measured(*args):
     """Metrics by name."""

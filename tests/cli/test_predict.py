@@ -9,6 +9,9 @@ import pytest
 
 from cli.tools import done, regard, sentence
 
+# trains or decodes with real models: not part of `make check`
+pytestmark = pytest.mark.slow
+
 
 def answers(result):
     return done(result).splitlines()

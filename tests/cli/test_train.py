@@ -13,6 +13,9 @@ from cli.tools import BRIEF, SMALL, done, regard, reversed_pairs, sentence, tagg
 from regard.data import Tokenizer
 from regard.training import RunFolder
 
+# trains or decodes with real models: not part of `make check`
+pytestmark = pytest.mark.slow
+
 GOOD = reversed_pairs(60).encode()
 
 
@@ -304,6 +307,13 @@ def test_a_run_goes_on(pairs, in_folder):
     assert done(result) == "runs/bahdanau\n"
     assert "going on from step 2." in result.stderr
     assert [row["step"] for row in RunFolder("runs/bahdanau").read_metrics()] == [2, 4]
+
+
+def test_a_run_goes_on_with_a_file_of_settings(pairs, in_folder):
+    done(regard("train", pairs, *SMALL, "steps=2", "-q"))
+    (in_folder / "more.toml").write_text("steps = 3\n")
+    done(regard("train", "more.toml", "--resume", "runs/bahdanau", "-q"))
+    assert [row["step"] for row in RunFolder("runs/bahdanau").read_metrics()] == [2, 3]
 
 
 def test_changed_data_is_noticed(pairs, in_folder):

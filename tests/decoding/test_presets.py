@@ -6,6 +6,9 @@ import torch
 from models.cases import SRC_VOCAB, VARIANTS, build
 from regard.decoding import DecodingOptions, beam_search, decode, force_decode, greedy
 
+# trains or decodes with real models: not part of `make check`
+pytestmark = pytest.mark.slow
+
 BATCH, SRC_LEN = 32, 7
 TAGGERS = ("rnn", "rnn-gru")
 WITHOUT_CROSS = (*TAGGERS, "seq2seq", "seq2seq-gru")

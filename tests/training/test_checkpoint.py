@@ -180,6 +180,19 @@ def test_whole_or_not_at_all(tmp_path, monkeypatch):
     assert path.read_bytes() == b"old"
 
 
+def test_a_file_takes_its_place_at_once(tmp_path, monkeypatch):
+    path = tmp_path / "file"
+    write_atomically(path, b"old")
+
+    def fail(source, target):
+        raise OSError("the power is gone")
+
+    monkeypatch.setattr("os.replace", fail)
+    with pytest.raises(OSError, match="power"):
+        write_atomically(path, b"new")
+    assert path.read_bytes() == b"old"
+
+
 def train_a_little(model, optimizer, steps):
     for step in range(steps):
         loss = model(torch.full((2, 3), float(step + 1))).square().sum()

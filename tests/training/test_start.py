@@ -7,6 +7,9 @@ from regard.errors import ArgumentError, DataError
 from regard.training import RunError, RunFolder, loop, make_config, resume_run, start_run
 from training.tools import SETTINGS, assert_same, weights
 
+# trains or decodes with real models: not part of `make check`
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 def begin(data, tmp_path):

@@ -83,19 +83,19 @@ def _gather(words: list[str], resuming: bool) -> dict[str, Any]:
     """Files first, then key=value; a file whose name has an equals sign is still a file."""
     files = [w for w in words if "=" not in w or Path(w).exists()]
     settings: dict[str, Any] = {}
-    if files and resuming:
+    if len(files) == 1 and files[0].endswith(".toml"):
+        settings = read_toml(Path(files[0]))
+    elif files and resuming:
         raise ArgumentError(
             "data", "be left out when a run goes on", repr(files[0]), "the run knows its data"
         )
-    if len(files) > 2:
+    elif len(files) > 2:
         raise ArgumentError(
             "data",
             "be one file, or two parallel ones",
             " and ".join(map(repr, files)),
             "put files of pairs together, and write settings as key=value",
         )
-    if len(files) == 1 and files[0].endswith(".toml"):
-        settings = read_toml(Path(files[0]))
     elif files:
         settings |= zip(("data", "tgt"), files, strict=False)
     return settings | parse_overrides(w for w in words if w not in files)
