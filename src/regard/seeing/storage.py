@@ -1,0 +1,172 @@
+"""A trace as JSON, small enough to stand in a page; and back.
+
+Weights are the bulk. Up to a million of them are stored as float16; above that, one byte each: the
+square root of a weight in steps of 1/255, which keeps the mass of a row where linear bytes round
+its many small weights to nothing. Both are deflated and written as base64.
+"""
+
+import base64
+import json
+import zlib
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+
+from regard.seeing.trace import (
+    Decoded,
+    Map,
+    ModelInfo,
+    Text,
+    Token,
+    Trace,
+    TraceError,
+    Weights,
+)
+
+FORMAT: Final = "regard-trace"
+VERSION: Final = 1
+#: weights of a whole trace beyond which each takes one byte
+HALF_LIMIT: Final = 1_000_000
+
+
+def to_json(trace: Trace) -> dict[str, Any]:
+    """Plain dictionaries, lists, numbers and strings."""
+    size = sum(found.weights.size for found in trace.maps)
+    how = "sqrt8" if size > HALF_LIMIT else "float16"
+    return {
+        "format": FORMAT,
+        "version": VERSION,
+        "source": _text_to_json(trace.source),
+        "target": _text_to_json(trace.target),
+        "maps": [_map_to_json(found, how) for found in trace.maps],
+        "model": vars(trace.model),
+        "decoded": vars(trace.decoded),
+        "derived": {name: pack(matrix, "float16") for name, matrix in trace.derived.items()},
+        "checks": dict(trace.checks),
+        "gold": [list(link) for link in trace.gold],
+        "notes": list(trace.notes),
+    }
+
+
+def from_json(content: Any) -> Trace:
+    """Reads what `to_json` has made; all that `Trace` asserts is asserted again."""
+    if not isinstance(content, dict) or content.get("format") != FORMAT:
+        raise TraceError("the file must hold a trace, but it does not: save one with `-o x.json`.")
+    if content.get("version") != VERSION:
+        raise TraceError(
+            f"the trace must be of version {VERSION}, but it is of {content.get('version')}: "
+            f"save it again with this version of regard."
+        )
+    try:
+        return Trace(
+            source=_text_from_json(content["source"]),
+            target=_text_from_json(content["target"]),
+            maps=tuple(_map_from_json(found) for found in content["maps"]),
+            model=ModelInfo(**content["model"]),
+            decoded=Decoded(**content["decoded"]),
+            derived={name: unpack(packed) for name, packed in content["derived"].items()},
+            checks=content["checks"],
+            gold=tuple((int(t), int(s), bool(sure)) for t, s, sure in content["gold"]),
+            notes=tuple(content["notes"]),
+        )
+    except (KeyError, TypeError, ValueError, zlib.error) as error:
+        if isinstance(error, TraceError):
+            raise
+        raise TraceError(
+            f"the trace must be whole, but a part of it cannot be read ({error}): save it again."
+        ) from None
+
+
+def save(trace: Trace, path: str | Path) -> None:
+    """Writes a JSON file."""
+    Path(path).write_text(json.dumps(to_json(trace), ensure_ascii=False), encoding="utf-8")
+
+
+def load(path: str | Path) -> Trace:
+    """Reads a file that `save` has written."""
+    try:
+        content = json.loads(Path(path).read_text(encoding="utf-8"))
+    except ValueError:
+        raise TraceError(f"{path} must hold a trace, but it is not JSON: save one again.") from None
+    return from_json(content)
+
+
+def pack(array: Weights, how: str) -> dict[str, Any]:
+    """An array as a dictionary: shape, encoding, and base64 of the deflated little-endian bytes."""
+    if how == "sqrt8":
+        raw = np.round(np.sqrt(np.clip(array, 0.0, 1.0)) * 255.0).astype(np.uint8)
+    else:
+        raw = array.astype("<f2")
+    data = base64.b64encode(zlib.compress(raw.tobytes(), 6)).decode("ascii")
+    return {"shape": list(array.shape), "encoding": how, "data": data}
+
+
+def unpack(packed: dict[str, Any]) -> Weights:
+    """The array that `pack` was given, as exact as its encoding is."""
+    raw = zlib.decompress(base64.b64decode(packed["data"]))
+    if packed["encoding"] == "sqrt8":
+        found = np.square(np.frombuffer(raw, dtype=np.uint8).astype(np.float32) / 255.0)
+    elif packed["encoding"] == "float16":
+        found = np.frombuffer(raw, dtype="<f2").astype(np.float32)
+    else:
+        raise ValueError(f"the encoding {packed['encoding']!r} is not known")
+    shaped: Weights = found.reshape(packed["shape"])
+    return shaped
+
+
+def _text_to_json(text: Text) -> dict[str, Any]:
+    return {"text": text.text, "tokens": [vars(token) for token in text.tokens]}
+
+
+def _text_from_json(content: dict[str, Any]) -> Text:
+    return Text(content["text"], tuple(_token_from_json(token) for token in content["tokens"]))
+
+
+def _token_from_json(content: dict[str, Any]) -> Token:
+    span = content["span"]
+    return Token(
+        text=content["text"],
+        span=None if span is None else (int(span[0]), int(span[1])),
+        word=content["word"],
+        special=content["special"],
+        prob=content["prob"],
+        alternatives=tuple((str(text), float(prob)) for text, prob in content["alternatives"]),
+    )
+
+
+def _map_to_json(found: Map, how: str) -> dict[str, Any]:
+    return {
+        "kind": found.kind,
+        "layer": found.layer,
+        "rows": found.rows,
+        "columns": found.columns,
+        "causal": found.causal,
+        "weights": pack(found.weights, how),
+        "missing": None if found.missing is None else pack(found.missing, "float16"),
+    }
+
+
+def _map_from_json(content: dict[str, Any]) -> Map:
+    weights = unpack(content["weights"])
+    missing = content["missing"]
+    if content["weights"]["encoding"] == "sqrt8":
+        weights = _restored(weights, None if missing is None else unpack(missing))
+    return Map(
+        kind=content["kind"],
+        layer=content["layer"],
+        weights=weights,
+        missing=None if missing is None else unpack(missing),
+        rows=content["rows"],
+        columns=content["columns"],
+        causal=content["causal"],
+    )
+
+
+def _restored(weights: Weights, missing: Weights | None) -> Weights:
+    """Rows brought back to the sum that they had: rounding moves it by a percent or so."""
+    total = weights.sum(axis=-1, keepdims=True)
+    wanted = 1.0 if missing is None else 1.0 - missing[..., None]
+    restored: Weights = np.zeros_like(weights)
+    np.divide(weights * wanted, total, out=restored, where=total > 0)
+    return restored
