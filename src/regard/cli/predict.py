@@ -2,7 +2,8 @@
 
 import json
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated
 
@@ -11,6 +12,7 @@ import typer
 from regard import api
 from regard.data import read_lines
 from regard.errors import DataError
+from regard.seeing.storage import to_json
 
 
 def predict(
@@ -60,6 +62,13 @@ def predict(
             "--jsonl", help="A JSON object per source, with scores, tokens and attention."
         ),
     ] = False,
+    trace: Annotated[
+        Path | None,
+        typer.Option(
+            help="Write a trace of each answer to this file, a JSON object per line: tokens, "
+            "probabilities, and where every position looked."
+        ),
+    ] = None,
     batch: Annotated[int, typer.Option(help="Sources at a time.")] = api.BATCH,
     device: Annotated[str, typer.Option(help="cpu, cuda or auto.")] = "auto",
 ) -> None:
@@ -83,15 +92,38 @@ def predict(
         options["beam"] = beam
     lines = _sources(source, model)
     outputs = model.predict(
-        lines, attention=as_jsonl, replace_unk=replace_unk, batch=batch, **options
+        lines,
+        attention=as_jsonl or trace is not None,
+        kinds=None if trace is not None else ("cross",),
+        replace_unk=replace_unk,
+        batch=batch,
+        **options,
     )
-    for output in outputs:
-        if as_jsonl:
-            sys.stdout.write(json.dumps(_as_json(output), ensure_ascii=False) + "\n")
-        else:
+    with _trace_writer(trace) as keep:
+        for output in outputs:
+            keep(output)
+            if as_jsonl:
+                sys.stdout.write(json.dumps(_as_json(output), ensure_ascii=False) + "\n")
+            else:
+                for answer in (output, *output.alternatives):
+                    sys.stdout.write(answer.text + "\n")
+            sys.stdout.flush()
+
+
+@contextmanager
+def _trace_writer(path: Path | None) -> Iterator[Callable[[api.Output], None]]:
+    """What writes a line for each answer to a source, or nothing where there is no file."""
+    if path is None:
+        yield lambda output: None
+        return
+    with open(path, "w", encoding="utf-8") as file:
+
+        def keep(output: api.Output) -> None:
             for answer in (output, *output.alternatives):
-                sys.stdout.write(answer.text + "\n")
-        sys.stdout.flush()
+                file.write(json.dumps(to_json(answer.trace), ensure_ascii=False) + "\n")
+            file.flush()
+
+        yield keep
 
 
 def _split(words: list[Path]) -> tuple[list[Path], str]:
@@ -128,6 +160,7 @@ def _as_json(output: api.Output) -> dict[str, object]:
                 for layer in layers
             ]
             for kind, layers in output.maps.items()
+            if kind == "cross"
         },
         "alternatives": [{"text": o.text, "score": o.score} for o in output.alternatives],
     }

@@ -1,0 +1,7 @@
+"""Two functions and a model: `fit`, `load`, and what they return."""
+
+from regard.api.model import BATCH, Model
+from regard.api.output import Output
+from regard.api.starting import fit, load
+
+__all__ = ["BATCH", "Model", "Output", "fit", "load"]

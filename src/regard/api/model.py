@@ -1,0 +1,287 @@
+"""A trained model that answers texts."""
+
+import difflib
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Final, overload
+
+import torch
+from torch import Tensor
+
+from regard.api.output import Output
+from regard.api.texts import text_given, text_written
+from regard.api.tracing import (
+    Traced,
+    check_kinds,
+    how_decoded,
+    model_info,
+    next_log_probs,
+    with_alternatives,
+    with_probs,
+)
+from regard.data import pad, parse_features, source_ids
+from regard.decoding import (
+    DecodingOptions,
+    Ensemble,
+    Hypothesis,
+    decode,
+    force_decode,
+    replace_unknown,
+)
+from regard.errors import ArgumentError, DataError
+from regard.models import SequenceModel
+from regard.seeing import Decoded, ModelInfo, Text, Trace
+from regard.symbols import UNK
+from regard.training import RunError, Saved
+
+BATCH: Final = 32
+
+
+@dataclass(frozen=True)
+class Wish:
+    """What is asked for with each source of a call.
+
+    Attributes:
+        options: of decoding.
+        attention: whether answers carry maps.
+        kinds: which maps.
+        replace_unk: whether unknown words become source words.
+    """
+
+    options: DecodingOptions
+    attention: bool
+    kinds: Collection[str]
+    replace_unk: bool
+
+    @property
+    def shown(self) -> Collection[str]:
+        """The maps that answers carry."""
+        return self.kinds if self.attention else ()
+
+    @property
+    def needed(self) -> Collection[str]:
+        """The maps that decoding must keep."""
+        return {*self.shown, "cross"} if self.replace_unk else self.shown
+
+
+class Model:
+    """A trained model: call it with a text, or with many."""
+
+    def __init__(
+        self, runs: Sequence[Saved], paths: Sequence[str | Path], device: torch.device
+    ) -> None:
+        first = runs[0]
+        for other, path in zip(runs[1:], paths[1:], strict=True):
+            for side in ("src_tokenizer", "tgt_tokenizer"):
+                if getattr(other, side).fingerprint != getattr(first, side).fingerprint:
+                    raise RunError(
+                        f"runs must have the same tokens to answer together, but {path} has "
+                        f"another {side} than {paths[0]}: train them on the same data with the "
+                        f"same tokenisers."
+                    )
+        self.path, self.device, self.config = Path(paths[0]), device, first.config
+        self._paths = [Path(path) for path in paths]
+        self._presets = [run.config.preset for run in runs]
+        self.src_tokenizer, self.tgt_tokenizer = first.src_tokenizer, first.tgt_tokenizer
+        models = [run.model for run in runs]
+        self.module: SequenceModel = models[0] if len(models) == 1 else Ensemble(models)
+
+    @cached_property
+    def info(self) -> ModelInfo:
+        """Which model it is, as traces name it."""
+        return model_info(self._paths, self._presets)
+
+    @overload
+    def __call__(self, text: str, **options: Any) -> Output: ...
+
+    @overload
+    def __call__(self, text: Iterable[str], **options: Any) -> list[Output]: ...
+
+    def __call__(self, text: str | Iterable[str], **options: Any) -> Output | list[Output]:
+        """Answers a text, or each of several.
+
+        Options are those of `DecodingOptions`: `beam=5`, `nbest=3`, `length_penalty=0.6`, ...; and
+        `attention=False` to leave the maps out, which is faster.
+        """
+        if isinstance(text, str):
+            return next(self.predict([text], **options))
+        return list(self.predict(text, **options))
+
+    def predict(
+        self,
+        texts: Iterable[str],
+        *,
+        attention: bool = True,
+        kinds: Collection[str] | None = None,
+        replace_unk: bool = False,
+        batch: int = BATCH,
+        **options: Any,
+    ) -> Iterator[Output]:
+        """Answers texts one after another, as many at a time as `batch` says.
+
+        Args:
+            texts: sources; each may end in a tab and features, as in `write<TAB>V;PST`.
+            attention: whether answers carry where the model looked.
+            kinds: which maps they carry then; all that the model has if None.
+            replace_unk: whether unknown words become the source word most looked at.
+            batch: sources at a time.
+            options: those of `DecodingOptions`.
+        """
+        settings = _decoding_options(self.config.beam, options)
+        wish = Wish(settings, attention, check_kinds(kinds), replace_unk)
+        if batch < 1:
+            raise ArgumentError("batch", "be at least 1", batch, f"{BATCH} is a good size")
+        chunk: list[str] = []
+        for text in texts:
+            self.check(text)
+            chunk.append(text)
+            if len(chunk) == 16 * batch:
+                yield from self._chunk(chunk, wish, batch)
+                chunk = []
+        yield from self._chunk(chunk, wish, batch)
+
+    def check(self, text: str) -> None:
+        """Raises where a text cannot be a source of this model."""
+        if not isinstance(text, str):
+            raise ArgumentError("text", "be a string", repr(text), "convert it to one")
+        allowed = 1 if self.src_tokenizer.features else 0
+        if text.count("\t") > allowed:
+            have = "features after one tab" if allowed else "no tab, since the run has no features"
+            raise DataError(
+                "text",
+                None,
+                f"a source must have {have}, but this one has {text.count(chr(9))}",
+                "leave the targets out, for example with `cut -f1`",
+            )
+
+    def trace(
+        self,
+        text: str,
+        target: str | None = None,
+        *,
+        kinds: Collection[str] | None = None,
+        **options: Any,
+    ) -> Trace:
+        """Where each position looked while the model answered a text.
+
+        Args:
+            text: the source.
+            target: what the model is made to write; its own answer if None.
+            kinds: which maps to keep: `cross`, `encoder-self`, `decoder-self`, `encoder-history`,
+                `decoder-history`; all that the model has if None.
+            options: of decoding, as for a call; without effect if `target` is given.
+        """
+        self.check(text)
+        settings, wanted = _decoding_options(self.config.beam, options), check_kinds(kinds)
+        (ids,) = self._source_ids([text])
+        src, lengths = self._on_device([ids])
+        if target is None:
+            found = decode(self.module, src, lengths, settings, need_weights=True, kinds=wanted)[0][
+                0
+            ]
+            written = text_written(self.tgt_tokenizer, found.tokens, finished=found.finished)
+            decoded = how_decoded(settings, found)
+        else:
+            tgt = self._target_ids(target)
+            (found,) = force_decode(self.module, src, lengths, [tgt], settings, kinds=wanted)
+            written = text_given(self.tgt_tokenizer, target, tgt)
+            decoded = Decoded(log_prob=found.log_prob)
+        log_probs = next_log_probs(self.module, src, lengths, found.tokens)
+        written = with_alternatives(written, log_probs, found.tokens, self.tgt_tokenizer)
+        return self._traced(text, ids, written, found, decoded).trace(found.attention)
+
+    def _target_ids(self, target: str) -> list[int]:
+        if not isinstance(target, str):
+            raise ArgumentError("target", "be a string", repr(target), "convert it to one")
+        return self.tgt_tokenizer.encode(target)
+
+    def _traced(
+        self, text: str, ids: list[int], written: Text, found: Hypothesis, decoded: Decoded
+    ) -> Traced:
+        source = text_given(self.src_tokenizer, text, ids[:-1])
+        return Traced(source, with_probs(written, found.token_log_probs), self.info, decoded)
+
+    def _source_ids(self, texts: Sequence[str]) -> list[list[int]]:
+        plain, features = zip(*(_split(text) for text in texts), strict=True) if texts else ((), ())
+        return source_ids(self.src_tokenizer, plain, features)
+
+    def _on_device(self, ids: Sequence[list[int]]) -> tuple[Tensor, Tensor]:
+        src, lengths = pad(ids)
+        return src.to(self.device), lengths.to(self.device)
+
+    def _chunk(self, texts: list[str], wish: Wish, batch: int) -> list[Output]:
+        """Like lengths go together, so that little is padded; answers come in the order asked."""
+        ids = self._source_ids(texts)
+        order = sorted(range(len(texts)), key=lambda i: len(ids[i]))
+        answers: list[Output | None] = [None] * len(texts)
+        for start in range(0, len(order), batch):
+            rows = order[start : start + batch]
+            src, lengths = self._on_device([ids[i] for i in rows])
+            with torch.inference_mode():
+                found = decode(
+                    self.module,
+                    src,
+                    lengths,
+                    wish.options,
+                    need_weights=bool(wish.needed),
+                    kinds=wish.needed,
+                )
+            for i, hypotheses in zip(rows, found, strict=True):
+                answers[i] = self._output(texts[i], ids[i], hypotheses, wish)
+        return [answer for answer in answers if answer is not None]
+
+    def _output(
+        self, text: str, ids: list[int], hypotheses: Sequence[Hypothesis], wish: Wish
+    ) -> Output:
+        outputs = [self._one(text, ids, h, rank, wish) for rank, h in enumerate(hypotheses)]
+        return replace(outputs[0], alternatives=tuple(outputs[1:]))
+
+    def _one(self, text: str, ids: list[int], found: Hypothesis, rank: int, wish: Wish) -> Output:
+        src_tokens, tgt = self.src_tokenizer.tokens(ids), self.tgt_tokenizer
+        unk = self._replaced(found, src_tokens) if wish.replace_unk else []
+        traced = None
+        if wish.attention:
+            written = text_written(tgt, found.tokens, unk=unk, finished=found.finished)
+            decoded = how_decoded(wish.options, found, rank)
+            traced = self._traced(text, ids, written, found, decoded)
+        return Output(
+            text=tgt.decode(found.tokens, unk=unk),
+            score=found.score,
+            log_prob=found.log_prob,
+            tokens=tgt.tokens(found.tokens),
+            src_tokens=src_tokens,
+            token_log_probs=list(found.token_log_probs),
+            maps={kind: m for kind, m in found.attention.items() if kind in wish.shown},
+            finished=found.finished,
+            traced=traced,
+        )
+
+    def _replaced(self, found: Hypothesis, src_tokens: list[str]) -> list[str]:
+        """What stands for each unknown word."""
+        if UNK not in found.tokens:
+            return []
+        tokens = self.tgt_tokenizer.tokens(found.tokens)
+        words = replace_unknown(tokens, found.attention, src_tokens[:-1])
+        return [word for word, i in zip(words, found.tokens, strict=True) if i == UNK]
+
+
+def _split(text: str) -> tuple[str, tuple[str, ...]]:
+    """A text and its features, which a tab separates."""
+    plain, _, features = text.partition("\t")
+    return plain, parse_features(features)
+
+
+def _decoding_options(beam: int, options: dict[str, Any]) -> DecodingOptions:
+    try:
+        return DecodingOptions(**{"beam": beam, **options})
+    except TypeError as error:
+        known = list(DecodingOptions.__dataclass_fields__)
+        wrong = [name for name in options if name not in known]
+        if not wrong:
+            raise ArgumentError("options", "be numbers", f"{options} ({error})", "check") from None
+        close = difflib.get_close_matches(wrong[0], known, n=1, cutoff=0.0)[0]
+        raise ArgumentError(
+            "option", f"be one of {', '.join(known)}", repr(wrong[0]), f"perhaps {close!r} is meant"
+        ) from None

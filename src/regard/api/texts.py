@@ -1,0 +1,74 @@
+"""Texts of a trace: tokens, where they stand in the text, and of which word they are part."""
+
+from bisect import bisect_right
+from collections.abc import Sequence
+from typing import Final
+
+from regard.data import Tokenizer, parse_features
+from regard.data.codecs import words_of
+from regard.data.normal import Span
+from regard.seeing import Text, Token
+from regard.symbols import EOS, SYMBOLS
+
+END: Final = Token(SYMBOLS[EOS], special=True)
+
+
+def text_given(tokenizer: Tokenizer, text: str, ids: Sequence[int]) -> Text:
+    """A text that was cut into these tokens, `eos` not among them; features follow it at a tab."""
+    plain, tab, tail = text.partition("\t") if tokenizer.features else (text, "", "")
+    spans = tokenizer.spans(plain)
+    shown = tokenizer.tokens(ids)
+    cut = zip(shown[: len(spans)], spans, tokenizer.word_ids(plain), strict=True)
+    tokens = [Token(piece, span, word) for piece, span, word in cut]
+    named = zip(shown[len(spans) :], _feature_spans(tail, len(plain) + len(tab)), strict=True)
+    tokens += [Token(name, span, special=True) for name, span in named]
+    return Text(text, (*tokens, END))
+
+
+def _feature_spans(tail: str, start: int) -> list[Span]:
+    """Where the features stand that follow a text."""
+    spans, at = [], 0
+    for name in parse_features(tail):
+        at = tail.index(name, at)
+        spans.append((start + at, start + at + len(name)))
+        at += len(name)
+    return spans
+
+
+def text_written(
+    tokenizer: Tokenizer, ids: Sequence[int], *, unk: Sequence[str] = (), finished: bool = True
+) -> Text:
+    """The text that these tokens make, with `eos` after them if it is finished.
+
+    A token stands where the text grows by it: models cut words as their tokeniser never would. One
+    that leaves no trace in the text, like an unknown word, has no span.
+
+    Args:
+        tokenizer: that of the target.
+        ids: without `eos`.
+        unk: what stands for each unknown token.
+        finished: whether the model ended it.
+    """
+    grown = [tokenizer.decode(ids[:end], unk=unk) for end in range(len(ids) + 1)]
+    text = grown[-1]
+    words = words_of(text)
+    tokens = []
+    for i, piece in enumerate(tokenizer.tokens(ids)):
+        span = _without_space(text, len(grown[i]), len(grown[i + 1]))
+        tokens.append(Token(piece, span, None if span is None else _word_at(words, span[0])))
+    return Text(text, (*tokens, END) if finished else tuple(tokens))
+
+
+def _without_space(text: str, start: int, end: int) -> Span | None:
+    """A piece without the space that joins it to what is before it; all of it if it is a space."""
+    piece = text[start:end]
+    if not piece:
+        return None
+    space = len(piece) - len(piece.lstrip())
+    return (start + space, end) if space < len(piece) else (start, end)
+
+
+def _word_at(words: Sequence[Span], at: int) -> int | None:
+    """The word that has this character, counted from 0."""
+    word = bisect_right([start for start, _ in words], at) - 1
+    return word if word >= 0 and at < words[word][1] else None

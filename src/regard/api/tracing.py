@@ -1,0 +1,134 @@
+"""From what decoding returns to a trace."""
+
+import hashlib
+import math
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Final, cast
+
+import torch
+from torch import Tensor
+
+from regard.data import Tokenizer
+from regard.decoding import DecodingOptions, Hypothesis
+from regard.decoding.running import inference
+from regard.errors import ArgumentError
+from regard.models import SequenceModel
+from regard.models.protocol import Maps
+from regard.seeing import Decoded, Map, ModelInfo, Text, Token, Trace
+from regard.seeing.trace import KINDS, SIDES, Kind
+from regard.symbols import BOS, EOS
+from regard.training import RunFolder
+
+ALTERNATIVES: Final = 3
+#: a row that sums to less than 1 by more than this keeps what it lacks
+EXACT: Final = 1e-3
+CUT_OFF: Final = "the limit of length cut the output off: it has no </s>"
+
+
+@dataclass(frozen=True)
+class Traced:
+    """What a trace holds besides its maps."""
+
+    source: Text
+    target: Text
+    model: ModelInfo
+    decoded: Decoded
+
+    def trace(self, maps: Maps) -> Trace:
+        """The trace with these maps, of which there may be rows for an `eos` that never came."""
+        ended = any(token.special for token in self.target.tokens[-1:])
+        return Trace(
+            source=self.source,
+            target=self.target,
+            maps=_as_maps(maps, len(self.source.tokens), len(self.target.tokens)),
+            model=self.model,
+            decoded=self.decoded,
+            notes=() if ended else (CUT_OFF,),
+        )
+
+
+def check_kinds(kinds: Collection[str] | None) -> Collection[str]:
+    """The kinds of maps that are wanted: all if None."""
+    if kinds is None:
+        return KINDS
+    wrong = [kinds] if isinstance(kinds, str) else [kind for kind in kinds if kind not in KINDS]
+    if wrong:
+        raise ArgumentError(
+            "kinds", f"be a list of some of {', '.join(KINDS)}", repr(wrong[0]), "choose among them"
+        )
+    return kinds
+
+
+def with_probs(text: Text, log_probs: Sequence[float]) -> Text:
+    """The text with the probability of each token."""
+    tokens = zip(text.tokens, log_probs[: len(text.tokens)], strict=True)
+    return replace(
+        text, tokens=tuple(replace(token, prob=math.exp(min(term, 0.0))) for token, term in tokens)
+    )
+
+
+def with_alternatives(text: Text, log_probs: Tensor, ids: Sequence[int], tgt: Tokenizer) -> Text:
+    """The text with what else could have stood at each place; `log_probs` is (places, vocab)."""
+    best = log_probs.topk(min(ALTERNATIVES + 1, log_probs.shape[1]))
+    tokens: list[Token] = []
+    for token, own, probs, others in zip(
+        text.tokens, [*ids, EOS], best.values.exp().tolist(), best.indices.tolist(), strict=False
+    ):
+        pairs = zip(tgt.tokens(others), probs, others, strict=True)
+        found = [(shown, prob) for shown, prob, other in pairs if other != own]
+        tokens.append(replace(token, alternatives=tuple(found[:ALTERNATIVES])))
+    return replace(text, tokens=tuple(tokens))
+
+
+def next_log_probs(
+    module: SequenceModel, src: Tensor, lengths: Tensor, ids: Sequence[int]
+) -> Tensor:
+    """Log-probabilities of all tokens at each place of one target, (places, vocab)."""
+    with inference(module):
+        read = torch.tensor([[BOS, *ids]], device=src.device)
+        return module(src, lengths, read).logits[0].float().log_softmax(-1).cpu()
+
+
+def how_decoded(options: DecodingOptions, found: Hypothesis, rank: int = 0) -> Decoded:
+    """What the options made decoding do."""
+    if options.num_samples:
+        return Decoded("sample", None, rank, found.log_prob)
+    mode = "greedy" if options.beam == 1 else "beam"
+    return Decoded(mode, options.beam, rank, found.log_prob)
+
+
+def model_info(paths: Sequence[Path], presets: Sequence[str]) -> ModelInfo:
+    """Which model it is; of an ensemble, each of them.
+
+    The step is the last that was trained, and the checkpoint a hash of the weights.
+    """
+    folders = [RunFolder(path) for path in paths]
+    rows = folders[0].read_metrics()
+    return ModelInfo(
+        name=" + ".join(path.resolve().name for path in paths),
+        kind=" + ".join(dict.fromkeys(presets)),
+        checkpoint=" + ".join(_short_hash(folder.model_file) for folder in folders),
+        step=rows[-1].get("step") if rows else None,
+    )
+
+
+def _short_hash(file: Path) -> str:
+    if not file.exists():  # the model may outlive its folder
+        return ""
+    return hashlib.blake2b(file.read_bytes(), digest_size=6).hexdigest()
+
+
+def _as_maps(maps: Maps, src_len: int, tgt_len: int) -> tuple[Map, ...]:
+    """Maps of all kinds and layers; rows that sum to less than 1 keep what they lack."""
+    # what the decoder has read is `<s>` at least, even where it wrote nothing
+    sizes = {"source": src_len, "target": tgt_len, "read": max(tgt_len, 1)}
+    found = []
+    for kind in KINDS:
+        rows, columns = (sizes[side] for side in SIDES[kind])
+        for layer, weights in enumerate(maps.get(kind, ())):
+            own = weights[:, :rows, :columns].float()
+            lacks = bool(((own.sum(dim=-1) - 1).abs() > EXACT).any())
+            found.append(Map.of(cast(Kind, kind), layer, own.numpy(), missing=lacks))
+    return tuple(found)
