@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from types import FrameType
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from regard.data import Batch, collate
@@ -24,6 +23,7 @@ from regard.training.checkpoint import (
     unpack_optimizer,
 )
 from regard.training.dev import Evaluation, evaluate
+from regard.training.loss import cross_entropy
 from regard.training.progress import Progress
 from regard.training.schedule import learning_rate
 from regard.training.task import Task
@@ -103,7 +103,7 @@ def batch_loss(model: torch.nn.Module, batch: Batch, smoothing: float) -> Tensor
     """The summed loss of the target tokens that are no padding."""
     keep = batch.tgt_out != PAD
     logits = model(batch.src, batch.src_lengths, batch.tgt_in, keep=keep).logits
-    return F.cross_entropy(logits, batch.tgt_out[keep], reduction="sum", label_smoothing=smoothing)
+    return cross_entropy(logits, batch.tgt_out[keep], smoothing)
 
 
 def _evaluate(task: Task, progress: Progress, watch: Watch) -> None:

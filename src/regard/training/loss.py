@@ -1,0 +1,89 @@
+"""Cross entropy that writes its gradient over the logits, a few rows at a time.
+
+The logits of a batch are the largest tensor of training, and the usual way goes over four of their
+size: in float32, their log-softmax, the gradient of that, the gradient of the logits. Here there is
+one. Rows are taken as many at a time as a cache holds, widened to float32 there, and what is kept
+from the forward pass is one number a row.
+"""
+
+from typing import Any, Final
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+from torch.autograd.function import FunctionCtx, once_differentiable
+
+# Logits that are in work at once: 4 MiB in float32 on a CPU; a GPU wants few, large calls.
+CHUNK: Final = {"cpu": 1 << 20}
+GPU_CHUNK: Final = 1 << 28
+
+
+def cross_entropy(
+    logits: Float[Tensor, "tokens vocab"],
+    target: Int[Tensor, " tokens"],
+    smoothing: float = 0.0,
+) -> Float[Tensor, ""]:
+    """The summed loss of the targets, as `F.cross_entropy` has it, in float32 at least.
+
+    The backward pass destroys the logits: they must have no other use.
+
+    Args:
+        logits: of every target token; of any float type.
+        target: the right ones.
+        smoothing: share of the probability that is spread evenly over the vocabulary.
+    """
+    loss: Tensor = _CrossEntropy.apply(logits, target, smoothing)
+    return loss
+
+
+class _CrossEntropy(torch.autograd.Function):
+    """`lse - (1 - e) logit_target - e mean(logits)` per row, with `lse = log sum exp(logits)`."""
+
+    @staticmethod
+    def forward(
+        ctx: FunctionCtx, logits: Tensor, target: Tensor, smoothing: float
+    ) -> Float[Tensor, ""]:
+        rows, wide = _rows(logits), _wide(logits)
+        losses, totals = [], []
+        for part, gold in zip(logits.split(rows), target.split(rows), strict=True):
+            top = part.amax(dim=1, keepdim=True).to(wide)
+            own = part.gather(1, gold[:, None]).squeeze(1).to(wide)
+            # one buffer: widened if need be, shifted, and raised in place
+            above = (part - top).exp_().sum(dim=1).log_()
+            top = top.squeeze(1)
+            loss = above + (1 - smoothing) * (top - own)
+            if smoothing:
+                loss += smoothing * (top - part.mean(dim=1, dtype=wide))
+            losses.append(loss)
+            totals.append(top + above)
+        ctx.save_for_backward(logits, target, torch.cat(totals))
+        ctx.smoothing = smoothing  # type: ignore[attr-defined]
+        return torch.cat(losses).sum()
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Float[Tensor, ""]) -> tuple[Tensor, None, None]:
+        """`grad * (softmax(logits) - (1 - e) onehot - e / vocab)`, over the logits."""
+        logits, target, totals = ctx.saved_tensors
+        rows, wide = _rows(logits), _wide(logits)
+        grad, hit = grad.to(wide), (1 - ctx.smoothing) * grad.to(wide)
+        chunks = (logits.split(rows), target.split(rows), totals.split(rows))
+        for part, gold, total in zip(*chunks, strict=True):
+            same = part.dtype == wide
+            x = part.sub_(total[:, None]) if same else part - total[:, None]
+            x.exp_().mul_(grad)
+            if ctx.smoothing:
+                x.sub_(grad * (ctx.smoothing / part.shape[1]))
+            x.scatter_add_(1, gold[:, None], -hit.expand(len(gold), 1))
+            if not same:
+                part.copy_(x)
+        return logits, None, None
+
+
+def _rows(logits: Tensor) -> int:
+    size = CHUNK.get(logits.device.type, GPU_CHUNK)
+    return max(1, size // max(1, logits.shape[1]))
+
+
+def _wide(logits: Tensor) -> torch.dtype:
+    return torch.promote_types(logits.dtype, torch.float32)
