@@ -1,0 +1,138 @@
+"""Sub-words to words.
+
+Let A be a map (rows, columns), r a word of the output with the rows R, c one of the input with the
+columns C. The map of words is
+
+    B[r, c] = 1/|R| sum_{i in R} sum_{j in C} A[i, j]
+
+The columns of a word are summed: what looked at a part of it looked at it. The rows of a word are
+averaged: a word looked where its parts looked, each counting the same. So the mass of a row is
+kept: where the rows of A sum to 1, those of B do. Special tokens stay as they are, and so do
+tokens that are part of no word, such as spaces.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from math import prod
+from typing import Literal
+
+import numpy as np
+from rich.cells import split_graphemes
+
+from regard.seeing.trace import Map, Side, Token, Trace, Weights
+
+#: `auto` merges sub-words, and leaves characters alone
+Merging = bool | Literal["auto"]
+
+
+@dataclass(frozen=True)
+class Group:
+    """Tokens that are drawn as one: a word, or a single token.
+
+    Attributes:
+        label: what to draw.
+        start: its first token.
+        end: the token after its last.
+        word: its number among the words of the text; None if it is not one.
+        special: whether it is one of regard's own symbols, or a feature.
+        prob: the probability that all its tokens were given: the product of theirs.
+    """
+
+    label: str
+    start: int
+    end: int
+    word: int | None
+    special: bool
+    prob: float | None
+
+
+@dataclass(frozen=True, eq=False)
+class Merged:
+    """A map of words: (heads, rows, columns), what each row lacks to 1, and what they are."""
+
+    weights: Weights
+    missing: Weights
+    rows: tuple[Group, ...]
+    columns: tuple[Group, ...]
+
+
+def merge(trace: Trace, found: Map, *, words: Merging = True) -> Merged:
+    """A map of a trace with sub-words merged to words."""
+    rows, columns = (groups(trace, side, words=words) for side in (found.rows, found.columns))
+    missing = found.missing if found.missing is not None else np.zeros(found.weights.shape[:2])
+    return Merged(
+        merge_weights(found.weights, rows, columns),
+        _row_means(missing.astype(np.float32), rows, axis=1),
+        rows,
+        columns,
+    )
+
+
+def merge_weights(weights: Weights, rows: Sequence[Group], columns: Sequence[Group]) -> Weights:
+    """The last two axes merged: columns summed, rows averaged."""
+    if not rows or not columns:
+        return weights
+    starts = [group.start for group in columns]
+    summed = np.add.reduceat(weights, starts, axis=-1)
+    return _row_means(summed, rows, axis=weights.ndim - 2)
+
+
+def groups(trace: Trace, side: Side, *, words: Merging = True) -> tuple[Group, ...]:
+    """The words along a side of a map; with `words=False`, the tokens."""
+    tokens = trace.tokens(side)
+    text = (trace.source if side == "source" else trace.target).text
+    if words == "auto":
+        words = not _one_by_one(tokens)
+    inside = [i > 0 and _same_word(tokens[i - 1], token) for i, token in enumerate(tokens)]
+    cuts = [i for i in range(len(tokens)) if not (words and inside[i])]
+    ends = [*cuts[1:], len(tokens)]
+    made = (_group(text, tokens, a, b) for a, b in zip(cuts, ends, strict=True))
+    return tuple(replace(group, label=_bare(group.label)) if words else group for group in made)
+
+
+def _row_means(weights: Weights, rows: Sequence[Group], *, axis: int) -> Weights:
+    if not rows:
+        return weights
+    sizes = np.array([group.end - group.start for group in rows], dtype=np.float32)
+    shape = [1] * weights.ndim
+    shape[axis] = len(rows)
+    sums = np.add.reduceat(weights, [group.start for group in rows], axis=axis)
+    means: Weights = (sums / sizes.reshape(shape)).astype(np.float32)
+    return means
+
+
+def _same_word(before: Token, token: Token) -> bool:
+    special = before.special or token.special
+    return not special and token.word is not None and token.word == before.word
+
+
+def _one_by_one(tokens: Sequence[Token]) -> bool:
+    """Whether every token is a single character: merging them would hide what the model does."""
+    texts = [token.text for token in tokens if token.word is not None and not token.special]
+    return all(len(split_graphemes(text)[0]) <= 1 for text in texts)
+
+
+def _group(text: str, tokens: Sequence[Token], start: int, end: int) -> Group:
+    parts = tokens[start:end]
+    probs = [token.prob for token in parts if token.prob is not None]
+    return Group(
+        label=parts[0].text if len(parts) == 1 else _label(text, parts),
+        start=start,
+        end=end,
+        word=parts[0].word,
+        special=parts[0].special,
+        prob=prod(probs) if len(probs) == len(parts) else None,
+    )
+
+
+def _label(text: str, parts: Sequence[Token]) -> str:
+    """The word as it stands in the text; where that is not known, its tokens put together."""
+    spans = [token.span for token in parts if token.span is not None]
+    if len(spans) == len(parts):
+        return text[spans[0][0] : spans[-1][1]]
+    return "".join(token.text.removeprefix("##") for token in parts)
+
+
+def _bare(label: str) -> str:
+    """Without the sign that starts a word, unless there is no more to it."""
+    return label.removeprefix("▁") or label
