@@ -10,6 +10,7 @@ from typing import Any, Final, overload
 import torch
 from torch import Tensor
 
+from regard.api.checking import checked
 from regard.api.output import Output
 from regard.api.texts import text_given, text_written
 from regard.api.tracing import (
@@ -135,14 +136,14 @@ class Model:
             raise ArgumentError("batch", "be at least 1", batch, f"{BATCH} is a good size")
         chunk: list[str] = []
         for text in texts:
-            self.check(text)
+            self.check_source(text)
             chunk.append(text)
             if len(chunk) == 16 * batch:
                 yield from self._chunk(chunk, wish, batch)
                 chunk = []
         yield from self._chunk(chunk, wish, batch)
 
-    def check(self, text: str) -> None:
+    def check_source(self, text: str) -> None:
         """Raises where a text cannot be a source of this model."""
         if not isinstance(text, str):
             raise ArgumentError("text", "be a string", repr(text), "convert it to one")
@@ -173,7 +174,29 @@ class Model:
                 `decoder-history`; all that the model has if None.
             options: of decoding, as for a call; without effect if `target` is given.
         """
-        self.check(text)
+        return self._trace(text, target, kinds, options)[1]
+
+    def check(self, text: str, target: str | None = None, **options: Any) -> Trace:
+        """The trace with what mattered beside what was looked at; see `seeing.checks.check`.
+
+        Args:
+            text: the source.
+            target: what the model is made to write; its own answer if None.
+            options: of decoding, as for a call; without effect if `target` is given.
+        """
+        tgt, trace = self._trace(text, target, None, options)
+        (src,) = self._source_ids([text])
+        return checked(self.module, self.src_tokenizer, self.tgt_tokenizer, src, tgt, trace)
+
+    def _trace(
+        self,
+        text: str,
+        target: str | None,
+        kinds: Collection[str] | None,
+        options: dict[str, Any],
+    ) -> tuple[list[int], Trace]:
+        """The ids of the target, and the trace."""
+        self.check_source(text)
         settings, wanted = _decoding_options(self.config.beam, options), check_kinds(kinds)
         (ids,) = self._source_ids([text])
         src, lengths = self._on_device([ids])
@@ -190,7 +213,8 @@ class Model:
             decoded = Decoded(log_prob=found.log_prob)
         log_probs = next_log_probs(self.module, src, lengths, found.tokens)
         written = with_alternatives(written, log_probs, found.tokens, self.tgt_tokenizer)
-        return self._traced(text, ids, written, found, decoded).trace(found.attention)
+        trace = self._traced(text, ids, written, found, decoded).trace(found.attention)
+        return found.tokens, trace
 
     def _target_ids(self, target: str) -> list[int]:
         if not isinstance(target, str):

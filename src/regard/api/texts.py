@@ -8,7 +8,7 @@ from regard.data import Tokenizer, parse_features
 from regard.data.codecs import words_of
 from regard.data.normal import Span
 from regard.seeing import Text, Token
-from regard.symbols import EOS, SYMBOLS
+from regard.symbols import EOS, SYMBOLS, UNK
 
 END: Final = Token(SYMBOLS[EOS], special=True)
 
@@ -40,8 +40,8 @@ def text_written(
 ) -> Text:
     """The text that these tokens make, with `eos` after them if it is finished.
 
-    A token stands where the text grows by it: models cut words as their tokeniser never would. One
-    that leaves no trace in the text, like an unknown word, has no span.
+    A token stands where the text grows by it: models cut words as their tokeniser never would. An
+    unknown word that leaves no trace in the text has no span.
 
     Args:
         tokenizer: that of the target.
@@ -54,18 +54,15 @@ def text_written(
     words = words_of(text)
     tokens = []
     for i, piece in enumerate(tokenizer.tokens(ids)):
-        span = _without_space(text, len(grown[i]), len(grown[i + 1]))
-        tokens.append(Token(piece, span, None if span is None else _word_at(words, span[0])))
+        start, end = len(grown[i]), len(grown[i + 1])
+        if start == end and ids[i] == UNK:
+            tokens.append(Token(piece))
+            continue
+        # a space that joins a piece to what is before it is no part of it
+        while tokenizer.kind != "char" and start < end and text[start].isspace():
+            start += 1
+        tokens.append(Token(piece, (start, end), _word_at(words, start)))
     return Text(text, (*tokens, END) if finished else tuple(tokens))
-
-
-def _without_space(text: str, start: int, end: int) -> Span | None:
-    """A piece without the space that joins it to what is before it; all of it if it is a space."""
-    piece = text[start:end]
-    if not piece:
-        return None
-    space = len(piece) - len(piece.lstrip())
-    return (start + space, end) if space < len(piece) else (start, end)
 
 
 def _word_at(words: Sequence[Span], at: int) -> int | None:
