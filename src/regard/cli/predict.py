@@ -138,7 +138,7 @@ def _sources(file: str, model: api.Model) -> Iterator[str]:
     """The lines of a file; one that the model cannot take is named by its number."""
     for number, line in enumerate(read_lines(file, max_chars=model.config.max_chars), start=1):
         try:
-            model.check(line)
+            model.check_source(line)
         except DataError as error:
             raise DataError(
                 "stdin" if file == "-" else file, number, error.reason, error.fix

@@ -301,14 +301,16 @@ class TransformerDecoderLayer(nn.Module):
         self.feed_forward = options.feed_forward(dim, feed_forward)
         self.feed_forward_residual = options.residual(dim)
 
-    def start(self, batch: int, memory: Tensor | None, like: Tensor) -> LayerState:
+    def start(
+        self, batch: int, memory: Tensor | None, like: Tensor, key: Tensor | None = None
+    ) -> LayerState:
         """The empty cache, with the memory projected once and for all."""
         attention = self.attention
         empty = like.new_zeros(batch, attention.num_kv_heads, 0, attention.head_dim)
         if self.cross is None or memory is None:
             return LayerState(empty, empty, None, None)
-        keys, values = self.cross.project_keys(memory), self.cross.project_values(memory)
-        return LayerState(empty, empty, keys.tensor, values.tensor)
+        keys = self.cross.project_keys(memory if key is None else key)
+        return LayerState(empty, empty, keys.tensor, self.cross.project_values(memory).tensor)
 
     def forward(
         self,
@@ -383,16 +385,23 @@ class TransformerDecoder(nn.Module):
         self.norm = options.last_norm(dim)
 
     def start(
-        self, memory: Float[Tensor, "batch kv_len memory_size"], mask: Mask | None = None
+        self,
+        memory: Float[Tensor, "batch kv_len memory_size"],
+        mask: Mask | None = None,
+        *,
+        key: Float[Tensor, "batch kv_len memory_size"] | None = None,
     ) -> TransformerState:
-        """The state before the first vector, with the memory's keys and values of every layer."""
+        """The state before the first vector, with the memory's keys and values of every layer.
+
+        What is looked at is `key`, if that is not the memory, which is what is mixed.
+        """
         if self.memory_size is None:
             raise ArgumentError(
                 "memory", "be left out", "given to a decoder without one", "use start_without"
             )
         check_width("memory", memory, self.memory_size)
         layers = (cast(TransformerDecoderLayer, layer) for layer in self.layers)
-        started = tuple(layer.start(len(memory), memory, memory) for layer in layers)
+        started = tuple(layer.start(len(memory), memory, memory, key) for layer in layers)
         return TransformerState(started, masks.per_row(mask, len(memory)))
 
     def start_without(self, batch: int, like: Tensor) -> TransformerState:

@@ -274,7 +274,7 @@ class AttentionDecoder(Decoder):
 
     def start(self, memory: Memory) -> State:
         """Empty caches, and the memory's keys and values of every layer."""
-        return self.decoder.start(memory.output, memory.mask)
+        return self.decoder.start(memory.output, memory.mask, key=memory.keys)
 
     def forward(
         self,

@@ -1,0 +1,258 @@
+"""Whether what a model looked at is what mattered to it: numbers for one trace, and in words.
+
+Kendall's tau compares two orders of the inputs, for each output. It is told nothing by differences
+that mean nothing: weights and shares below `LEAST_WEIGHT`, and costs below `LEAST_COST`, count as
+zero, and zeros as equal. Without that, a row whose weights are one 0.99 and seven of a millionth
+would be judged by the order of the seven.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from regard.models.protocol import SequenceModel
+from regard.seeing import derive
+from regard.seeing.trace import Trace, Weights
+
+Array = npt.NDArray[Any]
+
+#: weights, and shares of a gradient, that count; what pictures hide is not judged either
+LEAST_WEIGHT: Final = 0.05
+#: costs that count, in nats: a tenth of a nat is a probability of 0.90 instead of 1
+LEAST_COST: Final = 0.1
+#: random orders that tau is compared with
+RANDOM_ORDERS: Final = 200
+#: comparisons of pairs that they may take, which is a second or two
+MOST_PAIRS: Final = 400_000_000
+
+
+def kendall_tau(a: Array, b: Array) -> float:
+    """Kendall's tau-b of two rows of numbers; NaN where all numbers of one of them are equal.
+
+    `sum sign(a_i - a_j) sign(b_i - b_j)` over all pairs, over the geometric mean of the numbers of
+    pairs that are not tied in each (Kendall, 1945, https://doi.org/10.1093/biomet/33.3.239).
+    """
+    return float(_tau(_signs(a), _signs(b)))
+
+
+def _signs(rows: Array) -> Array:
+    """Of all pairs: (..., n) to (..., n, n)."""
+    signs: Array = np.sign(rows[..., :, None] - rows[..., None, :])
+    return signs
+
+
+def _tau(a: Array, b: Array) -> Array:
+    untied = np.sqrt(np.count_nonzero(a, axis=(-2, -1)) * np.count_nonzero(b, axis=(-2, -1)))
+    together = (a * b).sum(axis=(-2, -1))
+    return np.where(untied > 0, together / np.maximum(untied, 1), np.nan)
+
+
+@dataclass(frozen=True)
+class Agreement:
+    """How alike two matrices order the inputs.
+
+    Attributes:
+        tau: mean of Kendall's tau-b over the rows that have an order; None if none has.
+        exact: the same with every difference counting, however small.
+        random: the mean of tau for random orders,
+        low: and where 95% of them lie,
+        high: up to here.
+        rows: how many rows have an order in both matrices,
+        of: and how many there are.
+    """
+
+    tau: float | None
+    exact: float | None
+    random: float | None
+    low: float | None
+    high: float | None
+    rows: int
+    of: int
+
+
+def agreement(
+    weights: Weights, other: Weights, *, least: float = LEAST_COST, seed: int = 0
+) -> Agreement:
+    """How alike weights and another matrix order the inputs, row by row.
+
+    Args:
+        weights: where outputs looked; below `LEAST_WEIGHT` is nothing.
+        other: what mattered to them; below `least` is nothing.
+        least: the least that counts in `other`.
+        seed: of the random orders.
+    """
+    seen, mattered = _counting(weights, LEAST_WEIGHT), _counting(other, least)
+    taus = np.array([kendall_tau(*rows) for rows in zip(seen, mattered, strict=True)])
+    exact = np.array([kendall_tau(*rows) for rows in zip(weights, other, strict=True)])
+    there = ~np.isnan(taus)
+    drawn = _random_taus(seen[there], mattered[there], seed)
+    low, high = np.quantile(drawn, [0.025, 0.975]) if len(drawn) else (np.nan, np.nan)
+    return Agreement(
+        tau=_mean(taus),
+        exact=_mean(exact),
+        random=_mean(drawn),
+        low=_number(low),
+        high=_number(high),
+        rows=int(there.sum()),
+        of=len(taus),
+    )
+
+
+def _counting(matrix: Weights, least: float) -> Array:
+    """Numbers without what is too small to count."""
+    values = matrix.astype(np.float64)
+    return np.where(np.abs(values) < least, 0.0, values)
+
+
+def _random_taus(seen: Array, mattered: Array, seed: int) -> Array:
+    """Means over the rows, each row's weights in random order, many times."""
+    if not seen.size:
+        return np.empty(0)
+    chance = np.random.default_rng(seed)
+    count = max(20, min(RANDOM_ORDERS, MOST_PAIRS // (seen.size * seen.shape[1])))
+    total = np.zeros(count)
+    for a, b in zip(seen, mattered, strict=True):
+        b_signs = _signs(b)
+        total += [float(_tau(_signs(chance.permutation(a)), b_signs)) for _ in range(count)]
+    return total / len(seen)
+
+
+def _mean(values: Array) -> float | None:
+    found = values[~np.isnan(values)]
+    return float(found.mean()) if len(found) else None
+
+
+def _number(value: float) -> float | None:
+    return None if np.isnan(value) else float(value)
+
+
+@dataclass(frozen=True)
+class Checked:
+    """What was found about one trace.
+
+    Attributes:
+        ablation: how alike attention and ablation order the inputs.
+        gradient: how alike attention and the gradient do.
+        by_head: tau against ablation of each head, layer by layer.
+        log_prob: of the target,
+        shuffled_log_prob: and with its attention shuffled, the mean over several times.
+        shuffled_kept: share of the likeliest tokens that stay the likeliest when it is.
+    """
+
+    ablation: Agreement
+    gradient: Agreement
+    by_head: list[list[float | None]]
+    log_prob: float
+    shuffled_log_prob: float
+    shuffled_kept: float
+
+
+def check(
+    model: SequenceModel,
+    src: Sequence[int],
+    tgt: Sequence[int],
+    trace: Trace,
+    others: Sequence[Sequence[int]],
+) -> Trace:
+    """The trace with what was derived and checked.
+
+    What outputs looked at is the mean over all layers and heads of the cross-attention.
+
+    Args:
+        model: which has left the trace.
+        src: source ids as the model reads them, `eos` last.
+        tgt: target ids, without `bos` and `eos`.
+        trace: of all kinds of maps that the model has.
+        others: for each place of the source, the tokens that could stand there.
+    """
+    rows = len(trace.target.tokens)  # one fewer than steps if it was cut off
+    derived: dict[str, Weights] = {
+        "ablation": derive.ablation(model, src, tgt, others)[:rows],
+        "gradient": derive.gradient(model, src, tgt)[:rows],
+    }
+    looked = looked_at(trace)
+    if looked is None:
+        return replace(trace, derived={**trace.derived, **derived}, checks=_no_attention())
+    layers = [found.weights for found in trace.of_kind("encoder-self")]
+    if layers:
+        derived["rollout"] = derive.rollout(looked, layers)
+    shuffled = derive.shuffle(model, src, tgt)
+    checked = Checked(
+        ablation=agreement(looked, derived["ablation"]),
+        gradient=agreement(looked, shares(derived["gradient"]), least=LEAST_WEIGHT),
+        by_head=[
+            [agreement(head, derived["ablation"]).tau for head in found.weights]
+            for found in trace.of_kind("cross")
+        ],
+        log_prob=shuffled.log_prob,
+        shuffled_log_prob=shuffled.shuffled_log_prob,
+        shuffled_kept=shuffled.kept,
+    )
+    return replace(
+        trace,
+        derived={**trace.derived, **derived},
+        checks=_as_checks(checked, rolled=bool(layers)),
+    )
+
+
+def looked_at(trace: Trace) -> Weights | None:
+    """The mean over all layers and heads of the cross-attention; None if there is none."""
+    maps = [found.weights.mean(axis=0) for found in trace.of_kind("cross")]
+    return np.mean(maps, axis=0, dtype=np.float32) if maps else None
+
+
+def shares(matrix: Weights) -> Weights:
+    """Rows that sum to 1; a row of zeros stays as it is."""
+    total = matrix.sum(axis=1, keepdims=True)
+    return (matrix / np.where(total > 0, total, 1.0)).astype(np.float32)
+
+
+def _no_attention() -> Mapping[str, Any]:
+    sentence = "This model has no attention between source and target: there is nothing to check."
+    return {"sentences": [sentence]}
+
+
+def _as_checks(checked: Checked, *, rolled: bool) -> Mapping[str, Any]:
+    """Numbers and words that every surface can show, and JSON can hold."""
+    found: dict[str, Any] = {}
+    for name in ("ablation", "gradient"):
+        for part, value in asdict(getattr(checked, name)).items():
+            found[f"tau_{name}" if part == "tau" else f"tau_{name}_{part}"] = value
+    found["tau_ablation_by_head"] = checked.by_head
+    found["log_prob"] = checked.log_prob
+    found["shuffled_log_prob"] = checked.shuffled_log_prob
+    found["shuffled_kept"] = checked.shuffled_kept
+    found["sentences"] = list(_sentences(checked, rolled=rolled))
+    return found
+
+
+def _sentences(checked: Checked, *, rolled: bool) -> Iterator[str]:
+    yield _in_words("ablation", checked.ablation)
+    yield _in_words("the gradient", checked.gradient)
+    yield (
+        f"With its attention shuffled, the log-probability of the output goes from "
+        f"{checked.log_prob:.2f} to {checked.shuffled_log_prob:.2f}, and "
+        f"{checked.shuffled_kept:.0%} of its likeliest tokens stay the likeliest."
+    )
+    if not rolled:
+        yield "There is no rollout, since the encoder has no self-attention to follow."
+
+
+def _in_words(other: str, found: Agreement) -> str:
+    if found.tau is None or found.low is None or found.high is None:
+        return (
+            f"Attention and {other} cannot be compared: no output has an order of inputs in both."
+        )
+    if found.tau > found.high:
+        verdict = "more alike than by chance"
+    else:
+        verdict = "less alike than by chance" if found.tau < found.low else "no more than by chance"
+    exact = "" if found.exact is None else f"; {found.exact:.2f} if every difference counts"
+    return (
+        f"Attention and {other} order the inputs {verdict}: tau {found.tau:.2f} over {found.rows} "
+        f"of {found.of} outputs, and {found.random:.2f} ({found.low:.2f} to {found.high:.2f}) for "
+        f"random orders{exact}."
+    )

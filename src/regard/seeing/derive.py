@@ -1,0 +1,270 @@
+"""What is found by running a model again: ablation, gradient, rollout, shuffled attention.
+
+A weight says where a model looked. What is here says what mattered to it. All of it is for one
+source and one target, which is forced; rows are target tokens, `eos` last, columns source tokens.
+"""
+
+import itertools
+import math
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from regard.errors import ArgumentError
+from regard.models.embedding import TokenEmbedding
+from regard.models.encoders import Encoder
+from regard.models.protocol import Memory, SequenceModel
+from regard.seeing.trace import Weights
+from regard.symbols import BOS, EOS
+
+#: how many tokens stand in for one that is taken away
+DRAWS: Final = 16
+#: how often attention is shuffled
+SHUFFLES: Final = 20
+#: the most tokens, of sources and targets together, that are scored at once
+TOKENS: Final = 16_384
+
+
+def ablation(
+    model: SequenceModel,
+    src: Sequence[int],
+    tgt: Sequence[int],
+    others: Sequence[Sequence[int]],
+    *,
+    draws: int = DRAWS,
+    seed: int = 0,
+) -> Weights:
+    """What each output costs when an input is not known, in nats.
+
+    `log p(y_t | x) - log mean_z p(y_t | x with z in the place of x_i)`, where z are tokens that
+    could stand there. It is the prediction difference of Robnik-Sikonja and Kononenko (2008,
+    https://doi.org/10.1109/TKDE.2007.190734): an input is unknown, so its values are averaged. The
+    place stays: without a token, all that follow it would stand elsewhere, and a model that counts
+    would be charged for that. `unk` in its place would be a vector that training has hardly seen.
+
+    Args:
+        model: any model; it is run without dropout and given back as it was.
+        src: source ids as the model reads them, `eos` last.
+        tgt: target ids, without `bos` and `eos`.
+        others: for each place of the source, the tokens that could stand there, its own among them.
+        draws: how many of them are tried; all, if there are no more.
+        seed: of the draws.
+    """
+    if len(others) != len(src) or not all(map(len, others)):
+        raise ArgumentError(
+            "others",
+            f"have one token or more for each of the {len(src)} of the source",
+            f"of lengths {list(map(len, others))}",
+            "pass the ids of the vocabulary for each",
+        )
+    chance = np.random.default_rng(seed)
+    chosen = [_draw(chance, ids, draws) for ids in others]
+    rows = [[*src[:i], z, *src[i + 1 :]] for i, ids in enumerate(chosen) for z in ids]
+    scores = _log_probs(model, [list(src), *rows], tgt)
+    ends = np.cumsum([1, *map(len, chosen)])
+    without = [_log_mean(scores[a:b]) for a, b in itertools.pairwise(ends)]
+    costs = [scores[0] - row for row in without]
+    return np.stack(costs, axis=1).astype(np.float32)
+
+
+def _draw(chance: np.random.Generator, ids: Sequence[int], count: int) -> list[int]:
+    if len(ids) <= count:
+        return list(ids)
+    return [ids[i] for i in chance.choice(len(ids), count, replace=False)]
+
+
+def _log_mean(log_probs: Any) -> Any:
+    return np.logaddexp.reduce(log_probs, axis=0) - math.log(len(log_probs))
+
+
+def _log_probs(model: SequenceModel, sources: list[list[int]], tgt: Sequence[int]) -> Any:
+    """Log-probabilities of the target after sources of one length, (sources, steps)."""
+    size = _rows_at_once(len(sources[0]), len(tgt))
+    found = []
+    with _evaluating(model), torch.no_grad():
+        for start in range(0, len(sources), size):
+            src = _tensor(model, sources[start : start + size])
+            found.append(_forced(model, src, tgt).log_probs.double().cpu().numpy())
+    return np.concatenate(found)
+
+
+def gradient(model: SequenceModel, src: Sequence[int], tgt: Sequence[int]) -> Weights:
+    """How fast the log-probability of each output changes with the vector of each input.
+
+    `|| d log p(y_t | x) / d e_i ||`, the Euclidean norm, where e_i is the embedding of x_i as the
+    encoder gets it (Li et al., 2016, https://arxiv.org/abs/1506.01066). Parameters keep the
+    gradients they have. Row t of a batch has the loss of output t, so one pass finds them all.
+
+    Args:
+        model: any model; it is run without dropout and given back as it was.
+        src: source ids as the model reads them, `eos` last.
+        tgt: target ids, without `bos` and `eos`.
+    """
+    steps, size = len(tgt) + 1, _rows_at_once(len(src), len(tgt))
+    found = []
+    # the fused recurrent kernels of a GPU have no backward pass outside training
+    plain = torch.backends.cudnn.flags(enabled=False)
+    with _evaluating(model), torch.inference_mode(False), torch.enable_grad(), plain:
+        for start in range(0, steps, size):
+            wanted = torch.arange(start, min(start + size, steps))
+            rows = _tensor(model, [list(src)] * len(wanted))
+            with _leaves(model, rows) as leaves:
+                log_probs = _forced(model, rows, tgt).log_probs
+            chosen = log_probs[torch.arange(len(wanted)), wanted.to(log_probs.device)]
+            slopes = torch.autograd.grad(chosen.sum(), leaves)
+            squares = torch.stack([slope.float().pow(2).sum(dim=-1) for slope in slopes])
+            found.append(squares.sum(dim=0).sqrt().cpu().numpy())
+    norms: Weights = np.concatenate(found).astype(np.float32)
+    return norms
+
+
+@contextmanager
+def _leaves(model: nn.Module, src: Tensor) -> Iterator[list[Tensor]]:
+    """Collects the embeddings of `src` (an ensemble has several), cut off from what made them."""
+    leaves: list[Tensor] = []
+
+    def keep(module: nn.Module, inputs: tuple[Tensor, ...], output: Tensor) -> Tensor | None:
+        if inputs[0] is not src:  # that of the target
+            return None
+        leaves.append(output.detach().requires_grad_())
+        return leaves[-1]
+
+    tables = [module for module in model.modules() if isinstance(module, TokenEmbedding)]
+    handles = [table.register_forward_hook(keep) for table in tables]
+    try:
+        yield leaves
+    finally:
+        for handle in handles:
+            handle.remove()
+
+
+def rollout(
+    cross: Float[np.ndarray, "rows columns"],
+    encoder_self: Sequence[Float[np.ndarray, "heads columns columns"]],
+) -> Weights:
+    """Where outputs looked, followed through the encoder's own attention to the inputs.
+
+    `cross . A_n ... A_1` with `A_l = (mean over heads + identity) / 2`: the residual connection
+    carries half of each position (Abnar and Zuidema, 2020, https://arxiv.org/abs/2005.00928).
+
+    Args:
+        cross: the attention to the encoder's outputs.
+        encoder_self: that of each encoder layer, lowest first.
+    """
+    rolled = np.eye(cross.shape[1])
+    for layer in encoder_self:
+        rolled = (layer.mean(axis=0) + np.eye(len(rolled))) / 2 @ rolled
+    return (cross @ rolled).astype(np.float32)
+
+
+class Shuffled(NamedTuple):
+    """What shuffled attention leaves of a target.
+
+    Attributes:
+        log_prob: its log-probability as the model is.
+        shuffled_log_prob: the mean over the shuffles.
+        kept: the share of its tokens that are still the likeliest, of those that were.
+    """
+
+    log_prob: float
+    shuffled_log_prob: float
+    kept: float
+
+
+def shuffle(
+    model: SequenceModel,
+    src: Sequence[int],
+    tgt: Sequence[int],
+    *,
+    times: int = SHUFFLES,
+    seed: int = 0,
+) -> Shuffled:
+    """Scores the target with every row of the cross-attention shuffled, `times` times."""
+    sources = _tensor(model, [list(src)] * times)
+    with _evaluating(model), torch.no_grad():
+        plain = _forced(model, sources[:1], tgt)
+        with shuffled_attention(model, seed):
+            moved = _forced(model, sources, tgt)
+    first = plain.best.expand_as(moved.best)
+    kept = moved.best[first].float().mean().item() if bool(first.any()) else 0.0
+    before, after = (out.log_probs.double().sum(dim=1).mean().item() for out in (plain, moved))
+    return Shuffled(before, after, kept)
+
+
+@contextmanager
+def shuffled_attention(model: nn.Module, seed: int = 0) -> Iterator[None]:
+    """A model in here looks where it looks, and each weight goes to the value of another token.
+
+    Mixing values in another order is the same as shuffling all rows of weights alike, for any
+    mechanism and any number of heads. Each source has an order of its own, in which no real token
+    keeps its place, unless it is the only one.
+    """
+    chance = torch.Generator().manual_seed(seed)
+
+    def mix(module: nn.Module, inputs: object, memory: Memory) -> Memory:
+        keys = memory.output if memory.keys is None else memory.keys
+        orders = [_cycle(n, memory.output.shape[1], chance) for n in memory.lengths.tolist()]
+        order = torch.stack(orders).to(memory.output.device)[..., None]
+        return replace(
+            memory, keys=keys, output=memory.output.gather(1, order.expand_as(memory.output))
+        )
+
+    encoders = [module for module in model.modules() if isinstance(module, Encoder)]
+    handles = [encoder.register_forward_hook(mix) for encoder in encoders]
+    try:
+        yield
+    finally:
+        for handle in handles:
+            handle.remove()
+
+
+def _cycle(real: int, length: int, chance: torch.Generator) -> Tensor:
+    """An order of `length` places, the first `real` in one cycle, the others as they are."""
+    order = torch.arange(length)
+    ring = torch.randperm(real, generator=chance)
+    order[ring] = ring.roll(1)
+    return order
+
+
+class _Forced(NamedTuple):
+    """Of each target token and `eos`: its log-probability, and whether it is the likeliest."""
+
+    log_probs: Float[Tensor, "batch steps"]
+    best: Tensor
+
+
+def _forced(model: SequenceModel, src: Tensor, tgt: Sequence[int]) -> _Forced:
+    lengths = torch.full((len(src),), src.shape[1], device=src.device)
+    read = torch.tensor([[BOS, *tgt]], device=src.device).expand(len(src), -1)
+    written = torch.tensor([[*tgt, EOS]], device=src.device).expand(len(src), -1)
+    logits = model(src, lengths, read).logits
+    log_probs = logits.log_softmax(-1, dtype=torch.promote_types(logits.dtype, torch.float32))
+    own = log_probs.gather(2, written[..., None]).squeeze(2)
+    return _Forced(own, logits.argmax(dim=-1) == written)
+
+
+def _tensor(model: nn.Module, rows: list[list[int]]) -> Tensor:
+    return torch.tensor(rows, device=next(model.parameters()).device)
+
+
+def _rows_at_once(src_len: int, tgt_len: int) -> int:
+    return max(1, TOKENS // (src_len + tgt_len + 1))
+
+
+@contextmanager
+def _evaluating(model: nn.Module) -> Iterator[None]:
+    """Without dropout; each module is given back as it was."""
+    training = [module for module in model.modules() if module.training]
+    for module in training:
+        module.training = False
+    try:
+        yield
+    finally:
+        for module in training:
+            module.training = True
