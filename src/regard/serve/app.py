@@ -1,0 +1,124 @@
+"""The addresses of the server."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any, Final
+
+from fastapi import FastAPI
+from fastapi.exceptions import RequestValidationError
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
+
+from regard.serve import errors, page
+from regard.serve.asking import AskCheck, AskRun, AskStream
+from regard.serve.border import Access, Border, as_response
+from regard.serve.desk import Desk, as_json
+from regard.serve.limits import Limits
+from regard.serve.logs import Log
+from regard.serve.models import Models
+from regard.version import __version__
+
+READ: Final = ["GET", "HEAD"]
+TRACE: Final[dict[int | str, dict[str, Any]]] = {
+    200: {"description": "A trace, as `regard show -o x.json` writes it."}
+}
+EVENTS: Final[dict[int | str, dict[str, Any]]] = {
+    200: {
+        "description": "Server-sent events: `token` with token, prob and row, one for each token; "
+        "then `done` with the trace; or `error`.",
+        "content": {"text/event-stream": {}},
+    }
+}
+
+
+def create_app(models: Models, limits: Limits, access: Access, log: Log) -> FastAPI:
+    """The server as an ASGI application.
+
+    Args:
+        models: what answers; the first does if none is named.
+        limits: how much may be asked for.
+        access: who may ask.
+        log: where to say what went wrong.
+    """
+    desk = Desk(models, limits, log)
+
+    @asynccontextmanager
+    async def lifespan(_: FastAPI) -> AsyncIterator[None]:
+        desk.batcher.start()
+        try:
+            yield
+        finally:
+            desk.close()
+
+    app = FastAPI(
+        title="regard",
+        version=__version__,
+        description="Sequence models that show what they look at.",
+        lifespan=lifespan,
+        docs_url=None,  # its scripts would come from another site
+        redoc_url=None,
+        # nothing of what is asked may leave by way of the framework's own records
+        telemetry={"tracing": False, "metrics": False, "logs": False, "auto_configure": False},
+    )
+    app.add_middleware(Border, access=access, body=limits.body, failed=log.failed)
+    app.add_exception_handler(HTTPException, _refused)
+    app.add_exception_handler(RequestValidationError, _invalid)
+    _add_pages(app, models, limits)
+    _add_api(app, desk)
+    return app
+
+
+def _add_api(app: FastAPI, desk: Desk) -> None:
+    @app.api_route("/healthz", methods=READ)
+    async def healthz() -> dict[str, str]:
+        """Say that the server is there."""
+        return {"status": "ok"}
+
+    @app.get("/api/info")
+    async def info() -> Response:
+        """Name the models, the presets, the tokenisers, the limits and the version."""
+        return as_json(desk.models.info(desk.limits))
+
+    @app.post("/api/run", responses=TRACE)
+    async def run(ask: AskRun, request: Request) -> Response:
+        """Answer a text, and say where each output looked."""
+        return await desk.answer(request, ask)
+
+    @app.post("/api/stream", responses=EVENTS)
+    async def stream(ask: AskStream, request: Request) -> Response:
+        """Answer a text token by token, each with where it looked."""
+        return desk.stream(request, ask)
+
+    @app.post("/api/check", responses=TRACE)
+    async def check(ask: AskCheck, request: Request) -> Response:
+        """Answer a text, and measure what mattered: ablation, gradient, and how they agree."""
+        return await desk.answer(request, ask, "check")
+
+
+def _add_pages(app: FastAPI, models: Models, limits: Limits) -> None:
+    @app.api_route("/", methods=READ, include_in_schema=False)
+    async def live() -> Response:
+        return page.response(page.live(models.info(limits)))
+
+    @app.get("/page/{name}", include_in_schema=False)
+    async def module(name: str) -> Response:
+        return Response(page.module(name), media_type="text/javascript")
+
+    @app.get("/docs", include_in_schema=False)
+    async def docs() -> Response:
+        return page.response(page.docs(app.openapi()))
+
+    @app.get("/favicon.ico", include_in_schema=False)
+    async def favicon() -> Response:
+        return Response(status_code=204)
+
+
+async def _refused(_: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException)
+    return as_response(errors.of_status(error.status_code, error.headers))
+
+
+async def _invalid(_: Request, error: Exception) -> Response:
+    assert isinstance(error, RequestValidationError)
+    return as_response(errors.of_validation(error.errors()))

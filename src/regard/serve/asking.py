@@ -1,0 +1,46 @@
+"""What clients send."""
+
+from typing import Annotated
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+
+from regard.seeing.trace import Kind
+
+
+def _whole(text: str) -> str:
+    try:
+        text.encode("utf-8")
+    except UnicodeEncodeError:
+        raise ValueError("it must be Unicode, but it has half of a surrogate pair") from None
+    return text
+
+
+Text = Annotated[str, AfterValidator(_whole)]
+
+
+class Ask(BaseModel):
+    """A text to answer."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    text: Text = Field(description="The source; features follow it after a tab.")
+    model: str | None = Field(None, description="A model of /api/info; the first if left out.")
+
+
+class AskStream(Ask):
+    """A text to answer token by token, which is greedy."""
+
+    kinds: list[Kind] | None = Field(None, description="Maps wanted; all if left out.")
+
+
+class AskCheck(Ask):
+    """A text to answer, and how."""
+
+    beam: int | None = Field(None, description="Width of the search; that of the run if left out.")
+    target: Text | None = Field(None, description="What the model is made to write.")
+
+
+class AskRun(AskCheck):
+    """A text to answer, how, and with which maps."""
+
+    kinds: list[Kind] | None = Field(None, description="Maps wanted; all if left out.")

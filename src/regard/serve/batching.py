@@ -1,0 +1,163 @@
+"""Requests that arrive together are worked on together, in one thread."""
+
+import asyncio
+from collections.abc import Callable, Hashable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, Generic, TypeVar
+
+from regard.serve.errors import closing
+
+Item = TypeVar("Item")
+Result = TypeVar("Result")
+Answer = TypeVar("Answer")
+
+Wanted = Callable[[], bool]
+
+
+class NotWantedError(Exception):
+    """Nobody waits for the answer any more."""
+
+
+class Worker:
+    """The one thread that runs models, since they are not made to be run by two at a time."""
+
+    def __init__(self) -> None:
+        self._pool = ThreadPoolExecutor(max_workers=1, thread_name_prefix="regard-worker")
+
+    async def run(self, work: Callable[..., Answer], *args: Any) -> Answer:
+        """Waits for its turn, and for the answer."""
+        return await asyncio.get_running_loop().run_in_executor(self._pool, work, *args)
+
+    def later(self, work: Callable[[], object]) -> None:
+        """Does it after all that was asked for before; nobody waits."""
+        self._pool.submit(work)
+
+    def close(self) -> None:
+        """Drops what waits and ends the thread."""
+        self._pool.shutdown(wait=True, cancel_futures=True)
+
+
+@dataclass(eq=False)
+class _Job(Generic[Item, Result]):
+    key: Hashable
+    item: Item
+    answer: "asyncio.Future[Result]" = field(
+        default_factory=lambda: asyncio.get_running_loop().create_future()
+    )
+
+
+class Batcher(Generic[Item, Result]):
+    """Gathers items with the same key, has them worked on at once, and hands out the results.
+
+    An item whose caller was cancelled is dropped if it waits; if all of a batch were cancelled, the
+    work is told so by `wanted`.
+
+    Args:
+        work: from a key, items and `wanted` to a result for each item.
+        worker: where the work is done.
+        size: the most items at once.
+        wait: how many seconds an item waits for others.
+    """
+
+    def __init__(
+        self,
+        work: Callable[[Any, list[Item], Wanted], Sequence[Result]],
+        worker: Worker,
+        *,
+        size: int,
+        wait: float,
+    ) -> None:
+        self._work, self._worker, self._size, self._wait = work, worker, size, wait
+        self._waiting: list[_Job[Item, Result]] = []
+        self._running: list[_Job[Item, Result]] = []
+        self._arrived = asyncio.Event()
+        self._full = asyncio.Event()
+        self._closed = False
+        self._task: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        """Begins to work; an event loop must run."""
+        self._task = asyncio.get_running_loop().create_task(self._run())
+
+    def close(self) -> None:
+        """Ends the work between two steps, and answers those who wait."""
+        self._closed = True
+        if self._task is not None:
+            self._task.cancel()
+        for job in (*self._running, *self._waiting):
+            if not job.answer.done():
+                job.answer.set_exception(closing())
+
+    async def submit(self, key: Hashable, item: Item) -> Result:
+        """The result for an item."""
+        if self._closed:
+            raise closing()
+        job: _Job[Item, Result] = _Job(key, item)
+        self._waiting.append(job)
+        self._arrived.set()
+        if len(self._waiting) >= self._size:
+            self._full.set()
+        return await job.answer
+
+    async def _run(self) -> None:
+        while True:
+            await self._arrived.wait()
+            await self._others()
+            batch = self._take()
+            if batch:
+                await self._do(batch)
+
+    async def _others(self) -> None:
+        """Gives others a moment to arrive; less if there are enough."""
+        self._full.clear()
+        if self._wait and len(self._waiting) < self._size:
+            try:
+                await asyncio.wait_for(self._full.wait(), self._wait)
+            except TimeoutError:
+                return
+
+    def _take(self) -> list[_Job[Item, Result]]:
+        """The oldest job and those like it; what nobody waits for is dropped."""
+        live = [job for job in self._waiting if not job.answer.done()]
+        batch = [job for job in live if job.key == live[0].key][: self._size]
+        self._waiting = [job for job in live if job not in batch]
+        if not self._waiting:
+            self._arrived.clear()
+        return batch
+
+    async def _do(self, batch: list[_Job[Item, Result]]) -> None:
+        def wanted() -> bool:
+            return any(not job.answer.done() for job in batch)
+
+        self._running = batch
+        items = [job.item for job in batch]
+        try:
+            found = await self._worker.run(partial(_each, self._work, batch[0].key, items, wanted))
+        except NotWantedError:
+            return
+        for job, result in zip(batch, found, strict=True):
+            if job.answer.done():
+                continue
+            if isinstance(result, Exception):
+                job.answer.set_exception(result)
+            else:
+                job.answer.set_result(result)
+
+
+def _each(
+    work: Callable[[Any, list[Item], Wanted], Sequence[Result]],
+    key: Hashable,
+    items: list[Item],
+    wanted: Wanted,
+) -> list[Result | Exception]:
+    """The results; where the work fails, that of each item alone, so that only one suffers."""
+    try:
+        return list(work(key, items, wanted))
+    except NotWantedError:
+        raise
+    except Exception as error:
+        if len(items) == 1:
+            return [error]
+    return [_each(work, key, [item], wanted)[0] for item in items]

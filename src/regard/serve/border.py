@@ -1,0 +1,198 @@
+"""What every request passes on its way in, and every answer on its way out."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Final, final
+
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.responses import Response
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from regard.serve.errors import INTERNAL, ServeError, of_any
+from regard.serve.events import dumps
+
+LOCAL: Final = ("127.0.0.1", "localhost", "[::1]")
+SAFE: Final = ("GET", "HEAD", "OPTIONS")
+HEADERS: Final = {
+    "Cache-Control": "no-store",
+    "Content-Security-Policy": "default-src 'none'; frame-ancestors 'none'",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Referrer-Policy": "no-referrer",
+    "X-Content-Type-Options": "nosniff",
+    "X-Frame-Options": "DENY",
+}
+
+
+@dataclass(frozen=True)
+class Access:
+    """Who may ask.
+
+    Attributes:
+        hosts: names that the server goes by, beside those of the machine itself; `*` for any.
+        origins: other sites whose pages may ask, such as `http://localhost:3000`; `*` for any.
+    """
+
+    hosts: Sequence[str] = ()
+    origins: Sequence[str] = ()
+
+    def knows_host(self, header: str | None) -> bool:
+        """Whether the server goes by this name: a foreign page cannot pretend to be ours."""
+        if not header:
+            return False
+        name = header.rsplit(":", 1)[0] if header.rpartition(":")[2].isdigit() else header
+        return "*" in self.hosts or name.lower() in (*LOCAL, *map(_bracketed, self.hosts))
+
+    def knows_origin(self, origin: str | None, host: str | None) -> bool:
+        """Whether a page of this origin may ask. Programs, which are no pages, have none."""
+        own = (None, f"http://{host}", f"https://{host}")
+        return origin in own or self.allows(origin)
+
+    def allows(self, origin: str | None) -> bool:
+        """Whether this is another site that was asked for."""
+        return origin is not None and ("*" in self.origins or origin in self.origins)
+
+
+def _bracketed(host: str) -> str:
+    """A host as it stands in a header."""
+    return f"[{host}]" if ":" in host and not host.startswith("[") else host.lower()
+
+
+@final
+class Border:
+    """Checks host, origin, media type and size; guards the answers; catches what goes wrong.
+
+    Args:
+        app: what is behind it.
+        access: who may ask.
+        body: the most bytes of a request.
+        failed: is told of what nobody has foreseen, with the address.
+    """
+
+    def __init__(
+        self, app: ASGIApp, access: Access, body: int, failed: Callable[[Exception, str], None]
+    ) -> None:
+        self.app, self.access, self.body, self.failed = app, access, body, failed
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Handles one request."""
+        if scope["type"] != "http":
+            if scope["type"] == "lifespan":
+                await self.app(scope, receive, send)
+            return
+        headers, started = Headers(scope=scope), False
+
+        async def guarded(message: Message) -> None:
+            nonlocal started
+            if message["type"] == "http.response.start":
+                started = True
+                self._add_headers(message, headers.get("origin"))
+            await send(message)
+
+        try:
+            refused = self._preflight(scope, headers)
+            if refused is None:
+                self._check(scope, headers)
+                content = await self._read(scope, headers, receive)
+                await self.app(scope, _again(content, receive), guarded)
+                return
+        except Exception as error:
+            told = of_any(error)
+            if told.status == INTERNAL:
+                self.failed(error, f"{scope['method']} {scope['path']}")
+            if started:
+                return
+            refused = as_response(told)
+        await refused(scope, receive, guarded)
+
+    def _check(self, scope: Scope, headers: Headers) -> None:
+        host, origin = headers.get("host"), headers.get("origin")
+        if not self.access.knows_host(host):
+            raise ServeError(
+                400,
+                "unknown_host",
+                f"the server must be called by a name that it knows, but {host!r:.100} is not one",
+                "use 127.0.0.1 or localhost, or start the server with --allow-host",
+            )
+        if scope["method"] in SAFE:
+            return
+        if not self.access.knows_origin(origin, host):
+            raise ServeError(
+                403,
+                "cross_origin",
+                f"pages of other sites may not ask, but this one is from {origin!r:.100}",
+                "start the server with --allow-origin",
+            )
+
+    def _preflight(self, scope: Scope, headers: Headers) -> Response | None:
+        """The answer to a browser that asks whether a page of another site may ask."""
+        wanted = headers.get("access-control-request-method")
+        if scope["method"] != "OPTIONS" or wanted is None:
+            return None
+        if not self.access.allows(headers.get("origin")):
+            return None
+        self._check(scope, headers)
+        allowed = {
+            "Access-Control-Allow-Methods": "GET, POST",
+            "Access-Control-Allow-Headers": "content-type",
+            "Access-Control-Max-Age": "600",
+        }
+        return Response(status_code=204, headers=allowed)
+
+    async def _read(self, scope: Scope, headers: Headers, receive: Receive) -> bytes:
+        """The body, if it is not too large and of the type that it must be."""
+        if scope["method"] in SAFE:
+            return b""
+        content, more = b"", True
+        if headers.get("content-length", "0").isdigit():
+            self._check_size(int(headers.get("content-length", "0")))
+        while more:
+            message = await receive()
+            if message["type"] == "http.disconnect":
+                return content
+            content += message.get("body", b"")
+            more = message.get("more_body", False)
+            self._check_size(len(content))
+        kind = headers.get("content-type", "").partition(";")[0].strip().lower()
+        if content and kind != "application/json":
+            raise ServeError(
+                415,
+                "not_json",
+                f"a body must be application/json, but it is {kind or 'of no type'!r:.100}",
+                "send the header Content-Type: application/json",
+            )
+        return content
+
+    def _check_size(self, size: int) -> None:
+        if size > self.body:
+            raise ServeError(
+                413,
+                "too_large",
+                f"a body must have at most {self.body} bytes, but it has more",
+                "shorten the text, or start the server with a larger --max-chars",
+                headers={"Connection": "close"},
+            )
+
+    def _add_headers(self, message: Message, origin: str | None) -> None:
+        headers = MutableHeaders(scope=message)
+        for name, value in HEADERS.items():
+            headers.setdefault(name, value)
+        if origin is not None and self.access.allows(origin):
+            headers["Access-Control-Allow-Origin"] = origin
+            headers["Cross-Origin-Resource-Policy"] = "cross-origin"
+            headers["Vary"] = "Origin"
+
+
+def as_response(error: ServeError) -> Response:
+    """An error as it is sent."""
+    return Response(dumps(error.body), error.status, error.headers, "application/json")
+
+
+def _again(content: bytes, receive: Receive) -> Receive:
+    """Gives a body that was read once more, and then what comes after it."""
+    left: list[Message] = [{"type": "http.request", "body": content, "more_body": False}]
+
+    async def receive_again() -> Message:
+        return left.pop() if left else await receive()
+
+    return receive_again

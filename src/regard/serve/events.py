@@ -1,0 +1,108 @@
+"""Answers as bytes: JSON, and server-sent events."""
+
+import asyncio
+import json
+import math
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from typing import Any, TypeVar, final
+
+from starlette.responses import StreamingResponse
+from starlette.types import Receive, Scope, Send
+
+from regard import api
+from regard.decoding import Streamed
+from regard.serve import errors
+from regard.serve.batching import Worker
+from regard.symbols import EOS, SYMBOLS
+
+Found = TypeVar("Found")
+
+
+def dumps(content: Any) -> bytes:
+    """JSON in ASCII, so that any text comes through; numbers that JSON does not have are null."""
+    try:
+        return json.dumps(content, allow_nan=False).encode("ascii")
+    except ValueError:
+        return json.dumps(_finite(content), allow_nan=False).encode("ascii")
+
+
+def event(name: str, content: Any) -> bytes:
+    """One server-sent event; JSON has no line breaks that could end it early."""
+    return b"event: " + name.encode("ascii") + b"\ndata: " + dumps(content) + b"\n\n"
+
+
+def token_event(model: api.Model, step: Streamed) -> bytes:
+    """A token, how likely it was, and where the model looked; no row if it cannot look."""
+    tokens = model.tgt_tokenizer.tokens([step.token])
+    return event(
+        "token",
+        {
+            "token": SYMBOLS[EOS] if step.token == EOS else tokens[0],
+            "prob": math.exp(min(step.log_prob, 0.0)),
+            "row": None if step.cross is None else [round(w, 4) for w in step.cross.tolist()],
+        },
+    )
+
+
+async def streamed(
+    model: api.Model,
+    steps: Iterator[Streamed],
+    trace: Callable[[], Awaitable[dict[str, Any]]],
+    worker: Worker,
+    *,
+    seconds: float,
+    failed: Callable[[Exception], None],
+) -> AsyncIterator[bytes]:
+    """The events of one answer. If the client leaves, no further step is taken.
+
+    Args:
+        model: what writes.
+        steps: of the answer.
+        trace: gives the whole answer at the end.
+        worker: takes the steps.
+        seconds: the longest that it may take.
+        failed: is told of what nobody has foreseen.
+    """
+    deadline = time.monotonic() + seconds
+    try:
+        while (step := await _until(deadline, worker.run(next, steps, None))) is not None:
+            yield token_event(model, step)
+        yield event("done", {"trace": await _until(deadline, trace())})
+    except TimeoutError:
+        yield event("error", errors.too_slow(seconds).body)
+    except Exception as error:
+        told = errors.of_any(error)
+        if told.status == errors.INTERNAL:
+            failed(error)
+        yield event("error", told.body)
+
+
+async def _until(deadline: float, found: Awaitable[Found]) -> Found:
+    return await asyncio.wait_for(found, deadline - time.monotonic())
+
+
+@final
+class EventResponse(StreamingResponse):
+    """Server-sent events. However it ends, also if the client leaves, `done` is called once."""
+
+    media_type = "text/event-stream"
+
+    def __init__(self, content: AsyncIterator[bytes], done: Callable[[], None]) -> None:
+        super().__init__(content)
+        self.done = done
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Sends them."""
+        try:
+            await super().__call__(scope, receive, send)
+        finally:
+            self.done()
+
+
+def _finite(content: Any) -> Any:
+    if isinstance(content, dict):
+        return {name: _finite(value) for name, value in content.items()}
+    if isinstance(content, list | tuple):
+        return [_finite(value) for value in content]
+    return None if isinstance(content, float) and not math.isfinite(content) else content

@@ -1,0 +1,190 @@
+"""The models of a server, and what is done with them in its worker thread."""
+
+from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from regard import api
+from regard.data import Tokenizer, pad, parse_features, source_ids
+from regard.decoding import DecodingOptions, Streamed, stream
+from regard.models import PRESETS, SequenceModel
+from regard.seeing import Trace
+from regard.seeing.storage import to_json
+from regard.serve.batching import NotWantedError, Wanted
+from regard.serve.errors import ServeError
+from regard.serve.limits import Limits
+from regard.version import __version__
+
+Json = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Task:
+    """What requests must have in common to be worked on together.
+
+    Attributes:
+        verb: `run` or `check`.
+        model: by name.
+        beam: width of the search; that of the run if None.
+        kinds: which maps are wanted; all if None.
+        max_len: the most tokens of an answer; as many as the source allows if None.
+    """
+
+    verb: str
+    model: str
+    beam: int | None = None
+    kinds: tuple[str, ...] | None = None
+    max_len: int | None = None
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """As `Model.predict` takes them."""
+        asked = {"beam": self.beam, "kinds": self.kinds, "max_len": self.max_len}
+        return {name: value for name, value in asked.items() if value is not None}
+
+
+@dataclass(frozen=True)
+class Question:
+    """A source, and what the model is made to write if that is not left to it."""
+
+    text: str
+    target: str | None = None
+
+
+class Models:
+    """The models that a server has, by name."""
+
+    def __init__(self, models: dict[str, api.Model]) -> None:
+        self.by_name = models
+
+    @staticmethod
+    def load(runs: Sequence[Path], device: str = "auto") -> "Models":
+        """Reads run folders; each is a model by the name of its folder."""
+        loaded = [api.load(run, device=device) for run in runs]
+        return Models(dict(zip(_names(runs), loaded, strict=True)))
+
+    def find(self, name: str | None) -> tuple[str, api.Model]:
+        """A model by its name; the first if None."""
+        name = next(iter(self.by_name)) if name is None else name
+        if name not in self.by_name:
+            raise ServeError(
+                422,
+                "unknown_model",
+                f"model must be one of {', '.join(self.by_name)}, but it is not",
+                "see /api/info",
+            )
+        return name, self.by_name[name]
+
+    def work(self, task: Task, questions: list[Question], wanted: Wanted) -> list[Json]:
+        """The traces for questions that have a task in common, as JSON."""
+        model = self.by_name[task.model]
+        with stoppable(model.module, wanted):
+            if task.verb == "check":
+                found = [model.check(q.text, q.target, **task.options) for q in questions]
+            else:
+                found = _answered(model, questions, task.options)
+            return [to_json(trace) for trace in found]
+
+    def info(self, limits: Limits) -> Json:
+        """What a client may want to know of the server."""
+        return {
+            "version": __version__,
+            "models": [_describe(name, model) for name, model in self.by_name.items()],
+            "presets": {name: _summary(made) for name, made in PRESETS.items()},
+            "limits": vars(limits),
+        }
+
+
+def source_length(model: api.Model, text: str) -> int:
+    """Tokens of a source, `</s>` not counted."""
+    plain, _, features = text.partition("\t")
+    (ids,) = source_ids(model.src_tokenizer, [plain], [parse_features(features)])
+    return len(ids) - 1
+
+
+def longest(length: int, limits: Limits) -> int | None:
+    """The most tokens of an answer; None where a source of this length has fewer by itself."""
+    options = DecodingOptions()
+    natural = options.max_len_ratio * (length + 1) + options.max_len_extra
+    return limits.tokens if natural > limits.tokens else None
+
+
+def steps(model: api.Model, text: str, max_len: int | None) -> Generator[Streamed, None, None]:
+    """The answer to a text, token by token."""
+    plain, _, features = text.partition("\t")
+    ids = source_ids(model.src_tokenizer, [plain], [parse_features(features)])
+    src, lengths = pad(ids)
+    options = DecodingOptions(beam=1, max_len=max_len)
+    yield from stream(model.module, src.to(model.device), lengths.to(model.device), options)
+
+
+@contextmanager
+def stoppable(module: SequenceModel, wanted: Wanted) -> Iterator[None]:
+    """Within it the model stops before its next step once nobody wants the answer."""
+
+    def asked(*args: Any, **options: Any) -> Any:
+        ask()
+        return step(*args, **options)
+
+    def ask(*_: Any) -> None:
+        if not wanted():
+            raise NotWantedError
+
+    step = module.step
+    hook = module.register_forward_pre_hook(ask)
+    vars(module)["step"] = asked  # only the worker thread runs models, so nobody else meets it
+    try:
+        yield
+    finally:
+        del vars(module)["step"]
+        hook.remove()
+
+
+def _answered(
+    model: api.Model, questions: Sequence[Question], options: dict[str, Any]
+) -> list[Trace]:
+    """The model's own answers in one batch, and those it is made to write."""
+    free = [question.text for question in questions if question.target is None]
+    outputs = model.predict(free, batch=len(free) or 1, **options)
+    own = iter([output.trace for output in outputs])
+    return [
+        next(own) if q.target is None else model.trace(q.text, q.target, **options)
+        for q in questions
+    ]
+
+
+def _names(runs: Sequence[Path]) -> list[str]:
+    """The folders' names; as much of their paths as it takes to tell them apart."""
+    whole = [Path(run).resolve().parts for run in runs]
+    names: list[str] = []
+    for i, parts in enumerate(whole):
+        others = [other for j, other in enumerate(whole) if j != i]
+        depth = next(
+            (d for d in range(1, len(parts)) if all(parts[-d:] != o[-d:] for o in others)), None
+        )
+        name = "/".join(parts[-(depth or 1) :])
+        names.append(name if depth else f"{name} {i + 1}")
+    return names
+
+
+_SIDES: Final = (("source", "src_tokenizer"), ("target", "tgt_tokenizer"))
+
+
+def _describe(name: str, model: api.Model) -> Json:
+    config = model.config
+    sides = {side: _tokenizer(getattr(model, attribute)) for side, attribute in _SIDES}
+    return {"name": name, "preset": config.preset, "size": config.size, "beam": config.beam} | sides
+
+
+def _tokenizer(tokenizer: Tokenizer) -> Json:
+    return {
+        "tokenizer": tokenizer.kind,
+        "vocabulary": tokenizer.vocab_size,
+        "features": len(tokenizer.features),
+    }
+
+
+def _summary(made: Callable[..., object]) -> str:
+    return next(iter((made.__doc__ or "").splitlines()), "")

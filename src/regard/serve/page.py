@@ -1,0 +1,118 @@
+"""The pages that the server has: the live one, and that of the API."""
+
+import base64
+import hashlib
+import importlib
+import re
+from html import escape
+from typing import Any, Final
+
+from starlette.responses import HTMLResponse
+
+from regard.serve.errors import ServeError
+
+_INLINE: Final = re.compile(
+    r"<script(?![^>]*\ssrc=)[^>]*>(.*?)</script>", re.DOTALL | re.IGNORECASE
+)
+_HEAD: Final = """<!doctype html><html lang="en"><meta charset="utf-8"><title>regard</title>
+<meta name="viewport" content="width=device-width">
+<style>:root{color-scheme:light dark}body{font:1rem/1.5 system-ui;max-width:50rem;margin:2rem auto;
+padding:0 1rem}code,pre{font-family:ui-monospace,monospace}pre{overflow-x:auto}</style>"""
+
+
+def response(page: str) -> HTMLResponse:
+    """A page that may run its own scripts and ask its own server, and nothing else."""
+    return HTMLResponse(page, headers={"Content-Security-Policy": policy(page)})
+
+
+def policy(page: str) -> str:
+    """The tightest policy under which a page works: scripts in it are named by their hashes."""
+    hashes = [f"'sha256-{_sha256(script)}'" for script in _INLINE.findall(page)]
+    rules = {
+        "default-src": "'none'",
+        "script-src": " ".join(["'self'", *hashes]),
+        "style-src": "'self' 'unsafe-inline'",  # figures have style attributes
+        "img-src": "'self' data: blob:",  # a figure becomes a PNG by way of an image
+        "connect-src": "'self'",
+        "base-uri": "'none'",
+        "form-action": "'none'",
+        "frame-ancestors": "'none'",
+    }
+    return "; ".join(f"{name} {value}" for name, value in rules.items())
+
+
+def _sha256(script: str) -> str:
+    return base64.b64encode(hashlib.sha256(script.encode("utf-8")).digest()).decode("ascii")
+
+
+def live(info: dict[str, Any]) -> str:
+    """The page to type into."""
+    try:
+        html = importlib.import_module("regard.seeing.html")
+        page: str = html.render_live(info)
+    except (ImportError, AttributeError):
+        return _HEAD + _PLAIN
+    return page
+
+
+def module(name: str) -> str:
+    """The source of one of the page's modules."""
+    try:
+        modules: dict[str, str] = importlib.import_module("regard.seeing.html").modules()
+    except (ImportError, AttributeError):
+        modules = {}
+    for known in (name, name.removesuffix(".js")):
+        if known in modules:
+            return modules[known]
+    raise ServeError(404, "not_found", "the page has no such module", "load the page again")
+
+
+def docs(schema: dict[str, Any]) -> str:
+    """The addresses of the API, from its schema; nothing is loaded from elsewhere."""
+    parts = [f"{_HEAD}<h1>regard {escape(schema['info']['version'])}</h1>"]
+    for path, methods in schema["paths"].items():
+        for method, about in methods.items():
+            parts.append(_address(schema, path, method, about))
+    parts.append(
+        '<p>An error is <code>{"error": {"code", "message", "hint"}}</code>. The whole schema: '
+        '<a href="/openapi.json">/openapi.json</a>.</p>'
+    )
+    return "\n".join(parts)
+
+
+def _address(schema: dict[str, Any], path: str, method: str, about: dict[str, Any]) -> str:
+    good = about["responses"].get("200", {}).get("description", "")
+    lines = [
+        f"<h2><code>{method.upper()} {escape(path)}</code></h2>",
+        f"<p>{escape(about.get('description', ''))}</p>",
+        f"<p>{escape(good)}</p>" if "request" not in good and good != "Successful Response" else "",
+    ]
+    body = about.get("requestBody", {}).get("content", {}).get("application/json", {})
+    if body:
+        fields = schema["components"]["schemas"][body["schema"]["$ref"].rsplit("/", 1)[1]]
+        rows = (_field(name, field, fields) for name, field in fields["properties"].items())
+        lines.append(f"<ul>{''.join(rows)}</ul>")
+    return "\n".join(line for line in lines if line)
+
+
+def _field(name: str, field: dict[str, Any], fields: dict[str, Any]) -> str:
+    needed = "" if name in fields.get("required", ()) else " (may be left out)"
+    words = escape(field.get("description", ""))
+    return f"<li><code>{escape(name)}</code>{needed}: {words}</li>"
+
+
+_PLAIN: Final = """<h1>regard</h1>
+<form><label>Text <input name="text" size="40" autofocus></label> <button>Look</button></form>
+<pre id="answer" aria-live="polite"></pre>
+<script type="module">
+const form = document.querySelector("form"), answer = document.querySelector("#answer");
+form.addEventListener("submit", async (event) => {
+  event.preventDefault();
+  const reply = await fetch("/api/run", {method: "POST",
+    headers: {"content-type": "application/json"},
+    body: JSON.stringify({text: form.text.value, kinds: ["cross"]})});
+  const found = await reply.json();
+  answer.textContent = found.error ? `${found.error.message}: ${found.error.hint}`
+    : found.target.text;
+});
+</script>"""
