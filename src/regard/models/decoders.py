@@ -9,10 +9,12 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple, cast, final
 
 import torch
+import torch.nn.functional as F
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
-from regard.attention import Attention, Past, Projected
+from regard import ops
+from regard.attention import Attention, Past, Projected, Scorer
 from regard.errors import ArgumentError
 from regard.layers import (
     ConvDecoder,
@@ -166,6 +168,58 @@ class RecurrentDecoder(Decoder):
     ) -> DecoderOutput:
         """One step after another, since each needs the last one's context."""
         state = cast(RecurrentDecoderState, state)
+        if self._fuses(tokens, need_weights) and state.source is not None:
+            features, after = self._all_steps(tokens, state, state.source)
+            return DecoderOutput(self._logits(features, keep), after, {})
+        return self._step_by_step(tokens, state, keep, need_weights)
+
+    def _fuses(self, tokens: Tensor, need_weights: bool) -> bool:
+        """Whether one operator runs all steps: it knows one layer, and no weights are asked for."""
+        known: object = self.attention  # mypy thinks that no Attention is a Scorer
+        one_layer = self.stack.num_layers == 1 and isinstance(known, Scorer)
+        return one_layer and tokens.shape[1] > 1 and not need_weights
+
+    def _all_steps(
+        self, tokens: Tensor, state: RecurrentDecoderState, source: Source
+    ) -> tuple[Tensor, RecurrentDecoderState]:
+        """Features of all steps, with the embeddings' part of the gates in one product."""
+        x, layer = self.embedding(tokens), cast(nn.RNNBase, self.stack.ahead[0])
+        weight = cast(Tensor, layer.weight_ih_l0)
+        width = x.shape[-1]
+        memory = state.rnn.memory
+        out = ops.attentive_rnn(
+            F.linear(x, weight[:, :width], cast(Tensor, layer.bias_ih_l0) if layer.bias else None),
+            ops.Looked(
+                state.rnn.hidden[:, 0], None if memory is None else memory[:, 0], state.context
+            ),
+            ops.AttentiveWeights(
+                weight[:, width:],
+                cast(Tensor, layer.weight_hh_l0),
+                cast(Tensor, layer.bias_hh_l0) if layer.bias else None,
+            ),
+            cast(Scorer, self.attention).as_score(),
+            source.keys,
+            source.values,
+            source.mask[:, 0, 0],
+            cell=self.stack.cell,
+        )
+        hidden, memory, context = out.end
+        rnn = RecurrentState(hidden[:, None], None if memory is None else memory[:, None])
+        past = Past(source.past.position + tokens.shape[1], None)
+        after = RecurrentDecoderState(rnn, context, replace(source, past=past))
+        return torch.cat([out.hidden, out.context], dim=-1), after
+
+    def _logits(self, features: Tensor, keep: Tensor | None) -> Tensor:
+        logits: Tensor = self.output(self.dropout(_kept(features, keep)))
+        return logits
+
+    def _step_by_step(
+        self,
+        tokens: Tensor,
+        state: RecurrentDecoderState,
+        keep: Tensor | None,
+        need_weights: bool,
+    ) -> DecoderOutput:
         rnn, context, source = state.rnn, state.context, state.source
         features, rows = [], []
         for x in self.embedding(tokens).unbind(dim=1):
@@ -177,7 +231,7 @@ class RecurrentDecoder(Decoder):
                 context = contexts[:, 0]
                 rows.append(weights)
             features.append(torch.cat([hidden, context], dim=-1))
-        logits = self.output(self.dropout(_kept(torch.stack(features, dim=1), keep)))
+        logits = self._logits(torch.stack(features, dim=1), keep)
         seen = [row for row in rows if row is not None]
         maps: Maps = {"cross": (torch.cat(seen, dim=2),)} if seen else {}
         return DecoderOutput(logits, RecurrentDecoderState(rnn, context, source), maps)

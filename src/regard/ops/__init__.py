@@ -1,6 +1,7 @@
 """The operators: each a folder with its definition, its fast paths and its maths."""
 
 from regard.ops.additive_attention import additive_attention
+from regard.ops.attentive_rnn import AttentiveOutput, AttentiveWeights, Looked, attentive_rnn
 from regard.ops.backend import BACKENDS, active_backend, use_backend
 from regard.ops.dot_product_attention import dot_product_attention
 from regard.ops.output import AttentionOutput
@@ -18,12 +19,16 @@ __all__ = [
     "BACKENDS",
     "AdditiveScore",
     "AttentionOutput",
+    "AttentiveOutput",
+    "AttentiveWeights",
     "DotScore",
     "History",
+    "Looked",
     "Score",
     "SelfAttentiveOutput",
     "active_backend",
     "additive_attention",
+    "attentive_rnn",
     "dot_product_attention",
     "masked_softmax",
     "self_attentive_rnn",
