@@ -26,16 +26,20 @@ def checked(
     found = check(module, src, tgt, trace, [_others(src_tokenizer, i) for i in src])
     if not any(trace.of_kind("cross")):
         return found
+    plain = tgt_tokenizer.decode(_greedy(module, src))
+    with shuffled_attention(module):
+        shuffled = tgt_tokenizer.decode(_greedy(module, src))
+    change = "the same" if shuffled == plain else repr(shuffled)
+    sentence = f"Left to itself it writes {plain!r}; with its attention shuffled, {change}."
+    more = {"greedy_text": plain, "shuffled_text": shuffled}
+    sentences = [*found.checks["sentences"], sentence]
+    return replace(found, checks={**found.checks, **more, "sentences": sentences})
+
+
+def _greedy(module: SequenceModel, src: list[int]) -> list[int]:
     device = next(module.parameters()).device
     tokens, lengths = torch.tensor([src], device=device), torch.tensor([len(src)], device=device)
-    with shuffled_attention(module):
-        answer = greedy(module, tokens, lengths, DecodingOptions(beam=1))[0][0]
-    changed = "the same" if answer.tokens == list(tgt) else "another"
-    text = tgt_tokenizer.decode(answer.tokens)
-    sentence = f"Left to itself with its attention shuffled, it writes {changed}: {text!r}."
-    sentences = [*found.checks["sentences"], sentence]
-    more = {"shuffled_text": text, "sentences": sentences}
-    return replace(found, checks={**found.checks, **more})
+    return greedy(module, tokens, lengths, DecodingOptions(beam=1))[0][0].tokens
 
 
 def _others(tokenizer: Tokenizer, token: int) -> Sequence[int]:

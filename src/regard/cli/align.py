@@ -1,0 +1,286 @@
+"""`regard align`."""
+
+import json
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, Literal, NamedTuple
+
+import typer
+from rich.console import Console
+from rich.progress import Progress
+
+from regard import api
+from regard.api import aligning
+from regard.api.aligning import SHIFTS, Choice, Units
+from regard.cli.alignments import Direction, Result, as_object, best, show
+from regard.data import Pair, read_lines, read_pairs
+from regard.data.files import write_atomically
+from regard.data.lines import name_of
+from regard.errors import ArgumentError, RegardError
+from regard.seeing.alignment import (
+    Gold,
+    Links,
+    above,
+    check_gold,
+    flip,
+    format_links,
+    read_gold,
+    strongest,
+)
+from regard.seeing.trace import Weights
+
+#: the most characters of a line of gold
+GOLD_CHARS = 1_000_000
+Pick = int | Literal["mean"] | None
+
+
+class Symmetry(StrEnum):
+    """How two directions become one."""
+
+    intersection = "intersection"
+    union = "union"
+    grow_diag_final = "grow-diag-final"
+    grow_diag_final_and = "grow-diag-final-and"
+
+
+class Wish(NamedTuple):
+    """How attention is read; None where that is left open.
+
+    Attributes:
+        layer: which, or the mean of all.
+        head: which, or the mean of all.
+        shift: 0, 1 or -1.
+        link: makes links of a map of words.
+        batch: pairs at a time.
+    """
+
+    layer: Pick
+    head: Pick
+    shift: int | None
+    link: Callable[[Weights], Links]
+    batch: int
+
+    def without_gold(self) -> "Wish":
+        """Nothing can be found to be best: what is open is the mean, not shifted."""
+        return self._replace(
+            layer="mean" if self.layer is None else self.layer,
+            head="mean" if self.head is None else self.head,
+            shift=self.shift or 0,
+        )
+
+    def choices(self, heads: Sequence[int]) -> list[Choice]:
+        """The ways to read attention that are left, for these numbers of heads in the layers."""
+        every = aligning.all_choices(heads, SHIFTS if self.shift is None else [self.shift])
+        found = [choice for choice in every if self._fits(choice, heads)]
+        if found:
+            return found
+        layers, most = len(heads) - 1, max(heads) - 1
+        raise ArgumentError(
+            "layer and head",
+            f"be mean or numbers from 0 to {layers} and from 0 to {most}, the layer a number where "
+            f"the head is one",
+            f"{self.layer} and {self.head}",
+            "choose with --layer and --head",
+        )
+
+    def _fits(self, choice: Choice, heads: Sequence[int]) -> bool:
+        is_mean = choice.layer is None or len(heads) == 1
+        if not (self.layer in (None, choice.layer) or (self.layer == "mean" and is_mean)):
+            return False
+        is_mean = choice.head is None or heads[choice.layer or 0] == 1
+        return self.head in (None, choice.head) or (self.head == "mean" and is_mean)
+
+
+def align(
+    run: Annotated[Path, typer.Argument(metavar="RUN", help="A run folder.")],
+    file: Annotated[str, typer.Argument(metavar="FILE", help="Pairs to align; stdin if '-'.")],
+    tgt: Annotated[
+        str | None,
+        typer.Argument(metavar="TGT", help="The targets, if the sides are two files."),
+    ] = None,
+    gold: Annotated[
+        str | None,
+        typer.Option(
+            help="Links that people have made, in Pharaoh format, a line for each pair; after the "
+            "last tab, if there are tabs.",
+            show_default=False,
+        ),
+    ] = None,
+    gold_first: Annotated[
+        int, typer.Option(help="The number of the first word in the gold.", min=0, max=1)
+    ] = 0,
+    reverse_run: Annotated[
+        Path | None,
+        typer.Option(help="A run from target to source, to join with.", show_default=False),
+    ] = None,
+    symmetrize: Annotated[
+        Symmetry, typer.Option(help="How to join the two directions.")
+    ] = Symmetry.grow_diag_final,
+    layer: Annotated[
+        str, typer.Option(help="A number from 0, mean, or auto: the best by the gold, or mean.")
+    ] = "auto",
+    head: Annotated[
+        str, typer.Option(help="A number from 0, mean, or auto: the best by the gold, or mean.")
+    ] = "auto",
+    shift: Annotated[
+        str,
+        typer.Option(
+            help="0, 1 or -1: align an output by the step after or before it; auto: the best by "
+            "the gold, or 0."
+        ),
+    ] = "auto",
+    threshold: Annotated[
+        float | None,
+        typer.Option(
+            help="Link all words that have at least this weight.", show_default="the strongest one"
+        ),
+    ] = None,
+    words: Annotated[
+        bool | None,
+        typer.Option(
+            "--words/--tokens",
+            help="What to link.",
+            show_default="words, and letters of a side that is read by letters",
+        ),
+    ] = None,
+    output: Annotated[
+        Path | None,
+        typer.Option("-o", "--output", help="Write the alignments here.", show_default="stdout"),
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    batch: Annotated[int, typer.Option(help="Pairs at a time.", min=1)] = api.BATCH,
+    device: Annotated[str, typer.Option(help="cpu, cuda or auto.")] = "auto",
+) -> None:
+    """Align the words of pairs by attention: Pharaoh format on stdout, error rates on stderr."""
+    wish = Wish(
+        layer=_pick("layer", layer),
+        head=_pick("head", head),
+        shift=_shift(shift),
+        link=strongest if threshold is None else above(threshold),
+        batch=batch,
+    )
+    model = api.load(run, device=device)
+    other = None if reverse_run is None else api.load(reverse_run, device=device)
+    pairs, units = _pairs(model, file, tgt), Units.of(model, words)
+    sizes = aligning.sizes(model, pairs, units)
+    golds = None if gold is None else _gold(gold, gold_first, sizes)
+    if other is not None:
+        _check_units(other, pairs, units, sizes)
+    found = _aligned(model, pairs, units, wish, judged=golds is not None)
+    result = Result(sizes, golds, best(found, golds))
+    if other is not None:
+        back = _backward(other, pairs, units, wish, golds)
+        result = result.joined(back, symmetrize.value)
+    _write(result, output, as_json=as_json)
+
+
+def _pick(name: str, word: str) -> Pick:
+    if word == "auto":
+        return None
+    if word == "mean":
+        return "mean"
+    if word.isdecimal() and word.isascii():
+        return int(word)
+    raise ArgumentError(f"--{name}", "be auto, mean or a number from 0", repr(word), "choose one")
+
+
+def _shift(word: str) -> int | None:
+    if word == "auto":
+        return None
+    if word.removeprefix("+") in ("0", "1", "-1"):
+        return int(word)
+    raise ArgumentError("--shift", "be auto, 0, 1 or -1", repr(word), "choose one")
+
+
+def _pairs(model: api.Model, file: str, tgt: str | None) -> list[Pair]:
+    """The pairs of a file that is laid out like the one that the model has learned from."""
+    names = model.config.columns if tgt is None else None
+    columns = None if names is None else tuple(int(c) if c.isdigit() else c for c in names)
+    open_, features = tgt is None and columns is None, bool(model.src_tokenizer.features)
+    reader = read_pairs(
+        file,
+        tgt_file=tgt,
+        columns=columns,
+        features=open_ and features,
+        references=open_ and not features,
+        max_chars=model.config.max_chars,
+    )
+    return [pair if features else pair._replace(features=()) for pair in reader]
+
+
+def _gold(file: str, first: int, sizes: Sequence[tuple[int, int]]) -> list[Gold]:
+    found = read_gold(name_of(file), read_lines(file, max_chars=GOLD_CHARS), first=first)
+    check_gold(name_of(file), found, sizes)
+    return found
+
+
+def _turned(pairs: Sequence[Pair]) -> list[Pair]:
+    return [Pair(pair.tgt, pair.src, pair.line) for pair in pairs]
+
+
+def _check_units(
+    other: api.Model, pairs: Sequence[Pair], units: Units, sizes: Sequence[tuple[int, int]]
+) -> None:
+    own = aligning.sizes(other, _turned(pairs), units.turned)
+    if own != [(target, source) for source, target in sizes]:
+        raise RegardError(
+            f"both runs must cut texts into the same units to be joined, but {other.path} cuts "
+            f"them otherwise: link words with --words."
+        )
+
+
+def _aligned(
+    model: api.Model, pairs: Sequence[Pair], units: Units, wish: Wish, *, judged: bool
+) -> dict[Choice, list[Links]]:
+    wish = wish if judged else wish.without_gold()
+    with _progress(f"aligning with {model.path}", len(pairs)) as done:
+        return aligning.align(
+            model,
+            pairs,
+            wish.choices,
+            units=units,
+            link=wish.link,
+            batch=wish.batch,
+            done=done,
+        )
+
+
+def _backward(
+    model: api.Model,
+    pairs: Sequence[Pair],
+    units: Units,
+    wish: Wish,
+    golds: Sequence[Gold] | None,
+) -> Direction:
+    """The alignments of a model that goes the other way, told the way that the first one goes."""
+    judged = golds is not None
+    found = _aligned(model, _turned(pairs), units.turned, wish, judged=judged)
+    back = best(found, golds and [Gold(flip(one.sure), flip(one.possible)) for one in golds])
+    return back._replace(links=[flip(links) for links in back.links])
+
+
+@contextmanager
+def _progress(name: str, total: int) -> Iterator[Callable[[int], None]]:
+    """A bar on stderr, where that is a terminal."""
+    console = Console(stderr=True)
+    with Progress(console=console, transient=True, disable=not console.is_terminal) as bar:
+        task = bar.add_task(name, total=total)
+        yield lambda pairs: bar.advance(task, pairs)
+
+
+def _write(result: Result, output: Path | None, *, as_json: bool) -> None:
+    lines = [format_links(links) for links in result.links]
+    if output is not None:
+        with write_atomically(output) as file:
+            file.write("".join(line + "\n" for line in lines).encode())
+    if as_json:
+        found = as_object(result) | {"alignments": lines}
+        sys.stdout.write(json.dumps(found, indent=2) + "\n")
+        return
+    if output is None:
+        sys.stdout.write("".join(line + "\n" for line in lines))
+        sys.stdout.flush()
+    show(result)

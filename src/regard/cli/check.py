@@ -1,0 +1,88 @@
+"""`regard check`."""
+
+import json
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from regard import api
+from regard.cli.tables import print_table, result_console
+from regard.seeing import Trace
+from regard.seeing.checks import looked_at, shares
+from regard.seeing.storage import to_json
+from regard.seeing.trace import Weights
+
+#: inputs that are named for each output
+NAMED = 3
+
+
+def check(
+    run: Annotated[Path, typer.Argument(metavar="RUN", help="A run folder.")],
+    text: Annotated[str, typer.Argument(metavar="TEXT", help="A source.")],
+    target: Annotated[
+        str | None,
+        typer.Option(help="What the model is made to write.", show_default="its own answer"),
+    ] = None,
+    beam: Annotated[
+        int | None,
+        typer.Option(help="Width of the search; 1 is greedy.", show_default="that of the run"),
+    ] = None,
+    output: Annotated[
+        Path | None,
+        typer.Option(
+            "-o", "--output", help="Write the trace here: .html or .json.", show_default=False
+        ),
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the trace as JSON.")] = False,
+    device: Annotated[str, typer.Option(help="cpu, cuda or auto.")] = "auto",
+) -> None:
+    """Compare what each output looked at with what mattered to it."""
+    model = api.load(run, device=device)
+    trace = model.check(text, target, **({} if beam is None else {"beam": beam}))
+    if output is not None:
+        _save(trace, output)
+    if as_json:
+        sys.stdout.write(json.dumps(to_json(trace), ensure_ascii=False) + "\n")
+    else:
+        _show(trace, result_console())
+
+
+def _save(trace: Trace, path: Path) -> None:
+    from regard.seeing.files import save
+
+    save(trace, path)
+
+
+def _show(trace: Trace, console: Console) -> None:
+    looked = looked_at(trace)
+    columns: list[tuple[str, Weights]] = [] if looked is None else [("looked at", looked)]
+    columns.append(("costs if not known (nats)", trace.derived["ablation"]))
+    columns.append(("gradient (share)", shares(trace.derived["gradient"])))
+    if "rollout" in trace.derived:
+        columns.append(("rollout", trace.derived["rollout"]))
+    labels, rows = _told_apart(trace.source.labels), []
+    for i, token in enumerate(trace.target.tokens):
+        cells = [_strongest(labels, matrix[i].tolist()) for _, matrix in columns]
+        rows.append([token.text, "" if token.prob is None else f"{token.prob:.2f}", *cells])
+    print_table(console, ["output", "p", *(name for name, _ in columns)], rows)
+    console.print()
+    for sentence in trace.checks["sentences"]:
+        console.print(sentence, highlight=False, markup=False)
+
+
+def _told_apart(labels: list[str]) -> list[str]:
+    """Labels that come more than once with their number: the second `B` is `B#2`."""
+    again = [labels[: i + 1].count(label) for i, label in enumerate(labels)]
+    many = {label for label, number in zip(labels, again, strict=True) if number > 1}
+    pairs = zip(labels, again, strict=True)
+    return [f"{label}#{number}" if label in many else label for label, number in pairs]
+
+
+def _strongest(labels: list[str], row: list[float]) -> str:
+    """The inputs with the greatest values, which are not nothing, the greatest first."""
+    ranked = sorted(zip(row, labels, strict=True), key=lambda pair: -pair[0])
+    shown = [f"{label} {value:.2f}" for value, label in ranked[:NAMED] if value >= 0.005]
+    return "  ".join(shown) or "·"
