@@ -8,7 +8,7 @@ import regard
 from regard import attention, layers, masks, models, ops
 
 NAMES = {
-    regard: ["Model", "Output", "__version__", "fit", "load", "masks", "ops"],
+    regard: ["Model", "Output", "__version__", "fit", "load", "masks", "ops", "show"],
     ops: [
         "BACKENDS",
         "AdditiveScore",
@@ -84,6 +84,7 @@ NAMES = {
 FORWARD = "(self, query, key, value, mask=None, *, past=None, need_weights=True)"
 
 SIGNATURES = {
+    regard.show: "(weights, src=None, tgt=None, *, layer='auto', head='auto', special='dim')",
     masks.padding: "(lengths, max_len)",
     masks.causal: "(q_len, kv_len=None, *, device=None)",
     masks.window: "(q_len, kv_len=None, *, size, device=None)",

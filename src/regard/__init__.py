@@ -7,8 +7,9 @@ from regard.version import __version__
 
 if TYPE_CHECKING:
     from regard.api import Model, Output, fit, load
+    from regard.seeing.show import show
 
-__all__ = ["Model", "Output", "__version__", "fit", "load", "masks", "ops"]
+__all__ = ["Model", "Output", "__version__", "fit", "load", "masks", "ops", "show"]
 
 
 def __getattr__(name: str) -> Any:
@@ -17,4 +18,8 @@ def __getattr__(name: str) -> Any:
         from regard import api
 
         return getattr(api, name)
+    if name == "show":
+        from regard.seeing.show import show
+
+        return show
     raise AttributeError(f"module 'regard' has no attribute {name!r}")

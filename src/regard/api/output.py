@@ -2,6 +2,8 @@
 
 from dataclasses import dataclass
 from functools import cached_property
+from pathlib import Path
+from typing import Any
 
 from torch import Tensor
 
@@ -52,3 +54,11 @@ class Output:
                 "attention", "be True for a trace", False, "call the model without attention=False"
             )
         return self.traced.trace(self.maps)
+
+    def save(self, path: str | Path, **options: Any) -> None:
+        """Writes html, svg, png, pdf, csv or json, by the ending; see `regard.seeing.save`."""
+        self.trace.save(path, **options)
+
+    def _repr_html_(self) -> str | None:
+        """The figure, in a notebook; None, which is the text, where there is nothing to draw."""
+        return None if self.traced is None else self.trace._repr_html_()

@@ -22,6 +22,14 @@ VISIBLE: Final = {
 }
 #: invisible characters that shape the letters beside them, and do nothing else
 SHAPING: Final = "\u200c\u200d\ufe0e\ufe0f"
+#: few fonts have pictures of control characters: `↵`, `⇥`, and `^[` for the others
+FOR_FONTS: Final = {
+    **{0x2400 + code: f"^{chr(64 + code)}" for code in range(32)},
+    ord("␡"): "^?",
+    ord("␤"): "↵",
+    ord("␉"): "⇥",
+    ord("⬚"): "□",
+}
 RIGHT_TO_LEFT: Final = ("R", "AL")
 #: keeps right-to-left text from taking the numbers beside it along
 ISOLATE: Final = "\u2068"
@@ -55,6 +63,11 @@ def _visible(char: str) -> str:
 def _is_none(code: int) -> bool:
     """Whether Unicode has set it aside for never being a character; XML cannot hold some."""
     return code & 0xFFFE == 0xFFFE or 0xFDD0 <= code <= 0xFDEF
+
+
+def drawn(token: str) -> str:
+    """The same with signs that the usual fonts of figures have."""
+    return safe(token).translate(FOR_FONTS)
 
 
 def plain_ascii(text: str) -> str:

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Final, Literal, get_args
 
 import numpy as np
@@ -196,6 +197,24 @@ class Trace:
         """The kinds there are, in the order of `KINDS`."""
         present = {found.kind for found in self.maps}
         return [kind for kind in KINDS if kind in present]
+
+    def show(self, **options: Any) -> Any:
+        """What prints as a map and is a figure in a notebook; options are those of `select`."""
+        from regard.seeing.show import Shown
+
+        return Shown(self, **options)
+
+    def save(self, path: str | Path, **options: Any) -> None:
+        """Writes html, svg, png, pdf, csv or json, by the ending; see `seeing.files.save`."""
+        from regard.seeing import files
+
+        files.save(self, path, **options)
+
+    def _repr_html_(self) -> str | None:
+        """The figure, in a notebook; None, which is plain text, where there is nothing to draw."""
+        from regard.seeing import notebook
+
+        return notebook.to_html(self) if self.maps else None
 
 
 def _check_map(trace: Trace, found: Map) -> None:

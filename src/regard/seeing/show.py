@@ -1,0 +1,199 @@
+"""`regard.show`: bare weights, from anywhere, as a map."""
+
+import sys
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from shutil import get_terminal_size
+from typing import Any, Final
+
+import numpy as np
+
+from regard.errors import ArgumentError
+from regard.seeing.trace import TOLERANCE, Kind, Map, Text, Trace, Weights
+
+#: the shapes that are taken, as an error names them
+SHAPES: Final = (
+    "[q, k], [heads, q, k], [layers, heads, q, k], [1, heads, q, k] for a batch of one, "
+    "or a tuple of them, one for each layer"
+)
+#: labels that stand for no part of a text, in the tokenisers that are common
+SPECIAL_LABELS: Final = (
+    *("<pad>", "<s>", "</s>", "<bos>", "<eos>", "[CLS]", "[SEP]", "[PAD]", "[BOS]", "[EOS]"),
+    *("<|endoftext|>", "<|begin_of_text|>", "<|end_of_text|>"),
+)
+Labels = str | Sequence[str]
+
+
+class Shown:
+    """A trace with what was chosen of it: printed, it is the map; in a notebook, the figure.
+
+    Args:
+        trace: what to draw.
+        options: of `select`: kind, layer, head, words, special.
+    """
+
+    def __init__(self, trace: Trace, **options: Any) -> None:
+        self.trace = trace
+        self.options = options
+
+    def __str__(self) -> str:
+        from regard.seeing import terminal, view
+
+        views = view.select_all(self.trace, **self.options)
+        width, plain = get_terminal_size().columns, not _takes_blocks()
+        return "\n\n".join(terminal.matrix(one, width, ascii=plain) for one in views)
+
+    __repr__ = __str__
+
+    def _repr_html_(self) -> str:
+        from regard.seeing import notebook
+
+        return notebook.to_html(self.trace, **self.options)
+
+    def save(self, path: str | Path, **options: Any) -> None:
+        """Writes html, svg, png, pdf, csv or json, by the ending."""
+        from regard.seeing import files
+
+        files.save(self.trace, path, **{**self.options, **options})
+
+
+def show(
+    weights: Any,
+    src: Labels | None = None,
+    tgt: Labels | None = None,
+    *,
+    layer: int | str = "auto",
+    head: int | str = "auto",
+    special: Any = "dim",
+) -> Shown:
+    """Draws weights: a row for each output, a column for each input.
+
+    Args:
+        weights: torch, numpy, or lists: [q, k], [heads, q, k], [layers, heads, q, k], a batch of
+            one, or a tuple of layers.
+        src: a label for each column; a string is cut at its spaces, or into its characters. Numbers
+            if None.
+        tgt: a label for each row; if None, those of `src` where the map is square, else numbers.
+        layer: counted from 0, `all`, or `auto` for the one with the sharpest rows.
+        head: counted from 0, `mean`, `all`, or `auto` for the one with the sharpest rows.
+        special: `dim`, `hide` or `show`: what is done with labels like `</s>`.
+
+    Returns:
+        What prints as a map, is a figure in a notebook, and has `save(path)`.
+    """
+    return Shown(to_trace(weights, src, tgt), layer=layer, head=head, special=special)
+
+
+def to_trace(weights: Any, src: Labels | None = None, tgt: Labels | None = None) -> Trace:
+    """Weights and labels as a trace."""
+    layers = _layers(weights)
+    rows, columns = layers[0].shape[1:]
+    source = _labels("src", src, columns)
+    itself = tgt is None and rows == columns
+    target = source if itself else _labels("tgt", tgt, rows)
+    kind: Kind = "encoder-self" if itself else "cross"
+    maps = tuple(_map(kind, i, layer) for i, layer in enumerate(layers))
+    return Trace(_text(source), _text(target), maps, notes=tuple(_notes(maps)))
+
+
+def _layers(weights: Any) -> list[Weights]:
+    """An array (heads, q, k) for each layer."""
+    if isinstance(weights, tuple | list) and weights and any(map(_is_array, weights)):
+        layers = [_one_layer(layer, f"layer {i}") for i, layer in enumerate(weights)]
+        sizes = {layer.shape[1:] for layer in layers}
+        if len(sizes) > 1:
+            named = " and ".join(str(list(size)) for size in sorted(sizes))
+            raise ArgumentError(
+                "weights", "have layers of one size [q, k]", named, "show them one by one"
+            )
+        return layers
+    array = _array(weights, "weights")
+    if array.ndim == 5 and 1 in array.shape[:2]:
+        array = array.squeeze(1 if array.shape[1] == 1 else 0)
+    if array.ndim == 4 and array.size:
+        return list(array)
+    return [_one_layer(array, "weights")]
+
+
+def _one_layer(weights: Any, name: str) -> Weights:
+    array = _array(weights, name)
+    shape = array.shape
+    if array.ndim == 4 and shape[0] == 1:
+        array = array[0]
+    if array.ndim == 2:
+        array = array[None]
+    if array.ndim != 3 or not array.size:
+        raise ArgumentError(
+            name, f"have a shape like {SHAPES}", list(shape), "index or reshape them"
+        )
+    return array
+
+
+def _is_array(thing: Any) -> bool:
+    return hasattr(thing, "shape") and len(thing.shape) >= 2
+
+
+def _array(weights: Any, name: str) -> Weights:
+    if hasattr(weights, "detach"):  # of torch, which numpy takes neither from a GPU nor as bfloat16
+        weights = weights.detach().float().cpu()
+    try:
+        return np.asarray(weights, dtype=np.float32)
+    except (TypeError, ValueError):
+        raise ArgumentError(
+            name,
+            f"be numbers of a shape like {SHAPES}",
+            f"a {type(weights).__name__} that is no array of numbers",
+            "check that its rows have the same length",
+        ) from None
+
+
+def _labels(name: str, labels: Labels | None, count: int) -> list[str]:
+    if labels is None:
+        return [str(i) for i in range(count)]
+    if isinstance(labels, str):
+        found = next((cut for cut in (labels.split(), list(labels)) if len(cut) == count), None)
+        if found is not None:
+            return found
+        labels = labels.split()
+    if len(labels) != count:
+        axis = "column" if name == "src" else "row"
+        raise ArgumentError(
+            name, f"have a label for each {axis}, {count}", f"{len(labels)} long", "check the order"
+        )
+    return [str(label) for label in labels]
+
+
+def _text(labels: Sequence[str]) -> Text:
+    plain = Text.of(labels)
+    tokens = (replace(token, special=token.text in SPECIAL_LABELS) for token in plain.tokens)
+    return replace(plain, tokens=tuple(tokens))
+
+
+def _map(kind: Kind, layer: int, weights: Weights) -> Map:
+    """Rows may lack mass, as after cutting padding off; they cannot have too much."""
+    total = weights.sum(axis=-1)
+    if total.max() > 1 + TOLERANCE:
+        raise ArgumentError(
+            "weights",
+            "have rows that sum to 1 or less",
+            f"{total.max():.4g} in a row of layer {layer}",
+            "pass what comes after the softmax, and check that the last axis is the inputs",
+        )
+    return Map.of(kind, layer, weights, missing=bool(total.min() < 1 - TOLERANCE))
+
+
+def _notes(maps: Sequence[Map]) -> list[str]:
+    least = min(float(found.weights.sum(axis=-1).min()) for found in maps)
+    if least >= 1 - TOLERANCE:
+        return []
+    return [f"the weights of some rows sum to less than 1, the least to {least:.2f}"]
+
+
+def _takes_blocks() -> bool:
+    """Whether stdout can write more than ASCII."""
+    try:
+        "░◂←".encode(getattr(sys.stdout, "encoding", None) or "utf-8")
+    except (UnicodeEncodeError, LookupError):
+        return False
+    return True
