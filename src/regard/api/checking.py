@@ -11,7 +11,7 @@ from regard.models import SequenceModel
 from regard.seeing import Trace
 from regard.seeing.checks import check
 from regard.seeing.derive import shuffled_attention
-from regard.symbols import SYMBOLS
+from regard.symbols import EOS, SYMBOLS
 
 
 def checked(
@@ -43,7 +43,12 @@ def _greedy(module: SequenceModel, src: list[int]) -> list[int]:
 
 
 def _others(tokenizer: Tokenizer, token: int) -> Sequence[int]:
-    """The tokens that could stand in the place of one: other features for a feature."""
+    """The tokens that could stand in the place of one: features for a feature, text for text.
+
+    Every source ends with `eos`, so that nothing else could stand there: it is always known.
+    """
+    if token == EOS:
+        return [EOS]
     first_feature = tokenizer.vocab_size - len(tokenizer.features)
     if token >= first_feature:
         return range(first_feature, tokenizer.vocab_size)

@@ -181,10 +181,10 @@ class Quality:
         """Of the alignments of a whole file."""
         pairs = list(zip(found, gold, strict=True))
         return Quality(
-            links=sum(len(links) for links in found),
+            links=float(sum(len(links) for links in found)),
             sure=sum(len(one.sure) for one in gold),
-            hit_sure=sum(len(links & one.sure) for links, one in pairs),
-            hit_possible=sum(len(links & one.possible) for links, one in pairs),
+            hit_sure=float(sum(len(links & one.sure) for links, one in pairs)),
+            hit_possible=float(sum(len(links & one.possible) for links, one in pairs)),
         )
 
     @property
@@ -208,10 +208,10 @@ def uniform_quality(gold: Sequence[Gold], sizes: Sequence[tuple[int, int]]) -> Q
     """What is to be expected if each target word is linked with a source word drawn at random."""
     real = [(one, source, target) for one, (source, target) in zip(gold, sizes, strict=True)]
     return Quality(
-        links=sum(target for _, source, target in real if source),
+        links=float(sum(target for _, source, target in real if source)),
         sure=sum(len(one.sure) for one in gold),
-        hit_sure=sum(len(one.sure) / source for one, source, _ in real if source),
-        hit_possible=sum(len(one.possible) / source for one, source, _ in real if source),
+        hit_sure=sum((len(one.sure) / source for one, source, _ in real if source), 0.0),
+        hit_possible=sum((len(one.possible) / source for one, source, _ in real if source), 0.0),
     )
 
 

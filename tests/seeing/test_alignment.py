@@ -1,0 +1,181 @@
+"""Links from maps, Pharaoh format, error rates, symmetrisation: all by hand."""
+
+import numpy as np
+import pytest
+
+from regard.errors import ArgumentError, DataError
+from regard.seeing.alignment import (
+    Gold,
+    Quality,
+    above,
+    check_gold,
+    diagonal,
+    flip,
+    format_links,
+    grow_diag_final,
+    grow_diag_final_and,
+    intersection,
+    merge_units,
+    parse_links,
+    read_gold,
+    shift_rows,
+    strongest,
+    uniform_quality,
+    union,
+)
+
+
+def links(text):
+    return parse_links(text).possible
+
+
+def test_pharaoh_is_written_in_order():
+    assert format_links({(10, 0), (2, 3), (2, 1)}) == "2-1 2-3 10-0"
+    assert format_links(frozenset()) == ""
+
+
+def test_pharaoh_is_read_with_sure_and_possible_links():
+    gold = parse_links("0-0 1p2  3?1")
+    assert gold.sure == {(0, 0)}
+    assert gold.possible == {(0, 0), (1, 2), (3, 1)}
+    assert parse_links("").possible == frozenset()
+
+
+def test_words_may_be_counted_from_1():
+    assert parse_links("1-1 2p3", first=1) == Gold(links("0-0"), links("0-0 1-2"))
+
+
+@pytest.mark.parametrize("line", ["0-", "a-b", "0:1", "0-1,2-3", "-1-0", "0-0-0", "٣-٣"])
+def test_what_is_no_link_is_refused_with_its_line(line):
+    if line == "٣-٣":  # a digit in another script is still a digit
+        assert parse_links(line).sure == {(3, 3)}
+        return
+    with pytest.raises(DataError, match=r"gold\.txt, line 2: .*is not a link"):
+        read_gold("gold.txt", ["0-0", line])
+
+
+def test_word_0_is_refused_where_words_are_counted_from_1():
+    with pytest.raises(DataError, match="line 1: '0-1' names word 0"):
+        read_gold("gold.txt", ["0-1"], first=1)
+
+
+def test_gold_may_stand_after_the_texts():
+    assert read_gold("g", ["a b\tc d\t0-1", "a\tb\t"])[0].sure == {(0, 1)}
+
+
+def test_gold_of_another_file_is_refused():
+    gold = [Gold(links("0-0"), links("0-0"))]
+    with pytest.raises(DataError, match="each of the 2 pairs, but it has 1"):
+        check_gold("g", gold, [(1, 1), (1, 1)])
+    with pytest.raises(DataError, match=r"g, line 1: .*words 0 and 0.*1 source and 0 target"):
+        check_gold("g", gold, [(1, 0)])
+    check_gold("g", gold, [(1, 1)])
+
+
+def test_the_error_rate_by_hand():
+    # A = {a, b, c}, S = {a, d}, P = {a, d, b}: precision 2/3, recall 1/2, AER 1 - (1 + 2) / 5
+    gold = Gold(links("0-0 3-3"), links("0-0 3-3 1-1"))
+    found = Quality.of([links("0-0 1-1 2-2")], [gold])
+    assert found.precision == pytest.approx(2 / 3)
+    assert found.recall == pytest.approx(1 / 2)
+    assert found.aer == pytest.approx(0.4)
+
+
+def test_error_rates_are_of_the_whole_file_and_not_the_mean_of_its_pairs():
+    one, two = links("0-0"), links("0-0 1-1 2-2")
+    golds = [Gold(one, one), Gold(two, two)]
+    assert Quality.of([one, frozenset()], golds).aer == pytest.approx(1 - 2 / 5)
+    assert Quality.of([one, two], golds).aer == 0.0
+
+
+def test_nothing_against_nothing_is_no_error():
+    empty = Quality.of([frozenset()], [Gold(frozenset(), frozenset())])
+    assert (empty.aer, empty.precision, empty.recall) == (0.0, 0.0, 0.0)
+
+
+def test_uniform_is_the_expected_error_of_random_links():
+    # two target words, four source words: each link is right with probability 1/4
+    gold = [Gold(links("0-0 3-1"), links("0-0 3-1"))]
+    found = uniform_quality(gold, [(4, 2)])
+    assert found.aer == pytest.approx(1 - (0.5 + 0.5) / 4)
+    chance = np.random.default_rng(1)
+    drawn = [
+        frozenset(zip(chance.integers(4, size=2).tolist(), range(2), strict=True))
+        for _ in range(4000)
+    ]
+    assert Quality.of(drawn, gold * 4000).aer == pytest.approx(found.aer, abs=0.02)
+
+
+def test_the_diagonal():
+    assert diagonal(3, 3) == links("0-0 1-1 2-2")
+    assert diagonal(2, 4) == links("0-0 0-1 1-2 1-3")
+    assert diagonal(5, 1) == links("2-0")
+    assert diagonal(0, 3) == frozenset()
+
+
+def test_each_target_word_is_linked_with_what_it_looked_at_most():
+    # the last column is no word: `</s>` and the like
+    weights = np.array([[0.2, 0.7, 0.1], [0.3, 0.1, 0.6], [0, 0, 0]], dtype=np.float32)
+    assert strongest(weights) == {(1, 0)}
+    assert above(0.2)(weights) == {(0, 0), (1, 0), (0, 1)}
+
+
+@pytest.mark.parametrize("threshold", [0.0, -1.0, 1.5])
+def test_a_threshold_is_a_weight(threshold):
+    with pytest.raises(ArgumentError, match="threshold must be above 0"):
+        above(threshold)
+
+
+def test_columns_of_a_word_are_summed_and_rows_averaged():
+    weights = np.array([[[0.1, 0.2, 0.3, 0.4], [0.3, 0.0, 0.1, 0.6], [0, 0, 1, 0]]], np.float32)
+    merged = merge_units(weights, [0, 0, None], [0, 1, 1, None])
+    np.testing.assert_allclose(merged, [[[0.2, 0.3, 0.5]]], atol=1e-6)
+
+
+def test_a_word_without_tokens_has_no_weight():
+    weights = np.ones((1, 1, 1), np.float32)
+    np.testing.assert_array_equal(merge_units(weights, [1], [1]), [[[0, 0, 0], [0, 1, 0]]])
+
+
+def test_nothing_to_merge():
+    assert merge_units(np.ones((2, 1, 1), np.float32), [None], [None]).shape == (2, 0, 1)
+    assert strongest(np.zeros((0, 1), np.float32)) == frozenset()
+
+
+def test_a_shift_takes_the_row_of_another_step():
+    weights = np.eye(3, dtype=np.float32)[None]
+    np.testing.assert_array_equal(shift_rows(weights, 1)[0], [[0, 1, 0], [0, 0, 1], [0, 0, 0]])
+    np.testing.assert_array_equal(shift_rows(weights, -1)[0], [[0, 0, 0], [1, 0, 0], [0, 1, 0]])
+    np.testing.assert_array_equal(shift_rows(weights, 0), weights)
+
+
+def test_intersection_and_union():
+    one, two = links("0-0 1-1"), links("1-1 2-2")
+    assert intersection(one, two) == links("1-1")
+    assert union(one, two) == links("0-0 1-1 2-2")
+    assert flip(links("0-2 1-1")) == links("2-0 1-1")
+
+
+def test_growing_takes_neighbours_that_link_a_word_without_links():
+    # 0-0 is in both; 1-1 is its diagonal neighbour; 1-0 is too, but by then both words have links
+    forward, backward = links("0-0 1-1"), links("0-0 0-1")
+    assert grow_diag_final_and(forward, backward) == links("0-0 0-1 1-1")
+    assert grow_diag_final_and(links("0-0 1-1"), links("0-0 1-1 1-0")) == links("0-0 1-1")
+
+
+def test_growing_goes_on_from_what_it_has_added():
+    chain = links("0-0 1-1 2-2 3-3")
+    assert grow_diag_final_and(chain, links("0-0")) == chain
+    assert grow_diag_final_and(links("3-3 2-2 1-1"), links("3-3")) == links("1-1 2-2 3-3")
+
+
+def test_the_last_step_takes_links_that_are_nobodys_neighbours():
+    # 4-0 shares its target word with 0-0, 4-4 shares nothing
+    forward, backward = links("0-0 4-4"), links("0-0 5-0")
+    assert grow_diag_final_and(forward, backward) == links("0-0 4-4")
+    assert grow_diag_final(forward, backward) == links("0-0 4-4 5-0")
+
+
+def test_the_last_step_goes_by_forward_links_first():
+    assert grow_diag_final_and(links("0-3"), links("0-1")) == links("0-3")
+    assert grow_diag_final_and(links("0-1"), links("0-3")) == links("0-1")

@@ -1,0 +1,277 @@
+"""What is found by running a model again, against slow computations of the same."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from models.cases import SRC_VOCAB, TGT_VOCAB, build
+from regard.errors import ArgumentError
+from regard.models.protocol import ModelOutput, SequenceModel
+from regard.seeing import derive
+from regard.seeing.derive import ablation, gradient, rollout, shuffle, shuffled_attention
+
+SRC, TGT = [5, 9, 4, 11, 2], [6, 4, 12]
+WITH_ATTENTION = [
+    "bahdanau",
+    "luong",
+    "luong-concat",
+    "luong-local-m",
+    "luong-local-p",
+    "rnn-dot",
+    "gnmt",
+    "self-attentive",
+    "transformer",
+    "transformer-post-norm",
+    "conv",
+]
+
+
+def log_probs(model, src=SRC, tgt=TGT):
+    model.eval()
+    with torch.no_grad():
+        out = model(torch.tensor([src]), torch.tensor([len(src)]), torch.tensor([[1, *tgt]]))
+    table = out.logits[0].double().log_softmax(-1)
+    return [table[t, token].item() for t, token in enumerate([*tgt, 2])]
+
+
+def test_ablation_is_the_cost_of_not_knowing_an_input():
+    model = build("bahdanau")
+    choices = [[4, 5, 6], [7, 9], [4], [8, 10, 11, 12], [2]]
+    found = ablation(model, SRC, TGT, choices)
+    base = log_probs(model)
+    for i, tokens in enumerate(choices):
+        rows = [log_probs(model, [*SRC[:i], z, *SRC[i + 1 :]]) for z in tokens]
+        for t in range(4):
+            mean = sum(math.exp(row[t]) for row in rows) / len(rows)
+            assert found[t, i] == pytest.approx(base[t] - math.log(mean), abs=1e-5)
+    assert found.shape == (4, 5)
+    np.testing.assert_allclose(found[:, [2, 4]], 0, atol=1e-6)  # nothing else could stand there
+
+
+class Copies(SequenceModel):
+    """Writes source token t at step t, sure of it; a model whose costs are known."""
+
+    def __init__(self):
+        super().__init__()
+        self.weight = nn.Parameter(torch.zeros(1))
+
+    def encode(self, src, lengths, *, need_weights=False):
+        raise NotImplementedError
+
+    def start(self, memory):
+        raise NotImplementedError
+
+    def step(self, tokens, state, *, need_weights=False):
+        raise NotImplementedError
+
+    def forward(self, src, lengths, tgt, *, keep=None, need_weights=False):
+        return ModelOutput(50.0 * nn.functional.one_hot(src, 20).float(), {})
+
+
+def test_not_knowing_one_of_eight_inputs_costs_three_bits():
+    found = ablation(Copies(), [5, 9, 2], [5, 9], [range(4, 12), range(4, 12), [2]])
+    np.testing.assert_allclose(found, np.diag([math.log(8), math.log(8), 0]), atol=1e-5)
+
+
+def test_draws_are_the_same_for_the_same_seed_and_not_more_than_asked_for():
+    model = build("bahdanau")
+    others = [range(4, SRC_VOCAB)] * 5
+
+    def costs(seed):
+        return ablation(model, SRC, TGT, others, draws=3, seed=seed)
+
+    np.testing.assert_array_equal(costs(1), costs(1))
+    assert abs(costs(1) - costs(2)).max() > 1e-4
+
+
+def test_ablation_in_pieces_is_the_same(monkeypatch):
+    model = build("transformer")
+    others = [range(4, SRC_VOCAB)] * 5
+    whole = ablation(model, SRC, TGT, others)
+    monkeypatch.setattr(derive, "TOKENS", 30)
+    np.testing.assert_allclose(ablation(model, SRC, TGT, others), whole, atol=1e-5)
+
+
+@pytest.mark.parametrize("others", [[[4]] * 4, [[4]] * 4 + [[]]])
+def test_each_place_needs_something_to_stand_there(others):
+    with pytest.raises(ArgumentError, match="others must have one token or more"):
+        ablation(build("bahdanau"), SRC, TGT, others)
+
+
+@pytest.mark.parametrize("preset", ["bahdanau", "transformer", "self-attentive", "conv"])
+def test_the_gradient_is_that_of_a_small_change(preset):
+    model = build(preset).double().eval()
+    found = gradient(model, SRC, TGT)
+    embedding = model.encoder.embedding
+    change = 1e-6
+    for i in (0, 3):
+        slopes = np.zeros((4, embedding.dim))
+        for k in range(embedding.dim):
+            ends = []
+            for sign in (1, -1):
+
+                def move(module, inputs, output, sign=sign, i=i, k=k):
+                    return output.index_put(
+                        tuple(map(torch.tensor, (0, i, k))),
+                        torch.tensor(sign * change).double(),
+                        True,
+                    )
+
+                handle = embedding.register_forward_hook(move)
+                ends.append(np.array(log_probs(model)))
+                handle.remove()
+            slopes[:, k] = (ends[0] - ends[1]) / (2 * change)
+        np.testing.assert_allclose(found[:, i], np.linalg.norm(slopes, axis=1), rtol=1e-4)
+
+
+def test_the_gradient_in_pieces_is_the_same(monkeypatch):
+    model = build("gnmt")
+    whole = gradient(model, SRC, TGT)
+    monkeypatch.setattr(derive, "TOKENS", 1)
+    np.testing.assert_allclose(gradient(model, SRC, TGT), whole, rtol=1e-4)
+
+
+def test_the_gradient_is_found_where_gradients_are_off():
+    model = build("bahdanau")
+    whole = gradient(model, SRC, TGT)
+    with torch.no_grad():
+        np.testing.assert_array_equal(gradient(model, SRC, TGT), whole)
+    with torch.inference_mode():
+        np.testing.assert_array_equal(gradient(model, SRC, TGT), whole)
+
+
+def state(model):
+    hooks = [len(m._forward_hooks) + len(m._forward_pre_hooks) for m in model.modules()]
+    return [m.training for m in model.modules()], [p.grad for p in model.parameters()], hooks
+
+
+@pytest.mark.parametrize("preset", WITH_ATTENTION)
+def test_a_model_is_given_back_as_it_was(preset):
+    model = build(preset, dropout=0.5)
+    model.decoder.eval()
+    before, keys = state(model), set(vars(model))
+    values = [p.clone() for p in model.parameters()]
+    ablation(model, SRC, TGT, [range(4, 8)] * 5)
+    gradient(model, SRC, TGT)
+    shuffle(model, SRC, TGT, times=2)
+    assert state(model) == before
+    assert set(vars(model)) == keys
+    assert all(torch.equal(p, v) for p, v in zip(model.parameters(), values, strict=True))
+
+
+@pytest.mark.parametrize("run", [gradient, shuffle])
+def test_nothing_is_left_behind_after_an_error(run):
+    model = build("bahdanau")
+    before = state(model)
+    with pytest.raises(ArgumentError):
+        run(model, [5, SRC_VOCAB, 2], TGT)
+    assert state(model) == before
+    with pytest.raises(ZeroDivisionError), shuffled_attention(model):
+        1 / 0  # noqa: B018
+    assert state(model) == before
+
+
+def test_rollout_by_hand():
+    # one layer: half of [[0, 1], [1, 0]] and half of the identity is a half everywhere
+    swap = np.array([[[0.0, 1.0], [1.0, 0.0]]])
+    cross = np.array([[0.9, 0.1], [0.2, 0.8]])
+    np.testing.assert_allclose(rollout(cross, [swap]), [[0.5, 0.5], [0.5, 0.5]])
+    # the layer above is applied first: [1, 0] goes to [3/4, 1/4] by the upper, then by the lower
+    upper, lower = np.array([[[0.5, 0.5], [0, 1]]]), np.array([[[1, 0], [1, 0.0]]])
+    np.testing.assert_allclose(rollout(np.array([[1.0, 0.0]]), [lower, upper]), [[0.875, 0.125]])
+
+
+def test_rollout_without_layers_is_where_it_looked():
+    cross = np.array([[0.9, 0.1]])
+    np.testing.assert_allclose(rollout(cross, []), cross)
+
+
+@pytest.mark.parametrize("preset", WITH_ATTENTION)
+def test_shuffled_attention_changes_what_is_written(preset):
+    model = build(preset)
+    plain = log_probs(model)
+    with shuffled_attention(model):
+        shuffled = log_probs(model)
+    assert max(abs(a - b) for a, b in zip(plain, shuffled, strict=True)) > 1e-5
+    assert log_probs(model) == plain
+
+
+@pytest.mark.parametrize("preset", ["bahdanau", "transformer", "conv", "gnmt"])
+def test_a_shuffled_model_looks_where_it_looked_first(preset):
+    model = build(preset).eval()
+    args = (torch.tensor([SRC]), torch.tensor([5]), torch.tensor([[1, *TGT]]))
+    plain = model(*args, need_weights=True).maps["cross"][0]
+    with shuffled_attention(model):
+        moved = model(*args, need_weights=True).maps["cross"][0]
+    torch.testing.assert_close(moved[:, :, 0], plain[:, :, 0])
+
+
+def test_shuffling_values_is_shuffling_weights():
+    # the same as weights that are moved by hand, in the order that the values were
+    model = build("rnn-dot").eval()
+    attention, orders = model.decoder.attention, []
+    cycle = derive._cycle
+
+    def remember(*args):
+        orders.append(cycle(*args))
+        return orders[-1]
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(derive, "_cycle", remember)
+        with shuffled_attention(model):
+            shuffled = log_probs(model)
+    plain_forward = attention.forward
+
+    def by_hand(query, key, value, mask=None, *, past=None, need_weights=True):
+        out = plain_forward(query, key, value, mask, past=past, need_weights=True)
+        moved = torch.zeros_like(out.weights)
+        moved[..., orders[0]] = out.weights  # the weight of key i goes to the value at order[i]
+        return out._replace(context=(moved[:, 0] @ value))
+
+    attention.forward = by_hand
+    assert log_probs(model) == pytest.approx(shuffled, abs=1e-6)
+
+
+@pytest.mark.parametrize("real", [2, 3, 5])
+def test_no_token_keeps_its_place_and_padding_does(real):
+    chance = torch.Generator().manual_seed(1)
+    for _ in range(20):
+        order = derive._cycle(real, 7, chance)
+        assert sorted(order.tolist()) == list(range(7))
+        assert all(order[:real] != torch.arange(real))
+        assert order[real:].tolist() == list(range(real, 7))
+    assert derive._cycle(1, 2, chance).tolist() == [0, 1]
+    assert derive._cycle(0, 2, chance).tolist() == [0, 1]
+
+
+def test_padding_does_not_matter_to_a_shuffle():
+    model = build("bahdanau").eval()
+    tgt = torch.tensor([[1, *TGT]])
+    with shuffled_attention(model, seed=3):
+        alone = model(torch.tensor([SRC]), torch.tensor([5]), tgt).logits
+    with shuffled_attention(model, seed=3):
+        padded = model(torch.tensor([[*SRC, 7, 7]]), torch.tensor([5]), tgt).logits
+    torch.testing.assert_close(alone, padded)
+
+
+def test_shuffle_counts_the_likeliest_tokens_that_stay():
+    # the attention of this model is all that it writes, so that every token changes
+    found = shuffle(build("bahdanau"), SRC, TGT)
+    assert found.log_prob == pytest.approx(sum(log_probs(build("bahdanau"))), abs=1e-4)
+    assert 0 <= found.kept <= 1
+    assert found.shuffled_log_prob != pytest.approx(found.log_prob)
+
+
+def test_a_model_without_attention_does_not_mind_a_shuffle():
+    found = shuffle(build("seq2seq"), SRC, TGT)
+    assert found.shuffled_log_prob == pytest.approx(found.log_prob, abs=1e-6)
+
+
+def test_all_targets_can_be_forced():
+    model = build("bahdanau")
+    assert gradient(model, [2], []).shape == (1, 1)
+    assert ablation(model, [2], [], [[2]]).tolist() == [[0.0]]
+    assert ablation(model, SRC, [TGT_VOCAB - 1] * 30, [[4, 5]] * 5).shape == (31, 5)

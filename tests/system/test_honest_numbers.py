@@ -1,0 +1,76 @@
+"""On a task whose alignment is known, attention must be where the truth is, and must matter."""
+
+import random
+from statistics import mean
+
+import pytest
+
+import regard
+from regard.api.aligning import Choice, Units, align
+from regard.data import Pair
+from regard.seeing.alignment import Gold, Quality, diagonal, uniform_quality
+
+pytestmark = pytest.mark.system
+
+
+def words(count, seed):
+    chance = random.Random(seed)
+    return [chance.choices("abcdefghij", k=chance.randint(3, 8)) for _ in range(count)]
+
+
+@pytest.fixture(scope="module")
+def model():
+    pairs = [(" ".join(word), " ".join(word[::-1])) for word in words(6000, seed=1)]
+    sizes = {"size": "tiny", "hidden": 64, "embed": 32, "dropout": 0.0}
+    return regard.fit(
+        pairs,
+        "bahdanau",
+        quiet=True,
+        steps=600,
+        batch_sentences=64,
+        lr=4e-3,
+        eval_every=600,
+        **sizes,
+    )
+
+
+def test_links_of_a_reversal_are_found(model):
+    fresh = words(200, seed=2)
+    pairs = [Pair(" ".join(word), " ".join(word[::-1]), 1) for word in fresh]
+    truth = [frozenset((i, len(word) - 1 - i) for i in range(len(word))) for word in fresh]
+    golds, sizes = [Gold(links, links) for links in truth], [(len(word),) * 2 for word in fresh]
+    choice = Choice(0, 0, 0)
+    found = align(model, pairs, lambda heads: [choice], units=Units.of(model, None))[choice]
+    rates = {
+        "attention": Quality.of(found, golds).aer,
+        "uniform": uniform_quality(golds, sizes).aer,
+        "diagonal": Quality.of([diagonal(*size) for size in sizes], golds).aer,
+    }
+    print({name: f"AER {100 * rate:.1f}" for name, rate in rates.items()})
+    assert rates["attention"] < 0.05
+    assert min(rates["uniform"], rates["diagonal"]) > 0.6
+
+
+def test_what_is_looked_at_is_what_matters(model):
+    checks = [model.check(" ".join(word)).checks for word in words(30, seed=3)]
+    taus = [one["tau_ablation"] for one in checks]
+    print(f"tau {mean(taus):.3f}, exact {mean(one['tau_ablation_exact'] for one in checks):.3f}")
+    print(f"gradient {mean(one['tau_gradient'] for one in checks):.3f}")
+    assert mean(taus) > 0.8
+    assert all(one["tau_ablation"] > one["tau_ablation_high"] for one in checks)
+
+
+def test_shuffling_attention_destroys_the_score(model):
+    checks = [model.check(" ".join(word)).checks for word in words(30, seed=4)]
+    before, after = (
+        mean(one[name] for one in checks) for name in ("log_prob", "shuffled_log_prob")
+    )
+    kept = mean(one["shuffled_kept"] for one in checks)
+    right = mean(one["shuffled_text"] == one["greedy_text"] for one in checks)
+    print(
+        f"log-probability {before:.2f} to {after:.2f}, {kept:.0%} kept, {right:.0%} the same text"
+    )
+    assert before > -1.5
+    assert after < before - 10
+    assert kept < 0.4
+    assert right == 0
