@@ -13,12 +13,16 @@ NAMES = {
         "BACKENDS",
         "AdditiveScore",
         "AttentionOutput",
+        "AttentiveOutput",
+        "AttentiveWeights",
         "DotScore",
         "History",
+        "Looked",
         "Score",
         "SelfAttentiveOutput",
         "active_backend",
         "additive_attention",
+        "attentive_rnn",
         "dot_product_attention",
         "masked_softmax",
         "self_attentive_rnn",
@@ -100,6 +104,7 @@ SIGNATURES = {
         "(query, key, value, mask=None, scale=None, causal=False, need_weights=False, *, "
         "bias=None, dropout=0.0)"
     ),
+    ops.attentive_rnn: "(inputs, start, weights, score, key, value, mask, *, cell='gru')",
     ops.self_attentive_rnn: (
         "(inputs, recurrent_weight, score, state=None, *, cell='rnn', recurrent_bias=None, "
         "query_inputs=None, lengths=None, need_weights=False)"

@@ -243,7 +243,7 @@ class Model:
         for start in range(0, len(order), batch):
             rows = order[start : start + batch]
             src, lengths = self._on_device([ids[i] for i in rows])
-            with torch.inference_mode():
+            with torch.no_grad():
                 found = decode(
                     self.module,
                     src,

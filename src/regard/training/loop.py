@@ -10,8 +10,7 @@ from types import FrameType
 import torch
 from torch import Tensor
 
-from regard.data import Batch, collate
-from regard.symbols import PAD
+from regard.data import collate
 from regard.training.best import keep_best, write_final
 from regard.training.checkpoint import (
     Checkpoint,
@@ -23,7 +22,6 @@ from regard.training.checkpoint import (
     unpack_optimizer,
 )
 from regard.training.dev import Evaluation, evaluate
-from regard.training.loss import cross_entropy
 from regard.training.progress import Progress
 from regard.training.schedule import learning_rate
 from regard.training.task import Task
@@ -77,7 +75,8 @@ def _step(task: Task, progress: Progress) -> Tensor:
         batch = collate(task.corpus, share.rows).to(task.fabric.device)
         with task.fabric.no_backward_sync(task.model, enabled=i + 1 < len(batches)):
             # gradients are averaged over processes, so that each counts its own sum `world` times
-            loss = batch_loss(task.model, batch, task.config.label_smoothing) * (world / tokens)
+            loss = task.model(batch.src, batch.src_lengths, batch.tgt_in, batch.tgt_out)
+            loss = loss * (world / tokens)
             task.fabric.backward(loss * share.weight)
         total += loss.detach() * share.weight / world
         progress.tokens += share.global_tokens
@@ -97,13 +96,6 @@ def _step(task: Task, progress: Progress) -> Tensor:
     task.optimizer.step()
     task.optimizer.zero_grad(set_to_none=True)
     return total
-
-
-def batch_loss(model: torch.nn.Module, batch: Batch, smoothing: float) -> Tensor:
-    """The summed loss of the target tokens that are no padding."""
-    keep = batch.tgt_out != PAD
-    logits = model(batch.src, batch.src_lengths, batch.tgt_in, keep=keep).logits
-    return cross_entropy(logits, batch.tgt_out[keep], smoothing)
 
 
 def _evaluate(task: Task, progress: Progress, watch: Watch) -> None:

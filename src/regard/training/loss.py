@@ -6,16 +6,48 @@ one. Rows are taken as many at a time as a cache holds, widened to float32 there
 from the forward pass is one number a row.
 """
 
-from typing import Any, Final
+from typing import Any, Final, final
 
 import torch
 from jaxtyping import Float, Int
-from torch import Tensor
+from torch import Tensor, nn
 from torch.autograd.function import FunctionCtx, once_differentiable
+
+from regard.models import SequenceModel
+from regard.symbols import PAD
 
 # Logits that are in work at once: 4 MiB in float32 on a CPU; a GPU wants few, large calls.
 CHUNK: Final = {"cpu": 1 << 20}
 GPU_CHUNK: Final = 1 << 28
+
+
+@final
+class Objective(nn.Module):
+    """A model with its loss: what is wrapped for training.
+
+    Precision and DDP wrap the call of a module and widen what it returns, so that it pays to
+    return one number and not the logits.
+
+    Args:
+        model: what is trained.
+        smoothing: see `cross_entropy`.
+    """
+
+    def __init__(self, model: SequenceModel, smoothing: float = 0.0) -> None:
+        super().__init__()
+        self.model, self.smoothing = model, smoothing
+
+    def forward(
+        self,
+        src: Int[Tensor, "batch src_len"],
+        lengths: Int[Tensor, " batch"],
+        tgt_in: Int[Tensor, "batch tgt_len"],
+        tgt_out: Int[Tensor, "batch tgt_len"],
+    ) -> Float[Tensor, ""]:
+        """The summed loss of the target tokens that are no padding."""
+        keep = tgt_out != PAD
+        logits = self.model(src, lengths, tgt_in, keep=keep).logits
+        return cross_entropy(logits, tgt_out[keep], self.smoothing)
 
 
 def cross_entropy(
@@ -32,7 +64,7 @@ def cross_entropy(
         target: the right ones.
         smoothing: share of the probability that is spread evenly over the vocabulary.
     """
-    loss: Tensor = _CrossEntropy.apply(logits, target, smoothing)
+    loss: Tensor = _CrossEntropy.apply(logits, target, smoothing)  # type: ignore[no-untyped-call]
     return loss
 
 
@@ -45,11 +77,12 @@ class _CrossEntropy(torch.autograd.Function):
     ) -> Float[Tensor, ""]:
         rows, wide = _rows(logits), _wide(logits)
         losses, totals = [], []
-        for part, gold in zip(logits.split(rows), target.split(rows), strict=True):
+        chunks = zip(torch.split(logits, rows), torch.split(target, rows), strict=True)
+        for part, gold in chunks:
             top = part.amax(dim=1, keepdim=True).to(wide)
             own = part.gather(1, gold[:, None]).squeeze(1).to(wide)
-            # one buffer: widened if need be, shifted, and raised in place
-            above = (part - top).exp_().sum(dim=1).log_()
+            x = part.sub(top) if part.dtype == wide else part.to(wide).sub_(top)
+            above = x.exp_().sum(dim=1).log_()
             top = top.squeeze(1)
             loss = above + (1 - smoothing) * (top - own)
             if smoothing:
@@ -67,10 +100,10 @@ class _CrossEntropy(torch.autograd.Function):
         logits, target, totals = ctx.saved_tensors
         rows, wide = _rows(logits), _wide(logits)
         grad, hit = grad.to(wide), (1 - ctx.smoothing) * grad.to(wide)
-        chunks = (logits.split(rows), target.split(rows), totals.split(rows))
+        chunks = (torch.split(x, rows) for x in (logits, target, totals))
         for part, gold, total in zip(*chunks, strict=True):
             same = part.dtype == wide
-            x = part.sub_(total[:, None]) if same else part - total[:, None]
+            x = (part if same else part.to(wide)).sub_(total[:, None])
             x.exp_().mul_(grad)
             if ctx.smoothing:
                 x.sub_(grad * (ctx.smoothing / part.shape[1]))

@@ -23,6 +23,7 @@ from regard.data import (
 from regard.errors import ArgumentError, DataError
 from regard.models import SequenceModel
 from regard.training.config import Config
+from regard.training.loss import Objective
 from regard.training.run_folder import RunFolder, build_model
 from regard.training.task import (
     RATE,
@@ -79,7 +80,8 @@ def prepare(
     torch.manual_seed(
         config.seed + 7919 * fabric.global_rank
     )  # each process drops its own features
-    model, wrapped = fabric.setup(module, optimizer)
+    objective = Objective(module, config.label_smoothing)
+    model, wrapped = fabric.setup(objective, optimizer)
     plan = BatchPlan(
         corpus.src_lengths,
         corpus.tgt_lengths + 1,

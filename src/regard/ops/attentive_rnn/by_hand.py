@@ -300,7 +300,7 @@ class Recurrence(torch.autograd.Function):
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
+    def backward(ctx: Any, *grads: Tensor | None) -> tuple[Tensor | None, ...]:
         """Walks back from the last step; see the README for the formulas."""
         with torch.autocast(grads[0].device.type, enabled=False):
             return _walk_back(ctx, *grads)

@@ -1,0 +1,244 @@
+import pytest
+import torch
+from torch import nn
+
+from ops.rule import DTYPES, LAYOUTS, accept, where
+from regard.errors import ArgumentError
+from regard.ops import (
+    AdditiveScore,
+    AttentiveWeights,
+    DotScore,
+    Looked,
+    attentive_rnn,
+    use_backend,
+)
+from regard.ops.attentive_rnn import PATHS
+from regard.ops.self_attentive_rnn import GATES
+
+BATCH, LENGTH, KEYS, HIDDEN, SCORE_DIM, VALUE = 3, 5, 7, 4, 11, 2
+
+#: the paths on trial; a new one is put to every test below by adding its name
+BACKENDS = ["torch"]
+SCORES = ["dot", "scaled", "additive"]
+every_cell = pytest.mark.parametrize("cell", ["rnn", "gru", "lstm"])
+every_score = pytest.mark.parametrize("score", SCORES)
+every_path = pytest.mark.parametrize("backend", ["reference", *BACKENDS])
+
+
+def tensors_of(cell, score, length=LENGTH, dtype=torch.float64, device="cpu"):
+    gates, width = GATES[cell] * HIDDEN, HIDDEN if score == "dot" else SCORE_DIM
+    shapes = {
+        "inputs": (BATCH, length, gates),
+        "hidden": (BATCH, HIDDEN),
+        "context": (BATCH, VALUE),
+        "context_weight": (gates, VALUE),
+        "hidden_weight": (gates, HIDDEN),
+        "bias": (gates,),
+        "key": (BATCH, KEYS, width),
+        "value": (BATCH, KEYS, VALUE),
+    }
+    if cell == "lstm":
+        shapes["memory"] = (BATCH, HIDDEN)
+    if score != "dot":
+        shapes["query_weight"] = (width, HIDDEN)
+    if score == "additive":
+        shapes["v"] = (width,)
+
+    def made(name):
+        # weights of the size that layers have: larger ones make the recurrence chaotic
+        size = shapes[name][-1] ** -0.5 if name.endswith("weight") else 1.0
+        return (size * torch.randn(shapes[name])).to(device, dtype)
+
+    return {name: made(name) for name in shapes}
+
+
+def mask_of(kind, device="cpu"):
+    mask = torch.ones(BATCH, KEYS, dtype=torch.bool, device=device)
+    if kind != "none":
+        mask[1, 4:] = False
+    if kind == "blind row":
+        mask[2] = False
+    return mask
+
+
+def score_of(score, tensors):
+    query = tensors.get("query_weight")
+    if score == "additive":
+        return AdditiveScore(query, query, tensors["v"])
+    return DotScore(1.0 if score == "dot" else SCORE_DIM**-0.5, query)
+
+
+def run(backend, cell, score, tensors, mask):
+    with use_backend(backend):
+        return attentive_rnn(
+            tensors["inputs"],
+            Looked(tensors["hidden"], tensors.get("memory"), tensors["context"]),
+            AttentiveWeights(
+                tensors["context_weight"], tensors["hidden_weight"], tensors.get("bias")
+            ),
+            score_of(score, tensors),
+            tensors["key"],
+            tensors["value"],
+            mask,
+            cell=cell,
+        )
+
+
+def by(backend, cell, score, mask):
+    """The operator by one backend, as the rule wants it: tensors by name in, a list out."""
+
+    def op(**tensors):
+        out = run(backend, cell, score, tensors, mask)
+        return [out.hidden, out.context, *(part for part in out.end if part is not None)]
+
+    return op
+
+
+def test_every_path_is_on_trial():
+    assert {*BACKENDS, "reference"} == PATHS.keys()
+
+
+@every_cell
+@every_score
+@pytest.mark.parametrize("kind", ["none", "padding", "blind row"])
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize(("backend", "device"), where(*BACKENDS))
+def test_paths_keep_the_rule(cell, score, kind, dtype, backend, device):
+    tensors = tensors_of(cell, score, dtype=dtype, device=device)
+    mask = mask_of(kind, device)
+    accept(by(backend, cell, score, mask), by("reference", cell, score, mask), tensors)
+
+
+@every_cell
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_layout_does_not_matter(cell, layout, backend):
+    tensors = tensors_of(cell, "additive")
+    tensors = {name: LAYOUTS[layout](tensor) for name, tensor in tensors.items()}
+    mask = mask_of("padding")
+    accept(by(backend, cell, "additive", mask), by("reference", cell, "additive", mask), tensors)
+
+
+@every_cell
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_gradients_are_right(cell, backend):
+    tensors = tensors_of(cell, "additive", length=2)
+    leaves = [tensor.requires_grad_() for tensor in tensors.values()]
+    op = by(backend, cell, "additive", mask_of("blind row"))
+    assert torch.autograd.gradcheck(
+        lambda *given: tuple(op(**dict(zip(tensors, given, strict=True)))), leaves
+    )
+
+
+@every_cell
+@every_path
+def test_it_is_torchs_cell_over_inputs_and_contexts(cell, backend):
+    width = 3
+    module = {"rnn": nn.RNNCell, "gru": nn.GRUCell, "lstm": nn.LSTMCell}[cell]
+    module = module(width + VALUE, HIDDEN).double()
+    tensors = tensors_of(cell, "additive")
+    x = torch.randn(BATCH, LENGTH, width, dtype=torch.float64)
+    tensors |= {
+        "inputs": x @ module.weight_ih[:, :width].T + module.bias_ih,
+        "context_weight": module.weight_ih[:, width:],
+        "hidden_weight": module.weight_hh,
+        "bias": module.bias_hh,
+    }
+    mask = mask_of("padding")
+    out = run(backend, cell, "additive", tensors, mask)
+    hidden, memory, context = (tensors.get(name) for name in ("hidden", "memory", "context"))
+    for t in range(LENGTH):
+        both = torch.cat([x[:, t], context], dim=1)
+        after = module(both, hidden if memory is None else (hidden, memory))
+        hidden, memory = after if cell == "lstm" else (after, None)
+        query = hidden @ tensors["query_weight"].T
+        scores = torch.tanh(query[:, None] + tensors["key"]) @ tensors["v"]
+        look = scores.masked_fill(~mask, float("-inf")).softmax(dim=1)
+        context = (look[..., None] * tensors["value"]).sum(dim=1)
+        torch.testing.assert_close(out.hidden[:, t], hidden, rtol=0, atol=1e-12)
+        torch.testing.assert_close(out.context[:, t], context, rtol=0, atol=1e-12)
+
+
+@every_cell
+@every_path
+def test_going_on_from_the_end_is_one_long_run(cell, backend):
+    tensors, mask = tensors_of(cell, "scaled"), mask_of("padding")
+    whole = run(backend, cell, "scaled", tensors, mask)
+    first = run(backend, cell, "scaled", tensors | {"inputs": tensors["inputs"][:, :2]}, mask)
+    hidden, memory, context = first.end
+    rest = tensors | {"inputs": tensors["inputs"][:, 2:], "hidden": hidden, "context": context}
+    rest |= {} if memory is None else {"memory": memory}
+    second = run(backend, cell, "scaled", rest, mask)
+    torch.testing.assert_close(second.hidden, whole.hidden[:, 2:], rtol=0, atol=1e-12)
+    torch.testing.assert_close(second.end.context, whole.end.context, rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_a_second_way_back_gives_the_same(backend):
+    tensors = tensors_of("lstm", "additive")
+    leaves = [tensor.requires_grad_() for tensor in tensors.values()]
+    out = run(backend, "lstm", "additive", tensors, mask_of("padding"))
+    total = out.hidden.sum() + out.context.sum()
+    first = torch.autograd.grad(total, leaves, retain_graph=True)
+    second = torch.autograd.grad(total, leaves)
+    assert all(torch.equal(a, b) for a, b in zip(first, second, strict=True))
+
+
+@every_cell
+def test_autocast_changes_the_products_alone(cell):
+    tensors = tensors_of(cell, "additive", dtype=torch.float32)
+    leaves = [tensor.requires_grad_() for tensor in tensors.values()]
+    mask = mask_of("padding")
+    right = by("torch", cell, "additive", mask)(**tensors)
+    with torch.autocast("cpu", torch.bfloat16):
+        found = by("torch", cell, "additive", mask)(**tensors)
+    gradients = [torch.autograd.grad(sum(y.sum() for y in ys), leaves) for ys in (right, found)]
+    for a, b in zip((*right, *gradients[0]), (*found, *gradients[1]), strict=True):
+        assert b.dtype == torch.float32
+        assert not torch.equal(a, b)
+        torch.testing.assert_close(a, b, rtol=0.1, atol=0.1 * float(a.detach().abs().max()))
+
+
+def test_a_score_of_ones_own_runs_by_the_definition():
+    class Half:
+        def query(self, state):
+            return state / 2
+
+        def key(self, hidden):
+            return hidden
+
+        def scores(self, query, keys):
+            return (keys @ query[:, :, None]).squeeze(-1)
+
+    tensors, mask = tensors_of("gru", "dot"), mask_of("none")
+    right = run("reference", "gru", "dot", tensors | {"key": tensors["key"] / 2}, mask)
+    found = attentive_rnn(
+        tensors["inputs"],
+        Looked(tensors["hidden"], None, tensors["context"]),
+        AttentiveWeights(*(tensors[n] for n in ("context_weight", "hidden_weight", "bias"))),
+        Half(),
+        tensors["key"],
+        tensors["value"],
+        mask,
+    )
+    torch.testing.assert_close(found.hidden, right.hidden, rtol=0, atol=1e-12)
+
+
+@pytest.mark.plain
+@pytest.mark.parametrize(
+    ("cell", "change", "parts"),
+    [
+        ("lstn", {}, ["cell", "rnn, gru, lstm", "lstn"]),
+        ("gru", {"inputs": torch.zeros(BATCH, LENGTH, 4)}, ["gates", "inputs", "4"]),
+        ("gru", {"key": torch.zeros(2, KEYS, HIDDEN)}, ["batch", "key", "2"]),
+        ("gru", {"value": torch.zeros(BATCH, 4, VALUE)}, ["kv_len", "value", "4"]),
+        ("gru", {"memory": torch.zeros(BATCH, HIDDEN)}, ["start", "lstm"]),
+        ("lstm", {"memory": None}, ["start", "lstm", "without"]),
+    ],
+)
+def test_wrong_arguments_are_named(cell, change, parts):
+    known = cell if cell in GATES else "gru"
+    tensors = tensors_of(known, "dot", dtype=torch.float32) | change
+    with pytest.raises(ArgumentError) as error:
+        run("auto", cell, "dot", tensors, mask_of("none"))
+    assert all(part in str(error.value) for part in parts)
