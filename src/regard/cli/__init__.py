@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from regard.cli import align, check, demo, evaluate, predict, serve, settings, train
+from regard.cli import align, check, demo, evaluate, predict, serve, settings, show, train
 from regard.cli.doctor import report
 from regard.cli.running import Verbs
 from regard.cli.tables import print_table, result_console
@@ -27,6 +27,7 @@ app.command(
 )(train.train)
 app.command("predict", no_args_is_help=True)(predict.predict)
 app.command("evaluate", no_args_is_help=True)(evaluate.evaluate)
+app.command("show", no_args_is_help=True)(show.show)
 app.command("check", no_args_is_help=True)(check.check)
 app.command("align", no_args_is_help=True)(align.align)
 app.command("serve", no_args_is_help=True)(serve.serve)

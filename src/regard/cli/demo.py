@@ -10,7 +10,7 @@ import typer
 from rich.console import Console
 
 from regard import api
-from regard.cli.maps import draw_map
+from regard.cli.show import drawn
 from regard.data import Pair, read_pairs
 from regard.errors import ArgumentError
 from regard.evaluation import score
@@ -51,13 +51,21 @@ def demo(
     for word in WORDS:
         say(console, f"{word.upper():>12}  {model(word.upper()).text}")
     console.print()
-    draw_map(model(WORDS[1].upper()), console)
+    typer.echo(_map(model, WORDS[1].upper()))
     console.print(
-        f"\nnext:  echo HELLO | regard predict {output}\n"
+        f"\nnext:  regard show {output} HELLO -o hello.html\n"
+        f"       echo HELLO | regard predict {output}\n"
         f"       regard train your-pairs.tsv --preset transformer\n"
         f"       regard --help",
         highlight=False,
     )
+
+
+def _map(model: api.Model, word: str) -> str:
+    trace = model.trace(word)
+    if "cross" not in trace.kinds:
+        return "this preset has no attention between source and target to draw"
+    return drawn(trace, "matrix", {"kind": "cross"})
 
 
 def _config(data: Path, settings: dict[str, Any]) -> Config:

@@ -48,6 +48,15 @@ BLOCKS: Final = Signs("░▒▓█", "·", "◂", "█", "▌", "←", "…", "
 LETTERS: Final = Signs(":+#@", ".", "<", "=", "-", "<-", "...", "|")
 
 
+def takes_blocks(encoding: str | None) -> bool:
+    """Whether what is written in an encoding may hold more than ASCII."""
+    try:
+        "".join(vars(BLOCKS).values()).encode(encoding or "utf-8")
+    except (UnicodeEncodeError, LookupError):
+        return False
+    return True
+
+
 def short(weight: float) -> str:
     """A weight in three characters."""
     return "1.0" if weight >= 0.995 else f".{round(max(0.0, weight) * 100):02d}"

@@ -4,6 +4,8 @@ A token is data of somebody else: it may hold a newline, an escape sequence, or 
 """
 
 import unicodedata
+from collections import Counter
+from collections.abc import Sequence
 from typing import Final
 
 from rich.cells import cell_len, split_graphemes
@@ -96,6 +98,16 @@ def pad_left(text: str, width: int) -> str:
 def pad_right(text: str, width: int) -> str:
     """The text at the left end of so many cells."""
     return text + " " * (width - cell_len(text))
+
+
+def told_apart(labels: Sequence[str]) -> list[str]:
+    """Labels that come more than once with their number: the second `B` is `B#2`."""
+    counts, seen = Counter(labels), Counter[str]()
+    found = []
+    for label in labels:
+        seen[label] += 1
+        found.append(f"{label}#{seen[label]}" if counts[label] > 1 else label)
+    return found
 
 
 def is_right_to_left(text: str) -> bool:

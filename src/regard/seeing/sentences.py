@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from regard.seeing.labels import fit, plain_ascii, safe
+from regard.seeing.labels import fit, plain_ascii, safe, told_apart
 from regard.seeing.view import View
 
 #: mass that is not worth a word
@@ -16,7 +16,8 @@ LABEL = 40
 def sentences(view: View, *, most_rows: int) -> list[str]:
     """One about the map, one for each output, and the notes."""
     lines = [f"Where each output looked: {view.title.replace(' · ', ', ')}."]
-    lines += [_sentence(view, i) for i in range(min(len(view.rows), most_rows))]
+    inputs = told_apart([fit(safe(label), LABEL) for label in view.columns])
+    lines += [_sentence(view, i, inputs) for i in range(min(len(view.rows), most_rows))]
     more = len(view.rows) - most_rows
     if more > 0:
         lines.append(f"{more} more outputs are not told: save all with -o x.html.")
@@ -28,13 +29,14 @@ def in_ascii(lines: list[str]) -> list[str]:
     return [plain_ascii(line) for line in lines]
 
 
-def _sentence(view: View, i: int) -> str:
+def _sentence(view: View, i: int, inputs: list[str]) -> str:
     weights = view.weights[i]
     order = [int(j) for j in np.argsort(-weights, kind="stable")[:NAMED]]
     named = [j for j in order if weights[j] >= NOTHING]
     prob, hidden = view.probs[i], float(view.hidden[i])
     rest = float(weights.sum()) - float(weights[named].sum())
-    parts = [f"Output {i + 1}, {_quoted(view.rows[i])}, looked {_where(view, i, named)}"]
+    output = fit(safe(view.rows[i]), LABEL)
+    parts = [f'Output {i + 1}, "{output}", looked {_where(view, i, named, inputs)}']
     if rest >= NOTHING:
         parts.append(f"the other inputs got {rest:.2f}")
     if hidden >= NOTHING:
@@ -44,14 +46,9 @@ def _sentence(view: View, i: int) -> str:
     return "; ".join(parts) + "."
 
 
-def _where(view: View, i: int, named: list[int]) -> str:
+def _where(view: View, i: int, named: list[int], inputs: list[str]) -> str:
     if not named:
         return "at no input that is shown"
-    told = [f"{_quoted(view.columns[j])} ({view.weights[i, j]:.2f})" for j in named]
-    first, *others = told
+    first, *others = [f'"{inputs[j]}" ({view.weights[i, j]:.2f})' for j in named]
     mostly = "mostly at" if view.weights[i, named[0]] >= 0.5 else "at"
     return f"{mostly} {first}" + "".join(f", then {other}" for other in others)
-
-
-def _quoted(label: str) -> str:
-    return f'"{fit(safe(label), LABEL)}"'

@@ -39,9 +39,10 @@ class Shown:
 
     def __str__(self) -> str:
         from regard.seeing import terminal, view
+        from regard.seeing.ink import takes_blocks
 
         views = view.select_all(self.trace, **self.options)
-        width, plain = get_terminal_size().columns, not _takes_blocks()
+        width, plain = get_terminal_size().columns, not takes_blocks(sys.stdout.encoding)
         return "\n\n".join(terminal.matrix(one, width, ascii=plain) for one in views)
 
     __repr__ = __str__
@@ -188,12 +189,3 @@ def _notes(maps: Sequence[Map]) -> list[str]:
     if least >= 1 - TOLERANCE:
         return []
     return [f"the weights of some rows sum to less than 1, the least to {least:.2f}"]
-
-
-def _takes_blocks() -> bool:
-    """Whether stdout can write more than ASCII."""
-    try:
-        "░◂←".encode(getattr(sys.stdout, "encoding", None) or "utf-8")
-    except (UnicodeEncodeError, LookupError):
-        return False
-    return True

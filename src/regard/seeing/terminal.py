@@ -13,7 +13,15 @@ from rich.cells import cell_len
 
 from regard.errors import ArgumentError
 from regard.seeing.ink import BAR, BLOCKS, CELL, FAINT, LETTERS, Paint, Signs
-from regard.seeing.labels import fit, is_right_to_left, isolated, pad_left, plain_ascii, safe
+from regard.seeing.labels import (
+    fit,
+    is_right_to_left,
+    isolated,
+    pad_left,
+    plain_ascii,
+    safe,
+    told_apart,
+)
 from regard.seeing.sentences import NOTHING, in_ascii, sentences
 from regard.seeing.trace import Trace
 from regard.seeing.view import NAMES, Sharpness, View, all_sharpness, chosen_kind
@@ -76,7 +84,7 @@ def listing(
     """A line per output: what it looked at, strongest first, as much as there is room for."""
     signs, paint = LETTERS if ascii else BLOCKS, Paint(color)
     names = [isolated(name) for name in _labels(view.rows[:most_rows], ROW_LABEL, ascii)]
-    inputs = [isolated(label) for label in _labels(view.columns, COLUMN_LABEL, ascii)]
+    inputs = told_apart(_labels(view.columns, COLUMN_LABEL, ascii))
     left = max(map(cell_len, names), default=0)
     room = width - left - cell_len(signs.arrow) - 2
     what = "each line is an output, and what it looked at"
@@ -232,7 +240,7 @@ def _entries(view: View, i: int, inputs: Sequence[str], room: int, signs: Signs)
     marks = {j: signs.sure if sure else signs.possible for j, sure in _gold(view, i)}
     for j in map(int, np.argsort(-weights, kind="stable")):
         weight = float(weights[j])
-        entry = f"{signs.bar(weight)} {inputs[j]}{marks.get(j, '')} {weight:.2f}".lstrip()
+        entry = f"{signs.bar(weight)} {isolated(inputs[j])}{marks.get(j, '')} {weight:.2f}".lstrip()
         entry = f"   {entry}" if text else entry
         named = rest < NOTHING or rest <= (1 - COVERED) * total or weight < NOTHING
         if text and (named or cell_len(text + entry) > room):

@@ -82,7 +82,7 @@ def groups(trace: Trace, side: Side, *, words: Merging = True) -> tuple[Group, .
     tokens = trace.tokens(side)
     text = (trace.source if side == "source" else trace.target).text
     if words == "auto":
-        words = not _one_by_one(tokens)
+        words = not _one_by_one(text, tokens)
     inside = [i > 0 and _same_word(tokens[i - 1], token) for i, token in enumerate(tokens)]
     cuts = [i for i in range(len(tokens)) if not (words and inside[i])]
     ends = [*cuts[1:], len(tokens)]
@@ -106,10 +106,12 @@ def _same_word(before: Token, token: Token) -> bool:
     return not special and token.word is not None and token.word == before.word
 
 
-def _one_by_one(tokens: Sequence[Token]) -> bool:
+def _one_by_one(text: str, tokens: Sequence[Token]) -> bool:
     """Whether every token is a single character: merging them would hide what the model does."""
-    texts = [token.text for token in tokens if token.word is not None and not token.special]
-    return all(len(split_graphemes(text)[0]) <= 1 for text in texts)
+    own = [token for token in tokens if token.word is not None and not token.special]
+    # what an unknown token stands for is seen in the text alone
+    pieces = [token.text if token.span is None else text[slice(*token.span)] for token in own]
+    return all(len(split_graphemes(piece)[0]) <= 1 for piece in pieces)
 
 
 def _group(text: str, tokens: Sequence[Token], start: int, end: int) -> Group:
