@@ -88,7 +88,8 @@ def next_log_probs(
     """Log-probabilities of all tokens at each place of one target, (places, vocab)."""
     with inference(module):
         read = torch.tensor([[BOS, *ids]], device=src.device)
-        return module(src, lengths, read).logits[0].float().log_softmax(-1).cpu()
+        logits: Tensor = module(src, lengths, read).logits[0]
+        return logits.float().log_softmax(-1).cpu()
 
 
 def how_decoded(options: DecodingOptions, found: Hypothesis, rank: int = 0) -> Decoded:
