@@ -3,6 +3,8 @@
 import numpy as np
 import pytest
 
+from data.tools import shared
+from regard.data import read_lines
 from regard.errors import ArgumentError, DataError
 from regard.seeing.alignment import (
     Gold,
@@ -179,3 +181,14 @@ def test_the_last_step_takes_links_that_are_nobodys_neighbours():
 def test_the_last_step_goes_by_forward_links_first():
     assert grow_diag_final_and(links("0-3"), links("0-1")) == links("0-3")
     assert grow_diag_final_and(links("0-1"), links("0-3")) == links("0-1")
+
+
+def test_gold_of_the_hansards_is_read_as_it_is_published():
+    rows = list(read_lines(shared("wordalign_gold/awesome.enfr.tsv.gz")))
+    golds = read_gold("gold", rows, first=1)
+    sizes = [tuple(len(side.split()) for side in row.split("\t")[:2]) for row in rows]
+    check_gold("gold", golds, sizes)
+    assert len(golds) == 447
+    # Och and Ney (2003) count 4,038 sure and 13,400 possible links in these sentences
+    assert sum(len(one.sure) for one in golds) == 4038
+    assert sum(len(one.possible - one.sure) for one in golds) == 13400

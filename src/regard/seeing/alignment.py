@@ -95,7 +95,7 @@ def check_gold(name: str, gold: Sequence[Gold], sizes: Sequence[tuple[int, int]]
                     number,
                     f"a link joins words {i} and {j}, counted from 0, but there are {source} "
                     f"source and {target} target words",
-                    "check that it belongs to the same file, and whether it counts from 1",
+                    "check that it belongs to these pairs; if it counts from 1, say --gold-first 1",
                 )
 
 

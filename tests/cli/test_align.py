@@ -1,0 +1,209 @@
+"""`regard align`: Pharaoh lines on stdout, error rates on stderr."""
+
+import gzip
+import json
+
+import pytest
+
+from cli.tools import SMALL, done, regard, sentence
+
+# trains and decodes with real models: not part of `make check`
+pytestmark = pytest.mark.slow
+
+PAIRS = ["ab c\tc ab", "d e f\tf e d", "a\ta"]
+GOLD = ["0-1 1-0", "0-2 1-1 2p0", "0-0"]
+
+
+@pytest.fixture(scope="module")
+def spaced(runs):
+    """A run whose tokens are words, and one the other way round: many layers and heads."""
+    lines = [f"{a} {b} c\tc {b} {a}\n" for a in "abcdef" for b in "abcdef" if a != b]
+    (runs / "spaced.tsv").write_text("".join(lines))
+    (runs / "back.tsv").write_text(
+        "".join("\t".join(line.strip().split("\t")[::-1]) + "\n" for line in lines)
+    )
+    sizes = ["dim=16", "heads=2", "layers=2", "feed_forward=16", "batch_sentences=16"]
+    for name in ("spaced", "back"):
+        args = ["--preset", "transformer", "size=tiny", "steps=3", *sizes]
+        tokens = ["src_tokenizer=space", "tgt_tokenizer=space"]
+        data = runs / f"{name}.tsv"
+        done(regard("train", data, "-o", runs / name, "-q", *args, *tokens))
+    return runs / "spaced"
+
+
+@pytest.fixture
+def files(tmp_path):
+    (tmp_path / "pairs.tsv").write_text("".join(line + "\n" for line in PAIRS))
+    (tmp_path / "gold").write_text("".join(line + "\n" for line in GOLD))
+    return tmp_path / "pairs.tsv", tmp_path / "gold"
+
+
+def test_a_line_for_each_pair(spaced, files):
+    result = regard("align", spaced, files[0])
+    lines = done(result).splitlines()
+    assert len(lines) == 3
+    for line, pair in zip(lines, PAIRS, strict=True):
+        source, target = (len(side.split()) for side in pair.split("\t"))
+        links = [tuple(map(int, link.split("-"))) for link in line.split()]
+        assert all(i < source and j < target for i, j in links)
+        assert len({j for _, j in links}) == len(links)
+    assert result.stderr == "read from mean of all layers, no shift\n"
+
+
+def test_gold_finds_the_best_head_and_names_it(spaced, files):
+    result = regard("align", spaced, files[0], "--gold", files[1])
+    assert len(done(result).splitlines()) == 3
+    said = result.stderr
+    assert "AER, no shift" in said
+    assert "AER, shift +1" in said
+    assert "uniform" in said
+    assert "diagonal" in said
+    assert "the best of 21 on these 3 pairs themselves" in said  # (2 x (2 + mean) + mean) x 3
+    assert said.count("best ") + said.count("best\n") >= 1
+
+
+def test_json_has_every_rate(spaced, files):
+    found = json.loads(done(regard("align", spaced, files[0], "--gold", files[1], "--json")))
+    assert found["pairs"] == len(found["alignments"]) == 3
+    tried = found["forward"]["tried"]
+    assert len(tried) == 21
+    best = min(tried, key=lambda one: one["aer"])
+    assert {name: best[name] for name in ("layer", "head", "shift")} == found["forward"]["chosen"]
+    # 6 target words, of which 1 of 2, 1 of 3 and 1 of 1 source words are right; a possible link
+    assert found["scale"]["uniform"]["aer"] == pytest.approx(1 - (1 + 2 / 3 + 1 + 1 + 1 + 1) / 11)
+    # 0-0 1-1, 0-0 1-1 2-2, 0-0: 1-1 of the second pair and 0-0 of the third are right
+    assert found["scale"]["diagonal"]["aer"] == pytest.approx(1 - 4 / 11)
+
+
+def test_the_choice_can_be_made(spaced, files):
+    def chosen(*args):
+        found = json.loads(done(regard("align", spaced, files[0], "--json", *args)))
+        return tuple(found["forward"]["chosen"].values())
+
+    assert chosen("--layer", 1, "--head", 0, "--shift", -1) == (1, 0, -1)
+    assert chosen("--layer", 1) == (1, None, 0)
+    assert chosen("--layer", "mean") == (None, None, 0)
+    assert chosen("--gold", files[1], "--head", 1)[1] == 1
+    assert chosen("--gold", files[1], "--shift", 0)[2] == 0
+
+
+@pytest.mark.parametrize("how", ["intersection", "union", "grow-diag-final"])
+def test_two_directions_are_joined(spaced, files, how):
+    back = spaced.with_name("back")
+    args = ["align", spaced, files[0], "--reverse-run", back, "--gold", files[1]]
+    result = regard(*args, "--symmetrize", how, "--json")
+    found = json.loads(done(result))
+    assert found["symmetrize"] == how
+    assert set(found["scale"]) >= {"intersection", "union", "grow-diag-final"}
+    alone = json.loads(done(regard("align", spaced, files[0], "--gold", files[1], "--json")))
+    if how == "intersection":
+        pairs = zip(found["alignments"], alone["alignments"], strict=True)
+        assert all(set(both.split()) <= set(one.split()) for both, one in pairs)
+    told = regard(*args, "--symmetrize", how).stderr
+    assert "target to source: " in told
+    assert "written" in told
+
+
+def test_letters_are_linked_where_a_side_is_read_by_letters(run, tmp_path):
+    (tmp_path / "p").write_text("abc\tcba\n")
+    letters = done(regard("align", run, tmp_path / "p")).split()
+    assert {link.split("-")[1] for link in letters} <= {"0", "1", "2"}
+    assert set(done(regard("align", run, tmp_path / "p", "--words")).split()) <= {"0-0"}
+    more = done(regard("align", run, tmp_path / "p", "--threshold", 0.01)).split()
+    assert len(more) >= len(letters)
+
+
+def test_files_may_be_two_or_stdin_or_hold_the_gold_themselves(spaced, files, tmp_path):
+    plain = done(regard("align", spaced, files[0]))
+    for i, name in enumerate(("src", "tgt")):
+        (tmp_path / name).write_text("".join(p.split("\t")[i] + "\n" for p in PAIRS))
+    assert done(regard("align", spaced, tmp_path / "src", tmp_path / "tgt")) == plain
+    assert done(regard("align", spaced, "-", stdin="\n".join(PAIRS))) == plain
+    one = tmp_path / "all.tsv.gz"
+    counted = ["1-2 2-1", "1-3 2-2 3p1", "1-1"]
+    rows = [f"{pair}\t{gold}\n" for pair, gold in zip(PAIRS, counted, strict=True)]
+    one.write_bytes(gzip.compress("".join(rows).encode()))
+    own = regard("align", spaced, one, "--gold", one, "--gold-first", 1, "--json")
+    by_file = regard("align", spaced, files[0], "--gold", files[1], "--json")
+    assert done(own) == done(by_file)
+
+
+def test_the_alignments_can_go_to_a_file(spaced, files, tmp_path):
+    plain = done(regard("align", spaced, files[0]))
+    assert done(regard("align", spaced, files[0], "-o", tmp_path / "links")) == ""
+    assert (tmp_path / "links").read_text() == plain
+    said = sentence(regard("align", spaced, files[0], "-o", tmp_path / "no" / "links"), 1)
+    assert "cannot be written" in said
+
+
+def test_batches_change_nothing(spaced, files):
+    assert done(regard("align", spaced, files[0], "--batch", 1)) == done(
+        regard("align", spaced, files[0])
+    )
+
+
+def test_gold_with_another_number_of_lines(spaced, files, tmp_path):
+    (tmp_path / "short").write_text("0-0\n")
+    said = sentence(regard("align", spaced, files[0], "--gold", tmp_path / "short"), 1)
+    assert "each of the 3 pairs, but it has 1" in said
+
+
+BAD_GOLD = {
+    "no link": ("0-1\n0-1 x\n0-0\n", "line 2: 'x' is not a link"),
+    "out of range": ("0-1\n3-0\n0-0\n", "line 2: a link joins words 3 and 0"),
+    "bytes": (b"0-1\n\xff\n0-0\n", "line 2: invalid UTF-8"),
+}
+
+
+@pytest.mark.parametrize("case", BAD_GOLD)
+def test_bad_gold(spaced, files, case):
+    content, fragment = BAD_GOLD[case]
+    files[1].write_bytes(content if isinstance(content, bytes) else content.encode())
+    assert fragment in sentence(regard("align", spaced, files[0], "--gold", files[1]), 1)
+
+
+BAD_USAGE = {
+    "no layer": (["--layer", 7], ["layer", "from 0 to 1", "7"]),
+    "no head": (["--head", 5, "--layer", 0], ["head", "from 0 to 1", "5"]),
+    "a head of all layers": (["--head", 1], ["the layer a number where the head is one"]),
+    "layer in words": (["--layer", "top"], ["--layer", "auto, mean or a number", "'top'"]),
+    "shift of two": (["--shift", 2], ["--shift", "auto, 0, 1 or -1", "'2'"]),
+    "threshold": (["--threshold", 2], ["threshold", "at most 1", "2.0"]),
+    "batch": (["--batch", 0], ["--batch", "regard align --help"]),
+    "symmetry": (["--symmetrize", "all"], ["--symmetrize", "grow-diag-final"]),
+}
+
+
+@pytest.mark.plain
+@pytest.mark.parametrize("case", BAD_USAGE)
+def test_bad_usage(spaced, files, case):
+    args, fragments = BAD_USAGE[case]
+    said = sentence(regard("align", spaced, files[0], *args), 2)
+    assert all(fragment in said for fragment in fragments), said
+
+
+def test_bad_pairs(spaced, tmp_path):
+    (tmp_path / "p").write_text("a\tb\nno tab\n")
+    assert sentence(regard("align", spaced, tmp_path / "p"), 1).startswith(
+        f"{tmp_path / 'p'}, line 2"
+    )
+
+
+def test_a_model_without_attention(runs, run, tmp_path):
+    done(
+        regard(
+            "train",
+            runs / "run.tsv",
+            "-o",
+            tmp_path / "s",
+            "-q",
+            "--preset",
+            "seq2seq",
+            *SMALL,
+            "steps=1",
+        )
+    )
+    (tmp_path / "p").write_text("abc\tcba\n")
+    said = sentence(regard("align", tmp_path / "s", tmp_path / "p"), 1)
+    assert "attention between source and target" in said
+    assert "seq2seq" in said

@@ -1,0 +1,61 @@
+"""`regard check`: looked at, ablation and gradient side by side, and in words."""
+
+import json
+
+import pytest
+
+from cli.tools import done, regard, sentence
+from regard.seeing.storage import from_json
+
+# decodes with real models: not part of `make check`
+pytestmark = pytest.mark.slow
+
+
+def test_a_row_for_each_output_and_sentences_after_it(run):
+    lines = done(regard("check", run, "abca", "--target", "acba")).splitlines()
+    title = lines[0]
+    assert all(name in title for name in ("output", "looked at", "costs", "gradient"))
+    assert [line.split()[0] for line in lines[1:6]] == ["a", "c", "b", "a", "</s>"]
+    text = "\n".join(lines[6:])
+    assert "tau" in text
+    assert "random orders" in text
+    assert "attention shuffled" in text
+    assert "a#1" in "\n".join(lines[1:6])
+
+
+def test_json_is_a_trace_with_what_was_found(run):
+    found = from_json(json.loads(done(regard("check", run, "abc", "--target", "cba", "--json"))))
+    assert found.target.text == "cba"
+    assert set(found.derived) == {"ablation", "gradient"}
+    assert found.derived["ablation"].shape == (4, 4)
+    assert found.derived["ablation"][:, 3] == pytest.approx(0, abs=1e-6)
+    assert found.checks["shuffled_log_prob"] < 0
+    assert found.checks["sentences"]
+
+
+def test_without_a_target_it_is_the_models_own_answer(run):
+    answer = done(regard("predict", run, stdin="abc\n")).strip()
+    found = from_json(json.loads(done(regard("check", run, "abc", "--json"))))
+    assert found.target.text == answer
+
+
+@pytest.mark.parametrize("text", ["", " ", "a", "人😀", "abc" * 20])
+def test_any_source_can_be_checked(run, text):
+    done(regard("check", run, text, "--target", "ab"))
+
+
+def test_features(tagged):
+    found = from_json(json.loads(done(regard("check", tagged, "abc\tV;PST", "--json"))))
+    assert found.derived["ablation"].shape[1] == 6
+
+
+@pytest.mark.parametrize("name", ["x.html", "x.json"])
+def test_the_trace_can_be_kept(run, tmp_path, name):
+    done(regard("check", run, "abc", "-o", tmp_path / name))
+    assert "ablation" in (tmp_path / name).read_text(encoding="utf-8")
+
+
+def test_bad_usage(run):
+    assert "no tab" in sentence(regard("check", run, "a\tb"), 1)
+    assert "must be a run folder" in sentence(regard("check", "missing", "a"), 1)
+    assert "beam must be at least 1" in sentence(regard("check", run, "a", "--beam", 0), 2)
