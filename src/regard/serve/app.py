@@ -19,7 +19,6 @@ from regard.serve.logs import Log
 from regard.serve.models import Models
 from regard.version import __version__
 
-READ: Final = ["GET", "HEAD"]
 TRACE: Final[dict[int | str, dict[str, Any]]] = {
     200: {"description": "A trace, as `regard show -o x.json` writes it."}
 }
@@ -70,7 +69,8 @@ def create_app(models: Models, limits: Limits, access: Access, log: Log) -> Fast
 
 
 def _add_api(app: FastAPI, desk: Desk) -> None:
-    @app.api_route("/healthz", methods=READ)
+    @app.get("/healthz")
+    @app.head("/healthz", include_in_schema=False)
     async def healthz() -> dict[str, str]:
         """Say that the server is there."""
         return {"status": "ok"}
@@ -97,7 +97,8 @@ def _add_api(app: FastAPI, desk: Desk) -> None:
 
 
 def _add_pages(app: FastAPI, models: Models, limits: Limits) -> None:
-    @app.api_route("/", methods=READ, include_in_schema=False)
+    @app.get("/", include_in_schema=False)
+    @app.head("/", include_in_schema=False)
     async def live() -> Response:
         return page.response(page.live(models.info(limits)))
 

@@ -1,8 +1,10 @@
 """Requests that arrive together are worked on together, in one thread."""
 
 import asyncio
+import time
 from collections.abc import Callable, Hashable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Generic, TypeVar
@@ -32,7 +34,8 @@ class Worker:
 
     def later(self, work: Callable[[], object]) -> None:
         """Does it after all that was asked for before; nobody waits."""
-        self._pool.submit(work)
+        with suppress(RuntimeError):  # the thread has ended, and all that was left with it
+            self._pool.submit(work)
 
     def close(self) -> None:
         """Drops what waits and ends the thread."""
@@ -43,6 +46,7 @@ class Worker:
 class _Job(Generic[Item, Result]):
     key: Hashable
     item: Item
+    arrived: float = field(default_factory=time.monotonic)
     answer: "asyncio.Future[Result]" = field(
         default_factory=lambda: asyncio.get_running_loop().create_future()
     )
@@ -110,13 +114,13 @@ class Batcher(Generic[Item, Result]):
                 await self._do(batch)
 
     async def _others(self) -> None:
-        """Gives others a moment to arrive; less if there are enough."""
+        """Gives others a moment to arrive, from when the oldest came; less if there are enough."""
+        left = self._waiting[0].arrived + self._wait - time.monotonic()
+        if left <= 0 or len(self._waiting) >= self._size:
+            return
         self._full.clear()
-        if self._wait and len(self._waiting) < self._size:
-            try:
-                await asyncio.wait_for(self._full.wait(), self._wait)
-            except TimeoutError:
-                return
+        with suppress(TimeoutError):
+            await asyncio.wait_for(self._full.wait(), left)
 
     def _take(self) -> list[_Job[Item, Result]]:
         """The oldest job and those like it; what nobody waits for is dropped."""

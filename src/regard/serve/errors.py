@@ -8,11 +8,15 @@ from regard.errors import RegardError
 
 SEE: Final = "see /docs"
 INTERNAL: Final = 500
-#: code and hint of what the framework itself refuses
+#: code, message and hint of what the framework itself refuses
 PLAIN: Final = {
-    400: ("bad_request", "send a JSON object with a text"),
-    404: ("not_found", "see /docs for what there is"),
-    405: ("method_not_allowed", "see /docs for what each address takes"),
+    400: ("bad_request", "the body cannot be read", "send a JSON object in UTF-8"),
+    404: ("not_found", "there is nothing at this address", "see /docs for what there is"),
+    405: (
+        "method_not_allowed",
+        "the address does not take this method",
+        "see /docs for what each address takes",
+    ),
 }
 
 
@@ -65,9 +69,9 @@ def of_validation(errors: Sequence[Any]) -> ServeError:
 
 def of_status(status: int, headers: Mapping[str, str] | None = None) -> ServeError:
     """What the framework refuses by a status."""
-    phrase = HTTPStatus(status).phrase
-    code, hint = PLAIN.get(status, (phrase.lower().replace(" ", "_"), SEE))
-    return ServeError(status, code, phrase.capitalize(), hint, headers=headers)
+    phrase = HTTPStatus(status).phrase.lower()
+    code, message, hint = PLAIN.get(status, (phrase.replace(" ", "_"), phrase, SEE))
+    return ServeError(status, code, message, hint, headers=headers)
 
 
 def of_any(error: Exception) -> ServeError:

@@ -1,0 +1,110 @@
+"""`regard serve`: from a command line to a page, and to an end."""
+
+import os
+import re
+import select
+import signal
+import socket
+import subprocess
+import sys
+import time
+
+import httpx2
+import pytest
+
+from cli.tools import done, regard, sentence
+
+COMMAND = [sys.executable, "-c", "from regard.cli import main; main()", "serve"]
+
+
+def line_of(process, seconds=60):
+    """The next line on stderr."""
+    assert select.select([process.stderr], [], [], seconds)[0], "nothing was printed"
+    return process.stderr.readline()
+
+
+@pytest.fixture
+def started():
+    """Starts the verb as a user does; what is left of it is ended."""
+    processes = []
+
+    def start(*words):
+        environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+        processes.append(
+            subprocess.Popen(
+                [*COMMAND, *map(str, words)],
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                text=True,
+                env=environment,
+            )
+        )
+        return processes[-1]
+
+    yield start
+    for process in processes:
+        process.kill()
+        process.communicate()
+
+
+def test_one_line_says_where_and_an_interrupt_ends_it_quickly(run, started):
+    process = started(run, "--port", 0, "--device", "cpu")
+    line = line_of(process)
+    url = re.fullmatch(r"regard: run at (http://127\.0\.0\.1:\d+) \(Ctrl-C ends it\)\n", line)[1]
+    with httpx2.Client(base_url=url, trust_env=False) as client:
+        assert client.get("/healthz").json() == {"status": "ok"}
+        found = client.post("/api/run", json={"text": "abc"}).json()
+        assert found["source"]["text"] == "abc"
+        start = time.monotonic()
+        process.send_signal(signal.SIGINT)  # while a connection is open
+        stdout, stderr = process.communicate(timeout=30)
+    assert time.monotonic() - start < 5
+    assert process.returncode == 130
+    assert stdout == ""
+    assert stderr == "regard: stopped.\n"
+
+
+def test_a_port_in_use_is_one_sentence(run):
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        words = sentence(regard("serve", run, "--port", port), 1)
+    assert f"{port} is in use: choose another with --port" in words
+
+
+def test_a_folder_without_a_model_is_one_sentence(tmp_path, run):
+    words = sentence(regard("serve", tmp_path, "--port", 0), 1)
+    assert "must be a run folder" in words
+    assert "is no folder" in sentence(regard("serve", run, tmp_path / "no", "--port", 0), 1)
+
+
+WRONG = {
+    "--port": ("70000", "--port must be from 0 to 65535"),
+    "--max-chars": ("0", "--max-chars must be at least 1"),
+    "--max-tokens": ("-3", "--max-tokens must be at least 1"),
+    "--timeout": ("0", "--timeout must be above 0"),
+    "--queue": ("0", "--queue must be at least 1"),
+    "--batch": ("0", "--batch must be at least 1"),
+    "--wait-ms": ("-1", "--wait-ms must be at least 0"),
+    "--device": ("tpu9", "device must be"),
+}
+
+
+@pytest.mark.parametrize("option", WRONG)
+def test_wrong_options_are_one_sentence(run, option):
+    value, words = WRONG[option]
+    extra = () if option == "--port" else ("--port", 0)
+    assert words in sentence(regard("serve", run, option, value, *extra), 2)
+
+
+def test_no_run_shows_the_help():
+    help_ = regard("serve", "--help")
+    assert "--allow-origin" in done(help_)
+    assert "--log-text" in help_.stdout
+
+
+def test_other_verbs_do_not_load_the_web_server():
+    code = (
+        "import sys, regard.cli; "
+        "sys.exit(any(name in sys.modules for name in ('fastapi', 'uvicorn', 'starlette')))"
+    )
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -1,0 +1,157 @@
+"""Runs that were never trained, and servers over them."""
+
+import threading
+import time
+
+import httpx2
+import pytest
+import torch
+import uvicorn
+from starlette.testclient import TestClient
+
+from regard.data import Tokenizer
+from regard.serve import Access, Limits, Log, Models, bind, create_app, url_of
+from regard.training import RunFolder, make_config
+from regard.training.run_folder import build_model
+
+LETTERS = ["abcdefgh", "hgfe dcba"]
+SIZES = {"embed": 6, "hidden": 10, "layers": 1}
+SMALL = {"transformer": {"dim": 12, "heads": 3, "feed_forward": 19, "layers": 2}}
+
+
+def run_folder(path, preset, features=()):
+    """A run with weights so large that its answers differ."""
+    config = make_config({"preset": preset, "beam": 3, **SMALL.get(preset, SIZES)})
+    folder = RunFolder(path)
+    folder.create()
+    folder.write_config(config)
+    src = Tokenizer.train("char", LETTERS, features=features)
+    tgt = Tokenizer.train("space", [" ".join("abcdefgh")])
+    src.save(folder.src_tokenizer_file)
+    tgt.save(folder.tgt_tokenizer_file)
+    torch.manual_seed(4)
+    model = build_model(config, src, tgt)
+    folder.write_model({k: 3 * w if w.ndim > 1 else w for k, w in model.state_dict().items()})
+    return path
+
+
+@pytest.fixture(scope="session")
+def folders(tmp_path_factory):
+    """A run with attention, one without, one with features."""
+    runs = tmp_path_factory.mktemp("runs")
+    return [
+        run_folder(runs / "looking", "luong"),
+        run_folder(runs / "blind", "seq2seq"),
+        run_folder(runs / "tagged", "transformer", features=["V", "PST"]),
+    ]
+
+
+@pytest.fixture(scope="session")
+def models(folders):
+    return Models.load(folders, device="cpu")
+
+
+@pytest.fixture
+def log():
+    return Log([].append)
+
+
+@pytest.fixture
+def serve(models, log):
+    """Starts an application in this process; `lines` has what it printed."""
+    opened = []
+
+    def start(access=None, log_text=False, tokens=40, **limits):
+        """Answers are short, since these models do not know when to end."""
+        lines = []
+        app = create_app(
+            models, Limits(tokens=tokens, **limits), access or Access(), Log(lines.append, log_text)
+        )
+        client = TestClient(app, base_url="http://localhost", raise_server_exceptions=True)
+        opened.append(client.__enter__())
+        client.lines = lines
+        return client
+
+    yield start
+    for client in opened:
+        client.__exit__(None, None, None)
+
+
+@pytest.fixture
+def client(serve):
+    return serve()
+
+
+class Live:
+    """A server with real connections, in a thread."""
+
+    def __init__(self, models, **limits):
+        self.lines = []
+        self.bound = bind("127.0.0.1", 0)
+        app = create_app(models, Limits(**limits), Access(), Log(self.lines.append))
+        config = uvicorn.Config(app, log_config=None, log_level="critical", lifespan="on")
+        self.server = uvicorn.Server(config)
+        self.thread = threading.Thread(target=self.server.run, args=([self.bound],))
+        self.url = url_of(self.bound)
+
+    def __enter__(self):
+        self.thread.start()
+        until(lambda: self.server.started)
+        return self
+
+    def __exit__(self, *_):
+        self.server.should_exit = True
+        self.thread.join(20)
+        self.bound.close()
+        assert not self.thread.is_alive()
+
+    def client(self, **options):
+        return httpx2.Client(base_url=self.url, trust_env=False, timeout=20, **options)
+
+
+def until(condition, seconds=10.0):
+    """Waits for something to become true."""
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end, "it did not happen"
+        time.sleep(0.005)
+
+
+@pytest.fixture
+def live(models):
+    """Starts servers with real connections."""
+    opened = []
+
+    def start(**limits):
+        opened.append(Live(models, **limits).__enter__())
+        return opened[-1]
+
+    yield start
+    for server in opened:
+        server.__exit__()
+
+
+class Steps:
+    """Counts the decoding steps of a model, each of which takes a while."""
+
+    def __init__(self, model, seconds):
+        self.taken, self.model, self.seconds = 0, model, seconds
+        self.step = model.module.step
+
+    def __call__(self, *args, **options):
+        self.taken += 1
+        time.sleep(self.seconds)
+        return self.step(*args, **options)
+
+
+@pytest.fixture
+def slow(models, monkeypatch):
+    """Makes the first model slow, and unable to end before its limit."""
+
+    def make(seconds=0.01):
+        model = next(iter(models.by_name.values()))
+        steps = Steps(model, seconds)
+        monkeypatch.setattr(type(model.module), "step", lambda _, *a, **o: steps(*a, **o))
+        return steps
+
+    return make

@@ -1,0 +1,164 @@
+"""The addresses: what is asked, what is answered."""
+
+import json
+import math
+
+import pytest
+
+import regard
+from regard.seeing.storage import from_json
+from regard.seeing.trace import KINDS
+from regard.version import __version__
+
+HOSTILE = [
+    "</script><script>alert(1)</script>",
+    "<b>&amp;\"'",
+    "👩‍👩‍👧‍👦 e\u0301 مرحبا 今日",
+    "a\nb\r\nc\x00\x1b[31m\u2028\ufeff",
+    "event: done\ndata: {}\n\n",
+    "abc" * 10,
+    "",
+    " ",
+]
+
+
+def events(response):
+    """Names and contents of server-sent events, read as the standard says."""
+    assert response.headers["content-type"].startswith("text/event-stream")
+    found = []
+    for block in response.text.split("\n\n")[:-1]:
+        name, data = block.split("\n")
+        found.append((name.removeprefix("event: "), json.loads(data.removeprefix("data: "))))
+    return found
+
+
+def test_health(client):
+    assert client.get("/healthz").json() == {"status": "ok"}
+    assert client.head("/healthz").status_code == 200
+
+
+def test_info_names_models_presets_tokenisers_limits_and_version(serve):
+    info = serve(chars=77, queue=5).get("/api/info").json()
+    assert info["version"] == __version__
+    assert [model["name"] for model in info["models"]] == ["looking", "blind", "tagged"]
+    assert info["models"][0]["preset"] == "luong"
+    assert info["models"][0]["source"] == {"tokenizer": "char", "vocabulary": 13, "features": 0}
+    assert info["models"][2]["source"]["features"] == 2
+    assert (info["limits"]["chars"], info["limits"]["queue"]) == (77, 5)
+    assert info["presets"].keys() == regard.models.PRESETS.keys()
+
+
+def test_run_gives_the_trace_of_the_models_answer(client, models):
+    found = from_json(client.post("/api/run", json={"text": "abc"}).json())
+    expected = models.by_name["looking"]("abc")
+    assert found.target.text == expected.text
+    assert found.source.text == "abc"
+    assert found.source.labels == ["a", "b", "c", "</s>"]
+    assert found.kinds == ["cross"]
+    (weights,) = (m.weights for m in found.maps)
+    assert weights == pytest.approx(expected.maps["cross"][0][:, : weights.shape[1]], abs=1e-3)
+    assert found.decoded.mode == "beam"
+    assert found.decoded.beam == 3
+
+
+def test_the_model_is_chosen_by_name(client, models):
+    body = client.post("/api/run", json={"text": "abc\tV;PST", "model": "tagged"}).json()
+    found = from_json(body)
+    assert found.source.labels == ["a", "b", "c", "[V]", "[PST]", "</s>"]
+    assert found.target.text == models.by_name["tagged"]("abc\tV;PST").text
+    assert found.kinds == ["cross", "encoder-self", "decoder-self"]
+
+
+def test_beam_kinds_and_target_are_heard(client, models):
+    asked = {"text": "abc", "model": "tagged", "kinds": ["encoder-self"], "beam": 1}
+    found = from_json(client.post("/api/run", json=asked).json())
+    assert found.kinds == ["encoder-self"]
+    assert found.decoded.mode == "greedy"
+    forced = from_json(client.post("/api/run", json={"text": "abc", "target": "c b"}).json())
+    assert forced.target.labels == ["c", "b", "</s>"]
+    assert forced.decoded.mode == "forced"
+    expected = models.by_name["looking"].trace("abc", "c b").decoded.log_prob
+    assert forced.decoded.log_prob == pytest.approx(expected, abs=1e-4)
+
+
+@pytest.mark.parametrize("text", HOSTILE)
+def test_hostile_text_comes_back_as_it_was(client, text):
+    answer = client.post("/api/run", json={"text": text, "target": text})
+    assert answer.status_code == 200, answer.text
+    assert answer.json()["source"]["text"] == text
+    assert answer.json()["target"]["text"] == text
+    assert answer.content.isascii()
+    (*_, (name, content)) = events(client.post("/api/stream", json={"text": text}))
+    assert name == "done"
+    assert content["trace"]["source"]["text"] == text
+
+
+def test_a_stream_gives_tokens_with_rows_and_then_the_trace(client, models):
+    *tokens, (last, content) = events(client.post("/api/stream", json={"text": "abc"}))
+    trace = from_json(content["trace"])
+    assert {name for name, _ in tokens} == {"token"}
+    assert last == "done"
+    assert trace.decoded.mode == "greedy"
+    assert [data["token"] for _, data in tokens] == trace.target.labels
+    assert [data["token"] for _, data in tokens][-1] == "</s>"
+    expected = models.by_name["looking"]("abc", beam=1)
+    assert [math.log(data["prob"]) for _, data in tokens] == pytest.approx(
+        expected.token_log_probs, abs=1e-4
+    )
+    rows = [data["row"] for _, data in tokens]
+    assert rows == [pytest.approx(row, abs=1e-3) for row in expected.maps["cross"][0][0].tolist()]
+
+
+def test_an_answer_that_is_cut_off_streams_the_same_rows(serve):
+    client = serve(tokens=5)
+    *tokens, (_, content) = events(client.post("/api/stream", json={"text": "abc"}))
+    trace = from_json(content["trace"])
+    assert [data["token"] for _, data in tokens] == [*trace.target.labels, "</s>"]
+    assert len(trace.target.tokens) == 5
+    assert "limit" in trace.notes[0]
+
+
+def test_a_model_without_attention_streams_no_rows(client):
+    *tokens, _ = events(client.post("/api/stream", json={"text": "abc", "model": "blind"}))
+    assert {json.dumps(data["row"]) for _, data in tokens} == {"null"}
+
+
+def test_a_check_has_what_mattered(client):
+    answer = client.post("/api/check", json={"text": "abc", "beam": 1, "target": "c b a"})
+    found = from_json(answer.json())
+    assert "ablation" in found.derived
+    assert found.checks
+    assert found.target.text == "c b a"
+
+
+def test_numbers_that_json_does_not_have_are_null(client, models, monkeypatch):
+    model = models.by_name["looking"]
+    trace = model.trace("abc")
+    odd = regard.seeing.Trace(
+        source=trace.source, target=trace.target, checks={"tau": [math.nan, -math.inf, 0.5]}
+    )
+    monkeypatch.setattr(model, "check", lambda *_, **__: odd)
+    answer = client.post("/api/check", json={"text": "abc"})
+    assert answer.json()["checks"] == {"tau": [None, None, 0.5]}
+
+
+def test_answers_end_at_the_limit_of_tokens(serve):
+    short = serve(tokens=5).post("/api/run", json={"text": "abcde", "model": "looking"})
+    assert len(from_json(short.json()).target.tokens) <= 6
+
+
+def test_the_schema_names_the_addresses_and_docs_load_nothing_from_elsewhere(client):
+    schema = client.get("/openapi.json").json()
+    addresses = {"/healthz", "/api/info", "/api/run", "/api/stream", "/api/check"}
+    assert schema["paths"].keys() == addresses
+    page = client.get("/docs")
+    assert page.status_code == 200
+    for address in schema["paths"]:
+        assert address in page.text
+    assert "//" not in page.text.replace("<!doctype", "")
+    assert "src=" not in page.text
+
+
+def test_every_kind_may_be_asked_for(client):
+    answer = client.post("/api/run", json={"text": "a", "kinds": list(KINDS)})
+    assert answer.status_code == 200

@@ -1,0 +1,228 @@
+"""Everything that is refused, and how: one shape, a code, a hint, and no traceback."""
+
+import json
+
+import pytest
+
+from regard.errors import ArgumentError, RegardError
+from regard.serve import Access, errors
+
+
+def error(response, status, code):
+    """What an answer says that refuses."""
+    assert response.status_code == status, response.text
+    assert response.headers["content-type"] == "application/json"
+    assert response.json().keys() == {"error"}
+    told = response.json()["error"]
+    assert told.keys() == {"code", "message", "hint"}
+    assert told["code"] == code
+    assert told["message"]
+    assert told["hint"]
+    assert "Traceback" not in response.text
+    return told
+
+
+INVALID = {
+    "no text": {},
+    "no string": {"text": 5},
+    "a list": [1],
+    "half a pair": {"text": "\ud800"},
+    "half a pair in the target": {"text": "a", "target": "\udfff"},
+    "a kind that is none": {"text": "a", "kinds": ["cros"]},
+    "no beam": {"text": "a", "beam": 0},
+    "a beam that is too wide": {"text": "a", "beam": 17},
+    "a beam that is text": {"text": "a", "beam": "5"},
+    "another field": {"text": "a", "bean": 5},
+    "a tab": {"text": "a\tb"},
+}
+
+
+@pytest.mark.parametrize("case", INVALID)
+@pytest.mark.parametrize("path", ["/api/run"])
+def test_what_cannot_be_taken_is_422(client, path, case):
+    content = json.dumps(INVALID[case])
+    answer = client.post(path, content=content, headers={"content-type": "application/json"})
+    error(answer, 422, "invalid")
+
+
+def test_a_stream_has_no_beam(client):
+    told = error(client.post("/api/stream", json={"text": "a", "beam": 2}), 422, "invalid")
+    assert "beam" in told["message"]
+
+
+@pytest.mark.parametrize("content", ["", "{", '{"text": "a"', "nul"])
+def test_what_is_not_json_is_422(client, content):
+    kind = {"content-type": "application/json"}
+    error(client.post("/api/run", content=content, headers=kind), 422, "invalid")
+
+
+def test_json_too_deep_to_read_is_refused(client):
+    content = b"[" * 30000
+    kind = {"content-type": "application/json"}
+    error(client.post("/api/run", content=content, headers=kind), 400, "bad_request")
+
+
+def test_what_is_not_utf8_is_400(client):
+    kind = {"content-type": "application/json"}
+    content = b'{"text": "\xff"}'
+    error(client.post("/api/run", content=content, headers=kind), 400, "bad_request")
+
+
+def test_what_was_sent_is_not_repeated(client):
+    answer = client.post("/api/run", json={"text": ["my secret"], "my field": 1})
+    assert "secret" not in answer.text
+
+
+def test_an_unknown_model_is_422(client):
+    told = error(client.post("/api/run", json={"text": "a", "model": "x"}), 422, "unknown_model")
+    assert "looking, blind, tagged" in told["message"]
+
+
+@pytest.mark.parametrize("path", ["/nothing", "/api", "/page/nothing.js", "/page/../app.py"])
+def test_an_unknown_address_is_404(client, path):
+    error(client.get(path), 404, "not_found")
+
+
+def test_another_method_is_405(client):
+    answer = client.get("/api/run")
+    error(answer, 405, "method_not_allowed")
+    assert answer.headers["allow"] == "POST"
+
+
+def test_another_media_type_is_415(client):
+    form = {"content-type": "application/x-www-form-urlencoded"}
+    error(client.post("/api/run", content='{"text": "a"}', headers=form), 415, "not_json")
+    plain = {"content-type": "text/plain;application/json"}
+    error(client.post("/api/run", content='{"text": "a"}', headers=plain), 415, "not_json")
+
+
+def test_too_many_characters_are_413(serve):
+    client = serve(chars=10)
+    assert client.post("/api/run", json={"text": "a" * 10}).status_code == 200
+    for body in ({"text": "a" * 11}, {"text": "a", "target": "a" * 11}):
+        told = error(client.post("/api/run", json=body), 413, "too_long")
+        assert "at most 10 characters" in told["message"]
+        assert "--max-chars" in told["hint"]
+
+
+def test_too_many_tokens_are_413(serve):
+    client = serve(tokens=4)
+    assert client.post("/api/run", json={"text": "abcd"}).status_code == 200
+    for path in ("/api/run", "/api/stream", "/api/check"):
+        error(client.post(path, json={"text": "abcde"}), 413, "too_long")
+    error(client.post("/api/run", json={"text": "a", "target": "a b c d e"}), 413, "too_long")
+
+
+def test_too_large_a_body_is_413_with_and_without_a_length(serve):
+    client = serve(chars=10)
+    kind = {"content-type": "application/json"}
+    large = b'{"text": "' + b" " * 5000 + b'"}'
+    error(client.post("/api/run", content=large, headers=kind), 413, "too_large")
+    pieces = (large[i : i + 100] for i in range(0, len(large), 100))
+    error(client.post("/api/run", content=pieces, headers=kind), 413, "too_large")
+
+
+def test_every_text_within_the_limit_fits_into_a_body(serve):
+    client = serve(chars=300, tokens=300)
+    body = json.dumps({"text": "👩" * 300, "target": "👩" * 300})
+    kind = {"content-type": "application/json"}
+    assert client.post("/api/run", content=body, headers=kind).status_code == 200
+
+
+def test_another_host_is_400(client):
+    for host in ("evil.com", "localhost.evil.com", "127.0.0.1.evil.com", "", "evil.com:80"):
+        error(client.get("/", headers={"host": host}), 400, "unknown_host")
+    for host in ("localhost", "LOCALHOST:8000", "127.0.0.1:9", "[::1]", "[::1]:8000"):
+        assert client.get("/healthz", headers={"host": host}).status_code == 200
+
+
+def test_more_hosts_may_be_allowed(serve):
+    client = serve(Access(hosts=["Box.local", "fe80::1"]))
+    for host in ("box.local:8000", "[fe80::1]:8000", "localhost"):
+        assert client.get("/healthz", headers={"host": host}).status_code == 200
+    error(client.get("/healthz", headers={"host": "other.local"}), 400, "unknown_host")
+    every = serve(Access(hosts=["*"]))
+    assert every.get("/healthz", headers={"host": "other.local"}).status_code == 200
+
+
+def test_pages_of_other_sites_are_403(client):
+    for origin in ("http://evil.com", "null", "http://localhost:3000", "http://localhost.evil.com"):
+        answer = client.post("/api/run", json={"text": "a"}, headers={"origin": origin})
+        error(answer, 403, "cross_origin")
+        assert "access-control-allow-origin" not in answer.headers
+    own = client.post("/api/run", json={"text": "a"}, headers={"origin": "http://localhost"})
+    assert own.status_code == 200
+    assert "access-control-allow-origin" not in own.headers
+
+
+def test_other_sites_may_be_allowed(serve):
+    client = serve(Access(origins=["http://site.example"]))
+    origin = {"origin": "http://site.example"}
+    answer = client.post("/api/run", json={"text": "a"}, headers=origin)
+    assert answer.status_code == 200
+    assert answer.headers["access-control-allow-origin"] == "http://site.example"
+    asked = {**origin, "access-control-request-method": "POST"}
+    preflight = client.options("/api/run", headers=asked)
+    assert preflight.status_code == 204
+    assert preflight.headers["access-control-allow-headers"] == "content-type"
+    asked["origin"] = "http://evil.com"
+    assert client.options("/api/run", headers=asked).status_code == 405
+    evil = {"origin": "http://evil.com"}
+    error(client.post("/api/run", json={"text": "a"}, headers=evil), 403, "cross_origin")
+
+
+def test_what_nobody_foresaw_is_500_without_the_text(client, models, monkeypatch):
+    def broken(*_, **__):
+        raise ZeroDivisionError("about my secret")
+
+    monkeypatch.setattr(models.by_name["looking"], "predict", broken)
+    answer = client.post("/api/run", json={"text": "my secret"})
+    error(answer, 500, "internal")
+    assert "secret" not in answer.text
+    (line,) = client.lines
+    assert "secret" not in line
+    assert "ZeroDivisionError" in line
+    assert "test_errors.py" in line
+    assert client.post("/api/run", json={"text": "a", "model": "blind"}).status_code == 200
+
+
+def test_a_stream_that_breaks_ends_in_an_error_event(client, models, monkeypatch):
+    module = models.by_name["looking"].module
+    monkeypatch.setattr(type(module), "step", lambda *_, **__: 1 / 0)
+    answer = client.post("/api/stream", json={"text": "abc"})
+    assert answer.status_code == 200
+    name, data, *_ = answer.text.split("\n")
+    assert name == "event: error"
+    assert json.loads(data.removeprefix("data: "))["error"]["code"] == "internal"
+    assert len(client.lines) == 1
+
+
+def test_every_answer_has_headers_that_keep_it_safe(client):
+    answers = [client.get("/"), client.get("/nothing"), client.get("/api/info")]
+    answers.append(client.get("/", headers={"host": "evil.com"}))
+    for answer in answers:
+        assert answer.headers["x-content-type-options"] == "nosniff"
+        assert answer.headers["referrer-policy"] == "no-referrer"
+        assert "default-src 'none'" in answer.headers["content-security-policy"]
+        assert "frame-ancestors 'none'" in answer.headers["content-security-policy"]
+
+
+def test_nothing_is_printed_unless_asked_for(serve):
+    quiet, loud = serve(), serve(log_text=True)
+    for client in (quiet, loud):
+        client.post("/api/run", json={"text": "a\nb\x1b"})
+        client.post("/api/stream", json={"text": "my text"})
+    assert quiet.lines == []
+    assert loud.lines[0].startswith("/api/run looking ")
+    assert loud.lines[0].endswith('"a\\nb\\u001b"')
+    assert '"my text"' in loud.lines[1]
+
+
+def test_the_sentence_of_an_error_is_cut_into_message_and_hint():
+    told = errors.of_regard(ArgumentError("beam", "be at least 1", "a: b", "choose 5"))
+    assert told.body["error"] == {
+        "code": "invalid",
+        "message": "beam must be at least 1, but it is a: b",
+        "hint": "choose 5",
+    }
+    assert errors.of_regard(RegardError("no colon.")).message == "no colon"

@@ -1,0 +1,224 @@
+"""Servers with real connections: many clients at once, clients that leave, servers that end."""
+
+import socket
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+import regard.api.model
+from regard.errors import ArgumentError
+from regard.serve import AddressError, Limits, bind, url_of
+from serve.conftest import until
+from serve.test_errors import error
+
+
+def post(server, body, path="/api/run"):
+    with server.client() as client:
+        return client.post(path, json=body)
+
+
+def leave(server, path, text):
+    """Asks and leaves without waiting for the answer; what came until then."""
+    body = b'{"text": "%s", "beam": 1}' % text if path == "/api/run" else b'{"text": "%s"}' % text
+    connection = socket.create_connection(server.bound.getsockname())
+    connection.sendall(
+        b"POST %s HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+        b"Content-Length: %d\r\n\r\n%s" % (path.encode(), len(body), body)
+    )
+    return connection
+
+
+def test_requests_that_arrive_together_are_decoded_as_one_batch(live, models, monkeypatch):
+    sizes, decode = [], regard.api.model.decode
+
+    def counted(model, src, *args, **options):
+        sizes.append(len(src))
+        return decode(model, src, *args, **options)
+
+    monkeypatch.setattr(regard.api.model, "decode", counted)
+    server = live(wait_ms=20000.0, batch=12)
+    texts = ["abcdefgh"[: 1 + i % 8] for i in range(12)]
+    with ThreadPoolExecutor(12) as pool:
+        answers = list(pool.map(lambda text: post(server, {"text": text}).json(), texts))
+    assert [answer["source"]["text"] for answer in answers] == texts
+    assert sizes == [12]
+    alone = models.by_name["looking"](texts[3])
+    assert answers[3]["target"]["text"] == alone.text
+    assert answers[3]["decoded"]["log_prob"] == pytest.approx(alone.log_prob, abs=1e-4)
+
+
+def test_requests_with_other_options_are_decoded_apart(live, monkeypatch):
+    seen, decode = [], regard.api.model.decode
+
+    def counted(model, src, lengths, options, **more):
+        seen.append((len(src), options.beam))
+        return decode(model, src, lengths, options, **more)
+
+    monkeypatch.setattr(regard.api.model, "decode", counted)
+    server = live(wait_ms=1000.0, batch=6)
+    with ThreadPoolExecutor(6) as pool:
+        list(pool.map(lambda i: post(server, {"text": "abc", "beam": 1 + i % 2}), range(6)))
+    assert sorted(seen) == [(3, 1), (3, 2)]
+
+
+def test_a_stream_that_the_client_leaves_takes_no_further_steps(live, slow):
+    steps = slow()
+    server = live()
+    connection = leave(server, "/api/stream", b"abcd" * 100)
+    assert b"event: token" in connection.recv(4096) + connection.recv(4096)
+    connection.close()
+    time.sleep(0.1)
+    taken = steps.taken
+    time.sleep(0.1)
+    assert steps.taken == taken < 30
+    assert post(server, {"text": "a", "model": "blind"}).status_code == 200
+
+
+def test_an_answer_that_the_client_leaves_takes_no_further_steps(live, slow):
+    steps = slow()
+    server = live()
+    connection = leave(server, "/api/run", b"abcd" * 100)
+    until(lambda: steps.taken > 3)
+    connection.close()
+    time.sleep(0.1)
+    taken = steps.taken
+    time.sleep(0.1)
+    assert steps.taken == taken < 40
+    assert post(server, {"text": "a", "model": "blind"}).status_code == 200
+    assert server.lines == []
+
+
+def test_an_answer_that_one_of_two_clients_leaves_goes_on(live, slow):
+    steps = slow(0.005)
+    server = live(wait_ms=200.0)
+    connection = leave(server, "/api/run", b"abcd")
+    with ThreadPoolExecutor(1) as pool:
+        answer = pool.submit(post, server, {"text": "abcd", "beam": 1})
+        until(lambda: steps.taken > 2)
+        connection.close()
+        assert answer.result().status_code == 200
+
+
+def test_a_request_that_waits_and_is_left_is_never_decoded(live, slow, monkeypatch):
+    texts, predict = [], regard.Model.predict
+
+    def noted(self, asked, **options):
+        texts.extend(asked)
+        return predict(self, asked, **options)
+
+    monkeypatch.setattr(regard.Model, "predict", noted)
+    steps = slow(0.01)
+    server = live()
+    with ThreadPoolExecutor(1) as pool:
+        first = pool.submit(post, server, {"text": "abcdefgh"})
+        until(lambda: steps.taken > 0)
+        connection = leave(server, "/api/run", b"gg")
+        time.sleep(0.05)
+        connection.close()
+        assert first.result().status_code == 200
+    assert post(server, {"text": "h", "model": "blind"}).status_code == 200
+    assert texts == ["abcdefgh", "h"]
+
+
+def test_more_than_the_queue_holds_are_429(live, slow):
+    steps = slow()
+    server = live(queue=2)
+    connections = [leave(server, "/api/run", b"abcd" * 50) for _ in range(2)]
+    until(lambda: steps.taken > 0)
+    for path in ("/api/run", "/api/stream", "/api/check"):
+        answer = post(server, {"text": "a"}, path)
+        error(answer, 429, "busy")
+        assert int(answer.headers["retry-after"]) >= 1
+    with server.client() as client:
+        assert client.get("/healthz").status_code == 200
+    for connection in connections:
+        connection.close()
+    until(lambda: post(server, {"text": "a", "model": "blind"}).status_code == 200)
+
+
+def test_what_takes_too_long_is_504_and_stops(live, slow):
+    steps = slow()
+    server = live(seconds=0.3)
+    start = time.monotonic()
+    told = error(post(server, {"text": "abcd" * 100}), 504, "too_slow")
+    assert time.monotonic() - start < 2
+    assert "0.3 seconds" in told["message"]
+    time.sleep(0.1)
+    taken = steps.taken
+    time.sleep(0.2)
+    assert steps.taken == taken
+
+
+def test_a_stream_that_takes_too_long_ends_in_an_error_event(live, slow):
+    slow()
+    server = live(seconds=0.3)
+    answer = post(server, {"text": "abcd" * 100}, "/api/stream")
+    *_, last = answer.text.strip().split("\n\n")
+    assert last.startswith("event: error\n")
+    assert "too_slow" in last
+    assert answer.text.count("event: token") > 2
+
+
+def test_streams_and_batches_take_turns(live, slow):
+    slow(0.01)
+    server = live()
+    with (
+        server.client() as client,
+        client.stream("POST", "/api/stream", json={"text": "abcd" * 50}) as streaming,
+    ):
+        lines = streaming.iter_lines()
+        assert next(lines) == "event: token"
+        start = time.monotonic()
+        assert post(server, {"text": "a", "model": "blind"}).status_code == 200
+        assert time.monotonic() - start < 1
+        assert next(lines).startswith("data: ")
+
+
+def test_a_server_ends_although_a_client_still_waits(live, slow):
+    steps = slow()
+    server = live()
+    server.server.config.timeout_graceful_shutdown = 1
+    connection = leave(server, "/api/stream", b"abcd" * 100)
+    other = leave(server, "/api/run", b"abcd" * 100)
+    until(lambda: steps.taken > 3)
+    start = time.monotonic()
+    server.server.should_exit = True
+    server.thread.join(10)
+    assert time.monotonic() - start < 3
+    assert not [t for t in threading.enumerate() if t.name.startswith("regard-worker")]
+    connection.close()
+    other.close()
+
+
+def test_an_address_is_bound_or_the_reason_is_said():
+    with bind("127.0.0.1", 0) as bound:
+        port = bound.getsockname()[1]
+        assert url_of(bound) == f"http://127.0.0.1:{port}"
+        bound.listen()
+        with pytest.raises(AddressError, match=f"{port} is in use: choose another with --port"):
+            bind("127.0.0.1", port)
+    with pytest.raises(AddressError, match="is not known"):
+        bind("no.such.host.invalid", 0)
+    with pytest.raises(AddressError, match="must be an address of this machine"):
+        bind("192.0.2.1", 0)
+    with pytest.raises(ArgumentError, match="65536"):
+        bind("127.0.0.1", 65536)
+
+
+WRONG = {
+    "chars": (0, "--max-chars must be at least 1"),
+    "tokens": (0, "--max-tokens must be at least 1"),
+    "seconds": (0.0, "--timeout must be above 0"),
+    "queue": (0, "--queue must be at least 1"),
+    "batch": (-1, "--batch must be at least 1"),
+    "wait_ms": (-1.0, "--wait-ms must be at least 0"),
+}
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_limits_that_are_none_are_refused(name):
+    value, words = WRONG[name]
+    with pytest.raises(ArgumentError, match=words):
+        Limits(**{name: value})
