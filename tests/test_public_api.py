@@ -8,7 +8,7 @@ import regard
 from regard import attention, layers, masks, models, ops
 
 NAMES = {
-    regard: ["Model", "Output", "__version__", "fit", "load", "masks", "ops", "show"],
+    regard: ["Model", "Output", "__version__", "capture", "fit", "load", "masks", "ops", "show"],
     ops: [
         "BACKENDS",
         "AdditiveScore",

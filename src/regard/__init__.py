@@ -7,9 +7,10 @@ from regard.version import __version__
 
 if TYPE_CHECKING:
     from regard.api import Model, Output, fit, load
+    from regard.seeing.capture import capture
     from regard.seeing.show import show
 
-__all__ = ["Model", "Output", "__version__", "fit", "load", "masks", "ops", "show"]
+__all__ = ["Model", "Output", "__version__", "capture", "fit", "load", "masks", "ops", "show"]
 
 
 def __getattr__(name: str) -> Any:
@@ -18,6 +19,10 @@ def __getattr__(name: str) -> Any:
         from regard import api
 
         return getattr(api, name)
+    if name == "capture":
+        from regard.seeing.capture import capture
+
+        return capture
     if name == "show":
         from regard.seeing.show import show
 

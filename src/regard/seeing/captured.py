@@ -1,0 +1,274 @@
+"""What `capture` has seen, and how traces are made of it."""
+
+import itertools
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Final, cast
+
+import torch.nn.functional as F
+from torch import Tensor, cat
+
+from regard.errors import ArgumentError
+from regard.seeing.trace import Kind, Map, ModelInfo, Side, Text, Trace
+
+Shape = tuple[int, int, int, int]
+Labels = Sequence[str] | Sequence[Sequence[str]]
+
+#: parts of a module's name that say that it looks from one sequence at another
+CROSS_NAMES: Final = ("cross", "encoder_attn", "enc_dec", "encdec", "src_attn", "multihead_attn")
+EXACT: Final = 1e-3
+
+
+@dataclass(frozen=True)
+class Look:
+    """The weights of one call of an attention.
+
+    Attributes:
+        name: of the module that made it, as in `named_modules`.
+        run: which call of the outermost module it was part of, counted from 0.
+        weights: (batch, heads, q_len, kv_len) on the CPU.
+        causal: whether a mask hid what comes after each position.
+        same: whether queries and keys came from one sequence; None if that is not known.
+        history: whether it is what a self-attentive RNN looks back at.
+        extra: how many of the last columns are no input.
+    """
+
+    name: str
+    run: int
+    weights: Tensor
+    causal: bool = False
+    same: bool | None = None
+    history: bool = False
+    extra: int = 0
+
+    @property
+    def size(self) -> tuple[int, int]:
+        """Rows and columns that are positions."""
+        rows, columns = self.weights.shape[2:]
+        return rows, columns - self.extra
+
+    @property
+    def crosses(self) -> bool:
+        """Whether it looks from one sequence at another, as well as can be told."""
+        if self.same is not None:
+            return not self.same
+        leaf = ".".join(self.name.lower().split(".")[-2:])
+        if any(part in leaf for part in CROSS_NAMES):
+            return True
+        rows, columns = self.size
+        return rows != columns
+
+
+class Seen:
+    """What has been seen so far.
+
+    Attributes:
+        maps: weights by the name of the module, one tensor (batch, heads, q_len, kv_len) for each
+            of its calls, on the CPU and in float32.
+        notes: what a reader of them must know.
+    """
+
+    def __init__(self, model: str) -> None:
+        self.maps: dict[str, list[Tensor]] = {}
+        self.notes: list[str] = []
+        self._model = model
+        self._looks: list[Look] = []
+        self._src: list[list[str]] | list[str] | None = None
+        self._tgt: list[list[str]] | list[str] | None = None
+        self._src_lengths: list[int] | None = None
+        self._tgt_lengths: list[int] | None = None
+
+    def label(self, src_tokens: Labels, tgt_tokens: Labels | None = None) -> None:
+        """Names the positions: a list of tokens, or one list for each row of the batch.
+
+        Rows are cut to as many positions as they have names, so that padding is not drawn.
+
+        Args:
+            src_tokens: what the module reads.
+            tgt_tokens: what its decoder reads, where it has one.
+        """
+        self._src, src_lengths = _labels(src_tokens)
+        self._src_lengths = src_lengths or self._src_lengths
+        if tgt_tokens is not None:
+            self._tgt, tgt_lengths = _labels(tgt_tokens)
+            self._tgt_lengths = tgt_lengths or self._tgt_lengths
+
+    def cut(self, src_lengths: Sequence[int], tgt_lengths: Sequence[int] | None = None) -> None:
+        """Says how many positions of each row of the batch are real: the others are not drawn."""
+        self._src_lengths = [int(length) for length in src_lengths]
+        if tgt_lengths is not None:
+            self._tgt_lengths = [int(length) for length in tgt_lengths]
+
+    def keep(self, look: Look) -> None:
+        """Adds a look, in the order in which they come."""
+        self._looks.append(look)
+        self.maps.setdefault(look.name, []).append(look.weights)
+
+    def note(self, sentence: str) -> None:
+        """Adds a note, once."""
+        if sentence not in self.notes:
+            self.notes.append(sentence)
+
+    @property
+    def traces(self) -> list[Trace]:
+        """One for each call of the outermost module and each row of its batch.
+
+        Maps whose sizes do not go together, as where a model shortens its input on the way, come as
+        further traces of the same row.
+        """
+        if not self._looks:
+            raise ArgumentError(
+                "module",
+                "run an attention inside the block",
+                "one that ran none" + "".join(f" ({note})" for note in self.notes),
+                "capture sees regard's attention, nn.MultiheadAttention, nn.Transformer and "
+                "F.scaled_dot_product_attention, but no softmax that is written out",
+            )
+        runs = dict.fromkeys(look.run for look in self._looks)
+        return [trace for run in runs for trace in self._of_run(run)]
+
+    def _of_run(self, run: int) -> Iterator[Trace]:
+        rest = _joined([look for look in self._looks if look.run == run])
+        while rest:
+            group, rest = _split(rest)
+            for row in range(group[0].weights.shape[0]):
+                yield self._trace(group, row)
+
+    def _trace(self, group: list[Look], row: int) -> Trace:
+        """The trace of one row of the batch, of looks that go together."""
+        tgt_len, src_len = next((look.size for look in group if look.crosses), group[0].size)
+        two = any(look.crosses for look in group)
+        source = target = _text("src_tokens", self._src, self._src_lengths, row, src_len)
+        if two:
+            target = _text("tgt_tokens", self._tgt, self._tgt_lengths, row, tgt_len)
+        sizes = {"source": len(source.tokens), "target": len(target.tokens)}
+        maps: list[Map] = []
+        notes = dict.fromkeys(self.notes)
+        for look in group:
+            kind, rows, columns = _place(look, two, tgt_len, src_len)
+            layer = sum(found.kind == kind for found in maps)
+            weights = look.weights[row, :, : sizes[rows]]
+            inside, outside = weights[..., : sizes[columns]], weights[..., sizes[columns] :]
+            notes |= dict.fromkeys(_beyond(look, outside.sum(dim=-1)))
+            maps.append(_map(kind, layer, inside, rows, columns, look.causal))
+        notes |= dict.fromkeys(_names(group, maps))
+        return Trace(source, target, tuple(maps), ModelInfo(self._model), notes=tuple(notes))
+
+
+def _map(kind: Kind, layer: int, weights: Tensor, rows: Side, columns: Side, causal: bool) -> Map:
+    """A map; if a row sums to less than 1, with what they lack."""
+    lacks = 1.0 - weights.sum(dim=-1)
+    missing = lacks.numpy() if bool((lacks.abs() > EXACT).any()) else None
+    return Map(kind, layer, weights.contiguous().numpy(), missing, rows, columns, causal)
+
+
+def _beyond(look: Look, outside: Tensor) -> Iterator[str]:
+    """What is said where columns that are not drawn have weight."""
+    most = float(outside.max()) if outside.numel() else 0.0
+    if most > EXACT and look.extra:
+        yield "some of the weight is on keys that are no input (bias_k or add_zero_attn)"
+    elif most > EXACT:
+        yield f"rows have up to {most:.2f} of their weight beyond `lengths`: no mask hides padding"
+
+
+def _labels(tokens: Labels) -> tuple[list[str] | list[list[str]], list[int] | None]:
+    """The names, and how many each row has if rows have their own."""
+    if isinstance(tokens, str) or not all(isinstance(token, str | Sequence) for token in tokens):
+        raise ArgumentError(
+            "tokens", "be a list of strings, or a list of such lists", repr(tokens), "split it"
+        )
+    if all(isinstance(token, str) for token in tokens):
+        return [str(token) for token in tokens], None
+    rows = [[str(token) for token in row] for row in tokens]
+    return rows, [len(row) for row in rows]
+
+
+def _text(
+    name: str,
+    labels: list[str] | list[list[str]] | None,
+    lengths: list[int] | None,
+    row: int,
+    size: int,
+) -> Text:
+    """The positions of one row, by name or by number, without padding."""
+    if lengths is not None and row < len(lengths):
+        size = min(size, lengths[row])
+    if labels is None:
+        return Text.of([str(i) for i in range(size)])
+    own = labels[row] if row < len(labels) and not isinstance(labels[row], str) else labels
+    if len(own) < size:
+        raise ArgumentError(
+            name, f"name the {size} positions of row {row}", f"{len(own)} tokens", "name them all"
+        )
+    return Text.of([str(token) for token in own[:size]])
+
+
+def _joined(looks: list[Look]) -> list[Look]:
+    """Where a module was called with one query at a time, one look with all of them."""
+    by_name: dict[str, list[Look]] = {}
+    for look in looks:
+        by_name.setdefault(look.name, []).append(look)
+    done: set[str] = set()
+    found = []
+    for look in looks:
+        steps = by_name[look.name]
+        if len(steps) == 1 or not all(_is_step(look, other) for other in steps):
+            found.append(look)
+        elif look.name not in done:
+            done.add(look.name)
+            found.append(_join(steps))
+    return found
+
+
+def _is_step(look: Look, other: Look) -> bool:
+    return other.weights.shape[2] == 1 and other.weights.shape[:2] == look.weights.shape[:2]
+
+
+def _join(steps: list[Look]) -> Look:
+    width = max(step.weights.shape[3] for step in steps)
+    rows = [F.pad(step.weights, (0, width - step.weights.shape[3])) for step in steps]
+    # a cache that grows by a key with each query holds the queries themselves
+    grows = all(b.size[1] == a.size[1] + 1 for a, b in itertools.pairwise(steps))
+    causal = grows and steps[0].size[1] == 1
+    return replace(steps[0], weights=cat(rows, dim=2), causal=causal, same=causal or steps[0].same)
+
+
+def _split(looks: list[Look]) -> tuple[list[Look], list[Look]]:
+    """The looks that go together with the first one of a map between sequences, and the others."""
+    first = next((look for look in looks if look.crosses), looks[0])
+    batch, sizes = first.weights.shape[0], {first.size}
+    if first.crosses:
+        sizes |= {(side, side) for side in first.size}
+    fits = [
+        look.weights.shape[0] == batch
+        and look.size in sizes
+        and (look.size == first.size or not look.crosses)
+        for look in looks
+    ]
+    return (
+        [look for look, fit in zip(looks, fits, strict=True) if fit],
+        [look for look, fit in zip(looks, fits, strict=True) if not fit],
+    )
+
+
+def _place(look: Look, two: bool, tgt_len: int, src_len: int) -> tuple[Kind, Side, Side]:
+    """Which attention of a model it is, and what its rows and columns are."""
+    if look.crosses:
+        return "cross", "target", "source"
+    named = "decoder" in look.name.lower()
+    what = "history" if look.history else "self"
+    if not two:
+        decodes = named or (look.causal and not look.history)
+        return cast(Kind, f"{'decoder' if decodes else 'encoder'}-{what}"), "source", "source"
+    size = look.size[0]
+    if size == tgt_len and (size != src_len or named or look.causal):
+        return cast(Kind, f"decoder-{what}"), "target", "target"
+    return cast(Kind, f"encoder-{what}"), "source", "source"
+
+
+def _names(group: list[Look], maps: list[Map]) -> Iterator[str]:
+    """Which module each layer is."""
+    for kind in dict.fromkeys(found.kind for found in maps):
+        names = [look.name for look, found in zip(group, maps, strict=True) if found.kind == kind]
+        shown = names if len(names) <= 3 else [names[0], "…", names[-1]]
+        yield f"layers of {kind}: {', '.join(name or 'the module itself' for name in shown)}"

@@ -1,0 +1,191 @@
+"""The weights that fused kernels never make, by the definition, from what the kernels were given.
+
+Nothing here draws random numbers or leaves a gradient. Weights are those before dropout.
+"""
+
+import inspect
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any, Final
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from regard import ops
+from regard.ops.additive_attention import additive_attention
+from regard.ops.dot_product_attention import dot_product_attention
+from regard.ops.self_attentive_rnn import self_attentive_rnn
+from regard.seeing.captured import Shape
+
+SDPA: Final = F.scaled_dot_product_attention
+MULTI_HEAD: Final = F.multi_head_attention_forward
+_MULTI_HEAD_SIGNATURE: Final = inspect.signature(MULTI_HEAD)
+
+
+@contextmanager
+def aside() -> Iterator[None]:
+    """For work beside the model's own: no gradient, no autocast."""
+    with torch.no_grad(), torch.autocast("cpu", enabled=False):
+        if torch.cuda.is_available():
+            with torch.autocast("cuda", enabled=False):
+                yield
+        else:
+            yield
+
+
+def bind_sdpa(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attn_mask: Tensor | None = None,
+    dropout_p: float = 0.0,
+    is_causal: bool = False,
+    scale: float | None = None,
+    enable_gqa: bool = False,
+) -> dict[str, Any]:
+    """What a call of torch's scaled dot-product attention was given, by name."""
+    return dict(locals())
+
+
+def bind_multi_head(*args: Any, **kwargs: Any) -> dict[str, Any]:
+    """What a call of `F.multi_head_attention_forward` was given, by name."""
+    bound = _MULTI_HEAD_SIGNATURE.bind(*args, **kwargs)
+    bound.apply_defaults()
+    return dict(bound.arguments)
+
+
+def sdpa_shape(given: Mapping[str, Any]) -> Shape:
+    """(batch, heads, q_len, kv_len)."""
+    q, k = given["query"], given["key"]
+    heads = q.shape[-3] if q.ndim > 3 else 1
+    ahead = q.shape[:-3] if q.ndim > 3 else q.shape[:-2]
+    return int(ahead.numel()), heads, q.shape[-2], k.shape[-2]
+
+
+def sdpa_weights(given: Mapping[str, Any]) -> Tensor:
+    """`softmax(q k^T * scale)` over what the mask allows; zeros where it allows nothing."""
+    q, k, mask, scale = (given[name] for name in ("query", "key", "attn_mask", "scale"))
+    q, k = _wide(q), _wide(k)
+    if given["enable_gqa"]:
+        k = k.repeat_interleave(q.shape[-3] // k.shape[-3], dim=-3)
+    scores = q @ k.mT * (q.shape[-1] ** -0.5 if scale is None else scale)
+    allowed = torch.ones_like(scores, dtype=torch.bool)
+    if given["is_causal"]:  # torch aligns it at the top left
+        allowed = allowed.tril()
+    if mask is not None and mask.dtype == torch.bool:
+        allowed = allowed & mask
+    elif mask is not None:
+        scores, allowed = scores + _wide(mask), allowed & (mask != float("-inf"))
+    return ops.masked_softmax(_four_axes(scores), _four_axes(allowed))
+
+
+def multi_head_shape(given: Mapping[str, Any]) -> Shape:
+    """(batch, heads, q_len, kv_len); torch's own layout is (length, batch, width)."""
+    q, k = given["query"], given["key"]
+    batch = q.shape[1] if q.ndim == 3 else 1
+    return batch, given["num_heads"], q.shape[0], k.shape[0] + extra_keys(given)
+
+
+def extra_keys(given: Mapping[str, Any]) -> int:
+    """Keys that are no input: a learned one, and one of zeros."""
+    return (given["bias_k"] is not None) + bool(given["add_zero_attn"])
+
+
+def multi_head_weights(given: Mapping[str, Any]) -> Tensor:
+    """Torch's own weights, asked for by head; where a query may see nothing it has NaN, not we."""
+    asked = {"need_weights": True, "average_attn_weights": False, "training": False}
+    found = MULTI_HEAD(**{**_all_wide(given), **asked})[1]
+    assert found is not None
+    return (found if found.ndim == 4 else found[None]).nan_to_num(nan=0.0)
+
+
+def hides_ahead(mask: Tensor | None, *, blocked: bool = False) -> bool:
+    """Whether a square mask hides all that comes after a position.
+
+    Args:
+        mask: boolean, or float to be added.
+        blocked: whether True means that a position is hidden, as torch's modules have it.
+    """
+    if mask is None or mask.ndim < 2 or mask.shape[-1] != mask.shape[-2] or mask.shape[-1] < 2:
+        return False
+    size = mask.shape[-1]
+    ahead = mask[..., torch.ones(size, size, dtype=torch.bool, device=mask.device).triu(1)]
+    if mask.dtype == torch.bool:
+        return bool(ahead.all() if blocked else not ahead.any())
+    return bool((ahead <= torch.finfo(mask.dtype).min).all())
+
+
+def dot_product_shape(given: Mapping[str, Any]) -> Shape:
+    """Of `ops.dot_product_attention`."""
+    q, k = given["query"], given["key"]
+    return q.shape[0], q.shape[1], q.shape[2], k.shape[2]
+
+
+def additive_shape(given: Mapping[str, Any]) -> Shape:
+    """Of `ops.additive_attention`."""
+    return given["query"].shape[0], 1, given["query"].shape[1], given["key"].shape[1]
+
+
+def self_attentive_shape(given: Mapping[str, Any]) -> Shape:
+    """Of `ops.self_attentive_rnn`, which sees the steps of the state as well."""
+    (batch, length, _), state = given["inputs"].shape, given.get("state")
+    return batch, 1, length, length + (0 if state is None else state.hidden.shape[1])
+
+
+def attentive_shape(given: Mapping[str, Any]) -> Shape:
+    """Of `ops.attentive_rnn`."""
+    return given["inputs"].shape[0], 1, given["inputs"].shape[1], given["key"].shape[1]
+
+
+def dot_product_weights(given: Mapping[str, Any], output: Any) -> Tensor | None:
+    """Of `ops.dot_product_attention`."""
+    asked = {"need_weights": True, "dropout": 0.0}
+    return dot_product_attention(**{**_all_wide(given), **asked}).weights
+
+
+def additive_weights(given: Mapping[str, Any], output: Any) -> Tensor | None:
+    """Of `ops.additive_attention`."""
+    return additive_attention(**{**_all_wide(given), "need_weights": True}).weights
+
+
+def self_attentive_weights(given: Mapping[str, Any], output: Any) -> Tensor | None:
+    """Of `ops.self_attentive_rnn`, which is run once more."""
+    return self_attentive_rnn(**{**given, "need_weights": True}).weights
+
+
+def attentive_weights(given: Mapping[str, Any], output: Any) -> Tensor | None:
+    """Of `ops.attentive_rnn`, from the hidden states of all its steps."""
+    score, key, mask = given["score"], given["key"], given["mask"]
+    rows = [score.scores(score.query(hidden), key) for hidden in output.hidden.unbind(dim=1)]
+    return ops.masked_softmax(torch.stack(rows, dim=1)[:, None], mask[:, None, None])
+
+
+#: by the name of each operator, how large its map is, and how it comes about
+OPERATORS: Final[dict[str, tuple[Callable[..., Shape], Callable[..., Tensor | None]]]] = {
+    "additive_attention": (additive_shape, additive_weights),
+    "attentive_rnn": (attentive_shape, attentive_weights),
+    "dot_product_attention": (dot_product_shape, dot_product_weights),
+    "self_attentive_rnn": (self_attentive_shape, self_attentive_weights),
+}
+
+
+def _all_wide(given: Mapping[str, Any]) -> dict[str, Any]:
+    def wide(value: Any) -> Any:
+        return _wide(value) if isinstance(value, Tensor) and value.is_floating_point() else value
+
+    return {name: wide(value) for name, value in given.items()}
+
+
+def _wide(tensor: Tensor) -> Tensor:
+    tensor = tensor.detach()
+    return tensor if tensor.dtype == torch.float64 else tensor.float()
+
+
+def _four_axes(tensor: Tensor) -> Tensor:
+    """(batch, heads, q_len, kv_len); a tensor of three axes has no heads."""
+    if tensor.ndim == 2:
+        return tensor[None, None]
+    if tensor.ndim == 3:
+        return tensor[:, None]
+    return tensor.flatten(0, -4) if tensor.ndim > 4 else tensor
