@@ -300,10 +300,12 @@ class Recurrence(torch.autograd.Function):
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, *grads: Tensor | None) -> tuple[Tensor | None, ...]:
+    def backward(
+        ctx: Any, d_hiddens: Tensor, d_contexts: Tensor, d_last: Tensor | None
+    ) -> tuple[Tensor | None, ...]:
         """Walks back from the last step; see the README for the formulas."""
-        with torch.autocast(grads[0].device.type, enabled=False):
-            return _walk_back(ctx, *grads)
+        with torch.autocast(d_hiddens.device.type, enabled=False):
+            return _walk_back(ctx, d_hiddens, d_contexts, d_last)
 
 
 def _walk_back(
