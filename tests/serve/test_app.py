@@ -57,8 +57,8 @@ def test_run_gives_the_trace_of_the_models_answer(client, models):
     assert found.kinds == ["cross"]
     (weights,) = (m.weights for m in found.maps)
     assert weights == pytest.approx(expected.maps["cross"][0][:, : weights.shape[1]], abs=1e-3)
-    assert found.decoded.mode == "beam"
-    assert found.decoded.beam == 3
+    assert (found.decoded.mode, found.decoded.beam) == ("beam", 3)
+    assert all(len(token.alternatives) == 3 for token in found.target.tokens)
 
 
 def test_the_model_is_chosen_by_name(client, models):
@@ -162,3 +162,19 @@ def test_the_schema_names_the_addresses_and_docs_load_nothing_from_elsewhere(cli
 def test_every_kind_may_be_asked_for(client):
     answer = client.post("/api/run", json={"text": "a", "kinds": list(KINDS)})
     assert answer.status_code == 200
+
+
+def test_traces_of_a_batch_are_those_of_each_alone(models):
+    model = models.by_name["looking"]
+    texts, targets = ["abc", "hgfedcba", "d"], ["a", "c b a d", ""]
+    for given in (None, targets):
+        together = model.traces(texts, given, max_len=9)
+        for i, found in enumerate(together):
+            alone = model.trace(texts[i], None if given is None else given[i], max_len=9)
+            assert found.target.labels == alone.target.labels
+            assert [t.prob for t in found.target.tokens] == pytest.approx(
+                [t.prob for t in alone.target.tokens], abs=1e-5
+            )
+            for one, other in zip(found.target.tokens, alone.target.tokens, strict=True):
+                assert dict(one.alternatives) == pytest.approx(dict(other.alternatives), abs=1e-5)
+            assert found.maps[0].weights == pytest.approx(alone.maps[0].weights, abs=1e-5)

@@ -175,7 +175,7 @@ def test_what_nobody_foresaw_is_500_without_the_text(client, models, monkeypatch
     def broken(*_, **__):
         raise ZeroDivisionError("about my secret")
 
-    monkeypatch.setattr(models.by_name["looking"], "predict", broken)
+    monkeypatch.setattr(models.by_name["looking"], "traces", broken)
     answer = client.post("/api/run", json={"text": "my secret"})
     error(answer, 500, "internal")
     assert "secret" not in answer.text

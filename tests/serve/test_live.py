@@ -102,13 +102,13 @@ def test_an_answer_that_one_of_two_clients_leaves_goes_on(live, slow):
 
 
 def test_a_request_that_waits_and_is_left_is_never_decoded(live, slow, monkeypatch):
-    texts, predict = [], regard.Model.predict
+    texts, traces = [], regard.Model.traces
 
     def noted(self, asked, **options):
         texts.extend(asked)
-        return predict(self, asked, **options)
+        return traces(self, asked, **options)
 
-    monkeypatch.setattr(regard.Model, "predict", noted)
+    monkeypatch.setattr(regard.Model, "traces", noted)
     steps = slow(0.01)
     server = live()
     with ThreadPoolExecutor(1) as pool:

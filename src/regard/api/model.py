@@ -174,7 +174,19 @@ class Model:
                 `decoder-history`; all that the model has if None.
             options: of decoding, as for a call; without effect if `target` is given.
         """
-        return self._trace(text, target, kinds, options)[1]
+        ((_, found),) = self._traces([text], _alone(target), kinds, options)
+        return found
+
+    def traces(
+        self,
+        texts: Sequence[str],
+        targets: Sequence[str] | None = None,
+        *,
+        kinds: Collection[str] | None = None,
+        **options: Any,
+    ) -> list[Trace]:
+        """What `trace` gives for each of several texts, worked out as one batch."""
+        return [found for _, found in self._traces(texts, targets, kinds, options)]
 
     def check(self, text: str, target: str | None = None, **options: Any) -> Trace:
         """The trace with what mattered beside what was looked at; see `seeing.checks.check`.
@@ -184,37 +196,40 @@ class Model:
             target: what the model is made to write; its own answer if None.
             options: of decoding, as for a call; without effect if `target` is given.
         """
-        tgt, trace = self._trace(text, target, None, options)
+        ((tgt, trace),) = self._traces([text], _alone(target), None, options)
         (src,) = self._source_ids([text])
         return checked(self.module, self.src_tokenizer, self.tgt_tokenizer, src, tgt, trace)
 
-    def _trace(
+    def _traces(
         self,
-        text: str,
-        target: str | None,
+        texts: Sequence[str],
+        targets: Sequence[str] | None,
         kinds: Collection[str] | None,
         options: dict[str, Any],
-    ) -> tuple[list[int], Trace]:
-        """The ids of the target, and the trace."""
-        self.check_source(text)
+    ) -> list[tuple[list[int], Trace]]:
+        """For each text the ids of its target, and the trace."""
+        for text in texts:
+            self.check_source(text)
         settings, wanted = _decoding_options(self.config.beam, options), check_kinds(kinds)
-        (ids,) = self._source_ids([text])
-        src, lengths = self._on_device([ids])
-        if target is None:
-            found = decode(self.module, src, lengths, settings, need_weights=True, kinds=wanted)[0][
-                0
-            ]
-            written = text_written(self.tgt_tokenizer, found.tokens, finished=found.finished)
-            decoded = how_decoded(settings, found)
+        ids, tgt = self._source_ids(texts), self.tgt_tokenizer
+        src, lengths = self._on_device(ids)
+        if targets is None:
+            best = decode(self.module, src, lengths, settings, need_weights=True, kinds=wanted)
+            found = [hypotheses[0] for hypotheses in best]
+            written = [text_written(tgt, h.tokens, finished=h.finished) for h in found]
+            decoded = [how_decoded(settings, h) for h in found]
         else:
-            tgt = self._target_ids(target)
-            (found,) = force_decode(self.module, src, lengths, [tgt], settings, kinds=wanted)
-            written = text_given(self.tgt_tokenizer, target, tgt)
-            decoded = Decoded(log_prob=found.log_prob)
-        log_probs = next_log_probs(self.module, src, lengths, found.tokens)
-        written = with_alternatives(written, log_probs, found.tokens, self.tgt_tokenizer)
-        trace = self._traced(text, ids, written, found, decoded).trace(found.attention)
-        return found.tokens, trace
+            forced = [self._target_ids(target) for target in targets]
+            found = force_decode(self.module, src, lengths, forced, settings, kinds=wanted)
+            written = [text_given(tgt, *pair) for pair in zip(targets, forced, strict=True)]
+            decoded = [Decoded(log_prob=h.log_prob) for h in found]
+        others = next_log_probs(self.module, src, lengths, [h.tokens for h in found])
+        traces = []
+        for i, h in enumerate(found):
+            shown = with_alternatives(written[i], others[i], h.tokens, tgt)
+            traced = self._traced(texts[i], ids[i], shown, h, decoded[i])
+            traces.append((h.tokens, traced.trace(h.attention)))
+        return traces
 
     def _target_ids(self, target: str) -> list[int]:
         if not isinstance(target, str):
@@ -289,6 +304,10 @@ class Model:
         tokens = self.tgt_tokenizer.tokens(found.tokens)
         words = replace_unknown(tokens, found.attention, src_tokens[:-1])
         return [word for word, i in zip(words, found.tokens, strict=True) if i == UNK]
+
+
+def _alone(target: str | None) -> list[str] | None:
+    return None if target is None else [target]
 
 
 def _split(text: str) -> tuple[str, tuple[str, ...]]:

@@ -7,10 +7,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final, cast
 
-import torch
 from torch import Tensor
 
-from regard.data import Tokenizer
+from regard.data import Tokenizer, pad
 from regard.decoding import DecodingOptions, Hypothesis
 from regard.decoding.running import inference
 from regard.errors import ArgumentError
@@ -83,13 +82,14 @@ def with_alternatives(text: Text, log_probs: Tensor, ids: Sequence[int], tgt: To
 
 
 def next_log_probs(
-    module: SequenceModel, src: Tensor, lengths: Tensor, ids: Sequence[int]
-) -> Tensor:
-    """Log-probabilities of all tokens at each place of one target, (places, vocab)."""
+    module: SequenceModel, src: Tensor, lengths: Tensor, targets: Sequence[Sequence[int]]
+) -> list[Tensor]:
+    """Log-probabilities of all tokens at each place of each target, (places, vocab)."""
+    read, places = pad([[BOS, *ids] for ids in targets])
     with inference(module):
-        read = torch.tensor([[BOS, *ids]], device=src.device)
-        logits: Tensor = module(src, lengths, read).logits[0]
-        return logits.float().log_softmax(-1).cpu()
+        logits: Tensor = module(src, lengths, read.to(src.device)).logits
+        log_probs = logits.float().log_softmax(-1).cpu()
+    return [row[:count] for row, count in zip(log_probs, places.tolist(), strict=True)]
 
 
 def how_decoded(options: DecodingOptions, found: Hypothesis, rank: int = 0) -> Decoded:

@@ -145,14 +145,12 @@ def stoppable(module: SequenceModel, wanted: Wanted) -> Iterator[None]:
 def _answered(
     model: api.Model, questions: Sequence[Question], options: dict[str, Any]
 ) -> list[Trace]:
-    """The model's own answers in one batch, and those it is made to write."""
-    free = [question.text for question in questions if question.target is None]
-    outputs = model.predict(free, batch=len(free) or 1, **options)
-    own = iter([output.trace for output in outputs])
-    return [
-        next(own) if q.target is None else model.trace(q.text, q.target, **options)
-        for q in questions
-    ]
+    """The model's own answers as one batch, and what it is made to write as another."""
+    free = [q.text for q in questions if q.target is None]
+    forced = [(q.text, q.target) for q in questions if q.target is not None]
+    own = iter(model.traces(free, **options) if free else ())
+    made = iter(model.traces(*map(list, zip(*forced, strict=True)), **options) if forced else ())
+    return [next(own if q.target is None else made) for q in questions]
 
 
 def _names(runs: Sequence[Path]) -> list[str]:

@@ -11,8 +11,9 @@ from starlette.responses import HTMLResponse
 
 from regard.serve.errors import ServeError
 
+#: scripts that stand in a page, data not among them
 _INLINE: Final = re.compile(
-    r"<script(?![^>]*\ssrc=)[^>]*>(.*?)</script>", re.DOTALL | re.IGNORECASE
+    r"<script(?![^>]*(?:\ssrc=|application/json))[^>]*>(.*?)</script>", re.DOTALL | re.IGNORECASE
 )
 _HEAD: Final = """<!doctype html><html lang="en"><meta charset="utf-8"><title>regard</title>
 <meta name="viewport" content="width=device-width">
@@ -61,9 +62,8 @@ def module(name: str) -> str:
         modules: dict[str, str] = importlib.import_module("regard.seeing.html").modules()
     except (ImportError, AttributeError):
         modules = {}
-    for known in (name, name.removesuffix(".js")):
-        if known in modules:
-            return modules[known]
+    if name in modules:
+        return modules[name]
     raise ServeError(404, "not_found", "the page has no such module", "load the page again")
 
 

@@ -1,0 +1,51 @@
+"""The pages: what they may load, and what they are made of."""
+
+import base64
+import hashlib
+import re
+
+import pytest
+
+from regard.serve.page import policy
+
+
+def test_the_page_is_served_with_a_policy_that_names_its_scripts(client):
+    answer = client.get("/")
+    assert answer.headers["content-type"].startswith("text/html")
+    rules = dict(
+        rule.strip().split(" ", 1) for rule in answer.headers["content-security-policy"].split(";")
+    )
+    assert rules["default-src"] == "'none'"
+    assert rules["connect-src"] == "'self'"
+    assert "unsafe" not in rules["script-src"]
+    assert client.head("/").status_code == 200
+
+
+def test_every_module_that_the_page_names_is_there(client):
+    names = re.findall(r'src="/?page/([\w.-]+)"', client.get("/").text)
+    todo, seen = list(names), set()
+    while todo:
+        name = todo.pop()
+        answer = client.get(f"/page/{name}")
+        assert answer.status_code == 200, name
+        assert answer.headers["content-type"].startswith("text/javascript")
+        seen.add(name)
+        todo += set(re.findall(r'from "\./([\w.-]+)"', answer.text)) - seen
+    assert names
+
+
+@pytest.mark.parametrize("tag", ["<script>", '<script type="module">', "<SCRIPT\n>"])
+def test_an_inline_script_is_named_by_its_hash(tag):
+    script = 'say("é")\n'
+    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    page = f"<p>{tag}{script}</script><script src='x.js'></script>"
+    assert f"script-src 'self' 'sha256-{digest}';" in policy(page)
+
+
+def test_data_and_scripts_that_are_loaded_have_no_hash():
+    page = '<script type="application/json">{}</script><script type="module" src="a.js"></script>'
+    assert "script-src 'self';" in policy(page)
+
+
+def test_no_icon_is_no_error(client):
+    assert client.get("/favicon.ico").status_code == 204
