@@ -1,0 +1,761 @@
+"""`regard.capture`: the weights of any module, against softmax(QK^T/sqrt d) computed here."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+from torch.utils.checkpoint import checkpoint
+
+import regard
+from models.cases import VARIANTS, build, pairs
+from regard import ops
+from regard.attention import (
+    AdditiveAttention,
+    LocalAttention,
+    LocationAwareAttention,
+    MultiHeadAttention,
+    MultiplicativeAttention,
+    PositionPredictor,
+    ScaledDotProductAttention,
+    SimpleSelfAttention,
+)
+from regard.errors import ArgumentError
+from regard.layers import SelfAttentiveRNN
+
+BATCH, Q_LEN, KV_LEN, DIM, HEADS = 3, 5, 7, 12, 2
+
+
+def by_hand(query, key, allowed=None, bias=None, scale=None):
+    """Weights in double precision, one row at a time; (batch, heads, length, width) in."""
+    query, key = query.detach().double(), key.detach().double()
+    batch, heads, q_len, width = query.shape
+    kv_len = key.shape[2]
+    found = torch.zeros(batch, heads, q_len, kv_len, dtype=torch.float64)
+    scale = 1 / math.sqrt(width) if scale is None else scale
+    for b, h, i in np.ndindex(batch, heads, q_len):
+        scores = [float(query[b, h, i] @ key[b, h, j]) for j in range(kv_len)]
+        scores = [score * scale for score in scores]
+        if bias is not None:
+            scores = [score + float(bias[b, h, i, j]) for j, score in enumerate(scores)]
+        keys = [j for j in range(kv_len) if allowed is None or bool(allowed[b, h, i, j])]
+        total = sum(math.exp(scores[j]) for j in keys)
+        for j in keys:
+            found[b, h, i, j] = math.exp(scores[j]) / total
+    return found
+
+
+def close(found, expected):
+    torch.testing.assert_close(found.double(), expected.double(), atol=1e-5, rtol=0)
+
+
+def normal(*shape, seed=1):
+    return torch.randn(shape, generator=torch.Generator().manual_seed(seed))
+
+
+def heads_of(x, weight, bias, heads=HEADS):
+    """(batch, length, width) projected and cut into heads."""
+    batch, length, _ = x.shape
+    x = x @ weight.T + (0 if bias is None else bias)
+    return x.reshape(batch, length, heads, -1).transpose(1, 2)
+
+
+def multi_head_by_hand(module, query, key, **masks):
+    parts = (
+        module.in_proj_weight.chunk(3)
+        if module.in_proj_weight is not None
+        else (module.q_proj_weight, module.k_proj_weight)
+    )
+    bias = module.in_proj_bias.chunk(3)
+    q = heads_of(query, parts[0], bias[0])
+    k = heads_of(key, parts[1], bias[1])
+    if module.bias_k is not None:
+        own = module.bias_k.expand(len(key), 1, -1)
+        k = torch.cat([k, own.reshape(len(key), 1, HEADS, -1).transpose(1, 2)], dim=2)
+    if module.add_zero_attn:
+        k = torch.cat([k, torch.zeros_like(k[:, :, :1])], dim=2)
+    return by_hand(q, k, **masks)
+
+
+class Attends(nn.Module):
+    """A module that calls torch's fused attention by itself."""
+
+    def __init__(self, **options):
+        super().__init__()
+        self.options = options
+
+    def forward(self, query, key, value):
+        return F.scaled_dot_product_attention(query, key, value, **self.options)
+
+
+class Block(nn.Module):
+    """One layer of a small GPT."""
+
+    def __init__(self, dim=DIM, heads=HEADS, dropout=0.0):
+        super().__init__()
+        self.heads, self.dropout = heads, dropout
+        self.qkv = nn.Linear(dim, 3 * dim)
+        self.out = nn.Linear(dim, dim)
+
+    def split(self, x):
+        return [heads_of(part, torch.eye(DIM), None) for part in self.qkv(x).chunk(3, dim=-1)]
+
+    def forward(self, x):
+        dropout = self.dropout if self.training else 0.0
+        mixed = F.scaled_dot_product_attention(*self.split(x), dropout_p=dropout, is_causal=True)
+        return x + self.out(mixed.transpose(1, 2).flatten(2))
+
+
+class GPT(nn.Module):
+    def __init__(self, **options):
+        super().__init__()
+        torch.manual_seed(3)
+        self.blocks = nn.ModuleList(Block(**options) for _ in range(3))
+
+    def forward(self, x):
+        for block in self.blocks:
+            x = block(x)
+        return x
+
+
+def lower_triangle(size, batch=BATCH, heads=HEADS):
+    return torch.ones(size, size, dtype=torch.bool).tril().expand(batch, heads, size, size)
+
+
+# nn.MultiheadAttention
+
+MULTI_HEAD = {
+    "plain": ({}, {}),
+    "without weights": ({}, {"need_weights": False}),
+    "by head": ({}, {"average_attn_weights": False}),
+    "learned key": ({"add_bias_kv": True}, {"need_weights": False}),
+    "zero key": ({"add_zero_attn": True}, {"need_weights": False}),
+    "both keys": ({"add_bias_kv": True, "add_zero_attn": True}, {}),
+    "length first": ({"batch_first": False}, {"need_weights": False}),
+    "other widths": ({"kdim": 11, "vdim": 13}, {"need_weights": False}),
+}
+
+
+@pytest.mark.parametrize("case", MULTI_HEAD)
+def test_multi_head_attention_of_torch(case):
+    made, called = MULTI_HEAD[case]
+    torch.manual_seed(2)
+    module = nn.MultiheadAttention(DIM, HEADS, **{"batch_first": True, **made}).eval()
+    nn.init.normal_(module.in_proj_bias)
+    query = normal(BATCH, Q_LEN, DIM)
+    key, value = normal(BATCH, KV_LEN, module.kdim, seed=2), normal(BATCH, KV_LEN, module.vdim)
+    args = [x if module.batch_first else x.transpose(0, 1) for x in (query, key, value)]
+    plain = module(*args, **called)
+    with regard.capture(module) as seen:
+        out = module(*args, **called)
+    assert torch.equal(out[0], plain[0])
+    assert (out[1] is None) == (plain[1] is None)
+    (weights,) = seen.maps[""]
+    close(weights, multi_head_by_hand(module, query, key))
+    trace = seen.traces[1]
+    assert trace.kinds == ["cross"]
+    np.testing.assert_allclose(trace.maps[0].weights, weights[1, :, :, :KV_LEN])
+
+
+def test_keys_that_are_no_input_are_missing_mass():
+    module = nn.MultiheadAttention(DIM, HEADS, add_zero_attn=True, batch_first=True).eval()
+    x = normal(BATCH, Q_LEN, DIM)
+    with regard.capture(module) as seen:
+        module(x, x, x)
+    (found,) = seen.traces[0].maps
+    assert found.kind == "encoder-self"
+    np.testing.assert_allclose(found.missing, seen.maps[""][0][0, :, :, -1], atol=1e-5)
+    assert any("add_zero_attn" in note for note in seen.traces[0].notes)
+
+
+def test_one_source_without_a_batch():
+    module = nn.MultiheadAttention(DIM, HEADS).eval()
+    x, y = normal(Q_LEN, DIM), normal(KV_LEN, DIM, seed=2)
+    with regard.capture(module) as seen:
+        module(x, y, y, need_weights=False)
+    close(seen.maps[""][0], multi_head_by_hand(module, x[None], y[None]))
+
+
+@pytest.mark.parametrize("kind", ["boolean", "float", "three axes", "padding", "both"])
+def test_masks_of_torch(kind):
+    module = nn.MultiheadAttention(DIM, HEADS, batch_first=True).eval()
+    query, key = normal(BATCH, Q_LEN, DIM), normal(BATCH, KV_LEN, DIM, seed=2)
+    allowed = torch.ones(BATCH, HEADS, Q_LEN, KV_LEN, dtype=torch.bool)
+    bias, options = None, {}
+    if kind in ("boolean", "both"):
+        options["attn_mask"] = normal(Q_LEN, KV_LEN, seed=5) > 0.5
+        allowed = allowed & ~options["attn_mask"]
+    if kind == "float":
+        options["attn_mask"] = normal(Q_LEN, KV_LEN, seed=5)
+        bias = options["attn_mask"].expand_as(allowed)
+    if kind == "three axes":
+        options["attn_mask"] = normal(BATCH * HEADS, Q_LEN, KV_LEN, seed=5) > 0.5
+        allowed = ~options["attn_mask"].reshape(allowed.shape)
+    if kind in ("padding", "both"):
+        lengths = torch.tensor([7, 4, 2])
+        options["key_padding_mask"] = torch.arange(KV_LEN) >= lengths[:, None]
+        allowed = allowed & ~options["key_padding_mask"][:, None, None]
+    with regard.capture(module) as seen:
+        module(query, key, key, need_weights=False, **options)
+    close(seen.maps[""][0], multi_head_by_hand(module, query, key, allowed=allowed, bias=bias))
+
+
+def test_a_row_that_may_see_nothing_has_zeros_where_torch_has_nan():
+    module = nn.MultiheadAttention(DIM, HEADS, batch_first=True).eval()
+    x = normal(BATCH, Q_LEN, DIM)
+    padding = torch.tensor([[False] * 5, [True] * 5, [False] * 5])
+    with regard.capture(module) as seen:
+        module(x, x, x, key_padding_mask=padding)
+    assert not seen.maps[""][0][1].any()
+    assert (seen.traces[1].maps[0].missing == 1).all()
+    assert seen.traces[0].maps[0].missing is None
+
+
+# nn.Transformer*
+
+
+@pytest.mark.parametrize("norm_first", [False, True])
+@pytest.mark.parametrize("layers", [0, 2])
+def test_the_encoder_of_torch_on_its_fast_path(norm_first, layers):
+    torch.manual_seed(2)
+    layer = nn.TransformerEncoderLayer(DIM, HEADS, 17, batch_first=True, norm_first=norm_first)
+    module = nn.TransformerEncoder(layer, 2, enable_nested_tensor=False) if layers else layer
+    module, x = module.eval(), normal(BATCH, Q_LEN, DIM)
+    first = module.layers[0] if layers else module
+    with torch.no_grad():
+        plain = module(x)
+        with regard.capture(module) as seen:
+            out = module(x)
+        inner = first.norm1(x) if norm_first else x
+    torch.testing.assert_close(out, plain, atol=1e-5, rtol=0)
+    assert list(seen.maps) == (
+        ["layers.0.self_attn", "layers.1.self_attn"] if layers else ["self_attn"]
+    )
+    expected = multi_head_by_hand(first.self_attn, inner, inner)
+    close(next(iter(seen.maps.values()))[0], expected)
+    assert [found.layer for found in seen.traces[2].of_kind("encoder-self")] == [0, 1][
+        : layers or 1
+    ]
+
+
+@pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")
+def test_padding_of_an_encoder_that_would_nest_its_tensors():
+    torch.manual_seed(2)
+    layer = nn.TransformerEncoderLayer(DIM, HEADS, 17, batch_first=True)
+    module, x = nn.TransformerEncoder(layer, 2).eval(), normal(BATCH, Q_LEN, DIM)
+    lengths = torch.tensor([5, 3, 1])
+    padding = torch.arange(Q_LEN) >= lengths[:, None]
+    with torch.no_grad():
+        plain = module(x, src_key_padding_mask=padding)
+        with regard.capture(module, lengths=lengths) as seen:
+            out = module(x, src_key_padding_mask=padding)
+    torch.testing.assert_close(out[~padding], plain[~padding], atol=1e-5, rtol=0)
+    assert [len(trace.source.tokens) for trace in seen.traces] == [5, 3, 1]
+    assert all(found.missing is None for trace in seen.traces for found in trace.maps)
+
+
+def test_the_decoder_layer_of_torch():
+    torch.manual_seed(2)
+    module = nn.TransformerDecoderLayer(DIM, HEADS, 17, batch_first=True).eval()
+    tgt, memory = normal(BATCH, Q_LEN, DIM), normal(BATCH, KV_LEN, DIM, seed=2)
+    mask = nn.Transformer.generate_square_subsequent_mask(Q_LEN)
+    with regard.capture(module) as seen, torch.no_grad():
+        module(tgt, memory, tgt_mask=mask, tgt_is_causal=True)
+    expected = multi_head_by_hand(module.self_attn, tgt, tgt, allowed=lower_triangle(Q_LEN))
+    close(seen.maps["self_attn"][0], expected)
+    with torch.no_grad():
+        attended = module.self_attn(tgt, tgt, tgt, attn_mask=mask)[0]
+        inner = module.norm1(tgt + attended)
+    expected = multi_head_by_hand(module.multihead_attn, inner, memory)
+    close(seen.maps["multihead_attn"][0], expected)
+    own, cross = (next(seen.traces[0].of_kind(kind)) for kind in ("decoder-self", "cross"))
+    assert (own.causal, own.rows, own.columns) == (True, "target", "target")
+    assert (cross.causal, cross.rows, cross.columns) == (False, "target", "source")
+
+
+@pytest.mark.parametrize("tgt_len", [Q_LEN, KV_LEN])
+def test_a_whole_transformer(tgt_len):
+    """Also where source and target are of one length, so that maps differ by who looks alone."""
+    module = nn.Transformer(DIM, HEADS, 2, 3, 17, batch_first=True).eval()
+    src, tgt = normal(BATCH, KV_LEN, DIM), normal(BATCH, tgt_len, DIM, seed=2)
+    mask = nn.Transformer.generate_square_subsequent_mask(tgt_len)
+    with regard.capture(module) as seen, torch.no_grad():
+        module(src, tgt, tgt_mask=mask)
+    trace = seen.traces[0]
+    count = {kind: len(list(trace.of_kind(kind))) for kind in trace.kinds}
+    assert count == {"cross": 3, "encoder-self": 2, "decoder-self": 3}
+    assert len(seen.traces) == BATCH
+
+
+# F.scaled_dot_product_attention
+
+SDPA = {
+    "plain": {},
+    "causal": {"is_causal": True},
+    "boolean mask": {"attn_mask": normal(BATCH, 1, Q_LEN, KV_LEN, seed=6) > -1},
+    "one row of a mask": {"attn_mask": torch.tensor([[True] * 6 + [False]])},
+    "float mask": {"attn_mask": normal(1, HEADS, Q_LEN, KV_LEN, seed=6)},
+    "-inf in a mask": {
+        "attn_mask": torch.zeros(Q_LEN, KV_LEN).index_fill(1, torch.tensor([2]), float("-inf"))
+    },
+    "scale": {"scale": 0.3},
+}
+
+
+@pytest.mark.parametrize("case", SDPA)
+def test_the_fused_attention_of_torch(case):
+    options = SDPA[case]
+    module = Attends(**options)
+    query, key = normal(BATCH, HEADS, Q_LEN, DIM), normal(BATCH, HEADS, KV_LEN, DIM, seed=2)
+    plain = module(query, key, key)
+    with regard.capture(module) as seen:
+        assert torch.equal(module(query, key, key), plain)
+    shape = (BATCH, HEADS, Q_LEN, KV_LEN)
+    mask = options.get("attn_mask")
+    allowed = bias = None
+    if mask is not None and mask.dtype == torch.bool:
+        allowed = mask.expand(shape)
+    elif mask is not None:
+        bias = mask.expand(shape)
+    if options.get("is_causal"):
+        allowed = torch.ones(Q_LEN, KV_LEN, dtype=torch.bool).tril().expand(shape)
+    expected = by_hand(query, key, allowed, bias, options.get("scale"))
+    close(seen.maps[""][0], expected)
+
+
+def test_keys_that_groups_of_heads_share():
+    module = Attends(enable_gqa=True)
+    query, key = normal(BATCH, 6, Q_LEN, DIM), normal(BATCH, 2, KV_LEN, DIM, seed=2)
+    with regard.capture(module) as seen:
+        module(query, key, key)
+    close(seen.maps[""][0], by_hand(query, key[:, [0, 0, 0, 1, 1, 1]]))
+
+
+@pytest.mark.parametrize("axes", [(), (BATCH,), (2, BATCH, HEADS)])
+def test_other_numbers_of_axes(axes):
+    query, key = normal(*axes, Q_LEN, DIM), normal(*axes, KV_LEN, DIM, seed=2)
+    module = Attends()
+    with regard.capture(module) as seen:
+        module(query, key, key)
+    four = (-1, axes[2] if len(axes) == 3 else 1)
+    expected = by_hand(query.reshape(*four, Q_LEN, DIM), key.reshape(*four, KV_LEN, DIM))
+    close(seen.maps[""][0], expected)
+
+
+def test_a_mask_that_hides_everything():
+    mask = torch.ones(Q_LEN, KV_LEN, dtype=torch.bool)
+    mask[3] = False
+    module = Attends(attn_mask=mask)
+    query, key = normal(BATCH, HEADS, Q_LEN, DIM), normal(BATCH, HEADS, KV_LEN, DIM, seed=2)
+    with regard.capture(module) as seen:
+        module(query, key, key)
+    (found,) = seen.traces[0].maps
+    np.testing.assert_allclose(found.missing[:, 3], 1)
+    np.testing.assert_allclose(found.missing[:, [0, 1, 2, 4]], 0, atol=1e-5)
+
+
+def test_a_small_gpt():
+    module, x = GPT().eval(), normal(BATCH, Q_LEN, DIM)
+    plain = module(x)
+    with regard.capture(module, tokens=list("abcde")) as seen:
+        assert torch.equal(module(x), plain)
+    assert list(seen.maps) == ["blocks.0", "blocks.1", "blocks.2"]
+    for i, block in enumerate(module.blocks):
+        query, key, _ = block.split(x)
+        close(seen.maps[f"blocks.{i}"][0], by_hand(query, key, lower_triangle(Q_LEN)))
+        x = block(x)
+    trace = seen.traces[0]
+    assert trace.source.labels == trace.target.labels == list("abcde")
+    assert [(m.kind, m.layer, m.causal) for m in trace.maps] == [
+        ("decoder-self", layer, True) for layer in range(3)
+    ]
+    assert trace.model.name == "GPT"
+
+
+@pytest.mark.parametrize("mask", ["boolean", "float", "lowest"])
+def test_a_causal_mask_is_known_as_such(mask):
+    hidden = torch.ones(Q_LEN, Q_LEN, dtype=torch.bool).triu(1)
+    low = torch.finfo(torch.float32).min if mask == "lowest" else float("-inf")
+    given = ~hidden if mask == "boolean" else torch.zeros(Q_LEN, Q_LEN).masked_fill(hidden, low)
+    query = normal(BATCH, HEADS, Q_LEN, DIM)
+    for attn_mask, causal in ((given, True), (given.flip(0), False)):
+        module = Attends(attn_mask=attn_mask)
+        with regard.capture(module) as seen:
+            module(query, query, query)
+        assert seen.traces[0].maps[0].causal is causal
+
+
+# what must not change
+
+
+def test_random_numbers_are_those_without_the_block():
+    module, x = GPT(dropout=0.3).train(), normal(BATCH, Q_LEN, DIM)
+    torch.manual_seed(9)
+    plain, after = module(x), torch.rand(1)
+    torch.manual_seed(9)
+    with regard.capture(module) as seen:
+        out = module(x)
+    assert torch.equal(out, plain)
+    assert torch.equal(torch.rand(1), after)
+    query, key, _ = module.blocks[0].split(x)
+    close(seen.maps["blocks.0"][0], by_hand(query, key, lower_triangle(Q_LEN)))
+    assert any("training mode" in note for note in seen.traces[0].notes)
+
+
+def test_gradients_are_those_without_the_block():
+    module, x = GPT(), normal(BATCH, Q_LEN, DIM)
+
+    def gradients():
+        module.zero_grad()
+        module(x).square().sum().backward()
+        return [w.grad.clone() for w in module.parameters()]
+
+    plain = gradients()
+    with regard.capture(module) as seen:
+        seen_too = gradients()
+    assert all(torch.equal(a, b) for a, b in zip(plain, seen_too, strict=True))
+    assert not seen.maps["blocks.0"][0].requires_grad
+
+
+def test_autocast():
+    module, x = GPT().eval(), normal(BATCH, Q_LEN, DIM)
+    with torch.autocast("cpu", dtype=torch.bfloat16), torch.no_grad():
+        plain = module(x)
+        query, key, _ = module.blocks[0].split(x)
+        with regard.capture(module) as seen:
+            out = module(x)
+    assert torch.equal(out, plain)
+    (found,) = seen.maps["blocks.0"]
+    assert found.dtype == torch.float32
+    close(found, by_hand(query, key, lower_triangle(Q_LEN)))
+
+
+def test_what_a_backward_pass_repeats_is_not_seen_twice():
+    class Repeats(GPT):
+        def forward(self, x):
+            return checkpoint(super().forward, x, use_reentrant=False)
+
+    module, x = Repeats(), normal(BATCH, Q_LEN, DIM).requires_grad_()
+    with regard.capture(module) as seen:
+        module(x).sum().backward()
+    assert [len(found) for found in seen.maps.values()] == [1, 1, 1]
+
+
+def traces_left(module):
+    return [
+        len(hooks)
+        for part in module.modules()
+        for hooks in (
+            part._forward_hooks,
+            part._forward_pre_hooks,
+            part._forward_hooks_with_kwargs,
+            part._forward_pre_hooks_with_kwargs,
+            part._forward_hooks_always_called,
+        )
+    ]
+
+
+@pytest.mark.parametrize("flag", [True, False])
+@pytest.mark.parametrize("fails", ["nothing", "body", "module"])
+def test_nothing_stays_behind(flag, fails):
+    module = nn.TransformerEncoderLayer(DIM, HEADS, 17, batch_first=True).eval()
+    own = [getattr(ops, name) for name in ops.__all__], F.scaled_dot_product_attention
+    torch.backends.mha.set_fastpath_enabled(flag)
+    try:
+        x = normal(BATCH, Q_LEN, DIM + (fails == "module"))
+        if fails == "nothing":
+            with regard.capture(module):
+                module(x)
+        else:
+            error = ZeroDivisionError if fails == "body" else (AssertionError, RuntimeError)
+            with pytest.raises(error), regard.capture(module):
+                print(module(x).sum() / (1 // (fails != "body")))
+        assert torch.backends.mha.get_fastpath_enabled() is flag
+    finally:
+        torch.backends.mha.set_fastpath_enabled(True)
+    assert not any(traces_left(module))
+    assert ([getattr(ops, name) for name in ops.__all__], F.scaled_dot_product_attention) == own
+    assert not torch.overrides._get_current_function_mode_stack()
+
+
+def test_a_module_that_fails_and_is_called_again():
+    module = GPT().eval()
+    with regard.capture(module) as seen:
+        with pytest.raises(RuntimeError):
+            module(normal(BATCH, Q_LEN, DIM + 1))
+        module(normal(BATCH, Q_LEN, DIM))
+    assert list(seen.maps) == ["blocks.0", "blocks.1", "blocks.2"]
+    assert len(seen.traces) == BATCH
+
+
+def test_hooks_of_the_user_stay():
+    module, called = GPT().eval(), []
+    module.register_forward_hook(lambda *args: called.append("after"))
+    with regard.capture(module):
+        module(normal(BATCH, Q_LEN, DIM))
+    module(normal(BATCH, Q_LEN, DIM))
+    assert called == ["after"] * 2
+
+
+# which layers, and how much
+
+
+@pytest.mark.parametrize(
+    ("layers", "expected"),
+    [
+        ("blocks.1", ["blocks.1"]),
+        (["blocks.0", "blocks.2"], ["blocks.0", "blocks.2"]),
+        (lambda name: name.endswith("2"), ["blocks.2"]),
+        (["blocks"], ["blocks.0", "blocks.1", "blocks.2"]),
+    ],
+)
+def test_chosen_layers(layers, expected):
+    module = GPT().eval()
+    with regard.capture(module, layers) as seen:
+        module(normal(BATCH, Q_LEN, DIM))
+    assert list(seen.maps) == expected
+
+
+def test_what_is_too_much_is_left_out_and_said():
+    module, size = GPT().eval(), BATCH * HEADS * Q_LEN * Q_LEN
+    with regard.capture(module, max_weights=2 * size + 1) as seen:
+        module(normal(BATCH, Q_LEN, DIM))
+    assert list(seen.maps) == ["blocks.0", "blocks.1"]
+    assert "blocks.2" in seen.notes[0]
+    assert "max_weights" in seen.notes[0]
+    assert seen.notes[0] in seen.traces[0].notes
+
+
+# names and lengths
+
+
+def test_names_of_both_sides():
+    module = nn.Transformer(DIM, HEADS, 1, 1, 17, batch_first=True).eval()
+    src, tgt = normal(1, 3, DIM), normal(1, 2, DIM, seed=2)
+    with regard.capture(module) as seen, torch.no_grad():
+        module(src, tgt)
+    assert seen.traces[0].source.labels == ["0", "1", "2"]
+    seen.label(["the", "cat", "sat"], ["<s>", "le"])
+    trace = seen.traces[0]
+    assert trace.source.labels == ["the", "cat", "sat"]
+    assert trace.labels(next(trace.of_kind("cross")).rows) == ["<s>", "le"]
+    assert trace.labels(next(trace.of_kind("decoder-self")).columns) == ["<s>", "le"]
+
+
+def test_rows_with_names_of_their_own_are_cut_to_them():
+    module = GPT().eval()
+    with regard.capture(module, tokens=[list("abcde"), list("fg"), list("hij")]) as seen:
+        module(normal(BATCH, Q_LEN, DIM))
+    assert [trace.source.labels for trace in seen.traces] == [
+        ["a", "b", "c", "d", "e"],
+        ["f", "g"],
+        ["h", "i", "j"],
+    ]
+
+
+def test_padding_that_no_mask_hides_is_said():
+    module, x = nn.MultiheadAttention(DIM, HEADS, batch_first=True).eval(), normal(2, Q_LEN, DIM)
+    with regard.capture(module, lengths=[5, 3]) as seen:
+        module(x, x, x)
+    whole, cut = seen.traces
+    assert whole.maps[0].missing is None
+    outside = seen.maps[""][0][1, :, :3, 3:].sum(dim=-1)
+    np.testing.assert_allclose(cut.maps[0].missing, outside, atol=1e-5)
+    assert any(f"{float(outside.max()):.2f}" in note for note in cut.notes)
+
+
+# several calls
+
+
+def test_each_call_has_traces_of_its_own():
+    module = GPT().eval()
+    with regard.capture(module) as seen:
+        module(normal(BATCH, Q_LEN, DIM))
+        module(normal(1, KV_LEN, DIM))
+    assert [len(trace.source.tokens) for trace in seen.traces] == [Q_LEN] * BATCH + [KV_LEN]
+    assert [len(found) for found in seen.maps.values()] == [2, 2, 2]
+
+
+def test_blocks_within_blocks_see_the_same():
+    module, x = GPT().eval(), normal(BATCH, Q_LEN, DIM)
+    with regard.capture(module) as outer, regard.capture(module.blocks[1]) as inner:
+        module(x)
+    assert torch.equal(outer.maps["blocks.1"][0], inner.maps[""][0])
+    assert list(inner.maps) == [""]
+    own = MultiHeadAttention(DIM, HEADS).eval()
+    with regard.capture(own) as outer, regard.capture(own) as inner:
+        own(x, x, x, need_weights=False)
+    assert len(outer.maps[""]) == len(inner.maps[""]) == 1
+    assert not any(traces_left(module) + traces_left(own))
+
+
+def test_maps_of_other_sizes_are_further_traces():
+    class Pools(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.low, self.high = Attends(), Attends()
+
+        def forward(self, x):
+            x = self.low(x, x, x)[:, :, ::2]
+            return self.high(x, x, x)
+
+    module = Pools()
+    with regard.capture(module) as seen:
+        module(normal(2, HEADS, KV_LEN, DIM))
+    assert [len(trace.source.tokens) for trace in seen.traces] == [7, 7, 4, 4]
+
+
+def test_attention_outside_the_module_is_not_seen():
+    module, x = GPT().eval(), normal(BATCH, HEADS, Q_LEN, DIM)
+    with regard.capture(module) as seen:
+        F.scaled_dot_product_attention(x, x, x)
+        Attends()(x, x, x)
+    assert seen.maps == {}
+
+
+# regard's own
+
+
+def own_mechanisms():
+    torch.manual_seed(5)
+    scorer = AdditiveAttention(DIM, DIM, 6)
+    return {
+        "additive": scorer,
+        "general": MultiplicativeAttention(DIM, DIM),
+        "scaled": ScaledDotProductAttention(DIM, DIM, 6),
+        "simple": SimpleSelfAttention(0.3),
+        "multi-head": MultiHeadAttention(DIM, HEADS, num_kv_heads=1),
+        "local-m": LocalAttention(scorer, 2),
+        "local-p": LocalAttention(scorer, 2, PositionPredictor(DIM, 4)),
+        "location": LocationAwareAttention(DIM, DIM, 6, channels=2, kernel_size=3),
+    }
+
+
+@pytest.mark.parametrize("name", own_mechanisms())
+@pytest.mark.parametrize("asked", [True, False])
+def test_own_mechanisms(name, asked):
+    module = own_mechanisms()[name].eval()
+    query, key = normal(BATCH, Q_LEN, DIM), normal(BATCH, KV_LEN, DIM, seed=2)
+    mask = (torch.arange(KV_LEN) < torch.tensor([7, 4, 0])[:, None])[:, None, None]
+    args = (query, key, key, mask)
+    plain, expected = module(*args, need_weights=asked), module(*args).weights
+    with regard.capture(module) as seen:
+        out = module(*args, need_weights=asked)
+    assert torch.equal(out.context, plain.context)
+    assert (out.weights is not None) is asked
+    (weights,) = seen.maps[""]
+    close(weights, expected)
+    assert [trace.kinds for trace in seen.traces] == [["cross"]] * BATCH
+    assert (seen.traces[2].maps[0].missing == 1).all()
+
+
+def test_own_attention_with_dropout():
+    module, x = MultiHeadAttention(DIM, HEADS, dropout=0.4).train(), normal(BATCH, Q_LEN, DIM)
+    torch.manual_seed(1)
+    plain = module(x, x, x, causal=True, need_weights=False).context
+    torch.manual_seed(1)
+    with regard.capture(module) as seen:
+        out = module(x, x, x, causal=True, need_weights=False).context
+    assert torch.equal(out, plain)
+    query, key = (
+        heads_of(x, proj.weight, proj.bias) for proj in (module.query_proj, module.key_proj)
+    )
+    close(seen.maps[""][0], by_hand(query, key, lower_triangle(Q_LEN)))
+    assert seen.traces[0].maps[0].causal
+
+
+@pytest.mark.parametrize("cell", ["rnn", "lstm"])
+def test_self_attentive_rnn(cell):
+    torch.manual_seed(5)
+    module, x = SelfAttentiveRNN(6, 5, cell=cell), normal(BATCH, Q_LEN, 6)
+    expected = module(x, need_weights=True).weights
+    with regard.capture(module) as seen:
+        module(x)
+    close(seen.maps[""][0], expected)
+    (found,) = seen.traces[0].maps
+    assert (found.kind, found.causal) == ("encoder-history", True)
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+@pytest.mark.parametrize("layers", [1, 2])
+def test_models_show_what_they_return_when_asked(variant, layers):
+    model = build(variant, layers=layers).eval()
+    src, lengths, tgt = pairs()
+    with torch.no_grad():
+        expected = model(src, lengths, tgt, need_weights=True).maps
+        plain = model(src, lengths, tgt).logits
+        with regard.capture(model) as seen:
+            out = model(src, lengths, tgt)
+    torch.testing.assert_close(out.logits, plain, atol=1e-6, rtol=0)
+    assert out.maps == {}
+    if not expected:
+        assert seen.maps == {}
+        return
+    assert len(seen.traces) == len(src)
+    for row, trace in enumerate(seen.traces):
+        assert set(trace.kinds) == set(expected)
+        for kind, tensors in expected.items():
+            for found, weights in zip(trace.of_kind(kind), tensors, strict=True):
+                np.testing.assert_allclose(found.weights, weights[row], atol=1e-5)
+
+
+# what is refused
+
+
+def compiled():
+    module = GPT()
+    module.blocks[1] = torch.compile(module.blocks[1])
+    return module
+
+
+REFUSED = {
+    "no module": (lambda: 5, {}, "module must be an nn.Module, but it is 5"),
+    "DataParallel": (lambda: nn.DataParallel(GPT()), {}, r"DataParallel: pass its `.module`"),
+    "compiled": (lambda: torch.compile(GPT()), {}, "OptimizedModule: pass the module"),
+    "a part compiled": (compiled, {}, r"OptimizedModule at 'blocks.1'"),
+    "no such layer": (GPT, {"layers": ["block.1"]}, r"'block.1': perhaps 'blocks.1' is meant"),
+    "no weights": (GPT, {"max_weights": 0}, "max_weights must be at least 1"),
+    "a text for tokens": (GPT, {"tokens": "abc"}, "tokens must be a list of strings"),
+}
+
+
+@pytest.mark.plain
+@pytest.mark.parametrize("case", REFUSED)
+def test_what_is_refused(case):
+    make, options, words = REFUSED[case]
+    with pytest.raises(ArgumentError, match=words), regard.capture(make(), **options):
+        pass
+
+
+def test_a_module_compiled_in_place():
+    module = GPT()
+    module.blocks[0].compile()
+    with pytest.raises(ArgumentError, match=r"before `\.compile"), regard.capture(module):
+        pass
+
+
+def test_a_module_without_attention():
+    module = nn.Linear(2, 3)
+    with regard.capture(module) as seen:
+        module(torch.zeros(1, 2))
+    with pytest.raises(ArgumentError, match=r"ran none: capture sees .* written out"):
+        _ = seen.traces
+
+
+def test_too_few_names():
+    module = GPT().eval()
+    with regard.capture(module) as seen:
+        module(normal(BATCH, Q_LEN, DIM))
+    seen.label(["a", "b"])
+    with pytest.raises(ArgumentError, match="name the 5 positions of row 0, but it is 2 tokens"):
+        _ = seen.traces
+
+
+def test_what_cannot_be_seen_does_not_stop_the_module():
+    module = Attends()
+    x = torch.empty(BATCH, HEADS, Q_LEN, DIM, device="meta")
+    with regard.capture(module) as seen:
+        assert module(x, x, x).shape == x.shape
+    assert "cannot be had" in seen.notes[0]
