@@ -147,8 +147,6 @@ def prepared(args: argparse.Namespace, name: str, folder: str) -> Any:
 
 def predict_case(args: argparse.Namespace, name: str) -> dict[str, Any]:
     """From text to text with random weights; every output has the same length."""
-    import torch
-
     from regard import api
     from regard.data import read_pairs
 
@@ -158,15 +156,13 @@ def predict_case(args: argparse.Namespace, name: str) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as folder:
         task = prepared(args, name, folder)
         task.folder.write_model(task.module.state_dict())
-        model = api.load(folder, device=args.device)
+        model = api.load(folder, device=args.device, precision=args.precision)
         options: dict[str, Any] = {"beam": BEAM, "min_len": LENGTH, "max_len": LENGTH}
-        half = args.precision != "32"
-        with torch.autocast(model.device.type, torch.bfloat16, enabled=half):
-            list(model.predict(texts[:PREDICT_BATCH], attention=False, **options))
-            started, cpu_started = time.perf_counter(), time.process_time()
-            outputs = list(model.predict(texts, attention=False, batch=PREDICT_BATCH, **options))
-            seconds = time.perf_counter() - started
-            cpu_seconds = time.process_time() - cpu_started
+        list(model.predict(texts[:PREDICT_BATCH], attention=False, **options))
+        started, cpu_started = time.perf_counter(), time.process_time()
+        outputs = list(model.predict(texts, attention=False, batch=PREDICT_BATCH, **options))
+        seconds = time.perf_counter() - started
+        cpu_seconds = time.process_time() - cpu_started
         assert all(len(output.tokens) == LENGTH for output in outputs)
         return measured(
             args,

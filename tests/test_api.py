@@ -133,6 +133,35 @@ def test_load(model):
     assert again.config == model.config
 
 
+def test_half_precision_is_near(model):
+    half = regard.load(model.path, precision="bf16")
+    assert {p.dtype for p in half.module.parameters()} == {torch.bfloat16}
+    for text in ("abc", "hgfedcb"):
+        whole = model.trace(text, beam=3)
+        same = half.trace(text, target=whole.target.text)
+        assert same.decoded.log_prob == pytest.approx(
+            model.trace(text, target=whole.target.text).decoded.log_prob, rel=0.05
+        )
+        assert half(text, beam=3).maps["cross"][0].shape[1] > 0
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "preset", ["luong", "rnn-dot", "gnmt", "self-attentive", "transformer", "conv", "seq2seq"]
+)
+def test_every_preset_answers_in_half_precision(preset, tmp_path):
+    made = regard.fit(
+        pairs(), preset, output=tmp_path / "run", quiet=True, size="tiny", steps=1, max_tgt_len=12
+    )
+    half = regard.load(made.path, precision="bf16")
+    assert half("abc", beam=3).log_prob < 0
+
+
+def test_an_unknown_precision(model):
+    with pytest.raises(ArgumentError, match="precision must be one of 32, bf16, but it is 'fp8'"):
+        regard.load(model.path, precision="fp8")
+
+
 def test_an_ensemble(model, tmp_path):
     other = regard.fit(pairs(), output=tmp_path / "run", quiet=True, steps=1, seed=2, **SMALL)
     both = regard.load(model.path, other.path)

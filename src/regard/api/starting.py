@@ -3,20 +3,39 @@
 import tempfile
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
+
+import torch
 
 from regard import device as devices
 from regard.api.model import Model
 from regard.errors import ArgumentError
 from regard.training import RunFolder, make_config, start_run
 
+#: types of the weights that a model can answer with
+PRECISIONS: Final = {"32": torch.float32, "bf16": torch.bfloat16}
 
-def load(*runs: str | Path, device: str = "auto") -> Model:
-    """The model of a run folder; of several, their ensemble."""
+
+def load(*runs: str | Path, device: str = "auto", precision: str = "32") -> Model:
+    """The model of a run folder; of several, their ensemble.
+
+    Args:
+        runs: the folders.
+        device: "cpu", "cuda" or "auto".
+        precision: type of the weights: "32", or "bf16", which is faster where the chip has units
+            for it, and may change an answer where two are almost equally likely.
+    """
     if not runs:
         raise ArgumentError("runs", "be one folder or more", "missing", "name a run folder")
+    if precision not in PRECISIONS:
+        raise ArgumentError(
+            "precision", f"be one of {', '.join(PRECISIONS)}", repr(precision), "the default is 32"
+        )
     where = devices.pick(device)
-    return Model([RunFolder(run).load(where) for run in runs], runs, where)
+    saved = [RunFolder(run).load(where) for run in runs]
+    for run in saved:
+        run.model.to(PRECISIONS[precision])
+    return Model(saved, runs, where)
 
 
 def fit(
