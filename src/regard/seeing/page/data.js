@@ -1,0 +1,144 @@
+// Reads the JSON of a trace. Weights stay packed until somebody looks at them.
+
+/** Bytes of the web's "deflate", which is what Python's zlib writes, from base64. */
+async function inflate(base64) {
+  const text = atob(base64);
+  const bytes = new Uint8Array(text.length);
+  for (let i = 0; i < text.length; i++) bytes[i] = text.charCodeAt(i);
+  const stream = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("deflate"));
+  return new Uint8Array(await new Response(stream).arrayBuffer());
+}
+
+/** Half-precision numbers, given as little-endian bytes. */
+export function halves(bytes, from, count) {
+  const found = new Float32Array(count);
+  for (let i = 0; i < count; i++) {
+    const at = 2 * (from + i);
+    found[i] = half(bytes[at] | (bytes[at + 1] << 8));
+  }
+  return found;
+}
+
+function half(bits) {
+  const sign = bits & 0x8000 ? -1 : 1;
+  const power = (bits >> 10) & 31;
+  const rest = bits & 1023;
+  if (power === 0) return sign * rest * 2 ** -24;
+  if (power === 31) return rest ? NaN : sign * Infinity;
+  return sign * (1 + rest / 1024) * 2 ** (power - 15);
+}
+
+/** Square roots in steps of 1/255. */
+export function squares(bytes, from, count) {
+  const found = new Float32Array(count);
+  for (let i = 0; i < count; i++) found[i] = (bytes[from + i] / 255) ** 2;
+  return found;
+}
+
+async function matrix(packed) {
+  const bytes = await inflate(packed.data);
+  const size = packed.shape.reduce((a, b) => a * b, 1);
+  const values = packed.encoding === "sqrt8" ? squares(bytes, 0, size) : halves(bytes, 0, size);
+  return { rows: packed.shape[0], columns: packed.shape[1], values };
+}
+
+/** The weights of one layer; `load` comes first, then any head can be had at once. */
+class Layer {
+  constructor(json) {
+    Object.assign(this, { kind: json.kind, layer: json.layer, causal: json.causal });
+    this.sides = [json.rows, json.columns];
+    [this.heads, this.rows, this.columns] = json.weights.shape;
+    this.packed = json.weights;
+    this.packedMissing = json.missing;
+    this.cache = new Map();
+  }
+
+  async load() {
+    this.loading ??= this.unpack();
+    await this.loading;
+    return this;
+  }
+
+  async unpack() {
+    this.bytes = await inflate(this.packed.data);
+    this.missing = this.packedMissing
+      ? (await matrix(this.packedMissing)).values
+      : new Float32Array(this.heads * this.rows);
+  }
+
+  /** The weights of a head, or with "mean" of all of them, row after row. */
+  head(which) {
+    if (!this.cache.has(which)) {
+      if (this.cache.size > 12) this.cache.clear();
+      this.cache.set(which, which === "mean" ? this.mean() : this.one(which));
+    }
+    return this.cache.get(which);
+  }
+
+  one(head) {
+    const size = this.rows * this.columns;
+    if (this.packed.encoding !== "sqrt8") return halves(this.bytes, head * size, size);
+    return this.restored(squares(this.bytes, head * size, size), head);
+  }
+
+  /** Rows brought back to the sum that they had, which rounding has moved a little. */
+  restored(weights, head) {
+    for (let r = 0; r < this.rows; r++) {
+      const row = weights.subarray(r * this.columns, (r + 1) * this.columns);
+      const total = row.reduce((a, b) => a + b, 0);
+      const factor = total > 0 ? (1 - this.missing[head * this.rows + r]) / total : 0;
+      for (let c = 0; c < row.length; c++) row[c] *= factor;
+    }
+    return weights;
+  }
+
+  mean() {
+    const sum = new Float32Array(this.rows * this.columns);
+    for (let head = 0; head < this.heads; head++) {
+      const one = this.one(head);
+      for (let i = 0; i < sum.length; i++) sum[i] += one[i] / this.heads;
+    }
+    return sum;
+  }
+
+  /** The mass that a row of a head lacks to 1. */
+  lacks(which, row) {
+    if (which !== "mean") return this.missing[which * this.rows + row];
+    let sum = 0;
+    for (let head = 0; head < this.heads; head++) sum += this.missing[head * this.rows + row];
+    return sum / this.heads;
+  }
+}
+
+/** A trace as the page uses it. */
+export class Trace {
+  constructor(json) {
+    this.json = json;
+    const { source, target, model, decoded, checks, gold, notes } = json;
+    Object.assign(this, { source, target, model, decoded, checks, gold, notes });
+    this.maps = json.maps.map((map) => new Layer(map));
+    this.kinds = [...new Set(this.maps.map((map) => map.kind))];
+    this.derived = {};
+  }
+
+  /** The layers of a kind, lowest first. */
+  layers(kind) {
+    return this.maps.filter((map) => map.kind === kind).sort((a, b) => a.layer - b.layer);
+  }
+
+  /** The tokens along a side of a map; `read` is the target as the decoder reads it. */
+  tokens(side) {
+    if (side === "source") return this.source.tokens;
+    if (side === "target") return this.target.tokens;
+    const start = { text: "<s>", span: null, word: null, special: true, prob: null };
+    return [{ ...start, alternatives: [] }, ...this.target.tokens.slice(0, -1)];
+  }
+
+  /** Further matrices by name: ablation, gradient, rollout. */
+  async loadDerived() {
+    for (const [name, packed] of Object.entries(this.json.derived)) {
+      this.derived[name] ??= await matrix(packed);
+    }
+    return this.derived;
+  }
+}

@@ -1,0 +1,248 @@
+// Saves what is shown: SVG and PNG with the selection drawn in, CSV and JSON with all weights.
+
+import { h, s } from "./dom.js";
+import { picture } from "./matrix.js";
+import { colour, INKS } from "./palette.js";
+import { short } from "./tokens.js";
+import { share } from "./view.js";
+import { sentence } from "./words.js";
+
+const FONT = "system-ui, 'Segoe UI', Roboto, 'Noto Sans', sans-serif";
+/** Cells beyond which a map is put in as a picture with one dot per weight. */
+const DRAWN = 10_000;
+
+/** The figure as an SVG element: the texts on their tab, else the map. */
+export function figure(app) {
+  const found = app.state.tab === "text" ? textFigure(app) : mapFigure(app);
+  found.setAttribute("xmlns", "http://www.w3.org/2000/svg");
+  return found;
+}
+
+function frame(app, width, height, children) {
+  const inks = INKS[app.theme];
+  const title = app.title;
+  const lines = wrapped(sentence(app.view, app.at()), Math.max(40, Math.floor(width / 6.4)));
+  const total = height + 24 + 17 * lines.length;
+  const caption = lines.map((line, i) =>
+    label(line, 16, height + 20 + 17 * i, { fill: inks.dim, "font-size": 12 }),
+  );
+  return s(
+    "svg",
+    { viewBox: `0 0 ${width} ${total}`, width, height: total, "font-family": FONT, role: "img" },
+    s("title", {}, title),
+    s("desc", {}, sentence(app.view, app.at())),
+    s("rect", { width, height: total, fill: inks.ground }),
+    label(short(title, 90), 16, 26, { fill: inks.text, "font-size": 15, "font-weight": 600 }),
+    ...children,
+    ...caption,
+  );
+}
+
+function label(text, x, y, attributes) {
+  return s("text", { x: round(x), y: round(y), style: { unicodeBidi: "isolate" }, ...attributes }, text);
+}
+
+const round = (value) => Math.round(value * 10) / 10;
+
+function wrapped(text, most) {
+  const lines = [""];
+  for (const word of text.split(" ")) {
+    if (lines.at(-1).length + word.length > most && lines.at(-1)) lines.push("");
+    lines[lines.length - 1] += `${lines.at(-1) ? " " : ""}${word}`;
+  }
+  return lines;
+}
+
+function mapFigure(app) {
+  const { view, theme } = app;
+  const [rows, columns] = [view.rows.length, view.columns.length];
+  const small = rows * columns <= DRAWN;
+  const cell = small ? (columns > 40 ? 14 : 26) : Math.max(1, Math.min(4, 1200 / columns));
+  const names = small ? [view.rows, view.columns].map((side) => side.map((i) => short(i.text, 22))) : [[], []];
+  const [longRow, longColumn] = names.map((side) => Math.max(4, ...side.map(breadth)));
+  const lean = longColumn * 5 + 10;
+  const box = { cell, left: 28 + longRow * 7, top: 44 + (small ? longColumn * 5.4 + 12 : 20) };
+  const width = Math.max(420, box.left + columns * cell + lean + 16);
+  const body = small ? vectorCells(app, box) : [dots(app, box)];
+  const parts = [...body, ...sideLabels(app, box, names), ...goldMarks(app, box), ...selection(app, box)];
+  const bottom = box.top + rows * cell + 18;
+  return frame(app, width, bottom + 26, [...parts, ...legend(app, box.left, bottom, theme)]);
+}
+
+/** Twice as much for wide letters. */
+function breadth(text) {
+  return [...text].reduce((sum, c) => sum + (c.codePointAt(0) > 0x1100 ? 2 : 1), 0);
+}
+
+function vectorCells(app, { cell, left, top }) {
+  const { view, theme, state } = app;
+  const found = [];
+  view.rows.forEach((_, r) =>
+    view.columns.forEach((__, c) => {
+      const i = r * view.columns.length + c;
+      const strength = view.mask[i] ? share(view, state.scale, r, view.weights[i]) : 0;
+      const at = { x: round(left + c * cell), y: round(top + r * cell) };
+      found.push(s("rect", { ...at, width: cell - 1, height: cell - 1, fill: colour(theme, strength) }));
+    }),
+  );
+  return found;
+}
+
+function dots(app, { cell, left, top }) {
+  const { view, state, theme } = app;
+  const [rows, columns] = [view.rows.length, view.columns.length];
+  const href = picture(view, state.scale, theme, rows, columns).toDataURL("image/png");
+  return s("image", {
+    href, x: left, y: top, width: columns * cell, height: rows * cell,
+    style: { imageRendering: "pixelated" }, preserveAspectRatio: "none",
+  });
+}
+
+function sideLabels(app, { cell, left, top }, [rowNames, columnNames]) {
+  const { view, theme } = app;
+  const at = app.at();
+  const look = (chosen, special) => ({
+    fill: special && !chosen ? INKS[theme].dim : INKS[theme].text,
+    "font-size": Math.min(13, cell - 1),
+    "font-weight": chosen ? 700 : 400,
+  });
+  const rows = rowNames.map((text, r) =>
+    label(text, left - 9, top + (r + 0.5) * cell + 4, {
+      "text-anchor": "end",
+      ...look(r === at.row, view.rows[r].special),
+    }),
+  );
+  const columns = columnNames.map((text, c) => {
+    const [x, y] = [round(left + (c + 0.5) * cell), round(top - 7)];
+    const turn = { transform: `rotate(-45 ${x} ${y})` };
+    return label(text, x, y, { ...turn, ...look(c === at.column, view.columns[c].special) });
+  });
+  return [...rows, ...columns];
+}
+
+function goldMarks(app, { cell, left, top }) {
+  if (!app.state.gold) return [];
+  return app.view.gold.map(({ r, c, sure }) =>
+    s("rect", {
+      x: round(left + c * cell + 2.5), y: round(top + r * cell + 2.5),
+      width: Math.max(1, cell - 6), height: Math.max(1, cell - 6), fill: "none", stroke: INKS[app.theme].mark,
+      "stroke-width": 2, "stroke-dasharray": sure ? null : "3 2.5",
+    }),
+  );
+}
+
+function selection(app, { cell, left, top }) {
+  const { view, theme } = app;
+  const at = app.at();
+  const line = { fill: "none", stroke: INKS[theme].text };
+  const [wide, tall] = [view.columns.length * cell, view.rows.length * cell];
+  const band =
+    at.side === "row"
+      ? { x: left - 1.5, y: top + at.row * cell - 1.5, width: wide + 2, height: cell + 2 }
+      : { x: left + at.column * cell - 1.5, y: top - 1.5, width: cell + 2, height: tall + 2 };
+  const one = { x: left + at.column * cell, y: top + at.row * cell, width: cell - 1, height: cell - 1 };
+  return [
+    s("rect", { class: "selected", ...band, ...line }),
+    s("rect", { class: "selected-cell", ...one, width: Math.max(1, one.width), height: Math.max(1, one.height), ...line, "stroke-width": 2 }),
+  ];
+}
+
+function legend(app, x, y, theme) {
+  const steps = Array.from({ length: 10 }, (_, i) =>
+    s("rect", { x: x + 12 * i, y, width: 12, height: 9, fill: colour(theme, i / 9) }),
+  );
+  const end = app.state.scale === "map" ? app.view.max.toFixed(2) : app.state.scale === "row" ? "strongest of the row" : "1";
+  const attributes = { fill: INKS[theme].dim, "font-size": 11 };
+  return [
+    ...steps,
+    label(`0 to ${end} · ${app.hiddenSentence()}`, x + 128, y + 8.5, attributes),
+  ];
+}
+
+/** The two texts as they stand on the screen. */
+function textFigure(app) {
+  const { stage, theme } = app;
+  const origin = stage.getBoundingClientRect();
+  const [dx, dy] = [16 - origin.left, 44 - origin.top];
+  const found = [];
+  for (const line of stage.querySelectorAll("h2")) {
+    const box = line.getBoundingClientRect();
+    found.push(label(line.textContent, box.left + dx, box.bottom + dy - 4, { fill: INKS[theme].dim, "font-size": 12 }));
+  }
+  const frameBox = app.parts.curves.getBoundingClientRect();
+  const shift = `translate(${round(frameBox.left + dx)} ${round(frameBox.top + dy)})`;
+  const curves = [...app.parts.curves.children].map((path) => path.cloneNode());
+  found.push(s("g", { transform: shift, fill: "none", stroke: INKS[theme].mark }, ...curves));
+  for (const node of stage.querySelectorAll(".token")) found.push(...drawnToken(node, dx, dy, theme));
+  const bottom = stage.querySelector(".texts").getBoundingClientRect().bottom + dy;
+  return frame(app, Math.max(420, origin.width + 32), bottom + 8, found);
+}
+
+function drawnToken(node, dx, dy, theme) {
+  const box = node.getClientRects()[0];
+  if (!box) return [];
+  const look = getComputedStyle(node);
+  const size = parseFloat(look.fontSize);
+  const chosen = node.classList.contains("chosen");
+  const place = { x: round(box.left + dx), y: round(box.top + dy), width: round(box.width), height: round(box.height), rx: 4 };
+  const lit = node.classList.contains("lit") ? node.style.background : "none";
+  const stroke = chosen ? INKS[theme].mark : "none";
+  const back = chosen || lit !== "none" ? [s("rect", { ...place, class: chosen ? "selected" : null, fill: lit, stroke, "stroke-width": 2 })] : [];
+  const text = label(short(node.textContent, 80), box.left + dx + box.width / 2, box.top + dy + box.height / 2 + size * 0.35, {
+    fill: look.color, "font-size": size, "text-anchor": "middle",
+  });
+  return [...back, text];
+}
+
+/** The text of an SVG file. */
+export function svgText(app) {
+  return `<?xml version="1.0" encoding="UTF-8"?>\n${new XMLSerializer().serializeToString(figure(app))}`;
+}
+
+/** The figure as PNG, two dots a point. */
+export async function pngBlob(app) {
+  const node = figure(app);
+  const size = [node.getAttribute("width"), node.getAttribute("height")].map(Number);
+  const image = new Image();
+  const address = URL.createObjectURL(new Blob([svgText(app)], { type: "image/svg+xml" }));
+  try {
+    image.src = address;
+    await image.decode();
+  } finally {
+    URL.revokeObjectURL(address);
+  }
+  const canvas = document.createElement("canvas");
+  [canvas.width, canvas.height] = size.map((points) => Math.ceil(2 * points));
+  canvas.getContext("2d").drawImage(image, 0, 0, canvas.width, canvas.height);
+  return new Promise((give) => canvas.toBlob(give, "image/png"));
+}
+
+/** All weights of the view, a line for each, nothing left out. */
+export function csvText(app) {
+  const { view } = app;
+  const quoted = (text) => `"${String(text).replaceAll('"', '""')}"`;
+  const head = "kind,layer,head,row,column,row_text,column_text,weight";
+  const place = [view.kind, view.layer.layer, view.head].join();
+  const lines = view.rows.flatMap((row, r) =>
+    view.columns.map((column, c) => {
+      const weight = view.weights[r * view.columns.length + c];
+      return [place, r, c, quoted(row.text), quoted(column.text), weight.toPrecision(6)].join();
+    }),
+  );
+  return `${[head, ...lines].join("\r\n")}\r\n`;
+}
+
+const FORMATS = {
+  svg: async (app) => new Blob([svgText(app)], { type: "image/svg+xml" }),
+  png: pngBlob,
+  csv: async (app) => new Blob(["\ufeff", csvText(app)], { type: "text/csv" }),
+  json: async (app) => new Blob([JSON.stringify(app.trace.json)], { type: "application/json" }),
+};
+
+/** Gives the user a file. */
+export async function save(app, format) {
+  const address = URL.createObjectURL(await FORMATS[format](app));
+  h("a", { href: address, download: `attention.${format}` }).click();
+  setTimeout(() => URL.revokeObjectURL(address), 10_000);
+}
+

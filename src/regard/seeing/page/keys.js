@@ -1,0 +1,75 @@
+// The keys. They act only while the figure has the focus, so that none is taken from the reader.
+
+import { h } from "./dom.js";
+
+const HELP = [
+  ["← → ↑ ↓", "move; in the text, up and down change the side"],
+  ["Home End", "first, last column"],
+  ["Page up, page down", "ten rows up, down"],
+  ["Enter", "lock what is chosen, or open a head"],
+  ["Esc", "free it"],
+  ["[ ]", "the head before, the next head"],
+  ["w", "words or tokens"],
+  ["1 2 3 4", "text, matrix, heads, checks"],
+  ["?", "this help"],
+];
+
+const ARROWS = { ArrowLeft: [-1, 0], ArrowRight: [1, 0], ArrowUp: [0, -1], ArrowDown: [0, 1] };
+const JUMPS = {
+  Home: [-1e6, 0],
+  End: [1e6, 0],
+  PageUp: [0, -10],
+  PageDown: [0, 10],
+};
+
+/** Listens on the stage. */
+export function listen(app, stage) {
+  stage.addEventListener("keydown", (event) => {
+    if (event.altKey || event.metaKey || (event.ctrlKey && !(event.key in JUMPS))) return;
+    if (act(app, event)) event.preventDefault();
+  });
+}
+
+function act(app, event) {
+  const { key } = event;
+  if (key in ARROWS) return app.arrow(...ARROWS[key]), true;
+  if (key in JUMPS) return jump(app, event), true;
+  if (key === "Enter") return enter(app, event);
+  if (key === "Escape") return app.free(), true;
+  if (key === "[" || key === "]") return app.nextHead(key === "]" ? 1 : -1), true;
+  if (key === "w") return app.toggleWords(), true;
+  if (key === "?") return app.help(), true;
+  if ("1234".includes(key)) return app.tabNumber(Number(key) - 1), true;
+  return false;
+}
+
+function jump(app, event) {
+  const [dx, dy] = JUMPS[event.key];
+  if (!event.ctrlKey) return app.arrow(dx, dy, true);
+  app.arrow(dx, 0, true);
+  return app.arrow(0, dx, true);
+}
+
+function enter(app, event) {
+  if (event.target.closest("button, a")) return false; // it opens what has the focus
+  app.lock();
+  return true;
+}
+
+/** The dialog that tells the keys. */
+export function helpDialog() {
+  const rows = HELP.flatMap(([keys, what]) => [
+    h("dt", {}, ...keys.split(" ").flatMap((key, i) => [i ? " " : "", /^[a-z]{2}|,/i.test(key) && !/^(Home|End|Enter|Esc)$/.test(key) ? key : h("kbd", {}, key)])),
+    h("dd", {}, what),
+  ]);
+  const close = h("button", { type: "submit", class: "primary" }, "Close");
+  return h(
+    "dialog",
+    { class: "help", "aria-labelledby": "help-title" },
+    h("h2", { id: "help-title" }, "How to read it"),
+    h("p", {}, "A row is an output and says where that output looked. Point at a token to see its row, click to lock it. Attention is where a model looked, not what mattered: the checks measure that."),
+    h("h2", {}, "Keys, while the figure has the focus"),
+    h("dl", {}, ...rows),
+    h("form", { method: "dialog" }, close),
+  );
+}

@@ -1,0 +1,161 @@
+// The box of the live page: what is typed is answered token by token, and then shown whole.
+
+import { bdi, h, number } from "./dom.js";
+import { colour } from "./palette.js";
+import { readHash } from "./state.js";
+import { shown } from "./tokens.js";
+
+const WAIT = 250; // milliseconds without a key before the server is asked
+
+/** Asks the server, one question at a time; a newer one ends an older. */
+export class Live {
+  constructor(app, info) {
+    Object.assign(this, { app, info, asked: null, timer: 0 });
+    const before = readHash(location.hash);
+    this.box = h("textarea", {
+      id: "live-text", rows: "2", maxlength: info.limits?.chars ?? null, spellcheck: "false", dir: "auto",
+      placeholder: "Type, and see where the answer looks", autocomplete: "off",
+    });
+    this.status = h("p", { class: "status", role: "status" });
+    this.stream = h("ol", { class: "stream", "aria-label": "Answer so far" });
+    this.picker = this.models();
+    this.box.value = before.text ?? "";
+    this.box.addEventListener("input", () => this.later());
+    const label = h("label", { for: "live-text" }, "Input");
+    const place = app.root.querySelector('[data-place="live"]');
+    place.append(h("div", { class: "ask" }, label, this.picker ?? "", this.box), this.status, this.stream);
+    place.hidden = false;
+    if (this.box.value) this.ask();
+    else this.box.focus();
+  }
+
+  models() {
+    const names = (this.info.models ?? []).map((model) => model.name ?? model);
+    if (names.length < 2) return null;
+    const chosen = readHash(location.hash).model;
+    const options = names.map((name) => h("option", { value: name, selected: name === chosen }, name));
+    return h("select", { "aria-label": "Model", onchange: () => this.ask() }, ...options);
+  }
+
+  later() {
+    clearTimeout(this.timer);
+    this.asked?.abort(); // its answer is stale
+    this.timer = setTimeout(() => this.ask(), WAIT);
+  }
+
+  question() {
+    const model = this.picker?.value;
+    return { text: this.box.value, ...(model ? { model } : {}) };
+  }
+
+  async ask() {
+    this.asked?.abort();
+    const question = this.question();
+    if (!question.text.trim()) return;
+    await this.during(async (signal) => {
+      this.stream.replaceChildren();
+      const reply = await post("api/stream", question, signal);
+      for await (const [name, data] of events(reply)) {
+        if (name === "token") this.token(data);
+        else if (name === "error") throw new Refused(data.error ?? data);
+        else if (name === "done") await this.done(data.trace, question);
+      }
+    });
+  }
+
+  /** Runs one request; what goes wrong is said, unless the reader has typed on. */
+  async during(work) {
+    const asked = (this.asked = new AbortController());
+    this.say("…");
+    try {
+      await work(asked.signal);
+      this.say("");
+    } catch (error) {
+      if (asked.signal.aborted) return;
+      this.stream.replaceChildren();
+      this.say(error instanceof Refused ? error.message : "The server does not answer. Is it still running?");
+    }
+  }
+
+  say(words) {
+    this.status.textContent = words;
+  }
+
+  /** A token as it comes, with its row as a strip of colours. */
+  token({ token, prob, row }) {
+    const strip = h("span", { class: "strip", "aria-hidden": "true" });
+    if (row?.length) strip.style.background = stripes(row, this.app.theme);
+    const chance = h("span", { class: "value" }, prob === null ? "" : number(prob));
+    this.stream.append(h("li", {}, bdi(shown(token)), strip, chance));
+  }
+
+  async done(trace, question) {
+    await this.app.show(trace, question.text);
+    this.stream.replaceChildren();
+    await this.app.set({ text: question.text, model: question.model });
+  }
+
+  /** Measures what mattered, for the text that is shown. */
+  async check(app) {
+    this.asked?.abort();
+    const question = this.question();
+    await this.during(async (signal) => {
+      this.say("Measuring: each input is taken away in turn …");
+      const trace = await (await post("api/check", { ...question, beam: 1 }, signal)).json();
+      await app.show(trace, question.text);
+      await app.set({ tab: "checks" });
+    });
+  }
+}
+
+class Refused extends Error {
+  constructor({ message = "The server refuses", hint = "" }) {
+    super(`${message}${hint ? `: ${hint}` : ""}.`.replace(/\.\.$/, "."));
+  }
+}
+
+async function post(address, content, signal) {
+  const reply = await fetch(address, {
+    method: "POST",
+    headers: { "content-type": "application/json" },
+    body: JSON.stringify(content),
+    signal,
+  });
+  if (reply.ok) return reply;
+  const told = await reply.json().catch(() => ({}));
+  throw new Refused(told.error ?? { message: `The server answers with ${reply.status}` });
+}
+
+/** The server-sent events of a reply, as [name, data]. */
+async function* events(reply) {
+  const reader = reply.body.pipeThrough(new TextDecoderStream()).getReader();
+  let rest = "";
+  for (;;) {
+    const { value, done } = await reader.read();
+    if (done) return;
+    const parts = (rest + value).replaceAll("\r\n", "\n").split("\n\n");
+    rest = parts.pop();
+    for (const part of parts) {
+      const found = parsed(part);
+      if (found) yield found;
+    }
+  }
+}
+
+function parsed(part) {
+  let name = "message";
+  const data = [];
+  for (const line of part.split("\n")) {
+    if (line.startsWith("event:")) name = line.slice(6).trim();
+    else if (line.startsWith("data:")) data.push(line.slice(5).trimStart());
+  }
+  return data.length ? [name, JSON.parse(data.join("\n"))] : null;
+}
+
+function stripes(row, theme) {
+  const stops = row.map((weight, i) => {
+    const [from, to] = [i, i + 1].map((edge) => `${((100 * edge) / row.length).toFixed(2)}%`);
+    return `${colour(theme, weight)} ${from} ${to}`;
+  });
+  return `linear-gradient(to right, ${stops.join()})`;
+}

@@ -1,0 +1,332 @@
+// Puts the page together: one state, one view of it, four tabs that draw it.
+
+import * as checks from "./checks.js";
+import { controls, saving, tracePicker } from "./controls.js";
+import { Trace } from "./data.js";
+import { drawDetail } from "./detail.js";
+import { fill, h, number, oncePerFrame } from "./dom.js";
+import * as heads from "./heads.js";
+import { helpDialog, listen } from "./keys.js";
+import { Live } from "./live.js";
+import * as matrix from "./matrix.js";
+import { ramp } from "./palette.js";
+import { keepHash, readHash, TABS } from "./state.js";
+import { drawTable } from "./table.js";
+import * as text from "./text.js";
+import { short, wordsHelp } from "./tokens.js";
+import { links, makeView } from "./view.js";
+import { cellSentence, sentence } from "./words.js";
+
+const VIEWS = { text, matrix, heads, checks };
+const TITLES = { text: "Text", matrix: "Matrix", heads: "Heads", checks: "Checks" };
+/** What asks for another view, and what for other controls. */
+const REBUILD = ["trace", "tab", "kind", "layer", "head", "words", "mass", "scale", "gold", "sort"];
+
+class App {
+  constructor(documents, root) {
+    this.documents = documents;
+    this.root = root;
+    this.preview = null;
+    this.version = 0;
+    this.traces = new Map();
+    this.dark = matchMedia("(prefers-color-scheme: dark)");
+    this.redraw = oncePerFrame(() => this.draw());
+  }
+
+  /** Makes the page and shows what the address asks for. */
+  async start() {
+    this.frame();
+    this.dark.addEventListener("change", () => this.set({}));
+    addEventListener("hashchange", () => this.set(readHash(location.hash)));
+    new ResizeObserver(() => this.redraw()).observe(this.stage);
+    await this.set({ trace: 0, ...readHash(location.hash) });
+  }
+
+  get theme() {
+    return this.state?.theme ?? (this.dark.matches ? "dark" : "light");
+  }
+
+  frame() {
+    const found = (name) => this.root.querySelector(`[data-place="${name}"]`);
+    this.places = Object.fromEntries(
+      ["picker", "meta", "tabs", "save", "controls", "legend", "detail", "sentence", "table", "live"].map((n) => [n, found(n)]),
+    );
+    this.stage = found("stage");
+    this.dialog = helpDialog();
+    this.root.append(this.dialog);
+    listen(this, this.stage);
+    found("theme").addEventListener("click", () => this.set({ theme: this.theme === "dark" ? "light" : "dark" }));
+    found("help").addEventListener("click", () => this.help());
+    this.places.save.replaceChildren(saving(this));
+    this.makeTabs();
+  }
+
+  makeTabs() {
+    const tabs = TABS.map((tab) =>
+      h("button", {
+        type: "button", role: "tab", id: `tab-${tab}`, "aria-controls": "stage-panel",
+        onclick: () => this.set({ tab }),
+      }, TITLES[tab]),
+    );
+    this.places.tabs.replaceChildren(...tabs);
+    this.places.tabs.addEventListener("keydown", (event) => {
+      const step = { ArrowLeft: -1, ArrowRight: 1 }[event.key];
+      if (!step) return;
+      const next = (TABS.indexOf(this.state.tab) + step + TABS.length) % TABS.length;
+      this.set({ tab: TABS[next] }).then(() => tabs[next].focus());
+      event.preventDefault();
+    });
+  }
+
+  /** Changes the state and shows it. */
+  async set(patch, { controls: anew = true } = {}) {
+    const state = { ...this.state, ...patch };
+    const turn = (this.turn = (this.turn ?? 0) + 1);
+    if (state.trace !== this.shownTrace || patch.reload) await this.openTrace(state, patch);
+    if (turn !== this.turn) return;
+    delete state.reload;
+    fit(this.trace, state);
+    this.state = state;
+    this.preview = null;
+    document.documentElement.dataset.theme = this.theme;
+    const layer = this.trace.layers(state.kind).find((one) => one.layer === state.layer);
+    if (layer) await layer.load();
+    if (state.tab === "checks") await this.trace.loadDerived();
+    if (turn !== this.turn) return;
+    const rebuild = !this.view || patch.reload || REBUILD.some((name) => name in patch) || !Object.keys(patch).length || "theme" in patch;
+    if (rebuild) this.rebuild(layer, anew);
+    keepHash(state);
+    this.draw();
+    this.root.dataset.ready = String(this.version);
+  }
+
+  async openTrace(state, patch) {
+    state.trace = Math.min(state.trace, this.documents.length - 1);
+    const document = this.documents[state.trace];
+    if (!this.traces.has(state.trace)) this.traces.set(state.trace, new Trace(document.json()));
+    this.trace = this.traces.get(state.trace);
+    // the head that Python has found the sharpest, unless the address names another
+    if (document.best && !("layer" in patch) && !("head" in patch)) Object.assign(state, document.best);
+    if (this.shownTrace !== undefined && !("row" in patch)) Object.assign(state, { row: 0, column: undefined, lock: false });
+    if (!("words" in patch)) state.words = wordsHelp(this.trace).wanted;
+    this.shownTrace = state.trace;
+  }
+
+  rebuild(layer, anew) {
+    this.version += 1;
+    const { state } = this;
+    const byToken = state.tab === "checks" || state.tab === "heads";
+    this.view = layer ? makeView(this.trace, layer, state, state.words && !byToken) : null;
+    for (const tab of TABS) {
+      const button = this.places.tabs.querySelector(`#tab-${tab}`);
+      button.setAttribute("aria-selected", String(tab === state.tab));
+      button.tabIndex = tab === state.tab ? 0 : -1;
+    }
+    this.root.dataset.tab = state.tab;
+    if (anew) this.places.controls.replaceChildren(...controls(this));
+    fill(this.places.picker, tracePicker(this));
+    this.places.meta.replaceChildren(...meta(this.trace));
+    if (state.column === undefined) this.chooseStrongest();
+    if (this.view) VIEWS[state.tab].mount(this, this.stage);
+    else this.stage.replaceChildren(h("p", { class: "note" }, "This trace holds no attention."));
+    this.drawLegend();
+  }
+
+  /** Without a column chosen, the strongest of the row is. */
+  chooseStrongest() {
+    const best = this.view && links(this.view, "row", this.view.rowOf(this.state.row)).found[0];
+    this.state.column = best ? best.item.tokens[0] : 0;
+  }
+
+  /** Draws what is pointed at: figure, panel, sentence, table. */
+  draw() {
+    if (!this.view) return;
+    VIEWS[this.state.tab].draw(this);
+    drawDetail(this, this.places.detail);
+    drawTable(this, this.places.table);
+    const at = this.at();
+    const cell = this.state.tab === "matrix" && at.side === "row" ? ` ${cellSentence(this.view, at)}` : "";
+    const words = (this.state.lock ? "Locked. " : "") + sentence(this.view, at) + cell;
+    if (this.places.sentence.textContent !== words) this.places.sentence.textContent = words;
+  }
+
+  drawLegend() {
+    if (!this.view) return;
+    const table = ramp(this.theme);
+    const stops = [0, 51, 102, 153, 204, 255].map((i) => `rgb(${table[i].join(",")})`);
+    const end = { fixed: "1", map: number(this.view.max), row: "strongest of the row" }[this.state.scale];
+    fill(
+      this.places.legend,
+      h("span", {}, "0"),
+      h("span", { class: "ramp", style: { background: `linear-gradient(to right, ${stops.join()})` } }),
+      h("span", {}, end),
+      h("span", { class: "dim" }, this.hiddenSentence()),
+      this.view.gold.length && this.state.gold && this.state.tab === "matrix" ? h("span", { class: "dim" }, "boxes: gold alignment, dashed if only possible") : "",
+    );
+  }
+
+  /** What is not drawn, in words. */
+  hiddenSentence() {
+    const { hidden } = this.view;
+    if (!hidden.length) return "";
+    const mean = hidden.reduce((a, b) => a + b, 0) / hidden.length;
+    const most = hidden.reduce((a, b) => Math.max(a, b), 0);
+    if (most < 0.0005) return "all mass is drawn";
+    return `mass not drawn: ${number(mean)} per row, ${number(most)} at most`;
+  }
+
+  /** What is pointed at, as numbers of rows and columns of the view. */
+  at() {
+    const { row, column, side } = this.preview ?? this.state;
+    return { row: this.view.rowOf(row), column: this.view.columnOf(column), side };
+  }
+
+  /** The selection of a place in the view, as numbers of tokens; the other side is its strongest. */
+  selection({ side, row, column }) {
+    const { view } = this;
+    const at = this.at();
+    const best = (i) => links(view, side, i).found[0]?.index;
+    if (side === "row") column ??= row === undefined || row === at.row ? at.column : (best(row) ?? at.column);
+    else row ??= column === undefined || column === at.column ? at.row : (best(column) ?? at.row);
+    row ??= at.row;
+    column ??= at.column;
+    return { side, row: view.rows[row]?.tokens[0] ?? 0, column: view.columns[column]?.tokens[0] ?? 0 };
+  }
+
+  hover(at) {
+    if (this.state.lock) return;
+    this.preview = this.selection(at);
+    this.redraw();
+  }
+
+  leave() {
+    if (!this.preview) return;
+    this.preview = null;
+    this.redraw();
+  }
+
+  pick(at) {
+    this.preview = null;
+    const next = this.selection(at);
+    const same = ["side", "row", "column"].every((name) => next[name] === this.state[name]);
+    this.set({ ...next, lock: !(same && this.state.lock) });
+    this.stage.focus({ preventScroll: true });
+  }
+
+  move(at) {
+    this.preview = null;
+    Object.assign(this.state, this.selection(at));
+    if (this.state.tab === "matrix") matrix.follow(this);
+    keepHash(this.state);
+    this.draw();
+  }
+
+  lock() {
+    this.set({ ...(this.preview ?? {}), lock: !this.state.lock });
+  }
+
+  free() {
+    this.set({ lock: false });
+  }
+
+  arrow(dx, dy) {
+    if (this.view) VIEWS[this.state.tab].arrow(this, dx, dy);
+  }
+
+  /** Through all heads of all layers of this kind, the mean of a layer before its heads. */
+  nextHead(step) {
+    const all = this.trace.layers(this.state.kind).flatMap((layer) =>
+      (layer.heads > 1 ? ["mean", ...Array(layer.heads).keys()] : ["mean"]).map((head) => ({ layer: layer.layer, head })),
+    );
+    const here = all.findIndex(({ layer, head }) => layer === this.state.layer && head === this.state.head);
+    this.set(all[(here + step + all.length) % all.length]);
+  }
+
+  toggleWords() {
+    if (wordsHelp(this.trace).differ) this.set({ words: !this.state.words });
+  }
+
+  tabNumber(index) {
+    this.set({ tab: TABS[index] });
+  }
+
+  open(layer, head) {
+    const only = this.trace.layers(this.state.kind).find((one) => one.layer === layer).heads === 1;
+    this.set({ layer, head: only ? "mean" : head, tab: "matrix" }).then(() => this.stage.focus({ preventScroll: true }));
+  }
+
+  help() {
+    this.dialog.showModal();
+  }
+
+  /** Shows another trace than before, in the same way. */
+  show(json, label) {
+    this.documents = [{ label, best: null, json: () => json }];
+    this.traces.clear();
+    if (!this.state) return this.start();
+    return this.set({ reload: true, trace: 0, row: 0, column: undefined, side: "row", lock: false });
+  }
+
+  targetLabel(row) {
+    return this.view.rows[row]?.text ?? "";
+  }
+
+  get title() {
+    return `${short(this.trace.source.text, 40)} → ${short(this.trace.target.text, 40)}`;
+  }
+}
+
+/** Mends a state so that it fits a trace: what does not exist becomes what does. */
+function fit(trace, state) {
+  if (!trace.kinds.includes(state.kind)) state.kind = trace.kinds[0];
+  const layers = trace.layers(state.kind);
+  const layer = layers.find((one) => one.layer === state.layer) ?? layers.at(-1);
+  state.layer = layer?.layer ?? 0;
+  if (!layer || layer.heads === 1 || !(state.head < layer.heads)) state.head = "mean";
+  const within = (value, count) => Math.max(0, Math.min(value ?? 0, count - 1));
+  state.row = within(state.row, layer?.rows ?? 0);
+  if (state.column !== undefined) state.column = within(state.column, layer?.columns ?? 0);
+  state.tab ??= "text";
+  state.side ??= "row";
+  state.mass ??= 0.9;
+  state.lock ??= false;
+  state.gold ??= true;
+  state.sort ??= "layer";
+  // where a row is spread over hundreds of inputs, a scale to 1 would show an empty map
+  state.scale ??= (layer?.columns ?? 0) > 64 ? "map" : "fixed";
+}
+
+function meta({ model, decoded, notes }) {
+  const how = {
+    beam: `beam ${decoded.beam ?? ""}${decoded.rank ? `, answer ${decoded.rank + 1}` : ""}`,
+    greedy: "greedy", sample: "sampled", forced: "output was given",
+  };
+  const facts = [
+    model.name, model.kind !== model.name ? model.kind : "", model.step !== null ? `step ${model.step}` : "",
+    model.checkpoint ? `checkpoint ${model.checkpoint.slice(0, 8)}` : "",
+    how[decoded.mode] ?? decoded.mode,
+    decoded.log_prob !== null ? `log-probability ${decoded.log_prob.toFixed(2)}` : "",
+  ];
+  return [...facts.filter(Boolean), ...notes].map((fact) => h("li", {}, String(fact)));
+}
+
+function documents() {
+  return [...document.querySelectorAll("script.trace")].map((node) => ({
+    label: node.dataset.label,
+    best: node.dataset.best ? JSON.parse(node.dataset.best) : null,
+    json: () => JSON.parse(node.textContent),
+  }));
+}
+
+async function main() {
+  const root = document.getElementById("app");
+  const app = new App(documents(), root);
+  const about = document.getElementById("live");
+  if (about) app.live = new Live(app, JSON.parse(about.textContent));
+  else if (!app.documents.length) return;
+  root.hidden = false;
+  document.getElementById("static")?.remove();
+  if (app.documents.length) await app.start();
+}
+
+main();

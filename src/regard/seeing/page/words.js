@@ -1,0 +1,57 @@
+// A row or a column in words: what is shown beside the figure and what a screen reader hears.
+
+import { number } from "./dom.js";
+import { short } from "./tokens.js";
+import { links } from "./view.js";
+
+// the marks keep a token's direction from turning the words around it
+const quoted = (item) => `“\u2068${short(item.text, 40)}\u2069”`;
+
+/** The sentence about what is pointed at. */
+export function sentence(view, at) {
+  if (!view.rows.length || !view.columns.length) return "There is nothing to look at.";
+  return at.side === "column" ? aboutColumn(view, at) : aboutRow(view, at);
+}
+
+function aboutRow(view, at) {
+  const row = view.rows[at.row];
+  const { found, rest, hidden } = links(view, "row", at.row);
+  const some = found.slice(0, 5).map((link) => `${quoted(link.item)} ${number(link.weight)}`);
+  const more = found.slice(5);
+  const left = hidden + more.reduce((a, b) => a + b.weight, 0);
+  const others = rest + more.length;
+  const looked = some.length ? `looked at ${some.join(", ")}` : "looked at nothing";
+  const spread = others ? `; ${number(left)} is spread over ${others} more` : "";
+  const lacks = view.missing[at.row] > 0.005 ? `; ${number(view.missing[at.row])} went nowhere` : "";
+  return `${place(row, at.row, view.rows, view.names[0])} ${looked}${spread}${lacks}.`;
+}
+
+function aboutColumn(view, at) {
+  const column = view.columns[at.column];
+  const { found, rest, hidden } = links(view, "column", at.column);
+  const some = found.slice(0, 5).map((link) => `${quoted(link.item)} ${number(link.weight)}`);
+  const by = some.length ? `was looked at by ${some.join(", ")}` : "is not drawn in any row";
+  const others = rest + Math.max(0, found.length - 5);
+  const left = hidden + found.slice(5).reduce((a, b) => a + b.weight, 0);
+  const spread = others ? `; ${number(left)} in ${others} more rows` : "";
+  return `${place(column, at.column, view.columns, view.names[1])} ${by}${spread}.`;
+}
+
+/** The sentence about one weight. */
+export function cellSentence(view, at) {
+  const weight = view.weights[at.row * view.columns.length + at.column];
+  const [row, column] = [view.rows[at.row], view.columns[at.column]];
+  return `${quoted(row)} looked at ${quoted(column)} with ${exact(weight)}.`;
+}
+
+/** A weight with three digits that count. */
+export function exact(weight) {
+  if (weight === 0) return "0";
+  return weight >= 0.001 ? weight.toFixed(3) : weight.toExponential(1);
+}
+
+function place(item, index, all, name) {
+  const prob = item.prob === null ? "" : `, probability ${number(item.prob)},`;
+  const cap = name[0].toUpperCase() + name.slice(1);
+  return `${cap} ${index + 1} of ${all.length}, ${quoted(item)}${prob}`;
+}

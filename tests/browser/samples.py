@@ -1,0 +1,126 @@
+"""Traces to draw, made by hand."""
+
+import numpy as np
+
+from regard.seeing import Decoded, Map, ModelInfo, Text, Token, Trace
+
+HOSTILE = (
+    "</script><script>window.hacked=1</script>",
+    "<b>",
+    "<img src=x onerror=window.hacked=2>",
+    "&amp;",
+    '"',
+    "👩‍👩‍👧‍👦",
+    "مرحبا",
+    "今日",
+    "x" * 300,
+    "",
+    "\n",
+    "\u202eevil",
+    "{{title}}",
+    "--><!--",
+    "javascript:window.hacked=3",
+)
+
+
+def peaked(rows, columns, *, heads=1, sharp=4.0, seed=0, causal=False):
+    """Weights (heads, rows, columns) with a peak near the diagonal."""
+    draw = np.random.default_rng(seed)
+    centre = np.linspace(0, columns - 1, rows)[:, None]
+    near = -np.abs(np.arange(columns)[None, :] - centre)
+    scores = sharp * near * draw.uniform(0.1, 1, (heads, 1, 1))
+    scores = scores + draw.normal(size=(heads, rows, columns))
+    if causal:
+        ahead = np.triu(np.ones((rows, columns), dtype=bool), k=1)
+        scores = np.where(ahead, -np.inf, scores)
+    weights = np.exp(scores - scores.max(axis=-1, keepdims=True))
+    return (weights / weights.sum(axis=-1, keepdims=True)).astype(np.float32)
+
+
+def spanned(text, pieces, *, probs=None):
+    """A text of which each piece is a token; a piece that follows no space goes on with a word."""
+    tokens, at, word = [], 0, -1
+    for i, piece in enumerate(pieces):
+        start = text.index(piece, at)
+        word += start > at or start == 0
+        prob = None if probs is None else probs[i]
+        other = () if probs is None else (("other", 0.05), ("<unk>", 0.01))
+        tokens.append(
+            Token(piece, span=(start, start + len(piece)), word=word, prob=prob, alternatives=other)
+        )
+        at = start + len(piece)
+    tokens.append(Token("</s>", special=True, prob=None if probs is None else 0.99))
+    return Text(text, tuple(tokens))
+
+
+def sentence(heads=4, layers=2):
+    """A translation with sub-words, gold links and derived values."""
+    source = spanned("the cat sat on the mat .", ["the", "cat", "sat", "on", "the", "ma", "t", "."])
+    pieces = ["le", "chat", "s'", "est", "as", "sis", "sur", "le", "tapis", "."]
+    probs = [0.97, 0.93, 0.71, 0.88, 0.64, 0.99, 0.91, 0.95, 0.83, 0.99]
+    target = spanned("le chat s' est assis sur le tapis .", pieces, probs=probs)
+    rows, columns = len(target.tokens), len(source.tokens)
+    maps = [Map.of("cross", i, peaked(rows, columns, heads=heads, seed=i)) for i in range(layers)]
+    maps += [
+        Map.of("encoder-self", i, peaked(columns, columns, heads=heads, seed=7 + i))
+        for i in range(layers)
+    ]
+    maps += [
+        Map.of("decoder-self", i, peaked(rows, rows, heads=heads, seed=9 + i, causal=True))
+        for i in range(layers)
+    ]
+    draw = np.random.default_rng(3)
+    looked = maps[0].weights.mean(axis=0)
+    ablation = (4 * looked + draw.normal(scale=0.2, size=looked.shape)).astype(np.float32)
+    return Trace(
+        source,
+        target,
+        tuple(maps),
+        model=ModelInfo("enfr", "transformer", "a3f09c2e11", 12000),
+        decoded=Decoded("beam", 5, 0, -2.31),
+        derived={
+            "ablation": ablation,
+            "gradient": np.abs(looked + draw.normal(scale=0.05, size=looked.shape)).astype("f4"),
+            "rollout": looked,
+        },
+        checks={
+            "tau_ablation": 0.62,
+            "tau_ablation_random": 0.01,
+            "tau_ablation_by_head": [[0.5, 0.1, None, 0.4][:heads]] * layers,
+            "shuffled_kept": 0.2,
+            "sentences": ["Attention and ablation order the inputs more alike than by chance."],
+        },
+        gold=((0, 0, True), (1, 1, True), (4, 2, False), (5, 3, True), (7, 5, True)),
+        notes=("made by hand",),
+    )
+
+
+def hostile():
+    """Tokens that want to be more than text."""
+    text = Text.of(HOSTILE)
+    size = len(HOSTILE)
+    return Trace(
+        text,
+        text,
+        (Map.of("cross", 0, peaked(size, size)),),
+        model=ModelInfo(name=HOSTILE[0], kind=HOSTILE[2]),
+        notes=HOSTILE[:3],
+        checks={HOSTILE[0]: HOSTILE[2], "sentences": [HOSTILE[0]]},
+    )
+
+
+def long(layers=6, heads=8, size=512):
+    """A map of a long text; as sharp as those of real models are."""
+    words = [f"w{i}" for i in range(size)]
+    maps = tuple(
+        Map.of("cross", i, peaked(size, size, heads=heads, sharp=0.6, seed=i))
+        for i in range(layers)
+    )
+    return Trace(Text.of(words), Text.of(words), maps)
+
+
+def far():
+    """Arabic to Chinese."""
+    source = Text.of(["مرحبا", "بالعالم", "كيف", "حالك", "اليوم", "؟"])
+    target = Text.of(["你好", "世界", "今日", "你", "好", "吗", "？"], "你好世界今日你好吗？")
+    return Trace(source, target, (Map.of("cross", 0, peaked(7, 6, heads=2)),))
