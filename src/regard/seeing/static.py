@@ -31,7 +31,8 @@ def section(trace: Trace, *, heading: bool = True) -> str:
     return (
         f"<section>{texts if heading else ''}"
         f'<p class="dim">{escape(view.title)}. Each row is an output and says where it looked; '
-        f"the stronger the colour, the more.</p><div class="beside-each-other"><div>{figure(view)}</div>{links(view)}</div>{_notes(view.notes)}</section>"
+        f'the stronger the colour, the more.</p><div class="beside-each-other">'
+        f"<div>{figure(view)}</div>{links(view)}</div>{_notes(view.notes)}</section>"
     )
 
 
