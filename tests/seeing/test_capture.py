@@ -159,6 +159,19 @@ def test_multi_head_attention_of_torch(case):
     np.testing.assert_allclose(trace.maps[0].weights, weights[1, :, :, :KV_LEN])
 
 
+def test_multi_head_attention_of_torch_with_dropout():
+    module = nn.MultiheadAttention(DIM, HEADS, dropout=0.4, batch_first=True).train()
+    x = normal(BATCH, Q_LEN, DIM)
+    torch.manual_seed(1)
+    plain, after = module(x, x, x)[0], torch.rand(1)
+    torch.manual_seed(1)
+    with regard.capture(module) as seen:
+        out = module(x, x, x)[0]
+    assert torch.equal(out, plain)
+    assert torch.equal(torch.rand(1), after)
+    close(seen.maps[""][0], multi_head_by_hand(module, x, x))
+
+
 def test_keys_that_are_no_input_are_missing_mass():
     module = nn.MultiheadAttention(DIM, HEADS, add_zero_attn=True, batch_first=True).eval()
     x = normal(BATCH, Q_LEN, DIM)
@@ -433,14 +446,24 @@ def test_autocast():
 
 
 def test_what_a_backward_pass_repeats_is_not_seen_twice():
-    class Repeats(GPT):
+    class Repeats(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.torchs, self.own = GPT(), MultiHeadAttention(DIM, HEADS)
+
         def forward(self, x):
-            return checkpoint(super().forward, x, use_reentrant=False)
+            x = checkpoint(self.torchs, x, use_reentrant=False)
+            return checkpoint(self.own, x, x, x, need_weights=False, use_reentrant=False).context
 
     module, x = Repeats(), normal(BATCH, Q_LEN, DIM).requires_grad_()
     with regard.capture(module) as seen:
         module(x).sum().backward()
-    assert [len(found) for found in seen.maps.values()] == [1, 1, 1]
+    assert {name: len(found) for name, found in seen.maps.items()} == {
+        "torchs.blocks.0": 1,
+        "torchs.blocks.1": 1,
+        "torchs.blocks.2": 1,
+        "own": 1,
+    }
 
 
 def traces_left(module):
@@ -486,8 +509,9 @@ def test_a_module_that_fails_and_is_called_again():
         with pytest.raises(RuntimeError):
             module(normal(BATCH, Q_LEN, DIM + 1))
         module(normal(BATCH, Q_LEN, DIM))
+        module(normal(BATCH, Q_LEN, DIM))
     assert list(seen.maps) == ["blocks.0", "blocks.1", "blocks.2"]
-    assert len(seen.traces) == BATCH
+    assert [len(trace.maps) for trace in seen.traces] == [3] * BATCH * 2
 
 
 def test_hooks_of_the_user_stay():
@@ -654,11 +678,12 @@ def test_own_mechanisms(name, asked):
 def test_own_attention_with_dropout():
     module, x = MultiHeadAttention(DIM, HEADS, dropout=0.4).train(), normal(BATCH, Q_LEN, DIM)
     torch.manual_seed(1)
-    plain = module(x, x, x, causal=True, need_weights=False).context
+    plain, after = module(x, x, x, causal=True, need_weights=False).context, torch.rand(1)
     torch.manual_seed(1)
     with regard.capture(module) as seen:
         out = module(x, x, x, causal=True, need_weights=False).context
     assert torch.equal(out, plain)
+    assert torch.equal(torch.rand(1), after)
     query, key = (
         heads_of(x, proj.weight, proj.bias) for proj in (module.query_proj, module.key_proj)
     )

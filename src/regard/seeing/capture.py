@@ -85,10 +85,7 @@ def capture(
         for name in recompute.OPERATORS:
             stack.callback(setattr, ops, name, getattr(ops, name))
             setattr(ops, name, _watched(recorder, name))
-        stack.callback(
-            torch.backends.mha.set_fastpath_enabled, torch.backends.mha.get_fastpath_enabled()
-        )
-        torch.backends.mha.set_fastpath_enabled(False)
+        # while a mode is on, torch's modules do not take their inference fast path
         stack.enter_context(_TorchCalls(recorder))
         yield seen
 
