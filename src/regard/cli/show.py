@@ -33,7 +33,9 @@ def show(
     text: Annotated[
         str | None,
         typer.Argument(
-            metavar="TEXT", help="A source; '-' reads one from each line of stdin.", show_default=""
+            metavar="TEXT",
+            help="A source; '-' reads one from each line of stdin.",
+            show_default=False,
         ),
     ] = None,
     output: Annotated[
@@ -107,7 +109,9 @@ def show(
         return
     between = "" if form == "json" else "\n"
     for number, trace in enumerate(traces):
-        typer.echo((between if number else "") + drawn(trace, form, choice, scale, ascii))
+        text = drawn(trace, form, choice, scale, ascii)
+        # codes are there only where they are wanted: they shall not be taken out again
+        typer.echo((between if number else "") + text, color=True)
 
 
 def drawn(

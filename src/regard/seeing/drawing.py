@@ -13,17 +13,17 @@ from regard.seeing.layout import WHAT, Layout
 from regard.seeing.palette import DIM, GROUND, LINE, MARK, TEXT, colour, ink
 from regard.seeing.trace import Weights
 
-MARGIN: Final = 16
-GAP: Final = 8
+MARGIN: Final = 16.0
+GAP: Final = 8.0
 #: pixels of a line of text
-LEADING: Final = 18
+LEADING: Final = 18.0
 #: pixels of a column at the right
-SIDE: Final = 52
+SIDE: Final = 52.0
 #: a figure is at least this wide, so that its title has room
-NARROWEST: Final = 400
+NARROWEST: Final = 400.0
 #: steps and pixels of the scale
 STEPS: Final = 16
-STEP: Final = 8
+STEP: Final = 8.0
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,7 @@ class Box:
     height: float
     fill: str | None = None
     stroke: str | None = None
-    thick: float = 1
+    thick: float = 1.0
     dashed: bool = False
     said: str = ""
 
@@ -97,7 +97,7 @@ class Drawing:
 
     def shapes(self) -> Iterator[Shape]:
         """From the ground up."""
-        yield Box(0, 0, self.width, self.height, fill=GROUND)
+        yield Box(0.0, 0.0, self.width, self.height, fill=GROUND)
         yield from self._head()
         yield from self._column_labels()
         yield from self._cells()
@@ -112,7 +112,7 @@ class Drawing:
 
     def _column_labels(self) -> Iterator[Words]:
         layout, view = self.layout, self.layout.view
-        lean = layout.font * 0.35 if self.angle == 90 else 0
+        lean = layout.font * 0.35 if self.angle == 90 else 0.0
         for j in range(0, len(view.columns), layout.step):
             x, y = self.x + layout.cell * (j + 0.5) + lean, self.y - GAP / 2
             fill = DIM if view.column_special[j] else TEXT
@@ -133,15 +133,15 @@ class Drawing:
 
     def _cells(self) -> Iterator[Shape]:
         layout, view = self.layout, self.layout.view
-        yield Box(self.x, self.y, layout.width, layout.height, fill=colour(0), stroke=LINE)
+        yield Box(self.x, self.y, layout.width, layout.height, fill=colour(0.0), stroke=LINE)
         if layout.shares.size > self.SINGLE:
             yield Cells(self.x, self.y, layout.cell, layout.shares)
             return
         for i, j in np.ndindex(*layout.shares.shape):
             weight, share = float(view.weights[i, j]), float(layout.shares[i, j])
             said = f"{view.rows[i]} ← {view.columns[j]}: {weight:.3f}"
-            x, y = self.x + layout.cell * j, self.y + layout.cell * i
-            yield Box(x, y, layout.cell, layout.cell, colour(share), GROUND, said=said)
+            x, y, size = self.x + layout.cell * j, self.y + layout.cell * i, float(layout.cell)
+            yield Box(x, y, size, size, colour(share), GROUND, said=said)
             if layout.numbers and weight >= 0.005:
                 yield self._number(i, j, weight, share)
 
@@ -155,7 +155,7 @@ class Drawing:
         cell = self.layout.cell
         for i, j, sure in self.layout.view.gold:
             x, y = self.x + cell * j + 1.5, self.y + cell * i + 1.5
-            yield Box(x, y, cell - 3, cell - 3, stroke=MARK, thick=2, dashed=not sure)
+            yield Box(x, y, cell - 3.0, cell - 3.0, stroke=MARK, thick=2.0, dashed=not sure)
 
     def _foot(self) -> Iterator[Shape]:
         """The scale, and the notes."""
@@ -164,7 +164,7 @@ class Drawing:
         left = MARGIN + 12
         for i in range(STEPS):
             share = i / (STEPS - 1)
-            yield Box(left + STEP * i, self.foot - 7, STEP, 10, fill=colour(share))
+            yield Box(left + STEP * i, self.foot - 7, STEP, 10.0, fill=colour(share))
         what = "1 weight" + " · p: probability of the output" * self.layout.has_probs
         yield Words(left + STEP * STEPS + 4, baseline, what, fill=DIM)
         for i, note in enumerate(self.layout.notes):

@@ -7,6 +7,8 @@ from typing import Final
 FAINT: Final = 0.05
 #: cells of a number with its ink, without the sign for the strongest
 CELL: Final = 6
+#: the same where there is little room: one block instead of two, and no gap
+TIGHT: Final = 4
 #: cells of a bar for 1
 BAR: Final = 12
 
@@ -31,8 +33,17 @@ class Signs:
         mark = self.strongest if strongest else " "
         if weight < FAINT and not strongest:
             return f"  {gold}  {self.faint}{mark}"
-        blocks = self.ink[min(3, int(ink * 4))] * 2 if weight >= FAINT else "  "
-        return f"{blocks}{gold}{short(weight)}{mark}"
+        return f"{self._block(weight, ink) * 2}{gold}{short(weight)}{mark}"
+
+    def tight_cell(self, weight: float, ink: float, *, strongest: bool) -> str:
+        """The same in five cells, without gold."""
+        mark = self.strongest if strongest else " "
+        if weight < FAINT and not strongest:
+            return f"   {self.faint}{mark}"
+        return f"{self._block(weight, ink)}{short(weight)}{mark}"
+
+    def _block(self, weight: float, ink: float) -> str:
+        return self.ink[min(3, int(ink * 4))] if weight >= FAINT else " "
 
     def bar(self, weight: float) -> str:
         """As long as the weight is large."""

@@ -60,14 +60,14 @@ class Layout:
         return self.cell >= WITH_NUMBER
 
     @property
-    def width(self) -> int:
+    def width(self) -> float:
         """Of the cells alone."""
-        return self.cell * len(self.view.columns)
+        return float(self.cell) * len(self.view.columns)
 
     @property
-    def height(self) -> int:
+    def height(self) -> float:
         """Of the cells alone."""
-        return self.cell * len(self.view.rows)
+        return float(self.cell) * len(self.view.rows)
 
     def pixels(self, text: str) -> float:
         """About how wide a label is."""

@@ -13,8 +13,9 @@ LINE: Final = "#d5dbe3"
 GROUND: Final = "#ffffff"
 #: gold links; no common colour blindness takes it for blue
 MARK: Final = "#c2410c"
-#: from this share on, white can be read better on a cell than black
-DARK_FROM: Final = 0.55
+BLACK: Final = "#000000"
+#: the luminance on which black and white can be read alike
+MIDDLE: Final = 0.179
 
 
 def colour(share: float) -> str:
@@ -27,8 +28,15 @@ def colour(share: float) -> str:
 
 
 def ink(share: float) -> str:
-    """The colour of a number on the colour of a share."""
-    return GROUND if share >= DARK_FROM else TEXT
+    """Black or white, whichever can be read better on the colour of a share."""
+    return BLACK if _luminance(colour(share)) > MIDDLE else GROUND
+
+
+def _luminance(code: str) -> float:
+    """As WCAG 2 defines it."""
+    shares = (channel / 255 for channel in _channels(code))
+    linear = (s / 12.92 if s <= 0.04045 else ((s + 0.055) / 1.055) ** 2.4 for s in shares)
+    return sum(w * s for w, s in zip((0.2126, 0.7152, 0.0722), linear, strict=True))
 
 
 def _channels(code: str) -> list[int]:

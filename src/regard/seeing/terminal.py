@@ -12,7 +12,7 @@ import numpy as np
 from rich.cells import cell_len
 
 from regard.errors import ArgumentError
-from regard.seeing.ink import BAR, BLOCKS, CELL, FAINT, LETTERS, Paint, Signs
+from regard.seeing.ink import BAR, BLOCKS, CELL, FAINT, LETTERS, TIGHT, Paint, Signs
 from regard.seeing.labels import (
     fit,
     is_right_to_left,
@@ -31,8 +31,8 @@ SCALES: Final = ("fixed", "row")
 
 #: rows that are printed at most; a terminal is not the place for more
 MOST_ROWS: Final = 60
-#: the list names inputs until they have this share of a row
-COVERED: Final = 0.9
+#: the list names inputs until they have all but this share of a row
+UNNAMED: Final = 0.1
 ROW_LABEL: Final = 16
 COLUMN_LABEL: Final = 12
 HIDDEN: Final = "hidden: mass on tokens not shown, or that the row lacks to 1"
@@ -62,8 +62,11 @@ def matrix(
     signs = LETTERS if ascii else BLOCKS
     names = _labels(view.rows[:most_rows], ROW_LABEL, ascii)
     columns = _labels(view.columns, COLUMN_LABEL, ascii)
-    grid = _Grid(view, names, columns, signs, Paint(color), scale)
-    if grid.width > width or any(map(is_right_to_left, (*view.rows, *view.columns))):
+    # gold needs the gap that tight cells do not have
+    sizes = (CELL,) if view.gold else (CELL, TIGHT)
+    grids = [_Grid(view, names, columns, signs, Paint(color), scale, size) for size in sizes]
+    grid = next((grid for grid in grids if grid.width <= width), None)
+    if grid is None or any(map(is_right_to_left, (*view.rows, *view.columns))):
         return listing(view, width, ascii, color, most_rows=most_rows)
     more = signs.more(len(view.rows) - most_rows, "outputs")
     rows = [grid.row(i) for i in range(len(names))]
@@ -133,11 +136,12 @@ class _Grid:
     signs: Signs
     paint: Paint
     scale: Scale
+    cell: int
 
     @property
     def widths(self) -> list[int]:
         """Cells of each column, without the sign for the strongest."""
-        return [max(CELL, cell_len(label)) for label in self.columns]
+        return [max(self.cell, cell_len(label)) for label in self.columns]
 
     @property
     def left(self) -> int:
@@ -168,8 +172,12 @@ class _Grid:
         marks = {j: self.signs.sure if sure else self.signs.possible for j, sure in _gold(view, i)}
         cells = ""
         for j, room in enumerate(self.widths):
-            weight, gold = float(weights[j]), marks.get(j, " ")
-            cell = self.signs.cell(weight, weight / full, strongest=j == best, gold=gold)
+            weight = float(weights[j])
+            if self.cell == TIGHT:
+                cell = self.signs.tight_cell(weight, weight / full, strongest=j == best)
+            else:
+                gold = marks.get(j, " ")
+                cell = self.signs.cell(weight, weight / full, strongest=j == best, gold=gold)
             special = weight < FAINT or view.row_special[i] or view.column_special[j]
             cell = pad_left(cell, room + 1)
             cells += self.paint.bold(cell) if j == best else self.paint.dim(cell, special)
@@ -242,7 +250,7 @@ def _entries(view: View, i: int, inputs: Sequence[str], room: int, signs: Signs)
         weight = float(weights[j])
         entry = f"{signs.bar(weight)} {isolated(inputs[j])}{marks.get(j, '')} {weight:.2f}".lstrip()
         entry = f"   {entry}" if text else entry
-        named = rest < NOTHING or rest <= (1 - COVERED) * total or weight < NOTHING
+        named = rest < NOTHING or rest <= UNNAMED * total + 1e-6 or weight < NOTHING
         if text and (named or cell_len(text + entry) > room):
             break
         text, rest = text + entry, rest - weight

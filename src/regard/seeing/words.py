@@ -70,11 +70,9 @@ def merge(trace: Trace, found: Map, *, words: Merging = True) -> Merged:
 
 def merge_weights(weights: Weights, rows: Sequence[Group], columns: Sequence[Group]) -> Weights:
     """The last two axes merged: columns summed, rows averaged."""
-    if not rows or not columns:
-        return weights
-    starts = [group.start for group in columns]
-    summed = np.add.reduceat(weights, starts, axis=-1)
-    return _row_means(summed, rows, axis=weights.ndim - 2)
+    if columns:
+        weights = np.add.reduceat(weights, [group.start for group in columns], axis=-1)
+    return _row_means(weights, rows, axis=weights.ndim - 2)
 
 
 def groups(trace: Trace, side: Side, *, words: Merging = True) -> tuple[Group, ...]:
@@ -85,7 +83,7 @@ def groups(trace: Trace, side: Side, *, words: Merging = True) -> tuple[Group, .
         words = not _one_by_one(text, tokens)
     inside = [i > 0 and _same_word(tokens[i - 1], token) for i, token in enumerate(tokens)]
     cuts = [i for i in range(len(tokens)) if not (words and inside[i])]
-    ends = [*cuts[1:], len(tokens)]
+    ends = [*cuts[1:], len(tokens)] if cuts else []
     made = (_group(text, tokens, a, b) for a, b in zip(cuts, ends, strict=True))
     return tuple(replace(group, label=_bare(group.label)) if words else group for group in made)
 

@@ -1,0 +1,186 @@
+"""`regard show`, on traces that were saved, and on a run."""
+
+import json
+import os
+import re
+import subprocess
+import sys
+
+import pytest
+
+from cli.tools import done, regard, sentence
+from regard.seeing import storage
+from regard.seeing.storage import from_json
+from seeing.tools import HOSTILE, of_labels, translation
+
+
+@pytest.fixture
+def saved(tmp_path):
+    path = tmp_path / "trace.json"
+    storage.save(translation(), path)
+    return path
+
+
+@pytest.fixture
+def many(tmp_path):
+    """Two layers of three heads."""
+    path = tmp_path / "many.json"
+    storage.save(of_labels("abc", "xy", heads=3, layers=2), path)
+    return path
+
+
+def test_a_saved_trace_is_drawn(saved):
+    lines = done(regard("show", saved)).splitlines()
+    assert lines[2] == "  le ▓▓ .70◂ ░░ .20 ░░ .06      ·   0.90"
+
+
+@pytest.mark.parametrize(
+    ("options", "fragment"),
+    [
+        (["--list"], "le ← ████████▌ the 0.70"),
+        (["--view", "list"], "le ← ████████▌ the 0.70"),
+        (["--plain"], 'Output 1, "le", looked mostly at "the"'),
+        (["--view", "heads"], "layer  0"),
+        (["--tokens"], "happy"),
+        (["--words"], "unhappy"),
+        (["--special", "hide"], "0.07  0.40"),
+        (["--scale", "row"], "██ .50◂"),
+        (["--ascii"], "## .70<"),
+        (["--gold", "0-0 2p1"], "▓▓*.70◂"),
+        (["--gold", "0-0 2p1"], "▓▓?.50◂"),
+    ],
+)
+def test_options(saved, options, fragment):
+    assert fragment in done(regard("show", saved, *options))
+
+
+def test_json_is_the_whole_trace(saved):
+    found = from_json(json.loads(done(regard("show", saved, "--json"))))
+    assert found.source == translation().source
+
+
+def test_heads_and_layers_can_be_chosen(many):
+    assert "layer 1 of 0-1 · head 2 of 0-2" in done(regard("show", many, "--layer", 1, "--head", 2))
+    assert "mean of 3 heads" in done(regard("show", many, "--head", "mean"))
+    out = done(regard("show", many, "--layer", "all", "--head", "all"))
+    assert out.count("each row is an output") == 6
+    assert done(regard("show", many, "--layer", "all")).count("each row is an output") == 2
+
+
+def test_too_many_maps_do_not_flood(tmp_path):
+    storage.save(of_labels("ab", "xy", heads=6, layers=4), tmp_path / "x.json")
+    out = done(regard("show", tmp_path / "x.json", "--layer", "all", "--head", "all"))
+    assert out.count("each row is an output") == 16
+    assert "8 more maps" in out
+
+
+@pytest.mark.parametrize("ending", ["svg", "csv", "json", "png", "pdf"])
+def test_a_file_instead_of_the_map(saved, tmp_path, ending):
+    path = tmp_path / f"out.{ending}"
+    result = regard("show", saved, "-o", path)
+    assert done(result) == ""
+    assert f"saved {path}" in result.stderr
+    assert path.stat().st_size > 100
+
+
+def test_options_hold_for_files(saved, tmp_path):
+    done(regard("show", saved, "-o", tmp_path / "x.csv", "--special", "hide", "--tokens"))
+    assert "</s>" not in (tmp_path / "x.csv").read_text()
+
+
+def test_hostile_tokens(tmp_path):
+    labels = [label for label in HOSTILE if label != "\ud800"]
+    storage.save(of_labels(labels, labels), tmp_path / "x.json")
+    out = done(regard("show", tmp_path / "x.json"))
+    assert "\x9b" not in out
+    assert "␛[31m" in out
+    assert done(regard("show", tmp_path / "x.json", "--ascii", "--plain")).isascii()
+
+
+@pytest.mark.parametrize(
+    ("args", "fragments"),
+    [
+        (["--kind", "foo"], ["kind", "cross", "'foo'"]),
+        (["--layer", "7"], ["layer", "0", "'7'"]),
+        (["--head", "7"], ["head", "mean", "'7'"]),
+        (["--special", "x"], ["special", "dim, hide, show"]),
+        (["--scale", "x"], ["scale", "fixed or row"]),
+        (["--view", "x"], ["view", "matrix, list, heads"]),
+        (["--list", "--plain"], ["--list and --plain"]),
+        (["--gold", "x"], ["gold", "'x' is not a link"]),
+        (["--gold", "9-0"], ["gold", "words from 0 to 2", "9-0"]),
+        (["-o", "x.gif"], [".svg", "x.gif"]),
+        (["text"], ["saved trace"]),
+        (["--target", "le"], ["saved trace"]),
+    ],
+)
+@pytest.mark.plain
+def test_bad_usage(saved, args, fragments):
+    said = sentence(regard("show", saved, *args), 2)
+    assert all(fragment in said for fragment in fragments)
+
+
+def test_a_file_that_is_not_there_or_no_trace(tmp_path):
+    assert "none.json" in sentence(regard("show", tmp_path / "none.json"), 1)
+    (tmp_path / "x.json").write_text("{}")
+    assert "must hold a trace" in sentence(regard("show", tmp_path / "x.json"), 1)
+
+
+def test_a_run_needs_a_text(tmp_path):
+    assert "TEXT must be given" in sentence(regard("show", tmp_path), 2)
+
+
+def test_a_pipe_may_say_how_wide_it_is(saved, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "30")
+    assert "←" in done(regard("show", saved))
+
+
+def test_colours_are_for_terminals_and_can_be_refused(saved, monkeypatch):
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    monkeypatch.setenv("COLUMNS", "100")
+    colored = regard("show", saved).stdout
+    assert "\x1b[1m▓▓ .70◂" in colored
+    monkeypatch.setenv("NO_COLOR", "1")
+    assert done(regard("show", saved)) == re.sub(r"\x1b\[\d*m", "", colored)
+
+
+@pytest.mark.slow
+def test_a_pipe_gets_no_codes_and_an_encoding_without_blocks_gets_ascii(saved):
+    command = [sys.executable, "-c", "from regard.cli import main; main()", "show", str(saved)]
+    for encoding in ("utf-8", "ascii"):
+        environment = {**os.environ, "PYTHONIOENCODING": encoding}
+        out = subprocess.run(command, capture_output=True, env=environment, check=True).stdout
+        assert b"\x1b" not in out
+        assert out.isascii() == (encoding == "ascii")
+
+
+@pytest.mark.slow
+def test_a_run_is_drawn(run):
+    out = done(regard("show", run, "abc"))
+    header = out.splitlines()[1].split()
+    assert header == ["a", "b", "c", "</s>", "p"]
+
+
+@pytest.mark.slow
+def test_the_target_can_be_forced(run):
+    out = done(regard("show", run, "abc", "--target", "ca"))
+    assert [line.split()[0] for line in out.splitlines()[2:5]] == ["c", "a", "</s>"]
+
+
+@pytest.mark.slow
+def test_texts_come_from_stdin(run, tmp_path):
+    out = done(regard("show", run, "-", "--plain", stdin="abc\nhg\n"))
+    assert out.count("Where each output looked") == 2
+    said = sentence(regard("show", run, "-", "-o", tmp_path / "x.svg", stdin="abc\nhg\n"), 2)
+    assert "one line for a file" in said
+    assert not (tmp_path / "x.svg").exists()
+
+
+@pytest.mark.slow
+def test_a_run_without_attention_says_so(runs):
+    from cli.conftest import train
+    from cli.tools import reversed_pairs
+
+    plain = train(runs, "plain", reversed_pairs(60), "preset=seq2seq", "steps=1")
+    assert "must have attention to draw" in sentence(regard("show", plain, "abc"), 2)

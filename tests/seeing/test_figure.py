@@ -1,0 +1,191 @@
+"""Figures: SVG that is well formed and says what it shows; PNG and PDF from the same shapes."""
+
+import re
+import struct
+import xml.etree.ElementTree as ET
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from regard.seeing import Map, Text, Trace, figure, select
+from regard.seeing.layout import MOST, lay_out
+from regard.seeing.palette import STOPS, colour, ink
+from seeing.tools import HOSTILE, of_labels, translation
+
+SVG = "{http://www.w3.org/2000/svg}"
+
+
+def drawn(view, **options):
+    return ET.fromstring(figure.svg(view, **options))
+
+
+def texts(root):
+    return [element.text for element in root.iter(f"{SVG}text")]
+
+
+def cells(root):
+    """What the cells say when pointed at."""
+    found = (element.find(f"{SVG}title") for element in root.iter(f"{SVG}rect"))
+    return [title.text for title in found if title is not None]
+
+
+def test_every_cell_is_there_and_says_its_weight():
+    found = cells(drawn(select(translation())))
+    assert len(found) == 3 * 4
+    assert "chat ← unhappy: 0.400" in found
+    assert "le ← the: 0.700" in found
+
+
+def test_labels_numbers_and_probabilities_are_written():
+    found = texts(drawn(select(translation())))
+    for text in ("the", "unhappy", "cat", "</s>", "le", "chat", ".70", ".40", "p", "0.99"):
+        assert text in found
+    assert ".00" not in found  # nothing is not worth a number
+
+
+def test_darker_is_more():
+    root = drawn(select(translation()))
+    fills = {
+        rect.find(f"{SVG}title").text: rect.get("fill")
+        for rect in root.iter(f"{SVG}rect")
+        if rect.find(f"{SVG}title") is not None
+    }
+    brightness = {said: sum(bytes.fromhex(fill[1:])) for said, fill in fills.items()}
+    by_weight = sorted(brightness, key=lambda said: float(said.split()[-1]))
+    assert [brightness[said] for said in by_weight] == sorted(brightness.values(), reverse=True)
+
+
+def test_the_figure_describes_itself():
+    root = drawn(select(translation()))
+    assert root.get("role") == "img"
+    assert "cross-attention" in root.get("aria-label")
+    assert root.find(f"{SVG}title").text == "cross-attention · words"
+    assert 'Output 1, "le", looked mostly at "the" (0.70)' in root.find(f"{SVG}desc").text
+
+
+def test_hostile_tokens_stay_text():
+    root = drawn(select(of_labels(HOSTILE, HOSTILE)))
+    found = texts(root)
+    for text in ("</script>", "<b>", "&amp;", '"', "👩‍👩‍👧", "مرحبا", "今日", "∅", "↵", "⇥", "]]>"):
+        assert found.count(text) == 2  # a row and a column
+    assert "x" * 23 + "…" in found
+    assert "^[[31m" in found
+    assert {element.tag for element in root.iter()} <= {
+        SVG + name for name in ("svg", "title", "desc", "rect", "text", "g", "path")
+    }
+
+
+def test_nothing_is_loaded_and_nothing_runs():
+    text = figure.svg(select(of_labels(HOSTILE, HOSTILE)))
+    assert re.findall(r'(?:href|src|on\w+)\s*="', text) == []
+    assert re.findall(r"https?://[^\"]+", text) == ["http://www.w3.org/2000/svg"]
+    assert "<script" not in text
+
+
+def test_labels_stay_inside_the_figure():
+    labels = ["a-rather-long-label-here", "b", "今日は晴れです", "and-another-long-one"]
+    root = drawn(select(of_labels(labels, labels)))
+    width, height = float(root.get("width")), float(root.get("height"))
+    for element in root.iter(f"{SVG}text"):
+        moved = re.match(r"translate\((\S+) (\S+)\)", element.get("transform", ""))
+        x, y = map(float, moved.groups() if moved else (element.get("x"), element.get("y")))
+        assert 0 <= x <= width
+        assert 0 <= y <= height
+        if element.get("text-anchor") == "end":
+            assert x - 7 * len(element.text) >= 0
+
+
+def test_gold_is_outlined_and_possible_links_are_dashed():
+    linked = translation(gold=((1, 2, True), (0, 1, False)))
+    outlined = [r for r in drawn(select(linked)).iter(f"{SVG}rect") if r.get("fill") == "none"]
+    assert len(outlined) == 2
+    assert sorted(r.get("stroke-dasharray") is not None for r in outlined) == [False, True]
+
+
+def test_hidden_mass_has_a_column():
+    found = texts(drawn(select(translation(), special="hide")))
+    assert "hidden" in found
+    assert "0.07" in found
+
+
+def test_with_the_scale_of_the_row_its_strongest_is_darkest():
+    root = drawn(select(translation()), scale="row")
+    dark = [r for r in root.iter(f"{SVG}rect") if r.get("fill") == STOPS[-1]]
+    assert sum(r.find(f"{SVG}title") is not None for r in dark) == 3
+
+
+def test_a_large_map_is_a_small_file_with_each_weight_in_it():
+    size = 512
+    labels = [str(i) for i in range(size)]
+    weights = np.eye(size, dtype=np.float32)[None]
+    trace = Trace(Text.of(labels), Text.of(labels), (Map.of("cross", 0, weights),))
+    text = figure.svg(select(trace))
+    assert len(text) < 400_000
+    assert text.count("M") >= size
+    root = ET.fromstring(text)
+    assert len(list(root.iter())) < 5000
+    assert len(re.findall("M", "".join(p.get("d") for p in root.iter(f"{SVG}path")))) == size
+
+
+def test_beyond_the_most_a_single_peak_survives_and_the_cut_is_said():
+    size = 2 * MOST + 1
+    weights = np.zeros((1, 1, size), dtype=np.float32)
+    weights[0, 0, 700], weights[0, 0, 701] = 0.9, 0.1
+    trace = Trace(
+        Text.of([str(i) for i in range(size)]), Text.of("x"), (Map.of("cross", 0, weights),)
+    )
+    layout = lay_out(select(trace))
+    assert layout.view.weights.shape == (1, 342)  # three to a cell
+    assert layout.view.weights[0, 700 // 3] == pytest.approx(0.9)
+    assert any("3 inputs to a cell" in note for note in layout.notes)
+
+
+def test_an_empty_map_is_drawn():
+    nothing = Map.of("cross", 0, np.zeros((1, 1, 0)), missing=True)
+    trace = Trace(Text.of([]), Text.of("x"), (nothing,))
+    assert "x" in texts(drawn(select(trace)))
+
+
+def test_colours_run_from_the_first_to_the_last():
+    assert colour(0.0) == STOPS[0]
+    assert colour(1.0) == STOPS[-1]
+    assert colour(1 / 6) == STOPS[1]
+    assert colour(-1.0) == STOPS[0]
+    assert ink(0.0) != ink(1.0)
+
+
+def luminance(code):
+    channels = [int(code[i : i + 2], 16) / 255 for i in (1, 3, 5)]
+    r, g, b = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in channels]
+    return 0.2126 * r + 0.7152 * g + 0.0722 * b
+
+
+def test_numbers_can_be_read_on_every_colour():
+    for share in np.linspace(0, 1, 101):
+        pair = sorted([luminance(colour(float(share))), luminance(ink(float(share)))])
+        assert (pair[1] + 0.05) / (pair[0] + 0.05) >= 4.5, share
+
+
+def test_png_and_pdf_are_what_they_say():
+    view = select(translation(gold=((1, 2, True), (0, 1, False))))
+    png, pdf = figure.png(view), figure.pdf(view)
+    assert png.startswith(b"\x89PNG")
+    width, height = struct.unpack(">II", png[16:24])
+    root = drawn(view)
+    assert abs(width - 2 * float(root.get("width"))) <= 2
+    assert abs(height - 2 * float(root.get("height"))) <= 2
+    assert pdf.startswith(b"%PDF")
+    assert figure.pdf(view) == pdf  # no date is in it
+
+
+def test_letters_that_no_font_has_do_no_harm():
+    labels = ["今日", "👩‍👩‍👧", "مرحبا", "$x^$", "\x1b", "\ud800"]
+    view = replace(select(of_labels(labels, ["𓀀"])), notes=("今日 $x^$",))
+    assert figure.png(view).startswith(b"\x89PNG")
+    assert figure.pdf(view).startswith(b"%PDF")
+
+
+def test_a_large_png_has_the_cells():
+    labels = [str(i) for i in range(60)]
+    assert figure.png(select(of_labels(labels, labels))).startswith(b"\x89PNG")

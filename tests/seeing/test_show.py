@@ -1,0 +1,158 @@
+"""`regard.show`: bare weights."""
+
+import numpy as np
+import pytest
+import torch
+
+import regard
+from regard.errors import ArgumentError, RegardError
+from seeing.tools import HOSTILE, random_weights
+
+Q, K = 3, 5
+SRC, TGT = "the cat sat down </s>", "le chat dort"
+
+
+def weights(*shape):
+    return random_weights(*shape, Q, K)
+
+
+def trace(*args):
+    return regard.show(*args).trace
+
+
+@pytest.mark.parametrize(
+    ("given", "layers", "heads"),
+    [
+        (weights(), 1, 1),
+        (weights(1), 1, 1),
+        (weights(2), 1, 2),
+        (weights(1, 2), 1, 2),
+        (weights(4, 2), 4, 2),
+        (weights(4, 1, 2), 4, 2),
+        (weights(1, 4, 2), 4, 2),
+        (tuple(weights(2) for _ in range(4)), 4, 2),
+        (tuple(weights(1, 2) for _ in range(4)), 4, 2),
+        ([weights() for _ in range(4)], 4, 1),
+        (tuple(torch.tensor(weights(1, 2)) for _ in range(4)), 4, 2),
+        (weights(2).tolist(), 1, 2),
+        (weights().tolist(), 1, 1),
+        (torch.tensor(weights(2)), 1, 2),
+        (torch.tensor(weights(2)).double().requires_grad_(), 1, 2),
+        (weights(2).astype(np.float16), 1, 2),
+    ],
+)
+def test_shapes_that_are_taken(given, layers, heads):
+    maps = trace(given).maps
+    assert len(maps) == layers
+    assert [found.heads for found in maps] == [heads] * layers
+    assert maps[0].weights.shape == (heads, Q, K)
+
+
+def test_numbers_are_not_changed():
+    given = weights(4, 2)
+    for found, expected in zip(trace(given).maps, given, strict=True):
+        np.testing.assert_array_equal(found.weights, expected)
+
+
+def test_bfloat16_is_taken():
+    rough = torch.tensor(weights(2)).bfloat16()
+    np.testing.assert_array_equal(trace(rough).maps[0].weights, rough.float().numpy())
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        (weights()[0], r"\[q, k\], \[heads, q, k\], \[layers, heads, q, k\].*but it is \[5\]"),
+        (weights(2, 2, 2), r"\[2, 2, 2, 3, 5\]"),
+        (weights(1, 1, 1, 1), r"\[1, 1, 1, 1, 3, 5\]"),
+        (0.5, r"but it is \[\]"),
+        (np.zeros((0, K)), r"but it is \[0, 5\]"),
+        (np.zeros((2, 3, 0, K)), r"but it is \[2, 3, 0, 5\]"),
+        ([[0.5, 0.5], [1.0]], "a list that is no array of numbers"),
+        ("weights", "a str that is no array of numbers"),
+        ((weights(2, 2), weights(2, 2)), r"layer 0 must have a shape.*\[2, 2, 3, 5\]"),
+        ((weights(), weights()[:2]), r"layers of one size \[q, k\].*\[2, 5\] and \[3, 5\]"),
+        (weights() * 3, "sum to 1 or less.*3"),
+        (-weights(), "holds -"),
+        (weights() * float("nan"), "holds nan"),
+    ],
+)
+def test_anything_else_is_named(given, said):
+    with pytest.raises(RegardError, match=said):
+        regard.show(given)
+
+
+def test_labels_may_be_a_string_of_words_or_of_letters():
+    assert trace(weights(), SRC, TGT).source.labels == SRC.split()
+    assert trace(weights(), "abcde", "xyz").target.labels == ["x", "y", "z"]
+
+
+def test_missing_labels_are_numbers():
+    found = trace(weights())
+    assert found.source.labels == ["0", "1", "2", "3", "4"]
+    assert found.target.labels == ["0", "1", "2"]
+    assert trace(weights(), SRC).target.labels == ["0", "1", "2"]
+
+
+def test_one_list_of_labels_stands_for_both_sides_of_a_square():
+    found = trace(random_weights(3, 3), ["a", "b", "c"])
+    assert found.kinds == ["encoder-self"]
+    assert found.target.labels == ["a", "b", "c"]
+
+
+@pytest.mark.parametrize(("src", "tgt"), [(["a"], None), (None, ["x"] * 4), ("a b", None)])
+def test_labels_that_do_not_fit_are_refused(src, tgt):
+    with pytest.raises(ArgumentError, match=r"must have a label for each (row|column), [35]"):
+        regard.show(weights(), src, tgt)
+
+
+def test_what_rows_lack_is_said():
+    found = regard.show(weights() * np.array([[1.0], [0.5], [0.9]]))
+    assert "the least to 0.50" in str(found)
+    np.testing.assert_allclose(found.trace.maps[0].missing[0], [0.0, 0.5, 0.1], atol=1e-6)
+
+
+def test_special_labels_do_not_count():
+    labels = ["[CLS]", "a", "b", "[SEP]"]
+    resting = np.tile([1.0, 0, 0, 0], (4, 1))
+    sharp = np.eye(4)
+    assert "head 1 of 0-1 (sharpest rows)" in str(regard.show(np.array([resting, sharp]), labels))
+
+
+def test_it_prints_the_map(monkeypatch):
+    monkeypatch.setenv("COLUMNS", "100")
+    shown = regard.show(np.eye(3, 5, dtype=np.float32), SRC, TGT)
+    lines = str(shown).splitlines()
+    assert "██ 1.0◂" in lines[2]
+    assert repr(shown) == str(shown)
+    assert "\x1b" not in str(shown)
+
+
+def test_all_heads_are_printed_and_drawn():
+    shown = regard.show(weights(3), SRC, TGT, head="all")
+    assert str(shown).count("each row is an output") == 3
+    assert shown._repr_html_().count("<svg") == 3
+
+
+def test_a_notebook_gets_a_figure_and_a_table_without_scripts():
+    html = regard.show(random_weights(2, len(HOSTILE)), list(HOSTILE), ["<i>", "y"])._repr_html_()
+    assert html.count("<svg") == 1
+    assert html.count("<td>") == 1 + 2 * len(HOSTILE)  # the corner, too
+    assert "<script" not in html
+    assert "<i>" not in html
+    assert "<b>" not in html
+    assert "&lt;b&gt;" in html
+
+
+def test_a_large_map_has_no_table():
+    html = regard.show(random_weights(60, 60))._repr_html_()
+    assert "<td>" not in html
+    assert "60 × 60" in html
+
+
+def test_it_saves(tmp_path):
+    regard.show(weights(2), SRC, TGT, head=1).save(tmp_path / "x.csv")
+    rows = (tmp_path / "x.csv").read_text().splitlines()
+    assert rows[1].startswith("cross,0,1,0,le,,0,the,")
+    regard.show(weights(2), SRC, TGT, head=1).save(tmp_path / "x.csv", head=0)
+    assert (tmp_path / "x.csv").read_text().splitlines()[1].startswith("cross,0,0,")

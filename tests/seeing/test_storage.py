@@ -1,0 +1,176 @@
+"""Traces as JSON, and back."""
+
+import base64
+import json
+import zlib
+
+import numpy as np
+import pytest
+
+from regard.seeing import Decoded, Map, ModelInfo, Text, Token, Trace, TraceError, storage
+from seeing.tools import HOSTILE, random_weights, translation
+
+
+def whole():
+    """A trace that has all there is."""
+    source = Text("a", (Token("a", (0, 1), 0), Token("</s>", special=True)))
+    target = Text(
+        "xy",
+        (
+            Token("x", (0, 1), 0, prob=0.25, alternatives=(("z", 0.5), ("w", 0.125))),
+            Token("y", None, None, prob=0.5),
+        ),
+    )
+    return Trace(
+        source,
+        target,
+        (
+            Map.of("cross", 0, [[[0.5, 0.25], [0.125, 0.5]]], missing=True),
+            Map.of("decoder-self", 3, [[[1.0, 0.0], [0.75, 0.25]]]),
+        ),
+        model=ModelInfo("run", "bahdanau", "abc", 7),
+        decoded=Decoded("beam", 5, 1, -1.5),
+        derived={"ablation": np.array([[1.5, -2.0], [0.25, 8.0]], dtype=np.float32)},
+        checks={"tau": 0.5, "sentences": ["it is so"]},
+        gold=((0, 0, True), (1, 0, False)),
+        notes=("only the last 512 tokens",),
+    )
+
+
+def through_json(trace):
+    return storage.from_json(json.loads(json.dumps(storage.to_json(trace))))
+
+
+def test_all_of_a_trace_comes_back():
+    trace = whole()
+    again = through_json(trace)
+    for name in ("source", "target", "model", "decoded", "checks", "gold", "notes"):
+        assert getattr(again, name) == getattr(trace, name)
+    np.testing.assert_array_equal(again.derived["ablation"], trace.derived["ablation"])
+    for found, expected in zip(again.maps, trace.maps, strict=True):
+        assert (found.kind, found.layer, found.causal) == (
+            expected.kind,
+            expected.layer,
+            expected.causal,
+        )
+        assert (found.rows, found.columns) == (expected.rows, expected.columns)
+        np.testing.assert_array_equal(found.weights, expected.weights)  # all are sums of halves
+    np.testing.assert_array_equal(again.maps[0].missing, trace.maps[0].missing)
+    assert again.maps[1].missing is None
+
+
+def test_hostile_tokens_come_back_from_a_file(tmp_path):
+    labels = [label for label in HOSTILE if label != "\ud800"]  # which no file can hold
+    weights = random_weights(1, len(labels), len(labels))
+    trace = Trace(Text.of(labels), Text.of(labels), (Map.of("cross", 0, weights),))
+    storage.save(trace, tmp_path / "x.json")
+    again = storage.load(tmp_path / "x.json")
+    assert again.source.labels == labels
+    np.testing.assert_allclose(again.maps[0].weights, weights, atol=5e-4)
+
+
+def big(heads, size, layers, sharp=1.0):
+    labels = [str(i) for i in range(size)]
+    maps = tuple(
+        Map.of("cross", i, random_weights(heads, size, size, sharp=sharp, seed=i))
+        for i in range(layers)
+    )
+    return Trace(Text.of(labels), Text.of(labels), maps)
+
+
+def test_a_large_model_takes_at_most_seven_megabytes():
+    # local attention with noise, as trained heads have it: 6 layers, 8 heads, 512 x 512
+    size = 512
+    distance = abs(np.arange(size)[:, None] - np.arange(size))
+    labels = [str(i) for i in range(size)]
+    maps = []
+    for layer in range(6):
+        noise = np.random.default_rng(layer).normal(size=(8, size, size))
+        scores = -distance / 16 + noise
+        weights = np.exp(scores) / np.exp(scores).sum(axis=-1, keepdims=True)
+        maps.append(Map.of("cross", layer, weights))
+    trace = Trace(Text.of(labels), Text.of(labels), tuple(maps))
+    assert len(json.dumps(storage.to_json(trace))) <= 7_000_000
+
+
+@pytest.mark.parametrize("sharp", [0.5, 1.0, 3.0])
+def test_square_roots_keep_the_mass_of_each_row(sharp):
+    weights = random_weights(2, 30, 512, sharp=sharp)
+    found = storage.unpack(storage.pack(weights, "sqrt8"))
+    assert abs(found.sum(axis=-1) - 1.0).max() <= 0.01
+
+
+def test_linear_bytes_would_not():
+    weights = random_weights(2, 30, 512, sharp=1.0)
+    linear = np.round(weights * 255) / 255
+    assert abs(linear.sum(axis=-1) - 1.0).max() > 0.1
+
+
+def test_even_rows_are_even_when_restored(monkeypatch):
+    # all of their square roots are rounded the same way, by 5% of the mass
+    monkeypatch.setattr(storage, "HALF_LIMIT", 1)
+    labels = [str(i) for i in range(512)]
+    even = Map.of("cross", 0, np.full((1, 2, 512), 1 / 512))
+    again = through_json(Trace(Text.of(labels), Text.of(["a", "b"]), (even,)))
+    np.testing.assert_allclose(again.maps[0].weights, 1 / 512, rtol=1e-5)
+
+
+def test_many_weights_take_a_byte_each_and_their_rows_sum_to_one():
+    trace = big(heads=2, size=400, layers=4)  # 1.28 million
+    content = storage.to_json(trace)
+    assert content["maps"][0]["weights"]["encoding"] == "sqrt8"
+    again = storage.from_json(content)
+    for found, expected in zip(again.maps, trace.maps, strict=True):
+        np.testing.assert_allclose(found.weights.sum(axis=-1), 1.0, atol=1e-5)
+        np.testing.assert_allclose(found.weights, expected.weights, atol=0.005)
+
+
+def test_rows_that_lack_mass_lack_it_after_a_byte_each(monkeypatch):
+    monkeypatch.setattr(storage, "HALF_LIMIT", 1)
+    again = through_json(whole())
+    np.testing.assert_allclose(again.maps[0].weights.sum(axis=-1), [[0.75, 0.625]], atol=1e-3)
+
+
+def test_few_weights_are_half_precision():
+    content = storage.to_json(translation())
+    assert content["maps"][0]["weights"]["encoding"] == "float16"
+    raw = content["maps"][0]["weights"]
+    assert raw["shape"] == [1, 4, 5]
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (lambda c: c.update(format="other"), "must hold a trace"),
+        (lambda c: c.update(version=99), "must be of version 1, but it is of 99"),
+        (lambda c: c.pop("maps"), "a part of it cannot be read"),
+        (lambda c: c["maps"][0].pop("kind"), "a part of it cannot be read"),
+        (lambda c: c["maps"][0]["weights"].update(data="AAAA"), "a part of it cannot be read"),
+        (lambda c: c["maps"][0]["weights"].update(encoding="zip"), "'zip' is not known"),
+        (lambda c: c["maps"][0]["weights"].update(shape=[9, 9]), "a part of it cannot be read"),
+        (lambda c: c["source"]["tokens"].pop(), r"must be \(heads, 4, 4\)"),
+        (lambda c: c["model"].update(colour="red"), "a part of it cannot be read"),
+    ],
+)
+def test_a_damaged_trace_is_refused(change, said):
+    content = json.loads(json.dumps(storage.to_json(translation())))
+    change(content)
+    with pytest.raises(TraceError, match=said):
+        storage.from_json(content)
+
+
+@pytest.mark.parametrize("content", [None, [], "x", 3, {}])
+def test_what_is_no_trace_is_refused(content):
+    with pytest.raises(TraceError, match="must hold a trace"):
+        storage.from_json(content)
+
+
+def test_a_file_that_is_not_json_is_refused(tmp_path):
+    (tmp_path / "x.json").write_text("<html>")
+    with pytest.raises(TraceError, match="it is not JSON"):
+        storage.load(tmp_path / "x.json")
+
+
+def test_weights_are_stored_little_endian():
+    packed = storage.pack(np.array([[1.0]], dtype=np.float32), "float16")
+    assert zlib.decompress(base64.b64decode(packed["data"])) == b"\x00\x3c"

@@ -1,0 +1,274 @@
+"""Maps in the terminal."""
+
+import re
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from rich.cells import cell_len
+
+from regard.errors import ArgumentError
+from regard.seeing import Map, Text, Trace, select
+from regard.seeing.labels import fit, plain_ascii, safe, told_apart
+from regard.seeing.terminal import heads, listing, matrix, plain
+from seeing.tools import HOSTILE, of_labels, translation
+
+LEFT_TO_RIGHT = [label for label in HOSTILE if label not in ("مرحبا", "\u202eevil")]
+
+
+CELLS = "its cells say where it looked"
+
+
+def view(**options):
+    return select(translation(), **options)
+
+
+def test_the_whole_map():
+    assert matrix(view(), 100).splitlines() == [
+        f"each row is an output; {CELLS} · cross-attention · words · scale 0-1",
+        "        the unhappy    cat   </s>   p",
+        "  le ▓▓ .70◂ ░░ .20 ░░ .06      ·   0.90",
+        "chat      ·  ▒▒ .40 ▓▓ .50◂░░ .07   0.40",
+        "</s>      ·       · ░░ .06 ██ .90◂  0.99",
+        "· below .05 (hidden mass 0.04 per row)   ◂ strongest   p probability of the output",
+    ]
+
+
+def test_more_ink_is_more_attention():
+    weights = [[0.05, 0.24, 0.26, 0.45], [0.51, 0.49, 0.0, 0.0], [0.76, 0.24, 0.0, 0.0]]
+    trace = Trace(Text.of("abcd"), Text.of("xyz"), (Map.of("cross", 0, [weights]),))
+    lines = matrix(select(trace)).splitlines()[2:5]
+    assert [re.findall("[░▒▓█]+", line) for line in lines] == [
+        ["░░", "░░", "▒▒", "▒▒"],
+        ["▓▓", "▒▒"],
+        ["██", "░░"],
+    ]
+
+
+def test_with_the_scale_of_the_row_the_strongest_is_full():
+    text = matrix(view(), 200, scale="row")
+    assert [line.count("██") for line in text.splitlines()[2:5]] == [1, 2, 1]
+    assert ".50◂" in text  # the number stays what it is
+
+
+def test_a_weight_of_one_is_not_rounded_away():
+    trace = Trace(Text.of("ab"), Text.of("x"), (Map.of("cross", 0, [[[0.998, 0.002]]]),))
+    assert "██ 1.0◂" in matrix(select(trace))
+
+
+def test_the_strongest_is_named_even_if_it_is_faint():
+    even = np.full((1, 1, 30), 1 / 30)
+    trace = Trace(Text.of(list("a" * 30)), Text.of("x"), (Map.of("cross", 0, even),))
+    text = matrix(select(trace), 300)
+    assert ".03◂" in text
+    assert text.count("◂") == 2  # the other one is in the legend
+
+
+def test_a_row_of_nothing_has_no_strongest():
+    trace = Trace(Text.of("ab"), Text.of("x"), (Map.of("cross", 0, [[[0, 0]]], missing=True),))
+    line = matrix(select(trace)).splitlines()[2]
+    assert "◂" not in line
+    assert line.endswith("1.00")
+    assert "nothing" in listing(select(trace))
+
+
+def test_hidden_mass_is_printed_for_each_row():
+    lines = matrix(view(special="hide")).splitlines()
+    assert "hidden" in lines[1]
+    assert lines[2].endswith("0.04  0.90")
+    assert lines[3].endswith("0.07  0.40")
+    assert "hidden 0.07" in listing(view(special="hide"))
+    assert "0.07 is hidden" in plain(view(special="hide"))
+
+
+@pytest.mark.parametrize("width", [100, 120, 200])
+def test_columns_line_up_whatever_the_letters(width):
+    labels = ["今日は", "a", "👩‍👩‍👧", "e\u0301", "ｗｉｄｅ", "한국어"]
+    lines = matrix(select(of_labels(labels, labels)), width).splitlines()
+    body = lines[1 : 2 + len(labels)]
+    assert all("←" not in line for line in body)
+    ends = [_ends(line) for line in body[1:]]
+    assert len({tuple(found) for found in ends}) == 1
+
+
+def _ends(line):
+    """In which cells of the terminal the numbers and dots of a line end."""
+    return [cell_len(line[: match.end()]) for match in re.finditer(r"\.\d\d|1\.0|·", line)]
+
+
+def test_a_header_ends_where_its_numbers_do():
+    lines = matrix(select(of_labels(["今日", "語"], ["a", "b"]))).splitlines()
+    header = [cell_len(lines[1][: match.end()]) for match in re.finditer(r"今日|語", lines[1])]
+    assert header == _ends(lines[2])
+
+
+def test_hostile_tokens_leave_the_terminal_alone():
+    trace = of_labels(LEFT_TO_RIGHT, LEFT_TO_RIGHT)
+    for text in (matrix(select(trace), 300), listing(select(trace), 80), plain(select(trace))):
+        assert not re.search(r"[\x00-\x09\x0b-\x1f\x7f-\x9f\u202a-\u202e\ud800-\udfff]", text)
+        text.encode("utf-8")
+    lines = matrix(select(trace), 300).splitlines()
+    assert "←" not in lines[2]
+    for shown in ("</script>", "<b>", "&amp;", '"', "👩‍👩‍👧", "今日", "xxxxxxxxxxx…", "∅", "␤"):
+        assert shown in lines[1]
+    assert "␛[31m" in lines[1]
+    assert "␣" in lines[1]
+    assert "␉" in lines[1]
+    assert len(lines) == 2 + len(LEFT_TO_RIGHT) + 1
+
+
+def test_right_to_left_text_is_a_list():
+    text = matrix(select(of_labels(["مرحبا", "b"], ["שלום"])), 200)
+    assert "←" in text
+    assert "\u2068שלום\u2069" in text  # kept apart from the numbers beside it
+    assert "مرحبا" in text
+
+
+def test_a_terminal_that_is_almost_too_narrow_gets_tight_cells():
+    lines = matrix(view(), 36).splitlines()
+    assert lines[2:] == [
+        "      the unhappy  cat </s>   p",
+        "  le ▓.70◂   ░.20 ░.06    ·   0.90",
+        "chat    ·    ▒.40 ▓.50◂░.07   0.40",
+        "</s>    ·       · ░.06 █.90◂  0.99",
+        *lines[6:],
+    ]
+    assert "←" in matrix(select(translation(gold=((0, 0, True),))), 36)
+
+
+def test_a_narrow_terminal_gets_a_list_that_fits():
+    for width in (40, 60, 79):
+        labels = [f"wort{i}" for i in range(12)]
+        text = matrix(select(of_labels(labels, labels, sharp=1.0)), width)
+        entries = [line for line in text.splitlines() if "←" in line]
+        assert len(entries) == 12
+        assert max(map(cell_len, entries)) <= width
+
+
+def test_the_list():
+    assert listing(view(), 100).splitlines() == [
+        "each line is an output, and what it looked at · cross-attention · words",
+        "  le ← ████████▌ the 0.70   ██▌ unhappy 0.20   rest 0.10   p 0.90",
+        "chat ← ██████ cat 0.50   █████ unhappy 0.40   rest 0.10   p 0.40",
+        "</s> ← ███████████ </s> 0.90   rest 0.10   p 0.99",
+        "rest: mass of the inputs that are not named   p: probability of the output",
+    ]
+
+
+def test_inputs_that_look_alike_are_told_apart_in_the_list():
+    trace = Trace(Text.of("TaT"), Text.of("x"), (Map.of("cross", 0, [[[0.3, 0.1, 0.6]]]),))
+    assert "T#2 0.60" in listing(select(trace))
+    assert '"T#2" (0.60)' in plain(select(trace))
+    assert told_apart(["a", "b", "a"]) == ["a#1", "b", "a#2"]
+
+
+def test_sentences():
+    assert plain(view()).splitlines()[:2] == [
+        "Where each output looked: cross-attention, words.",
+        'Output 1, "le", looked mostly at "the" (0.70), then "unhappy" (0.20), then "cat" (0.06); '
+        "the other inputs got 0.04; its probability is 0.90.",
+    ]
+    assert 'Output 2, "chat", looked mostly at "cat" (0.50)' in plain(view())
+
+
+@pytest.mark.parametrize("draw", [matrix, listing, lambda v, **o: plain(v, **o)])
+def test_ascii_is_ascii(draw):
+    marked = replace(view(), notes=("naïve ·",), gold=((0, 0, True),))
+    assert draw(marked, ascii=True).isascii()
+    assert draw(select(of_labels(HOSTILE, HOSTILE)), ascii=True).isascii()
+
+
+def test_no_codes_without_colour_and_codes_with_it():
+    assert "\x1b" not in matrix(view())
+    colored = matrix(view(), color=True)
+    assert "\x1b[2m" in colored
+    assert "\x1b[1m" in colored
+    assert re.sub(r"\x1b\[\d*m", "", colored) == matrix(view())
+
+
+def test_gold_is_marked():
+    linked = translation(gold=((1, 2, True), (0, 1, False)))
+    lines = matrix(select(linked)).splitlines()
+    assert "▓▓*.50◂" in lines[3]
+    assert "░░?.20" in lines[2]
+    assert "gold" in lines[-1]
+
+
+def test_a_large_map_does_not_flood():
+    labels = [f"t{i}" for i in range(512)]
+    for draw in (matrix, listing, lambda v, w: plain(v)):
+        text = draw(select(of_labels(labels, labels)), 100)
+        assert len(text.splitlines()) < 70
+        assert "452 more outputs" in text
+        assert "-o x.html" in text
+
+
+def test_the_heading_is_wrapped():
+    trace = of_labels("ab", "xy", heads=3, layers=2)
+    assert max(map(cell_len, matrix(select(trace), 70).splitlines())) <= 70
+
+
+def test_heads():
+    weights = [[[0.9, 0.1], [0.3, 0.7]], [[0.5, 0.5], [0.5, 0.5]]]  # .8 and .5
+    maps = (Map.of("cross", 0, weights), Map.of("cross", 1, weights[::-1]))
+    text = heads(Trace(Text.of("ab"), Text.of("xy"), maps))
+    assert text.splitlines()[1:4] == [
+        "         head 0 head 1",
+        "layer  0 ██ .80◂▓▓ .50",
+        "layer  1 ▓▓ .50 ██ .80",
+    ]
+    assert "--layer 0 --head 0" in text
+    assert heads(Trace(Text.of("ab"), Text.of("xy"), maps), ascii=True).isascii()
+
+
+def test_too_many_heads_are_a_list():
+    trace = of_labels("ab", "xy", heads=16, layers=6)
+    text = heads(trace, width=80)
+    assert "36 more heads" in text
+    assert len(text.splitlines()) == 1 + 60 + 2
+    values = [float(line.split()[-1]) for line in text.splitlines()[1:61]]
+    assert values == sorted(values, reverse=True)
+
+
+@pytest.mark.plain
+def test_an_unknown_scale_is_refused():
+    with pytest.raises(ArgumentError, match="fixed, row, but it is 'log'"):
+        matrix(view(), scale="log")
+
+
+def test_an_empty_map_is_drawn():
+    trace = Trace(
+        Text.of([]), Text.of("x"), (Map.of("cross", 0, np.zeros((1, 1, 0)), missing=True),)
+    )
+    assert matrix(select(trace)).splitlines()[2].startswith("x")
+    assert plain(select(trace))
+    assert matrix(select(translation(), special="hide"))
+
+
+@pytest.mark.parametrize(
+    ("token", "shown"),
+    [
+        ("", "∅"),
+        (" ", "␣"),
+        ("\n", "␤"),
+        ("a b", "a b"),
+        ("\x1b[0m", "␛[0m"),
+        ("\x7f", "␡"),
+        ("\u0301", "◌\u0301"),
+        ("\u202e", "⟨202E⟩"),
+        ("\ud800", "⟨D800⟩"),
+        ("\ufffe", "⟨FFFE⟩"),
+        ("👩‍👩‍👧", "👩‍👩‍👧"),
+        ("❤️", "❤️"),
+    ],
+)
+def test_every_token_can_be_seen(token, shown):
+    assert safe(token) == shown
+
+
+def test_a_cut_does_not_tear_letters_apart():
+    assert fit("👩‍👩‍👧👩‍👩‍👧", 3) == "👩‍👩‍👧…"
+    assert fit("今日は", 4) == "今…"
+    assert fit("e\u0301e\u0301e\u0301", 2) == "e\u0301…"
+    assert fit("abc", 3) == "abc"
+    assert plain_ascii("é") == "\\xe9"

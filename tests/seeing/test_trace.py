@@ -1,0 +1,119 @@
+"""What a trace asserts when it is made."""
+
+import numpy as np
+import pytest
+
+from regard.errors import ArgumentError
+from regard.seeing import Map, Text, Token, Trace, TraceError
+from seeing.tools import SOURCE, TARGET, translation
+
+PAIR = (Text.of(["a", "b"]), Text.of(["x", "y", "z"]))
+
+
+def cross(weights, **more):
+    return Trace(*PAIR, (Map.of("cross", 0, weights, **more),))
+
+
+GOOD = [[[0.5, 0.5], [0.1, 0.9], [1.0, 0.0]]]
+
+
+def test_a_good_map_is_taken():
+    assert cross(GOOD).maps[0].heads == 1
+
+
+@pytest.mark.parametrize(
+    ("weights", "said"),
+    [
+        ([[[0.5, 0.5], [0.1, 0.9]]], r"must be \(heads, 3, 2\).*\(1, 2, 2\)"),
+        ([[0.5, 0.5], [0.1, 0.9], [1.0, 0.0]], r"must be \(heads, 3, 2\)"),
+        ([[[0.5, 0.5, 0], [0.1, 0.9, 0], [1.0, 0.0, 0]]], "padding is cut off"),
+        ([[[0.5, 0.5], [0.1, 0.9], [float("nan"), 0.0]]], "holds nan"),
+        ([[[0.5, 0.5], [0.1, 0.9], [float("inf"), 0.0]]], "holds inf"),
+        ([[[0.5, 0.5], [0.1, 0.9], [1.5, -0.5]]], "holds -0.5"),
+        ([[[0.5, 0.5], [0.1, 0.9], [0.5, 0.3]]], "sum to 1, but one sums to 0.8"),
+        ([[[0.5, 0.5], [0.1, 0.9], [2.5, 0.3]]], "sums to 2.8"),
+    ],
+)
+def test_a_bad_map_is_refused(weights, said):
+    with pytest.raises(TraceError, match=said):
+        cross(weights)
+
+
+def test_rows_that_lack_mass_keep_what_they_lack():
+    found = cross([[[0.5, 0.5], [0.1, 0.6], [0.0, 0.0]]], missing=True).maps[0]
+    np.testing.assert_allclose(found.missing, [[0.0, 0.3, 1.0]], atol=1e-6)
+
+
+def test_missing_mass_must_be_what_is_missing():
+    found = Map.of("cross", 0, GOOD)
+    wrong = Map(found.kind, 0, found.weights, np.full((1, 3), 0.2, dtype=np.float32))
+    with pytest.raises(TraceError, match=r"sums to 1\.2"):
+        Trace(*PAIR, (wrong,))
+
+
+def test_half_precision_is_close_enough():
+    rows = np.full((1, 3, 2), 0.5) + 0.004
+    assert cross(rows).maps
+
+
+def test_a_causal_map_that_looks_ahead_is_refused():
+    weights = [[[0.5, 0.5, 0.0], [0.5, 0.5, 0.0], [0.2, 0.3, 0.5]]]
+    with pytest.raises(TraceError, match=r"must not look ahead.*0\.5"):
+        Trace(*PAIR, (Map.of("decoder-self", 0, weights),))
+
+
+def test_a_causal_map_that_looks_back_is_taken():
+    weights = [[[1.0, 0.0, 0.0], [0.5, 0.5, 0.0], [0.2, 0.3, 0.5]]]
+    trace = Trace(*PAIR, (Map.of("decoder-self", 0, weights),))
+    assert trace.labels("read") == ["<s>", "x", "y"]
+    assert trace.maps[0].causal
+
+
+def test_an_encoder_may_look_ahead():
+    assert Trace(*PAIR, (Map.of("encoder-self", 0, [[[0.5, 0.5], [0.5, 0.5]]]),)).maps
+
+
+@pytest.mark.plain
+def test_an_unknown_kind_is_refused():
+    with pytest.raises(ArgumentError, match="be one of cross, encoder-self"):
+        Map.of("diagonal", 0, GOOD)
+
+
+def test_derived_matrices_fit_the_tokens():
+    with pytest.raises(TraceError, match=r"ablation must have.*3 target.*2 source.*\(2, 3\)"):
+        Trace(*PAIR, derived={"ablation": np.zeros((2, 3), dtype=np.float32)})
+    assert Trace(*PAIR, derived={"ablation": np.zeros((3, 2), dtype=np.float32)})
+
+
+def test_maps_of_a_kind_come_lowest_layer_first():
+    maps = tuple(Map.of("cross", layer, GOOD) for layer in (2, 0, 1))
+    assert [found.layer for found in Trace(*PAIR, maps).of_kind("cross")] == [0, 1, 2]
+
+
+def test_kinds_come_in_one_order():
+    square = [[[1.0, 0.0], [0.5, 0.5]]]
+    maps = (Map.of("encoder-self", 0, square), Map.of("cross", 0, GOOD))
+    assert Trace(*PAIR, maps).kinds == ["cross", "encoder-self"]
+
+
+def test_the_target_is_read_one_later_than_written():
+    trace = translation()
+    assert trace.tokens("read")[0] == Token("<s>", special=True)
+    assert trace.labels("read") == ["<s>", "le", "ch", "at"]
+    assert trace.labels("source") == SOURCE.labels
+    assert trace.labels("target") == TARGET.labels
+
+
+def test_an_empty_source_is_a_trace():
+    weights = np.zeros((1, 3, 0))
+    found = Trace(Text.of([]), PAIR[1], (Map.of("cross", 0, weights, missing=True),))
+    np.testing.assert_array_equal(found.maps[0].missing, np.ones((1, 3)))
+
+
+def test_a_trace_shows_and_saves_itself(tmp_path):
+    trace = translation()
+    assert "le" in str(trace.show(words=False))
+    trace.save(tmp_path / "x.csv")
+    assert (tmp_path / "x.csv").read_text().count("\n") == 1 + 3 * 4
+    assert trace._repr_html_().count("<svg") == 1
+    assert Trace(*PAIR)._repr_html_() is None

@@ -1,0 +1,160 @@
+"""Which map is drawn, and what of it."""
+
+import numpy as np
+import pytest
+
+from regard.errors import ArgumentError
+from regard.seeing import Map, Text, Token, Trace, select, select_all
+from regard.seeing.view import all_sharpness
+from seeing.tools import of_labels, translation
+
+SOURCE = Text("a b", (Token("a", word=0), Token("b", word=1), Token("</s>", special=True)))
+TARGET = Text("x y", (Token("x", word=0), Token("y", word=1)))
+
+EVEN = [[0.4, 0.4, 0.2], [0.4, 0.4, 0.2]]
+SHARP = [[0.9, 0.1, 0.0], [0.2, 0.8, 0.0]]
+RESTING = [[0.0, 0.0, 1.0], [0.0, 0.0, 1.0]]  # on </s>, which is nothing found
+SQUARE = [[0.5, 0.5], [0.5, 0.5]]
+
+
+def trace(*layers, **more):
+    maps = tuple(Map.of("cross", i, heads) for i, heads in enumerate(layers))
+    return Trace(SOURCE, TARGET, maps, **more)
+
+
+def test_the_sharpest_head_is_chosen_and_named():
+    view = select(trace([EVEN, RESTING], [EVEN, SHARP]))
+    assert (view.layer, view.head) == (1, 1)
+    assert "layer 1 of 0-1 (sharpest rows)" in view.title
+    assert "head 1 of 0-1 (sharpest rows)" in view.title
+    np.testing.assert_allclose(view.weights, SHARP)
+
+
+def test_sharpness_by_hand():
+    found = all_sharpness(trace([EVEN, SHARP], [RESTING, EVEN]))
+    assert [(one.layer, one.head) for one in found] == [(0, 0), (0, 1), (1, 0), (1, 1)]
+    assert [one.value for one in found] == pytest.approx([0.4, 0.85, 0.0, 0.4])
+
+
+def test_the_first_of_equals_is_chosen():
+    assert select(trace([EVEN], [EVEN])).layer == 0
+
+
+def test_one_head_needs_no_choice():
+    view = select(trace([SHARP]))
+    assert view.head is None
+    assert view.title == "cross-attention · words"
+
+
+def test_a_layer_that_is_asked_for_has_no_reason():
+    view = select(trace([SHARP, EVEN], [EVEN, EVEN]), layer=1, head=0)
+    assert view.title == "cross-attention · layer 1 of 0-1 · head 0 of 0-1 · words"
+    assert select(trace([SHARP, EVEN], [EVEN, EVEN]), layer="1", head="0").layer == 1
+
+
+def test_the_mean_of_all_heads():
+    view = select(trace([EVEN, SHARP]), head="mean")
+    np.testing.assert_allclose(view.weights, (np.array(EVEN) + SHARP) / 2, atol=1e-6)
+    assert "mean of 2 heads" in view.title
+
+
+def test_hiding_special_tokens_changes_no_weight():
+    whole, hidden = select(translation()), select(translation(), special="hide")
+    assert hidden.columns == ["the", "unhappy", "cat"]
+    assert hidden.rows == ["le", "chat"]
+    np.testing.assert_array_equal(hidden.weights, whole.weights[:2, :3])
+    np.testing.assert_allclose(hidden.hidden, [0.04, 0.07], atol=1e-6)
+    np.testing.assert_allclose(hidden.hidden + hidden.weights.sum(axis=1), 1.0, atol=1e-6)
+    assert any("</s>" in note for note in hidden.notes)
+    assert whole.hidden.max() < 1e-6
+
+
+def test_missing_mass_is_hidden_mass():
+    short = Map.of("cross", 0, [[[0.5, 0.2, 0.1], [0.5, 0.5, 0.0]]], missing=True)
+    np.testing.assert_allclose(
+        select(Trace(SOURCE, TARGET, (short,))).hidden, [0.2, 0.0], atol=1e-6
+    )
+
+
+def test_special_tokens_are_dim_unless_shown():
+    assert select(trace([SHARP])).column_special == [False, False, True]
+    assert select(trace([SHARP]), special="show").column_special == [False, False, False]
+
+
+def test_probabilities_are_those_of_the_outputs():
+    assert select(translation()).probs == pytest.approx([0.9, 0.4, 0.99])
+    assert select(translation(), words=False).probs == [0.9, 0.8, 0.5, 0.99]
+
+
+def test_the_title_says_tokens_where_words_stand_in_parts():
+    assert select(translation(), words=False).title.endswith("tokens")
+    assert select(translation()).title.endswith("words")
+
+
+def test_cross_attention_is_chosen_before_others():
+    square = Map.of("encoder-self", 0, [[[1.0, 0, 0], [0, 1.0, 0], [0, 0, 1.0]]])
+    both = Trace(SOURCE, TARGET, (square, Map.of("cross", 0, [SHARP])))
+    assert select(both).kind == "cross"
+    assert select(Trace(SOURCE, TARGET, (square,))).kind == "encoder-self"
+    assert select(both, kind="encoder-self").rows == ["a", "b", "</s>"]
+
+
+def test_gold_links_of_words_mark_each_of_their_cells():
+    linked = translation(gold=((1, 1, True), (0, 0, False)))
+    assert set(select(linked).gold) == {(0, 0, False), (1, 1, True)}
+    marks = {(1, 1, True), (1, 2, True), (2, 1, True), (2, 2, True), (0, 0, False)}
+    assert set(select(linked, words=False).gold) == marks
+
+
+def test_all_heads_and_all_layers():
+    several = trace([EVEN, SHARP], [RESTING, EVEN])
+    assert [(v.layer, v.head) for v in select_all(several, layer="all", head="all")] == [
+        (0, 0),
+        (0, 1),
+        (1, 0),
+        (1, 1),
+    ]
+    assert [(v.layer, v.head) for v in select_all(several, head="all")] == [(0, 0), (0, 1)]
+    assert [(v.layer, v.head) for v in select_all(several, layer="all")] == [(0, 1), (1, 1)]
+    assert [(v.layer, v.head) for v in select_all(several)] == [(0, 1)]
+
+
+def test_heads_may_differ_between_layers():
+    view = select(trace([EVEN], [EVEN, SHARP, EVEN]), head=2)
+    assert (view.layer, view.head) == (1, 2)
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"kind": "foo"}, "kind must be auto, or one that the trace has: cross, but it is 'foo'"),
+        ({"kind": "decoder-self"}, "cross"),
+        ({"layer": 2}, "one of 0, 1, counted from 0, but it is 2"),
+        ({"layer": -1}, "one of 0, 1"),
+        ({"layer": "last"}, "'last'"),
+        ({"head": 3}, "a number from 0 to 1, but it is 3"),
+        ({"head": "-1"}, "'-1'"),
+        ({"head": "best"}, "'best'"),
+        ({"head": "all"}, "one map here"),
+    ],
+)
+def test_what_is_not_there_is_named(options, said):
+    with pytest.raises(ArgumentError, match=said):
+        select(trace([EVEN, SHARP], [EVEN, EVEN]), **options)
+
+
+@pytest.mark.plain
+def test_special_tokens_can_be_treated_in_three_ways():
+    with pytest.raises(ArgumentError, match="dim, hide, show, but it is 'drop'"):
+        select(trace([EVEN]), special="drop")
+
+
+def test_a_trace_without_maps_has_nothing_to_draw():
+    with pytest.raises(ArgumentError, match="must have attention to draw"):
+        select(Trace(SOURCE, TARGET))
+
+
+def test_large_maps_take_no_time():
+    labels = [str(i) for i in range(512)]
+    view = select(of_labels(labels, labels, heads=2))
+    assert view.weights.shape == (512, 512)

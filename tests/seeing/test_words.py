@@ -1,0 +1,103 @@
+"""Sub-words to words."""
+
+import numpy as np
+import pytest
+
+from regard.seeing import Map, Text, Token, Trace
+from regard.seeing.words import groups, merge
+from seeing.tools import SOURCE, TARGET, random_weights, translation
+
+
+def labels(trace, side, **options):
+    return [group.label for group in groups(trace, side, **options)]
+
+
+def test_columns_are_summed_and_rows_averaged():
+    trace = translation()
+    merged = merge(trace, trace.maps[0])
+    # by hand: unhappy = .1 + .1; chat = the mean of its two rows
+    expected = [
+        [0.70, 0.20, 0.06, 0.04],
+        [0.03, (0.50 + 0.30) / 2, (0.40 + 0.60) / 2, 0.07],
+        [0.00, 0.04, 0.06, 0.90],
+    ]
+    np.testing.assert_allclose(merged.weights[0], expected, atol=1e-6)
+    assert [group.label for group in merged.rows] == ["le", "chat", "</s>"]
+    assert [group.label for group in merged.columns] == ["the", "unhappy", "cat", "</s>"]
+
+
+def test_mass_is_kept_for_each_head():
+    weights = random_weights(3, 4, 5)
+    trace = Trace(SOURCE, TARGET, (Map.of("cross", 0, weights),))
+    merged = merge(trace, trace.maps[0])
+    assert merged.weights.shape == (3, 3, 4)
+    np.testing.assert_allclose(merged.weights.sum(axis=-1), 1.0, atol=1e-6)
+
+
+def test_missing_mass_is_averaged_with_the_rows():
+    weights = random_weights(1, 4, 5) * np.array([1.0, 0.5, 0.9, 1.0])[:, None]
+    trace = Trace(SOURCE, TARGET, (Map.of("cross", 0, weights, missing=True),))
+    merged = merge(trace, trace.maps[0])
+    np.testing.assert_allclose(merged.missing, [[0.0, 0.3, 0.0]], atol=1e-6)
+
+
+def test_the_probability_of_a_word_is_the_product():
+    found = groups(translation(), "target")
+    assert [group.prob for group in found] == pytest.approx([0.9, 0.4, 0.99])
+
+
+def test_tokens_stay_if_asked_for():
+    assert labels(translation(), "source", words=False) == SOURCE.labels
+
+
+def test_special_tokens_stay_alone():
+    tokens = (Token("a", word=0), Token("</s>", word=0, special=True), Token("b", word=0))
+    trace = Trace(Text("ab", tokens), Text.of(["x"]))
+    assert labels(trace, "source") == ["a", "</s>", "b"]
+
+
+def test_a_word_without_spans_is_its_tokens():
+    tokens = (Token("▁un", word=0), Token("##happy", word=0), Token("▁", word=1))
+    trace = Trace(Text("?", tokens), Text.of(["x"]))
+    assert labels(trace, "source") == ["unhappy", "▁"]
+
+
+def characters(text):
+    words, number = [], -1
+    for i, char in enumerate(text):
+        number += char != " " and (i == 0 or text[i - 1] == " ")
+        words.append(None if char == " " else number)
+    return Text(
+        text,
+        tuple(Token(c, (i, i + 1), words[i]) for i, c in enumerate(text)),
+    )
+
+
+def test_characters_are_left_alone_unless_asked_for():
+    trace = Trace(characters("ab cd"), Text.of(["x"]))
+    assert labels(trace, "source", words="auto") == ["a", "b", " ", "c", "d"]
+    assert labels(trace, "source", words=True) == ["ab", " ", "cd"]
+
+
+def test_unknown_characters_are_characters():
+    tokens = tuple(Token("<unk>", (i, i + 1), 0) for i in range(3))
+    trace = Trace(Text("abc", tokens), Text.of(["x"]))
+    assert labels(trace, "source", words="auto") == ["<unk>"] * 3
+
+
+def test_one_side_may_be_characters_and_the_other_words():
+    trace = Trace(characters("hey"), TARGET)
+    assert labels(trace, "source", words="auto") == ["h", "e", "y"]
+    assert labels(trace, "target", words="auto") == ["le", "chat", "</s>"]
+
+
+def test_what_the_decoder_reads_is_merged_too():
+    assert labels(translation(), "read") == ["<s>", "le", "chat"]
+
+
+def test_no_tokens_are_no_words():
+    trace = Trace(Text.of([]), TARGET, (Map.of("cross", 0, np.zeros((1, 4, 0)), missing=True),))
+    merged = merge(trace, trace.maps[0])
+    assert merged.columns == ()
+    assert merged.weights.shape[-1] == 0
+    np.testing.assert_allclose(merged.missing, [[1.0, 1.0, 1.0]])

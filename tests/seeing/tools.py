@@ -1,0 +1,62 @@
+"""Traces made by hand."""
+
+import numpy as np
+
+from regard.seeing import Map, Text, Token, Trace
+
+#: what the page, the figure and the terminal must all survive
+HOSTILE = (
+    *("</script>", "<b>", "&amp;", '"', "👩‍👩‍👧", "مرحبا", "今日", "x" * 300, "", "\n"),
+    *("\t", " ", "\x1b[31m", "\x9b2J", "e\u0301", "\u0301", "\u202eevil", "\ud800", "]]>", "$x$"),
+)
+
+SOURCE = Text(
+    "the unhappy cat",
+    (
+        Token("▁the", (0, 3), 0),
+        Token("▁un", (4, 6), 1),
+        Token("happy", (6, 11), 1),
+        Token("▁cat", (12, 15), 2),
+        Token("</s>", special=True),
+    ),
+)
+TARGET = Text(
+    "le chat",
+    (
+        Token("le", (0, 2), 0, prob=0.9),
+        Token("ch", (3, 5), 1, prob=0.8),
+        Token("at", (5, 7), 1, prob=0.5),
+        Token("</s>", special=True, prob=0.99),
+    ),
+)
+
+#: one head; rows sum to 1
+WEIGHTS = [
+    [0.70, 0.10, 0.10, 0.06, 0.04],
+    [0.02, 0.20, 0.30, 0.40, 0.08],
+    [0.04, 0.10, 0.20, 0.60, 0.06],
+    [0.00, 0.02, 0.02, 0.06, 0.90],
+]
+
+
+def translation(**more):
+    """One layer, one head, sub-words on both sides."""
+    return Trace(SOURCE, TARGET, (Map.of("cross", 0, [WEIGHTS]),), **more)
+
+
+def softmax(scores):
+    powers = np.exp(scores - scores.max(axis=-1, keepdims=True))
+    return powers / powers.sum(axis=-1, keepdims=True)
+
+
+def random_weights(*shape, sharp=3.0, seed=0):
+    return softmax(sharp * np.random.default_rng(seed).normal(size=shape)).astype(np.float32)
+
+
+def of_labels(source, target, *, heads=1, layers=1, sharp=3.0):
+    """Random maps between labels."""
+    shape = (heads, len(target), len(source))
+    maps = tuple(
+        Map.of("cross", i, random_weights(*shape, sharp=sharp, seed=i)) for i in range(layers)
+    )
+    return Trace(Text.of(list(source)), Text.of(list(target)), maps)
