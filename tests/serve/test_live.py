@@ -125,7 +125,9 @@ def test_a_request_that_waits_and_is_left_is_never_decoded(live, slow, monkeypat
 def test_more_than_the_queue_holds_are_429(live, slow):
     steps = slow()
     server = live(queue=2)
-    connections = [leave(server, "/api/run", b"abcd" * 50) for _ in range(2)]
+    paths = ("/api/run", "/api/stream")
+    connections = [leave(server, path, b"abcd" * 50) for path in paths]
+    connections[1].recv(1)
     until(lambda: steps.taken > 0)
     for path in ("/api/run", "/api/stream", "/api/check"):
         answer = post(server, {"text": "a"}, path)
@@ -135,7 +137,10 @@ def test_more_than_the_queue_holds_are_429(live, slow):
         assert client.get("/healthz").status_code == 200
     for connection in connections:
         connection.close()
-    until(lambda: post(server, {"text": "a", "model": "blind"}).status_code == 200)
+    asked = {"text": "a", "model": "blind"}
+    until(lambda: post(server, asked).status_code == 200)
+    for _ in range(3):
+        assert post(server, asked, "/api/stream").status_code == 200
 
 
 def test_what_takes_too_long_is_504_and_stops(live, slow):
