@@ -88,6 +88,7 @@ NAMES = {
 FORWARD = "(self, query, key, value, mask=None, *, past=None, need_weights=True)"
 
 SIGNATURES = {
+    regard.capture: "(module, layers=None, *, max_weights=50000000, tokens=None, lengths=None)",
     regard.show: "(weights, src=None, tgt=None, *, layer='auto', head='auto', special='dim')",
     masks.padding: "(lengths, max_len)",
     masks.causal: "(q_len, kv_len=None, *, device=None)",

@@ -631,6 +631,31 @@ def test_maps_of_other_sizes_are_further_traces():
     assert [len(trace.source.tokens) for trace in seen.traces] == [7, 7, 4, 4]
 
 
+def test_one_query_after_another():
+    class Steps(nn.Module):
+        """Looks at a source, and at a cache that grows with each step."""
+
+        def __init__(self):
+            super().__init__()
+            self.own, self.cross = Attends(), Attends()
+
+        def forward(self, tgt, src):
+            for t in range(tgt.shape[2]):
+                query, cache = tgt[:, :, t : t + 1], tgt[:, :, : t + 1]
+                self.own(query, cache, cache)
+                self.cross(query, src, src)
+
+    module = Steps()
+    tgt, src = normal(BATCH, HEADS, Q_LEN, DIM), normal(BATCH, HEADS, KV_LEN, DIM, seed=2)
+    with regard.capture(module) as seen:
+        module(tgt, src)
+    assert len(seen.maps["own"]) == Q_LEN
+    own, cross = (next(seen.traces[1].of_kind(kind)) for kind in ("decoder-self", "cross"))
+    close(torch.tensor(own.weights), by_hand(tgt, tgt, lower_triangle(Q_LEN))[1])
+    close(torch.tensor(cross.weights), by_hand(tgt, src)[1])
+    assert (own.causal, cross.causal) == (True, False)
+
+
 def test_attention_outside_the_module_is_not_seen():
     module, x = GPT().eval(), normal(BATCH, HEADS, Q_LEN, DIM)
     with regard.capture(module) as seen:
@@ -742,6 +767,12 @@ REFUSED = {
     "a part compiled": (compiled, {}, r"OptimizedModule at 'blocks.1'"),
     "no such layer": (GPT, {"layers": ["block.1"]}, r"'block.1': perhaps 'blocks.1' is meant"),
     "no weights": (GPT, {"max_weights": 0}, "max_weights must be at least 1"),
+    "no layers": (GPT, {"layers": []}, "layers must name a module or more"),
+    "layers by number": (GPT, {"layers": 3}, "layers must be names of modules"),
+    "negative length": (GPT, {"lengths": [3, -1]}, "lengths must be whole numbers from 0"),
+    "lengths in letters": (GPT, {"lengths": "ab"}, "lengths must be whole numbers"),
+    "no tokens": (GPT, {"tokens": []}, "tokens must be a list of strings"),
+    "numbers for tokens": (GPT, {"tokens": [1, 2]}, "tokens must be a list of strings"),
     "a text for tokens": (GPT, {"tokens": "abc"}, "tokens must be a list of strings"),
 }
 
@@ -776,6 +807,49 @@ def test_too_few_names():
     seen.label(["a", "b"])
     with pytest.raises(ArgumentError, match="name the 5 positions of row 0, but it is 2 tokens"):
         _ = seen.traces
+
+
+@pytest.mark.parametrize("options", [{"lengths": [5, 5]}, {"tokens": [["a"], ["b"]]}])
+def test_fewer_rows_than_the_batch_has(options):
+    module = GPT().eval()
+    with regard.capture(module, **options) as seen:
+        module(normal(BATCH, Q_LEN, DIM))
+    with pytest.raises(ArgumentError, match="as many as the rows of a batch, 3, but it is 2"):
+        _ = seen.traces
+
+
+def test_names_are_for_the_maps_that_they_fit():
+    class Pools(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.low, self.high = Attends(), Attends()
+
+        def forward(self, x):
+            self.low(x, x, x)
+            self.high(*[x[:, :, :2]] * 3)
+
+    module = Pools()
+    with regard.capture(module, tokens=list("abcde")) as seen:
+        module(normal(1, HEADS, Q_LEN, DIM))
+    assert [trace.source.labels for trace in seen.traces] == [list("abcde"), ["0", "1"]]
+
+
+def test_nan_is_left_out_and_said():
+    module, x = Attends(), normal(BATCH, HEADS, Q_LEN, DIM)
+    x[1, 0, 2] = float("nan")
+    with regard.capture(module) as seen:
+        module(x, x, x)
+    assert (seen.traces[1].maps[0].missing[0] == 1).all()
+    assert seen.traces[0].maps[0].missing is None
+    assert "NaN" in seen.notes[0]
+
+
+def test_vmap_is_said():
+    module, x = Attends(), normal(BATCH, HEADS, Q_LEN, DIM)
+    with regard.capture(module) as seen:
+        torch.vmap(module)(x, x, x)
+    assert "torch.vmap" in seen.notes[0]
+    assert seen.maps == {}
 
 
 def test_what_cannot_be_seen_does_not_stop_the_module():

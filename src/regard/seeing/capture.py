@@ -26,7 +26,8 @@ from regard.attention import (
 )
 from regard.errors import ArgumentError
 from regard.seeing import recompute
-from regard.seeing.captured import Labels, Look, Seen, Shape
+from regard.seeing.captured import Look, Seen, Shape
+from regard.seeing.positions import Labels
 
 MAX_WEIGHTS: Final = 50_000_000
 Wanted = Callable[[str], bool]
@@ -75,7 +76,7 @@ def capture(
         raise ArgumentError("max_weights", "be at least 1", max_weights, f"try {MAX_WEIGHTS}")
     seen = Seen(type(module).__name__)
     if lengths is not None:
-        seen.cut([int(length) for length in lengths])
+        seen.cut(lengths.tolist() if isinstance(lengths, Tensor) else lengths)
     if tokens is not None:
         seen.label(tokens)
     recorder = _Recorder(seen, wanted, max_weights)
@@ -195,15 +196,24 @@ class _Recorder:
             with recompute.aside(), self.silence():
                 found = weights()
                 assert found is not None
-                found = found.detach().to("cpu", torch.float32, copy=True)
+                found = _readable(found).to("cpu", torch.float32, copy=True)
         except Exception as error:  # what is seen must not stop the module that is looked at
             self.seen.note(f"the weights of {where} cannot be had ({error})")
             return
+        if not bool(found.isfinite().all()):
+            self.seen.note(f"some weights of {where} are NaN, and are left out")
+            found = found.nan_to_num(nan=0.0)
         self.room -= found.numel()
         if frame.module.training:
             self.seen.note("the module was in training mode: these are the weights before dropout")
         same = frame.same if same is None else same
         self.seen.keep(Look(frame.name, self.run, found, causal, same, history, extra))
+
+
+def _readable(tensor: Tensor) -> Tensor:
+    if torch._C._functorch.is_batchedtensor(tensor):
+        raise RuntimeError("inside torch.vmap there is no batch to be seen")
+    return tensor.detach()
 
 
 def _frame(name: str, module: nn.Module, args: Any, kwargs: Any) -> _Frame:
@@ -310,13 +320,19 @@ def _refused(module: nn.Module) -> str | None:
     return None
 
 
-def _wanted(module: nn.Module, layers: str | Sequence[str] | Wanted | None) -> Wanted:
+def _wanted(module: nn.Module, layers: Any) -> Wanted:
     """Whether a module is to be looked at, by its name."""
     if layers is None:
         return lambda name: True
     if callable(layers):
-        return layers
-    chosen = [layers] if isinstance(layers, str) else list(layers)
+        found: Wanted = layers
+        return found
+    if not isinstance(layers, str | Sequence):
+        rule = "be names of modules or a function of a name"
+        raise ArgumentError("layers", rule, repr(layers), "pass a list")
+    chosen = [layers] if isinstance(layers, str) else list(layers or ())
+    if not chosen:
+        raise ArgumentError("layers", "name a module or more", repr(layers), "None is all of them")
     known = [name for name, _ in module.named_modules()]
     for name in chosen:
         if name not in known:

@@ -9,10 +9,10 @@ import torch.nn.functional as F
 from torch import Tensor, cat
 
 from regard.errors import ArgumentError
-from regard.seeing.trace import Kind, Map, ModelInfo, Side, Text, Trace
+from regard.seeing.positions import Labels, Positions
+from regard.seeing.trace import Kind, Map, ModelInfo, Side, Trace
 
 Shape = tuple[int, int, int, int]
-Labels = Sequence[str] | Sequence[Sequence[str]]
 
 #: parts of a module's name that say that it looks from one sequence at another
 CROSS_NAMES: Final = ("cross", "encoder_attn", "enc_dec", "encdec", "src_attn", "multihead_attn")
@@ -73,10 +73,8 @@ class Seen:
         self.notes: list[str] = []
         self._model = model
         self._looks: list[Look] = []
-        self._src: list[list[str]] | list[str] | None = None
-        self._tgt: list[list[str]] | list[str] | None = None
-        self._src_lengths: list[int] | None = None
-        self._tgt_lengths: list[int] | None = None
+        self._src = Positions("src_tokens")
+        self._tgt = Positions("tgt_tokens")
 
     def label(self, src_tokens: Labels, tgt_tokens: Labels | None = None) -> None:
         """Names the positions: a list of tokens, or one list for each row of the batch.
@@ -87,17 +85,15 @@ class Seen:
             src_tokens: what the module reads.
             tgt_tokens: what its decoder reads, where it has one.
         """
-        self._src, src_lengths = _labels(src_tokens)
-        self._src_lengths = src_lengths or self._src_lengths
+        self._src = self._src.named(src_tokens)
         if tgt_tokens is not None:
-            self._tgt, tgt_lengths = _labels(tgt_tokens)
-            self._tgt_lengths = tgt_lengths or self._tgt_lengths
+            self._tgt = self._tgt.named(tgt_tokens)
 
     def cut(self, src_lengths: Sequence[int], tgt_lengths: Sequence[int] | None = None) -> None:
         """Says how many positions of each row of the batch are real: the others are not drawn."""
-        self._src_lengths = [int(length) for length in src_lengths]
+        self._src = self._src.cut(src_lengths)
         if tgt_lengths is not None:
-            self._tgt_lengths = [int(length) for length in tgt_lengths]
+            self._tgt = self._tgt.cut(tgt_lengths)
 
     def keep(self, look: Look) -> None:
         """Adds a look, in the order in which they come."""
@@ -124,23 +120,28 @@ class Seen:
                 "capture sees regard's attention, nn.MultiheadAttention, nn.Transformer and "
                 "F.scaled_dot_product_attention, but no softmax that is written out",
             )
+        for side in (self._src, self._tgt):
+            side.check_rows({look.weights.shape[0] for look in self._looks})
         runs = dict.fromkeys(look.run for look in self._looks)
         return [trace for run in runs for trace in self._of_run(run)]
 
     def _of_run(self, run: int) -> Iterator[Trace]:
         rest = _joined([look for look in self._looks if look.run == run])
+        main = True
         while rest:
             group, rest = _split(rest)
             for row in range(group[0].weights.shape[0]):
-                yield self._trace(group, row)
+                yield self._trace(group, row, main)
+            main = False
 
-    def _trace(self, group: list[Look], row: int) -> Trace:
+    def _trace(self, group: list[Look], row: int, main: bool) -> Trace:
         """The trace of one row of the batch, of looks that go together."""
+        batch = group[0].weights.shape[0]
         tgt_len, src_len = next((look.size for look in group if look.crosses), group[0].size)
         two = any(look.crosses for look in group)
-        source = target = _text("src_tokens", self._src, self._src_lengths, row, src_len)
+        source = target = self._src.text(row, batch, src_len, main)
         if two:
-            target = _text("tgt_tokens", self._tgt, self._tgt_lengths, row, tgt_len)
+            target = self._tgt.text(row, batch, tgt_len, main)
         sizes = {"source": len(source.tokens), "target": len(target.tokens)}
         maps: list[Map] = []
         notes = dict.fromkeys(self.notes)
@@ -169,38 +170,6 @@ def _beyond(look: Look, outside: Tensor) -> Iterator[str]:
         yield "some of the weight is on keys that are no input (bias_k or add_zero_attn)"
     elif most > EXACT:
         yield f"rows have up to {most:.2f} of their weight beyond `lengths`: no mask hides padding"
-
-
-def _labels(tokens: Labels) -> tuple[list[str] | list[list[str]], list[int] | None]:
-    """The names, and how many each row has if rows have their own."""
-    if isinstance(tokens, str) or not all(isinstance(token, str | Sequence) for token in tokens):
-        raise ArgumentError(
-            "tokens", "be a list of strings, or a list of such lists", repr(tokens), "split it"
-        )
-    if all(isinstance(token, str) for token in tokens):
-        return [str(token) for token in tokens], None
-    rows = [[str(token) for token in row] for row in tokens]
-    return rows, [len(row) for row in rows]
-
-
-def _text(
-    name: str,
-    labels: list[str] | list[list[str]] | None,
-    lengths: list[int] | None,
-    row: int,
-    size: int,
-) -> Text:
-    """The positions of one row, by name or by number, without padding."""
-    if lengths is not None and row < len(lengths):
-        size = min(size, lengths[row])
-    if labels is None:
-        return Text.of([str(i) for i in range(size)])
-    own = labels[row] if row < len(labels) and not isinstance(labels[row], str) else labels
-    if len(own) < size:
-        raise ArgumentError(
-            name, f"name the {size} positions of row {row}", f"{len(own)} tokens", "name them all"
-        )
-    return Text.of([str(token) for token in own[:size]])
 
 
 def _joined(looks: list[Look]) -> list[Look]:
