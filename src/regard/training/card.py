@@ -9,6 +9,20 @@ from regard.training.task import Task
 from regard.version import __version__
 
 
+def facts(task: Task) -> dict[str, object]:
+    """What is known of a run from its start, by name."""
+    config, src, tgt = task.config, task.src_tokenizer, task.tgt_tokenizer
+    return {
+        "model": f"{config.preset}, {config.size}, "
+        f"{sum(p.numel() for p in task.module.parameters()):,} weights",
+        "data": f"{config.data or 'pairs given in Python'}: {len(task.corpus):,} training pairs, "
+        f"{len(task.dev.corpus):,} dev pairs",
+        "source tokens": f"{src.kind}, {src.vocab_size}",
+        "target tokens": f"{tgt.kind}, {tgt.vocab_size}",
+        "decides": f"dev {task.metric.name}",
+    }
+
+
 def write_card(task: Task, progress: Progress) -> None:
     """Writes README.md: what the model is, how well it does, how to use it and to make it again."""
     config = task.config

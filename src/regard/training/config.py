@@ -83,6 +83,7 @@ class Config(BaseModel):
     precision: Precision = Field("auto", description="auto is bf16 where the chip is fast in it")
     threads: int | None = Field(None, ge=1, description="CPU threads; none leaves it to torch")
     beam: int = Field(5, ge=1, description="width of the search when the run is used")
+    report: bool = Field(True, description="write report.html after each evaluation")
     tensorboard: bool = Field(False, description="also write TensorBoard events")
 
     @field_validator("columns", mode="before")

@@ -22,6 +22,7 @@ from regard.training.checkpoint import (
     unpack_optimizer,
 )
 from regard.training.dev import Evaluation, evaluate
+from regard.training.examples import look
 from regard.training.progress import Progress
 from regard.training.schedule import learning_rate
 from regard.training.task import Task
@@ -120,8 +121,14 @@ def _evaluate(task: Task, progress: Progress, watch: Watch) -> None:
         task.folder.append_metrics(row)
         if task.events is not None:
             task.events.write(row)
+        if task.report is not None:
+            task.report.write(row, _rate(task), look(task, result.outputs))
     task.fabric.barrier()
     task.model.train()
+
+
+def _rate(task: Task) -> float:
+    return float(task.optimizer.param_groups[0]["lr"])
 
 
 def save(task: Task, progress: Progress) -> None:

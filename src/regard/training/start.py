@@ -9,10 +9,11 @@ from rich.console import Console
 
 from regard import device as devices
 from regard.errors import ArgumentError
-from regard.training.card import write_card
+from regard.training.card import facts, write_card
 from regard.training.config import Config, check_model, check_preset, make_config
 from regard.training.events import check_events, open_events
 from regard.training.loop import resume, train
+from regard.training.report import open_report
 from regard.training.run_folder import RunFolder
 from regard.training.setup import prepare
 from regard.training.task import Task
@@ -111,6 +112,7 @@ def _run(task: Task, console: Console, quiet: bool) -> RunFolder:
     if first:
         folder.card_file.unlink(missing_ok=True)
         task.events = open_events(task.config, folder.path, progress.step)
+        task.report = open_report(task.config, folder.path, progress.step, facts(task))
     try:
         with watch.running():
             progress = train(task, progress, watch)

@@ -16,6 +16,7 @@ from regard.models import SequenceModel
 from regard.training.config import Config
 from regard.training.events import Events
 from regard.training.progress import Progress
+from regard.training.report import Report
 from regard.training.run_folder import RunFolder
 
 try:  # the small package, or the large one that holds it
@@ -90,6 +91,7 @@ class Task:
     losses: Tensor
     loss_count: int = 0
     events: Events | None = None
+    report: Report | None = None
     _planned: tuple[int, Batches] | None = field(default=None, repr=False)
 
     def spent(self, progress: Progress) -> float:

@@ -113,7 +113,7 @@ function bar(measure, row, column) {
   const found = value(measure, row, column);
   const width = `${((100 * Math.abs(found)) / measure.top).toFixed(1)}%`;
   const inner = h("i", { class: found < 0 ? "less" : null, style: { width } });
-  const digits = found < 0 ? `−${number(-found)}` : number(found);
+  const digits = found <= -0.005 ? `−${number(-found)}` : number(Math.max(0, found));
   return [h("span", { class: "bar", "aria-hidden": "true" }, inner), h("span", { class: "value" }, digits)];
 }
 

@@ -174,10 +174,13 @@ function gold(context, view, box, colours) {
     const [y, x] = [r - box.r0, c - box.c0];
     if (y < 0 || x < 0 || y >= box.rows || x >= box.columns) continue;
     const [left, top] = [box.left + x * box.cell, box.top + y * box.cell];
-    context.strokeStyle = colours.mark;
-    context.lineWidth = 2;
-    context.setLineDash(sure ? [] : [3, 2.5]);
-    context.strokeRect(left + 2.5, top + 2.5, box.cell - 6, box.cell - 6);
+    context.setLineDash(sure ? [] : [4, 3]);
+    // a pale line beneath, so that the mark stands out on a dark cell too
+    for (const [colour, wide] of [[colours.ground, 4.5], [colours.mark, 2]]) {
+      context.strokeStyle = colour;
+      context.lineWidth = wide;
+      context.strokeRect(left + 3.5, top + 3.5, box.cell - 8, box.cell - 8);
+    }
   }
   context.setLineDash([]);
 }
