@@ -10,6 +10,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 
+from regard.seeing import html
 from regard.serve import errors, page
 from regard.serve.asking import AskCheck, AskRun, AskStream
 from regard.serve.border import Access, Border, as_response
@@ -60,7 +61,7 @@ def create_app(models: Models, limits: Limits, access: Access, log: Log) -> Fast
         # nothing of what is asked may leave by way of the framework's own records
         telemetry={"tracing": False, "metrics": False, "logs": False, "auto_configure": False},
     )
-    app.add_middleware(Border, access=access, body=limits.body, failed=log.failed)
+    app.add_middleware(Border, access=access, limits=limits, failed=log.failed)
     app.add_exception_handler(HTTPException, _refused)
     app.add_exception_handler(RequestValidationError, _invalid)
     _add_pages(app, models, limits)
@@ -100,7 +101,7 @@ def _add_pages(app: FastAPI, models: Models, limits: Limits) -> None:
     @app.get("/", include_in_schema=False)
     @app.head("/", include_in_schema=False)
     async def live() -> Response:
-        return page.response(page.live(models.info(limits)))
+        return page.response(html.render_live(models.info(limits)))
 
     @app.get("/page/{name}", include_in_schema=False)
     async def module(name: str) -> Response:

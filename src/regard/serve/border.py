@@ -1,5 +1,6 @@
 """What every request passes on its way in, and every answer on its way out."""
 
+import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final, final
@@ -10,6 +11,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from regard.serve.errors import INTERNAL, ServeError, of_any
 from regard.serve.events import dumps
+from regard.serve.limits import Limits
 
 LOCAL: Final = ("127.0.0.1", "localhost", "[::1]")
 SAFE: Final = ("GET", "HEAD", "OPTIONS")
@@ -65,14 +67,14 @@ class Border:
     Args:
         app: what is behind it.
         access: who may ask.
-        body: the most bytes of a request.
+        limits: of size and time.
         failed: is told of what nobody has foreseen, with the address.
     """
 
     def __init__(
-        self, app: ASGIApp, access: Access, body: int, failed: Callable[[Exception, str], None]
+        self, app: ASGIApp, access: Access, limits: Limits, failed: Callable[[Exception, str], None]
     ) -> None:
-        self.app, self.access, self.body, self.failed = app, access, body, failed
+        self.app, self.access, self.limits, self.failed = app, access, limits, failed
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Handles one request."""
@@ -140,19 +142,20 @@ class Border:
         return Response(status_code=204, headers=allowed)
 
     async def _read(self, scope: Scope, headers: Headers, receive: Receive) -> bytes:
-        """The body, if it is not too large and of the type that it must be."""
+        """The body, if it comes in time, is not too large, and is of the right type."""
         if scope["method"] in SAFE:
             return b""
-        content, more = b"", True
-        if headers.get("content-length", "0").isdigit():
-            self._check_size(int(headers.get("content-length", "0")))
-        while more:
-            message = await receive()
-            if message["type"] == "http.disconnect":
-                return content
-            content += message.get("body", b"")
-            more = message.get("more_body", False)
-            self._check_size(len(content))
+        self._check_size(int(headers.get("content-length", "0")))
+        try:
+            content = await asyncio.wait_for(self._all(receive), self.limits.seconds)
+        except TimeoutError:
+            raise ServeError(
+                408,
+                "slow_body",
+                f"a body must come within {self.limits.seconds:g} seconds, but it does not",
+                "send it at once",
+                headers={"Connection": "close"},
+            ) from None
         kind = headers.get("content-type", "").partition(";")[0].strip().lower()
         if content and kind != "application/json":
             raise ServeError(
@@ -163,12 +166,21 @@ class Border:
             )
         return content
 
+    async def _all(self, receive: Receive) -> bytes:
+        content, more = b"", True
+        while more:
+            message = await receive()
+            content += message.get("body", b"")
+            more = message.get("more_body", False)  # there is none if the client has left
+            self._check_size(len(content))
+        return content
+
     def _check_size(self, size: int) -> None:
-        if size > self.body:
+        if size > self.limits.body:
             raise ServeError(
                 413,
                 "too_large",
-                f"a body must have at most {self.body} bytes, but it has more",
+                f"a body must have at most {self.limits.body} bytes, but it has more",
                 "shorten the text, or start the server with a larger --max-chars",
                 headers={"Connection": "close"},
             )

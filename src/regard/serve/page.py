@@ -2,13 +2,13 @@
 
 import base64
 import hashlib
-import importlib
 import re
 from html import escape
 from typing import Any, Final
 
 from starlette.responses import HTMLResponse
 
+from regard.seeing import html
 from regard.serve.errors import ServeError
 
 #: scripts that stand in a page, data not among them
@@ -46,25 +46,12 @@ def _sha256(script: str) -> str:
     return base64.b64encode(hashlib.sha256(script.encode("utf-8")).digest()).decode("ascii")
 
 
-def live(info: dict[str, Any]) -> str:
-    """The page to type into."""
-    try:
-        html = importlib.import_module("regard.seeing.html")
-        page: str = html.render_live(info)
-    except (ImportError, AttributeError):
-        return _HEAD + _PLAIN
-    return page
-
-
 def module(name: str) -> str:
-    """The source of one of the page's modules."""
-    try:
-        modules: dict[str, str] = importlib.import_module("regard.seeing.html").modules()
-    except (ImportError, AttributeError):
-        modules = {}
-    if name in modules:
-        return modules[name]
-    raise ServeError(404, "not_found", "the page has no such module", "load the page again")
+    """The source of one of the live page's modules."""
+    found = html.modules().get(name)
+    if found is None:
+        raise ServeError(404, "not_found", "the page has no such module", "load the page again")
+    return found
 
 
 def docs(schema: dict[str, Any]) -> str:
@@ -99,20 +86,3 @@ def _field(name: str, field: dict[str, Any], fields: dict[str, Any]) -> str:
     needed = "" if name in fields.get("required", ()) else " (may be left out)"
     words = escape(field.get("description", ""))
     return f"<li><code>{escape(name)}</code>{needed}: {words}</li>"
-
-
-_PLAIN: Final = """<h1>regard</h1>
-<form><label>Text <input name="text" size="40" autofocus></label> <button>Look</button></form>
-<pre id="answer" aria-live="polite"></pre>
-<script type="module">
-const form = document.querySelector("form"), answer = document.querySelector("#answer");
-form.addEventListener("submit", async (event) => {
-  event.preventDefault();
-  const reply = await fetch("/api/run", {method: "POST",
-    headers: {"content-type": "application/json"},
-    body: JSON.stringify({text: form.text.value, kinds: ["cross"]})});
-  const found = await reply.json();
-  answer.textContent = found.error ? `${found.error.message}: ${found.error.hint}`
-    : found.target.text;
-});
-</script>"""
