@@ -2,6 +2,7 @@
 
 import threading
 import time
+from contextlib import ExitStack
 
 import httpx2
 import pytest
@@ -51,35 +52,31 @@ def models(folders):
     return Models.load(folders, device="cpu")
 
 
-@pytest.fixture
-def log():
-    return Log([].append)
+def client_of(models, access=None, log_text=False, tokens=40, **limits):
+    """A client of an application in this process, to be entered; `lines` has what it printed.
+
+    Answers are short, since these models do not know when to end.
+    """
+    lines = []
+    log = Log(lines.append, log_text)
+    app = create_app(models, Limits(tokens=tokens, **limits), access or Access(), log)
+    client = TestClient(app, base_url="http://localhost")
+    client.lines = lines
+    return client
 
 
 @pytest.fixture
-def serve(models, log):
-    """Starts an application in this process; `lines` has what it printed."""
-    opened = []
-
-    def start(access=None, log_text=False, tokens=40, **limits):
-        """Answers are short, since these models do not know when to end."""
-        lines = []
-        app = create_app(
-            models, Limits(tokens=tokens, **limits), access or Access(), Log(lines.append, log_text)
-        )
-        client = TestClient(app, base_url="http://localhost", raise_server_exceptions=True)
-        opened.append(client.__enter__())
-        client.lines = lines
-        return client
-
-    yield start
-    for client in opened:
-        client.__exit__(None, None, None)
+def serve(models):
+    """Starts applications that differ from the usual one."""
+    with ExitStack() as stack:
+        yield lambda *args, **options: stack.enter_context(client_of(models, *args, **options))
 
 
-@pytest.fixture
-def client(serve):
-    return serve()
+@pytest.fixture(scope="session")
+def client(models):
+    """The usual one."""
+    with client_of(models) as client:
+        yield client
 
 
 class Live:

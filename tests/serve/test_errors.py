@@ -171,7 +171,9 @@ def test_other_sites_may_be_allowed(serve):
     error(client.post("/api/run", json={"text": "a"}, headers=evil), 403, "cross_origin")
 
 
-def test_what_nobody_foresaw_is_500_without_the_text(client, models, monkeypatch):
+def test_what_nobody_foresaw_is_500_without_the_text(serve, models, monkeypatch):
+    client = serve()
+
     def broken(*_, **__):
         raise ZeroDivisionError("about my secret")
 
@@ -186,7 +188,8 @@ def test_what_nobody_foresaw_is_500_without_the_text(client, models, monkeypatch
     assert client.post("/api/run", json={"text": "a", "model": "blind"}).status_code == 200
 
 
-def test_a_stream_that_breaks_ends_in_an_error_event(client, models, monkeypatch):
+def test_a_stream_that_breaks_ends_in_an_error_event(serve, models, monkeypatch):
+    client = serve()
     module = models.by_name["looking"].module
     monkeypatch.setattr(type(module), "step", lambda *_, **__: 1 / 0)
     answer = client.post("/api/stream", json={"text": "abc"})
