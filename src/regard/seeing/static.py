@@ -51,7 +51,7 @@ def figure(view: View) -> str:
     lean = top * 0.9 if labelled else 0
     size = (round(left + width * cell + lean), round(top + height * cell + 4))
     scale = 1.0 if columns <= 64 else max(float(view.weights.max(initial=0.0)), 1e-9)
-    cells = paths(pooled(view.weights, height, width) / scale, cell)
+    cells = paths(pooled(view.weights, height, width) / scale, float(cell))
     names = _labels(view, left, top, cell) if labelled else ""
     cut = "" if (height, width) == (rows, columns) else _cut(rows, columns)
     return (
