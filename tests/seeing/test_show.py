@@ -106,6 +106,12 @@ def test_labels_that_do_not_fit_are_refused(src, tgt):
         regard.show(weights(), src, tgt)
 
 
+@pytest.mark.plain
+def test_labels_that_are_none_are_refused():
+    with pytest.raises(ArgumentError, match="src must be a list of labels, or a string"):
+        regard.show(weights(), 5)
+
+
 def test_what_rows_lack_is_said():
     found = regard.show(weights() * np.array([[1.0], [0.5], [0.9]]))
     assert "the least to 0.50" in str(found)

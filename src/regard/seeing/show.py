@@ -157,6 +157,8 @@ def _labels(name: str, labels: Labels | None, count: int) -> list[str]:
         if found is not None:
             return found
         labels = labels.split()
+    if not hasattr(labels, "__len__"):
+        raise ArgumentError(name, "be a list of labels, or a string", repr(labels), "make it one")
     if len(labels) != count:
         axis = "column" if name == "src" else "row"
         raise ArgumentError(
