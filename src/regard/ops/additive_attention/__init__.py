@@ -1,7 +1,10 @@
 """Additive attention (Bahdanau et al., 2015, https://arxiv.org/abs/1409.0473)."""
 
+import os
+from importlib.util import find_spec
 from typing import Final
 
+import torch
 from jaxtyping import Float
 from torch import Tensor
 
@@ -12,7 +15,41 @@ from regard.ops.backend import Path, choose
 from regard.ops.check import check_axes, check_equal, check_float
 from regard.ops.output import AttentionOutput
 
+HAS_TRITON: Final = find_spec("triton") is not None
+# What kernels are tested with where there is no GPU; triton itself reads it when it is imported.
+INTERPRETED: Final = os.environ.get("TRITON_INTERPRET") == "1"
+MOST_ROWS: Final = 65_535  # of a batch: as many as the last axis of a grid may have
+
+
+def _by_triton(
+    query: Float[Tensor, "batch q_len hidden"],
+    key: Float[Tensor, "batch kv_len hidden"],
+    v: Float[Tensor, " hidden"],
+    value: Float[Tensor, "batch kv_len v_dim"],
+    mask: Mask | None = None,
+    need_weights: bool = False,
+) -> AttentionOutput:
+    from regard.ops.additive_attention import triton_path  # not above: triton may be missing
+
+    return triton_path.additive_attention(query, key, v, value, mask, need_weights)
+
+
+def _triton_refuses(
+    query: Tensor, key: Tensor, v: Tensor, value: Tensor, mask: Mask | None, need_weights: bool
+) -> str | None:
+    if not HAS_TRITON:
+        return "since triton is not installed"
+    if query.device.type != "cuda" and not INTERPRETED:
+        return f"since it runs on cuda and the query is on {query.device.type}"
+    if torch.float64 in (query.dtype, key.dtype, v.dtype, value.dtype):
+        return "since its kernels compute in float32 and the inputs are float64"
+    if query.shape[0] > MOST_ROWS:
+        return f"since a batch of {query.shape[0]} is larger than {MOST_ROWS}"
+    return None
+
+
 PATHS: Final = {
+    "triton": Path(_by_triton, _triton_refuses),
     "torch": Path(torch_path.additive_attention),
     "reference": Path(reference.additive_attention),
 }

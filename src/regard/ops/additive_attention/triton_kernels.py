@@ -1,0 +1,314 @@
+# mypy: disable-error-code="no-untyped-def, untyped-decorator, no-untyped-call"
+"""The kernels of additive attention, in the letters of this folder's README.
+
+`r = 1 / (1 + exp(2q) exp(2k))`, `tanh(q + k) = 1 - 2 r`, `1 - tanh(q + k)^2 = 4 r (1 - r)`. Two
+elements share one reciprocal, since reciprocals are what the chip has the fewest units for.
+
+Every kernel has two routes. The factored one needs `exp(2q) exp(2k)`, and the product of two such
+denominators, to be finite: it runs while the largest query and the largest key of a sequence add
+up to `LIMIT` or less. Beyond that the direct one takes the exponential of the sum.
+"""
+
+import triton
+import triton.language as tl
+from triton import knobs
+
+# exp(2x) = exp2(x TWO_LOG2_E)
+TWO_LOG2_E = tl.constexpr(2.8853900817779268)
+# (1 + exp(2 * 21))^2 < 2^122, well inside float32
+LIMIT = tl.constexpr(21.0)
+# The interpreter knows no assembly. Read once: a kernel compiles to one of the two forms.
+INTERPRETED = tl.constexpr(knobs.runtime.interpret)
+
+
+@triton.jit
+def reciprocal(x):
+    """1 / x by one instruction; a plain division also looks after denormals, which no x is."""
+    if INTERPRETED:
+        return 1.0 / x
+    return tl.inline_asm_elementwise(
+        "rcp.approx.ftz.f32 $0, $1;", "=f,f", [x], dtype=tl.float32, is_pure=True, pack=1
+    )
+
+
+@triton.jit
+def direct(scaled_sum):
+    """R of `TWO_LOG2_E (q + k)`, whatever its size: the other end would overflow."""
+    return reciprocal(1.0 + tl.exp2(tl.minimum(scaled_sum, 100.0)))
+
+
+@triton.jit
+def exponentials_kernel(
+    query, key, v, E, F, weight, size, T, S, D, Tp, Sp, Dp, q_blocks, BLOCK: tl.constexpr
+):
+    """`exp(2q)` and `exp(2k)` with the features outermost, and the largest |q| and |k|.
+
+    The tensors end at multiples of a block, so that nothing that reads them needs a mask; what is
+    beyond the data counts nothing, for its `weight` is zero.
+    """
+    block, j_block, b = tl.program_id(0), tl.program_id(1), tl.program_id(2)
+    j = j_block * BLOCK + tl.arange(0, BLOCK)
+    is_key = block >= q_blocks
+    if is_key:
+        block -= q_blocks
+        own, out, n, n_pad = key, F, S, Sp
+    else:
+        own, out, n, n_pad = query, E, T, Tp
+    i = block * BLOCK + tl.arange(0, BLOCK)
+    inside = (i[:, None] < n) & (j[None, :] < D)
+    at = (b.to(tl.int64) * n + i[:, None]) * D + j[None, :]
+    x = tl.load(own + at, mask=inside, other=0.0).to(tl.float32)
+    at = (b.to(tl.int64) * Dp + j[:, None]) * n_pad + i[None, :]
+    tl.store(
+        out + at, tl.trans(tl.exp2(x * TWO_LOG2_E)), mask=(j[:, None] < Dp) & (i[None, :] < n_pad)
+    )
+    # the bits of floats that are not negative are ordered like the floats
+    most = tl.max(tl.max(tl.abs(x), axis=1), axis=0).to(tl.int32, bitcast=True)
+    tl.atomic_max(size + 2 * b + is_key.to(tl.int32), most, sem="relaxed")
+    if (block == 0) & (b == 0) & (is_key == 0):
+        tl.store(weight + j, -2.0 * tl.load(v + j, mask=j < D, other=0.0).to(tl.float32), j < Dp)
+
+
+@triton.jit
+def is_factored(size, b):
+    """Whether the factored route is safe for sequence b."""
+    q_size = tl.load(size + 2 * b).to(tl.float32, bitcast=True)
+    k_size = tl.load(size + 2 * b + 1).to(tl.float32, bitcast=True)
+    return q_size + k_size <= LIMIT
+
+
+@triton.jit
+def allowed(mask, b, t, i, T, S, mask_b, mask_t, mask_i, HAS_MASK: tl.constexpr):
+    """Which of the pairs (t, i) are inside, and may attend."""
+    inside = (t < T)[:, None] & (i < S)[None, :]
+    if HAS_MASK:
+        at = b * mask_b + t[:, None] * mask_t + i[None, :] * mask_i
+        inside &= tl.load(mask + at, mask=inside, other=0) != 0
+    return inside
+
+
+@triton.jit
+def scores_kernel(
+    query,
+    key,
+    E,
+    F,
+    weight,
+    size,
+    scores,
+    mask,
+    mask_b,
+    mask_t,
+    mask_i,
+    T,
+    S,
+    D,
+    Tp,
+    Sp,
+    Dp,
+    J,
+    HAS_MASK: tl.constexpr,
+    BLOCK_T: tl.constexpr,
+    BLOCK_S: tl.constexpr,
+    STEP: tl.constexpr,
+):
+    """One tile of scores, summed over J features; -inf where a query may not attend.
+
+    With several slices of features (the last axis of the grid) each writes its own scores, and
+    the softmax adds them. The score is short of `sum_j v_j`, which the softmax does not feel.
+    """
+    tile, b, part = tl.program_id(0), tl.program_id(1).to(tl.int64), tl.program_id(2)
+    s_tiles = tl.cdiv(S, BLOCK_S)
+    t = (tile // s_tiles) * BLOCK_T + tl.arange(0, BLOCK_T)
+    i = (tile % s_tiles) * BLOCK_S + tl.arange(0, BLOCK_S)
+    may = allowed(mask, b, t, i, T, S, mask_b, mask_t, mask_i, HAS_MASK)
+    first = part * J
+    acc = tl.zeros([BLOCK_T, BLOCK_S], dtype=tl.float32)
+    if is_factored(size, b):
+        e_at = E + (b * Dp + first) * Tp + t
+        f_at = F + (b * Dp + first) * Sp + i
+        w_at = weight + first
+        for _ in range(0, J, STEP):
+            for n in tl.static_range(0, STEP, 2):
+                x = 1.0 + tl.load(e_at + n * Tp)[:, None] * tl.load(f_at + n * Sp)
+                y = 1.0 + tl.load(e_at + (n + 1) * Tp)[:, None] * tl.load(f_at + (n + 1) * Sp)
+                acc += (tl.load(w_at + n) * y + tl.load(w_at + n + 1) * x) * reciprocal(x * y)
+            e_at += STEP * Tp
+            f_at += STEP * Sp
+            w_at += STEP
+    else:
+        for j in range(first, tl.minimum(first + J, D)):
+            q = tl.load(query + (b * T + t) * D + j, mask=t < T, other=0.0).to(tl.float32)
+            k = tl.load(key + (b * S + i) * D + j, mask=i < S, other=0.0).to(tl.float32)
+            acc += tl.load(weight + j) * direct((q[:, None] + k[None, :]) * TWO_LOG2_E)
+    at = ((part * tl.num_programs(1) + b) * T + t[:, None]) * S + i[None, :]
+    tl.store(
+        scores + at,
+        tl.where(may, acc, float("-inf")),
+        mask=(t < T)[:, None] & (i < S)[None, :],
+    )
+
+
+@triton.jit
+def one_query_scores_kernel(
+    query,
+    key,
+    v,
+    scores,
+    mask,
+    mask_b,
+    mask_t,
+    mask_i,
+    T,
+    S,
+    D,
+    HAS_MASK: tl.constexpr,
+    BLOCK_S: tl.constexpr,
+    BLOCK_D: tl.constexpr,
+):
+    """Scores of one query with a block of keys, each of which is read once, as it lies."""
+    b, t = tl.program_id(1).to(tl.int64), tl.program_id(2)
+    i = tl.program_id(0) * BLOCK_S + tl.arange(0, BLOCK_S)
+    acc = tl.zeros([BLOCK_S, BLOCK_D], dtype=tl.float32)
+    for start in range(0, D, BLOCK_D):
+        j = start + tl.arange(0, BLOCK_D)
+        inside = (i < S)[:, None] & (j < D)[None, :]
+        k = tl.load(key + (b * S + i[:, None]) * D + j[None, :], mask=inside, other=0.0)
+        q = tl.load(query + (b * T + t) * D + j, mask=j < D, other=0.0).to(tl.float32)
+        w = -2.0 * tl.load(v + j, mask=j < D, other=0.0).to(tl.float32)
+        acc += w[None, :] * direct((q[None, :] + k.to(tl.float32)) * TWO_LOG2_E)
+    ts = t + tl.arange(0, 1)
+    may = allowed(mask, b, ts, i, T, S, mask_b, mask_t, mask_i, HAS_MASK)
+    row = tl.where(may, tl.sum(acc, axis=1)[None, :], float("-inf"))
+    at = (b * T + ts[:, None]) * S + i[None, :]
+    tl.store(scores + at, row, mask=(i < S)[None, :])
+
+
+@triton.jit
+def softmax_kernel(scores, weights, S, rows, PARTS: tl.constexpr, BLOCK: tl.constexpr):
+    """The softmax of one row, the slices of features added; zeros if all of it is -inf."""
+    row = tl.program_id(0).to(tl.int64)
+    peak, total = float("-inf"), 0.0
+    for start in range(0, S, BLOCK):
+        e = row_of_scores(scores, row, start, S, rows, PARTS, BLOCK)
+        new = tl.maximum(peak, tl.max(e, axis=0))
+        safe = tl.where(new == float("-inf"), 0.0, new)
+        total = total * tl.exp(peak - safe) + tl.sum(tl.exp(e - safe), axis=0)
+        peak = new
+    shift = tl.where(peak == float("-inf"), 0.0, peak)
+    scale = tl.where(total > 0, 1.0 / tl.where(total > 0, total, 1.0), 0.0)
+    for start in range(0, S, BLOCK):
+        i = start + tl.arange(0, BLOCK)
+        e = row_of_scores(scores, row, start, S, rows, PARTS, BLOCK)
+        tl.store(
+            weights + row * S + i,
+            (tl.exp(e - shift) * scale).to(weights.dtype.element_ty),
+            mask=i < S,
+        )
+
+
+@triton.jit
+def row_of_scores(scores, row, start, S, rows, PARTS: tl.constexpr, BLOCK: tl.constexpr):
+    """A piece of one row, the slices of features added."""
+    i = start + tl.arange(0, BLOCK)
+    e = tl.load(scores + row * S + i, mask=i < S, other=float("-inf"))
+    for part in tl.static_range(1, PARTS):
+        e += tl.load(scores + (part * rows + row) * S + i, mask=i < S, other=0.0)
+    return e
+
+
+@triton.jit
+def softmax_backward_kernel(
+    weights, d_weights, more, d_scores, S, HAS_MORE: tl.constexpr, BLOCK: tl.constexpr
+):
+    """`de = a (da - sum a da / sum a)`: the sum of the rounded weights is not quite 1."""
+    row = tl.program_id(0).to(tl.int64)
+    total, mixed = 0.0, 0.0
+    for start in range(0, S, BLOCK):
+        at = row * S + start + tl.arange(0, BLOCK)
+        inside = start + tl.arange(0, BLOCK) < S
+        a, da = row_of_gradients(weights, d_weights, more, at, inside, HAS_MORE)
+        total += tl.sum(a, axis=0)
+        mixed += tl.sum(a * da, axis=0)
+    delta = tl.where(total > 0, mixed / tl.where(total > 0, total, 1.0), 0.0)
+    for start in range(0, S, BLOCK):
+        at = row * S + start + tl.arange(0, BLOCK)
+        inside = start + tl.arange(0, BLOCK) < S
+        a, da = row_of_gradients(weights, d_weights, more, at, inside, HAS_MORE)
+        tl.store(d_scores + at, a * (da - delta), mask=inside)
+
+
+@triton.jit
+def row_of_gradients(weights, d_weights, more, at, inside, HAS_MORE: tl.constexpr):
+    """A piece of one row of the weights, and of what is known of their gradient."""
+    a = tl.load(weights + at, mask=inside, other=0.0).to(tl.float32)
+    da = tl.load(d_weights + at, mask=inside, other=0.0).to(tl.float32)
+    if HAS_MORE:
+        da += tl.load(more + at, mask=inside, other=0.0).to(tl.float32)
+    return a, da
+
+
+@triton.jit
+def gradient_kernel(
+    own,
+    other,
+    v,
+    d_scores,
+    size,
+    d_own,
+    d_v,
+    n_own,
+    n_other,
+    D,
+    own_stride,
+    other_stride,
+    WITH_V: tl.constexpr,
+    BLOCK: tl.constexpr,
+    BLOCK_D: tl.constexpr,
+):
+    """The gradient of a block of queries, summed over the keys; or of keys, over the queries.
+
+    A lane owns features and needs no other lane. With `WITH_V` the block's share of the gradient
+    of v goes to its own row of `d_v`: `sum_ti de_ti = 0`, so it is `-2 sum_ti de_ti r_tij`.
+    """
+    block, j_block, b = tl.program_id(0), tl.program_id(1), tl.program_id(2).to(tl.int64)
+    t = block * BLOCK + tl.arange(0, BLOCK)
+    j = j_block * BLOCK_D + tl.arange(0, BLOCK_D)
+    inside = (t < n_own)[:, None] & (j < D)[None, :]
+    at = (b * n_own + t[:, None]) * D + j[None, :]
+    q = tl.load(own + at, mask=inside, other=0.0).to(tl.float32)
+    de_at = d_scores + b * n_own * n_other + t * own_stride
+    k_at = other + b * n_other * D + j
+    acc = tl.zeros([BLOCK, BLOCK_D], dtype=tl.float32)
+    acc_v = tl.zeros([BLOCK_D], dtype=tl.float32)
+    if is_factored(size, b):
+        E = tl.exp2(q * TWO_LOG2_E)
+        for i in range(0, n_other, 2):
+            # past the end: a gradient of zero, for whatever key
+            i1 = tl.minimum(i + 1, n_other - 1)
+            n1 = tl.where(i1 > i, n_own, 0)
+            F0 = tl.load(k_at + i * D, mask=j < D, other=0.0).to(tl.float32)
+            F1 = tl.load(k_at + i1 * D, mask=j < D, other=0.0).to(tl.float32)
+            de0 = tl.load(de_at + i * other_stride, mask=t < n_own, other=0.0)
+            de1 = tl.load(de_at + i1 * other_stride, mask=t < n1, other=0.0)
+            x = 1.0 + E * tl.exp2(F0 * TWO_LOG2_E)[None, :]
+            y = 1.0 + E * tl.exp2(F1 * TWO_LOG2_E)[None, :]
+            both = reciprocal(x * y)
+            r0, r1 = y * both, x * both
+            acc += de0[:, None] * (r0 - r0 * r0)
+            acc += de1[:, None] * (r1 - r1 * r1)
+            if WITH_V:
+                acc_v += tl.sum(de0[:, None] * r0 + de1[:, None] * r1, axis=0)
+    else:
+        for i in range(n_other):
+            k = tl.load(k_at + i * D, mask=j < D, other=0.0).to(tl.float32)
+            de = tl.load(de_at + i * other_stride, mask=t < n_own, other=0.0)
+            r = direct((q + k[None, :]) * TWO_LOG2_E)
+            acc += de[:, None] * (r - r * r)
+            if WITH_V:
+                acc_v += tl.sum(de[:, None] * r, axis=0)
+    w = 4.0 * tl.load(v + j, mask=j < D, other=0.0).to(tl.float32)
+    tl.store(d_own + at, (acc * w[None, :]).to(d_own.dtype.element_ty), mask=inside)
+    if WITH_V:
+        row = b * tl.num_programs(0) + block
+        tl.store(d_v + row * D + j, -2.0 * acc_v, mask=j < D)
