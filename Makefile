@@ -13,7 +13,7 @@ $(STAMP): pyproject.toml constraints.txt
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
 	@touch $(STAMP)
 
-.PHONY: help install demo test check lint types unit plain compiled system bench clean
+.PHONY: help install demo test check lint types unit plain compiled system browser bench clean
 
 help:  ## list what make can do
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## */\1\t/' | expand -t 12
@@ -23,7 +23,7 @@ install: $(STAMP)  ## make .venv and install regard and its tools into it
 demo: $(STAMP)  ## train on the bundled dictionary in two minutes and draw where the model looks
 	OMP_WAIT_POLICY=PASSIVE $(BIN)/regard demo
 
-test: lint types unit plain compiled system  ## everything that CI runs
+test: lint types unit plain compiled system browser  ## everything that CI runs
 
 check: lint types unit plain  ## the same without what trains models or compiles code
 
@@ -35,7 +35,7 @@ types: $(STAMP)  ## mypy, strict
 	$(BIN)/mypy
 
 unit: $(STAMP)  ## tests, with every shape in every signature checked at run time
-	$(PYTEST) $(SHAPES) -m "not plain and not compile and not system and not slow"
+	$(PYTEST) $(SHAPES) -m "not plain and not compile and not system and not slow and not browser"
 
 plain: $(STAMP)  ## tests that the run-time shape checks would get in the way of
 	$(PYTEST) -m "plain and not compile and not slow"
@@ -45,6 +45,12 @@ compiled: $(STAMP)  ## tests of code under torch.compile
 
 system: $(STAMP)  ## models that must learn a task, runs that are killed, compiled code
 	$(PYTEST) -m "system or slow"
+
+browser: $(STAMP)  ## the page in a real Chromium, which is installed where it can be
+	@command -v chromium >/dev/null || { test "$$(id -u)" = 0 && command -v apt-get >/dev/null \
+	  && apt-get update -qq && apt-get install -y -qq chromium >/dev/null; } \
+	  || echo "chromium is missing and cannot be installed here: these tests are skipped"
+	$(PYTEST) -m browser
 
 bench: $(STAMP)  ## time the attention operators on this machine
 	$(BIN)/python benchmarks/operators.py

@@ -46,7 +46,7 @@ def figure(view: View) -> str:
     rows, columns = len(view.rows), len(view.columns)
     height, width = min(rows, MOST_CELLS), min(columns, MOST_CELLS)
     labelled = rows <= MOST_LABELS and columns <= MOST_LABELS
-    cell = 22 if labelled else 5
+    cell = 22.0 if labelled else 5.0
     left, top = (_room(view.rows), _room(view.columns) * 0.75 + 8) if labelled else (4, 4)
     lean = top * 0.9 if labelled else 0
     size = (round(left + width * cell + lean), round(top + height * cell + 4))
@@ -93,7 +93,8 @@ def links(view: View) -> str:
     rest = len(view.rows) - len(shown)
     cut = f" The first {MOST_LINKS} of {len(view.rows)} outputs." if rest else ""
     return (
-        f'<div class="scroll"><table class="links"><caption>Where each output looked most.{cut}'
+        f'<div class="scroll" tabindex="0" role="region" aria-label="Strongest links">'
+        f'<table class="links"><caption>Where each output looked most.{cut}'
         '</caption><thead><tr><th scope="col">output</th><th scope="col">looked most at</th>'
         f'<th scope="col">weight</th></tr></thead><tbody>{body}</tbody></table></div>'
     )
@@ -111,7 +112,7 @@ def _room(labels: list[str]) -> float:
     return 16 + 7.2 * max((cell_len(fit(safe(label), LABEL)) for label in labels), default=1)
 
 
-def _labels(view: View, left: float, top: float, cell: int) -> str:
+def _labels(view: View, left: float, top: float, cell: float) -> str:
     rows = "".join(
         f'<text x="{left - 7:.0f}" y="{top + (r + 0.68) * cell:.0f}" text-anchor="end" '
         f'font-size="13"{_dim(special)}>{escape(fit(safe(label), LABEL))}</text>'

@@ -95,7 +95,7 @@ function table(app, measures, at) {
   const caption = `Each bar is as long as its measure is strong, against the largest of the whole map.${cut}`;
   return h(
     "div",
-    { class: "scroll" },
+    { class: "scroll", tabindex: "0", role: "region", "aria-label": "Looked at and mattered" },
     h("table", { class: "checks" }, h("caption", {}, h("span", {}, caption)), h("thead", {}, head), h("tbody", {}, ...rows)),
   );
 }

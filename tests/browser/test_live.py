@@ -1,0 +1,133 @@
+"""The live page in a real browser, against a server that answers as `regard serve` does."""
+
+import json
+
+import pytest
+
+from browser import samples
+from browser.test_page import until
+from regard.seeing import html
+from regard.seeing.storage import to_json
+
+pytestmark = [
+    pytest.mark.browser,
+    pytest.mark.filterwarnings("ignore::DeprecationWarning"),
+]
+
+INFO = {"models": [{"name": "enfr"}, {"name": "g2p <b>"}], "limits": {"chars": 1000}}
+
+
+def event(name, data):
+    return f"event: {name}\ndata: {json.dumps(data)}\n\n"
+
+
+def answered(trace):
+    rows = trace.maps[0].weights[0].tolist()
+    tokens = zip(trace.target.tokens, rows, strict=True)
+    words = [
+        event("token", {"token": token.text, "prob": token.prob, "row": row})
+        for token, row in tokens
+    ]
+    return "".join([*words, event("done", {"trace": to_json(trace)})])
+
+
+@pytest.fixture
+def live(chromium):
+    """The live page, and the questions that it has asked."""
+    context = chromium.new_context(viewport={"width": 1000, "height": 900})
+    page = context.new_page()
+    page.questions, page.wrong = [], []
+    page.reply = answered(samples.sentence())
+    page.on("pageerror", lambda error: page.wrong.append(str(error)))
+
+    def answer(route):
+        address = route.request.url.removeprefix("http://regard.test/")
+        name = address.removeprefix("page/")
+        if address.split("#")[0] == "":
+            route.fulfill(body=html.render_live(INFO), content_type="text/html")
+        elif name in html.modules():
+            route.fulfill(body=html.modules()[name], content_type="text/javascript")
+        elif address.startswith("api/"):
+            page.questions.append((address, json.loads(route.request.post_data)))
+            page.answer(route, address)
+        else:
+            route.fulfill(status=404)
+
+    def usual(route, address):
+        if address == "api/check":
+            route.fulfill(json=to_json(samples.sentence()))
+        else:
+            route.fulfill(body=page.reply, content_type="text/event-stream")
+
+    page.answer = usual
+    page.route("**/*", answer)
+    page.goto("http://regard.test/")
+    page.wait_for_selector("#live-text")
+    yield page
+    context.close()
+
+
+def test_what_is_typed_is_answered_and_shown(live):
+    live.type("#live-text", "the cat", delay=10)
+    live.wait_for_selector(".texts")
+    assert live.questions == [("api/stream", {"text": "the cat", "model": "enfr"})]
+    assert "tapis" in live.inner_text(".stage")
+    assert live.locator(".stream li").count() == 0
+    assert "text=the+cat" in live.evaluate("location.hash")
+    assert live.wrong == []
+
+
+def test_a_question_that_is_stale_is_given_up(live):
+    gone = []
+    live.on("requestfailed", lambda request: gone.append(request.url))
+    usual, live.answer = live.answer, lambda route, address: None  # it never answers
+    live.fill("#live-text", "slow")
+    until(live, "true")
+    live.wait_for_timeout(400)
+    live.answer = usual
+    live.fill("#live-text", "quick")
+    live.wait_for_selector(".texts")
+    assert [question["text"] for _, question in live.questions] == ["slow", "quick"]
+    assert gone == ["http://regard.test/api/stream"]
+
+
+def test_another_model_is_asked(live):
+    live.fill("#live-text", "x")
+    live.wait_for_selector(".texts")
+    live.select_option(".ask select", "g2p <b>")
+    until(live, "location.hash.includes('g2p')")
+    assert live.questions[-1][1] == {"text": "x", "model": "g2p <b>"}
+
+
+def test_a_refusal_is_said_in_its_words(live):
+    told = {"error": {"code": "too_long", "message": "text is too long", "hint": "send less"}}
+    live.answer = lambda route, address: route.fulfill(status=413, json=told)
+    live.fill("#live-text", "x")
+    until(live, "document.querySelector('.status').textContent.includes('text is too long: send')")
+    live.answer = lambda route, address: route.fulfill(
+        body=event("error", told), content_type="text/event-stream"
+    )
+    live.fill("#live-text", "y")
+    until(live, "document.querySelector('.status').textContent.includes('text is too long: send')")
+
+
+def test_checks_are_made_when_they_are_asked_for(live):
+    bare = samples.sentence()
+    object.__setattr__(bare, "derived", {})
+    object.__setattr__(bare, "checks", {})
+    live.reply = answered(bare)
+    live.fill("#live-text", "the cat")
+    live.wait_for_selector(".texts")
+    live.click("#tab-checks")
+    live.click("text=Measure now")
+    live.wait_for_selector(".numbers")
+    assert live.questions[-1][0] == "api/check"
+    assert "ablation" in live.inner_text("table.checks")
+    assert live.wrong == []
+
+
+def test_an_address_with_a_text_asks_at_once(live):
+    live.goto("http://regard.test/#text=hello&tab=matrix")
+    live.reload()
+    live.wait_for_selector("canvas.map")
+    assert live.questions[-1][1]["text"] == "hello"

@@ -1,0 +1,316 @@
+"""The saved page in a real browser, with the network off."""
+
+import json
+import re
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from browser import samples
+
+pytestmark = [
+    pytest.mark.browser,
+    pytest.mark.filterwarnings("ignore::DeprecationWarning"),
+]
+
+TABS = ("text", "matrix", "heads", "checks")
+
+
+def state(page):
+    pairs = page.evaluate("location.hash").removeprefix("#").split("&")
+    return dict(pair.split("=") for pair in pairs)
+
+
+def said(page):
+    return page.inner_text("#sentence")
+
+
+def stage(page):
+    found = page.locator(".stage")
+    found.focus()
+    return found
+
+
+def until(page, expression, seconds=10.0):
+    """Waits for something to be true; the page itself may not evaluate strings."""
+    end = time.monotonic() + seconds
+    while not page.evaluate(expression):
+        assert time.monotonic() < end, expression
+        page.wait_for_timeout(10)
+
+
+def go_to(page, tab):
+    page.click(f"#tab-{tab}")
+    until(page, f"document.querySelector('#app').dataset.tab === '{tab}'")
+
+
+def saved_as(page, kind):
+    with page.expect_download() as found:
+        page.click(f'[data-save="{kind}"]')
+    return Path(found.value.path()).read_bytes()
+
+
+def test_nothing_is_loaded_and_nothing_goes_wrong(visit, saved):
+    page = visit("sentence")
+    for tab in TABS:
+        go_to(page, tab)
+    assert [url for url in page.asked if not url.startswith("file:")] == []
+    assert page.wrong == []
+    text = saved("sentence").read_text(encoding="utf-8")
+    linked = re.findall(r'(?:src|href|action|data)\s*=\s*["\']?(?:https?:)?//', text)
+    assert linked == []
+    assert "default-src 'none'" in page.get_attribute("meta[http-equiv]", "content")
+
+
+def test_a_page_may_not_ask_the_network(visit):
+    page = visit("sentence")
+    answer = page.evaluate("fetch('data:text/plain,x').then(() => 'asked', () => 'refused')")
+    assert answer == "refused"
+
+
+@pytest.mark.parametrize("tab", TABS)
+def test_hostile_tokens_are_text(visit, tab):
+    page = visit("hostile", f"#tab={tab}&row=2")
+    page.wait_for_timeout(50)
+    assert page.evaluate("window.hacked") is None
+    assert page.evaluate("document.querySelectorAll('#app b, #app img').length") == 0
+    assert page.wrong == []
+    body = page.inner_text("main")
+    for text in ("</script>", "<b>", "<img", "&amp;", '"', "👩‍👩‍👧‍👦", "مرحبا", "今日"):
+        assert text in body
+    for shown in ("∅", "↵", "⟨202E⟩evil", "{{title}}", "x" * 20):
+        assert shown in body
+
+
+def test_hostile_tokens_stay_text_when_they_are_injected_as_markup(visit):
+    page = visit("hostile")
+    page.evaluate(
+        "document.body.insertAdjacentHTML('beforeend', '<img src=x onerror=window.hacked=9>')"
+    )
+    page.wait_for_timeout(100)
+    assert page.evaluate("window.hacked") is None  # the policy names the one script that may run
+
+
+def test_tokens_stand_in_bdi_and_right_to_left_text_runs_so(visit):
+    page = visit("far")
+    assert page.eval_on_selector_all(".texts .token", "n => n.every(x => x.tagName === 'BDI')")
+    assert page.get_attribute(".block.column .line", "dir") == "rtl"
+    first, last = page.locator(".block.column .token").all()[::5]
+    assert first.bounding_box()["x"] > last.bounding_box()["x"]
+    stage(page).press("ArrowUp")
+    where = int(state(page)["column"])
+    stage(page).press("ArrowLeft")  # leftwards is onwards
+    assert int(state(page)["column"]) == where + 1
+
+
+def test_a_long_page_is_small_quick_and_has_few_nodes(visit, saved):
+    assert saved("long").stat().st_size <= 8_000_000
+    page = visit("long", "#tab=text")
+    paint = page.evaluate("performance.getEntriesByName('first-contentful-paint')[0].startTime")
+    assert paint < 2000
+    for tab in TABS:
+        go_to(page, tab)
+        if tab == "heads":
+            page.wait_for_selector(".badge")
+        nodes = page.evaluate(
+            "() => { let n = 0; const w = document.createTreeWalker(document, -1);"
+            " while (w.nextNode()) n++; return n; }"
+        )
+        assert nodes <= 5000, tab
+    assert page.wrong == []
+
+
+def test_what_is_cut_is_said(visit):
+    page = visit("long", "#tab=matrix&row=300&column=300")
+    assert "All 512 × 512 weights" in page.inner_text(".stage")
+    rows = [int(n) for n in re.search(r"rows (\d+)–(\d+)", page.inner_text(".stage")).groups()]
+    assert rows[0] <= 301 <= rows[1]
+    assert "rows 301–320 of 512" in page.inner_text("[data-place=table]")
+    assert "mass not drawn" in page.inner_text(".legend")
+
+
+def test_every_weight_is_reached_by_keys(visit):
+    trace = samples.sentence()
+    page = visit("sentence", "#tab=matrix&kind=cross&layer=0&head=0&words=0&row=0&column=0")
+    found = stage(page)
+    weights = trace.maps[0].weights[0]
+    rows, columns = weights.shape
+    for row in range(rows):
+        for column in range(columns):
+            here = state(page)
+            assert (int(here["row"]), int(here["column"])) == (row, column)
+            if (row + column) % 7 == 0:
+                match = re.search(r"with ([\d.e-]+)\.$", said(page))
+                assert float(match[1]) == pytest.approx(weights[row, column], rel=0.06, abs=6e-4)
+            found.press("ArrowRight")
+        found.press("Home")
+        found.press("ArrowDown")
+    seen = set()
+    for _ in range(10):  # two layers of four heads and their means
+        here = state(page)
+        seen.add((here["layer"], here["head"]))
+        found.press("]")
+        until(
+            page, f"location.hash.includes('layer={here['layer']}&head={here['head']}&') === false"
+        )
+    assert seen == {(str(i), h) for i in range(2) for h in ("mean", "0", "1", "2", "3")}
+
+
+def test_keys_lock_free_and_change(visit):
+    page = visit("sentence", "#tab=matrix&row=4")
+    found = stage(page)
+    found.press("Enter")
+    assert said(page).startswith("Locked.")
+    assert state(page)["lock"] == "1"
+    found.press("Escape")
+    assert state(page)["lock"] == "0"
+    assert "10" in said(page)  # ten words
+    found.press("w")
+    until(page, "document.querySelector('#sentence').textContent.includes('of 11')")
+    found.press("?")
+    assert page.locator("dialog[open]").count() == 1
+    page.keyboard.press("Escape")
+    found.press("3")
+    page.wait_for_selector(".thumb")
+
+
+def test_letters_do_nothing_where_the_figure_has_no_focus(visit):
+    page = visit("sentence", "#tab=matrix&words=1")
+    page.focus("#tab-matrix")
+    page.keyboard.press("w")
+    page.keyboard.press("]")
+    page.wait_for_timeout(50)
+    assert state(page)["words"] == "1"
+    assert page.locator("dialog[open]").count() == 0
+
+
+def test_pointing_previews_and_a_click_locks(visit):
+    page = visit("sentence", "#tab=text&words=1")
+    tokens = page.locator(".block.row .token")
+    tokens.nth(1).hover()
+    until(page, "document.querySelector('#sentence').textContent.includes('chat')")
+    assert state(page)["row"] == "0"  # a preview is not kept
+    lit = page.locator(".block.column .token.lit")
+    assert [t for t in lit.all_inner_texts() if t == "cat"] == ["cat"]
+    tokens.nth(1).click()
+    tokens.nth(3).hover()
+    page.wait_for_timeout(50)
+    assert "chat" in said(page)
+    assert said(page).startswith("Locked.")
+    page.keyboard.press("Escape")
+    page.locator(".block.column .token").nth(1).hover()
+    until(page, "document.querySelector('#sentence').textContent.includes('was looked at by')")
+
+
+def test_the_threshold_is_mass_of_a_row_and_the_rest_is_written(visit):
+    row = samples.sentence().maps[0].weights[0, 2]
+    page = visit("sentence", "#tab=text&layer=0&head=0&words=0&row=2&mass=0.6")
+    order = np.sort(row.astype(np.float16).astype(np.float32))[::-1]
+    order = order[order > 0]
+    count = int(np.searchsorted(np.cumsum(order), 0.6 * row.sum()) + 1)
+    assert page.locator(".block.column .token.lit").count() == count
+    assert f"{order[count:].sum():.2f} is spread over {len(order) - count} more" in said(page)
+
+
+def test_the_address_restores_what_is_shown(visit):
+    hash_ = "#tab=matrix&kind=decoder-self&layer=1&head=2&row=4&column=3&words=0&lock=1&mass=0.8"
+    page = visit("sentence", hash_)
+    stage(page).press("ArrowDown")
+    again = visit("sentence", page.evaluate("location.hash"))
+    assert state(again) == state(page)
+    assert said(again) == said(page)
+    assert (state(again)["kind"], state(again)["row"]) == ("decoder-self", "5")
+
+
+def test_an_odd_address_shows_something_all_the_same(visit):
+    page = visit(
+        "sentence", "#tab=nothing&kind=x&layer=99&head=-1&row=1e9&column=99999&trace=7&mass=9"
+    )
+    assert page.wrong == []
+    assert said(page)
+
+
+def test_the_picker_changes_the_example(visit):
+    page = visit("sentence")
+    page.select_option("[data-place=picker] select", "1")
+    until(page, "location.hash.includes('trace=1')")
+    assert "مرحبا" in page.inner_text(".stage")
+
+
+def test_saved_figures_have_the_selection_and_all_weights(visit):
+    page = visit("sentence", "#tab=matrix&kind=cross&layer=0&head=0&words=0&row=2&column=3&lock=1")
+    svg = saved_as(page, "svg").decode()
+    assert svg.count('class="selected"') == 1
+    assert svg.count('class="selected-cell"') == 1
+    assert "looked at" in svg
+    assert saved_as(page, "png")[:8] == b"\x89PNG\r\n\x1a\n"
+    lines = saved_as(page, "csv").decode("utf-8-sig").splitlines()
+    weights = samples.sentence().maps[0].weights[0]
+    assert len(lines) == 1 + weights.size
+    cell = next(line for line in lines if line.startswith("cross,0,0,2,3,"))
+    assert float(cell.rsplit(",", 1)[1]) == pytest.approx(weights[2, 3], rel=1e-3, abs=1e-6)
+    assert json.loads(saved_as(page, "json"))["format"] == "regard-trace"
+
+
+def test_the_text_and_a_long_map_are_saved_too(visit):
+    page = visit("hostile", "#tab=text&row=1")
+    svg = saved_as(page, "svg").decode()
+    assert svg.count('class="selected"') == 1
+    assert "<script" not in svg
+    long = visit("long", "#tab=matrix&row=10&column=10")
+    assert "data:image/png" in saved_as(long, "svg").decode()
+    assert saved_as(long, "png")[:4] == b"\x89PNG"
+
+
+def test_the_checks_show_measures_side_by_side(visit):
+    page = visit("sentence", "#tab=checks&row=1")
+    titles = page.inner_text("table.checks thead")
+    for name in ("looked at", "ablation", "gradient", "rollout"):
+        assert name in titles
+    ablation = samples.sentence().derived["ablation"][1]
+    cells = page.locator("table.checks tbody tr").nth(0).locator(".value").all_inner_texts()
+    assert float(cells[1]) == pytest.approx(ablation[0], abs=0.006)
+    assert "more alike than by chance" in page.inner_text(".numbers")
+
+
+def test_the_table_says_what_the_map_does(visit):
+    page = visit("sentence", "#tab=matrix&kind=cross&layer=0&head=0&words=0")
+    weights = samples.sentence().maps[0].weights[0]
+    titles = page.locator("table.weights td[data-at]")
+    shown = [float(t) for t in titles.evaluate_all("n => n.map(x => x.title)")]
+    np.testing.assert_allclose(shown, weights.ravel(), atol=6e-4)
+
+
+def test_without_javascript_the_figure_and_the_table_are_there(visit):
+    page = visit("sentence", script=False)
+    assert page.locator("#static svg[role=img]").count() == 2
+    assert page.locator("#static svg path").first.is_visible()
+    assert "chat" in page.inner_text("#static table >> nth=0")
+    assert not page.locator("#app").is_visible()
+
+
+@pytest.mark.parametrize(("width", "scheme"), [(1200, "light"), (320, "dark")])
+def test_axe_finds_nothing_serious(visit, scheme, width):
+    axe = pytest.importorskip(
+        "axe_playwright_python.sync_playwright", reason="axe is missing"
+    ).Axe()
+    page = visit("sentence", "#row=4", width=width, scheme=scheme)
+    for tab in TABS:
+        go_to(page, tab)
+        page.wait_for_timeout(150)
+        found = axe.run(page).response["violations"]
+        serious = [v for v in found if v["impact"] in ("serious", "critical")]
+        assert serious == [], [(v["id"], v["nodes"][0]["html"]) for v in serious]
+        assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+    assert page.wrong == []
+
+
+def test_the_theme_can_be_turned(visit):
+    page = visit("sentence", scheme="light")
+    ground = "getComputedStyle(document.body).backgroundColor"
+    before = page.evaluate(ground)
+    page.click("[data-place=theme]")
+    until(page, f"{ground} !== '{before}'")
+    assert state(page)["theme"] == "dark"

@@ -1,0 +1,142 @@
+import json
+import re
+from html.parser import HTMLParser
+
+import numpy as np
+import pytest
+
+from browser import samples
+from regard.errors import ArgumentError
+from regard.seeing import Map, Text, Trace, html, static
+from regard.seeing.modules import JoinError, join, modules
+from regard.seeing.storage import from_json
+from regard.seeing.view import select
+
+
+class Elements(HTMLParser):
+    """The elements of a page, and the text of its scripts."""
+
+    def __init__(self):
+        super().__init__()
+        self.found, self.scripts = [], []
+
+    def handle_starttag(self, tag, attrs):
+        self.found.append((tag, dict(attrs)))
+        if tag == "script":
+            self.scripts.append("")
+
+    def handle_data(self, data):
+        if self.found and self.found[-1][0] == "script":
+            self.scripts[-1] += data
+
+
+def elements(page):
+    parser = Elements()
+    parser.feed(page)
+    return parser
+
+
+def test_the_data_of_a_page_is_the_trace():
+    trace = samples.sentence()
+    parsed = elements(html.render([trace]))
+    content = next(text for text in parsed.scripts if text.startswith('{"format"'))
+    again = from_json(json.loads(content))
+    assert again.source == trace.source
+    np.testing.assert_allclose(again.maps[1].weights, trace.maps[1].weights, atol=1e-3)
+
+
+def test_no_token_becomes_markup():
+    page = html.render([samples.hostile()])
+    parsed = elements(page)
+    assert [attrs for tag, attrs in parsed.found if tag in ("b", "img")] == []
+    assert not any("onerror" in attrs for _, attrs in parsed.found)
+    kinds = [attrs.get("type") for tag, attrs in parsed.found if tag == "script"]
+    assert kinds == ["application/json", None]
+    assert "{{" not in re.sub(r"\{\{title\}\}", "", page.split("<script")[0])
+
+
+def test_only_the_scripts_own_hash_may_run():
+    page = html.render([samples.far()])
+    policy = next(attrs["content"] for tag, attrs in elements(page).found if "http-equiv" in attrs)
+    assert "script-src 'sha256-" in policy
+    assert policy.startswith("default-src 'none'; style-src 'unsafe-inline'")
+    assert "unsafe-inline" not in policy.split("script-src")[1]
+
+
+def test_a_page_begins_with_the_head_that_other_surfaces_show():
+    trace = samples.sentence()
+    view = select(trace)
+    attrs = next(a for _, a in elements(html.render([trace])).found if "data-best" in a)
+    assert json.loads(attrs["data-best"]) == {
+        "kind": "cross",
+        "layer": view.layer,
+        "head": view.head,
+    }
+
+
+def test_a_page_of_nothing_is_refused():
+    with pytest.raises(ArgumentError, match="at least one"):
+        html.render([])
+
+
+def test_a_trace_without_maps_and_an_empty_one_have_a_page():
+    bare = Trace(Text.of(["a"]), Text.of(["b"]))
+    none = Trace(Text.of([]), Text.of([]), (Map.of("cross", 0, np.zeros((1, 0, 0))),))
+    assert "holds no attention" in html.render([bare])
+    assert "<svg" in html.render([none])
+
+
+def test_the_live_page_loads_modules_that_are_there():
+    page = html.render_live({"models": [{"name": "</script>"}], "limits": {}})
+    parsed = elements(page)
+    (source,) = [attrs["src"] for tag, attrs in parsed.found if tag == "script" and "src" in attrs]
+    assert source.removeprefix("page/") in modules()
+    assert json.loads(parsed.scripts[0])["models"] == [{"name": "</script>"}]
+    names = [attrs["src"] for _, attrs in parsed.found if "src" in attrs]
+    assert names == [source]
+
+
+def test_modules_are_joined_in_the_order_of_their_imports():
+    sources = {
+        "main.js": 'import { two as zwei } from "./b.js";\nimport * as a from "./a.js";\nrun(a);\n',
+        "b.js": 'import { one } from "./a.js";\nexport const two = one + 1;\nconst own = 0;\n',
+        "a.js": "export const one = 1;\nexport async function later() {}\nconst own = 9;\n",
+        "unused.js": "export const never = 0;\n",
+    }
+    script = join(sources)
+    assert script.index("module_a =") < script.index("module_b =") < script.index("module_main =")
+    assert "const { two: zwei } = module_b;" in script
+    assert "const a = module_a;" in script
+    assert "return { one, later };" in script
+    assert "never" not in script
+    assert not re.search(r"^(import|export)\b", script, re.MULTILINE)
+
+
+@pytest.mark.parametrize(
+    ("sources", "reason"),
+    [
+        ({"main.js": 'import { x } from "./main.js";\n'}, "circle"),
+        ({"main.js": 'import { x } from "./gone.js";\n'}, "gone.js is not"),
+        ({"main.js": "export default 3;\n"}, "export default"),
+        ({"main.js": 'const x = "</script>";\n'}, "two parts"),
+    ],
+)
+def test_what_cannot_be_joined_is_refused(sources, reason):
+    with pytest.raises(JoinError, match=reason):
+        join(sources)
+
+
+def test_a_single_peak_survives_pooling():
+    weights = np.zeros((300, 301), dtype=np.float32)
+    weights[217, 58] = 1.0
+    small = static.pooled(weights, 10, 7)
+    assert small.shape == (10, 7)
+    assert np.argwhere(small == 1.0).tolist() == [[217 * 10 // 300, 58 * 7 // 301]]
+    assert small.sum() == 1.0
+
+
+def test_each_cell_of_a_static_figure_is_in_the_path_of_its_shade():
+    drawn = static.paths(np.array([[0.0, 1.0], [0.51, 0.49]], dtype=np.float32), 10.0)
+    shades = {n: d.count("M") for n, d in re.findall(r'class="q(\d)" d="([^"]*)"', drawn)}
+    assert shades == {"0": 1, "4": 2, "8": 1}
+    assert "M10 0h9v9h-9z" in drawn

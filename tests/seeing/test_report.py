@@ -1,0 +1,96 @@
+import re
+
+import numpy as np
+import pytest
+
+from browser import samples
+from regard.seeing import Map, Text, Trace
+from regard.seeing.charts import Series, axis, chart, number
+from regard.seeing.report import MOST_COLUMNS, render_report, speeds, thinned
+
+HISTORY = [
+    {"step": 10, "tokens": 500, "seconds": 2.0, "train_loss": 3.0, "dev_loss": 2.5, "dev_per": 0.9},
+    {
+        "step": 20,
+        "tokens": 1100,
+        "seconds": 4.0,
+        "train_loss": 2.0,
+        "dev_loss": 1.5,
+        "dev_per": 0.4,
+    },
+]
+
+
+def example(peak):
+    weights = np.full((1, 2, 3), (1 - peak) / 2, dtype=np.float32)
+    weights[:, :, 0] = peak
+    return Trace(
+        Text.of(["a", "b", "</s>"]), Text.of(["c", "</s>"]), (Map.of("cross", 0, weights),)
+    )
+
+
+def test_a_report_has_curves_maps_and_a_table_and_no_script():
+    steps = [(10, [example(0.4), samples.far()]), (20, [example(0.9), samples.far()])]
+    page = render_report(HISTORY, steps, {"model": "tiny <b>"}, "a run")
+    assert "<script" not in page
+    assert "default-src &#x27;none&#x27;" in page
+    assert page.count("<polyline") == 4  # two losses, one metric, the speed
+    assert page.count("<section") == 2
+    assert page.count("<li>") == 4
+    assert "tiny &lt;b&gt;" in page
+    for value in ("dev per", "0.9", "2.5", "1100"):
+        assert value in page
+
+
+def test_maps_of_all_steps_have_one_scale():
+    page = render_report(HISTORY, [(10, [example(0.4)]), (20, [example(0.9)])], {}, "x")
+    early, late = page.split("step 10</span>")
+    assert 'class="q3"' in early.split("Attention through")[1]  # 0.4 of 8 shades
+    assert 'class="q7"' in late  # 0.9 of them
+    assert 'class="q8"' not in late
+
+
+def test_speed_is_that_of_each_stretch():
+    assert speeds(HISTORY) == [(10.0, 250.0), (20.0, 300.0)]
+
+
+@pytest.mark.parametrize("count", [0, 1, 11, 12, 13, 40, 1000])
+def test_columns_are_thinned_evenly_and_the_ends_stay(count):
+    found = thinned(count)
+    assert len(found) == min(count, MOST_COLUMNS)
+    assert found[:1] == [0][:count]
+    assert found[-1:] == [count - 1][:count]
+
+
+def test_thinning_is_said():
+    steps = [(i, [example(0.5)]) for i in range(30)]
+    assert "12 of 30 are shown" in render_report(HISTORY, steps, {}, "x")
+
+
+def test_hostile_text_is_text():
+    page = render_report(HISTORY, [(10, [samples.hostile()])], {"<i>": "<u>"}, "<b>")
+    assert not re.search(r"<(b|i|u|img|script)[ >]", page.split("</style>")[1])
+
+
+def test_ticks_are_round_and_hold_the_values():
+    found = axis([0.13, 0.87])
+    assert found.ticks == pytest.approx([0.0, 0.2, 0.4, 0.6, 0.8, 1.0])
+    assert axis([5.0, 5.0]).low < 5.0 < axis([5.0, 5.0]).high
+    assert axis([1234.0, 98765.0]).ticks[-1] >= 98765.0
+
+
+def test_numbers_are_short():
+    assert [number(x) for x in (0.0, 0.12345, 1234.5, 45678.0, 2.5e6)] == [
+        *("0", "0.123", "1234", "45.68k", "2.5M")
+    ]
+
+
+def test_points_that_are_no_numbers_are_left_out():
+    drawn = chart("t", "x", [Series("a", [(0.0, 1.0), (1.0, float("nan")), (2.0, 3.0)])])
+    (points,) = re.findall(r'points="([^"]*)"', drawn)
+    assert len(points.split()) == 2
+    assert chart("t", "x", [Series("a", [(0.0, float("inf"))])]) == ""
+
+
+def test_a_report_of_nothing_is_a_page():
+    assert render_report([], [], {}, "x").endswith("</html>\n")

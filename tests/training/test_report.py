@@ -1,0 +1,74 @@
+import json
+
+import torch
+
+from regard.training import RunFolder, make_config, start_run
+from regard.training.examples import chosen, look
+from regard.training.report import PAGE, ROWS, Report
+from training.tools import SETTINGS, assert_same, weights
+
+BRIEF = {**SETTINGS, "steps": 9, "eval_every": 3, "save_every": 9}
+
+
+def run(data, output, **settings):
+    start_run(make_config({"data": str(data), **BRIEF, **settings}), output, quiet=True)
+    return RunFolder(output)
+
+
+def test_a_run_has_a_report_with_its_maps(data, tmp_path):
+    folder = run(data, tmp_path / "run")
+    page = (folder.path / PAGE).read_text(encoding="utf-8")
+    assert "<script" not in page
+    for step in (3, 6, 9):
+        assert page.count(f"step {step}</span>") == 4
+    rows = [json.loads(line) for line in (folder.path / ROWS).read_text().splitlines()]
+    metrics = folder.read_metrics()
+    assert [{k: v for k, v in r["row"].items() if k != "lr"} for r in rows] == metrics
+    assert all(r["row"]["lr"] > 0 for r in rows[:2])
+
+
+def test_a_report_changes_nothing_that_is_learned(data, tmp_path):
+    with_report, without = run(data, tmp_path / "a"), run(data, tmp_path / "b", report=False)
+    assert not (without.path / PAGE).exists()
+    assert not (without.path / ROWS).exists()
+    assert_same(weights(with_report.path), weights(without.path))
+
+
+def test_looking_draws_nothing_random_and_leaves_the_model_as_it_was(make_task):
+    task = make_task()
+    task.module.train()
+    before = torch.get_rng_state()
+    traces = look(task, ["out"] * len(task.dev.sources))
+    assert torch.equal(before, torch.get_rng_state())
+    assert task.module.training
+    assert [trace.source.text for trace in traces] == [task.dev.sources[i] for i in chosen(task)]
+    assert all(trace.maps[0].weights.shape[0] == 1 for trace in traces)
+
+
+def test_the_same_examples_are_chosen_each_time(make_task):
+    task = make_task()
+    assert chosen(task) == chosen(task)
+    assert len(set(chosen(task))) == 4
+
+
+def test_a_model_whose_weights_are_not_numbers_still_has_a_report(make_task):
+    task = make_task()
+    for parameter in task.module.parameters():
+        torch.nn.init.constant_(parameter, float("nan"))
+    assert all(trace.maps == () for trace in look(task, ["x"] * len(task.dev.sources)))
+
+
+def test_what_was_kept_survives_a_stop_and_later_steps_are_forgotten(make_task):
+    task = make_task()
+    folder, traces = task.folder.path, look(task, ["out"] * len(task.dev.sources))
+    report = Report(folder, 0, {})
+    for step in (3, 6, 9):
+        report.write({"step": step, "tokens": step, "seconds": step, "dev_loss": 1.0}, 0.1, traces)
+    with open(folder / ROWS, "a", encoding="utf-8") as file:
+        file.write('{"row": {"st')  # the power went
+    again = Report(folder, 6, {})
+    assert [row["step"] for row in again.history] == [3, 6]
+    again.write({"step": 9, "tokens": 9, "seconds": 9, "dev_loss": 0.5}, 0.1, traces)
+    page = (folder / PAGE).read_text(encoding="utf-8")
+    assert [page.count(f"step {step}</span>") for step in (3, 6, 9)] == [4, 4, 4]
+    assert len((folder / ROWS).read_text(encoding="utf-8").splitlines()) == 3
