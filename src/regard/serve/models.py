@@ -1,5 +1,6 @@
 """The models of a server, and what is done with them in its worker thread."""
 
+import os
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -63,7 +64,7 @@ class Models:
     def load(runs: Sequence[Path], device: str = "auto") -> "Models":
         """Reads run folders; each is a model by the name of its folder."""
         loaded = [api.load(run, device=device) for run in runs]
-        return Models(dict(zip(_names(runs), loaded, strict=True)))
+        return Models(dict(zip(names(runs), loaded, strict=True)))
 
     def find(self, name: str | None) -> tuple[str, api.Model]:
         """A model by its name; the first if None."""
@@ -153,9 +154,9 @@ def _answered(
     return [next(own if q.target is None else made) for q in questions]
 
 
-def _names(runs: Sequence[Path]) -> list[str]:
+def names(runs: Sequence[Path]) -> list[str]:
     """The folders' names; as much of their paths as it takes to tell them apart."""
-    whole = [Path(run).resolve().parts for run in runs]
+    whole = [Path(os.path.abspath(run)).parts for run in runs]
     names: list[str] = []
     for i, parts in enumerate(whole):
         others = [other for j, other in enumerate(whole) if j != i]
