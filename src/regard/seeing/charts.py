@@ -47,7 +47,8 @@ def chart(title: str, x_name: str, series: Sequence[Series]) -> str:
     lines = "".join(_line(one, i, x_axis, y_axis) for i, one in enumerate(kept))
     last = ", ".join(f"{one.name} {number(one.points[-1][1])} at the end" for one in kept)
     return (
-        f'<figure class="chart"><figcaption><strong>{escape(title)}</strong>{_keys(kept)}</figcaption>'
+        f'<figure class="chart"><figcaption><strong>{escape(title)}</strong>{_keys(kept)}'
+        f"</figcaption>"
         f'<svg viewBox="0 0 {WIDTH} {HEIGHT}" width="{WIDTH}" height="{HEIGHT}" role="img" '
         f'aria-label="{escape(title)}: {escape(last)}">'
         f"{_frame(x_axis, y_axis, x_name)}{lines}</svg></figure>"
