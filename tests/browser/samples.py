@@ -110,10 +110,10 @@ def hostile():
 
 
 def long(layers=6, heads=8, size=512):
-    """A map of a long text; as sharp as those of real models are."""
+    """A map of a long text, so flat that it is hard to pack."""
     words = [f"w{i}" for i in range(size)]
     maps = tuple(
-        Map.of("cross", i, peaked(size, size, heads=heads, sharp=0.6, seed=i))
+        Map.of("cross", i, peaked(size, size, heads=heads, sharp=0.1, seed=i))
         for i in range(layers)
     )
     return Trace(Text.of(words), Text.of(words), maps)

@@ -139,7 +139,7 @@ function numbers(checks) {
     { class: "numbers" },
     h("h2", {}, "What the checks found"),
     h("ul", {}, ...sentences.map((sentence) => h("li", {}, String(sentence)))),
-    heads ? byHead(heads) : "",
+    heads?.flat().length > 1 ? byHead(heads) : "",
     names.length ? h("details", {}, h("summary", {}, "All numbers"), list(rest)) : "",
   );
 }

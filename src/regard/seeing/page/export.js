@@ -21,7 +21,8 @@ export function figure(app) {
 function frame(app, width, height, children) {
   const inks = INKS[app.theme];
   const title = app.title;
-  const lines = wrapped(sentence(app.view, app.at()), Math.max(40, Math.floor(width / 6.4)));
+  const fits = Math.floor((width - 32) / 6.6);
+  const lines = [app.hiddenSentence(), sentence(app.view, app.at())].flatMap((text) => wrapped(text, fits));
   const total = height + 24 + 17 * lines.length;
   const caption = lines.map((line, i) =>
     label(line, 16, height + 20 + 17 * i, { fill: inks.dim, "font-size": 12 }),
@@ -32,7 +33,7 @@ function frame(app, width, height, children) {
     s("title", {}, title),
     s("desc", {}, sentence(app.view, app.at())),
     s("rect", { width, height: total, fill: inks.ground }),
-    label(short(title, 90), 16, 26, { fill: inks.text, "font-size": 15, "font-weight": 600 }),
+    label(short(title, Math.floor((width - 32) / 8.6)), 16, 26, { fill: inks.text, "font-size": 15, "font-weight": 600 }),
     ...children,
     ...caption,
   );
@@ -62,7 +63,7 @@ function mapFigure(app) {
   const [longRow, longColumn] = names.map((side) => Math.max(4, ...side.map(breadth)));
   const lean = longColumn * 5 + 10;
   const box = { cell, left: 28 + longRow * 7, top: 44 + (small ? longColumn * 5.4 + 12 : 20) };
-  const width = Math.max(420, box.left + columns * cell + lean + 16);
+  const width = Math.max(480, box.left + columns * cell + lean + 16);
   const body = small ? vectorCells(app, box) : [dots(app, box)];
   const parts = [...body, ...sideLabels(app, box, names), ...goldMarks(app, box), ...selection(app, box)];
   const bottom = box.top + rows * cell + 18;
@@ -122,12 +123,16 @@ function sideLabels(app, { cell, left, top }, [rowNames, columnNames]) {
 
 function goldMarks(app, { cell, left, top }) {
   if (!app.state.gold) return [];
-  return app.view.gold.map(({ r, c, sure }) =>
-    s("rect", {
-      x: round(left + c * cell + 2.5), y: round(top + r * cell + 2.5),
-      width: Math.max(1, cell - 6), height: Math.max(1, cell - 6), fill: "none", stroke: INKS[app.theme].mark,
-      "stroke-width": 2, "stroke-dasharray": sure ? null : "3 2.5",
-    }),
+  const { ground, mark } = INKS[app.theme];
+  return app.view.gold.flatMap(({ r, c, sure }) =>
+    // a pale line beneath, so that the mark stands out on a dark cell too
+    [[ground, 3.5], [mark, 2]].map(([stroke, wide]) =>
+      s("rect", {
+        x: round(left + c * cell + 3.5), y: round(top + r * cell + 3.5), stroke, "stroke-width": wide,
+        width: Math.max(1, cell - 8), height: Math.max(1, cell - 8), fill: "none",
+        "stroke-dasharray": sure ? null : "4 3",
+      }),
+    ),
   );
 }
 
@@ -155,7 +160,7 @@ function legend(app, x, y, theme) {
   const attributes = { fill: INKS[theme].dim, "font-size": 11 };
   return [
     ...steps,
-    label(`0 to ${end} · ${app.hiddenSentence()}`, x + 128, y + 8.5, attributes),
+    label(`0 to ${end}`, x + 128, y + 8.5, attributes),
   ];
 }
 

@@ -35,6 +35,7 @@ class App {
 
   /** Makes the page and shows what the address asks for. */
   async start() {
+    this.root.dataset.started = "";
     this.frame();
     this.dark.addEventListener("change", () => this.set({}));
     addEventListener("hashchange", () => this.set(readHash(location.hash)));

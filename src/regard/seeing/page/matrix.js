@@ -176,7 +176,7 @@ function gold(context, view, box, colours) {
     const [left, top] = [box.left + x * box.cell, box.top + y * box.cell];
     context.setLineDash(sure ? [] : [4, 3]);
     // a pale line beneath, so that the mark stands out on a dark cell too
-    for (const [colour, wide] of [[colours.ground, 4.5], [colours.mark, 2]]) {
+    for (const [colour, wide] of [[colours.ground, 4], [colours.mark, 2]]) {
       context.strokeStyle = colour;
       context.lineWidth = wide;
       context.strokeRect(left + 3.5, top + 3.5, box.cell - 8, box.cell - 8);

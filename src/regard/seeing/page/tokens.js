@@ -80,7 +80,9 @@ function whole(parts, letters) {
 /** Whether every token is a single character: merging them would hide what the model does. */
 function oneByOne({ tokens }) {
   const real = tokens.filter((token) => token.word !== null && !token.special);
-  return real.every((token) => [...SEGMENTS.segment(token.text)].length <= 1);
+  // a character that the model does not know is drawn as a longer sign, and still is one
+  const single = ({ span, text }) => (span && span[1] - span[0] <= 1) || [...SEGMENTS.segment(text)].length <= 1;
+  return real.every(single);
 }
 
 function merges({ tokens }) {
