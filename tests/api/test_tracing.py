@@ -238,3 +238,18 @@ def test_an_unknown_token_has_no_span_unless_it_was_replaced():
     assert [t.span for t in filled.tokens] == [(0, 1), (2, 5), (6, 7), None]
     assert [t.word for t in filled.tokens] == [0, 1, 2, None]
     assert filled.labels == ["a", "<unk>", "b", "</s>"]
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("ABC", ["3 of 3 inputs are unknown to the model: was it trained on another case?"]),
+        ("今日", ["2 of 2 inputs are unknown to the model: was it trained on another script?"]),
+        ("abC", []),
+        ("ab", []),
+        ("", []),
+    ],
+)
+def test_a_source_that_the_model_does_not_know_is_noted(model, text, said):
+    notes = model.trace(text, target="a b").notes
+    assert [note for note in notes if "unknown" in note] == said

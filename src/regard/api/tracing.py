@@ -17,7 +17,7 @@ from regard.models import SequenceModel
 from regard.models.protocol import Maps
 from regard.seeing import Decoded, Map, ModelInfo, Text, Token, Trace
 from regard.seeing.trace import KINDS, SIDES, Kind
-from regard.symbols import BOS, EOS
+from regard.symbols import BOS, EOS, SYMBOLS, UNK
 from regard.training import RunFolder
 
 ALTERNATIVES: Final = 3
@@ -44,8 +44,18 @@ class Traced:
             maps=_as_maps(maps, len(self.source.tokens), len(self.target.tokens)),
             model=self.model,
             decoded=self.decoded,
-            notes=() if ended else (CUT_OFF,),
+            notes=(*_unknown(self.source), *(() if ended else (CUT_OFF,))),
         )
+
+
+def _unknown(source: Text) -> tuple[str, ...]:
+    """A sentence where the model knows little of what it was given."""
+    real = [token.text for token in source.tokens if not token.special]
+    count = real.count(SYMBOLS[UNK])
+    if 2 * count <= len(real):
+        return ()
+    how = "another case" if source.text.upper() != source.text.lower() else "another script"
+    return (f"{count} of {len(real)} inputs are unknown to the model: was it trained on {how}?",)
 
 
 def check_kinds(kinds: Collection[str] | None) -> Collection[str]:
