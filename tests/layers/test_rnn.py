@@ -149,6 +149,19 @@ def test_padding_changes_no_bit(cell, both_ways, dtype):
 
 
 @each_cell
+@pytest.mark.parametrize("both_ways", [False, True])
+def test_full_rows_run_as_without_lengths_and_as_among_longer_ones(cell, both_ways):
+    _, ours = pair(cell, 2, both_ways)
+    x, state = inputs(ours)
+    short, lengths = x[:, :4], torch.full((BATCH,), 4)
+    found = ours(short, lengths, state)
+    same_bits(tensors(*found), tensors(*ours(short, None, state)))
+    output, last = ours(x, lengths, state)
+    close(found.output, output[:, :4])
+    close(found.state.hidden, last.hidden)
+
+
+@each_cell
 @each_shape
 def test_gradients_equal_those_of_packed_sequences(cell, layers, both_ways):
     theirs, ours = pair(cell, layers, both_ways)

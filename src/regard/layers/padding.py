@@ -1,5 +1,6 @@
 """Which steps of a padded batch are real."""
 
+import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
@@ -14,3 +15,14 @@ def real_steps(
     real = masks.padding(lengths, x.shape[1])[:, 0, 0, :, None]
     check_equal("agree in batch", lengths=lengths.shape[0], x=x.shape[0])
     return real
+
+
+def no_padding(x: Float[Tensor, "batch length width"], lengths: Int[Tensor, " batch"]) -> bool:
+    """Whether all rows are known to be full: batches by length mostly are, and cost less then.
+
+    A GPU would have to be waited for, and is not asked.
+    """
+    if lengths.device.type != "cpu" or torch.compiler.is_compiling():
+        return False
+    one_each = lengths.shape == x.shape[:1] and not lengths.is_floating_point()
+    return one_each and bool((lengths == x.shape[1]).all())

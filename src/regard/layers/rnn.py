@@ -12,7 +12,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from regard.errors import ArgumentError
-from regard.layers.padding import real_steps
+from regard.layers.padding import no_padding, real_steps
 from regard.ops.check import check_axes, check_choice, check_equal, check_positive, check_width
 from regard.state import State
 
@@ -119,7 +119,7 @@ class RNNStack(nn.Module):
         check_width("x", x, self.input_size)
         state = self.init_state(len(x), x) if state is None else state
         self._check_state(state, x)
-        padding = None if lengths is None else _Padding.of(x, lengths)
+        padding = None if lengths is None or no_padding(x, lengths) else _Padding.of(x, lengths)
         runs = []
         for layer in range(self.num_layers):
             if layer:
