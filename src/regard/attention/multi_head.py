@@ -7,6 +7,8 @@ https://arxiv.org/abs/1911.02150).
 
 from typing import Protocol, final, runtime_checkable
 
+import torch
+import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
 
@@ -100,9 +102,38 @@ class MultiHeadAttention(Attention):
         check_width("value", value, self.value_size)
         return Projected(_split(self.value_proj(value), self.num_kv_heads))
 
+    def project_queries(
+        self, query: Float[Tensor, "batch q_len dim"], *, start: int = 0
+    ) -> Projected:
+        """The queries by head; `start` is the position of the first, for rotary positions."""
+        heads = _split(self.query_proj(query), self.num_heads)
+        return Projected(heads if self.rotation is None else self.rotation(heads, start=start))
+
+    def project_self(
+        self, x: Float[Tensor, "batch length dim"], *, start: int = 0
+    ) -> tuple[Projected, Projected, Projected]:
+        """Queries, keys and values of one sequence, in one product where there are many vectors.
+
+        For few, as at a decoder's step, putting the weights together would cost more than it saves;
+        and a module that stands in the place of a linear one is called as it is.
+        """
+        check_width("key", x, self.key_size)
+        check_width("value", x, self.value_size)
+        parts = (self.query_proj, self.key_proj, self.value_proj)
+        if x.shape[0] * x.shape[1] <= self.dim or any(type(p) is not nn.Linear for p in parts):
+            own_keys = self.project_keys(x, start=start)
+            return self.project_queries(x, start=start), own_keys, self.project_values(x)
+        bias = None if self.query_proj.bias is None else torch.cat([part.bias for part in parts])
+        all_three = F.linear(x, torch.cat([part.weight for part in parts]), bias)
+        query, key, value = torch.split(all_three, [p.out_features for p in parts], dim=-1)
+        queries, keys = _split(query, self.num_heads), _split(key, self.num_kv_heads)
+        if self.rotation is not None:
+            queries, keys = (self.rotation(heads, start=start) for heads in (queries, keys))
+        return Projected(queries), Projected(keys), Projected(_split(value, self.num_kv_heads))
+
     def forward(
         self,
-        query: Float[Tensor, "batch q_len dim"],
+        query: Float[Tensor, "batch q_len dim"] | Projected,
         key: Float[Tensor, "batch kv_len key_size"] | Projected,
         value: Float[Tensor, "batch kv_len value_size"] | Projected,
         mask: Mask | None = None,
@@ -111,17 +142,21 @@ class MultiHeadAttention(Attention):
         past: Past | None = None,
         need_weights: bool = True,
     ) -> AttentionOutput:
-        """See `Attention.forward`. Values may come projected too; they are mixed by head.
+        """See `Attention.forward`. Queries and values may come projected too, by head.
 
         With `causal` a query sees the keys up to its own position, the last query standing at the
         last key; `masks.causal` says the same, but the fused kernels are faster when told so.
         """
-        check_width("query", query, self.dim)
+        if not isinstance(query, Projected):
+            check_width("query", query, self.dim)
+        if query is key and query is value and isinstance(query, Tensor):
+            query, key, value = self.project_self(query)
         keys = key.tensor if isinstance(key, Projected) else self.project_keys(key).tensor
         values = value.tensor if isinstance(value, Projected) else self.project_values(value).tensor
-        queries = _split(self.query_proj(query), self.num_heads)
-        if self.rotation is not None:
-            queries = self.rotation(queries, start=keys.shape[2] - queries.shape[2])
+        if isinstance(query, Projected):
+            queries = query.tensor
+        else:
+            queries = self.project_queries(query, start=keys.shape[2] - query.shape[1]).tensor
         bias, mixes = None, False
         if self.position_bias is not None:
             bias, mixes = self.position_bias(queries, keys.shape[2]), self.position_bias.mixes

@@ -324,12 +324,13 @@ class TransformerDecoderLayer(nn.Module):
         check_width("x", x, self.attention.dim)
         check_equal("agree in batch", state=state.key.shape[0], x=x.shape[0])
         inner = self.attention_residual.before(x)
-        new_key = self.attention.project_keys(inner, start=state.key.shape[2]).tensor
-        new_value = self.attention.project_values(inner).tensor
-        key = torch.cat([state.key.to(new_key.dtype), new_key], dim=2)
-        value = torch.cat([state.value.to(new_value.dtype), new_value], dim=2)
+        query, *new = self.attention.project_self(inner, start=state.key.shape[2])
+        key, value = (part.tensor for part in new)
+        if state.key.shape[2]:
+            key = torch.cat([state.key.to(key.dtype), key], dim=2)
+            value = torch.cat([state.value.to(value.dtype), value], dim=2)
         context, self_weights = self.attention(
-            inner, Projected(key), Projected(value), causal=True, need_weights=need_weights
+            query, Projected(key), Projected(value), causal=True, need_weights=need_weights
         )
         x, cross_weights = self.attention_residual.after(x, context), None
         if self.cross is not None and self.cross_residual is not None:

@@ -76,12 +76,14 @@ class _CrossEntropy(torch.autograd.Function):
         ctx: FunctionCtx, logits: Tensor, target: Tensor, smoothing: float
     ) -> Float[Tensor, ""]:
         rows, wide = _rows(logits), _wide(logits)
+        # one buffer for all chunks: memory that is new to the process is slow to get
+        room = torch.empty_like(logits[:rows], dtype=wide)
         losses, totals = [], []
         chunks = zip(torch.split(logits, rows), torch.split(target, rows), strict=True)
         for part, gold in chunks:
             top = part.amax(dim=1, keepdim=True).to(wide)
             own = part.gather(1, gold[:, None]).squeeze(1).to(wide)
-            x = part.sub(top) if part.dtype == wide else part.to(wide).sub_(top)
+            x = room[: len(part)].copy_(part).sub_(top)
             above = x.exp_().sum(dim=1).log_()
             top = top.squeeze(1)
             loss = above + (1 - smoothing) * (top - own)
@@ -99,12 +101,13 @@ class _CrossEntropy(torch.autograd.Function):
         """`grad * (softmax(logits) - (1 - e) onehot - e / vocab)`, over the logits."""
         logits, target, totals = ctx.saved_tensors
         rows, wide = _rows(logits), _wide(logits)
+        same = logits.dtype == wide
+        room = logits[:0] if same else torch.empty_like(logits[:rows], dtype=wide)
         grad, hit = grad.to(wide), (1 - ctx.smoothing) * grad.to(wide)
         chunks = (torch.split(x, rows) for x in (logits, target, totals))
         for part, gold, total in zip(*chunks, strict=True):
-            same = part.dtype == wide
-            x = (part if same else part.to(wide)).sub_(total[:, None])
-            x.exp_().mul_(grad)
+            x = part if same else room[: len(part)].copy_(part)
+            x.sub_(total[:, None]).exp_().mul_(grad)
             if ctx.smoothing:
                 x.sub_(grad * (ctx.smoothing / part.shape[1]))
             x.scatter_add_(1, gold[:, None], -hit.expand(len(gold), 1))
