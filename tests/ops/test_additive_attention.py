@@ -124,6 +124,20 @@ def test_rule_for_widths(backend, device, hidden, v_dim, dtype):
     keep_the_rule(backend, "arbitrary", tensors, need_weights=True)
 
 
+@pytest.mark.parametrize("kind", MASKS)
+@pytest.mark.parametrize(("backend", "device"), where(*BACKENDS))
+def test_rule_where_results_must_repeat(backend, device, kind, monkeypatch):
+    monkeypatch.setattr(torch, "are_deterministic_algorithms_enabled", lambda: True)
+    tensors = inputs(67, 131, device=device)
+    keep_the_rule(backend, kind, tensors, need_weights=True)
+    tensors = {name: x.requires_grad_() for name, x in tensors.items()}
+    first, again = (
+        torch.autograd.grad(by(backend, None)(**tensors)[0].square().sum(), [*tensors.values()])
+        for _ in range(2)
+    )
+    assert all(torch.equal(x, y) for x, y in zip(first, again, strict=True))
+
+
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize(("backend", "device"), where(*BACKENDS))
 def test_rule_for_layouts(backend, device, layout):

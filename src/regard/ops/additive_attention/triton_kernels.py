@@ -39,7 +39,22 @@ def direct(scaled_sum):
 
 @triton.jit
 def exponentials_kernel(
-    query, key, v, E, F, weight, size, T, S, D, Tp, Sp, Dp, q_blocks, BLOCK: tl.constexpr
+    query,
+    key,
+    v,
+    work,
+    size,
+    E_start,
+    F_start,
+    weight_start,
+    T,
+    S,
+    D,
+    Tp,
+    Sp,
+    Dp,
+    q_blocks,
+    BLOCK: tl.constexpr,
 ):
     """`exp(2q)` and `exp(2k)` with the features outermost, and the largest |q| and |k|.
 
@@ -51,9 +66,9 @@ def exponentials_kernel(
     is_key = block >= q_blocks
     if is_key:
         block -= q_blocks
-        own, out, n, n_pad = key, F, S, Sp
+        own, out, n, n_pad = key, work + F_start, S, Sp
     else:
-        own, out, n, n_pad = query, E, T, Tp
+        own, out, n, n_pad = query, work + E_start, T, Tp
     i = block * BLOCK + tl.arange(0, BLOCK)
     inside = (i[:, None] < n) & (j[None, :] < D)
     at = (b.to(tl.int64) * n + i[:, None]) * D + j[None, :]
@@ -66,7 +81,8 @@ def exponentials_kernel(
     most = tl.max(tl.max(tl.abs(x), axis=1), axis=0).to(tl.int32, bitcast=True)
     tl.atomic_max(size + 2 * b + is_key.to(tl.int32), most, sem="relaxed")
     if (block == 0) & (b == 0) & (is_key == 0):
-        tl.store(weight + j, -2.0 * tl.load(v + j, mask=j < D, other=0.0).to(tl.float32), j < Dp)
+        w = -2.0 * tl.load(v + j, mask=j < D, other=0.0).to(tl.float32)
+        tl.store(work + weight_start + j, w, mask=j < Dp)
 
 
 @triton.jit
@@ -83,7 +99,7 @@ def allowed(mask, b, t, i, T, S, mask_b, mask_t, mask_i, HAS_MASK: tl.constexpr)
     inside = (t < T)[:, None] & (i < S)[None, :]
     if HAS_MASK:
         at = b * mask_b + t[:, None] * mask_t + i[None, :] * mask_i
-        inside &= tl.load(mask + at, mask=inside, other=0) != 0
+        inside &= tl.load(mask + at, mask=inside, other=0, volatile=True) != 0
     return inside
 
 
@@ -91,15 +107,15 @@ def allowed(mask, b, t, i, T, S, mask_b, mask_t, mask_i, HAS_MASK: tl.constexpr)
 def scores_kernel(
     query,
     key,
-    E,
-    F,
-    weight,
+    work,
     size,
-    scores,
     mask,
     mask_b,
     mask_t,
     mask_i,
+    E_start,
+    F_start,
+    weight_start,
     T,
     S,
     D,
@@ -111,8 +127,11 @@ def scores_kernel(
     BLOCK_T: tl.constexpr,
     BLOCK_S: tl.constexpr,
     STEP: tl.constexpr,
+    STAGES: tl.constexpr,
 ):
     """One tile of scores, summed over J features; -inf where a query may not attend.
+
+    The scores go to the front of `work`, which also holds what `exponentials_kernel` has made.
 
     With several slices of features (the last axis of the grid) each writes its own scores, and
     the softmax adds them. The score is short of `sum_j v_j`, which the softmax does not feel.
@@ -121,14 +140,16 @@ def scores_kernel(
     s_tiles = tl.cdiv(S, BLOCK_S)
     t = (tile // s_tiles) * BLOCK_T + tl.arange(0, BLOCK_T)
     i = (tile % s_tiles) * BLOCK_S + tl.arange(0, BLOCK_S)
-    may = allowed(mask, b, t, i, T, S, mask_b, mask_t, mask_i, HAS_MASK)
-    first = part * J
+    first, features = part * J, J
+    if HAS_MASK:  # a tile that nobody may see costs nothing
+        may = allowed(mask, b, t, i, T, S, mask_b, mask_t, mask_i, True)
+        features = tl.where(tl.max(tl.max(may.to(tl.int32), axis=1), axis=0) > 0, J, 0)
     acc = tl.zeros([BLOCK_T, BLOCK_S], dtype=tl.float32)
     if is_factored(size, b):
-        e_at = E + (b * Dp + first) * Tp + t
-        f_at = F + (b * Dp + first) * Sp + i
-        w_at = weight + first
-        for _ in range(0, J, STEP):
+        e_at = work + E_start + (b * Dp + first) * Tp + t
+        f_at = work + F_start + (b * Dp + first) * Sp + i
+        w_at = work + weight_start + first
+        for _ in tl.range(0, features, STEP, num_stages=STAGES):
             for n in tl.static_range(0, STEP, 2):
                 x = 1.0 + tl.load(e_at + n * Tp)[:, None] * tl.load(f_at + n * Sp)
                 y = 1.0 + tl.load(e_at + (n + 1) * Tp)[:, None] * tl.load(f_at + (n + 1) * Sp)
@@ -137,16 +158,15 @@ def scores_kernel(
             f_at += STEP * Sp
             w_at += STEP
     else:
-        for j in range(first, tl.minimum(first + J, D)):
+        for j in range(first, tl.minimum(first + features, D)):
             q = tl.load(query + (b * T + t) * D + j, mask=t < T, other=0.0).to(tl.float32)
             k = tl.load(key + (b * S + i) * D + j, mask=i < S, other=0.0).to(tl.float32)
-            acc += tl.load(weight + j) * direct((q[:, None] + k[None, :]) * TWO_LOG2_E)
+            acc += tl.load(work + weight_start + j) * direct((q[:, None] + k[None, :]) * TWO_LOG2_E)
     at = ((part * tl.num_programs(1) + b) * T + t[:, None]) * S + i[None, :]
-    tl.store(
-        scores + at,
-        tl.where(may, acc, float("-inf")),
-        mask=(t < T)[:, None] & (i < S)[None, :],
-    )
+    # read again: a mask that waits in registers through the loop takes the place of sums
+    may = allowed(mask, b, t, i, T, S, mask_b, mask_t, mask_i, HAS_MASK)
+    row = tl.where(may, acc, float("-inf"))
+    tl.store(work + at, row, mask=(t < T)[:, None] & (i < S)[None, :])
 
 
 @triton.jit
@@ -219,9 +239,22 @@ def row_of_scores(scores, row, start, S, rows, PARTS: tl.constexpr, BLOCK: tl.co
 
 @triton.jit
 def softmax_backward_kernel(
-    weights, d_weights, more, d_scores, S, HAS_MORE: tl.constexpr, BLOCK: tl.constexpr
+    weights,
+    d_weights,
+    more,
+    d_scores,
+    d_query,
+    d_v,
+    S,
+    D,
+    HAS_MORE: tl.constexpr,
+    ZERO: tl.constexpr,
+    BLOCK: tl.constexpr,
 ):
-    """`de = a (da - sum a da / sum a)`: the sum of the rounded weights is not quite 1."""
+    """`de = a (da - sum a da / sum a)`: the sum of the rounded weights is not quite 1.
+
+    With `ZERO` it also clears what `gradient_kernel` will add to, a row of it in each program.
+    """
     row = tl.program_id(0).to(tl.int64)
     total, mixed = 0.0, 0.0
     for start in range(0, S, BLOCK):
@@ -236,6 +269,12 @@ def softmax_backward_kernel(
         inside = start + tl.arange(0, BLOCK) < S
         a, da = row_of_gradients(weights, d_weights, more, at, inside, HAS_MORE)
         tl.store(d_scores + at, a * (da - delta), mask=inside)
+    if ZERO:
+        nothing = tl.zeros([BLOCK], dtype=tl.float32)
+        for start in range(0, D, BLOCK):
+            j = start + tl.arange(0, BLOCK)
+            tl.store(d_query + row * D + j, nothing, mask=j < D)
+            tl.store(d_v + j, nothing, mask=j < tl.where(row == 0, D, 0))
 
 
 @triton.jit
@@ -249,6 +288,12 @@ def row_of_gradients(weights, d_weights, more, at, inside, HAS_MORE: tl.constexp
 
 
 @triton.jit
+def around(i, n):
+    """I modulo n, for i less than 2 n."""
+    return tl.where(i < n, i, i - n)
+
+
+@triton.jit
 def gradient_kernel(
     own,
     other,
@@ -256,6 +301,7 @@ def gradient_kernel(
     d_scores,
     size,
     d_own,
+    d_other,
     d_v,
     n_own,
     n_other,
@@ -263,13 +309,17 @@ def gradient_kernel(
     own_stride,
     other_stride,
     WITH_V: tl.constexpr,
+    WITH_OTHER: tl.constexpr,
     BLOCK: tl.constexpr,
     BLOCK_D: tl.constexpr,
+    STAGES: tl.constexpr,
 ):
     """The gradient of a block of queries, summed over the keys; or of keys, over the queries.
 
     A lane owns features and needs no other lane. With `WITH_V` the block's share of the gradient
-    of v goes to its own row of `d_v`: `sum_ti de_ti = 0`, so it is `-2 sum_ti de_ti r_tij`.
+    of v is taken too: `sum_ti de_ti = 0`, so it is `-2 sum_ti de_ti r_tij`. It goes to its own row
+    of `d_v`, unless `WITH_OTHER`: then it, and the gradient of the other side, are added to what
+    the other programs have added, in no certain order.
     """
     block, j_block, b = tl.program_id(0), tl.program_id(1), tl.program_id(2).to(tl.int64)
     t = block * BLOCK + tl.arange(0, BLOCK)
@@ -277,38 +327,54 @@ def gradient_kernel(
     inside = (t < n_own)[:, None] & (j < D)[None, :]
     at = (b * n_own + t[:, None]) * D + j[None, :]
     q = tl.load(own + at, mask=inside, other=0.0).to(tl.float32)
+    w = 4.0 * tl.load(v + j, mask=j < D, other=0.0).to(tl.float32)
     de_at = d_scores + b * n_own * n_other + t * own_stride
     k_at = other + b * n_other * D + j
+    dk_at = d_other + b * n_other * D + j
     acc = tl.zeros([BLOCK, BLOCK_D], dtype=tl.float32)
     acc_v = tl.zeros([BLOCK_D], dtype=tl.float32)
+    # programs that add to the same rows start at different ones
+    first = (block * 8) % n_other if WITH_OTHER else 0
     if is_factored(size, b):
         E = tl.exp2(q * TWO_LOG2_E)
-        for i in range(0, n_other, 2):
+        for step in tl.range(0, n_other, 2, num_stages=STAGES):
             # past the end: a gradient of zero, for whatever key
-            i1 = tl.minimum(i + 1, n_other - 1)
-            n1 = tl.where(i1 > i, n_own, 0)
-            F0 = tl.load(k_at + i * D, mask=j < D, other=0.0).to(tl.float32)
+            i0 = around(first + step, n_other)
+            i1 = around(first + step + 1, n_other)
+            n1 = tl.where(step + 1 < n_other, n_own, 0)
+            F0 = tl.load(k_at + i0 * D, mask=j < D, other=0.0).to(tl.float32)
             F1 = tl.load(k_at + i1 * D, mask=j < D, other=0.0).to(tl.float32)
-            de0 = tl.load(de_at + i * other_stride, mask=t < n_own, other=0.0)
-            de1 = tl.load(de_at + i1 * other_stride, mask=t < n1, other=0.0)
+            de0 = tl.load(de_at + i0 * other_stride, mask=t < n_own, other=0.0)[:, None]
+            de1 = tl.load(de_at + i1 * other_stride, mask=t < n1, other=0.0)[:, None]
             x = 1.0 + E * tl.exp2(F0 * TWO_LOG2_E)[None, :]
             y = 1.0 + E * tl.exp2(F1 * TWO_LOG2_E)[None, :]
             both = reciprocal(x * y)
             r0, r1 = y * both, x * both
-            acc += de0[:, None] * (r0 - r0 * r0)
-            acc += de1[:, None] * (r1 - r1 * r1)
+            g0, g1 = r0 - r0 * r0, r1 - r1 * r1
+            acc += de0 * g0
+            acc += de1 * g1
             if WITH_V:
-                acc_v += tl.sum(de0[:, None] * r0 + de1[:, None] * r1, axis=0)
+                acc_v += tl.sum(de0 * r0, axis=0)
+                acc_v += tl.sum(de1 * r1, axis=0)
+            if WITH_OTHER:
+                dk0, dk1 = tl.sum(de0 * g0, axis=0), tl.sum(de1 * g1, axis=0)
+                tl.atomic_add(dk_at + i0 * D, w * dk0, mask=j < D, sem="relaxed")
+                tl.atomic_add(dk_at + i1 * D, w * dk1, mask=j < D, sem="relaxed")
     else:
-        for i in range(n_other):
+        for step in range(n_other):
+            i = around(first + step, n_other)
             k = tl.load(k_at + i * D, mask=j < D, other=0.0).to(tl.float32)
-            de = tl.load(de_at + i * other_stride, mask=t < n_own, other=0.0)
+            de = tl.load(de_at + i * other_stride, mask=t < n_own, other=0.0)[:, None]
             r = direct((q + k[None, :]) * TWO_LOG2_E)
-            acc += de[:, None] * (r - r * r)
+            g = de * (r - r * r)
+            acc += g
             if WITH_V:
-                acc_v += tl.sum(de[:, None] * r, axis=0)
-    w = 4.0 * tl.load(v + j, mask=j < D, other=0.0).to(tl.float32)
+                acc_v += tl.sum(de * r, axis=0)
+            if WITH_OTHER:
+                tl.atomic_add(dk_at + i * D, w * tl.sum(g, axis=0), mask=j < D, sem="relaxed")
     tl.store(d_own + at, (acc * w[None, :]).to(d_own.dtype.element_ty), mask=inside)
-    if WITH_V:
+    if WITH_V and WITH_OTHER:
+        tl.atomic_add(d_v + j, -2.0 * acc_v, mask=j < D, sem="relaxed")
+    elif WITH_V:
         row = b * tl.num_programs(0) + block
         tl.store(d_v + row * D + j, -2.0 * acc_v, mask=j < D)

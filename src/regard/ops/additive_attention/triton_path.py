@@ -6,7 +6,6 @@ are torch's. Both directions are operators of torch's own dispatcher, with shape
 so that `torch.compile`, autocast and data-parallel training see nothing unusual.
 """
 
-from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -16,6 +15,7 @@ from torch import Tensor
 
 from regard.masks import Mask
 from regard.ops.additive_attention import triton_kernels as kernels
+from regard.ops.additive_attention.triton_launch import aligned, launch, on
 from regard.ops.output import AttentionOutput
 
 
@@ -35,131 +35,98 @@ def additive_attention(
     return AttentionOutput(context, weights[:, None] if need_weights else None)
 
 
-@dataclass(frozen=True)
-class Plan:
-    """How the scores are cut into programs.
-
-    Attributes:
-        block_t: queries of a tile.
-        block_s: keys of a tile.
-        warps: that share a tile.
-        parts: slices of the features; each slice is a program of its own.
-        step: features of one turn of the loop.
-    """
-
-    block_t: int
-    block_s: int
-    warps: int
-    parts: int
-    step: int = 4
-
-
-# Programs that keep an H200 busy: four for each of its 132 multiprocessors.
-ENOUGH_PROGRAMS = 528
+# Queries and keys of a tile, features of one turn of the loop over them, turns whose loads are on
+# their way, and the side of a block of exponentials.
+BLOCK_T, BLOCK_S, STEP, STAGES, BLOCK = 32, 64, 4, 3, 32
+# Programs that keep an H200 busy: nearly eight for each of its 132 multiprocessors.
+ENOUGH_PROGRAMS = 1024
 # So few queries are bound by reading the keys, which their own kernel does once for each.
 FEW_QUERIES = 4
 # The bits of infinity: beyond the range of the factored form.
 BEYOND = 0x7F800000
+# A softmax holds so much of a row at once, and goes over longer rows piece by piece.
+LONGEST_ROW = 4096
 
 
-def plan(batch: int, q_len: int, kv_len: int, hidden: int) -> Plan:
-    """Large tiles where there are many; else small ones, and slices of at least 64 features."""
-    block_t = 64 if q_len > 32 else max(16, triton.next_power_of_2(q_len))
-    block_s = 64 if kv_len > 32 else max(16, triton.next_power_of_2(kv_len))
-    programs = batch * triton.cdiv(q_len, block_t) * triton.cdiv(kv_len, block_s)
+def slices(tiles: int, hidden: int) -> int:
+    """Into how many slices the features are cut, so that few tiles make enough programs."""
     parts = 1
-    while programs * parts < ENOUGH_PROGRAMS and hidden // (2 * parts) >= 64:
+    while parts * tiles < ENOUGH_PROGRAMS and hidden >= 128 * parts:
         parts *= 2
-    return Plan(block_t, block_s, 4, parts)
+    return parts
 
 
 def _forward(
     query: Tensor, key: Tensor, v: Tensor, value: Tensor, mask: Tensor | None
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Context, weights (batch, q_len, kv_len), and the sizes that choose the route backward."""
-    query, key, v = query.contiguous(), key.contiguous(), v.contiguous()
-    B, T, S = query.shape[0], query.shape[1], key.shape[1]
-    if T <= FEW_QUERIES:
-        scores, size = _scores_of_few(query, key, v, mask)
-    else:
-        scores, size = _scores(query, key, v, mask)
-    weights = torch.empty(B, T, S, dtype=query.dtype, device=query.device)
-    block = min(triton.next_power_of_2(S), LONGEST_ROW)
-    kernels.softmax_kernel[(B * T,)](
-        scores, weights, S, B * T, scores.shape[0], block, num_warps=_warps_of_row(block)
-    )
-    return torch.bmm(weights, value), weights, size
+    with on(query):
+        query, key, v = aligned(query), aligned(key), aligned(v)
+        B, T, S = query.shape[0], query.shape[1], key.shape[1]
+        scores = _scores_of_few if T <= FEW_QUERIES else _scores
+        work, size, parts = scores(query, key, v, mask)
+        weights = torch.empty((B, T, S), dtype=query.dtype, device=query.device)
+        block, warps = _row(S)
+        args = (work, weights, S, B * T, parts, block)
+        key_ = (*args[2:], weights.dtype, weights.device)
+        launch(kernels.softmax_kernel, key_, (B * T, 1, 1), args, warps)
+        return torch.bmm(weights, value), weights, size
 
 
-def _scores(query: Tensor, key: Tensor, v: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor]:
+def _scores(
+    query: Tensor, key: Tensor, v: Tensor, mask: Tensor | None
+) -> tuple[Tensor, Tensor, int]:
     """Scores (parts, batch, q_len, kv_len) in float32, to be added up; the bits of max |q|, |k|."""
     (B, T, D), S = query.shape, key.shape[1]
-    cut = plan(B, T, S, D)
-    Tp, Sp, Dp = _up(T, cut.block_t), _up(S, cut.block_s), _up(D, cut.step * cut.parts)
-    E, F, weight, size = _exponentials(query, key, v, Tp, Sp, Dp)
-    scores = _float32(query, cut.parts, B, T, S)
-    kernels.scores_kernel[(Tp // cut.block_t * Sp // cut.block_s, B, cut.parts)](
-        query,
-        key,
-        E,
-        F,
-        weight,
-        size,
-        scores,
-        *_with_strides(mask, query, T, S),
-        T,
-        S,
-        D,
-        Tp,
-        Sp,
-        Dp,
-        Dp // cut.parts,
-        mask is not None,
-        cut.block_t,
-        cut.block_s,
-        cut.step,
-        num_warps=cut.warps,
+    Tp, Sp = _up(T, BLOCK_T), _up(S, BLOCK_S)
+    tiles = Tp // BLOCK_T * (Sp // BLOCK_S)
+    parts = slices(B * tiles, D)
+    Dp = _up(D, STEP * parts)
+    E_start = _up(parts * B * T * S, 16)
+    F_start = E_start + B * Dp * Tp
+    weight_start = F_start + B * Dp * Sp
+    work = _float32(query, weight_start + Dp)
+    size = torch.zeros((B, 2), dtype=torch.int32, device=query.device)
+    numbers = (E_start, F_start, weight_start, T, S, D, Tp, Sp, Dp)
+    key_ = (B, T, S, D, query.dtype, query.device)
+    q_blocks, k_blocks, j_blocks = -(-Tp // BLOCK), -(-Sp // BLOCK), -(-Dp // BLOCK)
+    launch(
+        kernels.exponentials_kernel,
+        key_,
+        (q_blocks + k_blocks, j_blocks, B),
+        (query, key, v, work, size, *numbers, q_blocks, BLOCK),
+        4,
     )
-    return scores, size
-
-
-def _exponentials(
-    query: Tensor, key: Tensor, v: Tensor, Tp: int, Sp: int, Dp: int
-) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """What `exponentials_kernel` makes: E, F, the weights of the features, the sizes."""
-    (B, T, D), S = query.shape, key.shape[1]
-    E, F, weight = (_float32(query, *shape) for shape in ((B, Dp, Tp), (B, Dp, Sp), (Dp,)))
-    size = torch.zeros(B, 2, dtype=torch.int32, device=query.device)
-    block = 32
-    q_blocks, k_blocks, j_blocks = (triton.cdiv(n, block) for n in (Tp, Sp, Dp))
-    kernels.exponentials_kernel[(q_blocks + k_blocks, j_blocks, B)](
-        query, key, v, E, F, weight, size, T, S, D, Tp, Sp, Dp, q_blocks, block
+    masked, *layout = _with_strides(mask, query, T, S)
+    constants = (Dp // parts, mask is not None, BLOCK_T, BLOCK_S, STEP, STAGES)
+    launch(
+        kernels.scores_kernel,
+        (*key_, *layout, mask is None),
+        (tiles, B, parts),
+        (query, key, work, size, masked, *layout[1:], *numbers, *constants),
+        1,
     )
-    return E, F, weight, size
+    return work, size, parts
 
 
 def _scores_of_few(
     query: Tensor, key: Tensor, v: Tensor, mask: Tensor | None
-) -> tuple[Tensor, Tensor]:
+) -> tuple[Tensor, Tensor, int]:
     """The same for a decoder's step; the way back does not factor the exponentials either."""
     (B, T, D), S = query.shape, key.shape[1]
-    scores = _float32(query, 1, B, T, S)
+    work = _float32(query, B * T * S)
+    masked, *layout = _with_strides(mask, query, T, S)
     block_s, block_d = 8, min(triton.next_power_of_2(D), 256)
-    kernels.one_query_scores_kernel[(triton.cdiv(S, block_s), B, T)](
-        query,
-        key,
-        v,
-        scores,
-        *_with_strides(mask, query, T, S),
-        T,
-        S,
-        D,
-        mask is not None,
-        block_s,
-        block_d,
-        num_warps=4,
+    numbers = (T, S, D, mask is not None, block_s, block_d)
+    launch(
+        kernels.one_query_scores_kernel,
+        (*numbers, *layout, query.dtype, query.device),
+        (-(-S // block_s), B, T),
+        (query, key, v, work, masked, *layout[1:], *numbers),
+        4,
     )
-    return scores, torch.full((B, 2), BEYOND, dtype=torch.int32, device=query.device)
+    size = torch.full((B, 2), BEYOND, dtype=torch.int32, device=query.device)
+    return work, size, 1
 
 
 def _backward(
@@ -172,27 +139,81 @@ def _backward(
     weights: Tensor,
     size: Tensor,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Gradients of query, key, v and value."""
-    query, key, v = query.contiguous(), key.contiguous(), v.contiguous()
-    B, T, S = weights.shape
-    d_value = torch.bmm(weights.mT, d_context)
-    known = torch.bmm(d_context, value.mT)
-    more = known if d_weights is None else d_weights.contiguous()
-    d_scores = _float32(query, B, T, S)
-    block = min(triton.next_power_of_2(S), LONGEST_ROW)
-    kernels.softmax_backward_kernel[(B * T,)](
-        weights,
-        known,
-        more,
-        d_scores,
-        S,
-        d_weights is not None,
-        block,
-        num_warps=_warps_of_row(block),
+    """Gradients of query, key, v and value.
+
+    One pass for queries and keys takes two thirds of the time of one for each, but it adds what
+    programs have found to one sum, in the order in which they end.
+    """
+    with on(query):
+        query, key, v, weights = aligned(query), aligned(key), aligned(v), aligned(weights)
+        in_order = torch.are_deterministic_algorithms_enabled()
+        known = torch.bmm(d_context, value.mT)
+        d_scores, *sums = _softmax_backward(weights, known, d_weights, query, not in_order)
+        del known  # tensors go before the next ones of their size come
+        gradients = _in_order if in_order else _at_once
+        d_query, d_key, d_v = gradients(query, key, v, d_scores, size, *sums)
+        del d_scores, sums
+        d_query = d_query.to(query.dtype)
+        return d_query, d_key, d_v.to(v.dtype), torch.bmm(weights.mT, d_context)
+
+
+def _softmax_backward(
+    weights: Tensor, known: Tensor, more: Tensor | None, query: Tensor, zero: bool
+) -> tuple[Tensor, Tensor, Tensor]:
+    """The gradient of the scores, in float32, and cleared room for those of query and v.
+
+    Args:
+        weights: what the softmax has given.
+        known: their gradient by way of the context.
+        more: their own gradient, if they have one.
+        query: whose gradient will be added up, and how wide v is.
+        zero: whether to clear the room.
+    """
+    (B, T, S), D = weights.shape, query.shape[2]
+    d_scores, d_query, d_v = (_float32(query, *n) for n in ((B, T, S), (B, T, D), (D,)))
+    block, warps = _row(S)
+    numbers = (S, D, more is not None, zero, block)
+    more = known if more is None else aligned(more)
+    launch(
+        kernels.softmax_backward_kernel,
+        (*numbers, known.dtype, known.device),
+        (B * T, 1, 1),
+        (weights, known, more, d_scores, d_query, d_v, *numbers),
+        warps,
     )
-    d_query, d_v = _gradient(query, key, v, d_scores, size, (S, 1), with_v=True)
-    d_key, _ = _gradient(key, query, v, d_scores, size, (1, S), with_v=False)
-    return d_query, d_key, d_v.sum(dim=0).to(v.dtype), d_value
+    return d_scores, d_query, d_v
+
+
+def _at_once(
+    query: Tensor,
+    key: Tensor,
+    v: Tensor,
+    d_scores: Tensor,
+    size: Tensor,
+    d_query: Tensor,
+    d_v: Tensor,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Gradients of query, key and v, in one pass that adds to `d_query` and `d_v`."""
+    strides = (1, key.shape[1])
+    d_key = _gradient(key, query, v, d_scores, size, d_query, d_v, strides, (True, True))
+    return d_query, d_key, d_v
+
+
+def _in_order(
+    query: Tensor,
+    key: Tensor,
+    v: Tensor,
+    d_scores: Tensor,
+    size: Tensor,
+    d_query: Tensor,
+    d_v: Tensor,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """The same in two passes, whose sums are the same in every run."""
+    B, S, D = key.shape
+    d_v = _float32(query, B * -(-S // 8), D)
+    d_key = _gradient(key, query, v, d_scores, size, d_query, d_v, (1, S), (True, False))
+    d_query = _gradient(query, key, v, d_scores, size, d_query, d_v, (S, 1), (False, False))
+    return d_query, d_key, d_v.sum(dim=0)
 
 
 def _gradient(
@@ -201,34 +222,24 @@ def _gradient(
     v: Tensor,
     d_scores: Tensor,
     size: Tensor,
+    d_other: Tensor,
+    d_v: Tensor,
     strides: tuple[int, int],
-    *,
-    with_v: bool,
-) -> tuple[Tensor, Tensor]:
-    """The gradient of `own`, and that of v, one row for each program, if it is wanted."""
-    B, n, D = own.shape
-    block, block_d = min(triton.next_power_of_2(n), 8), min(triton.next_power_of_2(D), 256)
-    blocks = triton.cdiv(n, block)
+    wanted: tuple[bool, bool],
+) -> Tensor:
+    """The gradient of `own`; those of v and of `other` are written or added where wanted."""
+    (B, n, D), m = own.shape, other.shape[1]
+    block_d = 512 if D % 512 == 0 else min(triton.next_power_of_2(D), 256)
     d_own = torch.empty_like(own)
-    d_v = _float32(own, B * blocks if with_v else 1, D)
-    kernels.gradient_kernel[(blocks, triton.cdiv(D, block_d), B)](
-        own,
-        other,
-        v,
-        d_scores,
-        size,
-        d_own,
-        d_v,
-        n,
-        other.shape[1],
-        D,
-        *strides,
-        with_v,
-        block,
-        block_d,
-        num_warps=1,
+    numbers = (n, m, D, *strides, *wanted, 8, block_d, STAGES)
+    launch(
+        kernels.gradient_kernel,
+        (*numbers, own.dtype, own.device),
+        (-(-n // 8), -(-D // block_d), B),
+        (own, other, v, d_scores, size, d_own, d_other, d_v, *numbers),
+        max(1, block_d // 256),
     )
-    return d_own, d_v
+    return d_own
 
 
 def _float32(like: Tensor, *shape: int) -> Tensor:
@@ -239,23 +250,21 @@ def _up(n: int, multiple: int) -> int:
     return -(-n // multiple) * multiple
 
 
-# A softmax holds so much of a row at once, and goes over longer rows piece by piece.
-LONGEST_ROW = 4096
-
-
-def _warps_of_row(block: int) -> int:
-    return max(1, min(8, block // 256))
+def _row(length: int) -> tuple[int, int]:
+    """The piece of a row that a softmax holds at once, and the warps that hold it."""
+    block = min(triton.next_power_of_2(length), LONGEST_ROW)
+    return block, max(1, min(8, block // 256))
 
 
 def _with_strides(
     mask: Tensor | None, stand_in: Tensor, q_len: int, kv_len: int
-) -> tuple[Tensor, int, int, int]:
-    """The mask as bytes and its strides, 0 on axes that are broadcast; no mask is not read."""
+) -> tuple[Tensor, bool, int, int, int]:
+    """The mask as bytes, whether it is aligned, and its strides, 0 on axes that are broadcast."""
     if mask is None:
-        return stand_in, 0, 0, 0
-    full = mask.expand(-1, 1, q_len, kv_len)[:, 0]
+        return stand_in, True, 0, 0, 0
+    full = mask.expand(-1, 1, q_len, kv_len)[:, 0].view(torch.uint8)
     b, t, i = full.stride()
-    return full.view(torch.uint8), 0 if len(full) == 1 else b, t, i
+    return full, full.data_ptr() % 16 == 0, 0 if len(full) == 1 else b, t, i
 
 
 def _save(ctx: Any, inputs: tuple[Tensor | None, ...], output: tuple[Tensor, ...]) -> None:

@@ -1,0 +1,69 @@
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+from regard.errors import BackendError
+from regard.ops import additive_attention as operator
+from regard.ops import use_backend
+from regard.ops.additive_attention import HAS_TRITON, PATHS, _triton_refuses
+
+CALL = (torch.zeros(2, 3, 5), torch.zeros(2, 7, 5), torch.zeros(5), torch.zeros(2, 7, 11))
+CASES = 19  # of interpreted.py
+MODULE = sys.modules["regard.ops.additive_attention"]  # the name stands for the function
+
+
+@pytest.mark.skipif(not HAS_TRITON, reason="needs triton")
+def test_the_kernels_keep_the_rule_in_the_interpreter():
+    done = subprocess.run(
+        [sys.executable, Path(__file__).with_name("interpreted.py")],
+        env=os.environ | {"TRITON_INTERPRET": "1", "OMP_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stdout.count(": kept\n") == CASES
+
+
+def test_without_triton_another_path_is_taken(monkeypatch):
+    monkeypatch.setattr(MODULE, "HAS_TRITON", False)
+    assert "not installed" in PATHS["triton"].refuses(*CALL, None, False)
+    assert operator(*CALL).context.shape == (2, 3, 11)
+    with use_backend("triton"), pytest.raises(BackendError, match="triton is not installed"):
+        operator(*CALL)
+
+
+def test_nothing_imports_triton_before_it_is_needed():
+    code = (
+        "import sys, torch; from regard.ops import additive_attention as op;"
+        "op(torch.zeros(2, 3, 5), torch.zeros(2, 7, 5), torch.zeros(5), torch.zeros(2, 7, 11));"
+        "print([m for m in sys.modules if m.startswith('regard') and 'triton' in m])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "[]\n"
+
+
+@pytest.mark.parametrize(
+    ("call", "reason"),
+    [
+        (CALL, "the query is on cpu"),
+        ([x.to("meta") for x in CALL], "the query is on meta"),
+    ],
+)
+def test_the_path_says_what_it_refuses(monkeypatch, call, reason):
+    monkeypatch.setattr(MODULE, "HAS_TRITON", True)
+    assert reason in _triton_refuses(*call, None, False)
+
+
+def test_the_path_refuses_what_its_kernels_cannot_hold(monkeypatch):
+    monkeypatch.setattr(MODULE, "HAS_TRITON", True)
+    monkeypatch.setattr(MODULE, "INTERPRETED", True)
+    assert _triton_refuses(*CALL, None, False) is None
+    assert "float64" in _triton_refuses(*(x.double() for x in CALL), None, False)
+    query, key, v, value = (x.to("meta") for x in CALL)
+    many = [x[:1].expand(65_536, -1, -1) for x in (query, key, value)]
+    assert "65536" in _triton_refuses(many[0], many[1], v, many[2], None, False)
