@@ -21,7 +21,7 @@ help:  ## list what make can do
 install: $(STAMP)  ## make .venv and install regard and its tools into it
 
 demo: $(STAMP)  ## train on the bundled dictionary in two minutes and draw where the model looks
-	OMP_WAIT_POLICY=PASSIVE $(BIN)/regard demo
+	$(BIN)/regard demo
 
 test: lint types unit plain compiled system browser  ## everything that CI runs
 

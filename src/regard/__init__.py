@@ -1,30 +1,33 @@
 """regard: sequence models that show what they look at."""
 
-from typing import TYPE_CHECKING, Any
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Final
 
-from regard import masks, ops
 from regard.version import __version__
 
 if TYPE_CHECKING:
+    from regard import masks, ops
     from regard.api import Model, Output, fit, load
     from regard.seeing.capture import capture
     from regard.seeing.show import show
 
 __all__ = ["Model", "Output", "__version__", "capture", "fit", "load", "masks", "ops", "show"]
 
+#: where each name lives; what is first used is first imported, so that nobody waits for the rest
+HOMES: Final = {
+    "Model": "regard.api",
+    "Output": "regard.api",
+    "capture": "regard.seeing.capture",
+    "fit": "regard.api",
+    "load": "regard.api",
+    "show": "regard.seeing.show",
+}
+
 
 def __getattr__(name: str) -> Any:
-    """What trains and predicts is imported when it is first used: attention alone needs little."""
-    if name in ("Model", "Output", "fit", "load"):
-        from regard import api
-
-        return getattr(api, name)
-    if name == "capture":
-        from regard.seeing.capture import capture
-
-        return capture
-    if name == "show":
-        from regard.seeing.show import show
-
-        return show
+    """Imports what a name stands for."""
+    if name in ("masks", "ops"):
+        return import_module(f"regard.{name}")
+    if name in HOMES:
+        return getattr(import_module(HOMES[name]), name)
     raise AttributeError(f"module 'regard' has no attribute {name!r}")

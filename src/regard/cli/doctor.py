@@ -6,6 +6,7 @@ from importlib.metadata import PackageNotFoundError, version
 import torch
 
 from regard.ops.additive_attention import PATHS as ADDITIVE
+from regard.ops.attentive_rnn import PATHS as ATTENTIVE
 from regard.ops.dot_product_attention import PATHS as DOT_PRODUCT
 from regard.ops.self_attentive_rnn import PATHS as SELF_ATTENTIVE
 from regard.version import __version__
@@ -22,6 +23,7 @@ def report() -> list[tuple[str, str]]:
         ("cuda", _cuda()),
         ("additive_attention", ", ".join(ADDITIVE)),
         ("dot_product_attention", ", ".join(DOT_PRODUCT)),
+        ("attentive_rnn", ", ".join(ATTENTIVE)),
         ("self_attentive_rnn", ", ".join(SELF_ATTENTIVE)),
     ]
 
