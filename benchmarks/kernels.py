@@ -215,7 +215,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--json", type=Path, metavar="FILE", help="measure, and write to FILE")
     parser.add_argument("--render", type=Path, metavar="FILE", help="print FILE as a page instead")
-    parser.add_argument("--commit", help="the commit that is measured, where git cannot say it")
+    parser.add_argument("--commit", help="the commit that is measured, where git does not know it")
     args = parser.parse_args()
     if args.render:
         print(render(json.loads(args.render.read_text())), end="")
@@ -226,7 +226,7 @@ def main() -> None:
     result = {
         "command": report.command(["python", "benchmarks/kernels.py", "--json", str(args.json)]),
         "machine": report.machine() | versions(),
-        "commit": source["commit"] or args.commit,
+        "commit": args.commit or source["commit"],
         "changed_since": source["changed_since"],
         "records": [],
     }

@@ -70,6 +70,7 @@ def _forward(
         args = (work, weights, S, B * T, parts, block)
         key_ = (*args[2:], weights.dtype, weights.device)
         launch(kernels.softmax_kernel, key_, (B * T, 1, 1), args, warps)
+        del work, args  # before the context comes
         return torch.bmm(weights, value), weights, size
 
 
