@@ -41,7 +41,7 @@ class Turn(NamedTuple):
 
 
 #: who can do what; the slowest one takes fewer steps
-TRAINERS: Final = {"joeynmt": 0.5, "opennmt": 1.0, "eole": 1.0, "yoyodyne": 0.3}
+TRAINERS: Final = {"joeynmt": 0.3, "opennmt": 1.0, "eole": 1.0, "yoyodyne": 0.2}
 PREDICTORS: Final = {
     "a": [("joeynmt", "32"), ("opennmt", "32"), ("eole", "32")],
     "b": [

@@ -125,6 +125,22 @@ def test_many_weights_take_a_byte_each_and_their_rows_sum_to_one():
         np.testing.assert_allclose(found.weights, expected.weights, atol=0.005)
 
 
+def test_maps_that_deflate_badly_take_coarser_steps(monkeypatch):
+    monkeypatch.setattr(storage, "HALF_LIMIT", 1)
+    labels = [str(i) for i in range(256)]
+    noise = np.random.default_rng(0).uniform(0.5, 1.5, (4, 256, 256))
+    weights = noise / noise.sum(axis=-1, keepdims=True)
+    trace = Trace(Text.of(labels), Text.of(labels), (Map.of("cross", 0, weights),))
+    fine = len(storage.to_json(trace)["maps"][0]["weights"]["data"])
+    monkeypatch.setattr(storage, "MOST_CHARACTERS", int(0.8 * fine))
+    content = storage.to_json(trace)["maps"][0]["weights"]
+    assert content["steps"] < 255
+    assert len(content["data"]) <= 0.8 * fine
+    again = through_json(trace).maps[0].weights
+    np.testing.assert_allclose(again.sum(axis=-1), 1.0, atol=1e-5)
+    np.testing.assert_allclose(again, weights, atol=0.002)
+
+
 def test_rows_that_lack_mass_lack_it_after_a_byte_each(monkeypatch):
     monkeypatch.setattr(storage, "HALF_LIMIT", 1)
     again = through_json(whole())

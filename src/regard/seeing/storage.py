@@ -2,7 +2,8 @@
 
 Weights are the bulk. Up to a million of them are stored as float16; above that, one byte each: the
 square root of a weight in steps of 1/255, which keeps the mass of a row where linear bytes round
-its many small weights to nothing. Both are deflated and written as base64.
+its many small weights to nothing. Both are deflated and written as base64. Maps that deflate badly,
+as near-even ones do, take coarser steps, so that a page stays as small as it is promised to be.
 """
 
 import base64
@@ -28,18 +29,19 @@ FORMAT: Final = "regard-trace"
 VERSION: Final = 1
 #: weights of a whole trace beyond which each takes one byte
 HALF_LIMIT: Final = 1_000_000
+#: steps of a square root from 0 to 1, finest first, and the characters above which the next is tried
+STEPS: Final = (255, 127, 63, 31)
+MOST_CHARACTERS: Final = 7_000_000
 
 
 def to_json(trace: Trace) -> dict[str, Any]:
     """Plain dictionaries, lists, numbers and strings."""
-    size = sum(found.weights.size for found in trace.maps)
-    how = "sqrt8" if size > HALF_LIMIT else "float16"
     return {
         "format": FORMAT,
         "version": VERSION,
         "source": _text_to_json(trace.source),
         "target": _text_to_json(trace.target),
-        "maps": [_map_to_json(found, how) for found in trace.maps],
+        "maps": _maps_to_json(trace),
         "model": vars(trace.model),
         "decoded": vars(trace.decoded),
         "derived": {name: pack(matrix, "float16") for name, matrix in trace.derived.items()},
@@ -92,21 +94,21 @@ def load(path: str | Path) -> Trace:
     return from_json(content)
 
 
-def pack(array: Weights, how: str) -> dict[str, Any]:
+def pack(array: Weights, how: str, steps: int = STEPS[0]) -> dict[str, Any]:
     """An array as a dictionary: shape, encoding, and base64 of the deflated little-endian bytes."""
     if how == "sqrt8":
-        raw = np.round(np.sqrt(np.clip(array, 0.0, 1.0)) * 255.0).astype(np.uint8)
+        raw = np.round(np.sqrt(np.clip(array, 0.0, 1.0)) * steps).astype(np.uint8)
     else:
         raw = array.astype("<f2")
     data = base64.b64encode(zlib.compress(raw.tobytes(), 6)).decode("ascii")
-    return {"shape": list(array.shape), "encoding": how, "data": data}
+    return {"shape": list(array.shape), "encoding": how, "steps": steps, "data": data}
 
 
 def unpack(packed: dict[str, Any]) -> Weights:
     """The array that `pack` was given, as exact as its encoding is."""
     raw = zlib.decompress(base64.b64decode(packed["data"]))
     if packed["encoding"] == "sqrt8":
-        found = np.square(np.frombuffer(raw, dtype=np.uint8).astype(np.float32) / 255.0)
+        found = np.square(np.frombuffer(raw, dtype=np.uint8).astype(np.float32) / packed["steps"])
     elif packed["encoding"] == "float16":
         found = np.frombuffer(raw, dtype="<f2").astype(np.float32)
     else:
@@ -135,14 +137,24 @@ def _token_from_json(content: dict[str, Any]) -> Token:
     )
 
 
-def _map_to_json(found: Map, how: str) -> dict[str, Any]:
+def _maps_to_json(trace: Trace) -> list[dict[str, Any]]:
+    if sum(found.weights.size for found in trace.maps) <= HALF_LIMIT:
+        return [_map_to_json(found, "float16", STEPS[0]) for found in trace.maps]
+    for steps in STEPS:
+        made = [_map_to_json(found, "sqrt8", steps) for found in trace.maps]
+        if sum(len(one["weights"]["data"]) for one in made) <= MOST_CHARACTERS:
+            break
+    return made
+
+
+def _map_to_json(found: Map, how: str, steps: int) -> dict[str, Any]:
     return {
         "kind": found.kind,
         "layer": found.layer,
         "rows": found.rows,
         "columns": found.columns,
         "causal": found.causal,
-        "weights": pack(found.weights, how),
+        "weights": pack(found.weights, how, steps),
         "missing": None if found.missing is None else pack(found.missing, "float16"),
     }
 

@@ -28,17 +28,17 @@ function half(bits) {
   return sign * (1 + rest / 1024) * 2 ** (power - 15);
 }
 
-/** Square roots in steps of 1/255. */
-export function squares(bytes, from, count) {
+/** Weights of which the bytes are square roots, in so many steps from 0 to 1. */
+export function squares(bytes, from, count, steps) {
   const found = new Float32Array(count);
-  for (let i = 0; i < count; i++) found[i] = (bytes[from + i] / 255) ** 2;
+  for (let i = 0; i < count; i++) found[i] = (bytes[from + i] / steps) ** 2;
   return found;
 }
 
 async function matrix(packed) {
   const bytes = await inflate(packed.data);
   const size = packed.shape.reduce((a, b) => a * b, 1);
-  const values = packed.encoding === "sqrt8" ? squares(bytes, 0, size) : halves(bytes, 0, size);
+  const values = packed.encoding === "sqrt8" ? squares(bytes, 0, size, packed.steps) : halves(bytes, 0, size);
   return { rows: packed.shape[0], columns: packed.shape[1], values };
 }
 
@@ -78,7 +78,7 @@ class Layer {
   one(head) {
     const size = this.rows * this.columns;
     if (this.packed.encoding !== "sqrt8") return halves(this.bytes, head * size, size);
-    return this.restored(squares(this.bytes, head * size, size), head);
+    return this.restored(squares(this.bytes, head * size, size, this.packed.steps), head);
   }
 
   /** Rows brought back to the sum that they had, which rounding has moved a little. */
