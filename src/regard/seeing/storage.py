@@ -29,7 +29,7 @@ FORMAT: Final = "regard-trace"
 VERSION: Final = 1
 #: weights of a whole trace beyond which each takes one byte
 HALF_LIMIT: Final = 1_000_000
-#: steps of a square root from 0 to 1, finest first, and the characters above which the next is tried
+#: steps of a square root from 0 to 1, finest first; more characters than these ask for the next
 STEPS: Final = (255, 127, 63, 31)
 MOST_CHARACTERS: Final = 7_000_000
 
