@@ -55,9 +55,9 @@ PREDICTORS: Final = {
 }
 
 
-def turns(names: list[str]) -> Iterator[Turn]:
+def turns(names: list[str], modes: list[str]) -> Iterator[Turn]:
     """Regard before every peer and after the last; then regard in the precision of its choice."""
-    for mode in ("train", "predict"):
+    for mode in modes:
         for name in names:
             if mode == "train":
                 peers = [Turn(peer, name, mode, share=share) for peer, share in TRAINERS.items()]
@@ -118,6 +118,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--envs", type=Path, required=True, help="folder of the environments")
     parser.add_argument("--out", type=Path, required=True, help="folder for the results")
     parser.add_argument("--cases", default=",".join(CASES), help="with commas between them")
+    parser.add_argument("--modes", default="train,predict", help="with a comma between them")
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--steps", type=int, default=100, help="steps that are timed")
     parser.add_argument("--quick", action="store_true", help="a few steps, to see that all works")
@@ -144,7 +145,7 @@ def main() -> None:
         work = Path(folder)
         words = ["--data", str(args.data), "--work", str(work), "--sentences", str(args.sentences)]
         subprocess.run([sys.executable, str(PEERS / "data.py"), *words], check=True)
-        for turn in turns(args.cases.split(",")):
+        for turn in turns(args.cases.split(","), args.modes.split(",")):
             found = run(turn, args, work)
             if isinstance(found, str):
                 failures.append(found)

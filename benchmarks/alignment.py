@@ -1,0 +1,105 @@
+"""Attention against gold alignments: letters to phonemes (NETtalk), words (English and French).
+
+Trains models on one side of a split, aligns the other by attention, and writes the error rates
+beside those of uniform and diagonal alignments. The words' gold is of another domain (Hansards)
+than the sentences that the model learns from (Tatoeba): its figures say what that costs, too.
+"""
+
+import argparse
+import gzip
+import json
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any, Final
+
+from report import ROOT, command, machine, source
+
+PRESETS: Final = ("bahdanau", "self-attentive", "transformer")
+#: every so many words of NETtalk are kept for the test
+HELD_OUT: Final = 10
+
+
+def nettalk(data: Path, folder: Path) -> None:
+    """Pairs without the sign for a silent letter; the letter of each phoneme is the gold."""
+    parts: dict[str, list[str]] = {"train.tsv": [], "test.tsv": [], "test.gold": []}
+    with gzip.open(data / "nettalk/nettalk.aligned.tsv.gz", "rt", encoding="utf-8") as file:
+        for number, line in enumerate(file):
+            word, phonemes, *_ = line.rstrip("\n").split("\t")
+            sounds = [(i, sound) for i, sound in enumerate(phonemes) if sound != "-"]
+            pair = f"{word}\t{' '.join(sound for _, sound in sounds)}"
+            if number % HELD_OUT or not sounds:
+                parts["train.tsv"] += [pair] if sounds else []
+            else:
+                parts["test.tsv"].append(pair)
+                links = (f"{letter}-{place}" for place, (letter, _) in enumerate(sounds))
+                parts["test.gold"].append(" ".join(links))
+    for name, lines in parts.items():
+        (folder / name).write_text("\n".join(lines) + "\n", encoding="utf-8")
+
+
+def words(data: Path, folder: Path) -> None:
+    """Tatoeba to learn from; the gold's sentences, and its links, which count from 1."""
+    with gzip.open(data / "tatoeba_eng_fra/pairs.eng-fra.tsv.gz", "rt", encoding="utf-8") as file:
+        pairs = ["\t".join(line.rstrip("\n").lower().split("\t")[:2]) for line in file]
+    (folder / "train.tsv").write_text("\n".join(pairs) + "\n", encoding="utf-8")
+    with gzip.open(data / "wordalign_gold/awesome.enfr.tsv.gz", "rt", encoding="utf-8") as file:
+        rows = [line.rstrip("\n").split("\t") for line in file]
+    texts = "".join(f"{english}\t{french}\n" for english, french, _ in rows)
+    (folder / "test.tsv").write_text(texts, encoding="utf-8")
+    (folder / "test.gold").write_text("".join(f"{row[2]}\n" for row in rows), encoding="utf-8")
+
+
+def regard(*arguments: str) -> str:
+    done = subprocess.run(
+        [sys.executable, "-m", "regard", *arguments], stdout=subprocess.PIPE, text=True, check=True
+    )
+    return done.stdout
+
+
+def aligned(folder: Path, preset: str, first: int, args: argparse.Namespace) -> dict[str, Any]:
+    """Trains one model and aligns the test part; all that `regard align --json` says."""
+    run, settings = folder / preset, [f"minutes={args.minutes}", f"device={args.device}"]
+    if args.steps:
+        settings.append(f"steps={args.steps}")
+    regard("train", str(folder / "train.tsv"), "-p", preset, "-o", str(run), *settings)
+    files = [str(folder / "test.tsv"), "--gold", str(folder / "test.gold")]
+    options = ["--gold-first", str(first), "--device", args.device, "--json", "--batch", "64"]
+    found: dict[str, Any] = json.loads(regard("align", str(run), *files, *options))
+    found = {name: part for name, part in found.items() if name not in ("alignments", "links")}
+    metrics = (run / "metrics.jsonl").read_text().splitlines()
+    return {"preset": preset, "last_evaluation": json.loads(metrics[-1]), "align": found}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--data", type=Path, default=ROOT.parent / "shared" / "data")
+    parser.add_argument("--minutes", type=float, default=0.6, help="of training, for each model")
+    parser.add_argument("--word-minutes", type=float, default=1.5, help="of training, for words")
+    parser.add_argument("--steps", type=int, default=0, help="stop earlier")
+    parser.add_argument("--device", default="auto")
+    parser.add_argument("--out", type=Path, required=True, metavar="FILE")
+    args = parser.parse_args()
+    results: dict[str, list[dict[str, Any]]] = {"nettalk": [], "words": []}
+
+    def keep() -> None:
+        """After each model, so that a run that is cut off leaves what it has found."""
+        about = {"command": command(["python", *sys.argv]), "machine": machine(), **source()}
+        args.out.write_text(json.dumps({**about, "results": results}, indent=2) + "\n")
+
+    with tempfile.TemporaryDirectory() as scratch:
+        letters, text = Path(scratch) / "nettalk", Path(scratch) / "words"
+        for folder, make in ((letters, nettalk), (text, words)):
+            folder.mkdir()
+            make(args.data, folder)
+        for preset in PRESETS:
+            results["nettalk"].append(aligned(letters, preset, 0, args))
+            keep()
+        args.minutes = args.word_minutes
+        results["words"].append(aligned(text, "bahdanau", 1, args))
+        keep()
+
+
+if __name__ == "__main__":
+    main()
