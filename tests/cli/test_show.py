@@ -31,7 +31,7 @@ def many(tmp_path):
 
 def test_a_saved_trace_is_drawn(saved):
     lines = done(regard("show", saved)).splitlines()
-    assert lines[2] == "  le ▓▓ .70◂ ░░ .20 ░░ .06      ·   0.90"
+    assert "  le ▓▓ .70◂ ░░ .20 ░░ .06      ·   0.90" in lines
 
 
 @pytest.mark.parametrize(
