@@ -14,6 +14,8 @@ import pytest
 
 from cli.tools import done, regard, sentence
 
+pytestmark = pytest.mark.slow  # starts processes
+
 COMMAND = [sys.executable, "-c", "from regard.cli import main; main()", "serve"]
 
 

@@ -16,6 +16,7 @@ CASES = 19  # of interpreted.py
 MODULE = sys.modules["regard.ops.additive_attention"]  # the name stands for the function
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not HAS_TRITON, reason="needs triton")
 def test_the_kernels_keep_the_rule_in_the_interpreter():
     done = subprocess.run(

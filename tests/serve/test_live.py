@@ -13,6 +13,8 @@ from regard.serve import AddressError, Limits, bind, url_of
 from serve.conftest import until
 from serve.test_errors import error
 
+pytestmark = pytest.mark.slow  # waits for real connections
+
 
 def post(server, body, path="/api/run"):
     with server.client() as client:
