@@ -29,6 +29,11 @@ def many(tmp_path):
     return path
 
 
+@pytest.fixture(autouse=True)
+def _wide_enough(monkeypatch):
+    monkeypatch.setenv("COLUMNS", "100")  # whatever terminal the tests run in
+
+
 def test_a_saved_trace_is_drawn(saved):
     lines = done(regard("show", saved)).splitlines()
     assert "  le ▓▓ .70◂ ░░ .20 ░░ .06      ·   0.90" in lines
