@@ -31,7 +31,7 @@ def many(tmp_path):
 
 @pytest.fixture(autouse=True)
 def _wide_enough(monkeypatch):
-    monkeypatch.setenv("COLUMNS", "100")  # whatever terminal the tests run in
+    monkeypatch.setenv("COLUMNS", "160")  # whatever terminal the tests run in
 
 
 def test_a_saved_trace_is_drawn(saved):
@@ -143,7 +143,7 @@ def test_a_pipe_may_say_how_wide_it_is(saved, monkeypatch):
 def test_colours_are_for_terminals_and_can_be_refused(saved, monkeypatch):
     monkeypatch.setenv("TERM", "xterm")
     monkeypatch.setenv("FORCE_COLOR", "1")
-    monkeypatch.setenv("COLUMNS", "100")
+    monkeypatch.setenv("COLUMNS", "160")
     colored = regard("show", saved).stdout
     assert "\x1b[1m▓▓ .70◂" in colored
     monkeypatch.setenv("NO_COLOR", "1")
