@@ -15,6 +15,7 @@ from regard.decoding.running import inference
 from regard.errors import ArgumentError
 from regard.models import SequenceModel
 from regard.models.protocol import Maps
+from regard.ops.softmax import log_softmax
 from regard.seeing import Decoded, Map, ModelInfo, Text, Token, Trace
 from regard.seeing.trace import KINDS, SIDES, Kind
 from regard.symbols import BOS, EOS, SYMBOLS, UNK
@@ -98,7 +99,7 @@ def next_log_probs(
     read, places = pad([[BOS, *ids] for ids in targets])
     with inference(module):
         logits: Tensor = module(src, lengths, read.to(src.device)).logits
-        log_probs = logits.float().log_softmax(-1).cpu()
+        log_probs = log_softmax(logits).cpu()
     return [row[:count] for row, count in zip(log_probs, places.tolist(), strict=True)]
 
 

@@ -9,10 +9,10 @@ import torch
 from jaxtyping import Bool, Int
 from torch import Tensor, nn
 
-from regard.decoding.running import log_softmax
 from regard.errors import ArgumentError
 from regard.models.protocol import Maps, Memory, ModelOutput, SequenceModel, StepOutput
 from regard.ops.check import check_axes
+from regard.ops.softmax import log_softmax
 from regard.state import State
 
 

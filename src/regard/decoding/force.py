@@ -9,11 +9,12 @@ from torch import Tensor
 from regard.decoding.hypothesis import Hypothesis
 from regard.decoding.options import DEFAULT, DecodingOptions
 from regard.decoding.readout import attention, on_cpu
-from regard.decoding.running import inference, log_softmax
+from regard.decoding.running import inference
 from regard.decoding.scoring import coverage_penalty, length_penalty, needed_look
 from regard.decoding.strategies import CROSS
 from regard.errors import ArgumentError
 from regard.models.protocol import SequenceModel, check_source, check_tokens
+from regard.ops.softmax import log_softmax
 from regard.symbols import BOS, EOS, PAD
 
 

@@ -18,11 +18,12 @@ from regard.decoding.lanes import Lanes
 from regard.decoding.options import DecodingOptions
 from regard.decoding.readout import read_out
 from regard.decoding.rules import Rules, check_prefix
-from regard.decoding.running import inference, log_softmax, of_encoder
+from regard.decoding.running import inference, of_encoder
 from regard.decoding.scoring import coverage_penalty, length_penalty, needed_look
 from regard.decoding.select import Choice
 from regard.decoding.trace import Ended, Ending, Move, Trace
 from regard.models.protocol import SequenceModel, StepOutput, check_source
+from regard.ops.softmax import log_softmax
 from regard.state import State
 from regard.symbols import BOS, EOS
 

@@ -9,10 +9,11 @@ from torch import Tensor
 
 from regard.decoding.options import DEFAULT, DecodingOptions
 from regard.decoding.rules import Rules, check_prefix
-from regard.decoding.running import inference, log_softmax
+from regard.decoding.running import inference
 from regard.decoding.scoring import last_look
 from regard.errors import ArgumentError
 from regard.models.protocol import SequenceModel, check_source
+from regard.ops.softmax import log_softmax
 from regard.symbols import BOS, EOS
 
 

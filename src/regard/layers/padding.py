@@ -1,11 +1,10 @@
 """Which steps of a padded batch are real."""
 
-import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from regard import masks
-from regard.ops.check import check_equal
+from regard.ops.check import can_look_at, check_equal
 
 
 def real_steps(
@@ -18,11 +17,8 @@ def real_steps(
 
 
 def no_padding(x: Float[Tensor, "batch length width"], lengths: Int[Tensor, " batch"]) -> bool:
-    """Whether all rows are known to be full: batches by length mostly are, and cost less then.
-
-    A GPU would have to be waited for, and is not asked.
-    """
-    if lengths.device.type != "cpu" or torch.compiler.is_compiling():
+    """Whether all rows are known to be full: batches by length mostly are, and cost less then."""
+    if not can_look_at(lengths):
         return False
     one_each = lengths.shape == x.shape[:1] and not lengths.is_floating_point()
     return one_each and bool((lengths == x.shape[1]).all())

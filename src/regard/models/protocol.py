@@ -1,6 +1,8 @@
 """What decoding and training know of a model: four verbs and the values they exchange."""
 
 from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -10,7 +12,7 @@ from torch import Tensor, nn
 
 from regard import masks
 from regard.errors import ArgumentError
-from regard.ops.check import check_axes, check_equal
+from regard.ops.check import can_look_at, check_axes, check_equal
 from regard.state import State
 
 #: Weights by kind, one tensor (batch, heads, q_len, kv_len) per layer. The kinds are `cross`,
@@ -110,12 +112,25 @@ class SequenceModel(nn.Module, ABC):
         """
 
 
+@contextmanager
+def evaluating(model: nn.Module) -> Iterator[None]:
+    """Without dropout; each module is given back as it was."""
+    training = [module for module in model.modules() if module.training]
+    for module in training:
+        module.training = False
+    try:
+        yield
+    finally:
+        for module in training:
+            module.training = True
+
+
 def check_source(src: Tensor, lengths: Tensor) -> None:
     """Raises unless there is one length for each row of ids, none beyond the row's end."""
     check_axes("src", src, "batch src_len")
     check_axes("lengths", lengths, "batch")
     check_equal("agree in batch", src=src.shape[0], lengths=lengths.shape[0])
-    if _can_look_at(lengths) and int(lengths.max()) > src.shape[1]:
+    if can_look_at(lengths) and int(lengths.max()) > src.shape[1]:
         raise ArgumentError(
             "lengths",
             f"be at most the {src.shape[1]} tokens of a row",
@@ -128,7 +143,7 @@ def check_tokens(name: str, tokens: Tensor, vocab: int) -> None:
     """Raises unless `tokens` are ids of a vocabulary with `vocab` entries."""
     if tokens.is_floating_point() or tokens.dtype == torch.bool:
         raise ArgumentError(name, "hold integer token ids", tokens.dtype, "convert it with .long()")
-    if not _can_look_at(tokens) or tokens.numel() == 0:
+    if not can_look_at(tokens) or tokens.numel() == 0:
         return
     low, high = int(tokens.min()), int(tokens.max())
     if low < 0 or high >= vocab:
@@ -138,8 +153,3 @@ def check_tokens(name: str, tokens: Tensor, vocab: int) -> None:
             f"from {low} to {high}",
             "check that the tokeniser is the one that the model was made for",
         )
-
-
-def _can_look_at(tensor: Tensor) -> bool:
-    """Reading values costs nothing on the CPU alone: a GPU would be waited for."""
-    return tensor.device.type == "cpu" and not torch.compiler.is_compiling()

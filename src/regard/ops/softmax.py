@@ -22,3 +22,9 @@ def masked_softmax(
     blocked = ~mask & mask.any(dim=-1, keepdim=True)
     weights = wide.masked_fill(blocked, float("-inf")).softmax(dim=-1)
     return weights.masked_fill(~mask, 0.0).to(scores.dtype)
+
+
+def log_softmax(logits: Float[Tensor, "*batch vocab"]) -> Float[Tensor, "*batch vocab"]:
+    """Log-probabilities, in float32 at least: half precision has too few of them."""
+    # widened first: asked to widen by itself, the CPU's kernel takes four times as long
+    return logits.to(torch.promote_types(logits.dtype, torch.float32)).log_softmax(-1)

@@ -19,7 +19,8 @@ from torch import Tensor, nn
 from regard.errors import ArgumentError
 from regard.models.embedding import TokenEmbedding
 from regard.models.encoders import Encoder
-from regard.models.protocol import Memory, SequenceModel
+from regard.models.protocol import Memory, SequenceModel, evaluating
+from regard.ops.softmax import log_softmax
 from regard.seeing.trace import Weights
 from regard.symbols import BOS, EOS
 
@@ -87,7 +88,7 @@ def _log_probs(model: SequenceModel, sources: list[list[int]], tgt: Sequence[int
     """Log-probabilities of the target after sources of one length, (sources, steps)."""
     size = _rows_at_once(len(sources[0]), len(tgt))
     found = []
-    with _evaluating(model), torch.no_grad():
+    with evaluating(model), torch.no_grad():
         for start in range(0, len(sources), size):
             src = _tensor(model, sources[start : start + size])
             found.append(_forced(model, src, tgt).log_probs.double().cpu().numpy())
@@ -110,7 +111,7 @@ def gradient(model: SequenceModel, src: Sequence[int], tgt: Sequence[int]) -> We
     found = []
     # the fused recurrent kernels of a GPU have no backward pass outside training
     plain = torch.backends.cudnn.flags(enabled=False)
-    with _evaluating(model), torch.inference_mode(False), torch.enable_grad(), plain:
+    with evaluating(model), torch.inference_mode(False), torch.enable_grad(), plain:
         for start in range(0, steps, size):
             wanted = torch.arange(start, min(start + size, steps))
             rows = _tensor(model, [list(src)] * len(wanted))
@@ -187,7 +188,7 @@ def shuffle(
 ) -> Shuffled:
     """Scores the target with every row of the cross-attention shuffled, `times` times."""
     sources = _tensor(model, [list(src)] * times)
-    with _evaluating(model), torch.no_grad():
+    with evaluating(model), torch.no_grad():
         plain = _forced(model, sources[:1], tgt)
         with shuffled_attention(model, seed):
             moved = _forced(model, sources, tgt)
@@ -244,8 +245,7 @@ def _forced(model: SequenceModel, src: Tensor, tgt: Sequence[int]) -> _Forced:
     read = torch.tensor([[BOS, *tgt]], device=src.device).expand(len(src), -1)
     written = torch.tensor([[*tgt, EOS]], device=src.device).expand(len(src), -1)
     logits = model(src, lengths, read).logits
-    log_probs = logits.log_softmax(-1, dtype=torch.promote_types(logits.dtype, torch.float32))
-    own = log_probs.gather(2, written[..., None]).squeeze(2)
+    own = log_softmax(logits).gather(2, written[..., None]).squeeze(2)
     return _Forced(own, logits.argmax(dim=-1) == written)
 
 
@@ -255,16 +255,3 @@ def _tensor(model: nn.Module, rows: list[list[int]]) -> Tensor:
 
 def _rows_at_once(src_len: int, tgt_len: int) -> int:
     return max(1, TOKENS // (src_len + tgt_len + 1))
-
-
-@contextmanager
-def _evaluating(model: nn.Module) -> Iterator[None]:
-    """Without dropout; each module is given back as it was."""
-    training = [module for module in model.modules() if module.training]
-    for module in training:
-        module.training = False
-    try:
-        yield
-    finally:
-        for module in training:
-            module.training = True
