@@ -1,6 +1,12 @@
 """The lab: what the documents claim about attention, as experiments that anybody can run again."""
 
+from typing import Final
+
 from regard.lab.bench import Bench
 from regard.lab.experiment import Claim, Data, Experiment, Plot, Table, Verdict
 
-__all__ = ["Bench", "Claim", "Data", "Experiment", "Plot", "Table", "Verdict"]
+#: each experiment's name and the module whose `EXPERIMENT` it is, in the order of running: what
+#: is timed comes first, while the machine is quiet
+EXPERIMENTS: Final[dict[str, str]] = {}
+
+__all__ = ["EXPERIMENTS", "Bench", "Claim", "Data", "Experiment", "Plot", "Table", "Verdict"]
