@@ -9,7 +9,7 @@ import sys
 import pytest
 
 from cli.tools import done, regard, sentence
-from regard.seeing import storage
+from regard.seeing import files
 from regard.seeing.storage import from_json
 from seeing.tools import HOSTILE, of_labels, translation
 
@@ -17,7 +17,7 @@ from seeing.tools import HOSTILE, of_labels, translation
 @pytest.fixture
 def saved(tmp_path):
     path = tmp_path / "trace.json"
-    storage.save(translation(), path)
+    files.save(translation(), path)
     return path
 
 
@@ -25,7 +25,7 @@ def saved(tmp_path):
 def many(tmp_path):
     """Two layers of three heads."""
     path = tmp_path / "many.json"
-    storage.save(of_labels("abc", "xy", heads=3, layers=2), path)
+    files.save(of_labels("abc", "xy", heads=3, layers=2), path)
     return path
 
 
@@ -73,7 +73,7 @@ def test_heads_and_layers_can_be_chosen(many):
 
 
 def test_too_many_maps_do_not_flood(tmp_path):
-    storage.save(of_labels("ab", "xy", heads=6, layers=4), tmp_path / "x.json")
+    files.save(of_labels("ab", "xy", heads=6, layers=4), tmp_path / "x.json")
     out = done(regard("show", tmp_path / "x.json", "--layer", "all", "--head", "all"))
     assert out.count("each row is an output") == 16
     assert "8 more maps" in out
@@ -95,7 +95,7 @@ def test_options_hold_for_files(saved, tmp_path):
 
 def test_hostile_tokens(tmp_path):
     labels = [label for label in HOSTILE if label != "\ud800"]
-    storage.save(of_labels(labels, labels), tmp_path / "x.json")
+    files.save(of_labels(labels, labels), tmp_path / "x.json")
     out = done(regard("show", tmp_path / "x.json"))
     assert "\x9b" not in out
     assert "␛[31m" in out

@@ -7,7 +7,7 @@ import zlib
 import numpy as np
 import pytest
 
-from regard.seeing import Decoded, Map, ModelInfo, Text, Token, Trace, TraceError, storage
+from regard.seeing import Decoded, Map, ModelInfo, Text, Token, Trace, TraceError, files, storage
 from seeing.tools import HOSTILE, random_weights, translation
 
 
@@ -63,7 +63,7 @@ def test_hostile_tokens_come_back_from_a_file(tmp_path):
     labels = [label for label in HOSTILE if label != "\ud800"]  # which no file can hold
     weights = random_weights(1, len(labels), len(labels))
     trace = Trace(Text.of(labels), Text.of(labels), (Map.of("cross", 0, weights),))
-    storage.save(trace, tmp_path / "x.json")
+    files.save(trace, tmp_path / "x.json")
     again = storage.load(tmp_path / "x.json")
     assert again.source.labels == labels
     np.testing.assert_allclose(again.maps[0].weights, weights, atol=5e-4)

@@ -6,7 +6,7 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from regard.api.model import Model
-from regard.data import Pair, Tokenizer, pad, source_ids
+from regard.data import Pair, Tokenizer, source_ids
 from regard.data.codecs import words_of
 from regard.decoding import force_decode
 from regard.errors import RegardError
@@ -148,13 +148,8 @@ def _maps(
     order = sorted(range(len(pairs)), key=lambda i: (len(tgt[i]), len(src[i])))
     for start in range(0, len(order), batch):
         rows = order[start : start + batch]
-        ids, lengths = pad([src[i] for i in rows])
-        hypotheses = force_decode(
-            model.module,
-            ids.to(model.device),
-            lengths.to(model.device),
-            [tgt[i] for i in rows],
-        )
+        ids, lengths = model.on_device([src[i] for i in rows])
+        hypotheses = force_decode(model.module, ids, lengths, [tgt[i] for i in rows])
         for i, found in zip(rows, hypotheses, strict=True):
             if not found.attention.get("cross"):
                 raise RegardError(

@@ -22,7 +22,8 @@ from regard.api.tracing import (
     with_alternatives,
     with_probs,
 )
-from regard.data import pad, parse_features, source_ids
+from regard.data import pad, parse_features
+from regard.data import source_ids as encoded
 from regard.decoding import (
     DecodingOptions,
     Ensemble,
@@ -197,7 +198,7 @@ class Model:
             options: of decoding, as for a call; without effect if `target` is given.
         """
         ((tgt, trace),) = self._traces([text], _alone(target), None, options)
-        (src,) = self._source_ids([text])
+        (src,) = self.source_ids([text])
         return checked(self.module, self.src_tokenizer, self.tgt_tokenizer, src, tgt, trace)
 
     def _traces(
@@ -211,8 +212,8 @@ class Model:
         for text in texts:
             self.check_source(text)
         settings, wanted = _decoding_options(self.config.beam, options), check_kinds(kinds)
-        ids, tgt = self._source_ids(texts), self.tgt_tokenizer
-        src, lengths = self._on_device(ids)
+        ids, tgt = self.source_ids(texts), self.tgt_tokenizer
+        src, lengths = self.on_device(ids)
         if targets is None:
             best = decode(self.module, src, lengths, settings, need_weights=True, kinds=wanted)
             found = [hypotheses[0] for hypotheses in best]
@@ -242,31 +243,32 @@ class Model:
         source = text_given(self.src_tokenizer, text, ids[:-1])
         return Traced(source, with_probs(written, found.token_log_probs), self.info, decoded)
 
-    def _source_ids(self, texts: Sequence[str]) -> list[list[int]]:
+    def source_ids(self, texts: Sequence[str]) -> list[list[int]]:
+        """Sources as the model reads them: tokens, features, `eos`."""
         plain, features = zip(*(_split(text) for text in texts), strict=True) if texts else ((), ())
-        return source_ids(self.src_tokenizer, plain, features)
+        return encoded(self.src_tokenizer, plain, features)
 
-    def _on_device(self, ids: Sequence[list[int]]) -> tuple[Tensor, Tensor]:
+    def on_device(self, ids: Sequence[list[int]]) -> tuple[Tensor, Tensor]:
+        """Sources as one padded batch where the model is, and their lengths."""
         src, lengths = pad(ids)
         return src.to(self.device), lengths.to(self.device)
 
     def _chunk(self, texts: list[str], wish: Wish, batch: int) -> list[Output]:
         """Like lengths go together, so that little is padded; answers come in the order asked."""
-        ids = self._source_ids(texts)
+        ids = self.source_ids(texts)
         order = sorted(range(len(texts)), key=lambda i: len(ids[i]))
         answers: list[Output | None] = [None] * len(texts)
         for start in range(0, len(order), batch):
             rows = order[start : start + batch]
-            src, lengths = self._on_device([ids[i] for i in rows])
-            with torch.no_grad():
-                found = decode(
-                    self.module,
-                    src,
-                    lengths,
-                    wish.options,
-                    need_weights=bool(wish.needed),
-                    kinds=wish.needed,
-                )
+            src, lengths = self.on_device([ids[i] for i in rows])
+            found = decode(
+                self.module,
+                src,
+                lengths,
+                wish.options,
+                need_weights=bool(wish.needed),
+                kinds=wish.needed,
+            )
             for i, hypotheses in zip(rows, found, strict=True):
                 answers[i] = self._output(texts[i], ids[i], hypotheses, wish)
         return [answer for answer in answers if answer is not None]

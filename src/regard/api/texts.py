@@ -1,11 +1,11 @@
 """Texts of a trace: tokens, where they stand in the text, and of which word they are part."""
 
-from bisect import bisect_right
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import Final
 
 from regard.data import Tokenizer, parse_features
-from regard.data.codecs import words_of
+from regard.data.codecs import words_at
 from regard.data.normal import Span
 from regard.seeing import Text, Token
 from regard.symbols import EOS, SYMBOLS, UNK
@@ -51,21 +51,22 @@ def text_written(
     """
     grown = [tokenizer.decode(ids[:end], unk=unk) for end in range(len(ids) + 1)]
     text = grown[-1]
-    words = words_of(text)
-    tokens = []
-    for i, piece in enumerate(tokenizer.tokens(ids)):
-        start, end = len(grown[i]), len(grown[i + 1])
-        if start == end and ids[i] == UNK:
-            tokens.append(Token(piece))
-            continue
-        # a space that joins a piece to what is before it is no part of it
-        while tokenizer.kind != "char" and start < end and text[start].isspace():
-            start += 1
-        tokens.append(Token(piece, (start, end), _word_at(words, start)))
+    spans = [(len(before), len(after)) for before, after in pairwise(grown)]
+    if tokenizer.kind != "char":
+        spans = [_without_space(text, span) for span in spans]
+    words = words_at(text, (start for start, _ in spans))
+    tokens = [
+        Token(piece) if start == end and number == UNK else Token(piece, (start, end), word)
+        for piece, number, (start, end), word in zip(
+            tokenizer.tokens(ids), ids, spans, words, strict=True
+        )
+    ]
     return Text(text, (*tokens, END) if finished else tuple(tokens))
 
 
-def _word_at(words: Sequence[Span], at: int) -> int | None:
-    """The word that has this character, counted from 0."""
-    word = bisect_right([start for start, _ in words], at) - 1
-    return word if word >= 0 and at < words[word][1] else None
+def _without_space(text: str, span: Span) -> Span:
+    """A space that joins a piece to what is before it is no part of it."""
+    start, end = span
+    while start < end and text[start].isspace():
+        start += 1
+    return start, end

@@ -22,8 +22,6 @@ from regard.symbols import BOS, EOS, SYMBOLS, UNK
 from regard.training import RunFolder
 
 ALTERNATIVES: Final = 3
-#: a row that sums to less than 1 by more than this keeps what it lacks
-EXACT: Final = 1e-3
 CUT_OFF: Final = "the limit of length cut the output off: it has no </s>"
 
 
@@ -140,7 +138,6 @@ def _as_maps(maps: Maps, src_len: int, tgt_len: int) -> tuple[Map, ...]:
     for kind in KINDS:
         rows, columns = (sizes[side] for side in SIDES[kind])
         for layer, weights in enumerate(maps.get(kind, ())):
-            own = weights[:, :rows, :columns].float()
-            lacks = bool(((own.sum(dim=-1) - 1).abs() > EXACT).any())
-            found.append(Map.of(cast(Kind, kind), layer, own.numpy(), missing=lacks))
+            own = weights[:, :rows, :columns].float().numpy()
+            found.append(Map.of(cast(Kind, kind), layer, own, missing=True))
     return tuple(found)

@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from regard.cli import align, check, demo, evaluate, predict, serve, settings, show, train
+from regard.cli import align, check, demo, evaluate, lab, predict, serve, settings, show, train
 from regard.cli.doctor import report
 from regard.cli.running import Verbs
 from regard.cli.tables import print_table, result_console
@@ -32,6 +32,7 @@ app.command("check", no_args_is_help=True)(check.check)
 app.command("align", no_args_is_help=True)(align.align)
 app.command("serve", no_args_is_help=True)(serve.serve)
 app.command("demo")(demo.demo)
+app.command("lab")(lab.lab)
 app.command("settings")(settings.settings)
 
 

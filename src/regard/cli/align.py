@@ -16,7 +16,8 @@ from regard import api
 from regard.api import aligning
 from regard.api.aligning import SHIFTS, Choice, Units
 from regard.cli.alignments import Direction, Result, as_object, best, show
-from regard.data import Pair, read_lines, read_pairs
+from regard.cli.pairs import pairs_for
+from regard.data import Pair, read_lines
 from regard.data.files import write_atomically
 from regard.data.lines import name_of
 from regard.errors import ArgumentError, RegardError
@@ -164,7 +165,7 @@ def align(
     )
     model = api.load(run, device=device)
     other = None if reverse_run is None else api.load(reverse_run, device=device)
-    pairs, units = _pairs(model, file, tgt), Units.of(model, words)
+    pairs, units = pairs_for(model, file, tgt), Units.of(model, words)
     sizes = aligning.sizes(model, pairs, units)
     golds = None if gold is None else _gold(gold, gold_first, sizes)
     if other is not None:
@@ -193,22 +194,6 @@ def _shift(word: str) -> int | None:
     if word.removeprefix("+") in ("0", "1", "-1"):
         return int(word)
     raise ArgumentError("--shift", "be auto, 0, 1 or -1", repr(word), "choose one")
-
-
-def _pairs(model: api.Model, file: str, tgt: str | None) -> list[Pair]:
-    """The pairs of a file that is laid out like the one that the model has learned from."""
-    names = model.config.columns if tgt is None else None
-    columns = None if names is None else tuple(int(c) if c.isdigit() else c for c in names)
-    open_, features = tgt is None and columns is None, bool(model.src_tokenizer.features)
-    reader = read_pairs(
-        file,
-        tgt_file=tgt,
-        columns=columns,
-        features=open_ and features,
-        references=open_ and not features,
-        max_chars=model.config.max_chars,
-    )
-    return [pair if features else pair._replace(features=()) for pair in reader]
 
 
 def _gold(file: str, first: int, sizes: Sequence[tuple[int, int]]) -> list[Gold]:

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 from rich.console import Console
 
 from regard.api.aligning import Choice
-from regard.cli.tables import PIPED, print_table
+from regard.cli.tables import print_table, result_console
 from regard.seeing.alignment import (
     SYMMETRIZE,
     Gold,
@@ -81,8 +81,7 @@ def scale(result: Result, golds: Sequence[Gold]) -> dict[str, Quality]:
 
 def show(result: Result) -> None:
     """Tables on stderr."""
-    console = Console(stderr=True)
-    console = console if console.is_terminal else Console(stderr=True, width=PIPED)
+    console = result_console(stderr=True)
     ways = [("", result.forward)]
     if result.backward is not None:
         ways = [("source to target: ", result.forward), ("target to source: ", result.backward)]

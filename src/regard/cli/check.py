@@ -12,6 +12,7 @@ from regard import api
 from regard.cli.tables import print_table, result_console
 from regard.seeing import Trace
 from regard.seeing.checks import looked_at, shares
+from regard.seeing.labels import told_apart
 from regard.seeing.storage import to_json
 from regard.seeing.trace import Weights
 
@@ -63,7 +64,7 @@ def _show(trace: Trace, console: Console) -> None:
     columns.append(("gradient (share)", shares(trace.derived["gradient"])))
     if "rollout" in trace.derived:
         columns.append(("rollout", trace.derived["rollout"]))
-    labels, rows = _told_apart(trace.source.labels), []
+    labels, rows = told_apart(trace.source.labels), []
     for i, token in enumerate(trace.target.tokens):
         cells = [_strongest(labels, matrix[i].tolist()) for _, matrix in columns]
         rows.append([token.text, "" if token.prob is None else f"{token.prob:.2f}", *cells])
@@ -71,14 +72,6 @@ def _show(trace: Trace, console: Console) -> None:
     console.print()
     for sentence in trace.checks["sentences"]:
         console.print(sentence, highlight=False, markup=False)
-
-
-def _told_apart(labels: list[str]) -> list[str]:
-    """Labels that come more than once with their number: the second `B` is `B#2`."""
-    again = [labels[: i + 1].count(label) for i, label in enumerate(labels)]
-    many = {label for label, number in zip(labels, again, strict=True) if number > 1}
-    pairs = zip(labels, again, strict=True)
-    return [f"{label}#{number}" if label in many else label for label, number in pairs]
 
 
 def _strongest(labels: list[str], row: list[float]) -> str:

@@ -11,8 +11,9 @@ from rich.console import Console
 from rich.progress import track
 
 from regard import api
+from regard.cli.pairs import pairs_for
 from regard.cli.tables import print_table, result_console
-from regard.data import Pair, read_pairs
+from regard.data import Pair
 from regard.errors import ArgumentError, RegardError
 from regard.evaluation import (
     METRICS,
@@ -102,7 +103,7 @@ def evaluate(
     second = None if against is None else api.load(against, device=device)
     names = _metrics(metrics) or list(choose_metrics(model.tgt_tokenizer.kind))
     _save(save, [])
-    pairs = _pairs(model, file, tgt, columns, skip_bad)
+    pairs = pairs_for(model, file, tgt, columns=columns, skip_bad=skip_bad)
     references = [[p.tgt, *p.more] for p in pairs]
     predictions = _answers(model, pairs, beam)
     _save(save, predictions)
@@ -147,33 +148,6 @@ def _save(path: Path | None, lines: list[str]) -> None:
             f"the file for predictions must be writable, but {path} is not ({error.strerror}): "
             f"choose another with --save."
         ) from None
-
-
-def _pairs(
-    model: api.Model, file: str, tgt: str | None, columns: str | None, skip_bad: bool
-) -> list[Pair]:
-    """The pairs of a file that is laid out like the one that the model has learned from."""
-    words = columns.split(",") if columns else model.config.columns if tgt is None else None
-    chosen = None if words is None else tuple(int(c) if c.isdigit() else c for c in words)
-    one_file, features = tgt is None and chosen is None, bool(model.src_tokenizer.features)
-    reader = read_pairs(
-        file,
-        tgt_file=tgt,
-        columns=chosen,
-        features=one_file and features,
-        references=one_file and not features and not _is_tagged(file),
-        skip_bad=skip_bad,
-        max_chars=model.config.max_chars,
-    )
-    pairs = list(reader)
-    if reader.bad.total:
-        Console(stderr=True).print(str(reader.bad), highlight=False, markup=False, soft_wrap=True)
-    return pairs if features else [pair._replace(features=()) for pair in pairs]
-
-
-def _is_tagged(file: str) -> bool:
-    """Whether a third column looks like features rather than like a further target."""
-    return file != "-" and read_pairs(file).format.features is not None
 
 
 def _answers(model: api.Model, pairs: list[Pair], beam: int | None) -> list[str]:

@@ -10,10 +10,10 @@ from rich.table import Table
 PIPED: Final = 250
 
 
-def result_console() -> Console:
+def result_console(*, stderr: bool = False) -> Console:
     """The console for results: as wide as the terminal, or wide enough where there is none."""
-    console = Console()
-    return console if console.is_terminal else Console(width=PIPED)
+    console = Console(stderr=stderr)
+    return console if console.is_terminal else Console(stderr=stderr, width=PIPED)
 
 
 def print_table(

@@ -6,6 +6,7 @@ Both are looked up in a table, which takes a microsecond where a general tokenis
 import itertools
 import re
 from abc import ABC, abstractmethod
+from bisect import bisect_right
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final
@@ -160,3 +161,14 @@ class Chunks:
 def words_of(text: str) -> list[Span]:
     """Where the words stand, which have spaces around them."""
     return [match.span() for match in re.finditer(r"\S+", text)]
+
+
+def words_at(text: str, places: Iterable[int]) -> list[int | None]:
+    """The word that each of these characters is part of, counted from 0; a space is of none."""
+    words = words_of(text)
+    starts = [start for start, _ in words]
+    found: list[int | None] = []
+    for place in places:
+        word = bisect_right(starts, place) - 1
+        found.append(word if word >= 0 and place < words[word][1] else None)
+    return found

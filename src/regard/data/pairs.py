@@ -1,7 +1,7 @@
 """What reading gives: pairs, a description of how they were found, and a count of bad lines."""
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Final, Literal, NamedTuple
 
@@ -11,6 +11,11 @@ Kind = Literal["tsv", "parallel", "jsonl", "parquet", "pairs"]
 
 SKIP: Final = "or leave bad lines out with skip_bad (--skip-bad)"
 REMEMBERED: Final = 3
+
+
+def column_names(words: Sequence[str] | None) -> tuple[int | str, ...] | None:
+    """Columns as a user names them, numbers as numbers: `0,2` or `en,fr`."""
+    return None if words is None else tuple(int(c) if c.isdigit() else c for c in words)
 
 
 class Pair(NamedTuple):

@@ -2,12 +2,11 @@
 
 import hashlib
 import json
-from bisect import bisect_right
 from collections.abc import Callable, Iterable, Sequence
 from operator import index
 from typing import Any, Final, Literal, SupportsIndex, get_args
 
-from regard.data.codecs import CharCodec, Codec, SpaceCodec, words_of
+from regard.data.codecs import CharCodec, Codec, SpaceCodec, words_at
 from regard.data.files import write_atomically
 from regard.data.lines import PathLike, name_of, open_bytes
 from regard.data.normal import Span, normaliser, origins
@@ -175,13 +174,7 @@ class Tokenizer:
 
         Words are what stands between spaces; a token that is itself a space belongs to none.
         """
-        words = words_of(text)
-        starts = [start for start, _ in words]
-        found: list[int | None] = []
-        for start, _ in self.spans(text):
-            word = bisect_right(starts, start) - 1
-            found.append(word if word >= 0 and start < words[word][1] else None)
-        return found
+        return words_at(text, (start for start, _ in self.spans(text)))
 
     def _check_id(self, number: int) -> None:
         if not 0 <= number < self.vocab_size:

@@ -80,13 +80,8 @@ def from_json(content: Any) -> Trace:
         ) from None
 
 
-def save(trace: Trace, path: str | Path) -> None:
-    """Writes a JSON file."""
-    Path(path).write_text(json.dumps(to_json(trace), ensure_ascii=False), encoding="utf-8")
-
-
 def load(path: str | Path) -> Trace:
-    """Reads a file that `save` has written."""
+    """Reads a JSON file that `files.save` has written."""
     try:
         content = json.loads(Path(path).read_text(encoding="utf-8"))
     except ValueError:
@@ -161,14 +156,14 @@ def _map_to_json(found: Map, how: str, steps: int) -> dict[str, Any]:
 
 def _map_from_json(content: dict[str, Any]) -> Map:
     weights = unpack(content["weights"])
-    missing = content["missing"]
+    missing = None if content["missing"] is None else unpack(content["missing"])
     if content["weights"]["encoding"] == "sqrt8":
-        weights = _restored(weights, None if missing is None else unpack(missing))
+        weights = _restored(weights, missing)
     return Map(
         kind=content["kind"],
         layer=content["layer"],
         weights=weights,
-        missing=None if missing is None else unpack(missing),
+        missing=missing,
         rows=content["rows"],
         columns=content["columns"],
         causal=content["causal"],

@@ -28,6 +28,8 @@ SIDES: Final[dict[str, tuple[Side, Side]]] = {
 CAUSAL: Final = ("decoder-self", "decoder-history", "encoder-history")
 #: how far the weights of a row may be from 1, which is what half precision brings
 TOLERANCE: Final = 0.01
+#: a row that sums to less than 1 by more than this keeps what it lacks
+EXACT: Final = 1e-3
 
 
 class TraceError(RegardError, ValueError):
@@ -103,11 +105,12 @@ class Map:
         """A map from anything that numpy takes, with what is known of its kind.
 
         With `missing`, rows that do not sum to 1 keep what they lack; without, they are refused.
+        Where no row lacks anything, nothing is kept.
         """
         if kind not in SIDES:
             raise ArgumentError("kind", f"be one of {', '.join(KINDS)}", repr(kind), "choose one")
         array = np.ascontiguousarray(weights, dtype=np.float32)
-        lacks = (1.0 - array.sum(axis=-1)).astype(np.float32) if missing else None
+        lacks = lacking(array) if missing else None
         rows, columns = SIDES[kind]
         return Map(kind, layer, array, lacks, rows, columns, kind in CAUSAL)
 
@@ -115,6 +118,12 @@ class Map:
     def heads(self) -> int:
         """How many there are."""
         return int(self.weights.shape[0])
+
+
+def lacking(weights: Weights) -> Weights | None:
+    """What each row lacks to 1; None where that is nothing but rounding."""
+    lacks: Weights = (1.0 - weights.sum(axis=-1)).astype(np.float32)
+    return lacks if bool((np.abs(lacks) > EXACT).any()) else None
 
 
 @dataclass(frozen=True)
@@ -178,9 +187,7 @@ class Trace:
 
     def labels(self, side: Side) -> list[str]:
         """What to draw along a side of a map."""
-        if side == "read":
-            return ["<s>", *self.target.labels[:-1]]
-        return (self.source if side == "source" else self.target).labels
+        return [token.text for token in self.tokens(side)]
 
     def tokens(self, side: Side) -> tuple[Token, ...]:
         """The tokens along a side of a map."""

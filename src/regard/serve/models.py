@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from regard import api
-from regard.data import Tokenizer, pad, parse_features, source_ids
+from regard.data import Tokenizer
 from regard.decoding import DecodingOptions, Streamed, stream
 from regard.models import PRESETS, SequenceModel
 from regard.seeing import Trace
@@ -100,8 +100,7 @@ class Models:
 
 def source_length(model: api.Model, text: str) -> int:
     """Tokens of a source, `</s>` not counted."""
-    plain, _, features = text.partition("\t")
-    (ids,) = source_ids(model.src_tokenizer, [plain], [parse_features(features)])
+    (ids,) = model.source_ids([text])
     return len(ids) - 1
 
 
@@ -114,11 +113,8 @@ def longest(length: int, limits: Limits) -> int | None:
 
 def steps(model: api.Model, text: str, max_len: int | None) -> Generator[Streamed, None, None]:
     """The answer to a text, token by token."""
-    plain, _, features = text.partition("\t")
-    ids = source_ids(model.src_tokenizer, [plain], [parse_features(features)])
-    src, lengths = pad(ids)
-    options = DecodingOptions(beam=1, max_len=max_len)
-    yield from stream(model.module, src.to(model.device), lengths.to(model.device), options)
+    src, lengths = model.on_device(model.source_ids([text]))
+    yield from stream(model.module, src, lengths, DecodingOptions(beam=1, max_len=max_len))
 
 
 @contextmanager

@@ -27,10 +27,10 @@ class Report:
 
     def __init__(self, folder: Path, step: int, card: Mapping[str, object]) -> None:
         self.folder, self.card = folder, card
-        self.lines = _read(folder / ROWS, step)
-        self.history = [line["row"] for line in self.lines]
-        self.examples = [_examples(line) for line in self.lines]
-        text = "".join(json.dumps(line) + "\n" for line in self.lines)
+        lines = _read(folder / ROWS, step)
+        self.history = [line["row"] for line in lines]
+        self.examples = [_examples(line) for line in lines]
+        text = "".join(json.dumps(line) + "\n" for line in lines)
         write_atomically(folder / ROWS, text.encode())
 
     def write(self, row: Mapping[str, Any], lr: float, traces: Sequence[Trace]) -> None:

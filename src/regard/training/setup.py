@@ -20,6 +20,7 @@ from regard.data import (
     open_or_build_corpus,
     read_pairs,
 )
+from regard.data.pairs import column_names
 from regard.errors import ArgumentError, DataError
 from regard.models import SequenceModel
 from regard.training.config import Config
@@ -258,7 +259,7 @@ class _Data:
             reader = read_pairs(
                 source,
                 tgt_file=tgt,
-                columns=_columns(self.config.columns),
+                columns=column_names(self.config.columns),
                 features=bool(self.config.features),
                 skip_bad=self.config.skip_bad,
                 max_chars=self.config.max_chars,
@@ -277,13 +278,6 @@ class _Data:
         if self.config.features is False:
             return (pair._replace(features=()) for pair in pairs)
         return pairs
-
-
-def _columns(columns: tuple[str, ...] | None) -> tuple[int | str, ...] | None:
-    """Numbers as numbers: `columns=0,2` or `columns=en,fr`."""
-    if columns is None:
-        return None
-    return tuple(int(c) if c.isdigit() else c for c in columns)
 
 
 def _dev_set(corpus: Corpus) -> DevSet:

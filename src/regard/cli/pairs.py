@@ -1,0 +1,46 @@
+"""Reads pairs for a model that has learned from such pairs."""
+
+from rich.console import Console
+
+from regard import api
+from regard.data import Pair, read_pairs
+from regard.data.pairs import column_names
+
+
+def pairs_for(
+    model: api.Model,
+    file: str,
+    tgt: str | None,
+    *,
+    columns: str | None = None,
+    skip_bad: bool = False,
+) -> list[Pair]:
+    """The pairs of a file that is laid out like the one that the model has learned from.
+
+    Args:
+        model: says how its own file was laid out, and whether it knows features.
+        file: one file with both sides, or the sources.
+        tgt: the targets, if they are another file.
+        columns: comma-separated names or numbers; those of the run if None.
+        skip_bad: whether bad lines are counted and left out.
+    """
+    words = columns.split(",") if columns else model.config.columns if tgt is None else None
+    one_file, features = tgt is None and words is None, bool(model.src_tokenizer.features)
+    reader = read_pairs(
+        file,
+        tgt_file=tgt,
+        columns=column_names(words),
+        features=one_file and features,
+        references=one_file and not features and not _is_tagged(file),
+        skip_bad=skip_bad,
+        max_chars=model.config.max_chars,
+    )
+    pairs = list(reader)
+    if reader.bad.total:
+        Console(stderr=True).print(str(reader.bad), highlight=False, markup=False, soft_wrap=True)
+    return pairs if features else [pair._replace(features=()) for pair in pairs]
+
+
+def _is_tagged(file: str) -> bool:
+    """Whether a third column looks like features rather than like a further target."""
+    return file != "-" and read_pairs(file).format.features is not None
