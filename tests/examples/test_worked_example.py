@@ -6,8 +6,9 @@ from fractions import Fraction
 from pathlib import Path
 
 import pytest
+from examples.worked_example import main
 
-from examples import worked_example as example
+from regard.lab.experiments import worked_example as example
 
 ROOT = Path(__file__).parents[2]
 RIGHT, CARRIED, WRONG = example.RIGHT, example.CARRIED, example.WRONG
@@ -95,7 +96,7 @@ def test_what_the_page_says_of_the_weights_and_the_context():
 
 
 def test_the_page_holds_what_the_script_prints(capsys):
-    example.main(["--markdown"])
+    main(["--markdown"])
     printed = capsys.readouterr().out
     page = (ROOT / "docs" / "worked-example.md").read_text(encoding="utf-8")
     assert f"\n\n{printed}\n" in page

@@ -28,6 +28,7 @@ class Bench:
         seeds: One run per seed, where chance plays a part.
         data: A folder with the public data sets, or None; the bundled sets need none.
         memory: A folder where finished pieces are kept, or None to keep nothing.
+        fresh: Computes every piece, also those that are kept.
         finished: Is told of each finished piece, and whether it was kept from before.
     """
 
@@ -36,6 +37,7 @@ class Bench:
     seeds: tuple[int, ...] = (0, 1, 2)
     data: Path | None = None
     memory: Path | None = None
+    fresh: bool = False
     finished: Callable[[str, bool], None] = field(default=_nobody)
 
     def choose(self, quick: Chosen, full: Chosen) -> Chosen:
@@ -53,16 +55,13 @@ class Bench:
             compute: A function of a module (no closure) that returns what JSON can hold.
             arguments: Its arguments, which JSON can hold too; `device` is given to it besides.
         """
-        kept = self._place(compute, arguments)
-        known = kept is not None and kept.is_file()
-        if kept is not None and known:
-            result = json.loads(kept.read_text())
-        else:
-            result = compute(**arguments, device=self.device)
-            if kept is not None:
-                kept.parent.mkdir(parents=True, exist_ok=True)
-                with write_atomically(kept) as file:
-                    file.write(json.dumps(result).encode())
+        place = self._place(compute, arguments)
+        result = None if place is None or self.fresh else _kept(place)
+        known = result is not None
+        if not known:
+            result = plain(compute(**arguments, device=self.device))
+            if place is not None:
+                _keep(place, result)
         self.finished(label, known)
         return result
 
@@ -70,3 +69,25 @@ class Bench:
         if self.memory is None:
             return None
         return self.memory / f"{fingerprint(compute, arguments, self.device)}.json"
+
+
+def plain(found: Any) -> Any:
+    """What JSON gives back of it, so that new data and kept data are the same.
+
+    Keys become strings and tuples lists; what is not a number, or infinite, becomes None.
+    """
+    return json.loads(json.dumps(found), parse_constant=lambda _: None)
+
+
+def _kept(place: Path) -> Any:
+    """What was kept; None where nothing was, or where the file is broken."""
+    try:
+        return json.loads(place.read_text(encoding="utf-8"))
+    except (OSError, ValueError):  # a piece that cannot be read is computed again
+        return None
+
+
+def _keep(place: Path, result: Any) -> None:
+    place.parent.mkdir(parents=True, exist_ok=True)
+    with write_atomically(place) as file:
+        file.write(json.dumps(result, allow_nan=False).encode())

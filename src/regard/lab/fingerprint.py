@@ -13,6 +13,8 @@ from typing import Any
 import torch
 
 PACKAGE = "regard"
+#: what says, lists and draws results, and has no part in them
+APART = ("regard.lab", "regard.lab.experiment", "regard.lab.plots")
 
 
 def fingerprint(
@@ -56,8 +58,8 @@ def _imported(path: Path) -> Iterator[Path]:
 
 @cache
 def _file(name: str) -> Path | None:
-    """Where a module of the package lies; None for other packages, names and the root itself."""
-    if not name.startswith(f"{PACKAGE}."):
+    """Where a module of the package lies; None for what is elsewhere, apart, or no module."""
+    if not name.startswith(f"{PACKAGE}.") or name in APART:
         return None
     try:
         found = importlib.util.find_spec(name)

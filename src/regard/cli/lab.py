@@ -1,0 +1,150 @@
+"""`regard lab`."""
+
+from pathlib import Path
+from typing import Annotated, Final
+
+import typer
+from rich.console import Console
+from rich.progress import Progress, SpinnerColumn, TaskID, TextColumn, TimeElapsedColumn
+
+from regard import device as devices
+from regard.cli.running import FAILED, INTERRUPTED
+from regard.cli.tables import print_table, result_console
+from regard.errors import ArgumentError
+from regard.lab import EXPERIMENTS, Bench, running
+from regard.training.watch import say
+
+#: seeds of a quick run and of a full one
+SEEDS: Final = {True: 3, False: 5}
+
+
+def _complete(start: str) -> list[str]:
+    return [name for name in EXPERIMENTS if name.startswith(start)]
+
+
+def lab(
+    names: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[NAME]...",
+            help="Which experiments; see --list.",
+            show_default="all",
+            autocompletion=_complete,
+        ),
+    ] = None,
+    quick: Annotated[
+        bool, typer.Option("--quick/--full", help="For two cores in minutes, or for one GPU.")
+    ] = True,
+    output: Annotated[
+        Path, typer.Option("-o", "--output", help="The folder of results and of the report.")
+    ] = Path("lab-report"),
+    device: Annotated[str, typer.Option(help="cpu, cuda or auto.")] = "auto",
+    seeds: Annotated[
+        int | None,
+        typer.Option(
+            min=1, help="Runs where chance plays a part.", show_default="3; 5 with --full"
+        ),
+    ] = None,
+    data: Annotated[
+        Path | None,
+        typer.Option(
+            envvar="REGARD_DATA",
+            help="A folder of public data sets, for experiments on real text and pictures.",
+            show_default="what comes with regard",
+        ),
+    ] = None,
+    fresh: Annotated[
+        bool, typer.Option("--fresh", help="Measure again what is kept from before.")
+    ] = False,
+    listed: Annotated[
+        bool, typer.Option("--list", help="Print the experiments and what they ask.")
+    ] = False,
+) -> None:
+    """Run the experiments on what is said about attention, and write a report."""
+    chosen = running.pick(names or [])
+    if listed:
+        rows = [(name, running.find(name).question) for name in chosen]
+        return print_table(result_console(), ("experiment", "question"), rows)
+    _check_folders(output, data)
+    count = SEEDS[quick] if seeds is None else seeds
+    bench = Bench(
+        device=devices.pick(device),
+        quick=quick,
+        seeds=tuple(range(count)),
+        data=data,
+        memory=output / "cache",
+        fresh=fresh,
+    )
+    with _Watch(Console(stderr=True)) as watch:
+        outcome = running.run(chosen, bench, output, watch)
+    return _conclude(outcome, output)
+
+
+def _check_folders(output: Path, data: Path | None) -> None:
+    if output.exists() and not output.is_dir():
+        raise ArgumentError("output", "be a folder", f"the file {output}", "choose another -o")
+    if data is not None and not data.is_dir():
+        raise ArgumentError("data", "be a folder", data, "name another, or leave it out")
+    output.mkdir(parents=True, exist_ok=True)
+
+
+def _conclude(outcome: running.Outcome, folder: Path) -> None:
+    """Writes the report, prints the verdicts and ends with the exit code that they deserve."""
+    from regard.lab import report
+
+    notes = Console(stderr=True)
+    sections = report.write(folder)
+    shown = [part for part in sections if part.experiment.name in outcome.done]
+    rows = [(claim.verdict, claim.source, claim.text) for part in shown for claim in part.claims]
+    if rows:
+        print_table(result_console(), ("verdict", "document", "claim"), rows)
+    typer.echo(f"report: {folder / 'report.html'}")
+    tried = {*outcome.done, *outcome.failed}
+    failures = {part.experiment.name: part.failure for part in sections if part.failure}
+    failures = {name: said for name, said in failures.items() if name in tried}
+    for name, said in failures.items():
+        say(notes, f"{said}: its traceback is in {running.log_path(folder, name)}.")
+    if outcome.interrupted:
+        say(notes, "What is finished is kept: the same command goes on from there.")
+        raise typer.Exit(INTERRUPTED)
+    if failures:
+        raise typer.Exit(FAILED)
+
+
+class _Watch:
+    """A line for each experiment on a terminal that moves; elsewhere a line when it has ended."""
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+        self._progress = Progress(
+            SpinnerColumn(finished_text=" "),
+            TextColumn("{task.description}"),
+            TimeElapsedColumn(),
+            TextColumn("{task.completed:>4.0f} pieces"),
+            TextColumn("{task.fields[last]}", style="dim"),
+            console=console,
+            disable=not console.is_terminal,
+        )
+        self._tasks: dict[str, TaskID] = {}
+
+    def __enter__(self) -> "_Watch":
+        self._progress.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._progress.stop()
+
+    def begins(self, name: str) -> None:
+        self._tasks[name] = self._progress.add_task(name, total=None, last="")
+
+    def piece(self, name: str, label: str, kept: bool) -> None:
+        last = f"{label} (kept)" if kept else label
+        self._progress.update(self._tasks[name], advance=1, last=last)
+
+    def ends(self, name: str, sentence: str) -> None:
+        task = self._tasks[name]
+        pieces = self._progress.tasks[task].completed
+        self._progress.update(task, total=pieces, last=sentence)
+        self._progress.stop_task(task)
+        if not self._console.is_terminal:
+            say(self._console, f"{name}: {sentence}")
