@@ -28,6 +28,7 @@ from regard.errors import ArgumentError
 from regard.seeing import recompute
 from regard.seeing.captured import Look, Seen, Shape
 from regard.seeing.positions import Labels
+from regard.seeing.softmaxes import PRODUCTS, Softmaxes, hides_all_ahead
 
 MAX_WEIGHTS: Final = 50_000_000
 Wanted = Callable[[str], bool]
@@ -52,8 +53,10 @@ def capture(
 ) -> Iterator[Seen]:
     """Sees where a module looks while it runs inside the block.
 
-    It sees regard's own attention, `nn.MultiheadAttention` and what is built from it, and calls of
-    `F.scaled_dot_product_attention`; not a softmax that is written out, and no other fused kernel.
+    It sees regard's own attention, `nn.MultiheadAttention` and what is built from it, calls of
+    `F.scaled_dot_product_attention`, and attention that is written out as a softmax and a matrix
+    product. It sees no other fused kernel; a module called an attention in which it saw none is
+    named in the notes.
     The weights are computed beside the module's own work, before dropout. Outputs, gradients and
     random numbers are those without the block, except that torch's inference fast path is off,
     which rounds a little differently and leaves padding at zero. Nothing stays behind.
@@ -101,6 +104,7 @@ class _Frame:
         same: whether its queries and keys are one sequence; None if that is not known.
         asks: whether it is asked for its weights, and
         asked: whether its caller had asked for them too.
+        heard: whether an attention was seen in it.
     """
 
     name: str
@@ -108,6 +112,7 @@ class _Frame:
     same: bool | None
     asks: bool
     asked: bool
+    heard: bool = False
 
 
 class _Recorder:
@@ -142,6 +147,8 @@ class _Recorder:
             if frame.asks and weights is not None:
                 self.keep(weights.shape, lambda: weights)
             self.frames.pop()
+            if output is not None and not frame.heard and self.wanted(frame.name):
+                self._miss(frame)
             hides = frame.asks and not frame.asked and weights is not None
             return output._replace(weights=None) if hides else None
 
@@ -149,6 +156,16 @@ class _Recorder:
         stack.callback(first.remove)
         last = module.register_forward_hook(after, with_kwargs=True, always_call=True)
         stack.callback(last.remove)
+
+    def _miss(self, frame: _Frame) -> None:
+        """Says so where a module is an attention by its name, and none was seen in it."""
+        kind = type(frame.module).__name__
+        if kind.lower().endswith(("attention", "attn")) and not self.silent:
+            where = f"{frame.name} ({kind})" if frame.name else kind
+            self.seen.note(
+                f"{where} ran, but how it attends cannot be seen: neither by torch's functions nor "
+                f"by a softmax and a matrix product"
+            )
 
     @contextmanager
     def silence(self) -> Iterator[None]:
@@ -176,13 +193,18 @@ class _Recorder:
         shape: Shape | torch.Size,
         weights: Callable[[], Tensor | None],
         *,
-        causal: bool = False,
+        causal: bool | None = False,
         same: bool | None = None,
         history: bool = False,
         extra: int = 0,
     ) -> None:
-        """Computes and keeps the weights of a call, if they are wanted and there is room."""
+        """Computes and keeps the weights of a call, if they are wanted and there is room.
+
+        If `causal` is None, the weights themselves tell whether they are.
+        """
         frame = self.frames[-1]
+        for outer in self.frames:
+            outer.heard = True
         if not self.wanted(frame.name):
             return
         where = frame.name or "the module itself"
@@ -207,6 +229,7 @@ class _Recorder:
         if frame.module.training:
             self.seen.note("the module was in training mode: these are the weights before dropout")
         same = frame.same if same is None else same
+        causal = hides_all_ahead(found) if causal is None else causal
         self.seen.keep(Look(frame.name, self.run, found, causal, same, history, extra))
 
 
@@ -230,22 +253,35 @@ def _frame(name: str, module: nn.Module, args: Any, kwargs: Any) -> _Frame:
 
 
 class _TorchCalls(TorchFunctionMode):
-    """Sees calls of torch's two attention functions, and lets them go their way."""
+    """Sees calls of torch's functions, and lets them go their way."""
 
     def __init__(self, recorder: _Recorder) -> None:
         super().__init__()
-        self.recorder = recorder
+        self.recorder, self.softmaxes = recorder, Softmaxes()
 
     def __torch_function__(
         self, func: Any, types: Any, args: Any = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         kwargs = kwargs or {}
         output = func(*args, **kwargs)
-        if func is recompute.SDPA and self.recorder.listens:
+        if not self.recorder.listens:
+            return output
+        if func is recompute.SDPA:
             self._sdpa(recompute.bind_sdpa(*args, **kwargs))
-        elif func is recompute.MULTI_HEAD and self.recorder.listens:
+        elif func is recompute.MULTI_HEAD:
             self._multi_head(recompute.bind_multi_head(*args, **kwargs))
+        elif func in PRODUCTS:
+            self._product(func, args)
+        else:
+            self.softmaxes.follow(func, args, kwargs, output)
         return output
+
+    def _product(self, func: Any, args: Any) -> None:
+        found = self.softmaxes.summing(func, args)
+        if found is not None:
+            self.recorder.keep(
+                found.weights.shape, lambda: recompute.four_axes(found.read()), causal=None
+            )
 
     def _sdpa(self, given: dict[str, Any]) -> None:
         shape = recompute.sdpa_shape(given)

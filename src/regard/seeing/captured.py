@@ -10,13 +10,12 @@ from torch import Tensor, cat
 
 from regard.errors import ArgumentError
 from regard.seeing.positions import Labels, Positions
-from regard.seeing.trace import Kind, Map, ModelInfo, Side, Trace
+from regard.seeing.trace import EXACT, Kind, Map, ModelInfo, Side, Trace, lacking
 
 Shape = tuple[int, int, int, int]
 
 #: parts of a module's name that say that it looks from one sequence at another
 CROSS_NAMES: Final = ("cross", "encoder_attn", "enc_dec", "encdec", "src_attn", "multihead_attn")
-EXACT: Final = 1e-3
 
 
 @dataclass(frozen=True)
@@ -117,8 +116,8 @@ class Seen:
                 "module",
                 "run an attention inside the block",
                 "one that ran none" + "".join(f" ({note})" for note in self.notes),
-                "capture sees regard's attention, nn.MultiheadAttention, nn.Transformer and "
-                "F.scaled_dot_product_attention, but no softmax that is written out",
+                "capture sees regard's attention, nn.MultiheadAttention, nn.Transformer, "
+                "F.scaled_dot_product_attention, and a softmax whose result a matrix product takes",
             )
         for side in (self._src, self._tgt):
             side.check_rows({look.weights.shape[0] for look in self._looks})
@@ -158,9 +157,8 @@ class Seen:
 
 def _map(kind: Kind, layer: int, weights: Tensor, rows: Side, columns: Side, causal: bool) -> Map:
     """A map; if a row sums to less than 1, with what they lack."""
-    lacks = 1.0 - weights.sum(dim=-1)
-    missing = lacks.numpy() if bool((lacks.abs() > EXACT).any()) else None
-    return Map(kind, layer, weights.contiguous().numpy(), missing, rows, columns, causal)
+    array = weights.contiguous().numpy()
+    return Map(kind, layer, array, lacking(array), rows, columns, causal)
 
 
 def _beyond(look: Look, outside: Tensor) -> Iterator[str]:

@@ -25,8 +25,8 @@ _MULTI_HEAD_SIGNATURE: Final = inspect.signature(MULTI_HEAD)
 
 @contextmanager
 def aside() -> Iterator[None]:
-    """For work beside the model's own: no gradient, no autocast."""
-    with torch.no_grad(), torch.autocast("cpu", enabled=False):
+    """For work beside the model's own: no gradient, no autocast, and no other block sees it."""
+    with torch._C.DisableTorchFunction(), torch.no_grad(), torch.autocast("cpu", enabled=False):
         if torch.cuda.is_available():
             with torch.autocast("cuda", enabled=False):
                 yield
@@ -77,7 +77,7 @@ def sdpa_weights(given: Mapping[str, Any]) -> Tensor:
         allowed = allowed & mask
     elif mask is not None:
         scores, allowed = scores + _wide(mask), allowed & (mask != float("-inf"))
-    return ops.masked_softmax(_four_axes(scores), _four_axes(allowed))
+    return ops.masked_softmax(four_axes(scores), four_axes(allowed))
 
 
 def multi_head_shape(given: Mapping[str, Any]) -> Shape:
@@ -182,7 +182,7 @@ def _wide(tensor: Tensor) -> Tensor:
     return tensor if tensor.dtype == torch.float64 else tensor.float()
 
 
-def _four_axes(tensor: Tensor) -> Tensor:
+def four_axes(tensor: Tensor) -> Tensor:
     """(batch, heads, q_len, kv_len); a tensor of three axes has no heads."""
     if tensor.ndim == 2:
         return tensor[None, None]
