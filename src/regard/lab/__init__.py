@@ -8,6 +8,7 @@ from regard.lab.experiment import Claim, Data, Experiment, Plot, Table, Verdict
 #: each experiment's name and the module whose `EXPERIMENT` it is, in the order of running: what
 #: is timed comes first, while the machine is quiet
 EXPERIMENTS: Final[dict[str, str]] = {
+    "scale": "regard.lab.experiments.scale",
     "worked-example": "regard.lab.experiments.worked_example",
 }
 
