@@ -24,7 +24,7 @@ def serve(
     max_chars: Annotated[int, typer.Option(help="Most characters of a text.")] = 2000,
     max_tokens: Annotated[int, typer.Option(help="Most tokens of a text or an answer.")] = 512,
     timeout: Annotated[float, typer.Option(help="Most seconds of a request.")] = 30.0,
-    queue: Annotated[int, typer.Option(help="Most requests that wait or run at a time.")] = 64,
+    queue: Annotated[int, typer.Option(help="Most requests that wait or run at a time.")] = 256,
     batch: Annotated[int, typer.Option(help="Most requests that are decoded together.")] = 32,
     wait_ms: Annotated[
         float, typer.Option(help="Milliseconds that a request waits for others.")

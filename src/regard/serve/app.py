@@ -78,8 +78,8 @@ def _add_api(app: FastAPI, desk: Desk) -> None:
 
     @app.get("/api/info")
     async def info() -> Response:
-        """Name the models, the presets, the tokenisers, the limits and the version."""
-        return as_json(desk.models.info(desk.limits))
+        """Name the models, presets, tokenisers, limits and version; count what was asked."""
+        return as_json(desk.info())
 
     @app.post("/api/run", responses=TRACE)
     async def run(ask: AskRun, request: Request) -> Response:

@@ -52,6 +52,23 @@ class _Job(Generic[Item, Result]):
     )
 
 
+@dataclass
+class Tally:
+    """What a batcher has done so far.
+
+    Attributes:
+        asked: items.
+        batches: that they were worked on in.
+        left: items whose callers went away before the answer.
+        stopped: batches that were given up on the way, since all of their callers had gone.
+    """
+
+    asked: int = 0
+    batches: int = 0
+    left: int = 0
+    stopped: int = 0
+
+
 class Batcher(Generic[Item, Result]):
     """Gathers items with the same key, has them worked on at once, and hands out the results.
 
@@ -80,6 +97,7 @@ class Batcher(Generic[Item, Result]):
         self._full = asyncio.Event()
         self._closed = False
         self._task: asyncio.Task[None] | None = None
+        self.tally = Tally()
 
     def start(self) -> None:
         """Begins to work; an event loop must run."""
@@ -103,7 +121,12 @@ class Batcher(Generic[Item, Result]):
         self._arrived.set()
         if len(self._waiting) >= self._size:
             self._full.set()
-        return await job.answer
+        self.tally.asked += 1
+        try:
+            return await job.answer
+        except asyncio.CancelledError:
+            self.tally.left += 1
+            raise
 
     async def _run(self) -> None:
         while True:
@@ -136,10 +159,12 @@ class Batcher(Generic[Item, Result]):
             return any(not job.answer.done() for job in batch)
 
         self._running = batch
+        self.tally.batches += 1
         items = [job.item for job in batch]
         try:
             found = await self._worker.run(partial(_each, self._work, batch[0].key, items, wanted))
         except NotWantedError:
+            self.tally.stopped += 1
             return
         for job, result in zip(batch, found, strict=True):
             if job.answer.done():

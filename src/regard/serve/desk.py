@@ -41,6 +41,11 @@ class Desk:
         self.batcher.close()
         self.worker.close()
 
+    def info(self) -> Json:
+        """What a client may want to know of the server, and how busy it is."""
+        load = {"inside": self.gate.inside, **vars(self.batcher.tally)}
+        return {**self.models.info(self.limits), "load": load}
+
     async def answer(self, request: Request, ask: Ask, verb: str = "run") -> Response:
         """A trace, worked out together with those of others who ask at the same time."""
         task, question = self._task(verb, ask)

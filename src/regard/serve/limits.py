@@ -24,7 +24,7 @@ class Limits:
     chars: int = 2000
     tokens: int = 512
     seconds: float = 30.0
-    queue: int = 64
+    queue: int = 256
     batch: int = 32
     wait_ms: float = 5.0
     beam: int = 16

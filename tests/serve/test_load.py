@@ -1,0 +1,86 @@
+"""Two hundred clients at once: none is lost, and each gets what it would have got alone."""
+
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
+import httpx2
+import numpy as np
+import pytest
+
+from regard.seeing.storage import from_json
+from serve.conftest import until
+from serve.test_errors import error
+from serve.test_live import leave
+
+pytestmark = pytest.mark.slow  # real connections, and many of them
+
+CLIENTS = 200
+
+
+def texts():
+    return ["abcdefgh"[i % 5 :][: 1 + i % 8] + "hgfedcba"[: i % 7] for i in range(CLIENTS)]
+
+
+def together(server, bodies):
+    """The answers to requests that are sent in the same moment, each by its own connection."""
+    start = threading.Barrier(len(bodies))
+
+    def ask(body):
+        start.wait()
+        return client.post("/api/run", json=body)
+
+    many = httpx2.Limits(max_connections=len(bodies))
+    with (
+        httpx2.Client(base_url=server.url, trust_env=False, timeout=60, limits=many) as client,
+        ThreadPoolExecutor(len(bodies)) as pool,
+    ):
+        return list(pool.map(ask, bodies))
+
+
+def load(server):
+    with server.client() as client:
+        return client.get("/api/info").json()["load"]
+
+
+def test_two_hundred_clients_at_once_get_what_each_would_get_alone(live, models):
+    server = live(tokens=20)
+    asked = [{"text": text, "beam": 1} for text in texts()]
+    answers = together(server, asked)
+    assert [answer.status_code for answer in answers] == [200] * CLIENTS
+    model = models.by_name["looking"]
+    alone = {text: model.trace(text, beam=1, max_len=20) for text in set(texts())}
+    for text, answer in zip(texts(), answers, strict=True):
+        found, expected = from_json(answer.json()), alone[text]
+        assert found.source.text == text
+        assert found.target.labels == expected.target.labels
+        assert found.decoded.log_prob == pytest.approx(expected.decoded.log_prob, abs=1e-3)
+        for one, other in zip(found.maps, expected.maps, strict=True):
+            np.testing.assert_allclose(one.weights, other.weights, atol=2e-3)
+    busy = load(server)
+    assert (busy["asked"], busy["left"], busy["inside"]) == (CLIENTS, 0, 0)
+    assert busy["batches"] < CLIENTS / 4
+    assert server.lines == []
+
+
+def test_what_the_queue_does_not_hold_is_refused_and_the_rest_is_answered(live, slow):
+    slow(0.02)
+    server = live(tokens=20, queue=30)
+    answers = together(server, [{"text": text, "beam": 1} for text in texts()[:60]])
+    refused = [answer for answer in answers if answer.status_code != 200]
+    assert 0 < len(refused) < 60 - 29
+    for answer in refused:
+        error(answer, 429, "busy")
+        assert int(answer.headers["retry-after"]) >= 1
+    assert load(server)["asked"] == 60 - len(refused)
+
+
+def test_those_who_leave_are_counted_and_their_batch_is_stopped(live, slow):
+    steps = slow()
+    server = live()
+    connection = leave(server, "/api/run", b"abcd" * 100)
+    until(lambda: steps.taken > 3)
+    connection.close()
+    until(lambda: load(server)["stopped"] == 1)
+    busy = load(server)
+    assert (busy["asked"], busy["left"], busy["inside"]) == (1, 1, 0)
+    assert steps.taken < 400
