@@ -2,7 +2,8 @@
 
 Trains models on one side of a split, aligns the other by attention, and writes the error rates
 beside those of uniform and diagonal alignments. The words' gold is of another domain (Hansards)
-than the sentences that the model learns from (Tatoeba): its figures say what that costs, too.
+than the sentences that the models learn from (Tatoeba): its figures say what that costs, too. All
+models train side by side, a process each, since each alone leaves most of a GPU idle.
 """
 
 import argparse
@@ -11,12 +12,14 @@ import json
 import subprocess
 import sys
 import tempfile
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, Final
 
 from report import ROOT, command, machine, source
 
 PRESETS: Final = ("bahdanau", "self-attentive", "transformer")
+WORD_PRESETS: Final = ("bahdanau", "transformer")
 #: every so many words of NETtalk are kept for the test
 HELD_OUT: Final = 10
 
@@ -44,6 +47,8 @@ def words(data: Path, folder: Path) -> None:
     with gzip.open(data / "tatoeba_eng_fra/pairs.eng-fra.tsv.gz", "rt", encoding="utf-8") as file:
         pairs = ["\t".join(line.rstrip("\n").lower().split("\t")[:2]) for line in file]
     (folder / "train.tsv").write_text("\n".join(pairs) + "\n", encoding="utf-8")
+    turned = ("\t".join(reversed(pair.split("\t"))) for pair in pairs)
+    (folder / "turned.tsv").write_text("\n".join(turned) + "\n", encoding="utf-8")
     with gzip.open(data / "wordalign_gold/awesome.enfr.tsv.gz", "rt", encoding="utf-8") as file:
         rows = [line.rstrip("\n").split("\t") for line in file]
     texts = "".join(f"{english}\t{french}\n" for english, french, _ in rows)
@@ -58,47 +63,65 @@ def regard(*arguments: str) -> str:
     return done.stdout
 
 
-def aligned(folder: Path, preset: str, first: int, args: argparse.Namespace) -> dict[str, Any]:
-    """Trains one model and aligns the test part; all that `regard align --json` says."""
-    run, settings = folder / preset, [f"minutes={args.minutes}", f"device={args.device}"]
+def trained(train: Path, preset: str, run: Path, minutes: float, args: argparse.Namespace) -> Path:
+    settings = [f"minutes={minutes}", f"device={args.device}"]
     if args.steps:
         settings.append(f"steps={args.steps}")
-    regard("train", str(folder / "train.tsv"), "-p", preset, "-o", str(run), *settings)
+    regard("train", str(train), "-p", preset, "-o", str(run), *settings)
+    return run
+
+
+def aligned(
+    folder: Path, runs: list[Path], preset: str, first: int, args: argparse.Namespace
+) -> dict[str, Any]:
+    """Aligns the test part by a run, or by two that go opposite ways; what `regard align` says."""
     files = [str(folder / "test.tsv"), "--gold", str(folder / "test.gold")]
     options = ["--gold-first", str(first), "--device", args.device, "--json", "--batch", "64"]
-    found: dict[str, Any] = json.loads(regard("align", str(run), *files, *options))
+    options += ["--reverse-run", str(runs[1])] if len(runs) > 1 else []
+    found: dict[str, Any] = json.loads(regard("align", str(runs[0]), *files, *options))
     found = {name: part for name, part in found.items() if name not in ("alignments", "links")}
-    metrics = (run / "metrics.jsonl").read_text().splitlines()
-    return {"preset": preset, "last_evaluation": json.loads(metrics[-1]), "align": found}
+    last = [json.loads((run / "metrics.jsonl").read_text().splitlines()[-1]) for run in runs]
+    return {"preset": preset, "last_evaluations": last, "align": found}
+
+
+def letters_by(preset: str, folder: Path, args: argparse.Namespace) -> dict[str, Any]:
+    run = trained(folder / "train.tsv", preset, folder / preset, args.minutes, args)
+    return aligned(folder, [run], preset, 0, args)
+
+
+def words_by(preset: str, folder: Path, args: argparse.Namespace) -> dict[str, Any]:
+    """Both directions, side by side."""
+    with ThreadPoolExecutor() as pool:
+        runs = [
+            pool.submit(
+                trained, folder / file, preset, folder / f"{preset}-{file}", args.word_minutes, args
+            )
+            for file in ("train.tsv", "turned.tsv")
+        ]
+        return aligned(folder, [run.result() for run in runs], preset, 1, args)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--data", type=Path, default=ROOT.parent / "shared" / "data")
-    parser.add_argument("--minutes", type=float, default=0.6, help="of training, for each model")
-    parser.add_argument("--word-minutes", type=float, default=1.5, help="of training, for words")
+    parser.add_argument("--minutes", type=float, default=4.0, help="of training, for each model")
+    parser.add_argument("--word-minutes", type=float, default=6.0, help="of training, for words")
     parser.add_argument("--steps", type=int, default=0, help="stop earlier")
     parser.add_argument("--device", default="auto")
     parser.add_argument("--out", type=Path, required=True, metavar="FILE")
     args = parser.parse_args()
-    results: dict[str, list[dict[str, Any]]] = {"nettalk": [], "words": []}
-
-    def keep() -> None:
-        """After each model, so that a run that is cut off leaves what it has found."""
-        about = {"command": command(["python", *sys.argv]), "machine": machine(), **source()}
-        args.out.write_text(json.dumps({**about, "results": results}, indent=2) + "\n")
-
-    with tempfile.TemporaryDirectory() as scratch:
+    with tempfile.TemporaryDirectory() as scratch, ThreadPoolExecutor() as pool:
         letters, text = Path(scratch) / "nettalk", Path(scratch) / "words"
         for folder, make in ((letters, nettalk), (text, words)):
             folder.mkdir()
             make(args.data, folder)
-        for preset in PRESETS:
-            results["nettalk"].append(aligned(letters, preset, 0, args))
-            keep()
-        args.minutes = args.word_minutes
-        results["words"].append(aligned(text, "bahdanau", 1, args))
-        keep()
+        waiting = {
+            "nettalk": [pool.submit(letters_by, preset, letters, args) for preset in PRESETS],
+            "words": [pool.submit(words_by, preset, text, args) for preset in WORD_PRESETS],
+        }
+        results = {name: [one.result() for one in found] for name, found in waiting.items()}
+    about = {"command": command(["python", *sys.argv]), "machine": machine(), **source()}
+    args.out.write_text(json.dumps({**about, "results": results}, indent=2) + "\n")
 
 
 if __name__ == "__main__":

@@ -1,5 +1,6 @@
 """What every result says about where it comes from; nothing that names a computer or its user."""
 
+import os
 import platform
 import subprocess
 import sys
@@ -26,7 +27,12 @@ def machine() -> dict[str, Any]:
 
 
 def source() -> dict[str, Any]:
-    """The commit that was measured, and whether files differ from it."""
+    """The commit that was measured, and whether files differ from it.
+
+    A copy that is no checkout of its own gets its commit by the environment: REGARD_COMMIT.
+    """
+    if "REGARD_COMMIT" in os.environ:
+        return {"commit": os.environ["REGARD_COMMIT"], "changed_since": None}
     return {
         "commit": git("rev-parse", "HEAD"),
         "changed_since": bool(git("status", "--porcelain")),
