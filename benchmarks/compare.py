@@ -55,9 +55,20 @@ def number(value: float | None) -> str:
     return f"{value:,.0f}" if value >= 1000 else f"{value:.1f}"
 
 
+def last(reports: list[Record]) -> list[Record]:
+    """Of each case and mode the records of the last report that has any: later ones replace it."""
+    found: dict[tuple[str, str], list[Record]] = {}
+    for report in reports:
+        own: dict[tuple[str, str], list[Record]] = {}
+        for record in report["records"]:
+            own.setdefault((record["case"], record["mode"]), []).append(record)
+        found |= own
+    return [record for records in found.values() for record in records]
+
+
 def table(reports: list[Record]) -> str:
     """Markdown: the table, and what it was measured on."""
-    records = [record for report in reports for record in report["records"]]
+    records = last(reports)
     header = ["case", *PEERS, *OURS, "32 bits / fastest peer's", "bf16 / fastest peer's"]
     lines = [header, ["---", *["---:"] * (len(header) - 1)]]
     modes = [(case, mode) for mode in UNITS for case in CASES]
@@ -71,13 +82,18 @@ def footnote(reports: list[Record], records: list[Record]) -> str:
     """Units, machine, versions, cases."""
     first, machine = records[0], reports[0]["machine"]
     versions = sorted({f"{record['system']} {record['version']}" for record in records})
+    commits = dict.fromkeys(
+        (report["commit"] or "no commit")[:12]
+        + (" with changes" if report["changed_since"] else "")
+        for report in reports
+    )
     cases = "; ".join(f"({name}) {case.title}" for name, case in CASES.items())
     return (
         "Training: source and target tokens per second. Prediction: sentences per second, beam 5, "
         "batch 32, 20 tokens each. "
         f"{machine['cpu']}, {machine['cores']} cores, {first['threads']} threads, torch "
-        f"{first['torch']}; {', '.join(versions)}; commit {(reports[0]['commit'] or 'none')[:12]}"
-        f"{' with changes' if reports[0]['changed_since'] else ''}. {cases}."
+        f"{first['torch']}; {', '.join(versions)}; "
+        f"measured at {', '.join(commits)}. {cases}."
     )
 
 
