@@ -4,7 +4,7 @@ import io
 import re
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Final, Literal
+from typing import Any, Final
 
 import matplotlib
 from cycler import cycler
@@ -92,11 +92,19 @@ def line_with_band(
     axes.fill_between(x, _numbers(low), _numbers(high), color=colour, alpha=BAND, linewidth=0)
 
 
-def legend(axes: Axes, *, columns: int = 1, below: bool = False) -> None:
-    """A legend beside the axes, or below them, where it hides nothing."""
-    corner: Literal["upper center", "upper left"] = "upper center" if below else "upper left"
-    anchor = (0.5, -0.2) if below else (1.0, 1.0)
-    axes.legend(frameon=False, ncols=columns, labelcolor=TEXT, loc=corner, bbox_to_anchor=anchor)
+def legend(axes: Axes, *, below: bool = False) -> None:
+    """A legend beside the axes, or in a row below the whole figure, where it hides nothing."""
+    handles, labels = axes.get_legend_handles_labels()
+    if below:
+        axes.figure.legend(
+            handles, labels, loc="outside lower center", ncols=len(labels), frameon=False,
+            labelcolor=TEXT,
+        )  # fmt: skip
+    else:
+        axes.legend(
+            handles, labels, loc="upper left", bbox_to_anchor=(1.0, 1.0), frameon=False,
+            labelcolor=TEXT,
+        )  # fmt: skip
 
 
 def save(figure: Figure, folder: Path, stem: str) -> str:
@@ -130,8 +138,8 @@ def inline(drawn: str, prefix: str) -> str:
 
 def _svg(figure: Figure, salt: str) -> str:
     """The same text for the same figure: no date, no chance, words as words; on no ground."""
-    for axes in figure.axes:
-        if (box := axes.get_legend()) is not None:
+    for box in (*figure.legends, *(axes.get_legend() for axes in figure.axes)):
+        if box is not None:
             box.set_frame_on(False)
     nameless = dict.fromkeys(("Date", "Creator", "Format", "Type"))
     file = io.StringIO()

@@ -23,6 +23,8 @@ CLASSES: Final[dict[Verdict, str]] = {
     "holds with limits": "limits",
     "does not hold": "fails",
 }
+#: a number with or without a unit, or a sign that there is none
+NUMBER: Final = re.compile(r"[-+−±≈<>×\d.,e%\s]+( ?[a-zA-Zµ%]{1,3})?|[–—-]?")
 STYLE: Final = """
 :root { --holds: #0b6b3a; --limits: #8a5300; --fails: #b3261e }
 main { max-width: 60rem } h1 { font-size: 1.5rem } h3 { font-size: 1rem; margin: 1.4rem 0 0.3rem }
@@ -30,12 +32,14 @@ main > section { border-top: 1px solid var(--line); margin-top: 2.2rem; padding-
 section > h2 { font-size: 1.25rem; line-height: 1.3; margin: 0.1rem 0 0.6rem }
 .name { color: var(--dim); font-size: 0.875rem; margin: 0 }
 a { color: var(--accent) } p { max-width: 46rem }
-nav ol { columns: 18rem; padding-left: 1.4rem; margin: 0.3rem 0 }
-nav li { break-inside: avoid; padding: 0.1rem 0 }
+nav ol { padding-left: 1.4rem; margin: 0.3rem 0 } nav li { padding: 0.1rem 0 }
 table { border-collapse: collapse; font-size: 0.875rem }
 th, td { text-align: start; vertical-align: top; padding: 0.35rem 1rem 0.35rem 0;
   border-bottom: 1px solid var(--line) }
-th { font-weight: 600 } caption { max-width: 46rem }
+th { font-weight: 600 } .number { text-align: end; font-variant-numeric: tabular-nums }
+.claims td:first-child { width: 28% } .claims td:nth-child(2) { width: 13% }
+#claims { font-size: 1.25rem; margin: 1.6rem 0 0.2rem } .table { margin: 1.4rem 0 }
+caption { max-width: 46rem }
 .verdict { font-weight: 600; white-space: nowrap }
 .holds { color: var(--holds) } .limits { color: var(--limits) } .fails { color: var(--fails) }
 .judged { list-style: none; padding: 0 } .judged li { margin: 0.9rem 0; padding-left: 0.9rem;
@@ -50,7 +54,8 @@ th { font-weight: 600 } caption { max-width: 46rem }
 .ran dd { margin: 0; overflow-wrap: anywhere } .ran dt { color: var(--dim) }
 @media (max-width: 46rem) {
   .claims, .claims tbody, .claims tr, .claims td { display: block }
-  .claims thead { display: none } .claims td { border: 0; padding: 0.1rem 0 }
+  .claims thead { display: none }
+  .claims td:nth-child(n) { border: 0; padding: 0.1rem 0; width: auto }
   .claims tr { border-bottom: 1px solid var(--line); padding: 0.6rem 0 }
   .ran { grid-template-columns: minmax(0, 1fr) }
 }
@@ -142,16 +147,27 @@ def _plot(plot: Drawn) -> str:
 
 
 def _table(table: Table) -> str:
-    head = "".join(f'<th scope="col">{_text(column)}</th>' for column in table.columns)
+    kinds = [_kind(cells) for cells in zip(*table.rows, strict=True)] or [""] * len(table.columns)
+    head = "".join(
+        f'<th scope="col"{kind}>{_text(column)}</th>'
+        for kind, column in zip(kinds, table.columns, strict=True)
+    )
     body = "".join(
-        "<tr>" + "".join(f"<td>{_text(cell)}</td>" for cell in row) + "</tr>" for row in table.rows
+        f"<tr>{''.join(f'<td{kind}>{_text(cell)}</td>' for kind, cell in cells)}</tr>"
+        for row in table.rows
+        for cells in [zip(kinds, row, strict=True)]
     )
     caption = escape(table.caption)
     return (
-        f'<div class="scroll" tabindex="0" role="region" aria-label="{caption}"><table>'
+        f'<div class="scroll table" tabindex="0" role="region" aria-label="{caption}"><table>'
         f"<caption><span>{_text(table.caption)}</span></caption>"
         f"<thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>"
     )
+
+
+def _kind(cells: Sequence[str]) -> str:
+    """Columns of numbers end where numbers end."""
+    return ' class="number"' if all(NUMBER.fullmatch(cell) for cell in cells) else ""
 
 
 def _ran(section: Section) -> str:

@@ -121,7 +121,7 @@ def train(
 
 def measure(bench: Bench) -> Data:
     """All widths, with and without the scale; then what the cause is; then training."""
-    queries = bench.choose(512, 8192)
+    queries = bench.choose(2048, 8192)
     spreads = [
         case | bench.once(f"d_k {case['width']}", spread, **case, queries=queries)
         for case in _cases(width=WIDTHS, scaled=(True, False), seed=bench.seeds)
@@ -168,7 +168,7 @@ def draw(data: Data) -> list[Plot]:
     axes[1].plot(WIDTHS, means, ":", color=COLOURS[1], label="without, mean")
     axes[0].set_title("How even the weights are")
     axes[1].set_title("What the softmax lets through")
-    legend(axes[1])
+    legend(axes[1], below=True)
     caption = (
         f"Random queries over {KEYS} random keys, all entries of unit variance. Left: the entropy "
         "of the weights. Right: the norm of the softmax's Jacobian for the median query, and "
@@ -205,11 +205,12 @@ def _judge_saturation(data: Data) -> Claim:
     median = {s: {d: _over_seeds(data, "median", d, s).mean for d in WIDTHS} for s in (True, False)}
     level = max(median[True].values()) / min(median[True].values())
     last, first = WIDTHS[-1], _first_saturated(median)
-    smaller = median[False][USUAL] < median[True][USUAL]
+    usual = [_over_seeds(data, "median", USUAL, scaled) for scaled in (False, True)]
+    smaller = usual[0].high < usual[1].low
     verdict: Verdict = "does not hold"
     if law.includes(ROOT, within=NEAR) and first is not None and level < LEVEL:
         verdict = "holds" if smaller else "holds with limits"
-    more = "" if smaller else ": a softmax that gets sharper first lets more through, not less"
+    peak = max(WIDTHS, key=median[False].__getitem__)
     begins = "at no width" if first is None else f"from d_k = {first} on"
     return Claim(
         source="document 2, section 3.2",
@@ -220,9 +221,9 @@ def _judge_saturation(data: Data) -> Claim:
             f"Unscaled scores spread as d_k to the power {law}. At d_k = {last} the softmax of the "
             f"median query lets through {median[False][last]:.2g} without the scale and "
             f"{median[True][last]:.2g} with it; with it the widths differ by a factor of "
-            f"{level:.2f} at most. Without, it is saturated (below {SATURATED:.0%} of the scaled "
-            f"one) {begins}. At the usual d_k = {USUAL} the median is {median[False][USUAL]:.2g} "
-            f"without and {median[True][USUAL]:.2g} with{more}. {_said_of_training(data)}"
+            f"{level:.2f} at most. Without, it is greatest, {median[False][peak]:.2g}, at d_k = "
+            f"{peak}, and saturated (below {SATURATED:.0%} of the scaled one) {begins}. At the usual d_k = "
+            f"{USUAL} it is {usual[0]} without and {usual[1]} with. {_said_of_training(data)}"
         ),
     )
 
@@ -249,9 +250,9 @@ def _judge_effect(data: Data) -> Claim:
         text="The scale keeps the gradient of the softmax from becoming small.",
         verdict=verdict,
         evidence=(
-            f"Queries whose gradient is as good as gone: at d_k = {WIDTHS[-1]} "
-            f"{gone[False][-1]:.0%} without the scale, at d_k = {USUAL} {usual:.0%}; with it at "
-            f"most {max(gone[True]):.0%} at any width."
+            f"The gradient is as good as gone for {gone[False][-1]:.0%} of the queries at d_k = "
+            f"{WIDTHS[-1]} without the scale, and for {usual:.0%} at d_k = {USUAL}; with it, for "
+            f"{max(gone[True]):.1%} at most, over all widths."
         ),
     )
 
@@ -269,7 +270,7 @@ def _judge_cause(data: Data) -> Claim:
         verdict="does not hold" if same else "holds",
         evidence=(
             f"Over gradients of size {SIZES[0]:g}, {SIZES[1]:g} and {SIZES[-1]:g} the share that "
-            f"comes through changes by {changed:.1g} of itself. Over scores that spread by {low:g} "
+            f"comes through changes by {changed:.1%}. Over scores that spread by {low:g} "
             f"and by {high:g} it goes from {one[low][0]:.2g} to {one[high][0]:.2g}.{right}"
         ),
     )
@@ -301,8 +302,8 @@ def _said_of_training(data: Data) -> str:
     told = []
     for task in TASKS:
         with_, without = (_best(data, task, width, scaled)[1].mean for scaled in (True, False))
-        told.append(f"{without:.2g} without and {with_:.2g} with it where it must {task}")
-    return f"A head of d_k = {width} trained for a moment ends at a loss of {', of '.join(told)}."
+        told.append(f"{without:.2g} without and {with_:.2g} with the scale if it is to {task}")
+    return f"Trained for a moment, a head of d_k = {width} ends at a loss of {', of '.join(told)}."
 
 
 def _table_of_widths(data: Data) -> Table:

@@ -134,7 +134,7 @@ def draw(data: Data) -> list[Plot]:
         at.set_xticks([line.number for line in found])
         at.set_xlabel("entry" if stage == "context" else "key i")
         at.set_ylabel(stage)
-    legend(axes[1])
+    legend(axes[0], below=True)
     caption = (
         "The numbers of the worked example, stage by stage. Where all three marks stand level the "
         "printed number is right; where it stands level with the middle one alone, it follows from "
@@ -179,14 +179,15 @@ def _judge_stage(stage: str, found: list[Line]) -> Claim:
 
 def _judge_looking(weights: list[float]) -> Claim:
     least, even = min(weights), 1 / len(weights)
+    greatest = 1 + weights.index(max(weights))
     return Claim(
         source="document 5, section 4",
         text="The output of the first position takes in all the others, not its own alone.",
         verdict="holds" if least >= LOOKS * even else "does not hold",
         evidence=(
             f"With the right weights, too: they go from {least:.4f} to {max(weights):.4f}, and an "
-            f"even spread is {even:.4f}. The greatest goes to key {1 + weights.index(max(weights))}; the "
-            f"query's own gets {weights[0]:.4f}."
+            f"even spread is {even:.4f}. The greatest goes to key {greatest}; the query's own gets "
+            f"{weights[0]:.4f}."
         ),
     )
 
