@@ -11,14 +11,17 @@ from torch import Tensor
 from regard import masks
 from regard.masks import Mask
 from regard.ops.additive_attention import reference, torch_path
-from regard.ops.backend import Path, choose
+from regard.ops.backend import Path, active_backend, choose
 from regard.ops.check import check_axes, check_equal, check_float
 from regard.ops.output import AttentionOutput
 
 HAS_TRITON: Final = find_spec("triton") is not None
+HAS_NUMBA: Final = find_spec("numba") is not None
 # What kernels are tested with where there is no GPU; triton itself reads it when it is imported.
 INTERPRETED: Final = os.environ.get("TRITON_INTERPRET") == "1"
 MOST_ROWS: Final = 65_535  # of a batch: as many as the last axis of a grid may have
+#: pairs of query and key, times features, from which on the kernels on the CPU are chosen
+ENOUGH_FOR_CPU: Final = 1 << 17
 
 
 def _by_triton(
@@ -48,8 +51,36 @@ def _triton_refuses(
     return None
 
 
+def _by_numba(
+    query: Float[Tensor, "batch q_len hidden"],
+    key: Float[Tensor, "batch kv_len hidden"],
+    v: Float[Tensor, " hidden"],
+    value: Float[Tensor, "batch kv_len v_dim"],
+    mask: Mask | None = None,
+    need_weights: bool = False,
+) -> AttentionOutput:
+    from regard.ops.additive_attention import cpu_path  # not above: numba may be missing
+
+    return cpu_path.additive_attention(query, key, v, value, mask, need_weights)
+
+
+def _cpu_refuses(
+    query: Tensor, key: Tensor, v: Tensor, value: Tensor, mask: Mask | None, need_weights: bool
+) -> str | None:
+    if not HAS_NUMBA:
+        return "since numba is not installed (pip install 'regard[cpu]')"
+    if query.device.type != "cpu":
+        return f"since it runs on cpu and the query is on {query.device.type}"
+    if torch.float64 in (query.dtype, key.dtype, v.dtype, value.dtype):
+        return "since its kernels compute in float32 and the inputs are float64"
+    if active_backend() == "auto" and query.numel() * key.shape[1] < ENOUGH_FOR_CPU:
+        return "since torch is faster for so few elements"
+    return None
+
+
 PATHS: Final = {
     "triton": Path(_by_triton, _triton_refuses),
+    "cpu": Path(_by_numba, _cpu_refuses),
     "torch": Path(torch_path.additive_attention),
     "reference": Path(reference.additive_attention),
 }
