@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Final, Protocol
+from typing import Final, Protocol, runtime_checkable
 
 from regard import lab
 from regard.errors import ArgumentError
@@ -22,6 +22,7 @@ OFFERED: Final = 3
 ALIKE: Final = 0.5
 
 
+@runtime_checkable
 class Watch(Protocol):
     """Who is told how the work goes."""
 
