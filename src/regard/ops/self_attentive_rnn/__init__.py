@@ -4,6 +4,8 @@ Cheng et al., 2016, "Long Short-Term Memory-Networks for Machine Reading",
 https://arxiv.org/abs/1601.06733, and its simple form, in which `h_t = tanh(A [x_t, c_{t-1}] + b)`.
 """
 
+import os
+from importlib.util import find_spec
 from typing import Final, TypedDict
 
 import torch
@@ -30,7 +32,64 @@ __all__ = [
     "self_attentive_rnn",
 ]
 
+HAS_TRITON: Final = find_spec("triton") is not None
+# What kernels are tested with where there is no GPU; triton itself reads it when it is imported.
+INTERPRETED: Final = os.environ.get("TRITON_INTERPRET") == "1"
+WIDEST: Final = 4096  # hidden states and keys, of which a program holds some lines
+
+
+def _by_triton(
+    inputs: Float[Tensor, "batch length gates"],
+    recurrent_weight: Float[Tensor, "gates hidden"],
+    score: Score,
+    state: History,
+    *,
+    cell: Cell = "rnn",
+    recurrent_bias: Float[Tensor, " gates"] | None = None,
+    query_inputs: Float[Tensor, "batch length score_dim"] | None = None,
+    lengths: Int[Tensor, " batch"] | None = None,
+    need_weights: bool = False,
+) -> SelfAttentiveOutput:
+    from regard.ops.self_attentive_rnn import triton_path  # not above: triton may be missing
+
+    return triton_path.self_attentive_rnn(
+        inputs,
+        recurrent_weight,
+        score,
+        state,
+        cell=cell,
+        recurrent_bias=recurrent_bias,
+        query_inputs=query_inputs,
+        lengths=lengths,
+        need_weights=need_weights,
+    )
+
+
+def _triton_refuses(
+    inputs: Tensor, recurrent_weight: Tensor, score: Score, state: History, **options: object
+) -> str | None:
+    if not HAS_TRITON:
+        return "since triton is not installed"
+    if inputs.device.type != "cuda" and not INTERPRETED:
+        return f"since it runs on cuda and the inputs are on {inputs.device.type}"
+    if not isinstance(score, DotScore | AdditiveScore):
+        return (
+            f"since it knows DotScore and AdditiveScore, and the score is a {type(score).__name__}"
+        )
+    if torch.float64 in (inputs.dtype, recurrent_weight.dtype):
+        return "since its kernels compute in float32 and the inputs are float64"
+    if state.hidden.shape[1]:
+        return (
+            f"since it begins with an empty history and this one has {state.hidden.shape[1]} steps"
+        )
+    widest = max(recurrent_weight.shape[1], state.keys.shape[2])
+    if widest > WIDEST:
+        return f"since a width of {widest} is more than {WIDEST}"
+    return None
+
+
 PATHS: Final = {
+    "triton": Path(_by_triton, _triton_refuses),
     "torch": Path(torch_path.self_attentive_rnn),
     "reference": Path(reference.self_attentive_rnn),
 }

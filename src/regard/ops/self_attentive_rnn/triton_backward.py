@@ -1,0 +1,379 @@
+# mypy: disable-error-code="no-untyped-def, untyped-decorator, no-untyped-call, attr-defined"
+"""The way back through the self-attentive recurrence, in the letters of this folder's README.
+
+One launch as on the way there, from the last step to the first. `look_back` takes what flows into
+a mixture to the steps that were mixed; `cell_back` takes what has come together at h_t through the
+gates; `context_back` takes it from the gates to the context. The cell `lstm` begins a step with
+`cell_back`, the others with `look_back`. Only later steps have looked at h_t: all that flows into
+it is there when its turn comes. Gradients of the weights are left to products over all steps.
+"""
+
+import triton
+import triton.language as tl
+
+from regard.ops.self_attentive_rnn.triton_shared import (
+    TILE,
+    arrived_last,
+    exp,
+    product,
+    tanh,
+    tile_of,
+    wait_for_all,
+)
+
+
+@triton.jit
+def mean_of_maps(scores, d_maps, top, inverse, stop, BLOCK: tl.constexpr):
+    """The mean of a row of gradients under the weights of that row."""
+    mean = 0.0
+    for start in range(0, stop, BLOCK):
+        j = start + tl.arange(0, BLOCK)
+        score = tl.load(scores + j, mask=j < stop, other=float("-inf"))
+        d_a = tl.load(d_maps + j, mask=j < stop, other=0.0)
+        mean += tl.sum(exp(score - top) * inverse * d_a, axis=0)
+    return mean
+
+
+@triton.jit
+def look_back(
+    hidden,
+    keys,
+    queries,
+    memory,
+    v,
+    lengths,
+    contexts,
+    kept,
+    scores,
+    stats,
+    d_hidden,
+    d_keys,
+    d_memory,
+    d_contexts,
+    d_maps,
+    d_queries,
+    d_v,
+    into,
+    d_mixed,
+    d_recalled,
+    parts,
+    arrivals,
+    t,
+    B,
+    T,
+    PARTS,
+    scale,
+    H: tl.constexpr,
+    S: tl.constexpr,
+    HP: tl.constexpr,
+    SP: tl.constexpr,
+    PARTS_P: tl.constexpr,
+    IS_LSTM: tl.constexpr,
+    RAW_QUERY: tl.constexpr,
+    ADDITIVE: tl.constexpr,
+    HAS_D_MAPS: tl.constexpr,
+    BLOCK_J: tl.constexpr,
+    STAGES: tl.constexpr,
+):
+    """From the mixture of step t to all that it has looked at, and to its query."""
+    n, d = tl.arange(0, HP), tl.arange(0, SP)
+    for item in range(tl.program_id(0), B * PARTS, tl.num_programs(0)):
+        row, part = item // PARTS, item % PARTS
+        b = tl.cast(row, tl.int64)
+        step = b * T + t
+        length = tl.load(lengths + row)
+        stop = tl.minimum(t if IS_LSTM else t + 1, length)
+        q = tl.load(queries + step * S + d, mask=d < S, other=0.0)
+        if RAW_QUERY:
+            q *= scale
+        if ADDITIVE:
+            weight = tl.load(v + d, mask=d < S, other=0.0)
+        if IS_LSTM:
+            dc = tl.load(d_mixed + b * H + n, mask=n < H, other=0.0)
+            dm = tl.load(d_recalled + b * H + n, mask=n < H, other=0.0)
+            tape = kept + step * (6 * H) + n
+            c = tl.load(tape + 5 * H, mask=n < H, other=0.0)
+            recalled = tl.load(tape + 4 * H, mask=n < H, other=0.0)
+            mean = tl.sum(dc * c + dm * recalled, axis=0)
+        else:
+            dc = tl.load(into + b * H + n, mask=n < H, other=0.0)
+            dc += tl.load(d_contexts + step * H + n, mask=n < H, other=0.0)
+            dc = tl.where(t < length, dc, 0.0)
+            c = tl.load(contexts + (b * (T + 1) + t + 1) * H + n, mask=n < H, other=0.0)
+            mean = tl.sum(dc * c, axis=0)
+        top, inverse = tl.load(stats + 2 * step), tl.load(stats + 2 * step + 1)
+        if HAS_D_MAPS:
+            mean += mean_of_maps(scores + step * T, d_maps + step * T, top, inverse, stop, HP)
+        dq = tl.zeros((BLOCK_J, SP), tl.float32)
+        dv = tl.zeros((BLOCK_J, SP), tl.float32)
+        for start in tl.range(part * BLOCK_J, stop, PARTS * BLOCK_J, num_stages=STAGES):
+            j = start + tl.arange(0, BLOCK_J)
+            seen = j < stop
+            at = (b * T + j)[:, None] * H + n[None, :]
+            inside = seen[:, None] & (n < H)[None, :]
+            score = tl.load(scores + step * T + j, mask=seen, other=float("-inf"))
+            a = exp(score - top) * inverse
+            h = tl.load(hidden + at, mask=inside, other=0.0)
+            dh = tl.load(d_hidden + at, mask=inside, other=0.0)
+            da = tl.sum(h * dc[None, :], axis=1)
+            if IS_LSTM:
+                m = tl.load(memory + at, mask=inside, other=0.0)
+                d_m = tl.load(d_memory + at, mask=inside, other=0.0)
+                da += tl.sum(m * dm[None, :], axis=1)
+                tl.store(d_memory + at, d_m + a[:, None] * dm[None, :], mask=inside)
+            if HAS_D_MAPS:
+                da += tl.load(d_maps + step * T + j, mask=seen, other=0.0)
+            ds = a * (da - mean)
+            dh += a[:, None] * dc[None, :]
+            if ADDITIVE:
+                k_ok = seen[:, None] & (d < S)[None, :]
+                k_at = (b * T + j)[:, None] * S + d[None, :]
+                k = tl.load(keys + k_at, mask=k_ok, other=0.0)
+                dk = tl.load(d_keys + k_at, mask=k_ok, other=0.0)
+                u = tanh(q[None, :] + k)
+                g = ds[:, None] * weight[None, :] * (1.0 - u * u)
+                dq += g
+                dv += ds[:, None] * u
+                tl.store(d_keys + k_at, dk + g, mask=k_ok)
+            else:
+                dq += ds[:, None] * h
+                dh += ds[:, None] * q[None, :]
+            tl.store(d_hidden + at, dh, mask=inside)
+        line = tl.cast(item, tl.int64) * SP + d
+        tl.store(parts + line, tl.sum(dq, axis=0))
+        if ADDITIVE:
+            tl.store(d_v + line, tl.load(d_v + line) + tl.sum(dv, axis=0))
+        if arrived_last(arrivals, row, PARTS):
+            p = tl.arange(0, PARTS_P)
+            lines = (row * PARTS + p).to(tl.int64)[:, None] * SP + d[None, :]
+            found = tl.load(parts + lines, mask=(p < PARTS)[:, None], other=0.0)
+            tl.store(d_queries + step * S + d, tl.sum(found, axis=0), mask=d < S)
+
+
+@triton.jit
+def cell_back(
+    hidden,
+    contexts,
+    memory,
+    kept,
+    lengths,
+    query_back,
+    key_back,
+    d_hidden,
+    d_keys,
+    d_memory,
+    d_contexts,
+    d_queries,
+    d_gates,
+    d_new,
+    into,
+    d_recalled,
+    t,
+    B,
+    T,
+    scale,
+    H: tl.constexpr,
+    S: tl.constexpr,
+    GATES: tl.constexpr,
+    HAS_QUERY: tl.constexpr,
+    ADDITIVE: tl.constexpr,
+    BLOCK_K: tl.constexpr,
+    SLICES: tl.constexpr,
+    STAGES: tl.constexpr,
+):
+    """From h_t to its gates; the lstm cell also takes the next query back to its context."""
+    IS_LSTM: tl.constexpr = GATES == 4
+    tiles = tl.cdiv(B, TILE) * ((H + TILE - 1) // TILE)
+    for item in range(tl.program_id(0), tiles, tl.num_programs(0)):
+        b, n, b_ok, n_ok = tile_of(item, B, H)
+        ok = b_ok[:, None] & n_ok[None, :]
+        step = (b * T + t)[:, None]
+        own = step * H + n[None, :]
+        dh = tl.load(d_hidden + own, mask=ok, other=0.0)
+        from_query = tl.zeros((TILE, TILE), tl.float32)
+        asked = b * T + (t + 1 if IS_LSTM else t)
+        if not (IS_LSTM and t == T - 1):
+            if HAS_QUERY:
+                from_query = product(
+                    d_queries, asked * S, b_ok, query_back, n, n_ok, S, BLOCK_K, SLICES, STAGES
+                )
+            else:
+                at = asked[:, None] * S + n[None, :]
+                from_query = scale * tl.load(d_queries + at, mask=ok, other=0.0)
+        if ADDITIVE:
+            dh += product(
+                d_keys, (b * T + t) * S, b_ok, key_back, n, n_ok, S, BLOCK_K, SLICES, STAGES
+            )
+        out = d_gates + step * (GATES * H) + n[None, :]
+        if IS_LSTM:
+            length = tl.load(lengths + b, mask=b_ok, other=0)[:, None]
+            last = into + b[:, None] * H + n[None, :]
+            # a step of padding hands on what flows into its context
+            dc = tl.where(t + 1 < length, 0.0, tl.load(last, mask=ok, other=0.0)) + from_query
+            tl.store(last, dc + tl.load(d_contexts + own, mask=ok, other=0.0), mask=ok)
+            tape = kept + step * (6 * H) + n[None, :]
+            i, f = tl.load(tape, mask=ok, other=0.0), tl.load(tape + H, mask=ok, other=0.0)
+            g, o = (
+                tl.load(tape + 2 * H, mask=ok, other=0.0),
+                tl.load(tape + 3 * H, mask=ok, other=0.0),
+            )
+            recalled = tl.load(tape + 4 * H, mask=ok, other=0.0)
+            lit = tanh(tl.load(memory + own, mask=ok, other=0.0))
+            dm = tl.load(d_memory + own, mask=ok, other=0.0) + dh * o * (1.0 - lit * lit)
+            tl.store(out, dm * g * i * (1.0 - i), mask=ok)
+            tl.store(out + H, dm * recalled * f * (1.0 - f), mask=ok)
+            tl.store(out + 2 * H, dm * i * (1.0 - g * g), mask=ok)
+            tl.store(out + 3 * H, dh * lit * o * (1.0 - o), mask=ok)
+            tl.store(d_recalled + b[:, None] * H + n[None, :], dm * f, mask=ok)
+        else:
+            dh += from_query
+            if GATES == 1:
+                h = tl.load(hidden + own, mask=ok, other=0.0)
+                tl.store(out, dh * (1.0 - h * h), mask=ok)
+            else:
+                c_at = (b * (T + 1) + t)[:, None] * H + n[None, :]
+                c = tl.load(contexts + c_at, mask=ok, other=0.0)
+                tape = kept + step * (4 * H) + n[None, :]
+                r, z = tl.load(tape, mask=ok, other=0.0), tl.load(tape + H, mask=ok, other=0.0)
+                new = tl.load(tape + 2 * H, mask=ok, other=0.0)
+                u = tl.load(tape + 3 * H, mask=ok, other=0.0)
+                dn = dh * (1.0 - z) * (1.0 - new * new)
+                tl.store(out, dn * u * r * (1.0 - r), mask=ok)
+                tl.store(out + H, dh * (c - new) * z * (1.0 - z), mask=ok)
+                tl.store(out + 2 * H, dn * r, mask=ok)
+                tl.store(d_new + own, dn, mask=ok)
+                tl.store(d_hidden + own, dh, mask=ok)  # `context_back` multiplies it by z
+
+
+@triton.jit
+def context_back(
+    kept,
+    lengths,
+    recurrent_back,
+    d_hidden,
+    d_contexts,
+    d_gates,
+    into,
+    d_mixed,
+    t,
+    B,
+    T,
+    H: tl.constexpr,
+    GATES: tl.constexpr,
+    BLOCK_K: tl.constexpr,
+    SLICES: tl.constexpr,
+    STAGES: tl.constexpr,
+):
+    """From the gates to what they were made of: the last context, or the lstm's own mixture."""
+    tiles = tl.cdiv(B, TILE) * ((H + TILE - 1) // TILE)
+    for item in range(tl.program_id(0), tiles, tl.num_programs(0)):
+        b, n, b_ok, n_ok = tile_of(item, B, H)
+        ok = b_ok[:, None] & n_ok[None, :]
+        step = b * T + t
+        at = b[:, None] * H + n[None, :]
+        own = step[:, None] * H + n[None, :]
+        du = product(
+            d_gates,
+            step * (GATES * H),
+            b_ok,
+            recurrent_back,
+            n,
+            n_ok,
+            GATES * H,
+            BLOCK_K,
+            SLICES,
+            STAGES,
+        )
+        real = t < tl.load(lengths + b, mask=b_ok, other=0)[:, None]
+        flown = tl.load(into + at, mask=ok, other=0.0)
+        if GATES == 4:
+            tl.store(d_mixed + at, du + tl.where(real, flown, 0.0), mask=ok)
+        else:
+            flown += tl.load(d_contexts + own, mask=ok, other=0.0)
+            du += tl.where(real, 0.0, flown)
+            if GATES == 3:
+                z = tl.load(kept + step[:, None] * (4 * H) + H + n[None, :], mask=ok, other=0.0)
+                du += z * tl.load(d_hidden + own, mask=ok, other=0.0)
+            tl.store(into + at, du, mask=ok)
+
+
+@triton.jit(do_not_specialize=["B", "T", "PARTS"])
+def backward_kernel(
+    recurrent_back,
+    query_back,
+    key_back,
+    v,
+    lengths,
+    hidden,
+    contexts,
+    memory,
+    kept,
+    keys,
+    queries,
+    scores,
+    stats,
+    d_hidden,
+    d_contexts,
+    d_memory,
+    d_maps,
+    d_keys,
+    d_queries,
+    d_gates,
+    d_new,
+    d_v,
+    into,
+    d_mixed,
+    d_recalled,
+    parts,
+    arrivals,
+    counter,
+    scale,
+    B,
+    T,
+    PARTS,
+    H: tl.constexpr,
+    S: tl.constexpr,
+    HP: tl.constexpr,
+    SP: tl.constexpr,
+    PARTS_P: tl.constexpr,
+    GATES: tl.constexpr,
+    HAS_QUERY: tl.constexpr,
+    ADDITIVE: tl.constexpr,
+    HAS_D_MAPS: tl.constexpr,
+    BLOCK_J: tl.constexpr,
+    BLOCK_K: tl.constexpr,
+    SLICES: tl.constexpr,
+    STAGES: tl.constexpr,
+    K_STAGES: tl.constexpr,
+):
+    """All steps, the last one first; `into` begins as zeros and ends as what flows out."""
+    IS_LSTM: tl.constexpr = GATES == 4
+    RAW_QUERY: tl.constexpr = not (IS_LSTM or HAS_QUERY)
+    target = 0
+    for past in range(T):
+        t = T - 1 - past
+        if not IS_LSTM:
+            look_back(hidden, keys, queries, memory, v, lengths, contexts, kept, scores, stats,
+                      d_hidden, d_keys, d_memory, d_contexts, d_maps, d_queries, d_v, into,
+                      d_mixed, d_recalled, parts, arrivals, t, B, T, PARTS, scale, H, S, HP, SP,
+                      PARTS_P, IS_LSTM, RAW_QUERY, ADDITIVE, HAS_D_MAPS, BLOCK_J,
+                      STAGES)  # fmt: skip
+            target += tl.num_programs(0)
+            wait_for_all(counter, target)
+        cell_back(hidden, contexts, memory, kept, lengths, query_back, key_back, d_hidden, d_keys,
+                  d_memory, d_contexts, d_queries, d_gates, d_new, into, d_recalled, t, B, T,
+                  scale, H, S, GATES, HAS_QUERY, ADDITIVE, BLOCK_K, SLICES, K_STAGES)  # fmt: skip
+        target += tl.num_programs(0)
+        wait_for_all(counter, target)
+        context_back(kept, lengths, recurrent_back, d_hidden, d_contexts, d_gates, into, d_mixed,
+                     t, B, T, H, GATES, BLOCK_K, SLICES, K_STAGES)  # fmt: skip
+        target += tl.num_programs(0)
+        wait_for_all(counter, target)
+        if IS_LSTM:
+            look_back(hidden, keys, queries, memory, v, lengths, contexts, kept, scores, stats,
+                      d_hidden, d_keys, d_memory, d_contexts, d_maps, d_queries, d_v, into,
+                      d_mixed, d_recalled, parts, arrivals, t, B, T, PARTS, scale, H, S, HP, SP,
+                      PARTS_P, IS_LSTM, RAW_QUERY, ADDITIVE, HAS_D_MAPS, BLOCK_J,
+                      STAGES)  # fmt: skip
+            target += tl.num_programs(0)
+            wait_for_all(counter, target)

@@ -1,0 +1,356 @@
+# mypy: disable-error-code="no-untyped-def, untyped-decorator, no-untyped-call, attr-defined"
+"""The steps of the self-attentive recurrence in one kernel, in the letters of this folder's README.
+
+One launch runs the whole sequence. Its programs, one on each multiprocessor, share the work of a
+phase and wait for each other at its end: launching a kernel for each phase would take longer than
+the phases do. A step has up to three: `cell` makes h_t from a context, `project` makes the query
+and the key, `look` scores the history and mixes it. The cells `rnn` and `gru` take them in this
+order; `lstm` projects and looks first.
+"""
+
+import triton
+import triton.language as tl
+
+from regard.ops.self_attentive_rnn.triton_shared import (
+    TILE,
+    arrived_last,
+    exp,
+    nothing,
+    product,
+    rows_at,
+    sigmoid,
+    summed,
+    tanh,
+    tile_of,
+    times,
+    wait_for_all,
+)
+
+
+@triton.jit
+def cell(
+    inputs,
+    recurrent,
+    bias,
+    hidden,
+    contexts,
+    memory,
+    kept,
+    t,
+    B,
+    T,
+    H: tl.constexpr,
+    GATES: tl.constexpr,
+    HAS_BIAS: tl.constexpr,
+    BLOCK_K: tl.constexpr,
+    SLICES: tl.constexpr,
+    STAGES: tl.constexpr,
+):
+    """h_t from what the recurrence saw last, and what the way back needs of the gates."""
+    tiles = tl.cdiv(B, TILE) * ((H + TILE - 1) // TILE)
+    for item in range(tl.program_id(0), tiles, tl.num_programs(0)):
+        b, n, b_ok, n_ok = tile_of(item, B, H)
+        ok = b_ok[:, None] & n_ok[None, :]
+        step = (b * T + t)[:, None]
+        before = b * (T + 1) + t
+        if GATES == 4:
+            source, at = kept + 5 * H, (b * T + t) * (6 * H)
+        else:
+            source, at = contexts, before * H
+        u0, u1, u2, u3 = nothing(SLICES), nothing(SLICES), nothing(SLICES), nothing(SLICES)
+        for start in tl.range(0, H, BLOCK_K, num_stages=STAGES):
+            k = start + tl.arange(0, BLOCK_K)
+            c = rows_at(source, at, b_ok, k, H, SLICES)
+            u0 = times(u0, c, recurrent, n, n_ok, k, H, SLICES)
+            if GATES > 1:
+                u1 = times(u1, c, recurrent, n + H, n_ok, k, H, SLICES)
+                u2 = times(u2, c, recurrent, n + 2 * H, n_ok, k, H, SLICES)
+            if GATES == 4:
+                u3 = times(u3, c, recurrent, n + 3 * H, n_ok, k, H, SLICES)
+        u0 = summed(u0, SLICES)
+        x_at = inputs + step * (GATES * H) + n[None, :]
+        if HAS_BIAS:
+            u0 += tl.load(bias + n, mask=n_ok, other=0.0)[None, :]
+        x0 = tl.load(x_at, mask=ok, other=0.0)
+        if GATES == 1:
+            h = tanh(x0 + u0)
+        else:
+            u1, u2 = summed(u1, SLICES), summed(u2, SLICES)
+            x1 = tl.load(x_at + H, mask=ok, other=0.0)
+            x2 = tl.load(x_at + 2 * H, mask=ok, other=0.0)
+            if HAS_BIAS:
+                u1 += tl.load(bias + H + n, mask=n_ok, other=0.0)[None, :]
+                u2 += tl.load(bias + 2 * H + n, mask=n_ok, other=0.0)[None, :]
+        if GATES == 3:
+            c = tl.load(contexts + before[:, None] * H + n[None, :], mask=ok, other=0.0)
+            r, z = sigmoid(x0 + u0), sigmoid(x1 + u1)
+            new = tanh(x2 + r * u2)
+            h = new + z * (c - new)
+            tape = kept + step * (4 * H) + n[None, :]
+            tl.store(tape, r, mask=ok)
+            tl.store(tape + H, z, mask=ok)
+            tl.store(tape + 2 * H, new, mask=ok)
+            tl.store(tape + 3 * H, u2, mask=ok)
+        if GATES == 4:
+            u3 = summed(u3, SLICES)
+            if HAS_BIAS:
+                u3 += tl.load(bias + 3 * H + n, mask=n_ok, other=0.0)[None, :]
+            x3 = tl.load(x_at + 3 * H, mask=ok, other=0.0)
+            i, f, g, o = sigmoid(x0 + u0), sigmoid(x1 + u1), tanh(x2 + u2), sigmoid(x3 + u3)
+            tape = kept + step * (6 * H) + n[None, :]
+            tl.store(tape, i, mask=ok)
+            tl.store(tape + H, f, mask=ok)
+            tl.store(tape + 2 * H, g, mask=ok)
+            tl.store(tape + 3 * H, o, mask=ok)
+            m = f * tl.load(tape + 4 * H, mask=ok, other=0.0) + i * g
+            tl.store(memory + step * H + n[None, :], m, mask=ok)
+            h = o * tanh(m)
+        tl.store(hidden + step * H + n[None, :], h, mask=ok)
+
+
+@triton.jit
+def project(
+    query_inputs,
+    query,
+    key,
+    hidden,
+    contexts,
+    keys,
+    queries,
+    t,
+    B,
+    T,
+    scale,
+    H: tl.constexpr,
+    S: tl.constexpr,
+    IS_LSTM: tl.constexpr,
+    HAS_QUERY: tl.constexpr,
+    ADDITIVE: tl.constexpr,
+    BLOCK_K: tl.constexpr,
+    SLICES: tl.constexpr,
+    STAGES: tl.constexpr,
+):
+    """Q_t, and for additive scores the key of the newest step, which for `lstm` is t - 1."""
+    tiles = tl.cdiv(B, TILE) * ((S + TILE - 1) // TILE)
+    both = tiles * (2 if ADDITIVE else 1)
+    for item in range(tl.program_id(0), both, tl.num_programs(0)):
+        b, n, b_ok, n_ok = tile_of(item % tiles, B, S)
+        ok = b_ok[:, None] & n_ok[None, :]
+        if item < tiles:
+            if IS_LSTM:
+                source, at = contexts, (b * (T + 1) + t) * H
+            else:
+                source, at = hidden, (b * T + t) * H
+            out = (b * T + t)[:, None] * S + n[None, :]
+            if HAS_QUERY:
+                q = product(source, at, b_ok, query, n, n_ok, H, BLOCK_K, SLICES, STAGES)
+            else:
+                q = scale * tl.load(source + at[:, None] + n[None, :], mask=ok, other=0.0)
+            if IS_LSTM:
+                q += tl.load(query_inputs + out, mask=ok, other=0.0)
+            tl.store(queries + out, q, mask=ok)
+        elif not (IS_LSTM and t == 0):
+            at = b * T + (t - 1 if IS_LSTM else t)
+            k = product(hidden, at * H, b_ok, key, n, n_ok, H, BLOCK_K, SLICES, STAGES)
+            tl.store(keys + at[:, None] * S + n[None, :], k, mask=ok)
+
+
+@triton.jit
+def put_together(
+    parts,
+    part_stats,
+    stats,
+    contexts,
+    kept,
+    row,
+    t,
+    T,
+    PARTS,
+    length,
+    H: tl.constexpr,
+    HP: tl.constexpr,
+    PARTS_P: tl.constexpr,
+    IS_LSTM: tl.constexpr,
+):
+    """The mixture of row `row` from its parts; it is the context unless the step is padding."""
+    WIDTH: tl.constexpr = 2 * HP if IS_LSTM else HP
+    b, n, p = tl.cast(row, tl.int64), tl.arange(0, HP), tl.arange(0, PARTS_P)
+    all_at = b * PARTS + p
+    tops = tl.load(part_stats + 2 * all_at, mask=p < PARTS, other=float("-inf"))
+    totals = tl.load(part_stats + 2 * all_at + 1, mask=p < PARTS, other=0.0)
+    highest = tl.max(tops, axis=0)
+    share = tl.where(tops == float("-inf"), 0.0, exp(tops - highest))
+    total = tl.sum(share * totals, axis=0)
+    inverse = tl.where(total > 0.0, 1.0 / total, 0.0)
+    tl.store(stats + 2 * (b * T + t), tl.where(total > 0.0, highest, 0.0))
+    tl.store(stats + 2 * (b * T + t) + 1, inverse)
+    share *= inverse
+    lines = parts + all_at[:, None] * WIDTH + n[None, :]
+    inside = (p < PARTS)[:, None] & (n < H)[None, :]
+    c = tl.sum(share[:, None] * tl.load(lines, mask=inside, other=0.0), axis=0)
+    if IS_LSTM:
+        m = tl.sum(share[:, None] * tl.load(lines + HP, mask=inside, other=0.0), axis=0)
+        tape = kept + (b * T + t) * (6 * H) + n
+        tl.store(tape + 4 * H, m, mask=n < H)
+        tl.store(tape + 5 * H, c, mask=n < H)
+    before = contexts + (b * (T + 1) + t) * H + n
+    c = tl.where(t < length, c, tl.load(before, mask=n < H, other=0.0))
+    tl.store(before + H, c, mask=n < H)
+
+
+@triton.jit
+def look(
+    hidden,
+    keys,
+    queries,
+    memory,
+    v,
+    lengths,
+    contexts,
+    kept,
+    scores,
+    stats,
+    parts,
+    part_stats,
+    arrivals,
+    t,
+    B,
+    T,
+    PARTS,
+    scale,
+    H: tl.constexpr,
+    S: tl.constexpr,
+    HP: tl.constexpr,
+    SP: tl.constexpr,
+    PARTS_P: tl.constexpr,
+    IS_LSTM: tl.constexpr,
+    RAW_QUERY: tl.constexpr,
+    ADDITIVE: tl.constexpr,
+    BLOCK_J: tl.constexpr,
+    STAGES: tl.constexpr,
+):
+    """Scores of step t with the steps that it may see, and their mixture.
+
+    PARTS programs share a row. Each line of a tile has a maximum and a sum of its own until the
+    end, so that lines do not wait for each other; the last program of a row puts all together.
+    """
+    WIDTH: tl.constexpr = 2 * HP if IS_LSTM else HP
+    n, d = tl.arange(0, HP), tl.arange(0, SP)
+    for item in range(tl.program_id(0), B * PARTS, tl.num_programs(0)):
+        row, part = item // PARTS, item % PARTS
+        b = tl.cast(row, tl.int64)
+        length = tl.load(lengths + row)
+        stop = tl.minimum(t if IS_LSTM else t + 1, length)
+        q = tl.load(queries + (b * T + t) * S + d, mask=d < S, other=0.0)
+        if RAW_QUERY:
+            q *= scale
+        if ADDITIVE:
+            weight = tl.load(v + d, mask=d < S, other=0.0)
+        top = tl.full((BLOCK_J,), float("-inf"), tl.float32)
+        total = tl.zeros((BLOCK_J,), tl.float32)
+        mixed = tl.zeros((BLOCK_J, HP), tl.float32)
+        recalled = tl.zeros((BLOCK_J, HP), tl.float32)
+        for start in tl.range(part * BLOCK_J, stop, PARTS * BLOCK_J, num_stages=STAGES):
+            j = start + tl.arange(0, BLOCK_J)
+            seen = j < stop
+            at = (b * T + j)[:, None]
+            inside = seen[:, None] & (n < H)[None, :]
+            h = tl.load(hidden + at * H + n[None, :], mask=inside, other=0.0)
+            if ADDITIVE:
+                k_ok = seen[:, None] & (d < S)[None, :]
+                k = tl.load(keys + at * S + d[None, :], mask=k_ok, other=0.0)
+                score = tl.sum(weight[None, :] * tanh(q[None, :] + k), axis=1)
+            else:
+                score = tl.sum(q[None, :] * h, axis=1)
+            tl.store(scores + (b * T + t) * T + j, score, mask=seen)
+            new_top = tl.where(seen, tl.maximum(top, score), top)
+            fade = tl.where(top == new_top, 1.0, exp(top - new_top))
+            a = tl.where(seen, exp(score - new_top), 0.0)
+            total = total * fade + a
+            mixed = mixed * fade[:, None] + a[:, None] * h
+            if IS_LSTM:
+                m = tl.load(memory + at * H + n[None, :], mask=inside, other=0.0)
+                recalled = recalled * fade[:, None] + a[:, None] * m
+            top = new_top
+        highest = tl.max(top, axis=0)
+        share = tl.where(top == float("-inf"), 0.0, exp(top - highest))
+        out = parts + tl.cast(item, tl.int64) * WIDTH + n
+        tl.store(out, tl.sum(share[:, None] * mixed, axis=0))
+        if IS_LSTM:
+            tl.store(out + HP, tl.sum(share[:, None] * recalled, axis=0))
+        tl.store(part_stats + 2 * item, highest)
+        tl.store(part_stats + 2 * item + 1, tl.sum(share * total, axis=0))
+        if arrived_last(arrivals, row, PARTS):
+            put_together(
+                parts, part_stats, stats, contexts, kept, row, t, T, PARTS, length,
+                H, HP, PARTS_P, IS_LSTM,
+            )  # fmt: skip
+
+
+@triton.jit(do_not_specialize=["B", "T", "PARTS"])
+def forward_kernel(
+    inputs,
+    query_inputs,
+    recurrent,
+    bias,
+    query,
+    key,
+    v,
+    lengths,
+    hidden,
+    contexts,
+    memory,
+    kept,
+    keys,
+    queries,
+    scores,
+    stats,
+    parts,
+    part_stats,
+    arrivals,
+    counter,
+    scale,
+    B,
+    T,
+    PARTS,
+    H: tl.constexpr,
+    S: tl.constexpr,
+    HP: tl.constexpr,
+    SP: tl.constexpr,
+    PARTS_P: tl.constexpr,
+    GATES: tl.constexpr,
+    HAS_BIAS: tl.constexpr,
+    HAS_QUERY: tl.constexpr,
+    ADDITIVE: tl.constexpr,
+    BLOCK_J: tl.constexpr,
+    BLOCK_K: tl.constexpr,
+    SLICES: tl.constexpr,
+    STAGES: tl.constexpr,
+    K_STAGES: tl.constexpr,
+):
+    """All steps; `contexts` has the one before the first in front."""
+    IS_LSTM: tl.constexpr = GATES == 4
+    PROJECTS: tl.constexpr = IS_LSTM or HAS_QUERY
+    target = 0
+    for t in range(T):
+        # the order of a step: cell, project, look; it begins with `project` for the lstm cell
+        if not IS_LSTM:
+            cell(inputs, recurrent, bias, hidden, contexts, memory, kept, t, B, T,
+                 H, GATES, HAS_BIAS, BLOCK_K, SLICES, K_STAGES)  # fmt: skip
+            target += tl.num_programs(0)
+            wait_for_all(counter, target)
+        if PROJECTS:
+            project(query_inputs, query, key, hidden, contexts, keys, queries, t, B, T, scale,
+                    H, S, IS_LSTM, HAS_QUERY, ADDITIVE, BLOCK_K, SLICES, K_STAGES)  # fmt: skip
+            target += tl.num_programs(0)
+            wait_for_all(counter, target)
+        look(hidden, keys, queries, memory, v, lengths, contexts, kept, scores, stats, parts,
+             part_stats, arrivals, t, B, T, PARTS, scale, H, S, HP, SP, PARTS_P, IS_LSTM,
+             not PROJECTS, ADDITIVE, BLOCK_J, STAGES)  # fmt: skip
+        target += tl.num_programs(0)
+        wait_for_all(counter, target)
+        if IS_LSTM:
+            cell(inputs, recurrent, bias, hidden, contexts, memory, kept, t, B, T,
+                 H, GATES, HAS_BIAS, BLOCK_K, SLICES, K_STAGES)  # fmt: skip
+            target += tl.num_programs(0)
+            wait_for_all(counter, target)
