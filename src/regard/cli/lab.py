@@ -8,10 +8,11 @@ from rich.console import Console
 from rich.progress import Progress, SpinnerColumn, TaskID, TextColumn, TimeElapsedColumn
 
 from regard import device as devices
+from regard import lab as experiments
 from regard.cli.running import FAILED, INTERRUPTED
 from regard.cli.tables import print_table, result_console
 from regard.errors import ArgumentError
-from regard.lab import EXPERIMENTS, Bench, running
+from regard.lab import Bench, running
 from regard.training.watch import say
 
 #: seeds of a quick run and of a full one
@@ -19,7 +20,7 @@ SEEDS: Final = {True: 3, False: 5}
 
 
 def _complete(start: str) -> list[str]:
-    return [name for name in EXPERIMENTS if name.startswith(start)]
+    return [name for name in experiments.EXPERIMENTS if name.startswith(start)]
 
 
 def lab(

@@ -17,13 +17,13 @@ from regard.seeing.palette import DIM, GROUND, LINE, MARK, STOPS, TEXT
 COLOURS: Final = (STOPS[5], MARK, "#009e73", "#56b4e9", "#a6559d", "#d19a00", "#6b7280")
 #: the same on a dark ground
 DARK_COLOURS: Final = (
-    "#93c0ee",
-    "#ffa857",
-    "#4fd1b0",
-    "#3f8fd0",
-    "#e5a3dc",
-    "#f4dd7a",
-    "#a3acb8",
+    "#a8d0f5",
+    "#ff9d4d",
+    "#2aa889",
+    "#3b78c9",
+    "#d070c4",
+    "#f7ea9c",
+    "#7d8794",
 )
 #: told apart by shape as well as by colour
 MARKERS: Final = ("o", "s", "^", "D", "v", "P", "X")
@@ -68,10 +68,10 @@ def new_figure(columns: int = 1, rows: int = 1) -> tuple[Figure, list[Axes]]:
 
 def line_with_band(
     axes: Axes,
-    x: Sequence[float],
-    mean: Sequence[float | None],
-    low: Sequence[float | None],
-    high: Sequence[float | None],
+    x: Sequence[int | float],
+    mean: Sequence[int | float | None],
+    low: Sequence[int | float | None],
+    high: Sequence[int | float | None],
     *,
     label: str,
     colour: str,
@@ -153,5 +153,5 @@ def _on_ground(drawn: str) -> str:
     return re.sub(r"(<svg.*?>)", rf"\1{ground}", drawn, count=1, flags=re.DOTALL)
 
 
-def _numbers(values: Sequence[float | None]) -> list[float]:
-    return [float("nan") if value is None else value for value in values]
+def _numbers(values: Sequence[int | float | None]) -> list[float]:
+    return [float("nan") if value is None else float(value) for value in values]

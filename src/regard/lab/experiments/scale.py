@@ -222,8 +222,9 @@ def _judge_saturation(data: Data) -> Claim:
             f"median query lets through {median[False][last]:.2g} without the scale and "
             f"{median[True][last]:.2g} with it; with it the widths differ by a factor of "
             f"{level:.2f} at most. Without, it is greatest, {median[False][peak]:.2g}, at d_k = "
-            f"{peak}, and saturated (below {SATURATED:.0%} of the scaled one) {begins}. At the usual d_k = "
-            f"{USUAL} it is {usual[0]} without and {usual[1]} with. {_said_of_training(data)}"
+            f"{peak}, and saturated (below {SATURATED:.0%} of the scaled one) {begins}. At the "
+            f"usual d_k = {USUAL} it is {usual[0]} without and {usual[1]} with. "
+            f"{_said_of_training(data)}"
         ),
     )
 

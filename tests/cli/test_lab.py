@@ -1,0 +1,138 @@
+import pytest
+
+from cli.tools import done, regard, sentence
+from lab.tools import fail, install, stop
+from regard.cli import lab as verb
+from regard.cli.running import INTERRUPTED
+
+
+@pytest.fixture(autouse=True)
+def small_lab(monkeypatch):
+    install(monkeypatch, one={}, two={})
+
+
+def lab(folder, *words):
+    return regard("lab", *words, "-o", folder / "out", "--seeds", 2, "--device", "cpu")
+
+
+def test_verdicts_and_the_report_on_stdout(tmp_path):
+    out = done(lab(tmp_path)).splitlines()
+    assert out[0].split() == ["verdict", "document", "claim"]
+    assert [line.split()[0] for line in out[1:3]] == ["holds", "holds"]
+    assert out[3] == f"report: {tmp_path / 'out' / 'report.html'}"
+    assert (tmp_path / "out" / "report.html").is_file()
+    assert (tmp_path / "out" / "cache").is_dir()
+
+
+def test_progress_goes_to_stderr(tmp_path):
+    result = lab(tmp_path, "two")
+    assert result.stderr.splitlines() == ["two: done in 0 s"]
+
+
+def test_only_those_named_are_run_and_told_but_all_are_reported(tmp_path):
+    lab(tmp_path, "one")
+    out = done(lab(tmp_path, "two", "two"))
+    assert len(out.splitlines()) == 3
+    page = (tmp_path / "out" / "report.html").read_text()
+    assert 'id="one"' in page
+    assert 'id="two"' in page
+
+
+def test_list_names_the_questions_and_runs_nothing(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    out = done(regard("lab", "--list")).splitlines()
+    assert [line.split(maxsplit=1) for line in out[1:]] == [
+        ["one", "Is <half> less?"],
+        ["two", "Is <half> less?"],
+    ]
+    assert not list(tmp_path.iterdir())
+
+
+def test_an_unknown_name_is_bad_usage_and_writes_nothing(tmp_path):
+    said = sentence(lab(tmp_path, "oen"), 2)
+    assert "'oen'" in said
+    assert "try one" in said
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_failure_is_told_and_the_others_go_on(tmp_path, monkeypatch):
+    install(monkeypatch, one={"measure": fail}, two={})
+    result = lab(tmp_path)
+    assert result.exit_code == 1
+    assert "holds" in result.stdout
+    told = result.stderr.splitlines()[-1]
+    assert told.startswith("one failed (ValueError: the wire is cut): its traceback is in ")
+    assert told.endswith("one.log.")
+    assert "Traceback" not in result.output
+
+
+def test_an_old_failure_is_not_held_against_a_good_run(tmp_path, monkeypatch):
+    install(monkeypatch, one={"measure": fail}, two={})
+    lab(tmp_path, "one")
+    assert lab(tmp_path, "two").exit_code == 0
+
+
+def test_what_cannot_be_drawn_is_a_failure(tmp_path, monkeypatch):
+    install(monkeypatch, one={"draw": fail}, two={})
+    assert lab(tmp_path).exit_code == 1
+
+
+def test_an_interrupt_reports_what_is_there(tmp_path, monkeypatch):
+    install(monkeypatch, one={}, two={"measure": stop})
+    result = lab(tmp_path)
+    assert result.exit_code == INTERRUPTED
+    assert "the same command goes on from there" in result.stderr
+    assert 'id="one"' in (tmp_path / "out" / "report.html").read_text()
+
+
+def test_fresh_measures_again(tmp_path):
+    lab(tmp_path, "one")
+    for kept in (tmp_path / "out" / "cache").iterdir():
+        kept.write_text("7")
+    assert "does not hold" in done(lab(tmp_path, "one"))
+    assert "does not hold" not in done(lab(tmp_path, "one", "--fresh"))
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("--seeds", "0"), "--seeds"),
+        (("--data", "nowhere"), "data must be a folder"),
+        (("--device", "abacus"), "device must"),
+    ],
+)
+def test_wrong_options_are_bad_usage(tmp_path, monkeypatch, words, said):
+    monkeypatch.chdir(tmp_path)
+    assert said in sentence(regard("lab", *words), 2)
+
+
+def test_the_output_must_not_be_a_file(tmp_path):
+    (tmp_path / "out").write_text("")
+    assert "output must be a folder" in sentence(lab(tmp_path), 2)
+
+
+def test_data_comes_from_the_environment(tmp_path, monkeypatch):
+    monkeypatch.setenv("REGARD_DATA", str(tmp_path / "nowhere"))
+    assert "data must be a folder" in sentence(lab(tmp_path), 2)
+
+
+@pytest.mark.parametrize(("words", "seeds"), [((), "0, 1, 2"), (("--full",), "0, 1, 2, 3, 4")])
+def test_seeds_by_default(tmp_path, words, seeds):
+    done(regard("lab", "one", "-o", tmp_path, *words))
+    assert f"| seeds | {seeds} |" in (tmp_path / "report.md").read_text()
+
+
+def test_names_are_completed():
+    assert verb._complete("t") == ["two"]
+
+
+def test_help_has_the_options_and_defaults(monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    monkeypatch.setenv("TERMINAL_WIDTH", "80")
+    out = done(regard("lab", "--help"))
+    assert max(map(len, out.splitlines())) <= 80
+    for word in (
+        "--quick", "--full", "--output", "--device", "--seeds", "--data", "--fresh", "--list",
+        "lab-report", "REGARD_DATA",
+    ):  # fmt: skip
+        assert word in out

@@ -1,0 +1,93 @@
+import json
+
+import pytest
+import torch
+
+from regard.lab import Bench
+
+CPU = torch.device("cpu")
+calls = []
+
+
+@pytest.fixture(autouse=True)
+def forget():
+    calls.clear()
+
+
+def double(*, number, device):
+    calls.append(number)
+    return {"twice": 2 * number, "on": device.type}
+
+
+def odd(*, device):
+    return {"pair": (1, 2), 3: float("nan"), "far": [float("inf"), -float("inf")]}
+
+
+def broken(*, device):
+    raise ValueError("no result")
+
+
+def test_a_piece_is_computed_on_the_bench_s_device():
+    assert Bench(CPU).once("a", double, number=3) == {"twice": 6, "on": "cpu"}
+
+
+def test_a_kept_piece_is_not_computed_again(tmp_path):
+    heard = []
+    bench = Bench(CPU, memory=tmp_path, finished=lambda *told: heard.append(told))
+    first = bench.once("a", double, number=3)
+    assert bench.once("b", double, number=3) == first
+    assert calls == [3]
+    assert heard == [("a", False), ("b", True)]
+
+
+def test_other_arguments_are_another_piece(tmp_path):
+    bench = Bench(CPU, memory=tmp_path)
+    assert bench.once("a", double, number=3)["twice"] == 6
+    assert bench.once("a", double, number=5)["twice"] == 10
+    assert calls == [3, 5]
+
+
+def test_nothing_is_kept_without_a_memory():
+    bench = Bench(CPU)
+    bench.once("a", double, number=3)
+    bench.once("a", double, number=3)
+    assert calls == [3, 3]
+
+
+def test_a_fresh_bench_computes_again_and_keeps_the_new_result(tmp_path):
+    Bench(CPU, memory=tmp_path).once("a", double, number=3)
+    (kept,) = tmp_path.iterdir()
+    kept.write_text('{"twice": "old"}')
+    assert Bench(CPU, memory=tmp_path, fresh=True).once("a", double, number=3)["twice"] == 6
+    assert calls == [3, 3]
+    assert json.loads(kept.read_text())["twice"] == 6
+
+
+@pytest.mark.parametrize("content", [b"", b'{"twice": 6, "o', b"\xff\xfe\x00"])
+def test_a_broken_piece_is_computed_again_and_mended(tmp_path, content):
+    bench = Bench(CPU, memory=tmp_path)
+    bench.once("a", double, number=3)
+    (kept,) = tmp_path.iterdir()
+    kept.write_bytes(content)
+    assert bench.once("a", double, number=3)["twice"] == 6
+    assert json.loads(kept.read_text())["twice"] == 6
+    assert bench.once("a", double, number=3)["twice"] == 6
+    assert calls == [3, 3]
+
+
+def test_new_and_kept_results_are_the_same_plain_data(tmp_path):
+    bench = Bench(CPU, memory=tmp_path)
+    plain = {"pair": [1, 2], "3": None, "far": [None, None]}
+    assert bench.once("a", odd) == plain
+    assert bench.once("a", odd) == plain
+
+
+def test_a_piece_that_fails_leaves_nothing_behind(tmp_path):
+    with pytest.raises(ValueError, match="no result"):
+        Bench(CPU, memory=tmp_path).once("a", broken)
+    assert not list(tmp_path.iterdir())
+
+
+def test_choose():
+    assert Bench(CPU).choose("few", "many") == "few"
+    assert Bench(CPU, quick=False).choose("few", "many") == "many"

@@ -1,0 +1,66 @@
+"""Experiments that take no time, in the place of the lab's."""
+
+import sys
+from dataclasses import replace
+from types import ModuleType
+
+from regard import lab
+from regard.lab import Claim, Experiment, Plot, Table
+from regard.lab.plots import COLOURS, line_with_band, new_figure
+
+
+def half(*, number, device):
+    return number / 2
+
+
+def measure(bench):
+    found = [bench.once(f"piece {seed}", half, number=seed) for seed in bench.seeds]
+    return {"halves": found, "pair": (1, float("nan"))}
+
+
+def judge(data):
+    verdict = "holds" if data["halves"] == [0.0, 0.5] else "does not hold"
+    evidence = f"The halves are {data['halves']} & `more` <b>."
+    return [Claim("document 1, a | b", "Halves <i>grow</i>.", verdict, evidence)]
+
+
+def draw(data):
+    figure, (axes,) = new_figure()
+    y = data["halves"]
+    line_with_band(axes, range(len(y)), y, y, y, label="halves", colour=COLOURS[0])
+    return [Plot("halves", 'Halves, "drawn" & <seen>', figure)]
+
+
+def tabulate(data):
+    return [Table("All <halves>", ("seed", "half"), [(str(i), "a|b") for i in range(2)])]
+
+
+def draw_nothing(data):
+    return []
+
+
+BASE = Experiment(
+    "base", "Is <half> less?", "By `halving`.", measure, judge, draw_nothing, tabulate
+)
+#: drawing takes longer than all else
+DRAWN = {"draw": draw}
+
+
+def fail(*_):
+    raise ValueError("the wire is cut.\nand more")
+
+
+def stop(*_):
+    raise KeyboardInterrupt
+
+
+def install(monkeypatch, **changes):
+    """Makes experiments out of what each changes in `BASE`, and the lab of these alone."""
+    modules = {}
+    for name, changed in changes.items():
+        module = ModuleType(f"experiment_{name}")
+        name = name.replace("_", "-")
+        module.EXPERIMENT = replace(BASE, name=name, **changed)
+        monkeypatch.setitem(sys.modules, module.__name__, module)
+        modules[name] = module.__name__
+    monkeypatch.setattr(lab, "EXPERIMENTS", modules)
