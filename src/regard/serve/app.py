@@ -2,16 +2,16 @@
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import Any, Final
 
 from fastapi import FastAPI
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
-from starlette.responses import Response
+from starlette.responses import Response, StreamingResponse
 
 from regard.seeing import html
 from regard.serve import errors, page
+from regard.serve.answering import ASKED, EVENTS, INFO, TRACE
 from regard.serve.asking import AskCheck, AskRun, AskStream
 from regard.serve.border import Access, Border, as_response
 from regard.serve.desk import Desk, as_json
@@ -19,17 +19,6 @@ from regard.serve.limits import Limits
 from regard.serve.logs import Log
 from regard.serve.models import Models
 from regard.version import __version__
-
-TRACE: Final[dict[int | str, dict[str, Any]]] = {
-    200: {"description": "A trace, as `regard show -o x.json` writes it."}
-}
-EVENTS: Final[dict[int | str, dict[str, Any]]] = {
-    200: {
-        "description": "Server-sent events: `token` with token, prob and row, one for each token; "
-        "then `done` with the trace; or `error`.",
-        "content": {"text/event-stream": {}},
-    }
-}
 
 
 def create_app(models: Models, limits: Limits, access: Access, log: Log) -> FastAPI:
@@ -45,7 +34,7 @@ def create_app(models: Models, limits: Limits, access: Access, log: Log) -> Fast
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
-        desk.batcher.start()
+        desk.start()
         try:
             yield
         finally:
@@ -70,13 +59,13 @@ def create_app(models: Models, limits: Limits, access: Access, log: Log) -> Fast
 
 
 def _add_api(app: FastAPI, desk: Desk) -> None:
-    @app.get("/healthz")
+    @app.get("/healthz", responses=ASKED)
     @app.head("/healthz", include_in_schema=False)
     async def healthz() -> dict[str, str]:
         """Say that the server is there."""
         return {"status": "ok"}
 
-    @app.get("/api/info")
+    @app.get("/api/info", responses=INFO)
     async def info() -> Response:
         """Name the models, presets, tokenisers, limits and version; count what was asked."""
         return as_json(desk.info())
@@ -86,7 +75,7 @@ def _add_api(app: FastAPI, desk: Desk) -> None:
         """Answer a text, and say where each output looked."""
         return await desk.answer(request, ask)
 
-    @app.post("/api/stream", responses=EVENTS)
+    @app.post("/api/stream", responses=EVENTS, response_class=StreamingResponse)
     async def stream(ask: AskStream, request: Request) -> Response:
         """Answer a text token by token, each with where it looked."""
         return desk.stream(request, ask)

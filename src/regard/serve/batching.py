@@ -30,7 +30,11 @@ class Worker:
 
     async def run(self, work: Callable[..., Answer], *args: Any) -> Answer:
         """Waits for its turn, and for the answer."""
-        return await asyncio.get_running_loop().run_in_executor(self._pool, work, *args)
+        try:
+            turn = asyncio.get_running_loop().run_in_executor(self._pool, work, *args)
+        except RuntimeError:  # the thread has ended
+            raise closing() from None
+        return await turn
 
     def later(self, work: Callable[[], object]) -> None:
         """Does it after all that was asked for before; nobody waits."""
@@ -95,7 +99,7 @@ class Batcher(Generic[Item, Result]):
         self._running: list[_Job[Item, Result]] = []
         self._arrived = asyncio.Event()
         self._full = asyncio.Event()
-        self._closed = False
+        self.closed = False
         self._task: asyncio.Task[None] | None = None
         self.tally = Tally()
 
@@ -105,7 +109,7 @@ class Batcher(Generic[Item, Result]):
 
     def close(self) -> None:
         """Ends the work between two steps, and answers those who wait."""
-        self._closed = True
+        self.closed = True
         if self._task is not None:
             self._task.cancel()
         for job in (*self._running, *self._waiting):
@@ -114,7 +118,7 @@ class Batcher(Generic[Item, Result]):
 
     async def submit(self, key: Hashable, item: Item) -> Result:
         """The result for an item."""
-        if self._closed:
+        if self.closed:
             raise closing()
         job: _Job[Item, Result] = _Job(key, item)
         self._waiting.append(job)

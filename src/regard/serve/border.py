@@ -9,7 +9,7 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from regard.serve.errors import INTERNAL, ServeError, of_any
+from regard.serve.errors import INTERNAL, ServeError, of_any, of_status
 from regard.serve.events import dumps
 from regard.serve.limits import Limits
 
@@ -145,7 +145,7 @@ class Border:
         """The body, if it comes in time, is not too large, and is of the right type."""
         if scope["method"] in SAFE:
             return b""
-        self._check_size(int(headers.get("content-length", "0")))
+        self._check_size(_length(headers))
         try:
             content = await asyncio.wait_for(self._all(receive), self.limits.seconds)
         except TimeoutError:
@@ -193,6 +193,14 @@ class Border:
             headers["Access-Control-Allow-Origin"] = origin
             headers["Cross-Origin-Resource-Policy"] = "cross-origin"
             headers["Vary"] = "Origin"
+
+
+def _length(headers: Headers) -> int:
+    """How many bytes are to come; servers other than uvicorn let anything through."""
+    given = headers.get("content-length", "0")
+    if not (given.isascii() and given.isdigit()):
+        raise of_status(400)
+    return int(given)
 
 
 def as_response(error: ServeError) -> Response:

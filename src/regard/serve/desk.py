@@ -31,10 +31,20 @@ class Desk:
 
     def __init__(self, models: Models, limits: Limits, log: Log) -> None:
         self.models, self.limits, self.log = models, limits, log
-        self.gate, self.worker = Gate(limits.queue), Worker()
+        self.gate = Gate(limits.queue)
+        self._open()
+
+    def _open(self) -> None:
+        self.worker = Worker()
         self.batcher: Batcher[Question, Json] = Batcher(
-            models.work, self.worker, size=limits.batch, wait=limits.wait_ms / 1000
+            self.models.work, self.worker, size=self.limits.batch, wait=self.limits.wait_ms / 1000
         )
+
+    def start(self) -> None:
+        """Begins to answer, also once more after it was closed; an event loop must run."""
+        if self.batcher.closed:
+            self._open()
+        self.batcher.start()
 
     def close(self) -> None:
         """Answers those who wait, stops the model before its next step, and ends its thread."""
