@@ -1,0 +1,252 @@
+"""`regard serve` under load: many clients at once, against the same requests one by one.
+
+A small model learns to reverse words, and a server of its own process answers for it on loopback.
+Every answer is compared with the one that its request gets alone. One JSON object goes to stdout.
+"""
+
+import argparse
+import asyncio
+import json
+import random
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import httpx2
+import numpy as np
+
+from regard.seeing import Trace
+from regard.seeing.storage import from_json
+from report import command, machine, source
+
+LETTERS = "abcdefghijklmnopqrstuvwxyz"
+TRAINING = ("--preset", "luong", "size=tiny", "lr=5e-3", "warmup=20")
+SIDES = ("src_tokenizer=char", "tgt_tokenizer=space")
+#: how far log-probabilities and weights of one answer may be apart in two batches
+CLOSE = {"log_prob": 1e-3, "weight": 2e-3}
+
+
+class Asked(NamedTuple):
+    """A request's answer, and how many seconds it took."""
+
+    status: int
+    retry_after: str | None
+    body: dict[str, Any]
+    seconds: float
+
+
+def words(count: int, seed: int, shortest: int = 3, longest: int = 15) -> list[str]:
+    rng = random.Random(seed)
+    return ["".join(rng.choices(LETTERS, k=rng.randint(shortest, longest))) for _ in range(count)]
+
+
+def train(folder: Path, steps: int) -> Path:
+    """A run that has learned to reverse words."""
+    pairs, run = folder / "pairs.tsv", folder / "run"
+    rows = (f"{word}\t{' '.join(reversed(word))}\n" for word in words(4000, seed=0))
+    pairs.write_text("".join(rows))
+    subprocess.run(
+        [_regard(), "train", pairs, "-o", run, *TRAINING, *SIDES, f"steps={steps}"],
+        check=True,
+        stdout=subprocess.DEVNULL,
+    )
+    return run
+
+
+def _regard() -> str:
+    return str(Path(sys.executable).with_name("regard"))
+
+
+@contextmanager
+def served(run: Path, *options: str) -> Iterator[str]:
+    """The address of a server in a process of its own."""
+    with subprocess.Popen(
+        [_regard(), "serve", run, "--port", "0", *options], stderr=subprocess.PIPE, text=True
+    ) as process:
+        try:
+            assert process.stderr is not None
+            line = process.stderr.readline()
+            if " at http" not in line:
+                raise SystemExit(f"the server did not start: {line}{process.stderr.read()}")
+            yield line.split(" at ")[1].split()[0]
+        finally:
+            process.terminate()
+            process.wait(10)
+
+
+def client(url: str, connections: int = 1) -> httpx2.AsyncClient:
+    limits = httpx2.Limits(max_connections=connections, max_keepalive_connections=connections)
+    return httpx2.AsyncClient(base_url=url, trust_env=False, timeout=120, limits=limits)
+
+
+async def ask(http: httpx2.AsyncClient, text: str, **options: Any) -> Asked:
+    start = time.perf_counter()
+    answer = await http.post("/api/run", json={"text": text, **options})
+    took = time.perf_counter() - start
+    return Asked(answer.status_code, answer.headers.get("retry-after"), answer.json(), took)
+
+
+async def load(http: httpx2.AsyncClient) -> dict[str, int]:
+    found: dict[str, int] = (await http.get("/api/info")).json()["load"]
+    return found
+
+
+async def one_by_one(url: str, texts: Sequence[str]) -> tuple[list[Asked], float]:
+    async with client(url) as http:
+        await ask(http, "warm")
+        start = time.perf_counter()
+        return [await ask(http, text) for text in texts], time.perf_counter() - start
+
+
+async def together(url: str, texts: Sequence[str]) -> tuple[list[Asked], float, dict[str, int]]:
+    """All at once, each by its own connection, which is open before the time is taken."""
+    async with client(url, len(texts)) as http:
+        await asyncio.gather(*(http.get("/healthz") for _ in texts))
+        await ask(http, "warm")
+        before = await load(http)
+        start = time.perf_counter()
+        found = await asyncio.gather(*(ask(http, text) for text in texts))
+        took = time.perf_counter() - start
+        after = await load(http)
+    return list(found), took, {name: after[name] - before[name] for name in after}
+
+
+def summary(found: Sequence[Asked], took: float) -> dict[str, Any]:
+    """How many were answered how fast."""
+    milliseconds = np.array([1000 * answer.seconds for answer in found])
+    p50, p95, p99 = np.percentile(milliseconds, [50, 95, 99]).tolist()
+    return {
+        "requests": len(found),
+        "answered": sum(answer.status == 200 for answer in found),
+        "seconds": took,
+        "requests_per_s": len(found) / took,
+        "latency_ms": {"p50": p50, "p95": p95, "p99": p99},
+    }
+
+
+def differing(found: Sequence[Asked], alone: Sequence[Asked]) -> list[str]:
+    """The texts whose answers are not those that they get alone."""
+    pairs = zip(found, alone, strict=True)
+    return [
+        one.body["source"]["text"]
+        for own, one in pairs
+        if not same(from_json(own.body), from_json(one.body))
+    ]
+
+
+def same(found: Trace, other: Trace) -> bool:
+    if found.source.text != other.source.text or found.target.labels != other.target.labels:
+        return False
+    scores = [trace.decoded.log_prob for trace in (found, other) if trace.decoded is not None]
+    return abs(scores[0] - scores[1]) <= CLOSE["log_prob"] and all(
+        np.abs(one.weights - two.weights).max() <= CLOSE["weight"]
+        for one, two in zip(found.maps, other.maps, strict=True)
+    )
+
+
+async def refused(url: str, texts: Sequence[str], most_chars: int) -> dict[str, Any]:
+    """What those are told whom the queue does not hold, and whether they are answered later."""
+    async with client(url, len(texts)) as http:
+        await asyncio.gather(*(http.get("/healthz") for _ in texts))
+        found = await asyncio.gather(*(ask(http, text) for text in texts))
+        again = [
+            await ask(http, text) for text, own in zip(texts, found, strict=True) if own[0] != 200
+        ]
+        long = await ask(http, "a" * (most_chars + 1))
+    busy = [own for own in found if own.status == 429]
+    return {
+        "statuses": dict(Counter(str(own.status) for own in found)),
+        "retry_after": sorted({own.retry_after for own in busy if own.retry_after}),
+        "answered_when_asked_again": sum(own.status == 200 for own in again),
+        "too_long": {"status": long.status, "code": long.body["error"]["code"]},
+    }
+
+
+async def cancelled(url: str, length: int, beam: int) -> dict[str, Any]:
+    """A long request to its end, and one that is left: how long the next one waits."""
+    text = "".join(random.Random(1).choices(LETTERS, k=length))
+    async with client(url, 3) as http:
+        await ask(http, "warm")
+        whole = await ask(http, text, beam=beam)
+        before = await load(http)
+        task = asyncio.ensure_future(ask(http, text, beam=beam))
+        await asyncio.sleep(whole.seconds / 5)
+        task.cancel()
+        await asyncio.wait([task])
+        after_it = await ask(http, "abc")
+        after = await load(http)
+    return {
+        "source_tokens": length,
+        "beam": beam,
+        "whole_seconds": whole.seconds,
+        "left_after_seconds": whole.seconds / 5,
+        "next_answer_after_seconds": after_it.seconds,
+        "counted": {name: after[name] - before[name] for name in ("left", "stopped")},
+    }
+
+
+async def measured(run: Path, count: int) -> dict[str, Any]:
+    texts, found = words(count, seed=7), {}
+    with served(run) as url:
+        alone, took = await one_by_one(url, texts)
+        found["one_by_one"] = summary(alone, took)
+        batched, took, counted = await together(url, texts)
+        found["together"] = summary(batched, took) | {"batches": counted["batches"]}
+        found["cancelled"] = await cancelled(url, length=500, beam=16)
+    with served(run, "--batch", "1", "--wait-ms", "0") as url:
+        single, took = await one_by_one(url, texts)
+        found["one_by_one_without_batching"] = summary(single, took)
+        single, took, _ = await together(url, texts)
+        found["together_without_batching"] = summary(single, took)
+    with served(run, "--queue", "50", "--max-chars", "100") as url:
+        found["refused"] = await refused(url, texts, 100)
+    right = sum(
+        own.body["target"]["text"] == " ".join(reversed(text))
+        for own, text in zip(alone, texts, strict=True)
+    )
+    speeds = {
+        name: part["requests_per_s"] for name, part in found.items() if "requests_per_s" in part
+    }
+    return {
+        "reversed_right": right / count,
+        "differ_from_alone": differing(batched, alone),
+        "times_faster": {
+            name: speeds["together"] / speed for name, speed in speeds.items() if name != "together"
+        },
+        **found,
+    }
+
+
+def main() -> None:
+    import torch
+
+    import regard
+
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--requests", type=int, default=200)
+    parser.add_argument("--steps", type=int, default=600, help="of training, if no run is given")
+    parser.add_argument("--run", type=Path, help="serve this run that reverses words")
+    parser.add_argument("--out", type=Path, metavar="FILE", help="write the result to FILE, too")
+    args = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        run = args.run or train(Path(folder), args.steps)
+        found = {
+            "command": command(["python", *sys.argv]),
+            "machine": machine(),
+            **source(),
+            "versions": {"regard": regard.__version__, "torch": torch.__version__},
+            **asyncio.run(measured(run, args.requests)),
+        }
+    print(json.dumps(found))
+    if args.out:
+        args.out.write_text(json.dumps(found, indent=2) + "\n")
+
+
+if __name__ == "__main__":
+    main()
