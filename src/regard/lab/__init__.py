@@ -8,6 +8,8 @@ from regard.lab.experiment import Claim, Data, Experiment, Plot, Table, Verdict
 #: each experiment's name and the module whose `EXPERIMENT` it is, in the order of running: what
 #: is timed comes first, while the machine is quiet
 EXPERIMENTS: Final[dict[str, str]] = {
+    "cost": "regard.lab.experiments.cost",
+    "path": "regard.lab.experiments.path",
     "scale": "regard.lab.experiments.scale",
     "worked-example": "regard.lab.experiments.worked_example",
 }

@@ -62,11 +62,16 @@ class PowerLaw:
     def __str__(self) -> str:
         if not self.is_power_law:
             return f"none: {self.reason}"
-        return f"{self.exponent:.2f} [{self.low:.2f}, {self.high:.2f}]"
+        return f"{_two(self.exponent)} [{_two(self.low)}, {_two(self.high)}]"
 
     def includes(self, exponent: float, *, within: float = 0.0) -> bool:
         """Whether the points are a power law whose interval comes within `within` of a value."""
         return self.is_power_law and self.low - within <= exponent <= self.high + within
+
+
+def _two(value: float) -> str:
+    """Two digits, and no minus before a zero."""
+    return f"{round(value, 2) + 0.0:.2f}"
 
 
 def interval(values: Numbers) -> Interval:

@@ -1,0 +1,107 @@
+"""An attention of one's own, measured beside those of regard.
+
+Cosine attention looks at directions alone: queries and keys are scaled to length one, and a learned
+number says how sharply it looks. It is written below in a few lines, and the lab's experiments then
+measure it beside a convolution, an RNN and self-attention: what it costs, and how far its gradient
+reaches.
+
+    python examples/new_mechanism.py                 a table for the terminal
+    python examples/new_mechanism.py -o figures      and the figures as files
+"""
+
+import argparse
+import sys
+from pathlib import Path
+
+import torch
+import torch.nn.functional as F
+from rich.console import Console
+from rich.table import Table
+from torch import Tensor, nn
+
+from regard import ops
+from regard.errors import RegardError
+from regard.lab import Bench, Data, families
+from regard.lab.curves import counted, say, timed
+from regard.lab.experiments import cost, path
+from regard.lab.fading import fading
+from regard.lab.families import Family
+from regard.lab.plots import save
+
+
+class CosineAttention(nn.Module):
+    """Self-attention whose scores are cosines: `softmax(s cos(q, k)) v` with a learned s."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.project = nn.Linear(width, 3 * width)
+        self.out = nn.Linear(width, width)
+        self.sharpness = nn.Parameter(torch.tensor(10.0))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Every position looks at all."""
+        query, key, value = self.project(x)[:, None].chunk(3, dim=-1)
+        query = F.normalize(query, dim=-1) * self.sharpness
+        key = F.normalize(key, dim=-1)
+        context, _ = ops.dot_product_attention(query, key, value, scale=1.0)
+        result: Tensor = self.out(context[:, 0])
+        return result
+
+
+MINE = Family("cosine attention", CosineAttention)
+
+
+BESIDE = (families.CONVOLUTION, families.RNN, families.SELF_ATTENTION)
+
+
+def measured(bench: Bench, folder: Path | None) -> Table:
+    """Both experiments with one family more; their figures go into a folder, if there is one."""
+    costs = cost.measure(bench, families=(*BESIDE, MINE))
+    paths = path.measure(bench, families=(*BESIDE, MINE))
+    table = Table(*HEADER)
+    for family in (*BESIDE, MINE):
+        table.add_row(family.name, *cells(family.name, costs, paths))
+    if folder is not None:
+        for plot in (*cost.EXPERIMENT.draw(costs), *path.EXPERIMENT.draw(paths)):
+            save(plot.figure, folder, plot.name)
+    return table
+
+
+HEADER = ("family", "parameters", "multiply-adds ~ n^", "seconds", "way", "near / far")
+
+
+def cells(name: str, costs: Data, paths: Data) -> tuple[str, ...]:
+    """What was measured of a family, at the longest sequences that it has run."""
+    operations = counted(costs, name, "length", "operations")
+    seconds = timed(costs, name, "fast", "length")
+    way = paths["paths"][name][-1]
+    return (
+        f"{counted(costs, name, 'length', 'parameters').y[-1]:,}",
+        say(operations.law()),
+        f"{seconds.y[-1]:.3f} at n = {seconds.x[-1]:,}",
+        f"{way['path']} at n = {way['length']}",
+        f"{fading(paths, name).ratio.mean:.3g}",
+    )
+
+
+def main(arguments: list[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("-o", "--output", type=Path, help="a folder for the figures")
+    options = parser.parse_args(arguments)
+    console, notes = Console(), Console(stderr=True)
+    with notes.status("measuring for about half a minute"):
+        table = measured(Bench(torch.device("cpu"), seeds=(0, 1)), options.output)
+    console.print(table)
+    console.print(
+        "seconds: one training run on the fast path. way: layers or steps from the first input to "
+        "the last output. near / far: how many times larger the gradient is over one position."
+    )
+    if options.output is not None:
+        console.print(f"figures: {options.output}")
+
+
+if __name__ == "__main__":
+    try:
+        main()
+    except RegardError as error:
+        sys.exit(str(error))
