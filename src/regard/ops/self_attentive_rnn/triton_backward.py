@@ -189,7 +189,31 @@ def cell_back(
         ok = b_ok[:, None] & n_ok[None, :]
         step = (b * T + t)[:, None]
         own = step * H + n[None, :]
+        # all that the gates will need is asked for before the products, which take as long
         dh = tl.load(d_hidden + own, mask=ok, other=0.0)
+        if GATES == 1:
+            h = tl.load(hidden + own, mask=ok, other=0.0)
+        if GATES == 3:
+            c_at = (b * (T + 1) + t)[:, None] * H + n[None, :]
+            c = tl.load(contexts + c_at, mask=ok, other=0.0)
+            tape = kept + step * (4 * H) + n[None, :]
+            r = tl.load(tape, mask=ok, other=0.0)
+            z = tl.load(tape + H, mask=ok, other=0.0)
+            new = tl.load(tape + 2 * H, mask=ok, other=0.0)
+            u = tl.load(tape + 3 * H, mask=ok, other=0.0)
+        if IS_LSTM:
+            tape = kept + step * (6 * H) + n[None, :]
+            i = tl.load(tape, mask=ok, other=0.0)
+            f = tl.load(tape + H, mask=ok, other=0.0)
+            g = tl.load(tape + 2 * H, mask=ok, other=0.0)
+            o = tl.load(tape + 3 * H, mask=ok, other=0.0)
+            recalled = tl.load(tape + 4 * H, mask=ok, other=0.0)
+            m = tl.load(memory + own, mask=ok, other=0.0)
+            dm = tl.load(d_memory + own, mask=ok, other=0.0)
+            last = into + b[:, None] * H + n[None, :]
+            flown = tl.load(last, mask=ok, other=0.0)
+            given = tl.load(d_contexts + own, mask=ok, other=0.0)
+            length = tl.load(lengths + b, mask=b_ok, other=0)[:, None]
         from_query = tl.zeros((TILE, TILE), tl.float32)
         asked = b * T + (t + 1 if IS_LSTM else t)
         if not (IS_LSTM and t == T - 1):
@@ -206,20 +230,10 @@ def cell_back(
             )
         out = d_gates + step * (GATES * H) + n[None, :]
         if IS_LSTM:
-            length = tl.load(lengths + b, mask=b_ok, other=0)[:, None]
-            last = into + b[:, None] * H + n[None, :]
             # a step of padding hands on what flows into its context
-            dc = tl.where(t + 1 < length, 0.0, tl.load(last, mask=ok, other=0.0)) + from_query
-            tl.store(last, dc + tl.load(d_contexts + own, mask=ok, other=0.0), mask=ok)
-            tape = kept + step * (6 * H) + n[None, :]
-            i, f = tl.load(tape, mask=ok, other=0.0), tl.load(tape + H, mask=ok, other=0.0)
-            g, o = (
-                tl.load(tape + 2 * H, mask=ok, other=0.0),
-                tl.load(tape + 3 * H, mask=ok, other=0.0),
-            )
-            recalled = tl.load(tape + 4 * H, mask=ok, other=0.0)
-            lit = tanh(tl.load(memory + own, mask=ok, other=0.0))
-            dm = tl.load(d_memory + own, mask=ok, other=0.0) + dh * o * (1.0 - lit * lit)
+            tl.store(last, tl.where(t + 1 < length, 0.0, flown) + from_query + given, mask=ok)
+            lit = tanh(m)
+            dm += dh * o * (1.0 - lit * lit)
             tl.store(out, dm * g * i * (1.0 - i), mask=ok)
             tl.store(out + H, dm * recalled * f * (1.0 - f), mask=ok)
             tl.store(out + 2 * H, dm * i * (1.0 - g * g), mask=ok)
@@ -227,22 +241,15 @@ def cell_back(
             tl.store(d_recalled + b[:, None] * H + n[None, :], dm * f, mask=ok)
         else:
             dh += from_query
-            if GATES == 1:
-                h = tl.load(hidden + own, mask=ok, other=0.0)
-                tl.store(out, dh * (1.0 - h * h), mask=ok)
-            else:
-                c_at = (b * (T + 1) + t)[:, None] * H + n[None, :]
-                c = tl.load(contexts + c_at, mask=ok, other=0.0)
-                tape = kept + step * (4 * H) + n[None, :]
-                r, z = tl.load(tape, mask=ok, other=0.0), tl.load(tape + H, mask=ok, other=0.0)
-                new = tl.load(tape + 2 * H, mask=ok, other=0.0)
-                u = tl.load(tape + 3 * H, mask=ok, other=0.0)
-                dn = dh * (1.0 - z) * (1.0 - new * new)
-                tl.store(out, dn * u * r * (1.0 - r), mask=ok)
-                tl.store(out + H, dh * (c - new) * z * (1.0 - z), mask=ok)
-                tl.store(out + 2 * H, dn * r, mask=ok)
-                tl.store(d_new + own, dn, mask=ok)
-                tl.store(d_hidden + own, dh, mask=ok)  # `context_back` multiplies it by z
+        if GATES == 1:
+            tl.store(out, dh * (1.0 - h * h), mask=ok)
+        if GATES == 3:
+            dn = dh * (1.0 - z) * (1.0 - new * new)
+            tl.store(out, dn * u * r * (1.0 - r), mask=ok)
+            tl.store(out + H, dh * (c - new) * z * (1.0 - z), mask=ok)
+            tl.store(out + 2 * H, dn * r, mask=ok)
+            tl.store(d_new + own, dn, mask=ok)
+            tl.store(d_hidden + own, dh, mask=ok)  # `context_back` multiplies it by z
 
 
 @triton.jit
@@ -272,28 +279,21 @@ def context_back(
         step = b * T + t
         at = b[:, None] * H + n[None, :]
         own = step[:, None] * H + n[None, :]
-        du = product(
-            d_gates,
-            step * (GATES * H),
-            b_ok,
-            recurrent_back,
-            n,
-            n_ok,
-            GATES * H,
-            BLOCK_K,
-            SLICES,
-            STAGES,
-        )
         real = t < tl.load(lengths + b, mask=b_ok, other=0)[:, None]
         flown = tl.load(into + at, mask=ok, other=0.0)
+        if GATES < 4:
+            flown += tl.load(d_contexts + own, mask=ok, other=0.0)
+        if GATES == 3:
+            z = tl.load(kept + step[:, None] * (4 * H) + H + n[None, :], mask=ok, other=0.0)
+            dh = tl.load(d_hidden + own, mask=ok, other=0.0)
+        K: tl.constexpr = GATES * H
+        du = product(d_gates, step * K, b_ok, recurrent_back, n, n_ok, K, BLOCK_K, SLICES, STAGES)
         if GATES == 4:
             tl.store(d_mixed + at, du + tl.where(real, flown, 0.0), mask=ok)
         else:
-            flown += tl.load(d_contexts + own, mask=ok, other=0.0)
             du += tl.where(real, 0.0, flown)
             if GATES == 3:
-                z = tl.load(kept + step[:, None] * (4 * H) + H + n[None, :], mask=ok, other=0.0)
-                du += z * tl.load(d_hidden + own, mask=ok, other=0.0)
+                du += z * dh
             tl.store(into + at, du, mask=ok)
 
 

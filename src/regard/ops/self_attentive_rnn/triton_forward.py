@@ -28,6 +28,15 @@ from regard.ops.self_attentive_rnn.triton_shared import (
 
 
 @triton.jit
+def gate(u, bias, n, inside, HAS_BIAS: tl.constexpr, SLICES: tl.constexpr):
+    """The context's half of one gate, from the products of its slices."""
+    u = summed(u, SLICES)
+    if HAS_BIAS:
+        u += tl.load(bias + n, mask=inside, other=0.0)[None, :]
+    return u
+
+
+@triton.jit
 def cell(
     inputs,
     recurrent,
@@ -57,6 +66,17 @@ def cell(
             source, at = kept + 5 * H, (b * T + t) * (6 * H)
         else:
             source, at = contexts, before * H
+        # all that the gates will need is asked for before the product, which takes as long
+        x_at = inputs + step * (GATES * H) + n[None, :]
+        x0 = tl.load(x_at, mask=ok, other=0.0)
+        if GATES > 1:
+            x1 = tl.load(x_at + H, mask=ok, other=0.0)
+            x2 = tl.load(x_at + 2 * H, mask=ok, other=0.0)
+        if GATES == 3:
+            old = tl.load(contexts + before[:, None] * H + n[None, :], mask=ok, other=0.0)
+        if GATES == 4:
+            x3 = tl.load(x_at + 3 * H, mask=ok, other=0.0)
+            old = tl.load(kept + step * (6 * H) + 4 * H + n[None, :], mask=ok, other=0.0)
         u0, u1, u2, u3 = nothing(SLICES), nothing(SLICES), nothing(SLICES), nothing(SLICES)
         for start in tl.range(0, H, BLOCK_K, num_stages=STAGES):
             k = start + tl.arange(0, BLOCK_K)
@@ -67,42 +87,30 @@ def cell(
                 u2 = times(u2, c, recurrent, n + 2 * H, n_ok, k, H, SLICES)
             if GATES == 4:
                 u3 = times(u3, c, recurrent, n + 3 * H, n_ok, k, H, SLICES)
-        u0 = summed(u0, SLICES)
-        x_at = inputs + step * (GATES * H) + n[None, :]
-        if HAS_BIAS:
-            u0 += tl.load(bias + n, mask=n_ok, other=0.0)[None, :]
-        x0 = tl.load(x_at, mask=ok, other=0.0)
+        u0 = gate(u0, bias, n, n_ok, HAS_BIAS, SLICES)
         if GATES == 1:
             h = tanh(x0 + u0)
         else:
-            u1, u2 = summed(u1, SLICES), summed(u2, SLICES)
-            x1 = tl.load(x_at + H, mask=ok, other=0.0)
-            x2 = tl.load(x_at + 2 * H, mask=ok, other=0.0)
-            if HAS_BIAS:
-                u1 += tl.load(bias + H + n, mask=n_ok, other=0.0)[None, :]
-                u2 += tl.load(bias + 2 * H + n, mask=n_ok, other=0.0)[None, :]
+            u1 = gate(u1, bias + H, n, n_ok, HAS_BIAS, SLICES)
+            u2 = gate(u2, bias + 2 * H, n, n_ok, HAS_BIAS, SLICES)
         if GATES == 3:
-            c = tl.load(contexts + before[:, None] * H + n[None, :], mask=ok, other=0.0)
             r, z = sigmoid(x0 + u0), sigmoid(x1 + u1)
             new = tanh(x2 + r * u2)
-            h = new + z * (c - new)
+            h = new + z * (old - new)
             tape = kept + step * (4 * H) + n[None, :]
             tl.store(tape, r, mask=ok)
             tl.store(tape + H, z, mask=ok)
             tl.store(tape + 2 * H, new, mask=ok)
             tl.store(tape + 3 * H, u2, mask=ok)
         if GATES == 4:
-            u3 = summed(u3, SLICES)
-            if HAS_BIAS:
-                u3 += tl.load(bias + 3 * H + n, mask=n_ok, other=0.0)[None, :]
-            x3 = tl.load(x_at + 3 * H, mask=ok, other=0.0)
+            u3 = gate(u3, bias + 3 * H, n, n_ok, HAS_BIAS, SLICES)
             i, f, g, o = sigmoid(x0 + u0), sigmoid(x1 + u1), tanh(x2 + u2), sigmoid(x3 + u3)
             tape = kept + step * (6 * H) + n[None, :]
             tl.store(tape, i, mask=ok)
             tl.store(tape + H, f, mask=ok)
             tl.store(tape + 2 * H, g, mask=ok)
             tl.store(tape + 3 * H, o, mask=ok)
-            m = f * tl.load(tape + 4 * H, mask=ok, other=0.0) + i * g
+            m = f * old + i * g
             tl.store(memory + step * H + n[None, :], m, mask=ok)
             h = o * tanh(m)
         tl.store(hidden + step * H + n[None, :], h, mask=ok)
@@ -178,6 +186,13 @@ def put_together(
     all_at = b * PARTS + p
     tops = tl.load(part_stats + 2 * all_at, mask=p < PARTS, other=float("-inf"))
     totals = tl.load(part_stats + 2 * all_at + 1, mask=p < PARTS, other=0.0)
+    lines = parts + all_at[:, None] * WIDTH + n[None, :]
+    inside = (p < PARTS)[:, None] & (n < H)[None, :]
+    mixed = tl.load(lines, mask=inside, other=0.0)
+    if IS_LSTM:
+        recalled = tl.load(lines + HP, mask=inside, other=0.0)
+    before = contexts + (b * (T + 1) + t) * H + n
+    old = tl.load(before, mask=n < H, other=0.0)
     highest = tl.max(tops, axis=0)
     share = tl.where(tops == float("-inf"), 0.0, exp(tops - highest))
     total = tl.sum(share * totals, axis=0)
@@ -185,17 +200,13 @@ def put_together(
     tl.store(stats + 2 * (b * T + t), tl.where(total > 0.0, highest, 0.0))
     tl.store(stats + 2 * (b * T + t) + 1, inverse)
     share *= inverse
-    lines = parts + all_at[:, None] * WIDTH + n[None, :]
-    inside = (p < PARTS)[:, None] & (n < H)[None, :]
-    c = tl.sum(share[:, None] * tl.load(lines, mask=inside, other=0.0), axis=0)
+    c = tl.sum(share[:, None] * mixed, axis=0)
     if IS_LSTM:
-        m = tl.sum(share[:, None] * tl.load(lines + HP, mask=inside, other=0.0), axis=0)
+        m = tl.sum(share[:, None] * recalled, axis=0)
         tape = kept + (b * T + t) * (6 * H) + n
         tl.store(tape + 4 * H, m, mask=n < H)
         tl.store(tape + 5 * H, c, mask=n < H)
-    before = contexts + (b * (T + 1) + t) * H + n
-    c = tl.where(t < length, c, tl.load(before, mask=n < H, other=0.0))
-    tl.store(before + H, c, mask=n < H)
+    tl.store(before + H, tl.where(t < length, c, old), mask=n < H)
 
 
 @triton.jit

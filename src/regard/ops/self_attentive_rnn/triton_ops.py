@@ -17,11 +17,12 @@ from regard.ops.self_attentive_rnn.triton_forward import forward_kernel
 
 #: hidden-sized tapes of gates that the way back needs: r z n u; i f g o, recalled, mixed
 KEPT: Final = {"rnn": 0, "gru": 4, "lstm": 6}
-# Lines of history in one tile: as many as leave each thread so many numbers of one tape.
-ELEMENTS = {"forward": 8192, "backward": 4096}
-WARPS, STAGES = 8, 2
+# Numbers of one tape that a program holds at once, of which more do not fit into its registers;
+# half as many where a step looks at several tapes.
+ELEMENTS = {"forward": 8192, "backward": 8192}
+WARPS, STAGES = 8, 3
 # Features of one turn of a product, and slices of them that are multiplied side by side.
-BLOCK_K, SLICES, K_STAGES = 128, 4, 2
+BLOCK_K, SLICES, K_STAGES = 128, 4, 3
 # More programs for one row would take longer to put together than they save.
 MOST_PARTS = 16
 
@@ -35,10 +36,12 @@ class _Plan(NamedTuple):
     options: dict[str, Any]
 
 
-def _plan(like: Tensor, batch: int, length: int, widths: tuple[int, int], direction: str) -> _Plan:
+def _plan(
+    like: Tensor, batch: int, length: int, widths: tuple[int, int], direction: str, many: bool
+) -> _Plan:
     H, S = widths
     HP, SP = (max(16, triton.next_power_of_2(width)) for width in widths)
-    block_j = max(1, min(32, ELEMENTS[direction] // max(HP, SP)))
+    block_j = max(1, min(32, (ELEMENTS[direction] >> many) // max(HP, SP)))
     interpreted = like.device.type != "cuda"
     # the interpreter runs one program after another: it cannot wait for a second one
     programs = 1 if interpreted else _processors(like.device)
@@ -88,7 +91,7 @@ def _forward(
     hidden, contexts, memory, _, kept, keys, queries, scores, stats = outputs
     contexts[:, 0] = context
     with on(inputs):
-        plan = _plan(inputs, B, T, (H, S), "forward")
+        plan = _plan(inputs, B, T, (H, S), "forward", cell == "lstm" or v is not None)
         parts = inputs.new_empty(B * plan.parts * plan.numbers["HP"] * (1 + (cell == "lstm")))
         waits = torch.zeros(B + 1, dtype=torch.int32, device=inputs.device)
         given = (inputs, query_inputs, recurrent, bias, query, key, v, lengths)
@@ -167,7 +170,7 @@ def _backward(
     d_new = hidden.new_empty(B, T, H) if cell == "gru" else d_gates
     into = hidden.new_zeros(B, H)
     with on(hidden):
-        plan = _plan(hidden, B, T, (H, S), "backward")
+        plan = _plan(hidden, B, T, (H, S), "backward", is_lstm or v is not None)
         d_v = hidden.new_zeros(B * plan.parts if v is not None else 0, plan.numbers["SP"])
         waits = torch.zeros(B + 1, dtype=torch.int32, device=hidden.device)
         given = (

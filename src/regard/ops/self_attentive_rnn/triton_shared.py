@@ -37,7 +37,7 @@ def sigmoid(x):
 def wait_for_all(counter, target):
     """Ends a phase: goes on when `target` programs have come here since the launch."""
     tl.debug_barrier()
-    tl.atomic_add(counter, 1, sem="acq_rel")
+    tl.atomic_add(counter, 1, sem="release")
     while tl.atomic_add(counter, 0, sem="acquire") < target:
         pass
     tl.debug_barrier()
