@@ -1,0 +1,65 @@
+import pytest
+import torch
+
+from regard.lab import Bench
+from regard.lab.bench import plain
+from regard.lab.experiments import worked_example
+from regard.lab.experiments.worked_example import EXPERIMENT, PRINTED
+
+
+@pytest.fixture
+def data():
+    return plain(EXPERIMENT.measure(Bench(torch.device("cpu"))))
+
+
+def replaced(data, stage, **fields):
+    """The same data with other numbers in one stage."""
+    names = worked_example.Line._fields
+    lines = [dict(zip(names, line, strict=True)) for line in data["lines"]]
+    changed = [line | (fields if line["stage"] == stage else {}) for line in lines]
+    return {"lines": [list(line.values()) for line in changed]}
+
+
+def verdicts(data):
+    return [claim.verdict for claim in EXPERIMENT.judge(data)]
+
+
+def test_a_verdict_for_each_stage_and_for_what_it_shows(data):
+    stages = ["does not hold", "holds with limits", "does not hold", "does not hold"]
+    assert verdicts(data) == [*stages, "holds"]
+
+
+def test_evidence_has_the_right_numbers(data):
+    weights = EXPERIMENT.judge(data)[2].evidence
+    assert "0.2125, 0.2357, 0.2616, 0.2902" in weights
+    assert "0 right, 0 carried over, 4 wrong in itself" in weights
+
+
+@pytest.mark.parametrize(
+    ("fields", "verdict"),
+    [
+        ({"printed": 0.5, "follows": 0.5, "right": 0.5}, "holds"),
+        ({"printed": 0.5, "follows": 0.5, "right": 0.6}, "holds with limits"),
+        ({"printed": 0.5, "follows": 0.6, "right": 0.5}, "does not hold"),
+    ],
+)
+def test_other_numbers_get_another_verdict(data, fields, verdict):
+    assert verdicts(replaced(data, "score", **fields))[0] == verdict
+
+
+def test_a_query_that_looks_at_nothing_else_is_noticed(data):
+    assert verdicts(replaced(data, "weight", right=0.001))[-1] == "does not hold"
+
+
+def test_the_table_has_every_number(data):
+    (table,) = EXPERIMENT.tabulate(data)
+    assert len(table.rows) == sum(map(len, PRINTED.values()))
+    assert all(len(row) == len(table.columns) for row in table.rows)
+
+
+def test_the_figure_has_a_panel_for_each_stage(data):
+    (plot,) = EXPERIMENT.draw(data)
+    panels = plot.figure.axes
+    assert [panel.get_title().split(":")[0] for panel in panels] == list(PRINTED)
+    printed = next(line for line in panels[0].lines if line.get_label() == "printed")
+    assert list(printed.get_ydata()) == PRINTED["score"]
