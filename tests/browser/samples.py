@@ -119,6 +119,20 @@ def long(layers=6, heads=8, size=512):
     return Trace(Text.of(words), Text.of(words), maps)
 
 
+def unknown():
+    """Characters of which some are unknown, to whole words that are single pieces."""
+    letters = ["c", "a", "f", "e\u0301", " ", "n", "\u0303", "o"]
+    tokens, at = [], 0
+    for letter in letters:
+        known = "<unk>" if len(letter) > 1 or letter == "n" else letter
+        word = None if letter == " " else int(at > 5)
+        tokens.append(Token(known, (at, at + len(letter)), word))
+        at += len(letter)
+    pieces = [Token(f"\u2581{word}", None, i) for i, word in enumerate(["coffee", "boy"])]
+    source, target = Text("".join(letters), tuple(tokens)), Text("coffee boy", tuple(pieces))
+    return Trace(source, target, (Map.of("cross", 0, peaked(2, 8)),))
+
+
 def far():
     """Arabic to Chinese."""
     source = Text.of(["مرحبا", "بالعالم", "كيف", "حالك", "اليوم", "؟"])

@@ -28,7 +28,8 @@ def answered(trace):
         event("token", {"token": token.text, "prob": token.prob, "row": row})
         for token, row in tokens
     ]
-    return "".join([*words, event("done", {"trace": to_json(trace)})])
+    source = event("source", {"tokens": trace.source.labels})
+    return "".join([source, *words, event("done", {"trace": to_json(trace)})])
 
 
 @pytest.fixture
@@ -74,6 +75,25 @@ def test_what_is_typed_is_answered_and_shown(live):
     assert "tapis" in live.inner_text(".stage")
     assert live.locator(".stream li").count() == 0
     assert "text=the+cat" in live.evaluate("location.hash")
+    assert live.wrong == []
+
+
+@pytest.mark.parametrize("width", [1000, 320])
+def test_rows_that_arrive_say_what_they_looked_at(live, width):
+    live.set_viewport_size({"width": width, "height": 900})
+    trace = samples.sentence()
+    live.reply = live.reply.split("event: done")[0]  # the rest is still on its way
+    live.fill("#live-text", "the cat")
+    until(live, f"document.querySelectorAll('.stream li').length > {len(trace.target.tokens)}")
+    names, *rows = (item.inner_text().split("\n") for item in live.locator(".stream li").all())
+    inputs = trace.source.labels
+    if width > 500:
+        assert [name for name in names if name in inputs] == inputs
+    weights = trace.maps[0].weights[0]
+    for token, row, shown in zip(trace.target.tokens, weights, rows, strict=True):
+        assert shown[0] == token.text
+        assert f"← {inputs[row.argmax()]} {row.max():.2f}" in shown
+    assert live.evaluate("document.documentElement.scrollWidth") <= width
     assert live.wrong == []
 
 

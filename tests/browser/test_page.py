@@ -9,6 +9,8 @@ import numpy as np
 import pytest
 
 from browser import samples
+from regard.seeing.labels import safe
+from regard.seeing.view import select
 
 pytestmark = [
     pytest.mark.browser,
@@ -315,3 +317,19 @@ def test_the_theme_can_be_turned(visit):
     page.click("[data-place=theme]")
     until(page, f"{ground} !== '{before}'")
     assert state(page)["theme"] == "dark"
+
+
+@pytest.mark.parametrize("name", ["unknown", "sentence", "far", "hostile"])
+def test_words_and_characters_are_told_apart_as_in_the_terminal(visit, name):
+    trace = {
+        "unknown": samples.unknown,
+        "sentence": samples.sentence,
+        "far": samples.far,
+        "hostile": samples.hostile,
+    }[name]()
+    page, view = visit(name), select(trace)
+    for side, labels in (("row", view.rows), ("column", view.columns)):
+        assert page.locator(f".block.{side} .token").count() == len(labels)
+        if name != "hostile":  # what cannot be seen has other signs in a terminal
+            drawn = page.locator(f".block.{side} .token").all_inner_texts()
+            assert drawn == [safe(label) for label in labels]

@@ -94,8 +94,9 @@ def test_hostile_text_comes_back_as_it_was(client, text):
 
 
 def test_a_stream_gives_tokens_with_rows_and_then_the_trace(client, models):
-    *tokens, (last, content) = events(client.post("/api/stream", json={"text": "abc"}))
+    first, *tokens, (last, content) = events(client.post("/api/stream", json={"text": "abc"}))
     trace = from_json(content["trace"])
+    assert first == ("source", {"tokens": trace.source.labels})
     assert {name for name, _ in tokens} == {"token"}
     assert last == "done"
     assert trace.decoded.mode == "greedy"
@@ -111,7 +112,7 @@ def test_a_stream_gives_tokens_with_rows_and_then_the_trace(client, models):
 
 def test_an_answer_that_is_cut_off_streams_the_same_rows(serve):
     client = serve(tokens=5)
-    *tokens, (_, content) = events(client.post("/api/stream", json={"text": "abc"}))
+    _, *tokens, (_, content) = events(client.post("/api/stream", json={"text": "abc"}))
     trace = from_json(content["trace"])
     assert [data["token"] for _, data in tokens] == [*trace.target.labels, "</s>"]
     assert len(trace.target.tokens) == 5
@@ -119,7 +120,7 @@ def test_an_answer_that_is_cut_off_streams_the_same_rows(serve):
 
 
 def test_a_model_without_attention_streams_no_rows(client):
-    *tokens, _ = events(client.post("/api/stream", json={"text": "abc", "model": "blind"}))
+    _, *tokens, _ = events(client.post("/api/stream", json={"text": "abc", "model": "blind"}))
     assert {json.dumps(data["row"]) for _, data in tokens} == {"null"}
 
 

@@ -194,7 +194,7 @@ def test_a_stream_that_breaks_ends_in_an_error_event(serve, models, monkeypatch)
     monkeypatch.setattr(type(module), "step", lambda *_, **__: 1 / 0)
     answer = client.post("/api/stream", json={"text": "abc"})
     assert answer.status_code == 200
-    name, data, *_ = answer.text.split("\n")
+    _, (name, data) = (part.split("\n") for part in answer.text.strip().split("\n\n"))
     assert name == "event: error"
     assert json.loads(data.removeprefix("data: "))["error"]["code"] == "internal"
     assert len(client.lines) == 1

@@ -101,7 +101,7 @@ class InfoAnswer(_Answer):
 class EventAnswer(_Answer):
     """One server-sent event."""
 
-    event: Literal["token", "done", "error"]
+    event: Literal["source", "token", "done", "error"]
     data: str = Field(description="JSON.")
 
 
@@ -147,8 +147,8 @@ TRACE: Final[Statuses] = {
 }
 EVENTS: Final[Statuses] = {
     200: {
-        "description": "Server-sent events: `token` with token, prob and row, one for each token; "
-        "then `done` with the trace; or `error`.",
+        "description": "Server-sent events: `source` with the tokens that rows are of; `token` "
+        "with token, prob and row, one for each token; then `done` with the trace; or `error`.",
         "content": {"text/event-stream": {"schema": EventAnswer.model_json_schema()}},
     },
     **ANSWERED,

@@ -15,7 +15,16 @@ from regard.serve.batching import Batcher, Worker
 from regard.serve.events import EventResponse, dumps, streamed
 from regard.serve.limits import Gate, Limits
 from regard.serve.logs import Log
-from regard.serve.models import Json, Models, Question, Task, longest, source_length, steps
+from regard.serve.models import (
+    Json,
+    Models,
+    Question,
+    Task,
+    longest,
+    source_length,
+    source_tokens,
+    steps,
+)
 
 Found = TypeVar("Found")
 
@@ -76,6 +85,7 @@ class Desk:
             stack.callback(self.worker.later, written.close)
             events = streamed(
                 model,
+                source_tokens(model, question.text),
                 written,
                 lambda: self.batcher.submit(task, question),
                 self.worker,

@@ -4,7 +4,7 @@ import asyncio
 import json
 import math
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from typing import Any, TypeVar, final
 
 from starlette.responses import StreamingResponse
@@ -45,8 +45,14 @@ def token_event(model: api.Model, step: Streamed) -> bytes:
     )
 
 
+def source_event(tokens: Sequence[str]) -> bytes:
+    """What the rows of all tokens are of: the inputs, in their order."""
+    return event("source", {"tokens": list(tokens)})
+
+
 async def streamed(
     model: api.Model,
+    source: Sequence[str],
     steps: Iterator[Streamed],
     trace: Callable[[], Awaitable[dict[str, Any]]],
     worker: Worker,
@@ -58,6 +64,7 @@ async def streamed(
 
     Args:
         model: what writes.
+        source: the tokens that it reads.
         steps: of the answer.
         trace: gives the whole answer at the end.
         worker: takes the steps.
@@ -65,6 +72,7 @@ async def streamed(
         failed: is told of what nobody has foreseen.
     """
     deadline = time.monotonic() + seconds
+    yield source_event(source)
     try:
         while (step := await _until(deadline, worker.run(next, steps, None))) is not None:
             yield token_event(model, step)

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from regard import api
+from regard.api.texts import text_given
 from regard.data import Tokenizer
 from regard.decoding import DecodingOptions, Streamed, stream
 from regard.models import PRESETS, SequenceModel
@@ -102,6 +103,12 @@ def source_length(model: api.Model, text: str) -> int:
     """Tokens of a source, `</s>` not counted."""
     (ids,) = model.source_ids([text])
     return len(ids) - 1
+
+
+def source_tokens(model: api.Model, text: str) -> list[str]:
+    """The tokens of a source as they are shown, `</s>` among them: what rows are of."""
+    (ids,) = model.source_ids([text])
+    return text_given(model.src_tokenizer, text, ids[:-1]).labels
 
 
 def longest(length: int, limits: Limits) -> int | None:

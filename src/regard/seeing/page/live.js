@@ -3,14 +3,15 @@
 import { bdi, h, number } from "./dom.js";
 import { colour } from "./palette.js";
 import { readHash } from "./state.js";
-import { shown } from "./tokens.js";
+import { short, shown } from "./tokens.js";
 
 const WAIT = 250; // milliseconds without a key before the server is asked
+const NAMED = 16; // inputs at most that are all named above the strips
 
 /** Asks the server, one question at a time; a newer one ends an older. */
 export class Live {
   constructor(app, info) {
-    Object.assign(this, { app, info, asked: null, timer: 0 });
+    Object.assign(this, { app, info, asked: null, timer: 0, inputs: [] });
     const before = readHash(location.hash);
     this.box = h("textarea", {
       id: "live-text", rows: "2", maxlength: info.limits?.chars ?? null, spellcheck: "false", dir: "auto",
@@ -54,9 +55,11 @@ export class Live {
     if (!question.text.trim()) return;
     await this.during(async (signal) => {
       this.stream.replaceChildren();
+      this.inputs = [];
       const reply = await post("api/stream", question, signal);
       for await (const [name, data] of events(reply)) {
-        if (name === "token") this.token(data);
+        if (name === "source") this.source(data);
+        else if (name === "token") this.token(data);
         else if (name === "error") throw new Refused(data.error ?? data);
         else if (name === "done") await this.done(data.trace, question);
       }
@@ -81,12 +84,32 @@ export class Live {
     this.status.textContent = words;
   }
 
-  /** A token as it comes, with its row as a strip of colours. */
+  /** What the strips are of: a name above each input, or the first and the last where they are many. */
+  source({ tokens }) {
+    this.inputs = tokens;
+    const few = tokens.length <= NAMED;
+    const named = few ? tokens : [tokens[0], "…", tokens.at(-1)];
+    const names = named.map((text) => bdi(short(text, 12)));
+    this.stream.append(
+      h("li", { class: "names", "aria-hidden": "true" }, h("span", {}, "output"),
+        h("span", { class: few ? "inputs" : "inputs ends" }, ...names), h("span", {}, "looked most at"), h("span", { class: "value" }, "p")),
+    );
+  }
+
+  /** A token as it comes: its row as a strip of colours, and the strongest of it in words. */
   token({ token, prob, row }) {
     const strip = h("span", { class: "strip", "aria-hidden": "true" });
     if (row?.length) strip.style.background = stripes(row, this.app.theme);
     const chance = h("span", { class: "value" }, prob === null ? "" : number(prob));
-    this.stream.append(h("li", {}, bdi(shown(token)), strip, chance));
+    this.stream.append(h("li", {}, bdi(shown(token)), strip, this.strongest(row), chance));
+    this.stream.scrollTop = this.stream.scrollHeight;
+  }
+
+  strongest(row) {
+    if (!row?.length) return h("span", { class: "dim" }, "cannot look");
+    const best = row.indexOf(Math.max(...row));
+    const name = this.inputs[best] === undefined ? `input ${best + 1}` : short(this.inputs[best], 16);
+    return h("span", { class: "most" }, "← ", bdi(name), ` ${number(row[best])}`);
   }
 
   async done(trace, question) {

@@ -78,11 +78,12 @@ function whole(parts, letters) {
 }
 
 /** Whether every token is a single character: merging them would hide what the model does. */
-function oneByOne({ tokens }) {
+function oneByOne({ tokens, text }) {
+  const letters = [...text];
   const real = tokens.filter((token) => token.word !== null && !token.special);
-  // a character that the model does not know is drawn as a longer sign, and still is one
-  const single = ({ span, text }) => (span && span[1] - span[0] <= 1) || [...SEGMENTS.segment(text)].length <= 1;
-  return real.every(single);
+  // what an unknown token stands for is seen in the text alone
+  const pieces = real.map((token) => (token.span ? letters.slice(...token.span).join("") : token.text));
+  return pieces.every((piece) => [...SEGMENTS.segment(piece)].length <= 1);
 }
 
 function merges({ tokens }) {
@@ -94,8 +95,9 @@ function merges({ tokens }) {
  * one side is characters and the other is not, only the other is merged.
  */
 export function wordsHelp({ source, target }) {
-  const pieces = { source: merges(source) && !oneByOne(source), target: merges(target) && !oneByOne(target) };
-  const wanted = pieces.source || pieces.target;
-  if (wanted) return { differ: true, wanted, sides: pieces };
-  return { differ: merges(source) || merges(target), wanted, sides: { source: true, target: true } };
+  const sides = { source: !oneByOne(source), target: !oneByOne(target) };
+  const wanted = sides.source || sides.target;
+  const pieces = merges(source) || merges(target);
+  if (!wanted) return { differ: pieces, wanted, sides: { source: true, target: true } };
+  return { differ: (sides.source && merges(source)) || (sides.target && merges(target)), wanted, sides };
 }
