@@ -11,6 +11,9 @@ EXPERIMENTS: Final[dict[str, str]] = {
     "cost": "regard.lab.experiments.cost",
     "path": "regard.lab.experiments.path",
     "scale": "regard.lab.experiments.scale",
+    "bottleneck": "regard.lab.experiments.bottleneck",
+    "reading": "regard.lab.experiments.reading",
+    "vision": "regard.lab.experiments.vision",
     "worked-example": "regard.lab.experiments.worked_example",
 }
 
