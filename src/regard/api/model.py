@@ -13,6 +13,7 @@ from torch import Tensor
 from regard.api.checking import checked
 from regard.api.output import Output
 from regard.api.texts import text_given, text_written
+from regard.api.together import each
 from regard.api.tracing import (
     Traced,
     check_kinds,
@@ -257,21 +258,31 @@ class Model:
         """Like lengths go together, so that little is padded; answers come in the order asked."""
         ids = self.source_ids(texts)
         order = sorted(range(len(texts)), key=lambda i: len(ids[i]))
-        answers: list[Output | None] = [None] * len(texts)
-        for start in range(0, len(order), batch):
-            rows = order[start : start + batch]
-            src, lengths = self.on_device([ids[i] for i in rows])
-            found = decode(
-                self.module,
-                src,
-                lengths,
-                wish.options,
-                need_weights=bool(wish.needed),
-                kinds=wish.needed,
-            )
-            for i, hypotheses in zip(rows, found, strict=True):
-                answers[i] = self._output(texts[i], ids[i], hypotheses, wish)
-        return [answer for answer in answers if answer is not None]
+        rows = [order[start : start + batch] for start in range(0, len(order), batch)]
+        found = each(
+            self.module,
+            self.device,
+            lambda batch: self._decoded([ids[i] for i in batch], wish),
+            rows,
+            in_order=bool(wish.options.num_samples),
+        )
+        answers = {
+            i: self._output(texts[i], ids[i], hypotheses, wish)
+            for batch_rows, answered in zip(rows, found, strict=True)
+            for i, hypotheses in zip(batch_rows, answered, strict=True)
+        }
+        return [answers[i] for i in range(len(texts))]
+
+    def _decoded(self, ids: list[list[int]], wish: Wish) -> list[list[Hypothesis]]:
+        src, lengths = self.on_device(ids)
+        return decode(
+            self.module,
+            src,
+            lengths,
+            wish.options,
+            need_weights=bool(wish.needed),
+            kinds=wish.needed,
+        )
 
     def _output(
         self, text: str, ids: list[int], hypotheses: Sequence[Hypothesis], wish: Wish
