@@ -185,7 +185,7 @@ def cell_back(
     IS_LSTM: tl.constexpr = GATES == 4
     tiles = tl.cdiv(B, TILE) * ((H + TILE - 1) // TILE)
     for item in range(tl.program_id(0), tiles, tl.num_programs(0)):
-        b, n, b_ok, n_ok = tile_of(item, B, H)
+        b, n, b_ok, n_ok = tile_of(item, B, H, TILE)
         ok = b_ok[:, None] & n_ok[None, :]
         step = (b * T + t)[:, None]
         own = step * H + n[None, :]
@@ -274,7 +274,7 @@ def context_back(
     """From the gates to what they were made of: the last context, or the lstm's own mixture."""
     tiles = tl.cdiv(B, TILE) * ((H + TILE - 1) // TILE)
     for item in range(tl.program_id(0), tiles, tl.num_programs(0)):
-        b, n, b_ok, n_ok = tile_of(item, B, H)
+        b, n, b_ok, n_ok = tile_of(item, B, H, TILE)
         ok = b_ok[:, None] & n_ok[None, :]
         step = b * T + t
         at = b[:, None] * H + n[None, :]

@@ -58,7 +58,7 @@ def cell(
     """h_t from what the recurrence saw last, and what the way back needs of the gates."""
     tiles = tl.cdiv(B, TILE) * ((H + TILE - 1) // TILE)
     for item in range(tl.program_id(0), tiles, tl.num_programs(0)):
-        b, n, b_ok, n_ok = tile_of(item, B, H)
+        b, n, b_ok, n_ok = tile_of(item, B, H, TILE)
         ok = b_ok[:, None] & n_ok[None, :]
         step = (b * T + t)[:, None]
         before = b * (T + 1) + t
@@ -77,7 +77,12 @@ def cell(
         if GATES == 4:
             x3 = tl.load(x_at + 3 * H, mask=ok, other=0.0)
             old = tl.load(kept + step * (6 * H) + 4 * H + n[None, :], mask=ok, other=0.0)
-        u0, u1, u2, u3 = nothing(SLICES), nothing(SLICES), nothing(SLICES), nothing(SLICES)
+        u0, u1, u2, u3 = (
+            nothing(TILE, SLICES),
+            nothing(TILE, SLICES),
+            nothing(TILE, SLICES),
+            nothing(TILE, SLICES),
+        )
         for start in tl.range(0, H, BLOCK_K, num_stages=STAGES):
             k = start + tl.arange(0, BLOCK_K)
             c = rows_at(source, at, b_ok, k, H, SLICES)
@@ -142,7 +147,7 @@ def project(
     tiles = tl.cdiv(B, TILE) * ((S + TILE - 1) // TILE)
     both = tiles * (2 if ADDITIVE else 1)
     for item in range(tl.program_id(0), both, tl.num_programs(0)):
-        b, n, b_ok, n_ok = tile_of(item % tiles, B, S)
+        b, n, b_ok, n_ok = tile_of(item % tiles, B, S, TILE)
         ok = b_ok[:, None] & n_ok[None, :]
         if item < tiles:
             if IS_LSTM:

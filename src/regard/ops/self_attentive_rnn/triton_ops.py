@@ -19,8 +19,8 @@ from regard.ops.self_attentive_rnn.triton_forward import forward_kernel
 KEPT: Final = {"rnn": 0, "gru": 4, "lstm": 6}
 # Numbers of one tape that a program holds at once, of which more do not fit into its registers;
 # half as many where a step looks at several tapes.
-ELEMENTS = {"forward": 8192, "backward": 8192}
-WARPS, STAGES = 8, 3
+ELEMENTS = {"forward": 8192, "backward": 4096}
+WARPS, STAGES = 4, 3
 # Features of one turn of a product, and slices of them that are multiplied side by side.
 BLOCK_K, SLICES, K_STAGES = 128, 4, 3
 # More programs for one row would take longer to put together than they save.

@@ -9,7 +9,7 @@ import triton
 import triton.language as tl
 
 LOG2_E = tl.constexpr(1.4426950408889634)
-#: rows and columns of one tile of a product
+#: columns of one tile of a product, and rows where nothing else is said
 TILE = tl.constexpr(16)
 
 
@@ -53,24 +53,24 @@ def arrived_last(arrivals, b, PARTS):
 
 
 @triton.jit
-def tile_of(item, B, N: tl.constexpr):
+def tile_of(item, B, N: tl.constexpr, ROWS: tl.constexpr):
     """Rows of the batch and columns of tile number `item`, and which of both are inside."""
     columns: tl.constexpr = (N + TILE - 1) // TILE
     down = item // columns
-    b = down * TILE + tl.arange(0, TILE)
+    b = down * ROWS + tl.arange(0, ROWS)
     n = (item - down * columns) * TILE + tl.arange(0, TILE)
     return b.to(tl.int64), n, b < B, n < N
 
 
 @triton.jit
 def times(acc, x, weight, rows, inside, k, K: tl.constexpr, SLICES: tl.constexpr):
-    """Adds x times the transposed rows of `weight` at the features k."""
+    """Adds x times the transposed rows of `weight` at the features k, in the weight's type."""
     at = weight + rows[None, :].to(tl.int64) * K + k[:, None]
     mask = inside[None, :] & (k < K)[:, None]
     w = tl.load(at, mask=mask, other=0.0)
     if SLICES > 1:
         w = tl.reshape(w, (SLICES, w.shape[0] // SLICES, TILE))
-    return tl.dot(x, w, acc, input_precision="tf32x3")
+    return tl.dot(x.to(w.dtype), w, acc, input_precision="tf32x3")
 
 
 @triton.jit
@@ -78,16 +78,16 @@ def rows_at(source, at, inside, k, K: tl.constexpr, SLICES: tl.constexpr):
     """The rows that begin `at`, features k, cut into slices that are multiplied side by side."""
     x = tl.load(source + at[:, None] + k[None, :], mask=inside[:, None] & (k < K)[None, :], other=0)
     if SLICES > 1:
-        x = tl.permute(tl.reshape(x, (TILE, SLICES, x.shape[1] // SLICES)), (1, 0, 2))
+        x = tl.permute(tl.reshape(x, (x.shape[0], SLICES, x.shape[1] // SLICES)), (1, 0, 2))
     return x
 
 
 @triton.jit
-def nothing(SLICES: tl.constexpr):
+def nothing(ROWS: tl.constexpr, SLICES: tl.constexpr):
     """The sum of no products."""
-    acc = tl.zeros((SLICES, TILE, TILE), tl.float32)
+    acc = tl.zeros((SLICES, ROWS, TILE), tl.float32)
     if SLICES == 1:
-        acc = tl.reshape(acc, (TILE, TILE))
+        acc = tl.reshape(acc, (ROWS, TILE))
     return acc
 
 
@@ -113,7 +113,7 @@ def product(
     STAGES: tl.constexpr,
 ):
     """One tile of `source weight'`; the rows of the source begin `at`."""
-    acc = nothing(SLICES)
+    acc = nothing(at.shape[0], SLICES)
     for start in tl.range(0, K, BLOCK_K, num_stages=STAGES):
         k = start + tl.arange(0, BLOCK_K)
         x = rows_at(source, at, b_ok, k, K, SLICES)

@@ -1,0 +1,245 @@
+"""Times the self-attentive recurrence on the GPU: the definition, torch, the kernels, and cuDNN.
+
+The gate comes first: a path that breaks the rule of acceptance (tests/ops/rule.py) gets no time.
+It is asked at the same width on fewer and shorter rows, since the definition in float64 keeps the
+whole history of every step. cuDNN's LSTM of the same width looks at one step back: it is what a
+recurrence costs that looks at nothing else.
+
+    python benchmarks/recurrence.py --json benchmarks/results/recurrence-h200.json
+    python benchmarks/recurrence.py --render benchmarks/results/recurrence-h200.json
+"""
+
+import argparse
+import gc
+import json
+import statistics
+import sys
+import warnings
+from collections.abc import Callable, Iterator
+from itertools import chain
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path[:0] = [str(ROOT / "tests"), str(ROOT / "benchmarks")]
+
+import report  # noqa: E402
+from ops.rule import breaches  # noqa: E402
+from regard import ops  # noqa: E402
+from regard.ops.self_attentive_rnn import GATES, Cell  # noqa: E402
+
+HIDDEN = 512
+GATE = (4, 96)  # batch and length of the call that is put to the rule
+
+
+class Case(NamedTuple):
+    """What is timed; the definition only where its answer is worth the wait."""
+
+    cell: Cell
+    score: str
+    batch: int
+    length: int
+    dtype: torch.dtype = torch.float32
+    paths: tuple[str, ...] = ("torch", "triton")
+
+
+CASES = [
+    Case("rnn", "dot", 32, 128, paths=("reference", "torch", "triton")),
+    Case("rnn", "dot", 32, 512, paths=("reference", "torch", "triton")),
+    Case("rnn", "dot", 32, 512, torch.bfloat16, ("triton",)),
+    Case("rnn", "projected dot", 32, 512),
+    Case("gru", "projected dot", 32, 512),
+    Case("lstm", "additive", 32, 128),
+    Case("lstm", "additive", 32, 512),
+    Case("rnn", "dot", 8, 1024),
+]
+
+
+def tensors(case: Case, batch: int, length: int) -> dict[str, Tensor]:
+    """Inputs, and weights of the size that layers begin with."""
+    gates, square = GATES[case.cell] * HIDDEN, (HIDDEN, HIDDEN)
+    shapes: dict[str, tuple[int, ...]] = {
+        "inputs": (batch, length, gates),
+        "recurrent_weight": (gates, HIDDEN),
+        "recurrent_bias": (gates,),
+    }
+    if case.cell == "lstm":
+        shapes["query_inputs"] = (batch, length, HIDDEN)
+    if case.score != "dot":
+        shapes |= {"query_weight": square, "key_weight": square}
+    if case.score == "additive":
+        shapes["v"] = (HIDDEN,)
+    torch.manual_seed(0)
+    made = {name: torch.randn(shape, device="cuda") for name, shape in shapes.items()}
+    for name in made.keys() - {"inputs", "query_inputs"}:
+        made[name] *= HIDDEN**-0.5
+    return {name: x.to(case.dtype).requires_grad_() for name, x in made.items()}
+
+
+def by(path: str, case: Case) -> Callable[..., list[Tensor]]:
+    """The operator by one path: tensors by name in, hidden states and contexts out."""
+
+    def op(**given: Tensor) -> list[Tensor]:
+        weights = {k: given[k] for k in ("query_weight", "key_weight", "v") if k in given}
+        score: ops.Score = (
+            ops.AdditiveScore(**weights)
+            if case.score == "additive"
+            else ops.DotScore(HIDDEN**-0.5, **weights)
+        )
+        named = {k: given[k] for k in ("recurrent_bias", "query_inputs") if k in given}
+        with ops.use_backend(path):
+            output = ops.self_attentive_rnn(
+                given["inputs"], given["recurrent_weight"], score, cell=case.cell, **named
+            )
+        return [output.hidden, output.context]
+
+    return op
+
+
+def measure(case: Case) -> Iterator[dict[str, Any]]:
+    """One record for each way to run one case."""
+    for path in case.paths:
+        record = case._asdict() | {"path": path, "dtype": str(case.dtype).removeprefix("torch.")}
+        del record["paths"]
+        found = []
+        if path != "reference":
+            found = breaches(by(path, case), by("reference", case), tensors(case, *GATE))
+        if found:
+            yield record | {"breaches": found}
+            continue
+        rows = 3 if path == "reference" else 11
+        yield record | times(by(path, case), tensors(case, case.batch, case.length), rows)
+        gc.collect()
+        torch.cuda.empty_cache()
+
+
+def lstm(batch: int, length: int) -> dict[str, Any]:
+    """The record of cuDNN's LSTM, whose inputs' product is part of the call."""
+    layer = nn.LSTM(HIDDEN, HIDDEN, batch_first=True).cuda()
+    x = torch.randn(batch, length, HIDDEN, device="cuda", requires_grad=True)
+    leaves = {"x": x, **{name.replace(".", "_"): p for name, p in layer.named_parameters()}}
+    record = {"cell": "lstm", "score": "none", "batch": batch, "length": length, "path": "cuDNN"}
+    return record | {"dtype": "float32"} | times(lambda x, **_: [layer(x)[0]], leaves, 11)
+
+
+def times(run: Callable[..., list[Tensor]], given: dict[str, Tensor], rows: int) -> dict[str, Any]:
+    """Medians in milliseconds, and the most memory beyond the inputs in MiB."""
+    cotangent = [torch.randn_like(y) for y in run(**given)]
+
+    def forward() -> None:
+        with torch.no_grad():
+            run(**given)
+
+    def both() -> None:
+        torch.autograd.grad(run(**given), list(given.values()), cotangent)
+
+    found = {}
+    for name, function in (("forward", forward), ("both", both)):
+        function()
+        torch.cuda.synchronize()
+        torch.cuda.reset_peak_memory_stats()
+        before = torch.cuda.memory_allocated()
+        function()
+        found[f"{name}_peak_mib"] = (torch.cuda.max_memory_allocated() - before) / 2**20
+        found[f"{name}_ms"] = median_ms(function, rows)
+    return found
+
+
+def median_ms(function: Callable[[], None], rows: int) -> float:
+    """The median of single calls between two events, the host's part in them included."""
+    found = []
+    for _ in range(rows):
+        start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        start.record()
+        function()
+        end.record()
+        end.synchronize()
+        found.append(start.elapsed_time(end))
+    return statistics.median(found)
+
+
+def versions() -> dict[str, Any]:
+    import triton
+
+    return {
+        "gpu": torch.cuda.get_device_name(),
+        "torch": torch.__version__,
+        "cuda": torch.version.cuda,
+        "triton": triton.__version__,
+    }
+
+
+def render(result: dict[str, Any]) -> str:
+    """The records as a section of a page."""
+    machine = result["machine"]
+    lines = [
+        "",
+        "# The self-attentive recurrence on the GPU",
+        "",
+        f"Made by `{result['command']}`, rendered by the same script; no number is typed.",
+        f"{machine['gpu']}, torch {machine['torch']}, triton {machine['triton']},",
+        f"CUDA {machine['cuda']}, commit {(result['commit'] or 'unknown')[:12]}.",
+        "",
+        f"Width {HIDDEN}, medians of single calls in milliseconds, Python and launches included.",
+        "`reference` is the definition, `torch` its steps with a backward pass written by hand,",
+        "`triton` the kernels, which keep the rule of acceptance before they are timed.",
+        "cuDNN's LSTM looks at one step back where the others look at all of them.",
+        "The peak is the most memory beyond the inputs in forward and backward.",
+        "",
+        "| cell, score | type | batch, length | path | forward | both | peak MiB |",
+        "|---|---|---|---|--:|--:|--:|",
+    ]
+    return "\n".join([*lines, *map(row, result["records"])]) + "\n"
+
+
+def row(record: dict[str, Any]) -> str:
+    """One line of the table."""
+    cells = [
+        f"{record['cell']}, {record['score']}",
+        record["dtype"],
+        f"{record['batch']}, {record['length']}",
+        record["path"],
+    ]
+    if "breaches" in record:
+        cells += ["breaks the rule: " + "; ".join(record["breaches"]), "", ""]
+    else:
+        cells += [f"{record[name]:.2f}" for name in ("forward_ms", "both_ms")]
+        cells.append(f"{record['both_peak_mib']:.0f}")
+    return "| " + " | ".join(cells) + " |"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--json", type=Path, metavar="FILE", help="measure, and write to FILE")
+    parser.add_argument("--render", type=Path, metavar="FILE", help="print FILE as a section")
+    parser.add_argument("--commit", help="the commit that is measured, where git does not know it")
+    args = parser.parse_args()
+    if args.render:
+        print(render(json.loads(args.render.read_text())), end="")
+        return
+    # the thread of the first backward pass finds no context, and makes one
+    warnings.filterwarnings("ignore", "Attempting to run cuBLAS")
+    source = report.source()
+    result = {
+        "command": report.command(["python", "benchmarks/recurrence.py", "--json", str(args.json)]),
+        "machine": report.machine() | versions(),
+        "commit": args.commit or source["commit"],
+        "changed_since": source["changed_since"],
+        "records": [],
+    }
+    measured = (record for case in CASES for record in measure(case))
+    shapes = sorted({(case.batch, case.length) for case in CASES})
+    for record in chain(measured, (lstm(*shape) for shape in shapes)):
+        result["records"].append(record)
+        print(row(record), flush=True)
+    if args.json:
+        args.json.parent.mkdir(parents=True, exist_ok=True)
+        args.json.write_text(json.dumps(result, indent=2) + "\n")
+    sys.exit(any("breaches" in record for record in result["records"]))
+
+
+if __name__ == "__main__":
+    main()
