@@ -31,7 +31,7 @@ from regard.lab.statistics import interval
 from regard.lab.tasks import IGNORED, Batch
 from regard.models.head_presets import rnn_language_model, self_attentive_language_model
 from regard.models.heads import LanguageModel
-from regard.symbols import EOS, PAD, SYMBOLS
+from regard.symbols import EOS, PAD, SYMBOLS, UNK
 
 #: each model, its cell, and what makes it
 MODELS: Final[dict[str, tuple[str, Any]]] = {
@@ -165,11 +165,11 @@ def looks(model: LanguageModel, read: Read, device: torch.device) -> dict[str, A
     frames = [("the", subject, "is", verb) for subject in subjects for verb in verbs]
     rows = _weights(model.eval(), [corpora.ids(f, read.vocab) for f in frames], device)[:, VERB]
     known = {i: word for word, i in read.vocab.items()}
-    own = next(s for s in read.test if len(s) == SHOWN and all(i in known for i in s))
+    own = min((s for s in read.test if len(s) == SHOWN), key=lambda s: s.count(UNK))
     return {
         "lecture": _table(_weights(model, [corpora.ids(LECTURE, read.vocab)], device)[0]),
         "own": _table(_weights(model, [own], device)[0]),
-        "own_words": [known[i] for i in own],
+        "own_words": [known.get(i, "?") for i in own],
         "frames": len(frames),
         "verb_row": _table(rows.mean(dim=0, keepdim=True))[0],
         "subject_first": float((rows[:, :VERB].argmax(dim=1) == SUBJECT).float().mean()),
