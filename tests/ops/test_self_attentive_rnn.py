@@ -11,7 +11,7 @@ from regard.ops.self_attentive_rnn import GATES, PATHS
 BATCH, LENGTH, HIDDEN, SCORE_DIM, X_DIM = 2, 5, 3, 7, 11
 
 #: the paths on trial; a new one is put to every test below by adding its name
-BACKENDS = ["torch", "triton"]
+BACKENDS = ["torch", "cpu", "triton"]
 #: kernels that compute in float32 refuse float64, in which formulas are tested on the CPU
 TAKES_FLOAT64 = ["torch"]
 CELLS = ["rnn", "gru", "lstm"]

@@ -13,7 +13,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from regard.errors import ArgumentError
-from regard.ops.backend import Path, choose
+from regard.ops.backend import Path, active_backend, choose
 from regard.ops.check import check_axes, check_equal, check_float
 from regard.ops.self_attentive_rnn import reference, torch_path
 from regard.ops.self_attentive_rnn.cells import GATES, Cell
@@ -33,8 +33,11 @@ __all__ = [
 ]
 
 HAS_TRITON: Final = find_spec("triton") is not None
+HAS_NUMBA: Final = find_spec("numba") is not None
 # What kernels are tested with where there is no GPU; triton itself reads it when it is imported.
 INTERPRETED: Final = os.environ.get("TRITON_INTERPRET") == "1"
+#: steps of a call from which on the kernels on the CPU are chosen
+ENOUGH_FOR_CPU: Final = 16
 WIDEST: Final = 4096  # hidden states and keys, of which a program holds some lines
 
 
@@ -88,8 +91,52 @@ def _triton_refuses(
     return None
 
 
+def _by_numba(
+    inputs: Float[Tensor, "batch length gates"],
+    recurrent_weight: Float[Tensor, "gates hidden"],
+    score: Score,
+    state: History,
+    *,
+    cell: Cell = "rnn",
+    recurrent_bias: Float[Tensor, " gates"] | None = None,
+    query_inputs: Float[Tensor, "batch length score_dim"] | None = None,
+    lengths: Int[Tensor, " batch"] | None = None,
+    need_weights: bool = False,
+) -> SelfAttentiveOutput:
+    from regard.ops.self_attentive_rnn import cpu_path  # not above: numba may be missing
+
+    return cpu_path.self_attentive_rnn(
+        inputs,
+        recurrent_weight,
+        score,
+        state,
+        cell=cell,
+        recurrent_bias=recurrent_bias,
+        query_inputs=query_inputs,
+        lengths=lengths,
+        need_weights=need_weights,
+    )
+
+
+def _cpu_refuses(
+    inputs: Tensor, recurrent_weight: Tensor, score: Score, state: History, **options: object
+) -> str | None:
+    if not HAS_NUMBA:
+        return "since numba is not installed (pip install 'regard[cpu]')"
+    if inputs.device.type != "cpu":
+        return f"since it runs on cpu and the inputs are on {inputs.device.type}"
+    if not isinstance(score, DotScore | AdditiveScore):
+        return f"since it knows DotScore and AdditiveScore, not {type(score).__name__}"
+    if torch.float64 in (inputs.dtype, recurrent_weight.dtype):
+        return "since its kernels compute in float32 and the inputs are float64"
+    if active_backend() == "auto" and inputs.shape[1] < ENOUGH_FOR_CPU:
+        return "since torch is as fast for so few steps"
+    return None
+
+
 PATHS: Final = {
     "triton": Path(_by_triton, _triton_refuses),
+    "cpu": Path(_by_numba, _cpu_refuses),
     "torch": Path(torch_path.self_attentive_rnn),
     "reference": Path(reference.self_attentive_rnn),
 }

@@ -8,6 +8,7 @@ from regard.ops.self_attentive_rnn import reference
 from regard.ops.self_attentive_rnn.by_hand import Recurrence
 from regard.ops.self_attentive_rnn.cells import Cell
 from regard.ops.self_attentive_rnn.history import History, SelfAttentiveOutput
+from regard.ops.self_attentive_rnn.looking import TORCH_KIT, Kit
 from regard.ops.self_attentive_rnn.score import AdditiveScore, DotScore, Score
 
 
@@ -23,7 +24,35 @@ def self_attentive_rnn(
     lengths: Int[Tensor, " batch"] | None = None,
     need_weights: bool = False,
 ) -> SelfAttentiveOutput:
-    """The steps of the definition, and a backward pass written by hand.
+    """The steps of the definition, and a backward pass written by hand."""
+    return by_kit(
+        TORCH_KIT,
+        inputs,
+        recurrent_weight,
+        score,
+        state,
+        cell=cell,
+        recurrent_bias=recurrent_bias,
+        query_inputs=query_inputs,
+        lengths=lengths,
+        need_weights=need_weights,
+    )
+
+
+def by_kit(
+    kit: Kit,
+    inputs: Float[Tensor, "batch length gates"],
+    recurrent_weight: Float[Tensor, "gates hidden"],
+    score: Score,
+    state: History,
+    *,
+    cell: Cell = "rnn",
+    recurrent_bias: Float[Tensor, " gates"] | None = None,
+    query_inputs: Float[Tensor, "batch length score_dim"] | None = None,
+    lengths: Int[Tensor, " batch"] | None = None,
+    need_weights: bool = False,
+) -> SelfAttentiveOutput:
+    """The same, with a kit for the part of a step that grows with the history.
 
     A score whose weights are not known, and code under torch.compile, which unrolls the steps
     anyway, run the definition itself.
@@ -61,6 +90,7 @@ def self_attentive_rnn(
     with torch.autocast(inputs.device.type, enabled=False):
         hidden, keys, memory, contexts, maps = Recurrence.apply(
             cell,
+            kit,
             score.scale if isinstance(score, DotScore) else 1.0,
             torch.cat([state.real, real[:, :, 0]], dim=1),
             *(None if tensor is None else tensor.to(wide) for tensor in tensors),
