@@ -333,3 +333,22 @@ def test_words_and_characters_are_told_apart_as_in_the_terminal(visit, name):
         if name != "hostile":  # what cannot be seen has other signs in a terminal
             drawn = page.locator(f".block.{side} .token").all_inner_texts()
             assert drawn == [safe(label) for label in labels]
+
+
+@pytest.mark.parametrize("width", [1200, 320])
+def test_both_texts_of_a_long_map_are_in_sight_at_what_is_chosen(visit, width):
+    page = visit("long", "#tab=text&row=300", width=width)
+    for side in ("row", "column"):
+        assert page.locator(f".block.{side} .line").bounding_box()["height"] < 300
+    frame = page.locator(".block.row .line").bounding_box()
+    chosen = page.locator(".block.row .chosen")
+    assert chosen.inner_text() == "w300"
+    assert frame["y"] < chosen.bounding_box()["y"] < frame["y"] + frame["height"]
+    assert page.locator(".curves path").count() > 0
+    page.locator(".block.row .line").evaluate("line => line.scrollTop = 0")
+    until(page, "document.querySelectorAll('.curves path').length === 0")  # its end is out of sight
+    stage(page).press("ArrowRight")
+    assert page.locator(".block.row .chosen").inner_text() == "w301"
+    frame = page.locator(".block.row .line").bounding_box()
+    assert frame["y"] < page.locator(".block.row .chosen").bounding_box()["y"]
+    assert page.locator(".curves path").count() > 0

@@ -1,12 +1,14 @@
 // Two pieces of running text. Pointing at a token of one lights the tokens of the other.
 
-import { bdi, h, number, s } from "./dom.js";
+import { bdi, h, number, oncePerFrame, s } from "./dom.js";
 import { colour, ink, INKS } from "./palette.js";
 import { direction } from "./tokens.js";
 import { links, share } from "./view.js";
 
 /** Tokens of a side that are in the page at once. */
 const MOST = 600;
+/** Tokens from which on a text scrolls by itself, so that the other one stays in sight. */
+const TALL = 120;
 
 /** Puts both texts into the stage. */
 export function mount(app, stage) {
@@ -16,6 +18,8 @@ export function mount(app, stage) {
   const looking = block(app, "row", view.rows, view.names[0]);
   stage.replaceChildren(h("div", { class: "texts" }, curves, looked.node, looking.node));
   app.parts = { curves, column: looked, row: looking };
+  const again = oncePerFrame(() => app.parts.linked?.());
+  for (const { line } of [looked, looking]) line.addEventListener("scroll", again);
 }
 
 function block(app, side, all, name) {
@@ -24,7 +28,8 @@ function block(app, side, all, name) {
   const of = view.layer.sides[side === "row" ? 0 : 1];
   const whole = of === "source" ? view.trace.source.text : view.trace.target.text;
   const tokens = new Map();
-  const line = h("p", { class: "line", dir: direction(whole) });
+  const tall = to - from > TALL && { tabindex: "0", role: "group", "aria-label": `${name} text` };
+  const line = h("p", { class: tall ? "line tall" : "line", dir: direction(whole), ...tall });
   const letters = [...whole];
   for (let i = from; i < to; i++) {
     line.append(gap(all[i - 1], all[i], letters), token(app, side, all[i], i, tokens));
@@ -32,7 +37,7 @@ function block(app, side, all, name) {
   const role = side === "row" ? "looks" : "is looked at";
   const note = to - from < all.length ? cut(from, to, all.length) : null;
   const title = h("h2", {}, name, h("span", { class: "dim" }, ` ${role}`));
-  return { node: h("section", { class: `block ${side}` }, title, line, note), tokens };
+  return { node: h("section", { class: `block ${side}` }, title, line, note), tokens, line };
 }
 
 function token(app, side, item, i, tokens) {
@@ -84,7 +89,24 @@ export function draw(app) {
     node.classList.toggle("chosen", i === at[at.side]);
     node.classList.toggle("locked", i === at[at.side] && app.state.lock);
   }
-  connect(app, at, found);
+  reveal(app.parts[at.side].line, app.parts[at.side].tokens.get(at[at.side]));
+  const far = found.map((link) => app.parts[other].tokens.get(link.index)).filter(Boolean);
+  if (far.length && !far.some((node) => inSight(app.parts[other].line, node))) reveal(app.parts[other].line, far[0]);
+  app.parts.linked = () => connect(app, at, found);
+  app.parts.linked();
+}
+
+function inSight(line, node) {
+  if (!line.classList.contains("tall")) return true;
+  const [box, frame] = [node.getBoundingClientRect(), line.getBoundingClientRect()];
+  return box.bottom > frame.top + 2 && box.top < frame.bottom - 2;
+}
+
+/** Scrolls a text, and nothing but it, to a token. */
+function reveal(line, node) {
+  if (!node || inSight(line, node)) return;
+  const [box, frame] = [node.getBoundingClientRect(), line.getBoundingClientRect()];
+  line.scrollTop += (box.top + box.bottom - frame.top - frame.bottom) / 2;
 }
 
 function light(app, node, weight, row) {
@@ -106,9 +128,10 @@ function connect(app, at, found) {
   const frame = curves.getBoundingClientRect();
   const chosen = app.parts[at.side].tokens.get(at[at.side]);
   const ends = at.side === "row" ? column.tokens : row.tokens;
-  const paths = found.slice(0, 40).flatMap((link) => {
+  const seen = chosen && inSight(app.parts[at.side].line, chosen);
+  const paths = (seen ? found.slice(0, 40) : []).flatMap((link) => {
     const end = ends.get(link.index);
-    if (!end || !chosen) return [];
+    if (!end || !chosen || !inSight(ends === row.tokens ? row.line : column.line, end)) return [];
     const [low, high] = at.side === "row" ? [chosen, end] : [end, chosen];
     return [path(anchor(low, frame, "top"), anchor(high, frame, "bottom"), link.weight)];
   });
