@@ -8,7 +8,7 @@ from typing import Any, Final
 import numpy as np
 
 from regard.lab.experiment import Data
-from regard.lab.statistics import Interval, PowerLaw, interval, power_law, slope
+from regard.lab.statistics import Interval, Numbers, PowerLaw, interval, power_law, slope
 
 #: gradients that differ by less than this from near to far count as equally large
 EVEN: Final = 10.0
@@ -21,6 +21,7 @@ class Fading:
     Attributes:
         name: Whose.
         factor: What one step more multiplies it by, over seeds.
+        power: The exponent of the distance that it falls or grows with, over seeds.
         ratio: How many times larger it is near than far, over seeds.
         near: The smallest distance.
         far: The largest at which anything arrives.
@@ -30,6 +31,7 @@ class Fading:
 
     name: str
     factor: Interval
+    power: Interval
     ratio: Interval
     near: int
     far: int
@@ -53,6 +55,7 @@ def fading(data: Data, name: str) -> Fading:
     return Fading(
         name=name,
         factor=_exp(interval([slope(x, log).mean for log in logs])),
+        power=interval([slope([math.log(d) for d in x], log).mean for log in logs]),
         ratio=_exp(interval([log[0] - log[-1] for log in logs])),
         near=x[0],
         far=x[-1],
@@ -83,7 +86,7 @@ def _exp(logs: Interval) -> Interval:
     return Interval(mean, low, high)
 
 
-def _residual(x: Sequence[float], logs: Sequence[Sequence[float]]) -> float:
+def _residual(x: Numbers, logs: Sequence[Numbers]) -> float:
     """What a line leaves of the mean over seeds."""
     mean = np.mean(np.asarray(logs), axis=0)
     return float(np.square(mean - np.polyval(np.polyfit(x, mean, 1), x)).sum())

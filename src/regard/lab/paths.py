@@ -1,8 +1,8 @@
 """How far a signal has to go from the first input to the last output, counted on real layers."""
 
 from collections import deque
-from collections.abc import Iterator
-from typing import Final, Protocol, cast
+from collections.abc import Callable, Iterator
+from typing import Final, cast
 
 import torch
 from torch import Tensor, nn
@@ -22,12 +22,8 @@ MOVES: Final = (
 )
 
 
-class Step(Protocol):
-    """One step of a recurrent layer."""
-
-    def __call__(self, x: Tensor, state: object) -> tuple[Tensor, object, list[Tensor]]:
-        """The output, the state after it, and all tensors of this state."""
-        ...
+Step = Callable[[Tensor, object], tuple[Tensor, object, list[Tensor]]]
+"""One step: of an input and a state, the output, the state after it, and all of its tensors."""
 
 
 def layers_needed(layer: nn.Module, length: int, width: int) -> int:

@@ -64,7 +64,7 @@ class PowerLaw:
             return f"none: {self.reason}"
         return f"{_two(self.exponent)} [{_two(self.low)}, {_two(self.high)}]"
 
-    def includes(self, exponent: float, *, within: float = 0.0) -> bool:
+    def includes(self, exponent: int | float, *, within: float = 0.0) -> bool:
         """Whether the points are a power law whose interval comes within `within` of a value."""
         return self.is_power_law and self.low - within <= exponent <= self.high + within
 

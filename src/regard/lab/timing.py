@@ -20,7 +20,7 @@ Size = dict[str, int]
 Row = dict[str, Any]
 
 #: runs of a point: enough for quartiles, and no more than a median needs
-FEWEST, MOST = 5, 40
+FEWEST, MOST = 3, 20
 #: untimed runs before them, in which kernels are chosen and memory is found; one if it is slow
 WARMUPS: Final = 2
 SEED: Final = 0
@@ -63,19 +63,22 @@ def time_sizes(
     batch: int,
     backend: str,
     patience: float,
+    room: int,
     device: torch.device,
 ) -> list[Row]:
     """Times and memory of a family's layer, forward and in training, at one size after another.
 
     Once five sizes are done, a size whose training runs take longer than `patience` is the last,
-    and so is one after which memory is full: slow families stop at shorter sequences.
+    and so is one of whose memory four times would be more than `room`: slow families stop at
+    shorter sequences, and large ones leave others their memory.
 
     Args:
         family: As `Family.told` tells it.
         sizes: From small to large, each with a `length`, a `width` and options of the family.
         batch: How many sequences run at once.
         backend: As `ops.use_backend` takes it.
-        patience: See above; also how long a point is timed, at least.
+        patience: Seconds; see above. It is also how long a point is timed, at least.
+        room: Bytes; see above.
         device: Where to run.
     """
     rows: list[Row] = []
@@ -87,7 +90,8 @@ def time_sizes(
             except torch.OutOfMemoryError:
                 break
             rows.append({**size, **row})
-            if len(rows) >= MIN_SIZES and row["training"]["seconds"] > patience:
+            slow = row["training"]["seconds"] > patience
+            if len(rows) >= MIN_SIZES and (slow or row["training"]["bytes"] * 4 > room):
                 break
     return rows
 

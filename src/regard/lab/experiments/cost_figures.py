@@ -9,6 +9,7 @@ from regard.lab import families as kinds
 from regard.lab.curves import Curve, counted, held, meet, say, size, timed
 from regard.lab.experiment import Data, Plot, Table
 from regard.lab.plots import COLOURS, line_with_band, new_figure
+from regard.seeing.palette import TEXT
 
 MODES: Final = {"forward": "forward", "training": "forward and backward"}
 PATH_NAMES: Final = {"fast": "fast path", "reference": "definition"}
@@ -66,9 +67,11 @@ def _figure(title: str, unit: str, panels: Panels) -> Figure:
         for i, (name, curve) in enumerate(curves.items()):
             _line(panel, curve, name, COLOURS[i % len(COLOURS)])
         panel.set(xscale="log", yscale="log", xlabel=label, ylabel=unit)
-    figure.suptitle(title)
+    figure.suptitle(title, color=TEXT)
     handles, labels = axes[0].get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside lower center", ncols=3, frameon=False)
+    figure.legend(
+        handles, labels, loc="outside lower center", ncols=3, frameon=False, labelcolor=TEXT
+    )
     return figure
 
 

@@ -240,8 +240,8 @@ def _self_attentive_path(data: Data) -> Claim:
         verdict,
         f"The shortest way at n = {LENGTHS[-1]}: {ways}, against "
         f"{data['paths'][kinds.RNN.name][-1]['path']} steps of the plain RNN. {_told(looking)} "
-        f"{_told(plain)} A short way is shared by all that is looked at, so what comes along it "
-        "is one part of many.",
+        f"{_told(plain)} What comes along the short way falls as the distance to the power "
+        f"{looking.power}: each step shares its look among all steps before it.",
     )
 
 
@@ -252,6 +252,7 @@ def _vanish_or_explode(data: Data) -> Claim:
     verdict: Verdict = "does not hold"
     if vanishes:
         verdict = "holds" if explodes else "holds with limits"
+    held = all(run.factor.high < radius for radius, run in runs.items())
     factors = ", ".join(f"{run.factor} at radius {r:g}" for r, run in runs.items())
     return Claim(
         "document 2, section 1.1; document 5, section 1",
@@ -259,8 +260,8 @@ def _vanish_or_explode(data: Data) -> Claim:
         verdict,
         f"A step multiplies the gradient by {factors}; by {fading(data, 'RNN').factor} as torch "
         f"initialises it. It vanishes exponentially at {_radii(vanishes)} and explodes at "
-        f"{_radii(explodes)}: a tanh that is driven far out lets less through, which holds "
-        "explosion back.",
+        f"{_radii(explodes)}."
+        + (" The factor is below the radius: tanh holds explosion back." if held else ""),
     )
 
 
@@ -279,8 +280,8 @@ def _gates(data: Data) -> Claim:
         "An LSTM loses early inputs over long sequences too.",
         verdict,
         " ".join(_told(run) for run in runs.values())
-        + f" The open gate has {FORGET:g} added to its bias: it is the initialisation, not the "
-        "cell alone, that decides how long an LSTM remembers before it has learned anything.",
+        + f" The open gate has {FORGET:g} added to its bias."
+        + ("" if lost[OPEN_GATE] else " So its first bias decides how much it loses."),
     )
 
 

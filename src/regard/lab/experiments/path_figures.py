@@ -9,6 +9,7 @@ from matplotlib.figure import Figure
 from regard.lab.experiment import Data, Plot, Table
 from regard.lab.fading import band, fading, path_law
 from regard.lab.plots import COLOURS, legend, line_with_band, new_figure
+from regard.seeing.palette import TEXT
 
 #: below it a gradient is lost in the rounding of single precision
 ROUNDING: Final = 1e-12
@@ -42,7 +43,7 @@ def _gradients(data: Data, names: Iterable[str], title: str) -> Figure:
     for i, name in enumerate(names):
         _line(axes, data, name, COLOURS[i % len(COLOURS)])
     axes.set(yscale="log", xlabel="distance in positions", ylabel="size of the gradient")
-    axes.set_title(title)
+    axes.set_title(title, color=TEXT)
     bottom, top = axes.get_ylim()
     axes.set_ylim(max(bottom, ROUNDING), top)
     legend(axes)
@@ -63,7 +64,7 @@ def _paths(data: Data) -> Plot:
         x, y = [row["length"] for row in rows], [row["path"] for row in rows]
         line_with_band(axes, x, y, y, y, label=name, colour=COLOURS[i % len(COLOURS)])
     axes.set(xscale="log", yscale="log", xlabel="length n", ylabel="layers or steps on the way")
-    axes.set_title("From the first input to the last output")
+    axes.set_title("From the first input to the last output", color=TEXT)
     legend(axes)
     return Plot(
         "path-length",
