@@ -1,4 +1,7 @@
-"""Times the self-attentive recurrence on the GPU: the definition, torch, the kernels, and cuDNN.
+"""Times the recurrences on the GPU: the definition, torch, the kernels, and cuDNN.
+
+The self-attentive recurrence looks at its own past; a decoder looks at a memory and reads what it
+saw with its next input (`ops.attentive_rnn`).
 
 The gate comes first: a path that breaks the rule of acceptance (tests/ops/rule.py) gets no time.
 It is asked at the same width on fewer and shorter rows, since the definition in float64 keeps the
@@ -116,6 +119,87 @@ def measure(case: Case) -> Iterator[dict[str, Any]]:
         torch.cuda.empty_cache()
 
 
+class Decoder(NamedTuple):
+    """A decoder's whole sequence, looking at as many keys as it has steps."""
+
+    cell: Cell
+    score: str
+    batch: int
+    length: int
+    low: torch.dtype | None = None  # of the products with weights, under autocast
+
+    def tensors(self, batch: int) -> dict[str, Tensor]:
+        """Inputs, and weights of the size that layers begin with."""
+        gates = GATES[self.cell] * HIDDEN
+        shapes: dict[str, tuple[int, ...]] = {
+            "inputs": (batch, self.length, gates),
+            "hidden": (batch, HIDDEN),
+            "context": (batch, HIDDEN),
+            "context_weight": (gates, HIDDEN),
+            "hidden_weight": (gates, HIDDEN),
+            "bias": (gates,),
+            "query_weight": (HIDDEN, HIDDEN),
+            "key": (batch, self.length, HIDDEN),
+            "value": (batch, self.length, HIDDEN),
+        }
+        if self.cell == "lstm":
+            shapes["memory"] = (batch, HIDDEN)
+        if self.score == "additive":
+            shapes["v"] = (HIDDEN,)
+        torch.manual_seed(0)
+        made = {name: torch.randn(shape, device="cuda") for name, shape in shapes.items()}
+        for name in made.keys() & {"context_weight", "hidden_weight", "query_weight", "v"}:
+            made[name] *= HIDDEN**-0.5
+        return {name: x.requires_grad_() for name, x in made.items()}
+
+    def by(self, path: str) -> Callable[..., list[Tensor]]:
+        """The operator by one path: tensors by name in, hidden states and contexts out."""
+
+        def op(**given: Tensor) -> list[Tensor]:
+            query = given["query_weight"]
+            score: ops.Score = ops.DotScore(HIDDEN**-0.5, query)
+            if self.score == "additive":
+                score = ops.AdditiveScore(query, query, given["v"])
+            mask = torch.ones(given["key"].shape[:2], dtype=torch.bool, device="cuda")
+            with ops.use_backend(path), torch.autocast("cuda", self.low, self.low is not None):
+                output = ops.attentive_rnn(
+                    given["inputs"],
+                    ops.Looked(given["hidden"], given.get("memory"), given["context"]),
+                    ops.AttentiveWeights(*(given[k] for k in WEIGHTS)),
+                    score,
+                    given["key"],
+                    given["value"],
+                    mask,
+                    cell=self.cell,
+                )
+            return [output.hidden, output.context]
+
+        return op
+
+    def measure(self) -> Iterator[dict[str, Any]]:
+        """One record for each way to run it."""
+        kind = "float32" if self.low is None else f"autocast {self.low}".replace("torch.", "")
+        for path in ("torch", "triton"):
+            record = self._asdict() | {"path": path, "dtype": kind, "decoder": True}
+            del record["low"]
+            found = []
+            if self.low is None:  # the rule knows no autocast
+                found = breaches(self.by(path), self.by("reference"), self.tensors(4))
+            if found:
+                yield record | {"breaches": found}
+            else:
+                yield record | times(self.by(path), self.tensors(self.batch), 11)
+
+
+WEIGHTS = ("context_weight", "hidden_weight", "bias")
+DECODERS = [
+    Decoder("gru", "additive", 64, 64),
+    Decoder("gru", "additive", 64, 64, torch.bfloat16),
+    Decoder("lstm", "projected dot", 64, 64),
+    Decoder("lstm", "projected dot", 64, 64, torch.bfloat16),
+]
+
+
 def lstm(batch: int, length: int) -> dict[str, Any]:
     """The record of cuDNN's LSTM, whose inputs' product is part of the call."""
     layer = nn.LSTM(HIDDEN, HIDDEN, batch_first=True).cuda()
@@ -177,7 +261,7 @@ def render(result: dict[str, Any]) -> str:
     machine = result["machine"]
     lines = [
         "",
-        "# The self-attentive recurrence on the GPU",
+        "# The recurrences on the GPU",
         "",
         f"Made by `{result['command']}`, rendered by the same script; no number is typed.",
         f"{machine['gpu']}, torch {machine['torch']}, triton {machine['triton']},",
@@ -186,7 +270,8 @@ def render(result: dict[str, Any]) -> str:
         f"Width {HIDDEN}, medians of single calls in milliseconds, Python and launches included.",
         "`reference` is the definition, `torch` its steps with a backward pass written by hand,",
         "`triton` the kernels, which keep the rule of acceptance before they are timed.",
-        "cuDNN's LSTM looks at one step back where the others look at all of them.",
+        "cuDNN's LSTM looks at one step back where the others look at all of them; a decoder",
+        "(`ops.attentive_rnn`) looks at as many keys as it has steps.",
         "The peak is the most memory beyond the inputs in forward and backward.",
         "",
         "| cell, score | type | batch, length | path | forward | both | peak MiB |",
@@ -198,7 +283,7 @@ def render(result: dict[str, Any]) -> str:
 def row(record: dict[str, Any]) -> str:
     """One line of the table."""
     cells = [
-        f"{record['cell']}, {record['score']}",
+        f"{record['cell']}, {record['score']}" + (", decoder" if "decoder" in record else ""),
         record["dtype"],
         f"{record['batch']}, {record['length']}",
         record["path"],
@@ -232,7 +317,8 @@ def main() -> None:
     }
     measured = (record for case in CASES for record in measure(case))
     shapes = sorted({(case.batch, case.length) for case in CASES})
-    for record in chain(measured, (lstm(*shape) for shape in shapes)):
+    decoded = (record for decoder in DECODERS for record in decoder.measure())
+    for record in chain(measured, (lstm(*shape) for shape in shapes), decoded):
         result["records"].append(record)
         print(row(record), flush=True)
     if args.json:

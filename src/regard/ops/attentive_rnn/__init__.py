@@ -4,8 +4,11 @@ Bahdanau et al., 2015, https://arxiv.org/abs/1409.0473; the feeding of the conte
 step is that of Luong et al., 2015, https://arxiv.org/abs/1508.04025.
 """
 
+import os
+from importlib.util import find_spec
 from typing import Final
 
+import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
@@ -15,11 +18,61 @@ from regard.ops.attentive_rnn.values import AttentiveOutput, AttentiveWeights, L
 from regard.ops.backend import Path, choose
 from regard.ops.check import check_axes, check_equal, check_float
 from regard.ops.self_attentive_rnn.cells import GATES, Cell
-from regard.ops.self_attentive_rnn.score import Score
+from regard.ops.self_attentive_rnn.score import AdditiveScore, DotScore, Score
 
 __all__ = ["AttentiveOutput", "AttentiveWeights", "Looked", "attentive_rnn"]
 
+HAS_TRITON: Final = find_spec("triton") is not None
+# What kernels are tested with where there is no GPU; triton itself reads it when it is imported.
+INTERPRETED: Final = os.environ.get("TRITON_INTERPRET") == "1"
+WIDEST: Final = 4096  # keys and values, of which a program holds some lines
+
+
+def _by_triton(
+    inputs: Float[Tensor, "batch length gates"],
+    start: Looked,
+    weights: AttentiveWeights,
+    score: Score,
+    key: Float[Tensor, "batch kv_len score_dim"],
+    value: Float[Tensor, "batch kv_len v_dim"],
+    mask: Bool[Tensor, "batch kv_len"],
+    *,
+    cell: Cell = "gru",
+) -> AttentiveOutput:
+    from regard.ops.attentive_rnn import triton_path  # not above: triton may be missing
+
+    return triton_path.attentive_rnn(inputs, start, weights, score, key, value, mask, cell=cell)
+
+
+def _triton_refuses(
+    inputs: Tensor,
+    start: Looked,
+    weights: AttentiveWeights,
+    score: Score,
+    key: Tensor,
+    value: Tensor,
+    mask: Tensor,
+    **options: object,
+) -> str | None:
+    if not HAS_TRITON:
+        return "since triton is not installed"
+    if inputs.device.type != "cuda" and not INTERPRETED:
+        return f"since it runs on cuda and the inputs are on {inputs.device.type}"
+    if torch.version.hip is not None:
+        return "since its kernels are written for NVIDIA's chips and this torch is built for others"
+    if not isinstance(score, DotScore | AdditiveScore):
+        kind = type(score).__name__
+        return f"since it knows DotScore and AdditiveScore, and the score is a {kind}"
+    if torch.float64 in (inputs.dtype, key.dtype, value.dtype):
+        return "since its kernels compute in float32 and the inputs are float64"
+    widest = max(key.shape[2], value.shape[2])
+    if widest > WIDEST:
+        return f"since a width of {widest} is more than {WIDEST}"
+    return None
+
+
 PATHS: Final = {
+    "triton": Path(_by_triton, _triton_refuses),
     "torch": Path(torch_path.attentive_rnn),
     "reference": Path(reference.attentive_rnn),
 }

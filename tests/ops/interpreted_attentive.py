@@ -1,0 +1,78 @@
+"""Puts the kernels of the attentive recurrence to the rule on the CPU; prints what breaks.
+
+Run by test_attentive_triton.py in a process of its own: triton's interpreter is chosen when triton
+is imported, for the whole process. It runs one program, so that nothing waits.
+"""
+
+import sys
+import warnings
+from pathlib import Path
+
+import torch
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from ops.conftest import POISONED, poison
+from ops.rule import breaches, transposed
+from ops.test_attentive_rnn import by, mask_of, tensors_of
+from regard.ops.attentive_rnn import triton_ops
+
+# few keys make several turns and two parts
+SMALL = {"ELEMENTS": 16, "SLICES": 1}
+
+
+def cases():
+    """What stands in the report; the cell, the score, the mask and the type of a case."""
+    yield "rnn, its own queries", "rnn", "dot", "padding", torch.float32
+    yield "gru, additive, a blind row", "gru", "additive", "blind row", torch.float32
+    yield "gru, half precision", "gru", "scaled", "padding", torch.bfloat16
+    yield "lstm, scaled, a blind row", "lstm", "scaled", "blind row", torch.float32
+
+
+def registration():
+    """What torch's own check of an operator has against it."""
+    given = tensors_of("gru", "scaled", 2, torch.float32)
+    given = {name: x.requires_grad_() for name, x in given.items()}
+    args = [given[name] for name in ("inputs", "hidden")]
+    args += [None, *(given[name] for name in ("context", "context_weight", "hidden_weight"))]
+    args += [given["bias"], given["query_weight"], None, given["key"], given["value"]]
+    try:
+        torch.library.opcheck(
+            torch.ops.regard.attentive_rnn.default,
+            (*args, mask_of("padding"), "gru", 1.0),
+            test_utils=("test_schema", "test_autograd_registration", "test_faketensor"),
+        )
+    except Exception as error:  # whatever it is, it is the report
+        return [f"{type(error).__name__}: {error}"]
+    return []
+
+
+def trial(cell, score, kind, tensors):
+    ways = (by(backend, cell, score, mask_of(kind)) for backend in ("triton", "reference"))
+    return breaches(*ways, tensors)
+
+
+def main():
+    torch.manual_seed(0)
+    # of numpy, for what is computed and thrown away
+    warnings.filterwarnings("ignore", category=RuntimeWarning)
+    for name, value in SMALL.items():
+        setattr(triton_ops, name, value)
+    for owner, name in POISONED:
+        setattr(owner, name, poison(getattr(owner, name)))
+    found = {}
+    for name, cell, score, kind, dtype in cases():
+        found[name] = trial(cell, score, kind, tensors_of(cell, score, 2, dtype))
+    triton_ops.SLICES = 2
+    strided = {k: transposed(x) for k, x in tensors_of("rnn", "scaled", 2, torch.float32).items()}
+    found["transposed"] = trial("rnn", "scaled", "padding", strided)
+    for owner, name in POISONED:  # the check of the registration traces through them
+        setattr(owner, name, getattr(owner, name).__closure__[0].cell_contents)
+    found["registration"] = registration()
+    for name, broken in found.items():
+        print(f"{name}: {'; '.join(broken) or 'kept'}")
+    sys.exit(any(found.values()))
+
+
+if __name__ == "__main__":
+    main()
