@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable, Sequence
-from typing import Any, Final, NamedTuple, final
+from typing import Any, Final, NamedTuple, TypeVar, final
 
 import torch
 import torch.nn.functional as F
@@ -12,6 +12,8 @@ from torch import Generator, Tensor, nn
 from regard.errors import ArgumentError
 from regard.lab.tasks import IGNORED, Draw
 from regard.training.schedule import learning_rate
+
+Built = TypeVar("Built", bound=nn.Module)
 
 TOLERANCE: Final = 0.05
 """Counts of parameters that differ by less than this share count as equal."""
@@ -120,7 +122,7 @@ def accuracy(
     return right / asked
 
 
-def seeded(seed: int, build: Callable[..., nn.Module], *arguments: Any) -> nn.Module:
+def seeded(seed: int, build: Callable[..., Built], *arguments: Any) -> Built:
     """A model whose first weights follow from the seed, whatever was drawn before."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)

@@ -1,0 +1,135 @@
+import json
+from dataclasses import replace
+
+import pytest
+import torch
+
+from regard.lab import Bench, learning
+from regard.lab.experiment import Data
+from regard.lab.experiments import recall
+from regard.lab.families import RNN, Family, Recurrent
+
+CPU = torch.device("cpu")
+PLAIN = (RNN.name, recall.LSTM.name)
+BACK = (recall.SELF_ATTENTIVE.name, recall.SELF_ATTENTIVE_LSTM.name)
+ALL = (*PLAIN, *BACK, recall.TRANSFORMER.name)
+
+
+def made_up(**accuracy: list[float]) -> Data:
+    """Every family is always right, unless said otherwise by its name without blanks."""
+    setting = {"size": 2, "steps": 5, "batch": 7, "distances": [0, 8], "farther": [16, 32]}
+    gradients = {"before": [1.0, 1e-5], "after": [1.0, 0.5]}
+    runs, sizes = [], []
+    for task in recall.TASKS:
+        for name in ALL:
+            right = accuracy.get(name.replace(" ", "_").replace("-", "_"), [1.0] * 4)
+            sizes.append({"family": name, "task": task, "width": 13, "parameters": 1234})
+            runs += [
+                {"family": name, "task": task, "seed": seed, "rate": 0.01, "validation": 1.0,
+                 "accuracy": right, **gradients}
+                for seed in (0, 1)
+            ]  # fmt: skip
+    data = {"setting": setting, "rates": [0.01], "families": list(ALL), "sizes": sizes}
+    return json.loads(json.dumps({**data, "runs": runs}))
+
+
+def verdicts(data: Data) -> list[str]:
+    return [claim.verdict for claim in recall.judge(data)]
+
+
+def test_models_that_know_everything_forget_nothing():
+    assert verdicts(made_up()) == ["does not hold", "does not hold", "holds", "holds"]
+
+
+def test_an_rnn_that_falls_forgets_and_its_gradient_has_vanished():
+    lost = [1.0, 0.3, 0.3, 0.3]
+    claims = recall.judge(made_up(RNN=lost))
+    assert [claim.verdict for claim in claims[:2]] == ["holds with limits", "holds with limits"]
+    assert "100% and 30%" in claims[0].evidence
+    assert verdicts(made_up(RNN=lost, LSTM=lost))[:2] == ["holds", "holds"]
+
+
+def test_a_model_that_never_learned_has_not_forgotten():
+    claims = recall.judge(made_up(RNN=[0.3] * 4, LSTM=[0.3] * 4))
+    assert claims[0].verdict == "does not hold"
+    assert "not having learned" in claims[0].evidence
+
+
+def test_failing_with_a_gradient_that_is_there_is_not_for_want_of_a_gradient():
+    data = made_up(RNN=[1.0, 0.3, 0.3, 0.3], LSTM=[1.0, 0.3, 0.3, 0.3])
+    for run in data["runs"]:
+        run["before"] = [1.0, 0.5]
+    assert verdicts(data)[1] == "does not hold"
+
+
+def test_looking_back_in_training_alone_holds_with_limits():
+    data = made_up(self_attentive_RNN=[1.0, 1.0, 0.4, 0.4], Transformer=[1.0, 0.4, 0.4, 0.4])
+    assert verdicts(data)[2:] == ["holds with limits", "does not hold"]
+
+
+def test_families_that_were_not_measured_have_no_claims():
+    data = made_up() | {"families": [RNN.name, "my own"]}
+    data["runs"] += [run | {"family": "my own"} for run in data["runs"] if run["family"] == "RNN"]
+    data["sizes"] = [size for size in data["sizes"] if size["family"] == RNN.name]
+    assert [claim.source for claim in recall.judge(data)] == [
+        "document 1, section 1",
+        "document 2, section 1.1; document 5, section 1",
+    ]
+    figure = recall.draw(data)[0].figure
+    assert [line.get_label() for line in figure.axes[0].lines[:2]] == [RNN.name, "my own"]
+
+
+def test_the_figures_have_a_line_per_family_and_the_table_a_row():
+    data = made_up(RNN=[0.5] * 4)
+    plots = recall.draw(data)
+    assert [plot.name for plot in plots] == ["recall", "recall-gradient"]
+    assert list(plots[0].figure.axes[0].lines[0].get_ydata()) == [0.5] * 4
+    (table,) = recall.tabulate(data)
+    assert len(table.rows) == len(ALL) * len(recall.TASKS)
+    assert all(len(row) == len(table.columns) for row in table.rows)
+    assert table.rows[0][:4] == ["recall", "RNN", "13", "1,234"]
+
+
+@pytest.mark.parametrize("family", recall.FAMILIES, ids=lambda family: family.name)
+def test_no_family_sees_the_future(family: Family):
+    task = recall.TASKS["copy"](2)
+    learner = learning.seeded(1, recall.model, family.told(), task, 12).eval()
+    tokens = torch.randint(task.vocab, (3, 11), generator=torch.Generator().manual_seed(2))
+    changed = tokens.clone()
+    changed[:, 7:] = (tokens[:, 7:] + 1) % task.vocab
+    before, after = learner(tokens), learner(changed)
+    torch.testing.assert_close(before[:, :7], after[:, :7])
+    assert not torch.allclose(before[:, 7:], after[:, 7:])
+
+
+def test_a_run_says_what_is_right_and_what_is_left_at_every_distance():
+    result = recall.run(
+        family=RNN.told(), task="recall", size=2, width=8, rate=0.01, seed=1, steps=2, batch=3,
+        distances=[0, 5], farther=[11], device=CPU,
+    )  # fmt: skip
+    assert len(result["accuracy"]) == 3
+    assert all(0 <= share <= 1 for share in result["accuracy"])
+    assert len(result["before"]) == len(result["after"]) == 2
+    assert result["before"][1] < result["before"][0]
+
+
+def test_the_better_rate_of_the_first_seed_is_used_for_all():
+    def once(*, rate: float, seed: int) -> Data:
+        return {"validation": rate if seed == 3 else -rate, "was": (rate, seed)}
+
+    runs = recall._seeds(once, (0.1, 0.2), (3, 4), {"family": "x"})
+    assert [run["was"] for run in runs] == [(0.2, 3), (0.2, 4)]
+    assert all(run["rate"] == 0.2 and run["family"] == "x" for run in runs)
+
+
+@pytest.mark.system
+def test_a_plain_rnn_in_place_of_the_self_attentive_one_changes_the_verdict(monkeypatch):
+    monkeypatch.setitem(recall.QUICK, "distances", [0, 4, 12])
+    bench = replace(Bench(CPU), seeds=(0,))
+
+    def verdict(family: Family) -> str:
+        (claim,) = recall.judge(recall.measure(bench, [family]))
+        return claim.verdict
+
+    assert verdict(recall.SELF_ATTENTIVE) != "does not hold"
+    assert verdict(Family(recall.SELF_ATTENTIVE.name, Recurrent)) == "does not hold"
