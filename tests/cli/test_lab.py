@@ -81,7 +81,7 @@ def test_an_interrupt_reports_what_is_there(tmp_path, monkeypatch):
     install(monkeypatch, one={}, two={"measure": stop})
     result = lab(tmp_path)
     assert result.exit_code == INTERRUPTED
-    assert "the same command goes on from there" in result.stderr
+    assert "the same command goes on there, without --fresh" in result.stderr
     assert 'id="one"' in (tmp_path / "out" / "report.html").read_text()
 
 

@@ -150,6 +150,8 @@ def test_one_that_failed_is_in_the_report(monkeypatch, tmp_path):
     said = "one failed (ValueError: the wire is cut): its traceback is in one.log."
     assert said in "".join(read((tmp_path / "report.html").read_text()).words)
     assert said in (tmp_path / "report.md").read_text()
+    for page in ("report.html", "report.md"):
+        assert "0 do not hold. Failed: one." in (tmp_path / page).read_text()
 
 
 def test_a_failure_leaves_the_earlier_result_and_says_so(monkeypatch, folder):

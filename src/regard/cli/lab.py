@@ -106,7 +106,7 @@ def _conclude(outcome: running.Outcome, folder: Path) -> None:
     for name, said in failures.items():
         say(notes, f"{said}: its traceback is in {running.log_path(folder, name)}.")
     if outcome.interrupted:
-        say(notes, "What is finished is kept: the same command goes on from there.")
+        say(notes, "What is finished is kept: the same command goes on there, without --fresh.")
         raise typer.Exit(INTERRUPTED)
     if failures:
         raise typer.Exit(FAILED)

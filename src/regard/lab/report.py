@@ -83,6 +83,13 @@ def count(claims: Iterable[Claim]) -> str:
     return f"{of.total()} claim{'s' * (of.total() != 1)}: {told}."
 
 
+def summarise(sections: Sequence[Section]) -> str:
+    """How many claims there are, and which experiments failed."""
+    told = count(claim for section in sections for claim in section.claims)
+    failed = [section.experiment.name for section in sections if section.failure]
+    return told + (f" Failed: {', '.join(failed)}." if failed else "")
+
+
 def why(section: Section) -> str:
     """What is said of an experiment that failed."""
     name = section.experiment.name

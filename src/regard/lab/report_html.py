@@ -7,7 +7,7 @@ from typing import Final
 
 from regard.lab.experiment import Claim, Table, Verdict
 from regard.lab.plots import COLOURS, DARK_COLOURS
-from regard.lab.report import Drawn, Section, count, describe, why
+from regard.lab.report import Drawn, Section, describe, summarise, why
 from regard.lab.report_markdown import TITLE
 from regard.seeing.modules import text_of
 from regard.version import __version__
@@ -73,7 +73,7 @@ def render(sections: Sequence[Section]) -> str:
         f'<meta name="color-scheme" content="light dark"><title>{escape(TITLE)}</title>'
         f"<style>{text_of('style.css')}{STYLE}{_colours()}</style></head><body>"
         f'<header class="top"><h1>{escape(TITLE)}</h1></header><main>'
-        f"<p>{count(claim for _, claim in claims)}</p>{_contents(sections)}"
+        f"<p>{_text(summarise(sections))}</p>{_contents(sections)}"
         f"{_claims(claims)}{''.join(map(_section, sections))}</main>"
         f"<footer><p>Made with regard {escape(__version__)}.</p></footer></body></html>\n"
     )

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Sequence
 
 from regard.lab.experiment import Table
-from regard.lab.report import FIGURES, Section, count, describe, why
+from regard.lab.report import FIGURES, Section, describe, summarise, why
 
 TITLE = "What the documents say about attention, measured"
 
@@ -15,7 +15,7 @@ def render(sections: Sequence[Section]) -> str:
         (f"[{claim.text}](#{section.experiment.name})", claim.source, claim.verdict, claim.evidence)
         for section, claim in claims
     ]
-    parts = [f"# {TITLE}", count(claim for _, claim in claims)]
+    parts = [f"# {TITLE}", summarise(sections)]
     if rows:
         parts.append(_rows(("claim", "document", "verdict", "measured"), rows))
     parts += [part for section in sections for part in _section(section)]
