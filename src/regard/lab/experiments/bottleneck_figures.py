@@ -49,9 +49,11 @@ def draw(data: Data) -> list[Plot]:
             [row.mean for row in rows],
             [row.low for row in rows],
             [row.high for row in rows],
-            label=label,
+            label=label.replace(", ", ",\n"),
             colour=colour,
         )
+    bottom, top = axes.get_ylim()
+    axes.set_ylim(max(0, bottom), min(102, top))  # Student's intervals know no bounds, shares do
     axes.set_xlabel(f"length of the source ({data['unit']})")
     axes.set_ylabel(data["quality"])
     axes.set_title(f"Quality against length: {data['set']}")

@@ -198,7 +198,7 @@ def measure(bench: Bench) -> Data:
         "hidden": bench.choose(64, 320),
         "dropout": bench.choose(0.1, 0.4),
         "batch": bench.choose(64, 256),
-        "steps": bench.choose(150, 1000),
+        "steps": bench.choose(150, 700),
         "rate": bench.choose(1e-2, 3e-3),
         "tests": bench.choose(600, 4000),
     }
