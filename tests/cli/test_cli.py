@@ -8,7 +8,7 @@ from cli.tools import done, regard, sentence
 from regard import __version__
 from regard.models import PRESETS
 
-VERBS = ("train", "predict", "evaluate", "demo", "settings", "presets", "doctor")
+VERBS = ("train", "predict", "evaluate", "demo", "lab", "settings", "presets", "doctor")
 
 
 def test_version():

@@ -27,7 +27,7 @@ def lab(
     names: Annotated[
         list[str] | None,
         typer.Argument(
-            metavar="[NAME]...",
+            metavar="NAME",
             help="Which experiments; see --list.",
             show_default="all",
             autocompletion=_complete,
