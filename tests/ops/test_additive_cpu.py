@@ -1,0 +1,232 @@
+import copy
+import math
+import os
+import subprocess
+import sys
+import threading
+
+import numpy as np
+import pytest
+import torch
+
+from ops.rule import accept
+from regard.errors import BackendError
+from regard.ops import additive_attention as operator
+from regard.ops import use_backend
+from regard.ops.additive_attention import HAS_NUMBA, PATHS, _cpu_refuses
+
+needs_numba = pytest.mark.skipif(not HAS_NUMBA, reason="needs numba")
+MODULE = sys.modules["regard.ops.additive_attention"]  # the name stands for the function
+CALL = (torch.zeros(2, 3, 5), torch.zeros(2, 7, 5), torch.zeros(5), torch.zeros(2, 7, 11))
+
+
+def by(backend, mask=None):
+    def op(query, key, v, value):
+        with use_backend(backend):
+            return [operator(query, key, v, value, mask).context]
+
+    return op
+
+
+def inputs(batch=3, q_len=5, kv_len=7, hidden=11):
+    shapes = {
+        "query": (batch, q_len, hidden),
+        "key": (batch, kv_len, hidden),
+        "v": (hidden,),
+        "value": (batch, kv_len, 13),
+    }
+    return {name: torch.randn(shape) for name, shape in shapes.items()}
+
+
+@pytest.fixture
+def threads():
+    before = torch.get_num_threads()
+    yield torch.set_num_threads
+    torch.set_num_threads(before)
+
+
+@needs_numba
+def test_the_exponential_is_right_to_the_last_bits():
+    from regard.ops.additive_attention.cpu_kernels import exponential
+
+    for x in np.linspace(-86.9, 87.9, 997, dtype=np.float32):
+        found = exponential(x)
+        assert isinstance(found, np.float32 | float)
+        assert found == pytest.approx(math.exp(x), rel=2e-7)
+
+
+@needs_numba
+@pytest.mark.parametrize(("large", "small"), [("query", "key"), ("key", "query")])
+@pytest.mark.parametrize("size", [30.0, 50.0, 1e4])
+def test_rule_where_one_side_is_large(large, small, size):
+    tensors = inputs()
+    tensors[large] *= size
+    tensors[small] *= 10.0
+    accept(by("cpu"), by("reference"), tensors)
+
+
+@needs_numba
+def test_a_tile_may_be_cut_off_beside_one_that_may_not():
+    tensors = inputs(kv_len=131)
+    tensors["query"] *= 60.0
+    tensors["key"][:, 64:128] *= 60.0  # the second of three tiles of keys takes the direct route
+    accept(by("cpu"), by("reference"), tensors)
+
+
+@needs_numba
+def test_nan_is_not_lost():
+    tensors = inputs()
+    tensors["query"][1, 2, 3] = torch.nan
+    (context,) = by("cpu")(**tensors)
+    assert context[1, 2].isnan().all()
+    assert context.isnan().sum() == 13
+
+
+@needs_numba
+def test_infinite_inputs_are_the_limits_of_tanh():
+    tensors = inputs()
+    tensors["query"][1, 2, 3] = torch.inf
+    torch.testing.assert_close(by("cpu")(**tensors), by("reference")(**tensors))
+
+
+@needs_numba
+@pytest.mark.parametrize("batch", [1, 5])
+def test_rule_with_several_threads(threads, batch):
+    threads(3)
+    tensors = inputs(batch, 131, 137, 67)
+    accept(by("cpu"), by("reference"), tensors)
+
+
+@needs_numba
+def test_results_do_not_depend_on_the_threads(threads):
+    tensors, found = inputs(5, 131, 137, 67), []
+    for count in (1, 2, 3):
+        threads(count)
+        found.append(by("cpu")(**tensors)[0])
+    assert torch.equal(found[0], found[1])
+    assert torch.equal(found[0], found[2])
+
+
+@needs_numba
+def test_callers_in_several_threads_do_not_meet(threads):
+    threads(2)
+    given = [inputs(3, 67, 71, 61) for _ in range(4)]
+    expected = [by("cpu")(**tensors)[0] for tensors in given]
+    found = [[] for _ in given]
+
+    def call(i):
+        for _ in range(5):
+            with torch.no_grad():
+                found[i].append(operator(**given[i]).context)
+
+    with use_backend("cpu"):
+        callers = [threading.Thread(target=call, args=(i,)) for i in range(len(given))]
+        for caller in callers:
+            caller.start()
+        for caller in callers:
+            caller.join()
+    for mine, right in zip(found, expected, strict=True):
+        assert len(mine) == 5
+        assert all(torch.equal(x, right) for x in mine)
+
+
+@needs_numba
+@pytest.mark.slow
+def test_a_forked_process_can_go_on():
+    code = (
+        "import os, torch; torch.set_num_threads(2); torch.manual_seed(0)\n"
+        "from regard.ops import additive_attention as op, use_backend\n"
+        "from regard.ops.additive_attention import cpu_path\n"
+        "args = [torch.randn(s) for s in ((3, 67, 61), (3, 71, 61), (61,), (3, 71, 1))]\n"
+        "run = lambda: cpu_path._gradients(*args[:3], torch.ones(3, 67, 71))[0]\n"
+        "first = run(); child = os.fork()\n"
+        "if child == 0: os._exit(7 if torch.equal(run(), first) else 1)\n"
+        "print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=120
+    )
+    assert done.stdout == "7\n"
+
+
+@needs_numba
+def test_gradients_have_gradients():
+    tensors = {name: x.requires_grad_() for name, x in inputs().items()}
+    found = []
+    for backend in ("cpu", "reference"):
+        (context,) = by(backend)(**tensors)
+        (d_query,) = torch.autograd.grad(
+            context.square().sum(), tensors["query"], create_graph=True
+        )
+        found.append(torch.autograd.grad(d_query.square().sum(), list(tensors.values())))
+    torch.testing.assert_close(*found, rtol=1e-4, atol=1e-5)
+
+
+@needs_numba
+def test_what_runs_by_it_can_be_copied():
+    from regard.attention import AdditiveAttention
+
+    module = AdditiveAttention(5, 5, 7)
+    query, memory = torch.randn(2, 3, 5), torch.randn(2, 11, 5)
+    with use_backend("cpu"):
+        before = module(query, memory, memory).context
+        after = copy.deepcopy(module)(query, memory, memory).context
+    assert torch.equal(before, after)
+
+
+@needs_numba
+@pytest.mark.compile
+def test_torch_finds_nothing_wrong_with_the_registration():
+    from regard.ops.additive_attention import cpu_path
+
+    args = [x.requires_grad_() for x in inputs().values()]
+    mask = torch.rand(3, 1, 5, 7) < 0.6
+    assert cpu_path.LIBRARY is not None
+    torch.library.opcheck(torch.ops.regard.additive_attention_cpu.default, (*args, mask))
+
+
+def test_without_numba_another_path_is_taken(monkeypatch):
+    monkeypatch.setattr(MODULE, "HAS_NUMBA", False)
+    assert "not installed" in PATHS["cpu"].refuses(*CALL, None, False)
+    assert operator(*CALL).context.shape == (2, 3, 11)
+    with use_backend("cpu"), pytest.raises(BackendError, match="numba is not installed"):
+        operator(*CALL)
+
+
+def test_the_path_says_what_it_refuses(monkeypatch):
+    monkeypatch.setattr(MODULE, "HAS_NUMBA", True)
+    with use_backend("cpu"):
+        assert _cpu_refuses(*CALL, None, False) is None
+        assert "float64" in _cpu_refuses(*(x.double() for x in CALL), None, False)
+        assert "on meta" in _cpu_refuses(*(x.to("meta") for x in CALL), None, False)
+
+
+def test_few_elements_are_left_to_torch_unless_asked_for_by_name(monkeypatch):
+    monkeypatch.setattr(MODULE, "HAS_NUMBA", True)
+    assert "so few elements" in _cpu_refuses(*CALL, None, False)
+    monkeypatch.setattr(MODULE, "ENOUGH_FOR_CPU", 1)
+    assert _cpu_refuses(*CALL, None, False) is None
+
+
+def test_nothing_imports_numba_before_it_is_needed():
+    code = (
+        "import sys, torch; from regard.ops import additive_attention as op;"
+        "op(torch.zeros(2, 3, 5), torch.zeros(2, 7, 5), torch.zeros(5), torch.zeros(2, 7, 11));"
+        "print('numba' in sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "False\n"
+
+
+@needs_numba
+@pytest.mark.slow
+def test_kernels_compile_where_no_folder_is_writable():
+    code = "from regard.ops.additive_attention import cpu_kernels; print(True)"
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        env=os.environ | {"NUMBA_CACHE_DIR": "/proc/nowhere", "OMP_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.stdout == "True\n", done.stderr
