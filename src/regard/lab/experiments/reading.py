@@ -197,18 +197,12 @@ def measure(bench: Bench) -> Data:
         "embed": bench.choose(48, 256),
         "hidden": bench.choose(64, 320),
         "dropout": bench.choose(0.1, 0.4),
-        "batch": bench.choose(64, 256),
+        "batch": bench.choose(40, 256),
         "steps": bench.choose(150, 700),
         "rate": bench.choose(1e-2, 3e-3),
         "tests": bench.choose(600, 4000),
     }
-    runs = {
-        name: [
-            bench.once(f"{name}, seed {seed}", learn, name=name, seed=seed, **settings)
-            for seed in bench.seeds
-        ]
-        for name in MODELS
-    }
+    runs = bench.by_seed(learn, MODELS, settings)
     read = load(data, settings["words"])
     return {
         "set": read.name,
