@@ -1,5 +1,6 @@
 """`regard lab`."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Final
 
@@ -13,6 +14,7 @@ from regard.cli.running import FAILED, INTERRUPTED
 from regard.cli.tables import print_table, result_console
 from regard.errors import ArgumentError
 from regard.lab import Bench, running
+from regard.lab.processes import processes
 from regard.training.watch import say
 
 #: seeds of a quick run and of a full one
@@ -54,6 +56,16 @@ def lab(
             show_default="what comes with regard",
         ),
     ] = None,
+    jobs: Annotated[
+        int | None,
+        typer.Option(
+            "-j",
+            "--jobs",
+            min=1,
+            help="Trainings side by side, a process each.",
+            show_default="one per thread; 4 on a GPU",
+        ),
+    ] = None,
     fresh: Annotated[
         bool, typer.Option("--fresh", help="Measure again what is kept from before.")
     ] = False,
@@ -68,16 +80,17 @@ def lab(
         return print_table(result_console(), ("experiment", "question"), rows)
     _check_folders(output, data)
     count = SEEDS[quick] if seeds is None else seeds
+    where = devices.pick(device)
     bench = Bench(
-        device=devices.pick(device),
+        device=where,
         quick=quick,
         seeds=tuple(range(count)),
         data=data,
         memory=output / "cache",
         fresh=fresh,
     )
-    with _Watch(Console(stderr=True)) as watch:
-        outcome = running.run(chosen, bench, output, watch)
+    with _Watch(Console(stderr=True)) as watch, processes(where, jobs) as pool:
+        outcome = running.run(chosen, replace(bench, pool=pool), output, watch)
     return _conclude(outcome, output)
 
 

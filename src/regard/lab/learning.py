@@ -10,6 +10,7 @@ from jaxtyping import Float, Int
 from torch import Generator, Tensor, nn
 
 from regard.errors import ArgumentError
+from regard.lab.statistics import Interval
 from regard.lab.tasks import IGNORED, Draw
 from regard.training.schedule import learning_rate
 
@@ -120,6 +121,12 @@ def accuracy(
         right += int(((model(*batch.inputs).argmax(-1) == batch.targets) & wanted).sum())
         asked += int(wanted.sum())
     return right / asked
+
+
+def percent(share: Interval) -> str:
+    """A share of right answers with its interval, which cannot leave the range of a share."""
+    low, high = max(0.0, share.low), min(1.0, share.high)
+    return f"{share.mean:.0%} ({low:.0%} to {high:.0%})"
 
 
 def seeded(seed: int, build: Callable[..., Built], *arguments: Any) -> Built:

@@ -110,7 +110,12 @@ def _processor() -> str:
 
 
 def _commit() -> str | None:
-    """The commit of this code, if it is kept in a git tree; `+` where it was changed since."""
+    """The commit of this code, if it is kept in a git tree; `+` where it was changed since.
+
+    A copy without a tree of its own gets its commit by the environment.
+    """
+    if "REGARD_COMMIT" in os.environ:
+        return os.environ["REGARD_COMMIT"]
     here = Path(__file__)
     if _git("ls-files", "--error-unmatch", here.name) is None:
         return None

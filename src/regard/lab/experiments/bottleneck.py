@@ -127,7 +127,7 @@ def build(preset: str, task: Task, embed: int, dropout: float, half: int) -> Seq
 
 def learn(
     *,
-    preset: str,
+    name: str,
     seed: int,
     task: str,
     data: str | None,
@@ -143,9 +143,9 @@ def learn(
 ) -> dict[str, Any]:
     """Trains one model, as large as the additive one is at `hidden`, and judges it by length."""
     known = load(task, data)
-    make = partial(build, preset, known, embed, dropout)
+    make = partial(build, name, known, embed, dropout)
     wanted = _parameters(partial(build, ADDITIVE, known, embed, dropout, hidden // 2))
-    half, parameters = match_width(make, wanted, name=preset)
+    half, parameters = match_width(make, wanted, name=name)
     model = seeded(seed, make, half)
     draw = partial(draw_batch, known.train, parts, batch)
     losses = train(Logits(model), draw, steps=steps, lr=rate, seed=seed, device=device)
@@ -246,15 +246,7 @@ def measure(bench: Bench) -> Data:
     data = None if bench.quick else corpora.where(bench.data, corpora.MULTI30K)
     longer = PRONOUNCING if data is None else TRANSLATING
     settings: dict[str, Any] = {"data": data, **bench.choose(MADE_UP, longer)}
-    runs = {
-        preset: [
-            bench.once(
-                f"{LABELS[preset]}, seed {seed}", learn, preset=preset, seed=seed, **settings
-            )
-            for seed in bench.seeds
-        ]
-        for preset in LABELS
-    }
+    runs = bench.by_seed(learn, LABELS, settings)
     unit, quality, parts = TERMS[settings["task"]]
     return {
         "set": runs[FIXED][0]["set"],

@@ -59,21 +59,16 @@ def run(
 def measure(bench: Bench) -> Data:
     """Every number of heads, on both tasks, with both kinds of positions."""
     setting = bench.choose(
-        {"steps": 300, "batch": 32, "rate": 0.005}, {"steps": 2000, "batch": 256, "rate": 0.005}
+        {"steps": 250, "batch": 32, "rate": 0.005}, {"steps": 2000, "batch": 256, "rate": 0.005}
     )
-    runs = [
-        {
-            "encoding": encoding,
-            "looks": looks,
-            "heads": heads,
-            "seed": seed,
-            "accuracy": bench.once(
-                f"{looks}, {heads} heads", run,
-                encoding=encoding, looks=looks, heads=heads, seed=seed, **setting,
-            ),
-        }
+    cases: list[Data] = [
+        {"encoding": encoding, "looks": looks, "heads": heads, "seed": seed}
         for encoding, looks, heads, seed in product(ENCODINGS, LOOKS, HEADS, bench.seeds)
-    ]  # fmt: skip
+    ]
+    right = bench.each(
+        run, [(f"{case['looks']}, {case['heads']} heads", case | setting) for case in cases]
+    )
+    runs = [case | {"accuracy": share} for case, share in zip(cases, right, strict=True)]
     counts = [
         {"looks": looks, "heads": heads, "parameters": _parameters(heads, looks)}
         for looks, heads in product(LOOKS, HEADS)
@@ -160,7 +155,7 @@ def draw(data: Data) -> list[Plot]:
         axes[place].set(title=f"{looks} at once", ylim=(0, 1.03), xlabel="heads")
         axes[place].set_xscale("log", base=2)
         axes[place].set_xticks(HEADS, [str(heads) for heads in HEADS])
-        axes[place].set_ylabel("share of right answers")
+    axes[0].set_ylabel("share of right answers")
     legend(axes[1])
     caption = (
         f"Right answers of one layer of width {WIDTH}, cut into more and more heads, where every "
@@ -177,7 +172,10 @@ def tabulate(data: Data) -> list[Table]:
         [
             count["looks"], str(count["heads"]), str(WIDTH // count["heads"]),
             f"{count['parameters']:,}",
-            *(str(_share(data, kind, count["looks"], count["heads"])) for kind in ENCODINGS),
+            *(
+                learning.percent(_share(data, kind, count["looks"], count["heads"]))
+                for kind in ENCODINGS
+            ),
         ]
         for count in data["counts"]
     ]  # fmt: skip

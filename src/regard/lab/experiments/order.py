@@ -103,17 +103,21 @@ def measure(bench: Bench, encodings: Mapping[str, str] = AS_NAMED) -> Data:
     trained_to = bench.choose(16, 32)
     lengths = [trained_to * part // 2 for part in (2, 3, 4, 6, 8)]
     setting = {"rate": 0.005, "steps": bench.choose(300, 2000), "batch": bench.choose(32, 256)}
-    runs = []
-    for (name, encoding), causal in product(encodings.items(), (False, True)):
-        label = f"{name}, {'causal' if causal else 'full'}"
-        for seed in bench.seeds:
-            case = {"encoding": encoding, "causal": causal, "seed": seed}
-            moved = bench.once(label, shuffle, **case, length=trained_to)
-            right = bench.once(
-                label, run, **case, **setting, trained_to=trained_to, lengths=lengths
-            )
-            named = {"name": name, "causal": causal, "seed": seed}
-            runs.append({**named, **moved, "accuracy": right})
+    names = list(product(encodings, (False, True), bench.seeds))
+    cases: list[tuple[str, Data]] = [
+        (
+            f"{name}, {'causal' if causal else 'full'}",
+            {"encoding": encodings[name], "causal": causal, "seed": seed},
+        )
+        for name, causal, seed in names
+    ]
+    moved = bench.each(shuffle, [(label, case | {"length": trained_to}) for label, case in cases])
+    learned = setting | {"trained_to": trained_to, "lengths": lengths}
+    right = bench.each(run, [(label, case | learned) for label, case in cases])
+    runs = [
+        {"name": name, "causal": causal, "seed": seed, **shuffled, "accuracy": share}
+        for (name, causal, seed), shuffled, share in zip(names, moved, right, strict=True)
+    ]
     counts = {
         name: sum(p.numel() for p in model(encoding, False, lengths[-1]).parameters())
         for name, encoding in encodings.items()
@@ -249,7 +253,8 @@ def draw(data: Data) -> list[Plot]:
         axes[place].axhline(1 / TASK.classes, color="#6b7280", linestyle=":")
         axes[place].set(title="causal mask" if causal else "no mask", ylim=(0, 1.03))
         axes[place].set_xticks(lengths, [str(length) for length in lengths])
-        axes[place].set(xlabel="length [tokens]", ylabel="share of right answers")
+        axes[place].set_xlabel("length [tokens]")
+    axes[0].set_ylabel("share of right answers")
     legend(axes[1])
     caption = (
         f"The token two places before, named by models that were trained on up to {lengths[0]} "
@@ -266,7 +271,8 @@ def tabulate(data: Data) -> list[Table]:
             name, "causal" if causal else "none", f"{data['counts'][name]:,}",
             f"{_largest(data, name, causal, 'shuffled'):.1e}",
             f"{_largest(data, name, causal, 'reversed'):.1e}",
-            str(_share(data, name, causal)), str(_share(data, name, causal, -1)),
+            learning.percent(_share(data, name, causal)),
+            learning.percent(_share(data, name, causal, -1)),
         ]
         for name, causal in product(data["counts"], (False, True))
     ]  # fmt: skip

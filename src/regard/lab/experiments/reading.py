@@ -202,13 +202,7 @@ def measure(bench: Bench) -> Data:
         "rate": bench.choose(1e-2, 3e-3),
         "tests": bench.choose(600, 4000),
     }
-    runs = {
-        name: [
-            bench.once(f"{name}, seed {seed}", learn, name=name, seed=seed, **settings)
-            for seed in bench.seeds
-        ]
-        for name in MODELS
-    }
+    runs = bench.by_seed(learn, MODELS, settings)
     read = load(data, settings["words"])
     return {
         "set": read.name,

@@ -138,11 +138,9 @@ def measure(bench: Bench) -> Data:
         rate=RATES,
         seed=bench.seeds,
     )
-    trained = [
-        case
-        | {"loss": bench.once(f"train {case['task']}", train, **case, steps=steps, batch=batch)}
-        for case in cases
-    ]
+    pieces = [(f"train {c['task']}", c | {"steps": steps, "batch": batch}) for c in cases]
+    losses = bench.each(train, pieces)
+    trained = [case | {"loss": loss} for case, loss in zip(cases, losses, strict=True)]
     return {"queries": queries, "spreads": spreads, "gains": gains, "trained": trained}
 
 

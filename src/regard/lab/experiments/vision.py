@@ -177,13 +177,7 @@ def measure(bench: Bench) -> Data:
         "dim": bench.choose(48, 64),
         "layers": 2,
     }
-    runs = {
-        name: [
-            bench.once(f"{name}, seed {seed}", learn, name=name, seed=seed, **settings)
-            for seed in bench.seeds
-        ]
-        for name in MODELS
-    }
+    runs = bench.by_seed(learn, MODELS, settings)
     found = digits(data)
     return {
         "set": found.name,
