@@ -208,6 +208,18 @@ def test_few_elements_are_left_to_torch_unless_asked_for_by_name(monkeypatch):
     assert _cpu_refuses(*CALL, None, False) is None
 
 
+def test_few_queries_with_gradients_are_left_to_torch(monkeypatch):
+    monkeypatch.setattr(MODULE, "HAS_NUMBA", True)
+    monkeypatch.setattr(MODULE, "ENOUGH_FOR_CPU", 1)
+    query, *others = CALL
+    learned = query.clone().requires_grad_()
+    assert "so few queries" in _cpu_refuses(learned, *others, None, False)
+    with torch.no_grad():
+        assert _cpu_refuses(learned, *others, None, False) is None
+    many = learned.expand(2, 3, 5).repeat(1, 2, 1)
+    assert _cpu_refuses(many, *others, None, False) is None
+
+
 def test_nothing_imports_numba_before_it_is_needed():
     code = (
         "import sys, torch; from regard.ops import additive_attention as op;"

@@ -21,7 +21,9 @@ HAS_NUMBA: Final = find_spec("numba") is not None
 INTERPRETED: Final = os.environ.get("TRITON_INTERPRET") == "1"
 MOST_ROWS: Final = 65_535  # of a batch: as many as the last axis of a grid may have
 #: pairs of query and key, times features, from which on the kernels on the CPU are chosen
-ENOUGH_FOR_CPU: Final = 1 << 17
+ENOUGH_FOR_CPU: Final = 1 << 18
+#: so few queries do not pay for the exponentials of the keys on the way back
+FEW_FOR_CPU: Final = 4
 
 
 def _by_triton(
@@ -73,8 +75,12 @@ def _cpu_refuses(
         return f"since it runs on cpu and the query is on {query.device.type}"
     if torch.float64 in (query.dtype, key.dtype, v.dtype, value.dtype):
         return "since its kernels compute in float32 and the inputs are float64"
-    if active_backend() == "auto" and query.numel() * key.shape[1] < ENOUGH_FOR_CPU:
-        return "since torch is faster for so few elements"
+    if active_backend() == "auto":
+        if query.numel() * key.shape[1] < ENOUGH_FOR_CPU:
+            return "since torch is faster for so few elements"
+        learns = torch.is_grad_enabled() and any(x.requires_grad for x in (query, key, v, value))
+        if learns and query.shape[1] <= FEW_FOR_CPU:
+            return "since torch is faster for so few queries with gradients"
     return None
 
 
