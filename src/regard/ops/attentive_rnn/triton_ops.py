@@ -17,9 +17,9 @@ from regard.ops.self_attentive_rnn.cells import GATES, Cell
 
 # Numbers of the keys or of the values that a program holds at once.
 ELEMENTS = 4096
-WARPS, STAGES = 8, 2
-# Rows of one tile at most: weights are read once for each tile.
-ROWS = 64
+WARPS, STAGES = 4, 2
+# Rows of one tile: larger ones read the weights less often, and took longer all the same.
+ROWS = 16
 # Features of one turn of a product, and slices of them that are multiplied side by side.
 BLOCK_K, SLICES, K_STAGES = 128, 4, 3
 # More programs for one row would take longer to put together than they save.
@@ -52,7 +52,7 @@ def _plan(hidden: Tensor, key: Tensor, value: Tensor) -> _Plan:
         "VP": VP,
         "SP": SP,
         "PARTS_P": triton.next_power_of_2(parts),
-        "ROWS": max(16, min(ROWS, triton.next_power_of_2(B))),
+        "ROWS": ROWS,
         "BLOCK_J": block_j,
         "BLOCK_K": 16 * SLICES if max(H, V, S) <= 64 else BLOCK_K,
         "SLICES": SLICES,

@@ -38,7 +38,7 @@ HAS_NUMBA: Final = find_spec("numba") is not None
 INTERPRETED: Final = os.environ.get("TRITON_INTERPRET") == "1"
 #: steps of a call from which on the kernels on the CPU are chosen
 ENOUGH_FOR_CPU: Final = 16
-WIDEST: Final = 4096  # hidden states and keys, of which a program holds some lines
+WIDEST: Final = 2048  # hidden states and keys, of which a program holds some lines
 
 
 def _by_triton(
@@ -75,6 +75,8 @@ def _triton_refuses(
         return "since triton is not installed"
     if inputs.device.type != "cuda" and not INTERPRETED:
         return f"since it runs on cuda and the inputs are on {inputs.device.type}"
+    if torch.version.hip is not None:
+        return "since its kernels are written for NVIDIA's chips and this torch is built for others"
     if not isinstance(score, DotScore | AdditiveScore):
         return (
             f"since it knows DotScore and AdditiveScore, and the score is a {type(score).__name__}"
