@@ -6,6 +6,7 @@ from torch import Tensor, nn
 
 from regard.errors import ArgumentError
 from regard.lab import learning
+from regard.lab.statistics import Interval
 from regard.lab.tasks import IGNORED, Batch, Copy, Draw
 
 CPU = torch.device("cpu")
@@ -116,4 +117,9 @@ def test_a_count_that_no_width_reaches_is_an_error():
 
 
 def test_the_best_rate_has_the_highest_score():
-    assert learning.best_rate((0.1, 0.2, 0.3), {0.1: 1.0, 0.2: 3.0, 0.3: 3.0}.__getitem__) == 0.2
+    assert learning.best_rate({0.1: 1.0, 0.2: 3.0, 0.3: 3.0}) == 0.2
+
+
+def test_a_share_stays_within_its_range():
+    assert learning.percent(Interval(0.9, 0.5, 1.3)) == "90% (50% to 100%)"
+    assert learning.percent(Interval(0.1, -0.2, 0.4)) == "10% (0% to 40%)"

@@ -1,7 +1,7 @@
 """Training of small models on made-up tasks, and widths that give them equal parameter counts."""
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any, Final, NamedTuple, TypeVar, final
 
 import torch
@@ -136,9 +136,9 @@ def seeded(seed: int, build: Callable[..., Built], *arguments: Any) -> Built:
         return build(*arguments)
 
 
-def best_rate(rates: Sequence[float], score: Callable[[float], float]) -> float:
+def best_rate(scores: Mapping[float, float]) -> float:
     """The learning rate of the highest score; the first of equals."""
-    return max(rates, key=score)
+    return max(scores, key=scores.__getitem__)
 
 
 class Matched(NamedTuple):

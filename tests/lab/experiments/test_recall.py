@@ -113,13 +113,21 @@ def test_a_run_says_what_is_right_and_what_is_left_at_every_distance():
     assert result["before"][1] < result["before"][0]
 
 
-def test_the_better_rate_of_the_first_seed_is_used_for_all():
-    def once(*, rate: float, seed: int) -> Data:
-        return {"validation": rate if seed == 3 else -rate, "was": (rate, seed)}
+def test_the_better_rate_of_the_first_seed_is_used_for_all(monkeypatch):
+    asked = []
 
-    runs = recall._seeds(once, (0.1, 0.2), (3, 4), {"family": "x"})
-    assert [run["was"] for run in runs] == [(0.2, 3), (0.2, 4)]
-    assert all(run["rate"] == 0.2 and run["family"] == "x" for run in runs)
+    def run(*, family: dict[str, str], rate: float, seed: int, **others: object) -> Data:
+        asked.append((rate, seed))
+        return {"validation": rate if seed == 3 else -rate, "was": [rate, seed]}
+
+    monkeypatch.setattr(recall, "run", run)
+    monkeypatch.setattr(recall, "TASKS", {"copy": recall.TASKS["copy"]})
+    data = recall.measure(replace(Bench(CPU), seeds=(3, 4)), [RNN])
+    assert asked == [(0.003, 3), (0.01, 3), (0.01, 4)]
+    assert [(run["rate"], run["seed"], run["was"]) for run in data["runs"]] == [
+        (0.01, 3, [0.01, 3]),
+        (0.01, 4, [0.01, 4]),
+    ]
 
 
 @pytest.mark.system

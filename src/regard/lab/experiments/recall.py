@@ -59,34 +59,38 @@ def measure(bench: Bench, compared: Sequence[Family] = FAMILIES) -> Data:
             data["sizes"].append({"family": family.name, "task": task, **matched._asdict()})
             told = {"family": family.told(), "task": task, "width": matched.width}
             cases.append((f"{task}: {family.name}", told | setting))
-    best = _best_rates(bench, cases, rates)
-    again = [
+    chosen = _chosen(bench, cases, rates)
+    others = [
         (label, case | {"rate": rate, "seed": seed})
-        for (label, case), rate in zip(cases, best, strict=True)
-        for seed in bench.seeds
+        for (label, case), (rate, _) in zip(cases, chosen, strict=True)
+        for seed in bench.seeds[1:]
     ]
-    for (_, case), result in zip(again, bench.each(run, again), strict=True):
+    first = [
+        (case | {"rate": rate, "seed": bench.seeds[0]}, result)
+        for (_, case), (rate, result) in zip(cases, chosen, strict=True)
+    ]
+    rest = zip([case for _, case in others], bench.each(run, others), strict=True)
+    for case, result in [*first, *rest]:
         named = {"family": case["family"]["name"]} | {k: case[k] for k in ("task", "rate", "seed")}
         data["runs"].append(named | result)
     return data
 
 
-def _best_rates(
+def _chosen(
     bench: Bench, cases: Sequence[tuple[str, Data]], rates: Sequence[float]
-) -> list[float]:
-    """For each case the learning rate with which the first seed learns best."""
-    tried = bench.each(
-        run,
-        [
-            (label, case | {"rate": rate, "seed": bench.seeds[0]})
-            for label, case in cases
-            for rate in rates
-        ],
-    )
+) -> list[tuple[float, Data]]:
+    """For each case the learning rate with which the first seed learns best, and its result."""
+    tries = [
+        (label, case | {"rate": rate, "seed": bench.seeds[0]})
+        for label, case in cases
+        for rate in rates
+    ]
+    results = bench.each(run, tries)
     found = []
-    for start in range(0, len(tried), len(rates)):
-        scores = [one["validation"] for one in tried[start : start + len(rates)]]
-        found.append(rates[scores.index(max(scores))])
+    for start in range(0, len(results), len(rates)):
+        tried = dict(zip(rates, results[start : start + len(rates)], strict=True))
+        best = learning.best_rate({rate: one["validation"] for rate, one in tried.items()})
+        found.append((best, tried[best]))
     return found
 
 
