@@ -251,9 +251,7 @@ def _accuracy_plot(data: Data) -> Plot:
         chance = 1 / TASKS[task](setting["size"]).classes
         axes[place].axhline(chance, color="#6b7280", linestyle=":")
         axes[place].axvline(setting["distances"][-1], color="#6b7280", linestyle="--")
-        axes[place].set(
-            title=f"{task} after noise", ylim=(0, 1.03), ylabel="share of right answers"
-        )
+        axes[place].set(title=f"{task} after noise", ylim=(0, 1.03))
         _log_distance(axes[place], distances)
     axes[0].set_ylabel("share of right answers")
     legend(axes[1])

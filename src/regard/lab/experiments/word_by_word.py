@@ -15,6 +15,7 @@ from regard.lab.plots import COLOURS, legend, new_figure
 from regard.lab.statistics import Interval, interval
 from regard.lab.tasks import Batch, Rewriting
 from regard.models import PRESETS, SequenceModel
+from regard.seeing.palette import TEXT
 
 #: the aligned RNN, the encoder-decoder through one vector, and the one with attention
 MODELS: Final = ("rnn", "seq2seq", "bahdanau")
@@ -209,9 +210,7 @@ def draw(data: Data) -> list[Plot]:
         above = [min(1.0, share.high) - share.mean for share in shares]
         spots = [spot + (place - 1) * width for spot in range(len(orders))]
         axes.bar(spots, means, width, color=COLOURS[place], label=TITLES[preset], zorder=2)
-        axes.errorbar(
-            spots, means, [below, above], fmt="none", ecolor="#1f2933", capsize=3, zorder=3
-        )
+        axes.errorbar(spots, means, [below, above], fmt="none", ecolor=TEXT, capsize=3, zorder=3)
     axes.set_xticks(range(len(orders)), orders)
     axes.set(ylim=(0, 1.03), ylabel="share of sentences all right", xlabel="what happens to words")
     axes.set_title("Translating word by word, and after reading the whole")
