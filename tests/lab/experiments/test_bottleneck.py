@@ -122,7 +122,7 @@ def test_a_perfect_answer_has_100_points_and_an_empty_one_none() -> None:
 @pytest.mark.parametrize("preset", LABELS)
 def test_one_model_is_trained_at_equal_size_and_judged_by_length(preset: str) -> None:
     found = bottleneck.learn(
-        preset=preset, seed=0, task="made up", data=None, embed=8, hidden=48, dropout=0.0,
+        name=preset, seed=0, task="made up", data=None, embed=8, hidden=48, dropout=0.0,
         parts=5, batch=6, steps=2, rate=1e-3, tests=20, device=torch.device("cpu"),
     )  # fmt: skip
     json.dumps(found, allow_nan=False)
