@@ -104,8 +104,8 @@ def test_the_figure_has_a_line_per_encoding_and_the_table_a_row_per_mask():
 def test_taking_positions_away_changes_the_verdict():
     bench = replace(Bench(CPU), seeds=(0,))
     names = {"none": "none", "sinusoidal": "sinusoidal"}
-    told_apart, longer = (order.judge(order.measure(bench, names))[place] for place in (1, 3))
-    assert told_apart.verdict == "holds"
-    assert longer.verdict != "does not hold"
+    with_them = order.judge(order.measure(bench, names))
+    assert with_them[1].verdict == "holds"
+    assert with_them[3].verdict != "does not hold"
     without = order.judge(order.measure(bench, names | {"sinusoidal": "none"}))
     assert [without[place].verdict for place in (1, 3)] == ["does not hold"] * 2

@@ -136,7 +136,7 @@ def test_a_plain_rnn_in_place_of_the_self_attentive_one_changes_the_verdict(monk
     bench = replace(Bench(CPU), seeds=(0,))
 
     def verdict(family: Family) -> str:
-        (claim,) = recall.judge(recall.measure(bench, [family]))
+        (claim,) = recall.judge(recall.measure(bench, families=[family]))
         return claim.verdict
 
     assert verdict(recall.SELF_ATTENTIVE) != "does not hold"

@@ -40,7 +40,7 @@ FAMILIES: Final = (
 )  # fmt: skip
 
 
-def measure(bench: Bench, compared: Sequence[Family] = FAMILIES) -> Data:
+def measure(bench: Bench, families: Sequence[Family] = FAMILIES) -> Data:
     """Every family on both tasks: the first seed chooses the learning rate, the others follow."""
     setting: Data = dict(bench.choose(QUICK, FULL))
     last = setting["distances"][-1]
@@ -48,12 +48,12 @@ def measure(bench: Bench, compared: Sequence[Family] = FAMILIES) -> Data:
     rates = bench.choose([0.003, 0.01], [0.001, 0.003, 0.01])
     width = bench.choose(32, 64)
     data: Data = {"setting": setting, "rates": rates, "sizes": [], "runs": []}
-    data["families"] = [family.name for family in compared]
+    data["families"] = [family.name for family in families]
     cases: list[tuple[str, Data]] = []
     for task in TASKS:
         asks = TASKS[task](setting["size"])
         count = learning.count_parameters(partial(model, TRANSFORMER.told(), asks), width)
-        for family in compared:
+        for family in families:
             build = partial(model, family.told(), asks)
             matched = learning.match_width(build, count, name=family.name)
             data["sizes"].append({"family": family.name, "task": task, **matched._asdict()})
