@@ -155,7 +155,8 @@ def _backward(
     d_key = torch.zeros_like(key) if v is not None else key.new_empty(0)
     into_hidden, into_context = hidden.new_zeros(B, H), torch.zeros_like(contexts[:, 0])
     into_memory = hidden.new_zeros(B if memory.numel() else 0, H)
-    if d_memory is not None:
+    # the compiler gives gradients of all outputs, of empty ones too
+    if d_memory is not None and d_memory.numel():
         into_memory += d_memory[:, -1]  # the only one that is given out
     with on(hidden):
         plan = _plan(hidden, key, value)

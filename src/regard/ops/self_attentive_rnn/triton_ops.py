@@ -162,6 +162,8 @@ def _backward(
     def grown(grad: Tensor | None, like: Tensor) -> Tensor:
         return torch.zeros_like(like) if grad is None else grad.contiguous().clone()
 
+    if d_maps is not None and not d_maps.numel():
+        d_maps = None  # the compiler gives gradients of all outputs, of empty ones too
     flow = grown(d_hidden, hidden)
     flow_memory = grown(d_memory, memory)
     outer = torch.zeros_like(contexts) if d_contexts is None else d_contexts
