@@ -35,9 +35,9 @@ def cases():
 
 def registration():
     """What torch's own check of an operator has against it."""
-    tensors = tensors_of("gru", "dot", 1, torch.float32)
+    tensors = tensors_of("gru", "dot", 2, torch.float32)
     inputs, recurrent, bias = (x.requires_grad_() for x in tensors.values())
-    lengths = torch.tensor([1, 1], dtype=torch.int32)
+    lengths = torch.tensor([1, 2], dtype=torch.int32)
     args = (inputs, None, torch.zeros(2, 3), recurrent, bias, None, None, None, lengths)
     try:
         torch.library.opcheck(
