@@ -324,9 +324,9 @@ def main() -> None:
     for record in chain(measured, (lstm(*shape) for shape in shapes), decoded):
         result["records"].append(record)
         print(row(record), flush=True)
-    if args.json:
-        args.json.parent.mkdir(parents=True, exist_ok=True)
-        args.json.write_text(json.dumps(result, indent=2) + "\n")
+        if args.json:  # after each, so that a run that is cut short loses nothing
+            args.json.parent.mkdir(parents=True, exist_ok=True)
+            args.json.write_text(json.dumps(result, indent=2) + "\n")
     sys.exit(any("breaches" in record for record in result["records"]))
 
 
