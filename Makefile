@@ -3,7 +3,8 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 # two workers with one thread each: torch's own threads would only fight over the cores
-PYTEST := OMP_NUM_THREADS=1 OMP_WAIT_POLICY=PASSIVE $(BIN)/python -m pytest -n 2 -q
+# bytecode is kept, since five calls of pytest would else compile all of it five times
+PYTEST := PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 OMP_WAIT_POLICY=PASSIVE $(BIN)/python -m pytest -n 2 -q
 SHAPES := --jaxtyping-packages=regard,beartype.beartype
 
 .DEFAULT_GOAL := help

@@ -24,6 +24,7 @@ def test_importing_regard_does_not_load_torch():
     assert run("import sys, regard; print('torch' in sys.modules)") == "False"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("variables", "count"),
     [

@@ -90,6 +90,7 @@ def test_too_little_memory(monkeypatch):
     assert "batch_tokens" in sentence(regard("doctor"), 1)
 
 
+@pytest.mark.slow
 def test_piped_output_has_no_colour():
     result = subprocess.run(
         [sys.executable, "-c", "from regard.cli import main; main()", "presets"],

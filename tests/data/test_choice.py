@@ -58,6 +58,7 @@ def test_no_text():
             choose_kind(texts)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "columns", "kinds"),
     [

@@ -1,5 +1,6 @@
 import json
 
+import pytest
 import torch
 
 from regard.training import RunFolder, make_config, start_run
@@ -15,6 +16,7 @@ def run(data, output, **settings):
     return RunFolder(output)
 
 
+@pytest.mark.slow
 def test_a_run_has_a_report_with_its_maps(data, tmp_path):
     folder = run(data, tmp_path / "run")
     page = (folder.path / PAGE).read_text(encoding="utf-8")
@@ -27,6 +29,7 @@ def test_a_run_has_a_report_with_its_maps(data, tmp_path):
     assert all(r["row"]["lr"] > 0 for r in rows[:2])
 
 
+@pytest.mark.slow
 def test_a_report_changes_nothing_that_is_learned(data, tmp_path):
     with_report, without = run(data, tmp_path / "a"), run(data, tmp_path / "b", report=False)
     assert not (without.path / PAGE).exists()
