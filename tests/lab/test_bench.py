@@ -1,4 +1,7 @@
 import json
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from threading import Barrier
 
 import pytest
 import torch
@@ -91,3 +94,62 @@ def test_a_piece_that_fails_leaves_nothing_behind(tmp_path):
 def test_choose():
     assert Bench(CPU).choose("few", "many") == "few"
     assert Bench(CPU, quick=False).choose("few", "many") == "many"
+
+
+def with_pool(**options):
+    return Bench(CPU, pool=ThreadPoolExecutor(2), **options)
+
+
+def pieces(count):
+    return [(f"piece {i}", {"x": i}) for i in range(count)]
+
+
+@pytest.mark.parametrize("make", [lambda **options: Bench(CPU, **options), with_pool])
+def test_pieces_come_in_their_order_and_are_kept(tmp_path, make):
+    told = []
+    bench = make(memory=tmp_path, finished=lambda label, kept: told.append((label, kept)))
+    assert bench.each(square, pieces(7)) == [i * i for i in range(7)]
+    assert sorted(told) == [(f"piece {i}", False) for i in range(7)]
+    told.clear()
+    assert bench.each(square, pieces(8)) == [i * i for i in range(8)]
+    assert sorted(told) == [(f"piece {i}", i < 7) for i in range(8)]
+
+
+def test_a_pool_works_on_two_pieces_at_once():
+    assert with_pool().each(meet, [("a", {}), ("b", {})]) == [True, True]
+
+
+def test_what_was_finished_before_one_failed_is_kept(tmp_path):
+    bench = Bench(CPU, memory=tmp_path, pool=ThreadPoolExecutor(1))
+    with pytest.raises(ZeroDivisionError):
+        bench.each(inverse, [("good", {"x": 2}), ("bad", {"x": 0})])
+    told = []
+    again = replace(bench, finished=lambda label, kept: told.append((label, kept)))
+    assert again.once("good", inverse, x=2) == 0.5
+    assert told == [("good", True)]
+
+
+def test_every_name_is_run_with_every_seed():
+    bench = Bench(CPU, seeds=(3, 5))
+    found = bench.by_seed(named, ["a", "b"], {"setting": 7})
+    assert found == {"a": ["a 3 7", "a 5 7"], "b": ["b 3 7", "b 5 7"]}
+
+
+def square(x, device):
+    return x * x
+
+
+def inverse(x, device):
+    return 1 / x
+
+
+def named(name, seed, setting, device):
+    return f"{name} {seed} {setting}"
+
+
+BOTH = Barrier(2, timeout=20)
+
+
+def meet(device):
+    BOTH.wait()  # nobody passes unless two are there
+    return True

@@ -27,7 +27,7 @@ TABLE: Final = "document 3, table of CNN, RNN and self-attention"
 
 def measure(bench: Bench, families: Sequence[Family] = FAMILIES) -> Data:
     """Counts and times of all families; a reader's own may stand among them."""
-    lengths: Sequence[int] = [2**i for i in bench.choose(range(5, 12), range(5, 17))]
+    lengths: Sequence[int] = [2**i for i in bench.choose(range(5, 12), range(7, 15))]
     widths: Sequence[int] = [2**i for i in bench.choose(range(6, 11), range(7, 13))]
     length, width = bench.choose((128, 64), (256, 256))
     sweeps = {
@@ -39,7 +39,7 @@ def measure(bench: Bench, families: Sequence[Family] = FAMILIES) -> Data:
         "machine": _machine(bench.device),
         "length": length,
         "width": width,
-        "batch": bench.choose(4, 32),
+        "batch": bench.choose(4, 8),
         "kernel": kinds.KERNEL,
         "counts": {},
         "runs": {},

@@ -66,7 +66,8 @@ def _figure(title: str, unit: str, panels: Panels) -> Figure:
     for panel, (label, curves) in zip(axes, panels.items(), strict=True):
         for i, (name, curve) in enumerate(curves.items()):
             _line(panel, curve, name, COLOURS[i % len(COLOURS)])
-        panel.set(xscale="log", yscale="log", xlabel=label, ylabel=unit)
+        panel.set_xscale("log", base=2)  # the sizes are powers of two
+        panel.set(yscale="log", xlabel=label, ylabel=unit)
     figure.suptitle(title, color=TEXT)
     handles, labels = axes[0].get_legend_handles_labels()
     figure.legend(

@@ -63,7 +63,9 @@ def _paths(data: Data) -> Plot:
     for i, (name, rows) in enumerate(data["paths"].items()):
         x, y = [row["length"] for row in rows], [row["path"] for row in rows]
         line_with_band(axes, x, y, y, y, label=name, colour=COLOURS[i % len(COLOURS)])
-    axes.set(xscale="log", yscale="log", xlabel="length n", ylabel="layers or steps on the way")
+    axes.set_xscale("log", base=2)
+    axes.set_yscale("log", base=2)
+    axes.set(xlabel="length n", ylabel="layers or steps on the way")
     axes.set_title("From the first input to the last output", color=TEXT)
     legend(axes)
     return Plot(
