@@ -133,6 +133,8 @@ def _cpu_refuses(
         return "since its kernels compute in float32 and the inputs are float64"
     if active_backend() == "auto" and inputs.shape[1] < ENOUGH_FOR_CPU:
         return "since torch is as fast for so few steps"
+    if active_backend() == "auto" and isinstance(score, DotScore):
+        return "since torch is as fast for scores that are products"
     return None
 
 
