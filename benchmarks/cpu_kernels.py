@@ -40,7 +40,7 @@ SHAPES = [(32, 64, 64, 256), (4, 256, 256, 256), (16, 20, 20, 128), (64, 1, 64, 
 RECURRENCE = (16, 128, 256)
 CELLS: tuple[Cell, ...] = ("rnn", "gru", "lstm")
 SCORES = ("dot", "scaled dot", "additive")
-TURNS = 7
+TURNS = 25
 
 Op = Callable[..., list[Tensor]]
 
@@ -106,7 +106,7 @@ def recurrence(cell: Cell, kind: str) -> dict[str, Any]:
     paths = {"eager": by("reference"), "torch": by("torch")}
     if not record["breaches"]:
         paths["cpu"] = by("cpu")
-    record["paths"] = measure(paths, inputs, turns=3)
+    record["paths"] = measure(paths, inputs, turns=9)
     return record
 
 
