@@ -242,3 +242,16 @@ def test_kernels_compile_where_no_folder_is_writable():
         check=False,
     )
     assert done.stdout == "True\n", done.stderr
+
+
+@needs_numba
+def test_gradients_come_back_wide_from_under_autocast():
+    tensors = [torch.randn(s, requires_grad=True) for s in ((2, 9, 5), (2, 7, 5), (5,), (2, 7, 3))]
+    with torch.autocast("cpu", torch.bfloat16), use_backend("cpu"):
+        context = operator(*tensors).context
+    assert context.dtype == torch.bfloat16
+    found = torch.autograd.grad(context.float().sum(), tensors)
+    with use_backend("reference"):
+        expected = torch.autograd.grad(operator(*tensors).context.sum(), tensors)
+    for ours, theirs in zip(found, expected, strict=True):
+        torch.testing.assert_close(ours, theirs, atol=0.05, rtol=0.05)

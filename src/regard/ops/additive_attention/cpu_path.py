@@ -37,8 +37,9 @@ def additive_attention(
     if torch.is_autocast_enabled("cpu"):
         dtype = torch.get_autocast_dtype("cpu")
         query, key, v, value = (x.to(dtype) for x in (query, key, v, value))
-    wide = (x.float() for x in (query, key, v, value))
-    context, weights = torch.ops.regard.additive_attention_cpu(*wide, mask)
+    with torch.autocast("cpu", enabled=False):  # the products inside are wide, too
+        wide = (x.float() for x in (query, key, v, value))
+        context, weights = torch.ops.regard.additive_attention_cpu(*wide, mask)
     return AttentionOutput(context.to(dtype), weights[:, None].to(dtype) if need_weights else None)
 
 

@@ -90,6 +90,10 @@ def _forward(
     )
     hidden, contexts, memory, _, kept, keys, queries, scores, stats = outputs
     contexts[:, 0] = context
+    # what no step writes: scores of steps to come, and for `lstm` the last step's key
+    scores.zero_()
+    if cell == "lstm" and key is not None:
+        keys[:, -1] = 0.0
     with on(inputs):
         plan = _plan(inputs, B, T, (H, S), "forward", cell == "lstm" or v is not None)
         parts = inputs.new_empty(B * plan.parts * plan.numbers["HP"] * (1 + (cell == "lstm")))
