@@ -51,7 +51,7 @@ browser: $(STAMP)  ## the page in a real Chromium, which is installed where it c
 	@command -v chromium >/dev/null || { test "$$(id -u)" = 0 && command -v apt-get >/dev/null \
 	  && apt-get update -qq && apt-get install -y -qq chromium >/dev/null; } \
 	  || echo "chromium is missing and cannot be installed here: these tests are skipped"
-	$(PYTEST) -m browser
+	$(PYTEST) -m browser tests/browser
 
 bench: $(STAMP)  ## time the attention operators on this machine
 	$(BIN)/python benchmarks/operators.py
