@@ -3,7 +3,7 @@ import torch
 
 from examples import new_mechanism as example
 from regard.lab import Bench
-from regard.lab.experiments import cost, path
+from regard.lab.experiments import cost, path, recall
 
 
 def test_its_attention_is_a_softmax_of_cosines():
@@ -33,10 +33,13 @@ def test_its_family_is_measured_beside_the_others(monkeypatch):
     monkeypatch.setattr(path, "LONG", 33)
     monkeypatch.setattr(path, "KERNELS", (3, 5, 9, 17, 33))
     monkeypatch.setattr(path, "RADII", ())
+    brief = {"size": 2, "steps": 2, "batch": 4, "distances": [0, 1]}
+    monkeypatch.setattr(recall, "QUICK", brief)
     monkeypatch.setattr(example, "BESIDE", (example.families.RNN, example.families.SELF_ATTENTION))
     table = example.measured(Bench(torch.device("cpu"), seeds=(0,)), None)
     assert list(table.columns[0].cells) == ["RNN", "self-attention", "cosine attention"]
     assert list(table.columns[4].cells)[-1] == "1 at n = 8"
+    assert all(cell.endswith("%") for cell in table.columns[6].cells)
 
 
 def test_its_help(capsys):
