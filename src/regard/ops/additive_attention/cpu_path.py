@@ -5,7 +5,7 @@ Scores, softmax and their gradients are kernels of `cpu_kernels.py`; the product
 are torch's. Both directions are operators of torch's own dispatcher, with shapes for the compiler.
 """
 
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 import torch
@@ -17,6 +17,7 @@ from regard.ops.additive_attention import cpu_kernels as kernels
 from regard.ops.additive_attention import reference
 from regard.ops.additive_attention.cpu_threads import share
 from regard.ops.output import AttentionOutput
+from regard.ops.register import Operator, register
 
 # Elements (pairs of query and key, times features) that are worth one more thread.
 WORTH_A_THREAD = 1 << 18
@@ -201,24 +202,20 @@ def _backward_shapes(
     return tuple(x.new_empty(x.shape) for x in inputs[:4])
 
 
-# Not `torch.library.custom_op`, which costs tens of microseconds more at every call.
-LIBRARY = torch.library.Library("regard", "FRAGMENT")
-LIBRARY.define(
-    "additive_attention_cpu(Tensor query, Tensor key, Tensor v, Tensor value, Tensor? mask)"
-    " -> (Tensor, Tensor)",
-    tags=torch.Tag.pt2_compliant_tag,
-)
-LIBRARY.define(
-    "additive_attention_cpu_backward(Tensor d_context, Tensor? d_weights, Tensor query, Tensor key,"
-    " Tensor v, Tensor value, Tensor weights) -> (Tensor, Tensor, Tensor, Tensor)",
-    tags=torch.Tag.pt2_compliant_tag,
-)
-for _name, _run, _shapes in (
-    ("additive_attention_cpu", _forward, _forward_shapes),
-    ("additive_attention_cpu_backward", _backward, _backward_shapes),
-):
-    LIBRARY.impl(_name, _run, "CPU")
-    torch.library.register_fake(f"regard::{_name}", _shapes, lib=LIBRARY)
-torch.library.register_autograd(
-    "regard::additive_attention_cpu", _differentiate, setup_context=_save, lib=LIBRARY
+LIBRARY: Final = register(
+    Operator(
+        "additive_attention_cpu(Tensor query, Tensor key, Tensor v, Tensor value, Tensor? mask)"
+        " -> (Tensor, Tensor)",
+        _forward,
+        _forward_shapes,
+    ),
+    Operator(
+        "additive_attention_cpu_backward(Tensor d_context, Tensor? d_weights, Tensor query,"
+        " Tensor key, Tensor v, Tensor value, Tensor weights) -> (Tensor, Tensor, Tensor, Tensor)",
+        _backward,
+        _backward_shapes,
+    ),
+    differentiate=_differentiate,
+    save=_save,
+    key="CPU",
 )

@@ -6,7 +6,7 @@ are torch's. Both directions are operators of torch's own dispatcher, with shape
 so that `torch.compile`, autocast and data-parallel training see nothing unusual.
 """
 
-from typing import Any
+from typing import Any, Final
 
 import torch
 import triton
@@ -17,6 +17,7 @@ from regard.masks import Mask
 from regard.ops.additive_attention import triton_kernels as kernels
 from regard.ops.additive_attention.triton_launch import aligned, launch, on
 from regard.ops.output import AttentionOutput
+from regard.ops.register import Operator, register
 
 
 def additive_attention(
@@ -307,24 +308,19 @@ def _backward_shapes(
     return tuple(x.new_empty(x.shape) for x in inputs[:4])
 
 
-# Not `torch.library.custom_op`, which costs tens of microseconds more at every call.
-LIBRARY = torch.library.Library("regard", "FRAGMENT")
-LIBRARY.define(
-    "additive_attention(Tensor query, Tensor key, Tensor v, Tensor value, Tensor? mask)"
-    " -> (Tensor, Tensor, Tensor)",
-    tags=torch.Tag.pt2_compliant_tag,
-)
-LIBRARY.define(
-    "additive_attention_backward(Tensor d_context, Tensor? d_weights, Tensor query, Tensor key,"
-    " Tensor v, Tensor value, Tensor weights, Tensor size) -> (Tensor, Tensor, Tensor, Tensor)",
-    tags=torch.Tag.pt2_compliant_tag,
-)
-for _name, _run, _shapes in (
-    ("additive_attention", _forward, _forward_shapes),
-    ("additive_attention_backward", _backward, _backward_shapes),
-):
-    LIBRARY.impl(_name, _run, "CompositeExplicitAutograd")
-    torch.library.register_fake(f"regard::{_name}", _shapes, lib=LIBRARY)
-torch.library.register_autograd(
-    "regard::additive_attention", _differentiate, setup_context=_save, lib=LIBRARY
+LIBRARY: Final = register(
+    Operator(
+        "additive_attention(Tensor query, Tensor key, Tensor v, Tensor value, Tensor? mask)"
+        " -> (Tensor, Tensor, Tensor)",
+        _forward,
+        _forward_shapes,
+    ),
+    Operator(
+        "additive_attention_backward(Tensor d_context, Tensor? d_weights, Tensor query, Tensor key,"
+        " Tensor v, Tensor value, Tensor weights, Tensor size) -> (Tensor, Tensor, Tensor, Tensor)",
+        _backward,
+        _backward_shapes,
+    ),
+    differentiate=_differentiate,
+    save=_save,
 )

@@ -13,6 +13,7 @@ from torch import Tensor
 from regard.ops.additive_attention.triton_launch import aligned, on
 from regard.ops.attentive_rnn.triton_backward import backward_kernel
 from regard.ops.attentive_rnn.triton_forward import forward_kernel
+from regard.ops.register import Operator, register
 from regard.ops.self_attentive_rnn.cells import GATES, Cell
 
 # Numbers of the keys or of the values that a program holds at once.
@@ -340,30 +341,26 @@ def _backward_shapes(
     )
 
 
-LIBRARY = torch.library.Library("regard", "FRAGMENT")
-LIBRARY.define(
-    "attentive_rnn(Tensor inputs, Tensor hidden, Tensor? memory, Tensor context,"
-    " Tensor context_weight, Tensor hidden_weight, Tensor? bias, Tensor? query, Tensor? v,"
-    " Tensor key, Tensor value, Tensor mask, str cell, float scale)"
-    " -> (Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor)",
-    tags=torch.Tag.pt2_compliant_tag,
-)
-LIBRARY.define(
-    "attentive_rnn_backward(Tensor? d_hidden, Tensor? d_contexts, Tensor? d_memory,"
-    " Tensor context_weight, Tensor hidden_weight, Tensor? query, Tensor? v, Tensor key,"
-    " Tensor value, Tensor hidden, Tensor contexts, Tensor memory, Tensor kept, Tensor queries,"
-    " Tensor scores, Tensor stats, str cell, float scale) -> (Tensor, Tensor, Tensor, Tensor,"
-    " Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor)",
-    tags=torch.Tag.pt2_compliant_tag,
-)
-for _name, _run, _shapes in (
-    ("attentive_rnn", _forward, _forward_shapes),
-    ("attentive_rnn_backward", _backward, _backward_shapes),
-):
-    LIBRARY.impl(_name, _run, "CompositeExplicitAutograd")
-    torch.library.register_fake(f"regard::{_name}", _shapes, lib=LIBRARY)
-torch.library.register_autograd(
-    "regard::attentive_rnn", _differentiate, setup_context=_save, lib=LIBRARY
+LIBRARY: Final = register(
+    Operator(
+        "attentive_rnn(Tensor inputs, Tensor hidden, Tensor? memory, Tensor context,"
+        " Tensor context_weight, Tensor hidden_weight, Tensor? bias, Tensor? query, Tensor? v,"
+        " Tensor key, Tensor value, Tensor mask, str cell, float scale)"
+        " -> (Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor)",
+        _forward,
+        _forward_shapes,
+    ),
+    Operator(
+        "attentive_rnn_backward(Tensor? d_hidden, Tensor? d_contexts, Tensor? d_memory,"
+        " Tensor context_weight, Tensor hidden_weight, Tensor? query, Tensor? v, Tensor key,"
+        " Tensor value, Tensor hidden, Tensor contexts, Tensor memory, Tensor kept, Tensor queries,"
+        " Tensor scores, Tensor stats, str cell, float scale) -> (Tensor, Tensor, Tensor, Tensor,"
+        " Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor)",
+        _backward,
+        _backward_shapes,
+    ),
+    differentiate=_differentiate,
+    save=_save,
 )
 
 run: Final = torch.ops.regard.attentive_rnn

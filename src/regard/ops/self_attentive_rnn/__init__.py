@@ -6,7 +6,7 @@ https://arxiv.org/abs/1601.06733, and its simple form, in which `h_t = tanh(A [x
 
 import os
 from importlib.util import find_spec
-from typing import Final, TypedDict
+from typing import Any, Final, TypedDict
 
 import torch
 from jaxtyping import Float, Int
@@ -41,31 +41,10 @@ ENOUGH_FOR_CPU: Final = 16
 WIDEST: Final = 2048  # hidden states and keys, of which a program holds some lines
 
 
-def _by_triton(
-    inputs: Float[Tensor, "batch length gates"],
-    recurrent_weight: Float[Tensor, "gates hidden"],
-    score: Score,
-    state: History,
-    *,
-    cell: Cell = "rnn",
-    recurrent_bias: Float[Tensor, " gates"] | None = None,
-    query_inputs: Float[Tensor, "batch length score_dim"] | None = None,
-    lengths: Int[Tensor, " batch"] | None = None,
-    need_weights: bool = False,
-) -> SelfAttentiveOutput:
+def _by_triton(*args: Any, **options: Any) -> SelfAttentiveOutput:
     from regard.ops.self_attentive_rnn import triton_path  # not above: triton may be missing
 
-    return triton_path.self_attentive_rnn(
-        inputs,
-        recurrent_weight,
-        score,
-        state,
-        cell=cell,
-        recurrent_bias=recurrent_bias,
-        query_inputs=query_inputs,
-        lengths=lengths,
-        need_weights=need_weights,
-    )
+    return triton_path.self_attentive_rnn(*args, **options)
 
 
 def _triton_refuses(
@@ -93,31 +72,10 @@ def _triton_refuses(
     return None
 
 
-def _by_numba(
-    inputs: Float[Tensor, "batch length gates"],
-    recurrent_weight: Float[Tensor, "gates hidden"],
-    score: Score,
-    state: History,
-    *,
-    cell: Cell = "rnn",
-    recurrent_bias: Float[Tensor, " gates"] | None = None,
-    query_inputs: Float[Tensor, "batch length score_dim"] | None = None,
-    lengths: Int[Tensor, " batch"] | None = None,
-    need_weights: bool = False,
-) -> SelfAttentiveOutput:
+def _by_numba(*args: Any, **options: Any) -> SelfAttentiveOutput:
     from regard.ops.self_attentive_rnn import cpu_path  # not above: numba may be missing
 
-    return cpu_path.self_attentive_rnn(
-        inputs,
-        recurrent_weight,
-        score,
-        state,
-        cell=cell,
-        recurrent_bias=recurrent_bias,
-        query_inputs=query_inputs,
-        lengths=lengths,
-        need_weights=need_weights,
-    )
+    return cpu_path.self_attentive_rnn(*args, **options)
 
 
 def _cpu_refuses(
@@ -177,22 +135,7 @@ def self_attentive_rnn(
             looked at.
         need_weights: whether to return the weights, (batch, 1, length, steps).
     """
-    if cell not in GATES:
-        raise ArgumentError(
-            "cell", f"be one of {', '.join(GATES)}", repr(cell), "see the docstring"
-        )
-    check_axes("inputs", inputs, "batch length gates")
-    check_axes("recurrent_weight", recurrent_weight, "gates hidden")
-    check_float(inputs=inputs, recurrent_weight=recurrent_weight)
-    gates, hidden = recurrent_weight.shape
-    check_equal("agree in gates", inputs=inputs.shape[2], recurrent_weight=gates)
-    if gates != GATES[cell] * hidden:
-        raise ArgumentError(
-            "recurrent_weight",
-            f"have {GATES[cell]} times as many rows as columns for the cell {cell!r}",
-            f"of shape {tuple(recurrent_weight.shape)}",
-            "stack the weights of the gates, each (hidden, hidden)",
-        )
+    _check_gates(inputs, recurrent_weight, cell)
     if (query_inputs is not None) != (cell == "lstm"):
         raise ArgumentError(
             "query_inputs",
@@ -202,6 +145,7 @@ def self_attentive_rnn(
         )
     _check_rows(inputs, query_inputs, lengths)
     if state is None:
+        hidden = recurrent_weight.shape[1]
         score_dim = score.key(inputs.new_zeros(1, hidden)).shape[-1]
         state = empty_history(
             inputs, inputs.shape[0], hidden, score_dim, with_memory=cell == "lstm"
@@ -231,6 +175,25 @@ class _Options(TypedDict):
     query_inputs: Tensor | None
     lengths: Tensor | None
     need_weights: bool
+
+
+def _check_gates(inputs: Tensor, recurrent_weight: Tensor, cell: Cell) -> None:
+    if cell not in GATES:
+        raise ArgumentError(
+            "cell", f"be one of {', '.join(GATES)}", repr(cell), "see the docstring"
+        )
+    check_axes("inputs", inputs, "batch length gates")
+    check_axes("recurrent_weight", recurrent_weight, "gates hidden")
+    check_float(inputs=inputs, recurrent_weight=recurrent_weight)
+    gates, hidden = recurrent_weight.shape
+    check_equal("agree in gates", inputs=inputs.shape[2], recurrent_weight=gates)
+    if gates != GATES[cell] * hidden:
+        raise ArgumentError(
+            "recurrent_weight",
+            f"have {GATES[cell]} times as many rows as columns for the cell {cell!r}",
+            f"of shape {tuple(recurrent_weight.shape)}",
+            "stack the weights of the gates, each (hidden, hidden)",
+        )
 
 
 def _check_rows(inputs: Tensor, query_inputs: Tensor | None, lengths: Tensor | None) -> None:

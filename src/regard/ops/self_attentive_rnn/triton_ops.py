@@ -11,6 +11,7 @@ import triton
 from torch import Tensor
 
 from regard.ops.additive_attention.triton_launch import aligned, on
+from regard.ops.register import Operator, register
 from regard.ops.self_attentive_rnn.cells import GATES, Cell
 from regard.ops.self_attentive_rnn.triton_backward import backward_kernel
 from regard.ops.self_attentive_rnn.triton_forward import forward_kernel
@@ -347,30 +348,26 @@ def _backward_shapes(
     )
 
 
-LIBRARY = torch.library.Library("regard", "FRAGMENT")
-LIBRARY.define(
-    "self_attentive_rnn(Tensor inputs, Tensor? query_inputs, Tensor context, Tensor recurrent,"
-    " Tensor? bias, Tensor? query, Tensor? key, Tensor? v, Tensor lengths, str cell, float scale,"
-    " bool need_weights) -> (Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor,"
-    " Tensor)",
-    tags=torch.Tag.pt2_compliant_tag,
-)
-LIBRARY.define(
-    "self_attentive_rnn_backward(Tensor? d_hidden, Tensor? d_contexts, Tensor? d_memory,"
-    " Tensor? d_maps, Tensor recurrent, Tensor? query, Tensor? key, Tensor? v, Tensor lengths,"
-    " Tensor hidden, Tensor contexts, Tensor memory, Tensor kept, Tensor keys, Tensor queries,"
-    " Tensor scores, Tensor stats, str cell, float scale)"
-    " -> (Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor)",
-    tags=torch.Tag.pt2_compliant_tag,
-)
-for _name, _run, _shapes in (
-    ("self_attentive_rnn", _forward, _forward_shapes),
-    ("self_attentive_rnn_backward", _backward, _backward_shapes),
-):
-    LIBRARY.impl(_name, _run, "CompositeExplicitAutograd")
-    torch.library.register_fake(f"regard::{_name}", _shapes, lib=LIBRARY)
-torch.library.register_autograd(
-    "regard::self_attentive_rnn", _differentiate, setup_context=_save, lib=LIBRARY
+LIBRARY: Final = register(
+    Operator(
+        "self_attentive_rnn(Tensor inputs, Tensor? query_inputs, Tensor context, Tensor recurrent,"
+        " Tensor? bias, Tensor? query, Tensor? key, Tensor? v, Tensor lengths, str cell,"
+        " float scale, bool need_weights) -> (Tensor, Tensor, Tensor, Tensor, Tensor, Tensor,"
+        " Tensor, Tensor, Tensor)",
+        _forward,
+        _forward_shapes,
+    ),
+    Operator(
+        "self_attentive_rnn_backward(Tensor? d_hidden, Tensor? d_contexts, Tensor? d_memory,"
+        " Tensor? d_maps, Tensor recurrent, Tensor? query, Tensor? key, Tensor? v, Tensor lengths,"
+        " Tensor hidden, Tensor contexts, Tensor memory, Tensor kept, Tensor keys, Tensor queries,"
+        " Tensor scores, Tensor stats, str cell, float scale)"
+        " -> (Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor)",
+        _backward,
+        _backward_shapes,
+    ),
+    differentiate=_differentiate,
+    save=_save,
 )
 
 run: Final = torch.ops.regard.self_attentive_rnn
