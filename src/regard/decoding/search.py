@@ -2,7 +2,7 @@
 
 Rows are sources (or, when sampling, one row for each draw), lanes are the live hypotheses of a row.
 The model sees (rows * lanes) tokens at a step. A hypothesis that ends leaves its lane to another
-one, and a row leaves the batch as soon as none of its live hypotheses can win any more.
+one, and a row leaves the batch when none of its live hypotheses can win any more.
 """
 
 from collections.abc import Callable, Collection
@@ -15,6 +15,7 @@ from torch import Tensor
 
 from regard.decoding.hypothesis import Hypothesis
 from regard.decoding.lanes import Lanes
+from regard.decoding.leaving import Leaving, without_waiting
 from regard.decoding.options import DecodingOptions
 from regard.decoding.readout import read_out
 from regard.decoding.rules import Rules, check_prefix
@@ -40,12 +41,14 @@ class Plan(NamedTuple):
         lanes: the most live hypotheses of a row.
         kept: how many ended hypotheses of a row are kept.
         copies: rows for each source.
+        leaving: makes what says when rows that are over leave, for a device.
     """
 
     choose: Choose
     lanes: int = 1
     kept: int = 1
     copies: int = 1
+    leaving: Callable[[torch.device], Leaving] = without_waiting
 
 
 def search(
@@ -59,7 +62,7 @@ def search(
     """Targets for all sources at once: a list for each, best first, with maps of these kinds."""
     check_source(src, lengths)
     check_prefix(options.prefix, rows=len(src))
-    trace, left = Trace(kinds), []
+    trace, left, leaving = Trace(kinds), [], plan.leaving(src.device)
     look = bool(kinds) or options.coverage_penalty > 0
     with inference(model):
         memory = model.encode(src, lengths, need_weights=any(map(of_encoder, kinds)))
@@ -73,13 +76,12 @@ def search(
                 check_prefix(options.prefix, vocab=out.logits.shape[1])
             trace.look(out.maps)
             front, move = _extend(front, out, step, options, plan)
-            done = front.over.all(dim=1)
-            if bool(done.any()):  # the one question to the device
-                left.append(front.ended.reorder(done.nonzero().squeeze(1)))
-                stay = (~done).nonzero().squeeze(1)
-                if not len(stay):
+            parting = leaving.after(front.over.all(dim=1))  # the one question to the device
+            if parting is not None:
+                left.append(front.ended.reorder(parting.gone))
+                if not len(parting.stay):
                     break
-                front, move = front.reorder(stay), move.reorder(stay)
+                front, move = front.reorder(parting.stay), move.reorder(parting.stay)
             trace.move(move)
             lanes.follow(out.state, move.parents, same_rows=front.tokens.shape == before)
         else:

@@ -8,6 +8,7 @@ from jaxtyping import Int
 from torch import Tensor
 
 from regard.decoding.hypothesis import Hypothesis
+from regard.decoding.leaving import at_once
 from regard.decoding.options import DEFAULT, DecodingOptions
 from regard.decoding.sampling import draw
 from regard.decoding.search import Choose, Plan, search
@@ -107,7 +108,8 @@ def sample(
         own = log_probs[:, 0].gather(1, tokens)
         return Choice(torch.zeros_like(tokens), tokens, own, scores + own)
 
-    plan = Plan(choose, copies=options.num_samples)
+    # a row that stays longer would draw for longer, and others would draw something else
+    plan = Plan(choose, copies=options.num_samples, leaving=at_once)
     return search(model, src, lengths, options, plan, kinds if need_weights else ())
 
 

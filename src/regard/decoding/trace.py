@@ -130,7 +130,8 @@ class Trace:
         lanes = self._lanes(step, lane)
         tokens = [lane.new_empty(len(lane), 0)]
         log_probs = [torch.empty(len(lane), 0, device=lane.device)]
-        for move, after in zip(self.moves, lanes[1:], strict=True):
+        # after the last move no step may have come
+        for move, after in zip(self.moves, lanes[1:], strict=False):
             tokens.append(move.tokens.flatten()[after, None])
             log_probs.append(move.log_probs.flatten()[after, None])
         maps = {

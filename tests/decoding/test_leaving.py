@@ -1,0 +1,93 @@
+"""Rows that leave late change nothing."""
+
+from itertools import chain
+
+import pytest
+import torch
+
+from decoding.toys import Toy, sources
+from regard.decoding import DecodingOptions, sample
+from regard.decoding.leaving import AtOnce, Later, at_once, without_waiting
+from regard.decoding.search import Plan, search
+from regard.decoding.select import select
+from regard.decoding.strategies import CROSS
+
+MAX_LEN = 6
+OPTIONS = {
+    "greedy": DecodingOptions(beam=1, max_len=MAX_LEN),
+    "beam": DecodingOptions(beam=3, nbest=3, max_len=MAX_LEN),
+    "one of a beam": DecodingOptions(beam=4, nbest=1, max_len=MAX_LEN, min_len=1),
+    "penalties": DecodingOptions(
+        beam=3, nbest=2, max_len=MAX_LEN, length_penalty=0.7, coverage_penalty=0.3
+    ),
+    "rules": DecodingOptions(
+        beam=3, max_len=MAX_LEN, no_repeat_ngram=2, prefix=[[4], [], [5, 4], *[[]] * 6]
+    ),
+    "limits that differ": DecodingOptions(beam=2, nbest=2, max_len_ratio=1.0, max_len_extra=1),
+}
+
+
+def searched(toy, options, leaving):
+    def choose(log_probs, scores, over):
+        return select(log_probs, scores, over, 2 * options.beam if options.beam > 1 else 1)
+
+    src, lengths = sources(0, 3, 5, 1, 2, 6, 4, 0, 1)
+    lengths[1], lengths[4] = 2, 1
+    plan = Plan(choose, lanes=options.beam, kept=options.nbest, leaving=lambda device: leaving)
+    toy.rows_per_step.clear()
+    return search(toy, src, lengths, options, plan, CROSS), list(toy.rows_per_step)
+
+
+@pytest.mark.parametrize("lag", [1, 3, 99])
+@pytest.mark.parametrize("options", OPTIONS.values(), ids=OPTIONS)
+@pytest.mark.parametrize("seed", range(2))
+def test_an_answer_that_comes_late_gives_the_same_hypotheses(options, lag, seed):
+    toy = Toy(7, MAX_LEN, seed=seed)
+    toy.logits[..., 2] += 1.5  # so that sources end at different steps
+    soon, now = searched(toy, options, AtOnce())
+    late, then = searched(toy, options, Later(lag))
+    assert late == soon
+    for one, other in zip(chain(*soon), chain(*late), strict=True):
+        assert one.attention["cross"][0].equal(other.attention["cross"][0])
+    # the test is of use only where rows leave at more steps than one, and later if late
+    assert len(set(now)) > 2
+    assert sum(then) > sum(now) or len(now) == 1
+
+
+def test_rows_leave_so_many_steps_after_they_were_over():
+    leaving = Later(2)
+    over = torch.tensor
+    assert leaving.after(over([False, True, False])) is None
+    assert leaving.after(over([True, True, False])) is None
+    parting = leaving.after(over([True, True, True]))
+    assert parting.gone.tolist() == [1]
+    assert parting.stay.tolist() == [0, 2]
+    # answers about rows that had other numbers are forgotten
+    assert leaving.after(over([True, True])) is None
+    assert leaving.after(over([True, True])) is None
+    parting = leaving.after(over([True, True]))
+    assert (parting.gone.tolist(), parting.stay.tolist()) == ([0, 1], [])
+
+
+def test_without_a_lag_it_is_at_once():
+    for done in ([False, False], [True, False]):
+        one, other = (kind.after(torch.tensor(done)) for kind in (Later(0), AtOnce()))
+        assert str(one) == str(other)
+
+
+def test_only_a_gpu_answers_later():
+    assert isinstance(without_waiting(torch.device("cpu")), AtOnce)
+    assert isinstance(without_waiting(torch.device("cuda")), Later)
+    assert isinstance(at_once(torch.device("cuda")), AtOnce)
+
+
+def test_samples_do_not_depend_on_when_a_gpu_answers(monkeypatch):
+    plans = []
+
+    def search(*args):
+        plans.append(args[4])
+        return []
+
+    monkeypatch.setattr("regard.decoding.strategies.search", search)
+    sample(Toy(7, MAX_LEN), *sources(0, 1), DecodingOptions(num_samples=3))
+    assert [plan.leaving for plan in plans] == [at_once]
