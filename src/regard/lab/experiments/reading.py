@@ -198,7 +198,7 @@ def measure(bench: Bench) -> Data:
         "hidden": bench.choose(64, 320),
         "dropout": bench.choose(0.1, 0.4),
         "batch": bench.choose(40, 256),
-        "steps": bench.choose(150, 700),
+        "steps": bench.choose(150, 2000),
         "rate": bench.choose(1e-2, 3e-3),
         "tests": bench.choose(600, 4000),
     }
