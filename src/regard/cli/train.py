@@ -5,8 +5,16 @@ from typing import Annotated, Any
 
 import typer
 
+from regard import recipes
 from regard.errors import ArgumentError
-from regard.training import make_config, parse_overrides, read_toml, resume_run, start_run
+from regard.training import (
+    RunFolder,
+    make_config,
+    parse_overrides,
+    read_toml,
+    resume_run,
+    start_run,
+)
 
 
 def train(
@@ -14,7 +22,8 @@ def train(
         str | None,
         typer.Argument(
             metavar="DATA",
-            help="Pairs: TSV, JSONL, Parquet, or '-' for stdin; or a TOML file of settings.",
+            help="Pairs: TSV, JSONL, Parquet, or '-' for stdin; or a TOML file: settings, or a "
+            "recipe.",
         ),
     ] = None,
     words: Annotated[
@@ -33,7 +42,12 @@ def train(
     ] = None,
     output: Annotated[
         Path | None,
-        typer.Option("--output", "-o", help="The run folder.", show_default="runs/PRESET"),
+        typer.Option(
+            "--output",
+            "-o",
+            help="The run folder.",
+            show_default="runs/PRESET, runs/recipes/NAME-SEED",
+        ),
     ] = None,
     dev: Annotated[
         str | None, typer.Option(help="Dev pairs.", show_default="some of the data, by hash")
@@ -48,35 +62,74 @@ def train(
     skip_bad: Annotated[
         bool, typer.Option("--skip-bad", help="Count bad lines and go on.")
     ] = False,
+    data_dir: Annotated[
+        Path | None,
+        typer.Option(
+            envvar="REGARD_DATA",
+            help="A recipe's folder of public data sets.",
+            show_default=False,
+        ),
+    ] = None,
+    no_test: Annotated[
+        bool, typer.Option("--no-test", help="Score a recipe's dev set alone.")
+    ] = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Show nothing but errors.")] = False,
 ) -> None:
     """Train a model on pairs of sequences.
 
     `regard train pairs.tsv` is enough. Settings by name go last, as in
-    `regard train pairs.tsv hidden=256 epochs=20`.
+    `regard train pairs.tsv hidden=256 epochs=20`. `regard train recipes/NAME`
+    prepares the data of a published result, trains, and scores dev and test.
     """
     given = [word for word in (data, *(words or [])) if word is not None]
-    settings = _gather(given, resume is not None)
     named = {"preset": preset, "size": size, "dev": dev, "minutes": minutes}
-    settings |= {name: value for name, value in named.items() if value is not None}
+    options = {name: value for name, value in named.items() if value is not None}
     if skip_bad:
-        settings["skip_bad"] = True
-    if resume is None:
-        config = make_config(settings)
-        if not config.data:
-            raise ArgumentError(
-                "data", "be a file of pairs", "missing", "name one, as in `regard train pairs.tsv`"
-            )
-        folder = start_run(config, output or Path("runs") / config.preset, quiet=quiet)
-    elif output is not None:
+        options["skip_bad"] = True
+    if resume is not None and output is not None:
         raise ArgumentError(
             "-o", "be left out when a run goes on", repr(str(output)), "the run stays in its folder"
         )
+    recipe = _recipe(given, resume)
+    if recipe is None:
+        if no_test:
+            raise ArgumentError("--no-test", "be for a recipe", "given without one", "leave it out")
+        folder = _train(_gather(given, resume is not None) | options, output, resume, quiet)
     else:
-        folder = resume_run(resume, settings, quiet=quiet)
-    if not folder.finished:  # stopped by the user, who has been told how to go on
+        changes = parse_overrides(given[1:] if resume is None else given) | options
+        if resume is None:
+            folder = recipes.start(
+                recipe, changes, data=data_dir, output=output, test=not no_test, quiet=quiet
+            )
+        else:
+            folder = recipes.resume(
+                recipe, RunFolder(resume), changes, test=not no_test, quiet=quiet
+            )
+    if folder.started and not folder.finished:  # stopped by the user, who has been told how
         raise typer.Exit(1)
     typer.echo(str(folder.path))
+
+
+def _recipe(words: list[str], resume: Path | None) -> recipes.Recipe | None:
+    """The recipe that is named first, or that the run was made by."""
+    if resume is not None:
+        return recipes.kept(resume / recipes.INSIDE)
+    path = recipes.find(words[0]) if words else None
+    return None if path is None else recipes.read(path)
+
+
+def _train(
+    settings: dict[str, Any], output: Path | None, resume: Path | None, quiet: bool
+) -> RunFolder:
+    """Trains on the user's own data."""
+    if resume is not None:
+        return resume_run(resume, settings, quiet=quiet)
+    config = make_config(settings)
+    if not config.data:
+        raise ArgumentError(
+            "data", "be a file of pairs", "missing", "name one, as in `regard train pairs.tsv`"
+        )
+    return start_run(config, output or Path("runs") / config.preset, quiet=quiet)
 
 
 def _gather(words: list[str], resuming: bool) -> dict[str, Any]:

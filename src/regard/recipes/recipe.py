@@ -1,0 +1,179 @@
+"""A recipe: a TOML file with the settings of a run, and a table that says what it is for."""
+
+import difflib
+import inspect
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Any, Final
+
+from pydantic import TypeAdapter, ValidationError
+
+from regard.errors import ArgumentError, DataError
+from regard.recipes.tasks import TASKS, Task
+from regard.training import read_toml
+from regard.training.checkpoint import write_atomically
+
+TABLE: Final = "recipe"
+#: what decides the data is the task's, not the file's
+PREPARED: Final = ("data", "tgt", "dev", "dev_tgt", "columns")
+RECORD: Final = "recipe.json"
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """What leads to one result.
+
+    Attributes:
+        name: that of its file.
+        task: who prepares the data and judges the model.
+        options: of the task.
+        settings: those of `regard train`.
+        decoding: options of `regard.Model.predict` when the model is judged.
+        members: runs that answer together, as folders or as `NAME:SEED`; none is trained then.
+        teacher: runs whose answers, given together, become the targets of training.
+        published: figures of others, each with `system`, `by`, `figures` and perhaps a `note`.
+    """
+
+    name: str
+    task: str
+    options: Mapping[str, Any] = field(default_factory=dict)
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    decoding: Mapping[str, Any] = field(default_factory=dict)
+    members: tuple[str, ...] = ()
+    teacher: tuple[str, ...] = ()
+    published: tuple[Mapping[str, Any], ...] = ()
+
+    @property
+    def seed(self) -> int:
+        """That of the run, which its folder is named by."""
+        return int(self.settings.get("seed", 1))
+
+    def changed(self, settings: Mapping[str, Any]) -> "Recipe":
+        """With other settings; `recipe.NAME` is an option, as in `recipe.lowercase=true`."""
+        own = {name: value for name, value in settings.items() if name.startswith(f"{TABLE}.")}
+        plain = {name: value for name, value in settings.items() if name not in own}
+        table: dict[str, Any] = {**self.options, "decoding": dict(self.decoding)}
+        table |= {"members": list(self.members), "teacher": list(self.teacher)}
+        for dotted, value in own.items():
+            _, first, *rest = dotted.split(".")
+            if rest:
+                table[first] = {**table.get(first, {}), ".".join(rest): value}
+            else:
+                table[first] = value
+        changed = make(self.name, {"task": self.task, **table}, {**self.settings, **plain})
+        return replace(changed, published=self.published)
+
+    def write(self, folder: Path) -> None:
+        """Keeps the recipe in a run's folder."""
+        folder.mkdir(parents=True, exist_ok=True)
+        text = json.dumps(asdict(self), indent=2, ensure_ascii=False, default=list)
+        write_atomically(folder / RECORD, f"{text}\n".encode())
+
+
+def find(word: str) -> Path | None:
+    """The TOML file that a word names; its ending may be left out."""
+    path = Path(word)
+    named = path if path.suffix == ".toml" else Path(f"{word}.toml")
+    return named if named.is_file() and (named == path or not path.exists()) else None
+
+
+def read(path: Path) -> Recipe | None:
+    """The recipe of a TOML file; None where it has settings alone."""
+    settings = read_toml(path)
+    if TABLE not in settings:
+        return None
+    table = settings.pop(TABLE)
+    if not isinstance(table, dict):
+        raise ArgumentError(TABLE, "be a table of a recipe", repr(table), f"see {path}")
+    return make(path.stem, table, settings)
+
+
+def kept(folder: Path) -> Recipe | None:
+    """The recipe that a run was made by; None for other runs."""
+    path = folder / RECORD
+    if not path.exists():
+        return None
+    try:
+        record = json.loads(path.read_text(encoding="utf-8"))
+        for several in ("members", "teacher", "published"):
+            record[several] = tuple(record[several])
+        return Recipe(**record)
+    except (ValueError, KeyError, TypeError) as error:
+        raise DataError(
+            str(path), None, f"this is no recipe ({error})", "run the recipe anew"
+        ) from None
+
+
+def make(name: str, table: Mapping[str, Any], settings: Mapping[str, Any]) -> Recipe:
+    """A recipe from its table and its settings, checked."""
+    options = dict(table)
+    task = options.pop("task", None)
+    if task not in TASKS:
+        raise ArgumentError(
+            "task", f"be one of {', '.join(TASKS)}", repr(task), _suggestion(str(task), TASKS)
+        )
+    for setting in PREPARED:
+        if setting in settings:
+            raise ArgumentError(
+                setting,
+                "be left out of a recipe, which prepares its own data",
+                repr(settings[setting]),
+                "name the folder of the data sets with --data-dir",
+            )
+    lists = {
+        field: tuple(_checked(f"recipe.{field}", options.pop(field, []), list[str]))
+        for field in ("members", "teacher")
+    }
+    return Recipe(
+        name,
+        task,
+        settings=dict(settings),
+        decoding=_checked("recipe.decoding", options.pop("decoding", {}), dict[str, Any]),
+        published=tuple(options.pop("published", [])),
+        options=_options(TASKS[task], task, options),
+        **lists,
+    )
+
+
+def _options(task: Task, name: str, given: Mapping[str, Any]) -> dict[str, Any]:
+    """The options of a task, each of its type."""
+    known = {
+        option: parameter
+        for option, parameter in inspect.signature(task.prepare, eval_str=True).parameters.items()
+        if option != "folder"
+    }
+    for option in given:
+        if option not in known:
+            raise ArgumentError(
+                f"recipe.{option}",
+                f"be an option of the task {name}, which has {', '.join(known) or 'none'}",
+                repr(given[option]),
+                _suggestion(option, known),
+            )
+    for option, parameter in known.items():
+        if parameter.default is parameter.empty and option not in given:
+            raise ArgumentError(
+                f"recipe.{option}",
+                f"be given for the task {name}",
+                "missing",
+                f"it is a {parameter.annotation}, to be written in the recipe's table",
+            )
+    return {
+        option: _checked(f"recipe.{option}", value, known[option].annotation)
+        for option, value in given.items()
+    }
+
+
+def _checked(name: str, value: Any, kind: Any) -> Any:
+    try:
+        return TypeAdapter(kind).validate_python(value)
+    except ValidationError as error:
+        message = error.errors()[0]["msg"].removeprefix("Input should ")
+        raise ArgumentError(name, message, repr(value), "mend it in the recipe") from None
+
+
+def _suggestion(word: str, known: Iterable[str]) -> str:
+    close = difflib.get_close_matches(word, list(known), n=1, cutoff=0.5)
+    return f"perhaps {close[0]!r} is meant" if close else "choose one of them"

@@ -1,0 +1,132 @@
+"""What a recipe leaves behind: result.json, from which every table is made."""
+
+import json
+import os
+import platform
+import subprocess
+from collections.abc import Mapping
+from dataclasses import asdict
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any, Final
+
+import torch
+
+from regard.errors import DataError
+from regard.recipes.recipe import Recipe
+from regard.recipes.tasks import Verdict
+from regard.training import RunFolder
+from regard.training.checkpoint import write_atomically
+from regard.version import __version__
+
+FILE: Final = "result.json"
+LIBRARIES: Final = ("numpy", "sacrebleu", "jiwer", "tokenizers")
+
+Result = dict[str, Any]
+
+
+def read(folder: Path) -> Result | None:
+    """The result of a run so far."""
+    path = folder / FILE
+    if not path.exists():
+        return None
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+        assert isinstance(found["scores"], dict)
+    except (ValueError, KeyError, TypeError, AssertionError) as error:
+        raise DataError(
+            str(path), None, f"this is no result ({error})", "delete it, and score again"
+        ) from None
+    return dict(found)
+
+
+def write(folder: Path, result: Result) -> None:
+    """Keeps a result."""
+    folder.mkdir(parents=True, exist_ok=True)
+    text = json.dumps(result, indent=2, ensure_ascii=False)
+    write_atomically(folder / FILE, f"{text}\n".encode())
+
+
+def begin(recipe: Recipe, overrides: Mapping[str, Any], device: torch.device) -> Result:
+    """What is known before the first score."""
+    return {
+        "recipe": recipe.name,
+        "task": recipe.task,
+        "options": dict(recipe.options),
+        "command": command(recipe.name, overrides),
+        **source(),
+        "versions": {
+            "regard": __version__,
+            "python": platform.python_version(),
+            "torch": str(torch.__version__),
+            **{name: version(name) for name in LIBRARIES},
+        },
+        "seed": recipe.seed,
+        "device": torch.cuda.get_device_name(device) if device.type == "cuda" else "cpu",
+        "decoding": dict(recipe.decoding),
+        "members": list(recipe.members),
+        "published": [dict(row) for row in recipe.published],
+        "scores": {},
+    }
+
+
+def training(folder: RunFolder) -> dict[str, Any]:
+    """How long a run has trained, and how fast: evaluations on the dev set are in its time."""
+    rows = folder.read_metrics()
+    if not rows:
+        return {}
+    last = rows[-1]
+    return {
+        "preset": folder.read_config().preset,
+        "steps": last["step"],
+        "epochs": last["epoch"],
+        "minutes": last["seconds"] / 60,
+        "tokens_per_s": last["tokens"] / max(last["seconds"], 1e-9),
+    }
+
+
+def score(verdict: Verdict, examples: int, seconds: float) -> dict[str, Any]:
+    """What a model has got on one set."""
+    figures = {figure.name: asdict(figure) for figure in verdict.figures}
+    for figure in figures.values():
+        del figure["name"]
+    return {"examples": examples, "seconds": seconds, "figures": figures}
+
+
+def command(name: str, overrides: Mapping[str, Any]) -> str:
+    """The command line that makes the result again, without the folders of this computer."""
+    changes = [f"{key}={_shown(value)}" for key, value in overrides.items() if key != "device"]
+    return " ".join(["regard", "train", f"recipes/{name}", *changes])
+
+
+def _shown(value: Any) -> str:
+    if isinstance(value, list | tuple):
+        value = [Path(part).name if isinstance(part, str) else part for part in value]
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+
+
+def source() -> dict[str, Any]:
+    """The commit that was run, and whether files differ from it.
+
+    A copy that is no checkout of its own gets its commit by the environment: REGARD_COMMIT.
+    """
+    if "REGARD_COMMIT" in os.environ:
+        return {"commit": os.environ["REGARD_COMMIT"], "changed_since": None}
+    return {"commit": _git("rev-parse", "HEAD"), "changed_since": _changed()}
+
+
+def _changed() -> bool | None:
+    answer = _git("status", "--porcelain")
+    return None if answer is None else bool(answer)
+
+
+def _git(*args: str) -> str | None:
+    """What git says of the sources of this package, or None where they are in no checkout."""
+    root = Path(__file__).resolve().parents[3]
+    if not (root / ".git").exists():
+        return None
+    try:
+        done = subprocess.run(["git", *args], cwd=root, capture_output=True, text=True, check=True)
+    except (OSError, subprocess.CalledProcessError):
+        return None
+    return done.stdout.strip()

@@ -1,0 +1,203 @@
+"""Runs a recipe: prepare, train, judge; or goes on with one that was stopped."""
+
+import os
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+from rich.console import Console
+
+from regard import api
+from regard import device as devices
+from regard.errors import ArgumentError, DataError
+from regard.recipes import examples, results
+from regard.recipes.examples import DEV, Example, Prepared
+from regard.recipes.recipe import Recipe
+from regard.recipes.tasks import TASKS
+from regard.recipes.tasks.task import BATCH
+from regard.training import RunError, RunFolder, make_config, resume_run, start_run
+from regard.training.config import check_model
+from regard.training.watch import say
+
+#: where runs go, each in a folder with the name of its recipe and its seed
+RUNS: Final = Path("runs") / "recipes"
+#: inside a run folder: the recipe, the data that it has prepared, the answers
+INSIDE: Final = "recipe"
+
+
+def start(
+    recipe: Recipe,
+    overrides: Mapping[str, Any],
+    *,
+    data: Path | None,
+    output: Path | None = None,
+    test: bool = True,
+    quiet: bool = False,
+) -> RunFolder:
+    """Runs a recipe in a new folder.
+
+    Args:
+        recipe: as it was read.
+        overrides: settings that are given in place of its own.
+        data: the folder of public data sets.
+        output: the run folder; `runs/recipes/NAME-SEED` if None.
+        test: whether test sets are scored, or dev alone.
+        quiet: whether to show nothing.
+    """
+    recipe = recipe.changed(overrides)
+    _check_alone()
+    folder = RunFolder(output or RUNS / f"{recipe.name}-{recipe.seed}")
+    console = Console(stderr=True, quiet=quiet)
+    _check_new(folder)
+    if not recipe.members:
+        check_model(make_config(recipe.settings))  # before anything is read
+    members, teacher = (
+        [resolve(member, folder.path.parent) for member in names]
+        for names in (recipe.members, recipe.teacher)
+    )
+    prepared = _prepare(recipe, data)
+    folder.create()
+    recipe.write(folder.path / INSIDE)
+    device = devices.pick(str(recipe.settings.get("device", "auto")))
+    results.write(folder.path, results.begin(recipe, overrides, device))
+    if members:
+        for name, rows in prepared.judged.items():
+            examples.keep(folder.path / INSIDE, name, rows)
+    else:
+        if teacher:
+            prepared = distilled(prepared, teacher, recipe, device=str(device))
+        settings = examples.write(prepared, folder.path / INSIDE)
+        start_run(make_config({**settings, **recipe.settings}), folder.path, quiet=quiet)
+        if not folder.finished:
+            return folder
+    judge(folder, recipe, members or [folder.path], test=test, console=console)
+    return folder
+
+
+def resume(
+    recipe: Recipe,
+    folder: RunFolder,
+    overrides: Mapping[str, Any],
+    *,
+    test: bool = True,
+    quiet: bool = False,
+) -> RunFolder:
+    """Goes on with a recipe's run; one that has been trained to its end is scored alone."""
+    console = Console(stderr=True, quiet=quiet)
+    members = [resolve(member, folder.path.parent) for member in recipe.members]
+    if not members and (overrides or not folder.finished):
+        _forget_scores(folder.path)
+        resume_run(folder.path, overrides, quiet=quiet)
+        if not folder.finished:
+            return folder
+    judge(folder, recipe, members or [folder.path], test=test, console=console)
+    return folder
+
+
+def judge(
+    folder: RunFolder,
+    recipe: Recipe,
+    runs: Sequence[Path],
+    *,
+    test: bool,
+    console: Console,
+) -> None:
+    """Scores each set that has no score yet, and keeps each score as it comes."""
+    device = str(recipe.settings.get("device", "auto"))
+    result = results.read(folder.path) or results.begin(recipe, {}, devices.pick(device))
+    waiting = {
+        name: rows
+        for name, rows in examples.kept(folder.path / INSIDE).items()
+        if name not in result["scores"] and (test or name == DEV)
+    }
+    if not waiting:
+        return say(console, f"all is scored already: see {folder.path / results.FILE}.")
+    model = api.load(*runs, device=device)
+    result["weights"] = sum(p.numel() for p in model.module.parameters())
+    result["training"] = results.training(folder) if folder.started else {}
+    for name, rows in waiting.items():
+        began = time.monotonic()
+        verdict = TASKS[recipe.task].judge(model, rows, recipe.decoding)
+        (folder.path / INSIDE / f"{name}.answers.txt").write_text(
+            "".join(f"{answer}\n" for answer in verdict.answers), encoding="utf-8"
+        )
+        result["scores"][name] = results.score(verdict, len(rows), time.monotonic() - began)
+        results.write(folder.path, result)
+        figures = ", ".join(f"{f.name} {f.value:.2f}" for f in verdict.figures)
+        say(console, f"{name}: {figures} ({len(rows):,} examples).")
+    return None
+
+
+def resolve(member: str, beside: Path) -> Path:
+    """The run folder that a recipe names: a folder, or NAME:SEED among its neighbours."""
+    name, _, seed = member.partition(":")
+    for path in (Path(member), beside / f"{name}-{seed or 1}"):
+        if RunFolder(path).started:
+            return path
+    raise ArgumentError(
+        "member",
+        f"be a run folder, or NAME:SEED of a run in {beside}",
+        repr(member),
+        f"make it with `regard train recipes/{name} seed={seed or 1}`",
+    )
+
+
+def distilled(
+    prepared: Prepared, teacher: Sequence[Path], recipe: Recipe, *, device: str = "auto"
+) -> Prepared:
+    """The same sources with the answers of other runs, given together, in place of their targets.
+
+    Kim and Rush (2016), https://aclanthology.org/D16-1139: one small model learns what several
+    have made of the data, which is more regular than the data.
+    """
+    model = api.load(*teacher, device=device)
+    asked = list(dict.fromkeys(example.question for example in prepared.train))
+    outputs = model.predict(asked, attention=False, batch=BATCH, **recipe.decoding)
+    said = dict(zip(asked, (output.text for output in outputs), strict=True))
+    first = {example.question: example for example in reversed(prepared.train)}
+    train = [
+        Example(e.src, (said[question] or e.references[0],), e.features, e.group)
+        for question, e in ((question, first[question]) for question in asked)
+    ]
+    return Prepared(train, prepared.judged, prepared.settings)
+
+
+def _prepare(recipe: Recipe, data: Path | None) -> Prepared:
+    if data is None:
+        raise ArgumentError(
+            "--data-dir",
+            "name the folder of the public data sets",
+            "missing",
+            "give it, or set REGARD_DATA; recipes/README.md says what is in it",
+        )
+    if not data.is_dir():
+        raise DataError(str(data), None, "there is no such folder of data sets", "check the name")
+    return TASKS[recipe.task].prepare(data, **recipe.options)
+
+
+def _check_new(folder: RunFolder) -> None:
+    """Raises where a run or its scores would be lost; an ensemble has scores alone."""
+    folder.check_new()
+    if (results.read(folder.path) or {"scores": {}})["scores"]:
+        raise RunError(
+            f"the output folder must be new, but {folder.path} has scores: go on with `regard "
+            f"train --resume {folder.path}`, or choose another with -o."
+        )
+
+
+def _forget_scores(folder: Path) -> None:
+    """Scores are those of one model: when it learns on, they are no longer its own."""
+    result = results.read(folder)
+    if result is not None and result["scores"]:
+        results.write(folder, {**result, "scores": {}})
+
+
+def _check_alone() -> None:
+    if int(os.environ.get("WORLD_SIZE", 1)) > 1:
+        raise ArgumentError(
+            "a recipe",
+            "run in one process",
+            f"in {os.environ['WORLD_SIZE']}",
+            "run it without torchrun",
+        )

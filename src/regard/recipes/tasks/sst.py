@@ -1,0 +1,92 @@
+"""Whether a sentence of a film review likes the film: the Stanford Sentiment Treebank.
+
+Each node of a tree is a phrase with a label from 0, very negative, to 4, very positive. Sentences
+are the roots. The answer of the model is one word.
+"""
+
+import re
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Final, Literal
+
+from regard.data import read_lines
+from regard.errors import DataError
+from regard.recipes.examples import Example, Prepared
+from regard.recipes.figures import exact
+from regard.recipes.tasks.reading import find
+from regard.recipes.tasks.task import Task, by_answers
+
+FOLDER: Final = "sst"
+#: the answer to each label; neutral phrases are left out where there are two classes
+ANSWERS: Final = {
+    2: ("negative", "negative", None, "positive", "positive"),
+    5: ("very-negative", "negative", "neutral", "positive", "very-positive"),
+}
+BRACKETS: Final = {"-LRB-": "(", "-RRB-": ")"}
+TOKEN: Final = re.compile(r"\(([0-4]) |([^\s()]+)|(\))|\s+")
+SETTINGS: Final = {"src_tokenizer": "space", "tgt_tokenizer": "space", "metric": "exact"}
+
+
+def prepare(folder: Path, *, classes: Literal[2, 5] = 2, phrases: bool = True) -> Prepared:
+    """Sentences and their labels.
+
+    Args:
+        folder: the public data sets.
+        classes: two without the neutral ones, or all five.
+        phrases: whether the model also learns from the phrases inside the training sentences.
+    """
+    train = _read(folder, "train", classes, inner=phrases)
+    judged = {name: _read(folder, name, classes, inner=False) for name in ("dev", "test")}
+    apart = {example.src for examples in judged.values() for example in examples}
+    once = dict.fromkeys(example for example in train if example.src not in apart)
+    return Prepared(list(once), judged, SETTINGS)
+
+
+def _read(folder: Path, name: str, classes: int, *, inner: bool) -> list[Example]:
+    path = find(folder, FOLDER, f"trees.{name}.txt")
+    found: list[Example] = []
+    for number, line in enumerate(read_lines(path), start=1):
+        nodes = phrases_of(line, str(path), number)
+        found += _labelled(nodes if inner else nodes[-1:], ANSWERS[classes])
+    return found
+
+
+def _labelled(
+    nodes: Iterable[tuple[int, str]], answers: tuple[str | None, ...]
+) -> Iterator[Example]:
+    for label, text in nodes:
+        answer = answers[label]
+        if answer is not None:
+            yield Example(text, (answer,))
+
+
+def phrases_of(tree: str, file: str, number: int) -> list[tuple[int, str]]:
+    """Labels and texts of all nodes of a tree, those inside before those around; the root last."""
+    words: list[str] = []
+    waiting: list[tuple[int, int]] = []  # label and first word of the nodes that are still open
+    nodes: list[tuple[int, str]] = []
+    place = 0
+    while place < len(tree):
+        match = TOKEN.match(tree, place)
+        if match is None or (match[3] and not waiting):
+            break
+        place = match.end()
+        if match[1]:
+            waiting.append((int(match[1]), len(words)))
+        elif match[2]:
+            words.append(BRACKETS.get(match[2], match[2].replace("\\/", "/")))
+        elif match[3]:
+            label, first = waiting.pop()
+            nodes.append((label, " ".join(words[first:])))
+    if place < len(tree) or waiting or not words:
+        raise DataError(
+            file,
+            number,
+            f"the line must be a tree like (3 (2 good) (2 film)), but it is not at column "
+            f"{place + 1}",
+            "copy the file again from where it comes from",
+        )
+    return nodes
+
+
+TASK: Final = Task(prepare, by_answers(exact))

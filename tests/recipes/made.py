@@ -1,0 +1,61 @@
+"""Small files in the form of the public ones."""
+
+import gzip
+
+TREES = [
+    "(3 (2 It) (4 (3 (2 is) (4 lovely)) (2 .)))",
+    "(1 (2 No) (0 (1 bad) (2 film)))",
+    "(2 (2 A) (2 film))",
+]
+
+
+def write(folder, name, rows):
+    path = folder / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    text = "".join("\t".join(row) + "\n" if isinstance(row, tuple) else f"{row}\n" for row in rows)
+    path.write_bytes(gzip.compress(text.encode()))
+    return path
+
+
+def cmudict(folder, words=40):
+    """Each word is said as it is written; every third one in a second way, too."""
+    rows = []
+    for number in range(words):
+        word = f"{number:03}".translate(str.maketrans("0123456789", "ABCDEFGHIJ"))
+        rows.append((word, " ".join(word)))
+        if number % 3 == 0:
+            rows.append((word, " ".join(reversed(word))))
+    write(folder, "cmudict_g014b2b/train.tsv.gz", rows)
+    test = [("ABBA", "A B B A"), ("ABE", "A B E", "E B A", "")]
+    write(folder, "cmudict_g014b2b/test.multiref.tsv.gz", test)
+    return rows
+
+
+def sigmorphon(folder):
+    for name in ("train", "dev", "test"):
+        rows = [("kor", "가 값b", f"k a {name}"), ("ice", "á", "a u")]
+        write(folder, f"g2p_sigmorphon2021/low.{name}.tsv.gz", rows)
+
+
+def inflection(folder):
+    rows = [("german", "gehen", "ging", "V;PST"), ("albanian", "shok", "shok", "N;SG")]
+    for name in ("train-medium", "dev", "test"):
+        write(folder, f"inflection_2017_task1/{name}.tsv.gz", rows)
+
+
+def multi30k(folder):
+    for name in ("train", "val", "test_2016_flickr"):
+        rows = [("A Dog.", "Ein Hund.", "Un chien.", "Pes."), (name, "zwei", "deux", "dva")]
+        write(folder, f"multi30k/{name}.en-de-fr-cs.tsv.gz", rows)
+    write(folder, "multi30k/test_2017_flickr.en-de-fr.tsv.gz", [("A Cat.", "Eine Katze.", "x")])
+
+
+def tatoeba(folder):
+    for name in ("train", "dev", "test"):
+        write(folder, f"tatoeba_eng_fra/mini.{name}.eng-fra.tsv.gz", [(name, "Va !")])
+
+
+def sst(folder):
+    write(folder, "sst/trees.train.txt.gz", TREES)
+    write(folder, "sst/trees.dev.txt.gz", ["(4 (4 lovely) (2 film))", "(0 lovely)"])
+    write(folder, "sst/trees.test.txt.gz", ["(0 (1 -LRB-) (2 1\\/2))", TREES[2]])

@@ -1,0 +1,56 @@
+import pytest
+import sacrebleu
+
+from regard.recipes.examples import Example
+from regard.recipes.figures import (
+    bleu,
+    bleu_lowercase,
+    by_group,
+    exact,
+    phoneme_errors,
+    word_errors,
+)
+
+#: the second word has two pronunciations
+WORDS = [
+    Example("one", ("W AH N",), group="a"),
+    Example("either", ("IY DH ER", "AY DH ER"), group="a"),
+    Example("two", ("T UW",), group="b"),
+    Example("four", ("F AO R",), group="b"),
+    Example("five", ("F AY V",), group="b"),
+]
+ANSWERS = ["W AH N", "AY DH ER", "T AO", "F AO R", "F"]
+
+
+def test_a_word_is_right_if_it_is_any_of_its_pronunciations():
+    found = word_errors(WORDS, ANSWERS)
+    assert found.value == pytest.approx(100 * 2 / 5)
+    assert found.signature.startswith("wer|1-exact|nrefs:var|ref:any")
+    assert not found.higher_is_better
+    assert exact(WORDS, ANSWERS).value == pytest.approx(60)
+
+
+def test_phonemes_are_counted_against_the_nearest_pronunciation():
+    # one of T UW is wrong, two of F AY V are missing; 3 + 3 + 2 + 3 + 3 phonemes
+    assert phoneme_errors(WORDS, ANSWERS).value == pytest.approx(100 * 3 / 14)
+
+
+def test_groups_count_alike_whatever_their_sizes():
+    found = by_group(word_errors)(WORDS, ANSWERS)
+    assert found.groups == {"a": pytest.approx(0), "b": pytest.approx(100 * 2 / 3)}
+    assert found.value == pytest.approx(100 / 3)
+    assert found.signature.endswith("|mean-of:2")
+    assert (found.name, found.higher_is_better) == ("wer", False)
+
+
+def test_bleu_is_sacrebleus_with_case_and_without():
+    texts = ["Ein Hund läuft über die Wiese.", "Zwei Männer sitzen auf einer Bank im Park."]
+    answers = ["ein Hund läuft über die Wiese .", "Zwei Frauen sitzen auf einer Bank im park."]
+    rows = [Example("x", (text,)) for text in texts]
+    cased, lower = bleu(rows, answers), bleu_lowercase(rows, answers)
+    assert cased.value == pytest.approx(sacrebleu.corpus_bleu(answers, [texts]).score)
+    expected = sacrebleu.corpus_bleu(answers, [texts], lowercase=True).score
+    assert lower.value == pytest.approx(expected)
+    assert lower.value > cased.value
+    assert "case:lc" in lower.signature
+    assert "case:mixed" in cased.signature

@@ -1,0 +1,100 @@
+"""Recipes as files: those of the repository, and broken ones."""
+
+from pathlib import Path
+
+import pytest
+
+from regard.errors import ArgumentError, DataError
+from regard.recipes import Recipe, find, kept, read
+from regard.training import make_config
+from regard.training.config import check_model
+
+ROOT = Path(__file__).resolve().parents[2]
+FILES = sorted((ROOT / "recipes").glob("*.toml"))
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
+def test_a_recipe_of_the_repository_is_whole(path):
+    recipe = read(path)
+    assert path.read_text().startswith("# ")
+    for row in recipe.published:
+        assert {"system", "by", "figures"} <= row.keys() <= {"system", "by", "figures", "note"}
+    if recipe.members:
+        assert not recipe.settings
+    else:
+        config = make_config(recipe.settings)
+        check_model(config)
+        assert config.minutes <= 8
+        assert (config.data, config.dev) == ("", None)
+    for member in (*recipe.members, *recipe.teacher):
+        assert (ROOT / "recipes" / f"{member.split(':')[0]}.toml").exists()
+
+
+def made(folder, text):
+    path = folder / "made.toml"
+    path.write_text(text)
+    return path
+
+
+def test_settings_and_table_are_told_apart(tmp_path):
+    text = 'hidden = 8\n[recipe]\ntask = "multi30k"\ntgt = "de"\n[recipe.decoding]\nbeam = 3\n'
+    recipe = read(made(tmp_path, text))
+    assert recipe == Recipe("made", "multi30k", {"tgt": "de"}, {"hidden": 8}, decoding={"beam": 3})
+
+
+def test_settings_without_a_table_are_no_recipe(tmp_path):
+    assert read(made(tmp_path, "hidden = 8\n")) is None
+
+
+def test_what_is_given_replaces_what_is_written(tmp_path):
+    text = 'hidden = 8\nlr = 0.1\n[recipe]\ntask = "multi30k"\ntgt = "de"\ndecoding = {beam = 3}\n'
+    recipe = read(made(tmp_path, text)).changed(
+        {"hidden": 16, "seed": 7, "recipe.tgt": "fr", "recipe.decoding.length_penalty": 1}
+    )
+    assert recipe.settings == {"hidden": 16, "lr": 0.1, "seed": 7}
+    assert recipe.options == {"tgt": "fr"}
+    assert recipe.decoding == {"beam": 3, "length_penalty": 1}
+    assert recipe.seed == 7
+
+
+def test_a_recipe_that_is_kept_comes_back(tmp_path):
+    row = {"system": "x", "by": "y", "figures": {"wer": 1.5}}
+    recipe = Recipe(
+        "a", "cmudict", {"dev_words": 3}, {"lr": 0.1}, members=("b:1",), published=(row,)
+    )
+    recipe.write(tmp_path)
+    assert kept(tmp_path) == recipe
+    assert kept(tmp_path / "elsewhere") is None
+    (tmp_path / "recipe.json").write_text('{"name": "a"}')
+    with pytest.raises(DataError, match=r"recipe\.json: this is no recipe"):
+        kept(tmp_path)
+
+
+def test_the_ending_may_be_left_out(tmp_path):
+    path = made(tmp_path, "")
+    assert find(str(tmp_path / "made")) == path
+    assert find(str(path)) == path
+    assert find(str(tmp_path / "other")) is None
+    (tmp_path / "made").write_text("a\tb\n")  # a file of pairs has the name itself
+    assert find(str(tmp_path / "made")) is None
+
+
+BROKEN = {
+    "no task": ("[recipe]", ["task must be one of cmudict", "None"]),
+    "wrong task": ('[recipe]\ntask = "cmudct"', ["'cmudct'", "'cmudict' is meant"]),
+    "wrong option": ('[recipe]\ntask = "tatoeba"\npat = "mini"', ["recipe.pat", "'part' is meant"]),
+    "wrong value": ('[recipe]\ntask = "tatoeba"\npart = "all"', ["recipe.part", "'mini'", "'all'"]),
+    "missing option": ('[recipe]\ntask = "multi30k"', ["recipe.tgt", "missing"]),
+    "no table": ("recipe = 3", ["recipe must be a table", "3"]),
+    "members": ('[recipe]\ntask = "cmudict"\nmembers = 3', ["recipe.members", "list"]),
+    "data": ('data = "x.tsv"\n[recipe]\ntask = "cmudict"', ["data", "left out", "--data-dir"]),
+}
+
+
+@pytest.mark.parametrize("case", BROKEN)
+def test_a_broken_recipe_is_told_in_one_sentence(tmp_path, case):
+    text, words = BROKEN[case]
+    with pytest.raises(ArgumentError) as caught:
+        read(made(tmp_path, text))
+    for word in words:
+        assert word in str(caught.value)

@@ -1,0 +1,152 @@
+"""Recipes from the files to result.json, through the command line."""
+
+import json
+
+import pytest
+
+from cli.tools import done, regard, sentence
+from recipes import made
+
+pytestmark = pytest.mark.slow
+
+RECIPE = """
+preset = "bahdanau"
+size = "tiny"
+hidden = 16
+embed = 8
+batch_sentences = 16
+max_tgt_len = 8
+steps = 3
+report = false
+threads = 1
+
+[recipe]
+task = "cmudict"
+dev_words = 7
+
+[[recipe.published]]
+system = "theirs"
+by = "them"
+figures = { wer = 1.5 }
+"""
+
+
+@pytest.fixture
+def small(tmp_path, monkeypatch):
+    """A folder to stand in, with data and a recipe."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("REGARD_COMMIT", "abc")
+    monkeypatch.delenv("REGARD_DATA", raising=False)
+    made.cmudict(tmp_path / "data")
+    (tmp_path / "small.toml").write_text(RECIPE)
+    return tmp_path
+
+
+def result_of(folder):
+    return json.loads((folder / "result.json").read_text())
+
+
+def test_a_recipe_trains_and_scores_dev_and_test_once(small):
+    output = regard("train", "small", "--data-dir", "data", "seed=3", "device=cpu")
+    assert done(output) == "runs/recipes/small-3\n"
+    run = small / "runs" / "recipes" / "small-3"
+    result = result_of(run)
+    assert {"dev", "test"} == set(result["scores"])
+    assert result["scores"]["dev"]["examples"] == 7
+    assert result["scores"]["test"]["figures"].keys() == {"wer", "per"}
+    assert (result["commit"], result["seed"], result["task"]) == ("abc", 3, "cmudict")
+    assert result["command"] == "regard train recipes/small seed=3"
+    assert result["training"]["steps"] == 3
+    assert result["training"]["tokens_per_s"] > 0
+    assert result["weights"] > 1000
+    assert result["published"][0]["figures"] == {"wer": 1.5}
+    assert len((run / "recipe" / "test.answers.txt").read_text().splitlines()) == 2
+    assert "test: wer" in output.stderr
+    again = regard("train", "--resume", run)
+    assert "all is scored already" in again.stderr
+    assert result_of(run) == result
+
+
+def test_dev_alone_then_test_without_training_again(small):
+    done(regard("train", "small.toml", "--data-dir", "data", "--no-test", "-q", "-o", "out"))
+    first = result_of(small / "out")
+    assert set(first["scores"]) == {"dev"}
+    before = (small / "out" / "model.safetensors").stat().st_mtime_ns
+    done(regard("train", "--resume", "out", "-q"))
+    second = result_of(small / "out")
+    assert second["scores"]["dev"] == first["scores"]["dev"]
+    assert second["scores"]["test"]["examples"] == 2
+    assert (small / "out" / "model.safetensors").stat().st_mtime_ns == before
+
+
+def test_a_run_that_learns_on_is_scored_anew(small):
+    done(regard("train", "small", "--data-dir", "data", "-q", "-o", "out"))
+    done(regard("train", "--resume", "out", "-q", "steps=5", "--no-test"))
+    result = result_of(small / "out")
+    assert result["training"]["steps"] == 5
+    assert set(result["scores"]) == {"dev"}
+
+
+def test_an_ensemble_is_made_of_runs_by_name_and_seed(small):
+    for seed in (1, 2):
+        done(regard("train", "small", "--data-dir", "data", "-q", f"seed={seed}"))
+    text = '[recipe]\ntask = "cmudict"\ndev_words = 7\nmembers = ["small:1", "small:2"]\n'
+    (small / "both.toml").write_text(text)
+    done(regard("train", "both", "--data-dir", "data", "-q"))
+    runs = small / "runs" / "recipes"
+    both, one = (result_of(runs / name) for name in ("both-1", "small-1"))
+    assert both["weights"] == 2 * one["weights"]
+    assert both["members"] == ["small:1", "small:2"]
+    assert set(both["scores"]) == {"dev", "test"}
+    assert "has scores" in sentence(regard("train", "both", "--data-dir", "data"), 1)
+
+
+def test_a_model_learns_the_answers_of_its_teacher(small):
+    done(regard("train", "small", "--data-dir", "data", "-q"))
+    done(
+        regard(
+            *("train", "small", "--data-dir", "data", "-q", "-o", "runs/recipes/pupil"),
+            *('recipe.teacher=["small:1"]', "recipe.decoding.beam=1", "recipe.decoding.max_len=7"),
+        )
+    )
+    runs = small / "runs" / "recipes"
+    sets = [(runs / name / "recipe" / "train.tsv").read_text() for name in ("small-1", "pupil")]
+    gold, taught = ([line.split("\t") for line in rows.splitlines()] for rows in sets)
+    assert [src for src, _ in taught] == list(dict.fromkeys(src for src, _ in gold))
+    words = [src for src, _ in taught]
+    (small / "words.txt").write_text("".join(f"{word}\n" for word in words))
+    said = done(
+        regard("predict", runs / "small-1", "words.txt", "--beam=1", "--max-len=7")
+    ).splitlines()
+    first = dict(reversed(gold))
+    assert [tgt for _, tgt in taught] == [
+        answer or first[word] for answer, word in zip(said, words, strict=True)
+    ]
+
+
+WRONG = {
+    "no data folder": (["small"], 2, ["--data-dir", "missing", "REGARD_DATA"]),
+    "not a folder": (["small", "--data-dir", "nothing"], 1, ["nothing", "no such folder"]),
+    "another folder": (["small", "--data-dir", "runs"], 1, ["cmudict_g014b2b/train.tsv"]),
+    "a typo": (["small", "--data-dir", "data", "hiden=3"], 2, ["'hiden'", "'hidden' is meant"]),
+    "its own data": (["small", "--data-dir", "data", "--dev", "x"], 2, ["dev", "left out"]),
+    "an option": (["small", "--data-dir", "data", "recipe.x=1"], 2, ["recipe.x", "dev_words"]),
+    "a member": (
+        ["small", "--data-dir", "data", 'recipe.members=["other:2"]'],
+        2,
+        ["'other:2'", "runs/recipes", "seed=2"],
+    ),
+    "no recipe": (["pairs.tsv", "--no-test"], 2, ["--no-test", "recipe"]),
+    "not a setting": (["small", "--data-dir", "data", "x"], 2, ["key=value", "'x'"]),
+}
+
+
+@pytest.mark.plain
+@pytest.mark.parametrize("case", WRONG)
+def test_what_is_wrong_is_said_in_one_sentence(small, case):
+    (small / "runs").mkdir()
+    words, code, parts = WRONG[case]
+    said = sentence(regard("train", *words), code)
+    for part in parts:
+        assert part in said
+    assert not list((small / "runs").iterdir())

@@ -1,0 +1,170 @@
+"""What each task makes of its files: small ones, and the real ones where they are."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from recipes import made
+from regard.errors import ArgumentError, DataError
+from regard.recipes import TASKS, read
+from regard.recipes.examples import Example
+
+ROOT = Path(__file__).resolve().parents[2]
+DATA = Path(os.environ.get("REGARD_DATA", ROOT.parent / "shared" / "data"))
+
+
+def prepare(task, folder, **options):
+    return TASKS[task].prepare(folder, **options)
+
+
+def test_cmudict_holds_out_whole_words(tmp_path):
+    rows = made.cmudict(tmp_path)
+    found = prepare("cmudict", tmp_path, dev_words=7)
+    train, dev = found.train, found.judged["dev"]
+    assert len(dev) == 7
+    assert not {e.src for e in train} & {e.src for e in dev}
+    again = [(e.src, said) for e in [*train, *dev] for said in e.references]
+    assert sorted(again) == sorted(set(rows))  # a palindrome is said in one way
+    assert found.judged["test"][1] == Example("ABE", ("A B E", "E B A"))
+
+
+def test_cmudict_holds_out_the_same_words_in_any_order(tmp_path):
+    rows = made.cmudict(tmp_path / "one")
+    made.cmudict(tmp_path / "two")
+    made.write(tmp_path / "two", "cmudict_g014b2b/train.tsv.gz", rows[::-1])
+    first, second = (
+        {e.src for e in prepare("cmudict", tmp_path / name, dev_words=7).judged["dev"]}
+        for name in ("one", "two")
+    )
+    assert first == second
+
+
+def test_sigmorphon_takes_the_language_as_a_symbol(tmp_path):
+    made.sigmorphon(tmp_path)
+    found = prepare("sigmorphon", tmp_path, part="low")
+    assert found.train[0] == Example("가 값b", ("k a train",), ("kor",), "kor")
+    assert found.settings["src_tokenizer"] == "char"
+    assert found.train[0].question == "가 값b\tkor"
+    assert found.train[0].lines == ["가 값b\tk a train\tkor"]
+
+
+def test_sigmorphon_spells_korean_letter_by_letter(tmp_path):
+    made.sigmorphon(tmp_path)
+    found = prepare("sigmorphon", tmp_path, part="low", hangul="letters")
+    letters = ["\u1100", "\u1161", "␣", "\u1100", "\u1161", "\u11b9", "b"]
+    assert found.train[0].src.split(" ") == letters
+    assert found.train[1].src == "á"  # other scripts keep their marks
+    assert found.settings["src_tokenizer"] == "space"
+
+
+def test_some_languages_alone(tmp_path):
+    made.sigmorphon(tmp_path)
+    found = prepare("sigmorphon", tmp_path, part="low", languages=("ice",))
+    assert [e.group for e in [*found.train, *found.judged["test"]]] == ["ice", "ice"]
+    with pytest.raises(ArgumentError, match=r"recipe\.languages must .* xyz"):
+        prepare("sigmorphon", tmp_path, part="low", languages=("xyz",))
+
+
+def test_inflection_asks_by_language_and_tags(tmp_path):
+    made.inflection(tmp_path)
+    found = prepare("inflection", tmp_path, part="medium")
+    assert found.train[0] == Example("gehen", ("ging",), ("german", "V", "PST"), "german")
+    assert len(found.train) == 2
+
+
+def test_copies_are_asked_by_a_tag_of_their_own_once(tmp_path):
+    made.inflection(tmp_path)
+    found = prepare("inflection", tmp_path, part="medium", copies=True)
+    assert [(e.src, e.references, e.features) for e in found.train[2:]] == [
+        ("gehen", ("gehen",), ("german", "COPY")),
+        ("ging", ("ging",), ("german", "COPY")),
+        ("shok", ("shok",), ("albanian", "COPY")),
+    ]
+    assert len(found.judged["dev"]) == 2
+
+
+def test_multi30k_picks_its_columns(tmp_path):
+    made.multi30k(tmp_path)
+    found = prepare("multi30k", tmp_path, tgt="fr")
+    assert found.train[0] == Example("A Dog.", ("Un chien.",))
+    assert found.judged["dev"][1].src == "val"
+    assert list(found.judged) == ["dev", "test", "test2017"]
+    assert "test2017" not in prepare("multi30k", tmp_path, tgt="cs").judged
+    lower = prepare("multi30k", tmp_path, tgt="en", src="de", lowercase=True)
+    assert lower.train[0] == Example("ein hund.", ("a dog.",))
+    with pytest.raises(ArgumentError, match="another language than en"):
+        prepare("multi30k", tmp_path, tgt="en")
+
+
+def test_tatoeba_reads_its_three_files(tmp_path):
+    made.tatoeba(tmp_path)
+    found = prepare("tatoeba", tmp_path, part="mini")
+    sets = [found.train, found.judged["dev"], found.judged["test"]]
+    assert [rows[0].src for rows in sets] == ["train", "dev", "test"]
+
+
+def test_sst_has_phrases_in_training_and_sentences_in_judging(tmp_path):
+    made.sst(tmp_path)
+    found = prepare("sst", tmp_path)
+    # (is lovely) is 3, lovely is 4 and also a dev sentence, bad is 1, (bad film) 0, the roots 3, 1
+    assert {(e.src, *e.references) for e in found.train} == {
+        ("is lovely", "positive"),
+        ("is lovely .", "positive"),
+        ("It is lovely .", "positive"),
+        ("bad", "negative"),
+        ("bad film", "negative"),
+        ("No bad film", "negative"),
+    }
+    judged = [[(e.src, *e.references) for e in found.judged[name]] for name in ("dev", "test")]
+    assert judged[0] == [("lovely film", "positive"), ("lovely", "negative")]
+    assert judged[1] == [("( 1/2", "negative")]  # the neutral sentence is left out
+
+
+def test_sst_sentences_alone_and_five_classes(tmp_path):
+    made.sst(tmp_path)
+    found = prepare("sst", tmp_path, phrases=False, classes=5)
+    assert [(e.src, *e.references) for e in found.train] == [
+        ("It is lovely .", "positive"),
+        ("No bad film", "negative"),
+    ]  # "A film" stands in the test set, too
+    assert found.judged["test"][1].references == ("neutral",)
+
+
+@pytest.mark.parametrize("tree", ["(3 (2 a) (2 b)", "(7 a)", "a)", "(3 )", "good film )"])
+def test_a_broken_tree_is_named(tmp_path, tree):
+    made.sst(tmp_path)
+    made.write(tmp_path, "sst/trees.dev.txt.gz", ["(4 fine)", tree])
+    with pytest.raises(DataError, match=r"trees\.dev\.txt\.gz, line 2: the line must be a tree"):
+        prepare("sst", tmp_path)
+
+
+def test_a_line_that_lacks_a_column_is_named(tmp_path):
+    made.sigmorphon(tmp_path)
+    made.write(tmp_path, "g2p_sigmorphon2021/low.dev.tsv.gz", [("kor", "a", "b"), ("kor", "a")])
+    with pytest.raises(DataError, match=r"low\.dev\.tsv\.gz, line 2: .* 3 filled columns"):
+        prepare("sigmorphon", tmp_path, part="low")
+
+
+def test_a_missing_file_is_named_and_where_it_comes_from(tmp_path):
+    with pytest.raises(DataError, match=r"multi30k/train.*recipes/README\.md.*--data-dir"):
+        prepare("multi30k", tmp_path, tgt="de")
+
+
+#: lines of the files, and words, sentences and trees as the papers count them
+COUNTS = {
+    "cmudict-bahdanau": (104_167, {"dev": 2670, "test": 12_000}),
+    "sigmorphon2021-low": (8000, {"dev": 1000, "test": 1000}),
+    "multi30k-en-de-transformer": (29_000, {"dev": 1014, "test": 1000, "test2017": 1000}),
+    "sst2-self-attentive": (None, {"dev": 872, "test": 1821}),
+}
+
+
+@pytest.mark.skipif(not DATA.is_dir(), reason="the public data sets are not here: REGARD_DATA")
+@pytest.mark.parametrize("name", COUNTS)
+def test_real_files_have_the_sizes_that_papers_give(name):
+    recipe = read(ROOT / "recipes" / f"{name}.toml")
+    found = TASKS[recipe.task].prepare(DATA, **recipe.options)
+    train, judged = COUNTS[name]
+    assert train is None or len(found.train) == train
+    assert {part: len(rows) for part, rows in found.judged.items()} == judged
