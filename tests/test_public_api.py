@@ -72,6 +72,7 @@ NAMES = {
         "CLASSIFIERS",
         "LANGUAGE_MODELS",
         "PRESETS",
+        "TEXT_PRESETS",
         "Classifier",
         "ClassifierOutput",
         "EncoderDecoder",
@@ -82,6 +83,7 @@ NAMES = {
         "SequenceModel",
         "StepOutput",
         "Tagger",
+        "TextModel",
     ],
 }
 

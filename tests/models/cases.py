@@ -13,6 +13,7 @@ BATCH, SRC_LEN, TGT_LEN = 3, 7, 5
 RECURRENT = {"embed": 6, "hidden": 10, "layers": 2}
 SIZES: dict[str, dict[str, int]] = {
     "transformer": {"dim": 12, "heads": 3, "feed_forward": 19, "layers": 2},
+    "lm-transformer": {"dim": 12, "heads": 3, "feed_forward": 19, "layers": 2},
     "conv": {"dim": 11, "layers": 2, "kernel": 3},
 }
 
@@ -27,6 +28,7 @@ VARIANTS: dict[str, tuple[str, dict[str, object]]] = {
     "luong-local-p": ("luong", {"score": "local-p", "half_width": 2}),
     "self-attentive-rnn": ("self-attentive", {"cell": "rnn"}),
     "self-attentive-lstm": ("self-attentive", {"cell": "lstm"}),
+    "lm-self-attentive-gru": ("lm-self-attentive", {"cell": "gru"}),
     "transformer-post-norm": ("transformer", {"norm_first": False}),
 }
 

@@ -18,11 +18,12 @@ from models.cases import (
     build,
     pairs,
 )
-from regard.models import PRESETS
+from regard.models import PRESETS, TEXT_PRESETS
 from regard.models.sizes import ATTENTIVE, CONVOLUTIONAL, RECURRENT
 
 KEYS = Path(__file__).parent / "keys"
-LOOKS = sorted(set(VARIANTS) - {"rnn", "rnn-gru", "seq2seq", "seq2seq-gru"})
+TEXTS = {variant for variant, (preset, _) in VARIANTS.items() if preset in TEXT_PRESETS}
+LOOKS = sorted(set(VARIANTS) - {"rnn", "rnn-gru", "seq2seq", "seq2seq-gru"} - TEXTS)
 
 every_variant = pytest.mark.parametrize("variant", VARIANTS)
 
@@ -185,6 +186,9 @@ def test_maps_are_weights_over_real_tokens(variant):
         ("self-attentive", {"encoder-history", "decoder-history", "cross"}),
         ("transformer", {"encoder-self", "decoder-self", "cross"}),
         ("conv", {"cross"}),
+        ("lm-rnn", set()),
+        ("lm-self-attentive", {"decoder-history"}),
+        ("lm-transformer", {"decoder-self"}),
     ],
 )
 def test_kinds_of_maps(variant, kinds):
@@ -254,7 +258,8 @@ def test_sizes_grow(preset, size):
 
 @pytest.mark.parametrize("preset", PRESETS)
 def test_every_size_can_be_set_by_name(preset):
-    table = {"transformer": ATTENTIVE, "conv": CONVOLUTIONAL}.get(preset, RECURRENT)
+    tables = {"transformer": ATTENTIVE, "lm-transformer": ATTENTIVE, "conv": CONVOLUTIONAL}
+    table = tables.get(preset, RECURRENT)
     names = set(inspect.signature(PRESETS[preset]).parameters)
     assert set(table["tiny"]._fields) <= names
     assert set(SIZES.get(preset, {})) <= names
@@ -273,6 +278,16 @@ def test_output_layer_is_linear_in_state_and_context():
     features = torch.cat([hidden, context[:, 0]], dim=1)
     expected = features @ decoder.output.weight.T + decoder.output.bias
     torch.testing.assert_close(model.step(tgt[:, 0], state).logits, expected, atol=1e-12, rtol=0)
+
+
+@pytest.mark.parametrize("variant", sorted(TEXTS))
+def test_what_a_source_holds_changes_nothing_for_a_language_model(variant):
+    src, lengths, tgt = pairs()
+    model = build(variant).eval()
+    other = torch.full((BATCH, 1), 2)
+    found = model(other, torch.ones(BATCH, dtype=torch.long), tgt).logits
+    assert torch.equal(found, model(src, lengths, tgt).logits)
+    assert torch.equal(found, model.language(tgt).logits)
 
 
 def test_seq2seq_sees_the_source_through_its_summary_alone():

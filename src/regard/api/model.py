@@ -33,8 +33,9 @@ from regard.decoding import (
     force_decode,
     replace_unknown,
 )
-from regard.errors import ArgumentError, DataError
-from regard.models import SequenceModel
+from regard.errors import ArgumentError, DataError, RegardError
+from regard.evaluation import Perplexity, perplexity
+from regard.models import TEXT_PRESETS, SequenceModel
 from regard.seeing import Decoded, ModelInfo, Text, Trace
 from regard.symbols import UNK
 from regard.training import RunError, Saved
@@ -201,6 +202,15 @@ class Model:
         ((tgt, trace),) = self._traces([text], _alone(target), None, options)
         (src,) = self.source_ids([text])
         return checked(self.module, self.src_tokenizer, self.tgt_tokenizer, src, tgt, trace)
+
+    def perplexity(self, texts: Iterable[str]) -> Perplexity:
+        """How well a language model foresees texts, each by itself; a text may have many lines."""
+        if not self.config.reads_texts:
+            raise RegardError(
+                f"perplexity must be asked of a language model, but the preset of this run is "
+                f"{self.config.preset}: train one of {', '.join(TEXT_PRESETS)}."
+            )
+        return perplexity(self.module, self.tgt_tokenizer, list(texts))
 
     def _traces(
         self,

@@ -39,7 +39,7 @@ def load(*runs: str | Path, device: str = "auto", precision: str = "32") -> Mode
 
 
 def fit(
-    pairs: str | Path | Iterable[tuple[str, ...]],
+    pairs: str | Path | Iterable[str | tuple[str, ...]],
     preset: str = "bahdanau",
     *,
     output: str | Path | None = None,
@@ -49,7 +49,7 @@ def fit(
     """Trains a model and returns it.
 
     Args:
-        pairs: a file, or tuples of source and target.
+        pairs: a file, or tuples of source and target; for a language model, texts.
         preset: the model, by name.
         output: the run folder; a temporary one if None.
         quiet: whether to show nothing.
@@ -60,6 +60,6 @@ def fit(
         config = make_config({"data": str(pairs), "preset": preset, **settings})
         start_run(config, folder, quiet=quiet)
     else:
-        rows = [tuple(pair) for pair in pairs]
+        rows = [(pair,) if isinstance(pair, str) else tuple(pair) for pair in pairs]
         start_run(make_config({"preset": preset, **settings}), folder, pairs=rows, quiet=quiet)
     return load(folder, device=str(settings.get("device", "auto")))

@@ -12,6 +12,7 @@ from rich.progress import track
 
 from regard import api
 from regard.cli.pairs import pairs_for
+from regard.cli.perplexity import check_options, show_perplexity
 from regard.cli.tables import print_table, result_console
 from regard.data import Pair
 from regard.errors import ArgumentError, RegardError
@@ -56,7 +57,7 @@ def evaluate(
         typer.Argument(
             metavar="FILE",
             help="Pairs to judge it by. Further columns are further accepted targets, or the "
-            "features of a run that has features.",
+            "features of a run that has features. For a language model, a text on each line.",
         ),
     ],
     tgt: Annotated[
@@ -97,9 +98,14 @@ def evaluate(
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
     device: Annotated[str, typer.Option(help="cpu, cuda or auto.")] = "auto",
 ) -> None:
-    """Score a model's answers: BLEU and chrF, or error rates and exact match."""
+    """Score a model's answers: BLEU and chrF, error rates and exact match, or perplexity."""
     # what can go wrong comes before what takes long
     model = api.load(run, device=device)
+    if model.config.reads_texts:
+        options = {"TGT": tgt, "--metrics": metrics, "--beam": beam, "--by-length": lengths}
+        check_options(options | {"--against": against, "--columns": columns, "--save": save})
+        show_perplexity(model, file, skip_bad=skip_bad, as_json=as_json)
+        return
     second = None if against is None else api.load(against, device=device)
     names = _metrics(metrics) or list(choose_metrics(model.tgt_tokenizer.kind))
     _save(save, [])

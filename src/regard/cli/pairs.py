@@ -1,9 +1,9 @@
-"""Reads pairs for a model that has learned from such pairs."""
+"""Reads pairs for a model that has learned from such pairs, or texts for one of texts."""
 
 from rich.console import Console
 
 from regard import api
-from regard.data import Pair, read_pairs
+from regard.data import Pair, PairReader, joined, read_pairs, read_texts
 from regard.data.pairs import column_names
 
 
@@ -36,9 +36,21 @@ def pairs_for(
         max_chars=model.config.max_chars,
     )
     pairs = list(reader)
+    _tell(reader)
+    return pairs if features else [pair._replace(features=()) for pair in pairs]
+
+
+def texts_for(model: api.Model, file: str, *, skip_bad: bool = False) -> list[str]:
+    """The texts of a file, lines joined as those that the model has learned from."""
+    reader = read_texts(file, skip_bad=skip_bad, max_chars=model.config.max_chars)
+    texts = [pair.tgt for pair in joined(reader, model.config.join_lines)]
+    _tell(reader)
+    return texts
+
+
+def _tell(reader: PairReader) -> None:
     if reader.bad.total:
         Console(stderr=True).print(str(reader.bad), highlight=False, markup=False, soft_wrap=True)
-    return pairs if features else [pair._replace(features=()) for pair in pairs]
 
 
 def _is_tagged(file: str) -> bool:

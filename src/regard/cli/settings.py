@@ -30,7 +30,7 @@ def settings(
     """
     check_preset(preset)
     rows: list[tuple[str, str, str]] = []
-    for row in config_settings():
+    for row in config_settings(preset):
         if row.name in GROUPS:
             rows += [("", "", ""), (f"[{GROUPS[row.name]}]", "", "")]
         rows.append(row)

@@ -9,8 +9,9 @@ from regard.data.files import fingerprint
 from regard.data.pairs import BadLines, Format, Pair
 from regard.data.parsing import parse_features
 from regard.data.reading import PairReader, keep_stdin, read_lines, read_pairs
-from regard.data.source import source_ids
+from regard.data.source import source_ids, target_ids
 from regard.data.split import dev_share, held_out
+from regard.data.texts import joined, read_texts
 from regard.data.tokenizers import KINDS, Tokenizer
 
 __all__ = [
@@ -31,11 +32,14 @@ __all__ = [
     "dev_share",
     "fingerprint",
     "held_out",
+    "joined",
     "keep_stdin",
     "open_or_build_corpus",
     "pad",
     "parse_features",
     "read_lines",
     "read_pairs",
+    "read_texts",
     "source_ids",
+    "target_ids",
 ]

@@ -14,7 +14,7 @@ from regard.data.corpus import FINGERPRINT, LAYOUT, Corpus, check, checksum, not
 from regard.data.files import fingerprint, write_atomically
 from regard.data.lines import PathLike
 from regard.data.pairs import Pair
-from regard.data.source import source_ids
+from regard.data.source import source_ids, target_ids
 from regard.data.tokenizers import Tokenizer
 from regard.errors import ArgumentError, DataError
 
@@ -168,13 +168,18 @@ class _Encoder:
         self.schema = pyarrow.schema(fields)
 
     def encode(self, pairs: Sequence[Pair]) -> _Encoded:
-        """The ids of all pairs that are not too long. A source without any token has no meaning."""
+        """The ids of all pairs that are not too long.
+
+        A source without any token has no meaning, unless there is none: that is a text.
+        """
         src = source_ids(self._src_tok, [p.src for p in pairs], [p.features for p in pairs])
-        tgt = self._tgt_tok.encode_batch([p.tgt for p in pairs])
+        tgt = target_ids(self._tgt_tok, pairs)
         kept = [
             i
-            for i in range(len(pairs))
-            if 1 < len(src[i]) <= self._max_src + 1 and len(tgt[i]) <= self._max_tgt
+            for i, pair in enumerate(pairs)
+            if (len(src[i]) > 1 or not pair.src)
+            and len(src[i]) <= self._max_src + 1
+            and len(tgt[i]) <= self._max_tgt
         ]
         return _Encoded(
             self._flat([src[i] for i in kept]),

@@ -7,7 +7,7 @@ from typing import Final, Literal, NamedTuple
 
 from regard.errors import DataError
 
-Kind = Literal["tsv", "parallel", "jsonl", "parquet", "pairs"]
+Kind = Literal["tsv", "parallel", "jsonl", "parquet", "pairs", "text"]
 
 SKIP: Final = "or leave bad lines out with skip_bad (--skip-bad)"
 REMEMBERED: Final = 3
@@ -22,8 +22,8 @@ class Pair(NamedTuple):
     """One example.
 
     Attributes:
-        src: source text, as it stands in the file.
-        tgt: target text.
+        src: source text, as it stands in the file; empty for a text that has no source.
+        tgt: target text; of a text without a source, one line or several.
         line: where it was found, counted from 1.
         more: further accepted targets.
         features: symbols that join the source, like the tags of an inflected form.
@@ -63,8 +63,9 @@ class Format:
             "jsonl": "one JSON object per line",
             "parquet": "a Parquet table",
             "pairs": "pairs of strings",
+            "text": "one text per line",
         }
-        if self.kind == "parallel":
+        if self.kind in ("parallel", "text"):
             return words[self.kind]
         src, tgt = (_place(column) for column in self.columns)
         text = f"{words[self.kind]}, source from {src}, target from {tgt}"

@@ -48,12 +48,13 @@ class PairReader(Iterator[Pair]):
             count += 1
             yield pair
         if not count:
-            raise _nothing_read(opened.name, self.bad)
+            raise _nothing_read(opened, self.bad)
 
 
-def _nothing_read(name: str, bad: BadLines) -> DataError:
+def _nothing_read(opened: Opened, bad: BadLines) -> DataError:
+    name, what = opened.name, "texts" if opened.format.kind == "text" else "pairs"
     if not bad.total:
-        return DataError(name, None, "there are no pairs in it", "check that it is the right one")
+        return DataError(name, None, f"there are no {what} in it", "check that it is the right one")
     first = bad.first[0]
     reason = f"all {bad.total:,} lines are bad ({bad.reasons}), this one because {first.reason}"
     return DataError(name, first.line, reason, first.fix)

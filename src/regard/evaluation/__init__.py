@@ -7,6 +7,7 @@ from regard.evaluation.bootstrap import (
     paired_bootstrap,
 )
 from regard.evaluation.by_length import LengthRow, by_length
+from regard.evaluation.language import Perplexity, perplexity
 from regard.evaluation.metrics import METRICS, Score, choose_metrics, score
 
 __all__ = [
@@ -14,10 +15,12 @@ __all__ = [
     "Comparison",
     "Interval",
     "LengthRow",
+    "Perplexity",
     "Score",
     "by_length",
     "choose_metrics",
     "confidence_interval",
     "paired_bootstrap",
+    "perplexity",
     "score",
 ]

@@ -5,11 +5,14 @@ from regard.models.head_presets import CLASSIFIERS, LANGUAGE_MODELS
 from regard.models.heads import Classifier, ClassifierOutput, LanguageModel, Tagger
 from regard.models.presets import PRESETS
 from regard.models.protocol import Maps, Memory, ModelOutput, SequenceModel, StepOutput
+from regard.models.text_model import TextModel
+from regard.models.text_presets import TEXT_PRESETS
 
 __all__ = [
     "CLASSIFIERS",
     "LANGUAGE_MODELS",
     "PRESETS",
+    "TEXT_PRESETS",
     "Classifier",
     "ClassifierOutput",
     "EncoderDecoder",
@@ -20,4 +23,5 @@ __all__ = [
     "SequenceModel",
     "StepOutput",
     "Tagger",
+    "TextModel",
 ]

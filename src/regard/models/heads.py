@@ -187,18 +187,29 @@ class LanguageModel(nn.Module):
         tokens: Int[Tensor, "batch length"],
         state: State | None = None,
         *,
+        keep: Bool[Tensor, "batch length"] | None = None,
         need_weights: bool = False,
     ) -> StepOutput:
-        """Logits (batch, length, vocab), going on from `state`; position t scores token t + 1."""
-        first = self.start(len(tokens)) if state is None else state
-        return self._run(tokens, cast(LanguageState, first), need_weights)
+        """Logits (batch, length, vocab), going on from `state`; position t scores token t + 1.
 
-    def _run(self, tokens: Tensor, state: "LanguageState", need_weights: bool) -> StepOutput:
+        With `keep`, only these positions are scored, (kept, vocab), row by row.
+        """
+        first = self.start(len(tokens)) if state is None else state
+        return self._run(tokens, cast(LanguageState, first), need_weights, keep)
+
+    def _run(
+        self,
+        tokens: Tensor,
+        state: "LanguageState",
+        need_weights: bool,
+        keep: Tensor | None = None,
+    ) -> StepOutput:
         x = self.embedding(tokens, start=state.position)
         out = self.body(x, state.body, need_weights=need_weights)
         after = LanguageState(out.state, state.position + tokens.shape[1])
         maps = {f"decoder-{kind}": tensors for kind, tensors in out.maps.items()}
-        return StepOutput(self.output(self.dropout(out.output)), after, maps)
+        features = out.output if keep is None else out.output[keep]
+        return StepOutput(self.output(self.dropout(features)), after, maps)
 
 
 @dataclass(frozen=True)

@@ -42,6 +42,7 @@ from regard.models.parts import (
 )
 from regard.models.protocol import SequenceModel
 from regard.models.sizes import ATTENTIVE, CONVOLUTIONAL, RECURRENT, Cell, Recurrent, Size, row
+from regard.models.text_presets import TEXT_PRESETS
 from regard.ops.check import check_choice
 
 LuongScore = Literal["dot", "general", "concat", "local-m", "local-p"]
@@ -250,6 +251,7 @@ PRESETS: Final[dict[str, Callable[..., SequenceModel]]] = {
     "self-attentive": self_attentive,
     "transformer": transformer,
     "conv": conv,
+    **TEXT_PRESETS,
 }
 
 

@@ -128,18 +128,17 @@ def _examples(examples: Sequence[tuple[int, Sequence[Trace]]]) -> str:
     return (
         "<h2>Attention through training</h2><p>The same dev examples at each evaluation, the model "
         "made to write the reference: a row is a token of the reference and says where the model "
-        f"looked, from 0 to 1 on one scale.{cut} Below each map, what it writes by itself.</p>"
-        + "".join(parts)
+        f"looked, from 0 to 1 on one scale.{cut} Below each map, what it writes by "
+        "itself, or the perplexity of a text.</p>" + "".join(parts)
     )
 
 
 def _example(steps: Sequence[tuple[int, Trace]]) -> str:
     first = steps[0][1]
     maps = "".join(_map(step, trace) for step, trace in steps)
-    return (
-        f'<section class="example"><h3>{token(first.source.text, 80)} → '
-        f'{token(first.target.text, 80)}</h3><ol class="through">{maps}</ol></section>'
-    )
+    texts = [text for text in (first.source.text, first.target.text) if text]
+    title = " → ".join(token(text, 80) for text in texts)
+    return f'<section class="example"><h3>{title}</h3><ol class="through">{maps}</ol></section>'
 
 
 def _map(step: int, trace: Trace) -> str:

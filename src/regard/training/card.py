@@ -1,6 +1,7 @@
 """The model card that each run folder ends with."""
 
 import json
+import textwrap
 
 import torch
 
@@ -11,16 +12,31 @@ from regard.version import __version__
 
 def facts(task: Task) -> dict[str, object]:
     """What is known of a run from its start, by name."""
-    config, src, tgt = task.config, task.src_tokenizer, task.tgt_tokenizer
+    config = task.config
     return {
         "model": f"{config.preset}, {config.size}, "
         f"{sum(p.numel() for p in task.module.parameters()):,} weights",
-        "data": f"{config.data or 'pairs given in Python'}: {len(task.corpus):,} training pairs, "
-        f"{len(task.dev.corpus):,} dev pairs",
-        "source tokens": f"{src.kind}, {src.vocab_size}",
-        "target tokens": f"{tgt.kind}, {tgt.vocab_size}",
+        "data": f"{_data(task)}: {_sizes(task)}",
+        **_tokens(task),
         "decides": f"dev {task.metric.name}",
     }
+
+
+def _data(task: Task) -> str:
+    return task.config.data or f"{task.config.examples} given in Python"
+
+
+def _sizes(task: Task) -> str:
+    what = task.config.examples
+    return f"{len(task.corpus):,} training {what}, {len(task.dev.corpus):,} dev {what}"
+
+
+def _tokens(task: Task) -> dict[str, str]:
+    """How each side is cut; texts have one side."""
+    sides = {"source tokens": task.src_tokenizer, "target tokens": task.tgt_tokenizer}
+    if task.config.reads_texts:
+        sides = {"tokens": task.tgt_tokenizer}
+    return {name: f"{side.kind}, {side.vocab_size}" for name, side in sides.items()}
 
 
 def write_card(task: Task, progress: Progress) -> None:
@@ -29,18 +45,19 @@ def write_card(task: Task, progress: Progress) -> None:
     best, step = progress.best[0]
     weights = sum(p.numel() for p in task.module.parameters())
     changed = config.model_dump(exclude_defaults=True)
-    data = changed.pop("data", "pairs given in Python")
+    changed.pop("data", None)
     examples = _examples(task)
+    tokens = "\n".join(f"| {name} | {value} |" for name, value in _tokens(task).items())
+    decoded, test = ("", "test.txt") if config.reads_texts else (", greedy", "test.tsv")
     text = f"""# {task.folder.path.name}
 
 A regard model: preset `{config.preset}`, size `{config.size}`, {weights:,} weights.
 
 | | |
 |---|---|
-| data | `{data}`: {len(task.corpus):,} training pairs, {len(task.dev.corpus):,} dev pairs |
-| source tokens | {task.src_tokenizer.kind}, {task.src_tokenizer.vocab_size} |
-| target tokens | {task.tgt_tokenizer.kind}, {task.tgt_tokenizer.vocab_size} |
-| best dev {task.metric.name}, greedy | {best:.4f} at step {step} |
+| data | `{_data(task)}`: {_sizes(task)} |
+{tokens}
+| best dev {task.metric.name}{decoded} | {best:.4f} at step {step} |
 | training | {progress.step} steps, {progress.epoch} epochs, {progress.seconds / 60:.1f} minutes |
 | made with | regard {__version__}, torch {torch.__version__} |
 
@@ -48,7 +65,7 @@ A regard model: preset `{config.preset}`, size `{config.size}`, {weights:,} weig
 
 ```
 regard predict {task.folder.path} input.txt
-regard evaluate {task.folder.path} test.tsv
+regard evaluate {task.folder.path} {test}
 ```
 
 {examples}
@@ -65,6 +82,9 @@ says where it looked, not why it answered.
 
 
 def _examples(task: Task) -> str:
+    if task.config.reads_texts:
+        texts = "\n".join(several[0] for several in task.dev.references[:3])
+        return "Texts of its dev set look like this:\n\n" + textwrap.indent(texts, "    ") + "\n"
     pairs = zip(task.dev.sources[:3], task.dev.references[:3], strict=True)
     lines = [f"    {src} -> {references[0]}" for src, references in pairs]
     return "Pairs of its dev set look like this:\n\n" + "\n".join(lines) + "\n"

@@ -12,15 +12,21 @@ import torch
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError, field_validator
 
 from regard.errors import ArgumentError, DataError, RegardError
-from regard.models import PRESETS
+from regard.models import PRESETS, TEXT_PRESETS
 
 TokenizerKind = Literal["auto", "char", "space", "word", "bpe", "unigram"]
-Metric = Literal["auto", "loss", "bleu", "chrf", "wer", "cer", "per", "exact"]
+Metric = Literal["auto", "loss", "bleu", "chrf", "wer", "cer", "per", "exact", "perplexity"]
 Schedule = Literal["auto", "cosine", "linear", "inverse-sqrt", "constant"]
 Precision = Literal["auto", "32", "bf16", "fp16"]
 
 #: what the sizes and options of a preset may hold
 Setting = int | float | bool | str
+
+#: Where a preset has another default than the table below. Perplexity is what a language model is
+#: judged by, which smoothing ruins, and the likeliest continuation of a text is a dull one.
+DEFAULTS: Final[dict[str, dict[str, Any]]] = {
+    name: {"label_smoothing": 0.0, "metric": "perplexity", "beam": 1} for name in TEXT_PRESETS
+}
 
 
 class Config(BaseModel):
@@ -30,7 +36,9 @@ class Config(BaseModel):
         extra="forbid", frozen=True, coerce_numbers_to_str=True, allow_inf_nan=False
     )
 
-    data: str = Field("", description="training pairs: TSV, JSONL, Parquet, '-'; .gz anywhere")
+    data: str = Field(
+        "", description="training pairs: TSV, JSONL, Parquet, '-'; .gz anywhere; or texts"
+    )
     tgt: str | None = Field(None, description="target side, if the sides are two parallel files")
     dev: str | None = Field(None, description="dev pairs; held out of the data if not given")
     dev_tgt: str | None = Field(None, description="target side of dev, if parallel files")
@@ -45,6 +53,10 @@ class Config(BaseModel):
     )
     skip_bad: bool = Field(False, description="count bad lines instead of stopping at the first")
     max_chars: int = Field(10_000, ge=1, description="a line with a longer side is a bad line")
+
+    join_lines: int = Field(
+        1, ge=1, description="lines of a text that a language model sees as one"
+    )
 
     preset: str = Field("bahdanau", description="the model, by name: see `regard presets`")
     size: Literal["tiny", "small", "base"] = Field("small", description="row of the preset's sizes")
@@ -86,6 +98,16 @@ class Config(BaseModel):
     report: bool = Field(True, description="write report.html after each evaluation")
     tensorboard: bool = Field(False, description="also write TensorBoard events")
 
+    @property
+    def reads_texts(self) -> bool:
+        """Whether the data are texts, for a language model, and not pairs."""
+        return self.preset in TEXT_PRESETS
+
+    @property
+    def examples(self) -> str:
+        """What the user calls the data."""
+        return "texts" if self.reads_texts else "pairs"
+
     @field_validator("columns", mode="before")
     @classmethod
     def _split_columns(cls, value: Any) -> Any:
@@ -105,6 +127,7 @@ def make_config(settings: Mapping[str, Any], base: Config | None = None) -> Conf
     """A config from settings by name, on top of `base`; a preset's sizes may be among them."""
     values = {} if base is None else base.model_dump(exclude_unset=True)
     preset = check_preset(str(settings.get("preset", values.get("preset", "bahdanau"))))
+    values = {**DEFAULTS.get(preset, {}), **values}
     options = preset_options(preset)
     model = dict(values.get("model", {}))
     for name, value in settings.items():
@@ -136,6 +159,7 @@ def check_preset(name: str) -> str:
 def check_model(config: Config) -> None:
     """Raises where a preset cannot be made of its settings, before anything is read or written."""
     _check_positions(config)
+    _check_texts(config)
     try:
         with torch.device("meta"):  # shapes without numbers
             PRESETS[config.preset](8, 8, config.size, **config.model)
@@ -148,6 +172,27 @@ def check_model(config: Config) -> None:
             f"{config.model} ({str(error).splitlines()[0]})",
             f"see `regard settings {config.preset}`",
         ) from None
+
+
+def _check_texts(config: Config) -> None:
+    """Raises where a setting has no meaning for texts, or none for pairs."""
+    if not config.reads_texts:
+        if config.join_lines > 1:
+            raise _no_meaning("join_lines", "1 for pairs", config.join_lines, config.preset)
+        return
+    if config.metric not in ("auto", "perplexity", "loss"):
+        raise _no_meaning("metric", "perplexity or loss for texts", config.metric, config.preset)
+    if config.src_tokenizer != "auto":
+        rule = "auto for texts, which tgt_tokenizer cuts"
+        raise _no_meaning("src_tokenizer", rule, config.src_tokenizer, config.preset)
+    for name in ("tgt", "dev_tgt", "columns", "features"):
+        if getattr(config, name):
+            raise _no_meaning(name, "left out for texts", getattr(config, name), config.preset)
+
+
+def _no_meaning(name: str, rule: str, value: object, preset: str) -> ArgumentError:
+    reads = "texts" if preset in TEXT_PRESETS else "pairs"
+    return ArgumentError(name, f"be {rule}", repr(value), f"the preset {preset} reads {reads}")
 
 
 def _check_positions(config: Config) -> None:

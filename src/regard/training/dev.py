@@ -1,5 +1,6 @@
 """Evaluations on the dev set."""
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,6 +17,8 @@ from regard.training.progress import Progress
 from regard.training.task import Task
 
 BATCH = 128
+#: nats per token of a run that diverges, whose exponential is still a number
+LARGEST = 700.0
 
 
 @dataclass(frozen=True)
@@ -52,24 +55,29 @@ class Evaluation:
 
 @torch.no_grad()
 def evaluate(task: Task, progress: Progress) -> Evaluation:
-    """The loss of the whole dev set, and the metric of its first `eval_pairs` decoded greedily."""
+    """The loss of the whole dev set, and the metric of its first `eval_pairs` decoded greedily.
+
+    Texts have no source that an output could answer: nothing is decoded.
+    """
     task.module.eval()
     with task.fabric.autocast():
         loss, health = _loss_and_health(task)
-        outputs = _outputs(task)
+        outputs = [] if task.config.reads_texts else _outputs(task)
     references = task.dev.references[: len(outputs)]
     metrics = {"loss": loss}
-    if task.metric.name != "loss":
+    if task.metric.name == "perplexity":
+        metrics["perplexity"] = math.exp(min(loss, LARGEST))
+    elif task.metric.name != "loss":
         for name in dict.fromkeys([task.metric.name, "exact"]):
             metrics[name] = score(name, outputs, references).value
     total, count = progress.losses
-    few = zip(task.dev.sources[:4], references[:4], outputs[:4], strict=True)
+    few = zip(task.dev.sources[: len(outputs)], references, outputs, strict=True)
     return Evaluation(
         score=metrics[task.metric.name],
         metrics=metrics,
         train_loss=total / count if count else float("nan"),
         health=health,
-        examples=[(src, refs[0], out) for src, refs, out in few],
+        examples=[(src, refs[0], out) for src, refs, out in list(few)[:4]],
         outputs=outputs,
     )
 
@@ -77,7 +85,7 @@ def evaluate(task: Task, progress: Progress) -> Evaluation:
 def _loss_and_health(task: Task) -> tuple[float, AttentionHealth | None]:
     corpus, total, tokens = task.dev.corpus, 0.0, 0
     health: AttentionHealth | None = None
-    for rows in _by_length(corpus.src_lengths):
+    for rows in _by_length(corpus.tgt_lengths if task.config.reads_texts else corpus.src_lengths):
         batch = collate(corpus, rows).to(task.fabric.device)
         keep = batch.tgt_out != PAD
         look = health is None

@@ -1,5 +1,6 @@
 """The four dev examples whose maps a report follows through training."""
 
+import math
 from collections.abc import Sequence
 from typing import Final
 
@@ -10,6 +11,7 @@ from regard.data import Tokenizer, collate
 from regard.decoding import Hypothesis, force_decode
 from regard.seeing.trace import KINDS, SIDES, Map, Text, Token, Trace, TraceError
 from regard.symbols import EOS
+from regard.training.dev import LARGEST
 from regard.training.task import Task
 
 COUNT: Final = 4
@@ -41,7 +43,8 @@ def look(task: Task, outputs: Sequence[str]) -> list[Trace]:
         source = _text(task.src_tokenizer, corpus.src(row).tolist(), task.dev.sources[row])
         ids = [*hypothesis.tokens, EOS]
         target = _text(task.tgt_tokenizer, ids, task.dev.references[row][0])
-        traces.append(_trace(source, target, hypothesis, outputs[row]))
+        note = outputs[row] if outputs else _perplexity(hypothesis)
+        traces.append(_trace(source, target, hypothesis, note))
     return traces
 
 
@@ -49,6 +52,12 @@ def _text(tokenizer: Tokenizer, ids: list[int], text: str) -> Text:
     labels = tokenizer.tokens(ids)
     tokens = [Token(label, word=i, special=ids[i] == EOS) for i, label in enumerate(labels)]
     return Text(text, tuple(tokens))
+
+
+def _perplexity(hypothesis: Hypothesis) -> str:
+    """What to say below the map of a text, where there is no output to show."""
+    terms = hypothesis.token_log_probs
+    return f"perplexity {math.exp(min(-sum(terms) / len(terms), LARGEST)):.1f}"
 
 
 def _trace(source: Text, target: Text, hypothesis: Hypothesis, output: str) -> Trace:

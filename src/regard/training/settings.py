@@ -4,7 +4,7 @@ from inspect import Parameter
 from typing import Any, Final, Literal, NamedTuple, get_args, get_origin
 
 from regard.models.sizes import ATTENTIVE, CONVOLUTIONAL, RECURRENT
-from regard.training.config import Config, preset_options
+from regard.training.config import DEFAULTS, Config, preset_options
 
 #: what the options of the presets are for
 OPTIONS: Final = {
@@ -32,11 +32,14 @@ class SettingRow(NamedTuple):
     description: str
 
 
-def config_settings() -> list[SettingRow]:
-    """The settings of every run."""
+def config_settings(preset: str = "bahdanau") -> list[SettingRow]:
+    """The settings of every run, with the defaults that they have for a preset."""
+    own = DEFAULTS.get(preset, {})
     return [
         SettingRow(
-            name, _shown(field.default), _described(field.description or "", field.annotation)
+            name,
+            _shown(own.get(name, field.default)),
+            _described(field.description or "", field.annotation),
         )
         for name, field in Config.model_fields.items()
         if name != "model"

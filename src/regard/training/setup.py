@@ -11,14 +11,17 @@ from regard.data import (
     BatchPlan,
     Corpus,
     Pair,
+    PairReader,
     Tokenizer,
     choose_kind,
     dev_share,
     fingerprint,
     held_out,
+    joined,
     keep_stdin,
     open_or_build_corpus,
     read_pairs,
+    read_texts,
 )
 from regard.data.pairs import column_names
 from regard.errors import ArgumentError, DataError
@@ -140,6 +143,9 @@ class _Data:
             ("source", self.config.src_tokenizer, [p.src for p in lines]),
             ("target", self.config.tgt_tokenizer, [p.tgt for p in lines]),
         ]
+        if self.config.reads_texts:  # one tokeniser cuts what is given and what is written
+            every = [line for p in lines for line in p.tgt.split("\n")]
+            sides = [("text", self.config.tgt_tokenizer, every)]
         features = sorted({f for p in lines for f in p.features})
         made = []
         for side, asked, texts in sides:
@@ -153,8 +159,8 @@ class _Data:
             self.say(f"{side} tokens: {kind}, {tokenizer.vocab_size} of them, because {reason}.")
             made.append(tokenizer)
         made[0].save(src_file)
-        made[1].save(tgt_file)
-        return made[0], made[1]
+        made[-1].save(tgt_file)
+        return made[0], made[-1]
 
     def corpora(self, src: Tokenizer, tgt: Tokenizer) -> tuple[Corpus, DevSet]:
         """The training pairs, and the dev pairs with their texts."""
@@ -167,7 +173,8 @@ class _Data:
         dev = self._corpus("dev", self._dev, src, tgt, texts=True)
         if train.dropped:
             total = len(train) + train.dropped
-            self.say(f"too long and left out: {train.dropped:,} of {total:,} training pairs.")
+            what = self.config.examples
+            self.say(f"too long and left out: {train.dropped:,} of {total:,} training {what}.")
         return train, _dev_set(dev)
 
     def _corpus(
@@ -203,8 +210,9 @@ class _Data:
         return DataError(
             self._name_of(part),
             None,
-            f"it has too few different sources to hold some out, and no {part} pairs are left",
-            "add pairs, or name dev pairs with --dev",
+            f"it has too few different {'texts' if self.config.reads_texts else 'sources'} to hold "
+            f"some out, and no {part} {self.config.examples} are left",
+            f"add {self.config.examples}, or name dev {self.config.examples} with --dev",
         )
 
     def _name(self, source: str) -> str:
@@ -226,6 +234,7 @@ class _Data:
             columns=config.columns,
             features=config.features,
             skip_bad=config.skip_bad,
+            **({"join_lines": config.join_lines} if config.reads_texts else {}),
             pairs=None if self.pairs is None else fingerprint(pairs=[list(p) for p in self.pairs]),
         )
 
@@ -242,9 +251,11 @@ class _Data:
             return False
         if not self.share:
             self.share = dev_share(sum(1 for _ in self._read_train()))
-        return held_out(pair.src, share=self.share)
+        return held_out(pair.src or pair.tgt, share=self.share)
 
     def _read_train(self) -> Iterable[Pair]:
+        if self.pairs is not None and self.config.reads_texts:
+            return joined(read_texts(map(_alone, self.pairs)), self.config.join_lines)
         if self.pairs is not None:
             return self._plain(read_pairs(self.pairs, features=bool(self.config.features)))
         if not self.config.data:
@@ -256,15 +267,8 @@ class _Data:
 
     def _read(self, source: str, tgt: str | None) -> Iterator[Pair]:
         try:
-            reader = read_pairs(
-                source,
-                tgt_file=tgt,
-                columns=column_names(self.config.columns),
-                features=bool(self.config.features),
-                skip_bad=self.config.skip_bad,
-                max_chars=self.config.max_chars,
-            )
-            yield from self._plain(reader)
+            reader = self._reader(source, tgt)
+            yield from joined(self._plain(reader), self.config.join_lines)
         except DataError as error:
             if error.file != str(self.stdin):
                 raise
@@ -273,11 +277,29 @@ class _Data:
             self.told.add(source)
             self.say(f"{self._name(source)}: {reader.bad}")
 
+    def _reader(self, source: str, tgt: str | None) -> PairReader:
+        skip_bad, max_chars = self.config.skip_bad, self.config.max_chars
+        if self.config.reads_texts:
+            return read_texts(source, skip_bad=skip_bad, max_chars=max_chars)
+        return read_pairs(
+            source,
+            tgt_file=tgt,
+            columns=column_names(self.config.columns),
+            features=bool(self.config.features),
+            skip_bad=skip_bad,
+            max_chars=max_chars,
+        )
+
     def _plain(self, pairs: Iterable[Pair]) -> Iterable[Pair]:
         """Without their features, where the user wants none."""
         if self.config.features is False:
             return (pair._replace(features=()) for pair in pairs)
         return pairs
+
+
+def _alone(parts: Sequence[str]) -> Any:
+    """The text that a user gave, if it is one; reading complains of anything else."""
+    return parts[0] if len(parts) == 1 else tuple(parts)
 
 
 def _dev_set(corpus: Corpus) -> DevSet:
@@ -293,7 +315,8 @@ def _groups(module: SequenceModel, decay: float) -> list[dict[str, Any]]:
 
 
 def _metric(config: Config, tgt: Tokenizer) -> DevMetric:
-    name = METRICS[tgt.kind] if config.metric == "auto" else config.metric
+    by_target = "perplexity" if config.reads_texts else METRICS[tgt.kind]
+    name = by_target if config.metric == "auto" else config.metric
     return DevMetric(name, name in HIGHER)
 
 
@@ -318,7 +341,7 @@ def _steps(config: Config, plan: BatchPlan) -> int:
 
 def _announce(task: Task, precision: str, say: Say) -> Task:
     weights = sum(p.numel() for p in task.module.parameters())
-    batches = task.plan.epoch(0)
+    batches, what = task.plan.epoch(0), task.config.examples
     say(
         f"model: {task.config.preset}, {task.config.size}, {weights:,} weights, on "
         f"{task.fabric.device} in {precision}"
@@ -326,8 +349,8 @@ def _announce(task: Task, precision: str, say: Say) -> Task:
         + "."
     )
     say(
-        f"data: {len(task.corpus):,} training pairs in {len(batches):,} batches "
-        f"({batches.padding_share:.0%} padding), {len(task.dev.corpus):,} dev pairs"
+        f"data: {len(task.corpus):,} training {what} in {len(batches):,} batches "
+        f"({batches.padding_share:.0%} padding), {len(task.dev.corpus):,} dev {what}"
         + (" held out by hash." if task.config.dev is None else ".")
     )
     say(f"the checkpoint with the best dev {task.metric.name} is kept, in {task.folder.path}.")

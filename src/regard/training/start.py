@@ -22,6 +22,7 @@ from regard.training.watch import Watch
 #: what the weights, the place in the data and the best scores so far depend on
 FIXED: Final = (
     *("data", "tgt", "dev", "dev_tgt", "columns", "features", "skip_bad", "max_chars"),
+    "join_lines",
     *("preset", "size", "model", "src_tokenizer", "tgt_tokenizer", "vocab_size"),
     *("max_src_len", "max_tgt_len", "batch_tokens", "batch_sentences", "metric", "seed"),
 )

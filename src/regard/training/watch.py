@@ -105,10 +105,10 @@ class Watch:
         """Prints a row, and what the maps and the outputs tell."""
         names = list(result.metrics)
         if not self.header:
-            titles = "".join(f"{'dev ' + name:>11}" for name in names)
+            titles = "".join(f"{'dev ' + name:>{_width(name)}}" for name in names)
             self.note(f"{'time':>8}{'step':>8}{'epoch':>7}{'tokens/s':>10}{'loss':>8}{titles}")
             self.header = True
-        values = "".join(f"{_value(name, result.metrics[name]):>11}" for name in names)
+        values = "".join(f"{_value(name, result.metrics[name]):>{_width(name)}}" for name in names)
         self.note(
             f"{_clock(progress.seconds):>8}{progress.step:>8}{progress.epoch:>7}"
             f"{self.speed(progress):>10,.0f}{result.train_loss:>8.3f}{values}{' *' if best else ''}"
@@ -145,6 +145,10 @@ class Watch:
             f"the average of the {count} best checkpoints has dev {name} "
             f"{_value(name, result.score)}, the best one {_value(name, best)}: {verdict}."
         )
+
+
+def _width(name: str) -> int:
+    return max(11, len(name) + 6)
 
 
 def _value(name: str, value: float) -> str:

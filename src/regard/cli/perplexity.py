@@ -1,0 +1,73 @@
+"""`regard evaluate` of a language model: the perplexity of texts."""
+
+import json
+import sys
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from rich.console import Console
+
+from regard import api
+from regard.cli.pairs import texts_for
+from regard.cli.tables import print_table, result_console
+from regard.errors import ArgumentError
+from regard.evaluation import Perplexity
+
+
+class Row(NamedTuple):
+    """A perplexity, and how it was counted."""
+
+    name: str
+    value: float
+    counted: int
+    signature: str
+
+
+def check_options(given: Mapping[str, object]) -> None:
+    """Raises where an option was given that has no meaning for texts."""
+    wrong = [name for name, value in given.items() if value not in (None, False, "perplexity")]
+    if wrong:
+        raise ArgumentError(
+            wrong[0], "be left out for a language model", "given", "its texts have a perplexity"
+        )
+
+
+def show_perplexity(model: api.Model, file: str, *, skip_bad: bool, as_json: bool) -> None:
+    """Scores the texts of a file and prints what was found."""
+    found = model.perplexity(texts_for(model, file, skip_bad=skip_bad))
+    rows = _rows(found, model)
+    if as_json:
+        sys.stdout.write(json.dumps(_as_json(found, rows), indent=2) + "\n")
+    else:
+        _show(found, rows, result_console())
+
+
+def _rows(found: Perplexity, model: api.Model) -> list[Row]:
+    kind, join = model.tgt_tokenizer.kind, model.config.join_lines
+    how = f"eos:counted|unk:{found.unknown}|tok:{kind}|lines:{join}"
+    rows = [Row("perplexity", found.value, found.tokens, f"perplexity|per:token|{how}")]
+    if found.words != found.tokens:
+        signature = f"perplexity|per:word|{how}"
+        rows.append(Row("perplexity per word", found.per_word, found.words, signature))
+    return rows
+
+
+def _as_json(found: Perplexity, rows: list[Row]) -> dict[str, Any]:
+    return {
+        "texts": found.texts,
+        "tokens": found.tokens,
+        "words": found.words,
+        "unknown": found.unknown,
+        "nats": found.nats,
+        "metrics": [row._asdict() for row in rows],
+    }
+
+
+def _show(found: Perplexity, rows: list[Row], console: Console) -> None:
+    console.print(
+        f"{found.texts:,} texts, {found.tokens:,} tokens with an end of each line, "
+        f"{found.unknown:,} of them unknown",
+        highlight=False,
+    )
+    shown = [[row.name, f"{row.value:.2f}", f"{row.counted:,}", row.signature] for row in rows]
+    print_table(console, ("metric", "value", "counted", "signature"), shown)

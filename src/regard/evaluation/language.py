@@ -1,0 +1,97 @@
+"""How well a language model foresees texts."""
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from regard.data import Pair, Tokenizer, pad, target_ids
+from regard.models.protocol import SequenceModel, evaluating
+from regard.symbols import BOS, EOS, PAD, UNK
+
+#: tokens that are scored at once, padding among them
+BATCH_TOKENS: Final = 4096
+
+
+@dataclass(frozen=True)
+class Perplexity:
+    """How well a model foresees some texts.
+
+    Attributes:
+        nats: minus the log-probability of all of them together.
+        texts: how many there are.
+        tokens: how many tokens these have, a line end counted for each line.
+        words: how many words, which are what spaces separate, line ends counted alike.
+        unknown: how many of the tokens are not in the vocabulary. They are one token to the model,
+            so that a smaller vocabulary has a smaller perplexity.
+    """
+
+    nats: float
+    texts: int
+    tokens: int
+    words: int
+    unknown: int
+
+    @property
+    def value(self) -> float:
+        """Per token: among how many equally likely ones the model chooses, on average."""
+        return self._per(self.tokens)
+
+    @property
+    def per_word(self) -> float:
+        """Per word, which can be compared between models with different tokens."""
+        return self._per(self.words)
+
+    def _per(self, count: int) -> float:
+        mean = self.nats / max(1, count)
+        return math.exp(mean) if mean < 700 else math.inf
+
+
+def perplexity(model: SequenceModel, tokenizer: Tokenizer, texts: Sequence[str]) -> Perplexity:
+    """Scores texts of one line or several; the model is run without dropout.
+
+    Args:
+        model: a language model.
+        tokenizer: that of its targets.
+        texts: each is scored by itself, its lines with what stands before them.
+    """
+    ids = target_ids(tokenizer, [Pair("", text, 0) for text in texts])
+    device = next(model.parameters()).device
+    nats = 0.0
+    with torch.no_grad(), evaluating(model):
+        for rows in _batches(ids):
+            nats += _nats(model, rows, device)
+    return Perplexity(
+        nats=nats,
+        texts=len(texts),
+        tokens=sum(len(row) + 1 for row in ids),
+        words=sum(len(line.split()) + 1 for text in texts for line in text.split("\n")),
+        unknown=sum(row.count(UNK) for row in ids),
+    )
+
+
+def _batches(ids: Sequence[list[int]]) -> Iterator[list[list[int]]]:
+    """Like lengths together, the longest first."""
+    rows = sorted(ids, key=len, reverse=True)
+    while rows:
+        count = max(1, BATCH_TOKENS // (len(rows[0]) + 1))
+        yield rows[:count]
+        rows = rows[count:]
+
+
+def _nats(model: SequenceModel, rows: list[list[int]], device: torch.device) -> float:
+    read, written = (pad(shifted)[0].to(device) for shifted in _shifted(rows))
+    keep = written != PAD
+    src = torch.full((len(rows), 1), EOS, device=device)
+    logits: Tensor = model(src, torch.ones_like(src[:, 0]), read, keep=keep).logits
+    terms = F.cross_entropy(logits.float(), written[keep], reduction="none")
+    return float(terms.double().sum())
+
+
+def _shifted(rows: list[list[int]]) -> tuple[list[list[int]], list[list[int]]]:
+    """What the model reads, and what it is to write."""
+    return [[BOS, *row] for row in rows], [[*row, EOS] for row in rows]

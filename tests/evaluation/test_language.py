@@ -1,0 +1,81 @@
+import math
+
+import pytest
+import torch
+
+from regard.data import Tokenizer
+from regard.evaluation import Perplexity, perplexity
+from regard.models import ModelOutput, SequenceModel
+from regard.symbols import BOS, EOS, UNK
+
+TOKENIZER = Tokenizer.train("space", ["a b", "b c"])
+A, B, C = (TOKENIZER.encode(letter)[0] for letter in "abc")
+
+
+class Bigrams(SequenceModel):
+    """Scores a token by the one before it alone, from a table."""
+
+    def __init__(self, probabilities):
+        super().__init__()
+        self.table = torch.nn.Parameter(torch.log(probabilities))
+
+    def encode(self, *args, **options):
+        raise NotImplementedError
+
+    start = step = encode
+
+    def forward(self, src, lengths, tgt, *, keep=None, need_weights=False):
+        assert src.tolist() == [[EOS]] * len(tgt)
+        logits = self.table[tgt] + 5.0  # what all logits have in common cancels
+        return ModelOutput(logits if keep is None else logits[keep], {})
+
+
+def table(**changes):
+    size = TOKENIZER.vocab_size
+    probabilities = torch.full((size, size), 1 / size)
+    for (before, after), value in changes.get("entries", {}).items():
+        rest = [i for i in range(size) if i != after]
+        probabilities[before, after] = value
+        probabilities[before, rest] = (1 - value) / len(rest)
+    return probabilities
+
+
+def test_it_is_the_inverse_of_the_mean_probability_by_hand():
+    entries = {(BOS, A): 0.5, (A, B): 0.25, (B, EOS): 0.125, (EOS, C): 0.2, (C, EOS): 0.8}
+    model = Bigrams(table(entries=entries))
+    found = perplexity(model, TOKENIZER, ["a b", "a b\nc"])
+    first, rest = 0.5 * 0.25 * 0.125, 0.2 * 0.8
+    assert (found.texts, found.tokens, found.words, found.unknown) == (2, 8, 8, 0)
+    assert found.value == pytest.approx((first * first * rest) ** (-1 / 8), rel=1e-5)
+    assert found.nats == pytest.approx(-math.log(first * first * rest), rel=1e-5)
+
+
+def test_a_model_that_knows_nothing_has_the_size_of_its_vocabulary():
+    model = Bigrams(table())
+    texts = ["a", "b c a b", "c c", "a b c a b c a b c", "zzz"]
+    found = perplexity(model, TOKENIZER, texts)
+    assert found.value == pytest.approx(TOKENIZER.vocab_size, rel=1e-5)
+    assert found.unknown == TOKENIZER.encode("zzz").count(UNK) == 1
+
+
+def test_many_batches_are_scored_as_one(monkeypatch):
+    torch.manual_seed(1)
+    size = TOKENIZER.vocab_size
+    model = Bigrams(torch.rand(size, size).softmax(dim=1))
+    texts = ["a b c", "b", "c a", "a a a a a", "b c"]
+    whole = perplexity(model, TOKENIZER, texts)
+    monkeypatch.setattr("regard.evaluation.language.BATCH_TOKENS", 3)
+    assert perplexity(model, TOKENIZER, texts).nats == pytest.approx(whole.nats, rel=1e-6)
+
+
+def test_words_are_counted_apart_from_tokens():
+    letters = Tokenizer.train("char", ["ab c"])
+    size = letters.vocab_size
+    model = Bigrams(torch.full((size, size), 1 / size))
+    found = perplexity(model, letters, ["ab c", "c"])
+    assert (found.tokens, found.words) == (5 + 2, 3 + 2)
+    assert found.per_word == pytest.approx(size ** (7 / 5), rel=1e-5)
+
+
+def test_a_model_that_has_diverged_has_no_finite_perplexity():
+    assert Perplexity(1e9, 1, 3, 3, 0).value == math.inf

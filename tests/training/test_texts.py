@@ -1,0 +1,132 @@
+"""Language models train as every model does, on texts."""
+
+import math
+import random
+from itertools import pairwise
+
+import pytest
+import torch
+from rich.console import Console
+
+from regard.errors import ArgumentError
+from regard.models import TEXT_PRESETS
+from regard.symbols import BOS, EOS
+from regard.training import RunFolder, make_config
+from regard.training.config import check_model
+from regard.training.dev import evaluate
+from regard.training.examples import look
+from regard.training.loop import train
+from regard.training.progress import Progress
+from regard.training.setup import prepare
+from regard.training.watch import Watch
+
+BRIEF = {"batch_sentences": 16, "steps": 6, "warmup": 5, "precision": "32", "device": "cpu"}
+SIZES = {"lm-transformer": {"dim": 16, "heads": 2, "feed_forward": 16, "layers": 1}}
+
+
+@pytest.fixture(scope="module")
+def texts(tmp_path_factory):
+    """Each word tells what comes after it, and lines have different lengths."""
+    draw, path = random.Random(1), tmp_path_factory.mktemp("texts") / "texts.txt"
+    words = ["one", "two", "three", "four", "five", "six", "seven"]
+    lines = []
+    for _ in range(200):
+        first, count = draw.randrange(7), draw.randint(3, 9)
+        lines.append(" ".join(words[(first + i) % 7] for i in range(count)))
+    path.write_text("\n\n".join(lines) + "\n", encoding="utf-8")
+    return path
+
+
+@pytest.fixture
+def make_text_task(texts, tmp_path):
+    """Everything that a run on texts needs before its first step."""
+
+    def make(preset, **settings):
+        sizes = SIZES.get(preset, {"hidden": 16, "embed": 8})
+        given = {"data": str(texts), "preset": preset, "tgt_tokenizer": "space", **BRIEF}
+        folder = RunFolder(tmp_path / "run")
+        folder.create()
+        return prepare(make_config({**given, **sizes, **settings}), folder, Console(quiet=True))
+
+    return make
+
+
+@pytest.mark.parametrize("preset", TEXT_PRESETS)
+def test_dev_perplexity_is_that_of_single_steps(make_text_task, preset):
+    task = make_text_task(preset)
+    result = evaluate(task, Progress())
+    nats, tokens = 0.0, 0
+    task.module.eval()
+    for references in task.dev.references:
+        (line,) = references
+        ids = [BOS, *task.tgt_tokenizer.encode(line), EOS]
+        memory = task.module.encode(torch.tensor([[EOS]]), torch.tensor([1]))
+        state = task.module.start(memory)
+        for token, following in pairwise(ids):
+            logits, state, _ = task.module.step(torch.tensor([token]), state)
+            nats -= logits[0].double().softmax(dim=0)[following].log().item()
+            tokens += 1
+    assert result.score == result.metrics["perplexity"]
+    assert result.score == pytest.approx(math.exp(nats / tokens), rel=1e-5)
+    assert result.outputs == []
+
+
+def test_perplexity_falls_and_the_best_is_kept(make_text_task):
+    task = make_text_task("lm-rnn", steps=150, eval_every=50, lr=2e-2, dropout=0.0)
+    before = evaluate(task, Progress()).score
+    progress = train(
+        task, Progress(), Watch(Console(quiet=True), task.spent, task.dev.sources, quiet=True)
+    )
+    rows = task.folder.read_metrics()
+    print(before, [row["dev_perplexity"] for row in rows])
+    assert before > 5
+    # a word tells the next one, but not whether the line ends
+    assert min(row["dev_perplexity"] for row in rows) == progress.best[0][0] < 2.5
+    assert not task.metric.higher_is_better
+
+
+def test_texts_are_held_out_by_their_own_hash(make_text_task):
+    task = make_text_task("lm-rnn")
+    assert 5 <= len(task.dev.corpus) <= 40
+    assert len(task.dev.corpus) + len(task.corpus) == 200
+    assert set(task.dev.sources) == {""}
+    assert task.src_tokenizer.fingerprint == task.tgt_tokenizer.fingerprint
+
+
+def test_joined_lines_have_eos_between_them(make_text_task):
+    task = make_text_task("lm-rnn", join_lines=4)
+    assert len(task.dev.corpus) + len(task.corpus) == 50
+    assert (task.corpus.tgt(0) == EOS).sum() == 3
+    assert task.dev.references[0][0].count("\n") == 3
+    assert "\n" not in "".join(task.tgt_tokenizer.tokens(range(task.tgt_tokenizer.vocab_size)))
+
+
+def test_the_report_says_how_likely_a_text_is(make_text_task):
+    traces = look(make_text_task("lm-self-attentive"), [])
+    assert len(traces) == 4
+    assert all(trace.notes[0].startswith("perplexity ") for trace in traces)
+    assert {m.kind for trace in traces for m in trace.maps} == {"decoder-history"}
+
+
+@pytest.mark.parametrize("preset", TEXT_PRESETS)
+def test_defaults_of_language_models(preset):
+    config = make_config({"preset": preset})
+    assert (config.label_smoothing, config.metric, config.beam) == (0.0, "perplexity", 1)
+    assert make_config({"preset": preset, "label_smoothing": 0.2}).label_smoothing == 0.2
+    assert make_config({"preset": preset, "beam": 3}, config).beam == 3
+    assert make_config({}).label_smoothing == 0.1
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({"metric": "bleu"}, "metric must be perplexity or loss for texts, but it is 'bleu'"),
+        ({"tgt": "x.txt"}, "tgt must be left out for texts"),
+        ({"columns": "0,1"}, "columns must be left out"),
+        ({"src_tokenizer": "char"}, "src_tokenizer must be auto for texts"),
+        ({"preset": "bahdanau", "join_lines": 2}, "join_lines must be 1 for pairs"),
+    ],
+)
+def test_settings_without_a_meaning_are_refused(settings, words):
+    with pytest.raises(ArgumentError, match=words):
+        check_model(make_config({"preset": "lm-rnn", **settings}))
