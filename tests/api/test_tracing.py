@@ -23,6 +23,9 @@ OWN_KINDS = {
     "seq2seq": [],
     "transformer": ["cross", "encoder-self", "decoder-self"],
     "self-attentive": ["cross", "encoder-history", "decoder-history"],
+    "lm-rnn": [],
+    "lm-self-attentive": ["decoder-history"],
+    "lm-transformer": ["decoder-self"],
 }
 
 
