@@ -53,6 +53,7 @@ def begin(recipe: Recipe, overrides: Mapping[str, Any], device: torch.device) ->
         "recipe": recipe.name,
         "task": recipe.task,
         "options": dict(recipe.options),
+        "settings": dict(recipe.settings),
         "command": command(recipe.name, overrides),
         **source(),
         "versions": {
@@ -64,7 +65,8 @@ def begin(recipe: Recipe, overrides: Mapping[str, Any], device: torch.device) ->
         "seed": recipe.seed,
         "device": torch.cuda.get_device_name(device) if device.type == "cuda" else "cpu",
         "decoding": dict(recipe.decoding),
-        "members": list(recipe.members),
+        "members": [Path(member).name for member in recipe.members],
+        "teacher": [Path(member).name for member in recipe.teacher],
         "published": [dict(row) for row in recipe.published],
         "scores": {},
     }
