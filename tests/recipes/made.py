@@ -59,3 +59,8 @@ def sst(folder):
     write(folder, "sst/trees.train.txt.gz", TREES)
     write(folder, "sst/trees.dev.txt.gz", ["(4 (4 lovely) (2 film))", "(0 lovely)"])
     write(folder, "sst/trees.test.txt.gz", ["(0 (1 -LRB-) (2 1\\/2))", TREES[2]])
+
+
+def ptb(folder):
+    for name in ("train", "valid", "test"):
+        write(folder, f"ptb/ptb.{name}.txt.gz", [f" the {name} <unk> is here ", "", " a b N "] * 5)

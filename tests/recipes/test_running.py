@@ -124,6 +124,20 @@ def test_a_model_learns_the_answers_of_its_teacher(small):
     ]
 
 
+def test_a_language_model_is_judged_by_perplexity(small):
+    made.ptb(small / "data")
+    text = 'preset = "lm-rnn"\nhidden = 16\nembed = 8\nsteps = 2\nthreads = 1\n'
+    (small / "text.toml").write_text(text + '[recipe]\ntask = "ptb"\n')
+    done(regard("train", "text", "--data-dir", "data", "-q", "-o", "out", "device=cpu"))
+    scores = result_of(small / "out")["scores"]
+    found = json.loads(done(regard("evaluate", "out", "data/ptb/ptb.test.txt.gz", "--json")))
+    figure = scores["test"]["figures"]["perplexity"]
+    assert figure["value"] == pytest.approx(found["metrics"][0]["value"], rel=1e-6)
+    # five and three words, and a line end each
+    assert "words:50|" in figure["signature"]
+    assert found["tokens"] == 50
+
+
 WRONG = {
     "no data folder": (["small"], 2, ["--data-dir", "missing", "REGARD_DATA"]),
     "not a folder": (["small", "--data-dir", "nothing"], 1, ["nothing", "no such folder"]),

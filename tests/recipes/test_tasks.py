@@ -8,7 +8,7 @@ import pytest
 from recipes import made
 from regard.errors import ArgumentError, DataError
 from regard.recipes import TASKS, read
-from regard.recipes.examples import Example
+from regard.recipes.examples import Example, Prepared, kept, write
 
 ROOT = Path(__file__).resolve().parents[2]
 DATA = Path(os.environ.get("REGARD_DATA", ROOT.parent / "shared" / "data"))
@@ -104,6 +104,31 @@ def test_tatoeba_reads_its_three_files(tmp_path):
     assert [rows[0].src for rows in sets] == ["train", "dev", "test"]
 
 
+def test_ptb_has_lines_in_their_order_without_a_source(tmp_path):
+    made.ptb(tmp_path)
+    found = prepare("ptb", tmp_path)
+    assert found.judged["dev"][:2] == [
+        Example("", ("the valid <unk> is here",)),
+        Example("", ("a b N",)),
+    ]
+    folder = tmp_path / "kept"
+    write(found, folder)
+    assert (folder / "dev.tsv").read_text() == "the valid <unk> is here\na b N\n" * 5
+    assert kept(folder) == {name: list(rows) for name, rows in found.judged.items()}
+
+
+def test_training_sees_every_language_among_the_first_dev_pairs(tmp_path):
+    rows = [Example(f"w{i}", ("x", "y"), (), "a" if i < 50 else "b") for i in range(100)]
+    write(Prepared(rows, {"dev": rows}), tmp_path)
+    lines = (tmp_path / "dev.tsv").read_text().splitlines()
+    assert sorted(lines) == sorted(line for row in rows for line in row.lines)
+    first = [int(line.split("\t")[0][1:]) < 50 for line in lines[:60]]
+    assert 10 < sum(first) < 50
+    asked = [line.split("\t")[0] for line in lines]
+    assert asked[::2] == asked[1::2]  # the references of a source stay together
+    assert kept(tmp_path)["dev"] == rows
+
+
 def test_sst_has_phrases_in_training_and_sentences_in_judging(tmp_path):
     made.sst(tmp_path)
     found = prepare("sst", tmp_path)
@@ -156,6 +181,7 @@ COUNTS = {
     "cmudict-bahdanau": (104_167, {"dev": 2670, "test": 12_000}),
     "sigmorphon2021-low": (8000, {"dev": 1000, "test": 1000}),
     "multi30k-en-de-transformer": (29_000, {"dev": 1014, "test": 1000, "test2017": 1000}),
+    "ptb-lstm": (42_068, {"dev": 3370, "test": 3761}),
     "sst2-self-attentive": (None, {"dev": 872, "test": 1821}),
 }
 

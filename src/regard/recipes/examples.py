@@ -93,7 +93,7 @@ def kept(folder: Path) -> dict[str, list[Example]]:
 
 
 def _place(example: Example) -> bytes:
-    """A fixed place in a shuffled row."""
+    """A fixed place in a shuffled row. What has no source is text, and keeps its order."""
     return hashlib.blake2b(example.question.encode(), digest_size=8).digest()
 
 

@@ -119,9 +119,10 @@ def judge(
     for name, rows in waiting.items():
         began = time.monotonic()
         verdict = TASKS[recipe.task].judge(model, rows, recipe.decoding)
-        (folder.path / INSIDE / f"{name}.answers.txt").write_text(
-            "".join(f"{answer}\n" for answer in verdict.answers), encoding="utf-8"
-        )
+        if verdict.answers:
+            (folder.path / INSIDE / f"{name}.answers.txt").write_text(
+                "".join(f"{answer}\n" for answer in verdict.answers), encoding="utf-8"
+            )
         result["scores"][name] = results.score(verdict, len(rows), time.monotonic() - began)
         results.write(folder.path, result)
         figures = ", ".join(f"{f.name} {f.value:.2f}" for f in verdict.figures)

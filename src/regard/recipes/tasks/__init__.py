@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from regard.recipes.tasks import cmudict, inflection, multi30k, sigmorphon, sst, tatoeba
+from regard.recipes.tasks import cmudict, inflection, multi30k, ptb, sigmorphon, sst, tatoeba
 from regard.recipes.tasks.task import Task, Verdict
 
 TASKS: Final[dict[str, Task]] = {
@@ -11,6 +11,7 @@ TASKS: Final[dict[str, Task]] = {
     "inflection": inflection.TASK,
     "multi30k": multi30k.TASK,
     "tatoeba": tatoeba.TASK,
+    "ptb": ptb.TASK,
     "sst": sst.TASK,
 }
 
