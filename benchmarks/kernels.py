@@ -3,10 +3,12 @@
 The gate comes first: a path that breaks the rule of acceptance (tests/ops/rule.py) on the whole
 shape gets no time. A path is timed in two ways: `in a row`, calls from eager code one after the
 other, in which the slower of host and device sets the pace; and on the `device` alone, by
-replaying a CUDA graph of one call.
+replaying a CUDA graph of one call. A sweep over lengths is for the figures.
 
     python benchmarks/kernels.py --json benchmarks/results/kernels-h200.json
-    python benchmarks/kernels.py --render benchmarks/results/kernels-h200.json > docs/kernels.md
+    python benchmarks/render_kernels.py
+
+The second writes docs/kernels.md; `--render FILE` prints its section of these records.
 """
 
 import argparse
@@ -27,6 +29,7 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT / "tests"), str(ROOT / "benchmarks")]
 
 import report  # noqa: E402
+from kernels_page import render, row  # noqa: E402
 from ops.rule import breaches  # noqa: E402
 from regard import ops  # noqa: E402
 from regard.ops.additive_attention.reference import additive_attention as reference  # noqa: E402
@@ -39,10 +42,16 @@ SHAPES = [
     (4, 2048, 2048, 256),
     (64, 1, 512, 512),
 ]
-#: `tanh.approx.f32` on an H200, measured: 16 units on each of 132 multiprocessors
-TANH_CEILING = 4.09e12
+#: lengths of the sweep, of queries and keys, and what is the same in all of it
+LENGTHS = (64, 128, 256, 512, 1024, 2048)
+SWEEP_BATCH, SWEEP_FEATURES = 8, 512
+#: tensors of all elements that the definition has in memory at once, forward and backward
+EAGER_TENSORS = 3
+#: seconds that a median may take, and milliseconds of calls between two readings of the clock
+PATIENCE, ROW_MS = 0.4, 20.0
 
 Op = Callable[..., list[Tensor]]
+Shape = tuple[int, int, int, int]
 
 
 def by_triton(query: Tensor, key: Tensor, v: Tensor, value: Tensor) -> list[Tensor]:
@@ -64,7 +73,7 @@ def row_by_row(query: Tensor, key: Tensor, v: Tensor, value: Tensor) -> list[Ten
     return [torch.cat([checkpoint(one, *row, use_reentrant=False) for row in rows])]
 
 
-def tensors(shape: tuple[int, int, int, int]) -> dict[str, Tensor]:
+def tensors(shape: Shape) -> dict[str, Tensor]:
     B, T, S, D = shape
     shapes = {"query": (B, T, D), "key": (B, S, D), "v": (D,), "value": (B, S, D)}
     torch.manual_seed(0)
@@ -74,7 +83,7 @@ def tensors(shape: tuple[int, int, int, int]) -> dict[str, Tensor]:
     }
 
 
-def measure(shape: tuple[int, int, int, int]) -> Iterator[dict[str, Any]]:
+def measure(shape: Shape) -> Iterator[dict[str, Any]]:
     """One record for each way to run one shape."""
     paths = {"eager": eager, "compile": torch.compile(eager, dynamic=False), "triton": by_triton}
     for name, run in paths.items():
@@ -84,13 +93,24 @@ def measure(shape: tuple[int, int, int, int]) -> Iterator[dict[str, Any]]:
             if found:
                 yield record | {"breaches": found}
                 continue
-        yield record | times(run, tensors(shape))
+        if name == "eager" and not fits(shape):
+            yield record | {"skipped": "it would not fit into memory"}
+            continue
+        # a graph has memory of its own, and so has the stream that it is tried on
+        yield record | times(run, tensors(shape), graph=name != "eager" or fits(shape, times=3))
         gc.collect()
         torch.cuda.empty_cache()
         torch.compiler.reset()
 
 
-def times(run: Op, inputs: dict[str, Tensor]) -> dict[str, Any]:
+def fits(shape: Shape, times: int = 1) -> bool:
+    """Whether the definition of a shape fits into memory so many times."""
+    B, T, S, D = shape
+    needed = times * EAGER_TENSORS * torch.bfloat16.itemsize * B * T * S * D
+    return needed < 0.9 * torch.cuda.get_device_properties(0).total_memory
+
+
+def times(run: Op, inputs: dict[str, Tensor], *, graph: bool = True) -> dict[str, Any]:
     """Medians in milliseconds, and the most memory beyond the inputs in MiB."""
     cotangent = [torch.randn_like(y) for y in run(**inputs)]
 
@@ -111,7 +131,8 @@ def times(run: Op, inputs: dict[str, Tensor]) -> dict[str, Any]:
         function()
         found[f"{name}_peak_mib"] = (torch.cuda.max_memory_allocated() - before) / 2**20
         found[f"{name}_row_ms"] = median_ms(function)
-        found[f"{name}_device_ms"] = median_ms(graph_of(function).replay)
+        if graph:
+            found[f"{name}_device_ms"] = median_ms(graph_of(function).replay)
     return found
 
 
@@ -129,18 +150,23 @@ def graph_of(function: Callable[[], None]) -> torch.cuda.CUDAGraph:
     return graph
 
 
-def median_ms(function: Callable[[], None], rows: int = 15, calls: int = 20) -> float:
+def median_ms(function: Callable[[], None]) -> float:
     """The median over rows of calls; events stand before and after a row."""
-    found = []
-    for _ in range(rows):
-        start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-        start.record()
-        for _ in range(calls):
-            function()
-        end.record()
-        end.synchronize()
-        found.append(start.elapsed_time(end) / calls)
-    return statistics.median(found)
+    once = row_ms(function, 1)
+    calls = min(20, max(1, round(ROW_MS / once)))
+    rows = min(15, max(3, round(1e3 * PATIENCE / (once * calls))))
+    return statistics.median(row_ms(function, calls) for _ in range(rows))
+
+
+def row_ms(function: Callable[[], None], calls: int) -> float:
+    """Milliseconds of a call, the mean of some."""
+    start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+    start.record()
+    for _ in range(calls):
+        function()
+    end.record()
+    end.synchronize()
+    return float(start.elapsed_time(end)) / calls
 
 
 def versions() -> dict[str, Any]:
@@ -154,67 +180,10 @@ def versions() -> dict[str, Any]:
     }
 
 
-def render(result: dict[str, Any]) -> str:
-    """The records as a page."""
-    machine, records = result["machine"], result["records"]
-    lines = [
-        "# Additive attention on the GPU",
-        "",
-        f"Made by `{result['command']}`, rendered by the same script; no number is typed.",
-        f"{machine['gpu']}, torch {machine['torch']}, triton {machine['triton']},",
-        f"CUDA {machine['cuda']}, commit {(result['commit'] or 'unknown')[:12]}.",
-        "",
-        "bf16, medians in milliseconds. `eager` is the definition in plain torch, `compile` is",
-        "`torch.compile` of it, `triton` the kernels, which keep the rule of acceptance on the",
-        "whole shape before they are timed. *device*: the work on the GPU alone (a CUDA graph,",
-        "replayed). *in a row*: eager calls one after the other, Python and launches included; for",
-        "small shapes the host sets that pace.",
-        "The peak is the most memory beyond the inputs in forward and backward.",
-        "",
-        "| B, T, S, D | path | forward, device | forward, in a row | both, device | both, in a row "
-        "| peak MiB |",
-        "|---|---|--:|--:|--:|--:|--:|",
-    ]
-    lines += [row(record) for record in records]
-    lines += [
-        "",
-        "## Against the tanh units",
-        "",
-        f"They evaluate {TANH_CEILING / 1e12:.2f} T tanh/s. The kernels need half a reciprocal for",
-        "an element instead of a tanh. All of the work on the device is counted: exponentials,",
-        "scores, softmax and the products with the values.",
-        "",
-        "| B, T, S, D | elements | forward, T elements/s | of the ceiling |",
-        "|---|--:|--:|--:|",
-    ]
-    lines += [rate(r) for r in records if r["path"] == "triton" and "forward_device_ms" in r]
-    return "\n".join(lines) + "\n"
-
-
-def row(record: dict[str, Any]) -> str:
-    cells = [", ".join(map(str, record["shape"])), record["path"]]
-    if "breaches" in record:
-        cells += ["breaks the rule: " + "; ".join(record["breaches"]), "", "", "", ""]
-    else:
-        columns = ("forward_device_ms", "forward_row_ms", "both_device_ms", "both_row_ms")
-        cells += [f"{record[name]:.3f}" for name in columns]
-        cells.append(f"{record['both_peak_mib']:.0f}")
-    return "| " + " | ".join(cells) + " |"
-
-
-def rate(record: dict[str, Any]) -> str:
-    B, T, S, D = record["shape"]
-    elements = B * T * S * D
-    per_second = elements / record["forward_device_ms"] * 1e3
-    shape = ", ".join(map(str, record["shape"]))
-    share = f"{per_second / TANH_CEILING:.0%}"
-    return f"| {shape} | {elements / 1e9:.2f} G | {per_second / 1e12:.2f} | {share} |"
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--json", type=Path, metavar="FILE", help="measure, and write to FILE")
-    parser.add_argument("--render", type=Path, metavar="FILE", help="print FILE as a page instead")
+    parser.add_argument("--render", type=Path, metavar="FILE", help="print FILE as a section")
     parser.add_argument("--commit", help="the commit that is measured, where git does not know it")
     args = parser.parse_args()
     if args.render:
@@ -223,21 +192,23 @@ def main() -> None:
     # the thread of the first backward pass finds no context, and makes one
     warnings.filterwarnings("ignore", "Attempting to run cuBLAS")
     source = report.source()
-    result = {
+    result: dict[str, Any] = {
         "command": report.command(["python", "benchmarks/kernels.py", "--json", str(args.json)]),
         "machine": report.machine() | versions(),
         "commit": args.commit or source["commit"],
         "changed_since": source["changed_since"],
         "records": [],
+        "sweep": [],
     }
-    for shape in SHAPES:
+    swept = [(SWEEP_BATCH, n, n, SWEEP_FEATURES) for n in LENGTHS]
+    for name, shape in [*(("records", s) for s in SHAPES), *(("sweep", s) for s in swept)]:
         for record in measure(shape):
-            result["records"].append(record)
+            result[name].append(record)
             print(row(record), flush=True)
-    if args.json:
-        args.json.parent.mkdir(parents=True, exist_ok=True)
-        args.json.write_text(json.dumps(result, indent=2) + "\n")
-    sys.exit(any("breaches" in record for record in result["records"]))
+            if args.json:  # after each, so that a run that is cut short loses nothing
+                args.json.parent.mkdir(parents=True, exist_ok=True)
+                args.json.write_text(json.dumps(result, indent=2) + "\n")
+    sys.exit(any("breaches" in record for record in [*result["records"], *result["sweep"]]))
 
 
 if __name__ == "__main__":

@@ -9,7 +9,9 @@ history of every step. cuDNN's LSTM of the same width looks at one step back: it
 recurrence costs that looks at nothing else.
 
     python benchmarks/recurrence.py --json benchmarks/results/recurrence-h200.json
-    python benchmarks/recurrence.py --render benchmarks/results/recurrence-h200.json
+    python benchmarks/render_kernels.py
+
+The second writes docs/kernels.md; `--render FILE` prints its section of these records.
 """
 
 import argparse
@@ -263,10 +265,9 @@ def render(result: dict[str, Any]) -> str:
     """The records as a section of a page."""
     machine = result["machine"]
     lines = [
+        "## The recurrences",
         "",
-        "# The recurrences on the GPU",
-        "",
-        f"Made by `{result['command']}`, rendered by the same script; no number is typed.",
+        f"Made by `{result['command']}`, rendered by a script; no number is typed.",
         f"{machine['gpu']}, torch {machine['torch']}, triton {machine['triton']},",
         f"CUDA {machine['cuda']}, commit {(result['commit'] or 'unknown')[:12]}.",
         "",

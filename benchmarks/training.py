@@ -1,0 +1,328 @@
+"""Times training with the kernels and without them, and shows that both learn the same.
+
+*Curves*: one preset is trained some hundred steps on the same batches from the same weights, by
+each backend of the operators. How far their losses part is set beside how far they part when
+nothing is changed, and when the weights are drawn by another seed. *Speed*: tokens a second of
+presets and sizes, on batches of Multi30k's lengths. What is timed is the trainer's own loop.
+
+    python benchmarks/training.py --data DATA --json benchmarks/results/training-h200.json
+    python benchmarks/training.py --render benchmarks/results/training-h200.json
+
+Each record is written when it is there, so that a run that is cut short loses nothing.
+"""
+
+import argparse
+import gc
+import itertools
+import json
+import statistics
+import sys
+import tempfile
+import time
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+import torch
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT / "benchmarks"))
+
+import report  # noqa: E402
+from cases import MULTI30K  # noqa: E402
+from regard import ops  # noqa: E402
+from training_page import render  # noqa: E402
+
+NEVER: Final = 10**9
+#: the preset of the curves, and steps until its rate is at its highest
+CURVE: Final[dict[str, Any]] = {"preset": "bahdanau", "warmup": 100}
+#: backend and seed of each curve; the first is compared with all others
+RUNS: Final = (("auto", 1), ("auto", 1), ("auto", 2), ("torch", 1), ("reference", 1))
+PRESETS: Final = ("gnmt", "bahdanau", "self-attentive", "transformer")
+#: steps that are not timed: kernels are compiled in them
+WARM_UP: Final = 5
+#: steps that are timed at least, however long they take
+FEWEST: Final = 8
+
+Settings = dict[str, Any]
+
+
+class Finished(Exception):  # noqa: N818
+    """Enough steps are timed."""
+
+
+class Stopwatch:
+    """Stands where the trainer's display stands, and marks the end of each step.
+
+    A GPU is not waited for: its own clock is read when all is over.
+
+    Args:
+        steps: after how many to stop,
+        seconds: or after so many seconds of timed steps.
+    """
+
+    def __init__(self, device: torch.device, steps: int, seconds: float) -> None:
+        self.device, self.steps, self.seconds = device, steps, seconds
+        self.started = 0.0
+        self.marks: list[Any] = []
+        self.tokens: list[int] = []
+        self.losses: list[torch.Tensor] = []
+
+    def step(self, progress: Any, loss: torch.Tensor) -> None:
+        """Called by the loop; ends it by raising."""
+        self.marks.append(self._mark())
+        self.tokens.append(progress.tokens)
+        self.losses.append(loss)
+        if progress.step == WARM_UP:
+            self.started = time.perf_counter()
+        slow = progress.step >= WARM_UP + FEWEST
+        if progress.step == self.steps or (
+            slow and time.perf_counter() - self.started > self.seconds
+        ):
+            raise Finished
+
+    def found(self) -> Settings:
+        """Medians over the steps after the warm-up."""
+        if self.device.type == "cuda":
+            torch.cuda.synchronize(self.device)
+        spans = [self._seconds(a, b) for a, b in itertools.pairwise(self.marks)][WARM_UP - 1 :]
+        tokens = np.diff(self.tokens)[WARM_UP - 1 :].tolist()
+        rates = [count / span for count, span in zip(tokens, spans, strict=True)]
+        return {
+            "timed_steps": len(spans),
+            "step_ms": 1e3 * statistics.median(spans),
+            "tokens_per_step": statistics.median(tokens),
+            "tokens_per_s": statistics.median(rates),
+        }
+
+    def _mark(self) -> Any:
+        if self.device.type != "cuda":
+            return time.perf_counter()
+        event = torch.cuda.Event(enable_timing=True)
+        event.record()
+        return event
+
+    def _seconds(self, a: Any, b: Any) -> float:
+        if self.device.type == "cuda":
+            return float(a.elapsed_time(b)) / 1e3
+        return float(b - a)
+
+
+class Bench:
+    """The data, made ready once for all runs.
+
+    Args:
+        args: of the command line.
+        folder: where tokenisers and encoded pairs are kept from one run to the next.
+    """
+
+    def __init__(self, args: argparse.Namespace, folder: str) -> None:
+        from regard.training import RunFolder
+
+        self.args = args
+        self.run = RunFolder(folder)
+        self.run.create()
+        self.pairs = None if args.data else invented(args.pairs)
+
+    def task(self, changes: Settings) -> Any:
+        """A model and its data as `regard train` makes them ready."""
+        from rich.console import Console
+
+        from regard.training import make_config
+        from regard.training.setup import prepare
+
+        args = self.args
+        settings: Settings = {
+            "src_tokenizer": "bpe",
+            "tgt_tokenizer": "bpe",
+            "vocab_size": args.vocab,
+            "features": False,
+            "device": args.device,
+            "steps": NEVER,
+            "eval_every": NEVER,
+            "save_every": NEVER,
+        }
+        if args.data:
+            settings |= {
+                "data": str(args.data / MULTI30K["train"]),
+                "dev": str(args.data / MULTI30K["dev"]),
+                "columns": [str(column) for column in MULTI30K["columns"]],
+            }
+        config = make_config(settings | changes)
+        self.run.write_config(config)
+        return prepare(config, self.run, Console(quiet=True), self.pairs)
+
+    def timed(self, task: Any, backend: str, steps: int, seconds: float) -> Stopwatch:
+        """The trainer's own loop, from its first step on."""
+        from regard.training.loop import train
+        from regard.training.progress import Progress
+
+        watch = Stopwatch(task.fabric.device, steps, seconds)
+        if watch.device.type == "cuda":
+            torch.cuda.reset_peak_memory_stats()
+        with ops.use_backend(backend), suppress(Finished):
+            train(task, Progress(), watch)  # type: ignore[arg-type]
+        return watch
+
+
+def curves(bench: Bench) -> Iterator[Settings]:
+    """A record for each precision and each of `RUNS`, with the loss of every step."""
+    args = bench.args
+    shared = CURVE | {"size": args.sizes[0], "batch_tokens": args.batch_tokens[0]}
+    # all read the same batches, so that seeds differ in weights and dropout alone
+    plan = bench.task(shared | {"seed": RUNS[0][1]}).plan
+    for precision, (backend, seed) in itertools.product(args.precisions, RUNS):
+        settings = shared | {"precision": precision, "seed": seed}
+
+        def measured(settings: Settings = settings, backend: str = backend) -> Settings:
+            task = bench.task(settings | {"steps": args.curve_steps})
+            task.plan = plan
+            watch = bench.timed(task, backend, args.curve_steps, seconds=NEVER)
+            losses = torch.stack(watch.losses).tolist()
+            return watch.found() | {"losses": [round(loss, 7) for loss in losses]}
+
+        yield settings | {"backend": backend} | tried(measured)
+
+
+def speeds(bench: Bench) -> Iterator[Settings]:
+    """A record for each backend, batch, size and preset; the slowest backend comes last."""
+    args = bench.args
+    cells = itertools.product(args.backends, args.batch_tokens, args.sizes, args.presets)
+    for backend, batch_tokens, size, preset in cells:
+        settings: Settings = {"preset": preset, "size": size, "batch_tokens": batch_tokens}
+        settings["precision"] = args.precisions[-1]
+
+        def measured(settings: Settings = settings, backend: str = backend) -> Settings:
+            watch = bench.timed(bench.task(settings), backend, WARM_UP + args.steps, args.seconds)
+            on_gpu = watch.device.type == "cuda"
+            peak = torch.cuda.max_memory_allocated() / 2**20 if on_gpu else None
+            return watch.found() | {"peak_mib": peak}
+
+        yield settings | {"backend": backend} | tried(measured)
+
+
+def tried(measured: Callable[[], Settings]) -> Settings:
+    """What was measured; or the error, so that one failure does not take the rest with it."""
+    try:
+        return measured()
+    except Exception as error:
+        return {"error": f"{type(error).__name__}: {str(error).splitlines()[0]}"}
+    finally:
+        gc.collect()
+        if torch.cuda.is_available():
+            torch.cuda.empty_cache()
+
+
+def invented(count: int) -> list[tuple[str, str]]:
+    """Pairs of made-up words, as long as the sentences of Multi30k."""
+    draw = np.random.Generator(np.random.Philox(1))
+    letters = np.array(list("abcdefghijklmnopqrstuvwxyz"))
+    words = ["".join(draw.choice(letters, 3 + i % 6)) for i in range(9000)]
+
+    def sentence(length: int) -> str:
+        # frequent words are frequent, as in a language
+        ranks = np.minimum(draw.zipf(1.3, length), len(words)) - 1
+        return " ".join(words[rank] for rank in ranks)
+
+    lengths = np.clip(draw.normal(12.0, 4.0, count), 3, 40).astype(int)
+    return [(sentence(n), sentence(max(3, n + int(draw.integers(-3, 3))))) for n in lengths]
+
+
+def versions(device: str) -> Settings:
+    found: Settings = {"torch": torch.__version__, "device": device}
+    if device == "cuda":
+        import triton
+
+        found |= {"gpu": torch.cuda.get_device_name(), "cuda": torch.version.cuda}
+        found["triton"] = triton.__version__
+    return found
+
+
+def parse() -> argparse.Namespace:
+    def some(text: str) -> list[str]:
+        return text.split(",")
+
+    def numbers(text: str) -> list[int]:
+        return [int(word) for word in text.split(",")]
+
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    add = parser.add_argument
+    add("--json", type=Path, metavar="FILE", help="measure, and write to FILE")
+    add("--render", type=Path, metavar="FILE", help="print FILE as a section of a page instead")
+    add("--data", type=Path, help="folder of the data sets; without it, sentences are made up")
+    add("--pairs", type=int, default=29_000, help="how many are made up")
+    add("--vocab", type=int, default=8000, help="entries of a vocabulary")
+    add("--device", choices=["cpu", "cuda"], default="cuda")
+    add("--precisions", type=some, default=["32", "bf16"], help="speed is measured in the last")
+    add("--curve-steps", type=int, default=300, help="steps of each curve; 0 for none")
+    add("--presets", type=some, default=list(PRESETS), help="with commas between them")
+    add("--sizes", type=some, default=["small", "base"], help="curves are of the first")
+    add("--batch-tokens", type=numbers, default=[4096, 16384], help="as above")
+    add("--backends", type=some, default=["auto", "torch", "reference"])
+    add("--steps", type=int, default=60, help="steps that are timed at most")
+    add("--seconds", type=float, default=1.0, help="of timing at most, for each record of speed")
+    add("--budget", type=float, default=140.0, help="seconds after which nothing new is begun")
+    add("--commit", help="the commit that is measured, where git does not know it")
+    args = parser.parse_args()
+    if args.data and not (args.data / MULTI30K["train"]).is_file():
+        parser.error(f"--data must hold {MULTI30K['train']}, but {args.data} does not: correct it.")
+    if 0 < args.curve_steps <= WARM_UP or args.steps < 1:
+        parser.error(f"--curve-steps must be more than {WARM_UP}, and --steps at least 1.")
+    return args
+
+
+def measure(args: argparse.Namespace) -> bool:
+    """Writes all records; whether all could be measured."""
+    source, began = report.source(), time.perf_counter()
+    result: Settings = {
+        "command": report.command(["python", "benchmarks/training.py", *sys.argv[1:]]),
+        "machine": report.machine() | versions(args.device),
+        "commit": args.commit or source["commit"],
+        "changed_since": source["changed_since"],
+        "data": "Multi30k en-de" if args.data else "made-up sentences",
+        "vocab": args.vocab,
+        "curves": [],
+        "speed": [],
+        "complete": False,
+    }
+    with tempfile.TemporaryDirectory() as folder:
+        bench = Bench(args, folder)
+        lists = [
+            ("curves", curves(bench) if args.curve_steps else iter(())),
+            ("speed", speeds(bench)),
+        ]
+        for name, record in ((name, r) for name, records in lists for r in records):
+            result[name].append(record)
+            write(args.json, result)
+            told = {key: value for key, value in record.items() if key != "losses"}
+            print(name, json.dumps(told), flush=True)
+            if time.perf_counter() - began > args.budget:
+                break
+        else:
+            result["complete"] = True
+    result["seconds"] = time.perf_counter() - began
+    write(args.json, result)
+    return not any("error" in record for record in [*result["curves"], *result["speed"]])
+
+
+def write(file: Path | None, result: Settings) -> None:
+    if file is not None:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(json.dumps(result, indent=1) + "\n")
+
+
+def main() -> None:
+    args = parse()
+    if args.render:
+        print(render(json.loads(args.render.read_text())), end="")
+        return
+    # the thread of the first backward pass finds no context, and makes one
+    warnings.filterwarnings("ignore", "Attempting to run cuBLAS")
+    sys.exit(not measure(args))
+
+
+if __name__ == "__main__":
+    main()
