@@ -48,7 +48,7 @@ SWEEP_BATCH, SWEEP_FEATURES = 8, 512
 #: tensors of all elements that the definition has in memory at once, forward and backward
 EAGER_TENSORS = 3
 #: seconds that a median may take, and milliseconds of calls between two readings of the clock
-PATIENCE, ROW_MS = 0.4, 20.0
+PATIENCE, ROW_MS = 0.2, 10.0
 
 Op = Callable[..., list[Tensor]]
 Shape = tuple[int, int, int, int]
