@@ -30,6 +30,9 @@ VARIANTS: dict[str, tuple[str, dict[str, object]]] = {
     "self-attentive-lstm": ("self-attentive", {"cell": "lstm"}),
     "lm-self-attentive-gru": ("lm-self-attentive", {"cell": "gru"}),
     "transformer-post-norm": ("transformer", {"norm_first": False}),
+    "transformer-tied": ("transformer", {"tied": "output"}),
+    **{f"{name}-tied": (name, {"tied": "output"}) for name in ("bahdanau", "gnmt")},
+    "self-attentive-tied": ("self-attentive", {"tied": "output"}),
 }
 
 

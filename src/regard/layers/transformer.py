@@ -127,7 +127,7 @@ class LayerOptions(NamedTuple):
     """What layers of one stack have in common beyond their sizes.
 
     Attributes:
-        dropout: probability of dropping a feature, and an attention weight.
+        dropout: probability of dropping a feature.
         norm_first: pre-norm, which trains without warm-up, or post-norm as in the paper.
         activation: of the feed-forward block, "relu" or "gelu".
         num_kv_heads: heads of keys and values in self-attention; all of them if None.
@@ -135,6 +135,7 @@ class LayerOptions(NamedTuple):
         rotation: rotary positions for all self-attention.
         eps: of the norms.
         bias: whether the linear maps and the norms have one.
+        attention_dropout: probability of dropping an attention weight; `dropout` if None.
     """
 
     dropout: float = 0.1
@@ -145,6 +146,12 @@ class LayerOptions(NamedTuple):
     rotation: Rotation | None = None
     eps: float = 1e-5
     bias: bool = True
+    attention_dropout: float | None = None
+
+    @property
+    def weight_dropout(self) -> float:
+        """Probability of dropping an attention weight."""
+        return self.dropout if self.attention_dropout is None else self.attention_dropout
 
     def self_attention(self, dim: int, num_heads: int) -> MultiHeadAttention:
         """The attention of a layer to its own sequence."""
@@ -153,7 +160,7 @@ class LayerOptions(NamedTuple):
             num_heads,
             num_kv_heads=self.num_kv_heads,
             bias=self.bias,
-            dropout=self.dropout,
+            dropout=self.weight_dropout,
             position_bias=None if self.position_bias is None else self.position_bias(),
             rotation=self.rotation,
         )
@@ -295,7 +302,11 @@ class TransformerDecoderLayer(nn.Module):
         self.cross, self.cross_residual = None, None
         if memory_size is not None:
             self.cross = MultiHeadAttention(
-                dim, num_heads, key_size=memory_size, bias=options.bias, dropout=options.dropout
+                dim,
+                num_heads,
+                key_size=memory_size,
+                bias=options.bias,
+                dropout=options.weight_dropout,
             )
             self.cross_residual = options.residual(dim)
         self.feed_forward = options.feed_forward(dim, feed_forward)

@@ -26,6 +26,7 @@ from regard.layers import (
 )
 from regard.models.bodies import CausalBody
 from regard.models.embedding import TokenEmbedding
+from regard.models.output import Output
 from regard.models.protocol import Maps, Memory
 from regard.state import State
 
@@ -123,6 +124,7 @@ class RecurrentDecoder(Decoder):
         context_size: width of a context.
         summary_size: width of the summary that the first state is made from.
         dropout: probability of dropping a feature before the output layer.
+        tied: whether the output layer uses the embedding's table, see `Output`.
     """
 
     def __init__(
@@ -134,6 +136,7 @@ class RecurrentDecoder(Decoder):
         context_size: int,
         summary_size: int,
         dropout: float = 0.0,
+        tied: bool = False,
     ) -> None:
         super().__init__()
         self.embedding, self.stack, self.attention = embedding, stack, attention
@@ -141,8 +144,8 @@ class RecurrentDecoder(Decoder):
         states = stack.num_layers * stack.hidden_size
         self.bridge = nn.Linear(summary_size, states)
         self.memory_bridge = nn.Linear(summary_size, states) if stack.cell == "lstm" else None
-        self.dropout = nn.Dropout(dropout)
-        self.output = nn.Linear(stack.output_size + context_size, embedding.vocab)
+        width = stack.output_size + context_size
+        self.output = Output(width, embedding, dropout=dropout, tied=tied)
 
     def start(self, memory: Memory) -> State:
         """The first state of the RNN is made from the summary of the source."""
@@ -170,7 +173,7 @@ class RecurrentDecoder(Decoder):
         state = cast(RecurrentDecoderState, state)
         if self._fuses(tokens, need_weights) and state.source is not None:
             features, after = self._all_steps(tokens, state, state.source)
-            return DecoderOutput(self._logits(features, keep), after, {})
+            return DecoderOutput(self.output(features, self.embedding, keep), after, {})
         return self._step_by_step(tokens, state, keep, need_weights)
 
     def _fuses(self, tokens: Tensor, need_weights: bool) -> bool:
@@ -209,10 +212,6 @@ class RecurrentDecoder(Decoder):
         after = RecurrentDecoderState(rnn, context, replace(source, past=past))
         return torch.cat([out.hidden, out.context], dim=-1), after
 
-    def _logits(self, features: Tensor, keep: Tensor | None) -> Tensor:
-        logits: Tensor = self.output(self.dropout(_kept(features, keep)))
-        return logits
-
     def _step_by_step(
         self,
         tokens: Tensor,
@@ -231,7 +230,7 @@ class RecurrentDecoder(Decoder):
                 context = contexts[:, 0]
                 rows.append(weights)
             features.append(torch.cat([hidden, context], dim=-1))
-        logits = self._logits(torch.stack(features, dim=1), keep)
+        logits = self.output(torch.stack(features, dim=1), self.embedding, keep)
         seen = [row for row in rows if row is not None]
         maps: Maps = {"cross": (torch.cat(seen, dim=2),)} if seen else {}
         return DecoderOutput(logits, RecurrentDecoderState(rnn, context, source), maps)
@@ -262,6 +261,7 @@ class ParallelDecoder(Decoder):
         context_size: width of a context.
         summary_size: width of the summary that the body starts from; None to start from zeros.
         dropout: probability of dropping a feature before the output layer.
+        tied: whether the output layer uses the embedding's table, see `Output`.
     """
 
     def __init__(
@@ -274,14 +274,14 @@ class ParallelDecoder(Decoder):
         context_size: int,
         summary_size: int | None = None,
         dropout: float = 0.0,
+        tied: bool = False,
     ) -> None:
         super().__init__()
         self.embedding, self.body, self.attention, self.top = embedding, body, attention, top
         starts = summary_size is not None and body.context_size > 0
         self.bridge = nn.Linear(summary_size or 1, body.context_size) if starts else None
-        self.dropout = nn.Dropout(dropout)
-        width = body.output_size if top is None else top.output_size
-        self.output = nn.Linear(width + context_size, embedding.vocab)
+        width = (body.output_size if top is None else top.output_size) + context_size
+        self.output = Output(width, embedding, dropout=dropout, tied=tied)
 
     def start(self, memory: Memory) -> State:
         """Nothing read, nothing looked at; the body may start from the summary of the source."""
@@ -310,7 +310,7 @@ class ParallelDecoder(Decoder):
         hidden, top = body.output, state.top
         if self.top is not None:
             hidden, top = self.top(torch.cat([hidden, context], dim=-1), None, top)
-        logits = self.output(self.dropout(_kept(torch.cat([hidden, context], dim=-1), keep)))
+        logits = self.output(torch.cat([hidden, context], dim=-1), self.embedding, keep)
         maps: Maps = {f"decoder-{kind}": tensors for kind, tensors in body.maps.items()}
         if weights is not None:
             maps["cross"] = (weights,)
@@ -319,12 +319,20 @@ class ParallelDecoder(Decoder):
 
 @final
 class AttentionDecoder(Decoder):
-    """A Transformer decoder."""
+    """A Transformer decoder.
 
-    def __init__(self, embedding: TokenEmbedding, decoder: TransformerDecoder) -> None:
+    Args:
+        embedding: of target tokens.
+        decoder: the layers.
+        tied: whether the output layer uses the embedding's table, see `Output`.
+    """
+
+    def __init__(
+        self, embedding: TokenEmbedding, decoder: TransformerDecoder, *, tied: bool = False
+    ) -> None:
         super().__init__()
         self.embedding, self.decoder = embedding, decoder
-        self.output = nn.Linear(decoder.dim, embedding.vocab)
+        self.output = Output(decoder.dim, embedding, tied=tied)
 
     def start(self, memory: Memory) -> State:
         """Empty caches, and the memory's keys and values of every layer."""
@@ -345,7 +353,8 @@ class AttentionDecoder(Decoder):
         maps: Maps = {}
         if need_weights:
             maps = {"decoder-self": out.self_weights, "cross": out.cross_weights}
-        return DecoderOutput(self.output(_kept(out.output, keep)), out.state, maps)
+        logits = self.output(out.output, self.embedding, keep)
+        return DecoderOutput(logits, out.state, maps)
 
 
 @final
@@ -355,7 +364,7 @@ class ConvolutionalDecoder(Decoder):
     def __init__(self, embedding: TokenEmbedding, decoder: ConvDecoder) -> None:
         super().__init__()
         self.embedding, self.decoder = embedding, decoder
-        self.output = nn.Linear(decoder.dim, embedding.vocab)
+        self.output = Output(decoder.dim, embedding)
 
     def start(self, memory: Memory) -> State:
         """Zeros before the first token."""
@@ -375,12 +384,7 @@ class ConvolutionalDecoder(Decoder):
         x = self.embedding(tokens, start=state.position)
         output, after, weights = self.decoder(x, state, need_weights=need_weights)
         maps: Maps = {"cross": weights} if need_weights else {}
-        return DecoderOutput(self.output(_kept(output, keep)), after, maps)
-
-
-def _kept(features: Tensor, keep: Tensor | None) -> Tensor:
-    """Features of the positions that are scored: padding costs the output layer nothing."""
-    return features if keep is None else features[keep]
+        return DecoderOutput(self.output(output, self.embedding, keep), after, maps)
 
 
 def _summary(memory: Memory) -> Tensor:

@@ -1,12 +1,13 @@
 """From token ids to vectors."""
 
-from typing import Protocol, final, runtime_checkable
+from typing import Any, Protocol, final, runtime_checkable
 
+import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from regard.models.protocol import check_tokens
-from regard.ops.check import check_axes, check_positive
+from regard.ops.check import check_axes, check_positive, check_share
 
 
 @runtime_checkable
@@ -28,6 +29,8 @@ class TokenEmbedding(nn.Module):
         positions: adds positions, for layers without an order of their own.
         scale: what the vectors are multiplied by before positions are added.
         dropout: probability of dropping a feature.
+        word_dropout: probability of dropping a whole token, whose vector is then zero but for its
+            position (Sennrich et al., 2016, https://arxiv.org/abs/1606.02891).
         name: what errors call the ids.
     """
 
@@ -39,10 +42,13 @@ class TokenEmbedding(nn.Module):
         positions: Positions | None = None,
         scale: float = 1.0,
         dropout: float = 0.0,
+        word_dropout: float = 0.0,
         name: str = "src",
     ) -> None:
         super().__init__()
         check_positive(vocab=vocab, dim=dim)
+        check_share(word_dropout=word_dropout)
+        self.word_dropout = word_dropout
         self.vocab, self.dim, self.scale, self.name = vocab, dim, scale, name
         self.table = nn.Embedding(vocab, dim)
         nn.init.normal_(self.table.weight, std=dim**-0.5)
@@ -56,7 +62,30 @@ class TokenEmbedding(nn.Module):
         check_axes(self.name, tokens, "batch length")
         check_tokens(self.name, tokens, self.vocab)
         x: Tensor = self.table(tokens) * self.scale
+        if self.training and self.word_dropout:
+            x = x * F.dropout(x.new_ones(*tokens.shape, 1), self.word_dropout)
         if self.positions is not None:
             x = self.positions(x, start=start)
         dropped: Tensor = self.dropout(x)
         return dropped
+
+    def share(self, owner: "TokenEmbedding") -> None:
+        """Takes the table of another embedding. A state dict holds it once, as the owner's."""
+        self.table = owner.table
+        self.register_state_dict_post_hook(_leave_out)  # type: ignore[no-untyped-call]
+        self.register_load_state_dict_pre_hook(_put_back)  # type: ignore[no-untyped-call]
+
+
+def _leave_out(
+    module: nn.Module, state: dict[str, Tensor], prefix: str, metadata: dict[str, Any]
+) -> None:
+    """Files of weights cannot hold one tensor under two names."""
+    state.pop(f"{prefix}table.weight", None)
+
+
+def _put_back(
+    module: nn.Module, state: dict[str, Tensor], prefix: str, *_: object, **__: object
+) -> None:
+    """What is loaded for the borrower is what it has: the owner's name brings the new values."""
+    assert isinstance(module, TokenEmbedding)
+    state[f"{prefix}table.weight"] = module.table.weight.detach()

@@ -1,5 +1,8 @@
 """Parts that several presets are made of."""
 
+from typing import Final, Literal, cast
+
+from regard.errors import ArgumentError
 from regard.layers import (
     LayerOptions,
     RNNStack,
@@ -9,11 +12,19 @@ from regard.layers import (
 )
 from regard.models.bodies import SelfAttentiveBody
 from regard.models.embedding import TokenEmbedding
+from regard.models.encoder_decoder import EncoderDecoder
 from regard.models.encoders import AttentionEncoder, RecurrentEncoder, SelfAttentiveEncoder
 from regard.models.sizes import Attentive, Cell, Recurrent
+from regard.ops.check import check_choice
+
+#: Which tables are one: none, the target's and the output layer's, or the source's as well.
+Tied = Literal["none", "output", "all"]
+TIED: Final = ("none", "output", "all")
 
 
-def bidirectional(vocab: int, n: Recurrent, cell: Cell, dropout: float) -> RecurrentEncoder:
+def bidirectional(
+    vocab: int, n: Recurrent, cell: Cell, dropout: float, *, word_dropout: float = 0.0
+) -> RecurrentEncoder:
     """Half of the width reads ahead, half of it back."""
     stack = RNNStack(
         n.embed,
@@ -23,7 +34,8 @@ def bidirectional(vocab: int, n: Recurrent, cell: Cell, dropout: float) -> Recur
         bidirectional=True,
         dropout=dropout,
     )
-    return RecurrentEncoder(TokenEmbedding(vocab, n.embed, dropout=dropout), stack)
+    embedding = TokenEmbedding(vocab, n.embed, dropout=dropout, word_dropout=word_dropout)
+    return RecurrentEncoder(embedding, stack)
 
 
 def self_attentive_body(n: Recurrent, cell: Cell, dropout: float) -> SelfAttentiveBody:
@@ -35,20 +47,27 @@ def self_attentive_body(n: Recurrent, cell: Cell, dropout: float) -> SelfAttenti
 
 
 def self_attentive_encoder(
-    vocab: int, n: Recurrent, cell: Cell, dropout: float
+    vocab: int, n: Recurrent, cell: Cell, dropout: float, *, word_dropout: float = 0.0
 ) -> SelfAttentiveEncoder:
     """A self-attentive RNN over source tokens."""
-    embedding = TokenEmbedding(vocab, n.embed, dropout=dropout)
+    embedding = TokenEmbedding(vocab, n.embed, dropout=dropout, word_dropout=word_dropout)
     return SelfAttentiveEncoder(embedding, self_attentive_body(n, cell, dropout))
 
 
-def attention_encoder(vocab: int, n: Attentive, options: LayerOptions) -> AttentionEncoder:
+def attention_encoder(
+    vocab: int, n: Attentive, options: LayerOptions, *, word_dropout: float = 0.0
+) -> AttentionEncoder:
     """A Transformer encoder with sinusoidal positions."""
     encoder = TransformerEncoder(n.dim, n.heads, n.feed_forward, n.layers, options)
-    return AttentionEncoder(positioned_embedding(vocab, n.dim, options.dropout, "src"), encoder)
+    embedding = positioned_embedding(
+        vocab, n.dim, options.dropout, "src", word_dropout=word_dropout
+    )
+    return AttentionEncoder(embedding, encoder)
 
 
-def positioned_embedding(vocab: int, dim: int, dropout: float, name: str) -> TokenEmbedding:
+def positioned_embedding(
+    vocab: int, dim: int, dropout: float, name: str, *, word_dropout: float = 0.0
+) -> TokenEmbedding:
     """Tokens with sinusoidal positions, scaled as in the paper."""
     return TokenEmbedding(
         vocab,
@@ -56,5 +75,27 @@ def positioned_embedding(vocab: int, dim: int, dropout: float, name: str) -> Tok
         positions=SinusoidalPositions(dim),
         scale=dim**0.5,
         dropout=dropout,
+        word_dropout=word_dropout,
         name=name,
     )
+
+
+def is_tied(tied: Tied, src_vocab: int, tgt_vocab: int) -> bool:
+    """Whether the output layer is tied; raises where `tied` does not suit the vocabularies."""
+    check_choice("tied", tied, TIED)
+    if tied == "all" and src_vocab != tgt_vocab:
+        raise ArgumentError(
+            "tied",
+            "be 'all' only where source and target have one vocabulary",
+            f"'all' with {src_vocab} source and {tgt_vocab} target tokens",
+            "train with shared_vocab=true, or say tied=output",
+        )
+    return tied != "none"
+
+
+def tie(model: EncoderDecoder, tied: Tied) -> EncoderDecoder:
+    """The model; with `all`, its source tokens have the vectors of its target tokens."""
+    if tied == "all":
+        source = cast(TokenEmbedding, model.encoder.embedding)
+        source.share(cast(TokenEmbedding, model.decoder.embedding))
+    return model

@@ -34,11 +34,14 @@ from regard.models.encoder_decoder import EncoderDecoder
 from regard.models.encoders import ConvolutionalEncoder, RecurrentEncoder
 from regard.models.heads import Tagger
 from regard.models.parts import (
+    Tied,
     attention_encoder,
     bidirectional,
+    is_tied,
     positioned_embedding,
     self_attentive_body,
     self_attentive_encoder,
+    tie,
 )
 from regard.models.protocol import SequenceModel
 from regard.models.sizes import ATTENTIVE, CONVOLUTIONAL, RECURRENT, Cell, Recurrent, Size, row
@@ -58,11 +61,12 @@ def rnn(
     layers: int | None = None,
     cell: Cell = "lstm",
     dropout: float = 0.1,
+    word_dropout: float = 0.0,
 ) -> Tagger:
     """Word by word: one output per input, seeing no later input. For tagging and forecasting."""
     n = row(RECURRENT, size, embed=embed, hidden=hidden, layers=layers)
     stack = RNNStack(n.embed, n.hidden, cell=cell, num_layers=n.layers, dropout=dropout)
-    embedding = TokenEmbedding(src_vocab, n.embed, dropout=dropout)
+    embedding = TokenEmbedding(src_vocab, n.embed, dropout=dropout, word_dropout=word_dropout)
     return Tagger(RecurrentEncoder(embedding, stack), tgt_vocab, dropout=dropout)
 
 
@@ -76,10 +80,12 @@ def seq2seq(
     layers: int | None = None,
     cell: Cell = "lstm",
     dropout: float = 0.1,
+    word_dropout: float = 0.0,
+    tied: Tied = "none",
 ) -> EncoderDecoder:
     """Encoder-decoder through one fixed vector, without attention (Sutskever et al., 2014)."""
     n = row(RECURRENT, size, embed=embed, hidden=hidden, layers=layers)
-    return _recurrent(src_vocab, tgt_vocab, n, cell, dropout, attention=None)
+    return _recurrent(src_vocab, tgt_vocab, n, cell, dropout, None, word_dropout, tied)
 
 
 def bahdanau(
@@ -92,11 +98,13 @@ def bahdanau(
     layers: int | None = None,
     cell: Cell = "gru",
     dropout: float = 0.1,
+    word_dropout: float = 0.0,
+    tied: Tied = "none",
 ) -> EncoderDecoder:
     """Additive attention over a bidirectional encoder (Bahdanau et al., 2015)."""
     n = row(RECURRENT, size, embed=embed, hidden=hidden, layers=layers)
     attention = AdditiveAttention(n.hidden, n.hidden, n.hidden)
-    return _recurrent(src_vocab, tgt_vocab, n, cell, dropout, attention)
+    return _recurrent(src_vocab, tgt_vocab, n, cell, dropout, attention, word_dropout, tied)
 
 
 def luong(
@@ -111,11 +119,13 @@ def luong(
     dropout: float = 0.1,
     score: LuongScore = "general",
     half_width: int = 10,
+    word_dropout: float = 0.0,
+    tied: Tied = "none",
 ) -> EncoderDecoder:
     """Multiplicative attention, global or local (Luong et al., 2015)."""
     n = row(RECURRENT, size, embed=embed, hidden=hidden, layers=layers)
     attention = _luong_attention(score, n.hidden, half_width)
-    return _recurrent(src_vocab, tgt_vocab, n, cell, dropout, attention)
+    return _recurrent(src_vocab, tgt_vocab, n, cell, dropout, attention, word_dropout, tied)
 
 
 def rnn_dot(
@@ -128,11 +138,13 @@ def rnn_dot(
     layers: int | None = None,
     cell: Cell = "lstm",
     dropout: float = 0.1,
+    word_dropout: float = 0.0,
+    tied: Tied = "none",
 ) -> EncoderDecoder:
     """Scaled dot-product attention, with W_q and W_k, over RNN states."""
     n = row(RECURRENT, size, embed=embed, hidden=hidden, layers=layers)
     attention = ScaledDotProductAttention(n.hidden, n.hidden, n.hidden)
-    return _recurrent(src_vocab, tgt_vocab, n, cell, dropout, attention)
+    return _recurrent(src_vocab, tgt_vocab, n, cell, dropout, attention, word_dropout, tied)
 
 
 def gnmt(
@@ -145,21 +157,25 @@ def gnmt(
     layers: int | None = None,
     cell: Cell = "lstm",
     dropout: float = 0.1,
+    word_dropout: float = 0.0,
+    tied: Tied = "none",
 ) -> EncoderDecoder:
     """Attention for all steps at once, from the lowest decoder layer (after Wu et al., 2016)."""
     n = row(RECURRENT, size, embed=embed, hidden=hidden, layers=layers)
     body = RecurrentBody(RNNStack(n.embed, n.hidden, cell=cell))
     top = RNNStack(2 * n.hidden, n.hidden, cell=cell, num_layers=n.layers, dropout=dropout)
     decoder = ParallelDecoder(
-        TokenEmbedding(tgt_vocab, n.embed, dropout=dropout, name="tgt"),
+        TokenEmbedding(tgt_vocab, n.embed, dropout=dropout, word_dropout=word_dropout, name="tgt"),
         body,
         AdditiveAttention(n.hidden, n.hidden, n.hidden),
         top,
         context_size=n.hidden,
         summary_size=n.hidden,
         dropout=dropout,
+        tied=is_tied(tied, src_vocab, tgt_vocab),
     )
-    return EncoderDecoder(bidirectional(src_vocab, n, cell, dropout), decoder)
+    encoder = bidirectional(src_vocab, n, cell, dropout, word_dropout=word_dropout)
+    return tie(EncoderDecoder(encoder, decoder), tied)
 
 
 def self_attentive(
@@ -172,23 +188,26 @@ def self_attentive(
     layers: int | None = None,
     cell: Cell = "gru",
     dropout: float = 0.1,
+    word_dropout: float = 0.0,
+    tied: Tied = "none",
 ) -> EncoderDecoder:
     """Self-attentive RNNs read source and target, additive attention between them.
 
     `cell="rnn"` is the plain recurrence, `cell="lstm"` the LSTMN of Cheng et al. (2016).
     """
     n = row(RECURRENT, size, embed=embed, hidden=hidden, layers=layers)
-    encoder = self_attentive_encoder(src_vocab, n, cell, dropout)
+    encoder = self_attentive_encoder(src_vocab, n, cell, dropout, word_dropout=word_dropout)
     body = self_attentive_body(n, cell, dropout)
     decoder = ParallelDecoder(
-        TokenEmbedding(tgt_vocab, n.embed, dropout=dropout, name="tgt"),
+        TokenEmbedding(tgt_vocab, n.embed, dropout=dropout, word_dropout=word_dropout, name="tgt"),
         body,
         AdditiveAttention(body.output_size, encoder.output_size, n.hidden),
         context_size=encoder.output_size,
         summary_size=encoder.output_size,
         dropout=dropout,
+        tied=is_tied(tied, src_vocab, tgt_vocab),
     )
-    return EncoderDecoder(encoder, decoder)
+    return tie(EncoderDecoder(encoder, decoder), tied)
 
 
 def transformer(
@@ -202,17 +221,22 @@ def transformer(
     layers: int | None = None,
     dropout: float = 0.1,
     norm_first: bool = True,
+    attention_dropout: float | None = None,
+    word_dropout: float = 0.0,
+    tied: Tied = "none",
 ) -> EncoderDecoder:
     """Self-attention in many heads and layers, with sinusoidal positions (Vaswani et al., 2017)."""
     n = row(ATTENTIVE, size, dim=dim, heads=heads, feed_forward=feed_forward, layers=layers)
-    options = LayerOptions(dropout=dropout, norm_first=norm_first)
+    options = LayerOptions(
+        dropout=dropout, norm_first=norm_first, attention_dropout=attention_dropout
+    )
     decoder = TransformerDecoder(
         n.dim, n.heads, n.feed_forward, n.layers, options, memory_size=n.dim
     )
-    return EncoderDecoder(
-        attention_encoder(src_vocab, n, options),
-        AttentionDecoder(positioned_embedding(tgt_vocab, n.dim, dropout, "tgt"), decoder),
-    )
+    encoder = attention_encoder(src_vocab, n, options, word_dropout=word_dropout)
+    embedding = positioned_embedding(tgt_vocab, n.dim, dropout, "tgt", word_dropout=word_dropout)
+    writer = AttentionDecoder(embedding, decoder, tied=is_tied(tied, src_vocab, tgt_vocab))
+    return tie(EncoderDecoder(encoder, writer), tied)
 
 
 def conv(
@@ -262,17 +286,20 @@ def _recurrent(
     cell: Cell,
     dropout: float,
     attention: Attention | None,
+    word_dropout: float,
+    tied: Tied,
 ) -> EncoderDecoder:
-    encoder = bidirectional(src_vocab, n, cell, dropout)
+    encoder = bidirectional(src_vocab, n, cell, dropout, word_dropout=word_dropout)
     decoder = RecurrentDecoder(
-        TokenEmbedding(tgt_vocab, n.embed, dropout=dropout, name="tgt"),
+        TokenEmbedding(tgt_vocab, n.embed, dropout=dropout, word_dropout=word_dropout, name="tgt"),
         RNNStack(n.embed + n.hidden, n.hidden, cell=cell, num_layers=n.layers, dropout=dropout),
         attention,
         context_size=n.hidden,
         summary_size=n.hidden,
         dropout=dropout,
+        tied=is_tied(tied, src_vocab, tgt_vocab),
     )
-    return EncoderDecoder(encoder, decoder)
+    return tie(EncoderDecoder(encoder, decoder), tied)
 
 
 def _luong_attention(score: LuongScore, width: int, half_width: int) -> Attention:

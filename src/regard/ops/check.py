@@ -82,6 +82,15 @@ def check_positive(**sizes: int | float) -> None:
             raise ArgumentError(name, "be at least 1", size, "choose a larger number")
 
 
+def check_share(**shares: float) -> None:
+    """Raises unless every share is at least 0 and less than 1."""
+    for name, share in shares.items():
+        if not 0 <= share < 1:
+            raise ArgumentError(
+                name, "be at least 0 and less than 1", share, "write 10 percent as 0.1"
+            )
+
+
 def check_choice(name: str, value: str, choices: Iterable[str]) -> None:
     """Raises unless `value` is one of `choices`."""
     if value not in choices:
