@@ -117,7 +117,9 @@ def test_every_preset_can_be_made(preset, size):
 
 
 def test_options_are_what_a_preset_takes_by_name():
-    assert list(preset_options("bahdanau")) == ["embed", "hidden", "layers", "cell", "dropout"]
+    assert list(preset_options("bahdanau")) == [
+        *("embed", "hidden", "layers", "cell", "dropout", "word_dropout", "tied"),
+    ]
     assert "heads" in preset_options("transformer")
 
 

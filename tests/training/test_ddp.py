@@ -12,8 +12,9 @@ from training.tools import SETTINGS, weights, write_pairs
 pytestmark = pytest.mark.slow
 
 
-def train(data, output, processes):
+def train(data, output, processes, extra):
     settings = {**SETTINGS, "dropout": 0.0, "steps": 20, "eval_every": 5, "batch_sentences": 15}
+    settings |= extra
     words = [f"{key}={value}" for key, value in settings.items()]
     launcher = [sys.executable]
     if processes > 1:
@@ -31,12 +32,11 @@ def train(data, output, processes):
     return RunFolder(output).read_metrics()
 
 
-@pytest.mark.parametrize("accumulate", [2])
-def test_two_processes_equal_one(tmp_path, accumulate, monkeypatch):
+def test_two_processes_equal_one(tmp_path):
+    extra = {"accumulate": 2, "shared_vocab": "true", "tied": "all", "ema": 0.9, "rdrop": 1.0}
     data = write_pairs(tmp_path / "pairs.tsv", count=97)
-    monkeypatch.setitem(SETTINGS, "accumulate", accumulate)
-    one = train(data, tmp_path / "one", 1)
-    two = train(data, tmp_path / "two", 2)
+    one = train(data, tmp_path / "one", 1, extra)
+    two = train(data, tmp_path / "two", 2, extra)
     assert len(one) == len(two) == 4
     for a, b in zip(one, two, strict=True):
         print(a["train_loss"], b["train_loss"], a["dev_loss"], b["dev_loss"])

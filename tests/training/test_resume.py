@@ -170,3 +170,39 @@ def test_half_precision_resumes_exactly_too(data, tmp_path):
     process.join()
     finish(run_aside(data, tmp_path / "b"))
     assert_same(weights(tmp_path / "a"), weights(tmp_path / "b"))
+
+
+EXTRAS = {
+    "a moving average": {"ema": 0.9},
+    "two passes": {"rdrop": 5.0},
+    "one table": {"shared_vocab": True, "tied": "all", "word_dropout": 0.1},
+    "all of them": {
+        "ema": 0.9,
+        "rdrop": 1.0,
+        "shared_vocab": True,
+        "tied": "all",
+        "word_dropout": 0.1,
+        "preset": "transformer",
+        "dim": 16,
+        "heads": 2,
+        "feed_forward": 32,
+        "layers": 1,
+        "attention_dropout": 0.3,
+    },
+}
+
+
+@pytest.mark.parametrize("extra", EXTRAS)
+def test_extras_resume_exactly_too(data, tmp_path, extra, monkeypatch):
+    if "dim" in EXTRAS[extra]:
+        monkeypatch.delitem(tools.SETTINGS, "hidden")
+        monkeypatch.delitem(tools.SETTINGS, "embed")
+    finish(run_aside(data, tmp_path / "a", **EXTRAS[extra]))
+    process = run_aside(data, tmp_path / "b", **EXTRAS[extra])
+    pause_until(lambda: last_step(tmp_path / "b") >= 9)
+    os.kill(process.pid, signal.SIGKILL)
+    process.join()
+    finish(run_aside(data, tmp_path / "b"))
+    assert_same(weights(tmp_path / "a"), weights(tmp_path / "b"))
+    assert_same(last_checkpoint(tmp_path / "a"), last_checkpoint(tmp_path / "b"))
+    assert scores(tmp_path / "a") == scores(tmp_path / "b")

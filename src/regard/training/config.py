@@ -6,7 +6,7 @@ import json
 import tomllib
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, get_args
 
 import torch
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError, field_validator
@@ -64,6 +64,7 @@ class Config(BaseModel):
 
     src_tokenizer: TokenizerKind = Field("auto", description="how the source becomes tokens")
     tgt_tokenizer: TokenizerKind = Field("auto", description="how the target becomes tokens")
+    shared_vocab: bool = Field(False, description="one tokeniser, learned from both sides")
     vocab_size: int = Field(8000, ge=8, description="entries of a vocabulary at most")
     max_src_len: int = Field(256, ge=1, description="longer sources are left out")
     max_tgt_len: int = Field(256, ge=1, description="longer targets are left out")
@@ -78,11 +79,18 @@ class Config(BaseModel):
     clip: float = Field(1.0, gt=0, description="largest norm of the gradient")
     label_smoothing: float = Field(0.1, ge=0, lt=1, description="share of probability given away")
 
+    rdrop: float = Field(
+        0.0, ge=0, description="weight of R-Drop, where two passes are to agree; 0 is one pass"
+    )
+    ema: float = Field(
+        0.0, ge=0, lt=1, description="decay of the moving average of the weights; 0 has none"
+    )
+
     steps: int | None = Field(None, ge=1, description="optimiser steps at most")
     epochs: int | None = Field(None, ge=1, description="passes over the data at most")
     minutes: float | None = Field(None, gt=0, description="minutes of training at most")
     eval_every: int | None = Field(None, ge=1, description="steps between evaluations; none picks")
-    eval_pairs: int = Field(1000, ge=1, description="dev pairs that are decoded at an evaluation")
+    eval_pairs: int = Field(1000, ge=1, description="dev sources that are decoded at an evaluation")
     metric: Metric = Field(
         "auto", description="decides which checkpoint is best; auto asks the target"
     )
@@ -141,8 +149,9 @@ def make_config(settings: Mapping[str, Any], base: Config | None = None) -> Conf
         if name not in options:
             raise _unknown(name, preset)
         model[name] = _checked(name, model[name], options[name])
+    chosen = {name: value for name, value in model.items() if value is not None}
     try:
-        return Config(**{**values, "model": model})
+        return Config(**{**values, "model": chosen})
     except ValidationError as error:
         raise _broken_rule(error) from None
 
@@ -185,7 +194,7 @@ def _check_texts(config: Config) -> None:
     if config.src_tokenizer != "auto":
         rule = "auto for texts, which tgt_tokenizer cuts"
         raise _no_meaning("src_tokenizer", rule, config.src_tokenizer, config.preset)
-    for name in ("tgt", "dev_tgt", "columns", "features"):
+    for name in ("tgt", "dev_tgt", "columns", "features", "shared_vocab"):
         if getattr(config, name):
             raise _no_meaning(name, "left out for texts", getattr(config, name), config.preset)
 
@@ -271,6 +280,8 @@ def _table(value: Any) -> Mapping[str, Any]:
 
 
 def _checked(name: str, value: Any, option: inspect.Parameter) -> Any:
+    if value is None and "none" in get_args(option.annotation):
+        value = "none"  # as it is written on a command line
     try:
         return TypeAdapter(option.annotation).validate_python(value)
     except ValidationError as error:

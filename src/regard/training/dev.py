@@ -55,7 +55,7 @@ class Evaluation:
 
 @torch.no_grad()
 def evaluate(task: Task, progress: Progress) -> Evaluation:
-    """The loss of the whole dev set, and the metric of its first `eval_pairs` decoded greedily.
+    """The loss of all dev pairs, and the metric of the first `eval_pairs` sources, greedily.
 
     Texts have no source that an output could answer: nothing is decoded.
     """
@@ -101,16 +101,16 @@ def _loss_and_health(task: Task) -> tuple[float, AttentionHealth | None]:
 
 
 def _outputs(task: Task) -> list[str]:
-    """Greedy outputs of the first dev pairs, in their order."""
+    """Greedy outputs of the first dev sources, in their order."""
     corpus = task.dev.corpus
-    count = min(task.config.eval_pairs, len(corpus))
+    first = task.dev.rows[: task.config.eval_pairs]
     options = DecodingOptions(beam=1, max_len=task.config.max_tgt_len)
-    outputs = [""] * count
-    for rows in _by_length(corpus.src_lengths[:count]):
-        batch = collate(corpus, rows).to(task.fabric.device)
+    outputs = [""] * len(first)
+    for places in _by_length(corpus.src_lengths[first]):
+        batch = collate(corpus, first[places]).to(task.fabric.device)
         found = decode(task.module, batch.src, batch.src_lengths, options)
-        for row, hypotheses in zip(rows, found, strict=True):
-            outputs[row] = task.tgt_tokenizer.decode(hypotheses[0].tokens)
+        for place, hypotheses in zip(places, found, strict=True):
+            outputs[place] = task.tgt_tokenizer.decode(hypotheses[0].tokens)
     return outputs
 
 

@@ -20,12 +20,12 @@ LONGEST: Final = 40
 
 
 def chosen(task: Task) -> list[int]:
-    """Rows of the dev set: the first that fit a picture; if too few do, the shortest."""
-    corpus = task.dev.corpus
-    size = np.maximum(corpus.src_lengths, corpus.tgt_lengths)[: task.config.eval_pairs]
+    """Sources of the dev set: the first that fit a picture; if too few do, the shortest."""
+    corpus, rows = task.dev.corpus, task.dev.rows[: task.config.eval_pairs]
+    size = np.maximum(corpus.src_lengths[rows], corpus.tgt_lengths[rows])
     fitting = np.flatnonzero((size <= LONGEST) & (size >= 3))[:COUNT]
-    rows = fitting if len(fitting) == COUNT else np.argsort(size, kind="stable")[:COUNT]
-    return [int(row) for row in rows]
+    places = fitting if len(fitting) == COUNT else np.argsort(size, kind="stable")[:COUNT]
+    return [int(place) for place in places]
 
 
 def look(task: Task, outputs: Sequence[str]) -> list[Trace]:
@@ -33,17 +33,18 @@ def look(task: Task, outputs: Sequence[str]) -> list[Trace]:
 
     Nothing random is drawn, since the model is run without dropout.
     """
-    rows, corpus = chosen(task), task.dev.corpus
-    batch = collate(corpus, np.array(rows)).to(task.fabric.device)
+    places, corpus = chosen(task), task.dev.corpus
+    rows = task.dev.rows[places]
+    batch = collate(corpus, rows).to(task.fabric.device)
     targets = [corpus.tgt(row).tolist() for row in rows]
     with torch.no_grad(), task.fabric.autocast():
         found = force_decode(task.module, batch.src, batch.src_lengths, targets, kinds=KINDS)
     traces = []
-    for row, hypothesis in zip(rows, found, strict=True):
-        source = _text(task.src_tokenizer, corpus.src(row).tolist(), task.dev.sources[row])
+    for place, row, hypothesis in zip(places, rows, found, strict=True):
+        source = _text(task.src_tokenizer, corpus.src(row).tolist(), task.dev.sources[place])
         ids = [*hypothesis.tokens, EOS]
-        target = _text(task.tgt_tokenizer, ids, task.dev.references[row][0])
-        note = outputs[row] if outputs else _perplexity(hypothesis)
+        target = _text(task.tgt_tokenizer, ids, task.dev.references[place][0])
+        note = outputs[place] if outputs else _perplexity(hypothesis)
         traces.append(_trace(source, target, hypothesis, note))
     return traces
 

@@ -51,7 +51,8 @@ def train(task: Task, progress: Progress, watch: Watch) -> Progress:
             progress.seconds, clock = progress.seconds + now - clock, now
             watch.step(progress, loss)
             if progress.step % task.eval_every == 0:
-                _evaluate(task, progress, watch)
+                with task.judged():
+                    _evaluate(task, progress, watch)
             if progress.evaluated == progress.step or progress.step % task.config.save_every == 0:
                 save(task, progress)
     if stopped:
@@ -59,7 +60,8 @@ def train(task: Task, progress: Progress, watch: Watch) -> Progress:
         watch.stopped(task.folder.path)
         return progress
     if progress.evaluated != progress.step:
-        _evaluate(task, progress, watch)
+        with task.judged():
+            _evaluate(task, progress, watch)
         save(task, progress)
     if task.fabric.is_global_zero:
         write_final(task, progress, watch)
@@ -96,6 +98,8 @@ def _step(task: Task, progress: Progress) -> Tensor:
     task.fabric.clip_gradients(task.model, task.optimizer, max_norm=task.config.clip)
     task.optimizer.step()
     task.optimizer.zero_grad(set_to_none=True)
+    if task.ema is not None:
+        task.ema.update(progress.step)
     return total
 
 
@@ -132,12 +136,14 @@ def _rate(task: Task) -> float:
 
 
 def save(task: Task, progress: Progress) -> None:
-    """Writes a checkpoint: weights, optimiser, random states, and how far the run has come."""
+    """Writes a checkpoint: weights, optimiser, random states, and how far the run is."""
     task.settle_losses(progress)
     random = task.of_every_rank(random_states(task.fabric.device))
     if not task.fabric.is_global_zero:
         return
     tensors = {f"model.{name}": t for name, t in task.module.state_dict().items()}
+    if task.ema is not None:
+        tensors |= {f"ema.{name}": t for name, t in task.ema.state().items()}
     tensors |= {f"optimizer.{name}": t for name, t in pack_optimizer(task.optimizer).items()}
     tensors |= {f"random.{name}": t for name, t in random.items()}
     numbers = {"progress": progress.as_numbers(), "scaler": task.scaler_state()}
@@ -158,6 +164,8 @@ def resume(task: Task) -> tuple[Progress, list[str]]:
         }
 
     task.module.load_state_dict(part("model."))
+    if task.ema is not None:
+        task.ema.load_state(part("ema."))
     unpack_optimizer(task.optimizer, part("optimizer."))
     random = part("random.")
     if len(random["cpu"]) == task.fabric.world_size:

@@ -6,48 +6,16 @@ one. Rows are taken as many at a time as a cache holds, widened to float32 there
 from the forward pass is one number a row.
 """
 
-from typing import Any, Final, final
+from typing import Any, Final
 
 import torch
 from jaxtyping import Float, Int
-from torch import Tensor, nn
+from torch import Tensor
 from torch.autograd.function import FunctionCtx, once_differentiable
-
-from regard.models import SequenceModel
-from regard.symbols import PAD
 
 # Logits that are in work at once: 4 MiB in float32 on a CPU; a GPU wants few, large calls.
 CHUNK: Final = {"cpu": 1 << 20}
 GPU_CHUNK: Final = 1 << 28
-
-
-@final
-class Objective(nn.Module):
-    """A model with its loss: what is wrapped for training.
-
-    Precision and DDP wrap the call of a module and widen what it returns, so that it pays to
-    return one number and not the logits.
-
-    Args:
-        model: what is trained.
-        smoothing: see `cross_entropy`.
-    """
-
-    def __init__(self, model: SequenceModel, smoothing: float = 0.0) -> None:
-        super().__init__()
-        self.model, self.smoothing = model, smoothing
-
-    def forward(
-        self,
-        src: Int[Tensor, "batch src_len"],
-        lengths: Int[Tensor, " batch"],
-        tgt_in: Int[Tensor, "batch tgt_len"],
-        tgt_out: Int[Tensor, "batch tgt_len"],
-    ) -> Float[Tensor, ""]:
-        """The summed loss of the target tokens that are no padding."""
-        keep = tgt_out != PAD
-        logits = self.model(src, lengths, tgt_in, keep=keep).logits
-        return cross_entropy(logits, tgt_out[keep], self.smoothing)
 
 
 def cross_entropy(
@@ -75,20 +43,20 @@ class _CrossEntropy(torch.autograd.Function):
     def forward(
         ctx: FunctionCtx, logits: Tensor, target: Tensor, smoothing: float
     ) -> Float[Tensor, ""]:
-        rows, wide = _rows(logits), _wide(logits)
+        rows, dtype = chunk_rows(logits), wide(logits)
         # one buffer for all chunks: memory that is new to the process is slow to get
-        room = torch.empty_like(logits[:rows], dtype=wide)
+        room = torch.empty_like(logits[:rows], dtype=dtype)
         losses, totals = [], []
         chunks = zip(torch.split(logits, rows), torch.split(target, rows), strict=True)
         for part, gold in chunks:
-            top = part.amax(dim=1, keepdim=True).to(wide)
-            own = part.gather(1, gold[:, None]).squeeze(1).to(wide)
+            top = part.amax(dim=1, keepdim=True).to(dtype)
+            own = part.gather(1, gold[:, None]).squeeze(1).to(dtype)
             x = room[: len(part)].copy_(part).sub_(top)
             above = x.exp_().sum(dim=1).log_()
             top = top.squeeze(1)
             loss = above + (1 - smoothing) * (top - own)
             if smoothing:
-                loss += smoothing * (top - part.mean(dim=1, dtype=wide))
+                loss += smoothing * (top - part.mean(dim=1, dtype=dtype))
             losses.append(loss)
             totals.append(top + above)
         ctx.save_for_backward(logits, target, torch.cat(totals))
@@ -100,10 +68,10 @@ class _CrossEntropy(torch.autograd.Function):
     def backward(ctx: Any, grad: Float[Tensor, ""]) -> tuple[Tensor, None, None]:
         """`grad * (softmax(logits) - (1 - e) onehot - e / vocab)`, over the logits."""
         logits, target, totals = ctx.saved_tensors
-        rows, wide = _rows(logits), _wide(logits)
-        same = logits.dtype == wide
-        room = logits[:0] if same else torch.empty_like(logits[:rows], dtype=wide)
-        grad, hit = grad.to(wide), (1 - ctx.smoothing) * grad.to(wide)
+        rows, dtype = chunk_rows(logits), wide(logits)
+        same = logits.dtype == dtype
+        room = logits[:0] if same else torch.empty_like(logits[:rows], dtype=dtype)
+        grad, hit = grad.to(dtype), (1 - ctx.smoothing) * grad.to(dtype)
         chunks = (torch.split(x, rows) for x in (logits, target, totals))
         for part, gold, total in zip(*chunks, strict=True):
             x = part if same else room[: len(part)].copy_(part)
@@ -116,10 +84,12 @@ class _CrossEntropy(torch.autograd.Function):
         return logits, None, None
 
 
-def _rows(logits: Tensor) -> int:
+def chunk_rows(logits: Tensor) -> int:
+    """How many rows are in work at once."""
     size = CHUNK.get(logits.device.type, GPU_CHUNK)
     return max(1, size // max(1, logits.shape[1]))
 
 
-def _wide(logits: Tensor) -> torch.dtype:
+def wide(logits: Tensor) -> torch.dtype:
+    """The type that sums are taken in."""
     return torch.promote_types(logits.dtype, torch.float32)

@@ -26,14 +26,16 @@ from regard.data import (
 from regard.data.pairs import column_names
 from regard.errors import ArgumentError, DataError
 from regard.models import SequenceModel
+from regard.training.checks import shared_kind
 from regard.training.config import Config
-from regard.training.loss import Objective
+from regard.training.dev_set import DevSet
+from regard.training.ema import MovingAverage
+from regard.training.objective import Objective
 from regard.training.run_folder import RunFolder, build_model
 from regard.training.task import (
     RATE,
     RATES,
     DevMetric,
-    DevSet,
     Task,
     make_fabric,
 )
@@ -84,7 +86,7 @@ def prepare(
     torch.manual_seed(
         config.seed + 7919 * fabric.global_rank
     )  # each process drops its own features
-    objective = Objective(module, config.label_smoothing)
+    objective = Objective(module, config.label_smoothing, config.rdrop)
     model, wrapped = fabric.setup(objective, optimizer)
     plan = BatchPlan(
         corpus.src_lengths,
@@ -112,6 +114,7 @@ def prepare(
             steps=_steps(config, plan),
             eval_every=config.eval_every or min(max(_per_epoch(config, plan), 200), 2000),
             losses=torch.zeros((), device=fabric.device),
+            ema=MovingAverage(module, config.ema) if config.ema else None,
         ),
         precision,
         say,
@@ -139,28 +142,37 @@ class _Data:
         lines = list(itertools.islice(self._train(), TOKENIZER_LINES))
         if not lines:
             raise self._too_few("training")
-        sides = [
-            ("source", self.config.src_tokenizer, [p.src for p in lines]),
-            ("target", self.config.tgt_tokenizer, [p.tgt for p in lines]),
-        ]
-        if self.config.reads_texts:  # one tokeniser cuts what is given and what is written
-            every = [line for p in lines for line in p.tgt.split("\n")]
-            sides = [("text", self.config.tgt_tokenizer, every)]
+        src, tgt = self._learned(lines)
+        src.save(src_file)
+        tgt.save(tgt_file)
+        return src, tgt
+
+    def _learned(self, lines: list[Pair]) -> tuple[Tokenizer, Tokenizer]:
+        """Tokenisers of both sides, or one and the same."""
+        config = self.config
         features = sorted({f for p in lines for f in p.features})
-        made = []
-        for side, asked, texts in sides:
-            kind, reason = choose_kind(texts) if asked == "auto" else (asked, "it was asked for")
-            tokenizer = Tokenizer.train(
-                kind,
-                texts,
-                vocab_size=self.config.vocab_size,
-                features=features if side == "source" else (),
-            )
-            self.say(f"{side} tokens: {kind}, {tokenizer.vocab_size} of them, because {reason}.")
-            made.append(tokenizer)
-        made[0].save(src_file)
-        made[-1].save(tgt_file)
-        return made[0], made[-1]
+        if config.reads_texts:  # one tokeniser cuts what is given and what is written
+            every = [line for p in lines for line in p.tgt.split("\n")]
+            both = self._learn("text", config.tgt_tokenizer, every)
+            return both, both
+        if config.shared_vocab:
+            # by turns, so that what is looked at to choose a kind is of both sides
+            texts = [text for p in lines for text in (p.src, p.tgt)]
+            both = self._learn("source and target", shared_kind(config), texts, features)
+            return both, both
+        return (
+            self._learn("source", config.src_tokenizer, [p.src for p in lines], features),
+            self._learn("target", config.tgt_tokenizer, [p.tgt for p in lines]),
+        )
+
+    def _learn(
+        self, side: str, asked: str, texts: list[str], features: Sequence[str] = ()
+    ) -> Tokenizer:
+        kind, reason = choose_kind(texts) if asked == "auto" else (asked, "it was asked for")
+        size = self.config.vocab_size
+        tokenizer = Tokenizer.train(kind, texts, vocab_size=size, features=features)
+        self.say(f"{side} tokens: {kind}, {tokenizer.vocab_size} of them, because {reason}.")
+        return tokenizer
 
     def corpora(self, src: Tokenizer, tgt: Tokenizer) -> tuple[Corpus, DevSet]:
         """The training pairs, and the dev pairs with their texts."""
@@ -175,7 +187,7 @@ class _Data:
             total = len(train) + train.dropped
             what = self.config.examples
             self.say(f"too long and left out: {train.dropped:,} of {total:,} training {what}.")
-        return train, _dev_set(dev)
+        return train, DevSet.of(dev)
 
     def _corpus(
         self,
@@ -302,11 +314,6 @@ def _alone(parts: Sequence[str]) -> Any:
     return parts[0] if len(parts) == 1 else tuple(parts)
 
 
-def _dev_set(corpus: Corpus) -> DevSet:
-    pairs = [corpus.pair(i) for i in range(len(corpus))]
-    return DevSet([p.src for p in pairs], [[p.tgt, *p.more] for p in pairs], corpus)
-
-
 def _groups(module: SequenceModel, decay: float) -> list[dict[str, Any]]:
     """Matrices decay; biases, norms and other vectors do not."""
     matrices = [p for p in module.parameters() if p.ndim > 1]
@@ -339,6 +346,12 @@ def _steps(config: Config, plan: BatchPlan) -> int:
     return 10**9 if config.minutes else min(max(30 * per_epoch, 3000), 100_000)
 
 
+def _different(dev: DevSet) -> str:
+    """A source with several targets is judged once, by any of them."""
+    count = len(dev.sources)
+    return f" of {count:,} sources" if count < len(dev.corpus) else ""
+
+
 def _announce(task: Task, precision: str, say: Say) -> Task:
     weights = sum(p.numel() for p in task.module.parameters())
     batches, what = task.plan.epoch(0), task.config.examples
@@ -351,6 +364,7 @@ def _announce(task: Task, precision: str, say: Say) -> Task:
     say(
         f"data: {len(task.corpus):,} training {what} in {len(batches):,} batches "
         f"({batches.padding_share:.0%} padding), {len(task.dev.corpus):,} dev {what}"
+        + _different(task.dev)
         + (" held out by hash." if task.config.dev is None else ".")
     )
     say(f"the checkpoint with the best dev {task.metric.name} is kept, in {task.folder.path}.")

@@ -10,7 +10,8 @@ from rich.console import Console
 from regard import device as devices
 from regard.errors import ArgumentError
 from regard.training.card import facts, write_card
-from regard.training.config import Config, check_model, check_preset, make_config
+from regard.training.checks import check_settings
+from regard.training.config import Config, check_preset, make_config
 from regard.training.events import check_events, open_events
 from regard.training.loop import resume, train
 from regard.training.report import open_report
@@ -23,8 +24,8 @@ from regard.training.watch import Watch
 FIXED: Final = (
     *("data", "tgt", "dev", "dev_tgt", "columns", "features", "skip_bad", "max_chars"),
     "join_lines",
-    *("preset", "size", "model", "src_tokenizer", "tgt_tokenizer", "vocab_size"),
-    *("max_src_len", "max_tgt_len", "batch_tokens", "batch_sentences", "metric", "seed"),
+    *("preset", "size", "model", "src_tokenizer", "tgt_tokenizer", "shared_vocab", "vocab_size"),
+    *("max_src_len", "max_tgt_len", "batch_tokens", "batch_sentences", "ema", "metric", "seed"),
 )
 
 
@@ -39,7 +40,7 @@ def start_run(
     """Trains a model in a new folder."""
     folder, console = RunFolder(output), _console(console, quiet)
     devices.pick(config.device)
-    check_model(config)
+    check_settings(config)
     check_events(config)
     if not _is_first_process():
         return _run(prepare(config, folder, console, pairs), console, quiet)

@@ -2,6 +2,7 @@
 
 import logging
 import os
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
@@ -14,6 +15,8 @@ from regard import device as devices
 from regard.data import Batches, BatchPlan, Corpus, Tokenizer
 from regard.models import SequenceModel
 from regard.training.config import Config
+from regard.training.dev_set import DevSet
+from regard.training.ema import MovingAverage
 from regard.training.events import Events
 from regard.training.progress import Progress
 from regard.training.report import Report
@@ -60,14 +63,6 @@ class DevMetric(NamedTuple):
         return a > b if self.higher_is_better else a < b
 
 
-class DevSet(NamedTuple):
-    """The dev pairs as text and as tokens; each source has one or more references."""
-
-    sources: list[str]
-    references: list[list[str]]
-    corpus: Corpus
-
-
 @dataclass
 class Task:
     """A model, its data, and the means to train it."""
@@ -89,6 +84,7 @@ class Task:
     steps: int
     eval_every: int
     losses: Tensor
+    ema: MovingAverage | None = None
     loss_count: int = 0
     events: Events | None = None
     report: Report | None = None
@@ -114,6 +110,10 @@ class Task:
         if self._planned is None or self._planned[0] != number:
             self._planned = (number, self.plan.epoch(number))
         return self._planned[1]
+
+    def judged(self) -> AbstractContextManager[None]:
+        """In this block the model has the weights that are judged and written."""
+        return nullcontext() if self.ema is None else self.ema.in_place()
 
     def next_batches(self, progress: Progress) -> list[Share]:
         """This process's shares of the next `accumulate` batches; moves the position on."""

@@ -1,0 +1,30 @@
+"""Whether the settings of a run go together; asked before anything is read or written."""
+
+from regard.errors import ArgumentError
+from regard.training.config import Config, check_model
+
+
+def check_settings(config: Config) -> None:
+    """Raises where settings contradict each other, or no model can be made of them."""
+    shared_kind(config)
+    if config.model.get("tied") == "all" and not config.shared_vocab:
+        raise ArgumentError(
+            "tied",
+            "be 'all' only where source and target have one vocabulary",
+            "'all' without shared_vocab",
+            "add shared_vocab=true, or say tied=output",
+        )
+    check_model(config)
+
+
+def shared_kind(config: Config) -> str:
+    """The kind of a tokeniser for both sides, as the user wants it; auto where it is open."""
+    asked = {config.src_tokenizer, config.tgt_tokenizer} - {"auto"}
+    if config.shared_vocab and len(asked) > 1:
+        raise ArgumentError(
+            "src_tokenizer and tgt_tokenizer",
+            "be the same with shared_vocab",
+            f"{config.src_tokenizer} and {config.tgt_tokenizer}",
+            "name one of them alone, or leave shared_vocab out",
+        )
+    return next(iter(asked), "auto")

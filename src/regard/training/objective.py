@@ -1,0 +1,49 @@
+"""A model with its loss: what is wrapped for training."""
+
+from typing import final
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+
+from regard.models import SequenceModel
+from regard.symbols import PAD
+from regard.training.loss import cross_entropy
+from regard.training.rdrop import rdrop_loss
+
+
+@final
+class Objective(nn.Module):
+    """A model with its loss.
+
+    Precision and DDP wrap the call of a module and widen what it returns, so that it pays to
+    return one number and not the logits.
+
+    Args:
+        model: what is trained.
+        smoothing: see `cross_entropy`.
+        rdrop: the weight alpha of `rdrop_loss`; with 0 there is one pass and no divergence.
+    """
+
+    def __init__(self, model: SequenceModel, smoothing: float = 0.0, rdrop: float = 0.0) -> None:
+        super().__init__()
+        self.model, self.smoothing, self.rdrop = model, smoothing, rdrop
+
+    def forward(
+        self,
+        src: Int[Tensor, "batch src_len"],
+        lengths: Int[Tensor, " batch"],
+        tgt_in: Int[Tensor, "batch tgt_len"],
+        tgt_out: Int[Tensor, "batch tgt_len"],
+    ) -> Float[Tensor, ""]:
+        """The summed loss of the target tokens that are no padding."""
+        keep = tgt_out != PAD
+        gold = tgt_out[keep]
+        if not self.rdrop:
+            logits = self.model(src, lengths, tgt_in, keep=keep).logits
+            return cross_entropy(logits, gold, self.smoothing)
+        # both passes are one over each row twice: every row drops features of its own
+        twice = (torch.cat([x, x]) for x in (src, lengths, tgt_in, keep))
+        src, lengths, tgt_in, keep = twice
+        logits = self.model(src, lengths, tgt_in, keep=keep).logits
+        return rdrop_loss(logits, gold, self.smoothing, self.rdrop)

@@ -1,0 +1,82 @@
+"""The moving average of the weights."""
+
+from contextlib import suppress
+
+import pytest
+import torch
+from rich.console import Console
+from torch import nn
+
+from models.cases import SIZES
+from regard.models import PRESETS
+from regard.training.ema import MovingAverage
+from regard.training.loop import _step, resume, save, train
+from regard.training.progress import Progress
+from regard.training.watch import Watch
+from training.tools import assert_same, weights
+
+
+def test_by_hand():
+    module = nn.Linear(1, 1, bias=False)
+    nn.init.constant_(module.weight, 4.0)
+    ema = MovingAverage(module, 0.25)
+    nn.init.constant_(module.weight, 8.0)
+    ema.update(1)  # (1 + 1) / (10 + 1) is less than the decay
+    assert ema.average[0].item() == pytest.approx(2 / 11 * 4 + 9 / 11 * 8)
+    before = ema.average[0].item()
+    ema.update(50)
+    assert ema.average[0].item() == pytest.approx(0.25 * before + 0.75 * 8)
+
+
+def test_own_weights_come_back_to_the_last_bit():
+    module = nn.GRU(3, 5)
+    ema = MovingAverage(module, 0.9)
+    for weight in module.parameters():
+        nn.init.normal_(weight)
+    ema.update(3)
+    own = [weight.clone() for weight in module.parameters()]
+    places = [weight.data_ptr() for weight in module.parameters()]
+    with suppress(KeyError), ema.in_place():
+        assert all(map(torch.equal, module.parameters(), ema.average))
+        assert not any(map(torch.equal, module.parameters(), own))
+        raise KeyError
+    assert all(map(torch.equal, module.parameters(), own))
+    assert [weight.data_ptr() for weight in module.parameters()] == places
+
+
+def test_a_shared_table_is_averaged_once():
+    model = PRESETS["transformer"](7, 7, **SIZES["transformer"], tied="all")
+    ema = MovingAverage(model, 0.9)
+    assert len(ema.average) == len(model.state_dict())
+
+
+def test_the_average_is_judged_and_written_and_the_weights_go_on(make_task):
+    plain, progress = make_task(steps=3), Progress()
+    for _ in range(3):
+        _step(plain, progress)
+    averaged = make_task(steps=3, ema=0.5)
+    expected = [weight.detach().clone() for weight in averaged.module.parameters()]
+    progress = Progress()
+    for t in (1, 2, 3):
+        _step(averaged, progress)
+        decay = min(0.5, (1 + t) / (10 + t))
+        for mean, weight in zip(expected, averaged.module.parameters(), strict=True):
+            mean.mul_(decay).add_(weight.detach(), alpha=1 - decay)
+    # the average is no part of the training
+    assert_same(dict(plain.module.state_dict()), dict(averaged.module.state_dict()))
+    train(averaged, progress, Watch(Console(quiet=True), averaged.spent, [], quiet=True))
+    written = weights(averaged.folder.path)
+    for (name, _), mean in zip(averaged.module.named_parameters(), expected, strict=True):
+        torch.testing.assert_close(written[name], mean)
+
+
+def test_a_checkpoint_holds_it(make_task):
+    task, progress = make_task(ema=0.9), Progress()
+    for _ in range(4):
+        _step(task, progress)
+    save(task, progress)
+    again = make_task(ema=0.9)
+    assert resume(again)[0].step == 4
+    assert_same(task.ema.state(), again.ema.state())
+    assert_same(dict(task.module.state_dict()), dict(again.module.state_dict()))
+    assert not all(map(torch.equal, again.ema.average, again.ema.weights))

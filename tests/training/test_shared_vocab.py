@@ -1,0 +1,95 @@
+"""One vocabulary for both sides, and models whose tables are one."""
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+import regard
+from regard.errors import ArgumentError
+from regard.training import RunFolder, make_config, start_run
+from regard.training.checks import check_settings
+from training.tools import SETTINGS
+
+TIED = {"shared_vocab": True, "tied": "all", "src_tokenizer": "char"}
+
+
+def test_one_tokeniser_is_saved_for_both_sides(make_task):
+    task = make_task(shared_vocab=True)
+    files = [task.folder.src_tokenizer_file, task.folder.tgt_tokenizer_file]
+    assert files[0].read_bytes() == files[1].read_bytes()
+    assert task.src_tokenizer.fingerprint == task.tgt_tokenizer.fingerprint
+    # it knows what either side has: words of letters, and letters with spaces between them
+    assert 3 not in task.src_tokenizer.encode("abcdefgh")
+    assert 3 not in task.tgt_tokenizer.encode("h g f e d c b a")
+
+
+def test_without_it_each_side_has_its_own(make_task):
+    task = make_task()
+    assert task.src_tokenizer.fingerprint != task.tgt_tokenizer.fingerprint
+    assert (task.src_tokenizer.kind, task.tgt_tokenizer.kind) == ("char", "space")
+
+
+@pytest.mark.parametrize("side", ["src_tokenizer", "tgt_tokenizer"])
+def test_a_kind_given_for_one_side_is_that_of_both(make_task, side):
+    task = make_task(shared_vocab=True, **{side: "bpe"})
+    assert task.src_tokenizer.kind == task.tgt_tokenizer.kind == "bpe"
+
+
+def test_features_are_known_to_both(make_task, tmp_path):
+    file = tmp_path / "inflected.tsv"
+    file.write_text("".join(f"{c}{c}\t{c}s\tV;{t}\n" for c in "abcdefgh" for t in ("PST", "PRS")))
+    task = make_task(data=str(file), features=True, columns="0,1,2", **TIED)
+    assert task.src_tokenizer.features == task.tgt_tokenizer.features == ("PRS", "PST", "V")
+    assert len(task.module.encoder.embedding.table.weight) == task.tgt_tokenizer.vocab_size
+
+
+@pytest.mark.plain
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({"tied": "all"}, r"'all' without shared_vocab: add shared_vocab=true"),
+        (
+            {"shared_vocab": True, "src_tokenizer": "bpe", "tgt_tokenizer": "char"},
+            "must be the same with shared_vocab, but it is bpe and char",
+        ),
+        ({"word_dropout": 1.0}, "word_dropout must be at least 0 and less than 1"),
+    ],
+)
+def test_settings_that_contradict_each_other(settings, words):
+    with pytest.raises(ArgumentError, match=words):
+        check_settings(make_config(settings))
+
+
+@pytest.mark.plain
+def test_presets_without_a_target_table_cannot_tie_it():
+    with pytest.raises(ArgumentError, match="'tied', which seq2seq, bahdanau"):
+        make_config({"preset": "conv", "tied": "all"})
+
+
+@pytest.mark.parametrize("value", [None, "none", "output"])
+def test_none_is_a_word_here(value):
+    assert make_config({"tied": value}).model == {"tied": value or "none"}
+
+
+def test_none_leaves_other_options_to_the_preset():
+    settings = {"preset": "transformer", "attention_dropout": None, "dim": None, "layers": 1}
+    assert make_config(settings).model == {"layers": 1}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("preset", ["bahdanau", "transformer"])
+def test_a_tied_run_is_saved_loaded_and_averaged(data, tmp_path, preset):
+    sizes = {"dim": 16, "heads": 2, "feed_forward": 32, "layers": 1}
+    settings = {**SETTINGS, **TIED, "steps": 8, "eval_every": 2, "max_tgt_len": 10, "ema": 0.9}
+    if preset == "transformer":
+        settings = {k: v for k, v in settings.items() if k not in ("hidden", "embed")} | sizes
+    config = make_config({"data": str(data), "preset": preset, **settings})
+    folder = start_run(config, tmp_path / "run", quiet=True)
+    model = regard.load(folder.path).module
+    assert model.encoder.embedding.table.weight is model.decoder.embedding.table.weight
+    written = load_file(folder.model_file)
+    assert "encoder.embedding.table.weight" not in written
+    for name, tensor in model.state_dict().items():
+        assert torch.equal(tensor, written[name]), name
+    assert isinstance(regard.load(folder.path)("abc").text, str)
+    assert RunFolder(folder.path).finished
