@@ -152,10 +152,10 @@ def page(records: list[Record]) -> str:
     """The page of the guide."""
     head = (
         "# Recipes and their results\n\n"
-        "Written by `python benchmarks/recipes.py render` from the results of "
-        "`benchmarks/results/recipes-*.json`. How each is run and counted is in [recipes/README.md](../recipes/README.md). A figure is "
-        "the mean over seeds, with the lowest and the highest in brackets. Settings were chosen by "
-        "dev figures; each test set was scored once for each model. Time is that of training, "
+        "Written by `python benchmarks/recipes.py render` from `benchmarks/results/recipes-*`. How "
+        "each is run and counted is in [recipes/README.md](../recipes/README.md). A figure is the "
+        "mean over seeds, with the lowest and the highest in brackets. Settings were chosen by dev "
+        "figures; each test set was scored once for each model. Time is that of training, "
         "evaluations on the dev set among it; several runs may have shared the device.\n\n"
     )
     if not records:
