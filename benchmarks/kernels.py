@@ -96,8 +96,13 @@ def measure(shape: Shape) -> Iterator[dict[str, Any]]:
         if name == "eager" and not fits(shape):
             yield record | {"skipped": "it would not fit into memory"}
             continue
-        # a graph has memory of its own, and so has the stream that it is tried on
-        yield record | times(run, tensors(shape), graph=name != "eager" or fits(shape, times=3))
+        try:
+            # a graph has memory of its own, and so has the stream that it is tried on
+            graph = name != "eager" or fits(shape, times=3)
+            record |= times(run, tensors(shape), graph=graph)
+        except torch.OutOfMemoryError:
+            record["skipped"] = "it did not fit into memory"
+        yield record
         gc.collect()
         torch.cuda.empty_cache()
         torch.compiler.reset()

@@ -14,6 +14,7 @@ from regard.models import PRESETS
 pytestmark = [
     pytest.mark.gpu,
     pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device"),
+    pytest.mark.filterwarnings("ignore:Synchronization debug mode is a prototype:UserWarning"),
 ]
 
 OPTIONS = {
@@ -110,6 +111,16 @@ def test_no_step_waits_for_the_device(preset, options, monkeypatch):
     again = decode(model, *source, UNATTENDED[options], need_weights=True)
     assert watched.steps > 5
     assert again == first
+
+
+@pytest.mark.parametrize("preset", sorted(PRESETS.keys() - {"bahdanau", "gnmt", "transformer"}))
+@pytest.mark.usefixtures("quiet_again")
+def test_nor_does_any_other_model(preset, monkeypatch):
+    model, source = on_gpu(preset)
+    decode(model, *source, UNATTENDED["beam"], need_weights=True)
+    watched = Watched(monkeypatch, model)
+    decode(model, *source, UNATTENDED["beam"], need_weights=True)
+    assert watched.steps > 5
 
 
 @pytest.mark.usefixtures("quiet_again")
