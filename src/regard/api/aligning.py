@@ -71,6 +71,19 @@ class Side(NamedTuple):
         return Side([*own, *[None] * (features + 1)], total)
 
 
+def check_model(model: Model) -> None:
+    """Raises where a model has learned from texts, which nothing can be aligned with."""
+    if model.config.reads_texts:
+        raise _cannot_align(model)
+
+
+def _cannot_align(model: Model) -> RegardError:
+    return RegardError(
+        f"a model must have attention between source and target to align, but {model.path} is of "
+        f"preset {model.config.preset}: train another."
+    )
+
+
 def align(
     model: Model,
     pairs: Sequence[Pair],
@@ -152,9 +165,6 @@ def _maps(
         hypotheses = force_decode(model.module, ids, lengths, [tgt[i] for i in rows])
         for i, found in zip(rows, hypotheses, strict=True):
             if not found.attention.get("cross"):
-                raise RegardError(
-                    f"a model must have attention between source and target to align, but "
-                    f"{model.path} is of preset {model.config.preset}: train another."
-                )
+                raise _cannot_align(model)
             yield i, [layer.float().numpy() for layer in found.attention["cross"]]
         done(len(rows))

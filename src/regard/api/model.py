@@ -104,7 +104,7 @@ class Model:
     def __call__(self, text: Iterable[str], **options: Any) -> list[Output]: ...
 
     def __call__(self, text: str | Iterable[str], **options: Any) -> Output | list[Output]:
-        """Answers a text, or each of several.
+        """Answers a text, or each of several; a language model goes on with it.
 
         Options are those of `DecodingOptions`: `beam=5`, `nbest=3`, `length_penalty=0.6`, ...; and
         `attention=False` to leave the maps out, which is faster.
@@ -126,7 +126,8 @@ class Model:
         """Answers texts one after another, as many at a time as `batch` says.
 
         Args:
-            texts: sources; each may end in a tab and features, as in `write<TAB>V;PST`.
+            texts: sources; each may end in a tab and features, as in `write<TAB>V;PST`. Of a
+                language model, how its answers begin.
             attention: whether answers carry where the model looked.
             kinds: which maps they carry then; all that the model has if None.
             replace_unk: whether unknown words become the source word most looked at.
@@ -135,6 +136,10 @@ class Model:
         """
         settings = _decoding_options(self.config.beam, options)
         wish = Wish(settings, attention, check_kinds(kinds), replace_unk)
+        if replace_unk and self.config.reads_texts:
+            raise ArgumentError(
+                "replace_unk", "be left out for a language model", True, "it has no source to copy"
+            )
         if batch < 1:
             raise ArgumentError("batch", "be at least 1", batch, f"{BATCH} is a good size")
         chunk: list[str] = []
@@ -171,7 +176,7 @@ class Model:
         """Where each position looked while the model answered a text.
 
         Args:
-            text: the source.
+            text: the source; of a language model, how its answer begins.
             target: what the model is made to write; its own answer if None.
             kinds: which maps to keep: `cross`, `encoder-self`, `decoder-self`, `encoder-history`,
                 `decoder-history`; all that the model has if None.
@@ -199,6 +204,11 @@ class Model:
             target: what the model is made to write; its own answer if None.
             options: of decoding, as for a call; without effect if `target` is given.
         """
+        if self.config.reads_texts:
+            raise RegardError(
+                "a check must have a source whose tokens can be taken away, but a language model "
+                "has none: see where it looked with `regard show` or Model.trace."
+            )
         ((tgt, trace),) = self._traces([text], _alone(target), None, options)
         (src,) = self.source_ids([text])
         return checked(self.module, self.src_tokenizer, self.tgt_tokenizer, src, tgt, trace)
@@ -226,9 +236,13 @@ class Model:
         ids, tgt = self.source_ids(texts), self.tgt_tokenizer
         src, lengths = self.on_device(ids)
         if targets is None:
-            best = decode(self.module, src, lengths, settings, need_weights=True, kinds=wanted)
+            begun = self.begun(settings, ids)
+            best = decode(self.module, src, lengths, begun, need_weights=True, kinds=wanted)
             found = [hypotheses[0] for hypotheses in best]
-            written = [text_written(tgt, h.tokens, finished=h.finished) for h in found]
+            written = [
+                text_written(tgt, h.tokens, unk=self._unknown(text), finished=h.finished)
+                for h, text in zip(found, texts, strict=True)
+            ]
             decoded = [how_decoded(settings, h) for h in found]
         else:
             forced = [self._target_ids(target) for target in targets]
@@ -252,12 +266,26 @@ class Model:
         self, text: str, ids: list[int], written: Text, found: Hypothesis, decoded: Decoded
     ) -> Traced:
         source = text_given(self.src_tokenizer, text, ids[:-1])
-        return Traced(source, with_probs(written, found.token_log_probs), self.info, decoded)
+        shown = with_probs(written, found.token_log_probs)
+        return Traced(source, shown, self.info, decoded, self.config.reads_texts)
 
     def source_ids(self, texts: Sequence[str]) -> list[list[int]]:
         """Sources as the model reads them: tokens, features, `eos`."""
         plain, features = zip(*(_split(text) for text in texts), strict=True) if texts else ((), ())
         return encoded(self.src_tokenizer, plain, features)
+
+    def begun(self, options: DecodingOptions, ids: Sequence[list[int]]) -> DecodingOptions:
+        """The options for these sources. A language model must begin with what it was given."""
+        if not self.config.reads_texts:
+            return options
+        return replace(options, prefix=[row[:-1] for row in ids])
+
+    def _unknown(self, text: str) -> list[str]:
+        """The words that a language model does not know of what it goes on with, to be kept."""
+        if not self.config.reads_texts:
+            return []
+        ids, spans = self.src_tokenizer.encode(text), self.src_tokenizer.spans(text)
+        return [text[slice(*span)] for i, span in zip(ids, spans, strict=True) if i == UNK]
 
     def on_device(self, ids: Sequence[list[int]]) -> tuple[Tensor, Tensor]:
         """Sources as one padded batch where the model is, and their lengths."""
@@ -289,7 +317,7 @@ class Model:
             self.module,
             src,
             lengths,
-            wish.options,
+            self.begun(wish.options, ids),
             need_weights=bool(wish.needed),
             kinds=wish.needed,
         )
@@ -302,7 +330,7 @@ class Model:
 
     def _one(self, text: str, ids: list[int], found: Hypothesis, rank: int, wish: Wish) -> Output:
         src_tokens, tgt = self.src_tokenizer.tokens(ids), self.tgt_tokenizer
-        unk = self._replaced(found, src_tokens) if wish.replace_unk else []
+        unk = self._replaced(found, src_tokens) if wish.replace_unk else self._unknown(text)
         traced = None
         if wish.attention:
             written = text_written(tgt, found.tokens, unk=unk, finished=found.finished)

@@ -27,12 +27,22 @@ CUT_OFF: Final = "the limit of length cut the output off: it has no </s>"
 
 @dataclass(frozen=True)
 class Traced:
-    """What a trace holds besides its maps."""
+    """What a trace holds besides its maps.
+
+    Attributes:
+        source: what the model was given.
+        target: what it wrote.
+        model: which model it is.
+        decoded: how the target came about.
+        reads: whether the decoder's rows are named by what it has just read, and not by what it
+            writes next. So it is for a language model, whose words look back.
+    """
 
     source: Text
     target: Text
     model: ModelInfo
     decoded: Decoded
+    reads: bool = False
 
     def trace(self, maps: Maps) -> Trace:
         """The trace with these maps, of which there may be rows for an `eos` that never came."""
@@ -40,7 +50,7 @@ class Traced:
         return Trace(
             source=self.source,
             target=self.target,
-            maps=_as_maps(maps, len(self.source.tokens), len(self.target.tokens)),
+            maps=_as_maps(maps, len(self.source.tokens), len(self.target.tokens), self.reads),
             model=self.model,
             decoded=self.decoded,
             notes=(*_unknown(self.source), *(() if ended else (CUT_OFF,))),
@@ -130,14 +140,16 @@ def _short_hash(file: Path) -> str:
     return hashlib.blake2b(file.read_bytes(), digest_size=6).hexdigest()
 
 
-def _as_maps(maps: Maps, src_len: int, tgt_len: int) -> tuple[Map, ...]:
+def _as_maps(maps: Maps, src_len: int, tgt_len: int, reads: bool) -> tuple[Map, ...]:
     """Maps of all kinds and layers; rows that sum to less than 1 keep what they lack."""
     # what the decoder has read is `<s>` at least, even where it wrote nothing
     sizes = {"source": src_len, "target": tgt_len, "read": max(tgt_len, 1)}
     found = []
     for kind in KINDS:
-        rows, columns = (sizes[side] for side in SIDES[kind])
+        rows, columns = SIDES[kind]
+        rows = "read" if reads and rows == "target" else rows
         for layer, weights in enumerate(maps.get(kind, ())):
-            own = weights[:, :rows, :columns].float().numpy()
-            found.append(Map.of(cast(Kind, kind), layer, own, missing=True))
+            own = weights[:, : sizes[rows], : sizes[columns]].float().numpy()
+            made = Map.of(cast(Kind, kind), layer, own, missing=True)
+            found.append(replace(made, rows=rows))
     return tuple(found)

@@ -165,6 +165,9 @@ def align(
     )
     model = api.load(run, device=device)
     other = None if reverse_run is None else api.load(reverse_run, device=device)
+    for one in (model, other):
+        if one is not None:
+            aligning.check_model(one)
     pairs, units = pairs_for(model, file, tgt), Units.of(model, words)
     sizes = aligning.sizes(model, pairs, units)
     golds = None if gold is None else _gold(gold, gold_first, sizes)

@@ -2,7 +2,7 @@
 
 import json
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated
@@ -14,6 +14,10 @@ from regard.data import read_lines
 from regard.errors import DataError
 from regard.seeing.storage import to_json
 
+#: maps that are printed: over the source, or, of a language model, over its own past
+CROSS = ("cross",)
+OWN = ("decoder-self", "decoder-history")
+
 
 def predict(
     runs: Annotated[
@@ -21,7 +25,8 @@ def predict(
         typer.Argument(
             metavar="RUN [FILE]",
             help="Run folders, which answer together, and a file with a source on each line; "
-            "stdin if '-' or not given. Features follow a source after a tab.",
+            "stdin if '-' or not given. Features follow a source after a tab. A language model "
+            "goes on with each line.",
         ),
     ],
     beam: Annotated[
@@ -93,11 +98,11 @@ def predict(
     }
     if beam is not None:
         options["beam"] = beam
-    lines = _sources(source, model)
+    lines, maps = _sources(source, model), OWN if model.config.reads_texts else CROSS
     outputs = model.predict(
         lines,
         attention=as_jsonl or trace is not None,
-        kinds=None if trace is not None else ("cross",),
+        kinds=None if trace is not None else maps,
         replace_unk=replace_unk,
         batch=batch,
         **options,
@@ -106,7 +111,7 @@ def predict(
         for output in outputs:
             keep(output)
             if as_jsonl:
-                sys.stdout.write(json.dumps(_as_json(output), ensure_ascii=False) + "\n")
+                sys.stdout.write(json.dumps(_as_json(output, maps), ensure_ascii=False) + "\n")
             else:
                 for answer in (output, *output.alternatives):
                     sys.stdout.write(answer.text + "\n")
@@ -149,7 +154,7 @@ def _sources(file: str, model: api.Model) -> Iterator[str]:
         yield line
 
 
-def _as_json(output: api.Output) -> dict[str, object]:
+def _as_json(output: api.Output, maps: Collection[str]) -> dict[str, object]:
     return {
         "text": output.text,
         "score": output.score,
@@ -163,7 +168,7 @@ def _as_json(output: api.Output) -> dict[str, object]:
                 for layer in layers
             ]
             for kind, layers in output.maps.items()
-            if kind == "cross"
+            if kind in maps
         },
         "alternatives": [{"text": o.text, "score": o.score} for o in output.alternatives],
     }

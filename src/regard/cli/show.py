@@ -34,7 +34,7 @@ def show(
         str | None,
         typer.Argument(
             metavar="TEXT",
-            help="A source; '-' reads one from each line of stdin.",
+            help="A source, or what a language model reads; '-' reads one from each line of stdin.",
             show_default=False,
         ),
     ] = None,
@@ -159,8 +159,17 @@ def _traces(
     model = api.load(run, device=device)
     texts = read_lines("-", max_chars=model.config.max_chars) if text == "-" else [text]
     options: dict[str, Any] = {} if beam is None else {"beam": beam}
-    for one in texts:
-        yield model.trace(one, target, **options)
+    if not model.config.reads_texts:
+        yield from (model.trace(one, target, **options) for one in texts)
+        return
+    if target is not None or beam is not None:
+        raise ArgumentError(
+            "--target and --beam",
+            "be left out for a language model, which is made to write TEXT",
+            "given",
+            "leave them out",
+        )
+    yield from (model.trace("", one) for one in texts)
 
 
 def _only(traces: Iterator[Trace]) -> Trace:

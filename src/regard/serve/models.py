@@ -120,8 +120,9 @@ def longest(length: int, limits: Limits) -> int | None:
 
 def steps(model: api.Model, text: str, max_len: int | None) -> Generator[Streamed, None, None]:
     """The answer to a text, token by token."""
-    src, lengths = model.on_device(model.source_ids([text]))
-    yield from stream(model.module, src, lengths, DecodingOptions(beam=1, max_len=max_len))
+    ids = model.source_ids([text])
+    options = model.begun(DecodingOptions(beam=1, max_len=max_len), ids)
+    yield from stream(model.module, *model.on_device(ids), options)
 
 
 @contextmanager

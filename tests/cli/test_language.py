@@ -1,0 +1,169 @@
+"""The verbs on a language model, and on the texts that it reads."""
+
+import gzip
+import json
+import math
+import random
+
+import pytest
+import torch
+
+import regard as package
+from cli.tools import done, regard, sentence
+from regard.serve.models import steps
+from regard.symbols import EOS
+
+WORDS = ["one", "two", "three", "four", "five"]
+SMALL = ("size=tiny", "hidden=16", "embed=8", "batch_sentences=32", "tgt_tokenizer=space")
+
+
+def lines(count, seed=1):
+    draw = random.Random(seed)
+    return [" ".join(draw.choices(WORDS, k=draw.randint(2, 6))) for _ in range(count)]
+
+
+@pytest.fixture(scope="module")
+def language(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("language")
+    (folder / "text.txt").write_text("\n".join(lines(150)) + "\n", encoding="utf-8")
+    brief = ("steps=8", "eval_every=4", "warmup=1", "lr=0.01", "precision=32")
+    model = ("-p", "lm-self-attentive", "-o", folder / "run", "-q", *SMALL, *brief)
+    done(regard("train", folder / "text.txt", *model))
+    return folder / "run"
+
+
+def test_the_card_speaks_of_texts(language):
+    card = (language / "README.md").read_text(encoding="utf-8")
+    assert "training texts" in card
+    assert "| tokens | space, 9 |" in card
+    assert "| best dev perplexity |" in card
+    assert "pairs" not in card
+    assert "perplexity" in (language / "report.html").read_text(encoding="utf-8")
+
+
+def test_evaluate_gives_the_perplexity_and_how_it_is_counted(language, tmp_path):
+    texts = lines(7, seed=3)
+    with gzip.open(tmp_path / "test.txt.gz", "wt") as file:
+        file.write("\n\n".join([*texts, "one never two"]))
+    shown = done(regard("evaluate", language, tmp_path / "test.txt.gz"))
+    found = json.loads(done(regard("evaluate", language, tmp_path / "test.txt.gz", "--json")))
+    count = sum(len(text.split()) + 1 for text in texts) + 4
+    assert (found["texts"], found["tokens"], found["words"]) == (8, count, count)
+    assert found["unknown"] == 1
+    (row,) = found["metrics"]
+    assert row["signature"] == "perplexity|per:token|eos:counted|unk:1|tok:space|lines:1"
+    model = package.load(language)
+    traces = model.traces([""] * 8, [*texts, "one never two"])
+    nats = -sum(trace.decoded.log_prob for trace in traces)
+    assert row["value"] == pytest.approx(math.exp(nats / count), rel=1e-5)
+    assert f"8 texts, {count} tokens with an end of each line, 1 of them unknown" in shown
+    assert f"{row['value']:.2f}" in shown
+
+
+def test_predict_goes_on_with_each_line(language):
+    given = "one two\n\nnever one\n"
+    answers = done(regard("predict", language, stdin=given)).split("\n")[:-1]
+    assert len(answers) == 3
+    assert answers[0].startswith("one two")
+    assert answers[2].startswith("never one")  # a word that the model does not know is kept
+    one = ("--num-samples", 2, "--seed", 1, "--top-k", 3)
+    drawn = done(regard("predict", language, *one, stdin=given)).split("\n")[:-1]
+    assert [line.split()[:2] for line in drawn[:2]] == [["one", "two"]] * 2
+    found = json.loads(done(regard("predict", language, "--jsonl", stdin="one two\n")))
+    assert found["tokens"][:2] == ["one", "two"]
+    ((head,),) = found["attention"]["decoder-history"]
+    assert len(head) == len(found["token_log_probs"])
+
+
+def test_an_answer_does_not_depend_on_the_others_of_its_batch(language):
+    model = package.load(language)
+    given = ["one", "two three four five one two three", ""]
+    together = [out.text for out in model(given)]
+    assert together == [model(text).text for text in given]
+
+
+def test_show_draws_where_each_word_of_a_text_looked_back(language, tmp_path):
+    text = "one two three"
+    assert "three" in done(regard("show", language, text))
+    saved = tmp_path / "map.json"
+    done(regard("show", language, text, "-o", saved))
+    (look,) = json.loads(saved.read_text())["maps"]
+    assert (look["kind"], look["rows"], look["columns"]) == ("decoder-history", "read", "read")
+    assert look["weights"]["shape"] == [1, 4, 4]
+    trace = package.load(language).trace("", text)
+    assert trace.labels("read") == ["<s>", "one", "two", "three"]
+    weights = trace.maps[0].weights[0]
+    # this cell looks at what came before it, so that the second word has two places to look at
+    assert (weights[2, :2] > 0).all()
+    assert (weights[2, 2:] == 0).all()
+
+
+def test_a_stream_goes_on_with_the_text(language):
+    model = package.load(language)
+    found = [step.token for step in steps(model, "one two", None)]
+    whole = model("one two", beam=1)
+    written = model.tgt_tokenizer.tokens(token for token in found if token != EOS)
+    assert written == whole.tokens
+    assert written[:2] == ["one", "two"]
+
+
+@pytest.mark.plain
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["check", "RUN", "one"], "a language model has none"),
+        (["align", "RUN", "missing.tsv"], "is of preset lm-self-attentive"),
+        (["show", "RUN", "one", "--target", "two"], "be left out for a language model"),
+        (["evaluate", "RUN", "TEXT", "--beam", "3"], "--beam must be left out"),
+        (["evaluate", "RUN", "PAIRS"], "line 1: tabs cut the line in 2 columns"),
+        (["predict", "RUN", "PAIRS"], "line 1: a source must have no tab"),
+        (["predict", "RUN", "TEXT", "--replace-unk"], "replace_unk must be left out"),
+        (["predict", "RUN", "TEXT", "--max-len", "1"], "prefix must have at most max_len = 1"),
+        (["predict", "RUN", "TEXT", "--coverage-penalty", "1"], "cross"),
+    ],
+)
+def test_what_a_language_model_cannot_do_is_said_in_a_sentence(language, tmp_path, words, said):
+    (tmp_path / "pairs.tsv").write_text("one\ttwo\n")
+    (tmp_path / "text.txt").write_text("one two\n")
+    places = {"RUN": language, "PAIRS": tmp_path / "pairs.tsv", "TEXT": tmp_path / "text.txt"}
+    result = regard(*(places.get(word, word) for word in words))
+    assert said in sentence(result, result.exit_code)
+    assert result.exit_code in (1, 2)
+
+
+@pytest.mark.plain
+@pytest.mark.parametrize(
+    ("name", "content", "said"),
+    [
+        ("pairs.tsv", "one\ttwo\n", "tabs cut the line in 2 columns"),
+        ("empty.txt", "\n\n", "there are no texts in it"),
+        ("text.txt", "one\n" * 30, "too few different texts to hold some out"),
+        ("text.parquet", "PAR1", "this ends in .parquet"),
+    ],
+)
+def test_files_that_a_language_model_cannot_learn_from(tmp_path, name, content, said):
+    (tmp_path / name).write_text(content)
+    result = regard("train", tmp_path / name, "-p", "lm-rnn", "-o", tmp_path / "run", *SMALL)
+    assert said in sentence(result, 1)
+    assert not (tmp_path / "run").exists()
+
+
+def test_texts_come_from_stdin_and_from_python(tmp_path):
+    brief = ("steps=1", "-q", *SMALL, "-p", "lm-rnn", "-o")
+    done(regard("train", "-", *brief, tmp_path / "a", stdin="\n".join(lines(60))))
+    sizes = {"size": "tiny", "hidden": 16, "embed": 8, "batch_sentences": 32}
+    model = package.fit(
+        lines(60), "lm-rnn", quiet=True, steps=1, output=tmp_path / "b", **sizes, device="cpu"
+    )
+    torch.testing.assert_close(
+        model.perplexity(["one two"]).value,
+        package.load(tmp_path / "a", device="cpu").perplexity(["one two"]).value,
+    )
+
+
+def test_settings_say_what_is_different_for_a_language_model():
+    def default(*preset):
+        rows = done(regard("settings", *preset)).splitlines()
+        return next(row.split()[1] for row in rows if row.startswith("label_smoothing"))
+
+    assert (default(), default("lm-rnn")) == ("0.1", "0.0")
