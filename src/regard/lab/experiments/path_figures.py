@@ -22,10 +22,10 @@ def draw(data: Data) -> list[Plot]:
     return [
         Plot(
             "gradients",
-            "The size of the gradient of an output with respect to the first input, over the "
-            f"distance between them, before training; width {data['width']}. The convolution is a "
-            f"stack of {data['layers']} layers with kernels of {data['kernel']}. Bands are 95% "
-            "intervals over seeds.",
+            "The gradient of an output with respect to the first input, over the distance between "
+            f"them, as a share of that at distance {data['distances'][0]}, before training; width "
+            f"{data['width']}. The convolution is a stack of {data['layers']} layers with kernels "
+            f"of {data['kernel']}. Bands are 95% intervals over seeds.",
             _gradients(data, families, "What is left of the first input's gradient"),
         ),
         Plot(
@@ -42,7 +42,7 @@ def _gradients(data: Data, names: Iterable[str], title: str) -> Figure:
     figure, (axes,) = new_figure()
     for i, name in enumerate(names):
         _line(axes, data, name, COLOURS[i % len(COLOURS)])
-    axes.set(yscale="log", xlabel="distance in positions", ylabel="size of the gradient")
+    axes.set(yscale="log", xlabel="distance in positions", ylabel="share of the gradient left")
     axes.set_title(title, color=TEXT)
     bottom, top = axes.get_ylim()
     axes.set_ylim(max(bottom, ROUNDING), top)
@@ -52,8 +52,11 @@ def _gradients(data: Data, names: Iterable[str], title: str) -> Figure:
 
 def _line(axes: Axes, data: Data, name: str, colour: str) -> None:
     bands = band(data, name)
+    # a deep stack multiplies all its gradients alike: a share can be set beside other families'
+    near = next(b.mean for b in bands if b is not None)
     mean, low, high = (
-        [None if b is None else getattr(b, part) for b in bands] for part in ("mean", "low", "high")
+        [None if b is None else getattr(b, part) / near for b in bands]
+        for part in ("mean", "low", "high")
     )
     line_with_band(axes, data["distances"], mean, low, high, label=name, colour=colour)
 

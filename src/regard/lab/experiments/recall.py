@@ -144,8 +144,8 @@ def _vanishing(data: Data, names: list[str]) -> Claim:
     fail = [name for name in names if _lowest(data, name, seen=True) < KNOWS]
     gone = [name for name in names if _left(data, name, "before").mean < VANISHED]
     told = "; ".join(
-        f"{name}: {_left(data, name, 'before').mean:.1e} of the gradient is left before training "
-        f"and {_left(data, name, 'after').mean:.1e} after it, and it is right in "
+        f"{name}: {_share(_left(data, name, 'before'))} of the gradient is left before training "
+        f"and {_share(_left(data, name, 'after'))} after it, and it is right in "
         f"{_lowest(data, name, seen=True):.0%}"
         for name in names
     )
@@ -231,6 +231,11 @@ def _left(data: Data, name: str, when: str) -> Interval:
         ),
         key=lambda share: share.mean,
     )
+
+
+def _share(left: Interval) -> str:
+    """A share that single precision may have rounded to nothing."""
+    return f"{left.mean:.1e}" if left.mean else "nothing that single precision can hold"
 
 
 def draw(data: Data) -> list[Plot]:
