@@ -246,13 +246,48 @@ def test_an_unknown_token_has_no_span_unless_it_was_replaced():
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("ABC", ["3 of 3 inputs are unknown to the model: was it trained on another case?"]),
-        ("今日", ["2 of 2 inputs are unknown to the model: was it trained on another script?"]),
-        ("abC", []),
-        ("ab", []),
-        ("", []),
+        (
+            "CAC",
+            "3 of 3 inputs are unknown to the model: 'C', 'A'; was it trained on another case?",
+        ),
+        (
+            "今日",
+            "2 of 2 inputs are unknown to the model: '今', '日'; was it trained on another script?",
+        ),
+        (
+            "ÉÉx",
+            "3 of 3 inputs are unknown to the model: 'É', 'x'; was it trained on another script?",
+        ),
+        ("abC", "1 of 3 inputs is unknown to the model: 'C'"),
+        (
+            "abcdefgh1234567",
+            "7 of 15 inputs are unknown to the model: '1', '2', '3', '4', '5', 2 more",
+        ),
+        ("ab", None),
+        ("", None),
     ],
 )
 def test_a_source_that_the_model_does_not_know_is_noted(model, text, said):
     notes = model.trace(text, target="a b").notes
-    assert [note for note in notes if "unknown" in note] == said
+    assert [note for note in notes if "unknown" in note] == ([] if said is None else [said])
+
+
+def test_an_answer_says_what_of_its_source_is_unknown(model, tagged):
+    for attention in (True, False):
+        known, unknown = model(["abc", "aXbe\u0301X"], attention=attention)
+        assert known.unknown == ()
+        assert unknown.unknown == ("X", "e\u0301", "X")
+    assert tagged("abc\tV;FUT").unknown == ("FUT",)
+
+
+def test_a_source_in_another_case_is_drawn_as_the_model_reads_it(tmp_path):
+    path = run_folder(tmp_path / "run", "bahdanau")
+    folder = RunFolder(path)
+    both = Tokenizer.load(folder.src_tokenizer_file).in_case("lower")
+    both.save(folder.src_tokenizer_file)
+    model = regard.load(path)
+    assert model("ABC").text == model("abc").text
+    found = model.trace("aBé")
+    assert found.source.text == "aBé"
+    assert found.source.labels == ["a", "b", "<unk>", "</s>"]
+    assert found.notes[0] == "1 of 3 inputs is unknown to the model: 'é'"

@@ -8,7 +8,7 @@ from cli.tools import done, regard, sentence
 from regard import __version__
 from regard.models import PRESETS
 
-VERBS = ("train", "predict", "evaluate", "demo", "lab", "settings", "presets", "doctor")
+VERBS = ("train", "predict", "evaluate", "demo", "lab", "models", "settings", "presets", "doctor")
 
 
 def test_version():
@@ -68,6 +68,10 @@ def test_an_unknown_verb_is_bad_usage():
     said = sentence(regard("regret"), 2)
     assert "regret" in said
     assert "regard --help" in said
+
+
+def test_a_verb_that_is_misspelled_is_found():
+    assert "'show'" in sentence(regard("shwo"), 2)
 
 
 def test_an_unknown_option_is_bad_usage():

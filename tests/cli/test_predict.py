@@ -55,7 +55,20 @@ def test_line_ends_and_marks_leave_no_trace(run, sources):
 
 
 def test_letters_that_the_run_has_not_seen(run):
-    assert len(answers(regard("predict", run, stdin="人我在\nا\n😀\n" + "a" * 50 + "\n"))) == 4
+    result = regard("predict", run, stdin="我人我\nا\n😀\x1b\n" + "a" * 50 + "\n")
+    assert len(answers(result)) == 4
+    assert result.stderr == (
+        "regard: the model does not know '我', '人', 'ا', '😀', '\\x1b': it read <unk> there.\n"
+    )
+
+
+def test_a_bundled_model_is_a_run_and_a_file_of_its_name_is_a_file(run, in_folder, monkeypatch):
+    monkeypatch.setattr("regard.api.box.HOME", run.parent)
+    by_folder = answers(regard("predict", run, stdin="abc\n"))
+    assert answers(regard("predict", "run", stdin="abc\n")) == by_folder
+    assert answers(regard("predict", run, "run", stdin="abc\n")) == by_folder
+    (in_folder / "run").write_text("abc\n")
+    assert answers(regard("predict", run, "run")) == by_folder
 
 
 def test_several_answers(run, sources):

@@ -68,6 +68,22 @@ def test_one_line_says_where_and_an_interrupt_ends_it_quickly(run, started):
     assert stderr == "regard: stopped.\n"
 
 
+def test_without_a_run_the_bundled_model_is_served(run, monkeypatch):
+    monkeypatch.setattr("regard.api.box.HOME", run.parent)
+    monkeypatch.setattr("regard.api.box.names", lambda: ["run"])
+    served = []
+    monkeypatch.setattr(
+        "regard.serve.run", lambda bound, models, *rest, **more: served.append(models)
+    )
+    done(regard("serve", "--port", 0))
+    assert list(served[0].by_name) == ["run"]
+
+
+def test_without_a_run_and_without_a_bundled_model_one_must_be_named(tmp_path, monkeypatch):
+    monkeypatch.setattr("regard.api.box.HOME", tmp_path)
+    assert "no model is bundled" in sentence(regard("serve", "--port", 0), 2)
+
+
 def test_a_port_in_use_is_one_sentence(run):
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]

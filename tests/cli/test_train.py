@@ -170,6 +170,15 @@ def test_any_letters(in_folder, case):
     assert 3 not in tokenizer.encode(text), "no letter is unknown"
 
 
+def test_sources_are_brought_to_a_case(pairs, in_folder):
+    done(regard("train", pairs, "-q", *BRIEF, "src_case=upper"))
+    folder = RunFolder("runs/bahdanau")
+    src = Tokenizer.load(folder.src_tokenizer_file)
+    assert src.tokens(src.encode("abH")) == ["A", "B", "H"]
+    tgt = Tokenizer.load(folder.tgt_tokenizer_file)
+    assert tgt.tokens(tgt.encode("abH")) == ["a", "b", "<unk>"]
+
+
 @pytest.mark.parametrize("content", [GOOD.replace(b"\n", b"\r\n"), b"\xef\xbb\xbf" + GOOD])
 def test_line_ends_and_marks_leave_no_trace(in_folder, content):
     (in_folder / "pairs.tsv").write_bytes(content)

@@ -1,19 +1,34 @@
 import itertools
 import unicodedata
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from regard.data.normal import normaliser, origins
+from regard.errors import ArgumentError
 
-nfc = normaliser(nfc=True, lowercase=False)
-lower = normaliser(nfc=True, lowercase=True)
+nfc = normaliser(nfc=True, case="keep")
+lower = normaliser(nfc=True, case="lower")
+upper = normaliser(nfc=True, case="upper")
 
 
 def test_normal_forms():
     assert nfc("e\u0301A") == "éA"
     assert lower("E\u0301A") == "éa"
-    assert normaliser(nfc=False, lowercase=False)("e\u0301A") == "e\u0301A"
+    assert normaliser(nfc=False, case="keep")("e\u0301A") == "e\u0301A"
+
+
+def test_capitals():
+    assert upper("naïve ß") == "NAÏVE SS"
+    assert upper("e\u0301") == "É"
+    assert origins("aßb", upper) == [(0, 1), (1, 2), (1, 2), (2, 3)]
+
+
+@pytest.mark.plain
+def test_no_such_case():
+    with pytest.raises(ArgumentError, match="keep, lower, upper"):
+        normaliser(nfc=True, case="title")
 
 
 def test_origins():

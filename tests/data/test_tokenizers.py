@@ -1,3 +1,4 @@
+import hashlib
 import json
 import unicodedata
 
@@ -141,7 +142,7 @@ def test_small_vocabularies_of_subwords(kind, vocab_size):
 
 def test_normal_form_and_case(tokenizer):
     assert tokenizer.encode("e\u0301te\u0301") == tokenizer.encode("été")
-    lower = train(tokenizer.kind, lowercase=True)
+    lower = train(tokenizer.kind, case="lower")
     assert lower.encode("THE DOG") == lower.encode("the dog")
     assert lower.decode(lower.encode("A MAN")) == "a man"
     assert tokenizer.encode("THE DOG") != tokenizer.encode("the dog")
@@ -186,10 +187,10 @@ def test_spans_have_the_text_of_the_tokens(tokenizer):
             assert nfc(text[start:end]) == shown
 
 
-@given(ASSIGNED, st.booleans())
-def test_spans_are_one_for_each_token_and_in_order(text, lowercase):
+@given(ASSIGNED, st.sampled_from(["keep", "lower", "upper"]))
+def test_spans_are_one_for_each_token_and_in_order(text, case):
     for kind in ("char", "space", "word", "bpe"):
-        tokenizer = train(kind, [text, "x"], lowercase=lowercase)
+        tokenizer = train(kind, [text, "x"], case=case)
         spans = tokenizer.spans(text)
         assert len(spans) == len(tokenizer.encode(text)) == len(tokenizer.word_ids(text))
         assert all(0 <= start <= end <= len(text) for start, end in spans)
@@ -198,7 +199,7 @@ def test_spans_are_one_for_each_token_and_in_order(text, lowercase):
 
 def test_spans_of_text_that_is_not_in_normal_form():
     text = "e\u0301a I\u0307\u0323x"
-    tokenizer = train("char", [text], lowercase=True)
+    tokenizer = train("char", [text], case="lower")
     assert tokenizer.tokens(tokenizer.encode("e\u0301a")) == ["é", "a"]
     assert tokenizer.spans("e\u0301a") == [(0, 2), (2, 3)]
     assert tokenizer.spans("\u1100\u1161\u11a8a") == [(0, 3), (3, 4)]
@@ -228,15 +229,52 @@ def test_saved_and_loaded(tokenizer, tmp_path):
 
 
 def test_all_options_are_saved(tmp_path):
-    options = {"nfc": False, "lowercase": True, "features": ["V", "N"]}
+    options = {"nfc": False, "case": "lower", "features": ["V", "N"]}
     train("char", **options).save(tmp_path / "tok.json")
     again = Tokenizer.load(str(tmp_path / "tok.json"))
-    assert (again.nfc, again.lowercase, again.features) == (False, True, ("N", "V"))
+    assert (again.nfc, again.case, again.features) == (False, "lower", ("N", "V"))
+
+
+@pytest.mark.parametrize(("lowercase", "case"), [(True, "lower"), (False, "keep")])
+def test_files_that_only_know_lower_case_are_read(tmp_path, lowercase, case):
+    content = {
+        "version": 1,
+        "kind": "char",
+        "nfc": True,
+        "lowercase": lowercase,
+        "features": [],
+        "model": ["<pad>", "<s>", "</s>", "<unk>", "a"],
+    }
+    text = json.dumps(content, sort_keys=True)
+    checksum = hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
+    (tmp_path / "old.json").write_text(json.dumps({**content, "checksum": checksum}))
+    tokenizer = Tokenizer.load(tmp_path / "old.json")
+    assert tokenizer.case == case
+    assert tokenizer.encode("aA") == [4, 4 if lowercase else 3]
+
+
+def test_tokens_of_one_case_take_text_of_both(tmp_path):
+    capitals = train("char", ["ABBA'S"])
+    both = capitals.in_case("upper")
+    assert both.encode("abBa's") == both.encode("ABBA'S") == capitals.encode("ABBA'S")
+    assert both.tokens(both.encode("ab")) == ["A", "B"]
+    assert both.spans("ab") == [(0, 1), (1, 2)]
+    both.save(tmp_path / "both.json")
+    assert Tokenizer.load(tmp_path / "both.json").encode("ab") == both.encode("AB")
+
+
+@pytest.mark.plain
+def test_no_token_may_be_lost_to_a_case():
+    with pytest.raises(ArgumentError, match="'b'"):
+        train("char", ["Abba"]).in_case("upper")
 
 
 def test_fingerprints_tell_tokenizers_apart():
     made = [train(kind) for kind in KINDS] + [train("char", SENTENCES[:4])]
-    made += [train("char", **o) for o in ({"nfc": False}, {"lowercase": True}, {"features": "V"})]
+    made += [
+        train("char", **o)
+        for o in ({"nfc": False}, {"case": "lower"}, {"case": "upper"}, {"features": "V"})
+    ]
     assert len({tokenizer.fingerprint for tokenizer in made}) == len(made)
 
 

@@ -52,6 +52,7 @@ def test_features_are_known_to_both(make_task, tmp_path):
             {"shared_vocab": True, "src_tokenizer": "bpe", "tgt_tokenizer": "char"},
             "must be the same with shared_vocab, but it is bpe and char",
         ),
+        ({"shared_vocab": True, "src_case": "lower"}, "src_case must be keep where one tokeniser"),
         ({"word_dropout": 1.0}, "word_dropout must be at least 0 and less than 1"),
     ],
 )

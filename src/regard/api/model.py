@@ -12,7 +12,7 @@ from torch import Tensor
 
 from regard.api.checking import checked
 from regard.api.output import Output
-from regard.api.texts import text_given, text_written
+from regard.api.texts import text_given, text_written, unknown_in, unknown_note
 from regard.api.together import each
 from regard.api.tracing import (
     Traced,
@@ -266,8 +266,14 @@ class Model:
         self, text: str, ids: list[int], written: Text, found: Hypothesis, decoded: Decoded
     ) -> Traced:
         source = text_given(self.src_tokenizer, text, ids[:-1])
-        shown = with_probs(written, found.token_log_probs)
-        return Traced(source, shown, self.info, decoded, self.config.reads_texts)
+        target = with_probs(written, found.token_log_probs)
+        notes = unknown_note(self.src_tokenizer, source)
+        return Traced(source, target, self.info, decoded, self.config.reads_texts, notes)
+
+    def _not_known(self, text: str, ids: list[int]) -> tuple[str, ...]:
+        if UNK not in ids:
+            return ()
+        return unknown_in(text_given(self.src_tokenizer, text, ids[:-1]))
 
     def source_ids(self, texts: Sequence[str]) -> list[list[int]]:
         """Sources as the model reads them: tokens, features, `eos`."""
@@ -345,6 +351,7 @@ class Model:
             token_log_probs=list(found.token_log_probs),
             maps={kind: m for kind, m in found.attention.items() if kind in wish.shown},
             finished=found.finished,
+            unknown=self._not_known(text, ids),
             traced=traced,
         )
 

@@ -26,6 +26,7 @@ class Output:
         maps: weights by kind, a tensor (heads, rows, columns) per layer; empty if not asked for.
         alternatives: further answers, best first.
         finished: False if the limit of length cut the answer off.
+        unknown: what stands in the source where the model has no token for it.
         traced: what `trace` holds besides the maps; None if they were not asked for.
     """
 
@@ -38,6 +39,7 @@ class Output:
     maps: dict[str, tuple[Tensor, ...]]
     alternatives: tuple["Output", ...] = ()
     finished: bool = True
+    unknown: tuple[str, ...] = ()
     traced: Traced | None = None
 
     def __str__(self) -> str:

@@ -8,19 +8,20 @@ from typing import Any, Final
 import torch
 
 from regard import device as devices
+from regard.api import box
 from regard.api.model import Model
 from regard.errors import ArgumentError
-from regard.training import RunFolder, make_config, start_run
+from regard.training import RunFolder, make_config
 
 #: types of the weights that a model can answer with
 PRECISIONS: Final = {"32": torch.float32, "bf16": torch.bfloat16}
 
 
 def load(*runs: str | Path, device: str = "auto", precision: str = "32") -> Model:
-    """The model of a run folder; of several, their ensemble.
+    """The model of a run; of several, their ensemble.
 
     Args:
-        runs: the folders.
+        runs: run folders, or names of bundled models, as "g2p".
         device: "cpu", "cuda" or "auto".
         precision: type of the weights: "32", or "bf16", which is faster where the chip has units
             for it, and may change an answer where two are almost equally likely.
@@ -32,10 +33,11 @@ def load(*runs: str | Path, device: str = "auto", precision: str = "32") -> Mode
             "precision", f"be one of {', '.join(PRECISIONS)}", repr(precision), "the default is 32"
         )
     where = devices.pick(device)
-    saved = [RunFolder(run).load(where) for run in runs]
+    folders = [box.find(run) for run in runs]
+    saved = [RunFolder(folder).load(where) for folder in folders]
     for run in saved:
         run.model.to(PRECISIONS[precision])
-    return Model(saved, runs, where)
+    return Model(saved, folders, where)
 
 
 def fit(
@@ -55,6 +57,8 @@ def fit(
         quiet: whether to show nothing.
         settings: those of `regard.training.Config`, and sizes of the preset: `steps=2000`, ...
     """
+    from regard.training import start_run  # loads what only training needs
+
     folder = Path(tempfile.mkdtemp(prefix="regard-")) / "run" if output is None else Path(output)
     if isinstance(pairs, str | Path):
         config = make_config({"data": str(pairs), "preset": preset, **settings})

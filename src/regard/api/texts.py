@@ -1,6 +1,6 @@
 """Texts of a trace: tokens, where they stand in the text, and of which word they are part."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from itertools import pairwise
 from typing import Final
 
@@ -11,6 +11,8 @@ from regard.seeing import Text, Token
 from regard.symbols import EOS, SYMBOLS, UNK
 
 END: Final = Token(SYMBOLS[EOS], special=True)
+#: unknown inputs that a note names
+NAMED: Final = 5
 
 
 def text_given(tokenizer: Tokenizer, text: str, ids: Sequence[int]) -> Text:
@@ -33,6 +35,36 @@ def _feature_spans(tail: str, start: int) -> list[Span]:
         spans.append((start + at, start + at + len(name)))
         at += len(name)
     return spans
+
+
+def unknown_in(source: Text) -> tuple[str, ...]:
+    """What stands in a source where the model has no token for it, in order."""
+    spans = (token.span for token in source.tokens if token.text == SYMBOLS[UNK])
+    return tuple(source.text[slice(*span)] for span in spans if span is not None)
+
+
+def unknown_note(tokenizer: Tokenizer, source: Text) -> tuple[str, ...]:
+    """A sentence that names what the model does not know, if there is anything.
+
+    Where that is most of the source, the user is asked whether the model knows another case.
+    """
+    unknown, total = unknown_in(source), len(source.tokens) - 1
+    if not unknown:
+        return ()
+    are = "is" if len(unknown) == 1 else "are"
+    said = f"{len(unknown)} of {total} inputs {are} unknown to the model: {name_some(unknown)}"
+    if 2 * len(unknown) <= total:
+        return (said,)
+    turned = tokenizer.encode(source.text.partition("\t")[0].swapcase()).count(UNK)
+    how = "another case" if turned < len(unknown) else "another script"
+    return (f"{said}; was it trained on {how}?",)
+
+
+def name_some(unknown: Iterable[str]) -> str:
+    """The first few different ones, quoted."""
+    names = [repr(name) for name in dict.fromkeys(unknown)]
+    more = [f"{len(names) - NAMED} more"] if len(names) > NAMED else []
+    return ", ".join([*names[:NAMED], *more])
 
 
 def text_written(

@@ -18,7 +18,7 @@ from regard.models.protocol import Maps
 from regard.ops.softmax import log_softmax
 from regard.seeing import Decoded, Map, ModelInfo, Text, Token, Trace
 from regard.seeing.trace import KINDS, SIDES, Kind
-from regard.symbols import BOS, EOS, SYMBOLS, UNK
+from regard.symbols import BOS, EOS
 from regard.training import RunFolder
 
 ALTERNATIVES: Final = 3
@@ -36,6 +36,7 @@ class Traced:
         decoded: how the target came about.
         reads: whether the decoder's rows are named by what it has just read, and not by what it
             writes next. So it is for a language model, whose words look back.
+        notes: what else a reader must know.
     """
 
     source: Text
@@ -43,6 +44,7 @@ class Traced:
     model: ModelInfo
     decoded: Decoded
     reads: bool = False
+    notes: tuple[str, ...] = ()
 
     def trace(self, maps: Maps) -> Trace:
         """The trace with these maps, of which there may be rows for an `eos` that never came."""
@@ -53,18 +55,8 @@ class Traced:
             maps=_as_maps(maps, len(self.source.tokens), len(self.target.tokens), self.reads),
             model=self.model,
             decoded=self.decoded,
-            notes=(*_unknown(self.source), *(() if ended else (CUT_OFF,))),
+            notes=self.notes if ended else (*self.notes, CUT_OFF),
         )
-
-
-def _unknown(source: Text) -> tuple[str, ...]:
-    """A sentence where the model knows little of what it was given."""
-    real = [token.text for token in source.tokens if not token.special]
-    count = real.count(SYMBOLS[UNK])
-    if 2 * count <= len(real):
-        return ()
-    how = "another case" if source.text.upper() != source.text.lower() else "another script"
-    return (f"{count} of {len(real)} inputs are unknown to the model: was it trained on {how}?",)
 
 
 def check_kinds(kinds: Collection[str] | None) -> Collection[str]:

@@ -4,7 +4,6 @@ from typing import Annotated
 
 import typer
 
-from regard.cli import align, check, demo, evaluate, lab, predict, serve, settings, show, train
 from regard.cli.doctor import report
 from regard.cli.running import Verbs
 from regard.cli.tables import print_table, result_console
@@ -20,20 +19,6 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-app.command(
-    "train",
-    no_args_is_help=True,
-    epilog="`regard settings` lists all settings; `regard presets`, the models.",
-)(train.train)
-app.command("predict", no_args_is_help=True)(predict.predict)
-app.command("evaluate", no_args_is_help=True)(evaluate.evaluate)
-app.command("show", no_args_is_help=True)(show.show)
-app.command("check", no_args_is_help=True)(check.check)
-app.command("align", no_args_is_help=True)(align.align)
-app.command("serve", no_args_is_help=True)(serve.serve)
-app.command("demo")(demo.demo)
-app.command("lab")(lab.lab)
-app.command("settings")(settings.settings)
 
 
 def _version(wanted: bool) -> bool:

@@ -96,7 +96,9 @@ class Wish(NamedTuple):
 
 
 def align(
-    run: Annotated[Path, typer.Argument(metavar="RUN", help="A run folder.")],
+    run: Annotated[
+        Path, typer.Argument(metavar="RUN", help="A run folder, or a bundled model: g2p.")
+    ],
     file: Annotated[str, typer.Argument(metavar="FILE", help="Pairs to align; stdin if '-'.")],
     tgt: Annotated[
         str | None,

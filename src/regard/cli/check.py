@@ -21,7 +21,9 @@ NAMED = 3
 
 
 def check(
-    run: Annotated[Path, typer.Argument(metavar="RUN", help="A run folder.")],
+    run: Annotated[
+        Path, typer.Argument(metavar="RUN", help="A run folder, or a bundled model: g2p.")
+    ],
     text: Annotated[str, typer.Argument(metavar="TEXT", help="A source.")],
     target: Annotated[
         str | None,

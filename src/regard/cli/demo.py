@@ -76,6 +76,7 @@ def _config(data: Path, settings: dict[str, Any]) -> Config:
             "eval_pairs": 300,
             "eval_every": 500,
             "patience": 1000,
+            "src_case": "upper",
             # many small steps: in two minutes they learn more than few large ones
             "batch_tokens": 1536,
             "lr": RATES.get(preset, 4e-3),

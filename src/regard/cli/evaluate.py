@@ -51,7 +51,9 @@ class Result(NamedTuple):
 
 
 def evaluate(
-    run: Annotated[Path, typer.Argument(metavar="RUN", help="A run folder.")],
+    run: Annotated[
+        Path, typer.Argument(metavar="RUN", help="A run folder, or a bundled model: g2p.")
+    ],
     file: Annotated[
         str,
         typer.Argument(

@@ -2,6 +2,7 @@
 
 import json
 import sys
+from collections import Counter
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -10,6 +11,8 @@ from typing import Annotated
 import typer
 
 from regard import api
+from regard.api import box
+from regard.api.texts import name_some
 from regard.data import read_lines
 from regard.errors import DataError
 from regard.seeing.storage import to_json
@@ -24,9 +27,9 @@ def predict(
         list[Path],
         typer.Argument(
             metavar="RUN [FILE]",
-            help="Run folders, which answer together, and a file with a source on each line; "
-            "stdin if '-' or not given. Features follow a source after a tab. A language model "
-            "goes on with each line.",
+            help="Run folders or bundled models (g2p), which answer together, and a file with a "
+            "source on each line; stdin if '-' or not given. Features follow a source after a tab. "
+            "A language model goes on with each line.",
         ),
     ],
     beam: Annotated[
@@ -107,15 +110,25 @@ def predict(
         batch=batch,
         **options,
     )
+    unknown: Counter[str] = Counter()
     with _trace_writer(trace) as keep:
         for output in outputs:
             keep(output)
+            unknown.update(output.unknown)
             if as_jsonl:
                 sys.stdout.write(json.dumps(_as_json(output, maps), ensure_ascii=False) + "\n")
             else:
                 for answer in (output, *output.alternatives):
                     sys.stdout.write(answer.text + "\n")
             sys.stdout.flush()
+    _tell_unknown(unknown)
+
+
+def _tell_unknown(unknown: Counter[str]) -> None:
+    """Says once what of the sources the model has no tokens for, the most frequent first."""
+    if unknown:
+        names = name_some(name for name, _ in unknown.most_common())
+        typer.echo(f"regard: the model does not know {names}: it read <unk> there.", err=True)
 
 
 @contextmanager
@@ -135,9 +148,9 @@ def _trace_writer(path: Path | None) -> Iterator[Callable[[api.Output], None]]:
 
 
 def _split(words: list[Path]) -> tuple[list[Path], str]:
-    """Folders are runs; what comes after them is the file."""
+    """Folders and bundled models are runs; what comes after them is the file."""
     *folders, last = words
-    if folders and (str(last) == "-" or not last.is_dir()):
+    if folders and (str(last) == "-" or not box.is_run(last)):
         return folders, str(last)
     return words, "-"
 

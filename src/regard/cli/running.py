@@ -10,6 +10,7 @@ import torch
 import typer
 from typer.core import TyperGroup
 
+from regard.cli.verbs import VERBS, command_of
 from regard.errors import ArgumentError, RegardError
 
 FAILED: Final = 1
@@ -31,6 +32,17 @@ class Verbs(TyperGroup):
         if code == INTERRUPTED:
             _say("stopped.")
         sys.exit(code if isinstance(code, int) else 0)
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        """The names of all verbs."""
+        return [*VERBS, *(name for name in super().list_commands(ctx) if name not in VERBS)]
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        """A verb by its name, which is loaded now; a name that is wrong is compared with all."""
+        if cmd_name not in self.commands:
+            for verb in [cmd_name] if cmd_name in VERBS else VERBS:
+                self.add_command(command_of(verb))
+        return super().get_command(ctx, cmd_name)
 
     def invoke(self, ctx: Any) -> Any:
         """Runs a verb; a reader who has seen enough of its output ends it well."""

@@ -5,12 +5,18 @@ from typing import Annotated
 
 import typer
 
+from regard.api import box
+
 
 def serve(
     runs: Annotated[
-        list[Path],
-        typer.Argument(metavar="RUN...", help="Run folders; each is a model by its folder's name."),
-    ],
+        list[Path] | None,
+        typer.Argument(
+            metavar="RUN...",
+            help="Run folders or bundled models; each is a model by its folder's name.",
+            show_default="the bundled model",
+        ),
+    ] = None,
     host: Annotated[str, typer.Option(help="Address to listen at.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(help="Port to listen at; 0 takes any.")] = 8000,
     allow_host: Annotated[
@@ -47,7 +53,7 @@ def serve(
     )
     access = serving.Access((host, *(allow_host or ())), tuple(allow_origin or ()))
     with serving.bind(host, port) as bound:
-        models = serving.Models.load(runs, device)
+        models = serving.Models.load(runs or [box.first()], device)
         names, url = ", ".join(models.by_name), serving.url_of(bound)
         serving.run(
             bound,

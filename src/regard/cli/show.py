@@ -28,7 +28,11 @@ MOST_MAPS = 16
 
 def show(
     run: Annotated[
-        Path, typer.Argument(metavar="RUN", help="A run folder, or a trace that was saved (.json).")
+        Path,
+        typer.Argument(
+            metavar="RUN",
+            help="A run folder, a bundled model (g2p), or a trace that was saved (.json).",
+        ),
     ],
     text: Annotated[
         str | None,

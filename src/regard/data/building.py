@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 import numpy as np
-import pyarrow  # type: ignore[import-untyped]
 from jaxtyping import Int32, Integer
 
+from regard.data import arrow
 from regard.data.corpus import FINGERPRINT, LAYOUT, Corpus, check, checksum, note_path
 from regard.data.files import fingerprint, write_atomically
 from regard.data.lines import PathLike
@@ -69,7 +69,7 @@ def build_corpus(
     path = Path(path)
     schema = encoder.schema.with_metadata({FINGERPRINT: key})
     kept = read = 0
-    with write_atomically(path) as file, pyarrow.ipc.new_file(file, schema) as writer:
+    with write_atomically(path) as file, arrow.ipc.new_file(file, schema) as writer:
         for parts in _grouped(map(encoder.encode, _chunks(pairs)), WRITTEN):
             batch = encoder.batch(parts)
             writer.write_batch(batch)
@@ -159,13 +159,13 @@ class _Encoder:
         self._texts = texts
         small = max(src_tok.vocab_size, tgt_tok.vocab_size) <= np.iinfo(np.uint16).max
         self._dtype = np.dtype(np.uint16 if small else np.int32)
-        ids = pyarrow.list_(pyarrow.from_numpy_dtype(self._dtype))
-        strings = pyarrow.list_(pyarrow.string())
+        ids = arrow.list_(arrow.from_numpy_dtype(self._dtype))
+        strings = arrow.list_(arrow.string())
         fields = [("src", ids), ("tgt", ids)]
         if texts:
-            fields += [("src_text", pyarrow.string()), ("tgt_text", pyarrow.string())]
-            fields += [("line", pyarrow.int64()), ("more", strings), ("features", strings)]
-        self.schema = pyarrow.schema(fields)
+            fields += [("src_text", arrow.string()), ("tgt_text", arrow.string())]
+            fields += [("line", arrow.int64()), ("more", strings), ("features", strings)]
+        self.schema = arrow.schema(fields)
 
     def encode(self, pairs: Sequence[Pair]) -> _Encoded:
         """The ids of all pairs that are not too long.
@@ -206,15 +206,15 @@ class _Encoder:
                 [list(pair.features) for pair in pairs],
             ]
             types = [field.type for field in self.schema][2:]
-            columns += [pyarrow.array(v, t) for v, t in zip(values, types, strict=True)]
-        return pyarrow.RecordBatch.from_arrays(columns, schema=self.schema)
+            columns += [arrow.array(v, t) for v, t in zip(values, types, strict=True)]
+        return arrow.RecordBatch.from_arrays(columns, schema=self.schema)
 
 
 def _lists(parts: Sequence[_Ids]) -> Any:
     values = np.concatenate([part.values for part in parts])
     lengths = np.concatenate([part.lengths for part in parts])
     offsets = np.concatenate([[0], np.cumsum(lengths, dtype=np.int32)]).astype(np.int32)
-    return pyarrow.ListArray.from_arrays(pyarrow.array(offsets), pyarrow.array(values))
+    return arrow.ListArray.from_arrays(arrow.array(offsets), arrow.array(values))
 
 
 def _chunks(pairs: Iterable[Pair]) -> Iterator[list[Pair]]:

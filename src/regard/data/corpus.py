@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any, Final, SupportsIndex
 
 import numpy as np
-import pyarrow  # type: ignore[import-untyped]
 from jaxtyping import Int, Int32, Integer
 
+from regard.data import arrow
 from regard.data.pairs import Pair
 from regard.errors import DataError
 
@@ -37,9 +37,9 @@ class Corpus:
     def __init__(self, path: Path) -> None:
         """Opens the file; `check` has found that it is whole."""
         self.path = path
-        with pyarrow.memory_map(str(path)) as file:
+        with arrow.memory_map(str(path)) as file:
             self._bytes = file.read_buffer()
-        self._reader = pyarrow.ipc.open_file(pyarrow.BufferReader(self._bytes))
+        self._reader = arrow.ipc.open_file(arrow.BufferReader(self._bytes))
         self.fingerprint: str = self._reader.schema.metadata[FINGERPRINT].decode()
         dtype = self._reader.schema.field("src").type.value_type.to_pandas_dtype()
         # all ids of the file are items of one array, and what lies between them is not looked at

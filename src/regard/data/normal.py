@@ -2,16 +2,28 @@
 
 import unicodedata
 from collections.abc import Callable
+from typing import Final
+
+from regard.errors import ArgumentError
 
 Span = tuple[int, int]
 
+#: what may be done to small and capital letters
+CASES: Final[dict[str, Callable[[str], str]]] = {
+    "keep": str,
+    "lower": str.lower,
+    "upper": str.upper,
+}
 
-def normaliser(*, nfc: bool, lowercase: bool) -> Callable[[str], str]:
+
+def normaliser(*, nfc: bool, case: str) -> Callable[[str], str]:
     """What a tokeniser does to all text. NFC comes last: lower case may take a letter apart."""
+    if case not in CASES:
+        raise ArgumentError("case", f"be one of {', '.join(CASES)}", repr(case), "choose one")
+    turn = CASES[case]
 
     def normalise(text: str) -> str:
-        if lowercase:
-            text = text.lower()
+        text = turn(text)
         return unicodedata.normalize("NFC", text) if nfc and not text.isascii() else text
 
     return normalise

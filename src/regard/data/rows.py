@@ -5,9 +5,7 @@ import os
 from collections.abc import Iterable, Iterator
 from typing import Any, Final, NamedTuple
 
-import pyarrow  # type: ignore[import-untyped]
-from pyarrow import parquet
-
+from regard.data import arrow
 from regard.data.formats import (
     Wanted,
     is_parquet,
@@ -106,8 +104,8 @@ def _open_parquet(source: PathLike, wanted: Wanted) -> Opened:
         raise DataError(name, None, "Parquet cannot be read from a pipe", "save it as a file first")
     try:
         with open_bytes(source) as stream:
-            names = parquet.read_schema(stream).names
-    except (pyarrow.ArrowException, OSError) as error:
+            names = arrow.parquet.read_schema(stream).names
+    except (arrow.ArrowException, OSError) as error:
         raise _not_parquet(name, error) from None
     shape = parquet_format(source, names, wanted)
     return Opened(name, _parquet_rows(source, shape), shape)
@@ -118,13 +116,13 @@ def _parquet_rows(source: PathLike, shape: Format) -> Rows:
     number = 0
     with open_bytes(source) as stream:
         try:
-            table = parquet.ParquetFile(stream)
+            table = arrow.parquet.ParquetFile(stream)
             for batch in table.iter_batches(batch_size=PARQUET_ROWS, columns=columns):
                 values = [batch.column(column).to_pylist() for column in columns]
                 for row in zip(*values, strict=True):
                     number += 1
                     yield number, row
-        except (pyarrow.ArrowException, OSError) as error:
+        except (arrow.ArrowException, OSError) as error:
             raise _not_parquet(name_of(source), error) from None
 
 

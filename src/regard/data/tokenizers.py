@@ -45,7 +45,7 @@ class Tokenizer:
         kind: char, space, word, bpe or unigram.
         codec: what cuts and joins.
         nfc: whether text is brought to Unicode's composed form first.
-        lowercase: whether it is brought to lower case first.
+        case: whether it is brought to "lower" or "upper" case first; "keep" leaves it as it is.
         features: the names of all features.
     """
 
@@ -55,15 +55,15 @@ class Tokenizer:
         codec: Codec,
         *,
         nfc: bool = True,
-        lowercase: bool = False,
+        case: str = "keep",
         features: Sequence[str] = (),
     ) -> None:
         self.kind = kind
         self.nfc = nfc
-        self.lowercase = lowercase
+        self.case = case
         self.features = tuple(features)
         self._codec = codec
-        self._normalise = normaliser(nfc=nfc, lowercase=lowercase)
+        self._normalise = normaliser(nfc=nfc, case=case)
         base = len(codec.pieces)
         self._feature_ids = {name: base + i for i, name in enumerate(self.features)}
 
@@ -76,7 +76,7 @@ class Tokenizer:
         vocab_size: int = 8000,
         min_count: int = 1,
         nfc: bool = True,
-        lowercase: bool = False,
+        case: str = "keep",
         features: Iterable[str] = (),
     ) -> "Tokenizer":
         """Learns a vocabulary, which is the same for the same texts.
@@ -87,7 +87,7 @@ class Tokenizer:
             vocab_size: the most tokens, pad, bos, eos and unk among them, features not.
             min_count: how often a token must be seen; for bpe, a merge. No part of unigram.
             nfc: whether to bring text to Unicode's composed form, so that é has one spelling.
-            lowercase: whether to bring text to lower case.
+            case: "lower" or "upper" to bring text to that case, "keep" to leave it as it is.
             features: the names of all features.
         """
         check_kind(kind)
@@ -98,13 +98,23 @@ class Tokenizer:
                 vocab_size,
                 "raise it",
             )
-        normalise = normaliser(nfc=nfc, lowercase=lowercase)
+        normalise = normaliser(nfc=nfc, case=case)
         codec = TRAINERS[kind](map(normalise, texts), vocab_size, min_count)
         if len(codec.pieces) <= len(SYMBOLS):
             raise ArgumentError(
                 "texts", "have something in them", "empty", "check where they come from"
             )
-        return cls(kind, codec, nfc=nfc, lowercase=lowercase, features=sorted(set(features)))
+        return cls(kind, codec, nfc=nfc, case=case, features=sorted(set(features)))
+
+    def in_case(self, case: str) -> "Tokenizer":
+        """The same tokens for text that is brought to a case first, in which all of them stand."""
+        normalise = normaliser(nfc=self.nfc, case=case)
+        for piece in self._codec.pieces[len(SYMBOLS) :]:
+            if normalise(piece) != piece:
+                raise ArgumentError(
+                    "case", "leave all tokens as they are", f"{case}, which turns {piece!r}", "keep"
+                )
+        return Tokenizer(self.kind, self._codec, nfc=self.nfc, case=case, features=self.features)
 
     @property
     def vocab_size(self) -> int:
@@ -212,15 +222,18 @@ class Tokenizer:
         if content["version"] != VERSION:
             raise _not_a_tokenizer(path, f"it is of version {content['version']}, not {VERSION}")
         codec = LOADERS[content["kind"]](content["model"])
-        options = {name: content[name] for name in ("nfc", "lowercase", "features")}
-        return cls(content["kind"], codec, **options)
+        # the first files said no more than whether all is brought to lower case
+        case = content.get("case") or ("lower" if content["lowercase"] else "keep")
+        return cls(
+            content["kind"], codec, nfc=content["nfc"], case=case, features=content["features"]
+        )
 
     def _to_json(self) -> dict[str, Any]:
         return {
             "version": VERSION,
             "kind": self.kind,
             "nfc": self.nfc,
-            "lowercase": self.lowercase,
+            "case": self.case,
             "features": list(self.features),
             "model": self._codec.to_json(),
         }

@@ -4,7 +4,10 @@ Padding is handled with masks and indices rather than with `PackedSequence`, whi
 fast kernels off. Whatever padding holds, the results are the same, and padded outputs are zero.
 """
 
+import sys
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
 from typing import Final, Literal, NamedTuple, cast, final
 
 import torch
@@ -181,7 +184,8 @@ class RNNStack(nn.Module):
         hidden = state.hidden[:, row]
         memory = None if state.memory is None else state.memory[:, row]
         ordered = x if direction == 0 else _reverse(x, padding)
-        run: _LayerRun = _run_layer(module, ordered, hidden, memory, padding)
+        call = _outside_the_compiler() if "torch._dynamo" in sys.modules else _run_layer
+        run = call(module, ordered, hidden, memory, padding)
         return run if direction == 0 else run._replace(output=_reverse(run.output, padding))
 
 
@@ -207,8 +211,14 @@ def _reverse(x: Tensor, padding: _Padding | None) -> Tensor:
     return x.gather(1, padding.mirror.expand_as(x))
 
 
-# torch.compile unrolls the loop over time that cuDNN and the CPU kernels run as one call
-@torch.compiler.disable  # type: ignore[untyped-decorator]
+@cache
+def _outside_the_compiler() -> Callable[..., _LayerRun]:
+    """`_run_layer` where torch.compile is loaded, which unrolls the loop over time that cuDNN and
+    the CPU kernels run as one call. A decorator would load it, which takes longer than torch."""
+    disable: Callable[..., Callable[..., _LayerRun]] = torch.compiler.disable
+    return disable(_run_layer)
+
+
 def _run_layer(
     module: nn.RNNBase,
     x: Tensor,

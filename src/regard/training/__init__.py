@@ -1,8 +1,12 @@
 """Training: from a config and pairs to a run folder."""
 
+from typing import TYPE_CHECKING, Any
+
 from regard.training.config import Config, make_config, parse_overrides, read_toml
 from regard.training.run_folder import RunError, RunFolder, Saved
-from regard.training.start import resume_run, start_run
+
+if TYPE_CHECKING:
+    from regard.training.start import resume_run, start_run
 
 __all__ = [
     "Config",
@@ -15,3 +19,12 @@ __all__ = [
     "resume_run",
     "start_run",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    """Imports what trains when it is first used: who only uses a model need not wait for it."""
+    if name in ("resume_run", "start_run"):
+        from regard.training import start
+
+        return getattr(start, name)
+    raise AttributeError(f"module 'regard.training' has no attribute {name!r}")

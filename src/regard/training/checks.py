@@ -14,6 +14,13 @@ def check_settings(config: Config) -> None:
             "'all' without shared_vocab",
             "add shared_vocab=true, or say tied=output",
         )
+    if config.src_case != "keep" and (config.shared_vocab or config.reads_texts):
+        raise ArgumentError(
+            "src_case",
+            "be keep where one tokeniser cuts what is read and what is written",
+            repr(config.src_case),
+            "bring the data to one case instead",
+        )
     check_model(config)
 
 

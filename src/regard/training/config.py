@@ -16,6 +16,7 @@ from regard.models import PRESETS, TEXT_PRESETS
 
 TokenizerKind = Literal["auto", "char", "space", "word", "bpe", "unigram"]
 Metric = Literal["auto", "loss", "bleu", "chrf", "wer", "cer", "per", "exact", "perplexity"]
+Case = Literal["keep", "lower", "upper"]
 Schedule = Literal["auto", "cosine", "linear", "inverse-sqrt", "constant"]
 Precision = Literal["auto", "32", "bf16", "fp16"]
 
@@ -64,6 +65,7 @@ class Config(BaseModel):
 
     src_tokenizer: TokenizerKind = Field("auto", description="how the source becomes tokens")
     tgt_tokenizer: TokenizerKind = Field("auto", description="how the target becomes tokens")
+    src_case: Case = Field("keep", description="what the source's letters are brought to")
     shared_vocab: bool = Field(False, description="one tokeniser, learned from both sides")
     vocab_size: int = Field(8000, ge=8, description="entries of a vocabulary at most")
     max_src_len: int = Field(256, ge=1, description="longer sources are left out")

@@ -169,8 +169,13 @@ class _Data:
         self, side: str, asked: str, texts: list[str], features: Sequence[str] = ()
     ) -> Tokenizer:
         kind, reason = choose_kind(texts) if asked == "auto" else (asked, "it was asked for")
-        size = self.config.vocab_size
-        tokenizer = Tokenizer.train(kind, texts, vocab_size=size, features=features)
+        tokenizer = Tokenizer.train(
+            kind,
+            texts,
+            vocab_size=self.config.vocab_size,
+            case=self.config.src_case if side == "source" else "keep",
+            features=features,
+        )
         self.say(f"{side} tokens: {kind}, {tokenizer.vocab_size} of them, because {reason}.")
         return tokenizer
 

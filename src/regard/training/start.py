@@ -24,7 +24,8 @@ from regard.training.watch import Watch
 FIXED: Final = (
     *("data", "tgt", "dev", "dev_tgt", "columns", "features", "skip_bad", "max_chars"),
     "join_lines",
-    *("preset", "size", "model", "src_tokenizer", "tgt_tokenizer", "shared_vocab", "vocab_size"),
+    *("preset", "size", "model", "src_tokenizer", "tgt_tokenizer", "src_case"),
+    *("shared_vocab", "vocab_size"),
     *("max_src_len", "max_tgt_len", "batch_tokens", "batch_sentences", "ema", "metric", "seed"),
 )
 

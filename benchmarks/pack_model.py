@@ -1,0 +1,222 @@
+"""Turns a run into the g2p model that comes with the package, with a card that says what it is.
+
+    python benchmarks/pack_model.py runs/g2p
+
+The run is one of the CMU pronouncing dictionary. It is scored on all test words before and after
+its weights are halved. Nothing of the machine that it was trained on is kept.
+"""
+
+import argparse
+import json
+import shutil
+from pathlib import Path
+from typing import Final, NamedTuple
+
+import torch
+
+import regard
+from regard import api
+from regard.data import Pair, read_pairs
+from regard.errors import RegardError
+from regard.evaluation import by_length, score
+from regard.symbols import SYMBOLS
+from regard.training import RunFolder
+from regard.training.config import Config
+from regard.training.packing import pack, without_places
+from regard.version import __version__
+from report import ROOT
+
+BUNDLED: Final = ROOT / "src" / "regard" / "bundled"
+CMUDICT: Final = BUNDLED / "cmudict"
+TEST: Final = "src/regard/bundled/cmudict/test.tsv.gz"
+#: mistakes that the card shows
+MISTAKES: Final = 8
+
+CARD: Final = """# {name}
+
+A model that comes with regard: it pronounces English words, and shows where it looked.
+
+| | |
+|---|---|
+| what it is | English words to phonemes (ARPAbet without stress) |
+| score | {score} |
+| scored on | {pairs:,} test words that it has not seen, beam {beam} |
+| model | preset `{preset}`, {weights:,} weights in float16 ({loss}) |
+| data | the CMU pronouncing dictionary, in the split of the literature on g2p |
+| licence | Apache-2.0; of the data, BSD-2-Clause, see LICENSE.txt |
+| made with | regard {version}, torch {torch} |
+
+## Use it
+
+```
+regard show {name} attention
+echo attention | regard predict {name}
+regard serve
+```
+
+```python
+import regard
+
+regard.load("{name}")("attention").text
+```
+
+Small letters and capitals are the same to it.
+
+## Make it again
+
+```
+{command}
+python benchmarks/pack_model.py RUN
+```
+
+Settings that are not defaults:
+
+```json
+{settings}
+```
+
+## Scores
+
+`regard evaluate {name} {test} --by-length` prints them again.
+An answer is right if it is any of the pronunciations that the dictionary has.
+
+| letters | words | phoneme error rate |
+|---|---|---|
+{lengths}
+
+## What it is not good at
+
+- It knows `{letters}`, small or capital, and nothing else: no accents,
+  digits, hyphens or other scripts. It reads `<unk>` in their place, and says so.
+- It reads one word at a time. It spells no abbreviations out, and cannot tell the verb "read" from
+  its past.
+- It writes no stress, and American English alone. What is wrong in the dictionary, it has learned.
+- It gives an answer to anything. The probability of each phoneme says how sure it was; its
+  attention says where it looked, not why it answered.
+
+Some of its mistakes among the test words:
+
+| word | it writes | the dictionary has |
+|---|---|---|
+{mistakes}
+
+## Licence of the data
+
+The weights were learned from the CMU pronouncing dictionary, Copyright (C) 1993-2015 Carnegie
+Mellon University, all rights reserved. Its conditions and its disclaimer are in LICENSE.txt.
+"""
+
+
+class Scores(NamedTuple):
+    """How well a model does on the test words, and what it wrote."""
+
+    per: float
+    exact: float
+    answers: list[str]
+
+    @staticmethod
+    def of(model: api.Model, pairs: list[Pair]) -> "Scores":
+        """Of a model's own answers."""
+        answers = [out.text for out in model.predict([p.src for p in pairs], attention=False)]
+        found = [score(name, answers, references(pairs)).value for name in ("per", "exact")]
+        return Scores(found[0], found[1], answers)
+
+    def __str__(self) -> str:
+        return f"phoneme error rate {self.per:.2%}, {self.exact:.2%} of words right"
+
+
+def references(pairs: list[Pair]) -> list[list[str]]:
+    return [[pair.tgt, *pair.more] for pair in pairs]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("run", type=Path, help="a run folder")
+    parser.add_argument("--name", default="g2p", help="what users will call it")
+    parser.add_argument("-o", "--output", type=Path, help="the folder; by default in the package")
+    parser.add_argument("--command", help="how the run was made; by default from its settings")
+    parser.add_argument("--test-words", type=int, help="score fewer words, to try this out")
+    options = parser.parse_args()
+    output = RunFolder(options.output or BUNDLED / options.name)
+    try:
+        make(options.run, output, options)
+    except RegardError as error:
+        parser.exit(1, f"{error}\n")
+
+
+def make(run: Path, output: RunFolder, options: argparse.Namespace) -> None:
+    """Packs a run, scores it before and after, and writes the card."""
+    pairs = list(read_pairs(CMUDICT / "test.tsv.gz", references=True))[: options.test_words]
+    before = Scores.of(regard.load(run), pairs)
+    print(f"{run}: {before}")
+    pack(RunFolder(run), output, src_case="upper")
+    shutil.copyfile(CMUDICT / "LICENSE.txt", output.path / "LICENSE.txt")
+    model = regard.load(output.path)
+    after = Scores.of(model, pairs)
+    config = RunFolder(run).read_config()
+    text = card(options.name, model, pairs, before, after, options.command or command(config))
+    output.card_file.write_text(text, encoding="utf-8")
+    size = sum(file.stat().st_size for file in output.path.iterdir())
+    print(f"{output.path}: {after}; {size / 1e6:.2f} MB")
+
+
+def card(
+    name: str, model: api.Model, pairs: list[Pair], before: Scores, after: Scores, how: str
+) -> str:
+    """The model card: every number in it is measured here."""
+    known = model.src_tokenizer.tokens(range(len(SYMBOLS), model.src_tokenizer.vocab_size))
+    same = after[:2] == before[:2]
+    return CARD.format(
+        name=name,
+        score=after,
+        loss="which changed no score" if same else f"in float32: {before}",
+        pairs=len(pairs),
+        beam=model.config.beam,
+        preset=model.config.preset,
+        weights=sum(p.numel() for p in model.module.parameters()),
+        version=__version__,
+        torch=torch.__version__.partition("+")[0],
+        command=how,
+        settings=json.dumps(changed(model.config), indent=2),
+        test=TEST,
+        lengths=length_rows(model, pairs, after),
+        letters="".join(sorted(known)),
+        mistakes="\n".join(mistakes(pairs, after)),
+    )
+
+
+def length_rows(model: api.Model, pairs: list[Pair], found: Scores) -> str:
+    sizes = [len(model.src_tokenizer.encode(pair.src)) for pair in pairs]
+    rows = by_length(["per"], sizes, found.answers, references(pairs))
+    return "\n".join(
+        f"| {'-'.join(dict.fromkeys(map(str, (row.shortest, row.longest))))} | {row.count:,} "
+        f"| {row.values['per']:.2%} |"
+        for row in rows
+    )
+
+
+def mistakes(pairs: list[Pair], found: Scores) -> list[str]:
+    """Some wrong answers, from all over the test words."""
+    wrong = [
+        f"| {pair.src} | {answer} | {', or '.join([pair.tgt, *pair.more])} |"
+        for pair, answer in zip(pairs, found.answers, strict=True)
+        if answer not in (pair.tgt, *pair.more)
+    ]
+    return wrong[:: max(1, len(wrong) // MISTAKES)][:MISTAKES]
+
+
+def changed(config: Config) -> dict[str, object]:
+    """The settings that are not defaults; files have no part in it."""
+    return without_places(config).model_dump(exclude_defaults=True)
+
+
+def command(config: Config) -> str:
+    """How the run was made, as its settings say."""
+    words = dict(changed(config))
+    words |= words.pop("model", {})  # type: ignore[arg-type]
+    settings = " ".join(f"{name}={json.dumps(value)}" for name, value in words.items())
+    return f"regard train src/regard/bundled/cmudict/train.tsv.gz {settings}".replace('"', "")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,67 @@
+"""Models that come with the package, by name."""
+
+import re
+import sys
+from pathlib import Path
+from typing import Final
+
+from regard.errors import ArgumentError
+from regard.training import RunError, RunFolder
+
+HOME: Final = Path(__file__).parents[1] / "bundled"
+#: a row of the table of two columns that a model card begins with
+FACT: Final = re.compile(r"^\| ([^|\s][^|]*) \| ([^|]+) \|$", re.MULTILINE)
+
+
+def names() -> list[str]:
+    """The models in the package."""
+    return sorted(folder.name for folder in HOME.iterdir() if RunFolder(folder).started)
+
+
+def find(run: str | Path) -> Path:
+    """The folder of a run: the user's own, or that of a bundled model if it is named.
+
+    A folder of the user goes before a bundled model of the same name, and stderr says so.
+    """
+    path, bundled = Path(run), names()
+    is_bundled = str(path) in bundled
+    if path.is_dir():
+        if is_bundled:
+            print(
+                f"regard: {path} is a folder here, which is used; the bundled model is in "
+                f"{HOME / path}.",
+                file=sys.stderr,
+            )
+        return path
+    if is_bundled:
+        return HOME / path
+    if not bundled:
+        return path
+    raise RunError(
+        f"{path} must be a run folder or a bundled model, but it is no folder: give the folder "
+        f"that `regard train` has written, or one of {', '.join(bundled)}."
+    )
+
+
+def is_run(run: str | Path) -> bool:
+    """Whether this can be a run, rather than a file to answer."""
+    path = Path(run)
+    return path.is_dir() or (not path.exists() and str(path) in names())
+
+
+def first() -> Path:
+    """The name of the model that is taken where the user names none."""
+    bundled = names()
+    if not bundled:
+        raise ArgumentError(
+            "RUN", "be given, since no model is bundled", "missing", "name a run folder"
+        )
+    return Path(bundled[0])
+
+
+def card(name: str) -> dict[str, str]:
+    """What the card of a bundled model says of it, and how many bytes it has."""
+    folder = RunFolder(HOME / name)
+    text = folder.card_file.read_text(encoding="utf-8") if folder.finished else ""
+    size = sum(file.stat().st_size for file in folder.path.iterdir())
+    return {**dict(FACT.findall(text)), "size": f"{size / 1e6:.1f} MB"}

@@ -1,0 +1,31 @@
+"""`regard models`: what is in the box."""
+
+from cli.tools import done, regard
+
+CARD = """# abc
+
+| | |
+|---|---|
+| what it is | letters to letters |
+| score | 7.5% wrong |
+| licence | of nobody |
+"""
+
+
+def test_each_model_is_told_by_its_card(tmp_path, monkeypatch):
+    monkeypatch.setattr("regard.api.box.HOME", tmp_path)
+    for name, text in (("abc", CARD), ("bare", "")):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "config.json").write_bytes(b" " * 1_240_000)
+        (tmp_path / name / "README.md").write_text(text)
+    first, second = done(regard("models")).splitlines()[1:]
+    facts = ["abc", "1.2 MB", "7.5% wrong", "of nobody", "letters to letters"]
+    assert [cell.strip() for cell in first.split("  ") if cell.strip()] == facts
+    assert second.split() == ["bare", "1.2", "MB"]
+
+
+def test_an_empty_box(tmp_path, monkeypatch):
+    monkeypatch.setattr("regard.api.box.HOME", tmp_path)
+    result = regard("models")
+    assert done(result) == ""
+    assert "no model is bundled" in result.stderr

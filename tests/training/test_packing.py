@@ -1,0 +1,96 @@
+"""A run as it is given away: smaller, and as good."""
+
+import json
+
+import pytest
+import torch
+from safetensors.torch import load
+
+from regard.data import Tokenizer
+from regard.training import RunError, RunFolder, make_config
+from regard.training.packing import halved, pack, without_places
+from regard.training.run_folder import build_model
+
+SIZES = {"size": "tiny", "hidden": 8, "embed": 4}
+
+
+@pytest.fixture
+def run(tmp_path):
+    """A run that was never trained, of capitals, made on some machine."""
+    folder = RunFolder(tmp_path / "run")
+    folder.create()
+    places = {"data": "/home/me/pairs.tsv", "dev": "/home/me/dev.tsv", "threads": 3, "beam": 2}
+    config = make_config({"device": "cpu", **places, **SIZES})
+    folder.write_config(config)
+    src, tgt = Tokenizer.train("char", ["ABC"]), Tokenizer.train("space", ["x y"])
+    src.save(folder.src_tokenizer_file)
+    tgt.save(folder.tgt_tokenizer_file)
+    torch.manual_seed(3)
+    folder.write_model(build_model(config, src, tgt).state_dict())
+    folder.card_file.write_text("a card")
+    folder.append_metrics({"step": 5})
+    return folder
+
+
+@pytest.fixture
+def packed(run, tmp_path):
+    folder = RunFolder(tmp_path / "box" / "abc")
+    pack(run, folder, src_case="upper")
+    return folder
+
+
+def test_what_is_in_it(packed):
+    assert sorted(path.name for path in packed.path.iterdir()) == [
+        "config.json",
+        "model.safetensors",
+        "tokenizer.src.json",
+        "tokenizer.tgt.json",
+    ]
+
+
+def test_weights_are_stored_in_half_and_used_whole(run, packed):
+    stored = load(packed.model_file.read_bytes())
+    assert {weight.dtype for weight in stored.values()} == {torch.float16}
+    before, after = (folder.load().model.state_dict() for folder in (run, packed))
+    assert {weight.dtype for weight in after.values()} == {torch.float32}
+    for name, weight in before.items():
+        torch.testing.assert_close(after[name], weight, rtol=2**-11, atol=1e-7)
+
+
+def test_nothing_is_said_of_the_machine(packed):
+    text = packed.config_file.read_text()
+    assert "/home/me" not in text
+    config = json.loads(text)["config"]
+    own = {name: config[name] for name in ("data", "dev", "threads", "device", "beam", "src_case")}
+    assert own == {
+        "data": "", "dev": None, "threads": None, "device": "auto", "beam": 2, "src_case": "upper"
+    }  # fmt: skip
+
+
+def test_settings_of_the_model_stay(run):
+    config = run.read_config()
+    assert without_places(config).model == {"hidden": 8, "embed": 4}
+
+
+def test_both_cases_are_taken(packed):
+    tokenizer = packed.load().src_tokenizer
+    assert tokenizer.encode("abc") == tokenizer.encode("ABC")
+
+
+def test_the_case_of_a_run_is_kept_if_none_is_given(run, tmp_path):
+    folder = RunFolder(tmp_path / "as it was")
+    pack(run, folder)
+    assert folder.load().src_tokenizer.case == "keep"
+    assert folder.read_config().src_case == "keep"
+
+
+def test_a_folder_with_a_run_is_left_alone(run, packed):
+    with pytest.raises(RunError, match="holds a run"):
+        pack(run, packed)
+
+
+def test_whole_numbers_stay_and_large_ones_are_refused():
+    found = halved({"count": torch.tensor([70_000]), "weight": torch.tensor([0.1])})
+    assert found["count"].tolist() == [70_000]
+    with pytest.raises(RunError, match=r"weight reach 70000"):
+        halved({"weight": torch.tensor([0.1, -70_000.0])})
