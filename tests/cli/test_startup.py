@@ -19,13 +19,11 @@ print(json.dumps([code, sorted(sys.modules)]))
 """
 HEAVY = (
     "fastapi",
-    "jiwer",
     "lightning_fabric",
     "matplotlib",
     "numba",
     "pyarrow",
     "regard.lab",
-    "sacrebleu",
     "torch._dynamo",
     "triton",
 )
