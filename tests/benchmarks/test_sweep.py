@@ -12,6 +12,9 @@ from pathlib import Path
 import pytest
 
 from recipes import made
+from regard.recipes import read
+from regard.training import make_config, parse_overrides
+from regard.training.config import check_model
 
 ROOT = Path(__file__).resolve().parents[2]
 SETTINGS = (
@@ -95,3 +98,15 @@ def test_a_sweep_that_is_ended_keeps_what_it_has_found(tmp_path):
     log = json.loads((tmp_path / "out" / "sweep.json").read_text())
     assert [trial["state"] for trial in log["trials"]] == ["stopped", "waiting"]
     assert log["trials"][0]["best"]["metric"] == "dev_per"
+
+
+@pytest.mark.parametrize(
+    "path", sorted((ROOT / "benchmarks" / "sweeps").glob("*.txt")), ids=lambda path: path.stem
+)
+def test_every_trial_of_a_list_fits_its_recipe(sweep, path):
+    for trial in sweep.read_trials(path.read_text(), Path("work")):
+        recipe = read(ROOT / "recipes" / f"{trial.recipe}.toml")
+        changed = recipe.changed(parse_overrides(trial.changes))
+        check_model(make_config(changed.settings))
+        if path.stem.startswith("final-"):
+            assert all(word.startswith("seed=") for word in trial.changes)
