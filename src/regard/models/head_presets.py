@@ -1,7 +1,7 @@
 """Presets with the heads for language modelling and classification."""
 
 from collections.abc import Callable
-from typing import Final
+from typing import Final, Literal, get_args
 
 from regard.layers import LayerOptions, RNNStack, TransformerDecoder
 from regard.models.bodies import RecurrentBody, TransformerBody
@@ -15,6 +15,10 @@ from regard.models.parts import (
     self_attentive_encoder,
 )
 from regard.models.sizes import ATTENTIVE, RECURRENT, Cell, Size, row
+from regard.ops.check import check_choice
+
+#: whether the output layer shares the table of the embedding
+TiedOutput = Literal["none", "output"]
 
 
 def rnn_language_model(
@@ -26,12 +30,17 @@ def rnn_language_model(
     layers: int | None = None,
     cell: Cell = "lstm",
     dropout: float = 0.1,
+    word_dropout: float = 0.0,
+    tied: TiedOutput = "none",
 ) -> LanguageModel:
     """A language model of RNN layers."""
     n = row(RECURRENT, size, embed=embed, hidden=hidden, layers=layers)
     stack = RNNStack(n.embed, n.hidden, cell=cell, num_layers=n.layers, dropout=dropout)
-    embedding = TokenEmbedding(vocab, n.embed, dropout=dropout, name="tokens")
-    return LanguageModel(embedding, RecurrentBody(stack), dropout=dropout)
+    embedding = TokenEmbedding(
+        vocab, n.embed, dropout=dropout, word_dropout=word_dropout, name="tokens"
+    )
+    body = RecurrentBody(stack)
+    return LanguageModel(embedding, body, dropout=dropout, tied=_is_tied(tied))
 
 
 def self_attentive_language_model(
@@ -43,11 +52,16 @@ def self_attentive_language_model(
     layers: int | None = None,
     cell: Cell = "lstm",
     dropout: float = 0.1,
+    word_dropout: float = 0.0,
+    tied: TiedOutput = "none",
 ) -> LanguageModel:
     """A language model of self-attentive RNNs; by default the LSTMN of Cheng et al. (2016)."""
     n = row(RECURRENT, size, embed=embed, hidden=hidden, layers=layers)
-    embedding = TokenEmbedding(vocab, n.embed, dropout=dropout, name="tokens")
-    return LanguageModel(embedding, self_attentive_body(n, cell, dropout), dropout=dropout)
+    embedding = TokenEmbedding(
+        vocab, n.embed, dropout=dropout, word_dropout=word_dropout, name="tokens"
+    )
+    body = self_attentive_body(n, cell, dropout)
+    return LanguageModel(embedding, body, dropout=dropout, tied=_is_tied(tied))
 
 
 def transformer_language_model(
@@ -59,15 +73,19 @@ def transformer_language_model(
     feed_forward: int | None = None,
     layers: int | None = None,
     dropout: float = 0.1,
+    attention_dropout: float | None = None,
+    word_dropout: float = 0.0,
+    tied: TiedOutput = "none",
 ) -> LanguageModel:
     """A language model of Transformer decoder layers."""
     n = row(ATTENTIVE, size, dim=dim, heads=heads, feed_forward=feed_forward, layers=layers)
-    options = LayerOptions(dropout=dropout)
+    options = LayerOptions(dropout=dropout, attention_dropout=attention_dropout)
     decoder = TransformerDecoder(
         n.dim, n.heads, n.feed_forward, n.layers, options, memory_size=None
     )
-    embedding = positioned_embedding(vocab, n.dim, dropout, "tokens")
-    return LanguageModel(embedding, TransformerBody(decoder), dropout=dropout)
+    embedding = positioned_embedding(vocab, n.dim, dropout, "tokens", word_dropout=word_dropout)
+    body = TransformerBody(decoder)
+    return LanguageModel(embedding, body, dropout=dropout, tied=_is_tied(tied))
 
 
 def rnn_classifier(
@@ -132,3 +150,8 @@ CLASSIFIERS: Final[dict[str, Callable[..., Classifier]]] = {
     "self-attentive": self_attentive_classifier,
     "transformer": transformer_classifier,
 }
+
+
+def _is_tied(tied: TiedOutput) -> bool:
+    check_choice("tied", tied, get_args(TiedOutput))
+    return tied == "output"

@@ -11,6 +11,7 @@ from regard.attention import AdditiveAttention
 from regard.models.bodies import CausalBody
 from regard.models.embedding import TokenEmbedding
 from regard.models.encoders import Encoder
+from regard.models.output import Output
 from regard.models.protocol import Maps, Memory, ModelOutput, SequenceModel, StepOutput
 from regard.ops.check import check_axes, check_positive
 from regard.state import State
@@ -160,19 +161,24 @@ class LanguageModel(nn.Module):
         embedding: of the tokens.
         body: what reads them.
         dropout: probability of dropping a feature before the output layer.
+        tied: whether the output layer shares the table of the embedding.
     """
 
     def __init__(
-        self, embedding: TokenEmbedding, body: CausalBody, *, dropout: float = 0.0
+        self,
+        embedding: TokenEmbedding,
+        body: CausalBody,
+        *,
+        dropout: float = 0.0,
+        tied: bool = False,
     ) -> None:
         super().__init__()
         self.embedding, self.body = embedding, body
-        self.dropout = nn.Dropout(dropout)
-        self.output = nn.Linear(body.output_size, embedding.vocab)
+        self.output = Output(body.output_size, embedding, dropout=dropout, tied=tied)
 
     def start(self, batch: int) -> State:
         """The state before the first token."""
-        return LanguageState(self.body.start(batch, self.output.weight), 0)
+        return LanguageState(self.body.start(batch, self.embedding.table.weight), 0)
 
     def step(
         self, tokens: Int[Tensor, " batch"], state: State, *, need_weights: bool = False
@@ -208,8 +214,7 @@ class LanguageModel(nn.Module):
         out = self.body(x, state.body, need_weights=need_weights)
         after = LanguageState(out.state, state.position + tokens.shape[1])
         maps = {f"decoder-{kind}": tensors for kind, tensors in out.maps.items()}
-        features = out.output if keep is None else out.output[keep]
-        return StepOutput(self.output(self.dropout(features)), after, maps)
+        return StepOutput(self.output(out.output, self.embedding, keep), after, maps)
 
 
 @dataclass(frozen=True)

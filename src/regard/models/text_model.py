@@ -33,9 +33,7 @@ class TextModel(SequenceModel):
     ) -> Memory:
         """A memory of width 0: the source is not read."""
         check_source(src, lengths)
-        return Memory(
-            src.new_empty(*src.shape, 0, dtype=self.language.output.weight.dtype), lengths
-        )
+        return Memory(self.language.embedding.table.weight.new_empty(*src.shape, 0), lengths)
 
     def start(self, memory: Memory) -> State:
         """The state before the first token."""

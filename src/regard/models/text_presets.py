@@ -4,6 +4,7 @@ from collections.abc import Callable
 from typing import Final
 
 from regard.models.head_presets import (
+    TiedOutput,
     rnn_language_model,
     self_attentive_language_model,
     transformer_language_model,
@@ -22,10 +23,20 @@ def lm_rnn(
     layers: int | None = None,
     cell: Cell = "lstm",
     dropout: float = 0.1,
+    word_dropout: float = 0.0,
+    tied: TiedOutput = "none",
 ) -> TextModel:
     """Language model of RNN layers, which look at nothing (Mikolov et al., 2010)."""
     language = rnn_language_model(
-        tgt_vocab, size, embed=embed, hidden=hidden, layers=layers, cell=cell, dropout=dropout
+        tgt_vocab,
+        size,
+        embed=embed,
+        hidden=hidden,
+        layers=layers,
+        cell=cell,
+        dropout=dropout,
+        word_dropout=word_dropout,
+        tied=tied,
     )
     return TextModel(language)
 
@@ -40,10 +51,20 @@ def lm_self_attentive(
     layers: int | None = None,
     cell: Cell = "lstm",
     dropout: float = 0.1,
+    word_dropout: float = 0.0,
+    tied: TiedOutput = "none",
 ) -> TextModel:
     """Language model of self-attentive RNNs; by default the LSTMN of Cheng et al. (2016)."""
     language = self_attentive_language_model(
-        tgt_vocab, size, embed=embed, hidden=hidden, layers=layers, cell=cell, dropout=dropout
+        tgt_vocab,
+        size,
+        embed=embed,
+        hidden=hidden,
+        layers=layers,
+        cell=cell,
+        dropout=dropout,
+        word_dropout=word_dropout,
+        tied=tied,
     )
     return TextModel(language)
 
@@ -58,6 +79,9 @@ def lm_transformer(
     feed_forward: int | None = None,
     layers: int | None = None,
     dropout: float = 0.1,
+    attention_dropout: float | None = None,
+    word_dropout: float = 0.0,
+    tied: TiedOutput = "none",
 ) -> TextModel:
     """Language model of Transformer decoder layers (after Vaswani et al., 2017)."""
     language = transformer_language_model(
@@ -68,6 +92,9 @@ def lm_transformer(
         feed_forward=feed_forward,
         layers=layers,
         dropout=dropout,
+        attention_dropout=attention_dropout,
+        word_dropout=word_dropout,
+        tied=tied,
     )
     return TextModel(language)
 
