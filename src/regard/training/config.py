@@ -69,7 +69,7 @@ class Config(BaseModel):
     shared_vocab: bool = Field(False, description="one tokeniser, learned from both sides")
     vocab_size: int = Field(8000, ge=8, description="entries of a vocabulary at most")
     max_src_len: int = Field(256, ge=1, description="longer sources are left out")
-    max_tgt_len: int = Field(256, ge=1, description="longer targets are left out")
+    max_tgt_len: int = Field(256, ge=1, description="longer targets, or lines, are left out")
 
     batch_tokens: int = Field(4096, ge=1, description="source and target tokens of a batch")
     batch_sentences: int | None = Field(None, ge=1, description="pairs of a batch, instead")

@@ -212,7 +212,7 @@ class _Data:
                 path,
                 source=self._source(part),
                 max_src_len=self.config.max_src_len,
-                max_tgt_len=self.config.max_tgt_len,
+                max_tgt_len=self.config.max_tgt_len * self.config.join_lines,
                 texts=texts,
                 say=self.say,
             )
