@@ -10,6 +10,7 @@ import torch
 
 import regard as package
 from cli.tools import done, regard, sentence
+from regard.errors import RegardError
 from regard.serve.models import steps
 from regard.symbols import EOS
 
@@ -73,6 +74,17 @@ def test_predict_goes_on_with_each_line(language):
     assert found["tokens"][:2] == ["one", "two"]
     ((head,),) = found["attention"]["decoder-history"]
     assert len(head) == len(found["token_log_probs"])
+
+
+@pytest.mark.plain
+def test_texts_that_have_no_perplexity_are_named(language, run):
+    model = package.load(language)
+    assert model.perplexity("one two") == model.perplexity(["one two"])
+    for text, said in ((3, "be a string"), ("a\tb", "no tab")):
+        with pytest.raises(ValueError, match=said):
+            model.perplexity([text])
+    with pytest.raises(RegardError, match=r"asked of a language model, but .* bahdanau"):
+        package.load(run).perplexity(["one"])
 
 
 def test_an_answer_does_not_depend_on_the_others_of_its_batch(language):

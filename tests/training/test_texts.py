@@ -4,10 +4,12 @@ import math
 import random
 from itertools import pairwise
 
+import numpy as np
 import pytest
 import torch
 from rich.console import Console
 
+from regard.data import collate
 from regard.errors import ArgumentError
 from regard.models import TEXT_PRESETS
 from regard.symbols import BOS, EOS
@@ -16,6 +18,7 @@ from regard.training.config import check_model
 from regard.training.dev import evaluate
 from regard.training.examples import look
 from regard.training.loop import train
+from regard.training.objective import Objective
 from regard.training.progress import Progress
 from regard.training.setup import prepare
 from regard.training.watch import Watch
@@ -130,3 +133,18 @@ def test_defaults_of_language_models(preset):
 def test_settings_without_a_meaning_are_refused(settings, words):
     with pytest.raises(ArgumentError, match=words):
         check_model(make_config({"preset": "lm-rnn", **settings}))
+
+
+@pytest.mark.parametrize("preset", TEXT_PRESETS)
+def test_bf16_keeps_the_loss_in_float32(make_text_task, preset):
+    task = make_text_task(preset, dropout=0.0)
+    batch = collate(task.corpus, np.arange(16))
+    objective = Objective(task.module)
+    parts = (batch.src, batch.src_lengths, batch.tgt_in, batch.tgt_out)
+    expected = objective.double()(*parts)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        found = objective.float()(*parts)
+    assert found.dtype == torch.float32
+    # a sum of some hundred terms that bf16 itself could not hold to a tenth
+    assert expected > 200
+    torch.testing.assert_close(found.double(), expected, rtol=2e-3, atol=0.0)

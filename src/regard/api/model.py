@@ -213,14 +213,20 @@ class Model:
         (src,) = self.source_ids([text])
         return checked(self.module, self.src_tokenizer, self.tgt_tokenizer, src, tgt, trace)
 
-    def perplexity(self, texts: Iterable[str]) -> Perplexity:
-        """How well a language model foresees texts, each by itself; a text may have many lines."""
+    def perplexity(self, texts: str | Iterable[str]) -> Perplexity:
+        """How well a language model foresees a text, or several, each by itself.
+
+        A text may have many lines: each is then foreseen with those before it.
+        """
         if not self.config.reads_texts:
             raise RegardError(
                 f"perplexity must be asked of a language model, but the preset of this run is "
                 f"{self.config.preset}: train one of {', '.join(TEXT_PRESETS)}."
             )
-        return perplexity(self.module, self.tgt_tokenizer, list(texts))
+        several = [texts] if isinstance(texts, str) else list(texts)
+        for text in several:
+            self.check_source(text)
+        return perplexity(self.module, self.tgt_tokenizer, several)
 
     def _traces(
         self,
