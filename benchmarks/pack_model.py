@@ -19,6 +19,7 @@ from regard import api
 from regard.data import Pair, read_pairs
 from regard.errors import RegardError
 from regard.evaluation import by_length, score
+from regard.recipes import INSIDE, kept
 from regard.symbols import SYMBOLS
 from regard.training import RunFolder
 from regard.training.config import Config
@@ -153,8 +154,7 @@ def make(run: Path, output: RunFolder, options: argparse.Namespace) -> None:
     shutil.copyfile(CMUDICT / "LICENSE.txt", output.path / "LICENSE.txt")
     model = regard.load(output.path)
     after = Scores.of(model, pairs)
-    config = RunFolder(run).read_config()
-    text = card(options.name, model, pairs, before, after, options.command or command(config))
+    text = card(options.name, model, pairs, before, after, options.command or command(run))
     output.card_file.write_text(text, encoding="utf-8")
     size = sum(file.stat().st_size for file in output.path.iterdir())
     print(f"{output.path}: {after}; {size / 1e6:.2f} MB")
@@ -210,9 +210,12 @@ def changed(config: Config) -> dict[str, object]:
     return without_places(config).model_dump(exclude_defaults=True)
 
 
-def command(config: Config) -> str:
-    """How the run was made, as its settings say."""
-    words = dict(changed(config))
+def command(run: Path) -> str:
+    """How the run was made: by a recipe, or as its settings say."""
+    recipe = kept(run / INSIDE)
+    if recipe is not None:
+        return f"regard train recipes/{recipe.name} --data-dir DIR seed={recipe.seed}"
+    words = dict(changed(RunFolder(run).read_config()))
     words |= words.pop("model", {})  # type: ignore[arg-type]
     settings = " ".join(f"{name}={json.dumps(value)}" for name, value in words.items())
     return f"regard train src/regard/bundled/cmudict/train.tsv.gz {settings}".replace('"', "")

@@ -18,10 +18,15 @@ def test_each_model_is_told_by_its_card(tmp_path, monkeypatch):
         (tmp_path / name).mkdir()
         (tmp_path / name / "config.json").write_bytes(b" " * 1_240_000)
         (tmp_path / name / "README.md").write_text(text)
-    first, second = done(regard("models")).splitlines()[1:]
-    facts = ["abc", "1.2 MB", "7.5% wrong", "of nobody", "letters to letters"]
-    assert [cell.strip() for cell in first.split("  ") if cell.strip()] == facts
-    assert second.split() == ["bare", "1.2", "MB"]
+    found = [line.split(maxsplit=1) for line in done(regard("models")).splitlines()[1:]]
+    assert [[cell.strip() for cell in row] for row in found] == [
+        ["abc", "letters to letters"],
+        ["size", "1.2 MB"],
+        ["score", "7.5% wrong"],
+        ["licence", "of nobody"],
+        ["bare"],
+        ["size", "1.2 MB"],
+    ]
 
 
 def test_an_empty_box(tmp_path, monkeypatch):

@@ -6,14 +6,18 @@ from regard.api import box
 from regard.cli.tables import print_table, result_console
 
 #: what is told of each model, as its card names it
-FACTS = ("size", "score", "licence", "what it is")
+FACTS = ("score", "scored on", "licence")
 
 
 def models() -> None:
     """List the models that come with regard: each is a RUN by name."""
-    cards = {name: box.card(name) for name in box.names()}
-    if not cards:
+    rows: list[tuple[str, str]] = []
+    for name in box.names():
+        card = box.card(name)
+        rows.append((name, card.get("what it is", "")))
+        facts = [("size", card["size"]), *((fact, card[fact]) for fact in FACTS if fact in card)]
+        rows += [(f"  {fact}", said) for fact, said in facts]
+    if rows:
+        print_table(result_console(), ("model", "what it is"), rows)
+    else:
         typer.echo("regard: no model is bundled here: train one with `regard train`.", err=True)
-        return
-    rows = [(name, *(card.get(fact, "") for fact in FACTS)) for name, card in cards.items()]
-    print_table(result_console(), ("model", *FACTS), rows)
