@@ -85,6 +85,10 @@ def test_a_run_that_learns_on_is_scored_anew(small):
     result = result_of(small / "out")
     assert result["training"]["steps"] == 5
     assert set(result["scores"]) == {"dev"}
+    assert result["command"] == "regard train recipes/small steps=5"
+    assert result["settings"]["steps"] == 5
+    said = sentence(regard("train", "--resume", "out", "recipe.dev_words=3"), 2)
+    assert "recipe.dev_words must stay as it is" in said
 
 
 def test_an_ensemble_is_made_of_runs_by_name_and_seed(small):

@@ -97,8 +97,12 @@ def score(verdict: Verdict, examples: int, seconds: float) -> dict[str, Any]:
 
 def command(name: str, overrides: Mapping[str, Any]) -> str:
     """The command line that makes the result again, without the folders of this computer."""
-    changes = [f"{key}={_shown(value)}" for key, value in overrides.items() if key != "device"]
-    return " ".join(["regard", "train", f"recipes/{name}", *changes])
+    return " ".join(["regard", "train", f"recipes/{name}", *changes(overrides)])
+
+
+def changes(overrides: Mapping[str, Any]) -> list[str]:
+    """Settings as a command line has them."""
+    return [f"{key}={_shown(value)}" for key, value in overrides.items() if key != "device"]
 
 
 def _shown(value: Any) -> str:

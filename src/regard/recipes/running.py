@@ -86,9 +86,12 @@ def resume(
     """Goes on with a recipe's run; one that has been trained to its end is scored alone."""
     console = Console(stderr=True, quiet=quiet)
     members = [resolve(member, folder.path.parent) for member in recipe.members]
+    _check_overrides(recipe, overrides)
     if not members and (overrides or not folder.finished):
-        _forget_scores(folder.path)
         resume_run(folder.path, overrides, quiet=quiet)
+        recipe = recipe.changed(overrides)
+        recipe.write(folder.path / INSIDE)
+        _learned_on(folder.path, recipe, overrides)
         if not folder.finished:
             return folder
     judge(folder, recipe, members or [folder.path], test=test, console=console)
@@ -187,11 +190,25 @@ def _check_new(folder: RunFolder) -> None:
         )
 
 
-def _forget_scores(folder: Path) -> None:
-    """Scores are those of one model: when it learns on, they are no longer its own."""
+def _check_overrides(recipe: Recipe, overrides: Mapping[str, Any]) -> None:
+    """Raises where a run that goes on cannot be changed."""
+    own = [name for name in overrides if name.startswith("recipe.") or recipe.members]
+    if own:
+        raise ArgumentError(
+            own[0],
+            "stay as it is when a recipe goes on",
+            repr(overrides[own[0]]),
+            "start a new run for it with another -o",
+        )
+
+
+def _learned_on(folder: Path, recipe: Recipe, overrides: Mapping[str, Any]) -> None:
+    """Scores are those of one model: when it has learned on, they are no longer its own."""
     result = results.read(folder)
-    if result is not None and result["scores"]:
-        results.write(folder, {**result, "scores": {}})
+    if result is not None:
+        more = results.changes(overrides)
+        told = {"settings": dict(recipe.settings), "command": " ".join([result["command"], *more])}
+        results.write(folder, {**result, **told, "scores": {}})
 
 
 def _check_alone() -> None:
