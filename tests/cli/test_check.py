@@ -44,6 +44,11 @@ def test_any_source_can_be_checked(run, text):
     done(regard("check", run, text, "--target", "ab"))
 
 
+def test_what_the_model_does_not_know_is_said(run):
+    last = done(regard("check", run, "abcxd", "--target", "ab")).splitlines()[-1]
+    assert last == "1 of 5 inputs is unknown to the model: 'x'"
+
+
 def test_features(tagged):
     found = from_json(json.loads(done(regard("check", tagged, "abc\tV;PST", "--json"))))
     assert found.derived["ablation"].shape[1] == 6

@@ -72,7 +72,7 @@ def _show(trace: Trace, console: Console) -> None:
         rows.append([token.text, "" if token.prob is None else f"{token.prob:.2f}", *cells])
     print_table(console, ["output", "p", *(name for name, _ in columns)], rows)
     console.print()
-    for sentence in trace.checks["sentences"]:
+    for sentence in (*trace.checks["sentences"], *trace.notes):
         console.print(sentence, highlight=False, markup=False)
 
 
