@@ -171,10 +171,22 @@ class RecurrentDecoder(Decoder):
     ) -> DecoderOutput:
         """One step after another, since each needs the last one's context."""
         state = cast(RecurrentDecoderState, state)
+        if state.source is None and tokens.shape[1] > 1:
+            features, after = self._from_summary(tokens, state)
+            return DecoderOutput(self.output(features, self.embedding, keep), after, {})
         if self._fuses(tokens, need_weights) and state.source is not None:
             features, after = self._all_steps(tokens, state, state.source)
             return DecoderOutput(self.output(features, self.embedding, keep), after, {})
         return self._step_by_step(tokens, state, keep, need_weights)
+
+    def _from_summary(
+        self, tokens: Tensor, state: RecurrentDecoderState
+    ) -> tuple[Tensor, RecurrentDecoderState]:
+        """Features of all steps by one call: without attention no step needs another's context."""
+        context = state.context[:, None].expand(-1, tokens.shape[1], -1)
+        x = torch.cat([self.embedding(tokens), context], dim=-1)
+        hidden, rnn = self.stack(x, None, state.rnn)
+        return torch.cat([hidden, context], dim=-1), replace(state, rnn=rnn)
 
     def _fuses(self, tokens: Tensor, need_weights: bool) -> bool:
         """Whether one operator runs all steps: it knows one layer, and no weights are asked for."""

@@ -231,9 +231,9 @@ TRANSLATING: Final = PRONOUNCING | {
     "embed": 128,
     "hidden": 320,
     "dropout": 0.2,
-    # about twenty passes: with fewer all models write captions of nothing, and none can lose
+    # a dozen passes: with few all models write captions of nothing, and none can lose
     "batch": 128,
-    "steps": 2500,
+    "steps": 1500,
     "rate": 2e-3,
 }
 #: what lengths are counted in, what quality is, and what is joined
