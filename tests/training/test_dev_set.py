@@ -4,6 +4,7 @@ import io
 from dataclasses import replace
 
 import pytest
+import torch
 from rich.console import Console
 
 from regard.evaluation import score
@@ -79,8 +80,10 @@ def test_outputs_are_those_of_the_sources(task):
     lines = ["abc\tc b a", "ab\tb a", "abc\ta b c", "hgfedc\tc d e f g h"]
     it = task(lines)[0]
     it.module.eval()
+    for weight in it.module.parameters():
+        torch.nn.init.normal_(weight)
     together = dev._outputs(it)
-    assert len(together) == 3
+    assert len(set(together)) == 3
     for place, row in enumerate(it.dev.rows):
         alone = replace(it, dev=it.dev._replace(rows=it.dev.rows[place : place + 1]))
         assert dev._outputs(alone) == [together[place]], row
