@@ -176,6 +176,7 @@ EXTRAS = {
     "a moving average": {"ema": 0.9},
     "two passes": {"rdrop": 5.0},
     "one table": {"shared_vocab": True, "tied": "all", "word_dropout": 0.1},
+    "merges left out": {"shared_vocab": True, "src_tokenizer": "bpe", "bpe_dropout": 0.2},
     "all of them": {
         "ema": 0.9,
         "rdrop": 1.0,

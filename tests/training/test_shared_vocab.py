@@ -53,6 +53,10 @@ def test_features_are_known_to_both(make_task, tmp_path):
             "must be the same with shared_vocab, but it is bpe and char",
         ),
         ({"shared_vocab": True, "src_case": "lower"}, "src_case must be keep where one tokeniser"),
+        (
+            {"bpe_dropout": 0.1, "src_tokenizer": "char", "tgt_tokenizer": "word"},
+            "bpe_dropout must be 0 where no side is cut by bpe, but it is 0.1 with char and word",
+        ),
         ({"word_dropout": 1.0}, "word_dropout must be at least 0 and less than 1"),
     ],
 )
@@ -65,6 +69,20 @@ def test_settings_that_contradict_each_other(settings, words):
 def test_presets_without_a_target_table_cannot_tie_it():
     with pytest.raises(ArgumentError, match="'tied', which seq2seq, bahdanau"):
         make_config({"preset": "conv", "tied": "all"})
+
+
+@pytest.mark.plain
+def test_what_is_found_not_to_be_bpe_has_no_merges_to_leave_out(make_task):
+    with pytest.raises(ArgumentError, match="with char and space: add src_tokenizer=bpe"):
+        make_task(bpe_dropout=0.1)
+
+
+def test_merges_are_left_out_of_training_pairs_alone(make_task):
+    task = make_task(shared_vocab=True, src_tokenizer="bpe", bpe_dropout=0.3, vocab_size=60)
+    first, second = (task.epochs[number].pairs.src_lengths.copy() for number in (0, 1))
+    assert first.tolist() != second.tolist()
+    assert (first >= task.corpus.src_lengths).mean() > 0.9
+    assert task.dev.corpus.src(0).tolist()[:-1] == task.src_tokenizer.encode(task.dev.sources[0])
 
 
 @pytest.mark.parametrize("value", [None, "none", "output"])

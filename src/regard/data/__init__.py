@@ -4,8 +4,9 @@ from regard.data.batches import Batches, BatchPlan
 from regard.data.building import build_corpus, open_or_build_corpus
 from regard.data.choice import Choice, choose_kind
 from regard.data.collate import Batch, collate, pad
-from regard.data.corpus import Corpus
+from regard.data.corpus import Corpus, EncodedPairs
 from regard.data.files import fingerprint
+from regard.data.merge_dropout import MergeDropout, Recutter
 from regard.data.pairs import BadLines, Format, Pair
 from regard.data.parsing import parse_features
 from regard.data.reading import PairReader, keep_stdin, read_lines, read_pairs
@@ -22,9 +23,12 @@ __all__ = [
     "Batches",
     "Choice",
     "Corpus",
+    "EncodedPairs",
     "Format",
+    "MergeDropout",
     "Pair",
     "PairReader",
+    "Recutter",
     "Tokenizer",
     "build_corpus",
     "choose_kind",

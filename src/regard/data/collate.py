@@ -8,7 +8,7 @@ import torch
 from jaxtyping import Bool, Int, Int64
 from torch import Tensor
 
-from regard.data.corpus import Corpus
+from regard.data.corpus import EncodedPairs
 from regard.symbols import BOS, EOS, PAD
 
 
@@ -44,7 +44,7 @@ class Batch(NamedTuple):
         return Batch(src, src_lengths, tgt_in, tgt_out, tgt_lengths, self.rows)
 
 
-def collate(corpus: Corpus, rows: Int[np.ndarray, " batch"]) -> Batch:
+def collate(corpus: EncodedPairs, rows: Int[np.ndarray, " batch"]) -> Batch:
     """The pairs with these numbers, in this order."""
     src, src_lengths = _padded(corpus, "src", rows)
     tgt, tgt_lengths = _padded(corpus, "tgt", rows)
@@ -66,7 +66,7 @@ def collate(corpus: Corpus, rows: Int[np.ndarray, " batch"]) -> Batch:
 
 
 def _padded(
-    corpus: Corpus, side: str, rows: Int[np.ndarray, " batch"]
+    corpus: EncodedPairs, side: str, rows: Int[np.ndarray, " batch"]
 ) -> tuple[Int64[np.ndarray, "batch length"], Int64[np.ndarray, " batch"]]:
     starts, lengths, ids = corpus.gather(side, rows)
     places = np.arange(lengths.max(initial=0))

@@ -8,7 +8,7 @@ import json
 import operator
 import zlib
 from pathlib import Path
-from typing import Any, Final, SupportsIndex
+from typing import Any, Final, NamedTuple, Protocol, SupportsIndex, runtime_checkable
 
 import numpy as np
 from jaxtyping import Int, Int32, Integer
@@ -21,6 +21,39 @@ LAYOUT: Final = 1
 FINGERPRINT: Final = b"regard.fingerprint"
 BLOCK: Final = 1 << 20
 TEXTS: Final = ("src_text", "tgt_text", "line", "more", "features")
+
+
+class Ids(NamedTuple):
+    """The ids of one side of some pairs.
+
+    Attributes:
+        starts: where those of each pair start in `values`,
+        lengths: and how many there are.
+        values: ids of these pairs, and maybe of others.
+    """
+
+    starts: Int[np.ndarray, " pairs"]
+    lengths: Int32[np.ndarray, " pairs"]
+    values: Integer[np.ndarray, " ids"]
+
+
+@runtime_checkable
+class EncodedPairs(Protocol):
+    """What batches are made from: a corpus, or a corpus as an epoch has it."""
+
+    @property
+    def src_lengths(self) -> Int32[np.ndarray, " pairs"]:
+        """Number of source tokens of each pair, eos among them."""
+        ...
+
+    @property
+    def tgt_lengths(self) -> Int32[np.ndarray, " pairs"]:
+        """Number of target tokens, without bos and eos."""
+        ...
+
+    def gather(self, side: str, rows: Int[np.ndarray, " rows"]) -> Ids:
+        """Where the ids of some pairs start, how many there are, and the array that they are in."""
+        ...
 
 
 class Corpus:
@@ -76,13 +109,11 @@ class Corpus:
         start = self._tgt_starts[index]
         return self._ids[start : start + self.tgt_lengths[index]]
 
-    def gather(
-        self, side: str, rows: Int[np.ndarray, " rows"]
-    ) -> tuple[Int[np.ndarray, " rows"], Int32[np.ndarray, " rows"], Integer[np.ndarray, " ids"]]:
+    def gather(self, side: str, rows: Int[np.ndarray, " rows"]) -> Ids:
         """Where the ids of some pairs start, how many there are, and the array that they are in."""
         if side == "src":
-            return self._src_starts[rows], self.src_lengths[rows], self._ids
-        return self._tgt_starts[rows], self.tgt_lengths[rows], self._ids
+            return Ids(self._src_starts[rows], self.src_lengths[rows], self._ids)
+        return Ids(self._tgt_starts[rows], self.tgt_lengths[rows], self._ids)
 
     @property
     def has_texts(self) -> bool:

@@ -61,6 +61,11 @@ class SubwordCodec(Codec):
         """The part; `▁` shows the start of a word."""
         return piece
 
+    @property
+    def merges(self) -> list[tuple[str, str]]:
+        """Pieces that byte pair encoding puts together, in the order in which it learned to."""
+        return [(a, b) for a, b in self.to_json()["model"].get("merges", [])]
+
     def to_json(self) -> Any:
         """The learned model, as `tokenizers` writes it."""
         return json.loads(self._model.to_str())

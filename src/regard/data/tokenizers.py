@@ -10,7 +10,7 @@ from regard.data.codecs import CharCodec, Codec, SpaceCodec, words_at
 from regard.data.files import write_atomically
 from regard.data.lines import PathLike, name_of, open_bytes
 from regard.data.normal import Span, normaliser, origins
-from regard.data.subwords import from_json, train_bpe, train_unigram
+from regard.data.subwords import SubwordCodec, from_json, train_bpe, train_unigram
 from regard.data.words import WordCodec
 from regard.errors import ArgumentError, DataError
 from regard.symbols import EOS, SYMBOLS, UNK
@@ -120,6 +120,11 @@ class Tokenizer:
     def vocab_size(self) -> int:
         """Number of ids, features and special symbols among them."""
         return len(self._codec.pieces) + len(self.features)
+
+    @property
+    def merges(self) -> list[tuple[str, str]]:
+        """Pieces that are put together, first things first. Only bpe has any."""
+        return self._codec.merges if isinstance(self._codec, SubwordCodec) else []
 
     def encode(self, text: str, features: Sequence[str] = ()) -> list[int]:
         """Ids of the text and its features, without bos and eos."""

@@ -21,7 +21,20 @@ def check_settings(config: Config) -> None:
             repr(config.src_case),
             "bring the data to one case instead",
         )
+    kinds = (config.src_tokenizer, config.tgt_tokenizer)
+    if config.bpe_dropout and not {"auto", "bpe"} & set(kinds):
+        raise no_bpe(config, *kinds)
     check_model(config)
+
+
+def no_bpe(config: Config, src: str, tgt: str) -> ArgumentError:
+    """What to say where merges are to be left out, and there are none."""
+    return ArgumentError(
+        "bpe_dropout",
+        "be 0 where no side is cut by bpe",
+        f"{config.bpe_dropout:g} with {src} and {tgt}",
+        "add src_tokenizer=bpe and tgt_tokenizer=bpe, or leave it out",
+    )
 
 
 def shared_kind(config: Config) -> str:

@@ -68,6 +68,9 @@ class Config(BaseModel):
     src_case: Case = Field("keep", description="what the source's letters are brought to")
     shared_vocab: bool = Field(False, description="one tokeniser, learned from both sides")
     vocab_size: int = Field(8000, ge=8, description="entries of a vocabulary at most")
+    bpe_dropout: float = Field(
+        0.0, ge=0, lt=1, description="share of bpe's merges that are left out, anew in each epoch"
+    )
     max_src_len: int = Field(256, ge=1, description="longer sources are left out")
     max_tgt_len: int = Field(256, ge=1, description="longer targets, or lines, are left out")
 

@@ -75,7 +75,7 @@ def _step(task: Task, progress: Progress) -> Tensor:
     world, tokens = task.fabric.world_size, sum(batch.global_tgt_tokens for batch in batches)
     total = torch.zeros((), device=task.fabric.device)
     for i, share in enumerate(batches):
-        batch = collate(task.corpus, share.rows).to(task.fabric.device)
+        batch = collate(share.pairs, share.rows).to(task.fabric.device)
         with task.fabric.no_backward_sync(task.model, enabled=i + 1 < len(batches)):
             # gradients are averaged over processes, so that each counts its own sum `world` times
             loss = task.model(batch.src, batch.src_lengths, batch.tgt_in, batch.tgt_out)

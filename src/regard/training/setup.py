@@ -8,7 +8,6 @@ import torch
 from rich.console import Console
 
 from regard.data import (
-    BatchPlan,
     Corpus,
     Pair,
     PairReader,
@@ -30,6 +29,7 @@ from regard.training.checks import shared_kind
 from regard.training.config import Config
 from regard.training.dev_set import DevSet
 from regard.training.ema import MovingAverage
+from regard.training.epochs import Epochs, make_recutter
 from regard.training.objective import Objective
 from regard.training.run_folder import RunFolder, build_model
 from regard.training.task import (
@@ -78,6 +78,7 @@ def prepare(
     with fabric.rank_zero_first():
         src_tokenizer, tgt_tokenizer = data.tokenizers()
         corpus, dev = data.corpora(src_tokenizer, tgt_tokenizer)
+    recutter = make_recutter(config, corpus, src_tokenizer, tgt_tokenizer)
     torch.manual_seed(config.seed)
     module = build_model(config, src_tokenizer, tgt_tokenizer)
     optimizer = torch.optim.AdamW(
@@ -88,13 +89,7 @@ def prepare(
     )  # each process drops its own features
     objective = Objective(module, config.label_smoothing, config.rdrop)
     model, wrapped = fabric.setup(objective, optimizer)
-    plan = BatchPlan(
-        corpus.src_lengths,
-        corpus.tgt_lengths + 1,
-        max_tokens=None if config.batch_sentences else config.batch_tokens,
-        max_sentences=config.batch_sentences,
-        seed=config.seed,
-    )
+    epochs = Epochs(config, corpus, recutter)
     return _announce(
         Task(
             config=config,
@@ -104,15 +99,15 @@ def prepare(
             module=module,
             optimizer=wrapped,
             corpus=corpus,
-            plan=plan,
+            epochs=epochs,
             dev=dev,
             src_tokenizer=src_tokenizer,
             tgt_tokenizer=tgt_tokenizer,
             metric=_metric(config, tgt_tokenizer),
             schedule=_schedule(config),
             lr=config.lr or RATES.get(config.preset, RATE),
-            steps=_steps(config, plan),
-            eval_every=config.eval_every or min(max(_per_epoch(config, plan), 200), 2000),
+            steps=_steps(config, epochs),
+            eval_every=config.eval_every or min(max(_per_epoch(config, epochs), 200), 2000),
             losses=torch.zeros((), device=fabric.device),
             ema=MovingAverage(module, config.ema) if config.ema else None,
         ),
@@ -336,14 +331,14 @@ def _schedule(config: Config) -> str:
     return "cosine" if config.schedule == "auto" else config.schedule
 
 
-def _per_epoch(config: Config, plan: BatchPlan) -> int:
-    return max(1, len(plan.epoch(0)) // config.accumulate)
+def _per_epoch(config: Config, epochs: Epochs) -> int:
+    return max(1, len(epochs[0].batches) // config.accumulate)
 
 
-def _steps(config: Config, plan: BatchPlan) -> int:
+def _steps(config: Config, epochs: Epochs) -> int:
     """Steps at most. Without any limit, about thirty passes: neither so few steps that nothing is
     learned, nor days of them."""
-    per_epoch = _per_epoch(config, plan)
+    per_epoch = _per_epoch(config, epochs)
     if config.steps is not None:
         return config.steps
     if config.epochs is not None:
@@ -359,7 +354,7 @@ def _different(dev: DevSet) -> str:
 
 def _announce(task: Task, precision: str, say: Say) -> Task:
     weights = sum(p.numel() for p in task.module.parameters())
-    batches, what = task.plan.epoch(0), task.config.examples
+    batches, what = task.epochs[0].batches, task.config.examples
     say(
         f"model: {task.config.preset}, {task.config.size}, {weights:,} weights, on "
         f"{task.fabric.device} in {precision}"

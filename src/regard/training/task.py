@@ -3,7 +3,7 @@
 import logging
 import os
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -12,11 +12,12 @@ from jaxtyping import Int
 from torch import Tensor
 
 from regard import device as devices
-from regard.data import Batches, BatchPlan, Corpus, Tokenizer
+from regard.data import Corpus, EncodedPairs, Tokenizer
 from regard.models import SequenceModel
 from regard.training.config import Config
 from regard.training.dev_set import DevSet
 from regard.training.ema import MovingAverage
+from regard.training.epochs import Epochs
 from regard.training.events import Events
 from regard.training.progress import Progress
 from regard.training.report import Report
@@ -40,12 +41,14 @@ class Share(NamedTuple):
     """What this process gets of a batch.
 
     Attributes:
-        rows: pairs of the corpus.
+        pairs: what the rows are taken from.
+        rows: their numbers.
         weight: 1, or 0 for a stand-in where there are fewer pairs than processes.
         global_tgt_tokens: target tokens of the whole batch, `eos` included.
         global_tokens: source and target tokens of the whole batch.
     """
 
+    pairs: EncodedPairs
     rows: Int[np.ndarray, " rows"]
     weight: float
     global_tgt_tokens: int
@@ -74,7 +77,7 @@ class Task:
     module: SequenceModel
     optimizer: torch.optim.Optimizer
     corpus: Corpus
-    plan: BatchPlan
+    epochs: Epochs
     dev: DevSet
     src_tokenizer: Tokenizer
     tgt_tokenizer: Tokenizer
@@ -88,14 +91,15 @@ class Task:
     loss_count: int = 0
     events: Events | None = None
     report: Report | None = None
-    _planned: tuple[int, Batches] | None = field(default=None, repr=False)
 
     def spent(self, progress: Progress) -> float:
         """The share of the budget that is used up, of whichever limit is nearest."""
         config = self.config
         shares = [progress.step / self.steps]
         if config.epochs is not None:
-            done = progress.epoch + progress.batch / max(1, len(self.epoch(progress.epoch)))
+            done = progress.epoch + progress.batch / max(
+                1, len(self.epochs[progress.epoch].batches)
+            )
             shares.append(done / config.epochs)
         if config.minutes is not None:
             shares.append(progress.seconds / (60 * config.minutes))
@@ -105,12 +109,6 @@ class Task:
         """Whether the budget is spent, or nothing has improved for long."""
         return self.spent(progress) >= 1 or progress.stale >= self.config.patience
 
-    def epoch(self, number: int) -> Batches:
-        """The batches of a pass; planned once, since planning sorts the whole corpus."""
-        if self._planned is None or self._planned[0] != number:
-            self._planned = (number, self.plan.epoch(number))
-        return self._planned[1]
-
     def judged(self) -> AbstractContextManager[None]:
         """In this block the model has the weights that are judged and written."""
         return nullcontext() if self.ema is None else self.ema.in_place()
@@ -119,20 +117,20 @@ class Task:
         """This process's shares of the next `accumulate` batches; moves the position on."""
         shares = []
         for _ in range(self.config.accumulate):
-            batches = self.epoch(progress.epoch)
-            shares.append(self._share(batches[progress.batch]))
+            pairs, batches = self.epochs[progress.epoch]
+            shares.append(self._share(pairs, batches[progress.batch]))
             progress.batch += 1
             if progress.batch == len(batches):
                 progress.epoch, progress.batch = progress.epoch + 1, 0
         return shares
 
-    def _share(self, rows: Int[np.ndarray, " rows"]) -> Share:
-        targets = int(self.corpus.tgt_lengths[rows].sum()) + len(rows)
-        tokens = targets + int(self.corpus.src_lengths[rows].sum())
+    def _share(self, pairs: EncodedPairs, rows: Int[np.ndarray, " rows"]) -> Share:
+        targets = int(pairs.tgt_lengths[rows].sum()) + len(rows)
+        tokens = targets + int(pairs.src_lengths[rows].sum())
         mine = rows[self.fabric.global_rank :: self.fabric.world_size]
         if len(mine):
-            return Share(mine, 1.0, targets, tokens)
-        return Share(rows[:1], 0.0, targets, tokens)
+            return Share(pairs, mine, 1.0, targets, tokens)
+        return Share(pairs, rows[:1], 0.0, targets, tokens)
 
     def settle_losses(self, progress: Progress) -> None:
         """Moves the losses of the last steps, of all processes, from the device to the progress."""

@@ -1,0 +1,64 @@
+"""The passes over the data: what each pair looks like in a pass, and which go together."""
+
+from typing import NamedTuple, final
+
+from regard.data import Batches, BatchPlan, Corpus, EncodedPairs, MergeDropout, Recutter, Tokenizer
+from regard.training.checks import no_bpe
+from regard.training.config import Config
+
+
+class Epoch(NamedTuple):
+    """One pass."""
+
+    pairs: EncodedPairs
+    batches: Batches
+
+
+@final
+class Epochs:
+    """The passes of a run, each a function of its number and the seed.
+
+    Args:
+        config: says how large batches are.
+        corpus: the training pairs.
+        recutter: cuts them anew for each pass; None leaves them as they are.
+    """
+
+    def __init__(self, config: Config, corpus: Corpus, recutter: Recutter | None = None) -> None:
+        self._config, self._corpus, self._recutter = config, corpus, recutter
+        self._last: tuple[int, Epoch] | None = None
+
+    def __getitem__(self, number: int) -> Epoch:
+        """A pass, counted from 0; the last one is kept, since planning sorts the whole corpus."""
+        if self._last is None or self._last[0] != number:
+            pairs = self._corpus if self._recutter is None else self._recutter.epoch(number)
+            self._last = (number, Epoch(pairs, self._plan(pairs).epoch(number)))
+        return self._last[1]
+
+    def _plan(self, pairs: EncodedPairs) -> BatchPlan:
+        config = self._config
+        return BatchPlan(
+            pairs.src_lengths,
+            pairs.tgt_lengths + 1,
+            max_tokens=None if config.batch_sentences else config.batch_tokens,
+            max_sentences=config.batch_sentences,
+            seed=config.seed,
+        )
+
+
+def make_recutter(
+    config: Config, corpus: Corpus, src: Tokenizer, tgt: Tokenizer
+) -> Recutter | None:
+    """What cuts the sides that are cut by bpe anew for each pass, if it is asked for."""
+    if not config.bpe_dropout:
+        return None
+    if "bpe" not in (src.kind, tgt.kind):
+        raise no_bpe(config, src.kind, tgt.kind)
+    sides = (MergeDropout(t, config.bpe_dropout) if t.kind == "bpe" else None for t in (src, tgt))
+    return Recutter(
+        corpus,
+        *sides,
+        max_src_len=config.max_src_len,
+        max_tgt_len=config.max_tgt_len,
+        seed=config.seed,
+    )
