@@ -66,3 +66,21 @@ def test_without_features_it_cannot(tmp_path):
         for row in ((word, word, "V;PRS"), (word, word[::-1], "V;PST"))
     ]
     assert exact_match(tmp_path, both, "steps=300", "features=false") <= 0.6
+
+
+def test_a_language_model_learns_to_look_back(tmp_path):
+    """Three letters come twice: the second time they can be foreseen by who remembers the first."""
+    draw = random.Random(4)
+    lines = [" ".join(2 * draw.choices("abcdef", k=3)) for _ in range(3200)]
+    (tmp_path / "train.txt").write_text("\n".join(lines[200:]), encoding="utf-8")
+    (tmp_path / "test.txt").write_text("\n".join(lines[:200]), encoding="utf-8")
+    small = ("hidden=48", "embed=24", "dropout=0", "size=tiny", "tgt_tokenizer=space", "average=1")
+    brief = ("steps=450", "lr=0.01", "warmup=30", "batch_sentences=64", "eval_every=450")
+    made = ("-p", "lm-self-attentive", "-o", tmp_path / "run", *small, *brief)
+    regard("train", tmp_path / "train.txt", *made)
+    found = json.loads(regard("evaluate", tmp_path / "run", tmp_path / "test.txt", "--json"))
+    (row,) = found["metrics"]
+    best = 6 ** (3 / 7)  # three letters are drawn, and four tokens follow from them
+    print(row["value"], best)
+    assert best <= row["value"] < 1.1 * best
+    assert found["tokens"] == 7 * 200

@@ -123,7 +123,8 @@ class Map:
 def lacking(weights: Weights) -> Weights | None:
     """What each row lacks to 1; None where that is nothing but rounding."""
     lacks: Weights = (1.0 - weights.sum(axis=-1)).astype(np.float32)
-    return lacks if bool((np.abs(lacks) > EXACT).any()) else None
+    real = np.abs(lacks) > EXACT
+    return np.where(real, lacks, np.float32(0.0)) if bool(real.any()) else None
 
 
 @dataclass(frozen=True)
