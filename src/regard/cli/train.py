@@ -22,8 +22,8 @@ def train(
         str | None,
         typer.Argument(
             metavar="DATA",
-            help="Pairs: TSV, JSONL, Parquet, or '-' for stdin; or a TOML file: settings, or a "
-            "recipe.",
+            help="Pairs: TSV, JSONL, Parquet, or '-' for stdin; text for a language model; "
+            "or a TOML file: settings, or a recipe.",
         ),
     ] = None,
     words: Annotated[
@@ -75,7 +75,7 @@ def train(
     ] = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Show nothing but errors.")] = False,
 ) -> None:
-    """Train a model on pairs of sequences.
+    """Train a model on pairs of sequences, or a language model on text.
 
     `regard train pairs.tsv` is enough. Settings by name go last, as in
     `regard train pairs.tsv hidden=256 epochs=20`. `regard train recipes/NAME`

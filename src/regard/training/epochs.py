@@ -59,6 +59,6 @@ def make_recutter(
         corpus,
         *sides,
         max_src_len=config.max_src_len,
-        max_tgt_len=config.max_tgt_len,
+        max_tgt_len=config.max_tgt_len * config.join_lines,
         seed=config.seed,
     )
