@@ -66,6 +66,7 @@ class Trial:
             "state": self.state,
             "seconds": round(self.seconds, 1),
             "best": best(self.folder / "metrics.jsonl"),
+            "device": result.get("device"),
             "training": result.get("training"),
             "weights": result.get("weights"),
             "scores": result.get("scores", {}),

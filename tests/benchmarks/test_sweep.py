@@ -107,6 +107,7 @@ def test_every_trial_of_a_list_fits_its_recipe(sweep, path):
     for trial in sweep.read_trials(path.read_text(), Path("work")):
         recipe = read(ROOT / "recipes" / f"{trial.recipe}.toml")
         changed = recipe.changed(parse_overrides(trial.changes))
-        check_model(make_config(changed.settings))
+        if not recipe.members:
+            check_model(make_config(changed.settings))
         if path.stem.startswith("final-"):
             assert all(word.startswith("seed=") for word in trial.changes)
