@@ -1,6 +1,7 @@
 """Tables of the recipes' results: collects what runs have left, and writes pages from it alone.
 
     python benchmarks/recipes.py collect runs/recipes/*     # into benchmarks/results/recipes-*.json
+    python benchmarks/recipes.py collect out/sweep.json     # the same from the log of a sweep
     python benchmarks/recipes.py render                     # docs/recipes.md, and README's table
     python benchmarks/recipes.py render --check             # 1 if these are not what results give
 
@@ -10,7 +11,7 @@ Only runs of a recipe as it stands are taken, with any seed, and only where test
 import argparse
 import json
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from statistics import fmean
 from typing import Any, Final
@@ -63,9 +64,7 @@ def _plain(settings: Any) -> Record:
 def collect(folders: Iterable[Path]) -> list[Path]:
     """Takes the results of runs; a later one of the same recipe and seed replaces the earlier."""
     found: dict[str, dict[int, Record]] = {}
-    for folder in folders:
-        path = folder / "result.json" if folder.is_dir() else folder
-        result: Record = json.loads(path.read_text())
+    for path, result in left_by(folders):
         check(result, recipe_of(result["recipe"]), str(path))
         found.setdefault(result["recipe"], {})[result["seed"]] = result
     written = []
@@ -79,6 +78,17 @@ def collect(folders: Iterable[Path]) -> list[Path]:
         target.write_text(f"{text}\n")
         written.append(target)
     return written
+
+
+def left_by(paths: Iterable[Path]) -> Iterator[tuple[Path, Record]]:
+    """Results of run folders, of files of results, and of all trials of a sweep that are done."""
+    for path in paths:
+        file = path / "result.json" if path.is_dir() else path
+        record: Record = json.loads(file.read_text())
+        if "trials" in record:
+            yield from ((file, t["result"]) for t in record["trials"] if t["state"] == "done")
+        else:
+            yield file, record
 
 
 def recipe_of(name: str) -> Recipe:
@@ -231,7 +241,9 @@ def main() -> None:
     )
     verbs = parser.add_subparsers(dest="verb", required=True)
     taken = verbs.add_parser("collect", help="take the results of runs")
-    taken.add_argument("runs", type=Path, nargs="+", help="run folders, or files of results")
+    taken.add_argument(
+        "runs", type=Path, nargs="+", help="run folders, files of results, logs of sweeps"
+    )
     shown = verbs.add_parser("render", help="write the pages")
     shown.add_argument("--check", action="store_true", help="write nothing; 1 if they differ")
     args = parser.parse_args()

@@ -57,8 +57,7 @@ class Trial:
     began: float = 0.0
 
     def as_record(self) -> dict[str, Any]:
-        """What the log says of it: its best evaluation so far, and its scores when it has any."""
-        result = _json(self.folder / "result.json") or {}
+        """What the log says of it: its best evaluation so far, and its whole result."""
         return {
             "recipe": self.recipe,
             "changes": self.changes,
@@ -66,11 +65,8 @@ class Trial:
             "state": self.state,
             "seconds": round(self.seconds, 1),
             "best": best(self.folder / "metrics.jsonl"),
-            "device": result.get("device"),
-            "training": result.get("training"),
-            "weights": result.get("weights"),
-            "scores": result.get("scores", {}),
             "error": self.error,
+            "result": _json(self.folder / "result.json"),
         }
 
 
@@ -215,11 +211,10 @@ def table(trials: list[Trial]) -> str:
     lines = []
     for trial in trials:
         record = trial.as_record()
-        scores = {part: found["figures"] for part, found in record["scores"].items()}
         figures = [
             f"{part} {name} {figure['value']:.2f}"
-            for part, several in scores.items()
-            for name, figure in several.items()
+            for part, scored in (record["result"] or {"scores": {}})["scores"].items()
+            for name, figure in scored["figures"].items()
         ]
         seen = record["best"]
         if not figures and seen:

@@ -60,7 +60,10 @@ def test_results_are_collected_by_seed_the_later_one_wins(script, tmp_path, monk
     monkeypatch.setattr(script, "RESULTS", tmp_path)
     monkeypatch.setattr(script, "recipe_of", lambda name: recipe)
     script.collect([made_run(tmp_path / "b", 2, 7.0), made_run(tmp_path / "a", 1, 8.0)])
-    (path,) = script.collect([made_run(tmp_path / "c", 2, 6.0, settings={"seed": 2})])
+    trials = [{"state": "done", "result": result(2, 6.0, settings={"seed": 2})}]
+    trials += [{"state": "failed", "result": None}, {"state": "stopped", "result": {}}]
+    (tmp_path / "sweep.json").write_text(json.dumps({"trials": trials}))
+    (path,) = script.collect([tmp_path / "sweep.json"])
     runs = json.loads(path.read_text())["runs"]
     assert [(run["seed"], run["scores"]["test"]["figures"]["wer"]["value"]) for run in runs] == [
         (1, 8.0),

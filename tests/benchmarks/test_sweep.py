@@ -80,7 +80,7 @@ def test_trials_that_fail_do_not_stop_the_others(tmp_path):
     log = json.loads((tmp_path / "out" / "sweep.json").read_text())
     assert [trial["state"] for trial in log["trials"]] == ["failed", "done"]
     assert "'hidden' is meant" in log["trials"][0]["error"]
-    assert set(log["trials"][1]["scores"]) == {"dev", "test"}
+    assert set(log["trials"][1]["result"]["scores"]) == {"dev", "test"}
     assert "test wer" in printed
     kept = tmp_path / "out" / "runs" / "small-2"
     assert {"model.safetensors", "config.json", "result.json"} <= {p.name for p in kept.iterdir()}

@@ -20,6 +20,8 @@ from regard.training.checkpoint import write_atomically
 from regard.version import __version__
 
 FILE: Final = "result.json"
+#: settings that say where and how a run is watched, and have no part in its result
+ASIDE: Final = ("device", "threads", "report")
 LIBRARIES: Final = ("numpy", "sacrebleu", "jiwer", "tokenizers")
 
 Result = dict[str, Any]
@@ -102,7 +104,7 @@ def command(name: str, overrides: Mapping[str, Any]) -> str:
 
 def changes(overrides: Mapping[str, Any]) -> list[str]:
     """Settings as a command line has them."""
-    return [f"{key}={_shown(value)}" for key, value in overrides.items() if key != "device"]
+    return [f"{key}={_shown(value)}" for key, value in overrides.items() if key not in ASIDE]
 
 
 def _shown(value: Any) -> str:
