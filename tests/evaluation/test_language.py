@@ -1,5 +1,6 @@
 import math
 
+import numpy as np
 import pytest
 import torch
 
@@ -78,4 +79,19 @@ def test_words_are_counted_apart_from_tokens():
 
 
 def test_a_model_that_has_diverged_has_no_finite_perplexity():
-    assert Perplexity(1e9, 1, 3, 3, 0).value == math.inf
+    assert Perplexity(1e9, 1, 3, 3, 0, np.array([[1e9, 3, 3]])).value == math.inf
+
+
+def test_the_interval_holds_what_other_texts_would_give():
+    entries = {(BOS, A): 0.9, (A, EOS): 0.9, (BOS, B): 0.05, (B, EOS): 0.5}
+    model = Bigrams(table(entries=entries))
+    found = perplexity(model, TOKENIZER, ["a", "b"] * 100)
+    low, high = found.interval()
+    assert low < found.value < high
+    # the mean of 200 draws of one of two losses, by the normal distribution
+    losses = found.each[:2, 0] / 2
+    spread = 1.96 * abs(losses[0] - losses[1]) / 2 / math.sqrt(200)
+    assert math.log(high / low) == pytest.approx(2 * spread, rel=0.1)
+    alike = perplexity(model, TOKENIZER, ["a"] * 5)
+    assert alike.interval() == pytest.approx((alike.value, alike.value))
+    assert alike.interval(per_word=True) == pytest.approx((alike.per_word, alike.per_word))

@@ -15,10 +15,12 @@ from regard.evaluation import Perplexity
 
 
 class Row(NamedTuple):
-    """A perplexity, and how it was counted."""
+    """A perplexity with its interval, and how it was counted."""
 
     name: str
     value: float
+    low: float
+    high: float
     counted: int
     signature: str
 
@@ -45,10 +47,18 @@ def show_perplexity(model: api.Model, file: str, *, skip_bad: bool, as_json: boo
 def _rows(found: Perplexity, model: api.Model) -> list[Row]:
     kind, join = model.tgt_tokenizer.kind, model.config.join_lines
     how = f"eos:counted|unk:{found.unknown}|tok:{kind}|lines:{join}"
-    rows = [Row("perplexity", found.value, found.tokens, f"perplexity|per:token|{how}")]
+    rows = [
+        Row(
+            "perplexity",
+            found.value,
+            *found.interval(),
+            found.tokens,
+            f"perplexity|per:token|{how}",
+        )
+    ]
     if found.words != found.tokens:
-        signature = f"perplexity|per:word|{how}"
-        rows.append(Row("perplexity per word", found.per_word, found.words, signature))
+        ends, signature = found.interval(per_word=True), f"perplexity|per:word|{how}"
+        rows.append(Row("perplexity per word", found.per_word, *ends, found.words, signature))
     return rows
 
 
@@ -69,5 +79,14 @@ def _show(found: Perplexity, rows: list[Row], console: Console) -> None:
         f"{found.unknown:,} of them unknown",
         highlight=False,
     )
-    shown = [[row.name, f"{row.value:.2f}", f"{row.counted:,}", row.signature] for row in rows]
-    print_table(console, ("metric", "value", "counted", "signature"), shown)
+    shown = [
+        [
+            row.name,
+            f"{row.value:.2f}",
+            f"{row.low:.2f} to {row.high:.2f}",
+            f"{row.counted:,}",
+            row.signature,
+        ]
+        for row in rows
+    ]
+    print_table(console, ("metric", "value", "95% interval", "counted", "signature"), shown)

@@ -13,7 +13,7 @@ from jaxtyping import Float
 from regard.errors import ArgumentError
 from regard.evaluation.metrics import find_metric
 from regard.evaluation.references import References, as_lists
-from regard.evaluation.statistics import Statistics, Sums
+from regard.evaluation.statistics import Statistics, Sums, ratio
 
 # Draws that are held in memory at a time.
 DRAWS: Final = 1 << 22
@@ -92,6 +92,14 @@ def confidence_interval(
     low, high = _ends(values, confidence)
     whole = float(metric.values(statistics.sum(axis=0, keepdims=True))[0])
     return Interval(name, whole, low, high, confidence)
+
+
+def ratio_interval(
+    statistics: Statistics, *, confidence: float = 0.95, samples: int = 1000, seed: int = 1
+) -> tuple[float, float]:
+    """The ends of the interval for the sum of the first column over that of the second."""
+    _check(confidence, samples)
+    return _ends(ratio(_resampled(statistics, samples, seed)), confidence)
 
 
 def paired_bootstrap(

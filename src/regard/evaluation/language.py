@@ -2,14 +2,17 @@
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
+import numpy as np
 import torch
 import torch.nn.functional as F
+from jaxtyping import Float
 from torch import Tensor
 
 from regard.data import Pair, Tokenizer, pad, target_ids
+from regard.evaluation.bootstrap import ratio_interval
 from regard.models.protocol import SequenceModel, evaluating
 from regard.symbols import BOS, EOS, PAD, UNK
 
@@ -28,6 +31,7 @@ class Perplexity:
         words: how many words, which are what spaces separate, line ends counted alike.
         unknown: how many of the tokens are not in the vocabulary. They are one token to the model,
             so that a smaller vocabulary has a smaller perplexity.
+        each: nats, tokens and words of each text.
     """
 
     nats: float
@@ -35,6 +39,7 @@ class Perplexity:
     tokens: int
     words: int
     unknown: int
+    each: Float[np.ndarray, "texts 3"] = field(repr=False, compare=False)
 
     @property
     def value(self) -> float:
@@ -46,9 +51,17 @@ class Perplexity:
         """Per word, which can be compared between models with different tokens."""
         return self._per(self.words)
 
+    def interval(self, *, per_word: bool = False) -> tuple[float, float]:
+        """Where 95% of the values lie if other texts of this sort are drawn."""
+        low, high = ratio_interval(self.each[:, [0, 2 if per_word else 1]])
+        return _exp(low), _exp(high)
+
     def _per(self, count: int) -> float:
-        mean = self.nats / max(1, count)
-        return math.exp(mean) if mean < 700 else math.inf
+        return _exp(self.nats / max(1, count))
+
+
+def _exp(mean: float) -> float:
+    return math.exp(mean) if mean < 700 else math.inf
 
 
 def perplexity(model: SequenceModel, tokenizer: Tokenizer, texts: Sequence[str]) -> Perplexity:
@@ -61,35 +74,35 @@ def perplexity(model: SequenceModel, tokenizer: Tokenizer, texts: Sequence[str])
     """
     ids = target_ids(tokenizer, [Pair("", text, 0) for text in texts])
     device = next(model.parameters()).device
-    nats = 0.0
+    each = np.zeros((len(ids), 3))
+    each[:, 1] = [len(row) + 1 for row in ids]
+    each[:, 2] = [sum(len(line.split()) + 1 for line in text.split("\n")) for text in texts]
     with torch.no_grad(), evaluating(model):
         for rows in _batches(ids):
-            nats += _nats(model, rows, device)
-    return Perplexity(
-        nats=nats,
-        texts=len(texts),
-        tokens=sum(len(row) + 1 for row in ids),
-        words=sum(len(line.split()) + 1 for text in texts for line in text.split("\n")),
-        unknown=sum(row.count(UNK) for row in ids),
-    )
+            each[rows, 0] = _nats(model, [ids[i] for i in rows], device)
+    nats, tokens, words = each.sum(axis=0).tolist()
+    unknown = sum(row.count(UNK) for row in ids)
+    return Perplexity(nats, len(texts), int(tokens), int(words), unknown, each)
 
 
-def _batches(ids: Sequence[list[int]]) -> Iterator[list[list[int]]]:
-    """Like lengths together, the longest first."""
-    rows = sorted(ids, key=len, reverse=True)
+def _batches(ids: Sequence[list[int]]) -> Iterator[list[int]]:
+    """Rows of like lengths together, the longest first."""
+    rows = sorted(range(len(ids)), key=lambda i: len(ids[i]), reverse=True)
     while rows:
-        count = max(1, BATCH_TOKENS // (len(rows[0]) + 1))
+        count = max(1, BATCH_TOKENS // (len(ids[rows[0]]) + 1))
         yield rows[:count]
         rows = rows[count:]
 
 
-def _nats(model: SequenceModel, rows: list[list[int]], device: torch.device) -> float:
+def _nats(model: SequenceModel, rows: list[list[int]], device: torch.device) -> list[float]:
+    """Of each row."""
     read, written = (pad(shifted)[0].to(device) for shifted in _shifted(rows))
     keep = written != PAD
     src = torch.full((len(rows), 1), EOS, device=device)
     logits: Tensor = model(src, torch.ones_like(src[:, 0]), read, keep=keep).logits
     terms = F.cross_entropy(logits.float(), written[keep], reduction="none")
-    return float(terms.double().sum())
+    sums = torch.zeros(keep.shape, dtype=torch.float64, device=device)
+    return sums.masked_scatter(keep, terms.double()).sum(dim=1).tolist()
 
 
 def _shifted(rows: list[list[int]]) -> tuple[list[list[int]], list[list[int]]]:
