@@ -1,20 +1,22 @@
 """Times training with the kernels and without them, and shows that both learn the same.
 
-*Curves*: one preset is trained some hundred steps on the same batches from the same weights, by
-each backend of the operators. How far their losses part is set beside how far they part when
+*Curves*: one preset is trained a hundred steps on the same batches from the same weights, by each
+backend of the operators. How far their losses part is set beside how far they part when
 nothing is changed, and when the weights are drawn by another seed. *Speed*: tokens a second of
 presets and sizes, on batches of Multi30k's lengths. What is timed is the trainer's own loop.
 
     python benchmarks/training.py --data DATA --json benchmarks/results/training-h200.json
     python benchmarks/training.py --render benchmarks/results/training-h200.json
 
-Each record is written when it is there, so that a run that is cut short loses nothing.
+Each record is written when it is there, what matters most first, so that a run that is cut short
+or told to stop (Ctrl-C, SIGTERM) loses nothing.
 """
 
 import argparse
 import gc
 import itertools
 import json
+import signal
 import statistics
 import sys
 import tempfile
@@ -23,7 +25,8 @@ import warnings
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, Final
+from types import FrameType
+from typing import Any, Final, NoReturn
 
 import numpy as np
 import torch
@@ -38,14 +41,18 @@ from training_page import render  # noqa: E402
 
 NEVER: Final = 10**9
 #: the preset of the curves, and steps until its rate is at its highest
-CURVE: Final[dict[str, Any]] = {"preset": "bahdanau", "warmup": 100}
+CURVE: Final[dict[str, Any]] = {"preset": "bahdanau", "warmup": 50}
 #: backend and seed of each curve; the first is compared with all others
 RUNS: Final = (("auto", 1), ("auto", 1), ("auto", 2), ("torch", 1), ("reference", 1))
+#: the same for the other precisions: what the first has shown need not be shown again
+FEWER_RUNS: Final = (("auto", 1), ("torch", 1))
 PRESETS: Final = ("gnmt", "bahdanau", "self-attentive", "transformer")
+#: presets whose steps the definition takes one by one
+RECURRENT: Final = ("gnmt", "bahdanau", "self-attentive")
 #: steps that are not timed: kernels are compiled in them
-WARM_UP: Final = 5
+WARM_UP: Final = 3
 #: steps that are timed at least, however long they take
-FEWEST: Final = 8
+FEWEST: Final = 3
 
 Settings = dict[str, Any]
 
@@ -83,6 +90,10 @@ class Stopwatch:
             slow and time.perf_counter() - self.started > self.seconds
         ):
             raise Finished
+
+    def stopping(self) -> NoReturn:
+        """Called where a signal tells the loop to stop: nothing of this run is worth saving."""
+        raise KeyboardInterrupt
 
     def found(self) -> Settings:
         """Medians over the steps after the warm-up."""
@@ -168,30 +179,47 @@ class Bench:
         return watch
 
 
-def curves(bench: Bench) -> Iterator[Settings]:
-    """A record for each precision and each of `RUNS`, with the loss of every step."""
+def curves(bench: Bench, precisions: list[str]) -> Iterator[Settings]:
+    """A record for each of these precisions and each run, with the loss of every step."""
     args = bench.args
     shared = CURVE | {"size": args.sizes[0], "batch_tokens": args.batch_tokens[0]}
     # all read the same batches, so that seeds differ in weights and dropout alone
-    plan = bench.task(shared | {"seed": RUNS[0][1]}).plan
-    for precision, (backend, seed) in itertools.product(args.precisions, RUNS):
-        settings = shared | {"precision": precision, "seed": seed}
+    plan = bench.task(shared | {"seed": RUNS[0][1]}).plan if precisions else None
+    for precision in precisions:
+        for backend, seed in RUNS if precision == args.precisions[0] else FEWER_RUNS:
+            settings = shared | {"precision": precision, "seed": seed}
 
-        def measured(settings: Settings = settings, backend: str = backend) -> Settings:
-            task = bench.task(settings | {"steps": args.curve_steps})
-            task.plan = plan
-            watch = bench.timed(task, backend, args.curve_steps, seconds=NEVER)
-            losses = torch.stack(watch.losses).tolist()
-            return watch.found() | {"losses": [round(loss, 7) for loss in losses]}
+            def measured(settings: Settings = settings, backend: str = backend) -> Settings:
+                task = bench.task(settings | {"steps": args.curve_steps})
+                task.plan = plan
+                watch = bench.timed(task, backend, args.curve_steps, args.curve_seconds)
+                losses = torch.stack(watch.losses).tolist()
+                return watch.found() | {"losses": [round(loss, 7) for loss in losses]}
 
-        yield settings | {"backend": backend} | tried(measured)
+            yield settings | {"backend": backend} | tried(measured)
 
 
-def speeds(bench: Bench) -> Iterator[Settings]:
-    """A record for each backend, batch, size and preset; the slowest backend comes last."""
+Cell = tuple[int, str, str, str]
+
+
+def cells(args: argparse.Namespace) -> list[Cell]:
+    """Batch, size, backend and preset of each record of speed; the definition's are the slowest."""
+    every = itertools.product(args.batch_tokens, args.sizes, args.backends, args.presets)
+
+    def wanted(cell: Cell) -> bool:
+        batch, size, backend, preset = cell
+        if backend != "reference":
+            return True
+        slow = preset in RECURRENT or size == args.sizes[0]
+        return slow and batch == args.batch_tokens[0]
+
+    return [cell for cell in every if wanted(cell)]
+
+
+def speeds(bench: Bench, chosen: list[Cell]) -> Iterator[Settings]:
+    """A record for each of these cells."""
     args = bench.args
-    cells = itertools.product(args.backends, args.batch_tokens, args.sizes, args.presets)
-    for backend, batch_tokens, size, preset in cells:
+    for batch_tokens, size, backend, preset in chosen:
         settings: Settings = {"preset": preset, "size": size, "batch_tokens": batch_tokens}
         settings["precision"] = args.precisions[-1]
 
@@ -202,6 +230,21 @@ def speeds(bench: Bench) -> Iterator[Settings]:
             return watch.found() | {"peak_mib": peak}
 
         yield settings | {"backend": backend} | tried(measured)
+
+
+def records(bench: Bench) -> Iterator[tuple[str, Settings]]:
+    """All records, each with the name of its list, what matters most first."""
+    args = bench.args
+    precisions = args.precisions if args.curve_steps else []
+    every = cells(args)
+    first = [cell for cell in every if cell[:2] == (args.batch_tokens[0], args.sizes[0])]
+    parts = (
+        ("curves", curves(bench, precisions[:1])),
+        ("speed", speeds(bench, first)),
+        ("curves", curves(bench, precisions[1:])),
+        ("speed", speeds(bench, every[len(first) :])),
+    )
+    return ((name, record) for name, part in parts for record in part)
 
 
 def tried(measured: Callable[[], Settings]) -> Settings:
@@ -257,14 +300,15 @@ def parse() -> argparse.Namespace:
     add("--vocab", type=int, default=8000, help="entries of a vocabulary")
     add("--device", choices=["cpu", "cuda"], default="cuda")
     add("--precisions", type=some, default=["32", "bf16"], help="speed is measured in the last")
-    add("--curve-steps", type=int, default=300, help="steps of each curve; 0 for none")
+    add("--curve-steps", type=int, default=100, help="steps of each curve; 0 for none")
+    add("--curve-seconds", type=float, default=12.0, help="after which a curve ends before that")
     add("--presets", type=some, default=list(PRESETS), help="with commas between them")
     add("--sizes", type=some, default=["small", "base"], help="curves are of the first")
     add("--batch-tokens", type=numbers, default=[4096, 16384], help="as above")
-    add("--backends", type=some, default=["auto", "torch", "reference"])
-    add("--steps", type=int, default=60, help="steps that are timed at most")
-    add("--seconds", type=float, default=1.0, help="of timing at most, for each record of speed")
-    add("--budget", type=float, default=140.0, help="seconds after which nothing new is begun")
+    add("--backends", type=some, default=["auto", "reference", "torch"])
+    add("--steps", type=int, default=40, help="steps that are timed at most")
+    add("--seconds", type=float, default=2.0, help="of timing at most, for each record of speed")
+    add("--budget", type=float, default=95.0, help="seconds after which nothing new is begun")
     add("--commit", help="the commit that is measured, where git does not know it")
     args = parser.parse_args()
     if args.data and not (args.data / MULTI30K["train"]).is_file():
@@ -289,20 +333,18 @@ def measure(args: argparse.Namespace) -> bool:
         "complete": False,
     }
     with tempfile.TemporaryDirectory() as folder:
-        bench = Bench(args, folder)
-        lists = [
-            ("curves", curves(bench) if args.curve_steps else iter(())),
-            ("speed", speeds(bench)),
-        ]
-        for name, record in ((name, r) for name, records in lists for r in records):
-            result[name].append(record)
-            write(args.json, result)
-            told = {key: value for key, value in record.items() if key != "losses"}
-            print(name, json.dumps(told), flush=True)
-            if time.perf_counter() - began > args.budget:
-                break
-        else:
-            result["complete"] = True
+        try:
+            for name, record in records(Bench(args, folder)):
+                result[name].append(record | {"at_s": round(time.perf_counter() - began, 1)})
+                write(args.json, result)
+                told = {key: value for key, value in result[name][-1].items() if key != "losses"}
+                print(name, json.dumps(told), flush=True)
+                if time.perf_counter() - began > args.budget:
+                    break
+            else:
+                result["complete"] = True
+        except KeyboardInterrupt:
+            print("told to stop: the records so far are kept.", file=sys.stderr)
     result["seconds"] = time.perf_counter() - began
     write(args.json, result)
     return not any("error" in record for record in [*result["curves"], *result["speed"]])
@@ -314,8 +356,13 @@ def write(file: Path | None, result: Settings) -> None:
         file.write_text(json.dumps(result, indent=1) + "\n")
 
 
+def stop(number: int, frame: FrameType | None) -> NoReturn:
+    raise KeyboardInterrupt
+
+
 def main() -> None:
     args = parse()
+    signal.signal(signal.SIGTERM, stop)
     if args.render:
         print(render(json.loads(args.render.read_text())), end="")
         return

@@ -46,16 +46,16 @@ def _curves(curves: list[Record], figure: str | None) -> list[str]:
         "### They learn the same",
         "",
         f"Preset {first['preset']}, size {first['size']}, {first['batch_tokens']} tokens a batch,",
-        f"{steps} steps on the same batches, dropout included. Curves are smoothed over",
-        f"{min(WINDOW, steps)} steps. A row says how far its curve parts from that of the first",
-        "run: at the first step, and at most.",
+        f"{steps} steps on the same batches, dropout included; a run that takes too long has",
+        f"fewer. Curves are smoothed over {min(WINDOW, steps)} steps. A row says how far its curve",
+        "parts from that of the first run of its type: at the first step, and at most.",
         "",
     ]
     if figure is not None:
         lines += [f"![loss against step, all backends]({figure})", ""]
     lines += [
-        "| type | run | first step | at most, smoothed | last loss, smoothed | ms a step |",
-        "|---|---|--:|--:|--:|--:|",
+        "| type | run | steps | first step | at most, smoothed | last loss, smoothed | ms a step |",
+        "|---|---|--:|--:|--:|--:|--:|",
     ]
     for _, group in itertools.groupby(curves, key=lambda c: c["precision"]):
         lines += _against_the_first(list(group))
@@ -67,7 +67,7 @@ def _curves(curves: list[Record], figure: str | None) -> list[str]:
 def _against_the_first(group: list[Record]) -> list[str]:
     rows = []
     for i, curve in enumerate(group):
-        cells = [kind(curve), run_name(curve, i)]
+        cells = [kind(curve), run_name(curve, group[:i]), str(len(curve["losses"]))]
         cells += ["", ""] if i == 0 else [f"{d:.1e}" for d in distances(group[0], curve)]
         cells += [f"{smoothed(curve['losses'])[-1]:.4f}", f"{curve['step_ms']:.1f}"]
         rows.append("| " + " | ".join(cells) + " |")
@@ -96,16 +96,20 @@ def kind(curve: Record) -> str:
     return {"32": "float32", "bf16": "bf16 autocast"}.get(curve["precision"], curve["precision"])
 
 
-def run_name(curve: Record, place: int) -> str:
-    """What a curve is called; the second of all is the first again."""
-    again = ", again" if place == 1 else ""
+def run_name(curve: Record, before: list[Record]) -> str:
+    """What a curve is called beside those before it."""
+    again = ", again" if _is_again(curve, before) else ""
     return f"`{curve['backend']}`, seed {curve['seed']}{again}"
 
 
-def _short_name(curve: Record, first: Record, place: int) -> str:
-    if curve["seed"] != first["seed"]:
+def _short_name(curve: Record, before: list[Record]) -> str:
+    if before and curve["seed"] != before[0]["seed"]:
         return "another seed"
-    return f"{curve['backend']} again" if place == 1 else str(curve["backend"])
+    return f"{curve['backend']} again" if _is_again(curve, before) else str(curve["backend"])
+
+
+def _is_again(curve: Record, before: list[Record]) -> bool:
+    return any((c["backend"], c["seed"]) == (curve["backend"], curve["seed"]) for c in before)
 
 
 def smoothed(losses: list[float], window: int = WINDOW) -> list[float]:
@@ -115,9 +119,14 @@ def smoothed(losses: list[float], window: int = WINDOW) -> list[float]:
 
 
 def distances(a: Record, b: Record) -> tuple[float, float]:
-    """How far two curves part: at the first step, and at most once they are smoothed."""
-    pairs = zip(smoothed(a["losses"]), smoothed(b["losses"]), strict=True)
-    return abs(a["losses"][0] - b["losses"][0]), max(abs(x - y) for x, y in pairs)
+    """How far two curves part: at the first step, and at most once they are smoothed.
+
+    Of the longer one, only the steps that the other has are looked at.
+    """
+    steps = min(len(a["losses"]), len(b["losses"]))
+    one, other = a["losses"][:steps], b["losses"][:steps]
+    pairs = zip(smoothed(one), smoothed(other), strict=True)
+    return abs(one[0] - other[0]), max(abs(x - y) for x, y in pairs)
 
 
 def _speed(records: list[Record]) -> list[str]:
@@ -169,7 +178,7 @@ def draw(result: Record) -> Any:
                 values,
                 color=plots.COLOURS[i],
                 linestyle=("-", "--", ":", "-.", "--")[i % 5],
-                label=_short_name(curve, group[0], i),
+                label=_short_name(curve, group[:i]),
             )
         ax.set_title(kind(group[0]))
         ax.set_xlabel("step")

@@ -2,8 +2,10 @@
 
 import json
 import os
+import signal
 import subprocess
 import sys
+from argparse import Namespace
 from pathlib import Path
 
 import pytest
@@ -11,6 +13,7 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "benchmarks"))
 
+from training import PRESETS, cells  # noqa: E402
 from training_page import distances, render, smoothed  # noqa: E402
 
 TINY = "--device cpu --pairs 120 --vocab 60 --sizes tiny --batch-tokens 200 --precisions 32"
@@ -24,6 +27,32 @@ def training(*words: str) -> subprocess.CompletedProcess[str]:
         capture_output=True,
         text=True,
     )
+
+
+@pytest.mark.slow
+def test_a_run_that_is_told_to_stop_keeps_its_records(tmp_path: Path) -> None:
+    file = tmp_path / "found.json"
+    script = str(ROOT / "benchmarks" / "training.py")
+    more = f"--curve-steps 50000 --curve-seconds 2 --json {file}"
+    with subprocess.Popen(
+        [sys.executable, script, *TINY.split(), *more.split()],
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as run:
+        assert run.stdout is not None
+        first = run.stdout.readline()
+        run.send_signal(signal.SIGTERM)
+        _, said = run.communicate(timeout=60)
+    assert first.startswith("curves"), said
+    assert run.returncode == 0, said
+    assert said.endswith("told to stop: the records so far are kept.\n")
+    result = json.loads(file.read_text())
+    assert not result["complete"]
+    assert len(result["curves"]) == 1
+    # it was cut off by its seconds, and not by its steps
+    assert 3 < len(result["curves"][0]["losses"]) < 50000
 
 
 @pytest.mark.slow
@@ -64,6 +93,26 @@ def test_smoothed_curves_by_hand() -> None:
     assert smoothed([1.0, 3.0], window=20) == [2.0]
     a, b = {"losses": [1.0] * 20 + [2.0]}, {"losses": [1.5] + [1.0] * 19 + [0.0]}
     assert distances(a, b) == (0.5, pytest.approx(2 / 20))
+
+
+def test_a_curve_that_was_cut_is_compared_as_far_as_it_goes() -> None:
+    a, b = {"losses": [1.0, 3.0, 9.0]}, {"losses": [1.0, 2.0]}
+    assert distances(a, b) == distances(b, a) == (0.0, 0.5)
+
+
+def test_the_definition_is_timed_where_loops_are_slow() -> None:
+    backends = ["auto", "reference", "torch"]
+    args = Namespace(
+        batch_tokens=[4096, 16384], sizes=["small", "base"], backends=backends, presets=PRESETS
+    )
+    every = cells(args)
+    assert [c[:3] for c in every[:12:4]] == [(4096, "small", backend) for backend in backends]
+    assert [c[3] for c in every[:4]] == list(PRESETS)
+    slow = [c for c in every if c[2] == "reference"]
+    assert len(slow) == 7
+    assert (4096, "small", "reference", "transformer") in slow
+    assert (4096, "base", "reference", "transformer") not in slow
+    assert len(every) == 2 * 2 * 2 * 4 + 7
 
 
 def curve(backend: str, seed: int, losses: list[float], ms: float) -> dict[str, object]:
