@@ -4,13 +4,16 @@ from itertools import chain
 
 import pytest
 import torch
+from torch import nn
 
 from decoding.toys import Toy, sources
-from regard.decoding import DecodingOptions, sample
+from regard.decoding import DecodingOptions, decode, sample
 from regard.decoding.leaving import AtOnce, Later, at_once, without_waiting
 from regard.decoding.search import Plan, search
 from regard.decoding.select import select
 from regard.decoding.strategies import CROSS
+from regard.errors import ArgumentError
+from regard.models import PRESETS
 
 MAX_LEN = 6
 OPTIONS = {
@@ -52,6 +55,43 @@ def test_an_answer_that_comes_late_gives_the_same_hypotheses(options, lag, seed)
     # the test is of use only where rows leave at more steps than one, and later if late
     assert len(set(now)) > 2
     assert sum(then) > sum(now) or len(now) == 1
+
+
+def conv(positions):
+    torch.manual_seed(3)
+    model = PRESETS["conv"](11, 7, "tiny", dropout=0.0, max_len=64).eval()
+    # of the decoder alone; what is learned does not depend on how many there are
+    positional = model.decoder.embedding.positions
+    positional.table = nn.Parameter(positional.table[:positions])
+    with torch.no_grad():
+        model.decoder.output.bias[2] += 1.0  # so that all rows are over before their limits
+    steps, own = [], model.step
+
+    def step(tokens, state, **named):
+        steps.append(len(tokens))
+        return own(tokens, state, **named)
+
+    model.step = step
+    return model, steps
+
+
+def test_rows_that_leave_late_may_reach_past_the_last_position(monkeypatch):
+    source = torch.randint(4, 11, (5, 3)), torch.tensor([3, 1, 2, 3, 2])
+    options = DecodingOptions(beam=3, nbest=2, max_len_ratio=1.0, max_len_extra=30)
+    free, steps = conv(64)
+    soon = decode(free, *source, options, need_weights=True)
+    assert max(len(row[0].tokens) for row in soon) < len(steps) < 30
+    monkeypatch.setattr(
+        "regard.decoding.strategies.Plan",
+        lambda *args, **named: Plan(*args, **named, leaving=lambda device: Later(1)),
+    )
+    tight, late = conv(len(steps))
+    assert decode(tight, *source, options, need_weights=True) == soon
+    assert len(late) == len(steps) + 1
+    # where a row does need the position it is still said
+    short, _ = conv(len(steps) - 1)
+    with pytest.raises(ArgumentError, match="the last that was learned"):
+        decode(short, *source, options)
 
 
 def test_rows_leave_so_many_steps_after_they_were_over():

@@ -21,8 +21,9 @@ BATCH, LENGTH, KEYS, HIDDEN, SCORE_DIM, VALUE = 3, 5, 7, 4, 11, 2
 BACKENDS = ["torch", "triton"]
 #: kernels that compute in float32 refuse float64, in which formulas are tested on the CPU
 TAKES_FLOAT64 = ["torch"]
+CELLS = ["rnn", "gru", "lstm"]
 SCORES = ["dot", "scaled", "additive"]
-every_cell = pytest.mark.parametrize("cell", ["rnn", "gru", "lstm"])
+every_cell = pytest.mark.parametrize("cell", CELLS)
 every_score = pytest.mark.parametrize("score", SCORES)
 every_path = pytest.mark.parametrize("backend", ["reference", *TAKES_FLOAT64])
 

@@ -42,8 +42,9 @@ def tensors_of(cell, score, length=LENGTH, dtype=torch.float64, device="cpu"):
 
 
 def run(backend, cell, score, tensors, **options):
-    named = {"recurrent_bias", "query_inputs"} & tensors.keys()
-    weights = {"query_weight", "key_weight", "v"} & tensors.keys()
+    # written so that torch 2.11 can trace it too
+    named = [name for name in ("recurrent_bias", "query_inputs") if name in tensors]
+    weights = [name for name in ("query_weight", "key_weight", "v") if name in tensors]
     with use_backend(backend):
         return self_attentive_rnn(
             tensors["inputs"],

@@ -14,6 +14,14 @@ from regard.ops import AdditiveScore, DotScore, self_attentive_rnn, use_backend
 from regard.ops.self_attentive_rnn import HAS_TRITON, PATHS, _triton_refuses, empty_history
 
 CASES = 8  # of interpreted_recurrence.py
+SIZES = [(1, 300, 17, 5), (19, 41, 40, 24), (37, 23, 129, 200), (150, 9, 33, 8), (8, 70, 512, 512)]
+#: each size with each cell and with each score, though not with every pair: kernels take seconds
+#: to compile
+OF_SIZES = [
+    (cell, list(small.SCORES)[(i + j) % len(small.SCORES)], *size)
+    for i, size in enumerate(SIZES)
+    for j, cell in enumerate(small.CELLS)
+]
 MODULE = sys.modules["regard.ops.self_attentive_rnn"]  # the name stands for the function
 INPUTS, WEIGHT = torch.zeros(2, 5, 3), torch.zeros(3, 3)
 EMPTY = empty_history(INPUTS, 2, 3, 3, with_memory=False)
@@ -79,12 +87,7 @@ def tensors(cell, score, length, device):
     return {name: x * small.HIDDEN**-0.5 if name in weights else x for name, x in made.items()}
 
 
-@pytest.mark.parametrize(
-    ("batch", "length", "hidden", "score_dim"),
-    [(1, 300, 17, 5), (19, 41, 40, 24), (37, 23, 129, 200), (150, 9, 33, 8), (8, 70, 512, 512)],
-)
-@small.every_score
-@small.every_cell
+@pytest.mark.parametrize(("cell", "score", "batch", "length", "hidden", "score_dim"), OF_SIZES)
 @on_gpu
 def test_rule_for_sizes(
     backend, device, cell, score, batch, length, hidden, score_dim, monkeypatch

@@ -14,8 +14,9 @@ import torch
 from jaxtyping import Bool, Int
 from torch import Tensor
 
-#: steps between a question to a GPU and its answer: one is in work while the next is prepared
-LAG: Final = 1
+#: Steps between a question to a GPU and its answer. Measured by benchmarks/search_lag.py: two are a
+#: little faster than one, and with four the rows that are over may cost more than is won.
+LAG: Final = 2
 
 
 class Parting(NamedTuple):

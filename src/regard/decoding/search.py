@@ -23,6 +23,7 @@ from regard.decoding.running import inference, of_encoder
 from regard.decoding.scoring import coverage_penalty, length_penalty, needed_look
 from regard.decoding.select import Choice
 from regard.decoding.trace import Ended, Ending, Move, Trace
+from regard.errors import ArgumentError
 from regard.models.protocol import SequenceModel, StepOutput, check_source
 from regard.ops.softmax import log_softmax
 from regard.state import State
@@ -71,7 +72,10 @@ def search(
         lanes = Lanes(state if plan.copies == 1 else state.reorder(front.ended.source))
         for step in range(front.rules.longest + 1):
             before = front.tokens.shape
-            out = model.step(front.tokens.flatten(), lanes.state, need_weights=look)
+            out = _step(model, front, lanes.state, need_weights=look)
+            if out is None:
+                left.append(front.ended)
+                break
             if step == 0:
                 check_prefix(options.prefix, vocab=out.logits.shape[1])
             trace.look(out.maps)
@@ -141,6 +145,22 @@ class Frontier(State):
         if plan.copies == 1:
             return front
         return front.reorder(torch.arange(batch, device=device).repeat_interleave(plan.copies))
+
+
+def _step(
+    model: SequenceModel, front: Frontier, state: State, *, need_weights: bool
+) -> StepOutput | None:
+    """What the model says to the newest tokens; None if it refuses and nobody needs it any more.
+
+    Rows that leave late are asked for more tokens, maybe past the last position that a model has
+    learned.
+    """
+    try:
+        return model.step(front.tokens.flatten(), state, need_weights=need_weights)
+    except ArgumentError:
+        if bool(front.over.all()):
+            return None
+        raise
 
 
 def _extend(

@@ -99,7 +99,7 @@ def _from_position(state: TaggerState, count: int) -> Float[Tensor, "batch count
     positions = torch.arange(first, first + count, device=logits.device)
     ended = positions >= state.lengths[:, None]  # (batch, count)
     only_eos = torch.full_like(here[0, 0], -CERTAIN)
-    only_eos[EOS] = CERTAIN
+    only_eos[EOS].fill_(CERTAIN)  # an assignment would wait for a GPU
     return torch.where(ended[..., None], only_eos, here)
 
 
