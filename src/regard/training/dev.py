@@ -85,10 +85,12 @@ def evaluate(task: Task, progress: Progress) -> Evaluation:
 def _loss_and_health(task: Task) -> tuple[float, AttentionHealth | None]:
     corpus, total, tokens = task.dev.corpus, 0.0, 0
     health: AttentionHealth | None = None
-    for rows in _by_length(corpus.tgt_lengths if task.config.reads_texts else corpus.src_lengths):
+    texts = task.config.reads_texts
+    lengths = corpus.tgt_lengths if texts else corpus.src_lengths
+    for number, rows in enumerate(_by_length(lengths, BATCH // task.config.join_lines)):
         batch = collate(corpus, rows).to(task.fabric.device)
         keep = batch.tgt_out != PAD
-        look = health is None
+        look = number == 0 and not texts
         out = task.module(batch.src, batch.src_lengths, batch.tgt_in, keep=keep, need_weights=look)
         gold = batch.tgt_out[keep]
         total += F.cross_entropy(out.logits.float(), gold, reduction="sum").item()
@@ -114,7 +116,7 @@ def _outputs(task: Task) -> list[str]:
     return outputs
 
 
-def _by_length(lengths: np.ndarray) -> list[np.ndarray]:
+def _by_length(lengths: np.ndarray, size: int = BATCH) -> list[np.ndarray]:
     """Rows in batches of like lengths, longest first so that memory is found out at once."""
-    order = np.argsort(-lengths, kind="stable")
-    return [order[i : i + BATCH] for i in range(0, len(order), BATCH)]
+    order, size = np.argsort(-lengths, kind="stable"), max(1, size)
+    return [order[i : i + size] for i in range(0, len(order), size)]
