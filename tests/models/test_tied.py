@@ -125,3 +125,9 @@ def test_attention_weights_may_be_dropped_more_or_less_than_features():
     assert rates(dropout=0.3) == ({0.3}, {0.3})
     assert rates(dropout=0.3, attention_dropout=0.1) == ({0.3}, {0.1})
     assert rates(dropout=0.3, attention_dropout=0.0) == ({0.3}, {0.0})
+
+
+@pytest.mark.plain
+def test_attention_dropout_is_a_share():
+    with pytest.raises(ArgumentError, match="attention_dropout must be at least 0"):
+        build("transformer", attention_dropout=2.0)

@@ -172,24 +172,21 @@ def test_half_precision_resumes_exactly_too(data, tmp_path):
     assert_same(weights(tmp_path / "a"), weights(tmp_path / "b"))
 
 
+#: all that can be asked for at once, for both families of models
+EVERYTHING = {
+    "ema": 0.9,
+    "rdrop": 1.0,
+    "shared_vocab": True,
+    "tied": "all",
+    "word_dropout": 0.1,
+    "src_tokenizer": "bpe",
+    "vocab_size": 60,
+    "bpe_dropout": 0.2,
+}
+SIZES = {"dim": 16, "heads": 2, "feed_forward": 32, "layers": 1, "attention_dropout": 0.3}
 EXTRAS = {
-    "a moving average": {"ema": 0.9},
-    "two passes": {"rdrop": 5.0},
-    "one table": {"shared_vocab": True, "tied": "all", "word_dropout": 0.1},
-    "merges left out": {"shared_vocab": True, "src_tokenizer": "bpe", "bpe_dropout": 0.2},
-    "all of them": {
-        "ema": 0.9,
-        "rdrop": 1.0,
-        "shared_vocab": True,
-        "tied": "all",
-        "word_dropout": 0.1,
-        "preset": "transformer",
-        "dim": 16,
-        "heads": 2,
-        "feed_forward": 32,
-        "layers": 1,
-        "attention_dropout": 0.3,
-    },
+    "bahdanau": EVERYTHING,
+    "transformer": {**EVERYTHING, "preset": "transformer", **SIZES},
 }
 
 

@@ -19,7 +19,7 @@ from regard.attention import MultiHeadAttention, PositionBias, Projected
 from regard.attention.multi_head import Rotation
 from regard.errors import ArgumentError
 from regard.masks import Mask
-from regard.ops.check import check_choice, check_equal, check_positive, check_width
+from regard.ops.check import check_choice, check_equal, check_positive, check_share, check_width
 from regard.state import State
 
 Activation = Literal["relu", "gelu"]
@@ -151,7 +151,10 @@ class LayerOptions(NamedTuple):
     @property
     def weight_dropout(self) -> float:
         """Probability of dropping an attention weight."""
-        return self.dropout if self.attention_dropout is None else self.attention_dropout
+        if self.attention_dropout is None:
+            return self.dropout
+        check_share(attention_dropout=self.attention_dropout)
+        return self.attention_dropout
 
     def self_attention(self, dim: int, num_heads: int) -> MultiHeadAttention:
         """The attention of a layer to its own sequence."""

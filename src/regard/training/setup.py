@@ -78,6 +78,8 @@ def prepare(
     with fabric.rank_zero_first():
         src_tokenizer, tgt_tokenizer = data.tokenizers()
         corpus, dev = data.corpora(src_tokenizer, tgt_tokenizer)
+    if config.bpe_dropout:
+        say(f"words are cut anew in each epoch, with {config.bpe_dropout:.0%} of merges left out.")
     recutter = make_recutter(config, corpus, src_tokenizer, tgt_tokenizer)
     torch.manual_seed(config.seed)
     module = build_model(config, src_tokenizer, tgt_tokenizer)
