@@ -204,15 +204,16 @@ def main() -> None:
         "changed_since": source["changed_since"],
         "records": [],
         "sweep": [],
+        "complete": False,
     }
     swept = [(SWEEP_BATCH, n, n, SWEEP_FEATURES) for n in LENGTHS]
     for name, shape in [*(("records", s) for s in SHAPES), *(("sweep", s) for s in swept)]:
         for record in measure(shape):
             result[name].append(record)
             print(row(record), flush=True)
-            if args.json:  # after each, so that a run that is cut short loses nothing
-                args.json.parent.mkdir(parents=True, exist_ok=True)
-                args.json.write_text(json.dumps(result, indent=2) + "\n")
+            # after each, so that a run that is cut short loses nothing
+            report.write(args.json, result)
+    report.write(args.json, result | {"complete": True})
     sys.exit(any("breaches" in record for record in [*result["records"], *result["sweep"]]))
 
 

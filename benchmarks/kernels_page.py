@@ -4,6 +4,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import report
+
 #: `tanh.approx.f32` on an H200, measured: 16 units on each of 132 multiprocessors
 TANH_CEILING = 4.09e12
 
@@ -54,6 +56,7 @@ def render(result: Record, figures: Sequence[str] = ()) -> str:
     lines += [rate(r) for r in records if r["path"] == "triton" and "forward_device_ms" in r]
     if figures:
         lines += ["", "### Against length", "", *about_sweep(result["sweep"]), ""]
+        lines += report.cut_short(result, "what is longer is missing")
         lines += [f"![{Path(figure).stem.replace('-', ', ')}]({figure})" for figure in figures]
     return "\n".join(lines) + "\n"
 

@@ -278,6 +278,7 @@ def render(result: dict[str, Any]) -> str:
         "(`ops.attentive_rnn`) looks at as many keys as it has steps.",
         "The peak is the most memory beyond the inputs in forward and backward.",
         "",
+        *report.cut_short(result, "some rows are missing"),
         "| cell, score | type | batch, length | path | forward | both | peak MiB |",
         "|---|---|---|---|--:|--:|--:|",
     ]
@@ -318,6 +319,7 @@ def main() -> None:
         "commit": args.commit or source["commit"],
         "changed_since": source["changed_since"],
         "records": [],
+        "complete": False,
     }
     measured = (record for case in CASES for record in measure(case))
     shapes = sorted({(case.batch, case.length) for case in CASES})
@@ -325,9 +327,9 @@ def main() -> None:
     for record in chain(measured, (lstm(*shape) for shape in shapes), decoded):
         result["records"].append(record)
         print(row(record), flush=True)
-        if args.json:  # after each, so that a run that is cut short loses nothing
-            args.json.parent.mkdir(parents=True, exist_ok=True)
-            args.json.write_text(json.dumps(result, indent=2) + "\n")
+        # after each, so that a run that is cut short loses nothing
+        report.write(args.json, result)
+    report.write(args.json, result | {"complete": True})
     sys.exit(any("breaches" in record for record in result["records"]))
 
 

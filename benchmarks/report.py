@@ -1,5 +1,6 @@
 """What every result says about where it comes from; nothing that names a computer or its user."""
 
+import json
 import os
 import platform
 import subprocess
@@ -46,6 +47,20 @@ def git(*args: str) -> str | None:
     except (OSError, subprocess.CalledProcessError):
         return None
     return done.stdout.strip()
+
+
+def write(file: Path | None, result: dict[str, Any]) -> None:
+    """Writes a result as JSON, if there is a file to write it to."""
+    if file is not None:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(json.dumps(result, indent=2) + "\n")
+
+
+def cut_short(result: dict[str, Any], missing: str) -> list[str]:
+    """Lines for the page of a run that was not measured to its end."""
+    if result.get("complete", True):
+        return []
+    return [f"The run was cut short by its limit of time: {missing}.", ""]
 
 
 def command(args: list[str]) -> str:

@@ -90,8 +90,7 @@ def main() -> None:
             found = {"ms": statistics.median(spans), "best_ms": min(spans)}
             result["records"].append({"preset": name, "beam": beam, "lag": lag, **found})
             print(json.dumps(result["records"][-1]), flush=True)
-            if args.json:
-                args.json.write_text(json.dumps(result, indent=1) + "\n")
+            report.write(args.json, result)
 
 
 if __name__ == "__main__":

@@ -336,7 +336,7 @@ def measure(args: argparse.Namespace) -> bool:
         try:
             for name, record in records(Bench(args, folder)):
                 result[name].append(record | {"at_s": round(time.perf_counter() - began, 1)})
-                write(args.json, result)
+                report.write(args.json, result)
                 told = {key: value for key, value in result[name][-1].items() if key != "losses"}
                 print(name, json.dumps(told), flush=True)
                 if time.perf_counter() - began > args.budget:
@@ -346,14 +346,8 @@ def measure(args: argparse.Namespace) -> bool:
         except KeyboardInterrupt:
             print("told to stop: the records so far are kept.", file=sys.stderr)
     result["seconds"] = time.perf_counter() - began
-    write(args.json, result)
+    report.write(args.json, result)
     return not any("error" in record for record in [*result["curves"], *result["speed"]])
-
-
-def write(file: Path | None, result: Settings) -> None:
-    if file is not None:
-        file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_text(json.dumps(result, indent=1) + "\n")
 
 
 def stop(number: int, frame: FrameType | None) -> NoReturn:

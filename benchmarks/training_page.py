@@ -4,6 +4,8 @@ import itertools
 import statistics
 from typing import Any, Final
 
+import report
+
 #: steps whose mean stands for each of them in a smoothed curve
 WINDOW: Final = 20
 
@@ -30,8 +32,7 @@ def render(result: Record, figure: str | None = None) -> str:
         "same operators (`ops.use_backend`).",
         "",
     ]
-    if not result["complete"]:
-        lines += ["The run was cut short by its limit of time: some rows are missing.", ""]
+    lines += report.cut_short(result, "some rows are missing")
     measured = [c for c in result["curves"] if "losses" in c]
     if measured:
         lines += [*_curves(measured, figure), ""]
