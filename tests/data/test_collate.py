@@ -27,6 +27,8 @@ def test_rows_by_loops(corpus, data):
         assert (batch.src_lengths[i], batch.tgt_lengths[i]) == (len(src), len(tgt) + 1)
     assert batch.src.shape[1] == batch.src_lengths.max()
     assert batch.tgt_in.shape[1] == batch.tgt_lengths.max()
+    said = [token for row in batch.tgt_out.tolist() for token in row if token != PAD]
+    assert batch.tgt_out.flatten()[batch.tgt_places].tolist() == said
     assert {part.dtype for part in batch[:-1]} == {torch.int64}
     assert batch.rows.tolist() == rows.tolist()
 

@@ -58,6 +58,21 @@ def test_kept_positions_are_scored_as_among_all(variant):
 
 
 @every_variant
+def test_positions_may_be_kept_by_their_places(variant):
+    src, lengths, tgt = pairs()
+    model = build(variant).eval()
+    keep = torch.rand(tgt.shape) < 0.5
+    # counted through all rows, by hand
+    places = [i * tgt.shape[1] + j for i, row in enumerate(keep) for j in range(len(row)) if row[j]]
+    runs = []
+    for how in (keep, torch.tensor(places)):
+        logits = model(src, lengths, tgt, keep=how).logits
+        gradients = torch.autograd.grad(logits.square().sum(), list(model.parameters()))
+        runs.append([logits, *gradients])
+    assert all(torch.equal(a, b) for a, b in zip(*runs, strict=True))
+
+
+@every_variant
 def test_garbage_in_padding_changes_no_bit(variant):
     src, lengths, tgt = pairs()
     model = build(variant).eval()

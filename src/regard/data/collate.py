@@ -21,6 +21,7 @@ class Batch(NamedTuple):
         tgt_in: bos and the target: what the model is given.
         tgt_out: the target and eos: what it is to say.
         tgt_lengths: number of real ids of each row of both.
+        tgt_places: where the real ids of both are, counted through all rows.
         rows: the numbers of the pairs in the corpus.
     """
 
@@ -29,6 +30,7 @@ class Batch(NamedTuple):
     tgt_in: Int64[Tensor, "batch tgt_len"]
     tgt_out: Int64[Tensor, "batch tgt_len"]
     tgt_lengths: Int64[Tensor, " batch"]
+    tgt_places: Int64[Tensor, " tokens"]
     rows: Int[np.ndarray, " batch"]
 
     @property
@@ -37,11 +39,16 @@ class Batch(NamedTuple):
         return int(self.src_lengths.sum() + self.tgt_lengths.sum())
 
     def to(self, device: torch.device | str, *, non_blocking: bool = False) -> "Batch":
-        """The batch with its tensors on another device."""
-        src, src_lengths, tgt_in, tgt_out, tgt_lengths = (
-            part.to(device, non_blocking=non_blocking) for part in self[:-1]
-        )
-        return Batch(src, src_lengths, tgt_in, tgt_out, tgt_lengths, self.rows)
+        """The batch with its tensors on another device.
+
+        Args:
+            device: which.
+            non_blocking: whether to go on before they have arrived. A GPU then gets them from
+                memory that cannot be moved, or it would be waited for all the same.
+        """
+        pinned = non_blocking and torch.device(device).type == "cuda"
+        parts = (part.pin_memory() if pinned else part for part in self[:-1])
+        return Batch._make((*(part.to(device, non_blocking=pinned) for part in parts), self.rows))
 
 
 def collate(corpus: EncodedPairs, rows: Int[np.ndarray, " batch"]) -> Batch:
@@ -61,6 +68,7 @@ def collate(corpus: EncodedPairs, rows: Int[np.ndarray, " batch"]) -> Batch:
         torch.from_numpy(tgt_in),
         torch.from_numpy(tgt_out),
         torch.from_numpy(tgt_lengths + 1),
+        torch.from_numpy(np.flatnonzero(tgt_out != PAD)),
         rows,
     )
 

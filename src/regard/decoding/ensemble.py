@@ -6,11 +6,11 @@ from dataclasses import dataclass
 from typing import cast, final
 
 import torch
-from jaxtyping import Bool, Int
+from jaxtyping import Int
 from torch import Tensor, nn
 
 from regard.errors import ArgumentError
-from regard.models.protocol import Maps, Memory, ModelOutput, SequenceModel, StepOutput
+from regard.models.protocol import Keep, Maps, Memory, ModelOutput, SequenceModel, StepOutput
 from regard.ops.check import check_axes
 from regard.ops.softmax import log_softmax
 from regard.state import State
@@ -86,7 +86,7 @@ class Ensemble(SequenceModel):
         lengths: Int[Tensor, " batch"],
         tgt: Int[Tensor, "batch tgt_len"],
         *,
-        keep: Bool[Tensor, "batch tgt_len"] | None = None,
+        keep: Keep | None = None,
         need_weights: bool = False,
     ) -> ModelOutput:
         """All next tokens at once."""

@@ -27,7 +27,7 @@ from regard.layers import (
 from regard.models.bodies import CausalBody
 from regard.models.embedding import TokenEmbedding
 from regard.models.output import Output
-from regard.models.protocol import Maps, Memory
+from regard.models.protocol import Keep, Maps, Memory
 from regard.state import State
 
 
@@ -55,7 +55,7 @@ class Decoder(nn.Module, ABC):
         tokens: Int[Tensor, "batch tgt_len"],
         state: State,
         *,
-        keep: Bool[Tensor, "batch tgt_len"] | None = None,
+        keep: Keep | None = None,
         need_weights: bool = False,
     ) -> DecoderOutput:
         """Goes on from `state`; with `keep`, only these positions are scored, (kept, tgt_vocab)."""
@@ -166,7 +166,7 @@ class RecurrentDecoder(Decoder):
         tokens: Int[Tensor, "batch tgt_len"],
         state: State,
         *,
-        keep: Bool[Tensor, "batch tgt_len"] | None = None,
+        keep: Keep | None = None,
         need_weights: bool = False,
     ) -> DecoderOutput:
         """One step after another, since each needs the last one's context."""
@@ -310,7 +310,7 @@ class ParallelDecoder(Decoder):
         tokens: Int[Tensor, "batch tgt_len"],
         state: State,
         *,
-        keep: Bool[Tensor, "batch tgt_len"] | None = None,
+        keep: Keep | None = None,
         need_weights: bool = False,
     ) -> DecoderOutput:
         """The body, the attention, the layers above: one call each."""
@@ -355,7 +355,7 @@ class AttentionDecoder(Decoder):
         tokens: Int[Tensor, "batch tgt_len"],
         state: State,
         *,
-        keep: Bool[Tensor, "batch tgt_len"] | None = None,
+        keep: Keep | None = None,
         need_weights: bool = False,
     ) -> DecoderOutput:
         """The maps are `decoder-self` and `cross`, of each layer."""
@@ -388,7 +388,7 @@ class ConvolutionalDecoder(Decoder):
         tokens: Int[Tensor, "batch tgt_len"],
         state: State,
         *,
-        keep: Bool[Tensor, "batch tgt_len"] | None = None,
+        keep: Keep | None = None,
         need_weights: bool = False,
     ) -> DecoderOutput:
         """The maps are `cross`, of each layer."""

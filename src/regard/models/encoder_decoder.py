@@ -2,12 +2,12 @@
 
 from typing import final
 
-from jaxtyping import Bool, Int
+from jaxtyping import Int
 from torch import Tensor
 
 from regard.models.decoders import Decoder, DecoderOutput
 from regard.models.encoders import Encoder
-from regard.models.protocol import Memory, ModelOutput, SequenceModel, StepOutput
+from regard.models.protocol import Keep, Memory, ModelOutput, SequenceModel, StepOutput
 from regard.ops.check import check_axes
 from regard.state import State
 
@@ -49,7 +49,7 @@ class EncoderDecoder(SequenceModel):
         lengths: Int[Tensor, " batch"],
         tgt: Int[Tensor, "batch tgt_len"],
         *,
-        keep: Bool[Tensor, "batch tgt_len"] | None = None,
+        keep: Keep | None = None,
         need_weights: bool = False,
     ) -> ModelOutput:
         """Scores all next tokens at once, given the right ones before them."""

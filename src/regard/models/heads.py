@@ -4,15 +4,16 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple, cast, final
 
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from regard.attention import AdditiveAttention
 from regard.models.bodies import CausalBody
 from regard.models.embedding import TokenEmbedding
 from regard.models.encoders import Encoder
+from regard.models.keep import kept
 from regard.models.output import Output
-from regard.models.protocol import Maps, Memory, ModelOutput, SequenceModel, StepOutput
+from regard.models.protocol import Keep, Maps, Memory, ModelOutput, SequenceModel, StepOutput
 from regard.ops.check import check_axes, check_positive
 from regard.state import State
 from regard.symbols import EOS
@@ -80,14 +81,14 @@ class Tagger(SequenceModel):
         lengths: Int[Tensor, " batch"],
         tgt: Int[Tensor, "batch tgt_len"],
         *,
-        keep: Bool[Tensor, "batch tgt_len"] | None = None,
+        keep: Keep | None = None,
         need_weights: bool = False,
     ) -> ModelOutput:
         """The scores of the first `tgt_len` positions; what `tgt` holds changes nothing."""
         memory = self.encode(src, lengths, need_weights=need_weights)
         state = cast(TaggerState, self.start(memory))
         logits = _from_position(state, tgt.shape[1])
-        return ModelOutput(logits if keep is None else logits[keep], memory.maps)
+        return ModelOutput(logits if keep is None else kept(logits, keep), memory.maps)
 
 
 def _from_position(state: TaggerState, count: int) -> Float[Tensor, "batch count tgt_vocab"]:
@@ -193,7 +194,7 @@ class LanguageModel(nn.Module):
         tokens: Int[Tensor, "batch length"],
         state: State | None = None,
         *,
-        keep: Bool[Tensor, "batch length"] | None = None,
+        keep: Keep | None = None,
         need_weights: bool = False,
     ) -> StepOutput:
         """Logits (batch, length, vocab), going on from `state`; position t scores token t + 1.

@@ -4,10 +4,12 @@ from typing import final
 
 import torch
 import torch.nn.functional as F
-from jaxtyping import Bool, Float
+from jaxtyping import Float
 from torch import Tensor, nn
 
 from regard.models.embedding import TokenEmbedding
+from regard.models.keep import kept
+from regard.models.protocol import Keep
 
 
 @final
@@ -44,10 +46,10 @@ class Output(nn.Module):
         self,
         features: Float[Tensor, "batch tgt_len width"],
         embedding: TokenEmbedding,
-        keep: Bool[Tensor, "batch tgt_len"] | None = None,
+        keep: Keep | None = None,
     ) -> Float[Tensor, "batch tgt_len vocab"] | Float[Tensor, "kept vocab"]:
         """Scores of every token; of the positions to keep alone, so that padding costs nothing."""
-        x = self.dropout(features if keep is None else features[keep])
+        x = self.dropout(features if keep is None else kept(features, keep))
         if self.weight is not None:
             return F.linear(x, self.weight, self.bias)
         x = x if self.projection is None else self.projection(x)

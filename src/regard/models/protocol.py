@@ -20,6 +20,10 @@ from regard.state import State
 #: `decoder-history`.
 Maps = dict[str, tuple[Tensor, ...]]
 
+#: Which positions of a target are scored: a mask; or their places, counted through all rows and in
+#: order. How many a mask keeps must be asked of the device, which would be waited for.
+Keep = Bool[Tensor, "batch tgt_len"] | Int[Tensor, " kept"]
+
 
 @dataclass(frozen=True)
 class Memory(State):
@@ -97,7 +101,7 @@ class SequenceModel(nn.Module, ABC):
         lengths: Int[Tensor, " batch"],
         tgt: Int[Tensor, "batch tgt_len"],
         *,
-        keep: Bool[Tensor, "batch tgt_len"] | None = None,
+        keep: Keep | None = None,
         need_weights: bool = False,
     ) -> ModelOutput:
         """Scores all next tokens at once, given the right ones before them.
@@ -106,8 +110,8 @@ class SequenceModel(nn.Module, ABC):
             src: source tokens.
             lengths: number of real source tokens of each row.
             tgt: target tokens, `bos` first; the logits at position t are for token t + 1.
-            keep: the positions to score, e.g. those that are not padding; the logits are then
-                (kept, tgt_vocab), row by row.
+            keep: the positions to score, e.g. those that are not padding, as a mask or by their
+                places, see `Keep`; the logits are then (kept, tgt_vocab), row by row.
             need_weights: whether to return the maps.
         """
 

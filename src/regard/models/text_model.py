@@ -2,11 +2,18 @@
 
 from typing import final
 
-from jaxtyping import Bool, Int
+from jaxtyping import Int
 from torch import Tensor
 
 from regard.models.heads import LanguageModel
-from regard.models.protocol import Memory, ModelOutput, SequenceModel, StepOutput, check_source
+from regard.models.protocol import (
+    Keep,
+    Memory,
+    ModelOutput,
+    SequenceModel,
+    StepOutput,
+    check_source,
+)
 from regard.state import State
 
 
@@ -51,7 +58,7 @@ class TextModel(SequenceModel):
         lengths: Int[Tensor, " batch"],
         tgt: Int[Tensor, "batch tgt_len"],
         *,
-        keep: Bool[Tensor, "batch tgt_len"] | None = None,
+        keep: Keep | None = None,
         need_weights: bool = False,
     ) -> ModelOutput:
         """Scores all next tokens at once, given the right ones before them."""

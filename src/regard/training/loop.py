@@ -75,11 +75,11 @@ def _step(task: Task, progress: Progress) -> Tensor:
     world, tokens = task.fabric.world_size, sum(batch.global_tgt_tokens for batch in batches)
     total = torch.zeros((), device=task.fabric.device)
     for i, share in enumerate(batches):
-        batch = collate(share.pairs, share.rows).to(task.fabric.device)
+        batch = collate(share.pairs, share.rows).to(task.fabric.device, non_blocking=True)
         with task.fabric.no_backward_sync(task.model, enabled=i + 1 < len(batches)):
             # gradients are averaged over processes, so that each counts its own sum `world` times
-            loss = task.model(batch.src, batch.src_lengths, batch.tgt_in, batch.tgt_out)
-            loss = loss * (world / tokens)
+            sides = (batch.src, batch.src_lengths, batch.tgt_in, batch.tgt_out)
+            loss = task.model(*sides, batch.tgt_places) * (world / tokens)
             task.fabric.backward(loss * share.weight)
         total += loss.detach() * share.weight / world
         progress.tokens += share.global_tokens

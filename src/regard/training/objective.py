@@ -7,6 +7,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from regard.models import SequenceModel
+from regard.models.keep import kept
 from regard.symbols import PAD
 from regard.training.loss import cross_entropy
 from regard.training.rdrop import rdrop_loss
@@ -35,15 +36,26 @@ class Objective(nn.Module):
         lengths: Int[Tensor, " batch"],
         tgt_in: Int[Tensor, "batch tgt_len"],
         tgt_out: Int[Tensor, "batch tgt_len"],
+        keep: Int[Tensor, " kept"] | None = None,
     ) -> Float[Tensor, ""]:
-        """The summed loss of the target tokens that are no padding."""
-        keep = tgt_out != PAD
-        gold = tgt_out[keep]
+        """The summed loss of the target tokens that are no padding.
+
+        Args:
+            src: source tokens.
+            lengths: number of real source tokens of each row.
+            tgt_in: what the model is given.
+            tgt_out: what it is to say.
+            keep: the places of what is no padding in `tgt_out`, as a batch has them; without them
+                the device is asked.
+        """
+        if keep is None:
+            keep = (tgt_out != PAD).flatten().nonzero().squeeze(1)
+        gold = kept(tgt_out, keep)
         if not self.rdrop:
             logits = self.model(src, lengths, tgt_in, keep=keep).logits
             return cross_entropy(logits, gold, self.smoothing)
         # both passes are one over each row twice: every row drops features of its own
-        twice = (torch.cat([x, x]) for x in (src, lengths, tgt_in, keep))
-        src, lengths, tgt_in, keep = twice
+        src, lengths, tgt_in = (torch.cat([x, x]) for x in (src, lengths, tgt_in))
+        keep = torch.cat([keep, keep + tgt_out.numel()])
         logits = self.model(src, lengths, tgt_in, keep=keep).logits
         return rdrop_loss(logits, gold, self.smoothing, self.rdrop)
