@@ -2,6 +2,7 @@
 
 import json
 import os
+import runpy
 import signal
 import subprocess
 import sys
@@ -13,7 +14,6 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "benchmarks"))
 
-from training import PRESETS, cells  # noqa: E402
 from training_page import distances, render, smoothed  # noqa: E402
 
 TINY = "--device cpu --pairs 120 --vocab 60 --sizes tiny --batch-tokens 200 --precisions 32"
@@ -101,13 +101,15 @@ def test_a_curve_that_was_cut_is_compared_as_far_as_it_goes() -> None:
 
 
 def test_the_definition_is_timed_where_loops_are_slow() -> None:
-    backends = ["auto", "reference", "torch"]
+    # not imported: `training` is also a folder of tests
+    script = runpy.run_path(str(ROOT / "benchmarks" / "training.py"))
+    presets, backends = list(script["PRESETS"]), ["auto", "reference", "torch"]
     args = Namespace(
-        batch_tokens=[4096, 16384], sizes=["small", "base"], backends=backends, presets=PRESETS
+        batch_tokens=[4096, 16384], sizes=["small", "base"], backends=backends, presets=presets
     )
-    every = cells(args)
+    every = script["cells"](args)
     assert [c[:3] for c in every[:12:4]] == [(4096, "small", backend) for backend in backends]
-    assert [c[3] for c in every[:4]] == list(PRESETS)
+    assert [c[3] for c in every[:4]] == presets
     slow = [c for c in every if c[2] == "reference"]
     assert len(slow) == 7
     assert (4096, "small", "reference", "transformer") in slow
