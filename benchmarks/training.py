@@ -184,14 +184,14 @@ def curves(bench: Bench, precisions: list[str]) -> Iterator[Settings]:
     args = bench.args
     shared = CURVE | {"size": args.sizes[0], "batch_tokens": args.batch_tokens[0]}
     # all read the same batches, so that seeds differ in weights and dropout alone
-    plan = bench.task(shared | {"seed": RUNS[0][1]}).plan if precisions else None
+    epochs = bench.task(shared | {"seed": RUNS[0][1]}).epochs if precisions else None
     for precision in precisions:
         for backend, seed in RUNS if precision == args.precisions[0] else FEWER_RUNS:
             settings = shared | {"precision": precision, "seed": seed}
 
             def measured(settings: Settings = settings, backend: str = backend) -> Settings:
                 task = bench.task(settings | {"steps": args.curve_steps})
-                task.plan = plan
+                task.epochs = epochs
                 watch = bench.timed(task, backend, args.curve_steps, args.curve_seconds)
                 losses = torch.stack(watch.losses).tolist()
                 return watch.found() | {"losses": [round(loss, 7) for loss in losses]}
