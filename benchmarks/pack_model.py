@@ -19,7 +19,7 @@ from regard import api
 from regard.data import Pair, read_pairs
 from regard.errors import RegardError
 from regard.evaluation import by_length, score
-from regard.recipes import INSIDE, kept
+from regard.recipes import INSIDE, kept, results
 from regard.symbols import SYMBOLS
 from regard.training import RunFolder
 from regard.training.config import Config
@@ -45,7 +45,8 @@ A model that comes with regard: it pronounces English words, and shows where it 
 | model | preset `{preset}`, {weights:,} weights in float16 ({loss}) |
 | data | the CMU pronouncing dictionary, in the split of the literature on g2p |
 | licence | Apache-2.0; of the data, BSD-2-Clause, see LICENSE.txt |
-| made with | regard {version}, torch {torch} |
+| trained by | {trained} |
+| packed by | regard {version}, torch {torch} |
 
 ## Use it
 
@@ -154,14 +155,33 @@ def make(run: Path, output: RunFolder, options: argparse.Namespace) -> None:
     shutil.copyfile(CMUDICT / "LICENSE.txt", output.path / "LICENSE.txt")
     model = regard.load(output.path)
     after = Scores.of(model, pairs)
-    text = card(options.name, model, pairs, before, after, options.command or command(run))
+    made = {"command": options.command or command(run), "trained": training(run)}
+    text = card(options.name, model, pairs, before, after, made)
     output.card_file.write_text(text, encoding="utf-8")
     size = sum(file.stat().st_size for file in output.path.iterdir())
     print(f"{output.path}: {after}; {size / 1e6:.2f} MB")
 
 
+def training(run: Path) -> str:
+    """What a run that a recipe made says of its training."""
+    result = results.read(run)
+    if result is None or "training" not in result:
+        return "the command below"
+    how = result["training"]
+    versions = result["versions"]
+    return (
+        f"{result['device']}: {how['steps']:,} steps in {how['minutes']:.1f} minutes, torch "
+        f"{versions['torch']}, regard {versions['regard']} at commit {result['commit'][:12]}"
+    )
+
+
 def card(
-    name: str, model: api.Model, pairs: list[Pair], before: Scores, after: Scores, how: str
+    name: str,
+    model: api.Model,
+    pairs: list[Pair],
+    before: Scores,
+    after: Scores,
+    made: dict[str, str],
 ) -> str:
     """The model card: every number in it is measured here."""
     known = model.src_tokenizer.tokens(range(len(SYMBOLS), model.src_tokenizer.vocab_size))
@@ -176,7 +196,7 @@ def card(
         weights=sum(p.numel() for p in model.module.parameters()),
         version=__version__,
         torch=torch.__version__.partition("+")[0],
-        command=how,
+        **made,
         settings=json.dumps(changed(model.config), indent=2),
         test=TEST,
         lengths=length_rows(model, pairs, after),
