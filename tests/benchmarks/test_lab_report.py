@@ -1,0 +1,18 @@
+"""The committed report of the lab says what the committed results give."""
+
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "benchmarks"))
+
+import lab_report  # noqa: E402
+
+
+def test_the_report_is_what_the_results_give(tmp_path: Path) -> None:
+    lab_report.write(tmp_path, pictures=False)
+    page = (tmp_path / "README.md").read_text()
+    assert (lab_report.PAGE / "README.md").read_text() == page
+    for line in page.splitlines():
+        if line.startswith("!["):
+            assert (lab_report.PAGE / line.rpartition("(")[2].rstrip(")")).is_file()
