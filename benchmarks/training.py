@@ -224,7 +224,11 @@ def speeds(bench: Bench, chosen: list[Cell]) -> Iterator[Settings]:
         settings["precision"] = args.precisions[-1]
 
         def measured(settings: Settings = settings, backend: str = backend) -> Settings:
-            watch = bench.timed(bench.task(settings), backend, WARM_UP + args.steps, args.seconds)
+            steps = WARM_UP + args.steps
+            # The same batches twice: in the first pass kernels are compiled, and libraries load
+            # what they choose by shape, which costs most steps of it more than their work.
+            bench.timed(bench.task(settings), backend, steps, args.warm_up)
+            watch = bench.timed(bench.task(settings), backend, steps, args.seconds)
             on_gpu = watch.device.type == "cuda"
             peak = torch.cuda.max_memory_allocated() / 2**20 if on_gpu else None
             return watch.found() | {"peak_mib": peak}
@@ -308,6 +312,7 @@ def parse() -> argparse.Namespace:
     add("--backends", type=some, default=["auto", "reference", "torch"])
     add("--steps", type=int, default=40, help="steps that are timed at most")
     add("--seconds", type=float, default=2.0, help="of timing at most, for each record of speed")
+    add("--warm-up", type=float, default=6.0, help="seconds at most of a first pass, untimed")
     add("--budget", type=float, default=95.0, help="seconds after which nothing new is begun")
     add("--commit", help="the commit that is measured, where git does not know it")
     args = parser.parse_args()

@@ -138,8 +138,8 @@ def _speed(records: list[Record]) -> list[str]:
         "### Speed",
         "",
         f"Source and target tokens a second, both with their `eos`, {kind(records[0])}: the median",
-        "over steps after the first ones. The Transformer's operators have no kernel of ours, and",
-        "no kernel runs all steps of a decoder with more than one layer (`bahdanau`, size base).",
+        "over steps whose batches were run before. The Transformer's operators have no kernel of",
+        "ours, and none runs all steps of a decoder of several layers (`bahdanau`, size base).",
         "",
         "| preset | size | batch | "
         + " | ".join(f"`{b}`" for b in backends)

@@ -8,6 +8,7 @@ import torch
 from rich.console import Console
 
 from regard.evaluation import score
+from regard.symbols import SYMBOLS
 from regard.training import RunFolder, dev, make_config
 from regard.training.examples import look
 from regard.training.progress import Progress
@@ -93,3 +94,13 @@ def test_outputs_are_those_of_the_sources(task):
         place = it.dev.sources.index(trace.source.text)
         assert trace.target.text == it.dev.references[place][0]
         assert trace.notes == (together[place],)
+
+
+def test_outputs_without_an_end_are_cut_where_no_reference_reaches(task):
+    it = task(["abc\tc b a", "ab\tb a"], max_tgt_len=99)[0]
+    it.module.eval()
+    with torch.no_grad():
+        it.module.decoder.output.bias[len(SYMBOLS)] = 1e4  # one letter for ever
+    assert [len(said.split()) for said in dev._outputs(it)] == [2 * 3 + dev.EXTRA] * 2
+    it.config = it.config.model_copy(update={"max_tgt_len": 5})
+    assert [len(said.split()) for said in dev._outputs(it)] == [5, 5]

@@ -17,6 +17,10 @@ from regard.training.progress import Progress
 from regard.training.task import Task
 
 BATCH = 128
+#: sources that are decoded at once on a GPU, which waits for its host at every token
+DECODED = 512
+#: tokens that an output may have beyond twice those of a reference
+EXTRA = 10
 #: nats per token of a run that diverges, whose exponential is still a number
 LARGEST = 700.0
 
@@ -106,14 +110,24 @@ def _outputs(task: Task) -> list[str]:
     """Greedy outputs of the first dev sources, in their order."""
     corpus = task.dev.corpus
     first = task.dev.rows[: task.config.eval_pairs]
-    options = DecodingOptions(beam=1, max_len=task.config.max_tgt_len)
+    options = DecodingOptions(beam=1, max_len=_longest(task, corpus.tgt_lengths[first]))
     outputs = [""] * len(first)
-    for places in _by_length(corpus.src_lengths[first]):
+    size = DECODED if task.fabric.device.type == "cuda" else BATCH
+    for places in _by_length(corpus.src_lengths[first], size):
         batch = collate(corpus, first[places]).to(task.fabric.device)
         found = decode(task.module, batch.src, batch.src_lengths, options)
         for place, hypotheses in zip(places, found, strict=True):
             outputs[place] = task.tgt_tokenizer.decode(hypotheses[0].tokens)
     return outputs
+
+
+def _longest(task: Task, lengths: np.ndarray) -> int:
+    """Tokens after which an output is cut: twice what any reference has, and some.
+
+    A young model does not know how to end. What is so much too long is wrong however it goes on,
+    and would cost an evaluation more time than the training before it.
+    """
+    return int(min(task.config.max_tgt_len, 2 * lengths.max() + EXTRA))
 
 
 def _by_length(lengths: np.ndarray, size: int = BATCH) -> list[np.ndarray]:
