@@ -25,6 +25,7 @@ NAMES = {
         "attentive_rnn",
         "dot_product_attention",
         "masked_softmax",
+        "monotonic_alignment",
         "self_attentive_rnn",
         "use_backend",
     ],
@@ -108,6 +109,7 @@ SIGNATURES = {
         "bias=None, dropout=0.0)"
     ),
     ops.attentive_rnn: "(inputs, start, weights, score, key, value, mask, *, cell='gru')",
+    ops.monotonic_alignment: "(scores, evidence, mask)",
     ops.self_attentive_rnn: (
         "(inputs, recurrent_weight, score, state=None, *, cell='rnn', recurrent_bias=None, "
         "query_inputs=None, lengths=None, need_weights=False)"

@@ -35,6 +35,8 @@ VARIANTS: dict[str, tuple[str, dict[str, object]]] = {
     "transformer-post-norm": ("transformer", {"norm_first": False}),
     "transformer-tied": ("transformer", {"tied": "output"}),
     **{f"{name}-tied": (name, {"tied": "output"}) for name in ("bahdanau", "gnmt")},
+    "monotonic-gru": ("monotonic", {"cell": "gru"}),
+    "monotonic-tied": ("monotonic", {"tied": "output"}),
     "self-attentive-tied": ("self-attentive", {"tied": "output"}),
 }
 

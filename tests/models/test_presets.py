@@ -199,6 +199,7 @@ def test_maps_are_weights_over_real_tokens(variant):
         ("bahdanau", {"cross"}),
         ("gnmt", {"cross"}),
         ("self-attentive", {"encoder-history", "decoder-history", "cross"}),
+        ("monotonic", {"cross"}),
         ("transformer", {"encoder-self", "decoder-self", "cross"}),
         ("conv", {"cross"}),
         ("lm-rnn", set()),
@@ -356,7 +357,9 @@ def test_wrong_arguments_of_presets(arguments, words):
         (lambda s, n, t: (s[0], n, t), ["src", "batch, src_len", "(7,)"]),
     ],
 )
-@pytest.mark.parametrize("preset", ["bahdanau", "transformer", "conv", "self-attentive"])
+@pytest.mark.parametrize(
+    "preset", ["bahdanau", "transformer", "conv", "self-attentive", "monotonic"]
+)
 def test_wrong_tokens(preset, change, words):
     with pytest.raises(ValueError) as error:
         build(preset)(*change(*pairs()))

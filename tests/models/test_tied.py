@@ -11,7 +11,10 @@ from regard.errors import ArgumentError
 from regard.models import PRESETS
 from regard.models.embedding import TokenEmbedding
 
-HAVE_IT = ["seq2seq", "bahdanau", "luong", "rnn-dot", "gnmt", "self-attentive", "transformer"]
+HAVE_IT = [
+    *("seq2seq", "bahdanau", "luong", "rnn-dot", "gnmt", "self-attentive", "monotonic"),
+    "transformer",
+]
 every_preset = pytest.mark.parametrize("preset", HAVE_IT)
 
 

@@ -33,6 +33,7 @@ from regard.models.embedding import TokenEmbedding
 from regard.models.encoder_decoder import EncoderDecoder
 from regard.models.encoders import ConvolutionalEncoder, RecurrentEncoder
 from regard.models.heads import Tagger
+from regard.models.monotonic import MonotonicDecoder
 from regard.models.parts import (
     Tied,
     attention_encoder,
@@ -210,6 +211,35 @@ def self_attentive(
     return tie(EncoderDecoder(encoder, decoder), tied)
 
 
+def monotonic(
+    src_vocab: int,
+    tgt_vocab: int,
+    size: Size = "small",
+    *,
+    embed: int | None = None,
+    hidden: int | None = None,
+    layers: int | None = None,
+    cell: Cell = "lstm",
+    dropout: float = 0.1,
+    word_dropout: float = 0.0,
+    tied: Tied = "none",
+) -> EncoderDecoder:
+    """Hard monotonic attention, summed out exactly, for characters (Wu and Cotterell, 2019)."""
+    n = row(RECURRENT, size, embed=embed, hidden=hidden, layers=layers)
+    stack = RNNStack(n.embed, n.hidden, cell=cell, num_layers=n.layers, dropout=dropout)
+    encoder = bidirectional(src_vocab, n, cell, dropout, word_dropout=word_dropout)
+    decoder = MonotonicDecoder(
+        TokenEmbedding(tgt_vocab, n.embed, dropout=dropout, word_dropout=word_dropout, name="tgt"),
+        RecurrentBody(stack),
+        MultiplicativeAttention(n.hidden, encoder.output_size),
+        memory_size=encoder.output_size,
+        hidden_size=n.hidden,
+        dropout=dropout,
+        tied=is_tied(tied, src_vocab, tgt_vocab),
+    )
+    return tie(EncoderDecoder(encoder, decoder), tied)
+
+
 def transformer(
     src_vocab: int,
     tgt_vocab: int,
@@ -273,6 +303,7 @@ PRESETS: Final[dict[str, Callable[..., SequenceModel]]] = {
     "rnn-dot": rnn_dot,
     "gnmt": gnmt,
     "self-attentive": self_attentive,
+    "monotonic": monotonic,
     "transformer": transformer,
     "conv": conv,
     **TEXT_PRESETS,

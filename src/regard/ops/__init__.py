@@ -4,6 +4,7 @@ from regard.ops.additive_attention import additive_attention
 from regard.ops.attentive_rnn import AttentiveOutput, AttentiveWeights, Looked, attentive_rnn
 from regard.ops.backend import BACKENDS, active_backend, use_backend
 from regard.ops.dot_product_attention import dot_product_attention
+from regard.ops.monotonic_alignment import monotonic_alignment
 from regard.ops.output import AttentionOutput
 from regard.ops.self_attentive_rnn import (
     AdditiveScore,
@@ -31,6 +32,7 @@ __all__ = [
     "attentive_rnn",
     "dot_product_attention",
     "masked_softmax",
+    "monotonic_alignment",
     "self_attentive_rnn",
     "use_backend",
 ]

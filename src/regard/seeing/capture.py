@@ -327,7 +327,7 @@ def _watched(recorder: _Recorder, name: str) -> Callable[..., Any]:
 
 
 def _one_sequence(name: str, given: dict[str, Any]) -> bool | None:
-    if name == "attentive_rnn":
+    if name in ("attentive_rnn", "monotonic_alignment"):
         return False
     return True if name == "self_attentive_rnn" or given.get("causal") else None
 

@@ -138,6 +138,12 @@ def attentive_shape(given: Mapping[str, Any]) -> Shape:
     return given["inputs"].shape[0], 1, given["inputs"].shape[1], given["key"].shape[1]
 
 
+def monotonic_shape(given: Mapping[str, Any]) -> Shape:
+    """Of `ops.monotonic_alignment`."""
+    batch, tgt_len, src_len = given["scores"].shape
+    return batch, 1, tgt_len, src_len
+
+
 def dot_product_weights(given: Mapping[str, Any], output: Any) -> Tensor | None:
     """Of `ops.dot_product_attention`."""
     asked = {"need_weights": True, "dropout": 0.0}
@@ -161,11 +167,17 @@ def attentive_weights(given: Mapping[str, Any], output: Any) -> Tensor | None:
     return ops.masked_softmax(torch.stack(rows, dim=1)[:, None], mask[:, None, None])
 
 
+def monotonic_weights(given: Mapping[str, Any], output: Any) -> Tensor | None:
+    """Of `ops.monotonic_alignment`, which returns their logarithms."""
+    return _wide(output).exp()[:, None]
+
+
 #: by the name of each operator, how large its map is, and how it comes about
 OPERATORS: Final[dict[str, tuple[Callable[..., Shape], Callable[..., Tensor | None]]]] = {
     "additive_attention": (additive_shape, additive_weights),
     "attentive_rnn": (attentive_shape, attentive_weights),
     "dot_product_attention": (dot_product_shape, dot_product_weights),
+    "monotonic_alignment": (monotonic_shape, monotonic_weights),
     "self_attentive_rnn": (self_attentive_shape, self_attentive_weights),
 }
 

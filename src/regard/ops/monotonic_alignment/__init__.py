@@ -1,0 +1,53 @@
+"""Exact hard monotonic alignment (Wu and Cotterell, 2019, https://aclanthology.org/P19-1148)."""
+
+from typing import Final
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor
+
+from regard.errors import ArgumentError
+from regard.ops.backend import Path, choose
+from regard.ops.check import check_axes, check_equal, check_float
+from regard.ops.monotonic_alignment import reference, torch_path
+
+PATHS: Final = {
+    "torch": Path(torch_path.monotonic_alignment),
+    "reference": Path(reference.monotonic_alignment),
+}
+
+
+def monotonic_alignment(
+    scores: Float[Tensor, "batch tgt_len src_len"],
+    evidence: Float[Tensor, "batch tgt_len src_len"],
+    mask: Bool[Tensor, "batch src_len"],
+) -> Float[Tensor, "batch tgt_len src_len"]:
+    """Where each output comes from, as the outputs before it let expect.
+
+    Each output comes from one position of the source, which is unknown and never lies before that
+    of the output before it. A step goes from j to i >= j with the probability
+    `exp(e_ti) / sum_{k >= j} exp(e_tk)`; the result is the sum over all ways to get to i.
+
+    It is returned as logarithms, in float32 at least: each row is a distribution over the real
+    positions, and -inf elsewhere. Only rows of a source without any real position are -inf alone.
+
+    Args:
+        scores: e, how well position i goes with step t.
+        evidence: at step 0, the logarithm of how likely each position is to begin from; at step t,
+            that of how likely the output of step t - 1 is, if it comes from position i. What is
+            constant along a row does not matter.
+        mask: True at real positions.
+    """
+    for name, tensor in (("scores", scores), ("evidence", evidence)):
+        check_axes(name, tensor, "batch tgt_len src_len")
+    check_axes("mask", mask, "batch src_len")
+    if mask.dtype != torch.bool:
+        raise ArgumentError("mask", "be boolean, True at real positions", mask.dtype, "compare it")
+    check_float(scores=scores, evidence=evidence)
+    sizes = {"batch": 0, "tgt_len": 1, "src_len": 2}
+    for name, axis in sizes.items():
+        check_equal(f"agree in {name}", scores=scores.shape[axis], evidence=evidence.shape[axis])
+    check_equal("agree in batch", scores=scores.shape[0], mask=mask.shape[0])
+    check_equal("agree in src_len", scores=scores.shape[2], mask=mask.shape[1])
+    run = choose("monotonic_alignment", PATHS, scores, evidence, mask)
+    return run(scores, evidence, mask)

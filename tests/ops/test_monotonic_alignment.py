@@ -1,0 +1,176 @@
+import itertools
+import math
+
+import pytest
+import torch
+
+from ops.messages import refuses
+from ops.rule import LAYOUTS, accept, where
+from regard.ops import monotonic_alignment, use_backend
+from regard.ops.monotonic_alignment import PATHS
+
+BATCH, TGT_LEN, SRC_LEN = 3, 5, 7
+
+#: the paths on trial; a new one is put to every test below by adding its name
+BACKENDS = ["torch"]
+every_path = pytest.mark.parametrize("backend", ["reference", *BACKENDS])
+
+
+def inputs(tgt_len=TGT_LEN, dtype=torch.float32, device="cpu", scale=1.0):
+    shape = (BATCH, tgt_len, SRC_LEN)
+    names = ("scores", "evidence")
+    return {name: (scale * torch.randn(shape)).to(device, dtype) for name in names}
+
+
+def mask_of(*lengths):
+    return torch.arange(SRC_LEN) < torch.tensor(lengths)[:, None]
+
+
+def by(backend, mask):
+    """The probabilities by one backend: as logarithms, those of e^-500 would be all that counts."""
+
+    def op(**tensors):
+        with use_backend(backend):
+            output = monotonic_alignment(**tensors, mask=mask)
+        assert output.isneginf().equal(~mask[:, None].expand_as(output))
+        return [output.exp()]
+
+    return op
+
+
+def enumerated(scores, evidence, length):
+    """Where step t is, by going through every alignment, for one row."""
+    scores, evidence = scores.double().tolist(), evidence.double().tolist()
+    found = []
+    for t in range(len(scores)):
+        row = [0.0] * len(scores[0])
+        for path in itertools.product(range(length), repeat=t + 2):  # where it begins, and t + 1
+            if any(i < j for j, i in itertools.pairwise(path)):
+                continue
+            weight = 1.0
+            for step in range(t + 1):
+                j, i = path[step], path[step + 1]
+                weight *= math.exp(evidence[step][j] + scores[step][i])
+                weight /= sum(math.exp(scores[step][k]) for k in range(j, length))
+            row[path[-1]] += weight
+        found.append([p / sum(row) for p in row])
+    return torch.tensor(found)
+
+
+def test_every_path_is_on_trial():
+    assert {*BACKENDS, "reference"} == PATHS.keys()
+
+
+@every_path
+def test_by_hand(backend):
+    # it begins at 0 or 1 with probabilities 1/4 and 3/4; weights 1, 2, 3 for positions 0, 1, 2:
+    # from 0 to them 1/6, 2/6, 3/6, from 1 to 1 and 2 2/5, 3/5
+    scores = torch.tensor([[[1.0, 2.0, 3.0]]]).log()
+    evidence = torch.tensor([[[2.0, 6.0, 0.0]]]).log()
+    with use_backend(backend):
+        found = monotonic_alignment(scores, evidence, torch.ones(1, 3, dtype=torch.bool))
+    expected = torch.tensor([1 / 24, 1 / 12 + 3 / 10, 1 / 8 + 9 / 20])
+    torch.testing.assert_close(found[0, 0].exp(), expected)
+
+
+@every_path
+def test_it_is_the_sum_over_all_alignments_that_never_move_back(backend):
+    tensors = inputs(tgt_len=3)
+    lengths = (7, 4, 1)
+    with use_backend(backend):
+        found = monotonic_alignment(**tensors, mask=mask_of(*lengths)).exp()
+    for row, length in enumerate(lengths):
+        expected = enumerated(*(x[row] for x in tensors.values()), length)
+        torch.testing.assert_close(found[row], expected.float(), atol=1e-6, rtol=0)
+
+
+@pytest.mark.parametrize("scale", [1.0, 30.0])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("tgt_len", [1, TGT_LEN, 61])
+@pytest.mark.parametrize(("backend", "device"), where(*BACKENDS))
+def test_the_rule(backend, device, tgt_len, dtype, scale):
+    tensors = inputs(tgt_len, dtype, device, scale)
+    mask = mask_of(7, 4, 1).to(device)
+    accept(by(backend, mask), by("reference", mask), tensors)
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize(("backend", "device"), where(*BACKENDS))
+def test_other_layouts(backend, device, layout):
+    tensors = {name: LAYOUTS[layout](x) for name, x in inputs(device=device).items()}
+    mask = mask_of(2, 7, 5).to(device)
+    accept(by(backend, mask), by("reference", mask), tensors)
+
+
+@every_path
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_half_precision_is_widened(backend, dtype):
+    tensors, mask = inputs(dtype=dtype), mask_of(7, 4, 1)
+    (found,) = by(backend, mask)(**tensors)
+    (expected,) = by(backend, mask)(**{name: x.float() for name, x in tensors.items()})
+    assert found.dtype == torch.float32
+    assert torch.equal(found, expected)
+
+
+@every_path
+def test_a_source_without_positions_has_no_weights_and_no_gradient(backend):
+    tensors = {name: x.requires_grad_() for name, x in inputs().items()}
+    mask = mask_of(5, 0, 7)
+    with use_backend(backend):
+        found = monotonic_alignment(**tensors, mask=mask).exp()
+    assert (found[1] == 0).all()
+    torch.testing.assert_close(found[[0, 2]].sum(dim=2), torch.ones(2, TGT_LEN))
+    (found * torch.randn_like(found)).sum().backward()
+    for x in tensors.values():
+        assert x.grad.isfinite().all()
+        assert (x.grad[1] == 0).all()
+        assert (x.grad[0, :, 5:] == 0).all()
+        assert x.grad[2].any()
+
+
+@every_path
+def test_what_padding_holds_changes_no_bit(backend):
+    tensors, mask = inputs(), mask_of(5, 3, 7)
+    (clean,) = by(backend, mask)(**tensors)
+    for garbage in (1e9, -1e9, float("-inf")):
+        dirty = {name: x.masked_fill(~mask[:, None], garbage) for name, x in tensors.items()}
+        assert torch.equal(by(backend, mask)(**dirty)[0], clean)
+
+
+@every_path
+def test_where_it_cannot_begin_it_never_comes(backend):
+    tensors = {name: x.requires_grad_() for name, x in inputs().items()}
+    begin = torch.full((BATCH, 1, SRC_LEN), float("-inf"))
+    begin[:, :, 3:5] = 0.0
+    evidence = torch.cat([begin, tensors["evidence"][:, 1:]], dim=1)
+    with use_backend(backend):
+        found = monotonic_alignment(tensors["scores"], evidence, mask_of(7, 7, 6)).exp()
+    assert (found[:, :, :3] == 0).all()
+    torch.testing.assert_close(found.sum(dim=2), torch.ones(BATCH, TGT_LEN))
+    found.square().sum().backward()
+    assert all(x.grad.isfinite().all() for x in tensors.values())
+
+
+@every_path
+def test_a_constant_along_a_row_does_not_matter(backend):
+    tensors, mask = inputs(), mask_of(7, 4, 1)
+    (expected,) = by(backend, mask)(**tensors)
+    shifted = {name: x + 50 * torch.randn(BATCH, TGT_LEN, 1) for name, x in tensors.items()}
+    torch.testing.assert_close(by(backend, mask)(**shifted)[0], expected, atol=1e-4, rtol=1e-4)
+
+
+@pytest.mark.plain
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"scores": torch.zeros(3, 5)}, ["scores", "batch, tgt_len, src_len", "(3, 5)"]),
+        ({"evidence": torch.zeros(3, 4, 7)}, ["scores and evidence", "tgt_len", "evidence = 4"]),
+        ({"mask": torch.ones(3, 7)}, ["mask", "boolean", "float32"]),
+        ({"mask": torch.ones(3, 6, dtype=torch.bool)}, ["scores and mask", "src_len", "mask = 6"]),
+        ({"scores": torch.zeros(3, 5, 7, dtype=torch.long)}, ["scores", "floating", "int64"]),
+    ],
+)
+def test_wrong_arguments(change, words):
+    given = {**inputs(), "mask": mask_of(7, 4, 1), **change}
+    with refuses(*words):
+        monotonic_alignment(**given)
