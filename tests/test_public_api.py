@@ -34,6 +34,7 @@ NAMES = {
         "AdditiveAttention",
         "Attention",
         "AttentionOutput",
+        "CoverageAttention",
         "LocalAttention",
         "LocationAwareAttention",
         "MultiHeadAttention",
@@ -71,6 +72,7 @@ NAMES = {
     ],
     models: [
         "CLASSIFIERS",
+        "COPY_PRESETS",
         "LANGUAGE_MODELS",
         "PRESETS",
         "TEXT_PRESETS",
@@ -135,6 +137,8 @@ SIGNATURES = {
         "(query_size, key_size, hidden_size, *, channels=10, kernel_size=31)"
     ),
     attention.LocationAwareAttention.forward: FORWARD,
+    attention.CoverageAttention: "(query_size, key_size, hidden_size)",
+    attention.CoverageAttention.forward: FORWARD,
     attention.MultiHeadAttention: (
         "(dim, num_heads, *, num_kv_heads=None, key_size=None, value_size=None, bias=True, "
         "dropout=0.0, position_bias=None, rotation=None)"
@@ -146,7 +150,7 @@ SIGNATURES = {
     attention.ALiBi.forward: "(self, query, kv_len)",
     attention.ShawRelativePositions: "(head_dim, max_distance, *, values=False)",
     attention.ShawRelativePositions.forward: "(self, query, kv_len)",
-    attention.Past: "(position, weights)",
+    attention.Past: "(position, weights, coverage=None)",
     attention.Projected: "(tensor)",
     attention.AttentionOutput: "(context, weights)",
 }

@@ -151,7 +151,9 @@ def test_one_query_at_a_time_is_all_at_once(name, need_weights):
         close(context, together.context[:, now])
         if weights is not None:
             close(weights, together.weights[:, :, now])
-        past = Past(torch.full((BATCH,), t + 1), weights)
+        last = past or Past(torch.zeros(BATCH, dtype=torch.long), None)
+        past = Past(last.position + 1, None) if weights is None else last.after(weights)
+        assert past.position.tolist() == [t + 1] * BATCH
 
 
 @pytest.mark.parametrize("name", [n for n in CASES if CASES[n].from_query or "multi" in n])

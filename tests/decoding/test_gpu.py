@@ -9,7 +9,7 @@ from regard.decoding import DecodingOptions, decode, force_decode
 from regard.decoding.leaving import Later, at_once
 from regard.decoding.readout import read_out
 from regard.decoding.search import Plan
-from regard.models import PRESETS
+from regard.models import COPY_PRESETS, PRESETS
 
 pytestmark = [
     pytest.mark.gpu,
@@ -97,7 +97,8 @@ def quiet_again():
 
 def on_gpu(preset):
     torch.manual_seed(3)
-    model = PRESETS[preset](17, VOCAB, "tiny", dropout=0.0).cuda().eval()
+    src_vocab = VOCAB if preset in COPY_PRESETS else 17
+    model = PRESETS[preset](src_vocab, VOCAB, "tiny", dropout=0.0).cuda().eval()
     return model, [part.cuda() for part in batch()]
 
 

@@ -5,7 +5,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from regard.models import CLASSIFIERS, LANGUAGE_MODELS, PRESETS, SequenceModel
+from regard.models import CLASSIFIERS, COPY_PRESETS, LANGUAGE_MODELS, PRESETS, SequenceModel
 
 SRC_VOCAB, TGT_VOCAB = 17, 13
 BATCH, SRC_LEN, TGT_LEN = 3, 7, 5
@@ -22,6 +22,8 @@ VARIANTS: dict[str, tuple[str, dict[str, object]]] = {
     "rnn-gru": ("rnn", {"cell": "gru"}),
     "seq2seq-gru": ("seq2seq", {"cell": "gru"}),
     "bahdanau-lstm": ("bahdanau", {"cell": "lstm"}),
+    "pointer-coverage": ("pointer", {"coverage": 1.0, "src_only": 3}),
+    "pointer-one-layer": ("pointer", {"cell": "lstm", "layers": 1, "tied": "output"}),
     "luong-dot": ("luong", {"score": "dot"}),
     "luong-concat": ("luong", {"score": "concat"}),
     "luong-local-m": ("luong", {"score": "local-m", "half_width": 2}),
@@ -45,7 +47,13 @@ def build(variant: str, **options: object) -> SequenceModel:
     preset, changes = VARIANTS[variant]
     torch.manual_seed(1)
     sizes = SIZES.get(preset, RECURRENT)
-    return PRESETS[preset](SRC_VOCAB, TGT_VOCAB, **{**sizes, "dropout": 0.0, **changes, **options})
+    vocabularies = SRC_VOCAB, tgt_vocab(variant)
+    return PRESETS[preset](*vocabularies, **{**sizes, "dropout": 0.0, **changes, **options})
+
+
+def tgt_vocab(variant: str) -> int:
+    """That of the source where it is copied."""
+    return SRC_VOCAB if VARIANTS[variant][0] in COPY_PRESETS else TGT_VOCAB
 
 
 def build_head(table: dict[str, Callable], name: str, *counts: int) -> torch.nn.Module:

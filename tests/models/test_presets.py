@@ -17,6 +17,7 @@ from models.cases import (
     VARIANTS,
     build,
     pairs,
+    tgt_vocab,
 )
 from regard.models import PRESETS, TEXT_PRESETS
 from regard.models.sizes import ATTENTIVE, CONVOLUTIONAL, RECURRENT
@@ -43,7 +44,7 @@ def step_by_step(model, src, lengths, tgt):
 def test_shapes(variant):
     src, lengths, tgt = pairs()
     out = build(variant)(src, lengths, tgt)
-    assert out.logits.shape == (BATCH, TGT_LEN, TGT_VOCAB)
+    assert out.logits.shape == (BATCH, TGT_LEN, tgt_vocab(variant))
     assert out.maps == {}
 
 
@@ -202,6 +203,7 @@ def test_maps_are_weights_over_real_tokens(variant):
         ("monotonic", {"cross"}),
         ("transformer", {"encoder-self", "decoder-self", "cross"}),
         ("conv", {"cross"}),
+        ("pointer", {"cross"}),
         ("lm-rnn", set()),
         ("lm-self-attentive", {"decoder-history"}),
         ("lm-transformer", {"decoder-self"}),
@@ -265,7 +267,7 @@ def test_names_of_weights_are_frozen(preset):
 def test_sizes_grow(preset, size):
     def count(which):
         with torch.device("meta"):
-            model = PRESETS[preset](SRC_VOCAB, TGT_VOCAB, which)
+            model = PRESETS[preset](SRC_VOCAB, tgt_vocab(preset), which)
         return sum(p.numel() for p in model.parameters())
 
     smaller = {"tiny": 0, "small": "tiny", "base": "small"}[size]

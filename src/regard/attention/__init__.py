@@ -2,6 +2,7 @@
 
 from regard.attention.additive import AdditiveAttention
 from regard.attention.alibi import ALiBi
+from regard.attention.coverage import CoverageAttention
 from regard.attention.interface import Attention, Past, Projected, Scorer
 from regard.attention.local import LocalAttention, PositionPredictor
 from regard.attention.location import LocationAwareAttention
@@ -18,6 +19,7 @@ __all__ = [
     "AdditiveAttention",
     "Attention",
     "AttentionOutput",
+    "CoverageAttention",
     "LocalAttention",
     "LocationAwareAttention",
     "MultiHeadAttention",

@@ -4,6 +4,7 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import ClassVar, NamedTuple, Protocol, runtime_checkable
 
+import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
@@ -30,10 +31,22 @@ class Past(State):
     Attributes:
         position: how many queries came before, for each row.
         weights: where the last of them looked.
+        coverage: the sum of where all of them looked.
     """
 
     position: Int[Tensor, " batch"]
     weights: Float[Tensor, "batch heads 1 kv_len"] | None
+    coverage: Float[Tensor, "batch heads 1 kv_len"] | None = None
+
+    def after(self, weights: Float[Tensor, "batch heads q_len kv_len"]) -> "Past":
+        """The past as it is after queries that looked there."""
+        wide = torch.promote_types(weights.dtype, torch.float32)  # sums need more digits
+        total = weights.sum(dim=2, keepdim=True, dtype=wide)
+        return Past(
+            self.position + weights.shape[2],
+            weights[:, :, -1:],
+            total if self.coverage is None else self.coverage + total,
+        )
 
 
 class Attention(nn.Module, ABC):
@@ -43,7 +56,7 @@ class Attention(nn.Module, ABC):
     the keys once per source and passes them in at every step.
     """
 
-    #: whether a step needs to be told where the last one looked
+    #: whether a step needs to be told where earlier ones looked
     needs_past_weights: ClassVar[bool] = False
 
     @abstractmethod

@@ -3,13 +3,14 @@
 from regard.models.encoder_decoder import EncoderDecoder
 from regard.models.head_presets import CLASSIFIERS, LANGUAGE_MODELS
 from regard.models.heads import Classifier, ClassifierOutput, LanguageModel, Tagger
-from regard.models.presets import PRESETS
+from regard.models.presets import COPY_PRESETS, PRESETS
 from regard.models.protocol import Maps, Memory, ModelOutput, SequenceModel, StepOutput
 from regard.models.text_model import TextModel
 from regard.models.text_presets import TEXT_PRESETS
 
 __all__ = [
     "CLASSIFIERS",
+    "COPY_PRESETS",
     "LANGUAGE_MODELS",
     "PRESETS",
     "TEXT_PRESETS",

@@ -34,12 +34,14 @@ from regard.state import State
 class DecoderOutput(NamedTuple):
     """Logits (batch, tgt_len, tgt_vocab), the state after them, where the decoder looked.
 
-    Where only some positions were kept, the logits are (kept, tgt_vocab), row by row.
+    The penalty, if any, is that of `ModelOutput`. Where only some positions were kept, the logits
+    are (kept, tgt_vocab), row by row.
     """
 
     logits: Tensor
     state: State
     maps: Maps
+    penalty: Tensor | None = None
 
 
 class Decoder(nn.Module, ABC):
@@ -96,8 +98,10 @@ class Source(State):
             past=self.past,
             need_weights=need_weights or attention.needs_past_weights,
         )
-        kept = weights[:, :, -1:] if attention.needs_past_weights else None
-        past = Past(self.past.position + query.shape[1], kept)
+        if attention.needs_past_weights:
+            past = self.past.after(weights)
+        else:
+            past = Past(self.past.position + query.shape[1], None)
         return context, weights if need_weights else None, replace(self, past=past)
 
 
@@ -108,6 +112,22 @@ class RecurrentDecoderState(State):
     rnn: RecurrentState
     context: Float[Tensor, "batch dim"]
     source: Source | None
+
+
+class Reading(NamedTuple):
+    """What a recurrent decoder makes of tokens, before any is scored.
+
+    Attributes:
+        inputs: the tokens' vectors, (batch, tgt_len, embed).
+        features: `[s_t; c_t]`, (batch, tgt_len, hidden + context).
+        weights: where it looked, (batch, heads, tgt_len, src_len), if asked for.
+        state: after the last token.
+    """
+
+    inputs: Tensor
+    features: Tensor
+    weights: Tensor | None
+    state: RecurrentDecoderState
 
 
 @final
@@ -169,36 +189,40 @@ class RecurrentDecoder(Decoder):
         keep: Keep | None = None,
         need_weights: bool = False,
     ) -> DecoderOutput:
+        """Reads the tokens, and scores what may follow each."""
+        read = self.read(tokens, state, need_weights=need_weights)
+        logits = self.output(read.features, self.embedding, keep)
+        maps: Maps = {} if read.weights is None else {"cross": (read.weights,)}
+        return DecoderOutput(logits, read.state, maps)
+
+    def read(
+        self, tokens: Int[Tensor, "batch tgt_len"], state: State, *, need_weights: bool = False
+    ) -> Reading:
         """One step after another, since each needs the last one's context."""
-        state = cast(RecurrentDecoderState, state)
+        state, x = cast(RecurrentDecoderState, state), self.embedding(tokens)
         if state.source is None and tokens.shape[1] > 1:
-            features, after = self._from_summary(tokens, state)
-            return DecoderOutput(self.output(features, self.embedding, keep), after, {})
-        if self._fuses(tokens, need_weights) and state.source is not None:
-            features, after = self._all_steps(tokens, state, state.source)
-            return DecoderOutput(self.output(features, self.embedding, keep), after, {})
-        return self._step_by_step(tokens, state, keep, need_weights)
+            return self._from_summary(x, state)
+        if self._fuses(tokens) and state.source is not None:
+            return self._all_steps(x, state, state.source, need_weights)
+        return self._step_by_step(x, state, need_weights)
 
-    def _from_summary(
-        self, tokens: Tensor, state: RecurrentDecoderState
-    ) -> tuple[Tensor, RecurrentDecoderState]:
-        """Features of all steps by one call: without attention no step needs another's context."""
-        context = state.context[:, None].expand(-1, tokens.shape[1], -1)
-        x = torch.cat([self.embedding(tokens), context], dim=-1)
-        hidden, rnn = self.stack(x, None, state.rnn)
-        return torch.cat([hidden, context], dim=-1), replace(state, rnn=rnn)
+    def _from_summary(self, x: Tensor, state: RecurrentDecoderState) -> Reading:
+        """All steps by one call: without attention no step needs another's context."""
+        context = state.context[:, None].expand(-1, x.shape[1], -1)
+        hidden, rnn = self.stack(torch.cat([x, context], dim=-1), None, state.rnn)
+        return Reading(x, torch.cat([hidden, context], dim=-1), None, replace(state, rnn=rnn))
 
-    def _fuses(self, tokens: Tensor, need_weights: bool) -> bool:
-        """Whether one operator runs all steps: it knows one layer, and no weights are asked for."""
+    def _fuses(self, tokens: Tensor) -> bool:
+        """Whether one operator runs all steps: it knows one layer."""
         known: object = self.attention  # mypy thinks that no Attention is a Scorer
         one_layer = self.stack.num_layers == 1 and isinstance(known, Scorer)
-        return one_layer and tokens.shape[1] > 1 and not need_weights
+        return one_layer and tokens.shape[1] > 1
 
     def _all_steps(
-        self, tokens: Tensor, state: RecurrentDecoderState, source: Source
-    ) -> tuple[Tensor, RecurrentDecoderState]:
-        """Features of all steps, with the embeddings' part of the gates in one product."""
-        x, layer = self.embedding(tokens), cast(nn.RNNBase, self.stack.ahead[0])
+        self, x: Tensor, state: RecurrentDecoderState, source: Source, need_weights: bool
+    ) -> Reading:
+        """All steps by one operator, with the embeddings' part of the gates in one product."""
+        layer = cast(nn.RNNBase, self.stack.ahead[0])
         weight = cast(Tensor, layer.weight_ih_l0)
         width = x.shape[-1]
         memory = state.rnn.memory
@@ -220,20 +244,19 @@ class RecurrentDecoder(Decoder):
         )
         hidden, memory, context = out.end
         rnn = RecurrentState(hidden[:, None], None if memory is None else memory[:, None])
-        past = Past(source.past.position + tokens.shape[1], None)
+        past = Past(source.past.position + x.shape[1], None)
         after = RecurrentDecoderState(rnn, context, replace(source, past=past))
-        return torch.cat([out.hidden, out.context], dim=-1), after
+        weights = None
+        if need_weights and self.attention is not None:  # from the states, by one call for all
+            _, weights, _ = source.look(self.attention, out.hidden, need_weights=True)
+        return Reading(x, torch.cat([out.hidden, out.context], dim=-1), weights, after)
 
     def _step_by_step(
-        self,
-        tokens: Tensor,
-        state: RecurrentDecoderState,
-        keep: Tensor | None,
-        need_weights: bool,
-    ) -> DecoderOutput:
+        self, inputs: Tensor, state: RecurrentDecoderState, need_weights: bool
+    ) -> Reading:
         rnn, context, source = state.rnn, state.context, state.source
         features, rows = [], []
-        for x in self.embedding(tokens).unbind(dim=1):
+        for x in inputs.unbind(dim=1):
             hidden, rnn = self.stack.step(torch.cat([x, context], dim=-1), rnn)
             if self.attention is not None and source is not None:
                 contexts, weights, source = source.look(
@@ -242,10 +265,10 @@ class RecurrentDecoder(Decoder):
                 context = contexts[:, 0]
                 rows.append(weights)
             features.append(torch.cat([hidden, context], dim=-1))
-        logits = self.output(torch.stack(features, dim=1), self.embedding, keep)
         seen = [row for row in rows if row is not None]
-        maps: Maps = {"cross": (torch.cat(seen, dim=2),)} if seen else {}
-        return DecoderOutput(logits, RecurrentDecoderState(rnn, context, source), maps)
+        weights = torch.cat(seen, dim=2) if seen else None
+        after = RecurrentDecoderState(rnn, context, source)
+        return Reading(inputs, torch.stack(features, dim=1), weights, after)
 
 
 @dataclass(frozen=True)

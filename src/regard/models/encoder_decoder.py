@@ -57,4 +57,4 @@ class EncoderDecoder(SequenceModel):
         out: DecoderOutput = self.decoder(
             tgt, self.start(memory), keep=keep, need_weights=need_weights
         )
-        return ModelOutput(out.logits, memory.maps | out.maps)
+        return ModelOutput(out.logits, memory.maps | out.maps, out.penalty)

@@ -53,7 +53,7 @@ class RecurrentEncoder(Encoder):
         check_source(src, lengths)
         output, state = self.stack(self.embedding(src), lengths)
         summary = state.hidden[:, -self.stack.directions :].flatten(1)
-        return Memory(output, lengths, summary)
+        return Memory(output, lengths, summary, tokens=src)
 
 
 @final
@@ -80,7 +80,7 @@ class SelfAttentiveEncoder(Encoder):
         last = (lengths - 1).clamp(min=0)[:, None, None].expand(-1, 1, out.output.shape[2])
         summary = out.output.gather(1, last).squeeze(1)
         maps = {f"encoder-{kind}": tensors for kind, tensors in out.maps.items()}
-        return Memory(out.output, lengths, summary, maps=maps)
+        return Memory(out.output, lengths, summary, tokens=src, maps=maps)
 
 
 @final
@@ -103,7 +103,8 @@ class AttentionEncoder(Encoder):
         check_source(src, lengths)
         mask = masks.padding(lengths, src.shape[1])
         output, weights = self.encoder(self.embedding(src), mask, need_weights=need_weights)
-        return Memory(output, lengths, maps={"encoder-self": weights} if need_weights else {})
+        maps = {"encoder-self": weights} if need_weights else {}
+        return Memory(output, lengths, tokens=src, maps=maps)
 
 
 @final
@@ -128,4 +129,4 @@ class ConvolutionalEncoder(Encoder):
         x = self.embedding(src)
         keys = self.encoder(x, mask)
         values = torch.where(mask[:, 0, 0, :, None], keys + x, 0.0)
-        return Memory(values, lengths, keys=keys)
+        return Memory(values, lengths, keys=keys, tokens=src)

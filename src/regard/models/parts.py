@@ -80,6 +80,17 @@ def positioned_embedding(
     )
 
 
+def check_one_vocabulary(preset: str, src_vocab: int, tgt_vocab: int) -> None:
+    """Raises unless source and target have one vocabulary, which copying needs."""
+    if src_vocab != tgt_vocab:
+        raise ArgumentError(
+            f"the vocabularies of the preset {preset}",
+            "be one, since tokens are copied by their ids",
+            f"of {src_vocab} source and {tgt_vocab} target tokens",
+            "train with shared_vocab=true",
+        )
+
+
 def is_tied(tied: Tied, src_vocab: int, tgt_vocab: int) -> bool:
     """Whether the output layer is tied; raises where `tied` does not suit the vocabularies."""
     check_choice("tied", tied, TIED)

@@ -4,11 +4,12 @@
 """
 
 from collections.abc import Callable
-from typing import Final, Literal
+from typing import Final, Literal, cast
 
 from regard.attention import (
     AdditiveAttention,
     Attention,
+    CoverageAttention,
     LocalAttention,
     MultiplicativeAttention,
     PositionPredictor,
@@ -38,16 +39,18 @@ from regard.models.parts import (
     Tied,
     attention_encoder,
     bidirectional,
+    check_one_vocabulary,
     is_tied,
     positioned_embedding,
     self_attentive_body,
     self_attentive_encoder,
     tie,
 )
+from regard.models.pointer import PointerDecoder
 from regard.models.protocol import SequenceModel
 from regard.models.sizes import ATTENTIVE, CONVOLUTIONAL, RECURRENT, Cell, Recurrent, Size, row
 from regard.models.text_presets import TEXT_PRESETS
-from regard.ops.check import check_choice
+from regard.ops.check import check_choice, check_weight
 
 LuongScore = Literal["dot", "general", "concat", "local-m", "local-p"]
 
@@ -106,6 +109,37 @@ def bahdanau(
     n = row(RECURRENT, size, embed=embed, hidden=hidden, layers=layers)
     attention = AdditiveAttention(n.hidden, n.hidden, n.hidden)
     return _recurrent(src_vocab, tgt_vocab, n, cell, dropout, attention, word_dropout, tied)
+
+
+def pointer(
+    src_vocab: int,
+    tgt_vocab: int,
+    size: Size = "small",
+    *,
+    embed: int | None = None,
+    hidden: int | None = None,
+    layers: int | None = None,
+    cell: Cell = "gru",
+    dropout: float = 0.1,
+    coverage: float = 0.0,
+    word_dropout: float = 0.0,
+    tied: Tied = "none",
+    src_only: int = 0,
+) -> EncoderDecoder:
+    """Additive attention that can also copy what it looks at (See et al., 2017).
+
+    `coverage` weighs a loss on looking twice at a token, and lets attention know where it looked.
+    The last `src_only` tokens of the vocabulary are never copied.
+    """
+    check_one_vocabulary("pointer", src_vocab, tgt_vocab)
+    check_weight(coverage=coverage)
+    n = row(RECURRENT, size, embed=embed, hidden=hidden, layers=layers)
+    kind = CoverageAttention if coverage else AdditiveAttention
+    attention = kind(n.hidden, n.hidden, n.hidden)
+    plain = _recurrent(src_vocab, tgt_vocab, n, cell, dropout, attention, word_dropout, tied)
+    recurrent = cast(RecurrentDecoder, plain.decoder)
+    decoder = PointerDecoder(recurrent, src_only=src_only, coverage=coverage)
+    return EncoderDecoder(plain.encoder, decoder)
 
 
 def luong(
@@ -299,6 +333,7 @@ PRESETS: Final[dict[str, Callable[..., SequenceModel]]] = {
     "rnn": rnn,
     "seq2seq": seq2seq,
     "bahdanau": bahdanau,
+    "pointer": pointer,
     "luong": luong,
     "rnn-dot": rnn_dot,
     "gnmt": gnmt,
@@ -308,6 +343,9 @@ PRESETS: Final[dict[str, Callable[..., SequenceModel]]] = {
     "conv": conv,
     **TEXT_PRESETS,
 }
+
+#: Presets that write tokens of their source, by their ids: both sides have one vocabulary.
+COPY_PRESETS: Final = frozenset({"pointer"})
 
 
 def _recurrent(

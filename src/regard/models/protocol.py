@@ -34,6 +34,7 @@ class Memory(State):
         lengths: number of real tokens of each source.
         summary: the whole source in one vector, if the encoder makes one.
         keys: what is looked at, if that is not `output`, which is what is mixed.
+        tokens: the source itself, for decoders that copy from it.
         maps: where the encoder looked, if asked for.
     """
 
@@ -41,6 +42,7 @@ class Memory(State):
     lengths: Int[Tensor, " batch"]
     summary: Float[Tensor, "batch summary_dim"] | None = None
     keys: Float[Tensor, "batch src_len dim"] | None = None
+    tokens: Int[Tensor, "batch src_len"] | None = None
     maps: Maps = field(default_factory=dict)
 
     @property
@@ -60,11 +62,14 @@ class StepOutput(NamedTuple):
 class ModelOutput(NamedTuple):
     """A whole target: logits (batch, tgt_len, tgt_vocab), and where the model looked.
 
-    Where only some positions were kept, the logits are (kept, tgt_vocab), row by row.
+    A model may ask for more than right tokens: `penalty`, (batch, tgt_len), is then what training
+    adds to the loss of each. Where only some positions were kept, the logits are (kept, tgt_vocab)
+    and the penalty is (kept,), row by row.
     """
 
     logits: Tensor
     maps: Maps
+    penalty: Tensor | None = None
 
 
 class SequenceModel(nn.Module, ABC):

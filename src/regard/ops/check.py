@@ -1,5 +1,6 @@
 """The rules that arguments of operators keep, checked where a caller can still see the mistake."""
 
+import math
 from collections.abc import Iterable
 
 import torch
@@ -88,6 +89,15 @@ def check_share(**shares: float) -> None:
         if not 0 <= share < 1:
             raise ArgumentError(
                 name, "be at least 0 and less than 1", share, "write 10 percent as 0.1"
+            )
+
+
+def check_weight(**weights: float) -> None:
+    """Raises unless every weight of a loss is a finite number and at least 0."""
+    for name, weight in weights.items():
+        if not 0 <= weight < math.inf:
+            raise ArgumentError(
+                name, "be a finite number and at least 0", weight, "0 leaves it out, 1 is usual"
             )
 
 

@@ -212,9 +212,9 @@ def shuffled_attention(model: nn.Module, seed: int = 0) -> Iterator[None]:
         keys = memory.output if memory.keys is None else memory.keys
         orders = [_cycle(n, memory.output.shape[1], chance) for n in memory.lengths.tolist()]
         order = torch.stack(orders).to(memory.output.device)[..., None]
-        return replace(
-            memory, keys=keys, output=memory.output.gather(1, order.expand_as(memory.output))
-        )
+        tokens = None if memory.tokens is None else memory.tokens.gather(1, order[..., 0])
+        output = memory.output.gather(1, order.expand_as(memory.output))
+        return replace(memory, keys=keys, output=output, tokens=tokens)
 
     encoders = [module for module in model.modules() if isinstance(module, Encoder)]
     handles = [encoder.register_forward_hook(mix) for encoder in encoders]

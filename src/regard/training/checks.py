@@ -14,6 +14,13 @@ def check_settings(config: Config) -> None:
             "'all' without shared_vocab",
             "add shared_vocab=true, or say tied=output",
         )
+    if config.copies and not config.shared_vocab:
+        raise ArgumentError(
+            "shared_vocab",
+            f"be true for the preset {config.preset}, which copies tokens of the source",
+            "false",
+            "leave shared_vocab=false out",
+        )
     if config.src_case != "keep" and (config.shared_vocab or config.reads_texts):
         raise ArgumentError(
             "src_case",

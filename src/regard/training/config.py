@@ -12,7 +12,7 @@ import torch
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError, field_validator
 
 from regard.errors import ArgumentError, DataError, RegardError
-from regard.models import PRESETS, TEXT_PRESETS
+from regard.models import COPY_PRESETS, PRESETS, TEXT_PRESETS
 
 TokenizerKind = Literal["auto", "char", "space", "word", "bpe", "unigram"]
 Metric = Literal["auto", "loss", "bleu", "chrf", "wer", "cer", "per", "exact", "perplexity"]
@@ -24,10 +24,16 @@ Precision = Literal["auto", "32", "bf16", "fp16"]
 Setting = int | float | bool | str
 
 #: Where a preset has another default than the table below. Perplexity is what a language model is
-#: judged by, which smoothing ruins, and the likeliest continuation of a text is a dull one.
+#: judged by, which smoothing ruins, and the likeliest continuation of a text is a dull one. What
+#: copies tokens cannot do without one vocabulary.
 DEFAULTS: Final[dict[str, dict[str, Any]]] = {
-    name: {"label_smoothing": 0.0, "metric": "perplexity", "beam": 1} for name in TEXT_PRESETS
+    **{n: {"label_smoothing": 0.0, "metric": "perplexity", "beam": 1} for n in TEXT_PRESETS},
+    **{n: {"shared_vocab": True} for n in COPY_PRESETS},
 }
+
+
+#: What a preset takes that is no option of its own: a row of sizes, and what tokenisers know.
+TOLD: Final = ("src_vocab", "tgt_vocab", "size", "src_only")
 
 
 class Config(BaseModel):
@@ -115,6 +121,11 @@ class Config(BaseModel):
     def reads_texts(self) -> bool:
         """Whether the data are texts, for a language model, and not pairs."""
         return self.preset in TEXT_PRESETS
+
+    @property
+    def copies(self) -> bool:
+        """Whether the model writes tokens of its source, by their ids."""
+        return self.preset in COPY_PRESETS
 
     @property
     def examples(self) -> str:
@@ -261,9 +272,9 @@ def read_toml(path: Path) -> dict[str, Any]:
 
 
 def preset_options(preset: str) -> dict[str, inspect.Parameter]:
-    """What can be given to a preset by name, beyond what every preset takes."""
+    """What can be given to a preset by name, beyond what every preset takes or the data tell."""
     parameters = inspect.signature(PRESETS[preset], eval_str=True).parameters
-    return {n: p for n, p in parameters.items() if n not in ("src_vocab", "tgt_vocab", "size")}
+    return {n: p for n, p in parameters.items() if n not in TOLD}
 
 
 def _value(text: str) -> Any:

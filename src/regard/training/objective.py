@@ -6,7 +6,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from regard.models import SequenceModel
+from regard.models import ModelOutput, SequenceModel
 from regard.models.keep import kept
 from regard.symbols import PAD
 from regard.training.loss import cross_entropy
@@ -38,7 +38,7 @@ class Objective(nn.Module):
         tgt_out: Int[Tensor, "batch tgt_len"],
         keep: Int[Tensor, " kept"] | None = None,
     ) -> Float[Tensor, ""]:
-        """The summed loss of the target tokens that are no padding.
+        """The summed loss of the target tokens that are no padding, a model's own among them.
 
         Args:
             src: source tokens.
@@ -52,10 +52,16 @@ class Objective(nn.Module):
             keep = (tgt_out != PAD).flatten().nonzero().squeeze(1)
         gold = kept(tgt_out, keep)
         if not self.rdrop:
-            logits = self.model(src, lengths, tgt_in, keep=keep).logits
-            return cross_entropy(logits, gold, self.smoothing)
+            out = self.model(src, lengths, tgt_in, keep=keep)
+            return _with_penalty(cross_entropy(out.logits, gold, self.smoothing), out, passes=1)
         # both passes are one over each row twice: every row drops features of its own
         src, lengths, tgt_in = (torch.cat([x, x]) for x in (src, lengths, tgt_in))
         keep = torch.cat([keep, keep + tgt_out.numel()])
-        logits = self.model(src, lengths, tgt_in, keep=keep).logits
-        return rdrop_loss(logits, gold, self.smoothing, self.rdrop)
+        out = self.model(src, lengths, tgt_in, keep=keep)
+        loss = rdrop_loss(out.logits, gold, self.smoothing, self.rdrop)
+        return _with_penalty(loss, out, passes=2)
+
+
+def _with_penalty(loss: Tensor, out: ModelOutput, passes: int) -> Float[Tensor, ""]:
+    """The loss and what the model adds to that of each token, mean over the passes."""
+    return loss if out.penalty is None else loss + out.penalty.sum() / passes

@@ -174,6 +174,7 @@ class RunFolder:
 
 
 def build_model(config: Config, src: Tokenizer, tgt: Tokenizer) -> SequenceModel:
-    """The preset of a config for two vocabularies."""
+    """The preset of a config for two vocabularies; what copies is told what no target has."""
     preset = PRESETS[config.preset]
-    return preset(src.vocab_size, tgt.vocab_size, config.size, **config.model)
+    told = {"src_only": len(src.features)} if config.copies else {}
+    return preset(src.vocab_size, tgt.vocab_size, config.size, **config.model, **told)

@@ -16,6 +16,7 @@ OPTIONS: Final = {
     "attention_dropout": "share of attention weights that are left out; none is as dropout",
     "word_dropout": "share of tokens whose vectors are left out in training",
     "tied": "what shares the target's embedding: the output layer, or the source's as well",
+    "coverage": "weight of the loss on looking twice at a source token; 0 has none",
     "score": "how a state is scored against the memory",
     "half_width": "tokens to either side that local attention sees",
     "dim": "width of the layers",

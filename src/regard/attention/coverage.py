@@ -1,0 +1,87 @@
+"""Additive attention with coverage (See et al., 2017, https://arxiv.org/abs/1704.04368, eq. 11)."""
+
+from typing import ClassVar, final
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from regard import masks, ops
+from regard.attention.interface import Attention, Past, Projected, projected
+from regard.masks import Mask
+from regard.ops import AttentionOutput
+from regard.ops.check import check_equal, check_positive, check_width
+
+
+@final
+class CoverageAttention(Attention):
+    """Additive attention that also sees how much each key was looked at before.
+
+    `v . tanh(W query + U key_i + w_c c_i + b)`, where c_i is the sum of the weights that key i got
+    at all earlier steps. Before the first step it is zero. Queries that come together are taken one
+    after another.
+
+    Args:
+        query_size: width of the queries.
+        key_size: width of the keys.
+        hidden_size: width of the scoring network.
+    """
+
+    needs_past_weights: ClassVar[bool] = True
+
+    def __init__(self, query_size: int, key_size: int, hidden_size: int) -> None:
+        super().__init__()
+        check_positive(query_size=query_size, key_size=key_size, hidden_size=hidden_size)
+        self.query_size, self.key_size = query_size, key_size
+        self.query_proj = nn.Linear(query_size, hidden_size)
+        self.key_proj = nn.Linear(key_size, hidden_size, bias=False)
+        self.coverage_proj = nn.Linear(1, hidden_size, bias=False)
+        self.v = nn.Parameter(torch.empty(hidden_size).uniform_(-1, 1) * hidden_size**-0.5)
+
+    def project_keys(self, key: Float[Tensor, "batch kv_len key_size"]) -> Projected:
+        """`U key`."""
+        check_width("key", key, self.key_size)
+        return Projected(self.key_proj(key))
+
+    def forward(
+        self,
+        query: Float[Tensor, "batch q_len query_size"],
+        key: Float[Tensor, "batch kv_len key_size"] | Projected,
+        value: Float[Tensor, "batch kv_len value_size"],
+        mask: Mask | None = None,
+        *,
+        past: Past | None = None,
+        need_weights: bool = True,
+    ) -> AttentionOutput:
+        """See `Attention.forward`. What was looked at before comes from `past`."""
+        check_width("query", query, self.query_size)
+        queries, keys = self.query_proj(query), projected(self, key)
+        batch, q_len, kv_len = query.shape[0], query.shape[1], keys.shape[1]
+        check_width("value", value, None)
+        check_equal("agree in batch", query=batch, key=len(keys), value=len(value))
+        if mask is not None:
+            masks.check(mask, batch, 1, q_len, kv_len)
+        if past is None:
+            past = Past(torch.zeros(batch, dtype=torch.long, device=keys.device), None)
+        contexts, maps = [], []
+        for t in range(q_len):
+            row = mask if mask is None or mask.shape[2] == 1 else mask[:, :, t : t + 1]
+            context, weights = ops.additive_attention(
+                queries[:, t : t + 1], self._seen(keys, past), self.v, value, row, need_weights=True
+            )
+            assert weights is not None
+            past = past.after(weights)
+            contexts.append(context)
+            maps.append(weights)
+        return AttentionOutput(
+            torch.cat(contexts, dim=1), torch.cat(maps, dim=2) if need_weights else None
+        )
+
+    def _seen(self, keys: Tensor, past: Past) -> Tensor:
+        """`U key_i + w_c c_i`."""
+        if past.coverage is None:  # zeros, and not nothing: in training every weight has a gradient
+            coverage = keys.new_zeros(*keys.shape[:2], 1)
+        else:
+            coverage = past.coverage[:, 0].mT  # (batch, kv_len, 1)
+        seen: Tensor = keys + self.coverage_proj(coverage.to(self.v.dtype))
+        return seen

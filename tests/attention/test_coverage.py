@@ -1,0 +1,85 @@
+import torch
+
+from attention.cases import BATCH, HIDDEN, KEY, KV_LEN, Q_LEN, QUERY, VALUE
+from regard.attention import AdditiveAttention, CoverageAttention, Past
+
+
+def tensors(q_len=Q_LEN):
+    return (
+        torch.randn(BATCH, q_len, QUERY, dtype=torch.float64),
+        torch.randn(BATCH, KV_LEN, KEY, dtype=torch.float64),
+        torch.randn(BATCH, KV_LEN, VALUE, dtype=torch.float64),
+    )
+
+
+def step_by_loops(attention, query, key, coverage):
+    """Weights of one query over (kv_len, key_size), given how much was looked at before."""
+    W, b = attention.query_proj.weight, attention.query_proj.bias
+    U, w = attention.key_proj.weight, attention.coverage_proj.weight[:, 0]
+    scores = [
+        attention.v @ torch.tanh(W @ query + U @ key[i] + w * coverage[i] + b)
+        for i in range(KV_LEN)
+    ]
+    return torch.stack(scores).softmax(dim=0).detach()
+
+
+def test_against_loops():
+    attention, (query, key, value) = CoverageAttention(QUERY, KEY, HIDDEN).double(), tensors()
+    looked = 3 * torch.rand(BATCH, 1, 1, KV_LEN, dtype=torch.float64)
+    for before in (None, looked):
+        past = None if before is None else Past(torch.full((BATCH,), 3), None, before)
+        context, weights = attention(query, key, value, past=past)
+        for b in range(BATCH):
+            coverage = torch.zeros(KV_LEN) if before is None else before[b, 0, 0].clone()
+            for t in range(Q_LEN):
+                expected = step_by_loops(attention, query[b, t], key[b], coverage)
+                coverage = coverage + expected
+                torch.testing.assert_close(weights[b, 0, t].detach(), expected)
+                torch.testing.assert_close(context[b, t].detach(), expected @ value[b])
+
+
+def test_it_can_learn_to_look_at_each_key_once():
+    # all keys are alike but for a slope along them; what was looked at loses its score
+    attention = CoverageAttention(QUERY, KEY, 1)
+    with torch.no_grad():
+        for parameter in attention.parameters():
+            parameter.zero_()
+        attention.key_proj.weight[0, 0] = 1.0
+        attention.coverage_proj.weight.fill_(-10.0)
+        attention.v.fill_(1000.0)
+    key = torch.zeros(1, 4, KEY)
+    key[0, :, 0] = torch.tensor([0.4, 0.3, 0.2, 0.1])
+    weights = attention(torch.zeros(1, 4, QUERY), key, key).weights
+    torch.testing.assert_close(weights[0, 0], torch.eye(4))
+
+
+def test_the_first_step_is_additive_attention():
+    attention, (query, key, value) = CoverageAttention(QUERY, KEY, HIDDEN).double(), tensors(1)
+    additive = AdditiveAttention(QUERY, KEY, HIDDEN).double()
+    with torch.no_grad():
+        attention.query_proj.bias.zero_()
+    names = additive.state_dict().keys()
+    additive.load_state_dict({name: attention.state_dict()[name] for name in names})
+    torch.testing.assert_close(attention(query, key, value), additive(query, key, value))
+
+
+def test_a_past_adds_up_in_float32_at_least():
+    past = Past(torch.zeros(1, dtype=torch.long), None)
+    small = torch.full((1, 1, 2, 3), 2**-10, dtype=torch.bfloat16)
+    for _ in range(512):
+        past = past.after(small)
+    assert past.position.item() == 1024
+    assert past.coverage.dtype == torch.float32
+    assert (past.coverage == 1).all()  # bf16 would end at 0.25
+    assert past.weights.shape == (1, 1, 1, 3)
+
+
+def test_parameters():
+    made = CoverageAttention(QUERY, KEY, HIDDEN)
+    assert {name: tuple(p.shape) for name, p in made.state_dict().items()} == {
+        "v": (HIDDEN,),
+        "query_proj.weight": (HIDDEN, QUERY),
+        "query_proj.bias": (HIDDEN,),
+        "key_proj.weight": (HIDDEN, KEY),
+        "coverage_proj.weight": (HIDDEN, 1),
+    }

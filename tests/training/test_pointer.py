@@ -1,0 +1,117 @@
+"""Training what copies: one vocabulary, features that stay where they are, a loss of its own."""
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+import regard
+from models.cases import build, pairs
+from regard.errors import ArgumentError
+from regard.symbols import PAD
+from regard.training import make_config, start_run
+from regard.training.checks import check_settings
+from regard.training.objective import Objective
+from training.tools import SETTINGS
+
+
+def batch():
+    """Sources, lengths, and both forms of targets of different lengths."""
+    src, lengths, tgt = pairs()
+    out = torch.cat([tgt[:, 1:], torch.full_like(tgt[:, :1], 2)], dim=1)
+    out[0, 3:] = PAD
+    return src, lengths, tgt, out
+
+
+def test_the_loss_is_cross_entropy_and_coverage_of_what_is_no_padding():
+    src, lengths, tgt, gold = batch()
+    model = build("pointer-coverage", coverage=1.5).double().eval()
+    out = model(src, lengths, tgt, need_weights=True)
+    (weights,) = out.maps["cross"]
+    earlier = weights[:, 0].cumsum(dim=1) - weights[:, 0]
+    covered = 1.5 * torch.minimum(weights[:, 0], earlier).sum(dim=2)
+    real = gold != PAD
+    expected = F.cross_entropy(out.logits[real], gold[real], reduction="sum") + covered[real].sum()
+    found = Objective(model)(src, lengths, tgt, gold)
+    torch.testing.assert_close(found, expected, atol=1e-10, rtol=0)
+    assert covered[real].sum() > 0.1
+
+
+def test_two_batches_cost_what_they_cost_together():
+    # losses are summed, and the trainer divides by the tokens of a step: of all its batches and
+    # processes
+    src, lengths, tgt, gold = batch()
+    objective = Objective(build("pointer-coverage").double().eval(), smoothing=0.1)
+    whole = objective(src, lengths, tgt, gold)
+    parts = [objective(src[i], lengths[i], tgt[i], gold[i]) for i in ([0], [1, 2])]
+    torch.testing.assert_close(sum(parts), whole, atol=1e-10, rtol=0)
+
+
+def test_two_passes_that_agree_cost_what_one_costs():
+    model = build("pointer-coverage").double().eval()
+    one, two = Objective(model, 0.1), Objective(model, 0.1, rdrop=3.0)
+    torch.testing.assert_close(two(*batch()), one(*batch()), atol=1e-10, rtol=0)
+
+
+def test_the_penalty_has_gradients():
+    model = build("pointer-coverage").eval()
+    costs = {
+        weight: Objective(build("pointer-coverage", coverage=weight)) for weight in (1e-9, 1.0)
+    }
+    slopes = []
+    for objective in costs.values():
+        objective.model.load_state_dict(model.state_dict())
+        objective.eval()(*batch()).backward()
+        slopes.append(objective.model.decoder.recurrent.attention.v.grad)
+    assert (slopes[0] - slopes[1]).abs().max() > 1e-3
+
+
+def inflected(path):
+    tags = {"PST": "ed", "PRS": "s"}
+    words = [a + b + c for a in "abcd" for b in "efgh" for c in "ijkl"]
+    path.write_text("".join(f"{w}\t{w}{end}\tV;{t}\n" for w in words for t, end in tags.items()))
+    return path
+
+
+def test_features_are_read_and_never_copied(make_task, tmp_path):
+    task = make_task(data=str(inflected(tmp_path / "pairs.tsv")), preset="pointer", features=True)
+    decoder, tokenizer = task.module.decoder, task.src_tokenizer
+    assert tokenizer.features == ("PRS", "PST", "V")
+    assert decoder.embedding.vocab == tokenizer.vocab_size
+    names = tokenizer.tokens(range(decoder.copied, tokenizer.vocab_size))
+    assert names == ["[PRS]", "[PST]", "[V]"]
+    assert "[" not in "".join(tokenizer.tokens(range(4, decoder.copied)))
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        (
+            {"shared_vocab": False},
+            "shared_vocab must be true for the preset pointer, which copies tokens of the source",
+        ),
+        ({"src_case": "lower"}, "src_case must be keep where one tokeniser"),
+        ({"coverage": -1}, "coverage must be a finite number and at least 0, but it is -1"),
+        ({"src_only": 3}, "setting must have a name that regard knows, but it is 'src_only'"),
+    ],
+)
+@pytest.mark.plain
+def test_settings_that_do_not_suit_copying(settings, words):
+    with pytest.raises(ArgumentError, match=words):
+        check_settings(make_config({"preset": "pointer", **settings}))
+
+
+def test_one_vocabulary_is_its_default():
+    assert make_config({"preset": "pointer"}).shared_vocab
+    assert not make_config({}).shared_vocab
+
+
+@pytest.mark.slow
+def test_a_run_with_all_of_it_is_saved_and_loaded(tmp_path):
+    data = inflected(tmp_path / "pairs.tsv")
+    changes = {"coverage": 1.0, "rdrop": 1.0, "accumulate": 2, "steps": 8, "ema": 0.9}
+    settings = {**SETTINGS, **changes, "preset": "pointer", "tied": "all", "max_tgt_len": 10}
+    folder = start_run(make_config({"data": str(data), **settings}), tmp_path / "run", quiet=True)
+    model = regard.load(folder.path)
+    assert model.module.decoder.copied == model.module.decoder.embedding.vocab - 3
+    out = model("aei\tV;PST")
+    assert out.maps["cross"][0].shape[-1] == len("aei") + 2 + 1
