@@ -37,7 +37,8 @@ def run_folder(path, variant, features=()):
     folder.create()
     folder.write_config(config)
     tgt = Tokenizer.train("space", TARGETS)
-    src = tgt if config.reads_texts else Tokenizer.train("char", SOURCES, features=features)
+    one = config.reads_texts or config.shared_vocab
+    src = tgt if one else Tokenizer.train("char", SOURCES, features=features)
     src.save(folder.src_tokenizer_file)
     tgt.save(folder.tgt_tokenizer_file)
     torch.manual_seed(4)

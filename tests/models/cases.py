@@ -22,7 +22,7 @@ VARIANTS: dict[str, tuple[str, dict[str, object]]] = {
     "rnn-gru": ("rnn", {"cell": "gru"}),
     "seq2seq-gru": ("seq2seq", {"cell": "gru"}),
     "bahdanau-lstm": ("bahdanau", {"cell": "lstm"}),
-    "pointer-coverage": ("pointer", {"coverage": 1.0, "src_only": 3}),
+    "pointer-coverage": ("pointer", {"coverage": 1.0}),
     "pointer-one-layer": ("pointer", {"cell": "lstm", "layers": 1, "tied": "output"}),
     "luong-dot": ("luong", {"score": "dot"}),
     "luong-concat": ("luong", {"score": "concat"}),
