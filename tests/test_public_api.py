@@ -110,7 +110,9 @@ SIGNATURES = {
         "(query, key, value, mask=None, scale=None, causal=False, need_weights=False, *, "
         "bias=None, dropout=0.0)"
     ),
-    ops.attentive_rnn: "(inputs, start, weights, score, key, value, mask, *, cell='gru')",
+    ops.attentive_rnn: (
+        "(inputs, start, weights, score, key, value, mask, *, cell='gru', need_weights=False)"
+    ),
     ops.monotonic_alignment: "(scores, evidence, mask)",
     ops.self_attentive_rnn: (
         "(inputs, recurrent_weight, score, state=None, *, cell='rnn', recurrent_bias=None, "

@@ -71,7 +71,7 @@ def score_of(score, tensors):
     return DotScore(1.0 if score == "dot" else SCORE_DIM**-0.5, query)
 
 
-def run(backend, cell, score, tensors, mask):
+def run(backend, cell, score, tensors, mask, **options):
     with use_backend(backend):
         return attentive_rnn(
             tensors["inputs"],
@@ -84,6 +84,7 @@ def run(backend, cell, score, tensors, mask):
             tensors["value"],
             mask,
             cell=cell,
+            **options,
         )
 
 
@@ -114,6 +115,39 @@ def test_paths_keep_the_rule(cell, score, kind, dtype, backend, device):
             by(backend, cell, score, mask)(**tensors)
         return
     accept(by(backend, cell, score, mask), by("reference", cell, score, mask), tensors)
+
+
+class Own:
+    """A score that no kernel knows."""
+
+    def __init__(self, score):
+        self.query, self.key, self.scores = score.query, score.key, score.scores
+
+
+@pytest.mark.parametrize("score", [*SCORES, "own"])
+@pytest.mark.parametrize("kind", ["none", "blind row"])
+@every_path
+def test_weights_are_those_that_made_the_contexts(score, kind, backend, monkeypatch):
+    tensors, mask = tensors_of("gru", "additive" if score == "own" else score), mask_of(kind)
+    if score == "own":
+        monkeypatch.setitem(globals(), "score_of", lambda _, t, of=score_of: Own(of("additive", t)))
+    out = run(backend, "gru", score, tensors, mask, need_weights=True)
+    assert out.weights.shape == (BATCH, 1, LENGTH, KEYS)
+    expected = torch.einsum("btk,bkd->btd", out.weights[:, 0], tensors["value"])
+    torch.testing.assert_close(expected, out.context)
+    torch.testing.assert_close(
+        out.weights.sum(dim=3)[:, 0], mask.any(1)[:, None].expand(-1, LENGTH).double()
+    )
+    assert run(backend, "gru", score, tensors, mask).weights is None
+
+
+def test_weights_have_the_gradients_of_what_they_are_made_of():
+    tensors = {name: t.requires_grad_() for name, t in tensors_of("gru", "additive").items()}
+    run("torch", "gru", "additive", tensors, mask_of("padding"), need_weights=True).weights[
+        :, :, -1, 0
+    ].sum().backward()
+    for name in ("inputs", "hidden", "context_weight", "key", "value", "v", "query_weight"):
+        assert tensors[name].grad.abs().max() > 1e-6, name
 
 
 @every_cell

@@ -241,15 +241,13 @@ class RecurrentDecoder(Decoder):
             source.values,
             source.mask[:, 0, 0],
             cell=self.stack.cell,
+            need_weights=need_weights,
         )
         hidden, memory, context = out.end
         rnn = RecurrentState(hidden[:, None], None if memory is None else memory[:, None])
         past = Past(source.past.position + x.shape[1], None)
         after = RecurrentDecoderState(rnn, context, replace(source, past=past))
-        weights = None
-        if need_weights and self.attention is not None:  # from the states, by one call for all
-            _, weights, _ = source.look(self.attention, out.hidden, need_weights=True)
-        return Reading(x, torch.cat([out.hidden, out.context], dim=-1), weights, after)
+        return Reading(x, torch.cat([out.hidden, out.context], dim=-1), out.weights, after)
 
     def _step_by_step(
         self, inputs: Tensor, state: RecurrentDecoderState, need_weights: bool

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from regard.errors import ArgumentError
 from regard.ops.attentive_rnn import reference, torch_path
+from regard.ops.attentive_rnn.looking import weights_of
 from regard.ops.attentive_rnn.values import AttentiveOutput, AttentiveWeights, Looked
 from regard.ops.backend import Path, choose
 from regard.ops.check import check_axes, check_equal, check_float
@@ -88,6 +89,7 @@ def attentive_rnn(
     mask: Bool[Tensor, "batch kv_len"],
     *,
     cell: Cell = "gru",
+    need_weights: bool = False,
 ) -> AttentiveOutput:
     """Runs all steps; each needs the context of the one before it.
 
@@ -100,6 +102,7 @@ def attentive_rnn(
         value: what is mixed.
         mask: True where a key may be looked at. Where none may, weights and context are zero.
         cell: "rnn", "gru" or "lstm".
+        need_weights: whether to return where each step looked.
     """
     if cell not in GATES:
         raise ArgumentError("cell", f"be one of {', '.join(GATES)}", repr(cell), "choose one")
@@ -126,4 +129,7 @@ def attentive_rnn(
             "go on with the cell that made it",
         )
     args = (inputs, start, weights, score, key, value, mask)
-    return choose("attentive_rnn", PATHS, *args, cell=cell)(*args, cell=cell)
+    out: AttentiveOutput = choose("attentive_rnn", PATHS, *args, cell=cell)(*args, cell=cell)
+    if not need_weights:
+        return out
+    return out._replace(weights=weights_of(score, out.hidden, key, value, mask))

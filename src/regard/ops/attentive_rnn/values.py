@@ -29,8 +29,12 @@ class AttentiveWeights(NamedTuple):
 
 
 class AttentiveOutput(NamedTuple):
-    """Hidden states and contexts of all steps, (batch, length, ...), and where it stands now."""
+    """Hidden states and contexts of all steps, (batch, length, ...), and where it stands now.
+
+    The weights, (batch, 1, length, kv_len), are where each step looked, if asked for.
+    """
 
     hidden: Tensor
     context: Tensor
     end: Looked
+    weights: Tensor | None = None
