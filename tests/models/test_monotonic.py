@@ -135,6 +135,13 @@ def test_sums_are_in_float32_under_autocast():
     torch.testing.assert_close(out.logits.logsumexp(dim=2), torch.zeros(BATCH, TGT_LEN))
 
 
+def test_a_model_in_half_precision_sums_in_float32():
+    model = build("monotonic").bfloat16()
+    out = model(*pairs(), need_weights=True)
+    assert out.logits.dtype == torch.float32
+    torch.testing.assert_close(out.logits.logsumexp(dim=2), torch.zeros(BATCH, TGT_LEN))
+
+
 def test_the_decoder_reads_the_target_alone():
     src, lengths, tgt = pairs()
     model = build("monotonic").eval()

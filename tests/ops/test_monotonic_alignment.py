@@ -94,6 +94,16 @@ def test_the_rule(backend, device, tgt_len, dtype, scale):
     accept(by(backend, mask), by("reference", mask), tensors)
 
 
+@pytest.mark.parametrize(("backend", "device"), where(*BACKENDS))
+def test_unlikely_outputs_of_a_long_target_cost_no_precision(backend, device):
+    tensors, mask = inputs(499, device=device), mask_of(7, 4, 1).to(device)
+    tensors["evidence"] = tensors["evidence"] / 10 - 50
+    tensors["scores"] = tensors["scores"] - 7 * torch.arange(
+        SRC_LEN, device=device
+    )  # it stays long
+    accept(by(backend, mask), by("reference", mask), tensors)
+
+
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize(("backend", "device"), where(*BACKENDS))
 def test_other_layouts(backend, device, layout):

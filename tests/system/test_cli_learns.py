@@ -6,7 +6,10 @@ import random
 import subprocess
 import sys
 
+import numpy as np
 import pytest
+
+from regard import load
 
 pytestmark = pytest.mark.system
 
@@ -81,6 +84,30 @@ def test_what_can_copy_learns_to_sooner(tmp_path):
         found[preset] = exact_match(tmp_path / preset, rows, *settings)
     assert found["pointer"] >= 0.9
     assert found["bahdanau"] <= 0.5
+
+
+def said(word):
+    """A letter is one phoneme or two or none, and some ask the letter after them."""
+    sounds = {"f": "K S", "h": "", "ae": "EY", "ch": "CH"}
+    pieces = [
+        sounds.get(word[i : i + 2], sounds.get(letter, letter.upper()))
+        for i, letter in enumerate(word)
+    ]
+    return " ".join(piece for piece in pieces if piece)
+
+
+def test_hard_attention_learns_to_pronounce_and_moves_ahead(tmp_path):
+    rows = [(word, said(word)) for word in dict.fromkeys(words(4000, seed=3)) if said(word)]
+    assert exact_match(tmp_path, rows, "-p", "monotonic", "steps=500") >= 0.95
+    steps = []
+    for output in load(tmp_path / "run").predict([word for word, _ in rows[:300]]):
+        (cross,) = output.maps["cross"]
+        weights = np.asarray(cross)[0]
+        steps += list(np.diff(weights @ np.arange(weights.shape[1])))
+    # what is expected may be taken back once an output is known, but that is rare
+    back = np.mean([step < -0.1 for step in steps])
+    print(len(steps), back)
+    assert back < 0.02
 
 
 def test_a_language_model_learns_to_look_back(tmp_path):

@@ -115,8 +115,8 @@ class MonotonicDecoder(Decoder):
         state = cast(MonotonicState, state)
         self._check_size(tokens, state)
         body = self.body(self.embedding(tokens), state.body, need_weights=need_weights)
-        scores = self.attention.scores(body.output, Projected(state.keys))[:, 0]
         emission = self._emission(body.output, state)
+        scores = self.attention.scores(body.output, Projected(state.keys))[:, 0].to(emission.dtype)
         expected = ops.monotonic_alignment(scores, _evidence(tokens, emission, state), state.mask)
         prior = _somewhere(expected, state.mask)
         maps: Maps = {f"decoder-{kind}": tensors for kind, tensors in body.maps.items()}

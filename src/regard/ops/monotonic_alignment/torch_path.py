@@ -4,7 +4,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from regard.ops.monotonic_alignment.reference import NOTHING, wide
+from regard.ops.monotonic_alignment.reference import NOTHING
 
 
 def monotonic_alignment(
@@ -16,15 +16,15 @@ def monotonic_alignment(
 
     Only the sum over j waits for the step before; Z is computed for all steps at once.
     """
-    # rows without any position keep their scores here and lose their weights below
-    blocked = (~mask & mask.any(dim=1, keepdim=True))[:, None]
-    e = wide(scores).masked_fill(blocked, NOTHING)
-    z = e.flip(2).logcumsumexp(dim=2).flip(2)
-    gain = (wide(evidence).clamp(min=NOTHING) - z).masked_fill(blocked, NOTHING)
-    x, rows = gain[:, 0], []
+    # in float64, since b and Z are far from 0 where their difference is not; one number for each
+    # position and step is little beside all the tokens that are scored there
+    blocked = ~mask[:, None]
+    e = scores.double().masked_fill(blocked, NOTHING)
+    log_z = e.flip(2).logcumsumexp(dim=2).flip(2)
+    gain = (evidence.double().clamp(min=NOTHING) - log_z).masked_fill(blocked, NOTHING)
+    b, rows = gain[:, 0], []
     for t in range(scores.shape[1]):
-        # any constant will do, since rows are normalised below: this one keeps small numbers small
-        x = x - x.detach().amax(dim=1, keepdim=True)
-        rows.append(e[:, t] + x.logcumsumexp(dim=1))
-        x = rows[t] + gain[:, t + 1] if t + 1 < scores.shape[1] else x
-    return torch.stack(rows, dim=1).log_softmax(dim=2).masked_fill(~mask[:, None], float("-inf"))
+        rows.append(e[:, t] + b.logcumsumexp(dim=1))
+        b = rows[t] + gain[:, t + 1] if t + 1 < scores.shape[1] else b
+    found = torch.stack(rows, dim=1).log_softmax(dim=2).masked_fill(blocked, float("-inf"))
+    return found.to(torch.promote_types(scores.dtype, torch.float32))
