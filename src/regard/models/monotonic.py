@@ -19,9 +19,9 @@ from regard.models.protocol import Keep, Maps, Memory
 from regard.ops.softmax import log_softmax
 from regard.state import State
 
-# One number for each token at each position of each step: 4 GiB in float32, of which training has
-# three or four copies at once.
-LARGEST: Final = 2**30
+# One number for each token at each position of each step: 1 GiB in float32, of which training has
+# about four copies at once. A batch of characters has a tenth of that.
+LARGEST: Final = 2**28
 
 
 @dataclass(frozen=True)
@@ -143,7 +143,7 @@ class MonotonicDecoder(Decoder):
                 f"be at most {LARGEST:,}, since every token is scored at every position",
                 " x ".join(map(str, sizes)),
                 "use a target tokeniser with fewer tokens, as char or space for phonemes, or "
-                "smaller batches",
+                "smaller batches (batch_tokens=1024)",
             )
 
 
