@@ -48,10 +48,10 @@ class MonotonicState(State):
 class MonotonicDecoder(Decoder):
     """Each output comes from one source position, which never moves back and is summed out exactly.
 
-    Wu and Cotterell (2019), https://aclanthology.org/P19-1148, first order. To mix what positions
-    say, not their vectors, is from Wu, Shapiro and Cotterell (2018),
-    https://aclanthology.org/D18-1473. With s_t what the body makes of the target before `y_t`, and
-    h_i the memory:
+    Wu and Cotterell (2019), https://aclanthology.org/P19-1148; of their models the one whose
+    scores do not know the last position, but whose steps do. To mix what positions say, not their
+    vectors, is from Wu, Shapiro and Cotterell (2018), https://aclanthology.org/D18-1473. With s_t
+    what the body makes of the target before `y_t`, and h_i the memory:
 
         p(y_t | a_t = i) = softmax(W_o tanh(W [s_t; h_i] + b) + b_o)
         p(a_t = i | a_{t-1} = j) = softmax over i >= j of score(s_t, h_i), the first from 0
