@@ -24,16 +24,12 @@ from regard.layers import (
     TransformerDecoder,
 )
 from regard.models.bodies import RecurrentBody
-from regard.models.decoders import (
-    AttentionDecoder,
-    ConvolutionalDecoder,
-    ParallelDecoder,
-    RecurrentDecoder,
-)
+from regard.models.decoders import ParallelDecoder, RecurrentDecoder
 from regard.models.embedding import TokenEmbedding
 from regard.models.encoder_decoder import EncoderDecoder
 from regard.models.encoders import ConvolutionalEncoder, RecurrentEncoder
 from regard.models.heads import Tagger
+from regard.models.layered_decoders import AttentionDecoder, ConvolutionalDecoder
 from regard.models.monotonic import MonotonicDecoder
 from regard.models.parts import (
     Tied,
