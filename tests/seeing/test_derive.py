@@ -26,6 +26,8 @@ WITH_ATTENTION = [
     "transformer",
     "transformer-post-norm",
     "conv",
+    "pointer",
+    "pointer-coverage",
 ]
 
 
@@ -207,6 +209,17 @@ def test_a_shuffled_model_looks_where_it_looked_first(preset):
     with shuffled_attention(model):
         moved = model(*args, need_weights=True).maps["cross"][0]
     torch.testing.assert_close(moved[:, :, 0], plain[:, :, 0])
+
+
+def test_what_is_copied_is_shuffled_with_what_is_mixed():
+    model = build("pointer").eval()
+    src, lengths = torch.tensor([SRC]), torch.tensor([5])
+    plain = model.encode(src, lengths)
+    with shuffled_attention(model):
+        moved = model.encode(src, lengths)
+    places = [plain.output[0].eq(row).all(dim=1).nonzero().item() for row in moved.output[0]]
+    assert all(place != i for i, place in enumerate(places))
+    assert moved.tokens[0].tolist() == [SRC[place] for place in places]
 
 
 def test_shuffling_values_is_shuffling_weights():

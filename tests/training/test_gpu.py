@@ -33,7 +33,7 @@ def on_gpu(preset, rdrop=0.0):
 
 
 @pytest.mark.parametrize("rdrop", [0.0, 1.0])
-@pytest.mark.parametrize("preset", [*PRESETS_WITH_KERNELS, "transformer"])
+@pytest.mark.parametrize("preset", [*PRESETS_WITH_KERNELS, "transformer", "pointer"])
 @pytest.mark.usefixtures("quiet_again")
 def test_no_step_waits_for_the_device(preset, rdrop, tmp_path):
     corpus = make_corpus(tmp_path / "c.arrow", make_pairs(60))
