@@ -12,7 +12,7 @@ from torch import Tensor
 
 from regard.api.checking import checked
 from regard.api.output import Output
-from regard.api.texts import text_given, text_written, unknown_in, unknown_note
+from regard.api.texts import text_given, text_written, unknown_in, unknown_note, words_of
 from regard.api.together import each
 from regard.api.tracing import (
     Traced,
@@ -342,7 +342,7 @@ class Model:
 
     def _one(self, text: str, ids: list[int], found: Hypothesis, rank: int, wish: Wish) -> Output:
         src_tokens, tgt = self.src_tokenizer.tokens(ids), self.tgt_tokenizer
-        unk = self._replaced(found, src_tokens) if wish.replace_unk else self._unknown(text)
+        unk = self._replaced(found, text, ids) if wish.replace_unk else self._unknown(text)
         traced = None
         if wish.attention:
             written = text_written(tgt, found.tokens, unk=unk, finished=found.finished)
@@ -361,12 +361,13 @@ class Model:
             traced=traced,
         )
 
-    def _replaced(self, found: Hypothesis, src_tokens: list[str]) -> list[str]:
+    def _replaced(self, found: Hypothesis, text: str, ids: list[int]) -> list[str]:
         """What stands for each unknown word."""
         if UNK not in found.tokens:
             return []
         tokens = self.tgt_tokenizer.tokens(found.tokens)
-        words = replace_unknown(tokens, found.attention, src_tokens[:-1])
+        given = words_of(text_given(self.src_tokenizer, text, ids[:-1]))
+        words = replace_unknown(tokens, found.attention, given)
         return [word for word, i in zip(words, found.tokens, strict=True) if i == UNK]
 
 

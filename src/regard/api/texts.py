@@ -43,6 +43,16 @@ def unknown_in(source: Text) -> tuple[str, ...]:
     return tuple(source.text[slice(*span)] for span in spans if span is not None)
 
 
+def words_of(source: Text) -> list[str]:
+    """Each token of a source as it is shown; as it stands there if the model has no token for it."""
+    return [
+        source.text[slice(*token.span)]
+        if token.text == SYMBOLS[UNK] and token.span is not None
+        else token.text
+        for token in source.tokens[:-1]
+    ]
+
+
 def unknown_note(tokenizer: Tokenizer, source: Text) -> tuple[str, ...]:
     """A sentence that names what the model does not know, if there is anything.
 
