@@ -44,7 +44,7 @@ def unknown_in(source: Text) -> tuple[str, ...]:
 
 
 def words_of(source: Text) -> list[str]:
-    """Each token of a source as it is shown; as it stands there if the model has no token for it."""
+    """Each token of a source as it is shown; as it stands there where the model has none for it."""
     return [
         source.text[slice(*token.span)]
         if token.text == SYMBOLS[UNK] and token.span is not None
