@@ -18,11 +18,11 @@ FLOORS = (
     ("decoding", "evaluation", "seeing"),
     ("training",),
     ("api",),
-    ("lab", "cli", "serve", "recipes"),
+    ("lab", "cli", "serve", "recipes", "export"),
     ("regard",),  # the package's own __init__.py, which may import anything
 )
 FLOOR = {part: height for height, floor in enumerate(FLOORS) for part in floor}
-SIDEWAYS = {("cli", "lab"), ("cli", "serve"), ("cli", "recipes")}
+SIDEWAYS = {("cli", "lab"), ("cli", "serve"), ("cli", "recipes"), ("cli", "export")}
 SIDEWAYS |= {(part, other) for part in FLOORS[0] for other in FLOORS[0]}
 # Decoding knows the protocol that models keep, and no model.
 DECODING_KNOWS = "regard.models.protocol"

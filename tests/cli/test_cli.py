@@ -8,7 +8,8 @@ from cli.tools import done, regard, sentence
 from regard import __version__
 from regard.models import PRESETS
 
-VERBS = ("train", "predict", "evaluate", "demo", "lab", "models", "settings", "presets", "doctor")
+VERBS = ("train", "predict", "evaluate", "export", "demo", "lab", "models", "settings")
+VERBS += ("presets", "doctor")
 
 
 def test_version():

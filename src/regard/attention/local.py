@@ -83,7 +83,7 @@ class LocalAttention(Attention):
         check_width("query", query, None)
         check_width("value", value, None)
         keys = projected(self.scorer, key)
-        check_equal("agree in batch", query=len(query), key=len(keys), value=len(value))
+        check_equal("agree in batch", query=query.shape[0], key=keys.shape[0], value=value.shape[0])
         check_equal("agree in kv_len", key=keys.shape[1], value=value.shape[1])
         scores = self.scorer.scores(query, Projected(keys))
         batch, _, q_len, kv_len = scores.shape
@@ -117,5 +117,5 @@ def _source_lengths(
 ) -> Float[Tensor, "batch #q_len"]:
     """One past the last key that a query may see."""
     if mask is None:
-        return positions.new_full((batch, 1), len(positions)).float()
+        return positions.new_full((batch, 1), positions.shape[0]).float()
     return (mask * (positions + 1)).amax(dim=-1).squeeze(1).expand(batch, -1).float()

@@ -75,7 +75,7 @@ class LocationAwareAttention(Attention):
         queries, keys = self.query_proj(query), projected(self, key)
         batch, q_len, kv_len = query.shape[0], query.shape[1], keys.shape[1]
         check_width("value", value, None)
-        check_equal("agree in batch", query=batch, key=len(keys), value=len(value))
+        check_equal("agree in batch", query=batch, key=keys.shape[0], value=value.shape[0])
         if mask is not None:
             masks.check(mask, batch, 1, q_len, kv_len)
         before = None if past is None else past.weights

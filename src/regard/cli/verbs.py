@@ -16,6 +16,7 @@ VERBS: Final[dict[str, dict[str, Any]]] = {
     "show": {"no_args_is_help": True},
     "check": {"no_args_is_help": True},
     "align": {"no_args_is_help": True},
+    "export": {"no_args_is_help": True},
     "serve": {},
     "demo": {},
     "lab": {},

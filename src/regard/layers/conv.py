@@ -141,9 +141,9 @@ class ConvDecoder(nn.Module):
         """The state before the first vector: nothing but zeros to convolve with."""
         check_width("key", key, self.dim)
         check_width("value", value, self.dim)
-        zeros = key.new_zeros(len(key), self.reach, self.dim)
+        zeros = key.new_zeros(key.shape[0], self.reach, self.dim)
         keys = self.attention.project_keys(key).tensor
-        rows = masks.per_row(mask, len(key))
+        rows = masks.per_row(mask, key.shape[0])
         return ConvState((zeros,) * len(self.layers), keys, value, rows, 0)
 
     def forward(

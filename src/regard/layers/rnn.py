@@ -120,7 +120,7 @@ class RNNStack(nn.Module):
             state: where to start; zero if None.
         """
         check_width("x", x, self.input_size)
-        state = self.init_state(len(x), x) if state is None else state
+        state = self.init_state(x.shape[0], x) if state is None else state
         self._check_state(state, x)
         padding = None if lengths is None or no_padding(x, lengths) else _Padding.of(x, lengths)
         runs = []

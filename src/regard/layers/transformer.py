@@ -416,8 +416,8 @@ class TransformerDecoder(nn.Module):
             )
         check_width("memory", memory, self.memory_size)
         layers = (cast(TransformerDecoderLayer, layer) for layer in self.layers)
-        started = tuple(layer.start(len(memory), memory, memory, key) for layer in layers)
-        return TransformerState(started, masks.per_row(mask, len(memory)))
+        started = tuple(layer.start(memory.shape[0], memory, memory, key) for layer in layers)
+        return TransformerState(started, masks.per_row(mask, memory.shape[0]))
 
     def start_without(self, batch: int, like: Tensor) -> TransformerState:
         """The state before the first vector of a decoder that has no memory."""

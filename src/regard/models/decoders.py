@@ -163,14 +163,14 @@ class RecurrentDecoder(Decoder):
     def start(self, memory: Memory) -> State:
         """The first state of the RNN is made from the summary of the source."""
         summary = _summary(memory)
-        shape = (len(summary), self.stack.num_layers, self.stack.hidden_size)
+        shape = (summary.shape[0], self.stack.num_layers, self.stack.hidden_size)
         hidden = torch.tanh(self.bridge(summary)).view(shape)
         cell = None if self.memory_bridge is None else self.memory_bridge(summary).view(shape)
         if self.attention is None:
             return RecurrentDecoderState(RecurrentState(hidden, cell), summary, None)
         return RecurrentDecoderState(
             RecurrentState(hidden, cell),
-            summary.new_zeros(len(summary), self.context_size),
+            summary.new_zeros(summary.shape[0], self.context_size),
             Source.of(memory, self.attention),
         )
 
@@ -311,7 +311,7 @@ class ParallelDecoder(Decoder):
 
     def start(self, memory: Memory) -> State:
         """Nothing read, nothing looked at; the body may start from the summary of the source."""
-        batch, like = len(memory.output), memory.output
+        batch, like = memory.output.shape[0], memory.output
         context = None if self.bridge is None else torch.tanh(self.bridge(_summary(memory)))
         return ParallelDecoderState(
             self.body.start(batch, like, context),

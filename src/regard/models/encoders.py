@@ -75,7 +75,7 @@ class SelfAttentiveEncoder(Encoder):
         """The map is `encoder-history`: what each token looked back at."""
         check_source(src, lengths)
         x = self.embedding(src)
-        state = self.body.start(len(src), x)
+        state = self.body.start(src.shape[0], x)
         out = self.body(x, state, lengths=lengths, need_weights=need_weights)
         last = (lengths - 1).clamp(min=0)[:, None, None].expand(-1, 1, out.output.shape[2])
         summary = out.output.gather(1, last).squeeze(1)

@@ -55,7 +55,8 @@ def check_float(**tensors: Tensor) -> None:
 
 def check_equal(rule: str, **sizes: int) -> None:
     """Raises unless all `sizes` are the same number."""
-    if len(set(sizes.values())) > 1:
+    first, *others = sizes.values()
+    if any(size != first for size in others):  # no set: sizes that are traced have no hash
         raise ArgumentError(
             " and ".join(sizes),
             rule,

@@ -1,0 +1,36 @@
+"""`regard export`."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from regard import export as exporting
+
+
+def export(
+    run: Annotated[
+        Path, typer.Argument(metavar="RUN", help="A run folder, or a bundled model: g2p.")
+    ],
+    to: Annotated[str, typer.Option(help="The format: onnx.")] = "onnx",
+    output: Annotated[
+        Path | None,
+        typer.Option("-o", "--output", help="A new folder.", show_default="NAME-onnx"),
+    ] = None,
+    attention: Annotated[
+        bool, typer.Option("--attention", help="Let each step also say where it looked.")
+    ] = False,
+) -> None:
+    """Write a model as graphs that run without torch and regard.
+
+    The folder has an encoder, a decoder's step, the tokenisers, and a program
+    of numpy and onnxruntime that answers texts. It is left there only if it
+    says what the model says. Needs `pip install 'regard[onnx]'`.
+    """
+    written = exporting.export(run, output, to=to, attention=attention)
+    typer.echo(
+        f"the graphs differ from the model by {written.difference:.1e} at most; "
+        f"try `echo TEXT | python {written.path / 'decode.py'}`",
+        err=True,
+    )
+    typer.echo(str(written.path))

@@ -1,0 +1,162 @@
+"""Answers texts with the graphs of this folder: `echo text | python decode.py`.
+
+It needs numpy and onnxruntime; and `tokenizers`, if manifest.json says so.
+"""
+
+import itertools
+import json
+import sys
+import unicodedata
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnxruntime
+
+JOINER, WORD_START = "￭", "▁"
+
+
+class Tokens:
+    """Cuts texts into ids and joins ids to texts, by one of the two tokenizer files."""
+
+    def __init__(self, path: Path, symbols: dict[str, int]) -> None:
+        self.file = json.loads(path.read_text(encoding="utf-8"))
+        self.eos, self.unk = symbols["eos"], symbols["unk"]
+        self.pieces, model = self.file["model"], self.file["model"]
+        if self.file["kind"] in ("bpe", "unigram"):
+            from tokenizers import Tokenizer
+
+            self.subwords = Tokenizer.from_str(json.dumps(model))
+            by_id = {number: piece for piece, number in self.subwords.get_vocab().items()}
+            self.pieces = [by_id[number] for number in range(len(by_id))]
+        self.ids = {piece: i for i, piece in enumerate(self.pieces) if i > self.unk}
+        names = enumerate(self.file["features"], start=len(self.pieces))
+        self.features = {name: i for i, name in names}
+
+    def encode(self, line: str) -> list[int]:
+        """A text, the features after its tab if it has any, and eos."""
+        text, _, tail = line.partition("\t")
+        text = getattr(text, self.file["case"])() if self.file["case"] != "keep" else text
+        text = unicodedata.normalize("NFC", text) if self.file["nfc"] else text
+        names = filter(None, (name.strip() for name in tail.split(";")))
+        features = [self.features.get(name, self.unk) for name in names]
+        return [*self._cut(text), *features, self.eos]
+
+    def _cut(self, text: str) -> list[int]:
+        if self.file["kind"] in ("bpe", "unigram"):
+            words = [WORD_START + word for word in text.split(" ")] if text else []
+            found = (self.subwords.encode(word).ids for word in words)
+            return [max(number, self.unk) for ids in found for number in ids]
+        if self.file["kind"] == "word":
+            pieces = [piece for word in text.split() for piece in marked(word)]
+        else:
+            pieces = list(text) if self.file["kind"] == "char" else text.split()
+        return [self.ids.get(piece, self.unk) for piece in pieces]
+
+    def decode(self, ids: list[int]) -> str:
+        """The text of these ids; what is unknown, and what is no text, leaves no trace."""
+        pieces = [self.pieces[i] for i in ids if self.unk < i < len(self.pieces)]
+        kind = self.file["kind"]
+        if kind == "word":
+            return joined(pieces)
+        text = (" " if kind == "space" else "").join(pieces)
+        return (
+            text if kind in ("char", "space") else text.replace(WORD_START, " ").removeprefix(" ")
+        )
+
+
+def marked(word: str) -> list[str]:
+    """Words and punctuation marks; a mark has a joiner where something is close to it."""
+    runs = itertools.groupby(word, key=lambda char: "" if in_word(char) else char)
+    pieces = ["".join(run) for _, run in runs]
+    for i, piece in enumerate(pieces):
+        if not in_word(piece[0]):
+            before_word = i + 1 < len(pieces) and in_word(pieces[i + 1][0])
+            pieces[i] = JOINER * (i > 0) + piece + JOINER * before_word
+    return pieces
+
+
+def in_word(char: str) -> bool:
+    """Whether a character is part of a word."""
+    return char.isalnum() or char in "_\u200c\u200d" or unicodedata.category(char)[0] == "M"
+
+
+def joined(pieces: list[str]) -> str:
+    """Words and marks as one text, with spaces where no joiner is."""
+    text, close = "", True
+    for piece in pieces:
+        left, right = (len(piece) > 1 and piece[side] == JOINER for side in (0, -1))
+        bare = piece[1:] if left else piece
+        bare = bare[:-1] if len(bare) > 1 and right else bare
+        text += bare if close or left else f" {bare}"
+        close = right
+    return text
+
+
+class Exported:
+    """The model of a folder."""
+
+    def __init__(self, folder: str | Path) -> None:
+        folder = Path(folder)
+        manifest = json.loads((folder / "manifest.json").read_text(encoding="utf-8"))
+        self.symbols, self.limits = manifest["symbols"], manifest["limits"]
+        self.source = Tokens(folder / "tokenizer.src.json", self.symbols)
+        self.target = Tokens(folder / "tokenizer.tgt.json", self.symbols)
+        self.encoder, self.step = (
+            onnxruntime.InferenceSession(folder / name, providers=["CPUExecutionProvider"])
+            for name in ("encoder.onnx", "step.onnx")
+        )
+
+    def __call__(self, texts: list[str]) -> list[str]:
+        """The likeliest answer to each text, token by token."""
+        rows = [self.source.encode(text) for text in texts]
+        return [self.target.decode(ids) for ids in self.greedy(rows)[0]] if rows else []
+
+    def greedy(self, rows: list[list[int]]) -> tuple[list[list[int]], list[list[float]]]:
+        """Ids of the answers to sources of ids, and the log-probability of each, eos included."""
+        pad, bos, eos = (self.symbols[name] for name in ("pad", "bos", "eos"))
+        lengths = np.array([len(row) for row in rows])
+        src = np.full((len(rows), lengths.max()), pad)
+        for i, row in enumerate(rows):
+            src[i, : len(row)] = row
+        state = self.first(src, lengths)
+        most = np.floor(self.limits["per_source_token"] * lengths) + self.limits["extra"]
+        most = np.minimum(most, (self.limits["positions"] or np.inf) - 1)
+        tokens, over = np.full(len(rows), bos), np.zeros(len(rows), bool)
+        answers: list[list[int]] = [[] for _ in rows]
+        scores: list[list[float]] = [[] for _ in rows]
+        for step in range(int(most.max()) + 1):
+            log_probs, state, _ = self.next(tokens, state)
+            allowed = log_probs.copy()
+            allowed[:, [pad, bos]] = -np.inf
+            tokens = np.where(most <= step, eos, allowed.argmax(axis=1))
+            for i in np.flatnonzero(~over).tolist():
+                scores[i].append(float(log_probs[i, tokens[i]]))
+                answers[i] += [int(tokens[i])] * bool(tokens[i] != eos)
+            over |= tokens == eos
+            if over.all():
+                break
+        return answers, scores
+
+    def first(self, src: np.ndarray, lengths: np.ndarray) -> dict[str, Any]:
+        """Reads padded sources: the memory, and the state before the first token, by name."""
+        names = [port.name for port in self.encoder.get_outputs()]
+        inputs = {"src": src.astype(np.int64), "lengths": lengths.astype(np.int64)}
+        return dict(zip(names, self.encoder.run(names, inputs), strict=True))
+
+    def next(
+        self, tokens: np.ndarray, state: dict[str, Any]
+    ) -> tuple[np.ndarray, dict[str, Any], list[np.ndarray]]:
+        """One step: log-probabilities of the next token, the state after it, where it looked."""
+        names = [port.name for port in self.step.get_outputs()]
+        found = self.step.run(names, {"tokens": tokens.astype(np.int64), **state})
+        out = dict(zip(names, found, strict=True))
+        new = {name.removeprefix("next."): out[name] for name in names if name.startswith("next.")}
+        looked = [out[name] for name in names if name.startswith("attention.")]
+        return out["log_probs"], {**state, **new}, looked
+
+
+if __name__ == "__main__":
+    model = Exported(Path(__file__).parent)
+    for answer in model([line.rstrip("\r\n") for line in sys.stdin]):
+        print(answer)

@@ -1,0 +1,65 @@
+"""What an exported folder says of itself."""
+
+from collections.abc import Sequence
+from typing import Any
+
+
+def readme(manifest: dict[str, Any]) -> str:
+    """README.md of the folder."""
+    made, encoder, step = manifest["made_by"], manifest["encoder"], manifest["step"]
+    needs = " ".join(manifest["needs"])
+    return f"""# {manifest["name"]}, as graphs
+
+A model of [regard](manifest.json) {made["regard"]} (preset `{manifest["preset"]}`) that runs
+wherever onnxruntime does. It needs neither torch nor regard.
+
+```
+pip install {needs}
+echo some text | python decode.py
+```
+
+```python
+from decode import Exported
+
+model = Exported(".")
+print(model(["some text", "some more"]))
+```
+
+`decode.py` is greedy search, to be read and to be written again in other languages:
+
+1. cut each text into ids, put eos = {manifest["symbols"]["eos"]} at its end, and pad the batch with
+   {manifest["symbols"]["pad"]};
+2. run `encoder.onnx` once: it returns the memory and the first state, by name;
+3. run `step.onnx` with the newest token of each row, bos = {manifest["symbols"]["bos"]} first, and
+   everything that the encoder returned; take the likeliest of `log_probs`; an output `next.NAME`
+   is the input NAME of the next step, and what has no `next` stays the same;
+4. end a row at eos, or when it has as many tokens as `limits` in `manifest.json` allow.
+
+Every tensor has the batch on its first axis: beam search reorders rows by taking them.
+
+## encoder.onnx
+
+{_table(encoder["inputs"], "input")}
+{_table(encoder["outputs"], "output", title=False)}
+
+## step.onnx
+
+{_table(step["inputs"], "input")}
+{_table(step["outputs"], "output", title=False)}
+
+Sizes with a name may change: `batch`; `source`, the length of the sources; `steps`, how many steps
+came before. Lengths are at least 1.
+
+Before this folder was left here, both graphs were run beside the model: the largest difference of a
+log-probability was {manifest["verified"]["largest_difference"]:.1e} (torch {made["torch"]},
+onnxruntime {made["onnxruntime"]}).
+"""
+
+
+def _table(ports: Sequence[dict[str, Any]], role: str, *, title: bool = True) -> str:
+    head = "| | name | type | shape |\n|---|---|---|---|\n" if title else ""
+    rows = (
+        f"| {role} | `{port['name']}` | {port['dtype']} | {', '.join(map(str, port['shape']))} |"
+        for port in ports
+    )
+    return head + "\n".join(rows)

@@ -1,0 +1,88 @@
+"""Whether the graphs say what the model says."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+import onnxruntime
+import torch
+from torch import Tensor
+
+from regard import ops
+from regard.decoding import DecodingOptions, greedy
+from regard.decoding.running import inference
+from regard.export.decode import Exported
+from regard.export.needs import ExportError
+from regard.models import SequenceModel
+from regard.symbols import BOS, EOS, SYMBOLS
+
+TOLERANCE: Final = 1e-4
+#: lengths of the sources of each batch: one alone, the shortest that there is, and mixed ones
+BATCHES: Final = ((6,), (1, 1), (9, 2, 17, 5))
+#: steps after which an answer is long enough to compare
+STEPS: Final = 24
+
+
+def verify(model: SequenceModel, vocab: int, folder: Path) -> float:
+    """The largest difference of a log-probability, or of a weight of attention.
+
+    Both take the same steps, those of the model's greedy search, and every token's log-probability
+    is compared at each. Raises where they differ by more than `TOLERANCE`.
+    """
+    worst = _largest_of_all(model, vocab, folder)
+    if not worst <= TOLERANCE:  # so that NaN fails too
+        raise ExportError(
+            f"the graphs must give the model's log-probabilities within {TOLERANCE:g}, but the "
+            f"largest difference is {worst:.2g}, so that nothing was kept: report it with the "
+            f"versions of torch, onnx and onnxruntime."
+        )
+    return worst
+
+
+def _largest_of_all(model: SequenceModel, vocab: int, folder: Path) -> float:
+    try:
+        exported = Exported(folder)
+        with inference(model), ops.use_backend("reference"):
+            batches = [_differences(model, exported, *batch) for batch in _sources(vocab)]
+            return float(np.max([one for batch in batches for one in batch]))
+    except Exception as error:
+        if not type(error).__module__.startswith("onnxruntime"):
+            raise
+        raise ExportError(
+            f"the graphs must run by onnxruntime, but version {onnxruntime.__version__} says "
+            f"{str(error).splitlines()[0]!r}, so that nothing was kept: try another version, or "
+            f"report it."
+        ) from error
+
+
+def _sources(vocab: int) -> Iterator[tuple[Tensor, Tensor]]:
+    """Padded batches of sources, with `eos` at the end of each."""
+    draw = torch.Generator().manual_seed(1)
+    for batch in BATCHES:
+        lengths = torch.tensor(batch)
+        shape = (len(batch), max(batch))
+        src = torch.randint(min(len(SYMBOLS), vocab - 1), vocab, shape, generator=draw)
+        src[torch.arange(len(batch)), lengths - 1] = EOS
+        yield src, lengths
+
+
+def _differences(
+    model: SequenceModel, exported: Exported, src: Tensor, lengths: Tensor
+) -> Iterator[float]:
+    answers = [found[0].tokens for found in greedy(model, src, lengths, DecodingOptions(beam=1))]
+    tokens = torch.full_like(lengths, BOS)
+    state = model.start(model.encode(src, lengths))
+    graph_state = exported.first(src.numpy(), lengths.numpy())
+    for step in range(min(max(map(len, answers)) + 1, STEPS)):
+        out = model.step(tokens, state, need_weights=True)
+        log_probs, graph_state, looked = exported.next(tokens.numpy(), graph_state)
+        yield _largest(out.logits.log_softmax(-1), log_probs)
+        for weights, seen in zip(out.maps.get("cross", ()), looked, strict=False):
+            yield _largest(weights.squeeze(2), seen)
+        state = out.state
+        tokens = torch.tensor([row[step] if step < len(row) else EOS for row in answers])
+
+
+def _largest(ours: Tensor, theirs: Any) -> float:
+    return float(np.abs(ours.numpy() - theirs).max())

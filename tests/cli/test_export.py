@@ -1,0 +1,54 @@
+"""`regard export`: what goes wrong is one sentence."""
+
+import importlib.util
+
+import pytest
+
+from cli.tools import regard, sentence
+from export.tools import make_run
+
+
+@pytest.fixture(scope="module")
+def untrained(tmp_path_factory):
+    return make_run(tmp_path_factory.mktemp("runs") / "run")
+
+
+def test_an_unknown_format(untrained):
+    said = sentence(regard("export", untrained, "--to", "tflite"), 2)
+    assert "onnx" in said
+    assert "tflite" in said
+
+
+def test_a_folder_that_exists(untrained, tmp_path):
+    said = sentence(regard("export", untrained, "-o", tmp_path), 2)
+    assert str(tmp_path) in said
+    assert "exists" in said
+
+
+def test_a_run_that_is_none(tmp_path):
+    assert "run folder" in sentence(regard("export", tmp_path / "nothing"), 1)
+
+
+def test_a_run_without_a_model(untrained, tmp_path):
+    (tmp_path / "config.json").write_bytes((untrained / "config.json").read_bytes())
+    assert "--resume" in sentence(regard("export", tmp_path, "-o", tmp_path / "new"), 1)
+    assert not (tmp_path / "new").exists()
+
+
+def test_a_language_model(tmp_path):
+    run = make_run(tmp_path / "run", "lm-rnn")
+    assert "language model" in sentence(regard("export", run, "-o", tmp_path / "new"), 1)
+
+
+@pytest.mark.parametrize(
+    ("missing", "words"),
+    [({"onnxruntime"}, "onnxruntime is"), ({"onnx", "onnxscript"}, "onnx and onnxscript are")],
+)
+def test_a_missing_extra(missing, words, untrained, tmp_path, monkeypatch):
+    find = importlib.util.find_spec
+    monkeypatch.setattr(
+        "regard.export.needs.find_spec", lambda name: None if name in missing else find(name)
+    )
+    said = sentence(regard("export", untrained, "-o", tmp_path / "new"), 1)
+    assert f"{words} not installed" in said
+    assert "regard[onnx]" in said

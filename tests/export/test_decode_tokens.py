@@ -1,0 +1,38 @@
+"""The tokenisers of decode.py cut and join as those of the package do."""
+
+import pytest
+
+from regard.data import Tokenizer, source_ids
+from regard.data.parsing import parse_features
+from regard.export.decode import Tokens
+from regard.symbols import BOS, EOS, PAD, UNK
+
+TEXTS = [
+    '"So", he said: well-known!!  It\'s £5.',
+    "Caf\u0065\u0301 na\u00efve İstanbul ΣΑΣ",
+    "",
+    "  spaces   here ",
+    "نمی\u200cخواهم 3.14 </s> <unk>",
+    "￭ ￭￭ a￭b ▁x y▁",
+    "plain\tV;PST; 3 ;;nobody",
+]
+SYMBOLS = {"pad": PAD, "bos": BOS, "eos": EOS, "unk": UNK}
+
+
+@pytest.mark.parametrize("case", ["keep", "lower", "upper"])
+@pytest.mark.parametrize("nfc", [True, False])
+@pytest.mark.parametrize("kind", ["char", "space", "word", "bpe", "unigram"])
+def test_ids_and_texts_are_those_of_the_package(kind, nfc, case, tmp_path):
+    plain = [text.partition("\t")[0] for text in TEXTS]
+    ours = Tokenizer.train(
+        kind, plain * 3, nfc=nfc, case=case, vocab_size=90, features=["V", "PST", "3"]
+    )
+    ours.save(tmp_path / "tokenizer.json")
+    theirs = Tokens(tmp_path / "tokenizer.json", SYMBOLS)
+    for text in [*TEXTS, "quite new: words?"]:
+        words, _, features = text.partition("\t")
+        (expected,) = source_ids(ours, [words], [parse_features(features)])
+        assert theirs.encode(text) == expected
+        assert theirs.decode(expected[:-1]) == ours.decode(expected)
+    ids = [*range(ours.vocab_size - 1, UNK, -1)]
+    assert theirs.decode(ids) == ours.decode(ids)

@@ -1,0 +1,121 @@
+"""What an exported folder answers is what the model answers."""
+
+import json
+import shutil
+import subprocess
+import sys
+
+import numpy as np
+import onnxruntime
+import pytest
+
+import regard
+from cli.tools import done
+from cli.tools import regard as command
+from export.tools import SOURCES, make_run
+from regard.data import pad
+from regard.decoding import DecodingOptions, greedy
+from regard.export import ExportError, export
+from regard.export.decode import Exported
+from regard.export.verify import verify
+
+# the run-time shape checks cannot be traced
+pytestmark = pytest.mark.plain
+
+GREEDY = DecodingOptions(beam=1)
+SLOW = ("gnmt", "luong", "self-attentive", "transformer")
+PRESETS = ["bahdanau", *(pytest.param(name, marks=pytest.mark.slow) for name in SLOW)]
+# decode.py, where neither torch nor regard can be imported
+WITHOUT_TORCH = """
+import runpy, sys
+sys.modules["torch"] = sys.modules["regard"] = sys.modules["tokenizers"] = None
+runpy.run_path(sys.argv[1], run_name="__main__")
+"""
+
+
+@pytest.mark.parametrize("preset", PRESETS)
+def test_an_exported_folder_is_the_model(preset, tmp_path, monkeypatch):
+    """One test, since each export takes seconds."""
+    monkeypatch.chdir(tmp_path)
+    run = make_run(tmp_path / "run", preset, features=["V", "PST"])
+    result = command("export", run, "--attention")
+    assert done(result) == "run-onnx\n"
+    assert "differ from the model by" in result.stderr
+    folder, model = tmp_path / "run-onnx", regard.load(run, device="cpu")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["run", "run-onnx"]
+    assert_answers_are_those_of_greedy_search(model, Exported(folder))
+    assert_weights_are_those_of_the_model(model, Exported(folder))
+    assert_manifest_names_what_the_graphs_have(folder)
+    assert_decode_needs_no_torch(model, folder)
+
+
+def assert_answers_are_those_of_greedy_search(model, exported):
+    rows = model.source_ids([*SOURCES, "Ab\tV;PST", "", "what is not known"])
+    found = [several[0] for several in greedy(model.module, *pad(rows), GREEDY)]
+    tokens, scores = exported.greedy(rows)
+    assert tokens == [one.tokens for one in found]
+    assert len({tuple(row) for row in tokens}) > 3
+    for ours, theirs in zip(found, scores, strict=True):
+        np.testing.assert_allclose(theirs, ours.token_log_probs, atol=1e-4)
+    assert [exported.greedy([row])[0][0] for row in rows] == tokens
+
+
+def assert_weights_are_those_of_the_model(model, exported):
+    src, lengths = pad(model.source_ids(SOURCES))
+    found = [one[0] for one in greedy(model.module, src, lengths, GREEDY, need_weights=True)]
+    state, tokens = exported.first(src.numpy(), lengths.numpy()), np.full(len(src), 1)
+    for step in range(3):
+        _, state, looked = exported.next(tokens, state)
+        for i, one in enumerate(found):
+            for layer, weights in zip(one.attention["cross"], looked, strict=True):
+                if step < layer.shape[1]:
+                    ours = layer[:, step].numpy()
+                    np.testing.assert_allclose(weights[i, :, : ours.shape[1]], ours, atol=1e-4)
+        tokens = np.array([[*one.tokens, 2, 2, 2][step] for one in found])
+
+
+def assert_manifest_names_what_the_graphs_have(folder):
+    manifest = json.loads((folder / "manifest.json").read_text())
+    for graph in ("encoder", "step"):
+        session = onnxruntime.InferenceSession(folder / f"{graph}.onnx")
+        for role, ports in (("inputs", session.get_inputs()), ("outputs", session.get_outputs())):
+            named = [(port["name"], port["shape"]) for port in manifest[graph][role]]
+            assert named == [(port.name, port.shape) for port in ports]
+    assert manifest["symbols"] == {"pad": 0, "bos": 1, "eos": 2, "unk": 3}
+    assert manifest["verified"]["largest_difference"] <= 1e-4
+
+
+def assert_decode_needs_no_torch(model, folder):
+    texts = [*SOURCES, "ABC", "", "zzz"]
+    ran = subprocess.run(
+        [sys.executable, "-c", WITHOUT_TORCH, folder / "decode.py"],
+        input="".join(f"{text}\n" for text in texts),
+        capture_output=True,
+        text=True,
+        encoding="utf-8",
+        check=True,
+    )
+    assert ran.stdout.splitlines() == [out.text for out in model(texts, beam=1)]
+    assert ran.stderr == ""
+
+
+def test_what_differs_from_the_model_is_not_left(tmp_path, monkeypatch):
+    """The graphs of another model are written, and then graphs that are cut off."""
+    written = export(make_run(tmp_path / "one", "rnn"), tmp_path / "exported").path
+    other = make_run(tmp_path / "other", "rnn", seed=5)
+
+    def write(model, vocab, folder, *, attention):
+        for name in ("encoder.onnx", "step.onnx"):
+            shutil.copyfile(written / name, folder / name)
+        return type("Ports", (), {"graphs": staticmethod(lambda vocab: {})})
+
+    monkeypatch.setattr("regard.export.graphs.write_graphs", write)
+    with pytest.raises(ExportError, match=r"largest difference is \d.*nothing was kept"):
+        export(other, tmp_path / "new" / "exported")
+    assert list((tmp_path / "new").iterdir()) == []
+
+    graph = written / "step.onnx"
+    graph.write_bytes(graph.read_bytes()[:500])
+    model = regard.load(tmp_path / "one", device="cpu")
+    with pytest.raises(ExportError, match="must run by onnxruntime"):
+        verify(model.module, model.src_tokenizer.vocab_size, written)
