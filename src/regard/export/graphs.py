@@ -176,6 +176,12 @@ def _looked(out: StepOutput) -> dict[str, Tensor]:
 
 
 def _ports(small: Example, large: Example) -> Ports:
+    new = small.tensors().keys() - small.at_first().keys()
+    if new:
+        raise ExportError(
+            f"a state must have all its parts before the first step to be exported, but this "
+            f"preset's gains {', '.join(sorted(new))}: export a run of another preset."
+        )
     kept = small.kept()
     tensors = _compared(small.tensors(), large.tensors())
     return Ports(
