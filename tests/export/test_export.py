@@ -122,19 +122,19 @@ def write_uniform_graphs(model, vocab, folder, *, attention):
     ids, scores = onnx.TensorProto.INT64, onnx.TensorProto.FLOAT
     save_graph(
         folder / "encoder.onnx",
-        [onnx.helper.make_node("Cast", ["lengths"], ["state"], to=scores)],
+        [onnx.helper.make_node("Cast", ["lengths"], ["state.x"], to=scores)],
         [("src", ids, ["batch", "source"]), ("lengths", ids, ["batch"])],
-        [("state", scores, ["batch"])],
+        [("state.x", scores, ["batch"])],
     )
     row = onnx.numpy_helper.from_array(np.full((1, 12), -np.log(12), np.float32))
     nodes = [
         onnx.helper.make_node("Constant", [], ["row"], value=row),
         onnx.helper.make_node("Constant", [], ["axis"], value_ints=[1]),
-        onnx.helper.make_node("Unsqueeze", ["state", "axis"], ["column"]),
+        onnx.helper.make_node("Unsqueeze", ["state.x", "axis"], ["column"]),
         onnx.helper.make_node("Sub", ["column", "column"], ["zeros"]),
         onnx.helper.make_node("Add", ["zeros", "row"], ["log_probs"]),
     ]
-    inputs = [("tokens", ids, ["batch"]), ("state", scores, ["batch"])]
+    inputs = [("tokens", ids, ["batch"]), ("state.x", scores, ["batch"])]
     save_graph(folder / "step.onnx", nodes, inputs, [("log_probs", scores, ["batch", 12])])
     return Ports([], [], [], [])
 

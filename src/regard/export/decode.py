@@ -151,7 +151,8 @@ class Exported:
         names = [port.name for port in self.step.get_outputs()]
         found = self.step.run(names, {"tokens": tokens.astype(np.int64), **state})
         out = dict(zip(names, found, strict=True))
-        new = {name.removeprefix("next."): out[name] for name in names if name.startswith("next.")}
+        parts = [name.removeprefix("next.") for name in names if name.startswith("next.")]
+        new = {f"state.{part}": out[f"next.{part}"] for part in parts}
         looked = [out[name] for name in names if name.startswith("attention.")]
         return out["log_probs"], {**state, **new}, looked
 

@@ -40,6 +40,11 @@ class Port(NamedTuple):
     dtype: str
     shape: list[int | str]
 
+    @property
+    def part(self) -> str:
+        """What the model's own state calls it: the name begins with its role."""
+        return self.name.partition(".")[2]
+
 
 @dataclass(frozen=True)
 class Ports:
@@ -172,7 +177,7 @@ def write_graphs(model: SequenceModel, vocab: int, folder: Path, *, attention: b
 def _looked(out: StepOutput) -> dict[str, Tensor]:
     """Cross-attention by layer, (batch, heads, source): a step has one query."""
     layers = enumerate(out.maps.get("cross", ()))
-    return {f"attention.{number}": weights.squeeze(2) for number, weights in layers}
+    return {str(number): weights.squeeze(2) for number, weights in layers}
 
 
 def _ports(small: Example, large: Example) -> Ports:
@@ -182,50 +187,52 @@ def _ports(small: Example, large: Example) -> Ports:
             f"a state must have all its parts before the first step to be exported, but this "
             f"preset's gains {', '.join(sorted(new))}: export a run of another preset."
         )
+    before, after = small.tensors(), large.tensors()
+    first, later = small.at_first(), large.at_first()
     kept = small.kept()
-    tensors = _compared(small.tensors(), large.tensors())
+    changed = [name for name in before if name not in kept]
     return Ports(
-        memory=[port for port in tensors if port.name in kept],
-        state=[port for port in tensors if port.name not in kept],
-        first=[
-            port for port in _compared(small.at_first(), large.at_first()) if port.name not in kept
-        ],
-        attention=_compared(small.looked(), large.looked()),
+        memory=_compared("memory", before, after, [name for name in before if name in kept]),
+        state=_compared("state", before, after, changed),
+        first=_compared("state", first, later, changed),
+        attention=_compared("attention", small.looked(), large.looked(), list(small.looked())),
     )
 
 
-def _compared(small: dict[str, Tensor], large: dict[str, Tensor]) -> list[Port]:
+def _compared(
+    role: str, small: dict[str, Tensor], large: dict[str, Tensor], parts: list[str]
+) -> list[Port]:
     """Tensors of two examples as ports: an axis that differs has the name of its size."""
     names = {(size, LARGE[name]): name for name, size in SMALL.items()}
 
-    def port(name: str) -> Port:
-        sizes = zip(small[name].shape, large[name].shape, strict=True)
+    def port(part: str) -> Port:
+        sizes = zip(small[part].shape, large[part].shape, strict=True)
         shape = [one if one == other else names[one, other] for one, other in sizes]
-        return Port(name, str(small[name].dtype).removeprefix("torch."), shape)
+        return Port(f"{role}.{part}", str(small[part].dtype).removeprefix("torch."), shape)
 
-    return [port(name) for name in small]
+    return [port(part) for part in parts]
 
 
 def _write_reader(model: SequenceModel, example: Example, ports: Ports, path: Path) -> None:
-    made = [port.name for port in (*ports.memory, *ports.state)]
+    made = [*ports.memory, *ports.state]
     _write(
-        Reader(model, made),
+        Reader(model, [port.part for port in made]),
         (example.src, example.lengths),
         ({0: "batch", 1: "source"}, {0: "batch"}),
         ["src", "lengths"],
-        made,
+        [port.name for port in made],
         path,
     )
 
 
 def _write_writer(model: SequenceModel, example: Example, ports: Ports, path: Path) -> None:
-    inputs, changed = [*ports.memory, *ports.state], [port.name for port in ports.state]
-    names, tensors = [port.name for port in inputs], example.tensors()
+    inputs, tensors = [*ports.memory, *ports.state], example.tensors()
+    parts, changed = [port.part for port in inputs], [port.part for port in ports.state]
     _write(
-        Writer(model, example.before, names, changed, bool(ports.attention)),
-        (torch.full_like(example.lengths, BOS), [tensors[name] for name in names]),
+        Writer(model, example.before, parts, changed, bool(ports.attention)),
+        (torch.full_like(example.lengths, BOS), [tensors[part] for part in parts]),
         ({0: "batch"}, [_dynamic(port) for port in inputs]),
-        ["tokens", *names],
+        ["tokens", *(port.name for port in inputs)],
         ["log_probs", *(_after(p).name for p in ports.state), *(p.name for p in ports.attention)],
         path,
     )
@@ -234,7 +241,7 @@ def _write_writer(model: SequenceModel, example: Example, ports: Ports, path: Pa
 def _after(port: Port) -> Port:
     """A part of the state after a step, which needs a name of its own: it stands in one graph."""
     grown = ["steps + 1" if size == "steps" else size for size in port.shape]
-    return Port(f"next.{port.name}", port.dtype, list(grown))
+    return Port(f"next.{port.part}", port.dtype, list(grown))
 
 
 def _described(inputs: list[Port], outputs: list[Port]) -> dict[str, Any]:

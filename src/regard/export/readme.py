@@ -32,7 +32,7 @@ print(model(["some text", "some more"]))
 2. run `encoder.onnx` once: it returns the memory and the first state, by name;
 3. run `step.onnx` with the newest token of each row, bos = {manifest["symbols"]["bos"]} first, and
    everything that the encoder returned; take the likeliest of `log_probs`; an output `next.NAME`
-   is the input NAME of the next step, and what has no `next` stays the same;
+   is the input `state.NAME` of the next step, and what begins with `memory` stays the same;
 4. end a row at eos, or when it has as many tokens as `limits` in `manifest.json` allow.
 
 Every tensor has the batch on its first axis: beam search reorders rows by taking them.
