@@ -20,7 +20,7 @@ from regard.ops.softmax import log_softmax
 from regard.state import State
 
 # One number for each token at each position of each step: 1 GiB in float32, of which training has
-# about four copies at once. A batch of characters has a tenth of that.
+# several copies at once. Batches of characters stay far below.
 LARGEST: Final = 2**28
 
 
@@ -111,7 +111,10 @@ class MonotonicDecoder(Decoder):
         keep: Keep | None = None,
         need_weights: bool = False,
     ) -> DecoderOutput:
-        """All tokens are scored at all positions at once; the sums go from step to step."""
+        """All tokens are scored at all positions at once; the sums go from step to step.
+
+        They go through every step, so that what `keep` spares is the mixture over positions.
+        """
         state = cast(MonotonicState, state)
         self._check_size(tokens, state)
         body = self.body(self.embedding(tokens), state.body, need_weights=need_weights)
