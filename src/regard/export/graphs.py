@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from regard import ops
 from regard.export.flat import flatten, unflatten
 from regard.export.needs import ExportError
-from regard.export.readers import exportable, never_empty
+from regard.export.readers import exportable, first_state
 from regard.export.tagging import with_positions
 from regard.models import SequenceModel
 from regard.models.protocol import StepOutput
@@ -96,12 +96,13 @@ class Example(NamedTuple):
         lengths = (torch.arange(rows) % length + 1).flip(0)
         lengths[0] = length
         src[torch.arange(rows), lengths - 1] = EOS
-        first = state = model.start(model.encode(src, lengths))
+        memory = model.encode(src, lengths)
+        state = model.start(memory)
         tokens = torch.full((rows,), BOS)
         for _ in range(sizes["steps"]):
             state = model.step(tokens, state).state
         last = model.step(tokens, state, need_weights=attention)
-        return Example(src, lengths, never_empty(first), state, last)
+        return Example(src, lengths, first_state(model, memory), state, last)
 
     def tensors(self) -> dict[str, Tensor]:
         """The state before the last step."""
@@ -130,7 +131,7 @@ class Reader(nn.Module):
 
     def forward(self, src: Tensor, lengths: Tensor) -> tuple[Tensor, ...]:
         """All tensors of the first state, in order."""
-        state = never_empty(self.model.start(self.model.encode(src, lengths)))
+        state = first_state(self.model, self.model.encode(src, lengths))
         tensors = flatten(state, src.shape[0])
         return tuple(tensors[name] for name in self.names)
 

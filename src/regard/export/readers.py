@@ -17,6 +17,8 @@ from regard.layers import RecurrentState, RNNStack, SelfAttentiveRNN
 from regard.layers.rnn import RecurrentOutput
 from regard.models import SequenceModel
 from regard.models.encoders import RecurrentEncoder, SelfAttentiveEncoder
+from regard.models.monotonic import MonotonicDecoder, MonotonicState
+from regard.models.protocol import Memory
 from regard.ops import History, SelfAttentiveOutput
 from regard.ops.self_attentive_rnn import reference
 from regard.state import State
@@ -179,6 +181,18 @@ class LoopedRNN(nn.Module):
             weights=None,
             state=_history(tapes),
         )
+
+
+def first_state(model: SequenceModel, memory: Memory) -> State:
+    """The state before the first step, with all parts that a later one has."""
+    state = never_empty(model.start(memory))
+    if not isinstance(state, MonotonicState):
+        return cast(State, state)
+    # all tokens say that the position before the first output is 0
+    at_0 = torch.arange(state.keys.shape[1])[:, None] == 0
+    vocab = cast(MonotonicDecoder, model.decoder).embedding.vocab
+    row = torch.where(at_0, 0.0, float("-inf")).expand(state.keys.shape[0], -1, vocab)
+    return replace(state, joint=row.to(state.keys.dtype))
 
 
 def never_empty(value: Any) -> Any:

@@ -1,5 +1,6 @@
 """The decoder with exact hard monotonic attention."""
 
+import math
 from dataclasses import dataclass, replace
 from typing import Final, cast, final
 
@@ -96,7 +97,7 @@ class MonotonicDecoder(Decoder):
         """Nothing read; the position before the first output is 0."""
         keys = self.attention.project_keys(memory.output if memory.keys is None else memory.keys)
         return MonotonicState(
-            self.body.start(len(memory.output), memory.output),
+            self.body.start(memory.output.shape[0], memory.output),
             keys.tensor,
             self.memory_proj(self.dropout(memory.output)),
             memory.mask[:, 0, 0],
@@ -140,7 +141,7 @@ class MonotonicDecoder(Decoder):
 
     def _check_size(self, tokens: Tensor, state: MonotonicState) -> None:
         sizes = (*tokens.shape, state.mask.shape[1], self.embedding.vocab)
-        if torch.Size(sizes).numel() > LARGEST:
+        if math.prod(sizes) > LARGEST:
             raise ArgumentError(
                 "batch x tgt_len x src_len x tgt_vocab",
                 f"be at most {LARGEST:,}, since every token is scored at every position",
