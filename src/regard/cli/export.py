@@ -25,7 +25,7 @@ def export(
 
     The folder has an encoder, a decoder's step, the tokenisers, and a program
     of numpy and onnxruntime that answers texts. It is left there only if it
-    says what the model says. Needs `pip install 'regard[onnx]'`.
+    says what the model says. Needs the extra `onnx` of regard.
     """
     written = exporting.export(run, output, to=to, attention=attention)
     typer.echo(

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import onnxruntime
 
+BATCH = 32
 JOINER, WORD_START = "￭", "▁"
 
 
@@ -110,7 +111,8 @@ class Exported:
     def __call__(self, texts: list[str]) -> list[str]:
         """The likeliest answer to each text, token by token."""
         rows = [self.source.encode(text) for text in texts]
-        return [self.target.decode(ids) for ids in self.greedy(rows)[0]] if rows else []
+        parts = (rows[start : start + BATCH] for start in range(0, len(rows), BATCH))
+        return [self.target.decode(ids) for part in parts for ids in self.greedy(part)[0]]
 
     def greedy(self, rows: list[list[int]]) -> tuple[list[list[int]], list[list[float]]]:
         """Ids of the answers to sources of ids, and the log-probability of each, eos included."""

@@ -168,7 +168,7 @@ def write_graphs(model: SequenceModel, vocab: int, folder: Path, *, attention: b
     with torch.no_grad(), ops.use_backend("reference"), _quietly():
         small = Example.of(model, SMALL, vocab, attention)
         large = Example.of(model, LARGE, vocab, attention)
-        ports = _ports(small, large)
+        ports = compare(small, large)
         traced = exportable(model)
         _write_reader(traced, large, ports, folder / "encoder.onnx")
         _write_writer(traced, large, ports, folder / "step.onnx")
@@ -181,7 +181,8 @@ def _looked(out: StepOutput) -> dict[str, Tensor]:
     return {str(number): weights.squeeze(2) for number, weights in layers}
 
 
-def _ports(small: Example, large: Example) -> Ports:
+def compare(small: Example, large: Example) -> Ports:
+    """What the graphs of two examples' model take and return."""
     new = small.tensors().keys() - small.at_first().keys()
     if new:
         raise ExportError(

@@ -5,6 +5,7 @@ an encoder are changed for others that compute the same.
 """
 
 import copy
+from collections.abc import Callable
 from dataclasses import fields, replace
 from typing import Any, Final, NamedTuple, cast, final
 
@@ -13,9 +14,11 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch._higher_order_ops.scan import scan
 
+from regard.attention import CoverageAttention
 from regard.layers import RecurrentState, RNNStack, SelfAttentiveRNN
 from regard.layers.rnn import RecurrentOutput
 from regard.models import SequenceModel
+from regard.models.decoders import Source
 from regard.models.encoders import RecurrentEncoder, SelfAttentiveEncoder
 from regard.models.monotonic import MonotonicDecoder, MonotonicState
 from regard.models.protocol import Memory
@@ -185,28 +188,46 @@ class LoopedRNN(nn.Module):
 
 def first_state(model: SequenceModel, memory: Memory) -> State:
     """The state before the first step, with all parts that a later one has."""
-    state = never_empty(model.start(memory))
-    if not isinstance(state, MonotonicState):
-        return cast(State, state)
-    # all tokens say that the position before the first output is 0
-    at_0 = torch.arange(state.keys.shape[1])[:, None] == 0
-    vocab = cast(MonotonicDecoder, model.decoder).embedding.vocab
-    row = torch.where(at_0, 0.0, float("-inf")).expand(state.keys.shape[0], -1, vocab)
-    return replace(state, joint=row.to(state.keys.dtype))
+    state = _each(model.start(memory), _never_empty)
+    if any(isinstance(module, CoverageAttention) for module in model.modules()):
+        state = _each(state, _nothing_covered)
+    if isinstance(state, MonotonicState):
+        state = _at_0(state, cast(MonotonicDecoder, model.decoder).embedding.vocab)
+    return cast(State, state)
 
 
-def never_empty(value: Any) -> Any:
-    """A first state with one step that is not real in tapes that are looked at before they grow.
+def _each(value: Any, change: Callable[[State], State]) -> Any:
+    """A state whose states have been changed, the inner ones first."""
+    if isinstance(value, State):
+        inner = {field.name: _each(getattr(value, field.name), change) for field in fields(value)}
+        return change(replace(value, **inner))
+    return tuple(_each(part, change) for part in value) if isinstance(value, tuple) else value
+
+
+def _never_empty(state: State) -> State:
+    """With one step that is not real in tapes that are looked at before they grow.
 
     The `lstm` cell does so, and onnxruntime cannot ask whether any of no keys is real.
     """
-    if isinstance(value, History):
-        tapes = [_widened(tape, 1) for tape in _tapes(value)]
-        return value if value.memory is None else _history(tapes)
-    if isinstance(value, State):
-        parts = {field.name: never_empty(getattr(value, field.name)) for field in fields(value)}
-        return replace(value, **parts)
-    return tuple(map(never_empty, value)) if isinstance(value, tuple) else value
+    if not isinstance(state, History) or state.memory is None:
+        return state
+    return _history([_widened(tape, 1) for tape in _tapes(state)])
+
+
+def _nothing_covered(state: State) -> State:
+    """With zeros where steps before the first would have looked."""
+    if not isinstance(state, Source):
+        return state
+    zeros = torch.zeros_like(state.mask, dtype=state.keys.dtype)
+    return replace(state, past=replace(state.past, weights=zeros, coverage=zeros))
+
+
+def _at_0(state: MonotonicState, vocab: int) -> MonotonicState:
+    """With the position before the first output, which is 0 whatever token is read."""
+    batch, length = state.mask.shape
+    at_0 = torch.arange(length)[:, None] == 0
+    joint = torch.where(at_0, 0.0, float("-inf")).expand(batch, -1, vocab)
+    return replace(state, joint=joint.to(state.keys.dtype))
 
 
 def _tapes(history: History) -> list[Tensor]:

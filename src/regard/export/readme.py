@@ -10,8 +10,8 @@ def readme(manifest: dict[str, Any]) -> str:
     needs = " ".join(manifest["needs"])
     return f"""# {manifest["name"]}, as graphs
 
-A model of [regard](manifest.json) {made["regard"]} (preset `{manifest["preset"]}`) that runs
-wherever onnxruntime does. It needs neither torch nor regard.
+A model made by regard {made["regard"]} (preset `{manifest["preset"]}`). It runs wherever
+onnxruntime does, without torch and without regard.
 
 ```
 pip install {needs}
@@ -51,8 +51,8 @@ Sizes with a name may change: `batch`; `source`, the length of the sources; `ste
 came before. Lengths are at least 1.
 
 Before this folder was left here, both graphs were run beside the model: the largest difference of a
-log-probability was {manifest["verified"]["largest_difference"]:.1e} (torch {made["torch"]},
-onnxruntime {made["onnxruntime"]}).
+log-probability was {manifest["verified"]["largest_difference"]:.1e}
+(torch {made["torch"]}, onnxruntime {made["onnxruntime"]}).
 """
 
 

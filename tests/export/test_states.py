@@ -1,0 +1,51 @@
+"""States as the graphs carry them, for every preset that can be exported."""
+
+import pytest
+import torch
+
+from models.cases import SRC_VOCAB, VARIANTS, build
+from regard.export.flat import flatten, unflatten
+from regard.export.graphs import LARGE, SMALL, Example, compare
+from regard.export.readers import first_state
+from regard.export.tagging import with_positions
+
+EXPORTED = [name for name in VARIANTS if not name.startswith("lm-")]
+LENGTHS = torch.tensor([5, 2, 1])
+
+
+@pytest.mark.parametrize("variant", EXPORTED)
+def test_steps_from_the_first_state_of_the_graphs_are_those_of_the_model(variant):
+    model = build(variant).eval()
+    own = with_positions(model)
+    src = torch.randint(4, SRC_VOCAB, (3, 5))
+    ours, theirs = (
+        model.start(model.encode(src, LENGTHS)),
+        first_state(own, own.encode(src, LENGTHS)),
+    )
+    for tokens in ([1, 1, 1], [5, 4, 2], [2, 6, 4], [4, 4, 5]):
+        newest = torch.tensor(tokens)
+        theirs = unflatten(theirs, flatten(theirs, 3))
+        expected, found = model.step(newest, ours), own.step(newest, theirs)
+        torch.testing.assert_close(found.logits, expected.logits)
+        ours, theirs = expected.state, found.state
+
+
+@pytest.mark.parametrize("variant", EXPORTED)
+def test_every_axis_that_changes_has_a_name(variant):
+    own = with_positions(build(variant).eval())
+    small, large = (Example.of(own, sizes, SRC_VOCAB, True) for sizes in (SMALL, LARGE))
+    ports = compare(small, large)
+    for port in (*ports.memory, *ports.state, *ports.attention):
+        assert port.shape[0] == "batch"
+    assert "steps" not in {size for port in ports.memory for size in port.shape}
+    assert all(port.shape[2:] == ["source"] for port in ports.attention)
+    assert [port.name for port in ports.first] == [port.name for port in ports.state]
+
+
+def test_a_cache_grows_and_the_memory_does_not():
+    own = build("transformer").eval()
+    ports = compare(*(Example.of(own, sizes, SRC_VOCAB, False) for sizes in (SMALL, LARGE)))
+    shapes = {port.name: port.shape for port in (*ports.memory, *ports.state)}
+    assert shapes["state.layers.0.key"] == ["batch", 3, "steps", 4]
+    assert shapes["memory.layers.1.memory_key"] == ["batch", 3, "source", 4]
+    assert {port.name: port.shape for port in ports.first}["state.layers.0.key"][2] == 0
