@@ -303,7 +303,9 @@ def test_only_mechanisms_that_use_past_weights_ask_for_them(name):
     attention, tensors = build(CASES[name]), inputs(CASES[name])
     looked = torch.rand(BATCH, CASES[name].heads, 1, KV_LEN, dtype=torch.float64)
     zero, position = torch.zeros_like(looked), torch.zeros(BATCH, dtype=torch.int64)
-    contexts = [attention(*tensors, past=Past(position, w)).context for w in (looked, zero, None)]
+    # one step is all the past there is: the last look, and the sum of all
+    pasts = [Past(position, w, w) for w in (looked, zero, None)]
+    contexts = [attention(*tensors, past=past).context for past in pasts]
     assert torch.equal(contexts[1], contexts[2])
     assert torch.equal(contexts[0], contexts[1]) == (not attention.needs_past_weights)
 
