@@ -1,13 +1,15 @@
 """Additive attention with coverage (See et al., 2017, https://arxiv.org/abs/1704.04368, eq. 11)."""
 
+from functools import partial
 from typing import ClassVar, final
 
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from regard import masks, ops
+from regard import masks
 from regard.attention.interface import Attention, Past, Projected, projected
+from regard.attention.one_by_one import look_one_by_one
 from regard.masks import Mask
 from regard.ops import AttentionOutput
 from regard.ops.check import check_equal, check_positive, check_width
@@ -58,23 +60,11 @@ class CoverageAttention(Attention):
         queries, keys = self.query_proj(query), projected(self, key)
         batch, q_len, kv_len = query.shape[0], query.shape[1], keys.shape[1]
         check_width("value", value, None)
-        check_equal("agree in batch", query=batch, key=len(keys), value=len(value))
+        check_equal("agree in batch", query=batch, key=keys.shape[0], value=value.shape[0])
         if mask is not None:
             masks.check(mask, batch, 1, q_len, kv_len)
-        if past is None:
-            past = Past(torch.zeros(batch, dtype=torch.long, device=keys.device), None)
-        contexts, maps = [], []
-        for t in range(q_len):
-            row = mask if mask is None or mask.shape[2] == 1 else mask[:, :, t : t + 1]
-            context, weights = ops.additive_attention(
-                queries[:, t : t + 1], self._seen(keys, past), self.v, value, row, need_weights=True
-            )
-            assert weights is not None
-            past = past.after(weights)
-            contexts.append(context)
-            maps.append(weights)
-        return AttentionOutput(
-            torch.cat(contexts, dim=1), torch.cat(maps, dim=2) if need_weights else None
+        return look_one_by_one(
+            queries, partial(self._seen, keys), self.v, value, mask, past, need_weights
         )
 
     def _seen(self, keys: Tensor, past: Past) -> Tensor:

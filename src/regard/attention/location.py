@@ -1,13 +1,15 @@
 """Location-aware attention (Chorowski et al., 2015, https://arxiv.org/abs/1506.07503, eq. 9)."""
 
+from functools import partial
 from typing import ClassVar, final
 
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from regard import masks, ops
+from regard import masks
 from regard.attention.interface import Attention, Past, Projected, projected
+from regard.attention.one_by_one import look_one_by_one
 from regard.errors import ArgumentError
 from regard.masks import Mask
 from regard.ops import AttentionOutput
@@ -78,24 +80,15 @@ class LocationAwareAttention(Attention):
         check_equal("agree in batch", query=batch, key=keys.shape[0], value=value.shape[0])
         if mask is not None:
             masks.check(mask, batch, 1, q_len, kv_len)
-        before = None if past is None else past.weights
-        last = keys.new_zeros(batch, 1, 1, kv_len) if before is None else before
-        contexts, maps = [], []
-        for t in range(q_len):
-            row = mask if mask is None or mask.shape[2] == 1 else mask[:, :, t : t + 1]
-            features = self.filters(last[:, 0].to(self.v.dtype)).mT  # (batch, kv_len, channels)
-            context, weights = ops.additive_attention(
-                queries[:, t : t + 1],
-                keys + self.location_proj(features),
-                self.v,
-                value,
-                row,
-                need_weights=True,
-            )
-            assert weights is not None
-            last = weights
-            contexts.append(context)
-            maps.append(last)
-        return AttentionOutput(
-            torch.cat(contexts, dim=1), torch.cat(maps, dim=2) if need_weights else None
+        return look_one_by_one(
+            queries, partial(self._located, keys), self.v, value, mask, past, need_weights
         )
+
+    def _located(self, keys: Tensor, past: Past) -> Tensor:
+        """`V key_i + U f_i`."""
+        last = past.weights
+        if last is None:
+            last = keys.new_zeros(keys.shape[0], 1, 1, keys.shape[1])
+        features = self.filters(last[:, 0].to(self.v.dtype)).mT  # (batch, kv_len, channels)
+        located: Tensor = keys + self.location_proj(features)
+        return located
