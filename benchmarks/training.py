@@ -231,7 +231,7 @@ def speeds(bench: Bench, chosen: list[Cell]) -> Iterator[Settings]:
             watch = bench.timed(bench.task(settings), backend, steps, args.seconds)
             on_gpu = watch.device.type == "cuda"
             peak = torch.cuda.max_memory_allocated() / 2**20 if on_gpu else None
-            return watch.found() | {"peak_mib": peak}
+            return watch.found() | {"peak_mib": peak, "warm_up_s": args.warm_up}
 
         yield settings | {"backend": backend} | tried(measured)
 

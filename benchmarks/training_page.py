@@ -130,9 +130,15 @@ def distances(a: Record, b: Record) -> tuple[float, float]:
     return abs(one[0] - other[0]), max(abs(x - y) for x, y in pairs)
 
 
-def _speed(records: list[Record]) -> list[str]:
-    if not records:
-        return []
+def _speed(measured: list[Record]) -> list[str]:
+    # where batches run for the first time, a compiler is timed and not a step
+    records = [r for r in measured if "warm_up_s" in r or "error" in r]
+    cold = len(measured) - len(records)
+    left_out = f"{cold} records of speed are left out: their batches had not been run before."
+    return [*([left_out, ""] if cold else []), *(_speed_table(records) if records else [])]
+
+
+def _speed_table(records: list[Record]) -> list[str]:
     backends = list(dict.fromkeys(r["backend"] for r in records))
     lines = [
         "### Speed",

@@ -131,8 +131,9 @@ def test_backends_are_set_beside_seeds() -> None:
     ]
     cell = {"preset": "gnmt", "size": "small", "batch_tokens": 4096, "precision": "bf16"}
     speed = [
-        {**cell, "backend": "auto", "tokens_per_s": 30_000.0},
-        {**cell, "backend": "torch", "tokens_per_s": 20_000.0},
+        {**cell, "backend": "auto", "tokens_per_s": 30_000.0, "warm_up_s": 6.0},
+        {**cell, "backend": "torch", "tokens_per_s": 20_000.0, "warm_up_s": 6.0},
+        {**cell, "preset": "luong", "backend": "auto", "tokens_per_s": 10.0},
         {**cell, "backend": "reference", "error": "OutOfMemoryError: no"},
     ]
     machine = {"cpu": "a CPU", "torch": "2.13"}
@@ -153,4 +154,6 @@ def test_backends_are_set_beside_seeds() -> None:
     assert "3.5 times as fast as `reference`" in page
     assert "| gnmt | small | 4096 | 30,000 | 20,000 |  | 1.50 |  |" in page
     assert "OutOfMemoryError" in page
+    assert "1 records of speed are left out" in page
+    assert "luong" not in page
     assert "cut short" in page

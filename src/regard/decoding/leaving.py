@@ -14,8 +14,8 @@ import torch
 from jaxtyping import Bool, Int
 from torch import Tensor
 
-#: Steps between a question to a GPU and its answer. Measured by benchmarks/search_lag.py: two are a
-#: little faster than one, and with four the rows that are over may cost more than is won.
+#: Steps between a question to a GPU and its answer, as benchmarks/search_lag.py compares them: two
+#: are a little faster than one, and with four the rows that are over may cost more than is won.
 LAG: Final = 2
 
 
