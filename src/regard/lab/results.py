@@ -3,7 +3,6 @@
 import json
 import os
 import platform
-import subprocess
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
@@ -13,6 +12,7 @@ from typing import Any, Final
 import numpy as np
 import torch
 
+from regard import checkout
 from regard.data.files import write_atomically
 from regard.lab.bench import Bench, plain
 from regard.lab.experiment import Data
@@ -110,24 +110,10 @@ def _processor() -> str:
 
 
 def _commit() -> str | None:
-    """The commit of this code, if it is kept in a git tree; `+` where it was changed since.
-
-    A copy without a tree of its own gets its commit by the environment.
-    """
-    if "REGARD_COMMIT" in os.environ:
-        return os.environ["REGARD_COMMIT"]
-    here = Path(__file__)
-    if _git("ls-files", "--error-unmatch", here.name) is None:
-        return None
-    commit = _git("rev-parse", "HEAD")
-    changed = _git("status", "--porcelain", "--untracked-files=no", "--", str(here.parents[1]))
+    """The commit of this code, if it is kept in a git tree; `+` where it was changed since."""
+    if (commit := checkout.given()) is not None:
+        return commit
+    commit = checkout.git("rev-parse", "HEAD")
+    package = str(checkout.HERE.parent)
+    changed = checkout.git("status", "--porcelain", "--untracked-files=no", "--", package)
     return f"{commit}+" if commit and changed else commit
-
-
-def _git(*words: str) -> str | None:
-    command = ["git", "-C", str(Path(__file__).parent), *words]
-    try:
-        done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=20)
-    except (OSError, subprocess.SubprocessError):
-        return None
-    return done.stdout.strip()

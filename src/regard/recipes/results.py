@@ -1,9 +1,7 @@
 """What a recipe leaves behind: result.json, from which every table is made."""
 
 import json
-import os
 import platform
-import subprocess
 from collections.abc import Mapping
 from dataclasses import asdict
 from importlib.metadata import version
@@ -12,6 +10,7 @@ from typing import Any, Final
 
 import torch
 
+from regard import checkout
 from regard.errors import DataError
 from regard.recipes.recipe import Recipe
 from regard.recipes.tasks import Verdict
@@ -114,27 +113,11 @@ def _shown(value: Any) -> str:
 
 
 def source() -> dict[str, Any]:
-    """The commit that was run, and whether files differ from it.
-
-    A copy that is no checkout of its own gets its commit by the environment: REGARD_COMMIT.
-    """
-    if "REGARD_COMMIT" in os.environ:
-        return {"commit": os.environ["REGARD_COMMIT"], "changed_since": None}
-    return {"commit": _git("rev-parse", "HEAD"), "changed_since": _changed()}
-
-
-def _changed() -> bool | None:
-    answer = _git("status", "--porcelain")
-    return None if answer is None else bool(answer)
-
-
-def _git(*args: str) -> str | None:
-    """What git says of the sources of this package, or None where they are in no checkout."""
-    root = Path(__file__).resolve().parents[3]
-    if not (root / ".git").exists():
-        return None
-    try:
-        done = subprocess.run(["git", *args], cwd=root, capture_output=True, text=True, check=True)
-    except (OSError, subprocess.CalledProcessError):
-        return None
-    return done.stdout.strip()
+    """The commit that was run, and whether files differ from it."""
+    if (commit := checkout.given()) is not None:
+        return {"commit": commit, "changed_since": None}
+    changed = checkout.git("status", "--porcelain")
+    return {
+        "commit": checkout.git("rev-parse", "HEAD"),
+        "changed_since": None if changed is None else bool(changed),
+    }
