@@ -16,6 +16,8 @@ from regard.ops.output import AttentionOutput
 
 # keys up to which the definition's backward pass wins on the CPU in half precision
 SHORT: Final = 128
+# queries from which cuDNN is worth the plan that it makes anew for each shape
+LONG: Final = 1024
 
 
 def dot_product_attention(
@@ -89,11 +91,16 @@ def _biased(bias: Tensor, mask: Tensor | None) -> Tensor:
 def _kernels(
     query: Tensor, attn_mask: Tensor | None, is_causal: bool
 ) -> AbstractContextManager[None]:
-    """Keeps cuDNN out of what it gets wrong in torch 2.11: where a query's scores are all very low,
-    its gradients are NaN for lengths of 64 more than a multiple of 128, unless `is_causal` is set
-    (pytorch issue 196678 has it for masks; an H200 gives the same without one)."""
+    """Keeps cuDNN out of short calls and of what it gets wrong.
+
+    It makes a plan for each new shape, which takes the host longer than short sequences take the
+    GPU: a decoder's cache has another length at each step, a batch at each step of training. In
+    torch 2.11, where a query's scores are all very low, its gradients are NaN for lengths of 64
+    more than a multiple of 128, unless `is_causal` is set (pytorch issue 196678 has it for masks;
+    an H200 gives the same without one).
+    """
     right = attn_mask is None and (is_causal or not torch.is_grad_enabled())
-    if right or query.device.type != "cuda":
+    if (right and query.shape[2] >= LONG) or query.device.type != "cuda":
         return nullcontext()
     return sdpa_kernel(
         [SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH]
