@@ -58,6 +58,10 @@ def test_a_recipe_trains_and_scores_dev_and_test_once(small):
     assert result["command"] == "regard train recipes/small seed=3"
     assert result["training"]["steps"] == 3
     assert result["training"]["tokens_per_s"] > 0
+    assert result["curve"]["metric"] == "per"
+    (seconds, _), *_ = result["curve"]["points"]
+    assert seconds == pytest.approx(60 * result["training"]["minutes"])
+    assert (result["device"], result["cores"]) == ("cpu", 1)
     assert result["weights"] > 1000
     assert result["published"][0]["figures"] == {"wer": 1.5}
     assert len((run / "recipe" / "test.answers.txt").read_text().splitlines()) == 2

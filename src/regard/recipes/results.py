@@ -1,6 +1,7 @@
 """What a recipe leaves behind: result.json, from which every table is made."""
 
 import json
+import os
 import platform
 from collections.abc import Mapping
 from dataclasses import asdict
@@ -65,6 +66,7 @@ def begin(recipe: Recipe, overrides: Mapping[str, Any], device: torch.device) ->
         },
         "seed": recipe.seed,
         "device": torch.cuda.get_device_name(device) if device.type == "cuda" else "cpu",
+        "cores": None if device.type == "cuda" else _cores(recipe),
         "decoding": dict(recipe.decoding),
         "members": [Path(member).name for member in recipe.members],
         "teacher": [Path(member).name for member in recipe.teacher],
@@ -88,12 +90,32 @@ def training(folder: RunFolder) -> dict[str, Any]:
     }
 
 
+def curve(folder: RunFolder) -> dict[str, Any]:
+    """How the dev metric that decides has gone on, with the seconds of training before each value.
+
+    Earlier evaluations are in the seconds. Values are those of metrics.jsonl: shares, not per cent.
+    """
+    rows = folder.read_metrics()
+    if not rows:
+        return {}
+    names = [name.removeprefix("dev_") for name in rows[-1] if name.startswith("dev_")]
+    # the loss stands first; where another metric decides, that one comes next
+    metric = next((name for name in names if name != "loss"), "loss")
+    return {"metric": metric, "points": [[row["seconds"], row[f"dev_{metric}"]] for row in rows]}
+
+
 def score(verdict: Verdict, examples: int, seconds: float) -> dict[str, Any]:
     """What a model has got on one set."""
     figures = {figure.name: asdict(figure) for figure in verdict.figures}
     for figure in figures.values():
         del figure["name"]
     return {"examples": examples, "seconds": seconds, "figures": figures}
+
+
+def _cores(recipe: Recipe) -> int:
+    """The processor's cores that a run can keep busy."""
+    threads = recipe.settings.get("threads") or torch.get_num_threads()
+    return min(int(threads), os.cpu_count() or 1)
 
 
 def command(name: str, overrides: Mapping[str, Any]) -> str:

@@ -119,6 +119,7 @@ def judge(
     model = api.load(*runs, device=device)
     result["weights"] = sum(p.numel() for p in model.module.parameters())
     result["training"] = results.training(folder) if folder.started else {}
+    result["curve"] = results.curve(folder) if folder.started else {}
     for name, rows in waiting.items():
         began = time.monotonic()
         verdict = TASKS[recipe.task].judge(model, rows, recipe.decoding)

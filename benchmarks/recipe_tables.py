@@ -1,0 +1,247 @@
+"""The results of recipes as tables, in Markdown; every number comes from a record."""
+
+import re
+from collections.abc import Callable, Iterable
+from statistics import fmean
+from typing import Any, Final
+
+#: the figures of a task, as a column is headed
+TITLES: Final = {
+    "wer": "WER %",
+    "per": "PER %",
+    "exact": "exact %",
+    "bleu": "BLEU",
+    "bleu-lc": "lower-cased BLEU",
+    "perplexity": "perplexity",
+}
+#: the part of a task in which figures can be set beside each other, as a section is headed
+FIELDS: Final = {
+    "cmudict": "English words to phonemes: CMUdict",
+    "sigmorphon-low": "Words to IPA, ten languages with 800 words each: SIGMORPHON 2021",
+    "sigmorphon-medium": "Words to IPA, ten languages with 8,000 words each: SIGMORPHON 2021",
+    "inflection-low": "Inflection, 52 languages with 100 forms each: CoNLL-SIGMORPHON 2017",
+    "inflection-medium": "Inflection, 52 languages with 1,000 forms each: CoNLL-SIGMORPHON 2017",
+    "multi30k-de": "English to German: Multi30k",
+    "multi30k-fr": "English to French: Multi30k",
+    "tatoeba": "English to French: Tatoeba",
+    "ptb": "Language models: the Penn Treebank",
+    "sst": "Sentiment: SST-2",
+}
+SETS: Final = {"dev": "dev", "test": "test", "test2017": "test 2017"}
+#: what stands where there is no figure
+NONE: Final = "-"
+
+#: a recipe on one device: `recipe`, and `runs`, one for each seed
+Record = dict[str, Any]
+
+
+def device(run: Record) -> str:
+    """Where a run was made, as a column is headed."""
+    if run["device"] != "cpu":
+        return str(run["device"])
+    cores = run.get("cores")
+    return "CPU" if cores is None else f"{cores} CPU core{'s' if cores > 1 else ''}"
+
+
+def field(task: str, options: Record) -> str:
+    """The part of a task that a recipe belongs to."""
+    part = options.get("tgt") or options.get("part")
+    return f"{task}-{part}" if part else task
+
+
+def by_field(several: list[Record], of: Callable[[Record], str]) -> list[tuple[str, list[Record]]]:
+    """What belongs together, with its heading; fields that are not known come last."""
+    order = [*FIELDS, *sorted({of(one) for one in several} - set(FIELDS))]
+    groups = [
+        (FIELDS.get(name, name), [one for one in several if of(one) == name]) for name in order
+    ]
+    return [(heading, mine) for heading, mine in groups if mine]
+
+
+def on_cpu(record: Record) -> bool:
+    """Whether a record shows how fast a score is reached without a GPU, and nothing else."""
+    return bool(record["runs"][0]["device"] == "cpu")
+
+
+def lines(header: list[str], rows: list[list[str]], numbers: Iterable[int] = ()) -> str:
+    """A table of Markdown; the columns of `numbers` are set to the right."""
+    right = set(numbers)
+    rule = ["---:" if i in right else "---" for i in range(len(header))]
+    cells = [[cell.replace("|", "\\|") for cell in row] for row in [header, *rows]]
+    return "".join(f"| {' | '.join(row)} |\n" for row in [cells[0], rule, *cells[1:]])
+
+
+def headlines(records: list[Record]) -> list[Record]:
+    """One record for each recipe that is judged by its test set: that with the most seeds."""
+    best: dict[str, Record] = {}
+    for record in records:
+        before = best.get(record["recipe"])
+        if not on_cpu(record) and (before is None or len(record["runs"]) > len(before["runs"])):
+            best[record["recipe"]] = record
+    return list(best.values())
+
+
+def names(record: Record) -> list[str]:
+    """The figures of a record's test set, in the order of its task."""
+    return list(record["runs"][0]["scores"]["test"]["figures"])
+
+
+def title(figures: Iterable[str]) -> str:
+    """Figures that stand in one column."""
+    return " / ".join(TITLES.get(name, name) for name in figures)
+
+
+def values(record: Record, part: str, name: str) -> list[float]:
+    """A figure of one set, for each seed."""
+    scored = [run["scores"][part]["figures"] for run in record["runs"] if part in run["scores"]]
+    return [figures[name]["value"] for figures in scored if name in figures]
+
+
+def mean(several: list[float]) -> str:
+    """The mean over seeds."""
+    return f"{fmean(several):.2f}" if several else NONE
+
+
+def ends(several: list[float]) -> str:
+    """How far single runs lie from each other."""
+    return f"{min(several):.2f} to {max(several):.2f}" if len(several) > 1 else NONE
+
+
+def spread(several: list[float]) -> str:
+    """The mean, with the lowest and the highest in brackets."""
+    return f"{mean(several)} ({ends(several)})" if len(several) > 1 else mean(several)
+
+
+def theirs(row: Record, figures: Iterable[str]) -> str:
+    """The figures of others, in the order of ours."""
+    given = row["figures"]
+    return " / ".join(f"{given[name]:g}" if name in given else NONE for name in figures)
+
+
+def short_table(records: list[Record], recipes: int) -> str:
+    """The table of the README.
+
+    Args:
+        records: what has been measured.
+        recipes: how many there are, measured or not.
+    """
+    shown = headlines(records)
+    if not shown:
+        return "No recipe has been measured yet.\n"
+    header = ["recipe", "figure", "test", "lowest to highest", "seeds", "published"]
+    table = lines(header, [_short_row(record) for record in shown], numbers=[2, 3, 4])
+    left = recipes - len(shown)
+    return table + (f"\n{left} of {recipes} recipes have no result yet.\n" if left else "")
+
+
+def _short_row(record: Record) -> list[str]:
+    figures = names(record)
+    several = [values(record, "test", name) for name in figures]
+    published = [
+        f"{theirs(row, figures)}: {row['system']}, {row['by']}"
+        for row in record["runs"][-1]["published"]
+    ]
+    spans = [ends(v) for v in several] if len(record["runs"]) > 1 else [NONE]
+    return [
+        f"`{record['recipe']}`",
+        title(figures),
+        " / ".join(mean(v) for v in several),
+        " / ".join(spans),
+        str(len(record["runs"])),
+        "<br>".join(published) or NONE,
+    ]
+
+
+def task_sections(records: list[Record]) -> list[str]:
+    """A table for each task: what others have got, then what is got here."""
+    return [
+        f"## {heading}\n\n{_task_table(mine)}"
+        for heading, mine in by_field(headlines(records), _field)
+    ]
+
+
+def _field(record: Record) -> str:
+    run = record["runs"][0]
+    return field(run["task"], run["options"])
+
+
+def _task_table(records: list[Record]) -> str:
+    figures = list(dict.fromkeys(name for record in records for name in names(record)))
+    found = {part for record in records for run in record["runs"] for part in run["scores"]}
+    parts = [part for part in SETS if part in found]
+    header = [
+        "system",
+        "weights",
+        "seeds",
+        *(f"{SETS[p]}: {title(figures)}" for p in parts),
+        "note",
+    ]
+    rows = [
+        [f"{row['system']}, {row['by']}", "", "", *_others(row, parts, figures), row["note"]]
+        for row in _published(records)
+    ]
+    rows += [_own_row(record, parts, figures) for record in records]
+    return lines(header, rows, numbers=range(1, len(header) - 1))
+
+
+def _published(records: list[Record]) -> list[Record]:
+    """What others have got in one task, each once."""
+    found = [row for record in records for row in record["runs"][-1]["published"]]
+    once = {(row["system"], row["by"], str(row["figures"])): row for row in reversed(found)}
+    return [{"note": "", **row} for row in reversed(once.values())]
+
+
+def _others(row: Record, parts: list[str], figures: list[str]) -> list[str]:
+    return [theirs(row, figures) if part == "test" else "" for part in parts]
+
+
+def _own_row(record: Record, parts: list[str], figures: list[str]) -> list[str]:
+    run = record["runs"][-1]
+    cells = [" / ".join(spread(values(record, part, f)) for f in figures) for part in parts]
+    together = f"{len(run['members'])} models together" if run.get("members") else ""
+    taught = f"taught by {len(run['teacher'])} models" if run.get("teacher") else ""
+    count = f"{run['weights']:,}"
+    return [f"`{record['recipe']}`", count, str(len(record["runs"])), *cells, together or taught]
+
+
+def runs_section(records: list[Record]) -> str:
+    """Every run: how it is made again, what it took, and where it was made."""
+    header = ["command", "test", "steps", "minutes", "tokens/s", "device", "at once", "commit"]
+    ordered = sorted(records, key=lambda record: (record["recipe"], on_cpu(record)))
+    rows = [_run_row(run) for record in ordered for run in record["runs"]]
+    text = (
+        "## Runs\n\n"
+        "Each is made again by its command and `--data-dir`. The figures are those of its section. "
+        'Time is that of training, evaluations on the dev set among it. "At once" says how many '
+        "runs may have shared the device, where that is known.\n\n"
+    )
+    return text + lines(header, rows, numbers=[1, 2, 3, 4, 6])
+
+
+def _run_row(run: Record) -> list[str]:
+    trained = run["training"]
+    numbers = ["", "", ""]
+    if trained:  # an ensemble is not
+        speed = f"{trained['tokens_per_s']:,.0f}"
+        numbers = [f"{trained['steps']:,}", f"{trained['minutes']:.1f}", speed]
+    commit = (run["commit"] or "none")[:12] + (" with changes" if run["changed_since"] else "")
+    beside = str(run.get("at_once") or "")
+    scored = run["scores"].get("test", {"figures": {}})["figures"].values()
+    figures = " / ".join(f"{figure['value']:.2f}" for figure in scored)
+    return [f"`{run['command']}`", figures, *numbers, device(run), beside, commit]
+
+
+def signatures_section(records: list[Record]) -> str:
+    """How each figure was counted; once for all recipes of which it says the same."""
+    by_signature: dict[tuple[str, str], list[str]] = {}
+    for record in headlines(records):
+        for name, figure in record["runs"][-1]["scores"]["test"]["figures"].items():
+            key = (TITLES.get(name, name), figure["signature"])
+            by_signature.setdefault(key, []).append(f"`{record['recipe']}`")
+    rows = [[", ".join(of), name, f"`{how}`"] for (name, how), of in by_signature.items()]
+    return "## Signatures\n\n" + lines(["recipe", "figure", "signature"], rows)
+
+
+def slug(words: str) -> str:
+    """Words as part of a file's name."""
+    return re.sub(r"[^a-z0-9]+", "-", words.lower()).strip("-")
