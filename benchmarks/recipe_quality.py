@@ -40,9 +40,10 @@ TEXT: Final = (
     "Minutes of training until a fixed score on the dev set, as training sees it: answers are "
     "searched greedily, on no more than the recipe's `eval_pairs`. The clock starts with the first "
     "step; evaluations but the last are in the time. A score is seen at an evaluation, and may "
-    "have been reached since the one before. The rate falls with what is left of a run's budget: "
-    "a run with less time to go reaches an easy score sooner. Means are over seeds; `-`: not "
-    "reached. The table of runs says which of them shared a device.\n\n"
+    "have been reached since the one before. The learning rate falls as a run's budget is spent, "
+    "and the budget of a CPU is larger: see the commands below. Means are over seeds; `-`: not "
+    "reached. How many runs may have shared the device stands in the last row, where it is "
+    "known.\n\n"
 )
 
 Curve = list[tuple[float, float]]
@@ -64,32 +65,30 @@ def curves(record: Record, metric: str) -> list[Curve]:
 
 def section(records: list[Record]) -> str:
     """The section of the page; empty where no result has a curve."""
-    rows: list[list[str]] = []
     found = {
-        (goal.recipe, device(record["runs"][0])): of
+        (goal, device(record["runs"][0])): record
         for goal in GOALS
         for record in records
-        if record["recipe"] == goal.recipe and (of := curves(record, goal.metric))
+        if record["recipe"] == goal.recipe and curves(record, goal.metric)
     }
-    devices = sorted({name for _, name in found}, key=lambda name: ("CPU" in name, name))
-    for goal in GOALS:
-        mine = [found.get((goal.recipe, name), []) for name in devices]
-        if any(mine):
-            rows += _rows(goal, mine)
-    if not rows:
+    if not found:
         return ""
+    devices = sorted({name for _, name in found}, key=lambda name: ("CPU" in name, name))
+    rows: list[list[str]] = []
+    for goal in dict.fromkeys(goal for goal, _ in found):
+        rows += _rows(goal, [found.get((goal, name)) for name in devices])
     header = ["recipe", "on dev", *devices]
     return TEXT + lines(header, rows, numbers=range(2, len(header)))
 
 
-def _rows(goal: Goal, by_device: list[list[Curve]]) -> list[list[str]]:
-    """A row for each score, and one for the time between two looks."""
-    first = [f"`{goal.recipe}`", *[""] * len(goal.scores)]
-    cells = [
-        [_named(goal.metric, s), *(_minutes(goal, s, c) for c in by_device)] for s in goal.scores
-    ]
-    cells.append(["between evaluations", *(_between(several) for several in by_device)])
-    return [[name, *row] for name, row in zip(first, cells, strict=True)]
+def _rows(goal: Goal, by_device: list[Record | None]) -> list[list[str]]:
+    """A row for each score; one for the time between two looks, one for what ran beside."""
+    mine = [curves(record, goal.metric) if record else [] for record in by_device]
+    cells = [[_named(goal.metric, s), *(_minutes(goal, s, c) for c in mine)] for s in goal.scores]
+    cells.append(["between evaluations", *(_between(several) for several in mine)])
+    cells.append(["runs at once", *(_at_once(record) for record in by_device)])
+    names = [f"`{goal.recipe}`", *[""] * (len(cells) - 1)]
+    return [[name, *row] for name, row in zip(names, cells, strict=True)]
 
 
 def _named(metric: str, score: float) -> str:
@@ -112,3 +111,9 @@ def _between(several: list[Curve]) -> str:
     """The mean time from one evaluation to the next."""
     gaps = [curve[-1][0] / len(curve) / 60 for curve in several if curve]
     return f"{fmean(gaps):.1f}" if gaps else ""
+
+
+def _at_once(record: Record | None) -> str:
+    """How many runs may have shared the device; empty where that is not known."""
+    known = {run["at_once"] for run in record["runs"] if run.get("at_once")} if record else set()
+    return " to ".join(str(count) for count in sorted({min(known), max(known)})) if known else ""

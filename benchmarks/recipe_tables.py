@@ -186,9 +186,12 @@ def _task_table(records: list[Record]) -> str:
 
 def _published(records: list[Record]) -> list[Record]:
     """What others have got in one task, each once."""
-    found = [row for record in records for row in record["runs"][-1]["published"]]
-    once = {(row["system"], row["by"], str(row["figures"])): row for row in reversed(found)}
-    return [{"note": "", **row} for row in reversed(once.values())]
+    once: dict[tuple[str, str, str], Record] = {}
+    for record in records:
+        for row in record["runs"][-1]["published"]:
+            key = (row["system"], row["by"], str(row["figures"]))
+            once.setdefault(key, {"note": "", **row})
+    return list(once.values())
 
 
 def _others(row: Record, parts: list[str], figures: list[str]) -> list[str]:
@@ -228,7 +231,10 @@ def _run_row(run: Record) -> list[str]:
     beside = str(run.get("at_once") or "")
     scored = run["scores"].get("test", {"figures": {}})["figures"].values()
     figures = " / ".join(f"{figure['value']:.2f}" for figure in scored)
-    return [f"`{run['command']}`", figures, *numbers, device(run), beside, commit]
+    # where a run was made is no part of its command, but a GPU is what is taken if there is one
+    where = f" device=cpu threads={run['cores']}" if run.get("cores") else ""
+    command = f"`{run['command']}{where}`"
+    return [command, figures, *numbers, device(run), beside, commit]
 
 
 def signatures_section(records: list[Record]) -> str:

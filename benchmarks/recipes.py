@@ -106,8 +106,7 @@ def _write(name: str, where: str, by_seed: dict[int, Record]) -> Path:
     target = RESULTS / f"recipes-{name}.{slug(where)}.json"
     before = json.loads(target.read_text())["runs"] if target.exists() else []
     merged = {run["seed"]: run for run in before} | by_seed
-    rows = [dict(row) for row in recipe_of(name).published]
-    runs = [{**merged[seed], "published": rows} for seed in sorted(merged)]
+    runs = [merged[seed] for seed in sorted(merged)]
     text = json.dumps({"recipe": name, "runs": runs}, indent=2, ensure_ascii=False)
     target.write_text(POINT.sub(r"[\1, \2]", text) + "\n")
     return target
@@ -171,8 +170,13 @@ def field_of(name: str) -> str:
 
 
 def results() -> list[Record]:
-    """All results that are kept, by recipe and device."""
-    return [json.loads(path.read_text()) for path in sorted(RESULTS.glob("recipes-*.json"))]
+    """All results that are kept, by recipe and device, beside what the recipes say of others."""
+    records = [json.loads(path.read_text()) for path in sorted(RESULTS.glob("recipes-*.json"))]
+    for record in records:
+        rows = [dict(row) for row in recipe_of(record["recipe"]).published]
+        for run in record["runs"]:
+            run["published"] = rows
+    return records
 
 
 def page(records: list[Record], sweeps: dict[str, Record], lessons: str = "") -> str:

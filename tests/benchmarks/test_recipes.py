@@ -22,7 +22,8 @@ def script(monkeypatch):
 @pytest.fixture
 def shelf(script, tmp_path, monkeypatch):
     """A folder of results, and a recipe in place of those of the repository."""
-    recipe = script.Recipe("some", "cmudict", settings={"seed": 5}, published=({"new": 1},))
+    newer = {"system": "newer", "by": "us", "figures": {"wer": 3}}
+    recipe = script.Recipe("some", "cmudict", settings={"seed": 5}, published=(newer,))
     monkeypatch.setattr(script, "RESULTS", tmp_path)
     monkeypatch.setattr(script, "recipe_of", lambda name: recipe)
     return tmp_path
@@ -117,7 +118,7 @@ def test_results_are_collected_by_seed_the_later_one_wins(script, shelf):
         (1, 8.0),
         (2, 6.0),
     ]
-    assert [run["published"] for run in runs] == [[{"new": 1}]] * 2
+    assert "3: newer, us" in script.short_table(script.results(), 1)
     assert [run.get("at_once") for run in runs] == [None, 3]
 
 
@@ -141,7 +142,7 @@ def test_what_is_no_result_of_the_recipe_is_refused(script, shelf, run, says):
 def test_runs_of_a_cpu_stand_in_a_file_and_a_column_of_their_own(script, shelf, monkeypatch):
     goal = script.recipe_quality.Goal("some", "per", (0.15, 0.05))
     monkeypatch.setattr(script.recipe_quality, "GOALS", (goal,))
-    slow = on_cpu(1, 50.0, settings={"minutes": 60, "eval_every": 5}, scores={"dev": {}})
+    slow = on_cpu(1, 50.0, settings={"minutes": 60, "eval_every": 5}, scores={"dev": {}}, at_once=1)
     quick = {"metric": "per", "points": [[6.0, 0.15], [12.0, 0.05]]}
     paths = script.collect(
         [made_run(shelf / "cpu", slow), made_run(shelf / "gpu", result(1, 7.0, curve=quick))]
@@ -152,14 +153,13 @@ def test_runs_of_a_cpu_stand_in_a_file_and_a_column_of_their_own(script, shelf, 
     ]
     assert "[60.0, 0.2],\n" in paths[0].read_text()
     records = script.results()
-    for kept in records:
-        for run in kept["runs"]:
-            run["published"] = []
-    assert script.short_table(records, 1).splitlines()[2] == "| `some` | WER % | 7.00 | - | 1 | - |"
+    row = "| `some` | WER % | 7.00 | - | 1 | 3: newer, us |"
+    assert script.short_table(records, 1).splitlines()[2] == row
     text = script.page(records, {})
+    assert "| `regard train recipes/some seed=1 device=cpu threads=2` |  | 1,234 |" in text
     assert f"| recipe | on dev | {GPU} | 2 CPU cores |" in text
     assert "| `some` | PER 15% | 0.1 | 2.0 |\n|  | PER 5% | 0.2 | - |\n" in text
-    assert "|  | between evaluations | 0.1 | 1.0 |" in text
+    assert "|  | between evaluations | 0.1 | 1.0 |\n|  | runs at once |  | 1 |" in text
 
 
 def test_a_cpu_alone_gives_no_headline(script):
@@ -177,9 +177,16 @@ def test_a_score_is_reached_at_the_first_evaluation_that_is_as_good(script, scor
 
 def test_the_time_to_a_score_says_how_many_seeds_have_reached_it(script):
     goal = script.recipe_quality.Goal("some", "bleu", (30.0,))
-    curves = [[(60.0, 31.0)], [(180.0, 30.0)], [(60.0, 29.0)]]
-    rows = script.recipe_quality._rows(goal, [curves, []])
+    curves = [[[60.0, 31.0]], [[180.0, 30.0]], [[60.0, 29.0]]]
+    several = record(
+        *(
+            result(seed, 7.0, curve={"metric": "bleu", "points": points}, at_once=2 * seed)
+            for seed, points in enumerate(curves, start=1)
+        )
+    )
+    rows = script.recipe_quality._rows(goal, [several, None])
     assert rows[0] == ["`some`", "BLEU 30", "2.0 (2 of 3 seeds)", ""]
+    assert rows[-1] == ["", "runs at once", "2 to 6", ""]
 
 
 def test_every_goal_is_one_of_a_recipe_and_gets_harder(script):
