@@ -200,8 +200,10 @@ def test_every_goal_is_one_of_a_recipe_and_gets_harder(script):
 def trial(changes, wer, **more):
     best = {"metric": "dev_per", "value": 0.25, "step": 7, "epoch": 1, "seconds": 90.0}
     made = {"recipe": "some", "changes": changes, "run": "some-1", "state": "done"}
-    made |= {"seconds": 99.0, "best": best, "error": "", "result": wer and result(1, wer)}
-    return made | more
+    tested = result(1, 1.0)["scores"]["test"]
+    scores = wer and {"dev": result(1, wer)["scores"]["dev"], "test": tested}
+    made |= {"result": wer and result(1, wer, scores=scores), "seconds": 99.0, "error": ""}
+    return made | {"best": best} | more
 
 
 def log(*trials):
