@@ -245,7 +245,7 @@ def signatures_section(records: list[Record]) -> str:
             key = (TITLES.get(name, name), figure["signature"])
             by_signature.setdefault(key, []).append(f"`{record['recipe']}`")
     rows = [[", ".join(of), name, f"`{how}`"] for (name, how), of in by_signature.items()]
-    return "## Signatures\n\n" + lines(["recipe", "figure", "signature"], rows)
+    return "## Signatures\n\n" + lines(["recipe", "figure", "signature"], rows) if rows else ""
 
 
 def slug(words: str) -> str:

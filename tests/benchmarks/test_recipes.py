@@ -164,7 +164,9 @@ def test_runs_of_a_cpu_stand_in_a_file_and_a_column_of_their_own(script, shelf, 
 
 def test_a_cpu_alone_gives_no_headline(script):
     assert script.short_table([record(on_cpu(1, 7.0))], 2) == "No recipe has been measured yet.\n"
-    assert "2 CPU cores" in script.page([record(on_cpu(1, 7.0))], {})
+    text = script.page([record(on_cpu(1, 7.0))], {})
+    assert "2 CPU cores" in text
+    assert "Signatures" not in text
 
 
 @pytest.mark.parametrize(
