@@ -5,8 +5,10 @@ import pytest
 import torch
 
 from data.tools import make_corpus, make_pairs
-from regard.data import collate
+from regard.data import Shape, collate
 from regard.models import PRESETS
+from regard.training.fabric import Fabric
+from regard.training.gradients import BEFORE, RecordedGradients
 from regard.training.objective import Objective
 
 pytestmark = [
@@ -54,3 +56,61 @@ def test_a_step_without_places_does(tmp_path):
     torch.cuda.set_sync_debug_mode("error")
     with pytest.raises(RuntimeError, match="synchroniz"):
         objective(batch.src, batch.src_lengths, batch.tgt_in, batch.tgt_out)
+
+
+SHAPE = Shape(40, 64, 64)
+
+
+def recorded(preset, precision, rdrop=0.0, **options):
+    torch.manual_seed(3)
+    fabric = Fabric(accelerator="cuda", devices=1, precision=precision)
+    model = PRESETS[preset](VOCAB, VOCAB, "tiny", **options)
+    return RecordedGradients(fabric, fabric.setup(Objective(model, 0.1, rdrop)))
+
+
+def gradients_of(steps, batch):
+    loss = steps(batch, 0.5)
+    return [loss.double(), *(g.double().clone() for g in steps.gradients)]
+
+
+@pytest.mark.parametrize("precision", ["32-true", "bf16-mixed"])
+@pytest.mark.parametrize(
+    "preset",
+    [*PRESETS_WITH_KERNELS, "transformer", "pointer", "monotonic", "luong", "seq2seq", "conv"],
+)
+def test_replayed_steps_are_those_that_are_taken_one_by_one(preset, precision, tmp_path):
+    corpus = make_corpus(tmp_path / "c.arrow", make_pairs(90))
+    batches = [collate(corpus, np.arange(i, i + 30), SHAPE) for i in (0, 30, 60)]
+    slow, fast = (recorded(preset, precision, dropout=0.0) for _ in range(2))
+    slow.records = False
+    for _ in range(BEFORE):
+        fast(batches[0], 1.0)
+    for batch in batches:
+        for one, other in zip(gradients_of(slow, batch), gradients_of(fast, batch), strict=True):
+            # atomic sums differ in their order
+            scale = one.abs().max().clamp(min=1e-3)
+            assert (one - other).abs().max() <= (1e-5 if precision == "32-true" else 2e-2) * scale
+    assert fast.records
+    assert list(fast.recordings) == [SHAPE]
+    assert not slow.recordings
+
+
+def test_every_replay_drops_features_of_its_own(tmp_path):
+    corpus = make_corpus(tmp_path / "c.arrow", make_pairs(30))
+    steps = recorded("transformer", "32-true", dropout=0.5)
+    losses = [float(steps(collate(corpus, np.arange(30), SHAPE), 1.0)) for _ in range(6)]
+    assert len(set(losses)) == 6
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning")
+def test_what_cannot_be_recorded_is_taken_step_by_step(tmp_path, monkeypatch):
+    corpus = make_corpus(tmp_path / "c.arrow", make_pairs(30))
+    steps, batch = recorded("bahdanau", "32-true", dropout=0.0), None
+    ahead = steps.model.forward
+    monkeypatch.setattr(
+        steps.model, "forward", lambda *a, **n: ahead(*a, **n) if a[0].max().item() else None
+    )
+    batch = collate(corpus, np.arange(30), SHAPE)
+    found = [float(steps(batch, 1.0)) for _ in range(5)]
+    assert not steps.records
+    assert max(found) - min(found) < 1e-5 * max(found)

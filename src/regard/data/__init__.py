@@ -3,7 +3,7 @@
 from regard.data.batches import Batches, BatchPlan
 from regard.data.building import build_corpus, open_or_build_corpus
 from regard.data.choice import Choice, choose_kind
-from regard.data.collate import Batch, collate, pad
+from regard.data.collate import Batch, Shape, collate, pad
 from regard.data.corpus import Corpus, EncodedPairs
 from regard.data.files import fingerprint
 from regard.data.merge_dropout import MergeDropout, Recutter
@@ -29,6 +29,7 @@ __all__ = [
     "Pair",
     "PairReader",
     "Recutter",
+    "Shape",
     "Tokenizer",
     "build_corpus",
     "choose_kind",

@@ -9,11 +9,20 @@ from jaxtyping import Bool, Int, Int64
 from torch import Tensor
 
 from regard.data.corpus import EncodedPairs
+from regard.errors import ArgumentError
 from regard.symbols import BOS, EOS, PAD
 
 
+class Shape(NamedTuple):
+    """Sizes that a batch is to have, whatever its pairs are."""
+
+    rows: int
+    src_len: int
+    tgt_len: int
+
+
 class Batch(NamedTuple):
-    """Some pairs, padded to the longest of them.
+    """Some pairs, padded to the longest of them, or to a shape.
 
     Attributes:
         src: source ids, as the corpus has them.
@@ -21,7 +30,8 @@ class Batch(NamedTuple):
         tgt_in: bos and the target: what the model is given.
         tgt_out: the target and eos: what it is to say.
         tgt_lengths: number of real ids of each row of both.
-        tgt_places: where the real ids of both are, counted through all rows.
+        tgt_places: where the real ids of both are, counted through all rows; all places in a batch
+            that has a shape.
         rows: the numbers of the pairs in the corpus.
     """
 
@@ -51,10 +61,19 @@ class Batch(NamedTuple):
         return Batch._make((*(part.to(device, non_blocking=pinned) for part in parts), self.rows))
 
 
-def collate(corpus: EncodedPairs, rows: Int[np.ndarray, " batch"]) -> Batch:
-    """The pairs with these numbers, in this order."""
-    src, src_lengths = _padded(corpus, "src", rows)
-    tgt, tgt_lengths = _padded(corpus, "tgt", rows)
+def collate(
+    corpus: EncodedPairs, rows: Int[np.ndarray, " batch"], shape: Shape | None = None
+) -> Batch:
+    """The pairs with these numbers, in this order.
+
+    Args:
+        corpus: what they are taken from.
+        rows: their numbers.
+        shape: what they are padded to; None is what the longest of them need. Rows that are missing
+            are the first source once more, with padding for a target.
+    """
+    src, src_lengths = _padded(corpus, "src", rows, shape.src_len if shape else 0)
+    tgt, tgt_lengths = _padded(corpus, "tgt", rows, shape.tgt_len - 1 if shape else 0)
     batch = len(rows)
     tgt_in = np.full((batch, tgt.shape[1] + 1), PAD, np.int64)
     tgt_out = tgt_in.copy()
@@ -62,22 +81,32 @@ def collate(corpus: EncodedPairs, rows: Int[np.ndarray, " batch"]) -> Batch:
     tgt_in[:, 1:] = tgt
     tgt_out[:, :-1] = tgt
     tgt_out[np.arange(batch), tgt_lengths] = EOS
-    return Batch(
-        torch.from_numpy(src),
-        torch.from_numpy(src_lengths),
-        torch.from_numpy(tgt_in),
-        torch.from_numpy(tgt_out),
-        torch.from_numpy(tgt_lengths + 1),
-        torch.from_numpy(np.flatnonzero(tgt_out != PAD)),
-        rows,
-    )
+    sides = [src, src_lengths, tgt_in, tgt_out, tgt_lengths + 1]
+    places = np.flatnonzero(tgt_out != PAD)
+    if shape is not None:
+        sides, places = _filled(sides, shape.rows - batch), np.arange(shape.rows * shape.tgt_len)
+    return Batch._make((*map(torch.from_numpy, (*sides, places)), rows))
+
+
+def _filled(sides: list[np.ndarray], more: int) -> list[np.ndarray]:
+    """The parts of a batch with stand-ins for rows that it lacks."""
+    if more < 0:
+        raise ArgumentError(
+            "shape",
+            f"have at least {len(sides[0])} rows",
+            len(sides[0]) + more,
+            "take a larger one",
+        )
+    sides = [np.concatenate([side, np.repeat(side[:1], more, axis=0)]) for side in sides]
+    sides[3][len(sides[3]) - more :] = PAD
+    return sides
 
 
 def _padded(
-    corpus: EncodedPairs, side: str, rows: Int[np.ndarray, " batch"]
+    corpus: EncodedPairs, side: str, rows: Int[np.ndarray, " batch"], length: int
 ) -> tuple[Int64[np.ndarray, "batch length"], Int64[np.ndarray, " batch"]]:
     starts, lengths, ids = corpus.gather(side, rows)
-    places = np.arange(lengths.max(initial=0))
+    places = np.arange(max(length, lengths.max(initial=0)))
     real: Bool[np.ndarray, "batch length"] = places < lengths[:, None]
     padded = np.full(real.shape, PAD, np.int64)
     padded[real] = ids[(starts[:, None] + places)[real]]

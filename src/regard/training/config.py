@@ -112,6 +112,7 @@ class Config(BaseModel):
     seed: int = Field(1, ge=0, description="of the weights, the order of the data and dropout")
     device: str = Field("auto", description="cpu, cuda, or auto")
     precision: Precision = Field("auto", description="auto is bf16 where the chip is fast in it")
+    graphs: bool = Field(True, description="replay steps from CUDA graphs, where one GPU trains")
     threads: int | None = Field(None, ge=1, description="CPU threads; none leaves it to torch")
     beam: int = Field(5, ge=1, description="width of the search when the run is used")
     report: bool = Field(True, description="write report.html after each evaluation")

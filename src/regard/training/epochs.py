@@ -5,6 +5,7 @@ from typing import NamedTuple, final
 from regard.data import Batches, BatchPlan, Corpus, EncodedPairs, MergeDropout, Recutter, Tokenizer
 from regard.training.checks import no_bpe
 from regard.training.config import Config
+from regard.training.shapes import Shapes
 
 
 class Epoch(NamedTuple):
@@ -22,10 +23,18 @@ class Epochs:
         config: says how large batches are.
         corpus: the training pairs.
         recutter: cuts them anew for each pass; None leaves them as they are.
+        shapes: what batches are to be padded to, if to more than their longest pairs.
     """
 
-    def __init__(self, config: Config, corpus: Corpus, recutter: Recutter | None = None) -> None:
+    def __init__(
+        self,
+        config: Config,
+        corpus: Corpus,
+        recutter: Recutter | None = None,
+        shapes: Shapes | None = None,
+    ) -> None:
         self._config, self._corpus, self._recutter = config, corpus, recutter
+        self.shapes = shapes
         self._last: tuple[int, Epoch] | None = None
 
     def __getitem__(self, number: int) -> Epoch:
@@ -37,9 +46,11 @@ class Epochs:
 
     def _plan(self, pairs: EncodedPairs) -> BatchPlan:
         config = self._config
+        lengths = (pairs.src_lengths, pairs.tgt_lengths + 1)
+        if self.shapes is not None:
+            lengths = (self.shapes.src_lengths(pairs), self.shapes.tgt_lengths(pairs) - 1)
         return BatchPlan(
-            pairs.src_lengths,
-            pairs.tgt_lengths + 1,
+            *lengths,
             max_tokens=None if config.batch_sentences else config.batch_tokens,
             max_sentences=config.batch_sentences,
             seed=config.seed,

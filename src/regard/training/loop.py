@@ -1,16 +1,19 @@
 """The training loop: batch, forward, backward, clip and step, evaluate, save."""
 
+import math
 import signal
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from types import FrameType
+from typing import Final
 
 import torch
 from torch import Tensor
 
 from regard.data import collate
+from regard.errors import ArgumentError
 from regard.training.best import keep_best, write_final
 from regard.training.checkpoint import (
     Checkpoint,
@@ -25,8 +28,11 @@ from regard.training.dev import Evaluation, evaluate
 from regard.training.examples import look
 from regard.training.progress import Progress
 from regard.training.schedule import learning_rate
-from regard.training.task import Task
+from regard.training.task import Share, Task
 from regard.training.watch import Watch
+
+#: steps after which a GPU is asked whether gradients are still finite
+LOOK: Final = 50
 
 
 @dataclass
@@ -72,17 +78,8 @@ def train(task: Task, progress: Progress, watch: Watch) -> Progress:
 def _step(task: Task, progress: Progress) -> Tensor:
     """One optimiser step over `accumulate` batches; its loss per target token."""
     batches = task.next_batches(progress)
-    world, tokens = task.fabric.world_size, sum(batch.global_tgt_tokens for batch in batches)
-    total = torch.zeros((), device=task.fabric.device)
-    for i, share in enumerate(batches):
-        batch = collate(share.pairs, share.rows).to(task.fabric.device, non_blocking=True)
-        with task.fabric.no_backward_sync(task.model, enabled=i + 1 < len(batches)):
-            # gradients are averaged over processes, so that each counts its own sum `world` times
-            sides = (batch.src, batch.src_lengths, batch.tgt_in, batch.tgt_out)
-            loss = task.model(*sides, batch.tgt_places) * (world / tokens)
-            task.fabric.backward(loss * share.weight)
-        total += loss.detach() * share.weight / world
-        progress.tokens += share.global_tokens
+    total = _gradient(task, batches)
+    progress.tokens += sum(batch.global_tokens for batch in batches)
     task.losses += total
     task.loss_count += 1
     progress.step += 1
@@ -95,12 +92,51 @@ def _step(task: Task, progress: Progress) -> Tensor:
     )
     for group in task.optimizer.param_groups:
         group["lr"] = rate
-    task.fabric.clip_gradients(task.model, task.optimizer, max_norm=task.config.clip)
+    norm = task.fabric.clip_gradients(
+        task.model, task.optimizer, max_norm=task.config.clip, error_if_nonfinite=False
+    )
+    _check(task, progress, norm)
     task.optimizer.step()
     task.optimizer.zero_grad(set_to_none=True)
     if task.ema is not None:
         task.ema.update(progress.step)
     return total
+
+
+def _gradient(task: Task, batches: Sequence[Share]) -> Tensor:
+    """Leaves the gradient of some batches with the parameters; their loss per target token."""
+    world, tokens = task.fabric.world_size, sum(batch.global_tgt_tokens for batch in batches)
+    if task.recorded is not None and task.epochs.shapes is not None:
+        (share,) = batches
+        shape = task.epochs.shapes.of_batch(share.pairs, share.rows)
+        return task.recorded(collate(share.pairs, share.rows, shape), 1 / tokens)
+    total = torch.zeros((), device=task.fabric.device)
+    for i, share in enumerate(batches):
+        batch = collate(share.pairs, share.rows).to(task.fabric.device, non_blocking=True)
+        with task.fabric.no_backward_sync(task.model, enabled=i + 1 < len(batches)):
+            # gradients are averaged over processes, so that each counts its own sum `world` times
+            sides = (batch.src, batch.src_lengths, batch.tgt_in, batch.tgt_out)
+            loss = task.model(*sides, batch.tgt_places) * (world / tokens)
+            task.fabric.backward(loss * share.weight)
+        total += loss.detach() * share.weight / world
+    return total
+
+
+def _check(task: Task, progress: Progress, norm: Tensor | None) -> None:
+    """Raises where the gradient is no number. To ask is to wait for a GPU, so that it is not asked
+    at every step: what is lost once stays lost."""
+    if norm is None or task.scaler_state() is not None:
+        return
+    due = any(
+        progress.step % every == 0 for every in (LOOK, task.eval_every, task.config.save_every)
+    )
+    if (due or norm.device.type == "cpu") and not math.isfinite(norm.item()):
+        raise ArgumentError(
+            "lr",
+            "leave gradients finite",
+            f"{task.lr:g}, and by step {progress.step} theirs is {norm.item()}",
+            "lower it, or raise warmup, and go on with --resume",
+        )
 
 
 def _evaluate(task: Task, progress: Progress, watch: Watch) -> None:

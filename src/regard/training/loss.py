@@ -9,7 +9,7 @@ from the forward pass is one number a row.
 from typing import Any, Final
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 from torch.autograd.function import FunctionCtx, once_differentiable
 
@@ -22,6 +22,7 @@ def cross_entropy(
     logits: Float[Tensor, "tokens vocab"],
     target: Int[Tensor, " tokens"],
     smoothing: float = 0.0,
+    real: Bool[Tensor, " tokens"] | None = None,
 ) -> Float[Tensor, ""]:
     """The summed loss of the targets, as `F.cross_entropy` has it, in float32 at least.
 
@@ -31,8 +32,9 @@ def cross_entropy(
         logits: of every target token; of any float type.
         target: the right ones.
         smoothing: share of the probability that is spread evenly over the vocabulary.
+        real: which targets count; all of them if None.
     """
-    loss: Tensor = _CrossEntropy.apply(logits, target, smoothing)  # type: ignore[no-untyped-call]
+    loss: Tensor = _CrossEntropy.apply(logits, target, smoothing, real)  # type: ignore[no-untyped-call]
     return loss
 
 
@@ -41,7 +43,7 @@ class _CrossEntropy(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: FunctionCtx, logits: Tensor, target: Tensor, smoothing: float
+        ctx: FunctionCtx, logits: Tensor, target: Tensor, smoothing: float, real: Tensor | None
     ) -> Float[Tensor, ""]:
         rows, dtype = chunk_rows(logits), wide(logits)
         # one buffer for all chunks: memory that is new to the process is slow to get
@@ -59,29 +61,33 @@ class _CrossEntropy(torch.autograd.Function):
                 loss += smoothing * (top - part.mean(dim=1, dtype=dtype))
             losses.append(loss)
             totals.append(top + above)
-        ctx.save_for_backward(logits, target, torch.cat(totals))
+        ctx.save_for_backward(logits, target, torch.cat(totals), real)  # type: ignore[arg-type]
         ctx.smoothing = smoothing  # type: ignore[attr-defined]
-        return torch.cat(losses).sum()
+        every = torch.cat(losses)
+        return (every if real is None else every * real).sum()
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, grad: Float[Tensor, ""]) -> tuple[Tensor, None, None]:
+    def backward(ctx: Any, grad: Float[Tensor, ""]) -> tuple[Tensor, None, None, None]:
         """`grad * (softmax(logits) - (1 - e) onehot - e / vocab)`, over the logits."""
-        logits, target, totals = ctx.saved_tensors
+        logits, target, totals, real = ctx.saved_tensors
         rows, dtype = chunk_rows(logits), wide(logits)
         same = logits.dtype == dtype
         room = logits[:0] if same else torch.empty_like(logits[:rows], dtype=dtype)
-        grad, hit = grad.to(dtype), (1 - ctx.smoothing) * grad.to(dtype)
-        chunks = (torch.split(x, rows) for x in (logits, target, totals))
-        for part, gold, total in zip(*chunks, strict=True):
+        # what each row counts
+        each = grad.to(dtype).expand(len(target), 1)
+        each = each if real is None else each * real[:, None]
+        hits = (ctx.smoothing - 1) * each
+        chunks = (torch.split(x, rows) for x in (logits, target, totals, each, hits))
+        for part, gold, total, slope, hit in zip(*chunks, strict=True):
             x = part if same else room[: len(part)].copy_(part)
-            x.sub_(total[:, None]).exp_().mul_(grad)
+            x.sub_(total[:, None]).exp_().mul_(slope)
             if ctx.smoothing:
-                x.sub_(grad * (ctx.smoothing / part.shape[1]))
-            x.scatter_add_(1, gold[:, None], -hit.expand(len(gold), 1))
+                x.sub_(slope * (ctx.smoothing / part.shape[1]))
+            x.scatter_add_(1, gold[:, None], hit)
             if not same:
                 part.copy_(x)
-        return logits, None, None
+        return logits, None, None, None
 
 
 def chunk_rows(logits: Tensor) -> int:

@@ -37,6 +37,8 @@ class Objective(nn.Module):
         tgt_in: Int[Tensor, "batch tgt_len"],
         tgt_out: Int[Tensor, "batch tgt_len"],
         keep: Int[Tensor, " kept"] | None = None,
+        *,
+        padded: bool = False,
     ) -> Float[Tensor, ""]:
         """The summed loss of the target tokens that are no padding, a model's own among them.
 
@@ -47,21 +49,29 @@ class Objective(nn.Module):
             tgt_out: what it is to say.
             keep: the places of what is no padding in `tgt_out`, as a batch has them; without them
                 the device is asked.
+            padded: whether there may be padding among the places to keep; it does not count.
         """
         if keep is None:
             keep = (tgt_out != PAD).flatten().nonzero().squeeze(1)
         gold = kept(tgt_out, keep)
+        real = gold != PAD if padded else None
         if not self.rdrop:
             out = self.model(src, lengths, tgt_in, keep=keep)
-            return _with_penalty(cross_entropy(out.logits, gold, self.smoothing), out, passes=1)
+            loss = cross_entropy(out.logits, gold, self.smoothing, real)
+            return _with_penalty(loss, out, real, passes=1)
         # both passes are one over each row twice: every row drops features of its own
         src, lengths, tgt_in = (torch.cat([x, x]) for x in (src, lengths, tgt_in))
         keep = torch.cat([keep, keep + tgt_out.numel()])
         out = self.model(src, lengths, tgt_in, keep=keep)
-        loss = rdrop_loss(out.logits, gold, self.smoothing, self.rdrop)
-        return _with_penalty(loss, out, passes=2)
+        loss = rdrop_loss(out.logits, gold, self.smoothing, self.rdrop, real)
+        return _with_penalty(loss, out, real, passes=2)
 
 
-def _with_penalty(loss: Tensor, out: ModelOutput, passes: int) -> Float[Tensor, ""]:
+def _with_penalty(
+    loss: Tensor, out: ModelOutput, real: Tensor | None, passes: int
+) -> Float[Tensor, ""]:
     """The loss and what the model adds to that of each token, mean over the passes."""
-    return loss if out.penalty is None else loss + out.penalty.sum() / passes
+    if out.penalty is None:
+        return loss
+    penalty = out.penalty if real is None else out.penalty * real.repeat(passes)
+    return loss + penalty.sum() / passes

@@ -30,8 +30,11 @@ from regard.training.config import Config
 from regard.training.dev_set import DevSet
 from regard.training.ema import MovingAverage
 from regard.training.epochs import Epochs, make_recutter
+from regard.training.fabric import Fabric
+from regard.training.gradients import RecordedGradients
 from regard.training.objective import Objective
 from regard.training.run_folder import RunFolder, build_model
+from regard.training.shapes import Shapes
 from regard.training.task import (
     RATE,
     RATES,
@@ -91,7 +94,8 @@ def prepare(
     )  # each process drops its own features
     objective = Objective(module, config.label_smoothing, config.rdrop)
     model, wrapped = fabric.setup(objective, optimizer)
-    epochs = Epochs(config, corpus, recutter)
+    shapes = Shapes.of(config) if _can_record(config, fabric, precision) else None
+    epochs = Epochs(config, corpus, recutter, shapes)
     return _announce(
         Task(
             config=config,
@@ -112,10 +116,18 @@ def prepare(
             eval_every=config.eval_every or min(max(_per_epoch(config, epochs), 200), 2000),
             losses=torch.zeros((), device=fabric.device),
             ema=MovingAverage(module, config.ema) if config.ema else None,
+            recorded=None if shapes is None else RecordedGradients(fabric, model),
         ),
         precision,
         say,
     )
+
+
+def _can_record(config: Config, fabric: Fabric, precision: str) -> bool:
+    """Whether steps can be replayed from graphs: one GPU has the whole batch, and no loss is scaled
+    by what the host learns of it."""
+    alone = fabric.device.type == "cuda" and fabric.world_size == 1 and config.accumulate == 1
+    return config.graphs and alone and precision != "fp16"
 
 
 class _Data:

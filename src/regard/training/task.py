@@ -19,16 +19,11 @@ from regard.training.dev_set import DevSet
 from regard.training.ema import MovingAverage
 from regard.training.epochs import Epochs
 from regard.training.events import Events
+from regard.training.fabric import Fabric, FabricModule
+from regard.training.gradients import RecordedGradients
 from regard.training.progress import Progress
 from regard.training.report import Report
 from regard.training.run_folder import RunFolder
-
-try:  # the small package, or the large one that holds it
-    from lightning_fabric import Fabric
-    from lightning_fabric.wrappers import _FabricModule
-except ImportError:  # pragma: no cover
-    from lightning.fabric import Fabric  # type: ignore[import-not-found, no-redef]
-    from lightning.fabric.wrappers import _FabricModule  # type: ignore[import-not-found, no-redef]
 
 PRECISIONS: Final = {"32": "32-true", "bf16": "bf16-mixed", "fp16": "16-mixed"}
 
@@ -73,7 +68,7 @@ class Task:
     config: Config
     folder: RunFolder
     fabric: Fabric
-    model: _FabricModule
+    model: FabricModule
     module: SequenceModel
     optimizer: torch.optim.Optimizer
     corpus: Corpus
@@ -88,6 +83,7 @@ class Task:
     eval_every: int
     losses: Tensor
     ema: MovingAverage | None = None
+    recorded: RecordedGradients | None = None
     loss_count: int = 0
     events: Events | None = None
     report: Report | None = None
@@ -118,6 +114,9 @@ class Task:
         shares = []
         for _ in range(self.config.accumulate):
             pairs, batches = self.epochs[progress.epoch]
+            if progress.batch >= len(batches):  # a run that began where batches were smaller
+                progress.epoch, progress.batch = progress.epoch + 1, 0
+                pairs, batches = self.epochs[progress.epoch]
             shares.append(self._share(pairs, batches[progress.batch]))
             progress.batch += 1
             if progress.batch == len(batches):

@@ -1,0 +1,74 @@
+"""Batches of few shapes, and that what fills them up does not count."""
+
+import numpy as np
+import pytest
+import torch
+
+from data.tools import make_corpus, make_pairs
+from regard.data import BatchPlan, Shape, collate
+from regard.errors import ArgumentError
+from regard.models import PRESETS
+from regard.symbols import PAD
+from regard.training.objective import Objective
+from regard.training.shapes import Shapes, rounded
+
+VOCAB = 300
+
+
+@pytest.mark.parametrize(
+    ("length", "expected"),
+    [(0, 0), (1, 4), (4, 4), (5, 8), (63, 64), (64, 64), (65, 72), (129, 144), (200, 208)],
+)
+def test_lengths_are_rounded_up_by_an_eighth_at_most(length, expected):
+    assert rounded(np.array([length]), 10**6).tolist() == [expected]
+
+
+def test_no_length_is_rounded_beyond_the_longest_that_there_may_be():
+    assert rounded(np.array([3, 65, 66]), 66).tolist() == [4, 66, 66]
+
+
+def test_every_batch_of_an_epoch_has_room_in_its_shape_and_few_shapes_are_enough(tmp_path):
+    corpus = make_corpus(tmp_path / "c.arrow", make_pairs(2000))
+    shapes = Shapes(max_src_len=256, max_tgt_len=257, tokens=512)
+    lengths = (shapes.src_lengths(corpus), shapes.tgt_lengths(corpus) - 1)
+    batches = BatchPlan(*lengths, max_tokens=512, seed=1).epoch(0)
+    found = [shapes.of_batch(corpus, rows) for rows in batches]
+    assert all(len(rows) <= s.rows for rows, s in zip(batches, found, strict=True))
+    assert all(s.rows * (s.src_len + s.tgt_len) <= 512 for s in found)
+    assert len(set(found)) < len(found) / 4
+
+
+def test_a_batch_has_its_shape_and_rows_that_are_missing_have_no_targets(tmp_path):
+    corpus = make_corpus(tmp_path / "c.arrow", make_pairs(9))
+    plain, batch = collate(corpus, np.arange(5)), collate(corpus, np.arange(5), Shape(8, 40, 48))
+    assert batch.src.shape == (8, 40)
+    assert batch.tgt_in.shape == batch.tgt_out.shape == (8, 48)
+    assert torch.equal(batch.src[:5, : plain.src.shape[1]], plain.src)
+    assert torch.equal(batch.tgt_out[:5, : plain.tgt_out.shape[1]], plain.tgt_out)
+    assert (batch.tgt_out[5:] == PAD).all()
+    assert torch.equal(batch.src[5:], batch.src[:1].expand(3, -1))
+    assert torch.equal(batch.tgt_places, torch.arange(8 * 48))
+
+
+def test_a_shape_without_room_is_refused(tmp_path):
+    corpus = make_corpus(tmp_path / "c.arrow", make_pairs(9))
+    with pytest.raises(ArgumentError, match="at least 5 rows, but it is 4"):
+        collate(corpus, np.arange(5), Shape(4, 40, 48))
+
+
+@pytest.mark.parametrize("rdrop", [0.0, 2.0])
+@pytest.mark.parametrize("preset", ["bahdanau", "transformer", "pointer", "monotonic"])
+def test_what_fills_a_shape_counts_neither_in_the_loss_nor_in_the_gradient(preset, rdrop, tmp_path):
+    corpus, rows = make_corpus(tmp_path / "c.arrow", make_pairs(7)), np.arange(7)
+    options = {"coverage": 1.0} if preset == "pointer" else {}
+    torch.manual_seed(3)
+    model = PRESETS[preset](VOCAB, VOCAB, "tiny", dropout=0.0, **options).double()
+    objective = Objective(model, 0.1, rdrop)
+    found = []
+    for shape in (None, Shape(12, 40, 48)):
+        batch = collate(corpus, rows, shape)
+        sides = (batch.src, batch.src_lengths, batch.tgt_in, batch.tgt_out, batch.tgt_places)
+        loss = objective(*sides, padded=shape is not None)
+        found.append([loss, *torch.autograd.grad(loss, list(objective.parameters()))])
+    for plain, padded in zip(*found, strict=True):
+        torch.testing.assert_close(padded, plain, rtol=1e-9, atol=1e-9)
