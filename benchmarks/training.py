@@ -51,6 +51,10 @@ PRESETS: Final = ("gnmt", "bahdanau", "self-attentive", "transformer")
 RECURRENT: Final = ("gnmt", "bahdanau", "self-attentive")
 #: steps that are not timed: kernels are compiled in them
 WARM_UP: Final = 3
+#: the same where steps are replayed from CUDA graphs: most shapes of batches are recorded in them
+RECORDING: Final = 600
+#: what stands in place of a backend for the usual one with CUDA graphs; all others have none
+GRAPHS: Final = "graphs"
 #: steps that are timed at least, however long they take
 FEWEST: Final = 3
 
@@ -69,10 +73,14 @@ class Stopwatch:
     Args:
         steps: after how many to stop,
         seconds: or after so many seconds of timed steps.
+        warm_up: steps that are not timed.
     """
 
-    def __init__(self, device: torch.device, steps: int, seconds: float) -> None:
+    def __init__(
+        self, device: torch.device, steps: int, seconds: float, warm_up: int = WARM_UP
+    ) -> None:
         self.device, self.steps, self.seconds = device, steps, seconds
+        self.warm_up = warm_up
         self.started = 0.0
         self.marks: list[Any] = []
         self.tokens: list[int] = []
@@ -83,9 +91,9 @@ class Stopwatch:
         self.marks.append(self._mark())
         self.tokens.append(progress.tokens)
         self.losses.append(loss)
-        if progress.step == WARM_UP:
+        if progress.step == self.warm_up:
             self.started = time.perf_counter()
-        slow = progress.step >= WARM_UP + FEWEST
+        slow = progress.step >= self.warm_up + FEWEST
         if progress.step == self.steps or (
             slow and time.perf_counter() - self.started > self.seconds
         ):
@@ -99,8 +107,8 @@ class Stopwatch:
         """Medians over the steps after the warm-up."""
         if self.device.type == "cuda":
             torch.cuda.synchronize(self.device)
-        spans = [self._seconds(a, b) for a, b in itertools.pairwise(self.marks)][WARM_UP - 1 :]
-        tokens = np.diff(self.tokens)[WARM_UP - 1 :].tolist()
+        spans = [self._seconds(a, b) for a, b in itertools.pairwise(self.marks)]
+        spans, tokens = spans[self.warm_up - 1 :], np.diff(self.tokens)[self.warm_up - 1 :].tolist()
         rates = [count / span for count, span in zip(tokens, spans, strict=True)]
         return {
             "timed_steps": len(spans),
@@ -166,15 +174,17 @@ class Bench:
         self.run.write_config(config)
         return prepare(config, self.run, Console(quiet=True), self.pairs)
 
-    def timed(self, task: Any, backend: str, steps: int, seconds: float) -> Stopwatch:
-        """The trainer's own loop, from its first step on."""
+    def timed(
+        self, task: Any, backend: str, steps: int, seconds: float, warm_up: int = WARM_UP
+    ) -> Stopwatch:
+        """The trainer's own loop, from its first step on; so many steps at most are timed."""
         from regard.training.loop import train
         from regard.training.progress import Progress
 
-        watch = Stopwatch(task.fabric.device, steps, seconds)
+        watch = Stopwatch(task.fabric.device, warm_up + steps, seconds, warm_up)
         if watch.device.type == "cuda":
             torch.cuda.reset_peak_memory_stats()
-        with ops.use_backend(backend), suppress(Finished):
+        with ops.use_backend("auto" if backend == GRAPHS else backend), suppress(Finished):
             train(task, Progress(), watch)  # type: ignore[arg-type]
         return watch
 
@@ -183,6 +193,7 @@ def curves(bench: Bench, precisions: list[str]) -> Iterator[Settings]:
     """A record for each of these precisions and each run, with the loss of every step."""
     args = bench.args
     shared = CURVE | {"size": args.sizes[0], "batch_tokens": args.batch_tokens[0]}
+    shared["graphs"] = False
     # all read the same batches, so that seeds differ in weights and dropout alone
     epochs = bench.task(shared | {"seed": RUNS[0][1]}).epochs if precisions else None
     for precision in precisions:
@@ -192,7 +203,8 @@ def curves(bench: Bench, precisions: list[str]) -> Iterator[Settings]:
             def measured(settings: Settings = settings, backend: str = backend) -> Settings:
                 task = bench.task(settings | {"steps": args.curve_steps})
                 task.epochs = epochs
-                watch = bench.timed(task, backend, args.curve_steps, args.curve_seconds)
+                steps = args.curve_steps - WARM_UP
+                watch = bench.timed(task, backend, steps, args.curve_seconds)
                 losses = torch.stack(watch.losses).tolist()
                 return watch.found() | {"losses": [round(loss, 7) for loss in losses]}
 
@@ -204,7 +216,8 @@ Cell = tuple[int, str, str, str]
 
 def cells(args: argparse.Namespace) -> list[Cell]:
     """Batch, size, backend and preset of each record of speed; the definition's are the slowest."""
-    every = itertools.product(args.batch_tokens, args.sizes, args.backends, args.presets)
+    backends = [b for b in args.backends if b != GRAPHS or args.device == "cuda"]
+    every = itertools.product(args.batch_tokens, args.sizes, backends, args.presets)
 
     def wanted(cell: Cell) -> bool:
         batch, size, backend, preset = cell
@@ -224,11 +237,12 @@ def speeds(bench: Bench, chosen: list[Cell]) -> Iterator[Settings]:
         settings["precision"] = args.precisions[-1]
 
         def measured(settings: Settings = settings, backend: str = backend) -> Settings:
-            steps = WARM_UP + args.steps
+            settings = settings | {"graphs": backend == GRAPHS}
             # The same batches twice: in the first pass kernels are compiled, and libraries load
             # what they choose by shape, which costs most steps of it more than their work.
-            bench.timed(bench.task(settings), backend, steps, args.warm_up)
-            watch = bench.timed(bench.task(settings), backend, steps, args.seconds)
+            warm_up = RECORDING if backend == GRAPHS else WARM_UP
+            bench.timed(bench.task(settings), backend, args.steps, args.warm_up)
+            watch = bench.timed(bench.task(settings), backend, args.steps, args.seconds, warm_up)
             on_gpu = watch.device.type == "cuda"
             peak = torch.cuda.max_memory_allocated() / 2**20 if on_gpu else None
             return watch.found() | {"peak_mib": peak, "warm_up_s": args.warm_up}
@@ -309,7 +323,7 @@ def parse() -> argparse.Namespace:
     add("--presets", type=some, default=list(PRESETS), help="with commas between them")
     add("--sizes", type=some, default=["small", "base"], help="curves are of the first")
     add("--batch-tokens", type=numbers, default=[4096, 16384], help="as above")
-    add("--backends", type=some, default=["auto", "reference", "torch"])
+    add("--backends", type=some, default=["auto", GRAPHS, "reference", "torch"])
     add("--steps", type=int, default=40, help="steps that are timed at most")
     add("--seconds", type=float, default=2.0, help="of timing at most, for each record of speed")
     add("--warm-up", type=float, default=6.0, help="seconds at most of a first pass, untimed")

@@ -146,6 +146,7 @@ def _speed_table(records: list[Record]) -> list[str]:
         f"Source and target tokens a second, both with their `eos`, {kind(records[0])}: the median",
         "over steps whose batches were run before. The Transformer's operators have no kernel of",
         "ours, and none runs all steps of a decoder of several layers (`bahdanau`, size base).",
+        "`graphs` is `auto` with steps replayed from CUDA graphs, as the trainer does if it can.",
         "",
         "| preset | size | batch | "
         + " | ".join(f"`{b}`" for b in backends)

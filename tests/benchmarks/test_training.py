@@ -105,7 +105,11 @@ def test_the_definition_is_timed_where_loops_are_slow() -> None:
     script = runpy.run_path(str(ROOT / "benchmarks" / "training.py"))
     presets, backends = list(script["PRESETS"]), ["auto", "reference", "torch"]
     args = Namespace(
-        batch_tokens=[4096, 16384], sizes=["small", "base"], backends=backends, presets=presets
+        batch_tokens=[4096, 16384],
+        sizes=["small", "base"],
+        backends=[*backends, "graphs"],
+        presets=presets,
+        device="cpu",
     )
     every = script["cells"](args)
     assert [c[:3] for c in every[:12:4]] == [(4096, "small", backend) for backend in backends]
