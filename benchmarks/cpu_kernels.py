@@ -40,6 +40,7 @@ SHAPES = [(32, 64, 64, 256), (4, 256, 256, 256), (16, 20, 20, 128), (64, 1, 64, 
 RECURRENCE = (16, 128, 256)
 CELLS: tuple[Cell, ...] = ("rnn", "gru", "lstm")
 SCORES = ("dot", "scaled dot", "additive")
+OPS = ("additive_attention", "self_attentive_rnn")
 TURNS = 25
 
 Op = Callable[..., list[Tensor]]
@@ -173,7 +174,7 @@ def peak_mib(function: Callable[[], None]) -> float | None:
     return max(0.0, report.peak_rss_mb() - before)
 
 
-def seconds_to_compile() -> dict[str, float]:
+def seconds_to_compile(op: str) -> dict[str, float]:
     """Of the first call in a new process: with an empty cache of numba's, and with a full one."""
     import os
     import subprocess
@@ -181,7 +182,7 @@ def seconds_to_compile() -> dict[str, float]:
 
     code = (
         "import time, torch, regard.ops; start = time.perf_counter();"
-        "import regard.ops.additive_attention.cpu_path; print(time.perf_counter() - start)"
+        f"import regard.ops.{op}.cpu_path; print(time.perf_counter() - start)"
     )
     with tempfile.TemporaryDirectory() as folder:
         environment = os.environ | {"NUMBA_CACHE_DIR": folder}
@@ -197,7 +198,7 @@ def render(result: dict[str, Any]) -> str:
     """The records as a page."""
     machine, start = result["machine"], result["start"]
     lines = [
-        "# Kernels on the CPU",
+        "## On the CPU",
         "",
         f"Made by `{result['command']}`, rendered by the same script; no number is typed.",
         f"{machine['cpu']}, {machine['threads']} threads, Python {machine['python']}, "
@@ -208,8 +209,13 @@ def render(result: dict[str, Any]) -> str:
         "definition in plain torch, `compile` is `torch.compile` of it, `torch` the recurrence",
         "with a backward pass by hand, `cpu` the kernels, which keep the rule of acceptance on the",
         "whole shape before they are timed. *times* is how much longer both take than by `cpu`.",
-        f"The first call of a process loads the kernels, in {start['from_cache_s']:.1f} s from the",
-        f"cache; the first of all compiles them, in {start['compile_s']:.1f} s.",
+        "",
+        *(
+            f"- `{op}`: the first call of a process loads the kernels, in "
+            f"{found['from_cache_s']:.1f} s from the cache; the first of all compiles them, in "
+            f"{found['compile_s']:.1f} s."
+            for op, found in start.items()
+        ),
         "",
         "| operator | sizes | path | forward | both | times | peak MiB |",
         "|---|---|---|--:|--:|--:|--:|",
@@ -251,7 +257,7 @@ def main() -> None:
         ),
         "machine": report.machine() | versions,
         **report.source(),
-        "start": seconds_to_compile(),
+        "start": {op: seconds_to_compile(op) for op in OPS},
         "records": [],
     }
     tasks: list[tuple[Callable[..., dict[str, Any]], tuple[Any, ...]]]

@@ -47,7 +47,7 @@ def threads():
 
 @needs_numba
 def test_the_exponential_is_right_to_the_last_bits():
-    from regard.ops.additive_attention.cpu_kernels import exponential
+    from regard.ops.additive_attention.cpu_parts import exponential
 
     for x in np.linspace(-86.9, 87.9, 997, dtype=np.float32):
         found = exponential(x)

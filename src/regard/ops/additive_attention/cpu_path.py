@@ -15,6 +15,7 @@ from torch import Tensor
 from regard.masks import Mask
 from regard.ops.additive_attention import cpu_kernels as kernels
 from regard.ops.additive_attention import reference
+from regard.ops.additive_attention.cpu_parts import STEP
 from regard.ops.additive_attention.cpu_threads import share
 from regard.ops.output import AttentionOutput
 from regard.ops.register import Operator, register
@@ -50,7 +51,7 @@ def _forward(
     """Context, and weights (batch, q_len, kv_len)."""
     (B, T, D), S = query.shape, key.shape[1]
     weights = query.new_empty(B, T, S)
-    width = _up(D, kernels.STEP)
+    width = _up(D, STEP)
     w = torch.nn.functional.pad(v.detach() * -2.0, (0, width - D)).numpy()
     if mask is None:
         mask = torch.ones(1, 1, 1, 1, dtype=torch.bool)
@@ -121,7 +122,7 @@ def _slice_width(batch: int, rows: int, hidden: int, threads: int) -> int:
     fitting = SLICE // (2 * rows)
     fair = -(-hidden * batch // threads)
     width = min(fitting, fair, hidden)
-    return max(kernels.STEP, _up(width, kernels.STEP))
+    return max(STEP, _up(width, STEP))
 
 
 def _threads(elements: int, pieces: int) -> int:

@@ -38,6 +38,8 @@ HAS_NUMBA: Final = find_spec("numba") is not None
 INTERPRETED: Final = os.environ.get("TRITON_INTERPRET") == "1"
 #: steps of a call from which on the kernels on the CPU are chosen
 ENOUGH_FOR_CPU: Final = 16
+#: numbers in all weights up to which they are: more do not stay in the caches of a core
+FITS_THE_CPU: Final = 1 << 19
 WIDEST: Final = 2048  # hidden states and keys, of which a program holds some lines
 
 
@@ -89,10 +91,15 @@ def _cpu_refuses(
         return f"since it knows DotScore and AdditiveScore, not {type(score).__name__}"
     if torch.float64 in (inputs.dtype, recurrent_weight.dtype):
         return "since its kernels compute in float32 and the inputs are float64"
-    if active_backend() == "auto" and inputs.shape[1] < ENOUGH_FOR_CPU:
+    if active_backend() != "auto":
+        return None
+    if torch.compiler.is_compiling():
+        return "since torch.compile unrolls the steps"
+    if inputs.shape[1] < ENOUGH_FOR_CPU:
         return "since torch is as fast for so few steps"
-    if active_backend() == "auto" and isinstance(score, DotScore):
-        return "since torch is as fast for scores that are products"
+    weights = (recurrent_weight, score.query_weight, score.key_weight)
+    if sum(weight.numel() for weight in weights if weight is not None) > FITS_THE_CPU:
+        return "since torch is as fast for so wide a recurrence"
     return None
 
 

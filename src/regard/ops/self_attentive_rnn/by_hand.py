@@ -13,7 +13,7 @@ from torch import Tensor
 
 from regard.ops.self_attentive_rnn.by_hand_back import Tapes, Weights, times, walk_back
 from regard.ops.self_attentive_rnn.cells import Cell
-from regard.ops.self_attentive_rnn.looking import Kit, Look, look_of
+from regard.ops.self_attentive_rnn.looking import Look, look_of, mix
 from regard.ops.softmax import masked_softmax
 
 
@@ -24,7 +24,6 @@ class Recurrence(torch.autograd.Function):
     def forward(
         ctx: Any,
         cell: Cell,
-        kit: Kit,
         scale: float,
         real: Tensor,
         inputs: Tensor,
@@ -39,13 +38,13 @@ class Recurrence(torch.autograd.Function):
         w = Weights(*weights)  # type: ignore[arg-type]
         before, length = hidden.shape[1], inputs.shape[1]
         tapes = Tapes(
-            _room(hidden, length),
-            _room(keys, length),
-            None if memory is None else _room(memory, length),
+            longer(hidden, length),
+            longer(keys, length),
+            None if memory is None else longer(memory, length),
             # on a GPU, to ask would be to wait for it
             None if real.device.type == "cpu" and bool(real.all()) else real,
         )
-        look = look_of(kit, tapes.keys, scale, w.v)
+        look = look_of(tapes.keys, scale, w.v)
         contexts = inputs.new_empty(len(inputs), length + 1, hidden.shape[2])
         contexts[:, 0] = context
         maps = inputs.new_zeros(len(inputs), length, before + length)
@@ -56,7 +55,6 @@ class Recurrence(torch.autograd.Function):
             gates.append(
                 step(
                     cell,
-                    kit,
                     look,
                     before + t,
                     inputs[:, t],
@@ -73,7 +71,7 @@ class Recurrence(torch.autograd.Function):
             contexts[:, t + 1] = mixed
         ctx.cell, ctx.before, ctx.gates = cell, before, gates
         ctx.is_full = tapes.real is None
-        ctx.kit, ctx.scale, ctx.is_product = kit, scale, w.v is None
+        ctx.scale, ctx.is_product = scale, w.v is None
         ctx.save_for_backward(real, query_inputs, *tapes[:3], contexts, maps, *w)
         return tapes.hidden, tapes.keys, tapes.memory, contexts[:, 1:].clone(), maps
 
@@ -84,10 +82,11 @@ class Recurrence(torch.autograd.Function):
             return walk_back(ctx, grads)
 
 
-def _room(tape: Tensor, length: int) -> Tensor:
-    longer = tape.new_empty(tape.shape[0], tape.shape[1] + length, *tape.shape[2:])
-    longer[:, : tape.shape[1]] = tape
-    return longer
+def longer(tape: Tensor, length: int) -> Tensor:
+    """A tape with room for more steps."""
+    room = tape.new_empty(tape.shape[0], tape.shape[1] + length, *tape.shape[2:])
+    room[:, : tape.shape[1]] = tape
+    return room
 
 
 def _gates(context: Tensor, w: Weights) -> Tensor:
@@ -102,7 +101,6 @@ def _look(query: Tensor, end: int, tapes: Tapes, look: Look) -> Tensor:
 
 def _rnn_forward(
     cell: Cell,
-    kit: Kit,
     look: Look,
     p: int,
     x: Tensor,
@@ -128,12 +126,11 @@ def _rnn_forward(
     tapes.keys[:, p] = times(hidden, w.key)
     weights = _look(times(hidden, w.query), p + 1, tapes, look)
     row[:, : p + 1] = weights
-    return (kit.mix(weights, tapes.hidden, 0), *kept)
+    return (mix(weights, tapes.hidden, 0), *kept)
 
 
 def _lstm_forward(
     cell: Cell,
-    kit: Kit,
     look: Look,
     p: int,
     x: Tensor,
@@ -148,7 +145,7 @@ def _lstm_forward(
     assert tapes.memory is not None
     weights = _look(query + times(context, w.query), p, tapes, look)
     row[:, :p] = weights
-    mixed, recalled = kit.mix(weights, tapes.hidden, 0), kit.mix(weights, tapes.memory, 0)
+    mixed, recalled = mix(weights, tapes.hidden, 0), mix(weights, tapes.memory, 0)
     i, f, g, o = (x + _gates(mixed, w)).chunk(4, dim=-1)
     i, f, g, o = torch.sigmoid(i), torch.sigmoid(f), torch.tanh(g), torch.sigmoid(o)
     memory = f * recalled + i * g

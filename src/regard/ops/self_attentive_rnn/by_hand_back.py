@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from regard.ops.self_attentive_rnn.looking import Kit, Look, look_of
+from regard.ops.self_attentive_rnn.looking import Look, dots, look_of
 from regard.ops.self_attentive_rnn.sums import Sums
 
 
@@ -88,14 +88,14 @@ def _start(
         return torch.zeros_like(like) if grad is None else grad.clone()
 
     def sums(grad: Tensor | None, like: Tensor, factors: Tensor) -> Sums:
-        return Sums(start(grad, like), factors, ctx.kit, ctx.before)
+        return Sums(start(grad, like), factors, ctx.before)
 
     keys, d_scores = start(d_keys, tapes.keys), start(d_maps, maps)
     return _Flow(
         sums(d_hidden, tapes.hidden, maps),
         None if tapes.memory is None else sums(d_memory, tapes.memory, maps),
         keys,
-        Sums(keys, d_scores, ctx.kit, ctx.before) if ctx.is_product else None,
+        Sums(keys, d_scores, ctx.before) if ctx.is_product else None,
         ctx.scale,
         look,
         start(d_contexts, contexts[:, 1:]),
@@ -112,7 +112,7 @@ def walk_back(ctx: Any, grads: tuple[Tensor | None, ...]) -> tuple[Tensor | None
     queries = times(contexts[:, :-1] if ctx.cell == "lstm" else hidden[:, ctx.before :], w.query)
     if query_inputs is not None:
         queries = query_inputs + queries
-    look = look_of(ctx.kit, keys, ctx.scale, w.v)
+    look = look_of(keys, ctx.scale, w.v)
     flow = _start(ctx, tapes, contexts, maps, look, grads)
     before, length = ctx.before, maps.shape[1]
     d_inputs, d_recurrent, d_queries = ([hidden] * length for _ in range(3))
@@ -123,9 +123,7 @@ def walk_back(ctx: Any, grads: tuple[Tensor | None, ...]) -> tuple[Tensor | None
         d_mixed = into if is_real is None else into.masked_fill(~is_real, 0.0)
         query = queries[:, t]
         if ctx.cell == "lstm":
-            back = _lstm_step(
-                t, before, d_mixed, ctx.gates[t], query, tapes, maps, w, flow, ctx.kit
-            )
+            back = _lstm_step(t, before, d_mixed, ctx.gates[t], query, tapes, maps, w, flow)
         else:
             back = _rnn_step(
                 t,
@@ -138,7 +136,6 @@ def walk_back(ctx: Any, grads: tuple[Tensor | None, ...]) -> tuple[Tensor | None
                 maps,
                 w,
                 flow,
-                ctx.kit,
             )
         d_inputs[t], d_recurrent[t], d_queries[t], to_context = back
         flow.close(t)
@@ -179,12 +176,11 @@ def _rnn_step(
     maps: Tensor,
     w: Weights,
     flow: _Flow,
-    kit: Kit,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Cells `rnn` and `gru`: gradients of inputs, of the recurrent part, of query and context."""
     p = before + t
     weights, hidden = maps[:, t, : p + 1], tapes.hidden[:, p]
-    d_weights = flow.maps[:, t, : p + 1] + kit.dots(tapes.hidden, d_mixed, p + 1)
+    d_weights = flow.maps[:, t, : p + 1] + dots(tapes.hidden, d_mixed, p + 1)
     flow.hidden.vectors[:, t] = d_mixed
     d_query = _back_through_look(t, query, weights, d_weights, flow)
     d_hidden = flow.hidden.at(t, t) + _back_through(d_query, w.query)
@@ -211,7 +207,6 @@ def _lstm_step(
     maps: Tensor,
     w: Weights,
     flow: _Flow,
-    kit: Kit,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Cell `lstm`: gradients of inputs, of the recurrent part, of query and context."""
     assert tapes.memory is not None
@@ -233,9 +228,7 @@ def _lstm_step(
     d_mixed, d_recalled = d_mixed + d_gates @ w.recurrent, d_memory * f
     flow.hidden.vectors[:, t], flow.memory.vectors[:, t] = d_mixed, d_recalled
     d_weights = (
-        flow.maps[:, t, :p]
-        + kit.dots(tapes.hidden, d_mixed, p)
-        + kit.dots(tapes.memory, d_recalled, p)
+        flow.maps[:, t, :p] + dots(tapes.hidden, d_mixed, p) + dots(tapes.memory, d_recalled, p)
     )
     d_query = _back_through_look(t, query, weights, d_weights, flow)
     return d_gates, d_gates, d_query, _back_through(d_query, w.query)
@@ -265,7 +258,6 @@ def _collect(
         return d.flatten(0, 1).T @ x.flatten(0, 1)
 
     return (
-        None,
         None,
         None,
         None,

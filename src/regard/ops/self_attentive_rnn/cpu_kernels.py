@@ -1,129 +1,323 @@
 # mypy: disable-error-code="no-untyped-def, untyped-decorator, no-untyped-call"
-"""The kernels of the self-attentive recurrence on the CPU: one step's look at its history.
+"""The kernels of the self-attentive recurrence on the CPU: all steps, and all steps back.
 
-One thread does a whole look, for it takes less time than others need to wake up. Additive scores
-are those of `additive_attention/cpu_kernels.py`, with its two routes and its letters; the
-exponentials of the keys are kept from step to step.
+A step is so little work that threads which met at its end would do nothing but wait. So a thread
+takes a few rows of the batch, a group, through all steps alone. The rows of a group share what is
+loaded of the weights. What is summed over steps and rows is left to `cpu_path.py`.
 """
 
-from numba import float32, int32, int64
+from typing import Any, Final, NamedTuple
 
-from regard.ops.additive_attention.cpu_kernels import (
-    batch,
-    bits,
-    direct_gradient,
-    direct_score,
-    f32,
-    factored_gradient,
-    factored_score,
-    fill,
-    is_factored,
-    kernel,
-    largest,
-    part,
-    row,
-    rows,
+from numba import float32, int32, int64, types, uint8
+
+from regard.ops.additive_attention.cpu_parts import ONE, TWO, batch, kernel, row, rows
+from regard.ops.self_attentive_rnn.cpu_parts import (
+    ZERO,
+    add,
+    add_dots,
+    add_mix,
+    additive_back,
+    additive_scores,
+    copy,
+    fill_keys,
+    gru_cell,
+    gru_cell_back,
+    inlined,
+    lstm_cell,
+    lstm_cell_back,
+    masked_softmax,
+    mix,
+    product,
+    rnn_cell,
+    rnn_cell_back,
+    softmax_back,
 )
 
-
-@kernel(batch, rows, rows)
-def dots(tape, vector, out):
-    """Products of the first steps of a tape, as many as `out` has, with one vector in each row."""
-    for b in range(len(out)):
-        x = vector[b]
-        for i in range(out.shape[1]):
-            step, total = tape[b, i], f32(0.0)
-            for j in range(len(x)):
-                total += step[j] * x[j]
-            out[b, i] = total
+GROUP: Final = 8  # rows that share what is loaded of the weights
 
 
-@part
-def mix_row(factors, tape, first, out):
-    """Four steps at a time, so that a sum is loaded and stored a quarter as often."""
-    out[:] = f32(0.0)
-    n = len(factors)
-    for i in range(0, n - n % 4, 4):
-        steps = tape[first + i : first + i + 4]
-        s0, s1, s2, s3 = steps[0], steps[1], steps[2], steps[3]
-        a0, a1, a2, a3 = factors[i], factors[i + 1], factors[i + 2], factors[i + 3]
-        for j in range(len(out)):
-            out[j] += (a0 * s0[j] + a1 * s1[j]) + (a2 * s2[j] + a3 * s3[j])
-    for i in range(n - n % 4, n):
-        step, a = tape[first + i], factors[i]
-        for j in range(len(out)):
-            out[j] += a * step[j]
+class Weights(NamedTuple):
+    """Weights as (in, out) of the pass that gets them; `w` is `-2 v`. What is missing is empty."""
+
+    recurrent: Any
+    bias: Any
+    query: Any
+    key: Any
+    w: Any
 
 
-@kernel(float32[:, :], batch, int64, rows)
-def mix(factors, tape, first, out):
-    """Sums of the steps of a tape from `first` on, weighed by factors."""
-    for b in range(len(out)):
-        mix_row(factors[b], tape[b], first, out[b])
+class Tapes(NamedTuple):
+    """What the steps leave behind, (batch, steps, ...).
 
-
-@kernel(batch, bits, int64, int64, batch, int32[:, ::1])
-def fill_keys(keys, key_bits, start, end, F, sizes):
-    """Exponentials and sizes of the keys from `start` to `end`."""
-    for b in range(len(keys)):
-        fill(keys[b, start:end], 0, keys.shape[2], F[b, start:end], True)
-        for i in range(start, end):
-            sizes[b, i] = largest(key_bits[b, i : i + 1])
-
-
-@part
-def route(q, q_bits, sizes, end, E):
-    """Whether a row takes the factored route; makes the exponentials of its query if so."""
-    most = sizes[0]
-    for i in range(1, end):
-        most = max(most, sizes[i])
-    factored = is_factored(largest(q_bits), most)
-    fill(q, 0, q.shape[1], E, factored)
-    return factored
-
-
-@kernel(batch, bits, batch, batch, int32[:, ::1], row, rows, rows)
-def additive_scores(q, q_bits, keys, F, sizes, w, E, out):
-    """`sum_j w_j r_j` of one query in each row with the first keys."""
-    width = keys.shape[2]
-    for b in range(len(out)):
-        factored = route(q[b], q_bits[b], sizes[b], out.shape[1], E)
-        for i in range(out.shape[1]):
-            if factored:
-                out[b, i] = factored_score(E[0], F[b, i], w)
-            else:
-                out[b, i] = direct_score(E[0, :width], keys[b, i], w[:width])
-
-
-@kernel(batch, bits, batch, batch, int32[:, ::1], rows, rows, rows, batch, rows)
-def additive_back(q, q_bits, keys, F, sizes, d_scores, E, sum_q, sum_k, sum_v):
-    """Writes sums of `de r (1 - r)` for the queries, and adds them for the keys.
-
-    `F` and `sum_k` end at a multiple of four keys. `sum_v` gets `de r` and, in its last row, `de`;
-    its middle row is scratch: one sum over all steps would round too often.
+    Attributes:
+        inputs, query_inputs: what the steps get.
+        real: 0 where a step is padding; without steps if none is.
+        hidden, keys, memory: tapes that begin with the earlier history.
+        contexts: the first is that before the first step.
+        maps: the weights, (batch, length, steps).
+        gates: what the way back needs of the cells.
+        queries: projected.
     """
-    end, width = d_scores.shape[1], keys.shape[2]
-    for b in range(len(d_scores)):
-        d, to, step = d_scores[b], sum_q[b], sum_v[1]
-        to[:], step[:] = f32(0.0), f32(0.0)
-        factored, total = route(q[b], q_bits[b], sizes[b], end, E), f32(0.0)
-        for i in range(0, end, 4):
-            total += d[i]
-            d1, d2, d3 = f32(0.0), f32(0.0), f32(0.0)
-            if i + 1 < end:
-                d1 = d[i + 1]
-            if i + 2 < end:
-                d2 = d[i + 2]
-            if i + 3 < end:
-                d3 = d[i + 3]
-            total += d1 + d2 + d3
-            if factored:
-                factored_gradient(
-                    E[0], to, F[b, i : i + 4], sum_k[b, i : i + 4], step, d[i], d1, d2, d3
-                )
-            else:
-                for m in range(i, min(i + 4, end)):
-                    direct_gradient(E[0, :width], to, keys[b, m], sum_k[b, m], step, d[m])
-        sum_v[2, 0] += total
-        for j in range(len(step)):
-            sum_v[0, j] += step[j]
+
+    inputs: Any
+    query_inputs: Any
+    real: Any
+    hidden: Any
+    keys: Any
+    memory: Any
+    contexts: Any
+    maps: Any
+    gates: Any
+    queries: Any
+
+
+class Flow(NamedTuple):
+    """What flows back, (batch, steps, ...).
+
+    Attributes:
+        hidden, keys, memory, contexts: gradients that tapes and contexts come with; those of new
+            keys become complete.
+        scores: the gradients of the weights, and those of the scores in their place.
+        mixed, recalled: gradients of what the looks gave.
+        inputs, gates, queries: those of the inputs and of the recurrent part, which are one for the
+            cells `rnn` and `lstm`, and of the queries.
+        into: that of the first context, (batch, hidden).
+        sum_k, sum_v: sums of additive scores.
+    """
+
+    hidden: Any
+    keys: Any
+    memory: Any
+    contexts: Any
+    scores: Any
+    mixed: Any
+    recalled: Any
+    inputs: Any
+    gates: Any
+    queries: Any
+    into: Any
+    sum_k: Any
+    sum_v: Any
+
+
+class Scratch(NamedTuple):
+    """Of one thread: rows of a group, and what additive scores need.
+
+    On the way back, rows have the gradients of what they are named after. `asker` gets what flows
+    through a query into the hidden state, or context, that it was made of.
+    """
+
+    context: Any
+    hidden: Any
+    mixed: Any
+    recalled: Any
+    asker: Any
+    gates: Any
+    query: Any
+    key: Any
+    E: Any
+    F: Any
+    sizes: Any
+    sum_q: Any
+    step: Any
+
+
+bytes_type = uint8[:, ::1]
+weights_type = types.NamedTuple((rows, row, rows, rows, row), Weights)
+tapes_type = types.NamedTuple(
+    (batch, batch, bytes_type, batch, batch, batch, batch, batch, batch, batch), Tapes
+)
+flow_type = types.NamedTuple((batch,) * 10 + (rows, batch, rows), Flow)
+scratch_type = types.NamedTuple((rows,) * 9 + (batch, int32[:, ::1], row, row), Scratch)
+
+
+@inlined
+def project(x, W, n, out):
+    """Adds x, or `x W` if there is a W."""
+    if W.shape[0]:
+        product(x, W, n, out)
+    else:
+        for r in range(n):
+            add(x[r], out[r])
+
+
+@inlined
+def is_real(real, b, p):
+    """Whether a step is no padding."""
+    return real.shape[1] == 0 or real[b, p] != 0
+
+
+@inlined
+def compute(b0, n, t, p, is_lstm, w, tapes, s):
+    """From the context, or the mixture of the cell `lstm`, to hidden states and their keys."""
+    for r in range(n):
+        copy(w.bias, s.gates[r])
+    product(s.mixed if is_lstm else s.context, w.recurrent, n, s.gates)
+    for r in range(n):
+        b = b0 + r
+        x, u, kept, hidden = tapes.inputs[b, t], s.gates[r], tapes.gates[b, t], s.hidden[r]
+        if is_lstm:
+            lstm_cell(x, u, s.recalled[r], kept, tapes.memory[b, p], hidden)
+        elif len(u) == len(hidden):
+            rnn_cell(x, u, hidden)
+        else:
+            gru_cell(x, u, s.context[r], kept, hidden)
+        copy(hidden, tapes.hidden[b, p])
+    s.key[:] = ZERO
+    project(s.hidden, w.key, n, s.key)
+    for r in range(n):
+        copy(s.key[r], tapes.keys[b0 + r, p])
+        if len(w.w):
+            fill_keys(tapes.keys[b0 + r], p, p + 1, s.F[r], s.sizes[r])
+
+
+@inlined
+def look(b0, n, t, end, is_lstm, scale, w, tapes, s):
+    """From the hidden states, or the context of the cell `lstm`, to what they see."""
+    s.query[:] = ZERO
+    project(s.context if is_lstm else s.hidden, w.query, n, s.query)
+    for r in range(n):
+        b, query, weights = b0 + r, s.query[r], tapes.maps[b0 + r, t, :end]
+        if is_lstm:
+            add(tapes.query_inputs[b, t], query)
+        copy(query, tapes.queries[b, t])
+        if len(w.w):
+            additive_scores(query, tapes.keys[b], s.F[r], s.sizes[r], w.w, s.E, weights)
+        else:
+            add_dots(tapes.keys[b], query, scale, weights)
+        masked_softmax(weights, tapes.real[b])
+        mix(weights, tapes.hidden[b], s.mixed[r])
+        if is_lstm:
+            mix(weights, tapes.memory[b], s.recalled[r])
+
+
+@kernel(int64, int64, int64, float32, weights_type, tapes_type, scratch_type)
+def forward(first, last, size, scale, w, tapes, s):
+    """All steps of the groups `first` to `last`, of `size` rows each; `last` is excluded."""
+    (B, L, steps), is_lstm = tapes.maps.shape, tapes.memory.shape[1] > 0
+    for group in range(first, last):
+        b0 = group * size
+        n = min(size, B - b0)
+        for r in range(n):
+            copy(tapes.contexts[b0 + r, 0], s.context[r])
+            if len(w.w):
+                fill_keys(tapes.keys[b0 + r], 0, steps - L, s.F[r], s.sizes[r])
+        for t in range(L):
+            p = steps - L + t
+            for phase in range(2):
+                if is_lstm == (phase == 0):
+                    end = p if is_lstm else p + 1
+                    look(b0, n, t, end, is_lstm, scale, w, tapes, s)
+                else:
+                    compute(b0, n, t, p, is_lstm, w, tapes, s)
+            for r in range(n):
+                if is_real(tapes.real, b0 + r, p):
+                    copy(s.mixed[r], s.context[r])
+                copy(s.context[r], tapes.contexts[b0 + r, t + 1])
+
+
+@inlined
+def start_back(b0, n, t, p, tapes, flow, s):
+    """What flows into the mixture of step t: nothing, if it is padding."""
+    for r in range(n):
+        b, into, mixed = b0 + r, flow.into[b0 + r], s.mixed[r]
+        add(flow.contexts[b, t], into)
+        if is_real(tapes.real, b, p):
+            copy(into, mixed)
+            into[:] = ZERO
+        else:
+            mixed[:] = ZERO
+
+
+@inlined
+def look_back(b0, n, t, end, is_lstm, scale, w, tapes, flow, s):
+    """From the mixture of step t to what asked for it, and to the sums of the keys."""
+    for r in range(n):
+        b, query = b0 + r, s.query[r]
+        keys, d, weights = tapes.keys[b], flow.scores[b, t, :end], tapes.maps[b, t, :end]
+        copy(s.mixed[r], flow.mixed[b, t])
+        add_dots(tapes.hidden[b], s.mixed[r], ONE, d)
+        if is_lstm:
+            copy(s.recalled[r], flow.recalled[b, t])
+            add_dots(tapes.memory[b], s.recalled[r], ONE, d)
+        softmax_back(weights, d)
+        query[:] = ZERO
+        if len(w.w):
+            sums = flow.sum_k[b], flow.sum_v[b]
+            additive_back(tapes.queries[b, t], keys, d, w.w, s, r, *sums, query)
+        else:
+            add_mix(d, keys, scale, query)
+        copy(query, flow.queries[b, t])
+    s.asker[:] = ZERO
+    project(s.query, w.query, n, s.asker)
+
+
+@inlined
+def gather(b, r, t, p, is_lstm, scale, w, tapes, flow, s):
+    """What later steps, and that of the cells `rnn` and `gru` itself, sent into step t.
+
+    Into its hidden state, its key and its memory, which come to lie in `s`.
+    """
+    hidden, key, later = s.hidden[r], s.key[r], t + 1 if is_lstm else t
+    factors = tapes.maps[b, later:, p]
+    copy(flow.hidden[b, p], hidden)
+    add_mix(factors, flow.mixed[b, later:], ONE, hidden)
+    copy(flow.keys[b, p], key)
+    if len(w.w):
+        for j in range(len(key)):
+            key[j] -= TWO * w.w[j] * flow.sum_k[b, p, j]
+    else:
+        add_mix(flow.scores[b, later:, p], tapes.queries[b, later:], scale, key)
+    copy(key, flow.keys[b, p])
+    if is_lstm:
+        copy(flow.memory[b, p], s.context[r])
+        add_mix(factors, flow.recalled[b, later:], ONE, s.context[r])
+    else:
+        add(s.asker[r], hidden)
+
+
+@inlined
+def compute_back(b0, n, t, p, is_lstm, scale, w, tapes, flow, s):
+    """From hidden states and keys to the inputs, and to the context or the mixture."""
+    for r in range(n):
+        gather(b0 + r, r, t, p, is_lstm, scale, w, tapes, flow, s)
+    project(s.key, w.key, n, s.hidden)
+    for r in range(n):
+        b, d_hidden, to, d_u = b0 + r, s.hidden[r], s.context[r], s.gates[r]
+        if is_lstm:
+            lstm_cell_back(d_hidden, to, tapes.gates[b, t], d_u, s.recalled[r])
+            copy(s.mixed[r], to)
+        elif len(d_u) == len(d_hidden):
+            rnn_cell_back(d_hidden, tapes.hidden[b, p], d_u)
+            to[:] = ZERO
+        else:
+            before = tapes.contexts[b, t]
+            gru_cell_back(d_hidden, before, tapes.gates[b, t], flow.inputs[b, t], d_u, to)
+        copy(d_u, flow.gates[b, t])
+    product(s.gates, w.recurrent, n, s.context)
+    if is_lstm:
+        for r in range(n):
+            copy(s.context[r], s.mixed[r])
+
+
+@kernel(int64, int64, int64, float32, weights_type, tapes_type, flow_type, scratch_type)
+def backward(first, last, size, scale, w, tapes, flow, s):
+    """All steps of the groups `first` to `last` from the last step to the first."""
+    (B, L, steps), is_lstm = tapes.maps.shape, tapes.memory.shape[1] > 0
+    for group in range(first, last):
+        b0 = group * size
+        n = min(size, B - b0)
+        if len(w.w):
+            for r in range(n):
+                fill_keys(tapes.keys[b0 + r], 0, steps, s.F[r], s.sizes[r])
+        for t in range(L - 1, -1, -1):
+            p = steps - L + t
+            start_back(b0, n, t, p, tapes, flow, s)
+            for phase in range(2):
+                if is_lstm == (phase == 1):
+                    end = p if is_lstm else p + 1
+                    look_back(b0, n, t, end, is_lstm, scale, w, tapes, flow, s)
+                else:
+                    compute_back(b0, n, t, p, is_lstm, scale, w, tapes, flow, s)
+            for r in range(n):
+                add(s.asker[r] if is_lstm else s.context[r], flow.into[b0 + r])

@@ -1,8 +1,7 @@
 """How the steps of the recurrence by hand look at their history, and the way back through it."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
-from typing import NamedTuple, final
+from typing import final
 
 import torch
 from torch import Tensor
@@ -28,36 +27,20 @@ class Look(ABC):
         """Of the weights of the features, after all steps; None where there are none."""
 
 
-class Kit(NamedTuple):
-    """The part of a step that grows with the history.
-
-    Attributes:
-        dots: products of the first steps of a tape, (batch, steps, width), with one vector in each
-            row, (batch, width); how many steps is the third argument.
-        mix: sums of the steps of a tape, weighed by factors (batch, count); the first of them is
-            the third argument.
-        additive: makes a look from a tape of keys and the weights of the features.
-    """
-
-    dots: Callable[[Tensor, Tensor, int], Tensor]
-    mix: Callable[[Tensor, Tensor, int], Tensor]
-    additive: Callable[[Tensor, Tensor], Look]
-
-
 @final
 class DotLook(Look):
     """`scale query . key`."""
 
-    def __init__(self, keys: Tensor, scale: float, kit: Kit) -> None:
-        self.keys, self.scale, self.kit = keys, scale, kit
+    def __init__(self, keys: Tensor, scale: float) -> None:
+        self.keys, self.scale = keys, scale
 
     def scores(self, query: Tensor, end: int) -> Tensor:
         """One product per key."""
-        return self.kit.dots(self.keys, query, end) * self.scale
+        return dots(self.keys, query, end) * self.scale
 
     def back(self, query: Tensor, d_scores: Tensor) -> Tensor:
         """A mixture of keys."""
-        return self.kit.mix(d_scores, self.keys, 0) * self.scale
+        return mix(d_scores, self.keys, 0) * self.scale
 
     def key_gradients(self, first: int, last: int) -> None:
         """These are products, which wait for others to be done at once."""
@@ -96,18 +79,16 @@ class AdditiveLook(Look):
         return self.d_v
 
 
-def look_of(kit: Kit, keys: Tensor, scale: float, v: Tensor | None) -> Look:
+def look_of(keys: Tensor, scale: float, v: Tensor | None) -> Look:
     """What scores the keys of a tape: additive if there is a v."""
-    return DotLook(keys, scale, kit) if v is None else kit.additive(keys, v)
+    return DotLook(keys, scale) if v is None else AdditiveLook(keys, v)
 
 
-def _dots(tape: Tensor, vector: Tensor, end: int) -> Tensor:
+def dots(tape: Tensor, vector: Tensor, end: int) -> Tensor:
+    """Products of the first steps of a tape with one vector in each row, (batch, end)."""
     return torch.bmm(tape[:, :end], vector[:, :, None]).squeeze(-1)
 
 
-def _mix(factors: Tensor, tape: Tensor, first: int) -> Tensor:
+def mix(factors: Tensor, tape: Tensor, first: int) -> Tensor:
+    """Sums of the steps of a tape from `first` on, weighed by factors (batch, count)."""
     return torch.bmm(factors[:, None], tape[:, first : first + factors.shape[1]]).squeeze(1)
-
-
-#: by torch operators, anywhere
-TORCH_KIT = Kit(_dots, _mix, AdditiveLook)

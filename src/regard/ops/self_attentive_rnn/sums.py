@@ -4,7 +4,7 @@ from typing import final
 
 from torch import Tensor
 
-from regard.ops.self_attentive_rnn.looking import Kit
+from regard.ops.self_attentive_rnn.looking import mix
 
 # Steps whose share is added to the whole tape at once.
 BLOCK = 16
@@ -19,12 +19,12 @@ class Sums:
     one matrix product.
     """
 
-    def __init__(self, totals: Tensor, factors: Tensor, kit: Kit, before: int) -> None:
+    def __init__(self, totals: Tensor, factors: Tensor, before: int) -> None:
         """Of totals (batch, before + length, width) and factors (batch, length, before + length).
 
         Factors may be written until the step before is asked for.
         """
-        self.totals, self.factors, self.kit, self.before = totals, factors, kit, before
+        self.totals, self.factors, self.before = totals, factors, before
         self.vectors = totals.new_empty(*factors.shape[:2], totals.shape[2])
 
     def at(self, t: int, first: int) -> Tensor:
@@ -32,7 +32,7 @@ class Sums:
         p, last = self.before + t, self._end(t)
         if first < last:
             factors = self.factors[:, first:last, p]
-            self.totals[:, p] += self.kit.mix(factors, self.vectors, first)
+            self.totals[:, p] += mix(factors, self.vectors, first)
         return self.totals[:, p]
 
     def close(self, t: int) -> None:

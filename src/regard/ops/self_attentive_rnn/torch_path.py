@@ -1,5 +1,8 @@
 """The self-attentive recurrence by torch operators, on tapes that are allocated once."""
 
+from collections.abc import Callable
+from typing import Any
+
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
@@ -8,7 +11,6 @@ from regard.ops.self_attentive_rnn import reference
 from regard.ops.self_attentive_rnn.by_hand import Recurrence
 from regard.ops.self_attentive_rnn.cells import Cell
 from regard.ops.self_attentive_rnn.history import History, SelfAttentiveOutput
-from regard.ops.self_attentive_rnn.looking import TORCH_KIT, Kit
 from regard.ops.self_attentive_rnn.score import AdditiveScore, DotScore, Score
 
 
@@ -25,8 +27,8 @@ def self_attentive_rnn(
     need_weights: bool = False,
 ) -> SelfAttentiveOutput:
     """The steps of the definition, and a backward pass written by hand."""
-    return by_kit(
-        TORCH_KIT,
+    return by_steps(
+        Recurrence.apply,
         inputs,
         recurrent_weight,
         score,
@@ -39,8 +41,8 @@ def self_attentive_rnn(
     )
 
 
-def by_kit(
-    kit: Kit,
+def by_steps(
+    steps: Callable[..., Any],
     inputs: Float[Tensor, "batch length gates"],
     recurrent_weight: Float[Tensor, "gates hidden"],
     score: Score,
@@ -52,7 +54,7 @@ def by_kit(
     lengths: Int[Tensor, " batch"] | None = None,
     need_weights: bool = False,
 ) -> SelfAttentiveOutput:
-    """The same, with a kit for the part of a step that grows with the history.
+    """The same, with all steps and their backward pass as one function, that of `by_hand.py`.
 
     A score whose weights are not known, and code under torch.compile, which unrolls the steps
     anyway, run the definition itself.
@@ -88,13 +90,12 @@ def by_kit(
     # sums over the steps lose too much in half precision: those run in float32
     wide = torch.float64 if inputs.dtype == torch.float64 else torch.float32
     with torch.autocast(inputs.device.type, enabled=False):
-        hidden, keys, memory, contexts, maps = Recurrence.apply(
+        hidden, keys, memory, contexts, maps = steps(
             cell,
-            kit,
             score.scale if isinstance(score, DotScore) else 1.0,
             torch.cat([state.real, real[:, :, 0]], dim=1),
             *(None if tensor is None else tensor.to(wide) for tensor in tensors),
-        )  # type: ignore[no-untyped-call]
+        )
     kind = inputs.dtype
     before = state.hidden.shape[1]
     return SelfAttentiveOutput(

@@ -1,0 +1,339 @@
+# mypy: disable-error-code="no-untyped-def, untyped-decorator, no-untyped-call"
+"""What the kernels of the self-attentive recurrence on the CPU are made of.
+
+Additive scores are those of `additive_attention/cpu_parts.py`, with its two routes and its
+letters. The cells are those of `cells.py`, and the way back through them that of the README.
+"""
+
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+import numba
+import numpy as np
+
+from regard.ops.additive_attention.cpu_parts import (
+    C2,
+    C3,
+    C4,
+    C5,
+    C6,
+    C7,
+    HALF,
+    LARGEST,
+    LEAST,
+    LN2_HIGH,
+    LN2_LOW,
+    LOG2_E,
+    ONE,
+    TWO,
+    direct_gradient,
+    direct_score,
+    exponential,
+    f32,
+    factored_gradient,
+    factored_score,
+    fill,
+    is_factored,
+    largest,
+    part,
+    part_in_order,
+    softmax,
+)
+
+ZERO = f32(0.0)
+
+
+def inlined(function: Callable[..., Any]) -> Any:
+    """A part that is copied into its kernel before that is compiled.
+
+    Compiled on its own, each level of parts would be optimised again for the level above it.
+    """
+    return numba.njit(inline="always")(inspect.unwrap(function))
+
+
+@part_in_order
+def tanh(x):
+    """By exp(2x) - 1, of which small numbers lose no digits."""
+    x = TWO * x
+    x = LARGEST if x > LARGEST else x
+    x = -LARGEST if x < -LARGEST else x
+    n = np.floor(x * LOG2_E + HALF)
+    f = x - n * LN2_HIGH
+    f = f - n * LN2_LOW
+    series = ((((C7 * f + C6) * f + C5) * f + C4) * f + C3) * f + C2
+    power = np.int32((np.int32(n) + np.int32(127)) << np.int32(23)).view(np.float32)
+    e = (f + f * f * series) * power + (power - ONE)
+    return e / (e + TWO)
+
+
+@part_in_order
+def sigmoid(x):
+    """Of any number."""
+    x = LARGEST if x > LARGEST else x
+    x = -LARGEST if x < -LARGEST else x
+    return ONE / (ONE + exponential(-x))
+
+
+@part
+def copy(x, out):
+    """One row."""
+    for j in range(len(out)):
+        out[j] = x[j]
+
+
+@part
+def add(x, out):
+    """One row to another."""
+    for j in range(len(out)):
+        out[j] += x[j]
+
+
+@part
+def add_four(x, k, W0, W1, W2, W3, out):
+    """Features k to k + 3 of four rows: 16 factors, which fit in registers."""
+    x0, x1, x2, x3 = x[0], x[1], x[2], x[3]
+    y0, y1, y2, y3 = out[0], out[1], out[2], out[3]
+    a0, a1, a2, a3 = x0[k], x0[k + 1], x0[k + 2], x0[k + 3]
+    b0, b1, b2, b3 = x1[k], x1[k + 1], x1[k + 2], x1[k + 3]
+    c0, c1, c2, c3 = x2[k], x2[k + 1], x2[k + 2], x2[k + 3]
+    d0, d1, d2, d3 = x3[k], x3[k + 1], x3[k + 2], x3[k + 3]
+    for j in range(len(W0)):
+        w0, w1, w2, w3 = W0[j], W1[j], W2[j], W3[j]
+        y0[j] += (a0 * w0 + a1 * w1) + (a2 * w2 + a3 * w3)
+        y1[j] += (b0 * w0 + b1 * w1) + (b2 * w2 + b3 * w3)
+        y2[j] += (c0 * w0 + c1 * w1) + (c2 * w2 + c3 * w3)
+        y3[j] += (d0 * w0 + d1 * w1) + (d2 * w2 + d3 * w3)
+
+
+@part
+def product(x, W, n, out):
+    """Adds `x W` for the first n rows, which share each load of W from beyond the first cache."""
+    K, four = W.shape[0], n - n % 4
+    for k in range(0, K - K % 4, 4):
+        W4 = W[k : k + 4]
+        W0, W1, W2, W3 = W4[0], W4[1], W4[2], W4[3]
+        for r in range(0, four, 4):
+            add_four(x[r : r + 4], k, W0, W1, W2, W3, out[r : r + 4])
+        for r in range(four, n):
+            y, a0, a1, a2, a3 = out[r], x[r, k], x[r, k + 1], x[r, k + 2], x[r, k + 3]
+            for j in range(len(y)):
+                y[j] += (a0 * W0[j] + a1 * W1[j]) + (a2 * W2[j] + a3 * W3[j])
+    for k in range(K - K % 4, K):
+        for r in range(n):
+            y, a, W0 = out[r], x[r, k], W[k]
+            for j in range(len(y)):
+                y[j] += a * W0[j]
+
+
+@part
+def add_dots(tape, x, factor, out):
+    """Adds the products of one vector with as many steps of a tape as `out` has."""
+    n = len(out)
+    for i in range(0, n - n % 4, 4):
+        steps = tape[i : i + 4]
+        s0, s1, s2, s3 = steps[0], steps[1], steps[2], steps[3]
+        t0, t1, t2, t3 = ZERO, ZERO, ZERO, ZERO
+        for j in range(len(x)):
+            t0 += s0[j] * x[j]
+            t1 += s1[j] * x[j]
+            t2 += s2[j] * x[j]
+            t3 += s3[j] * x[j]
+        out[i] += t0 * factor
+        out[i + 1] += t1 * factor
+        out[i + 2] += t2 * factor
+        out[i + 3] += t3 * factor
+    for i in range(n - n % 4, n):
+        step, total = tape[i], ZERO
+        for j in range(len(x)):
+            total += step[j] * x[j]
+        out[i] += total * factor
+
+
+@part
+def add_mix(factors, tape, scale, out):
+    """Adds the first steps of a tape, weighed by factors.
+
+    Four steps at a time, so that a sum is loaded and stored a quarter as often.
+    """
+    n = len(factors)
+    for i in range(0, n - n % 4, 4):
+        steps = tape[i : i + 4]
+        s0, s1, s2, s3 = steps[0], steps[1], steps[2], steps[3]
+        a0, a1 = scale * factors[i], scale * factors[i + 1]
+        a2, a3 = scale * factors[i + 2], scale * factors[i + 3]
+        for j in range(len(out)):
+            out[j] += (a0 * s0[j] + a1 * s1[j]) + (a2 * s2[j] + a3 * s3[j])
+    for i in range(n - n % 4, n):
+        step, a = tape[i], scale * factors[i]
+        for j in range(len(out)):
+            out[j] += a * step[j]
+
+
+@inlined
+def mix(factors, tape, out):
+    """The first steps of a tape, weighed by factors."""
+    out[:] = ZERO
+    add_mix(factors, tape, ONE, out)
+
+
+@inlined
+def fill_keys(keys, start, end, F, sizes):
+    """Exponentials and sizes of the keys of one row from `start` to `end`."""
+    fill(keys[start:end], 0, keys.shape[1], F[start:end], True)
+    for i in range(start, end):
+        sizes[i] = largest(keys[i : i + 1].view(np.int32))
+
+
+@part
+def route(query, sizes, end, E):
+    """Whether a row takes the factored route; makes the exponentials of its query if so."""
+    most, asked = np.int32(0), query.reshape(1, len(query))
+    for i in range(end):
+        most = max(most, sizes[i])
+    factored = is_factored(largest(asked.view(np.int32)), most)
+    fill(asked, 0, len(query), E, factored)
+    return factored
+
+
+@inlined
+def additive_scores(query, keys, F, sizes, w, E, out):
+    """`sum_j w_j r_j` of one query with the first keys."""
+    width = keys.shape[1]
+    factored = route(query, sizes, len(out), E)
+    for i in range(len(out)):
+        if factored:
+            out[i] = factored_score(E[0], F[i], w)
+        else:
+            out[i] = direct_score(E[0, :width], keys[i], w[:width])
+
+
+@part
+def masked_softmax(scores, real):
+    """Scores of the first steps become weights; `real` is empty where no step is padding."""
+    if len(real):
+        for i in range(len(scores)):
+            if not real[i]:
+                scores[i] = LEAST
+    softmax(scores)
+
+
+@part
+def softmax_back(weights, d):
+    """From the gradient of weights to that of scores, in its place."""
+    mean, total = ZERO, ZERO
+    for i in range(len(d)):
+        mean += weights[i] * d[i]
+        total += weights[i]
+    # rounding has moved the sum away from 1; divided by it, the gradients add up to zero
+    mean = mean / total if total != ZERO else ZERO
+    for i in range(len(d)):
+        d[i] = weights[i] * (d[i] - mean)
+
+
+@part
+def additive_back(query, keys, d, w, s, r, sum_k, sum_v, out):
+    """From the gradient of scores to that of their query; adds to the sums of keys and v.
+
+    `F` and `sum_k` end at a multiple of four keys. `sum_v` gets `de r` and, at its end, `de`.
+    """
+    F, E, to, step = s.F[r], s.E, s.sum_q, s.step
+    end, width = len(d), keys.shape[1]
+    to[:], step[:] = ZERO, ZERO  # a step has its own sum: one over all steps would round too often
+    factored, total = route(query, s.sizes[r], end, E), ZERO
+    for i in range(0, end, 4):
+        d1 = d[i + 1] if i + 1 < end else ZERO
+        d2 = d[i + 2] if i + 2 < end else ZERO
+        d3 = d[i + 3] if i + 3 < end else ZERO
+        total += (d[i] + d1) + (d2 + d3)
+        if factored:
+            factored_gradient(E[0], to, F[i : i + 4], sum_k[i : i + 4], step, d[i], d1, d2, d3)
+        else:
+            for m in range(i, min(i + 4, end)):
+                direct_gradient(E[0, :width], to, keys[m], sum_k[m], step, d[m])
+    add(step, sum_v[: len(step)])
+    sum_v[len(step)] += total
+    for j in range(width):
+        out[j] = -TWO * w[j] * to[j]
+
+
+@part
+def rnn_cell(x, u, out):
+    """`tanh(x + u)`."""
+    for j in range(len(out)):
+        out[j] = tanh(x[j] + u[j])
+
+
+@part
+def gru_cell(x, u, context, kept, out):
+    """Keeps reset, update and new gate, and the context's half of the last."""
+    H = len(out)
+    x_r, x_z, x_n = x[:H], x[H : 2 * H], x[2 * H :]
+    u_r, u_z, u_n = u[:H], u[H : 2 * H], u[2 * H :]
+    r, z, n, c_n = kept[:H], kept[H : 2 * H], kept[2 * H : 3 * H], kept[3 * H :]
+    for j in range(H):
+        r[j] = sigmoid(x_r[j] + u_r[j])
+        z[j] = sigmoid(x_z[j] + u_z[j])
+    for j in range(H):
+        n[j] = tanh(x_n[j] + r[j] * u_n[j])
+        c_n[j] = u_n[j]
+        out[j] = n[j] + z[j] * (context[j] - n[j])
+
+
+@part
+def lstm_cell(x, u, recalled, kept, memory, out):
+    """Keeps the gates, tanh of the memory, and the memory that was recalled."""
+    H = len(out)
+    i, f, g, o = kept[:H], kept[H : 2 * H], kept[2 * H : 3 * H], kept[3 * H : 4 * H]
+    lit, old = kept[4 * H : 5 * H], kept[5 * H :]
+    for j in range(2 * H):
+        kept[j] = sigmoid(x[j] + u[j])
+    for j in range(H):
+        g[j] = tanh(x[2 * H + j] + u[2 * H + j])
+        o[j] = sigmoid(x[3 * H + j] + u[3 * H + j])
+    for j in range(H):
+        old[j] = recalled[j]
+        memory[j] = f[j] * recalled[j] + i[j] * g[j]
+        lit[j] = tanh(memory[j])
+        out[j] = o[j] * lit[j]
+
+
+@part
+def rnn_cell_back(d_hidden, hidden, d_u):
+    """The gradient of inputs and recurrent part."""
+    for j in range(len(hidden)):
+        d_u[j] = d_hidden[j] * (ONE - hidden[j] * hidden[j])
+
+
+@part
+def gru_cell_back(d_hidden, context, kept, d_inputs, d_u, d_context):
+    """The gradients of inputs, recurrent part, and context as far as the update gate lets by."""
+    H = len(d_hidden)
+    r, z, n, c_n = kept[:H], kept[H : 2 * H], kept[2 * H : 3 * H], kept[3 * H :]
+    to_r, to_z, to_n = d_inputs[:H], d_inputs[H : 2 * H], d_inputs[2 * H :]
+    for j in range(H):
+        d_n = d_hidden[j] * (ONE - z[j]) * (ONE - n[j] * n[j])
+        to_n[j] = d_n
+        to_r[j] = d_n * c_n[j] * r[j] * (ONE - r[j])
+        to_z[j] = d_hidden[j] * (context[j] - n[j]) * z[j] * (ONE - z[j])
+        d_context[j] = d_hidden[j] * z[j]
+    copy(d_inputs[: 2 * H], d_u[: 2 * H])
+    last = d_u[2 * H :]
+    for j in range(H):
+        last[j] = to_n[j] * r[j]
+
+
+@part
+def lstm_cell_back(d_hidden, d_memory, kept, d_u, d_recalled):
+    """The gradients of all gates and of the memory that was recalled."""
+    H = len(d_hidden)
+    i, f, g, o = kept[:H], kept[H : 2 * H], kept[2 * H : 3 * H], kept[3 * H : 4 * H]
+    lit, old = kept[4 * H : 5 * H], kept[5 * H :]
+    to_i, to_f, to_g, to_o = d_u[:H], d_u[H : 2 * H], d_u[2 * H : 3 * H], d_u[3 * H :]
+    for j in range(H):
+        d = d_memory[j] + d_hidden[j] * o[j] * (ONE - lit[j] * lit[j])
+        to_i[j] = d * g[j] * i[j] * (ONE - i[j])
+        to_f[j] = d * old[j] * f[j] * (ONE - f[j])
+        to_g[j] = d * i[j] * (ONE - g[j] * g[j])
+        to_o[j] = d_hidden[j] * lit[j] * o[j] * (ONE - o[j])
+        d_recalled[j] = d * f[j]

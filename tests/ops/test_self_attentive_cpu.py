@@ -1,0 +1,236 @@
+import math
+import sys
+
+import numpy as np
+import pytest
+import torch
+
+from ops.rule import accept
+from regard.ops import AdditiveScore, DotScore, self_attentive_rnn, use_backend
+from regard.ops.self_attentive_rnn import GATES, HAS_NUMBA, PATHS, empty_history
+
+pytestmark = pytest.mark.skipif(not HAS_NUMBA, reason="needs numba")
+
+# a group and a half, and widths that are no multiple of four or of a vector
+BATCH, LENGTH, HIDDEN, SCORE_DIM = 11, 19, 13, 17
+MODULE = sys.modules["regard.ops.self_attentive_rnn"]  # the name stands for the function
+CELLS = ["rnn", "gru", "lstm"]
+every_cell = pytest.mark.parametrize("cell", CELLS)
+every_score = pytest.mark.parametrize("score", ["dot", "scaled", "additive"])
+
+
+def tensors_of(cell, score, batch=BATCH, length=LENGTH, hidden=HIDDEN):
+    gates, width = GATES[cell] * hidden, hidden if score == "dot" else SCORE_DIM
+    shapes = {
+        "inputs": (batch, length, gates),
+        "recurrent_weight": (gates, hidden),
+        "recurrent_bias": (gates,),
+    }
+    if cell == "lstm":
+        shapes["query_inputs"] = (batch, length, width)
+    if score != "dot":
+        shapes |= {"query_weight": (width, hidden), "key_weight": (width, hidden)}
+    if score == "additive":
+        shapes["v"] = (width,)
+    # weights by their width: a chaotic recurrence would hide an error behind its own
+    return {
+        name: torch.randn(shape) * (shape[-1] ** -0.5 if len(shape) < 3 else 1.0)
+        for name, shape in shapes.items()
+    }
+
+
+def call(cell, tensors, start, stop, state=None, lengths=None):
+    weights = {name: tensors[name] for name in ("query_weight", "key_weight") if name in tensors}
+    query = tensors.get("query_inputs")
+    return self_attentive_rnn(
+        tensors["inputs"][:, start:stop],
+        tensors["recurrent_weight"],
+        AdditiveScore(**weights, v=tensors["v"]) if "v" in tensors else DotScore(0.7, **weights),
+        state,
+        cell=cell,
+        recurrent_bias=tensors["recurrent_bias"],
+        query_inputs=None if query is None else query[:, start:stop],
+        lengths=lengths,
+        need_weights=True,
+    )
+
+
+def everything(output):
+    state = output.state
+    tapes = [state.context, state.hidden, state.keys]
+    tapes += [] if state.memory is None else [state.memory]
+    return [output.hidden, output.context, output.weights, *tapes]
+
+
+def whole(backend, cell, lengths=None):
+    def op(**tensors):
+        with use_backend(backend):
+            return everything(call(cell, tensors, 0, LENGTH, lengths=lengths))
+
+    return op
+
+
+@pytest.fixture
+def threads(monkeypatch):
+    """Sets the number of threads, each worth its while for the least work."""
+    from regard.ops.self_attentive_rnn import cpu_path
+
+    monkeypatch.setattr(cpu_path, "WORTH_A_THREAD", 1)
+    before = torch.get_num_threads()
+    yield torch.set_num_threads
+    torch.set_num_threads(before)
+
+
+@pytest.mark.parametrize("count", [1, 3])
+@every_score
+@every_cell
+def test_rule_for_groups_of_rows_in_threads(threads, count, cell, score):
+    threads(count)
+    lengths = torch.arange(BATCH) % (LENGTH + 1)
+    accept(whole("cpu", cell, lengths), whole("reference", cell, lengths), tensors_of(cell, score))
+
+
+@every_score
+@every_cell
+def test_rule_for_a_history_with_padding_that_is_gone_on_from(cell, score):
+    # the gradients of the first piece flow through the state of the second
+    def pieces(backend):
+        def op(**tensors):
+            with use_backend(backend):
+                lengths = torch.arange(BATCH) % 6
+                first = call(cell, tensors, 0, 5, lengths=lengths)
+                return everything(call(cell, tensors, 5, LENGTH, first.state))
+
+        return op
+
+    accept(pieces("cpu"), pieces("reference"), tensors_of(cell, score))
+
+
+@pytest.mark.parametrize("size", [30.0, 1e3])
+@every_cell
+def test_rule_for_additive_scores_of_large_queries_and_keys(cell, size):
+    tensors = tensors_of(cell, "additive")
+    for name in ("query_weight", "key_weight"):
+        tensors[name] = size * tensors[name]
+    tensors["v"] /= size  # or the recurrence would be chaotic
+    lengths = torch.full((BATCH,), 4)
+    accept(whole("cpu", cell, lengths), whole("reference", cell, lengths), tensors)
+
+
+def test_tanh_and_sigmoid_are_right_to_the_last_bits():
+    from regard.ops.self_attentive_rnn.cpu_parts import sigmoid, tanh
+
+    for size in np.logspace(-30, 3, 397, dtype=np.float32):
+        for x in (size, -size):
+            assert tanh(x) == pytest.approx(math.tanh(x), rel=4e-7)
+            assert sigmoid(x) == pytest.approx(1 / (1 + math.exp(-max(x, -80.0))), rel=4e-7)
+    assert math.isnan(tanh(np.float32(math.nan)))
+    assert math.isnan(sigmoid(np.float32(math.nan)))
+
+
+@every_cell
+def test_a_second_way_back_finds_what_the_first_has_found(cell):
+    tensors = {name: x.requires_grad_() for name, x in tensors_of(cell, "additive").items()}
+    total = sum(y.square().sum() for y in whole("cpu", cell)(**tensors))
+    first, second = (
+        torch.autograd.grad(total, list(tensors.values()), retain_graph=True) for _ in range(2)
+    )
+    assert all(torch.equal(x, y) for x, y in zip(first, second, strict=True))
+
+
+@every_score
+@every_cell
+def test_gradients_may_come_in_any_layout(cell, score):
+    tensors = {name: x.requires_grad_() for name, x in tensors_of(cell, score).items()}
+    outputs = whole("cpu", cell)(**tensors)
+    given = [torch.randn_like(y) for y in outputs]
+    turned = [y.transpose(0, -1).contiguous().transpose(0, -1) for y in given]
+    assert not any(y.is_contiguous() for y in turned)
+    leaves = list(tensors.values())
+    expected = torch.autograd.grad(outputs, leaves, given, retain_graph=True)
+    found = torch.autograd.grad(outputs, leaves, turned)
+    assert all(torch.equal(x, y) for x, y in zip(found, expected, strict=True))
+
+
+def test_gradients_of_gradients_are_refused():
+    tensors = {name: x.requires_grad_() for name, x in tensors_of("rnn", "scaled").items()}
+    hidden = whole("cpu", "rnn")(**tensors)[0]
+    (first,) = torch.autograd.grad(hidden.square().sum(), tensors["inputs"], create_graph=True)
+    with pytest.raises(RuntimeError, match="once_differentiable"):
+        first.sum().backward()
+
+
+@every_cell
+def test_rows_do_not_see_each_other(cell):
+    tensors = tensors_of(cell, "additive")
+    with torch.no_grad():
+        expected = whole("cpu", cell)(**tensors)
+        tensors["inputs"][3] = math.nan
+        found = whole("cpu", cell)(**tensors)
+    others = torch.arange(BATCH) != 3
+    assert found[0][3].isnan().all()
+    assert all(torch.equal(x[others], y[others]) for x, y in zip(found, expected, strict=True))
+
+
+def chosen(monkeypatch, length, score, hidden=8):
+    """Which path `auto` takes for one row of zeros."""
+    taken = []
+    for name in ("cpu", "torch"):
+        path = PATHS[name]
+
+        def run(*args, name=name, path=path, **options):
+            taken.append(name)
+            return path.run(*args, **options)
+
+        monkeypatch.setitem(PATHS, name, type(path)(run, path.refuses))
+    with torch.no_grad():
+        self_attentive_rnn(torch.zeros(1, length, hidden), torch.zeros(hidden, hidden), score)
+    return taken
+
+
+@pytest.mark.parametrize(
+    "score", [DotScore(), AdditiveScore(*torch.zeros(2, 8, 8), torch.zeros(8))]
+)
+def test_enough_steps_take_the_kernels(monkeypatch, score):
+    assert chosen(monkeypatch, MODULE.ENOUGH_FOR_CPU, score) == ["cpu"]
+    assert chosen(monkeypatch, MODULE.ENOUGH_FOR_CPU - 1, score)[-1] == "torch"
+
+
+def test_weights_that_no_cache_holds_take_torch(monkeypatch):
+    steps, Q = MODULE.ENOUGH_FOR_CPU, torch.zeros(8, 8)
+    monkeypatch.setattr(MODULE, "FITS_THE_CPU", 3 * 64)
+    assert chosen(monkeypatch, steps, DotScore(1.0, Q, Q)) == ["cpu"]
+    monkeypatch.setattr(MODULE, "FITS_THE_CPU", 3 * 64 - 1)
+    assert chosen(monkeypatch, steps, DotScore(1.0, Q, Q))[-1] == "torch"
+    assert chosen(monkeypatch, steps, DotScore())[-1] == "cpu"
+
+
+@pytest.mark.compile
+def test_compiled_code_takes_no_kernels():
+    tensors = tensors_of("rnn", "additive", batch=2, length=MODULE.ENOUGH_FOR_CPU)
+
+    def op(inputs, recurrent_weight, query_weight, key_weight, v):
+        score = AdditiveScore(query_weight, key_weight, v)
+        return self_attentive_rnn(inputs, recurrent_weight, score).hidden
+
+    del tensors["recurrent_bias"]
+    compiled = torch.compile(op, backend="aot_eager", fullgraph=True)(**tensors)
+    torch.testing.assert_close(compiled, op(**tensors), rtol=0, atol=1e-5)
+
+
+def test_a_state_of_another_score_keeps_its_own_keys():
+    # without a key weight, new keys are hidden states; those that came need not be
+    state = empty_history(torch.zeros(()), 2, 8, 8, with_memory=False)
+    state = type(state)(
+        context=state.context,
+        hidden=torch.ones(2, 1, 8),
+        keys=torch.full((2, 1, 8), -1e3),
+        memory=None,
+        real=torch.ones(2, 1, dtype=torch.bool),
+    )
+    with use_backend("cpu"):
+        output = self_attentive_rnn(
+            torch.ones(2, 3, 8), torch.zeros(8, 8), DotScore(), state, need_weights=True
+        )
+    assert (output.weights[:, 0, :, 0] < 1e-30).all()
+    assert (output.state.keys[:, 0] == -1e3).all()
