@@ -25,6 +25,7 @@ from regard.data import (
 from regard.data.pairs import column_names
 from regard.errors import ArgumentError, DataError
 from regard.models import SequenceModel
+from regard.training.announce import announced
 from regard.training.checks import shared_kind
 from regard.training.config import Config
 from regard.training.dev_set import DevSet
@@ -96,7 +97,7 @@ def prepare(
     model, wrapped = fabric.setup(objective, optimizer)
     shapes = Shapes.of(config) if _can_record(config, fabric, precision) else None
     epochs = Epochs(config, corpus, recutter, shapes)
-    return _announce(
+    return announced(
         Task(
             config=config,
             folder=folder,
@@ -358,28 +359,3 @@ def _steps(config: Config, epochs: Epochs) -> int:
     if config.epochs is not None:
         return per_epoch * config.epochs + config.epochs
     return 10**9 if config.minutes else min(max(30 * per_epoch, 3000), 100_000)
-
-
-def _different(dev: DevSet) -> str:
-    """A source with several targets is judged once, by any of them."""
-    count = len(dev.sources)
-    return f" of {count:,} sources" if count < len(dev.corpus) else ""
-
-
-def _announce(task: Task, precision: str, say: Say) -> Task:
-    weights = sum(p.numel() for p in task.module.parameters())
-    batches, what = task.epochs[0].batches, task.config.examples
-    say(
-        f"model: {task.config.preset}, {task.config.size}, {weights:,} weights, on "
-        f"{task.fabric.device} in {precision}"
-        + (f", {task.fabric.world_size} processes" if task.fabric.world_size > 1 else "")
-        + "."
-    )
-    say(
-        f"data: {len(task.corpus):,} training {what} in {len(batches):,} batches "
-        f"({batches.padding_share:.0%} padding), {len(task.dev.corpus):,} dev {what}"
-        + _different(task.dev)
-        + (" held out by hash." if task.config.dev is None else ".")
-    )
-    say(f"the checkpoint with the best dev {task.metric.name} is kept, in {task.folder.path}.")
-    return task
