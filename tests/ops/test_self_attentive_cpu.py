@@ -140,14 +140,16 @@ def test_a_second_way_back_finds_what_the_first_has_found(cell):
 
 @every_score
 @every_cell
-def test_gradients_may_come_in_any_layout(cell, score):
+def test_gradients_may_come_in_any_layout_and_are_left_alone(cell, score):
     tensors = {name: x.requires_grad_() for name, x in tensors_of(cell, score).items()}
     outputs = whole("cpu", cell)(**tensors)
     given = [torch.randn_like(y) for y in outputs]
     turned = [y.transpose(0, -1).contiguous().transpose(0, -1) for y in given]
     assert not any(y.is_contiguous() for y in turned)
     leaves = list(tensors.values())
+    before = [y.clone() for y in given]
     expected = torch.autograd.grad(outputs, leaves, given, retain_graph=True)
+    assert all(torch.equal(x, y) for x, y in zip(given, before, strict=True))
     found = torch.autograd.grad(outputs, leaves, turned)
     assert all(torch.equal(x, y) for x, y in zip(found, expected, strict=True))
 

@@ -82,7 +82,7 @@ class Flow(NamedTuple):
         inputs, gates, queries: those of the inputs and of the recurrent part, which are one for the
             cells `rnn` and `lstm`, and of the queries.
         into: that of the first context, (batch, hidden).
-        sum_k, sum_v: sums of additive scores.
+        sum_k, sum_v: sums of `de r (1 - r)` and of `de r`, for additive scores.
     """
 
     hidden: Any

@@ -235,24 +235,23 @@ def softmax_back(weights, d):
 def additive_back(query, keys, d, w, s, r, sum_k, sum_v, out):
     """From the gradient of scores to that of their query; adds to the sums of keys and v.
 
-    `F` and `sum_k` end at a multiple of four keys. `sum_v` gets `de r` and, at its end, `de`.
+    `F` and `sum_k` end at a multiple of four keys. `sum_v` gets `de r`; the constant of `tanh = 1 -
+    2 r` would add the sum of `de`, which is zero.
     """
     F, E, to, step = s.F[r], s.E, s.sum_q, s.step
     end, width = len(d), keys.shape[1]
     to[:], step[:] = ZERO, ZERO  # a step has its own sum: one over all steps would round too often
-    factored, total = route(query, s.sizes[r], end, E), ZERO
+    factored = route(query, s.sizes[r], end, E)
     for i in range(0, end, 4):
         d1 = d[i + 1] if i + 1 < end else ZERO
         d2 = d[i + 2] if i + 2 < end else ZERO
         d3 = d[i + 3] if i + 3 < end else ZERO
-        total += (d[i] + d1) + (d2 + d3)
         if factored:
             factored_gradient(E[0], to, F[i : i + 4], sum_k[i : i + 4], step, d[i], d1, d2, d3)
         else:
             for m in range(i, min(i + 4, end)):
                 direct_gradient(E[0, :width], to, keys[m], sum_k[m], step, d[m])
-    add(step, sum_v[: len(step)])
-    sum_v[len(step)] += total
+    add(step, sum_v)
     for j in range(width):
         out[j] = -TWO * w[j] * to[j]
 

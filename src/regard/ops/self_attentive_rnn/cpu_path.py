@@ -130,7 +130,7 @@ def _flow(tapes: kernels.Tapes, w: Weights, grads: tuple[Tensor | None, ...]) ->
         queries=torch.empty_like(tapes.queries),
         into=tapes.hidden.new_zeros(B, H),
         sum_k=tapes.keys.new_zeros(B, _up(steps, 4) if wide else 0, wide),
-        sum_v=tapes.keys.new_zeros(B, wide + 1),
+        sum_v=tapes.keys.new_zeros(B, wide),
     )
 
 
@@ -164,7 +164,7 @@ def _gradients(
         None if w.bias is None else flow.gates.sum(dim=(0, 1)),
         None if w.query is None else _product(flow.queries, contexts if is_lstm else hidden),
         None if w.key is None else _product(flow.keys[:, before:], hidden),
-        None if w.v is None else (flow.sum_v[:, -1:] - 2.0 * flow.sum_v[:, :S]).sum(dim=0),
+        None if w.v is None else -2.0 * flow.sum_v[:, :S].sum(dim=0),
     )
 
 
