@@ -6,7 +6,7 @@ shape gets no time. Additive attention is timed against the definition in plain 
 that a busy moment disturbs all of them.
 
     python benchmarks/cpu_kernels.py --json benchmarks/results/cpu-kernels.json
-    python benchmarks/cpu_kernels.py --render benchmarks/results/cpu-kernels.json
+    python benchmarks/render_kernels.py
 """
 
 import argparse
@@ -195,12 +195,12 @@ def seconds_to_compile(op: str) -> dict[str, float]:
 
 
 def render(result: dict[str, Any]) -> str:
-    """The records as a page."""
+    """The records as a section of a page."""
     machine, start = result["machine"], result["start"]
     lines = [
         "## On the CPU",
         "",
-        f"Made by `{result['command']}`, rendered by the same script; no number is typed.",
+        f"Made by `{result['command']}`, rendered by a script; no number is typed.",
         f"{machine['cpu']}, {machine['threads']} threads, Python {machine['python']}, "
         f"torch {machine['torch']}, numba {machine['numba']}, "
         f"commit {(result['commit'] or 'unknown')[:12]}.",
@@ -241,12 +241,8 @@ def rows(record: dict[str, Any]) -> list[str]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--json", type=Path, metavar="FILE", help="measure, and write to FILE")
-    parser.add_argument("--render", type=Path, metavar="FILE", help="print FILE as a page instead")
     parser.add_argument("--threads", type=int, default=2, help="of torch (default: 2)")
     args = parser.parse_args()
-    if args.render:
-        print(render(json.loads(args.render.read_text())), end="")
-        return
     import numba
 
     torch.set_num_threads(args.threads)

@@ -15,11 +15,12 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT / "benchmarks"))
 
+import cpu_kernels  # noqa: E402
 import kernels_page  # noqa: E402
 import recurrence  # noqa: E402
 import training_page  # noqa: E402
 
-HEAD = """# The kernels on a GPU
+HEAD = """# The kernels on a GPU and on the CPU
 
 Written by `python benchmarks/render_kernels.py` from the records in benchmarks/results; no number
 is typed. Each section names the script that measured it.
@@ -27,7 +28,7 @@ is typed. Each section names the script that measured it.
 
 
 def read(folder: Path, name: str) -> dict[str, Any] | None:
-    file = folder / f"{name}-h200.json"
+    file = folder / f"{name}.json"
     return json.loads(file.read_text()) if file.is_file() else None
 
 
@@ -49,7 +50,9 @@ def write_figures(figures: dict[str, Any], folder: Path) -> list[str]:
 def page(results: Path, docs: Path) -> str:
     """The whole page; its figures are written."""
     sections = [HEAD]
-    attention, rnn, training = (read(results, n) for n in ("kernels", "recurrence", "training"))
+    attention, rnn, training = (
+        read(results, f"{n}-h200") for n in ("kernels", "recurrence", "training")
+    )
     if attention is not None:
         figures = kernels_page.draw(attention["sweep"]) if attention.get("sweep") else {}
         sections.append(kernels_page.render(attention, write_figures(figures, docs / "figures")))
@@ -60,6 +63,9 @@ def page(results: Path, docs: Path) -> str:
         figures = {} if drawn is None else {"training-loss": drawn}
         places = write_figures(figures, docs / "figures")
         sections.append(training_page.render(training, places[0] if places else None))
+    on_cpu = read(results, "cpu-kernels")
+    if on_cpu is not None:
+        sections.append(cpu_kernels.render(on_cpu))
     return "\n".join(sections)
 
 
