@@ -131,8 +131,9 @@ def _convert(module: nn.Module, table: Table) -> nn.Module:
             f"one with {len(set(every))} weights in {len(every)} places",
             "copy the layers that share weights, or convert one of them and share it again",
         )
-    # on no device: whatever is not replaced by a copy has no values, and cannot be overlooked
-    with torch.device("meta"):
+    # On no device: whatever is not replaced by a copy has no values, and cannot be overlooked. Where
+    # torch has loaded its definitions for that device, even they draw random numbers.
+    with torch.device("meta"), torch.random.fork_rng(devices=()):
         return table[type(module)](module)
 
 
