@@ -6,14 +6,13 @@ from regard.layers.positions import LearnedPositions, RotaryPositions, Sinusoida
 from regard.layers.rnn import RecurrentOutput, RecurrentState, RNNStack
 from regard.layers.self_attentive import SelfAttentiveRNN
 from regard.layers.transformer import (
-    FeedForward,
-    LayerOptions,
     TransformerDecoder,
     TransformerDecoderLayer,
     TransformerEncoder,
     TransformerEncoderLayer,
     TransformerState,
 )
+from regard.layers.transformer_blocks import FeedForward, LayerOptions
 
 __all__ = [
     "ConvDecoder",

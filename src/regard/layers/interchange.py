@@ -22,13 +22,12 @@ from regard.layers.interchange_parts import (
 )
 from regard.layers.rnn import RNNStack
 from regard.layers.transformer import (
-    Activation,
-    LayerOptions,
     TransformerDecoder,
     TransformerDecoderLayer,
     TransformerEncoder,
     TransformerEncoderLayer,
 )
+from regard.layers.transformer_blocks import Activation, LayerOptions
 from regard.ops.check import check_positive
 
 Made = TypeVar("Made", bound=nn.Module)
