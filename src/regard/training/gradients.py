@@ -88,6 +88,7 @@ class RecordedGradients:
     def _record(self, shape: Shape, inputs: tuple[Tensor, ...]) -> bool:
         """Whether the shape is recorded now; where that fails, nothing is recorded any more."""
         graph, now = torch.cuda.CUDAGraph(), torch.cuda.current_stream()
+        self._make_room()
         self.stream.wait_stream(now)
         try:
             with torch.cuda.stream(self.stream):
@@ -99,12 +100,21 @@ class RecordedGradients:
         except RuntimeError as error:
             torch.cuda.synchronize()
             self.records = False
+            self.recordings.clear()  # their memory is free for steps that are taken one by one
+            torch.cuda.empty_cache()
             reason = str(error).partition("\n")[0]
             warnings.warn(f"steps are not replayed from CUDA graphs: {reason}", stacklevel=2)
             return False
         now.wait_stream(self.stream)
         self.recordings[shape] = _Recording(graph, inputs, loss)
         return True
+
+    def _make_room(self) -> None:
+        """Gives back what steps one by one have left unused, where it is much: graphs have memory
+        of their own."""
+        total = torch.cuda.get_device_properties(self.fabric.device).total_memory
+        if torch.cuda.memory_reserved(self.fabric.device) > total // 2:
+            torch.cuda.empty_cache()
 
 
 def _sides(batch: Batch) -> list[Tensor]:
