@@ -102,6 +102,20 @@ def test_every_replay_drops_features_of_its_own(tmp_path):
     assert len(set(losses)) == 6
 
 
+@pytest.mark.parametrize("preset", ["transformer", "bahdanau"])
+def test_a_replay_drops_what_the_step_itself_would_have_dropped(preset, tmp_path):
+    # so that a run which goes on, and records anew, is the run that was never stopped
+    corpus = make_corpus(tmp_path / "c.arrow", make_pairs(30))
+    batch, found = collate(corpus, np.arange(30), SHAPE), []
+    for records in (False, True):
+        steps = recorded(preset, "32-true", dropout=0.5)
+        steps.records = records
+        torch.manual_seed(7)
+        found.append([float(steps(batch, 1.0)) for _ in range(BEFORE + 4)])
+        assert bool(steps.recordings) == records
+    assert found[1] == pytest.approx(found[0], rel=1e-6)
+
+
 class Asks(torch.nn.Module):
     """A model that waits for the device, which no graph can hold."""
 
