@@ -79,14 +79,18 @@ NAMES = {
         "Classifier",
         "ClassifierOutput",
         "EncoderDecoder",
+        "InputAdapter",
         "LanguageModel",
         "Maps",
         "Memory",
         "ModelOutput",
+        "PatchInput",
         "SequenceModel",
         "StepOutput",
         "Tagger",
         "TextModel",
+        "VectorInput",
+        "with_input",
     ],
 }
 
@@ -155,6 +159,9 @@ SIGNATURES = {
     attention.Past: "(position, weights, coverage=None)",
     attention.Projected: "(tensor)",
     attention.AttentionOutput: "(context, weights)",
+    models.VectorInput: "(features, dim, *, positions=None, dropout=0.0, stack=1)",
+    models.PatchInput: "(channels, patch, dim, *, positions=None, dropout=0.0)",
+    models.with_input: "(model, adapter)",
 }
 
 

@@ -10,7 +10,16 @@ from jaxtyping import Int
 from torch import Tensor, nn
 
 from regard.errors import ArgumentError
-from regard.models.protocol import Keep, Maps, Memory, ModelOutput, SequenceModel, StepOutput
+from regard.models.protocol import (
+    Keep,
+    Lengths,
+    Maps,
+    Memory,
+    ModelOutput,
+    SequenceModel,
+    Src,
+    StepOutput,
+)
 from regard.ops.check import check_axes
 from regard.ops.softmax import log_softmax
 from regard.state import State
@@ -49,14 +58,15 @@ class Ensemble(SequenceModel):
 
     def encode(
         self,
-        src: Int[Tensor, "batch src_len"],
-        lengths: Int[Tensor, " batch"],
+        src: Src,
+        lengths: Lengths,
         *,
         need_weights: bool = False,
     ) -> Memory:
         """Each model reads the source."""
         parts = tuple(m.encode(src, lengths, need_weights=need_weights) for m in self._models())
         first = parts[0]
+        _check_one_length([part.output.shape[1] for part in parts])
         return JointMemory(
             first.output, first.lengths, maps=_mean_maps([part.maps for part in parts]), parts=parts
         )
@@ -82,8 +92,8 @@ class Ensemble(SequenceModel):
 
     def forward(
         self,
-        src: Int[Tensor, "batch src_len"],
-        lengths: Int[Tensor, " batch"],
+        src: Src,
+        lengths: Lengths,
         tgt: Int[Tensor, "batch tgt_len"],
         *,
         keep: Keep | None = None,
@@ -97,10 +107,21 @@ class Ensemble(SequenceModel):
         return ModelOutput(
             _mean_of_probabilities([out.logits for out in outs]),
             _mean_maps([out.maps for out in outs]),
+            lengths=outs[0].lengths,
         )
 
     def _models(self) -> list[SequenceModel]:
         return [cast(SequenceModel, model) for model in self.models]
+
+
+def _check_one_length(lengths: list[int]) -> None:
+    if len(set(lengths)) > 1:
+        raise ArgumentError(
+            "models",
+            "make of a source memories of one length",
+            " and ".join(map(str, lengths)),
+            "join models whose adapters have the same stack",
+        )
 
 
 def _mean_of_probabilities(logits: list[Tensor]) -> Tensor:

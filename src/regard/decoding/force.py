@@ -3,7 +3,6 @@
 from collections.abc import Collection, Sequence
 
 import torch
-from jaxtyping import Int
 from torch import Tensor
 
 from regard.decoding.hypothesis import Hypothesis
@@ -13,15 +12,22 @@ from regard.decoding.running import inference
 from regard.decoding.scoring import coverage_penalty, length_penalty, needed_look
 from regard.decoding.strategies import CROSS
 from regard.errors import ArgumentError
-from regard.models.protocol import SequenceModel, check_source, check_tokens
+from regard.models.protocol import (
+    Lengths,
+    SequenceModel,
+    Src,
+    check_batch,
+    check_tokens,
+    real_lengths,
+)
 from regard.ops.softmax import log_softmax
 from regard.symbols import BOS, EOS, PAD
 
 
 def force_decode(
     model: SequenceModel,
-    src: Int[Tensor, "batch src_len"],
-    lengths: Int[Tensor, " batch"],
+    src: Src,
+    lengths: Lengths,
     tgt: Sequence[Sequence[int]],
     options: DecodingOptions = DEFAULT,
     *,
@@ -33,13 +39,13 @@ def force_decode(
     Args:
         model: any model; it is run without dropout and given back as it was.
         src: source tokens.
-        lengths: number of real source tokens of each row.
+        lengths: number of real source tokens of each row; all are real if None.
         tgt: the tokens of a target for each source, without `bos` and `eos`.
         options: of them, the two penalties count towards the score.
         need_weights: whether hypotheses carry where the model looked.
         kinds: which maps they carry, as in `decode`.
     """
-    check_source(src, lengths)
+    check_batch(src, lengths)
     if len(tgt) != len(src):
         raise ArgumentError(
             "tgt",
@@ -53,6 +59,7 @@ def force_decode(
     with inference(model):
         out = model(src, lengths, read, need_weights=bool(kinds) or beta > 0)
         check_tokens("tgt", written, out.logits.shape[2])
+        read_lengths = real_lengths(src, lengths) if out.lengths is None else out.lengths
         own = log_softmax(out.logits).gather(2, written[..., None]).squeeze(2)
         steps = torch.tensor([len(tokens) + 1 for tokens in tgt], device=src.device)
         own = own.masked_fill(torch.arange(own.shape[1], device=src.device) >= steps[:, None], 0.0)
@@ -61,9 +68,9 @@ def force_decode(
         if beta:
             look = needed_look(out.maps)
             rows = torch.arange(look.shape[1], device=src.device) < steps[:, None]
-            real = torch.arange(src.shape[1], device=src.device) < lengths[:, None]
+            real = torch.arange(look.shape[2], device=src.device) < read_lengths[:, None]
             score = score + coverage_penalty((look * rows[..., None]).sum(dim=1), real, beta)
-    maps, sizes = on_cpu(out.maps, kinds), lengths.tolist()
+    maps, sizes = on_cpu(out.maps, kinds), read_lengths.tolist()
     lists = (score.tolist(), log_prob.tolist(), own.tolist())
     return [
         Hypothesis(

@@ -17,7 +17,7 @@ class DecodingOptions:
         beam: hypotheses that a source has at a time; 1 is greedy.
         nbest: hypotheses to return for each source; at most `beam`.
         max_len: the most tokens of a target, `eos` not counted. If None it grows with the source:
-        max_len_ratio: so many for each source token,
+        max_len_ratio: so many for each source token, or each vector that an adapter makes,
         max_len_extra: and so many more.
         min_len: the fewest tokens of a target; it gives way where nothing else may be written.
         length_penalty: alpha of Wu et al. (2016), https://arxiv.org/abs/1609.08144, eq. 14: the

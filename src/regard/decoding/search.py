@@ -24,7 +24,7 @@ from regard.decoding.scoring import coverage_penalty, length_penalty, needed_loo
 from regard.decoding.select import Choice
 from regard.decoding.trace import Ended, Ending, Move, Trace
 from regard.errors import ArgumentError
-from regard.models.protocol import SequenceModel, StepOutput, check_source
+from regard.models.protocol import Lengths, Memory, SequenceModel, Src, StepOutput, check_batch
 from regard.ops.softmax import log_softmax
 from regard.state import State
 from regard.symbols import BOS, EOS
@@ -54,20 +54,20 @@ class Plan(NamedTuple):
 
 def search(
     model: SequenceModel,
-    src: Int[Tensor, "batch src_len"],
-    lengths: Int[Tensor, " batch"],
+    src: Src,
+    lengths: Lengths,
     options: DecodingOptions,
     plan: Plan,
     kinds: Collection[str],
 ) -> list[list[Hypothesis]]:
     """Targets for all sources at once: a list for each, best first, with maps of these kinds."""
-    check_source(src, lengths)
+    check_batch(src, lengths)
     check_prefix(options.prefix, rows=len(src))
     trace, left, leaving = Trace(kinds), [], plan.leaving(src.device)
     look = bool(kinds) or options.coverage_penalty > 0
     with inference(model):
         memory = model.encode(src, lengths, need_weights=any(map(of_encoder, kinds)))
-        front = Frontier.start(src, lengths, options, plan)
+        front = Frontier.start(memory, options, plan)
         state = model.start(memory)
         lanes = Lanes(state if plan.copies == 1 else state.reorder(front.ended.source))
         for step in range(front.rules.longest + 1):
@@ -121,15 +121,14 @@ class Frontier(State):
 
     @staticmethod
     def start(
-        src: Int[Tensor, "batch src_len"],
-        lengths: Int[Tensor, " batch"],
+        memory: Memory,
         options: DecodingOptions,
         plan: Plan,
     ) -> "Frontier":
         """One empty hypothesis in each row."""
-        (batch, width), device = src.shape, src.device
+        (batch, width), device = memory.output.shape[:2], memory.output.device
         tokens = torch.full((batch, 1), BOS, device=device)
-        rules = Rules.of(options, lengths)
+        rules = Rules.of(options, memory.lengths)
         scored, told = options.coverage_penalty > 0, options.no_repeat_ngram > 0
         front = Frontier(
             tokens=tokens,
@@ -138,7 +137,7 @@ class Frontier(State):
             ended=Ended.none(batch, plan.kept, device),
             rules=rules,
             longest=length_penalty(rules.limits.double() + 1, options.length_penalty)[:, None],
-            real=torch.arange(width, device=device) < lengths[:, None],
+            real=torch.arange(width, device=device) < memory.lengths[:, None],
             coverage=torch.zeros(batch, 1, width, device=device) if scored else None,
             history=tokens.new_zeros(batch, 1, 0) if told else None,
         )

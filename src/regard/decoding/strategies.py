@@ -4,7 +4,6 @@ from collections.abc import Collection
 from typing import Final
 
 import torch
-from jaxtyping import Int
 from torch import Tensor
 
 from regard.decoding.hypothesis import Hypothesis
@@ -14,7 +13,7 @@ from regard.decoding.sampling import draw
 from regard.decoding.search import Choose, Plan, search
 from regard.decoding.select import Choice, select
 from regard.errors import ArgumentError
-from regard.models.protocol import SequenceModel
+from regard.models.protocol import Lengths, SequenceModel, Src
 
 #: The maps that hypotheses carry if no others are asked for.
 CROSS: Final = ("cross",)
@@ -22,8 +21,8 @@ CROSS: Final = ("cross",)
 
 def decode(
     model: SequenceModel,
-    src: Int[Tensor, "batch src_len"],
-    lengths: Int[Tensor, " batch"],
+    src: Src,
+    lengths: Lengths,
     options: DecodingOptions = DEFAULT,
     *,
     need_weights: bool = False,
@@ -33,8 +32,9 @@ def decode(
 
     Args:
         model: any model; it is run without dropout and given back as it was.
-        src: source tokens; what stands beyond `lengths` does not matter.
-        lengths: number of real source tokens of each row; it may be 0.
+        src: source tokens, or vectors or images for a model with an adapter; what stands beyond
+            `lengths` does not matter.
+        lengths: number of real source tokens of each row; it may be 0. All are real if None.
         options: see `DecodingOptions`.
         need_weights: whether hypotheses carry where the model looked.
         kinds: which maps they carry then: `cross`, `decoder-self`, `decoder-history`,
@@ -50,8 +50,8 @@ def decode(
 
 def greedy(
     model: SequenceModel,
-    src: Int[Tensor, "batch src_len"],
-    lengths: Int[Tensor, " batch"],
+    src: Src,
+    lengths: Lengths,
     options: DecodingOptions = DEFAULT,
     *,
     need_weights: bool = False,
@@ -63,8 +63,8 @@ def greedy(
 
 def beam_search(
     model: SequenceModel,
-    src: Int[Tensor, "batch src_len"],
-    lengths: Int[Tensor, " batch"],
+    src: Src,
+    lengths: Lengths,
     options: DecodingOptions = DEFAULT,
     *,
     need_weights: bool = False,
@@ -84,8 +84,8 @@ def beam_search(
 
 def sample(
     model: SequenceModel,
-    src: Int[Tensor, "batch src_len"],
-    lengths: Int[Tensor, " batch"],
+    src: Src,
+    lengths: Lengths,
     options: DecodingOptions = DEFAULT,
     *,
     need_weights: bool = False,

@@ -4,7 +4,6 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 import torch
-from jaxtyping import Int
 from torch import Tensor
 
 from regard.decoding.options import DEFAULT, DecodingOptions
@@ -12,7 +11,7 @@ from regard.decoding.rules import Rules, check_prefix
 from regard.decoding.running import inference
 from regard.decoding.scoring import last_look
 from regard.errors import ArgumentError
-from regard.models.protocol import SequenceModel, check_source
+from regard.models.protocol import Lengths, SequenceModel, Src, check_batch
 from regard.ops.softmax import log_softmax
 from regard.symbols import BOS, EOS
 
@@ -34,8 +33,8 @@ class Streamed(NamedTuple):
 
 def stream(
     model: SequenceModel,
-    src: Int[Tensor, "1 src_len"],
-    lengths: Int[Tensor, " 1"],
+    src: Src,
+    lengths: Lengths,
     options: DecodingOptions = DEFAULT,
 ) -> Iterator[Streamed]:
     """Writes greedily and yields each token at once; `eos` comes last.
@@ -46,10 +45,10 @@ def stream(
     Args:
         model: any model.
         src: one source.
-        lengths: its number of real tokens.
+        lengths: its number of real tokens; all are real if None.
         options: of them, the limits, the prefix and the rules count.
     """
-    check_source(src, lengths)
+    check_batch(src, lengths)
     if len(src) != 1:
         raise ArgumentError("src", "be one source to be streamed", len(src), "use decode")
     check_prefix(options.prefix, rows=1)
@@ -57,12 +56,13 @@ def stream(
 
 
 def _steps(
-    model: SequenceModel, src: Tensor, lengths: Tensor, options: DecodingOptions
+    model: SequenceModel, src: Tensor, lengths: Tensor | None, options: DecodingOptions
 ) -> Iterator[Streamed]:
-    rules, length = Rules.of(options, lengths), int(lengths[0])
-    history = torch.full((1, 1, 1), BOS, device=src.device)
     with inference(model):
-        state = model.start(model.encode(src, lengths))
+        memory = model.encode(src, lengths)
+        state = model.start(memory)
+    rules, length = Rules.of(options, memory.lengths), int(memory.lengths[0])
+    history = torch.full((1, 1, 1), BOS, device=src.device)
     for step in range(rules.longest + 1):
         with inference(model):
             out = model.step(history[:, 0, -1], state, need_weights=True)

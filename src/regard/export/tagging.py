@@ -40,7 +40,7 @@ class ExportedTagger(SequenceModel):
         super().__init__()
         self.tagger = tagger
 
-    def encode(self, src: Tensor, lengths: Tensor, *, need_weights: bool = False) -> Memory:
+    def encode(self, src: Tensor, lengths: Tensor | None, *, need_weights: bool = False) -> Memory:
         """Reads the source."""
         return self.tagger.encode(src, lengths, need_weights=need_weights)
 

@@ -7,7 +7,15 @@ from torch import Tensor
 
 from regard.models.decoders import Decoder, DecoderOutput
 from regard.models.encoders import Encoder
-from regard.models.protocol import Keep, Memory, ModelOutput, SequenceModel, StepOutput
+from regard.models.protocol import (
+    Keep,
+    Lengths,
+    Memory,
+    ModelOutput,
+    SequenceModel,
+    Src,
+    StepOutput,
+)
 from regard.ops.check import check_axes
 from regard.state import State
 
@@ -22,8 +30,8 @@ class EncoderDecoder(SequenceModel):
 
     def encode(
         self,
-        src: Int[Tensor, "batch src_len"],
-        lengths: Int[Tensor, " batch"],
+        src: Src,
+        lengths: Lengths,
         *,
         need_weights: bool = False,
     ) -> Memory:
@@ -45,8 +53,8 @@ class EncoderDecoder(SequenceModel):
 
     def forward(
         self,
-        src: Int[Tensor, "batch src_len"],
-        lengths: Int[Tensor, " batch"],
+        src: Src,
+        lengths: Lengths,
         tgt: Int[Tensor, "batch tgt_len"],
         *,
         keep: Keep | None = None,
@@ -57,4 +65,4 @@ class EncoderDecoder(SequenceModel):
         out: DecoderOutput = self.decoder(
             tgt, self.start(memory), keep=keep, need_weights=need_weights
         )
-        return ModelOutput(out.logits, memory.maps | out.maps, out.penalty)
+        return ModelOutput(out.logits, memory.maps | out.maps, out.penalty, memory.lengths)

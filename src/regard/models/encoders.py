@@ -1,32 +1,35 @@
-"""Encoders: from source tokens to a memory."""
+"""Encoders: from a source to a memory."""
 
 from abc import ABC, abstractmethod
-from typing import final
+from typing import cast, final
 
 import torch
-from jaxtyping import Int
-from torch import Tensor, nn
+from torch import nn
 
 from regard import masks
-from regard.layers import ConvEncoder, RNNStack, TransformerEncoder
+from regard.layers import ConvEncoder, RNNStack, SelfAttentiveRNN, TransformerEncoder
+from regard.models.adapters import read_source
 from regard.models.bodies import SelfAttentiveBody
-from regard.models.protocol import Memory, check_source
+from regard.models.protocol import Lengths, Memory, Src
 
 
 class Encoder(nn.Module, ABC):
     """Reads a source into one vector of width `output_size` per token.
 
-    `embedding` may be any module from what the source is made of to (batch, src_len, dim).
+    `embedding` is what gives the layers vectors of width `input_size`: an `InputAdapter`, or any
+    module from tokens to (batch, src_len, dim).
     """
 
+    embedding: nn.Module
+    input_size: int
     output_size: int
     summary_size: int | None = None
 
     @abstractmethod
     def forward(
         self,
-        src: Int[Tensor, "batch src_len"],
-        lengths: Int[Tensor, " batch"],
+        src: Src,
+        lengths: Lengths,
         *,
         need_weights: bool = False,
     ) -> Memory:
@@ -40,20 +43,21 @@ class RecurrentEncoder(Encoder):
     def __init__(self, embedding: nn.Module, stack: RNNStack) -> None:
         super().__init__()
         self.embedding, self.stack = embedding, stack
+        self.input_size = stack.input_size
         self.output_size = self.summary_size = stack.output_size
 
     def forward(
         self,
-        src: Int[Tensor, "batch src_len"],
-        lengths: Int[Tensor, " batch"],
+        src: Src,
+        lengths: Lengths,
         *,
         need_weights: bool = False,
     ) -> Memory:
         """Both directions end at the ends of each source, not of the batch."""
-        check_source(src, lengths)
-        output, state = self.stack(self.embedding(src), lengths)
+        x, real, tokens = read_source(self.embedding, src, lengths)
+        output, state = self.stack(x, real)
         summary = state.hidden[:, -self.stack.directions :].flatten(1)
-        return Memory(output, lengths, summary, tokens=src)
+        return Memory(output, real, summary, tokens=tokens)
 
 
 @final
@@ -63,24 +67,24 @@ class SelfAttentiveEncoder(Encoder):
     def __init__(self, embedding: nn.Module, body: SelfAttentiveBody) -> None:
         super().__init__()
         self.embedding, self.body = embedding, body
+        self.input_size = cast(SelfAttentiveRNN, body.layers[0]).input_size
         self.output_size = self.summary_size = body.output_size
 
     def forward(
         self,
-        src: Int[Tensor, "batch src_len"],
-        lengths: Int[Tensor, " batch"],
+        src: Src,
+        lengths: Lengths,
         *,
         need_weights: bool = False,
     ) -> Memory:
         """The map is `encoder-history`: what each token looked back at."""
-        check_source(src, lengths)
-        x = self.embedding(src)
-        state = self.body.start(src.shape[0], x)
-        out = self.body(x, state, lengths=lengths, need_weights=need_weights)
-        last = (lengths - 1).clamp(min=0)[:, None, None].expand(-1, 1, out.output.shape[2])
+        x, real, tokens = read_source(self.embedding, src, lengths)
+        state = self.body.start(x.shape[0], x)
+        out = self.body(x, state, lengths=real, need_weights=need_weights)
+        last = (real - 1).clamp(min=0)[:, None, None].expand(-1, 1, out.output.shape[2])
         summary = out.output.gather(1, last).squeeze(1)
         maps = {f"encoder-{kind}": tensors for kind, tensors in out.maps.items()}
-        return Memory(out.output, lengths, summary, tokens=src, maps=maps)
+        return Memory(out.output, real, summary, tokens=tokens, maps=maps)
 
 
 @final
@@ -90,21 +94,21 @@ class AttentionEncoder(Encoder):
     def __init__(self, embedding: nn.Module, encoder: TransformerEncoder) -> None:
         super().__init__()
         self.embedding, self.encoder = embedding, encoder
-        self.output_size = encoder.dim
+        self.input_size = self.output_size = encoder.dim
 
     def forward(
         self,
-        src: Int[Tensor, "batch src_len"],
-        lengths: Int[Tensor, " batch"],
+        src: Src,
+        lengths: Lengths,
         *,
         need_weights: bool = False,
     ) -> Memory:
         """The maps are `encoder-self`, of each layer."""
-        check_source(src, lengths)
-        mask = masks.padding(lengths, src.shape[1])
-        output, weights = self.encoder(self.embedding(src), mask, need_weights=need_weights)
+        x, real, tokens = read_source(self.embedding, src, lengths)
+        mask = masks.padding(real, x.shape[1])
+        output, weights = self.encoder(x, mask, need_weights=need_weights)
         maps = {"encoder-self": weights} if need_weights else {}
-        return Memory(output, lengths, tokens=src, maps=maps)
+        return Memory(output, real, tokens=tokens, maps=maps)
 
 
 @final
@@ -114,19 +118,18 @@ class ConvolutionalEncoder(Encoder):
     def __init__(self, embedding: nn.Module, encoder: ConvEncoder) -> None:
         super().__init__()
         self.embedding, self.encoder = embedding, encoder
-        self.output_size = encoder.dim
+        self.input_size = self.output_size = encoder.dim
 
     def forward(
         self,
-        src: Int[Tensor, "batch src_len"],
-        lengths: Int[Tensor, " batch"],
+        src: Src,
+        lengths: Lengths,
         *,
         need_weights: bool = False,
     ) -> Memory:
         """A convolution looks at nothing: there are no maps."""
-        check_source(src, lengths)
-        mask = masks.padding(lengths, src.shape[1])
-        x = self.embedding(src)
+        x, real, tokens = read_source(self.embedding, src, lengths)
+        mask = masks.padding(real, x.shape[1])
         keys = self.encoder(x, mask)
         values = torch.where(mask[:, 0, 0, :, None], keys + x, 0.0)
-        return Memory(values, lengths, keys=keys, tokens=src)
+        return Memory(values, real, keys=keys, tokens=tokens)

@@ -13,7 +13,16 @@ from regard.models.embedding import TokenEmbedding
 from regard.models.encoders import Encoder
 from regard.models.keep import kept
 from regard.models.output import Output
-from regard.models.protocol import Keep, Maps, Memory, ModelOutput, SequenceModel, StepOutput
+from regard.models.protocol import (
+    Keep,
+    Lengths,
+    Maps,
+    Memory,
+    ModelOutput,
+    SequenceModel,
+    Src,
+    StepOutput,
+)
 from regard.ops.check import check_axes, check_positive
 from regard.state import State
 from regard.symbols import EOS
@@ -53,8 +62,8 @@ class Tagger(SequenceModel):
 
     def encode(
         self,
-        src: Int[Tensor, "batch src_len"],
-        lengths: Int[Tensor, " batch"],
+        src: Src,
+        lengths: Lengths,
         *,
         need_weights: bool = False,
     ) -> Memory:
@@ -77,8 +86,8 @@ class Tagger(SequenceModel):
 
     def forward(
         self,
-        src: Int[Tensor, "batch src_len"],
-        lengths: Int[Tensor, " batch"],
+        src: Src,
+        lengths: Lengths,
         tgt: Int[Tensor, "batch tgt_len"],
         *,
         keep: Keep | None = None,
@@ -88,7 +97,8 @@ class Tagger(SequenceModel):
         memory = self.encode(src, lengths, need_weights=need_weights)
         state = cast(TaggerState, self.start(memory))
         logits = _from_position(state, tgt.shape[1])
-        return ModelOutput(logits if keep is None else kept(logits, keep), memory.maps)
+        scored = logits if keep is None else kept(logits, keep)
+        return ModelOutput(scored, memory.maps, lengths=memory.lengths)
 
 
 def _from_position(state: TaggerState, count: int) -> Float[Tensor, "batch count tgt_vocab"]:
@@ -139,8 +149,8 @@ class Classifier(nn.Module):
 
     def forward(
         self,
-        src: Int[Tensor, "batch src_len"],
-        lengths: Int[Tensor, " batch"],
+        src: Src,
+        lengths: Lengths,
         *,
         need_weights: bool = False,
     ) -> ClassifierOutput:

@@ -20,6 +20,16 @@ from regard.state import State
 #: `decoder-history`.
 Maps = dict[str, tuple[Tensor, ...]]
 
+#: What sources are made of: token ids, and where a model has an adapter for them vectors or images.
+Src = (
+    Int[Tensor, "batch src_len"]
+    | Float[Tensor, "batch frames features"]
+    | Float[Tensor, "batch channels height width"]
+)
+
+#: How much of each source is real; None where no source is padded.
+Lengths = Int[Tensor, " batch"] | None
+
 #: Which positions of a target are scored: a mask; or their places, counted through all rows and in
 #: order. How many a mask keeps must be asked of the device, which would be waited for.
 Keep = Bool[Tensor, "batch tgt_len"] | Int[Tensor, " kept"]
@@ -30,11 +40,11 @@ class Memory(State):
     """What an encoder leaves to a decoder.
 
     Attributes:
-        output: one vector per source token.
-        lengths: number of real tokens of each source.
+        output: one vector per source token, or whatever else the source is made of.
+        lengths: number of real ones among them, for each source.
         summary: the whole source in one vector, if the encoder makes one.
         keys: what is looked at, if that is not `output`, which is what is mixed.
-        tokens: the source itself, for decoders that copy from it.
+        tokens: the source itself, for decoders that copy from it; None if it has no tokens.
         maps: where the encoder looked, if asked for.
     """
 
@@ -64,26 +74,29 @@ class ModelOutput(NamedTuple):
 
     A model may ask for more than right tokens: `penalty`, (batch, tgt_len), is then what training
     adds to the loss of each. Where only some positions were kept, the logits are (kept, tgt_vocab)
-    and the penalty is (kept,), row by row.
+    and the penalty is (kept,), row by row. `lengths`, (batch,), are those of the memory, where they
+    may be others than those of the source.
     """
 
     logits: Tensor
     maps: Maps
     penalty: Tensor | None = None
+    lengths: Tensor | None = None
 
 
 class SequenceModel(nn.Module, ABC):
     """A model that turns one sequence into another.
 
     Decoding calls `encode` once, `start` once, and `step` for every token; training calls
-    `forward`. All take token ids, batch first.
+    `forward`. All take token ids, batch first; a source may be made of vectors or be an image where
+    the model has an adapter for it.
     """
 
     @abstractmethod
     def encode(
         self,
-        src: Int[Tensor, "batch src_len"],
-        lengths: Int[Tensor, " batch"],
+        src: Src,
+        lengths: Lengths,
         *,
         need_weights: bool = False,
     ) -> Memory:
@@ -102,8 +115,8 @@ class SequenceModel(nn.Module, ABC):
     @abstractmethod
     def forward(
         self,
-        src: Int[Tensor, "batch src_len"],
-        lengths: Int[Tensor, " batch"],
+        src: Src,
+        lengths: Lengths,
         tgt: Int[Tensor, "batch tgt_len"],
         *,
         keep: Keep | None = None,
@@ -113,7 +126,7 @@ class SequenceModel(nn.Module, ABC):
 
         Args:
             src: source tokens.
-            lengths: number of real source tokens of each row.
+            lengths: number of real source tokens of each row; all are real if None.
             tgt: target tokens, `bos` first; the logits at position t are for token t + 1.
             keep: the positions to score, e.g. those that are not padding, as a mask or by their
                 places, see `Keep`; the logits are then (kept, tgt_vocab), row by row.
@@ -134,17 +147,39 @@ def evaluating(model: nn.Module) -> Iterator[None]:
             module.training = True
 
 
-def check_source(src: Tensor, lengths: Tensor) -> None:
+def real_lengths(src: Tensor, lengths: Tensor | None) -> Tensor:
+    """The lengths; the second axis of `src` for every row where there are none."""
+    if lengths is not None:
+        return lengths
+    return torch.full(src.shape[:1], src.shape[1], dtype=torch.long, device=src.device)
+
+
+def check_batch(src: Tensor, lengths: Tensor | None) -> None:
+    """Raises unless there is one length for each source; the rest of vectors is their adapter's."""
+    if not src.is_floating_point():
+        check_source(src, lengths)
+    elif lengths is not None:
+        check_axes("lengths", lengths, "batch")
+        check_equal("agree in batch", src=src.shape[0], lengths=lengths.shape[0])
+
+
+def check_source(src: Tensor, lengths: Tensor | None) -> None:
     """Raises unless there is one length for each row of ids, none beyond the row's end."""
     check_axes("src", src, "batch src_len")
+    if lengths is not None:
+        check_lengths(lengths, src.shape[0], src.shape[1])
+
+
+def check_lengths(lengths: Tensor, rows: int, most: int, unit: str = "tokens") -> None:
+    """Raises unless there is a length for each of the rows, and none of them is too large."""
     check_axes("lengths", lengths, "batch")
-    check_equal("agree in batch", src=src.shape[0], lengths=lengths.shape[0])
-    if can_look_at(lengths) and int(lengths.max()) > src.shape[1]:
+    check_equal("agree in batch", src=rows, lengths=lengths.shape[0])
+    if can_look_at(lengths) and int(lengths.max()) > most:
         raise ArgumentError(
             "lengths",
-            f"be at most the {src.shape[1]} tokens of a row",
+            f"be at most the {most} {unit} of a row",
             int(lengths.max()),
-            "count real tokens alone, and pad src to the longest row",
+            f"count real {unit} alone, and pad src to the longest row",
         )
 
 

@@ -8,11 +8,14 @@ from torch import Tensor
 from regard.models.heads import LanguageModel
 from regard.models.protocol import (
     Keep,
+    Lengths,
     Memory,
     ModelOutput,
     SequenceModel,
+    Src,
     StepOutput,
     check_source,
+    real_lengths,
 )
 from regard.state import State
 
@@ -33,14 +36,15 @@ class TextModel(SequenceModel):
 
     def encode(
         self,
-        src: Int[Tensor, "batch src_len"],
-        lengths: Int[Tensor, " batch"],
+        src: Src,
+        lengths: Lengths,
         *,
         need_weights: bool = False,
     ) -> Memory:
         """A memory of width 0: the source is not read."""
         check_source(src, lengths)
-        return Memory(self.language.embedding.table.weight.new_empty(*src.shape, 0), lengths)
+        nothing = self.language.embedding.table.weight.new_empty(*src.shape, 0)
+        return Memory(nothing, real_lengths(src, lengths))
 
     def start(self, memory: Memory) -> State:
         """The state before the first token."""
@@ -54,8 +58,8 @@ class TextModel(SequenceModel):
 
     def forward(
         self,
-        src: Int[Tensor, "batch src_len"],
-        lengths: Int[Tensor, " batch"],
+        src: Src,
+        lengths: Lengths,
         tgt: Int[Tensor, "batch tgt_len"],
         *,
         keep: Keep | None = None,

@@ -1,0 +1,129 @@
+"""Decoding vectors and images is decoding."""
+
+import pytest
+import torch
+
+from models.test_adapters import BATCH, NAMES, PATCH, adapt, build, source, spoil, width
+from regard.decoding import DecodingOptions, Ensemble, beam_search, decode, force_decode, greedy
+from regard.decoding.streaming import stream
+from regard.errors import ArgumentError
+from regard.models import with_input
+from regard.symbols import BOS, EOS, PAD
+
+STEPS = 5
+OPTIONS = DecodingOptions(max_len=STEPS, min_len=1)
+
+#: every preset over joined frames, and two of them over the others
+CASES = [(name, "stacked") for name in NAMES]
+CASES += [
+    (name, adapter) for name in ("luong", "transformer") for adapter in ("vectors", "patches")
+]
+
+every_preset = pytest.mark.parametrize("name", NAMES)
+every_adapter = pytest.mark.parametrize("adapter", ["vectors", "stacked", "patches"])
+
+
+def model_of(name, adapter="stacked"):
+    """With weights so large that targets differ."""
+    model = build(name, adapter)
+    with torch.no_grad():
+        for weight in model.parameters():
+            weight.mul_(3 if weight.ndim > 1 else 1)
+    return model
+
+
+@torch.no_grad()
+def best_of_forced(model, src, length):
+    """The target whose every token is the best one after those before it, from whole targets."""
+    tokens = [BOS]
+    while len(tokens) <= STEPS:
+        logits = model(src, length, torch.tensor([tokens])).logits[0, -1]
+        logits[[PAD, BOS]] = float("-inf")
+        if len(tokens) == 1:
+            logits[EOS] = float("-inf")
+        if int(logits.argmax()) == EOS:
+            break
+        tokens.append(int(logits.argmax()))
+    return tokens[1:]
+
+
+@pytest.mark.parametrize(("name", "adapter"), CASES)
+def test_greedy_is_the_argmax_of_forced_targets(name, adapter):
+    model, (src, lengths) = model_of(name, adapter), source(adapter)
+    found = [row[0].tokens for row in greedy(model, src, lengths, OPTIONS)]
+    expected = [best_of_forced(model, src[i : i + 1], lengths[i : i + 1]) for i in range(BATCH)]
+    assert found == expected
+    assert max(map(len, found)) > 1
+
+
+@every_preset
+def test_order_and_padding_change_nothing(name):
+    model, (src, lengths) = model_of(name), source("stacked")
+    options = DecodingOptions(beam=3, nbest=2, max_len=STEPS)
+    found = beam_search(model, src, lengths, options)
+    wide = torch.nn.functional.pad(spoil("stacked", src, lengths, float("nan")), (0, 0, 0, 5))
+    order = torch.tensor([2, 0, 1])
+    again = beam_search(model, wide[order], lengths[order], options)
+    for i, row in zip(order.tolist(), again, strict=True):
+        assert [h.tokens for h in row] == [h.tokens for h in found[i]]
+        assert [h.score for h in row] == pytest.approx([h.score for h in found[i]], abs=1e-9)
+
+
+@pytest.mark.parametrize("name", ["bahdanau", "self-attentive", "transformer"])
+@every_adapter
+def test_scores_and_maps_are_those_of_the_forced_target(name, adapter):
+    model, (src, lengths) = model_of(name, adapter), source(adapter)
+    kinds = ("cross", "encoder-self", "encoder-history")
+    options = DecodingOptions(beam=3, max_len=STEPS, coverage_penalty=0.2)
+    found = [row[0] for row in decode(model, src, lengths, options, need_weights=True, kinds=kinds)]
+    forced = force_decode(model, src, lengths, [h.tokens for h in found], options, kinds=kinds)
+    seen = model.encode(src, lengths).lengths.tolist()
+    for one, other, size in zip(found, forced, seen, strict=True):
+        assert one.score == pytest.approx(other.score, abs=1e-9)
+        assert set(one.attention) == set(other.attention)
+        for kind, layers in one.attention.items():
+            assert layers[0].shape[2] == size
+            for a, b in zip(layers, other.attention[kind], strict=True):
+                torch.testing.assert_close(a, b, atol=1e-6, rtol=0)
+
+
+def test_a_stream_is_greedy_over_the_joined_frames():
+    model, (src, lengths) = model_of("bahdanau"), source("stacked")
+    steps = list(stream(model, src[:1], lengths[:1], OPTIONS))
+    ((found,),) = greedy(model, src[:1], lengths[:1], OPTIONS)
+    assert [step.token for step in steps if step.token != EOS] == found.tokens
+    assert all(step.cross.shape == (4,) for step in steps)
+
+
+def test_images_need_no_lengths():
+    model, (src, _) = model_of("transformer", "patches"), source("patches")
+    for (hypothesis,) in decode(model, src, None, OPTIONS, need_weights=True):
+        weights = hypothesis.attention["cross"][-1]
+        assert weights.shape[2] == 12
+        assert PATCH * torch.tensor(model.encoder.embedding.grid(src)).prod() == 24
+
+
+def test_the_longest_target_grows_with_the_memory():
+    model, (src, lengths) = model_of("bahdanau"), source("stacked")
+    with torch.no_grad():
+        model.decoder.output.bias[EOS] = -1e4
+    options = DecodingOptions(max_len_ratio=1.0, max_len_extra=2)
+    found = greedy(model, src, lengths, options)
+    assert [len(row[0].tokens) for row in found] == [4 + 2, 6 + 2, 1 + 2]
+
+
+def test_an_ensemble_reads_vectors_if_all_make_the_same_lengths():
+    model, (src, lengths) = model_of("bahdanau"), source("stacked")
+    one, two = greedy(model, src, lengths, OPTIONS), model_of("bahdanau")
+    joined = greedy(Ensemble([model, two]), src, lengths, OPTIONS)
+    assert [row[0].tokens for row in joined] == [row[0].tokens for row in one]
+    other = with_input(two, adapt("vectors", width("bahdanau"))).double()
+    with pytest.raises(ArgumentError, match="memories of one length, but it is 6 and 11"):
+        greedy(Ensemble([model, other]), src, lengths, OPTIONS)
+
+
+@pytest.mark.plain
+def test_lengths_must_fit_the_batch():
+    model, (src, lengths) = model_of("bahdanau"), source("stacked")
+    with pytest.raises(ArgumentError, match="agree in batch"):
+        greedy(model, src, lengths[:2], OPTIONS)

@@ -1,0 +1,307 @@
+"""Encoders read vectors and images as they read tokens."""
+
+import pytest
+import torch
+
+from models.cases import RECURRENT, SIZES, TGT_LEN, TGT_VOCAB
+from regard.errors import ArgumentError
+from regard.layers import SinusoidalPositions
+from regard.models import CLASSIFIERS, PRESETS, PatchInput, VectorInput, with_input
+
+FEATURES, FRAMES, BATCH = 5, 11, 3
+LENGTHS = torch.tensor([7, 11, 1])
+NAMES = ["seq2seq", "bahdanau", "luong", "rnn-dot", "gnmt", "self-attentive", "monotonic"]
+NAMES += ["transformer", "conv"]
+PATCH, CHANNELS = 2, 3
+
+every_preset = pytest.mark.parametrize("name", NAMES)
+every_adapter = pytest.mark.parametrize("adapter", ["vectors", "stacked", "patches"])
+
+
+def width(name):
+    sizes = SIZES.get(name, RECURRENT)
+    return sizes.get("dim") or sizes["embed"]
+
+
+def adapt(kind, dim):
+    positions = SinusoidalPositions(dim)
+    if kind == "patches":
+        return PatchInput(CHANNELS, PATCH, dim, positions=positions)
+    return VectorInput(FEATURES, dim, positions=positions, stack=2 if kind == "stacked" else 1)
+
+
+def build(name, kind="stacked"):
+    torch.manual_seed(1)
+    model = PRESETS[name](1, TGT_VOCAB, dropout=0.0, **SIZES.get(name, RECURRENT))
+    return with_input(model, adapt(kind, width(name))).double().eval()
+
+
+def source(kind):
+    """Sources and their lengths; images have 3 by 4 patches."""
+    torch.manual_seed(2)
+    if kind == "patches":
+        return torch.randn(BATCH, CHANNELS, 6, 8).double(), torch.tensor([8, 12, 1])
+    return torch.randn(BATCH, FRAMES, FEATURES).double(), LENGTHS
+
+
+def target():
+    torch.manual_seed(3)
+    tgt = torch.randint(4, TGT_VOCAB, (BATCH, TGT_LEN))
+    tgt[:, 0] = 1
+    return tgt
+
+
+def spoil(kind, src, lengths, value):
+    """Writes over all that is not real, place by place."""
+    dirty = src.clone()
+    for row, length in enumerate(lengths.tolist()):
+        if kind != "patches":
+            dirty[row, length:] = value
+            continue
+        for place in range(length, 12):
+            y, x = PATCH * (place // 4), PATCH * (place % 4)
+            dirty[row, :, y : y + PATCH, x : x + PATCH] = value
+    return dirty
+
+
+def test_one_vector_is_made_of_each_frame():
+    adapter, (src, _) = VectorInput(FEATURES, 7).double(), source("vectors")
+    expected = src[1] @ adapter.project.weight.T
+    torch.testing.assert_close(adapter(src)[1], expected + adapter.project.bias)
+    assert adapter.lengths(LENGTHS).tolist() == [7, 11, 1]
+
+
+def test_frames_are_joined_in_order_and_the_last_ones_filled_up_with_zeros():
+    adapter, (src, _) = VectorInput(FEATURES, 7, stack=3).double(), source("vectors")
+    out = adapter(src, LENGTHS)
+    assert out.shape == (BATCH, 4, 7)
+    frames = list(src[0, :7]) + 2 * [torch.zeros(FEATURES).double()]
+    for i in range(3):
+        joined = torch.cat(frames[3 * i : 3 * i + 3])
+        torch.testing.assert_close(out[0, i], adapter.project(joined))
+
+
+def test_lengths_after_joining():
+    lengths = torch.arange(8)
+    assert VectorInput(2, 3, stack=3).lengths(lengths).tolist() == [0, 1, 1, 1, 2, 2, 2, 3]
+
+
+def test_positions_are_those_of_the_joined_frames():
+    plain, placed = (
+        VectorInput(FEATURES, 6, stack=2, positions=positions).double()
+        for positions in (None, SinusoidalPositions(6))
+    )
+    placed.load_state_dict(plain.state_dict())
+    src, _ = source("vectors")
+    expected = SinusoidalPositions(6)(plain(src))
+    torch.testing.assert_close(placed(src), expected)
+
+
+def test_patches_are_cut_row_by_row():
+    adapter, (src, _) = PatchInput(CHANNELS, PATCH, 7).double(), source("patches")
+    out = adapter(src)
+    assert out.shape == (BATCH, 12, 7)
+    assert adapter.grid(src) == (3, 4)
+    for place in range(12):
+        y, x = PATCH * (place // 4), PATCH * (place % 4)
+        pixels = [src[2, c, y + i, x + j] for c in range(3) for i in (0, 1) for j in (0, 1)]
+        torch.testing.assert_close(out[2, place], adapter.project(torch.stack(pixels)))
+
+
+def test_weights_are_laid_over_the_image_by_the_grid():
+    model, (src, _) = build("bahdanau", "patches"), source("patches")
+    (cross,) = model(src, None, target(), need_weights=True).maps["cross"]
+    over = cross.unflatten(-1, model.encoder.embedding.grid(src))
+    assert over.shape == (BATCH, 1, TGT_LEN, 3, 4)
+    assert torch.equal(over[0, 0, 0, 2, 1], cross[0, 0, 0, 9])
+
+
+@every_preset
+@every_adapter
+def test_what_padding_holds_changes_no_bit(name, adapter):
+    model, (src, lengths), tgt = build(name, adapter), source(adapter), target()
+    clean = model(src, lengths, tgt, need_weights=True)
+    for value in (9.5, float("nan"), float("inf")):
+        again = model(spoil(adapter, src, lengths, value), lengths, tgt, need_weights=True)
+        assert torch.equal(clean.logits, again.logits)
+        for kind, layers in clean.maps.items():
+            assert all(map(torch.equal, layers, again.maps[kind]))
+
+
+@every_preset
+@every_adapter
+def test_a_row_alone_equals_the_row_in_a_batch(name, adapter):
+    model, (src, lengths), tgt = build(name, adapter), source(adapter), target()
+    whole = model(src, lengths, tgt).logits
+    for i, length in enumerate(lengths.tolist()):
+        one = src[i : i + 1] if adapter == "patches" else src[i : i + 1, :length]
+        size = lengths[i : i + 1] if adapter == "patches" else None
+        alone = model(one, size, tgt[i : i + 1]).logits
+        torch.testing.assert_close(alone, whole[i : i + 1], atol=1e-10, rtol=0)
+
+
+@every_preset
+def test_a_later_frame_within_the_length_is_seen(name):
+    model, (src, lengths), tgt = build(name), source("stacked"), target()
+    other = src.clone()
+    other[0, 6] += 1.0
+    before, after = model(src, lengths, tgt).logits, model(other, lengths, tgt).logits
+    assert not torch.equal(before[0], after[0])
+    assert torch.equal(before[1:], after[1:])
+
+
+@every_preset
+def test_gradients_stay_finite_beside_nan_and_reach_the_adapter(name):
+    model, (src, lengths), tgt = build(name).train(), source("stacked"), target()
+    dirty = spoil("stacked", src, lengths, float("nan")).requires_grad_()
+    model(dirty, lengths, tgt).logits.pow(2).sum().backward()
+    without = [n for n, p in model.named_parameters() if p.grad is None or not p.grad.any()]
+    assert without == []
+    assert all(p.grad.isfinite().all() for p in model.parameters())
+    assert (dirty.grad[0, 7:] == 0).all()
+
+
+@every_preset
+def test_memories_have_no_tokens_and_the_new_lengths(name):
+    model, (src, lengths) = build(name), source("stacked")
+    memory = model.encode(src, lengths)
+    assert memory.tokens is None
+    assert memory.lengths.tolist() == [4, 6, 1]
+    assert memory.output.shape[1] == 6
+    assert model(src, lengths, target()).lengths.tolist() == [4, 6, 1]
+
+
+@every_adapter
+def test_without_lengths_all_is_real(adapter):
+    model, (src, _), tgt = build("transformer", adapter), source(adapter), target()
+    full = torch.tensor([12 if adapter == "patches" else FRAMES] * BATCH)
+    assert torch.equal(model(src, None, tgt).logits, model(src, full, tgt).logits)
+
+
+def test_tokens_may_come_without_lengths():
+    model = PRESETS["bahdanau"](17, TGT_VOCAB, dropout=0.0, **RECURRENT)
+    src, tgt = torch.randint(4, 17, (BATCH, 6)), target()
+    full = torch.tensor([6] * BATCH)
+    assert torch.equal(model(src, None, tgt).logits, model(src, full, tgt).logits)
+    assert torch.equal(model.encode(src, None).tokens, src)
+
+
+@every_adapter
+def test_an_empty_source_in_a_batch_is_finite(adapter):
+    model, (src, lengths), tgt = build("bahdanau", adapter), source(adapter), target()
+    empty = lengths * torch.tensor([1, 1, 0])
+    assert model(src, empty, tgt).logits.isfinite().all()
+
+
+def test_a_tagger_writes_one_tag_for_each_joined_frame():
+    torch.manual_seed(1)
+    model = PRESETS["rnn"](1, TGT_VOCAB, dropout=0.0, **RECURRENT)
+    model = with_input(model, VectorInput(FEATURES, RECURRENT["embed"], stack=2)).double().eval()
+    src, lengths = source("stacked")
+    best = model(src, lengths, torch.ones(BATCH, 8, dtype=torch.long)).logits.argmax(-1)
+    sure = [int((row == 2).nonzero()[0]) for row in best]
+    assert all(end <= length for end, length in zip(sure, [4, 6, 1], strict=True))
+    assert (best[0, 4:] == 2).all()
+    assert (best[2, 1:] == 2).all()
+
+
+@pytest.mark.parametrize("name", CLASSIFIERS)
+def test_a_classifier_reads_images(name):
+    torch.manual_seed(1)
+    model = CLASSIFIERS[name](1, 4, dropout=0.0, **SIZES.get(name, RECURRENT))
+    model = with_input(model, adapt("patches", width(name))).double().eval()
+    src, lengths = source("patches")
+    logits, weights, _ = model(src, lengths, need_weights=True)
+    assert logits.shape == (BATCH, 4)
+    assert (weights[0, ..., 8:] == 0).all()
+    dirty = spoil("patches", src, lengths, float("nan"))
+    assert torch.equal(model(dirty, lengths, need_weights=True).logits, logits)
+
+
+def test_bf16_autocast_takes_float_vectors():
+    model, (src, lengths) = build("transformer").float(), source("stacked")
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        assert model(src.float(), lengths, target()).logits.isfinite().all()
+
+
+@pytest.mark.parametrize(
+    ("make", "words"),
+    [
+        (lambda: VectorInput(0, 3), "features must be at least 1"),
+        (lambda: VectorInput(2, 3, stack=0), "stack must be at least 1"),
+        (lambda: VectorInput(2, 3, dropout=1.5), "dropout must be at least 0 and less than 1"),
+        (lambda: PatchInput(1, 0, 3), "patch must be at least 1"),
+        (lambda: VectorInput(2, 3)(torch.zeros(1, 4, 5)), r"\(batch, frames, 2\).*\(1, 4, 5\)"),
+        (lambda: VectorInput(2, 3)(torch.zeros(1, 4, 2).double()), "have one dtype"),
+        (lambda: VectorInput(2, 3)(torch.zeros(1, 0, 2)), "at least 1 entry on the axis frames"),
+        (lambda: PatchInput(1, 2, 3)(torch.zeros(1, 3, 4, 4)), r"\(batch, 1, height, width\)"),
+        (lambda: PatchInput(1, 3, 3)(torch.zeros(1, 1, 3, 4)), "sides that 3 divides"),
+        (
+            lambda: VectorInput(2, 3)(torch.zeros(1, 4, 2), torch.tensor([5])),
+            "lengths must be at most the 4 frames of a row, but it is 5",
+        ),
+        (
+            lambda: PatchInput(1, 2, 3)(torch.zeros(1, 1, 4, 4), torch.tensor([5])),
+            "lengths must be at most the 4 patches of a row, but it is 5",
+        ),
+    ],
+)
+def test_errors_name_what_is_wrong(make, words):
+    with pytest.raises(ArgumentError, match=words):
+        make()
+
+
+@pytest.mark.plain
+@pytest.mark.parametrize(
+    ("adapter", "src", "words"),
+    [
+        (VectorInput(2, 3), torch.ones(2, 7), r"\(batch, frames, features\).*\(2, 7\)"),
+        (VectorInput(2, 3), torch.ones(1, 7, 2, dtype=torch.long), "src must be floating point"),
+        (PatchInput(1, 2, 3), torch.ones(2, 8, 8), r"\(batch, channels, height, width\)"),
+        (PatchInput(1, 2, 3), torch.ones(1, 1, 4, 4, dtype=torch.uint8), "be floating point"),
+    ],
+)
+def test_wrong_axes_and_types_are_named(adapter, src, words):
+    with pytest.raises(ArgumentError, match=words):
+        adapter(src)
+
+
+@pytest.mark.plain
+def test_a_model_for_tokens_says_so_to_vectors_and_the_other_way_round():
+    tokens = PRESETS["bahdanau"](17, TGT_VOCAB, **RECURRENT)
+    with pytest.raises(ArgumentError, match=r"src must have the axes \(batch, src_len\)"):
+        tokens.encode(torch.zeros(1, 4, 2), torch.tensor([4]))
+    with pytest.raises(ArgumentError, match=r"src must have the axes \(batch, frames, features\)"):
+        build("bahdanau").encode(torch.ones(1, 4, dtype=torch.long), torch.tensor([4]))
+
+
+@every_preset
+def test_an_adapter_of_another_width_is_refused_and_nothing_changed(name):
+    model = PRESETS[name](1, TGT_VOCAB, **SIZES.get(name, RECURRENT))
+    before = model.encoder.embedding
+    words = f"adapter.dim must be {width(name)}, the width that the encoder reads, but it is 8"
+    with pytest.raises(ArgumentError, match=words):
+        with_input(model, VectorInput(FEATURES, 8))
+    assert model.encoder.embedding is before
+
+
+@pytest.mark.parametrize("name", ["transformer", "conv"])
+def test_an_encoder_that_needs_positions_asks_for_them(name):
+    model = PRESETS[name](1, TGT_VOCAB, **SIZES[name])
+    with pytest.raises(ArgumentError, match=r"pass positions=SinusoidalPositions\(1[12]\)"):
+        with_input(model, VectorInput(FEATURES, width(name)))
+
+
+@pytest.mark.parametrize(
+    ("name", "words"), [("pointer", "not copy tokens"), ("lm-rnn", "have an encoder")]
+)
+def test_models_that_cannot_have_an_adapter(name, words):
+    model = PRESETS[name](TGT_VOCAB, TGT_VOCAB, **RECURRENT)
+    with pytest.raises(ArgumentError, match=words):
+        with_input(model, VectorInput(FEATURES, RECURRENT["embed"]))
+
+
+@pytest.mark.plain
+def test_lengths_must_fit_the_batch():
+    with pytest.raises(ArgumentError, match="src and lengths must agree in batch"):
+        VectorInput(2, 3)(torch.zeros(1, 4, 2), torch.tensor([4, 4]))
