@@ -23,6 +23,7 @@ OWN_KINDS = {
     "seq2seq": [],
     "transformer": ["cross", "encoder-self", "decoder-self"],
     "self-attentive": ["cross", "encoder-history", "decoder-history"],
+    "memory": ["cross", "memory"],
     "lm-rnn": [],
     "lm-self-attentive": ["decoder-history"],
     "lm-transformer": ["decoder-self"],

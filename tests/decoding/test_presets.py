@@ -14,7 +14,7 @@ TAGGERS = ("rnn", "rnn-gru")
 WITHOUT_CROSS = (*TAGGERS, "seq2seq", "seq2seq-gru")
 #: language models have no source: whatever it is, they write the same
 TEXTS = "lm-"
-KINDS = ("cross", "decoder-self", "decoder-history", "encoder-self", "encoder-history")
+KINDS = ("cross", "decoder-self", "decoder-history", "encoder-self", "encoder-history", "memory")
 
 every_variant = pytest.mark.parametrize("variant", VARIANTS)
 

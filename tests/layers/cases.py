@@ -10,6 +10,7 @@ from layers.tools import away_from_zero
 from regard import masks
 from regard.attention import ALiBi
 from regard.layers import (
+    ContentMemory,
     ConvDecoder,
     ConvEncoder,
     FeedForward,
@@ -87,6 +88,12 @@ def run_conv_decoder(decoder, x, memory):
     return first.output, second.output, *second.weights, *second.state.recent
 
 
+def run_content_memory(module, x):
+    first = module(x[:, 0], module.start(len(x)))
+    second = module(x[:, 1], first.slots)
+    return first.read, first.weights, second.read, second.weights
+
+
 def run_alone(module, x):
     return (module(x),)
 
@@ -112,6 +119,9 @@ CASES = {
         )
         for cell in ("rnn", "gru", "lstm")
     },
+    "ContentMemory": Case(
+        lambda: ContentMemory(INPUT, KV_LEN, HIDDEN), run_content_memory, ((2, INPUT),)
+    ),
     "SinusoidalPositions": Case(lambda: SinusoidalPositions(INPUT), run_alone, (SEQUENCE,)),
     "LearnedPositions": Case(lambda: LearnedPositions(LENGTH, INPUT), run_alone, (SEQUENCE,)),
     "RotaryPositions": Case(lambda: RotaryPositions(DIM), run_alone, ((HEADS, LENGTH, DIM),)),

@@ -24,6 +24,8 @@ VARIANTS: dict[str, tuple[str, dict[str, object]]] = {
     "bahdanau-lstm": ("bahdanau", {"cell": "lstm"}),
     "pointer-coverage": ("pointer", {"coverage": 1.0}),
     "pointer-one-layer": ("pointer", {"cell": "lstm", "layers": 1, "tied": "output"}),
+    "memory-one-layer": ("memory", {"cell": "lstm", "layers": 1, "slots": 5}),
+    "memory-tied": ("memory", {"tied": "output"}),
     "luong-dot": ("luong", {"score": "dot"}),
     "luong-concat": ("luong", {"score": "concat"}),
     "luong-local-m": ("luong", {"score": "local-m", "half_width": 2}),

@@ -204,6 +204,7 @@ def test_maps_are_weights_over_real_tokens(variant):
         ("transformer", {"encoder-self", "decoder-self", "cross"}),
         ("conv", {"cross"}),
         ("pointer", {"cross"}),
+        ("memory", {"cross", "memory"}),
         ("lm-rnn", set()),
         ("lm-self-attentive", {"decoder-history"}),
         ("lm-transformer", {"decoder-self"}),
@@ -360,7 +361,7 @@ def test_wrong_arguments_of_presets(arguments, words):
     ],
 )
 @pytest.mark.parametrize(
-    "preset", ["bahdanau", "transformer", "conv", "self-attentive", "monotonic"]
+    "preset", ["bahdanau", "transformer", "conv", "self-attentive", "monotonic", "memory"]
 )
 def test_wrong_tokens(preset, change, words):
     with pytest.raises(ValueError) as error:

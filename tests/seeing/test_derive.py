@@ -28,6 +28,7 @@ WITH_ATTENTION = [
     "conv",
     "pointer",
     "pointer-coverage",
+    "memory",
 ]
 
 

@@ -35,7 +35,7 @@ def on_gpu(preset, rdrop=0.0):
 
 
 @pytest.mark.parametrize("rdrop", [0.0, 1.0])
-@pytest.mark.parametrize("preset", [*PRESETS_WITH_KERNELS, "transformer", "pointer"])
+@pytest.mark.parametrize("preset", [*PRESETS_WITH_KERNELS, "transformer", "pointer", "memory"])
 @pytest.mark.usefixtures("quiet_again")
 def test_no_step_waits_for_the_device(preset, rdrop, tmp_path):
     corpus = make_corpus(tmp_path / "c.arrow", make_pairs(60))
@@ -76,7 +76,16 @@ def gradients_of(steps, batch):
 @pytest.mark.parametrize("precision", ["32-true", "bf16-mixed"])
 @pytest.mark.parametrize(
     "preset",
-    [*PRESETS_WITH_KERNELS, "transformer", "pointer", "monotonic", "luong", "seq2seq", "conv"],
+    [
+        *PRESETS_WITH_KERNELS,
+        "transformer",
+        "pointer",
+        "monotonic",
+        "memory",
+        "luong",
+        "seq2seq",
+        "conv",
+    ],
 )
 def test_replayed_steps_are_those_that_are_taken_one_by_one(preset, precision, tmp_path):
     corpus = make_corpus(tmp_path / "c.arrow", make_pairs(90))

@@ -57,7 +57,7 @@ def test_a_shape_without_room_is_refused(tmp_path):
 
 
 @pytest.mark.parametrize("rdrop", [0.0, 2.0])
-@pytest.mark.parametrize("preset", ["bahdanau", "transformer", "pointer", "monotonic"])
+@pytest.mark.parametrize("preset", ["bahdanau", "transformer", "pointer", "monotonic", "memory"])
 def test_what_fills_a_shape_counts_neither_in_the_loss_nor_in_the_gradient(preset, rdrop, tmp_path):
     corpus, rows = make_corpus(tmp_path / "c.arrow", make_pairs(7)), np.arange(7)
     options = {"coverage": 1.0} if preset == "pointer" else {}

@@ -135,7 +135,8 @@ def _short_hash(file: Path) -> str:
 def _as_maps(maps: Maps, src_len: int, tgt_len: int, reads: bool) -> tuple[Map, ...]:
     """Maps of all kinds and layers; rows that sum to less than 1 keep what they lack."""
     # what the decoder has read is `<s>` at least, even where it wrote nothing
-    sizes = {"source": src_len, "target": tgt_len, "read": max(tgt_len, 1)}
+    sizes: dict[str, int | None]
+    sizes = {"source": src_len, "target": tgt_len, "read": max(tgt_len, 1), "slots": None}
     found = []
     for kind in KINDS:
         rows, columns = SIDES[kind]

@@ -138,8 +138,8 @@ def _mean_of_probabilities(logits: list[Tensor]) -> Tensor:
 
 
 def _mean_maps(maps: list[Maps]) -> Maps:
-    """The mean over the models that have maps of a kind."""
-    kinds = dict.fromkeys(kind for part in maps for kind in part)
+    """The mean over the models that have maps of a kind; slots of two memories are not the same."""
+    kinds = dict.fromkeys(kind for part in maps for kind in part if kind != "memory")
     return {kind: _mean_layers([part[kind] for part in maps if kind in part]) for kind in kinds}
 
 

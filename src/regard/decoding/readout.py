@@ -60,10 +60,11 @@ def attention(maps: Maps, i: int, tgt_len: int, src_len: int) -> Maps:
         src_len: real tokens of its source.
     """
 
-    def sizes(kind: str) -> tuple[int, int]:
+    def sizes(kind: str) -> tuple[int, int | None]:
         if of_encoder(kind):
             return src_len, src_len
-        return tgt_len, src_len if kind == "cross" else tgt_len
+        columns = {"cross": src_len, "memory": None}  # all slots of a memory are real
+        return tgt_len, columns.get(kind, tgt_len)
 
     return {
         kind: tuple(_corner(layer[i], *sizes(kind)) for layer in layers)
@@ -72,7 +73,7 @@ def attention(maps: Maps, i: int, tgt_len: int, src_len: int) -> Maps:
 
 
 def _corner(
-    weights: Float[Tensor, "heads q_len kv_len"], rows: int, columns: int
+    weights: Float[Tensor, "heads q_len kv_len"], rows: int, columns: int | None
 ) -> Float[Tensor, "heads rows columns"]:
     """A copy, so that a hypothesis does not hold the maps of its whole batch in memory."""
     return weights[:, :rows, :columns].clone()

@@ -1,5 +1,6 @@
 """The layers that models are made of."""
 
+from regard.layers.content_memory import ContentMemory, Recalled
 from regard.layers.conv import ConvDecoder, ConvEncoder, ConvState, GatedConvolution
 from regard.layers.interchange import from_torch, to_torch
 from regard.layers.positions import LearnedPositions, RotaryPositions, SinusoidalPositions
@@ -15,6 +16,7 @@ from regard.layers.transformer import (
 from regard.layers.transformer_blocks import FeedForward, LayerOptions
 
 __all__ = [
+    "ContentMemory",
     "ConvDecoder",
     "ConvEncoder",
     "ConvState",
@@ -23,6 +25,7 @@ __all__ = [
     "LayerOptions",
     "LearnedPositions",
     "RNNStack",
+    "Recalled",
     "RecurrentOutput",
     "RecurrentState",
     "RotaryPositions",

@@ -1,7 +1,13 @@
 """Parts that several presets are made of."""
 
-from typing import Final, Literal, cast
+from typing import Final, Literal, cast, get_args
 
+from regard.attention import (
+    Attention,
+    LocalAttention,
+    MultiplicativeAttention,
+    PositionPredictor,
+)
 from regard.errors import ArgumentError
 from regard.layers import (
     LayerOptions,
@@ -11,6 +17,7 @@ from regard.layers import (
     TransformerEncoder,
 )
 from regard.models.bodies import SelfAttentiveBody
+from regard.models.decoders import RecurrentDecoder
 from regard.models.embedding import TokenEmbedding
 from regard.models.encoder_decoder import EncoderDecoder
 from regard.models.encoders import AttentionEncoder, RecurrentEncoder, SelfAttentiveEncoder
@@ -20,6 +27,9 @@ from regard.ops.check import check_choice
 #: Which tables are one: none, the target's and the output layer's, or the source's as well.
 Tied = Literal["none", "output", "all"]
 TIED: Final = ("none", "output", "all")
+
+LuongScore = Literal["dot", "general", "concat", "local-m", "local-p"]
+LUONG_SCORES: Final[tuple[str, ...]] = get_args(LuongScore)
 
 
 def bidirectional(
@@ -110,3 +120,42 @@ def tie(model: EncoderDecoder, tied: Tied) -> EncoderDecoder:
         source = cast(TokenEmbedding, model.encoder.embedding)
         source.share(cast(TokenEmbedding, model.decoder.embedding))
     return model
+
+
+def recurrent_pair(
+    src_vocab: int,
+    tgt_vocab: int,
+    n: Recurrent,
+    cell: Cell,
+    dropout: float,
+    attention: Attention | None,
+    word_dropout: float,
+    tied: Tied,
+    *,
+    beside: int = 0,
+) -> EncoderDecoder:
+    """RNNs that read source and target; a context has room for `beside` more numbers."""
+    encoder = bidirectional(src_vocab, n, cell, dropout, word_dropout=word_dropout)
+    context = n.hidden + beside
+    decoder = RecurrentDecoder(
+        TokenEmbedding(tgt_vocab, n.embed, dropout=dropout, word_dropout=word_dropout, name="tgt"),
+        RNNStack(n.embed + context, n.hidden, cell=cell, num_layers=n.layers, dropout=dropout),
+        attention,
+        context_size=context,
+        summary_size=n.hidden,
+        dropout=dropout,
+        tied=is_tied(tied, src_vocab, tgt_vocab),
+    )
+    return tie(EncoderDecoder(encoder, decoder), tied)
+
+
+def luong_attention(score: LuongScore, width: int, half_width: int) -> Attention:
+    """The mechanism that a score of Luong et al. (2015) stands for."""
+    check_choice("score", score, LUONG_SCORES)
+    if score == "local-m":
+        return LocalAttention(MultiplicativeAttention(width, width), half_width)
+    if score == "local-p":
+        return LocalAttention(
+            MultiplicativeAttention(width, width), half_width, PositionPredictor(width, width)
+        )
+    return MultiplicativeAttention(width, width, score)

@@ -4,18 +4,16 @@
 """
 
 from collections.abc import Callable
-from typing import Final, Literal, cast
+from typing import Final, cast
 
 from regard.attention import (
     AdditiveAttention,
-    Attention,
     CoverageAttention,
-    LocalAttention,
     MultiplicativeAttention,
-    PositionPredictor,
     ScaledDotProductAttention,
 )
 from regard.layers import (
+    ContentMemory,
     ConvDecoder,
     ConvEncoder,
     LayerOptions,
@@ -30,25 +28,27 @@ from regard.models.encoder_decoder import EncoderDecoder
 from regard.models.encoders import ConvolutionalEncoder, RecurrentEncoder
 from regard.models.heads import Tagger
 from regard.models.layered_decoders import AttentionDecoder, ConvolutionalDecoder
+from regard.models.memory import MemoryDecoder
 from regard.models.monotonic import MonotonicDecoder
 from regard.models.parts import (
+    LuongScore,
     Tied,
     attention_encoder,
     bidirectional,
     check_one_vocabulary,
     is_tied,
+    luong_attention,
     positioned_embedding,
+    recurrent_pair,
     self_attentive_body,
     self_attentive_encoder,
     tie,
 )
 from regard.models.pointer import PointerDecoder
 from regard.models.protocol import SequenceModel
-from regard.models.sizes import ATTENTIVE, CONVOLUTIONAL, RECURRENT, Cell, Recurrent, Size, row
+from regard.models.sizes import ATTENTIVE, CONVOLUTIONAL, RECURRENT, Cell, Size, row
 from regard.models.text_presets import TEXT_PRESETS
-from regard.ops.check import check_choice, check_weight
-
-LuongScore = Literal["dot", "general", "concat", "local-m", "local-p"]
+from regard.ops.check import check_weight
 
 
 def rnn(
@@ -85,7 +85,7 @@ def seq2seq(
 ) -> EncoderDecoder:
     """Encoder-decoder through one fixed vector, without attention (Sutskever et al., 2014)."""
     n = row(RECURRENT, size, embed=embed, hidden=hidden, layers=layers)
-    return _recurrent(src_vocab, tgt_vocab, n, cell, dropout, None, word_dropout, tied)
+    return recurrent_pair(src_vocab, tgt_vocab, n, cell, dropout, None, word_dropout, tied)
 
 
 def bahdanau(
@@ -104,7 +104,7 @@ def bahdanau(
     """Additive attention over a bidirectional encoder (Bahdanau et al., 2015)."""
     n = row(RECURRENT, size, embed=embed, hidden=hidden, layers=layers)
     attention = AdditiveAttention(n.hidden, n.hidden, n.hidden)
-    return _recurrent(src_vocab, tgt_vocab, n, cell, dropout, attention, word_dropout, tied)
+    return recurrent_pair(src_vocab, tgt_vocab, n, cell, dropout, attention, word_dropout, tied)
 
 
 def pointer(
@@ -132,10 +132,35 @@ def pointer(
     n = row(RECURRENT, size, embed=embed, hidden=hidden, layers=layers)
     kind = CoverageAttention if coverage else AdditiveAttention
     attention = kind(n.hidden, n.hidden, n.hidden)
-    plain = _recurrent(src_vocab, tgt_vocab, n, cell, dropout, attention, word_dropout, tied)
+    plain = recurrent_pair(src_vocab, tgt_vocab, n, cell, dropout, attention, word_dropout, tied)
     recurrent = cast(RecurrentDecoder, plain.decoder)
     decoder = PointerDecoder(recurrent, src_only=src_only, coverage=coverage)
     return EncoderDecoder(plain.encoder, decoder)
+
+
+def memory(
+    src_vocab: int,
+    tgt_vocab: int,
+    size: Size = "small",
+    *,
+    embed: int | None = None,
+    hidden: int | None = None,
+    layers: int | None = None,
+    cell: Cell = "gru",
+    dropout: float = 0.1,
+    slots: int = 16,
+    word_dropout: float = 0.0,
+    tied: Tied = "none",
+) -> EncoderDecoder:
+    """Additive attention, and an external memory read by content (after Graves et al., 2014)."""
+    n = row(RECURRENT, size, embed=embed, hidden=hidden, layers=layers)
+    attention = AdditiveAttention(n.hidden, n.hidden, n.hidden)
+    plain = recurrent_pair(
+        src_vocab, tgt_vocab, n, cell, dropout, attention, word_dropout, tied, beside=n.hidden
+    )
+    recurrent = cast(RecurrentDecoder, plain.decoder)
+    external = ContentMemory(2 * n.hidden, slots, n.hidden)
+    return EncoderDecoder(plain.encoder, MemoryDecoder(recurrent, external))
 
 
 def luong(
@@ -155,8 +180,8 @@ def luong(
 ) -> EncoderDecoder:
     """Multiplicative attention, global or local (Luong et al., 2015)."""
     n = row(RECURRENT, size, embed=embed, hidden=hidden, layers=layers)
-    attention = _luong_attention(score, n.hidden, half_width)
-    return _recurrent(src_vocab, tgt_vocab, n, cell, dropout, attention, word_dropout, tied)
+    attention = luong_attention(score, n.hidden, half_width)
+    return recurrent_pair(src_vocab, tgt_vocab, n, cell, dropout, attention, word_dropout, tied)
 
 
 def rnn_dot(
@@ -175,7 +200,7 @@ def rnn_dot(
     """Scaled dot-product attention, with W_q and W_k, over RNN states."""
     n = row(RECURRENT, size, embed=embed, hidden=hidden, layers=layers)
     attention = ScaledDotProductAttention(n.hidden, n.hidden, n.hidden)
-    return _recurrent(src_vocab, tgt_vocab, n, cell, dropout, attention, word_dropout, tied)
+    return recurrent_pair(src_vocab, tgt_vocab, n, cell, dropout, attention, word_dropout, tied)
 
 
 def gnmt(
@@ -330,6 +355,7 @@ PRESETS: Final[dict[str, Callable[..., SequenceModel]]] = {
     "seq2seq": seq2seq,
     "bahdanau": bahdanau,
     "pointer": pointer,
+    "memory": memory,
     "luong": luong,
     "rnn-dot": rnn_dot,
     "gnmt": gnmt,
@@ -342,37 +368,3 @@ PRESETS: Final[dict[str, Callable[..., SequenceModel]]] = {
 
 #: Presets that write tokens of their source, by their ids: both sides have one vocabulary.
 COPY_PRESETS: Final = frozenset({"pointer"})
-
-
-def _recurrent(
-    src_vocab: int,
-    tgt_vocab: int,
-    n: Recurrent,
-    cell: Cell,
-    dropout: float,
-    attention: Attention | None,
-    word_dropout: float,
-    tied: Tied,
-) -> EncoderDecoder:
-    encoder = bidirectional(src_vocab, n, cell, dropout, word_dropout=word_dropout)
-    decoder = RecurrentDecoder(
-        TokenEmbedding(tgt_vocab, n.embed, dropout=dropout, word_dropout=word_dropout, name="tgt"),
-        RNNStack(n.embed + n.hidden, n.hidden, cell=cell, num_layers=n.layers, dropout=dropout),
-        attention,
-        context_size=n.hidden,
-        summary_size=n.hidden,
-        dropout=dropout,
-        tied=is_tied(tied, src_vocab, tgt_vocab),
-    )
-    return tie(EncoderDecoder(encoder, decoder), tied)
-
-
-def _luong_attention(score: LuongScore, width: int, half_width: int) -> Attention:
-    check_choice("score", score, ("dot", "general", "concat", "local-m", "local-p"))
-    if score == "local-m":
-        return LocalAttention(MultiplicativeAttention(width, width), half_width)
-    if score == "local-p":
-        return LocalAttention(
-            MultiplicativeAttention(width, width), half_width, PositionPredictor(width, width)
-        )
-    return MultiplicativeAttention(width, width, score)

@@ -25,6 +25,7 @@ from regard.attention import (
     SimpleSelfAttention,
 )
 from regard.errors import ArgumentError
+from regard.layers import ContentMemory
 from regard.seeing import recompute
 from regard.seeing.captured import Look, Seen, Shape
 from regard.seeing.positions import Labels
@@ -197,6 +198,7 @@ class _Recorder:
         same: bool | None = None,
         history: bool = False,
         extra: int = 0,
+        slots: bool = False,
     ) -> None:
         """Computes and keeps the weights of a call, if they are wanted and there is room.
 
@@ -230,7 +232,7 @@ class _Recorder:
             self.seen.note("the module was in training mode: these are the weights before dropout")
         same = frame.same if same is None else same
         causal = hides_all_ahead(found) if causal is None else causal
-        self.seen.keep(Look(frame.name, self.run, found, causal, same, history, extra))
+        self.seen.keep(Look(frame.name, self.run, found, causal, same, history, extra, slots))
 
 
 def _readable(tensor: Tensor) -> Tensor:
@@ -280,7 +282,10 @@ class _TorchCalls(TorchFunctionMode):
         found = self.softmaxes.summing(func, args)
         if found is not None:
             self.recorder.keep(
-                found.weights.shape, lambda: recompute.four_axes(found.read()), causal=None
+                found.weights.shape,
+                lambda: recompute.four_axes(found.read()),
+                causal=None,
+                slots=isinstance(self.recorder.frames[-1].module, ContentMemory),
             )
 
     def _sdpa(self, given: dict[str, Any]) -> None:

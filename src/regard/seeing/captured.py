@@ -30,6 +30,7 @@ class Look:
         same: whether queries and keys came from one sequence; None if that is not known.
         history: whether it is what a self-attentive RNN looks back at.
         extra: how many of the last columns are no input.
+        slots: whether the columns are no positions, but slots of an external memory.
     """
 
     name: str
@@ -39,6 +40,7 @@ class Look:
     same: bool | None = None
     history: bool = False
     extra: int = 0
+    slots: bool = False
 
     @property
     def size(self) -> tuple[int, int]:
@@ -49,8 +51,8 @@ class Look:
     @property
     def crosses(self) -> bool:
         """Whether it looks from one sequence at another, as well as can be told."""
-        if self.same is not None:
-            return not self.same
+        if self.same is not None or self.slots:
+            return not self.same and not self.slots
         leaf = ".".join(self.name.lower().split(".")[-2:])
         if any(part in leaf for part in CROSS_NAMES):
             return True
@@ -141,14 +143,16 @@ class Seen:
         source = target = self._src.text(row, batch, src_len, main)
         if two:
             target = self._tgt.text(row, batch, tgt_len, main)
-        sizes = {"source": len(source.tokens), "target": len(target.tokens)}
+        sizes: dict[str, int | None]
+        sizes = {"source": len(source.tokens), "target": len(target.tokens), "slots": None}
         maps: list[Map] = []
         notes = dict.fromkeys(self.notes)
         for look in group:
             kind, rows, columns = _place(look, two, tgt_len, src_len)
             layer = sum(found.kind == kind for found in maps)
             weights = look.weights[row, :, : sizes[rows]]
-            inside, outside = weights[..., : sizes[columns]], weights[..., sizes[columns] :]
+            inside = weights[..., : sizes[columns]]
+            outside = weights[..., inside.shape[-1] :]
             notes |= dict.fromkeys(_beyond(look, outside.sum(dim=-1)))
             maps.append(_map(kind, layer, inside, rows, columns, look.causal))
         notes |= dict.fromkeys(_names(group, maps))
@@ -206,22 +210,25 @@ def _split(looks: list[Look]) -> tuple[list[Look], list[Look]]:
     batch, sizes = first.weights.shape[0], {first.size}
     if first.crosses:
         sizes |= {(side, side) for side in first.size}
-    fits = [
-        look.weights.shape[0] == batch
-        and look.size in sizes
-        and (look.size == first.size or not look.crosses)
-        for look in looks
-    ]
+    fits = [look.weights.shape[0] == batch and _fits(look, first, sizes) for look in looks]
     return (
         [look for look, fit in zip(looks, fits, strict=True) if fit],
         [look for look, fit in zip(looks, fits, strict=True) if not fit],
     )
 
 
+def _fits(look: Look, first: Look, sizes: set[tuple[int, int]]) -> bool:
+    if look.slots:
+        return look.size[0] == first.size[0]
+    return look.size in sizes and (look.size == first.size or not look.crosses)
+
+
 def _place(look: Look, two: bool, tgt_len: int, src_len: int) -> tuple[Kind, Side, Side]:
     """Which attention of a model it is, and what its rows and columns are."""
     if look.crosses:
         return "cross", "target", "source"
+    if look.slots:
+        return "memory", "target", "slots"
     named = "decoder" in look.name.lower()
     what = "history" if look.history else "self"
     if not two:

@@ -10,19 +10,22 @@ import numpy.typing as npt
 
 from regard.errors import ArgumentError, RegardError
 
-Kind = Literal["cross", "encoder-self", "decoder-self", "encoder-history", "decoder-history"]
-Side = Literal["source", "target", "read"]
+Kind = Literal[
+    "cross", "encoder-self", "decoder-self", "encoder-history", "decoder-history", "memory"
+]
+Side = Literal["source", "target", "read", "slots"]
 Weights = npt.NDArray[np.float32]
 
 KINDS: Final[tuple[str, ...]] = get_args(Kind)
 #: what the rows and the columns of each kind of map are; `read` is the target as the decoder reads
-#: it, one later than it writes it: `<s>` first, `</s>` never
+#: it, one later than it writes it: `<s>` first, `</s>` never; `slots` are those of a memory
 SIDES: Final[dict[str, tuple[Side, Side]]] = {
     "cross": ("target", "source"),
     "encoder-self": ("source", "source"),
     "encoder-history": ("source", "source"),
     "decoder-self": ("target", "read"),
     "decoder-history": ("target", "read"),
+    "memory": ("target", "slots"),
 }
 #: kinds whose rows cannot look ahead
 CAUSAL: Final = ("decoder-self", "decoder-history", "encoder-history")
@@ -194,6 +197,9 @@ class Trace:
         """The tokens along a side of a map."""
         if side == "read":
             return (Token("<s>", special=True), *self.target.tokens[:-1])
+        if side == "slots":
+            count = max((m.weights.shape[-1] for m in self.maps if m.columns == side), default=0)
+            return tuple(Token(f"slot {i + 1}") for i in range(count))
         return (self.source if side == "source" else self.target).tokens
 
     def of_kind(self, kind: str) -> Iterator[Map]:

@@ -20,6 +20,7 @@ NAMES: Final = {
     "decoder-self": "decoder self-attention",
     "encoder-history": "encoder's attention to its past",
     "decoder-history": "decoder's attention to its past",
+    "memory": "slots of the memory that were read",
 }
 
 

@@ -18,6 +18,7 @@ OPTIONS: Final = {
     "tied": "what shares the target's embedding: the output layer, or the source's as well",
     "coverage": "weight of the loss on looking twice at a source token; 0 has none",
     "score": "how a state is scored against the memory",
+    "slots": "vectors that the external memory holds",
     "half_width": "tokens to either side that local attention sees",
     "dim": "width of the layers",
     "heads": "heads of each attention; they divide dim",

@@ -126,12 +126,16 @@ export class Trace {
     return this.maps.filter((map) => map.kind === kind).sort((a, b) => a.layer - b.layer);
   }
 
-  /** The tokens along a side of a map; `read` is the target as the decoder reads it. */
+  /** The tokens along a side of a map; `read` is the target as the decoder reads it, `slots` a memory's. */
   tokens(side) {
     if (side === "source") return this.source.tokens;
     if (side === "target") return this.target.tokens;
-    const start = { text: "<s>", span: null, word: null, special: true, prob: null };
-    return [{ ...start, alternatives: [] }, ...this.target.tokens.slice(0, -1)];
+    const plain = { span: null, word: null, special: false, prob: null, alternatives: [] };
+    if (side === "slots") {
+      const count = Math.max(0, ...this.maps.filter((map) => map.sides[1] === side).map((map) => map.columns));
+      return Array.from({ length: count }, (_, i) => ({ ...plain, text: `slot ${i + 1}` }));
+    }
+    return [{ ...plain, text: "<s>", special: true }, ...this.target.tokens.slice(0, -1)];
   }
 
   /** Further matrices by name: ablation, gradient, rollout. */

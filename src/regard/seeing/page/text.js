@@ -26,7 +26,8 @@ function block(app, side, all, name) {
   const { view } = app;
   const [from, to] = range(all, app.at()[side]);
   const of = view.layer.sides[side === "row" ? 0 : 1];
-  const whole = of === "source" ? view.trace.source.text : view.trace.target.text;
+  const texts = { source: view.trace.source.text, slots: "" };
+  const whole = texts[of] ?? view.trace.target.text;
   const tokens = new Map();
   const tall = to - from > TALL && { tabindex: "0", role: "group", "aria-label": `${name} text` };
   const line = h("p", { class: tall ? "line tall" : "line", dir: direction(whole), ...tall });

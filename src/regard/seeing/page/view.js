@@ -9,6 +9,7 @@ export const KINDS = {
   "decoder-self": ["output → output so far", "output", "output so far"],
   "encoder-history": ["input → input so far", "input", "input so far"],
   "decoder-history": ["output → output so far", "output", "output so far"],
+  memory: ["output → memory", "output", "memory"],
 };
 
 /** The view that a state asks for; its layer must be loaded. */
