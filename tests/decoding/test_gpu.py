@@ -10,6 +10,7 @@ from regard.decoding.leaving import Later, at_once
 from regard.decoding.readout import read_out
 from regard.decoding.search import Plan
 from regard.models import COPY_PRESETS, PRESETS
+from regard.ops import use_backend
 
 pytestmark = [
     pytest.mark.gpu,
@@ -42,6 +43,28 @@ def test_targets_are_those_of_the_cpu(variant, options):
     targets = [row[0].tokens for row in here]
     forced = force_decode(model, src.cuda(), lengths.cuda(), targets, OPTIONS[options])
     assert [h.score for h in forced] == pytest.approx([row[0].score for row in here], abs=1e-8)
+
+
+@pytest.mark.parametrize("precision", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("preset", ["transformer", "bahdanau", "conv"])
+def test_steps_are_the_forward_pass_by_fused_kernels_and_by_the_definition(preset, precision):
+    # as many keys as fused kernels have been wrong for, and more; and rows of every length
+    torch.manual_seed(3)
+    model = PRESETS[preset](50, 60, "tiny", dropout=0.0).cuda().eval()
+    lengths = torch.tensor([33, 1, 17, 32, 65, 64, 2, 8], device="cuda")
+    src, tgt = (torch.randint(4, 50, (8, n), device="cuda") for n in (65, 70))
+    auto = torch.autocast("cuda", precision, enabled=precision != torch.float32)
+    with torch.no_grad(), auto:
+        whole = model(src, lengths, tgt).logits.float()
+        state, steps = model.start(model.encode(src, lengths)), []
+        for t in range(tgt.shape[1]):
+            logits, state, _ = model.step(tgt[:, t], state)
+            steps.append(logits.float())
+        with use_backend("reference"):
+            right = model(src, lengths, tgt).logits.float()
+    near = 1e-4 if precision == torch.float32 else 0.1 * right.abs().max().item()
+    torch.testing.assert_close(whole, right, atol=near, rtol=0)
+    torch.testing.assert_close(torch.stack(steps, dim=1), right, atol=near, rtol=0)
 
 
 def test_samples_are_drawn_there():

@@ -26,7 +26,8 @@ def dot_product_attention(
     if scale is None:
         scale = query.shape[-1] ** -0.5
     group = query.shape[1] // key.shape[1]  # this many heads share one head of keys and values
-    key, value = key.repeat_interleave(group, dim=1), value.repeat_interleave(group, dim=1)
+    if group > 1:
+        key, value = key.repeat_interleave(group, dim=1), value.repeat_interleave(group, dim=1)
     scores = query @ key.mT * scale  # (batch, heads, q_len, kv_len)
     if bias is not None:
         scores = scores + bias.to(scores.dtype)

@@ -16,6 +16,8 @@ from regard.ops.output import AttentionOutput
 
 # keys up to which the definition's backward pass wins on the CPU in half precision
 SHORT: Final = 128
+# queries of a decoder's step on a GPU, for which there is nothing to fuse
+FEW: Final = 4
 # queries from which cuDNN is worth the plan that it makes anew for each shape
 LONG: Final = 1024
 
@@ -33,6 +35,7 @@ def dot_product_attention(
     dropout: float = 0.0,
 ) -> AttentionOutput:
     """The fused kernels never make the weights; a caller who needs them gets the definition."""
+    causal = causal and query.shape[2] > 1  # the last query sees every key
     if need_weights or _definition_is_faster(query, key):
         return reference.dot_product_attention(
             query, key, value, mask, scale, causal, need_weights, bias=bias, dropout=dropout
@@ -65,12 +68,18 @@ def dot_product_attention(
 
 
 def _definition_is_faster(query: Tensor, key: Tensor) -> bool:
-    """Whether the fused kernel is the slow one: in half precision on the CPU its backward pass
-    takes up to ten times as long for short sequences (torch 2.13)."""
+    """Whether the fused kernel is the slow one.
+
+    In half precision on the CPU its backward pass takes up to ten times as long for short
+    sequences (torch 2.13). On a GPU, a step of a decoder is two small products, and the kernels
+    that take masks have been wrong for some numbers of keys (pytorch issue 191937).
+    """
+    trains = torch.is_grad_enabled() and query.requires_grad
+    if query.device.type == "cuda":
+        return query.shape[2] <= FEW and not trains
     half = query.dtype in (torch.bfloat16, torch.float16) or (
         torch.is_autocast_enabled("cpu") and torch.get_autocast_dtype("cpu") != torch.float32
     )
-    trains = torch.is_grad_enabled() and query.requires_grad
     return query.device.type == "cpu" and half and trains and key.shape[2] <= SHORT
 
 
