@@ -1,0 +1,230 @@
+"""Reads vectors and images in place of tokens, and says where each answer looked.
+
+Sounds are made up: each has a spectrum of 13 numbers, lasts for 3 to 7 frames, grows louder and
+fades, and lies in noise. `bahdanau` reads the frames, two joined into one, and writes which sounds
+they were. Nobody tells it where a sound begins. Beside it stands what needs no model: name each
+frame by the nearest spectrum, and write down what stands there at least twice in a row. (That
+cannot tell a sound that comes twice from one.)
+
+Images are the 8x8 digits of the lab, in patches of 2x2 pixels, for a Transformer that names them.
+
+    python examples/read_vectors.py             sounds
+    python examples/read_vectors.py images      digits
+"""
+
+import argparse
+import itertools
+import math
+import sys
+import time
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
+
+from regard.decoding import DecodingOptions, Hypothesis, beam_search
+from regard.errors import RegardError
+from regard.lab.images import CLASSES, digits
+from regard.layers import LearnedPositions
+from regard.models import (
+    CLASSIFIERS,
+    PRESETS,
+    Classifier,
+    EncoderDecoder,
+    PatchInput,
+    VectorInput,
+    with_input,
+)
+from regard.symbols import BOS, EOS, PAD, SYMBOLS
+
+FIRST = len(SYMBOLS)
+NAMES = "abcdefgh"
+FEATURES, STACK, NOISE = 13, 2, 0.8
+SPECTRA = torch.randn(len(NAMES), FEATURES, generator=torch.Generator().manual_seed(7))
+INK = " ░▒▓█"
+
+
+class Spoken(NamedTuple):
+    """Frames (batch, frames, FEATURES), their number, what was spoken, and the owner of each frame.
+
+    Owners are the places of the sounds in their row; -1 beyond the end of a row.
+    """
+
+    src: Tensor
+    lengths: Tensor
+    sounds: list[list[int]]
+    owners: Tensor
+
+
+def speak(rows: int) -> Spoken:
+    """Rows of 2 to 5 sounds."""
+    sounds = [torch.randint(len(NAMES), (int(torch.randint(2, 6, ())),)) for _ in range(rows)]
+    frames, owners = zip(*map(_frames, sounds), strict=True)
+    # what stands beyond the end of a row does not matter: not even this
+    src = pad_sequence(list(frames), batch_first=True, padding_value=math.nan)
+    lengths = torch.tensor([len(row) for row in frames])
+    places = pad_sequence(list(owners), batch_first=True, padding_value=-1)
+    return Spoken(src, lengths, [row.tolist() for row in sounds], places)
+
+
+def _frames(sounds: Tensor) -> tuple[Tensor, Tensor]:
+    lasts = torch.randint(3, 8, sounds.shape)
+    owner = torch.arange(len(sounds)).repeat_interleave(lasts)
+    since = torch.arange(len(owner)) - (lasts.cumsum(0) - lasts)[owner]
+    loudness = torch.sin(math.pi * (since + 0.5) / lasts[owner])
+    clean = loudness[:, None] * SPECTRA[sounds[owner]]
+    return clean + NOISE * torch.randn_like(clean), owner
+
+
+def build_listener() -> EncoderDecoder:
+    """A preset whose encoder reads frames; its number of source tokens does not matter."""
+    model = PRESETS["bahdanau"](1, FIRST + len(NAMES), "tiny", dropout=0.0)
+    assert isinstance(model, EncoderDecoder)
+    return with_input(model, VectorInput(FEATURES, 64, stack=STACK))
+
+
+def listen(model: EncoderDecoder, steps: int, rate: float = 3e-3) -> None:
+    """Trains on rows that it never sees twice."""
+    for _ in _training(model, steps, rate):
+        heard = speak(64)
+        tgt = [torch.tensor([BOS, *(FIRST + s for s in row), EOS]) for row in heard.sounds]
+        targets = pad_sequence(tgt, batch_first=True, padding_value=PAD)
+        logits = model(heard.src, heard.lengths, targets[:, :-1]).logits
+        F.cross_entropy(logits.flatten(0, 1), targets[:, 1:].flatten(), ignore_index=PAD).backward()
+
+
+def _training(model: torch.nn.Module, steps: int, rate: float) -> Iterator[None]:
+    """Asks for the gradients of one batch after another, and follows them."""
+    optimizer = torch.optim.AdamW(model.parameters(), lr=rate)
+    schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, rate, total_steps=steps)
+    for _ in range(steps):
+        optimizer.zero_grad()
+        yield
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+        schedule.step()
+
+
+def understand(model: EncoderDecoder, heard: Spoken) -> list[Hypothesis]:
+    options = DecodingOptions(beam=3)
+    found = beam_search(model, heard.src, heard.lengths, options, need_weights=True)
+    return [best for best, *_ in found]
+
+
+def nearest(heard: Spoken) -> list[list[int]]:
+    """Without a model: the nearest spectrum to each frame, where it is so twice in a row."""
+    answers = []
+    for row, length in zip(heard.src, heard.lengths.tolist(), strict=True):
+        named = torch.cdist(row[:length], SPECTRA).argmin(dim=1).tolist()
+        runs = [(sound, len(list(run))) for sound, run in itertools.groupby(named)]
+        answers.append([sound for sound, count in runs if count > 1])
+    return answers
+
+
+def share(answers: list[list[int]], right: list[list[int]]) -> float:
+    """Of rows that are right to the last sound."""
+    return sum(a == b for a, b in zip(answers, right, strict=True)) / len(right)
+
+
+def own_share(found: list[Hypothesis], heard: Spoken) -> float:
+    """How much attention outputs give to frames with their own sound in them, in right rows."""
+    looks = []
+    for hypothesis, owners, sounds in zip(found, heard.owners, heard.sounds, strict=True):
+        if [token - FIRST for token in hypothesis.tokens] == sounds:
+            weights = hypothesis.attention["cross"][-1].mean(dim=0)
+            joined = _joined(owners)[: weights.shape[1]]
+            looks += [float(weights[i, (joined == i).any(dim=1)].sum()) for i in range(len(sounds))]
+    return sum(looks) / max(1, len(looks))
+
+
+def _joined(owners: Tensor) -> Tensor:
+    """The owners of the frames that became one, (length, STACK)."""
+    return F.pad(owners, (0, -len(owners) % STACK), value=-1).view(-1, STACK)
+
+
+def draw(hypothesis: Hypothesis, heard: Spoken) -> None:
+    """The first row: what was spoken in each joined frame, and where each output looked."""
+    weights = hypothesis.attention["cross"][-1].mean(dim=0)
+    spoken = [NAMES[heard.sounds[0][owner]] for owner in _joined(heard.owners[0])[:, 0].tolist()]
+    print(f"spoken  |{''.join(spoken[: weights.shape[1]])}|")
+    names = [NAMES[token - FIRST] for token in hypothesis.tokens] + [SYMBOLS[EOS]]
+    for name, row in zip(names, weights.tolist(), strict=True):
+        print(f"{name:>7} |{''.join(ink(weight) for weight in row)}|")
+
+
+def ink(share: float) -> str:
+    """Nothing below a twentieth, and then a darker shade for each quarter."""
+    return INK[0] if share < 0.05 else INK[min(4, 1 + int(4 * share))]
+
+
+def build_viewer() -> Classifier:
+    """A classifier whose encoder reads patches of grey images, 16 for each."""
+    model = CLASSIFIERS["transformer"](1, CLASSES, "tiny", dropout=0.0)
+    return with_input(model, PatchInput(1, 2, 128, positions=LearnedPositions(16, 128)))
+
+
+def view(model: Classifier, images: Tensor, labels: Tensor, steps: int) -> None:
+    """Trains on a set of images (count, side, side)."""
+    for _ in _training(model, steps, 1e-3):
+        rows = torch.randint(len(images), (64,))
+        F.cross_entropy(model(images[rows, None], None).logits, labels[rows]).backward()
+
+
+def main(arguments: list[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("what", nargs="?", choices=("sounds", "images"), default="sounds")
+    parser.add_argument("--steps", type=int, default=400, help="training steps (400)")
+    parser.add_argument("--seed", type=int, default=0)
+    options = parser.parse_args(arguments)
+    if options.steps < 2:
+        parser.error(f"--steps must be at least 2, but it is {options.steps}")
+    torch.manual_seed(options.seed)
+    began = time.monotonic()
+    (hear if options.what == "sounds" else look)(options.steps)
+    print(f"{time.monotonic() - began:.0f} s")
+
+
+def hear(steps: int) -> None:
+    """Trains on sounds, and says how well it went."""
+    model, heard = build_listener(), speak(500)
+    listen(model, steps)
+    found = understand(model, heard)
+    answers = [[token - FIRST for token in best.tokens] for best in found]
+    print(f"bahdanau: {share(answers, heard.sounds):.1%} of 500 new rows right")
+    print(f"nearest spectrum: {share(nearest(heard), heard.sounds):.1%}")
+    print(
+        f"an output gives {own_share(found, heard):.0%} of its attention to frames of its own sound"
+    )
+    draw(found[0], heard)
+
+
+@torch.no_grad()
+def look(steps: int) -> None:
+    """Trains on digits, and lays the attention of the first test image over it."""
+    model, images = build_viewer(), digits(None)
+    with torch.enable_grad():
+        view(model, images.train, images.train_labels, steps)
+    out = model.eval()(images.test[:, None], None, need_weights=True)
+    right = (out.logits.argmax(dim=1) == images.test_labels).float().mean()
+    print(f"transformer: {right:.1%} of {len(images.test)} test images right")
+    adapter = model.encoder.embedding
+    assert isinstance(adapter, PatchInput)
+    assert out.weights is not None
+    grid = out.weights[0, 0, 0].unflatten(-1, adapter.grid(images.test[:, None]))
+    print(
+        f"a {int(images.test_labels[0])}: its pixels, and how much of the attention each patch got"
+    )
+    for row, pixels in enumerate(images.test[0].tolist()):
+        dots = "".join(2 * INK[round(4 * value)] for value in pixels)
+        shares = "".join(f"{w:5.0%}" for w in grid[row // 2].tolist()) if row % 2 == 0 else ""
+        print(f"|{dots}| {shares}".rstrip())
+
+
+if __name__ == "__main__":
+    try:
+        main()
+    except RegardError as error:
+        sys.exit(str(error))
