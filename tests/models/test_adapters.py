@@ -11,7 +11,7 @@ from regard.models import CLASSIFIERS, PRESETS, PatchInput, VectorInput, with_in
 FEATURES, FRAMES, BATCH = 5, 11, 3
 LENGTHS = torch.tensor([7, 11, 1])
 NAMES = ["seq2seq", "bahdanau", "luong", "rnn-dot", "gnmt", "self-attentive", "monotonic"]
-NAMES += ["transformer", "conv"]
+NAMES += ["memory", "transformer", "conv"]
 PATCH, CHANNELS = 2, 3
 
 every_preset = pytest.mark.parametrize("name", NAMES)
