@@ -39,6 +39,7 @@ def saved(tmp_path_factory):
         "hostile": lambda: [samples.hostile()],
         "long": lambda: [samples.long()],
         "far": lambda: [samples.far()],
+        "memory": lambda: [samples.memory()],
         "unknown": lambda: [samples.unknown()],
     }
 

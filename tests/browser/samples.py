@@ -1,5 +1,7 @@
 """Traces to draw, made by hand."""
 
+from dataclasses import replace
+
 import numpy as np
 
 from regard.seeing import Decoded, Map, ModelInfo, Text, Token, Trace
@@ -138,3 +140,9 @@ def far():
     source = Text.of(["مرحبا", "بالعالم", "كيف", "حالك", "اليوم", "؟"])
     target = Text.of(["你好", "世界", "今日", "你", "好", "吗", "？"], "你好世界今日你好吗？")
     return Trace(source, target, (Map.of("cross", 0, peaked(7, 6, heads=2)),))
+
+
+def memory():
+    """Arabic to Chinese, by a model with a memory of its own."""
+    trace = far()
+    return replace(trace, maps=(*trace.maps, Map.of("memory", 0, peaked(7, 5))))

@@ -242,6 +242,19 @@ def test_the_picker_changes_the_example(visit):
     assert "مرحبا" in page.inner_text(".stage")
 
 
+@pytest.mark.parametrize("tab", TABS)
+def test_the_slots_of_a_memory_are_drawn(visit, tab):
+    page = visit("memory", f"#tab={tab}&kind=memory&layer=0&row=2")
+    assert page.wrong == []
+    assert state(page)["kind"] == "memory"
+    if tab == "text":
+        assert page.locator(".block.column .token").all_inner_texts() == [
+            f"slot {i}" for i in range(1, 6)
+        ]
+        assert page.get_attribute(".block.column .line", "dir") == "ltr"
+        assert "slot" in said(page)
+
+
 def test_saved_figures_have_the_selection_and_all_weights(visit):
     page = visit("sentence", "#tab=matrix&kind=cross&layer=0&head=0&words=0&row=2&column=3&lock=1")
     svg = saved_as(page, "svg").decode()

@@ -41,7 +41,7 @@ def test_the_map_of_the_memory_is_over_slots():
     torch.testing.assert_close(found.sum(-1), torch.ones(BATCH, 1, tgt.shape[1]))
 
 
-def test_what_was_written_is_read_later():
+def test_what_the_slots_hold_reaches_the_next_logits():
     # two decoders that differ in nothing but what a step left in the slots
     src, lengths, tgt = pairs()
     model = build("memory").eval()

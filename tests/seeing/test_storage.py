@@ -27,6 +27,7 @@ def whole():
         (
             Map.of("cross", 0, [[[0.5, 0.25], [0.125, 0.5]]], missing=True),
             Map.of("decoder-self", 3, [[[1.0, 0.0], [0.75, 0.25]]]),
+            Map.of("memory", 0, [[[0.5, 0.25, 0.25], [0.0, 0.0, 1.0]]]),
         ),
         model=ModelInfo("run", "bahdanau", "abc", 7),
         decoded=Decoded("beam", 5, 1, -1.5),

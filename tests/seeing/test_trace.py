@@ -1,10 +1,12 @@
 """What a trace asserts when it is made."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 from regard.errors import ArgumentError
-from regard.seeing import Map, Text, Token, Trace, TraceError
+from regard.seeing import Map, Text, Token, Trace, TraceError, select
 from seeing.tools import SOURCE, TARGET, translation
 
 PAIR = (Text.of(["a", "b"]), Text.of(["x", "y", "z"]))
@@ -117,3 +119,29 @@ def test_a_trace_shows_and_saves_itself(tmp_path):
     assert (tmp_path / "x.csv").read_text().count("\n") == 1 + 3 * 4
     assert trace._repr_html_().count("<svg") == 1
     assert Trace(*PAIR)._repr_html_() is None
+
+
+def test_slots_are_counted_by_their_map_and_are_no_words():
+    trace = Trace(*PAIR, (Map.of("cross", 0, GOOD), Map.of("memory", 0, [[[0.2] * 5] * 3])))
+    assert trace.labels("slots") == ["slot 1", "slot 2", "slot 3", "slot 4", "slot 5"]
+    assert trace.kinds == ["cross", "memory"]
+    view = select(trace, kind="memory")
+    assert view.columns == trace.labels("slots")
+    assert view.rows == ["x", "y", "z"]
+    assert cross(GOOD).tokens("slots") == ()
+
+
+@pytest.mark.parametrize("weights", [0.5, [0.5, 0.5], [[[0.5, 0.5]]]])
+def test_a_bad_map_of_slots_is_refused(weights):
+    with pytest.raises(TraceError, match=r"the memory map of layer 0 must be \(heads, 3, "):
+        Trace(
+            *PAIR,
+            (
+                replace(
+                    cross(GOOD).maps[0],
+                    kind="memory",
+                    columns="slots",
+                    weights=np.array(weights, np.float32),
+                ),
+            ),
+        )

@@ -198,8 +198,7 @@ class Trace:
         if side == "read":
             return (Token("<s>", special=True), *self.target.tokens[:-1])
         if side == "slots":
-            count = max((m.weights.shape[-1] for m in self.maps if m.columns == side), default=0)
-            return tuple(Token(f"slot {i + 1}") for i in range(count))
+            return tuple(Token(f"slot {i + 1}") for i in range(_slots(self.maps)))
         return (self.source if side == "source" else self.target).tokens
 
     def of_kind(self, kind: str) -> Iterator[Map]:
@@ -229,6 +228,12 @@ class Trace:
         from regard.seeing import notebook
 
         return notebook.to_html(self) if self.maps else None
+
+
+def _slots(maps: Sequence[Map]) -> int:
+    """How many a memory has; a map that is not (heads, rows, columns) is refused elsewhere."""
+    sizes = [found.weights.shape for found in maps if found.columns == "slots"]
+    return max((size[2] for size in sizes if len(size) == 3), default=0)
 
 
 def _check_map(trace: Trace, found: Map) -> None:
