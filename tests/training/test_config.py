@@ -67,6 +67,7 @@ WRONG = {
     "a typo in the table": ({"model": {"hiden": 5}}, "'hiden': perhaps 'hidden' is meant."),
     "nothing near": ({"zzzz": 5}, "`regard settings bahdanau` lists them all."),
     "of others": ({"heads": 4}, "'heads', which transformer, lm-transformer know"),
+    "of one other": ({"slots": 4}, "'slots', which memory knows"),
     "preset": ({"preset": "transformr"}, "'transformr': perhaps 'transformer' is meant."),
     "no number": ({"steps": "x"}, "steps must be a whole number, but it is 'x'"),
     "no whole number": ({"hidden": 1.5}, "hidden must be a whole number, but it is 1.5"),

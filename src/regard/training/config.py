@@ -311,7 +311,7 @@ def _unknown(name: str, preset: str) -> ArgumentError:
         return ArgumentError(
             "setting",
             f"be known to the preset {preset}",
-            f"{name!r}, which {', '.join(owners)} know",
+            f"{name!r}, which {', '.join(owners)} know{'s' if len(owners) == 1 else ''}",
             f"`regard settings {preset}` lists its own",
         )
     close = _nearest(name, [*Config.model_fields, *preset_options(preset)])
