@@ -127,3 +127,14 @@ def test_lengths_must_fit_the_batch():
     model, (src, lengths) = model_of("bahdanau"), source("stacked")
     with pytest.raises(ArgumentError, match="agree in batch"):
         greedy(model, src, lengths[:2], OPTIONS)
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+@pytest.mark.parametrize(("name", "adapter"), CASES)
+def test_targets_on_a_gpu_are_those_of_the_cpu(name, adapter):
+    model, (src, lengths) = model_of(name, adapter), source(adapter)
+    options = DecodingOptions(beam=3, max_len=STEPS)
+    there = decode(model, src, lengths, options)
+    here = decode(model.cuda(), src.cuda(), lengths.cuda(), options)
+    assert [row[0].tokens for row in there] == [row[0].tokens for row in here]

@@ -218,8 +218,9 @@ def test_a_classifier_reads_images(name):
     assert torch.equal(model(dirty, lengths, need_weights=True).logits, logits)
 
 
-def test_bf16_autocast_takes_float_vectors():
-    model, (src, lengths) = build("transformer").float(), source("stacked")
+@every_preset
+def test_bf16_autocast_takes_float_vectors(name):
+    model, (src, lengths) = build(name).float(), source("stacked")
     with torch.autocast("cpu", dtype=torch.bfloat16):
         assert model(src.float(), lengths, target()).logits.isfinite().all()
 
@@ -305,3 +306,20 @@ def test_models_that_cannot_have_an_adapter(name, words):
 def test_lengths_must_fit_the_batch():
     with pytest.raises(ArgumentError, match="src and lengths must agree in batch"):
         VectorInput(2, 3)(torch.zeros(1, 4, 2), torch.tensor([4, 4]))
+
+
+@pytest.mark.plain
+def test_arrays_and_lists_are_named():
+    model, (src, lengths) = build("bahdanau"), source("stacked")
+    with pytest.raises(ArgumentError, match="src must be a tensor, but it is a ndarray"):
+        model.encode(src.numpy(), lengths)
+    with pytest.raises(ArgumentError, match="lengths must be a tensor, but it is a list"):
+        model.encode(src, [7, 11, 1])
+
+
+@pytest.mark.plain
+@pytest.mark.parametrize("other", [torch.nn.Linear(FEATURES, 6), VectorInput])
+def test_what_is_no_adapter_is_refused(other):
+    model = PRESETS["bahdanau"](1, TGT_VOCAB, **RECURRENT)
+    with pytest.raises(ArgumentError, match="adapter must be an InputAdapter"):
+        with_input(model, other)

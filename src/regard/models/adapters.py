@@ -10,7 +10,14 @@ from torch import Tensor, nn
 from regard import masks
 from regard.errors import ArgumentError
 from regard.models.embedding import Positions
-from regard.models.protocol import Lengths, Src, check_lengths, check_source, real_lengths
+from regard.models.protocol import (
+    Lengths,
+    Src,
+    check_lengths,
+    check_source,
+    check_tensors,
+    real_lengths,
+)
 from regard.ops.check import check_axes, check_float, check_positive, check_share
 
 
@@ -48,6 +55,7 @@ class SourceVectors(NamedTuple):
 
 def read_source(embedding: nn.Module, src: Src, lengths: Lengths) -> SourceVectors:
     """Reads with an adapter, or with any other module one vector for each token."""
+    check_tensors(src=src, lengths=lengths)
     if isinstance(embedding, InputAdapter):
         x = embedding(src, lengths)
         real = real_lengths(x, None if lengths is None else embedding.lengths(lengths))

@@ -154,8 +154,18 @@ def real_lengths(src: Tensor, lengths: Tensor | None) -> Tensor:
     return torch.full(src.shape[:1], src.shape[1], dtype=torch.long, device=src.device)
 
 
+def check_tensors(**values: object) -> None:
+    """Raises unless every value is a tensor, or None."""
+    for name, value in values.items():
+        if not isinstance(value, Tensor | None):
+            raise ArgumentError(
+                name, "be a tensor", f"a {type(value).__name__}", "convert it with torch.as_tensor"
+            )
+
+
 def check_batch(src: Tensor, lengths: Tensor | None) -> None:
     """Raises unless there is one length for each source; the rest of vectors is their adapter's."""
+    check_tensors(src=src, lengths=lengths)
     if not src.is_floating_point():
         check_source(src, lengths)
     elif lengths is not None:

@@ -22,6 +22,7 @@ def with_input(model: ModelT, adapter: InputAdapter) -> ModelT:
         adapter: `VectorInput` or `PatchInput`, as wide as the embedding that it replaces; with
             positions where that had some.
     """
+    _check_adapter(adapter)
     encoder = _encoder(model)
     if adapter.dim != encoder.input_size:
         raise ArgumentError(
@@ -41,12 +42,22 @@ def with_input(model: ModelT, adapter: InputAdapter) -> ModelT:
     return model
 
 
+def _check_adapter(adapter: object) -> None:
+    if not isinstance(adapter, InputAdapter):
+        raise ArgumentError(
+            "adapter",
+            "be an InputAdapter, such as VectorInput(...) or PatchInput(...)",
+            f"a {type(adapter).__name__}",
+            "make one, or inherit InputAdapter",
+        )
+
+
 def _encoder(model: SequenceModel | Classifier) -> Encoder:
     if not isinstance(model, EncoderDecoder | Tagger | Classifier):
         raise ArgumentError(
             "model",
             "have an encoder that reads a source",
-            f"a {type(model).__name__}",
+            f"of the class {type(model).__name__}",
             "choose a preset such as bahdanau",
         )
     if isinstance(model, EncoderDecoder) and isinstance(model.decoder, PointerDecoder):
