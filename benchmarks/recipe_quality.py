@@ -23,6 +23,7 @@ class Goal:
 
 
 GOALS: Final = (
+    Goal("cmudict-defaults", "per", (0.10, 0.08, 0.065)),
     Goal("cmudict-bahdanau", "per", (0.10, 0.08, 0.065)),
     Goal("cmudict-transformer", "per", (0.10, 0.08, 0.065)),
     Goal("multi30k-en-de-bahdanau", "bleu", (30, 35, 38)),
