@@ -47,7 +47,7 @@ def exact_match(tmp_path, rows, *settings):
 
 def test_it_learns_to_reverse(tmp_path):
     rows = [(word, word[::-1]) for word in dict.fromkeys(words(4000, seed=1))]
-    assert exact_match(tmp_path, rows, "steps=250") >= 0.9
+    assert exact_match(tmp_path, rows, "steps=250") >= 0.95
 
 
 def test_it_learns_what_features_say(tmp_path):
@@ -57,7 +57,7 @@ def test_it_learns_what_features_say(tmp_path):
         for word in dict.fromkeys(words(2500, seed=2))
         for row in ((word, word, "V;PRS"), (word, word[::-1], "V;PST"))
     ]
-    assert exact_match(tmp_path, both, "steps=500") >= 0.9
+    assert exact_match(tmp_path, both, "steps=500") >= 0.95
 
 
 def test_without_features_it_cannot(tmp_path):

@@ -82,8 +82,9 @@ def collate(
     tgt_out[:, :-1] = tgt
     tgt_out[np.arange(batch), tgt_lengths] = EOS
     sides = [src, src_lengths, tgt_in, tgt_out, tgt_lengths + 1]
-    places = np.flatnonzero(tgt_out != PAD)
-    if shape is not None:
+    if shape is None:
+        places = np.flatnonzero(tgt_out != PAD)
+    else:
         sides, places = _filled(sides, shape.rows - batch), np.arange(shape.rows * shape.tgt_len)
     return Batch._make((*map(torch.from_numpy, (*sides, places)), rows))
 

@@ -129,6 +129,16 @@ class Config(BaseModel):
         return self.preset in COPY_PRESETS
 
     @property
+    def longest_tgt(self) -> int:
+        """Tokens of a target at most, `eos` not counted; joined lines are one target."""
+        return self.max_tgt_len * self.join_lines
+
+    @property
+    def max_tokens(self) -> int | None:
+        """Tokens of a batch at most, unless it is its pairs that are counted."""
+        return None if self.batch_sentences else self.batch_tokens
+
+    @property
     def examples(self) -> str:
         """What the user calls the data."""
         return "texts" if self.reads_texts else "pairs"

@@ -51,7 +51,7 @@ class Epochs:
             lengths = (self.shapes.src_lengths(pairs), self.shapes.tgt_lengths(pairs) - 1)
         return BatchPlan(
             *lengths,
-            max_tokens=None if config.batch_sentences else config.batch_tokens,
+            max_tokens=config.max_tokens,
             max_sentences=config.batch_sentences,
             seed=config.seed,
         )
@@ -70,6 +70,6 @@ def make_recutter(
         corpus,
         *sides,
         max_src_len=config.max_src_len,
-        max_tgt_len=config.max_tgt_len * config.join_lines,
+        max_tgt_len=config.longest_tgt,
         seed=config.seed,
     )

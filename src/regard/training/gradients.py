@@ -62,13 +62,14 @@ class RecordedGradients:
         self.seen[shape] += 1
         recording = self.recordings.get(shape)
         if recording is None:
-            moved = [side.to(self.fabric.device, non_blocking=True) for side in sides]
+            every = (*sides, batch.tgt_places.pin_memory())
+            moved = [side.to(self.fabric.device, non_blocking=True) for side in every]
             inputs = (*moved, torch.full((), scale, device=self.fabric.device))
             if not self._worth_it(shape) or not self._record(shape, inputs):
                 return self._compute(inputs)
             recording = self.recordings[shape]
         else:
-            *held, factor = recording.inputs
+            *held, _, factor = recording.inputs  # all places are kept, in every batch of a shape
             for there, side in zip(held, sides, strict=True):
                 there.copy_(side, non_blocking=True)
             factor.fill_(scale)
@@ -118,6 +119,6 @@ class RecordedGradients:
 
 
 def _sides(batch: Batch) -> list[Tensor]:
-    """What the model takes of a batch, in memory that a GPU can read by itself."""
-    sides = (batch.src, batch.src_lengths, batch.tgt_in, batch.tgt_out, batch.tgt_places)
+    """What differs between batches of a shape, in memory that a GPU can read by itself."""
+    sides = (batch.src, batch.src_lengths, batch.tgt_in, batch.tgt_out)
     return [side.pin_memory() for side in sides]

@@ -31,7 +31,7 @@ from regard.training.config import Config
 from regard.training.dev_set import DevSet
 from regard.training.ema import MovingAverage
 from regard.training.epochs import Epochs, make_recutter
-from regard.training.fabric import Fabric
+from regard.training.fabric import Fabric, FabricModule
 from regard.training.gradients import RecordedGradients
 from regard.training.objective import Objective
 from regard.training.run_folder import RunFolder, build_model
@@ -85,16 +85,7 @@ def prepare(
     if config.bpe_dropout:
         say(f"words are cut anew in each epoch, with {config.bpe_dropout:.0%} of merges left out.")
     recutter = make_recutter(config, corpus, src_tokenizer, tgt_tokenizer)
-    torch.manual_seed(config.seed)
-    module = build_model(config, src_tokenizer, tgt_tokenizer)
-    optimizer = torch.optim.AdamW(
-        _groups(module, config.weight_decay), lr=0.0, betas=(0.9, 0.98), fused=True
-    )
-    torch.manual_seed(
-        config.seed + 7919 * fabric.global_rank
-    )  # each process drops its own features
-    objective = Objective(module, config.label_smoothing, config.rdrop)
-    model, wrapped = fabric.setup(objective, optimizer)
+    module, model, optimizer = _learner(config, fabric, src_tokenizer, tgt_tokenizer)
     shapes = Shapes.of(config) if _can_record(config, fabric, precision) else None
     epochs = Epochs(config, corpus, recutter, shapes)
     return announced(
@@ -104,7 +95,7 @@ def prepare(
             fabric=fabric,
             model=model,
             module=module,
-            optimizer=wrapped,
+            optimizer=optimizer,
             corpus=corpus,
             epochs=epochs,
             dev=dev,
@@ -122,6 +113,22 @@ def prepare(
         precision,
         say,
     )
+
+
+def _learner(
+    config: Config, fabric: Fabric, src: Tokenizer, tgt: Tokenizer
+) -> tuple[SequenceModel, FabricModule, torch.optim.Optimizer]:
+    """The model, the same wrapped with its loss, and what changes its weights."""
+    torch.manual_seed(config.seed)
+    module = build_model(config, src, tgt)
+    optimizer = torch.optim.AdamW(
+        _groups(module, config.weight_decay), lr=0.0, betas=(0.9, 0.98), fused=True
+    )
+    # each process drops its own features
+    torch.manual_seed(config.seed + 7919 * fabric.global_rank)
+    objective = Objective(module, config.label_smoothing, config.rdrop)
+    model, wrapped = fabric.setup(objective, optimizer)
+    return module, model, wrapped
 
 
 def _can_record(config: Config, fabric: Fabric, precision: str) -> bool:
@@ -222,7 +229,7 @@ class _Data:
                 path,
                 source=self._source(part),
                 max_src_len=self.config.max_src_len,
-                max_tgt_len=self.config.max_tgt_len * self.config.join_lines,
+                max_tgt_len=self.config.longest_tgt,
                 texts=texts,
                 say=self.say,
             )

@@ -36,9 +36,8 @@ class Shapes:
     @staticmethod
     def of(config: Config) -> "Shapes":
         """Those of the batches that the settings ask for."""
-        tokens = None if config.batch_sentences else config.batch_tokens
-        longest = config.max_tgt_len * config.join_lines + 1
-        return Shapes(config.max_src_len, longest, tokens, config.batch_sentences)
+        longest = config.longest_tgt + 1
+        return Shapes(config.max_src_len, longest, config.max_tokens, config.batch_sentences)
 
     def src_lengths(self, pairs: EncodedPairs) -> Int[np.ndarray, " pairs"]:
         """What each source is padded to at least."""

@@ -90,13 +90,24 @@ def by_steps(
     # sums over the steps lose too much in half precision: those run in float32
     wide = torch.float64 if inputs.dtype == torch.float64 else torch.float32
     with torch.autocast(inputs.device.type, enabled=False):
-        hidden, keys, memory, contexts, maps = steps(
+        found = steps(
             cell,
             score.scale if isinstance(score, DotScore) else 1.0,
             torch.cat([state.real, real[:, :, 0]], dim=1),
             *(None if tensor is None else tensor.to(wide) for tensor in tensors),
         )
-    kind = inputs.dtype
+    return _output(found, state, real, inputs.dtype, need_weights)
+
+
+def _output(
+    found: tuple[Tensor, Tensor, Tensor | None, Tensor, Tensor],
+    state: History,
+    real: Tensor,
+    kind: torch.dtype,
+    need_weights: bool,
+) -> SelfAttentiveOutput:
+    """What the steps have left on their tapes, in the type of the inputs."""
+    hidden, keys, memory, contexts, maps = found
     before = state.hidden.shape[1]
     return SelfAttentiveOutput(
         hidden=hidden[:, before:].where(real, 0.0).to(kind),
