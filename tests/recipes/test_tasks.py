@@ -156,6 +156,12 @@ def test_sst_sentences_alone_and_five_classes(tmp_path):
     assert found.judged["test"][1].references == ("neutral",)
 
 
+def test_sst_sentences_come_as_often_as_is_asked(tmp_path):
+    made.sst(tmp_path)
+    found = [e.src for e in prepare("sst", tmp_path, sentences=3).train]
+    assert [found.count(src) for src in ("It is lovely .", "No bad film", "bad film")] == [3, 3, 1]
+
+
 @pytest.mark.parametrize("tree", ["(3 (2 a) (2 b)", "(7 a)", "a)", "(3 )", "good film )"])
 def test_a_broken_tree_is_named(tmp_path, tree):
     made.sst(tmp_path)

@@ -11,6 +11,7 @@ from typing import Final, Literal
 
 from regard.data import read_lines
 from regard.errors import DataError
+from regard.ops.check import check_positive
 from regard.recipes.examples import Example, Prepared
 from regard.recipes.figures import exact
 from regard.recipes.tasks.reading import find
@@ -27,19 +28,25 @@ TOKEN: Final = re.compile(r"\(([0-4]) |([^\s()]+)|(\))|\s+")
 SETTINGS: Final = {"src_tokenizer": "space", "tgt_tokenizer": "space", "metric": "exact"}
 
 
-def prepare(folder: Path, *, classes: Literal[2, 5] = 2, phrases: bool = True) -> Prepared:
+def prepare(
+    folder: Path, *, classes: Literal[2, 5] = 2, phrases: bool = True, sentences: int = 1
+) -> Prepared:
     """Sentences and their labels.
 
     Args:
         folder: the public data sets.
         classes: two without the neutral ones, or all five.
         phrases: whether the model also learns from the phrases inside the training sentences.
+        sentences: how often it meets a whole sentence for once that it meets a phrase.
     """
+    check_positive(sentences=sentences)
     train = _read(folder, "train", classes, inner=phrases)
     judged = {name: _read(folder, name, classes, inner=False) for name in ("dev", "test")}
     apart = {example.src for examples in judged.values() for example in examples}
+    whole = _read(folder, "train", classes, inner=False) * (sentences - 1)
     once = dict.fromkeys(example for example in train if example.src not in apart)
-    return Prepared(list(once), judged, SETTINGS)
+    again = [example for example in whole if example.src not in apart]
+    return Prepared([*once, *again], judged, SETTINGS)
 
 
 def _read(folder: Path, name: str, classes: int, *, inner: bool) -> list[Example]:
