@@ -1,5 +1,11 @@
+import jaxtyping
 import pytest
 import torch
+
+import shapes
+
+# before anything of the package is imported
+jaxtyping.jaxtyped = shapes.jaxtyped
 
 # Tests run side by side, and their tensors are tiny: more threads would only fight over the cores.
 torch.set_num_threads(1)
@@ -7,4 +13,7 @@ torch.set_num_threads(1)
 
 @pytest.fixture(autouse=True)
 def seed():
-    torch.manual_seed(0)
+    # without a GPU, torch.manual_seed writes down the stack for each kind of device that may come
+    torch.default_generator.manual_seed(0)
+    if torch.cuda.is_available():
+        torch.cuda.manual_seed_all(0)

@@ -59,17 +59,18 @@ def attention(maps: Maps, i: int, tgt_len: int, src_len: int) -> Maps:
         tgt_len: steps of the hypothesis, the one that wrote `eos` included.
         src_len: real tokens of its source.
     """
-
-    def sizes(kind: str) -> tuple[int, int | None]:
-        if of_encoder(kind):
-            return src_len, src_len
-        columns = {"cross": src_len, "memory": None}  # all slots of a memory are real
-        return tgt_len, columns.get(kind, tgt_len)
-
     return {
-        kind: tuple(_corner(layer[i], *sizes(kind)) for layer in layers)
+        kind: tuple(_corner(layer[i], *_sizes(kind, tgt_len, src_len)) for layer in layers)
         for kind, layers in maps.items()
     }
+
+
+def _sizes(kind: str, tgt_len: int, src_len: int) -> tuple[int, int | None]:
+    """The real rows and columns of a map; None for all of them."""
+    if of_encoder(kind):
+        return src_len, src_len
+    columns = {"cross": src_len, "memory": None}  # all slots of a memory are real
+    return tgt_len, columns.get(kind, tgt_len)
 
 
 def _corner(
