@@ -59,8 +59,12 @@ def by_field(several: list[Record], of: Callable[[Record], str]) -> list[tuple[s
 
 
 def on_cpu(record: Record) -> bool:
-    """Whether a record shows how fast a score is reached without a GPU, and nothing else."""
-    return bool(record["runs"][0]["device"] == "cpu")
+    """Whether a record shows how fast a score is reached without a GPU, and nothing else.
+
+    An ensemble answers the same wherever it does, but for the time that it takes.
+    """
+    run = record["runs"][0]
+    return run["device"] == "cpu" and not run.get("members")
 
 
 def lines(header: list[str], rows: list[list[str]], numbers: Iterable[int] = ()) -> str:
@@ -232,7 +236,7 @@ def _run_row(run: Record) -> list[str]:
     scored = run["scores"].get("test", {"figures": {}})["figures"].values()
     figures = " / ".join(f"{figure['value']:.2f}" for figure in scored)
     # where a run was made is no part of its command, but a GPU is what is taken if there is one
-    where = f" device=cpu threads={run['cores']}" if run.get("cores") else ""
+    where = f" device=cpu threads={run['cores']}" if run.get("cores") and trained else ""
     command = f"`{run['command']}{where}`"
     return [command, figures, *numbers, device(run), beside, commit]
 

@@ -8,7 +8,8 @@
 
 Only runs of a recipe as it stands are taken, with any seed, and only where test is scored. A run on
 a CPU is taken for the time that it needs to reach a score: it may have another budget, and needs
-no test score. Each device has a file of its own, and means are over the runs of one device.
+no test score, unless it is an ensemble, which learns nothing. Each device has a file of its own, and
+means are over the runs of one device.
 """
 
 import argparse
@@ -68,9 +69,10 @@ DEFAULTS: Final = (
 def check(result: Record, recipe: Recipe, where: str) -> None:
     """Raises where a result is not that of the recipe as it stands."""
     cpu = result["device"] == "cpu"
-    if not cpu and "test" not in result["scores"]:
+    together = bool(result.get("members"))  # nothing is trained, so that any device will do
+    if (together or not cpu) and "test" not in result["scores"]:
         raise SystemExit(f"{where}: its test set has no score: go on with `regard train --resume`.")
-    if cpu and not result.get("curve"):
+    if cpu and not together and not result.get("curve"):
         raise SystemExit(
             f"{where}: a result of a CPU must have a curve, but it has none: let the run end."
         )

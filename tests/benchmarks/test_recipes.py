@@ -130,6 +130,7 @@ def test_results_are_collected_by_seed_the_later_one_wins(script, shelf):
         (result(2, 6.0, scores={"dev": {}}), "no score"),
         (on_cpu(2, 6.0, settings={"lr": 0.1}), "'lr'"),
         (on_cpu(2, 6.0, curve={}), "must have a curve"),
+        (on_cpu(2, 6.0, curve={}, members=["a:1"], scores={"dev": {}}), "no score"),
         ({"loss": 1}, "must be a result or the log of a sweep"),
         ([], "must be a result or the log of a sweep"),
     ],
@@ -137,6 +138,15 @@ def test_results_are_collected_by_seed_the_later_one_wins(script, shelf):
 def test_what_is_no_result_of_the_recipe_is_refused(script, shelf, run, says):
     with pytest.raises(SystemExit, match=says):
         script.collect([made_run(shelf / "d", run)])
+
+
+def test_an_ensemble_is_taken_wherever_it_has_answered(script, shelf):
+    together = on_cpu(1, 6.0, curve={}, members=["a:1", "a:2"], training={})
+    (path,) = script.collect([made_run(shelf / "e", together)])
+    assert path.name == "recipes-some.2-cpu-cores.json"
+    (section,) = script.task_sections(script.results())
+    assert "| `some` | 4,321 | 1 | 6.00 | 6.00 |" in section
+    assert "threads" not in script.runs_section(script.results())  # nothing was trained
 
 
 def test_runs_of_a_cpu_stand_in_a_file_and_a_column_of_their_own(script, shelf, monkeypatch):
