@@ -12,6 +12,7 @@ TITLES: Final = {
     "exact": "exact %",
     "bleu": "BLEU",
     "bleu-lc": "lower-cased BLEU",
+    "bleu-tok": "BLEU of lower-cased tokens",
     "perplexity": "perplexity",
 }
 #: the part of a task in which figures can be set beside each other, as a section is headed
@@ -86,8 +87,10 @@ def headlines(records: list[Record]) -> list[Record]:
 
 
 def names(record: Record) -> list[str]:
-    """The figures of a record's test set, in the order of its task."""
-    return list(record["runs"][0]["scores"]["test"]["figures"])
+    """The figures of a record's test set, in the order of its task, then what others alone have."""
+    own = [run["scores"]["test"]["figures"] for run in record["runs"]]
+    others = [row["figures"] for row in record["runs"][-1]["published"]]
+    return list(dict.fromkeys(name for figures in (*own, *others) for name in figures))
 
 
 def title(figures: Iterable[str]) -> str:

@@ -8,8 +8,8 @@
 
 Only runs of a recipe as it stands are taken, with any seed, and only where test is scored. A run on
 a CPU is taken for the time that it needs to reach a score: it may have another budget, and needs
-no test score, unless it is an ensemble, which learns nothing. Each device has a file of its own, and
-means are over the runs of one device.
+no test score, unless it is an ensemble, which learns nothing. Each device has a file of its own,
+and means are over the runs of one device.
 """
 
 import argparse

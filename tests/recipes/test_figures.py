@@ -5,6 +5,7 @@ from regard.recipes.examples import Example
 from regard.recipes.figures import (
     bleu,
     bleu_lowercase,
+    bleu_of_tokens,
     by_group,
     exact,
     phoneme_errors,
@@ -54,3 +55,18 @@ def test_bleu_is_sacrebleus_with_case_and_without():
     assert lower.value > cased.value
     assert "case:lc" in lower.signature
     assert "case:mixed" in cased.signature
+
+
+def test_bleu_of_tokens_cuts_what_french_joins():
+    texts = ["L'homme d'à côté porte un T-shirt.", "Une femme court."]
+    answers = ["l'enfant d'à côté porte un t-shirt.", "Une femme court."]
+    rows = [Example("x", (text,), group="fr") for text in texts]
+    # by hand: l' homme d' à côté porte un t-shirt . | une femme court .
+    cut = ["l' homme d' à côté porte un t-shirt .", "une femme court ."]
+    said = ["l' enfant d' à côté porte un t-shirt .", "une femme court ."]
+    expected = sacrebleu.corpus_bleu(said, [cut], tokenize="none", force=True).score
+    found = bleu_of_tokens(rows, answers)
+    assert found.value == pytest.approx(expected)
+    assert found.value != pytest.approx(bleu_lowercase(rows, answers).value)
+    assert "case:lc" in found.signature
+    assert "tok:moses-" in found.signature

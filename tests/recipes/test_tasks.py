@@ -87,12 +87,12 @@ def test_copies_are_asked_by_a_tag_of_their_own_once(tmp_path):
 def test_multi30k_picks_its_columns(tmp_path):
     made.multi30k(tmp_path)
     found = prepare("multi30k", tmp_path, tgt="fr")
-    assert found.train[0] == Example("A Dog.", ("Un chien.",))
+    assert found.train[0] == Example("A Dog.", ("Un chien.",), group="fr")
     assert found.judged["dev"][1].src == "val"
     assert list(found.judged) == ["dev", "test", "test2017"]
     assert "test2017" not in prepare("multi30k", tmp_path, tgt="cs").judged
     lower = prepare("multi30k", tmp_path, tgt="en", src="de", lowercase=True)
-    assert lower.train[0] == Example("ein hund.", ("a dog.",))
+    assert lower.train[0] == Example("ein hund.", ("a dog.",), group="en")
     with pytest.raises(ArgumentError, match="another language than en"):
         prepare("multi30k", tmp_path, tgt="en")
 

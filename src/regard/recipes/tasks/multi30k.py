@@ -1,11 +1,12 @@
 """Captions of photographs from English: Multi30k, judged on the test sets of 2016 and 2017."""
 
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Final, Literal
 
 from regard.errors import ArgumentError
 from regard.recipes.examples import Example, Prepared
-from regard.recipes.figures import bleu, bleu_lowercase
+from regard.recipes.figures import bleu, bleu_lowercase, bleu_of_tokens
 from regard.recipes.tasks.reading import find, rows
 from regard.recipes.tasks.task import Task, by_answers
 
@@ -55,8 +56,11 @@ def _pairs(path: Path, file: str, src: str, tgt: str, lowercase: bool) -> list[E
         source, target = (cells[column].strip() for column in columns)
         if lowercase:
             source, target = source.lower(), target.lower()
-        found.append(Example(source, (target,)))
+        found.append(Example(source, (target,), group=tgt))
     return found
 
 
-TASK: Final = Task(prepare, by_answers(bleu, bleu_lowercase))
+#: what is counted where sacremoses is installed: no model needs it, and it brings four packages
+OF_TOKENS: Final = (bleu_of_tokens,) if find_spec("sacremoses") else ()
+
+TASK: Final = Task(prepare, by_answers(bleu, bleu_lowercase, *OF_TOKENS))
