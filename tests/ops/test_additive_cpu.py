@@ -4,6 +4,7 @@ import os
 import subprocess
 import sys
 import threading
+import time
 
 import numpy as np
 import pytest
@@ -242,6 +243,19 @@ def test_kernels_compile_where_no_folder_is_writable():
         check=False,
     )
     assert done.stdout == "True\n", done.stderr
+
+
+@needs_numba
+@pytest.mark.parametrize(("seconds", "said"), [(0.3, 1), (0.0, 0)])
+def test_who_waits_for_the_compiler_is_told_why_once(monkeypatch, caplog, seconds, said):
+    from regard.ops.additive_attention import cpu_parts
+
+    monkeypatch.setattr(cpu_parts, "PATIENCE", 0.1)
+    cpu_parts._say_once.cache_clear()
+    for _ in range(2):
+        with cpu_parts._announced():
+            time.sleep(seconds)
+    assert len(caplog.records) == said
 
 
 @needs_numba

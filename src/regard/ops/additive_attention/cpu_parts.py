@@ -16,8 +16,12 @@ Numba's cache of a kernel looks at the kernel's own file alone: after a change h
 (`__pycache__/*.nb*` beside the kernels).
 """
 
+import functools
 import inspect
-from collections.abc import Callable
+import logging
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from threading import Timer
 from typing import Any, Final
 
 import numba
@@ -45,6 +49,10 @@ IN_ORDER: Final = {"contract"}
 
 OPTIONS: Final[dict[str, Any]] = {"nogil": True, "error_model": "numpy"}
 
+LOG: Final = logging.getLogger("regard")
+# Seconds after which who waits is told why; a kernel comes from the cache in less.
+PATIENCE: Final = 2.0
+
 
 def part(function: Callable[..., Any], fastmath: set[str] = FREE) -> Any:
     """A part of kernels, compiled into them. Run-time checks of shapes are taken off first."""
@@ -61,12 +69,33 @@ def kernel(*arguments: Any) -> Callable[[Callable[..., Any]], Any]:
 
     def compile_now(function: Callable[..., Any]) -> Any:
         signature, function = numba.void(*arguments), inspect.unwrap(function)
-        try:
-            return numba.njit(signature, cache=True, fastmath=FREE, **OPTIONS)(function)
-        except (OSError, RuntimeError):  # no folder is writable, or the disk is full
-            return numba.njit(signature, fastmath=FREE, **OPTIONS)(function)
+        with _announced():
+            try:
+                return numba.njit(signature, cache=True, fastmath=FREE, **OPTIONS)(function)
+            except (OSError, RuntimeError):  # no folder is writable, or the disk is full
+                return numba.njit(signature, fastmath=FREE, **OPTIONS)(function)
 
     return compile_now
+
+
+@contextmanager
+def _announced() -> Iterator[None]:
+    """Tells the user what takes so long, if it does."""
+    timer = Timer(PATIENCE, _say_once)
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
+
+
+@functools.cache
+def _say_once() -> None:
+    LOG.warning(
+        "kernels for this CPU are being compiled, which comes once where they can be kept "
+        "(NUMBA_CACHE_DIR names another folder)."
+    )
 
 
 row, rows = float32[::1], float32[:, ::1]
