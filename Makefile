@@ -3,8 +3,8 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 # two workers with one thread each: torch's own threads would only fight over the cores
-# bytecode is kept, since five calls of pytest would else compile all of it five times
-PYTEST := PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 OMP_WAIT_POLICY=PASSIVE $(BIN)/python -m pytest -n 2 -q
+# bytecode is kept, since each call of pytest would else compile all of it again
+PYTEST := PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 OMP_WAIT_POLICY=PASSIVE $(BIN)/python -m pytest -n 2 --dist worksteal -q
 SHAPES := --jaxtyping-packages=regard,beartype.beartype
 
 .DEFAULT_GOAL := help
@@ -14,7 +14,7 @@ $(STAMP): pyproject.toml constraints.txt
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
 	@touch $(STAMP)
 
-.PHONY: help install demo test check lint types unit plain compiled system browser bench clean
+.PHONY: help install demo test check lint types unit plain compiled system others browser bench clean
 
 help:  ## list what make can do
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## */\1\t/' | expand -t 12
@@ -24,7 +24,9 @@ install: $(STAMP)  ## make .venv and install regard and its tools into it
 demo: $(STAMP)  ## train on the bundled dictionary in two minutes and draw where the model looks
 	$(BIN)/regard demo
 
-test: lint types unit plain compiled system browser  ## everything that CI runs
+test: lint  ## everything that CI runs
+	@$(MAKE) --no-print-directory -j2 types unit
+	@$(MAKE) --no-print-directory others browser
 
 check: lint types unit plain  ## the same without what trains models or compiles code
 
@@ -46,6 +48,9 @@ compiled: $(STAMP)  ## tests of code under torch.compile
 
 system: $(STAMP)  ## models that must learn a task, runs that are killed, compiled code
 	$(PYTEST) -m "system or slow"
+
+others: $(STAMP)  ## plain, compiled and system in one call, since each takes a while to find its tests
+	$(PYTEST) -m "plain or compile or system or slow"
 
 browser: $(STAMP)  ## the page in a real Chromium, which is installed where it can be
 	@command -v chromium >/dev/null || { test "$$(id -u)" = 0 && command -v apt-get >/dev/null \

@@ -11,6 +11,11 @@ jaxtyping.jaxtyped = shapes.jaxtyped
 torch.set_num_threads(1)
 
 
+def pytest_collection_modifyitems(items):
+    # what trains comes first, so that at the end both workers have short tests to share
+    items.sort(key=lambda item: item.get_closest_marker("system") is None)
+
+
 @pytest.fixture(autouse=True)
 def seed():
     # without a GPU, torch.manual_seed writes down the stack for each kind of device that may come
