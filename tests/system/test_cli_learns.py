@@ -9,12 +9,18 @@ import sys
 import numpy as np
 import pytest
 
+from cli.tools import done
+from cli.tools import regard as command
 from regard import load
 
 pytestmark = pytest.mark.system
 
 
-def regard(*words):
+def in_process(*words):
+    return done(command(*words))
+
+
+def aside(*words):
     """The real command in a process of its own, on one core."""
     result = subprocess.run(
         [sys.executable, "-c", "from regard.cli import main; main()", *map(str, words)],
@@ -31,7 +37,7 @@ def words(count, seed):
     return ["".join(draw.choices("abcdefgh", k=draw.randint(2, 6))) for _ in range(count)]
 
 
-def exact_match(tmp_path, rows, *settings):
+def exact_match(tmp_path, rows, *settings, regard=in_process):
     """The share of fresh sources that a model gets right which has seen the others."""
     for name, part in (("train", rows[300:]), ("test", rows[:300])):
         lines = "".join("\t".join(row) + "\n" for row in part)
@@ -47,7 +53,7 @@ def exact_match(tmp_path, rows, *settings):
 
 def test_it_learns_to_reverse(tmp_path):
     rows = [(word, word[::-1]) for word in dict.fromkeys(words(4000, seed=1))]
-    assert exact_match(tmp_path, rows, "steps=250") >= 0.95
+    assert exact_match(tmp_path, rows, "steps=250", regard=aside) >= 0.95
 
 
 def test_it_learns_what_features_say(tmp_path):
@@ -119,8 +125,8 @@ def test_a_language_model_learns_to_look_back(tmp_path):
     small = ("hidden=48", "embed=24", "dropout=0", "size=tiny", "tgt_tokenizer=space", "average=1")
     brief = ("steps=450", "lr=0.01", "warmup=30", "batch_sentences=64", "eval_every=450")
     made = ("-p", "lm-self-attentive", "-o", tmp_path / "run", *small, *brief)
-    regard("train", tmp_path / "train.txt", *made)
-    found = json.loads(regard("evaluate", tmp_path / "run", tmp_path / "test.txt", "--json"))
+    in_process("train", tmp_path / "train.txt", *made)
+    found = json.loads(in_process("evaluate", tmp_path / "run", tmp_path / "test.txt", "--json"))
     (row,) = found["metrics"]
     best = 6 ** (3 / 7)  # three letters are drawn, and four tokens follow from them
     print(row["value"], best)
