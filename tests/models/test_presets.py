@@ -326,6 +326,8 @@ def test_seq2seq_sees_the_source_through_its_summary_alone():
 @pytest.mark.parametrize("preset", PRESETS)
 def test_compiled_equals_eager(preset):
     src, lengths, tgt = pairs()
+    # each step of a recurrence is traced anew
+    src, lengths, tgt = src[:, :5], lengths.clamp(max=5), tgt[:, :3]
     model = build(preset).eval()
     torch._dynamo.reset()
     compiled = torch.compile(model, backend="aot_eager")
