@@ -156,6 +156,20 @@ def test_sst_sentences_alone_and_five_classes(tmp_path):
     assert found.judged["test"][1].references == ("neutral",)
 
 
+def test_sst_strength_is_learned_and_does_not_count(tmp_path):
+    made.sst(tmp_path)
+    found = prepare("sst", tmp_path, strength=True)
+    learned = {e.src: e.references for e in found.train}
+    assert learned["bad film"] == ("negative very",)
+    assert learned["bad"] == ("negative",)
+    assert [e.references for e in found.judged["dev"]] == [
+        ("positive", "positive very"),
+        ("negative", "negative very"),
+    ]
+    with pytest.raises(ArgumentError, match=r"recipe\.strength must be for two classes"):
+        prepare("sst", tmp_path, strength=True, classes=5)
+
+
 def test_sst_sentences_come_as_often_as_is_asked(tmp_path):
     made.sst(tmp_path)
     found = [e.src for e in prepare("sst", tmp_path, sentences=3).train]

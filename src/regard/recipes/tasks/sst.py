@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Final, Literal
 
 from regard.data import read_lines
-from regard.errors import DataError
+from regard.errors import ArgumentError, DataError
 from regard.ops.check import check_positive
 from regard.recipes.examples import Example, Prepared
 from regard.recipes.figures import exact
@@ -23,13 +23,20 @@ ANSWERS: Final = {
     2: ("negative", "negative", None, "positive", "positive"),
     5: ("very-negative", "negative", "neutral", "positive", "very-positive"),
 }
+#: the same two classes, with a second word that is learned and does not count
+STRONG: Final = ("negative very", "negative", None, "positive", "positive very")
 BRACKETS: Final = {"-LRB-": "(", "-RRB-": ")"}
 TOKEN: Final = re.compile(r"\(([0-4]) |([^\s()]+)|(\))|\s+")
 SETTINGS: Final = {"src_tokenizer": "space", "tgt_tokenizer": "space", "metric": "exact"}
 
 
 def prepare(
-    folder: Path, *, classes: Literal[2, 5] = 2, phrases: bool = True, sentences: int = 1
+    folder: Path,
+    *,
+    classes: Literal[2, 5] = 2,
+    phrases: bool = True,
+    sentences: int = 1,
+    strength: bool = False,
 ) -> Prepared:
     """Sentences and their labels.
 
@@ -38,23 +45,39 @@ def prepare(
         classes: two without the neutral ones, or all five.
         phrases: whether the model also learns from the phrases inside the training sentences.
         sentences: how often it meets a whole sentence for once that it meets a phrase.
+        strength: whether it also learns which of two classes are `very` much so.
     """
     check_positive(sentences=sentences)
-    train = _read(folder, "train", classes, inner=phrases)
-    judged = {name: _read(folder, name, classes, inner=False) for name in ("dev", "test")}
+    if strength and classes != 2:
+        raise ArgumentError(
+            "recipe.strength", "be for two classes", f"true with {classes}", "five have it already"
+        )
+    answers = STRONG if strength else ANSWERS[classes]
+    train = _read(folder, "train", answers, inner=phrases)
+    judged = {name: _read(folder, name, answers, inner=False) for name in ("dev", "test")}
+    if strength:
+        judged = {name: [_either(e) for e in examples] for name, examples in judged.items()}
     apart = {example.src for examples in judged.values() for example in examples}
-    whole = _read(folder, "train", classes, inner=False) * (sentences - 1)
+    whole = _read(folder, "train", answers, inner=False) * (sentences - 1)
     once = dict.fromkeys(example for example in train if example.src not in apart)
     again = [example for example in whole if example.src not in apart]
     return Prepared([*once, *again], judged, SETTINGS)
 
 
-def _read(folder: Path, name: str, classes: int, *, inner: bool) -> list[Example]:
+def _either(example: Example) -> Example:
+    """The same with both degrees of its class as its answers."""
+    word = example.references[0].split()[0]
+    return Example(example.src, (word, f"{word} very"))
+
+
+def _read(
+    folder: Path, name: str, answers: tuple[str | None, ...], *, inner: bool
+) -> list[Example]:
     path = find(folder, FOLDER, f"trees.{name}.txt")
     found: list[Example] = []
     for number, line in enumerate(read_lines(path), start=1):
         nodes = phrases_of(line, str(path), number)
-        found += _labelled(nodes if inner else nodes[-1:], ANSWERS[classes])
+        found += _labelled(nodes if inner else nodes[-1:], answers)
     return found
 
 
