@@ -201,7 +201,7 @@ def render(result: dict[str, Any]) -> str:
     lines = [
         "## On the CPU",
         "",
-        f"Made by `{result['command']}`, rendered by a script; no number is typed.",
+        report.made_by(result),
         f"{machine['cpu']}, {machine['threads']} threads, Python {machine['python']}, "
         f"torch {machine['torch']}, numba {machine['numba']}, "
         f"commit {(result['commit'] or 'unknown')[:12]}.",

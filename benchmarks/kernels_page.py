@@ -26,7 +26,7 @@ def render(result: Record, figures: Sequence[str] = ()) -> str:
     lines = [
         "## Additive attention",
         "",
-        f"Made by `{result['command']}`, rendered by a script; no number is typed.",
+        report.made_by(result),
         f"{machine['gpu']}, torch {machine['torch']}, triton {machine['triton']},",
         f"CUDA {machine['cuda']}, commit {(result['commit'] or 'unknown')[:12]}.",
         "",

@@ -267,7 +267,7 @@ def render(result: dict[str, Any]) -> str:
     lines = [
         "## The recurrences",
         "",
-        f"Made by `{result['command']}`, rendered by a script; no number is typed.",
+        report.made_by(result),
         f"{machine['gpu']}, torch {machine['torch']}, triton {machine['triton']},",
         f"CUDA {machine['cuda']}, commit {(result['commit'] or 'unknown')[:12]}.",
         "",

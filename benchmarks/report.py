@@ -3,6 +3,7 @@
 import json
 import os
 import platform
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -68,6 +69,12 @@ def command(args: list[str]) -> str:
     return " ".join(
         Path(arg).name if "/" in arg and not arg.startswith("-") else arg for arg in args
     )
+
+
+def made_by(result: dict[str, Any]) -> str:
+    """The first line of a section: what is typed at the top of a checkout to make its records."""
+    typed = re.sub(r"^python (?=\w+\.py)", "python benchmarks/", result["command"])
+    return f"Made by `{typed}`, rendered by a script; no number is typed."
 
 
 def peak_rss_mb() -> float:

@@ -25,7 +25,7 @@ def render(result: Record, figure: str | None = None) -> str:
     lines = [
         "## Training with the kernels and without them",
         "",
-        f"Made by `{result['command']}`, rendered by a script; no number is typed.",
+        report.made_by(result),
         f"{', '.join(where)}, commit {(result['commit'] or 'unknown')[:12]}.",
         f"{result['data']}, BPE with {result['vocab']} entries, the trainer's own loop. `auto`",
         "takes the kernels where there are any, `torch` and `reference` are the other paths of the",

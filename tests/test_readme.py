@@ -1,9 +1,15 @@
-"""The code in README.md and in the guide runs."""
+"""The code in README.md and in the guide runs, and its commands are such as regard knows."""
 
 import re
+import shlex
 from pathlib import Path
 
 import pytest
+import typer
+
+from regard.cli import app
+from regard.training import make_config, parse_overrides
+from regard.training.config import check_model
 
 ROOT = Path(__file__).parents[1]
 PAGES = sorted([ROOT / "README.md", *(ROOT / "docs").glob("*.md")])
@@ -25,6 +31,59 @@ def test_code_runs(page, tmp_path, monkeypatch):
     namespace = {"__name__": "__main__"}
     for block in code(page, page.read_text(encoding="utf-8")):
         exec(block, namespace)
+
+
+SHELL = re.compile(r"^```sh *\n(.*?)^``` *$", re.MULTILINE | re.DOTALL)
+ENDS = ("|", "&&", ">", "2>")
+MORE = [ROOT / folder / "README.md" for folder in ("recipes", "benchmarks/sweeps")]
+#: where the settings of a recipe are, which are not those of its command
+RECIPE = "recipes/"
+
+
+def commands(text):
+    """What is typed after `regard` in a page's blocks of sh, split into words."""
+    for block in SHELL.findall(text):
+        for line in block.replace("\\\n", " ").splitlines():
+            words = shlex.split(line, comments=True, posix=True)
+            for start, word in enumerate(words):
+                if word == "regard" and (start == 0 or words[start - 1] in ("|", "&&")):
+                    rest = words[start + 1 :]
+                    ends = [
+                        i for i, w in enumerate(rest) if w in ("|", ">", "&&", "2>") or ";" in w
+                    ]
+                    yield rest[: min(ends, default=len(rest))]
+
+
+EVERY = [
+    pytest.param(words, id=f"{page.stem}: {' '.join(words)}"[:90])
+    for page in (
+        *PAGES,
+        ROOT / "recipes" / "README.md",
+        ROOT / "benchmarks" / "sweeps" / "README.md",
+    )
+    for words in commands(page.read_text(encoding="utf-8"))
+    if words and not words[0].startswith("-")
+]
+
+
+@pytest.mark.parametrize("words", EVERY)
+def test_commands_of_the_pages_are_known(words):
+    verb, *rest = words
+    group = typer.main.get_command(app)
+    command = group.get_command(typer.Context(group), verb)
+    assert command is not None, verb
+    with typer.Context(command) as context:
+        options, _, _ = command.make_parser(context).parse_args(list(rest))
+    settings = [word for word in rest if re.fullmatch(r"[a-z_]+=\S+", word)]
+    if verb == "train" and settings and not any(RECIPE in word for word in rest):
+        changes = parse_overrides(settings)
+        preset = {"preset": options["preset"]} if options.get("preset") else {}
+        check_model(make_config({"data": "pairs.tsv", **preset, **changes}))
+
+
+def test_pages_have_commands_of_many_verbs():
+    verbs = {param.values[0][0] for param in EVERY}
+    assert {"train", "predict", "show", "evaluate", "serve", "export", "align", "lab"} <= verbs
 
 
 TEXT = """

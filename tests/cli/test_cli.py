@@ -3,6 +3,7 @@ import subprocess
 import sys
 
 import pytest
+import torch
 
 from cli.tools import done, regard, sentence
 from regard import __version__
@@ -25,6 +26,23 @@ def test_doctor_names_torch_and_the_paths():
     out = done(regard("doctor"))
     for word in ("torch", "cuda", "additive_attention", "reference"):
         assert word in out
+
+
+@pytest.mark.parametrize(
+    ("numba", "says"),
+    [
+        (True, "cpu, torch, reference; triton needs a GPU"),
+        (
+            False,
+            "torch, reference; triton needs a GPU; cpu needs numba (pip install 'regard[cpu]')",
+        ),
+    ],
+)
+def test_doctor_tells_what_can_run_from_what_cannot(monkeypatch, numba, says):
+    found = sys.modules["regard.cli.doctor"]  # the name stands for the verb
+    monkeypatch.setattr(found, "find_spec", lambda name: numba)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    assert dict(found.report())["additive_attention"] == says
 
 
 @pytest.mark.parametrize("args", [(), ("--help",), ("-h",)])

@@ -79,6 +79,24 @@ def test_the_ending_may_be_left_out(tmp_path):
     assert find(str(tmp_path / "made")) is None
 
 
+def test_recipes_that_come_with_regard_are_found_from_anywhere(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    path = find("recipes/cmudict-bahdanau")
+    assert path is not None
+    assert read(path).task == "cmudict"
+    assert find("recipes/cmudict-bahdanau.toml") == path
+    assert find("cmudict-bahdanau") is None  # might be a file of pairs that is missing
+    (tmp_path / "recipes").mkdir()
+    (tmp_path / "recipes" / "cmudict-bahdanau").write_text("a\tb\n")
+    assert find("recipes/cmudict-bahdanau") is None  # data that lie here
+
+
+def test_a_mistyped_recipe_is_named_with_the_nearest_one(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ArgumentError, match="perhaps recipes/cmudict-bahdanau is meant"):
+        find("recipes/cmudict-bahdanu")
+
+
 BROKEN = {
     "no task": ("[recipe]", ["task must be one of cmudict", "None"]),
     "wrong task": ('[recipe]\ntask = "cmudct"', ["'cmudct'", "'cmudict' is meant"]),

@@ -1,15 +1,27 @@
 """What regard finds on this machine."""
 
 import platform
+from collections.abc import Iterable
 from importlib.metadata import PackageNotFoundError, version
+from importlib.util import find_spec
+from typing import Final
 
 import torch
 
 from regard.ops.additive_attention import PATHS as ADDITIVE
 from regard.ops.attentive_rnn import PATHS as ATTENTIVE
 from regard.ops.dot_product_attention import PATHS as DOT_PRODUCT
+from regard.ops.monotonic_alignment import PATHS as MONOTONIC
 from regard.ops.self_attentive_rnn import PATHS as SELF_ATTENTIVE
 from regard.version import __version__
+
+OPERATORS: Final[dict[str, Iterable[str]]] = {
+    "additive_attention": ADDITIVE,
+    "dot_product_attention": DOT_PRODUCT,
+    "attentive_rnn": ATTENTIVE,
+    "self_attentive_rnn": SELF_ATTENTIVE,
+    "monotonic_alignment": MONOTONIC,
+}
 
 
 def report() -> list[tuple[str, str]]:
@@ -19,13 +31,28 @@ def report() -> list[tuple[str, str]]:
         ("python", platform.python_version()),
         ("torch", torch.__version__),
         ("triton", _installed("triton")),
+        ("numba", _installed("numba")),
         ("cpu", f"{torch.get_num_threads()} threads, {torch.backends.cpu.get_cpu_capability()}"),
         ("cuda", _cuda()),
-        ("additive_attention", ", ".join(ADDITIVE)),
-        ("dot_product_attention", ", ".join(DOT_PRODUCT)),
-        ("attentive_rnn", ", ".join(ATTENTIVE)),
-        ("self_attentive_rnn", ", ".join(SELF_ATTENTIVE)),
+        *((name, _usable(paths)) for name, paths in OPERATORS.items()),
     ]
+
+
+def _usable(paths: Iterable[str]) -> str:
+    """The paths that can run here, then why others cannot."""
+    lacks = {"triton": _triton_lacks(), "cpu": _cpu_lacks()}
+    able = [name for name in paths if not lacks.get(name)]
+    return "; ".join([", ".join(able), *(f"{n} {lacks[n]}" for n in paths if lacks.get(n))])
+
+
+def _triton_lacks() -> str:
+    if not torch.cuda.is_available():
+        return "needs a GPU"
+    return "" if find_spec("triton") else "needs triton"
+
+
+def _cpu_lacks() -> str:
+    return "" if find_spec("numba") else "needs numba (pip install 'regard[cpu]')"
 
 
 def _installed(package: str) -> str:

@@ -63,7 +63,7 @@ def rnn(
     dropout: float = 0.1,
     word_dropout: float = 0.0,
 ) -> Tagger:
-    """Word by word: one output per input, seeing no later input. For tagging and forecasting."""
+    """Word by word: one output per input, seeing no later input. For tagging."""
     n = row(RECURRENT, size, embed=embed, hidden=hidden, layers=layers)
     stack = RNNStack(n.embed, n.hidden, cell=cell, num_layers=n.layers, dropout=dropout)
     embedding = TokenEmbedding(src_vocab, n.embed, dropout=dropout, word_dropout=word_dropout)

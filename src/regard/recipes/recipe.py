@@ -21,6 +21,13 @@ PREPARED: Final = ("data", "tgt", "dev", "dev_tgt", "columns")
 RECORD: Final = "recipe.json"
 
 
+#: what a name of a recipe that comes with regard begins with
+SHELF: Final = "recipes"
+HERE: Final = Path(__file__).resolve().parent
+#: where those lie: beside this file where regard is installed, at the top of a checkout
+COMES_WITH: Final = (HERE / "files", HERE.parents[2] / SHELF)
+
+
 @dataclass(frozen=True)
 class Recipe:
     """What leads to one result.
@@ -73,10 +80,26 @@ class Recipe:
 
 
 def find(word: str) -> Path | None:
-    """The TOML file that a word names; its ending may be left out."""
+    """The TOML file that a word names; its ending may be left out.
+
+    `recipes/NAME` is one of those that come with regard, where there is no such file here.
+    """
     path = Path(word)
     named = path if path.suffix == ".toml" else Path(f"{word}.toml")
-    return named if named.is_file() and (named == path or not path.exists()) else None
+    if named.is_file() and (named == path or not path.exists()):
+        return named
+    if path.exists() or path.parent != Path(SHELF):
+        return None
+    ours = {file.stem: file for folder in COMES_WITH for file in folder.glob("*.toml")}
+    if named.stem in ours:
+        return ours[named.stem]
+    near = difflib.get_close_matches(named.stem, ours, n=1, cutoff=0.5)
+    raise ArgumentError(
+        "the recipe",
+        f"be a file, or one of the {len(ours)} that come with regard",
+        repr(word),
+        f"perhaps {SHELF}/{near[0]} is meant" if near else "see recipes/README.md",
+    )
 
 
 def read(path: Path) -> Recipe | None:
