@@ -108,6 +108,13 @@ def test_traces(run, sources, tmp_path):
     assert all(trace.kinds == ["cross"] for trace in traces)
 
 
+def test_traces_can_be_drawn(run, sources, tmp_path):
+    file = tmp_path / "traces.jsonl"
+    done(regard("predict", run, sources, "--trace", file))
+    told = regard("show", file, "--line", 2)
+    assert done(told).splitlines()[1].split() == ["f", "g", "h", "</s>", "p"]
+
+
 def test_a_trace_file_that_cannot_be_written(run, sources, tmp_path):
     said = sentence(regard("predict", run, sources, "--trace", tmp_path / "no" / "x.jsonl"), 1)
     assert said.startswith(f"{tmp_path / 'no' / 'x.jsonl'}: it cannot be read or written")

@@ -10,7 +10,7 @@ import pytest
 
 from cli.tools import done, regard, sentence
 from regard.seeing import files
-from regard.seeing.storage import from_json
+from regard.seeing.storage import from_json, to_json
 from seeing.tools import HOSTILE, of_labels, translation
 
 
@@ -26,6 +26,15 @@ def many(tmp_path):
     """Two layers of three heads."""
     path = tmp_path / "many.json"
     files.save(of_labels("abc", "xy", heads=3, layers=2), path)
+    return path
+
+
+@pytest.fixture
+def several(tmp_path):
+    """A file with a trace on each of two lines."""
+    path = tmp_path / "several.jsonl"
+    made = [translation(), of_labels("abc", "xy")]
+    path.write_text("".join(json.dumps(to_json(trace)) + "\n" for trace in made))
     return path
 
 
@@ -62,6 +71,27 @@ def test_options(saved, options, fragment):
 def test_json_is_the_whole_trace(saved):
     found = from_json(json.loads(done(regard("show", saved, "--json"))))
     assert found.source == translation().source
+
+
+def test_a_file_of_several_traces_shows_the_first_and_says_how_many_there_are(several, saved):
+    result = regard("show", several)
+    assert done(result) == done(regard("show", saved))
+    assert result.stderr == "trace 1 of 2: --line N shows another\n"
+
+
+def test_another_line_of_a_file_can_be_chosen(several, tmp_path):
+    result = regard("show", several, "--line", 2, "--json")
+    assert from_json(json.loads(done(result))).target.labels == ["x", "y"]
+    assert result.stderr == ""
+    done(regard("show", several, "--line", 2, "-o", tmp_path / "x.csv"))
+    assert "le" not in (tmp_path / "x.csv").read_text()
+
+
+def test_a_line_that_is_not_there(several, saved, tmp_path):
+    assert "from 1 to 2" in sentence(regard("show", several, "--line", 3), 2)
+    assert "from 1 to 1" in sentence(regard("show", saved, "--line", 2), 2)
+    assert "--line must be left out" in sentence(regard("show", tmp_path, "abc", "--line", 2), 2)
+    assert "saved trace" in sentence(regard("show", several, "abc"), 2)
 
 
 def test_heads_and_layers_can_be_chosen(many):

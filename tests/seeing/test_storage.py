@@ -7,8 +7,9 @@ import zlib
 import numpy as np
 import pytest
 
+from regard.errors import ArgumentError
 from regard.seeing import Decoded, Map, ModelInfo, Text, Token, Trace, TraceError, files, storage
-from seeing.tools import HOSTILE, random_weights, translation
+from seeing.tools import HOSTILE, of_labels, random_weights, translation
 
 
 def whole():
@@ -191,3 +192,47 @@ def test_a_file_that_is_not_json_is_refused(tmp_path):
 def test_weights_are_stored_little_endian():
     packed = storage.pack(np.array([[1.0]], dtype=np.float32), "float16")
     assert zlib.decompress(base64.b64decode(packed["data"])) == b"\x00\x3c"
+
+
+@pytest.fixture
+def several(tmp_path):
+    """Three traces, one on each line, the second with signs that other programs end lines at."""
+    path = tmp_path / "several.jsonl"
+    made = [of_labels(["a"], ["x"]), of_labels(["\u2028", "\n\x85"], ["x"]), of_labels("abc", "xy")]
+    lines = [json.dumps(storage.to_json(one), ensure_ascii=False) for one in made]
+    path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    return path
+
+
+def test_each_line_of_a_file_is_a_trace(several):
+    found = [storage.find(several, line) for line in (1, 2, 3)]
+    assert [len(one.trace.source.tokens) for one in found] == [1, 2, 3]
+    assert [one.total for one in found] == [3, 3, 3]
+    assert Trace.load(several).source == found[0].trace.source
+    assert Trace.load(several, line=3).source == found[2].trace.source
+
+
+def test_one_trace_may_be_written_on_many_lines(tmp_path):
+    made = of_labels("abc", "xy")
+    (tmp_path / "x.json").write_text(json.dumps(storage.to_json(made), indent=2))
+    assert storage.find(tmp_path / "x.json").total == 1
+    assert Trace.load(tmp_path / "x.json").source == made.source
+
+
+@pytest.mark.parametrize("line", [0, 4, -1])
+def test_a_line_that_is_not_there(several, line):
+    with pytest.raises(ArgumentError, match=f"line must be from 1 to 3, .* but it is {line}: "):
+        storage.load(several, line)
+
+
+def test_a_line_that_is_cut_off_is_no_trace(several):
+    several.write_bytes(several.read_bytes()[:-20])
+    assert storage.find(several, 2).total == 3
+    with pytest.raises(TraceError, match="not JSON"):
+        storage.load(several, 3)
+
+
+def test_an_empty_file_is_no_trace(tmp_path):
+    (tmp_path / "x.jsonl").write_text("\n")
+    with pytest.raises(TraceError, match="not JSON"):
+        storage.load(tmp_path / "x.jsonl")

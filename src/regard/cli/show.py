@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from itertools import islice
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple
 
 import typer
 from rich.console import Console
@@ -31,7 +31,8 @@ def show(
         Path,
         typer.Argument(
             metavar="RUN",
-            help="A run folder, a bundled model (g2p), or a trace that was saved (.json).",
+            help="A run folder, a bundled model (g2p), or traces that were saved: .json, or "
+            ".jsonl with one on each line.",
         ),
     ],
     text: Annotated[
@@ -88,6 +89,12 @@ def show(
         int | None,
         typer.Option(help="Width of the search; 1 is greedy.", show_default="that of the run"),
     ] = None,
+    line: Annotated[
+        int | None,
+        typer.Option(
+            metavar="N", help="Which trace of a .jsonl, counted from 1.", show_default="1"
+        ),
+    ] = None,
     ascii: Annotated[bool, typer.Option("--ascii", help="Draw with ASCII alone.")] = False,
     device: Annotated[str, typer.Option(help="cpu, cuda or auto.")] = "auto",
 ) -> None:
@@ -104,7 +111,8 @@ def show(
         check_ending(output)
     if scale not in terminal.SCALES:
         raise ArgumentError("scale", "be fixed or row", repr(scale), "choose one")
-    traces = _traces(run, text, target, beam, device)
+    asked = _Asked(text, target, beam)
+    traces = _reopened(run, asked, line) if _is_file(run) else _made(run, asked, line, device)
     if gold is not None:
         traces = (_with_gold(trace, gold) for trace in traces)
     if output is not None:
@@ -144,29 +152,49 @@ def _form(view: str, as_list: bool, plain: bool, as_json: bool) -> str:
     return asked[0] if asked else view
 
 
-def _traces(
-    run: Path, text: str | None, target: str | None, beam: int | None, device: str
-) -> Iterator[Trace]:
-    """Of each text; or the one that was saved."""
-    if run.suffix == ".json" and not run.is_dir():
-        if text is not None or target is not None or beam is not None:
-            raise ArgumentError(
-                "TEXT, --target and --beam",
-                "be left out for a saved trace, which has its own",
-                "given",
-                "leave them out, or name a run folder",
-            )
-        yield storage.load(run)
-        return
-    if text is None:
+class _Asked(NamedTuple):
+    """What a run is asked for."""
+
+    text: str | None
+    target: str | None
+    beam: int | None
+
+
+def _is_file(run: Path) -> bool:
+    """Whether traces are saved there."""
+    return run.suffix in (".json", ".jsonl") and not run.is_dir()
+
+
+def _reopened(path: Path, asked: _Asked, line: int | None) -> Iterator[Trace]:
+    """The trace that was saved; of several, one."""
+    if any(value is not None for value in asked):
+        raise ArgumentError(
+            "TEXT, --target and --beam",
+            "be left out for a saved trace, which has its own",
+            "given",
+            "leave them out, or name a run folder",
+        )
+    found = storage.find(path, 1 if line is None else line)
+    if line is None and found.total > 1:
+        typer.echo(f"trace 1 of {found.total:,}: --line N shows another", err=True)
+    yield found.trace
+
+
+def _made(run: Path, asked: _Asked, line: int | None, device: str) -> Iterator[Trace]:
+    """A trace of each text."""
+    if line is not None:
+        fix = "leave it out, or name a file of traces"
+        raise ArgumentError("--line", "be left out for a run", line, fix)
+    if asked.text is None:
         raise ArgumentError("TEXT", "be given", "missing", f"try `regard show {run} 'some text'`")
     model = api.load(run, device=device)
-    texts = read_lines("-", max_chars=model.config.max_chars) if text == "-" else [text]
-    options: dict[str, Any] = {} if beam is None else {"beam": beam}
+    lines = read_lines("-", max_chars=model.config.max_chars)
+    texts = lines if asked.text == "-" else iter([asked.text])
+    options: dict[str, Any] = {} if asked.beam is None else {"beam": asked.beam}
     if not model.config.reads_texts:
-        yield from (model.trace(one, target, **options) for one in texts)
+        yield from (model.trace(one, asked.target, **options) for one in texts)
         return
-    if target is not None or beam is not None:
+    if asked.target is not None or asked.beam is not None:
         raise ArgumentError(
             "--target and --beam",
             "be left out for a language model, which is made to write TEXT",

@@ -10,10 +10,11 @@ import base64
 import json
 import zlib
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 
+from regard.errors import ArgumentError
 from regard.seeing.trace import (
     Decoded,
     Map,
@@ -80,13 +81,59 @@ def from_json(content: Any) -> Trace:
         ) from None
 
 
-def load(path: str | Path) -> Trace:
-    """Reads a JSON file that `files.save` has written."""
+class Found(NamedTuple):
+    """A trace of a file, and how many the file holds."""
+
+    trace: Trace
+    total: int
+
+
+def load(path: str | Path, line: int = 1) -> Trace:
+    """Reads a file that `files.save` or `regard predict --trace` has written; see `find`."""
+    return find(path, line).trace
+
+
+def find(path: str | Path, line: int = 1) -> Found:
+    """Reads a file of one trace, or of a trace on each line.
+
+    Args:
+        path: the file.
+        line: which trace of it, counted from 1.
+    """
     try:
-        content = json.loads(Path(path).read_text(encoding="utf-8"))
-    except ValueError:
+        text, total = _text_of(path, line)
+        content = json.loads(text)
+    except (json.JSONDecodeError, UnicodeDecodeError):
         raise TraceError(f"{path} must hold a trace, but it is not JSON: save one again.") from None
-    return from_json(content)
+    return Found(from_json(content), total)
+
+
+def _text_of(path: str | Path, number: int) -> tuple[str, int]:
+    """One trace as it is written, and how many there are; no other is kept in memory."""
+    wanted, total = "", 0
+    with open(path, encoding="utf-8") as file:
+        for row in file:
+            if not row.strip():
+                continue
+            total += 1
+            if total == 1 and not _is_whole(row):
+                wanted = row + file.read()
+                break
+            if total == number:
+                wanted = row
+    if total and not 1 <= number <= total:
+        rule = f"be from 1 to {total}, since {path} has {total} trace{'s' * (total > 1)}"
+        raise ArgumentError("line", rule, number, "choose one of them")
+    return wanted, total
+
+
+def _is_whole(row: str) -> bool:
+    """Whether a line is a value of its own; else one trace is written on all lines."""
+    try:
+        json.loads(row)
+    except json.JSONDecodeError:
+        return False
+    return True
 
 
 def pack(array: Weights, how: str, steps: int = STEPS[0]) -> dict[str, Any]:

@@ -223,6 +223,13 @@ class Trace:
 
         files.save(self, path, **options)
 
+    @staticmethod
+    def load(path: str | Path, line: int = 1) -> "Trace":
+        """Reopens what `save` has written as json; of a file with a trace on each line, one."""
+        from regard.seeing import storage
+
+        return storage.load(path, line)
+
     def _repr_html_(self) -> str | None:
         """The figure, in a notebook; None, which is plain text, where there is nothing to draw."""
         from regard.seeing import notebook
