@@ -57,6 +57,18 @@ def test_chrf_is_sacrebleus():
     assert score("chrf", SYSTEM, SEVERAL).value == pytest.approx(expected, abs=1e-9)
 
 
+def test_ter_is_sacrebleus_as_a_share():
+    metric = sacrebleu.TER()
+    one = score("ter", SYSTEM, GOLD)
+    assert one.value == pytest.approx(metric.corpus_score(SYSTEM, [GOLD]).score / 100, abs=1e-9)
+    assert one.signature == f"ter|{metric.get_signature().format()}"
+    # by hand: "today" moves to the front, which is one edit of eight words, and two for wer
+    assert score("ter", SYSTEM[4:], GOLD[4:]).value == pytest.approx(1 / 8)
+    assert score("wer", SYSTEM[4:], GOLD[4:]).value == pytest.approx(2 / 8)
+    expected = metric.corpus_score(SYSTEM, streams(SEVERAL)).score / 100
+    assert score("ter", SYSTEM, SEVERAL).value == pytest.approx(expected, abs=1e-9)
+
+
 @settings(max_examples=80, deadline=None)
 @given(pairs=st.lists(st.tuples(WORDS, WORDS), min_size=1, max_size=4))
 def test_sacrebleu_agrees_on_odd_sentences(pairs):

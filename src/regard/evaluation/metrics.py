@@ -9,6 +9,7 @@ from typing import Final, NamedTuple
 
 from sacrebleu.metrics.bleu import BLEU
 from sacrebleu.metrics.chrf import CHRF
+from sacrebleu.metrics.ter import TER
 
 from regard.errors import ArgumentError
 from regard.evaluation import statistics as st
@@ -24,7 +25,7 @@ class Score:
         name: of the metric.
         value: from 0 to 100 for bleu and chrf. For the others a share: 0.1 is 10%. An error rate
             can be above 1.
-        signature: how it was computed; sacrebleu's own for bleu and chrf.
+        signature: how it was computed; sacrebleu's own for bleu, chrf and ter.
         higher_is_better: False for error rates.
     """
 
@@ -47,18 +48,20 @@ class Metric(NamedTuple):
     measure: Callable[[Sequence[str], list[list[str]]], Statistics]
     values: Callable[[Sums], Values]
     higher_is_better: bool
-    library: BLEU | CHRF | str | None
+    library: BLEU | CHRF | TER | str | None
 
 
-def _sacrebleu(library: BLEU | CHRF, values: Callable[[Sums], Values]) -> Metric:
-    return Metric(partial(st.sacrebleu_statistics, library), values, True, library)
+def _sacrebleu(library: BLEU | CHRF | TER, values: Callable[[Sums], Values]) -> Metric:
+    better = not isinstance(library, TER)
+    return Metric(partial(st.sacrebleu_statistics, library), values, better, library)
 
 
 #: What each name means. `per` and `wer` count the same edits, of what spaces separate: phonemes of
-#: a word, or words of a sentence.
+#: a word, or words of a sentence. In `ter` it is one edit, too, to move some words elsewhere.
 METRICS: Final[dict[str, Callable[[str], Metric]]] = {
     "bleu": lambda tok: _sacrebleu(BLEU(tokenize=tok, force=True), st.bleu_values),
     "chrf": lambda tok: _sacrebleu(CHRF(), st.chrf_values),
+    "ter": lambda tok: _sacrebleu(TER(), st.ratio),
     "wer": lambda tok: Metric(st.word_edits, st.ratio, False, "jiwer"),
     "cer": lambda tok: Metric(st.character_edits, st.ratio, False, "jiwer"),
     "per": lambda tok: Metric(st.word_edits, st.ratio, False, "jiwer"),
@@ -80,11 +83,11 @@ def score(
     """The value of a metric over a corpus.
 
     Where a prediction has several references, it is right if it equals any, error rates count
-    against the nearest one, and bleu and chrf take them all as sacrebleu does.
+    against the nearest one, and bleu, chrf and ter take them all as sacrebleu does.
 
     Args:
-        name: bleu, chrf, wer, cer, per or exact. The word error rate of a table of grapheme-to-
-            phoneme results is the share of words that are not right: 1 - exact.
+        name: bleu, chrf, ter, wer, cer, per or exact. The word error rate of a table of
+            grapheme-to-phoneme results is the share of words that are not right: 1 - exact.
         predictions: one text for each source; phonemes are separated by spaces.
         references: one text for each source, or a list of them.
         tokenize: how bleu finds words, as sacrebleu's option of that name; others do not use it.
@@ -131,7 +134,7 @@ def find_metric(name: str, tokenize: str = "13a") -> Metric:
 
 def _signature(name: str, metric: Metric, references: list[list[str]]) -> str:
     library = metric.library
-    if isinstance(library, BLEU | CHRF):
+    if isinstance(library, BLEU | CHRF | TER):
         return f"{name}|{library.get_signature().format()}"
     counts = {len(several) for several in references}
     number = str(*counts) if len(counts) == 1 else "var"

@@ -13,6 +13,7 @@ import numpy as np
 from jaxtyping import Float
 from sacrebleu.metrics.bleu import BLEU
 from sacrebleu.metrics.chrf import CHRF
+from sacrebleu.metrics.ter import TER
 
 #: One row for each sentence, and as many columns as the metric needs.
 Statistics = Float[np.ndarray, "sentences columns"]
@@ -31,7 +32,7 @@ def streams(references: list[list[str]]) -> list[list[str | None]]:
 
 
 def sacrebleu_statistics(
-    metric: BLEU | CHRF, predictions: Sequence[str], references: list[list[str]]
+    metric: BLEU | CHRF | TER, predictions: Sequence[str], references: list[list[str]]
 ) -> Statistics:
     """The columns that sacrebleu itself sums up."""
     # no public function returns them; a test holds what is made of them to sacrebleu's own results
