@@ -69,7 +69,7 @@ def evaluate(
     metrics: Annotated[
         str | None,
         typer.Option(
-            help="Comma-separated: bleu, chrf, wer, cer, per, exact.", show_default="by target"
+            help="Comma-separated: bleu, chrf, ter, wer, cer, per, exact.", show_default="by target"
         ),
     ] = None,
     beam: Annotated[

@@ -15,7 +15,7 @@ from regard.errors import ArgumentError, DataError, RegardError
 from regard.models import COPY_PRESETS, PRESETS, TEXT_PRESETS
 
 TokenizerKind = Literal["auto", "char", "space", "word", "bpe", "unigram"]
-Metric = Literal["auto", "loss", "bleu", "chrf", "wer", "cer", "per", "exact", "perplexity"]
+Metric = Literal["auto", "loss", "bleu", "chrf", "ter", "wer", "cer", "per", "exact", "perplexity"]
 Case = Literal["keep", "lower", "upper"]
 Schedule = Literal["auto", "cosine", "linear", "inverse-sqrt", "constant"]
 Precision = Literal["auto", "32", "bf16", "fp16"]

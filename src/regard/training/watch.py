@@ -17,7 +17,7 @@ from regard.training.health import AttentionHealth, describe_attention, describe
 from regard.training.progress import Progress
 
 #: metrics that are shares, shown in per cent
-SHARES = ("per", "wer", "cer", "exact")
+SHARES = ("per", "wer", "cer", "ter", "exact")
 
 
 STOPPING = b"\nstopping after this step; Ctrl-C again stops at once.\n"
