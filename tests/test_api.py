@@ -193,6 +193,42 @@ def test_fit_on_a_generator(tmp_path, capsys):
     assert capsys.readouterr() == ("", "")
 
 
+def test_fit_learns_what_stands_in_dictionaries_and_not_their_names(tmp_path):
+    options = {"quiet": True, "steps": 2, "precision": "32", **SMALL}
+    rows = [{"src": src, "tgt": tgt} for src, tgt in pairs()]
+    named = [{"fr": tgt, "en": src, "id": str(i)} for i, (src, tgt) in enumerate(pairs())]
+    one = regard.fit(pairs(), output=tmp_path / "1", **options)("abcd")
+    two = regard.fit(rows, output=tmp_path / "2", **options)("abcd")
+    three = regard.fit(named, output=tmp_path / "3", columns=("en", "fr"), **options)("abcd")
+    assert (one.log_prob, one.tokens) == (two.log_prob, two.tokens)
+    assert (one.log_prob, one.tokens) == (three.log_prob, three.tokens)
+
+
+def test_fit_takes_the_features_of_dictionaries(tmp_path):
+    rows = [{"src": s, "tgt": t, "features": "V;PST"} for s, t in pairs()]
+    made = regard.fit(rows, output=tmp_path / "run", quiet=True, steps=1, **SMALL)
+    assert made.src_tokenizer.features == ("PST", "V")
+    assert made("abc\tV;PST").src_tokens[-3:] == ["[V]", "[PST]", "</s>"]
+
+
+@pytest.mark.plain
+def test_fit_leaves_bad_pairs_of_a_list_out_and_counts_them(tmp_path, capsys):
+    rows = [*pairs(), ("", "a"), {"src": "a"}, 7]
+    made = regard.fit(rows, output=tmp_path / "run", skip_bad=True, steps=1, **SMALL)
+    assert len(made("abc").src_tokens) == 4
+    said = " ".join(capsys.readouterr().err.split())
+    assert "pairs: 3 bad lines were left out" in said
+
+
+def test_columns_beside_tuples_are_those_of_the_dev_file(tmp_path):
+    dev = tmp_path / "dev.jsonl"
+    dev.write_text('{"en": "abc", "fr": "c b a"}\n')
+    options = {"output": tmp_path / "run", "quiet": True, "steps": 1, **SMALL}
+    with pytest.raises(ArgumentError, match="columns must be left out unless"):
+        regard.fit(pairs(), columns=("en", "fr"), **options)
+    regard.fit(pairs(), columns=("en", "fr"), dev=str(dev), **options)
+
+
 def test_fit_is_the_same_for_the_same_seed(tmp_path):
     options = {"quiet": True, "steps": 3, "precision": "32", **SMALL}
     one, two, three = (
@@ -248,7 +284,13 @@ def test_a_tab_where_there_are_no_features(model, tagged):
 
 
 @pytest.mark.plain
-@pytest.mark.parametrize("rows", [[], [("a",)], [("a", "b", "c")], [("a", 5)], [("", "b")]])
+@pytest.mark.parametrize(
+    "rows",
+    [
+        *([], [("a",)], [("a", "b", "c")], [("a", 5)], [("", "b")]),
+        *([1, 2, 3], [None], [{"src": "a"}], [{"a": "b", "c": "d"}], [{"a", "b"}]),
+    ],
+)
 def test_pairs_that_are_none(rows, tmp_path):
     with pytest.raises(DataError, match=r"^pairs"):
         regard.fit(rows, output=tmp_path / "run", quiet=True, steps=1, **SMALL)

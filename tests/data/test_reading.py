@@ -425,6 +425,44 @@ def test_bad_python_pairs(item, words):
     assert sentence([("a", "b"), item]).startswith(f"pairs, line 2: {words}")
 
 
+@pytest.mark.parametrize(("src", "tgt"), [("src", "tgt"), ("source", "target")])
+def test_dictionaries_are_read_by_their_names(src, tgt):
+    rows = [{tgt: "x", src: "a b"}, {src: "c", tgt: "y z", "features": "V;PST"}]
+    reader = read_pairs(rows)
+    assert list(reader) == [PAIRS[0], PAIRS[1]._replace(features=("V", "PST"))]
+    assert str(reader.format) == (
+        f"pairs of strings, source from {src!r}, target from {tgt!r}, features from 'features'"
+    )
+
+
+def test_dictionaries_are_read_by_the_names_that_are_given():
+    rows = [{"fr": "x", "en": "a b", "tags": "N"}, {"fr": "y z", "en": "c", "tags": ""}]
+    assert list(read_pairs(rows, columns=("en", "fr"))) == PAIRS
+    assert next(read_pairs(rows, columns=("en", "fr", "tags"))).features == ("N",)
+    assert list(read_pairs(rows, columns=("fr", "en")))[1] == Pair("y z", "c", 2)
+    assert "the names are fr, en, tags" in sentence(rows)
+    with pytest.raises(ArgumentError, match="columns must be names where the pairs are dict"):
+        read_pairs(rows, columns=(0, 1))
+
+
+@pytest.mark.parametrize(
+    ("item", "words"),
+    [
+        ({"src": "a"}, "there is no key 'tgt' among 'src'"),
+        ({"src": "a", "tgt": 3}, "the target must be a string, but it is 3"),
+        ({"src": "", "tgt": "b"}, "the source side is empty"),
+        (("a", "b"), "an item must be a dictionary as the first one is, but it is ('a', 'b')"),
+    ],
+)
+def test_bad_dictionaries(item, words):
+    assert sentence([{"src": "a", "tgt": "b"}, item]).startswith(f"pairs, line 2: {words}")
+
+
+def test_a_dictionary_among_tuples_is_bad():
+    said = sentence([("a", "b"), {"src": "a", "tgt": "b"}])
+    assert said.startswith("pairs, line 2: an item must be a tuple (source, target)")
+
+
 def test_no_python_pairs():
     assert sentence([]).startswith("pairs: there are no pairs in it")
 

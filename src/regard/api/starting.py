@@ -1,7 +1,7 @@
 """From pairs, or from a run folder, to a model."""
 
 import tempfile
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Set
 from pathlib import Path
 from typing import Any, Final
 
@@ -41,7 +41,7 @@ def load(*runs: str | Path, device: str = "auto", precision: str = "32") -> Mode
 
 
 def fit(
-    pairs: str | Path | Iterable[str | tuple[str, ...]],
+    pairs: str | Path | Iterable[str | tuple[str, ...] | Mapping[str, Any]],
     preset: str = "bahdanau",
     *,
     output: str | Path | None = None,
@@ -51,7 +51,8 @@ def fit(
     """Trains a model and returns it.
 
     Args:
-        pairs: a file, or tuples of source and target; for a language model, texts.
+        pairs: a file; or tuples of source and target, or dictionaries with `src` and `tgt` or the
+            names in `columns`; for a language model, texts.
         preset: the model, by name.
         output: the run folder; a temporary one if None.
         quiet: whether to show nothing.
@@ -64,6 +65,14 @@ def fit(
         config = make_config({"data": str(pairs), "preset": preset, **settings})
         start_run(config, folder, quiet=quiet)
     else:
-        rows = [(pair,) if isinstance(pair, str) else tuple(pair) for pair in pairs]
+        rows = [_row(pair) for pair in pairs]
         start_run(make_config({"preset": preset, **settings}), folder, pairs=rows, quiet=quiet)
     return load(folder, device=str(settings.get("device", "auto")))
+
+
+def _row(pair: Any) -> Any:
+    """A pair as reading takes it: a tuple, or a dictionary; reading complains of anything else."""
+    if isinstance(pair, str):
+        return (pair,)
+    other = not isinstance(pair, tuple | Mapping | Set) and isinstance(pair, Iterable)
+    return tuple(pair) if other else pair

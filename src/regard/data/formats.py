@@ -1,7 +1,7 @@
 """Finds out how a source is to be read, from its name and its first lines."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -29,17 +29,12 @@ class Wanted:
     features: bool = False
     references: bool = False
 
-    def check(self, *, one_file: bool) -> None:
+    def check(self) -> None:
         """Raises where an option has no meaning, alone or together with others."""
         if self.format not in FORMATS:
             raise ArgumentError(
                 "format", f"be one of {', '.join(FORMATS)}", repr(self.format), "choose one"
             )
-        for name, value in (("format", self.format), ("columns", self.columns)):
-            if not one_file and value not in ("auto", None):
-                raise ArgumentError(
-                    name, "be left out unless the source is one file", repr(value), "leave it out"
-                )
         if self.columns is not None and not self._columns_fit(self.columns):
             raise ArgumentError(
                 "columns",
@@ -52,10 +47,27 @@ class Wanted:
                 "references", "be left out if there are features", True, "choose one of the two"
             )
 
+    def check_no_format(self) -> None:
+        """Raises for a source that has no format to choose."""
+        if self.format != "auto":
+            raise _only_for_one_file("format", self.format)
+
+    def check_no_columns(self) -> None:
+        """Raises for a source that has no columns to choose from."""
+        if self.columns is not None:
+            raise _only_for_one_file("columns", self.columns)
+
     def _columns_fit(self, columns: Columns) -> bool:
         if isinstance(columns, str) or len(columns) not in ((3,) if self.features else (2, 3)):
             return False
         return all(isinstance(column, str) or column >= 0 for column in columns)
+
+
+def _only_for_one_file(name: str, value: object) -> ArgumentError:
+    rule = "be left out unless the source is one file"
+    if name == "columns":
+        rule += " or dictionaries"
+    return ArgumentError(name, rule, repr(value), "leave it out")
 
 
 def is_parquet(source: PathLike, wanted: Wanted) -> bool:
@@ -145,10 +157,7 @@ def jsonl_format(source: PathLike, head: Head, wanted: Wanted) -> Format:
             "convert it with `jq -c '.[]'`",
         )
     if wanted.columns is not None:
-        if any(isinstance(column, int) for column in wanted.columns):
-            raise ArgumentError(
-                "columns", "be names where the source is JSON", wanted.columns, "name its keys"
-            )
+        _check_names(wanted.columns, "the source is JSON")
         return _chosen("jsonl", wanted.columns, wanted)
     for number, raw in head:
         try:
@@ -157,6 +166,28 @@ def jsonl_format(source: PathLike, head: Head, wanted: Wanted) -> Format:
             continue
         return _named("jsonl", name_of(source), number, [*names, FEATURES_KEY], wanted)
     return Format("jsonl", KEYS[0], FEATURES_KEY, wanted.references)
+
+
+def items_format(first: Any, wanted: Wanted) -> Format:
+    """Where source and target stand in Python objects; the first one decides.
+
+    Args:
+        first: a tuple, or a dictionary, whose keys are names as in JSON.
+        wanted: what the caller asks for.
+    """
+    if not isinstance(first, Mapping):
+        wanted.check_no_columns()
+        features = 2 if wanted.features else None
+        return Format("pairs", features=features, references=wanted.references)
+    if wanted.columns is None:
+        return _named("pairs", "pairs", 1, [*map(str, first), FEATURES_KEY], wanted)
+    _check_names(wanted.columns, "the pairs are dictionaries")
+    return _chosen("pairs", wanted.columns, wanted)
+
+
+def _check_names(columns: Columns, where: str) -> None:
+    if any(isinstance(column, int) for column in columns):
+        raise ArgumentError("columns", f"be names where {where}", repr(columns), "name its keys")
 
 
 def parquet_format(source: PathLike, names: Sequence[str], wanted: Wanted) -> Format:

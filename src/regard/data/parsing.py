@@ -139,7 +139,11 @@ def _check_cells(shape: Format, text: str, cells: Sequence[str]) -> None:
 
 
 def _parse_json(shape: Format, max_chars: int, number: int, raw: bytes) -> Pair:
-    record = json_record(decode(raw))
+    return _from_record(shape, max_chars, number, json_record(decode(raw)))
+
+
+def _from_record(shape: Format, max_chars: int, number: int, record: Mapping[str, Any]) -> Pair:
+    """A pair of what stands under the names of the columns."""
     names = [str(column) for column in shape.columns]
     missing = [name for name in names if name not in record]
     if missing:
@@ -185,6 +189,8 @@ def _parse_item(shape: Format, max_chars: int, number: int, item: Any) -> Pair:
     if isinstance(item, Pair):
         features: Any = item.features
         return _from_values(number, max_chars, item.src, [item.tgt, *item.more], features, True)
+    if isinstance(shape.columns[0], str):
+        return _from_record(shape, max_chars, number, _record(item))
     if isinstance(item, str) or not isinstance(item, Sequence) or len(item) < 2:
         raise BadLine(
             "not a pair",
@@ -201,6 +207,16 @@ def _parse_item(shape: Format, max_chars: int, number: int, item: Any) -> Pair:
         return _from_values(number, max_chars, item[0], list(item[1:]), (), True)
     features = item[2] if len(item) > 2 else ()
     return _from_values(number, max_chars, item[0], item[1], features, False)
+
+
+def _record(item: Any) -> Mapping[str, Any]:
+    if isinstance(item, Mapping):
+        return item
+    raise BadLine(
+        "not a pair",
+        f"an item must be a dictionary as the first one is, but it is {_short(item)}",
+        "write all of them in one way",
+    )
 
 
 def _from_values(

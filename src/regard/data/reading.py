@@ -75,12 +75,12 @@ def read_pairs(
     """Reads pairs of source and target, never more than a few at once.
 
     Args:
-        source: a file (`-` for stdin) or an iterable of tuples (source, target). Files may be
-            compressed as gz, xz or bz2.
+        source: a file (`-` for stdin) or an iterable of tuples (source, target), or of dictionaries
+            with names as in JSON. Files may be compressed as gz, xz or bz2.
         tgt_file: the file of the targets, if the source's file has only sources.
         format: `tsv`, `jsonl` or `parquet`, if the name of the file does not say.
         columns: which columns are source, target and, as a third, features: numbers from 0, or
-            names of JSON keys, Parquet columns or columns in the first line of a TSV file.
+            names of keys, Parquet columns or columns in the first line of a TSV file.
         features: whether the third column of a TSV file has features, like `V;PST;3;SG`. A file
             whose third column looks like this is taken so unless `format` is given.
         references: whether further columns are further accepted targets; in JSON and Parquet,

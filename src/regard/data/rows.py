@@ -9,6 +9,7 @@ from regard.data import arrow
 from regard.data.formats import (
     Wanted,
     is_parquet,
+    items_format,
     jsonl_format,
     kind_of,
     parquet_format,
@@ -37,8 +38,7 @@ def open_rows(
     source: PathLike | Iterable[Any], tgt_file: PathLike | None, wanted: Wanted
 ) -> Opened:
     """Opens a file, two parallel files, or any iterable. What is missing is noticed here."""
-    is_file = isinstance(source, str | os.PathLike)
-    wanted.check(one_file=is_file and tgt_file is None)
+    wanted.check()
     if isinstance(source, str | os.PathLike):
         return (
             _open_file(source, wanted)
@@ -49,9 +49,15 @@ def open_rows(
         raise ArgumentError(
             "tgt_file", "be left out if the source is no file", repr(tgt_file), "leave it out"
         )
-    features = 2 if wanted.features else None
-    shape = Format("pairs", features=features, references=wanted.references)
-    return Opened("pairs", enumerate(source, start=1), shape)
+    return _open_items(source, wanted)
+
+
+def _open_items(source: Iterable[Any], wanted: Wanted) -> Opened:
+    wanted.check_no_format()
+    rows = enumerate(source, start=1)
+    head = list(itertools.islice(rows, 1))
+    shape = items_format(head[0][1] if head else (), wanted)
+    return Opened("pairs", itertools.chain(head, rows), shape)
 
 
 def _open_file(source: PathLike, wanted: Wanted) -> Opened:
@@ -68,6 +74,8 @@ def _open_file(source: PathLike, wanted: Wanted) -> Opened:
 
 
 def _side_by_side(source: PathLike, tgt_file: PathLike, wanted: Wanted) -> Opened:
+    wanted.check_no_format()
+    wanted.check_no_columns()
     if wanted.features or wanted.references:
         raise ArgumentError(
             "tgt_file", "be left out with features or references", repr(tgt_file), "use one file"

@@ -1,7 +1,7 @@
 """From a config to a task: tokenisers, encoded data, model, optimiser. Each choice is announced."""
 
 import itertools
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 import torch
@@ -52,7 +52,7 @@ METRICS: Final = {"char": "exact", "space": "per", "word": "bleu", "bpe": "bleu"
 HIGHER: Final = {"bleu", "chrf", "exact"}
 
 Say = Callable[[str], None]
-PairSource = Sequence[tuple[str, ...]]
+PairSource = Sequence[tuple[str, ...] | Mapping[str, Any]]
 
 
 def prepare(
@@ -269,7 +269,7 @@ class _Data:
             features=config.features,
             skip_bad=config.skip_bad,
             **({"join_lines": config.join_lines} if config.reads_texts else {}),
-            pairs=None if self.pairs is None else fingerprint(pairs=[list(p) for p in self.pairs]),
+            pairs=None if self.pairs is None else fingerprint(pairs=list(map(repr, self.pairs))),
         )
 
     def _train(self) -> Iterator[Pair]:
@@ -288,10 +288,8 @@ class _Data:
         return held_out(pair.src or pair.tgt, share=self.share)
 
     def _read_train(self) -> Iterable[Pair]:
-        if self.pairs is not None and self.config.reads_texts:
-            return joined(read_texts(map(_alone, self.pairs)), self.config.join_lines)
         if self.pairs is not None:
-            return self._plain(read_pairs(self.pairs, features=bool(self.config.features)))
+            return self._read(self.pairs, None)
         if not self.config.data:
             raise ArgumentError(
                 "data", "be a file of pairs", "missing", "name one, as in `regard train pairs.tsv`"
@@ -299,7 +297,7 @@ class _Data:
         source = str(self.stdin) if self.config.data == "-" else self.config.data
         return self._read(source, self.config.tgt)
 
-    def _read(self, source: str, tgt: str | None) -> Iterator[Pair]:
+    def _read(self, source: str | PairSource, tgt: str | None) -> Iterator[Pair]:
         try:
             reader = self._reader(source, tgt)
             yield from joined(self._plain(reader), self.config.join_lines)
@@ -307,22 +305,29 @@ class _Data:
             if error.file != str(self.stdin):
                 raise
             raise DataError("stdin", error.line, error.reason, error.fix) from None
-        if reader.bad.total and source not in self.told:
-            self.told.add(source)
-            self.say(f"{self._name(source)}: {reader.bad}")
+        name = self._name(source) if isinstance(source, str) else "pairs"
+        if reader.bad.total and name not in self.told:
+            self.told.add(name)
+            self.say(f"{name}: {reader.bad}")
 
-    def _reader(self, source: str, tgt: str | None) -> PairReader:
+    def _reader(self, source: str | PairSource, tgt: str | None) -> PairReader:
         skip_bad, max_chars = self.config.skip_bad, self.config.max_chars
         if self.config.reads_texts:
-            return read_texts(source, skip_bad=skip_bad, max_chars=max_chars)
+            texts = source if isinstance(source, str) else map(_alone, source)
+            return read_texts(texts, skip_bad=skip_bad, max_chars=max_chars)
         return read_pairs(
             source,
             tgt_file=tgt,
-            columns=column_names(self.config.columns),
+            columns=column_names(self._columns(source)),
             features=bool(self.config.features),
             skip_bad=skip_bad,
             max_chars=max_chars,
         )
+
+    def _columns(self, source: str | PairSource) -> Sequence[str] | None:
+        """Those that were chosen; beside tuples they are meant for the file of dev pairs."""
+        tuples = not isinstance(source, str) and not isinstance(next(iter(source), ()), Mapping)
+        return None if tuples and self.config.dev is not None else self.config.columns
 
     def _plain(self, pairs: Iterable[Pair]) -> Iterable[Pair]:
         """Without their features, where the user wants none."""
@@ -331,9 +336,9 @@ class _Data:
         return pairs
 
 
-def _alone(parts: Sequence[str]) -> Any:
+def _alone(parts: Any) -> Any:
     """The text that a user gave, if it is one; reading complains of anything else."""
-    return parts[0] if len(parts) == 1 else tuple(parts)
+    return parts[0] if isinstance(parts, tuple) and len(parts) == 1 else parts
 
 
 def _groups(module: SequenceModel, decay: float) -> list[dict[str, Any]]:

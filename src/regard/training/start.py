@@ -1,7 +1,7 @@
 """Starts a run, or goes on with one."""
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
@@ -16,7 +16,7 @@ from regard.training.events import check_events, open_events
 from regard.training.loop import resume, train
 from regard.training.report import open_report
 from regard.training.run_folder import RunFolder
-from regard.training.setup import prepare
+from regard.training.setup import PairSource, prepare
 from regard.training.task import Task
 from regard.training.watch import Watch
 
@@ -34,7 +34,7 @@ def start_run(
     config: Config,
     output: str | Path,
     *,
-    pairs: Sequence[tuple[str, ...]] | None = None,
+    pairs: PairSource | None = None,
     console: Console | None = None,
     quiet: bool = False,
 ) -> RunFolder:
@@ -60,7 +60,7 @@ def resume_run(
     output: str | Path,
     settings: Mapping[str, Any] | None = None,
     *,
-    pairs: Sequence[tuple[str, ...]] | None = None,
+    pairs: PairSource | None = None,
     console: Console | None = None,
     quiet: bool = False,
 ) -> RunFolder:
