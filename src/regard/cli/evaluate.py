@@ -18,6 +18,7 @@ from regard.data import Pair
 from regard.errors import ArgumentError, RegardError
 from regard.evaluation import (
     METRICS,
+    SHARES,
     Comparison,
     LengthRow,
     by_length,
@@ -26,9 +27,6 @@ from regard.evaluation import (
     paired_bootstrap,
     score,
 )
-
-#: metrics that are shares, shown in per cent
-SHARES = ("per", "wer", "cer", "exact")
 
 
 class Row(NamedTuple):

@@ -8,10 +8,11 @@ from regard.evaluation.bootstrap import (
 )
 from regard.evaluation.by_length import LengthRow, by_length
 from regard.evaluation.language import Perplexity, perplexity
-from regard.evaluation.metrics import METRICS, Score, choose_metrics, score
+from regard.evaluation.metrics import METRICS, SHARES, Score, choose_metrics, score
 
 __all__ = [
     "METRICS",
+    "SHARES",
     "Comparison",
     "Interval",
     "LengthRow",

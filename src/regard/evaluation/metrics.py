@@ -68,6 +68,9 @@ METRICS: Final[dict[str, Callable[[str], Metric]]] = {
     "exact": lambda tok: Metric(st.exact_matches, st.ratio, True, None),
 }
 
+#: those whose values are shares, which are shown in per cent
+SHARES: Final = frozenset(METRICS) - {"bleu", "chrf"}
+
 SUITABLE: Final = {
     "char": ("cer", "exact"),
     "space": ("per", "exact"),

@@ -12,13 +12,10 @@ from rich.progress import BarColumn, TextColumn
 from rich.progress import Progress as Bar
 from torch import Tensor
 
+from regard.evaluation import SHARES
 from regard.training.dev import Evaluation
 from regard.training.health import AttentionHealth, describe_attention, describe_outputs
 from regard.training.progress import Progress
-
-#: metrics that are shares, shown in per cent
-SHARES = ("per", "wer", "cer", "ter", "exact")
-
 
 STOPPING = b"\nstopping after this step; Ctrl-C again stops at once.\n"
 
