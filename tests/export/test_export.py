@@ -8,6 +8,7 @@ import numpy as np
 import onnx
 import onnxruntime
 import pytest
+import safetensors.torch
 
 import regard
 from cli.tools import done
@@ -18,6 +19,7 @@ from regard.decoding import DecodingOptions, greedy
 from regard.export import ExportError, export
 from regard.export.decode import Exported
 from regard.export.graphs import Ports
+from regard.symbols import EOS
 
 # the run-time shape checks cannot be traced
 pytestmark = pytest.mark.plain
@@ -99,6 +101,18 @@ def assert_decode_needs_no_torch(model, folder):
     )
     assert ran.stdout.splitlines() == [out.text for out in model(texts, beam=1)]
     assert ran.stderr == ""
+
+
+@pytest.mark.slow
+def test_an_exported_tagger_writes_as_many_tokens_as_it_reads(tmp_path):
+    run = make_run(tmp_path / "run", "rnn")
+    weights = safetensors.torch.load_file(run / "model.safetensors")
+    weights["output.bias"][EOS] = 9.0  # it would end at once
+    safetensors.torch.save_file(weights, run / "model.safetensors")
+    model, exported = regard.load(run, device="cpu"), Exported(export(run, tmp_path / "new").path)
+    assert_answers_are_those_of_greedy_search(model, exported)
+    rows = model.source_ids([*SOURCES, ""])
+    assert list(map(len, exported.greedy(rows)[0])) == [len(row) - 1 for row in rows]
 
 
 def test_what_differs_from_the_model_is_not_left(tmp_path, monkeypatch):

@@ -77,6 +77,12 @@ class Ensemble(SequenceModel):
         pairs = zip(self._models(), parts, strict=True)
         return JointState(tuple(model.start(part) for model, part in pairs))
 
+    def tgt_lengths(self, memory: Memory) -> Int[Tensor, " batch"] | None:
+        """What the first model says that knows it: the others write as many tokens as it does."""
+        pairs = zip(self._models(), cast(JointMemory, memory).parts, strict=True)
+        known = (model.tgt_lengths(part) for model, part in pairs)
+        return next((lengths for lengths in known if lengths is not None), None)
+
     def step(
         self, tokens: Int[Tensor, " batch"], state: State, *, need_weights: bool = False
     ) -> StepOutput:

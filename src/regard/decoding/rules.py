@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from regard.decoding.options import DecodingOptions
@@ -36,6 +36,8 @@ class Rules(State):
 
     Attributes:
         limits: the most tokens of a target, `eos` not counted.
+        exact: how many tokens a target has, no more and no fewer, unless its limit is lower; None
+            where that is for the model to choose.
         prefix: tokens that must come first, `pad` after the last; None if there are none.
         shortest: the smallest of the limits,
         longest: and the largest, known without asking the device.
@@ -45,6 +47,7 @@ class Rules(State):
     """
 
     limits: Int[Tensor, " rows"]
+    exact: Int[Tensor, " rows"] | None
     prefix: Int[Tensor, "rows prefix_len"] | None
     shortest: int
     longest: int
@@ -53,11 +56,19 @@ class Rules(State):
     never: tuple[int, ...]
 
     @staticmethod
-    def of(options: DecodingOptions, lengths: Int[Tensor, " rows"]) -> "Rules":
+    def of(
+        options: DecodingOptions,
+        lengths: Int[Tensor, " rows"],
+        exact: Int[Tensor, " rows"] | None = None,
+    ) -> "Rules":
         """The rules that `options` mean for sources of these lengths."""
-        limits = _limits(options, lengths.tolist())
+        if exact is None:
+            limits = _limits(options, lengths.tolist())
+        else:
+            limits = _exact_limits(options, exact.tolist())
         return Rules(
             limits=torch.tensor(limits, dtype=torch.long, device=lengths.device),
+            exact=exact,
             prefix=_padded(options.prefix or (), lengths.device),
             shortest=min(limits),
             longest=max(limits),
@@ -84,8 +95,10 @@ class Rules(State):
         for token in self.never:
             log_probs[..., token] = NEVER
         if self.ngram and history is not None:
-            _forbid_repeats(log_probs, history, self.ngram)
-        if step < self.min_len:
+            log_probs = self._without_repeats(log_probs, history)
+        if self.exact is not None:
+            log_probs[..., EOS] = end.masked_fill((self.exact > step)[:, None], NEVER)
+        elif step < self.min_len:
             log_probs[..., EOS] = NEVER
             if log_probs.shape[2] <= 1 + len(self.never) + (step if self.ngram else 0):
                 stuck = log_probs.amax(dim=2) == NEVER
@@ -93,13 +106,35 @@ class Rules(State):
         cut = None
         if step >= self.shortest:
             at_limit = (self.limits <= step)[:, None]
-            cut = at_limit & (log_probs.amax(dim=2) > end)
+            cut = at_limit & self._wants_more(log_probs, end, step)
             log_probs.masked_fill_(at_limit[..., None], NEVER)
             log_probs[..., EOS] = end.where(at_limit, log_probs[..., EOS])
         if must is not None and prefix_scores is not None:
             log_probs.masked_fill_((must != PAD)[..., None], NEVER)
             log_probs.scatter_(2, must.expand_as(end)[..., None], prefix_scores[..., None])
         return Allowed(log_probs, cut)
+
+    def _wants_more(
+        self, log_probs: Tensor, end: Float[Tensor, "rows lanes"], step: int
+    ) -> Bool[Tensor, "rows lanes"]:
+        """Where a target would be longer if it had no limit."""
+        if self.exact is not None:
+            return (self.exact > step)[:, None].expand_as(end)
+        return log_probs.amax(dim=2) > end
+
+    def _without_repeats(
+        self, log_probs: Float[Tensor, "rows lanes vocab"], history: Int[Tensor, "rows lanes step"]
+    ) -> Float[Tensor, "rows lanes vocab"]:
+        """Repeated n-grams forbidden, but where a target must go on and has no other way."""
+        if self.exact is None:
+            _forbid_repeats(log_probs, history, self.ngram)
+            return log_probs
+        before = log_probs.clone()
+        _forbid_repeats(log_probs, history, self.ngram)
+        words = log_probs.clone()
+        words[..., EOS] = NEVER
+        stuck = words.amax(dim=2, keepdim=True) == NEVER
+        return torch.where(stuck, before, log_probs)
 
     def _prefix_at(
         self, log_probs: Tensor, step: int
@@ -146,6 +181,20 @@ def _limits(options: DecodingOptions, lengths: list[int]) -> list[int]:
         max(math.floor(ratio * length) + extra, least, len(tokens))
         for length, tokens in zip(lengths, first, strict=True)
     ]
+
+
+def _exact_limits(options: DecodingOptions, exact: list[int]) -> list[int]:
+    """The limit of each row whose length is known: only `max_len` may be below it."""
+    for row, (tokens, length) in enumerate(zip(options.prefix or (), exact, strict=False)):
+        if len(tokens) > length:
+            raise ArgumentError(
+                "prefix",
+                "have at most as many tokens as its source, since this model writes one for each",
+                f"{len(tokens)} for {length} in row {row}",
+                "shorten it",
+            )
+    most = max(exact, default=0) if options.max_len is None else options.max_len
+    return [min(length, most) for length in exact]
 
 
 def _padded(

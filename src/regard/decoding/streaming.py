@@ -61,7 +61,8 @@ def _steps(
     with inference(model):
         memory = model.encode(src, lengths)
         state = model.start(memory)
-    rules, length = Rules.of(options, memory.lengths), int(memory.lengths[0])
+        rules = Rules.of(options, memory.lengths, model.tgt_lengths(memory))
+    length = int(memory.lengths[0])
     history = torch.full((1, 1, 1), BOS, device=src.device)
     for step in range(rules.longest + 1):
         with inference(model):

@@ -122,8 +122,7 @@ class Exported:
         for i, row in enumerate(rows):
             src[i, : len(row)] = row
         state = self.first(src, lengths)
-        most = np.floor(self.limits["per_source_token"] * lengths) + self.limits["extra"]
-        most = np.minimum(most, (self.limits["positions"] or np.inf) - 1)
+        least, most = self.bounds(rows)
         tokens, over = np.full(len(rows), bos), np.zeros(len(rows), bool)
         answers: list[list[int]] = [[] for _ in rows]
         scores: list[list[float]] = [[] for _ in rows]
@@ -131,6 +130,7 @@ class Exported:
             log_probs, state, _ = self.next(tokens, state)
             allowed = log_probs.copy()
             allowed[:, [pad, bos]] = -np.inf
+            allowed[step < least, eos] = -np.inf
             tokens = np.where(most <= step, eos, allowed.argmax(axis=1))
             for i in np.flatnonzero(~over).tolist():
                 scores[i].append(float(log_probs[i, tokens[i]]))
@@ -139,6 +139,15 @@ class Exported:
             if over.all():
                 break
         return answers, scores
+
+    def bounds(self, rows: list[list[int]]) -> tuple[np.ndarray, np.ndarray]:
+        """The fewest and the most tokens of each answer, eos not counted."""
+        lengths = np.array([len(row) for row in rows])
+        if self.limits.get("one_per_source_token"):
+            words = lengths - [row[-1:] == [self.symbols["eos"]] for row in rows]
+            return words, words
+        most = np.floor(self.limits["per_source_token"] * lengths) + self.limits["extra"]
+        return np.zeros_like(most), np.minimum(most, (self.limits["positions"] or np.inf) - 1)
 
     def first(self, src: np.ndarray, lengths: np.ndarray) -> dict[str, Any]:
         """Reads padded sources: the memory, and the state before the first token, by name."""

@@ -45,7 +45,7 @@ class Tagger(SequenceModel):
     """One output per input, and then the end: the word-by-word model.
 
     Decoding sees it as it sees every model: step t scores the tag of source token t, whatever came
-    before, and `eos` after the last one.
+    before, and `eos` after the last one. It also asks for `tgt_lengths`, and never ends before.
 
     Args:
         encoder: what reads the source.
@@ -74,6 +74,15 @@ class Tagger(SequenceModel):
     def start(self, memory: Memory) -> State:
         """Scores all positions: no step depends on another."""
         return TaggerState(self.output(self.dropout(memory.output)), memory.lengths, 0)
+
+    def tgt_lengths(self, memory: Memory) -> Int[Tensor, " batch"]:
+        """One tag for each source token; `eos` at the end of a source is none."""
+        lengths, tokens = memory.lengths, memory.tokens
+        if tokens is None:
+            return lengths
+        last = (lengths - 1).clamp(min=0)[:, None]
+        ends = (tokens.gather(1, last).squeeze(1) == EOS) & (lengths > 0)
+        return lengths - ends.long()
 
     def step(
         self, tokens: Int[Tensor, " batch"], state: State, *, need_weights: bool = False

@@ -106,6 +106,13 @@ class SequenceModel(nn.Module, ABC):
     def start(self, memory: Memory) -> State:
         """The state before the first target token."""
 
+    def tgt_lengths(self, memory: Memory) -> Int[Tensor, " batch"] | None:
+        """How many tokens the target of each source has, `eos` not counted.
+
+        None, as here, for a model that ends where it wants. Decoding asks this once.
+        """
+        return None
+
     @abstractmethod
     def step(
         self, tokens: Int[Tensor, " batch"], state: State, *, need_weights: bool = False

@@ -1,0 +1,139 @@
+"""A model that writes one token for each of its source does so however it is decoded."""
+
+import pytest
+import torch
+
+from decoding.toys import Toy, sources
+from models.cases import SRC_VOCAB, TGT_VOCAB, build
+from regard.decoding import DecodingOptions, Ensemble, decode, force_decode, stream
+from regard.errors import ArgumentError
+from regard.symbols import EOS
+
+SRC_LEN = 7
+#: tokens of each source, its eos among them; the last has nothing but that
+LENGTHS = [7, 3, 1, 5, 2, 1]
+TAGS = [length - 1 for length in LENGTHS]
+
+SEARCHES = {
+    "greedy": DecodingOptions(beam=1),
+    "beam": DecodingOptions(beam=5),
+    "n-best": DecodingOptions(beam=5, nbest=5),
+    "samples": DecodingOptions(num_samples=3, seed=1),
+    "best samples": DecodingOptions(num_samples=3, seed=1, top_k=3, top_p=0.9, temperature=2.0),
+    "prefix": DecodingOptions(prefix=[[5, 6, 7], [8], [], [5], [], []]),
+    "no n-gram twice": DecodingOptions(no_repeat_ngram=1),
+    "short": DecodingOptions(max_len_ratio=0.0, max_len_extra=0),
+    "long": DecodingOptions(min_len=30),
+}
+every_search = pytest.mark.parametrize("name", SEARCHES)
+
+
+def batch():
+    draw = torch.Generator().manual_seed(5)
+    lengths = torch.tensor(LENGTHS)
+    src = torch.randint(4, SRC_VOCAB, (len(LENGTHS), SRC_LEN), generator=draw)
+    src[torch.arange(len(LENGTHS)), lengths - 1] = EOS
+    return src, lengths
+
+
+def tagger(eos: float, variant="rnn"):
+    """Wants to end at once, or never, even where it has read all."""
+    model = build(variant).double().eval()
+    with torch.no_grad():
+        model.output.bias[EOS] = eos
+    return model
+
+
+@every_search
+@pytest.mark.parametrize("eos", [9.0, -9.0])
+def test_a_tagger_writes_as_many_tokens_as_it_reads(name, eos):
+    src, lengths = batch()
+    found = decode(tagger(eos), src, lengths, SEARCHES[name])
+    for row, tags in zip(found, TAGS, strict=True):
+        assert row
+        assert {len(one.tokens) for one in row} == {tags}
+        assert all(EOS not in one.tokens and one.finished for one in row)
+
+
+def test_all_places_of_an_n_best_list_are_filled():
+    src, lengths = batch()
+    found = decode(tagger(9.0), src, lengths, SEARCHES["n-best"])
+    # a source of no words has one target only, the empty one
+    assert [len(row) for row in found] == [5 if tags else 1 for tags in TAGS]
+
+
+def test_a_source_that_does_not_end_with_eos_has_a_token_for_its_last_too():
+    src, lengths = batch()
+    src[src == EOS] = 4
+    found = decode(tagger(9.0), src, lengths)
+    assert [len(row[0].tokens) for row in found] == LENGTHS
+    assert [len(row[0].tokens) for row in decode(tagger(9.0), src[:1], None)] == [SRC_LEN]
+    (nothing,) = decode(tagger(-9.0), src[:1], torch.tensor([0]))
+    assert nothing[0].tokens == []
+
+
+@pytest.mark.parametrize("eos", [9.0, -9.0])
+def test_a_tagger_streams_as_many_tokens_as_it_reads(eos):
+    src, lengths = batch()
+    for i, tags in enumerate(TAGS):
+        written = [step.token for step in stream(tagger(eos), src[i : i + 1], lengths[i : i + 1])]
+        assert written.index(EOS) == tags == len(written) - 1
+
+
+@every_search
+def test_an_ensemble_in_which_one_is_a_tagger_writes_as_many_tokens_as_it_reads(name):
+    src, lengths = batch()
+    other = build("seq2seq").double().eval()
+    for models in ([tagger(9.0), tagger(5.0, "rnn-gru")], [other, tagger(9.0)]):
+        found = decode(Ensemble(models), src, lengths, SEARCHES[name])
+        assert [len(row[0].tokens) for row in found] == TAGS
+
+
+def test_the_best_tags_win_and_their_scores_are_the_models_own():
+    src, lengths = batch()
+    model = tagger(9.0)
+    with torch.no_grad():
+        logits = model.start(model.encode(src, lengths)).logits
+    logits[..., :3] = float("-inf")  # no tag
+    found = decode(model, src, lengths, DecodingOptions(beam=5))
+    for row, tags in enumerate(TAGS):
+        assert found[row][0].tokens == logits[row, :tags].argmax(-1).tolist()
+    targets = [row[0].tokens for row in found]
+    for (best, *_), forced in zip(found, force_decode(model, src, lengths, targets), strict=True):
+        assert best.score == pytest.approx(forced.score, abs=1e-9)
+        assert best.token_log_probs == pytest.approx(forced.token_log_probs, abs=1e-9)
+
+
+@pytest.mark.parametrize("beam", [1, 4])
+def test_a_limit_that_is_asked_for_still_cuts(beam):
+    src, lengths = batch()
+    found = decode(tagger(9.0), src, lengths, DecodingOptions(beam=beam, max_len=2))
+    assert [len(row[0].tokens) for row in found] == [min(tags, 2) for tags in TAGS]
+    assert [row[0].finished for row in found] == [tags <= 2 for tags in TAGS]
+
+
+def test_a_tag_may_come_again_where_no_other_is_left():
+    src, lengths = batch()
+    options = DecodingOptions(beam=1, no_repeat_ngram=1)
+    model = build("rnn").eval()
+    with torch.no_grad():
+        model.output.bias[EOS] = 9.0
+        # two tags can be written, and six are needed
+        model.output.bias[3] = model.output.bias[6:] = float("-inf")
+    assert [len(row[0].tokens) for row in decode(model, src, lengths, options)] == TAGS
+
+
+def test_a_prefix_may_not_be_longer_than_its_source():
+    src, lengths = batch()
+    prefix = [[], [], [4], [], [], []]
+    rule = r"^prefix must have at most as many tokens as its source.* is 1 for 0 in row 2: "
+    with pytest.raises(ArgumentError, match=rule):
+        decode(tagger(9.0), src, lengths, DecodingOptions(prefix=prefix))
+
+
+def test_other_models_say_nothing_of_the_length_of_a_target():
+    src, lengths = batch()
+    for model in (build("bahdanau"), build("lm-rnn"), Ensemble([build("luong")])):
+        assert model.tgt_lengths(model.encode(src, lengths)) is None
+    toy = Toy(TGT_VOCAB, 1)
+    assert toy.tgt_lengths(toy.encode(*sources(0))) is None
