@@ -97,6 +97,12 @@ def sentence(heads=4, layers=2):
     )
 
 
+def spelled():
+    """The sentence, with gold that links tokens of it: two sub-words of `assis` with one of `mat`."""
+    links = ((4, 5, True), (5, 5, False), (0, 0, False))
+    return replace(sentence(), gold=links, gold_units=("tokens", "tokens"))
+
+
 def hostile():
     """Tokens that want to be more than text."""
     text = Text.of(HOSTILE)

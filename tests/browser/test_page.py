@@ -270,6 +270,15 @@ def test_saved_figures_have_the_selection_and_all_weights(visit):
     assert json.loads(saved_as(page, "json"))["format"] == "regard-trace"
 
 
+@pytest.mark.parametrize(("words", "boxes", "dashed"), [(0, 3, 2), (1, 2, 1)])
+def test_gold_that_counts_tokens_marks_what_each_is_part_of(visit, words, boxes, dashed):
+    page = visit("spelled", f"#tab=matrix&kind=cross&layer=0&head=0&words={words}&gold=1")
+    svg = saved_as(page, "svg").decode()
+    # each mark is two lines, one above the other
+    assert svg.count('stroke-width="3.5"') == boxes
+    assert svg.count("stroke-dasharray") == 2 * dashed
+
+
 def test_the_text_and_a_long_map_are_saved_too(visit):
     page = visit("hostile", "#tab=text&row=1")
     svg = saved_as(page, "svg").decode()

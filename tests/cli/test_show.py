@@ -9,7 +9,7 @@ import sys
 import pytest
 
 from cli.tools import done, regard, sentence
-from regard.seeing import files
+from regard.seeing import Map, Text, Token, Trace, files
 from regard.seeing.storage import from_json, to_json
 from seeing.tools import HOSTILE, of_labels, translation
 
@@ -66,6 +66,44 @@ def test_a_saved_trace_is_drawn(saved):
 )
 def test_options(saved, options, fragment):
     assert fragment in done(regard("show", saved, *options))
+
+
+@pytest.fixture
+def spelled(tmp_path):
+    """Letters of two words to a word and another."""
+    tokens = [
+        Token("n", (0, 1), 0),
+        Token("o", (1, 2), 0),
+        Token(" ", (2, 3)),
+        Token("a", (3, 4), 1),
+    ]
+    target = Text("NN OO", (Token("NN", (0, 2), 0), Token("OO", (3, 5), 1)))
+    maps = (Map.of("cross", 0, [[[0.7, 0.1, 0.1, 0.1], [0.1, 0.1, 0.1, 0.7]]]),)
+    files.save(Trace(Text("no a", tuple(tokens)), target, maps), tmp_path / "spelled.json")
+    return tmp_path / "spelled.json"
+
+
+@pytest.mark.parametrize(
+    ("options", "links", "units"),
+    [
+        ([], "3-1", ("words", "tokens")),
+        (["--tokens"], "3-1", ("tokens", "tokens")),
+        (["--words"], "1-1", ("words", "words")),
+    ],
+)
+def test_gold_counts_what_align_counts(spelled, options, links, units):
+    asked = ("show", spelled, "--gold", links, *options)
+    assert done(regard(*asked)).count("▓▓*.70◂") == 1
+    assert from_json(json.loads(done(regard(*asked, "--json")))).gold_units == units
+
+
+@pytest.mark.parametrize(
+    ("options", "most"), [([], "tokens from 0 to 3"), (["--words"], "words from 0 to 1")]
+)
+def test_gold_past_the_end_says_what_it_counts(spelled, options, most):
+    said = sentence(regard("show", spelled, "--gold", "4-0", *options), 2)
+    assert f"gold must link {most} with" in said
+    assert "regard align" in said
 
 
 def test_json_is_the_whole_trace(saved):
@@ -195,6 +233,14 @@ def test_a_run_is_drawn(run):
     out = done(regard("show", run, "abc"))
     header = out.splitlines()[1].split()
     assert header == ["a", "b", "c", "</s>", "p"]
+
+
+@pytest.mark.slow
+def test_links_of_align_can_be_drawn(run, tmp_path):
+    (tmp_path / "one.tsv").write_text("abc\tcba\n")
+    links = done(regard("align", run, tmp_path / "one.tsv")).strip()
+    out = done(regard("show", run, "abc", "--target", "cba", "--gold", links))
+    assert out.count("*") == len(links.split()) + 1  # one of them in the legend
 
 
 @pytest.mark.slow

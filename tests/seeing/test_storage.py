@@ -35,6 +35,7 @@ def whole():
         derived={"ablation": np.array([[1.5, -2.0], [0.25, 8.0]], dtype=np.float32)},
         checks={"tau": 0.5, "sentences": ["it is so"]},
         gold=((0, 0, True), (1, 0, False)),
+        gold_units=("words", "tokens"),
         notes=("only the last 512 tokens",),
     )
 
@@ -46,7 +47,7 @@ def through_json(trace):
 def test_all_of_a_trace_comes_back():
     trace = whole()
     again = through_json(trace)
-    for name in ("source", "target", "model", "decoded", "checks", "gold", "notes"):
+    for name in ("source", "target", "model", "decoded", "checks", "gold", "gold_units", "notes"):
         assert getattr(again, name) == getattr(trace, name)
     np.testing.assert_array_equal(again.derived["ablation"], trace.derived["ablation"])
     for found, expected in zip(again.maps, trace.maps, strict=True):
@@ -175,6 +176,14 @@ def test_a_damaged_trace_is_refused(change, said):
     change(content)
     with pytest.raises(TraceError, match=said):
         storage.from_json(content)
+
+
+def test_a_trace_that_does_not_say_what_its_gold_counts_counts_words():
+    content = storage.to_json(whole())
+    del content["gold_units"]
+    assert storage.from_json(content).gold_units == ("words", "words")
+    with pytest.raises(TraceError, match="a part of it cannot be read"):
+        storage.from_json({**content, "gold_units": ["words", "letters"]})
 
 
 @pytest.mark.parametrize("content", [None, [], "x", 3, {}])

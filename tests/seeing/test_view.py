@@ -106,6 +106,19 @@ def test_gold_links_of_words_mark_each_of_their_cells():
     assert set(select(linked, words=False).gold) == marks
 
 
+def test_gold_links_of_tokens_mark_what_each_is_part_of():
+    links = ((1, 2, False), (2, 1, True), (0, 3, False))
+    linked = translation(gold=links, gold_units=("tokens", "tokens"))
+    assert set(select(linked, words=False).gold) == set(links)
+    # tokens 1 and 2 are word 1 on both sides, and one of their links is sure
+    assert set(select(linked, words=True).gold) == {(1, 1, True), (0, 2, False)}
+
+
+def test_gold_may_count_words_of_one_side_and_tokens_of_the_other():
+    linked = translation(gold=((1, 3, True),), gold_units=("words", "tokens"))
+    assert set(select(linked, words=False).gold) == {(1, 3, True), (2, 3, True)}
+
+
 def test_all_heads_and_all_layers():
     several = trace([EVEN, SHARP], [RESTING, EVEN])
     assert [(v.layer, v.head) for v in select_all(several, layer="all", head="all")] == [

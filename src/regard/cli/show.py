@@ -3,8 +3,8 @@
 import json
 import os
 import sys
-from collections.abc import Iterator
-from dataclasses import replace
+from collections.abc import Callable, Iterator
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
@@ -13,17 +13,21 @@ import typer
 from rich.console import Console
 
 from regard import api
+from regard.api.aligning import Units
+from regard.cli.gold import units_of, with_gold
 from regard.cli.tables import result_console
 from regard.data import read_lines
 from regard.errors import ArgumentError
 from regard.seeing import Trace, View, select_all, storage, terminal
-from regard.seeing.alignment import parse_links
 from regard.seeing.files import check_ending, save
 from regard.seeing.ink import BLOCKS, LETTERS, takes_blocks
 
 VIEWS = ("matrix", "list", "heads")
 #: maps that are printed at most
 MOST_MAPS = 16
+#: what the gold of a trace counts, for --words, --tokens or neither
+Count = Callable[[bool | None], Units]
+Counted = tuple[Trace, Count]
 
 
 def show(
@@ -83,7 +87,11 @@ def show(
     ] = None,
     gold: Annotated[
         str | None,
-        typer.Option(help="Source-target links of words, as in '0-0 1-2 2p1'.", show_default=False),
+        typer.Option(
+            help="Source-target links to mark, as in '0-0 1-2 2p1'; they count what `regard align` "
+            "counts: words, but letters of a side that is read by letters.",
+            show_default=False,
+        ),
     ] = None,
     beam: Annotated[
         int | None,
@@ -112,9 +120,10 @@ def show(
     if scale not in terminal.SCALES:
         raise ArgumentError("scale", "be fixed or row", repr(scale), "choose one")
     asked = _Asked(text, target, beam)
-    traces = _reopened(run, asked, line) if _is_file(run) else _made(run, asked, line, device)
+    found = _reopened(run, asked, line) if _is_file(run) else _made(run, asked, line, device)
+    traces = (trace for trace, _ in found)
     if gold is not None:
-        traces = (_with_gold(trace, gold) for trace in traces)
+        traces = (with_gold(trace, gold, count(words)) for trace, count in found)
     if output is not None:
         save(_only(traces), output, scale=scale, **choice)  # type: ignore[arg-type]
         typer.echo(f"saved {output}", err=True)
@@ -165,7 +174,7 @@ def _is_file(run: Path) -> bool:
     return run.suffix in (".json", ".jsonl") and not run.is_dir()
 
 
-def _reopened(path: Path, asked: _Asked, line: int | None) -> Iterator[Trace]:
+def _reopened(path: Path, asked: _Asked, line: int | None) -> Iterator[Counted]:
     """The trace that was saved; of several, one."""
     if any(value is not None for value in asked):
         raise ArgumentError(
@@ -177,10 +186,10 @@ def _reopened(path: Path, asked: _Asked, line: int | None) -> Iterator[Trace]:
     found = storage.find(path, 1 if line is None else line)
     if line is None and found.total > 1:
         typer.echo(f"trace 1 of {found.total:,}: --line N shows another", err=True)
-    yield found.trace
+    yield found.trace, partial(units_of, found.trace)
 
 
-def _made(run: Path, asked: _Asked, line: int | None, device: str) -> Iterator[Trace]:
+def _made(run: Path, asked: _Asked, line: int | None, device: str) -> Iterator[Counted]:
     """A trace of each text."""
     if line is not None:
         fix = "leave it out, or name a file of traces"
@@ -188,11 +197,12 @@ def _made(run: Path, asked: _Asked, line: int | None, device: str) -> Iterator[T
     if asked.text is None:
         raise ArgumentError("TEXT", "be given", "missing", f"try `regard show {run} 'some text'`")
     model = api.load(run, device=device)
+    count = partial(Units.of, model)
     lines = read_lines("-", max_chars=model.config.max_chars)
     texts = lines if asked.text == "-" else iter([asked.text])
     options: dict[str, Any] = {} if asked.beam is None else {"beam": asked.beam}
     if not model.config.reads_texts:
-        yield from (model.trace(one, asked.target, **options) for one in texts)
+        yield from ((model.trace(one, asked.target, **options), count) for one in texts)
         return
     if asked.target is not None or asked.beam is not None:
         raise ArgumentError(
@@ -201,7 +211,7 @@ def _made(run: Path, asked: _Asked, line: int | None, device: str) -> Iterator[T
             "given",
             "leave them out",
         )
-    yield from (model.trace("", one) for one in texts)
+    yield from ((model.trace("", one), count) for one in texts)
 
 
 def _only(traces: Iterator[Trace]) -> Trace:
@@ -211,29 +221,6 @@ def _only(traces: Iterator[Trace]) -> Trace:
         many = "several" if found else "none"
         raise ArgumentError("TEXT", "be one line for a file", many, "give one, or leave -o out")
     return found[0]
-
-
-def _with_gold(trace: Trace, line: str) -> Trace:
-    """The trace with links that a person has made."""
-    try:
-        found = parse_links(line)
-    except ValueError as error:
-        raise ArgumentError("gold", "be links like 0-0 1-2 2p1", repr(line), str(error)) from None
-    links = sorted(found.sure | found.possible)
-    sizes = [_words(side.tokens) for side in (trace.source, trace.target)]
-    for link in links:
-        if any(number >= size for number, size in zip(link, sizes, strict=True)):
-            raise ArgumentError(
-                "gold",
-                f"link words from 0 to {sizes[0] - 1} with words from 0 to {sizes[1] - 1}",
-                f"{link[0]}-{link[1]}",
-                "count words from 0, the source first",
-            )
-    return replace(trace, gold=tuple((t, s, (s, t) in found.sure) for s, t in links))
-
-
-def _words(tokens: Any) -> int:
-    return max((token.word + 1 for token in tokens if token.word is not None), default=0)
 
 
 def _one(view: View, form: str, scale: Any, ascii: bool, console: Console) -> str:

@@ -10,7 +10,7 @@ import base64
 import json
 import zlib
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, get_args
 
 import numpy as np
 
@@ -23,6 +23,7 @@ from regard.seeing.trace import (
     Token,
     Trace,
     TraceError,
+    Unit,
     Weights,
 )
 
@@ -48,6 +49,7 @@ def to_json(trace: Trace) -> dict[str, Any]:
         "derived": {name: pack(matrix, "float16") for name, matrix in trace.derived.items()},
         "checks": dict(trace.checks),
         "gold": [list(link) for link in trace.gold],
+        "gold_units": list(trace.gold_units),
         "notes": list(trace.notes),
     }
 
@@ -71,6 +73,7 @@ def from_json(content: Any) -> Trace:
             derived={name: unpack(packed) for name, packed in content["derived"].items()},
             checks=content["checks"],
             gold=tuple((int(t), int(s), bool(sure)) for t, s, sure in content["gold"]),
+            gold_units=_units_from_json(content),
             notes=tuple(content["notes"]),
         )
     except (KeyError, TypeError, ValueError, zlib.error) as error:
@@ -157,6 +160,14 @@ def unpack(packed: dict[str, Any]) -> Weights:
         raise ValueError(f"the encoding {packed['encoding']!r} is not known")
     shaped: Weights = found.reshape(packed["shape"])
     return shaped
+
+
+def _units_from_json(content: dict[str, Any]) -> tuple[Unit, Unit]:
+    """What gold counts: words, where an older file does not say."""
+    target, source = content.get("gold_units", ("words", "words"))
+    if not {target, source} <= set(get_args(Unit)):
+        raise ValueError(f"gold_units are {target!r} and {source!r}")
+    return target, source
 
 
 def _text_to_json(text: Text) -> dict[str, Any]:

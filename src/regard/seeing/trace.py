@@ -14,6 +14,7 @@ Kind = Literal[
     "cross", "encoder-self", "decoder-self", "encoder-history", "decoder-history", "memory"
 ]
 Side = Literal["source", "target", "read", "slots"]
+Unit = Literal["words", "tokens"]
 Weights = npt.NDArray[np.float32]
 
 KINDS: Final[tuple[str, ...]] = get_args(Kind)
@@ -163,7 +164,8 @@ class Trace:
         derived: further matrices (target tokens, source tokens) by name: `ablation`, `gradient`,
             `rollout`. A row need not sum to 1.
         checks: numbers and words about the trace that `regard check` has found.
-        gold: links (target word, source word, sure) that a person has made.
+        gold: links (target, source, sure) that a person has made, counted from 0.
+        gold_units: what `gold` counts in the target and in the source.
         notes: what a reader must know about it, such as "only the last 512 tokens".
     """
 
@@ -176,6 +178,7 @@ class Trace:
     checks: Mapping[str, Any] = field(default_factory=dict)
     gold: tuple[tuple[int, int, bool], ...] = ()
     notes: tuple[str, ...] = ()
+    gold_units: tuple[Unit, Unit] = ("words", "words")
 
     def __post_init__(self) -> None:
         for found in self.maps:

@@ -7,7 +7,7 @@ from typing import Final, Literal, NamedTuple
 import numpy as np
 
 from regard.errors import ArgumentError
-from regard.seeing.trace import Map, Token, Trace, Weights
+from regard.seeing.trace import Map, Token, Trace, Unit, Weights
 from regard.seeing.words import Group, Merging, merge
 
 Special = Literal["dim", "hide", "show"]
@@ -304,12 +304,20 @@ def _hidden_note(columns: Sequence[Group], out: Sequence[int]) -> Iterator[str]:
 def _gold(
     trace: Trace, found: Map, rows: Sequence[Group], columns: Sequence[Group]
 ) -> Iterator[tuple[int, int, bool]]:
-    """Links of words, at each cell of theirs."""
-    if found.kind != "cross" or not trace.gold:
+    """Links, at each of their cells; a cell with a sure link is sure."""
+    if found.kind != "cross":
         return
-    links: dict[tuple[int | None, int | None], bool]
-    links = {(target, source): sure for target, source, sure in trace.gold}
-    for i, row in enumerate(rows):
-        for j, column in enumerate(columns):
-            if (row.word, column.word) in links:
-                yield i, j, links[row.word, column.word]
+    cells: dict[tuple[int, int], bool] = {}
+    below, along = trace.gold_units
+    for target, source, sure in trace.gold:
+        for i in _at(rows, target, below):
+            for j in _at(columns, source, along):
+                cells[i, j] = cells.get((i, j), False) or sure
+    yield from ((i, j, sure) for (i, j), sure in sorted(cells.items()))
+
+
+def _at(side: Sequence[Group], number: int, unit: Unit) -> list[int]:
+    """Where along a side a word stands, or what a token is part of."""
+    if unit == "words":
+        return [i for i, group in enumerate(side) if group.word == number]
+    return [i for i, group in enumerate(side) if group.start <= number < group.end]

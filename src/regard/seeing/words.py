@@ -80,7 +80,7 @@ def groups(trace: Trace, side: Side, *, words: Merging = True) -> tuple[Group, .
     tokens = trace.tokens(side)
     text = (trace.source if side == "source" else trace.target).text
     if words == "auto":
-        words = not _one_by_one(text, tokens)
+        words = not one_by_one(text, tokens)
     inside = [i > 0 and _same_word(tokens[i - 1], token) for i, token in enumerate(tokens)]
     cuts = [i for i in range(len(tokens)) if not (words and inside[i])]
     ends = [*cuts[1:], len(tokens)] if cuts else []
@@ -104,7 +104,7 @@ def _same_word(before: Token, token: Token) -> bool:
     return not special and token.word is not None and token.word == before.word
 
 
-def _one_by_one(text: str, tokens: Sequence[Token]) -> bool:
+def one_by_one(text: str, tokens: Sequence[Token]) -> bool:
     """Whether every token is a single character: merging them would hide what the model does."""
     own = [token for token in tokens if token.word is not None and not token.special]
     # what an unknown token stands for is seen in the text alone

@@ -4,7 +4,7 @@ from typing import Any, Final, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from regard.seeing.trace import Kind
+from regard.seeing.trace import Kind, Unit
 
 Statuses = dict[int | str, dict[str, Any]]
 
@@ -85,6 +85,7 @@ class TraceAnswer(_Answer):
     derived: dict[str, Packed]
     checks: dict[str, Any]
     gold: list[tuple[int, int, bool]]
+    gold_units: tuple[Unit, Unit] = Field(description="What gold counts: target, source.")
     notes: list[str]
 
 

@@ -116,6 +116,7 @@ export class Trace {
     this.json = json;
     const { source, target, model, decoded, checks, gold, notes } = json;
     Object.assign(this, { source, target, model, decoded, checks, gold, notes });
+    this.goldUnits = json.gold_units ?? ["words", "words"];
     this.maps = json.maps.map((map) => new Layer(map));
     this.kinds = [...new Set(this.maps.map((map) => map.kind))];
     this.derived = {};

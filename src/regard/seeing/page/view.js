@@ -143,10 +143,21 @@ function average(values) {
 }
 
 function goldCells(trace, rows, columns) {
-  return trace.gold.flatMap(([target, source, sure]) =>
-    rows.flatMap((row, r) => {
-      if (row.word !== target) return [];
-      return columns.flatMap((column, c) => (column.word === source ? [{ r, c, sure }] : []));
-    }),
-  );
+  const [below, along] = trace.goldUnits;
+  const cells = new Map();
+  for (const [target, source, sure] of trace.gold) {
+    for (const r of linked(rows, target, below)) {
+      for (const c of linked(columns, source, along)) {
+        const key = `${r} ${c}`;
+        cells.set(key, { r, c, sure: sure || Boolean(cells.get(key)?.sure) });
+      }
+    }
+  }
+  return [...cells.values()];
+}
+
+/** Where along a side a word stands, or what a token is part of. */
+function linked(side, number, unit) {
+  const is = (item) => (unit === "words" ? item.word === number : item.tokens.includes(number));
+  return side.flatMap((item, i) => (is(item) ? [i] : []));
 }
