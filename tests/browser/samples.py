@@ -98,7 +98,7 @@ def sentence(heads=4, layers=2):
 
 
 def spelled():
-    """The sentence, with gold that links tokens of it: two sub-words of `assis` with one of `mat`."""
+    """The sentence, with gold of tokens: both pieces of `assis` with the first of `mat`."""
     links = ((4, 5, True), (5, 5, False), (0, 0, False))
     return replace(sentence(), gold=links, gold_units=("tokens", "tokens"))
 

@@ -1,4 +1,6 @@
 import errno
+import json
+import re
 import subprocess
 import sys
 
@@ -20,6 +22,23 @@ def test_version():
 def test_presets_lists_every_preset():
     lines = done(regard("presets")).splitlines()
     assert [line.split()[0] for line in lines[1:]] == list(PRESETS)
+
+
+def test_presets_as_json():
+    found = json.loads(done(regard("presets", "--json")))
+    assert [preset["name"] for preset in found] == list(PRESETS)
+    assert all(len(preset["description"]) > 10 for preset in found)
+
+
+@pytest.mark.parametrize(
+    "verb",
+    [
+        *("predict", "evaluate", "show", "check", "align", "export"),
+        *("lab", "models", "settings", "presets"),
+    ],
+)
+def test_a_verb_with_results_gives_them_as_json(verb):
+    assert re.search(r"--json\b", done(regard(verb, "--help")))
 
 
 def test_doctor_names_torch_and_the_paths():

@@ -1,11 +1,13 @@
 """`regard export`: what goes wrong is one sentence."""
 
 import importlib.util
+import json
 
 import pytest
 
-from cli.tools import regard, sentence
+from cli.tools import done, regard, sentence
 from export.tools import make_run
+from regard.export.folder import Written
 
 
 @pytest.fixture(scope="module")
@@ -17,6 +19,15 @@ def test_an_unknown_format(untrained):
     said = sentence(regard("export", untrained, "--to", "tflite"), 2)
     assert "onnx" in said
     assert "tflite" in said
+
+
+def test_what_was_written_as_json(tmp_path, monkeypatch):
+    written = Written(tmp_path / "new", 1e-6, {})
+    monkeypatch.setattr("regard.cli.export.exporting.export", lambda *_, **__: written)
+    assert done(regard("export", "run")) == f"{tmp_path / 'new'}\n"
+    result = regard("export", "run", "--json")
+    assert json.loads(done(result)) == {"path": str(tmp_path / "new"), "difference": 1e-6}
+    assert "differ from the model" in result.stderr
 
 
 def test_a_folder_that_exists(untrained, tmp_path):

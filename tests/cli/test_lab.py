@@ -1,3 +1,5 @@
+import json
+
 import pytest
 
 from cli.tools import done, regard, sentence
@@ -46,6 +48,25 @@ def test_list_names_the_questions_and_runs_nothing(tmp_path, monkeypatch):
         ["two", "Is <half> less?"],
     ]
     assert not list(tmp_path.iterdir())
+
+
+def test_the_list_as_json(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert json.loads(done(regard("lab", "--list", "--json"))) == [
+        {"name": "one", "question": "Is <half> less?"},
+        {"name": "two", "question": "Is <half> less?"},
+    ]
+
+
+def test_verdicts_as_json(tmp_path, monkeypatch):
+    install(monkeypatch, one={}, two={"measure": fail})
+    result = lab(tmp_path, "--json")
+    assert result.exit_code == 1
+    found = json.loads(result.stdout)
+    assert [(one["experiment"], one["verdict"]) for one in found["claims"]] == [("one", "holds")]
+    assert list(found["failed"]) == ["two"]
+    assert found["report"] == str(tmp_path / "out" / "report.html")
+    assert "its traceback is in" in result.stderr
 
 
 def test_an_unknown_name_is_bad_usage_and_writes_nothing(tmp_path):

@@ -98,6 +98,11 @@ def test_json(run, sources):
     assert len(first["token_log_probs"]) == len(first["tokens"]) + 1
 
 
+def test_json_is_jsonl(run, sources):
+    asked = ("predict", run, sources, "--beam", 1)
+    assert done(regard(*asked, "--json")) == done(regard(*asked, "--jsonl"))
+
+
 def test_traces(run, sources, tmp_path):
     file = tmp_path / "traces.jsonl"
     told = regard("predict", run, sources, "--beam", 3, "--nbest", 2, "--trace", file)

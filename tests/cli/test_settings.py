@@ -1,5 +1,6 @@
 """`regard settings`: every setting, its default, and what it is."""
 
+import json
 import re
 
 import pytest
@@ -59,6 +60,22 @@ def test_what_is_listed_can_be_given_to_train(in_folder):
         given = [word for word in given if not word.startswith(("setting=", "preset="))]
         said = sentence(regard("train", "missing.tsv", "-p", preset, *given), 1)
         assert said.startswith("missing.tsv: there is no such file")
+
+
+def test_the_preset_asked_for_is_the_one_shown():
+    assert rows()["preset"][0] == "bahdanau"
+    assert rows("transformer")["preset"][0] == "transformer"
+
+
+def test_settings_as_json():
+    found = json.loads(done(regard("settings", "transformer", "--json")))
+    assert found["preset"] == "transformer"
+    by_name = {row.pop("name"): row for row in found["settings"]}
+    assert set(by_name) == {*Config.model_fields, *preset_options("transformer")} - {"model"}
+    assert by_name["batch_tokens"]["default"] == "4096"
+    assert by_name["batch_tokens"]["group"] == "steps"
+    assert by_name["dim"]["group"] == "transformer"
+    assert by_name["preset"]["default"] == "transformer"
 
 
 @pytest.mark.plain

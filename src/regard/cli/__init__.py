@@ -6,7 +6,7 @@ import typer
 
 from regard.cli.doctor import report
 from regard.cli.running import Verbs
-from regard.cli.tables import print_table, result_console
+from regard.cli.tables import print_json, print_table, result_console
 from regard.models import PRESETS
 from regard.version import __version__
 
@@ -38,10 +38,14 @@ def _root(
 
 
 @app.command()
-def presets() -> None:
+def presets(
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
     """List the presets: each is a model by name."""
     rows = [(name, (made.__doc__ or "").splitlines()[0]) for name, made in PRESETS.items()]
-    print_table(result_console(), ("preset", "what it is"), rows)
+    if as_json:
+        return print_json([{"name": name, "description": said} for name, said in rows])
+    return print_table(result_console(), ("preset", "what it is"), rows)
 
 
 @app.command()

@@ -6,6 +6,7 @@ from typing import Annotated
 import typer
 
 from regard import export as exporting
+from regard.cli.tables import print_json
 
 
 def export(
@@ -20,6 +21,7 @@ def export(
     attention: Annotated[
         bool, typer.Option("--attention", help="Let each step also say where it looked.")
     ] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Write a model as graphs that run without torch and regard.
 
@@ -33,4 +35,7 @@ def export(
         f"try `echo TEXT | python {written.path / 'decode.py'}`",
         err=True,
     )
-    typer.echo(str(written.path))
+    if as_json:
+        print_json({"path": str(written.path), "difference": written.difference})
+    else:
+        typer.echo(str(written.path))

@@ -1,5 +1,6 @@
 """`regard lab`."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Final
@@ -11,9 +12,9 @@ from rich.progress import Progress, SpinnerColumn, TaskID, TextColumn, TimeElaps
 from regard import device as devices
 from regard import lab as experiments
 from regard.cli.running import FAILED, INTERRUPTED
-from regard.cli.tables import print_table, result_console
+from regard.cli.tables import print_json, print_table, result_console
 from regard.errors import ArgumentError
-from regard.lab import Bench, running
+from regard.lab import Bench, Claim, running
 from regard.lab.processes import processes
 from regard.training.watch import say
 
@@ -72,12 +73,12 @@ def lab(
     listed: Annotated[
         bool, typer.Option("--list", help="Print the experiments and what they ask.")
     ] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Run the experiments on what is said about attention, and write a report."""
     chosen = running.pick(names or [])
     if listed:
-        rows = [(name, running.find(name).question) for name in chosen]
-        return print_table(result_console(), ("experiment", "question"), rows)
+        return _list(chosen, as_json)
     _check_folders(output, data)
     count = SEEDS[quick] if seeds is None else seeds
     where = devices.pick(device)
@@ -91,7 +92,14 @@ def lab(
     )
     with _Watch(Console(stderr=True)) as watch, processes(where, jobs) as pool:
         outcome = running.run(chosen, replace(bench, pool=pool), output, watch)
-    return _conclude(outcome, output)
+    return _conclude(outcome, output, as_json)
+
+
+def _list(names: list[str], as_json: bool) -> None:
+    rows = [(name, running.find(name).question) for name in names]
+    if as_json:
+        return print_json([{"name": name, "question": question} for name, question in rows])
+    return print_table(result_console(), ("experiment", "question"), rows)
 
 
 def _check_folders(output: Path, data: Path | None) -> None:
@@ -102,20 +110,23 @@ def _check_folders(output: Path, data: Path | None) -> None:
     output.mkdir(parents=True, exist_ok=True)
 
 
-def _conclude(outcome: running.Outcome, folder: Path) -> None:
+def _conclude(outcome: running.Outcome, folder: Path, as_json: bool) -> None:
     """Writes the report, prints the verdicts and ends with the exit code that they deserve."""
     from regard.lab import report
 
     notes = Console(stderr=True)
     sections = report.write(folder)
     shown = [part for part in sections if part.experiment.name in outcome.done]
-    rows = [(claim.verdict, claim.source, claim.text) for part in shown for claim in part.claims]
-    if rows:
-        print_table(result_console(), ("verdict", "document", "claim"), rows)
-    typer.echo(f"report: {folder / 'report.html'}")
+    claims = [(part.experiment.name, claim) for part in shown for claim in part.claims]
     tried = {*outcome.done, *outcome.failed}
     failures = {part.experiment.name: part.failure for part in sections if part.failure}
     failures = {name: said for name, said in failures.items() if name in tried}
+    page = str(folder / "report.html")
+    if as_json:
+        found = [_as_object(name, claim) for name, claim in claims]
+        print_json({"claims": found, "failed": failures, "report": page})
+    else:
+        _tell([claim for _, claim in claims], page)
     for name, said in failures.items():
         say(notes, f"{said}: its traceback is in {running.log_path(folder, name)}.")
     if outcome.interrupted:
@@ -123,6 +134,19 @@ def _conclude(outcome: running.Outcome, folder: Path) -> None:
         raise typer.Exit(INTERRUPTED)
     if failures:
         raise typer.Exit(FAILED)
+
+
+def _tell(claims: Sequence[Claim], page: str) -> None:
+    if claims:
+        rows = [(claim.verdict, claim.source, claim.text) for claim in claims]
+        print_table(result_console(), ("verdict", "document", "claim"), rows)
+    typer.echo(f"report: {page}")
+
+
+def _as_object(name: str, claim: Claim) -> dict[str, str]:
+    """A claim as JSON holds it."""
+    said = {"verdict": claim.verdict, "document": claim.source, "claim": claim.text}
+    return {"experiment": name, **said}
 
 
 class _Watch:

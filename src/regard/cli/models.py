@@ -1,16 +1,24 @@
 """`regard models`."""
 
+from typing import Annotated
+
 import typer
 
 from regard.api import box
-from regard.cli.tables import print_table, result_console
+from regard.cli.tables import print_json, print_table, result_console
 
 #: what is told of each model, as its card names it
 FACTS = ("score", "scored on", "licence")
 
 
-def models() -> None:
+def models(
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print all that their cards say as JSON.")
+    ] = False,
+) -> None:
     """List the models that come with regard: each is a RUN by name."""
+    if as_json:
+        return print_json([{"name": name, **box.card(name)} for name in box.names()])
     rows: list[tuple[str, str]] = []
     for name in box.names():
         card = box.card(name)
@@ -18,6 +26,5 @@ def models() -> None:
         facts = [("size", card["size"]), *((fact, card[fact]) for fact in FACTS if fact in card)]
         rows += [(f"  {fact}", said) for fact, said in facts]
     if rows:
-        print_table(result_console(), ("model", "what it is"), rows)
-    else:
-        typer.echo("regard: no model is bundled here: train one with `regard train`.", err=True)
+        return print_table(result_console(), ("model", "what it is"), rows)
+    return typer.echo("regard: no model is bundled here: train one with `regard train`.", err=True)

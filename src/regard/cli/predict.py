@@ -67,7 +67,9 @@ def predict(
     as_jsonl: Annotated[
         bool,
         typer.Option(
-            "--jsonl", help="A JSON object per source, with scores, tokens and attention."
+            "--jsonl",
+            "--json",
+            help="A JSON object on a line per source, with scores, tokens and attention.",
         ),
     ] = False,
     trace: Annotated[

@@ -4,9 +4,9 @@ from typing import Annotated, Final
 
 import typer
 
-from regard.cli.tables import print_table, result_console
+from regard.cli.tables import print_json, print_table, result_console
 from regard.training.config import check_preset
-from regard.training.settings import config_settings, preset_settings
+from regard.training.settings import SettingRow, config_settings, preset_settings
 
 #: titles of the groups of settings, before their first
 GROUPS: Final = {
@@ -23,16 +23,29 @@ def settings(
     preset: Annotated[
         str, typer.Argument(metavar="PRESET", help="The model whose own settings come last.")
     ] = "bahdanau",
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """List all settings of a run, with their defaults.
 
     They are given to `regard train` as key=value, stand in a TOML file, or go to `regard.fit`.
     """
     check_preset(preset)
+    groups = _grouped(preset)
+    if as_json:
+        found = [row._asdict() | {"group": name} for name, own in groups.items() for row in own]
+        return print_json({"preset": preset, "settings": found})
     rows: list[tuple[str, str, str]] = []
+    for name, own in groups.items():
+        rows += [("", "", ""), (f"[{name}]", "", ""), *own]
+    return print_table(result_console(), ("setting", "default", "what it is"), rows)
+
+
+def _grouped(preset: str) -> dict[str, list[SettingRow]]:
+    """The settings under the title of their group; those of the preset come last."""
+    found: dict[str, list[SettingRow]] = {}
     for row in config_settings(preset):
         if row.name in GROUPS:
-            rows += [("", "", ""), (f"[{GROUPS[row.name]}]", "", "")]
-        rows.append(row)
-    rows += [("", "", ""), (f"[{preset}]", "", ""), *preset_settings(preset)]
-    print_table(result_console(), ("setting", "default", "what it is"), rows)
+            found[GROUPS[row.name]] = group = []
+        shown = row._replace(default=preset) if row.name == "preset" else row
+        group.append(shown)
+    return found | {preset: preset_settings(preset)}

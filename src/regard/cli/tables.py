@@ -1,7 +1,9 @@
-"""Tables of results on stdout."""
+"""Results on stdout: tables, or JSON."""
 
+import json
+import sys
 from collections.abc import Iterable, Sequence
-from typing import Final
+from typing import Any, Final
 
 from rich.console import Console
 from rich.table import Table
@@ -26,3 +28,8 @@ def print_table(
     for row in rows:
         table.add_row(*row)
     console.print(table, highlight=False, markup=False)
+
+
+def print_json(found: Any) -> None:
+    """Prints one value as JSON, and nothing else. It is ASCII, which every stdout takes."""
+    sys.stdout.write(json.dumps(found, indent=2) + "\n")
