@@ -77,6 +77,7 @@ NAMES = {
         "COPY_PRESETS",
         "LANGUAGE_MODELS",
         "PRESETS",
+        "TAG_PRESETS",
         "TEXT_PRESETS",
         "Classifier",
         "ClassifierOutput",

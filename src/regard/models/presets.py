@@ -368,3 +368,6 @@ PRESETS: Final[dict[str, Callable[..., SequenceModel]]] = {
 
 #: Presets that write tokens of their source, by their ids: both sides have one vocabulary.
 COPY_PRESETS: Final = frozenset({"pointer"})
+
+#: Presets that write one token for each of their source.
+TAG_PRESETS: Final = frozenset({"rnn"})

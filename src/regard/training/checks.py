@@ -31,6 +31,13 @@ def check_settings(config: Config) -> None:
     kinds = (config.src_tokenizer, config.tgt_tokenizer)
     if config.bpe_dropout and not {"auto", "bpe"} & set(kinds):
         raise no_bpe(config, *kinds)
+    if config.bpe_dropout and config.tags:
+        raise ArgumentError(
+            "bpe_dropout",
+            f"be 0 for the preset {config.preset}, which writes one token for each that it reads",
+            f"{config.bpe_dropout:g}",
+            "leave it out, or choose seq2seq or another preset",
+        )
     check_model(config)
 
 

@@ -12,7 +12,7 @@ import torch
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError, field_validator
 
 from regard.errors import ArgumentError, DataError, RegardError
-from regard.models import COPY_PRESETS, PRESETS, TEXT_PRESETS
+from regard.models import COPY_PRESETS, PRESETS, TAG_PRESETS, TEXT_PRESETS
 
 TokenizerKind = Literal["auto", "char", "space", "word", "bpe", "unigram"]
 Metric = Literal["auto", "loss", "bleu", "chrf", "ter", "wer", "cer", "per", "exact", "perplexity"]
@@ -127,6 +127,11 @@ class Config(BaseModel):
     def copies(self) -> bool:
         """Whether the model writes tokens of its source, by their ids."""
         return self.preset in COPY_PRESETS
+
+    @property
+    def tags(self) -> bool:
+        """Whether the model writes one token for each of its source."""
+        return self.preset in TAG_PRESETS
 
     @property
     def longest_tgt(self) -> int:

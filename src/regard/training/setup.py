@@ -25,6 +25,7 @@ from regard.data import (
 from regard.data.pairs import column_names
 from regard.errors import ArgumentError, DataError
 from regard.models import SequenceModel
+from regard.training.aligned import aligned
 from regard.training.announce import announced
 from regard.training.checks import shared_kind
 from regard.training.config import Config
@@ -223,7 +224,7 @@ class _Data:
         path = self.folder.data / f"{part}.arrow"
         try:
             return open_or_build_corpus(
-                pairs,
+                lambda: self._fit_for_model(pairs(), part, src, tgt),
                 src,
                 tgt,
                 path,
@@ -238,6 +239,17 @@ class _Data:
                 raise
             # blame the file that the user knows, for having no pairs that can be used
             raise DataError(self._name_of(part), None, error.reason, error.fix) from None
+
+    def _fit_for_model(
+        self, pairs: Iterable[Pair], part: str, src: Tokenizer, tgt: Tokenizer
+    ) -> Iterable[Pair]:
+        config = self.config
+        if not config.tags:
+            return pairs
+        name, skip = self._name_of(part), config.skip_bad
+        return aligned(
+            pairs, src, tgt, preset=config.preset, name=name, skip_bad=skip, say=self.say
+        )
 
     def _too_few(self, part: str) -> DataError:
         """What to say of a file with hardly any sources: all fall to one side."""
