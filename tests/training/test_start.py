@@ -1,7 +1,11 @@
 """Runs from their start to their end, and what stops them on the way."""
 
+import signal
+from types import SimpleNamespace
+
 import pytest
 from rich.console import Console
+from safetensors.torch import load_file
 
 from regard.errors import ArgumentError, DataError
 from regard.training import RunError, RunFolder, loop, make_config, resume_run, start_run
@@ -13,10 +17,10 @@ pytestmark = pytest.mark.slow
 
 @pytest.fixture
 def begin(data, tmp_path):
-    def start(name="run", **settings):
+    def start(name="run", console=None, quiet=True, **settings):
         brief = {"steps": 6, "eval_every": 100, "save_every": 6, "max_tgt_len": 10}
         config = make_config({"data": str(data), **SETTINGS, **brief, **settings})
-        return start_run(config, tmp_path / name, quiet=True)
+        return start_run(config, tmp_path / name, console=console, quiet=quiet)
 
     return start
 
@@ -51,6 +55,55 @@ def test_killed_in_the_last_evaluation(begin, monkeypatch):
 
 def interrupt(*args):
     raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize("ema", [0.0, 0.5])
+def test_stopped_before_it_is_judged_a_run_leaves_its_newest_weights(
+    begin, data, tmp_path, monkeypatch, ema
+):
+    whole = begin("whole", ema=ema, save_every=100)
+    stop_after(4, monkeypatch)
+    with open(tmp_path / "log", "w") as log:
+        folder = begin(ema=ema, save_every=100, console=Console(file=log, width=400), quiet=False)
+    assert not folder.finished
+    said = (tmp_path / "log").read_text().splitlines()[-2:]
+    assert said[0] == "the weights of step 4 are kept as the model, but dev has not judged them."
+    assert said[1].startswith("stopped and saved; go on with: regard train --resume ")
+    saved = load_file(folder.checkpoints / "step-00000004.safetensors")
+    part = "ema." if ema else "model."
+    newest = {k.removeprefix(part): w for k, w in saved.items() if k.startswith(part)}
+    assert_same(newest, weights(folder.path))
+    assert folder.load().model is not None
+    monkeypatch.undo()
+    resume_run(folder.path, quiet=True)
+    assert_same(weights(whole.path), weights(folder.path))
+
+
+def test_stopped_later_a_run_keeps_its_best_weights(begin, monkeypatch):
+    stop_after(5, monkeypatch)
+    folder = begin(eval_every=3)
+    assert steps(folder) == [3]
+    assert_same(load_file(folder.best / "step-00000003.safetensors"), weights(folder.path))
+
+
+def test_stopped_before_its_first_step_a_run_has_no_model(begin, monkeypatch):
+    monkeypatch.setattr(loop, "Stop", lambda: SimpleNamespace(asked=True))
+    folder = begin()
+    with pytest.raises(RunError, match="has not been evaluated yet"):
+        folder.load()
+
+
+def stop_after(step, monkeypatch):
+    """Ctrl-C during this step."""
+    take = loop._step
+
+    def stopping(task, progress):
+        loss = take(task, progress)
+        if progress.step == step:
+            signal.raise_signal(signal.SIGINT)
+        return loss
+
+    monkeypatch.setattr(loop, "_step", stopping)
 
 
 def test_resuming_what_is_finished_changes_nothing(begin):

@@ -26,6 +26,12 @@ def keep_best(task: Task, progress: Progress) -> None:
             path.unlink()
 
 
+def write_unjudged(task: Task) -> None:
+    """Writes the newest weights, for want of any that the dev set has judged."""
+    with task.judged():
+        task.folder.write_model(task.module.state_dict())
+
+
 def write_final(task: Task, progress: Progress, watch: Watch) -> None:
     """Writes the best weights, or the average of the best if the dev set likes it better."""
     paths = [_path(task.folder.best, step) for _, step in progress.best]

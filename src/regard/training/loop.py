@@ -14,7 +14,7 @@ from torch import Tensor
 
 from regard.data import collate
 from regard.errors import ArgumentError
-from regard.training.best import keep_best, write_final
+from regard.training.best import keep_best, write_final, write_unjudged
 from regard.training.checkpoint import (
     Checkpoint,
     load_checkpoint,
@@ -63,6 +63,10 @@ def train(task: Task, progress: Progress, watch: Watch) -> Progress:
                 save(task, progress)
     if stopped:
         save(task, progress)
+        if progress.evaluated < 0 < progress.step:
+            if task.fabric.is_global_zero:
+                write_unjudged(task)
+            watch.unjudged(progress)
         watch.stopped(task.folder.path)
         return progress
     if progress.evaluated != progress.step:

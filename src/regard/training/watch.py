@@ -128,6 +128,13 @@ class Watch:
         """Says how to go on."""
         self.note(f"stopped and saved; go on with: regard train --resume {folder}")
 
+    def unjudged(self, progress: Progress) -> None:
+        """Says which weights are kept where the dev set has seen none."""
+        self.note(
+            f"the weights of step {progress.step} are kept as the model, but dev has not judged "
+            f"them."
+        )
+
     def interrupted(self, folder: Path) -> None:
         """Says how to go on where there was no time to save."""
         self.note(
