@@ -189,6 +189,45 @@ def test_bad_pairs(spaced, tmp_path):
     )
 
 
+def test_a_bad_pair_has_an_empty_line_in_its_place(spaced, files, tmp_path):
+    good = done(regard("align", spaced, files[0])).splitlines()
+    mixed = [PAIRS[0], "no tab", PAIRS[1], "a\t", "", PAIRS[2]]
+    (tmp_path / "mixed").write_text("".join(f"{line}\n" for line in mixed))
+    result = regard("align", spaced, tmp_path / "mixed", "--skip-bad")
+    assert done(result).split("\n") == [good[0], "", good[1], "", "", good[2], ""]
+    assert (
+        "3 bad lines were left out (1 missing tab, 1 empty target, 1 empty line)" in result.stderr
+    )
+    saved = tmp_path / "saved"
+    found = json.loads(
+        done(regard("align", spaced, tmp_path / "mixed", "--skip-bad", "--json", "-o", saved))
+    )
+    assert found["pairs"] == 3
+    assert (
+        found["alignments"] == saved.read_text().split("\n")[:-1] == result.stdout.split("\n")[:-1]
+    )
+
+
+def test_gold_of_a_bad_pair_is_not_asked_for(spaced, files, tmp_path):
+    words = ["--layer", "0", "--head", "0", "--json"]
+    one = json.loads(done(regard("align", spaced, files[0], "--gold", files[1], *words)))
+    (tmp_path / "mixed").write_text(f"{PAIRS[0]}\nno tab\n{PAIRS[1]}\n{PAIRS[2]}\n")
+    (tmp_path / "more").write_text(f"{GOLD[0]}\n0-0 7-7\n{GOLD[1]}\n{GOLD[2]}\n")
+    mixed = ["align", spaced, tmp_path / "mixed", "--skip-bad", "--gold"]
+    two = json.loads(done(regard(*mixed, tmp_path / "more", *words)))
+    assert (one["forward"], one["scale"]) == (two["forward"], two["scale"])
+    said = sentence(regard(*mixed, files[1], *words), 1)
+    assert "a line for each of the 4 pairs, but it has 3" in said
+    (tmp_path / "more").write_text(f"{GOLD[0]}\n\n{GOLD[1]}\n7-7\n")
+    assert "more, line 4: a link joins" in sentence(regard(*mixed, tmp_path / "more", *words), 1)
+
+
+def test_a_first_line_with_names_is_no_pair(spaced, files, tmp_path):
+    (tmp_path / "named").write_text("en\tfr\n" + files[0].read_text() + "a\t\n")
+    words = ["align", spaced, tmp_path / "named", "--columns", "en,fr", "--skip-bad"]
+    assert done(regard(*words)) == done(regard("align", spaced, files[0])) + "\n"
+
+
 def test_a_model_without_attention(runs, run, tmp_path):
     done(
         regard(

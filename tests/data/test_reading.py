@@ -153,7 +153,7 @@ BAD_LINES = {
 def test_the_first_bad_line_has_its_sentence(write, kind):
     content, words = BAD_LINES[kind]
     path = write(b"a\tb\n" + content + b"\nc\td\n")
-    expected = f"pairs.tsv, line 2: {words}, or leave bad lines out with skip_bad (--skip-bad)."
+    expected = f"pairs.tsv, line 2: {words}, or leave bad lines out with skip_bad=True."
     assert sentence(path) == expected
     with pytest.raises(DataError) as caught:
         list(read_pairs(path))
@@ -316,7 +316,7 @@ def test_jsonl_with_features_and_references(write):
 
 BAD_JSON = {
     "invalid JSON": (b'{"src": "a", ', "invalid JSON at character 13: write one whole object"),
-    "missing key": (b'{"src": "a"}', "there is no key 'tgt' among 'src': add it, or choose two"),
+    "missing key": (b'{"src": "a"}', "there is no key 'tgt' among 'src': add it, or leave"),
     "not a string": (b'{"src": "a", "tgt": 3}', "the target must be a string, but it is 3:"),
     "empty target": (b'{"src": "a", "tgt": null}', "the target side is empty:"),
     "empty line": (b" ", "the line is empty: delete it"),
@@ -354,8 +354,8 @@ def test_json_arrays_and_unknown_keys(write):
     assert "this is one JSON array" in sentence(write(b'[{"src": "a"}]', "pairs.json"))
     assert sentence(write(b'{"en": "a", "fr": "b"}', "pairs.jsonl")) == (
         "pairs.jsonl, line 1: source and target are expected as src/tgt or source/target or "
-        "input/output, but the names are en, fr: choose with columns=('name of source', 'name of "
-        "target')."
+        "input/output, but the names are en, fr: rename them, or choose two of these, as in "
+        "columns=('en', 'fr')."
     )
 
 
@@ -378,7 +378,7 @@ def test_parquet_with_chosen_columns(table):
     path = table(fr=["x", "y z"], n=[1, 2], en=["a b", "c"])
     assert list(read_pairs(path, columns=("en", "fr"))) == PAIRS
     assert list(read_pairs(path, columns=(2, 0))) == PAIRS
-    assert "the names are fr, n, en: choose" in sentence(path)
+    assert "the names are fr, n, en: rename them, or choose two" in sentence(path)
     assert "there is no column 'de' among 'fr', 'n', 'en'" in sentence(path, columns=("en", "de"))
     assert "line 1: the target must be a string, but it is 1" in sentence(path, columns=("en", "n"))
 

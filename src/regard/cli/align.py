@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Literal, NamedTuple
+from typing import Annotated, Literal, NamedTuple, TypeVar
 
 import typer
 from rich.console import Console
@@ -35,6 +35,9 @@ from regard.seeing.trace import Weights
 
 #: the most characters of a line of gold
 GOLD_CHARS = 1_000_000
+#: of a line that cannot be used
+NO_GOLD = Gold(frozenset(), frozenset())
+T = TypeVar("T")
 Pick = int | Literal["mean"] | None
 
 
@@ -45,6 +48,32 @@ class Symmetry(StrEnum):
     union = "union"
     grow_diag_final = "grow-diag-final"
     grow_diag_final_and = "grow-diag-final-and"
+
+
+class Places(NamedTuple):
+    """Which lines of a file have a pair, so that each line has its place in what is written.
+
+    Attributes:
+        bad: for each line, whether it was left out.
+    """
+
+    bad: list[bool]
+
+    @staticmethod
+    def of(pairs: Sequence[Pair], bad: Sequence[int]) -> "Places":
+        """For pairs that were read, and the numbers of the lines that could not be."""
+        lines = sorted([*((pair.line, False) for pair in pairs), *((line, True) for line in bad)])
+        return Places([is_bad for _, is_bad in lines])
+
+    @property
+    def total(self) -> int:
+        """How many lines there are."""
+        return len(self.bad)
+
+    def spread(self, found: Sequence[T], empty: T) -> list[T]:
+        """What was found for the pairs, with something empty where a line was bad."""
+        rest = iter(found)
+        return [empty if bad else next(rest) for bad in self.bad]
 
 
 class Wish(NamedTuple):
@@ -149,6 +178,17 @@ def align(
             show_default="words, and letters of a side that is read by letters",
         ),
     ] = None,
+    columns: Annotated[
+        str | None,
+        typer.Option(
+            help="Source, target and, if any, features: names, or numbers as in 0,2.",
+            show_default="those of the run",
+        ),
+    ] = None,
+    skip_bad: Annotated[
+        bool,
+        typer.Option("--skip-bad", help="Count bad lines; each has an empty line for its links."),
+    ] = False,
     output: Annotated[
         Path | None,
         typer.Option("-o", "--output", help="Write the alignments here.", show_default="stdout"),
@@ -170,9 +210,18 @@ def align(
     for one in (model, other):
         if one is not None:
             aligning.check_model(one)
-    pairs, units = pairs_for(model, file, tgt), Units.of(model, words)
+    bad: list[int] = []
+    pairs = pairs_for(
+        model,
+        file,
+        tgt,
+        columns=columns,
+        skip_bad=skip_bad,
+        on_bad=lambda error: bad.append(error.line or 0),
+    )
+    places, units = Places.of(pairs, bad), Units.of(model, words)
     sizes = aligning.sizes(model, pairs, units)
-    golds = None if gold is None else _gold(gold, gold_first, sizes)
+    golds = None if gold is None else _gold(gold, gold_first, sizes, places)
     if other is not None:
         _check_units(other, pairs, units, sizes)
     found = _aligned(model, pairs, units, wish, judged=golds is not None)
@@ -180,7 +229,7 @@ def align(
     if other is not None:
         back = _backward(other, pairs, units, wish, golds)
         result = result.joined(back, symmetrize.value)
-    _write(result, output, as_json=as_json)
+    _write(result, places, output, as_json=as_json)
 
 
 def _pick(name: str, word: str) -> Pick:
@@ -201,10 +250,14 @@ def _shift(word: str) -> int | None:
     raise ArgumentError("--shift", "be auto, 0, 1 or -1", repr(word), "choose one")
 
 
-def _gold(file: str, first: int, sizes: Sequence[tuple[int, int]]) -> list[Gold]:
-    found = read_gold(name_of(file), read_lines(file, max_chars=GOLD_CHARS), first=first)
-    check_gold(name_of(file), found, sizes)
-    return found
+def _gold(file: str, first: int, sizes: Sequence[tuple[int, int]], places: Places) -> list[Gold]:
+    """The gold of each pair. A bad line has a line of gold, too, of which nothing is asked."""
+    lines = list(read_lines(file, max_chars=GOLD_CHARS))
+    found = read_gold(name_of(file), lines, first=first)
+    if len(found) == places.total:
+        found = [NO_GOLD if bad else gold for bad, gold in zip(places.bad, found, strict=True)]
+    check_gold(name_of(file), found, places.spread(sizes, (0, 0)))
+    return [gold for bad, gold in zip(places.bad, found, strict=True) if not bad]
 
 
 def _turned(pairs: Sequence[Pair]) -> list[Pair]:
@@ -261,8 +314,8 @@ def _progress(name: str, total: int) -> Iterator[Callable[[int], None]]:
         yield lambda pairs: bar.advance(task, pairs)
 
 
-def _write(result: Result, output: Path | None, *, as_json: bool) -> None:
-    lines = [format_links(links) for links in result.links]
+def _write(result: Result, places: Places, output: Path | None, *, as_json: bool) -> None:
+    lines = places.spread([format_links(links) for links in result.links], "")
     if output is not None:
         with write_atomically(output) as file:
             file.write("".join(line + "\n" for line in lines).encode())

@@ -1,10 +1,24 @@
 """Reads pairs for a model that has learned from such pairs, or texts for one of texts."""
 
+import shlex
+from collections.abc import Callable, Iterator
+from typing import Final
+
 from rich.console import Console
 
 from regard import api
-from regard.data import Pair, PairReader, joined, read_pairs, read_texts
+from regard.data import Pair, PairReader, joined, read_lines, read_pairs, read_texts
+from regard.data.advice import Advice, with_commas
 from regard.data.pairs import column_names
+from regard.errors import DataError
+
+#: the options of the verbs that read pairs for a run
+OPTIONS: Final = Advice(
+    tgt="TGT",
+    targets="name the second of two parallel files after it",
+    columns=lambda columns: f"--columns {shlex.quote(with_commas(columns))}",
+    skip="--skip-bad",
+)
 
 
 def pairs_for(
@@ -14,6 +28,7 @@ def pairs_for(
     *,
     columns: str | None = None,
     skip_bad: bool = False,
+    on_bad: Callable[[DataError], None] | None = None,
 ) -> list[Pair]:
     """The pairs of a file that is laid out like the one that the model has learned from.
 
@@ -23,6 +38,7 @@ def pairs_for(
         tgt: the targets, if they are another file.
         columns: comma-separated names or numbers; those of the run if None.
         skip_bad: whether bad lines are counted and left out.
+        on_bad: called with the error of each line that is left out.
     """
     words = columns.split(",") if columns else model.config.columns if tgt is None else None
     one_file, features = tgt is None and words is None, bool(model.src_tokenizer.features)
@@ -33,7 +49,9 @@ def pairs_for(
         features=one_file and features,
         references=one_file and not features and not _is_tagged(file),
         skip_bad=skip_bad,
+        on_bad=on_bad,
         max_chars=model.config.max_chars,
+        advice=OPTIONS,
     )
     pairs = list(reader)
     _tell(reader)
@@ -42,7 +60,8 @@ def pairs_for(
 
 def texts_for(model: api.Model, file: str, *, skip_bad: bool = False) -> list[str]:
     """The texts of a file, lines joined as those that the model has learned from."""
-    reader = read_texts(file, skip_bad=skip_bad, max_chars=model.config.max_chars)
+    limit = model.config.max_chars
+    reader = read_texts(file, skip_bad=skip_bad, max_chars=limit, advice=OPTIONS)
     texts = [pair.tgt for pair in joined(reader, model.config.join_lines)]
     _tell(reader)
     return texts
@@ -53,6 +72,11 @@ def _tell(reader: PairReader) -> None:
         Console(stderr=True).print(str(reader.bad), highlight=False, markup=False, soft_wrap=True)
 
 
+def source_lines(model: api.Model, file: str) -> Iterator[str]:
+    """The lines of a file, checked as sources of a model."""
+    return read_lines(file, max_chars=model.config.max_chars, advice=OPTIONS)
+
+
 def _is_tagged(file: str) -> bool:
     """Whether a third column looks like features rather than like a further target."""
-    return file != "-" and read_pairs(file).format.features is not None
+    return file != "-" and read_pairs(file, advice=OPTIONS).format.features is not None

@@ -13,7 +13,7 @@ import typer
 from regard import api
 from regard.api import box
 from regard.api.texts import name_some
-from regard.data import read_lines
+from regard.cli.pairs import source_lines
 from regard.errors import DataError
 from regard.seeing.storage import to_json
 
@@ -159,7 +159,7 @@ def _split(words: list[Path]) -> tuple[list[Path], str]:
 
 def _sources(file: str, model: api.Model) -> Iterator[str]:
     """The lines of a file; one that the model cannot take is named by its number."""
-    for number, line in enumerate(read_lines(file, max_chars=model.config.max_chars), start=1):
+    for number, line in enumerate(source_lines(model, file), start=1):
         try:
             model.check_source(line)
         except DataError as error:

@@ -15,8 +15,8 @@ from rich.console import Console
 from regard import api
 from regard.api.aligning import Units
 from regard.cli.gold import units_of, with_gold
+from regard.cli.pairs import source_lines
 from regard.cli.tables import result_console
-from regard.data import read_lines
 from regard.errors import ArgumentError
 from regard.seeing import Trace, View, select_all, storage, terminal
 from regard.seeing.files import check_ending, save
@@ -198,7 +198,7 @@ def _made(run: Path, asked: _Asked, line: int | None, device: str) -> Iterator[C
         raise ArgumentError("TEXT", "be given", "missing", f"try `regard show {run} 'some text'`")
     model = api.load(run, device=device)
     count = partial(Units.of, model)
-    lines = read_lines("-", max_chars=model.config.max_chars)
+    lines = source_lines(model, "-")
     texts = lines if asked.text == "-" else iter([asked.text])
     options: dict[str, Any] = {} if asked.beam is None else {"beam": asked.beam}
     if not model.config.reads_texts:

@@ -5,12 +5,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+from regard.data.advice import IN_PYTHON, Advice, Columns
 from regard.data.lines import PathLike, decode, name_of, suffix_of
 from regard.data.pairs import BadLine, Format
 from regard.data.parsing import json_record
 from regard.errors import ArgumentError, DataError
 
-Columns = Sequence[int | str]
 Head = Sequence[tuple[int, bytes]]
 
 FORMATS: Final = ("auto", "tsv", "jsonl", "parquet")
@@ -28,6 +28,7 @@ class Wanted:
     columns: Columns | None = None
     features: bool = False
     references: bool = False
+    advice: Advice = IN_PYTHON
 
     def check(self) -> None:
         """Raises where an option has no meaning, alone or together with others."""
@@ -35,12 +36,14 @@ class Wanted:
             raise ArgumentError(
                 "format", f"be one of {', '.join(FORMATS)}", repr(self.format), "choose one"
             )
+        write = self.advice.columns
         if self.columns is not None and not self._columns_fit(self.columns):
             raise ArgumentError(
                 "columns",
                 "name source, target and, if there is one, features, by number from 0 or by name",
                 repr(self.columns),
-                "write columns=(0, 1), columns=('en', 'fr') or, with features, columns=(0, 1, 2)",
+                f"write {write((0, 1))}, {write(('en', 'fr'))} or, with features, "
+                f"{write((0, 1, 2))}",
             )
         if self.features and self.references:
             raise ArgumentError(
@@ -102,7 +105,7 @@ def tsv_format(source: PathLike, head: Head, wanted: Wanted) -> Format:
     """
     columns = wanted.columns
     if columns is not None and any(isinstance(column, str) for column in columns):
-        numbers = _header_columns(source, head, columns)
+        numbers = _header_columns(source, head, columns, wanted.advice)
         return _chosen("tsv", numbers, wanted, header=True)
     if columns is not None:
         return _chosen("tsv", columns, wanted)
@@ -117,7 +120,7 @@ def _chosen(kind: Any, columns: Columns, wanted: Wanted, *, header: bool = False
     return Format(kind, (columns[0], columns[1]), third, wanted.references, header=header)
 
 
-def _header_columns(source: PathLike, head: Head, columns: Columns) -> list[int]:
+def _header_columns(source: PathLike, head: Head, columns: Columns, advice: Advice) -> list[int]:
     names = head[0][1].decode("utf-8", "replace").split("\t") if head else []
     missing = [column for column in columns if isinstance(column, str) and column not in names]
     if missing:
@@ -125,7 +128,8 @@ def _header_columns(source: PathLike, head: Head, columns: Columns) -> list[int]
             name_of(source),
             1,
             f"there is no column {missing[0]!r} among {', '.join(map(repr, names))}",
-            "name columns that stand in the first line, or give their numbers from 0",
+            f"name columns that stand in the first line, or give their numbers from 0, as in "
+            f"{advice.columns((0, 1))}",
         )
     return [names.index(column) if isinstance(column, str) else column for column in columns]
 
@@ -203,7 +207,7 @@ def parquet_format(source: PathLike, names: Sequence[str], wanted: Wanted) -> Fo
             name_of(source),
             None,
             f"there is no column {wrong[0]!r} among {', '.join(map(repr, names))}",
-            "choose two of these with columns=(..., ...)",
+            wanted.advice.choose("check the names", names),
         )
     chosen = [names[column] if isinstance(column, int) else column for column in wanted.columns]
     return _chosen("parquet", chosen, wanted)
@@ -221,6 +225,6 @@ def _named(kind: Any, file: str, line: int | None, names: Sequence[str], wanted:
         file,
         line,
         f"source and target are expected as {known}, but the names are {found}",
-        "choose with columns=('name of source', 'name of target')",
+        wanted.advice.choose("rename them", [name for name in names if name != FEATURES_KEY]),
         kind="missing key",
     )

@@ -5,11 +5,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Final, Literal, NamedTuple
 
+from regard.data.advice import IN_PYTHON, Advice
 from regard.errors import DataError
 
 Kind = Literal["tsv", "parallel", "jsonl", "parquet", "pairs", "text"]
 
-SKIP: Final = "or leave bad lines out with skip_bad (--skip-bad)"
+Fix = str | Callable[[Advice], str]
+
 REMEMBERED: Final = 3
 
 
@@ -79,14 +81,21 @@ def _place(column: int | str) -> str:
 
 
 class BadLine(Exception):  # noqa: N818  it never leaves this package: `BadLines` gives it a file
-    """What a parser raises: one line cannot be used, the others may be good."""
+    """What a parser raises: one line cannot be used, the others may be good.
 
-    def __init__(self, kind: str, reason: str, fix: str, *, file: str | None = None) -> None:
+    What to do next may be a function of how the user writes the options of reading.
+    """
+
+    def __init__(self, kind: str, reason: str, fix: Fix, *, file: str | None = None) -> None:
         super().__init__(reason)
         self.kind = kind
         self.reason = reason
         self.fix = fix
         self.file = file
+
+    def fixed_by(self, advice: Advice) -> str:
+        """What to do next, in the user's words."""
+        return self.fix if isinstance(self.fix, str) else self.fix(advice)
 
 
 @dataclass
@@ -96,12 +105,14 @@ class BadLines:
     Attributes:
         skip: whether to go on after a bad line; otherwise the first one raises.
         on_bad: called with each error that was passed over.
+        advice: how the user writes the options of reading.
         counts: how many lines each reason has.
         first: the first three errors.
     """
 
     skip: bool = False
     on_bad: Callable[[DataError], None] | None = None
+    advice: Advice = IN_PYTHON
     counts: Counter[str] = field(default_factory=Counter)
     first: list[DataError] = field(default_factory=list)
 
@@ -117,7 +128,9 @@ class BadLines:
 
     def add(self, file: str, line: int, bad: BadLine) -> None:
         """Counts the line, or raises if bad lines are not to be skipped."""
-        fix = bad.fix if self.skip else f"{bad.fix}, {SKIP}"
+        fix = bad.fixed_by(self.advice)
+        if not self.skip:
+            fix += f", or leave bad lines out with {self.advice.skip}"
         error = DataError(bad.file or file, line, bad.reason, fix, kind=bad.kind)
         if not self.skip:
             raise error

@@ -4,6 +4,7 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
+from regard.data.advice import Advice
 from regard.data.lines import decode
 from regard.data.pairs import BadLine, Format, Pair
 
@@ -55,7 +56,7 @@ def check_text(side: str, text: Any, max_chars: int) -> str:
         raise BadLine(
             "too long",
             f"the {side} side has {len(text):,} characters, and the limit is {max_chars:,}",
-            "shorten it, or raise max_chars",
+            lambda advice: advice.shorter("shorten it"),
         )
     return text
 
@@ -121,7 +122,7 @@ def _check_cells(shape: Format, text: str, cells: Sequence[str]) -> None:
         raise BadLine(
             "missing tab",
             "there is no tab between source and target",
-            "put one there, or name the second of two parallel files as tgt_file",
+            lambda advice: f"put one there, or {advice.targets}",
         )
     asked = [c for c in (*shape.columns, shape.features) if isinstance(c, int)]
     if len(cells) <= max(asked):
@@ -134,8 +135,19 @@ def _check_cells(shape: Format, text: str, cells: Sequence[str]) -> None:
         raise BadLine(
             "too many columns",
             f"the line has {len(cells)} columns where {len(asked)} are expected",
-            "choose with columns=(0, 1), or take what follows as features=True or references=True",
+            lambda advice: _fewer_columns(advice, asked, shape),
         )
+
+
+def _fewer_columns(advice: Advice, asked: list[int], shape: Format) -> str:
+    chosen, more = f"choose with {advice.columns(asked)}", _taken_as(advice)
+    return f"{chosen}, or {more}" if more and shape.features is None else chosen
+
+
+def _taken_as(advice: Advice) -> str:
+    """What may stand beyond source and target."""
+    options = [option for option in (advice.features, advice.references) if option]
+    return f"take what follows as {' or '.join(options)}" if options else ""
 
 
 def _parse_json(shape: Format, max_chars: int, number: int, raw: bytes) -> Pair:
@@ -150,7 +162,7 @@ def _from_record(shape: Format, max_chars: int, number: int, record: Mapping[str
         raise BadLine(
             "missing key",
             f"there is no key {missing[0]!r} among {_listed(record)}",
-            "add it, or choose two others with columns=(..., ...)",
+            lambda advice: advice.choose("add it", list(record)),
         )
     features = () if shape.features is None else record.get(str(shape.features), ())
     return _from_values(
@@ -201,7 +213,7 @@ def _parse_item(shape: Format, max_chars: int, number: int, item: Any) -> Pair:
         raise BadLine(
             "too many columns",
             f"the item has {len(item)} parts where 2 are expected",
-            "take what follows as features=True or references=True",
+            lambda advice: _taken_as(advice) or "leave the others out",
         )
     if shape.references:
         return _from_values(number, max_chars, item[0], list(item[1:]), (), True)

@@ -10,8 +10,9 @@ import sys
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Final
 
+from regard.data.advice import IN_PYTHON, Advice, Columns
 from regard.data.files import write_atomically
-from regard.data.formats import Columns, Wanted
+from regard.data.formats import Wanted
 from regard.data.lines import PathLike, decode, name_of, numbered_lines
 from regard.data.pairs import BadLine, BadLines, Pair
 from regard.data.parsing import Parser, check_text, check_unicode, parser_for
@@ -71,6 +72,7 @@ def read_pairs(
     skip_bad: bool = False,
     on_bad: Callable[[DataError], None] | None = None,
     max_chars: int = MAX_CHARS,
+    advice: Advice = IN_PYTHON,
 ) -> PairReader:
     """Reads pairs of source and target, never more than a few at once.
 
@@ -88,13 +90,16 @@ def read_pairs(
         skip_bad: whether to count bad lines and go on; otherwise the first one raises `DataError`.
         on_bad: called with the error of each line that was left out.
         max_chars: the most characters that one side may have.
+        advice: how errors write the options that mend them.
     """
-    opened = open_rows(source, tgt_file, Wanted(format, columns, features, references))
+    opened = open_rows(source, tgt_file, Wanted(format, columns, features, references, advice))
     parse = parser_for(opened.format, max_chars, opened.files)
-    return PairReader(opened, parse, BadLines(skip_bad, on_bad))
+    return PairReader(opened, parse, BadLines(skip_bad, on_bad, advice))
 
 
-def read_lines(source: PathLike | Iterable[str], *, max_chars: int = MAX_CHARS) -> Iterator[str]:
+def read_lines(
+    source: PathLike | Iterable[str], *, max_chars: int = MAX_CHARS, advice: Advice = IN_PYTHON
+) -> Iterator[str]:
     """Reads lines to predict from: one source on each, or nothing.
 
     The lines are checked as sources of pairs are, and the first bad one raises `DataError`.
@@ -107,7 +112,8 @@ def read_lines(source: PathLike | Iterable[str], *, max_chars: int = MAX_CHARS) 
             if text != "" and not str(text).isspace():
                 check_text("source", text, max_chars)
         except BadLine as bad:
-            raise DataError(name, number, bad.reason, bad.fix, kind=bad.kind) from None
+            fix = bad.fixed_by(advice)
+            raise DataError(name, number, bad.reason, fix, kind=bad.kind) from None
         yield text
 
 

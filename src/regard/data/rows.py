@@ -76,12 +76,13 @@ def _open_file(source: PathLike, wanted: Wanted) -> Opened:
 def _side_by_side(source: PathLike, tgt_file: PathLike, wanted: Wanted) -> Opened:
     wanted.check_no_format()
     wanted.check_no_columns()
+    tgt = wanted.advice.tgt
     if wanted.features or wanted.references:
         raise ArgumentError(
-            "tgt_file", "be left out with features or references", repr(tgt_file), "use one file"
+            tgt, "be left out with features or references", repr(tgt_file), "use one file"
         )
     if source == STDIN and tgt_file == STDIN:
-        raise ArgumentError("tgt_file", "be a file if the source is stdin", "'-'", "name a file")
+        raise ArgumentError(tgt, "be a file if the source is stdin", "'-'", "name a file")
     files = (name_of(source), name_of(tgt_file))
     rows = _zipped(files, numbered_lines(source), numbered_lines(tgt_file))
     # the first row opens both files, so that a missing one is noticed now
@@ -140,5 +141,5 @@ def _not_parquet(name: str, error: Exception) -> DataError:
         name,
         None,
         f"it cannot be read as Parquet ({reason})",
-        "it is cut off, damaged or something else, so copy it again or give its format",
+        "it is cut off, damaged or something else, so copy it again, or name it by what it is",
     )

@@ -5,6 +5,7 @@ import os
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Final
 
+from regard.data.advice import IN_PYTHON, Advice
 from regard.data.lines import PathLike, decode, name_of, numbered_lines, suffix_of
 from regard.data.pairs import BadLine, BadLines, Format, Pair
 from regard.data.parsing import check_text, check_unicode
@@ -23,6 +24,7 @@ def read_texts(
     skip_bad: bool = False,
     on_bad: Callable[[DataError], None] | None = None,
     max_chars: int = MAX_CHARS,
+    advice: Advice = IN_PYTHON,
 ) -> PairReader:
     """Reads texts as pairs whose source is empty; lines with nothing on them are passed over.
 
@@ -32,12 +34,13 @@ def read_texts(
         skip_bad: whether to count bad lines and go on; otherwise the first one raises `DataError`.
         on_bad: called with the error of each line that was left out.
         max_chars: the most characters that a line may have.
+        advice: how errors write the options that mend them.
     """
 
     def parse(number: int, row: Any) -> Pair:
         return Pair("", _checked(row, max_chars), number)
 
-    return PairReader(_opened(source), parse, BadLines(skip_bad, on_bad))
+    return PairReader(_opened(source), parse, BadLines(skip_bad, on_bad, advice))
 
 
 def joined(lines: Iterable[Pair], count: int) -> Iterator[Pair]:
@@ -87,6 +90,6 @@ def _checked(row: Any, max_chars: int) -> str:
         raise BadLine(
             "too long",
             f"the line has {len(text):,} characters, and the limit is {max_chars:,}",
-            "cut it, or raise max_chars",
+            lambda advice: advice.shorter("cut it"),
         )
     return text

@@ -22,9 +22,11 @@ from regard.data import (
     read_pairs,
     read_texts,
 )
+from regard.data.advice import Advice
 from regard.data.pairs import column_names
 from regard.errors import ArgumentError, DataError
 from regard.models import SequenceModel
+from regard.training.advice import DEV_SETTINGS, SETTINGS
 from regard.training.aligned import aligned
 from regard.training.announce import announced
 from regard.training.checks import shared_kind
@@ -258,7 +260,7 @@ class _Data:
             None,
             f"it has too few different {'texts' if self.config.reads_texts else 'sources'} to hold "
             f"some out, and no {part} {self.config.examples} are left",
-            f"add {self.config.examples}, or name dev {self.config.examples} with --dev",
+            f'add {self.config.examples}, or name dev {self.config.examples} with dev="FILE"',
         )
 
     def _name(self, source: str) -> str:
@@ -289,7 +291,7 @@ class _Data:
 
     def _dev(self) -> Iterator[Pair]:
         if self.config.dev is not None:
-            return iter(self._read(self.config.dev, self.config.dev_tgt))
+            return iter(self._read(self.config.dev, self.config.dev_tgt, DEV_SETTINGS))
         return (p for p in self._read_train() if self._is_dev(p))
 
     def _is_dev(self, pair: Pair) -> bool:
@@ -309,9 +311,11 @@ class _Data:
         source = str(self.stdin) if self.config.data == "-" else self.config.data
         return self._read(source, self.config.tgt)
 
-    def _read(self, source: str | PairSource, tgt: str | None) -> Iterator[Pair]:
+    def _read(
+        self, source: str | PairSource, tgt: str | None, advice: Advice = SETTINGS
+    ) -> Iterator[Pair]:
         try:
-            reader = self._reader(source, tgt)
+            reader = self._reader(source, tgt, advice)
             yield from joined(self._plain(reader), self.config.join_lines)
         except DataError as error:
             if error.file != str(self.stdin):
@@ -322,11 +326,11 @@ class _Data:
             self.told.add(name)
             self.say(f"{name}: {reader.bad}")
 
-    def _reader(self, source: str | PairSource, tgt: str | None) -> PairReader:
+    def _reader(self, source: str | PairSource, tgt: str | None, advice: Advice) -> PairReader:
         skip_bad, max_chars = self.config.skip_bad, self.config.max_chars
         if self.config.reads_texts:
             texts = source if isinstance(source, str) else map(_alone, source)
-            return read_texts(texts, skip_bad=skip_bad, max_chars=max_chars)
+            return read_texts(texts, skip_bad=skip_bad, max_chars=max_chars, advice=advice)
         return read_pairs(
             source,
             tgt_file=tgt,
@@ -334,6 +338,7 @@ class _Data:
             features=bool(self.config.features),
             skip_bad=skip_bad,
             max_chars=max_chars,
+            advice=advice,
         )
 
     def _columns(self, source: str | PairSource) -> Sequence[str] | None:

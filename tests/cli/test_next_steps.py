@@ -1,0 +1,115 @@
+"""What an error says to type can be typed where it was said, and works."""
+
+import json
+import re
+import shlex
+
+import pytest
+
+import regard as package
+from cli.tools import BRIEF, done, regard, sentence, words
+from regard.errors import DataError
+
+SOURCES = words(60)
+PAIRS = [(word, word[::-1]) for word in SOURCES]
+GOOD = "".join(f"{src}\t{tgt}\n" for src, tgt in PAIRS)
+
+#: a file that cannot be read as it is, and what of the sentence mends it
+FILES = {
+    "third column": (
+        "".join(f"{src}\t{tgt}\tsaid by Ann\n" for src, tgt in PAIRS),
+        r'columns="0,1"',
+    ),
+    "features": ("".join(f"{src}\t{tgt}\tN or V\n" for src, tgt in PAIRS), r"features=True"),
+    "bad line": (f"{GOOD}abc\t\n", r"skip_bad=True"),
+    "too long": (f"{GOOD}{'ab ' * 5000}\tb\n", r"skip_bad=True"),
+    "other keys": (
+        "".join(json.dumps({"en": src, "fr": tgt}) + "\n" for src, tgt in PAIRS),
+        r'columns="en,fr"',
+    ),
+    "another name": (
+        "en\tfr\n" + GOOD,
+        r'columns="0,1"',
+    ),
+}
+
+
+def written(folder, content, name="pairs"):
+    path = folder / f"{name}.{'jsonl' if content.startswith('{') else 'tsv'}"
+    path.write_text(content)
+    return path.name
+
+
+def found(pattern, said):
+    match = re.search(pattern, said)
+    assert match, said
+    return match[0]
+
+
+@pytest.mark.parametrize("case", FILES)
+def test_what_is_said_of_training_data_works_in_a_shell(in_folder, case):
+    content, pattern = FILES[case]
+    asked = ["columns=en,de"] if case == "another name" else []
+    name = written(in_folder, content)
+    said = sentence(regard("train", name, *asked, *BRIEF, "-q"), 1)
+    done(regard("train", name, *shlex.split(found(pattern, said)), *BRIEF, "-q"))
+
+
+@pytest.mark.parametrize("case", FILES)
+def test_what_is_said_of_training_data_works_in_python(in_folder, case):
+    content, pattern = FILES[case]
+    asked = {"columns": "en,de"} if case == "another name" else {}
+    name = written(in_folder, content)
+    options = {"quiet": True, "steps": 1, "size": "tiny", "hidden": 32, "embed": 16}
+    with pytest.raises(DataError) as caught:
+        package.fit(name, **asked, **options)
+    typed = found(pattern, str(caught.value))
+    assert eval(f"package.fit(name, {typed}, **options)", {**globals(), **locals()})("ab")
+
+
+def test_the_second_of_two_files_is_named_as_each_verb_takes_it(run, in_folder):
+    for name, side in (("a", 0), ("b", 1)):
+        (in_folder / name).write_text("".join(f"{pair[side]}\n" for pair in PAIRS))
+    said = sentence(regard("train", "a", *BRIEF, "-q"), 1)
+    typed = found(r'tgt="FILE"', said).replace("FILE", "b")
+    done(regard("train", "a", *shlex.split(typed), *BRIEF, "-q", "-o", "one"))
+
+    said = sentence(regard("train", "a", "b", "--dev", "a", *BRIEF, "-q", "-o", "two"), 1)
+    typed = found(r'dev_tgt="FILE"', said).replace("FILE", "b")
+    words = ["a", "b", "--dev", "a", *shlex.split(typed), *BRIEF, "-q", "-o", "two"]
+    done(regard("train", *words))
+
+    for verb in ("evaluate", "align"):
+        assert "name the second of two parallel files after it" in sentence(
+            regard(verb, run, "a"), 1
+        )
+        done(regard(verb, run, "a", "b"))
+
+
+@pytest.mark.parametrize("verb", ["evaluate", "align"])
+def test_what_is_said_of_pairs_for_a_run_works(run, tagged, in_folder, verb):
+    name = written(in_folder, FILES["other keys"][0])
+    said = sentence(regard(verb, run, name), 1)
+    done(regard(verb, run, name, *shlex.split(found(r"--columns en,fr", said))))
+
+    name = written(in_folder, "a b\tb a\tV;PST\tsaid by Ann\n")
+    said = sentence(regard(verb, tagged, name), 1)
+    done(regard(verb, tagged, name, *shlex.split(found(r"--columns 0,1,2", said))))
+
+    name = written(in_folder, f"{GOOD}abc\t\n")
+    said = sentence(regard(verb, run, name), 1)
+    done(regard(verb, run, name, *shlex.split(found(r"--skip-bad", said))))
+
+
+def test_names_with_spaces_are_quoted(run, in_folder):
+    rows = [json.dumps({"in English": src, "in French": tgt}) + "\n" for src, tgt in PAIRS]
+    name = written(in_folder, "".join(rows))
+    said = sentence(regard("evaluate", run, name), 1)
+    done(regard("evaluate", run, name, *shlex.split(found(r"--columns '[^']*'", said))))
+
+
+def test_no_limit_is_to_be_raised_where_there_is_no_way(run):
+    long = "a" * 20_000
+    for verb, stdin in (("predict", long), ("evaluate", f"{long}\tb")):
+        words = [verb, run, "-"]
+        assert "raise" not in sentence(regard(*words, stdin=f"{stdin}\n"), 1)
