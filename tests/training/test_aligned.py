@@ -30,8 +30,7 @@ def test_a_pair_of_other_lengths_is_named(tmp_path):
     assert str(caught.value) == (
         f"{tmp_path / 'pairs.tsv'}, line 41: the preset rnn writes one token for each that it "
         "reads, but the line has 2 source tokens (space) and 3 target tokens (space): mend the "
-        "line, or choose seq2seq or another preset, or leave bad lines out with skip_bad "
-        "(--skip-bad)."
+        "line, or choose seq2seq or another preset, or leave bad lines out with skip_bad=True."
     )
 
 
