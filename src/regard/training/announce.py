@@ -1,9 +1,14 @@
 """What a user is told before the first step."""
 
 from collections.abc import Callable
+from typing import Final
 
 from regard.training.dev_set import DevSet
+from regard.training.progress import Progress
 from regard.training.task import Task
+
+#: what a limit counts, where its name does not say it
+MEANING: Final = {"patience": " (evaluations without a better one)"}
 
 
 def announced(task: Task, precision: str, say: Callable[[str], None]) -> Task:
@@ -26,6 +31,27 @@ def announced(task: Task, precision: str, say: Callable[[str], None]) -> Task:
         say("steps are replayed from CUDA graphs, one for each shape of a batch.")
     say(f"the checkpoint with the best dev {task.metric.name} is kept, in {task.folder.path}.")
     return task
+
+
+def reached(task: Task, progress: Progress) -> str:
+    """Of a run that is over: what has ended it, and what to give so that it goes on."""
+    config, shares = task.config, task.shares(progress)
+    limits = {"epochs": config.epochs, "minutes": config.minutes, "steps": task.steps}
+    over = {name: limits[name] or 0 for name in limits if shares.get(name, 0.0) >= 1}
+    if config.steps is None and len(over) > 1:
+        over.pop("steps", None)  # it follows from the others, and is none that the user gave
+    if progress.stale >= config.patience:
+        over["patience"] = config.patience
+    what = " and ".join(f"{n}={_number(v)}{MEANING.get(n, '')}" for n, v in over.items())
+    more = " ".join(f"{name}={_number(2 * value)}" for name, value in over.items())
+    return (
+        f"{what} {'is' if len(over) == 1 else 'are'} reached: give more, as in `regard train "
+        f"--resume {task.folder.path} {more}`."
+    )
+
+
+def _number(value: float) -> str:
+    return str(value) if isinstance(value, int) else f"{value:g}"
 
 
 def _different(dev: DevSet) -> str:

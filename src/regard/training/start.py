@@ -9,6 +9,7 @@ from rich.console import Console
 
 from regard import device as devices
 from regard.errors import ArgumentError
+from regard.training.announce import reached
 from regard.training.card import facts, write_card
 from regard.training.checks import check_settings
 from regard.training.config import Config, check_preset, make_config
@@ -110,7 +111,9 @@ def _run(task: Task, console: Console, quiet: bool) -> RunFolder:
     watch = Watch(console, task.spent, task.dev.sources, quiet=quiet or not first)
     for sentence in complaints:
         watch.note(sentence)
-    if progress.step:
+    if progress.evaluated == progress.step and task.is_over(progress):
+        watch.note(reached(task, progress))
+    elif progress.step:
         watch.note(f"going on from step {progress.step}.")
     if first:
         folder.card_file.unlink(missing_ok=True)

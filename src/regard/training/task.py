@@ -88,18 +88,21 @@ class Task:
     events: Events | None = None
     report: Report | None = None
 
-    def spent(self, progress: Progress) -> float:
-        """The share of the budget that is used up, of whichever limit is nearest."""
-        config = self.config
-        shares = [progress.step / self.steps]
+    def shares(self, progress: Progress) -> dict[str, float]:
+        """The share of each limit that is used up, by the name of its setting."""
+        config, shares = self.config, {"steps": progress.step / self.steps}
         if config.epochs is not None:
             done = progress.epoch + progress.batch / max(
                 1, len(self.epochs[progress.epoch].batches)
             )
-            shares.append(done / config.epochs)
+            shares["epochs"] = done / config.epochs
         if config.minutes is not None:
-            shares.append(progress.seconds / (60 * config.minutes))
-        return max(shares)
+            shares["minutes"] = progress.seconds / (60 * config.minutes)
+        return shares
+
+    def spent(self, progress: Progress) -> float:
+        """The share of the budget that is used up, of whichever limit is nearest."""
+        return max(self.shares(progress).values())
 
     def is_over(self, progress: Progress) -> bool:
         """Whether the budget is spent, or nothing has improved for long."""
