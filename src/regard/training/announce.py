@@ -50,7 +50,7 @@ def reached(task: Task, progress: Progress) -> str:
     )
 
 
-def _number(value: float) -> str:
+def _number(value: int | float) -> str:
     return str(value) if isinstance(value, int) else f"{value:g}"
 
 
