@@ -8,6 +8,7 @@ import sys
 import pytest
 
 from cli.tools import done, regard, sentence
+from regard import api
 from regard.seeing.storage import from_json
 
 # trains or decodes with real models: not part of `make check`
@@ -149,6 +150,7 @@ OPTIONS = {
     "fewer than none": (["--num-samples", -1], ["num_samples", "at least 0", "-1"]),
     "no batch": (["--batch", 0], ["batch", "at least 1", "0"]),
     "min above max": (["--min-len", 5, "--max-len", 2], ["min_len", "max_len = 2", "5"]),
+    "no characters": (["--max-chars", 0], ["--max-chars", "at least 1", "0"]),
     "no such device": (["--device", "tpu9"], ["device", "'tpu9'"]),
     "no such option": (["--bean", 3], ["--bean", "--beam", "regard predict --help"]),
     "beam in words": (["--beam", "wide"], ["--beam", "integer", "regard predict --help"]),
@@ -216,6 +218,68 @@ def test_bad_lines(run, case):
     said = sentence(regard("predict", run, stdin=b"abc\n" + content), 1)
     assert said.startswith("stdin, line 2: ")
     assert fragment in said
+
+
+LONG = "a" * 101 + "\n"
+
+
+def test_a_line_that_is_too_long_says_what_to_do(run):
+    said = sentence(regard("predict", run, "--max-chars", 100, stdin="abc\n" + LONG), 1)
+    assert said.startswith("stdin, line 2: ")
+    assert "101 characters, and the limit is 100" in said
+    assert said.endswith("or raise --max-chars, or leave bad lines out with --skip-bad.")
+
+
+def test_the_limit_of_characters_can_be_raised(run):
+    line = "ab" * 5_001
+    assert "10,002" in sentence(regard("predict", run, stdin=line), 1)
+    asked = ("predict", run, "--beam", 1, "--max-len", 3, "--max-chars", 10_002)
+    assert len(answers(regard(*asked, stdin=line))) == 1
+
+
+def test_bad_lines_can_be_left_out_and_keep_their_places(run):
+    lines = [b"ab\xff\n", b"abc\n", b"a\tb\n", LONG.encode(), b"fgh\n", b"ab\0\n"]
+    asked = ("predict", run, "--skip-bad", "--max-chars", 100)
+    result = regard(*asked, stdin=b"".join(lines))
+    first, second = answers(regard("predict", run, stdin="abc\nfgh\n"))
+    assert answers(result) == ["", first, "", "", second, ""]
+    assert result.stderr.startswith("regard: 4 bad lines were left out (1 ")
+    assert "stdin, line 3: a source must have no tab" in result.stderr
+    twice = answers(regard(*asked, "--beam", 2, "--nbest", 2, stdin=b"".join(lines)))
+    assert [i for i, text in enumerate(twice) if text == ""] == [0, 1, 4, 5, 6, 7, 10, 11]
+
+
+def test_a_line_that_was_left_out_has_an_error_in_its_place_as_json(run, tmp_path):
+    file = tmp_path / "t.jsonl"
+    asked = ("predict", run, "--skip-bad", "--max-chars", 100, "--json", "--trace", file)
+    lines = [json.loads(line) for line in answers(regard(*asked, stdin=LONG + "abc\n"))]
+    assert list(lines[0]) == ["text", "error"]
+    assert lines[0]["error"].startswith("stdin, line 1: ")
+    assert lines[1]["src_tokens"] == ["a", "b", "c", "</s>"]
+    assert len(file.read_text().splitlines()) == 1
+
+
+def test_answers_begin_with_what_is_asked_for(run):
+    asked = ("predict", run, "--prefix", "gh", "--batch", 2, "--max-len", 6)
+    found = answers(regard(*asked, stdin="abc\nabcdef\nfg\n\nh\n"))
+    assert len(found) == 5
+    assert all(text.startswith("gh") for text in found)
+
+
+def test_a_prefix_that_cannot_be_written(run):
+    said = sentence(regard("predict", run, "--prefix", "g我", stdin="abc\n"), 2)
+    assert "--prefix must be what the model has tokens for, but it is 'g我'" in said
+
+
+def test_unknown_tokens_can_be_forbidden(run, monkeypatch):
+    seen = []
+    predict = api.Model.predict
+    monkeypatch.setattr(
+        "regard.api.Model.predict", lambda *a, **k: seen.append(k) or predict(*a, **k)
+    )
+    done(regard("predict", run, "--forbid-unknown", stdin="abc\n"))
+    done(regard("predict", run, stdin="abc\n"))
+    assert [one["forbid_unknown"] for one in seen] == [True, False]
 
 
 def test_targets_are_not_taken_for_features(tagged, tmp_path):

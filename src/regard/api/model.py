@@ -287,10 +287,14 @@ class Model:
         return encoded(self.src_tokenizer, plain, features)
 
     def begun(self, options: DecodingOptions, ids: Sequence[list[int]]) -> DecodingOptions:
-        """The options for these sources. A language model must begin with what it was given."""
-        if not self.config.reads_texts:
-            return options
-        return replace(options, prefix=[row[:-1] for row in ids])
+        """The options for these sources. A language model must begin with what it was given.
+
+        A prefix that stands alone is that of every source.
+        """
+        if self.config.reads_texts:
+            return replace(options, prefix=[row[:-1] for row in ids])
+        prefix = options.prefix or ()
+        return replace(options, prefix=[*prefix] * len(ids)) if len(prefix) == 1 else options
 
     def _unknown(self, text: str) -> list[str]:
         """The words that a language model does not know of what it goes on with, to be kept."""

@@ -13,9 +13,10 @@ import typer
 from regard import api
 from regard.api import box
 from regard.api.texts import name_some
-from regard.cli.pairs import source_lines
-from regard.errors import DataError
+from regard.cli.sources import Sources
+from regard.errors import ArgumentError, DataError
 from regard.seeing.storage import to_json
+from regard.symbols import UNK
 
 #: maps that are printed: over the source, or, of a language model, over its own past
 CROSS = ("cross",)
@@ -60,6 +61,12 @@ def predict(
     seed: Annotated[
         int | None, typer.Option(help="Of the draws.", show_default="another each time")
     ] = None,
+    prefix: Annotated[
+        str | None, typer.Option(help="What every answer begins with.", show_default=False)
+    ] = None,
+    forbid_unknown: Annotated[
+        bool, typer.Option("--forbid-unknown", help="Never write <unk>.")
+    ] = False,
     replace_unk: Annotated[
         bool,
         typer.Option("--replace-unk", help="Unknown words become the source word most looked at."),
@@ -79,6 +86,17 @@ def predict(
             "probabilities, and where every position looked."
         ),
     ] = None,
+    max_chars: Annotated[
+        int | None,
+        typer.Option(help="Most characters of a line.", show_default="that of the run"),
+    ] = None,
+    skip_bad: Annotated[
+        bool,
+        typer.Option(
+            "--skip-bad",
+            help="Go on after a line that cannot be read: an empty line stands in its place.",
+        ),
+    ] = False,
     batch: Annotated[int, typer.Option(help="Sources at a time.")] = api.BATCH,
     precision: Annotated[
         str, typer.Option(help="Of the weights: 32, or bf16, which is faster on newer chips.")
@@ -100,10 +118,13 @@ def predict(
         "top_k": top_k,
         "top_p": top_p,
         "seed": seed,
+        "forbid_unknown": forbid_unknown,
+        "prefix": None if prefix is None else [_begun(model, prefix)],
     }
     if beam is not None:
         options["beam"] = beam
-    lines, maps = _sources(source, model), OWN if model.config.reads_texts else CROSS
+    lines = Sources(source, model, max_chars=max_chars, skip_bad=skip_bad)
+    maps = OWN if model.config.reads_texts else CROSS
     outputs = model.predict(
         lines,
         attention=as_jsonl or trace is not None,
@@ -114,16 +135,50 @@ def predict(
     )
     unknown: Counter[str] = Counter()
     with _trace_writer(trace) as keep:
-        for output in outputs:
+        for output in lines.in_place(outputs):
+            if isinstance(output, DataError):
+                _write_nothing(output, as_jsonl, num_samples or nbest)
+                continue
             keep(output)
             unknown.update(output.unknown)
-            if as_jsonl:
-                sys.stdout.write(json.dumps(_as_json(output, maps), ensure_ascii=False) + "\n")
-            else:
-                for answer in (output, *output.alternatives):
-                    sys.stdout.write(answer.text + "\n")
-            sys.stdout.flush()
+            _write(output, as_jsonl, maps)
     _tell_unknown(unknown)
+    if lines.bad.total:
+        typer.echo(f"regard: {lines.bad}", err=True)
+
+
+def _begun(model: api.Model, prefix: str) -> list[int]:
+    """The tokens that answers begin with."""
+    if model.config.reads_texts:
+        raise ArgumentError(
+            "--prefix",
+            "be left out for a language model",
+            repr(prefix),
+            "it goes on with each line",
+        )
+    ids = model.tgt_tokenizer.encode(prefix)
+    if UNK in ids:
+        fix = "write it as the targets of the run are written"
+        raise ArgumentError("--prefix", "be what the model has tokens for", repr(prefix), fix)
+    return ids
+
+
+def _write(output: api.Output, as_jsonl: bool, maps: Collection[str]) -> None:
+    if as_jsonl:
+        sys.stdout.write(json.dumps(_as_json(output, maps), ensure_ascii=False) + "\n")
+    else:
+        for answer in (output, *output.alternatives):
+            sys.stdout.write(answer.text + "\n")
+    sys.stdout.flush()
+
+
+def _write_nothing(error: DataError, as_jsonl: bool, answers: int) -> None:
+    """As many lines as an answer would have had, so that sources and answers stay side by side."""
+    if as_jsonl:
+        sys.stdout.write(json.dumps({"text": "", "error": str(error)}) + "\n")
+    else:
+        sys.stdout.write("\n" * answers)
+    sys.stdout.flush()
 
 
 def _tell_unknown(unknown: Counter[str]) -> None:
@@ -155,18 +210,6 @@ def _split(words: list[Path]) -> tuple[list[Path], str]:
     if folders and (str(last) == "-" or not box.is_run(last)):
         return folders, str(last)
     return words, "-"
-
-
-def _sources(file: str, model: api.Model) -> Iterator[str]:
-    """The lines of a file; one that the model cannot take is named by its number."""
-    for number, line in enumerate(source_lines(model, file), start=1):
-        try:
-            model.check_source(line)
-        except DataError as error:
-            raise DataError(
-                "stdin" if file == "-" else file, number, error.reason, error.fix
-            ) from None
-        yield line
 
 
 def _as_json(output: api.Output, maps: Collection[str]) -> dict[str, object]:

@@ -98,11 +98,21 @@ def read_pairs(
 
 
 def read_lines(
-    source: PathLike | Iterable[str], *, max_chars: int = MAX_CHARS, advice: Advice = IN_PYTHON
+    source: PathLike | Iterable[str],
+    *,
+    max_chars: int = MAX_CHARS,
+    advice: Advice = IN_PYTHON,
+    bad: BadLines | None = None,
 ) -> Iterator[str]:
     """Reads lines to predict from: one source on each, or nothing.
 
-    The lines are checked as sources of pairs are, and the first bad one raises `DataError`.
+    The lines are checked as sources of pairs are. The first bad one raises `DataError`.
+
+    Args:
+        source: a file, or lines.
+        max_chars: the most characters of a line.
+        advice: how errors write the options that mend them.
+        bad: counts bad lines and has its own advice; with it, they can be left out.
     """
     name, rows = _named_rows(source)
     for number, row in rows:
@@ -111,9 +121,12 @@ def read_lines(
             check_unicode("source", text)
             if text != "" and not str(text).isspace():
                 check_text("source", text, max_chars)
-        except BadLine as bad:
-            fix = bad.fixed_by(advice)
-            raise DataError(name, number, bad.reason, fix, kind=bad.kind) from None
+        except BadLine as wrong:
+            if bad is None:
+                fix = wrong.fixed_by(advice)
+                raise DataError(name, number, wrong.reason, fix, kind=wrong.kind) from None
+            bad.add(name, number, wrong)
+            continue
         yield text
 
 
