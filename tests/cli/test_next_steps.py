@@ -109,7 +109,11 @@ def test_names_with_spaces_are_quoted(run, in_folder):
 
 
 def test_no_limit_is_to_be_raised_where_there_is_no_way(run):
-    long = "a" * 20_000
-    for verb, stdin in (("predict", long), ("evaluate", f"{long}\tb")):
-        words = [verb, run, "-"]
-        assert "raise" not in sentence(regard(*words, stdin=f"{stdin}\n"), 1)
+    said = sentence(regard("evaluate", run, "-", stdin=f"{'a' * 20_000}\tb\n"), 1)
+    assert "raise" not in said
+
+
+def test_the_limit_of_predict_can_be_raised(run):
+    long = f"{'a' * 20_000}\n"
+    typed = found(r"--max-chars", sentence(regard("predict", run, stdin=long), 1))
+    done(regard("predict", run, typed, 20_000, "--max-len", 2, stdin=long))
