@@ -208,6 +208,16 @@ def test_a_bad_pair_has_an_empty_line_in_its_place(spaced, files, tmp_path):
     )
 
 
+def test_empty_lines_at_the_end_have_no_place(spaced, files):
+    plain = done(regard("align", spaced, files[0], "--gold", files[1]))
+    for file in files:
+        file.write_text(file.read_text() + "\n\n")
+    assert done(regard("align", spaced, files[0], "--gold", files[1])) == plain
+    files[1].write_text(files[1].read_text() + "0-0\n")
+    said = sentence(regard("align", spaced, files[0], "--gold", files[1]), 1)
+    assert "a line for each of the 3 pairs, but it has 6" in said
+
+
 def test_gold_of_a_bad_pair_is_not_asked_for(spaced, files, tmp_path):
     words = ["--layer", "0", "--head", "0", "--json"]
     one = json.loads(done(regard("align", spaced, files[0], "--gold", files[1], *words)))

@@ -92,7 +92,7 @@ def test_no_data_is_bad_usage(in_folder):
 
 BAD_LINES = {
     "empty file": (b"", ["no pairs"]),
-    "empty line": (GOOD + b"\n", ["line 61", "empty"]),
+    "empty line": (GOOD + b"\n" + GOOD, ["line 61", "empty"]),
     "empty target": (GOOD + b"abc\t\n", ["line 61", "target side is empty"]),
     "invalid UTF-8": (GOOD + b"ab\xff\tcd\n", ["line 61", "UTF-8", "0xff"]),
     "NUL": (GOOD + b"ab\0\tcd\n", ["line 61", "NUL"]),

@@ -181,7 +181,7 @@ def test_no_bad_lines(write):
 
 
 def test_all_lines_bad(write):
-    assert sentence(write(b"a\nb\n\n"), skip_bad=True) == (
+    assert sentence(write(b"a\n\nb\n"), skip_bad=True) == (
         "pairs.tsv, line 1: all 3 lines are bad (2 missing tab, 1 empty line), this one because "
         "there is no tab between source and target: put one there, or name the second of two "
         "parallel files as tgt_file."
@@ -334,10 +334,11 @@ BAD_JSON = {
 @pytest.mark.parametrize("kind", BAD_JSON)
 def test_bad_json(write, kind):
     content, words = BAD_JSON[kind]
-    path = write(b'{"src": "a", "tgt": "b"}\n' + content + b"\n", "pairs.jsonl")
+    good = b'{"src": "a", "tgt": "b"}\n'
+    path = write(good + content + b"\n" + good, "pairs.jsonl")
     assert sentence(path).startswith(f"pairs.jsonl, line 2: {words}")
     reader = read_pairs(path, skip_bad=True)
-    assert len(list(reader)) == 1
+    assert len(list(reader)) == 2
     assert reader.bad.counts == {kind: 1}
 
 
@@ -549,6 +550,64 @@ def test_options_that_have_no_meaning(write, options, words):
     with pytest.raises(ArgumentError) as caught:
         read_pairs(write(GOOD), **options)
     assert words in str(caught.value)
+
+
+BLANK_ENDS = [b"\n", b"\n\n\n", b" \n\t\n", b"\r\n\r\n", b" ", b"\n" * 50]
+
+
+@pytest.mark.parametrize("end", BLANK_ENDS)
+def test_empty_lines_at_the_end_of_a_file_are_passed_over(write, stdin, end):
+    reader = read_pairs(write(GOOD + end))
+    assert list(reader) == PAIRS
+    assert not reader.bad.total
+    jsonl = b'{"src": "a b", "tgt": "x"}\n{"src": "c", "tgt": "y z"}\n'
+    assert list(read_pairs(write(jsonl + end, "pairs.jsonl"))) == PAIRS
+    assert list(read_pairs(write(b"en\tfr\n" + GOOD + end), columns=("en", "fr"))) == [
+        pair._replace(line=pair.line + 1) for pair in PAIRS
+    ]
+    stdin(GOOD + end)
+    assert list(read_pairs("-")) == PAIRS
+
+
+def test_an_empty_line_in_the_middle_is_bad(write):
+    path = write(b"a\tb\n\n\nc\td\n\n")
+    assert sentence(path).startswith("pairs.tsv, line 2: the line is empty")
+    reader = read_pairs(path, skip_bad=True)
+    assert [pair.line for pair in reader] == [1, 4]
+    assert reader.bad.counts == {"empty line": 2}
+
+
+def test_a_file_of_empty_lines_has_no_pairs(write):
+    assert sentence(write(b"\n\n")).startswith("pairs.tsv: there are no pairs in it")
+    empty = write(b"\n", "empty.txt")
+    assert sentence(write(b"\n\n", "src.txt"), tgt_file=empty).startswith("src.txt: there are no")
+
+
+@pytest.mark.parametrize("end", [b"", *BLANK_ENDS])
+@pytest.mark.parametrize("other", [b"", b"\n", b"\n\n"])
+def test_parallel_files_may_end_with_empty_lines(write, end, other):
+    src, tgt = write(b"a b\nc\n" + end, "src.txt"), write(b"x\ny z\n" + other, "tgt.txt")
+    assert list(read_pairs(src, tgt_file=tgt)) == PAIRS
+
+
+def test_parallel_files_stay_side_by_side_at_empty_lines(write):
+    src, tgt = write(b"a\n\nb\nc\n\n", "src.txt"), write(b"x\n\n\nz\n", "tgt.txt")
+    assert sentence(src, tgt_file=tgt).startswith("src.txt, line 2: the source side is empty")
+    reader = read_pairs(src, tgt_file=tgt, skip_bad=True)
+    assert list(reader) == [Pair("a", "x", 1), Pair("c", "z", 4)]
+    assert reader.bad.counts == {"empty source": 1, "empty target": 1}
+
+
+def test_a_last_target_that_is_empty_is_not_passed_over(write):
+    src, tgt = write(b"a\nb\n", "src.txt"), write(b"x\n\n", "tgt.txt")
+    assert sentence(src, tgt_file=tgt).startswith("tgt.txt, line 2: the target side is empty")
+    assert list(read_pairs(src, tgt_file=tgt, skip_bad=True)) == [Pair("a", "x", 1)]
+
+
+def test_empty_lines_do_not_make_up_for_missing_ones(write):
+    src, tgt = write(b"a\nb\n\n\nc\n", "src.txt"), write(b"x\ny\n\n", "tgt.txt")
+    expected = "src.txt: it has 5 lines, and tgt.txt has 2"
+    assert sentence(src, tgt_file=tgt, skip_bad=True).startswith(expected)
 
 
 def test_options_that_need_files(write, stdin):

@@ -253,6 +253,8 @@ def _shift(word: str) -> int | None:
 def _gold(file: str, first: int, sizes: Sequence[tuple[int, int]], places: Places) -> list[Gold]:
     """The gold of each pair. A bad line has a line of gold, too, of which nothing is asked."""
     lines = list(read_lines(file, max_chars=GOLD_CHARS))
+    while len(lines) > places.total and not lines[-1].strip():
+        lines.pop()
     found = read_gold(name_of(file), lines, first=first)
     if len(found) == places.total:
         found = [NO_GOLD if bad else gold for bad, gold in zip(places.bad, found, strict=True)]

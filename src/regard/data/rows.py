@@ -63,7 +63,7 @@ def _open_items(source: Iterable[Any], wanted: Wanted) -> Opened:
 def _open_file(source: PathLike, wanted: Wanted) -> Opened:
     if is_parquet(source, wanted):
         return _open_parquet(source, wanted)
-    lines = numbered_lines(source)
+    lines = _to_last_line(numbered_lines(source))
     head = list(itertools.islice(lines, HEAD))
     kind = kind_of(source, wanted, head)
     if kind == "parquet":
@@ -71,6 +71,22 @@ def _open_file(source: PathLike, wanted: Wanted) -> Opened:
     shape = (jsonl_format if kind == "jsonl" else tsv_format)(source, head, wanted)
     rows = itertools.chain(head[1:] if shape.header else head, lines)
     return Opened(name_of(source), rows, shape)
+
+
+def _to_last_line(lines: Rows) -> Rows:
+    """The lines up to the last one that is not empty: those before it may be missing something."""
+    held: list[tuple[int, Any]] = []
+    for line in lines:
+        if _is_blank(line[1]):
+            held.append(line)
+            continue
+        yield from held
+        held.clear()
+        yield line
+
+
+def _is_blank(raw: bytes | None) -> bool:
+    return raw is None or not raw.strip()
 
 
 def _side_by_side(source: PathLike, tgt_file: PathLike, wanted: Wanted) -> Opened:
@@ -91,13 +107,21 @@ def _side_by_side(source: PathLike, tgt_file: PathLike, wanted: Wanted) -> Opene
 
 
 def _zipped(files: tuple[str, str], left: Rows, right: Rows) -> Rows:
-    counts = [0, 0]
-    for src, tgt in itertools.zip_longest(left, right):
-        for side, line in enumerate((src, tgt)):
-            counts[side] += line is not None
-        if counts[0] == counts[1]:
-            yield counts[0], (src[1], tgt[1])
-    if counts[0] != counts[1]:
+    """Both sides of each line, up to the last one on which either has something."""
+    counts, held = [0, 0], []
+    uneven = False
+    for number, row in enumerate(itertools.zip_longest(left, right), start=1):
+        src, tgt = (None if line is None else line[1] for line in row)
+        counts = [
+            count if _is_blank(raw) else number
+            for count, raw in zip(counts, (src, tgt), strict=True)
+        ]
+        held.append((number, (src, tgt)))
+        if number in counts:
+            uneven = uneven or src is None or tgt is None
+            yield from () if uneven else held
+            held.clear()
+    if uneven:
         raise DataError(
             files[0],
             None,
