@@ -54,6 +54,11 @@ def test_features(tagged):
     assert found.derived["ablation"].shape[1] == 6
 
 
+def test_a_file_of_no_known_kind_is_refused_before_the_work(tmp_path):
+    said = sentence(regard("check", tmp_path / "none", "abc", "-o", tmp_path / "x.gif"), 2)
+    assert ".html, .svg" in said
+
+
 @pytest.mark.parametrize("name", ["x.html", "x.json"])
 def test_the_trace_can_be_kept(run, tmp_path, name):
     done(regard("check", run, "abc", "-o", tmp_path / name))

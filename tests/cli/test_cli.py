@@ -124,6 +124,17 @@ def test_a_full_disk(monkeypatch):
     assert "No space left on device" in sentence(regard("doctor"), 1)
 
 
+def test_a_file_that_cannot_be_opened_says_what_to_do(monkeypatch, tmp_path):
+    for path, fix in {
+        tmp_path / "no" / "x": f"its folder must exist, make {tmp_path / 'no'} first.",
+        tmp_path / "x": "check its name.",
+    }.items():
+        monkeypatch.setattr("regard.cli.report", path.read_text)
+        said = sentence(regard("doctor"), 1)
+        assert said.startswith(f"{path}: it cannot be read or written (No such file")
+        assert said.endswith(fix)
+
+
 def test_too_little_memory(monkeypatch):
     def full():
         raise MemoryError

@@ -124,6 +124,7 @@ def test_traces_can_be_drawn(run, sources, tmp_path):
 def test_a_trace_file_that_cannot_be_written(run, sources, tmp_path):
     said = sentence(regard("predict", run, sources, "--trace", tmp_path / "no" / "x.jsonl"), 1)
     assert said.startswith(f"{tmp_path / 'no' / 'x.jsonl'}: it cannot be read or written")
+    assert said.endswith(f"its folder must exist, make {tmp_path / 'no'} first.")
 
 
 def test_several_runs_answer_together(run, sister, sources):

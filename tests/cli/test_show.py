@@ -11,6 +11,7 @@ import pytest
 from cli.tools import done, regard, sentence
 from regard.seeing import Map, Text, Token, Trace, files
 from regard.seeing.storage import from_json, to_json
+from regard.seeing.trace import KINDS
 from seeing.tools import HOSTILE, of_labels, translation
 
 
@@ -197,6 +198,28 @@ def test_a_file_that_is_not_there_or_no_trace(tmp_path):
     assert "none.json" in sentence(regard("show", tmp_path / "none.json"), 1)
     (tmp_path / "x.json").write_text("{}")
     assert "must hold a trace" in sentence(regard("show", tmp_path / "x.json"), 1)
+
+
+@pytest.mark.parametrize("verb", ["show", "check"])
+def test_a_text_of_several_words_is_to_be_quoted(verb):
+    said = sentence(regard(verb, "run", "hello", "big", "world"), 2)
+    assert "(big world): put a TEXT of several words in quotes, or see `regard" in said
+
+
+def test_an_extra_word_of_another_verb_is_no_text():
+    assert "quotes" not in sentence(regard("models", "hello"), 2)
+
+
+def test_help_lists_the_kinds():
+    out = " ".join(done(regard("show", "--help")).replace("│", " ").split())
+    assert all(kind in out for kind in (*KINDS, "history is"))
+
+
+def test_nothing_of_python_is_said_where_there_is_no_attention(tmp_path):
+    files.save(Trace(Text.of("a"), Text.of("x")), tmp_path / "x.json")
+    said = sentence(regard("show", tmp_path / "x.json"), 2)
+    assert "must have attention to draw" in said
+    assert "False" not in said
 
 
 def test_a_run_needs_a_text(tmp_path):

@@ -99,6 +99,18 @@ def test_cross_attention_is_chosen_before_others():
     assert select(both, kind="encoder-self").rows == ["a", "b", "</s>"]
 
 
+def test_history_is_that_of_the_outputs_or_else_of_the_inputs():
+    own = Map.of("encoder-history", 0, [[[1.0, 0, 0], [0, 1.0, 0], [0, 0, 1.0]]])
+    square = np.eye(len(TARGET.tokens), dtype=np.float32)
+    written = Map.of("decoder-history", 0, [square])
+    cross = Map.of("cross", 0, [SHARP])
+    assert select(Trace(SOURCE, TARGET, (cross, own)), kind="history").kind == "encoder-history"
+    both = Trace(SOURCE, TARGET, (cross, own, written))
+    assert select(both, kind="history").kind == "decoder-history"
+    with pytest.raises(ArgumentError, match="the trace has: cross, but it is 'history'"):
+        select(Trace(SOURCE, TARGET, (cross,)), kind="history")
+
+
 def test_gold_links_of_words_mark_each_of_their_cells():
     linked = translation(gold=((1, 1, True), (0, 0, False)))
     assert set(select(linked).gold) == {(0, 0, False), (1, 1, True)}

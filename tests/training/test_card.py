@@ -2,7 +2,9 @@
 
 import json
 import re
+from dataclasses import replace
 
+from regard.training import RunFolder
 from regard.training.card import write_card
 from regard.training.progress import Progress
 from regard.version import __version__
@@ -31,6 +33,15 @@ def test_it_says_how_to_use_the_model(make_task):
     text = card(task)
     assert f"regard predict {task.folder.path} input.txt" in text
     assert f"regard evaluate {task.folder.path} test.tsv" in text
+
+
+def test_a_folder_with_a_space_is_quoted(make_task, tmp_path):
+    task = make_task()
+    spaced = tmp_path / "my run"
+    spaced.mkdir()
+    text = card(replace(task, folder=RunFolder(spaced)))
+    assert f"regard predict '{spaced}' input.txt" in text
+    assert f"regard evaluate '{spaced}' test.tsv" in text
 
 
 def test_it_has_the_settings_that_are_no_defaults(make_task):

@@ -12,6 +12,7 @@ from regard import api
 from regard.cli.tables import print_table, result_console
 from regard.seeing import Trace
 from regard.seeing.checks import looked_at, shares
+from regard.seeing.files import check_ending, save
 from regard.seeing.labels import told_apart
 from regard.seeing.storage import to_json
 from regard.seeing.trace import Weights
@@ -36,27 +37,28 @@ def check(
     output: Annotated[
         Path | None,
         typer.Option(
-            "-o", "--output", help="Write the trace here: .html or .json.", show_default=False
+            "-o",
+            "--output",
+            metavar="FILE",
+            help="Write the trace here, too: .html or .json, which hold what was found, or .svg, "
+            ".png, .pdf or .csv, which hold the map.",
+            show_default=False,
         ),
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the trace as JSON.")] = False,
     device: Annotated[str, typer.Option(help="cpu, cuda or auto.")] = "auto",
 ) -> None:
     """Compare what each output looked at with what mattered to it."""
+    if output is not None:
+        check_ending(output)
     model = api.load(run, device=device)
     trace = model.check(text, target, **({} if beam is None else {"beam": beam}))
     if output is not None:
-        _save(trace, output)
+        save(trace, output)
     if as_json:
         sys.stdout.write(json.dumps(to_json(trace), ensure_ascii=False) + "\n")
     else:
         _show(trace, result_console())
-
-
-def _save(trace: Trace, path: Path) -> None:
-    from regard.seeing.files import save
-
-    save(trace, path)
 
 
 def _show(trace: Trace, console: Console) -> None:

@@ -1,5 +1,6 @@
 """`regard export`."""
 
+import shlex
 from pathlib import Path
 from typing import Annotated
 
@@ -32,7 +33,7 @@ def export(
     written = exporting.export(run, output, to=to, attention=attention)
     typer.echo(
         f"the graphs differ from the model by {written.difference:.1e} at most; "
-        f"try `echo TEXT | python {written.path / 'decode.py'}`",
+        f"try `echo TEXT | python {shlex.quote(str(written.path / 'decode.py'))}`",
         err=True,
     )
     if as_json:

@@ -4,6 +4,7 @@ import os
 import sys
 import tempfile
 import traceback
+from pathlib import Path
 from typing import Any, Final, final
 
 import torch
@@ -65,7 +66,8 @@ def _report(error: Exception) -> int:
         _say("the memory must hold a batch, but it is too small: lower batch_tokens or --batch.")
     elif isinstance(error, OSError):
         what = error.filename if error.filename is not None else "output"
-        _say(f"{what}: it cannot be read or written ({error.strerror or error}): check the disk.")
+        said = f"{what}: it cannot be read or written ({error.strerror or error})"
+        _say(f"{said}: {_mended_by(error)}.")
     else:
         _say(
             f"something inside regard went wrong ({type(error).__name__}: {_first_line(error)}): "
@@ -74,12 +76,29 @@ def _report(error: Exception) -> int:
     return FAILED
 
 
+def _mended_by(error: OSError) -> str:
+    """What to do next about a file."""
+    if isinstance(error, PermissionError):
+        return "check that it may be"
+    if not isinstance(error, FileNotFoundError | NotADirectoryError) or error.filename is None:
+        return "check the disk"
+    folder = Path(error.filename).parent
+    return "check its name" if folder.is_dir() else f"its folder must exist, make {folder} first"
+
+
 def _report_usage(error: Any) -> int:
     message = error.format_message().rstrip(".")
     if message:  # there is none where the help was shown instead
         path = error.ctx.command_path if error.ctx is not None else "regard"
-        _say(f"{_first_line(message)}: see `{path} --help`.")
+        quotes = "put a TEXT of several words in quotes, or " if _cuts_text(error, message) else ""
+        _say(f"{_first_line(message)}: {quotes}see `{path} --help`.")
     return int(error.exit_code)
+
+
+def _cuts_text(error: Any, message: str) -> bool:
+    """Whether a verb got more words than it takes, and one of those that it takes is a text."""
+    takes = [] if error.ctx is None else [param.name for param in error.ctx.command.params]
+    return "extra argument" in message and "text" in takes
 
 
 def _keep_traceback(error: Exception) -> str:

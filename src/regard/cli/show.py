@@ -2,6 +2,7 @@
 
 import json
 import os
+import shlex
 import sys
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -21,6 +22,7 @@ from regard.errors import ArgumentError
 from regard.seeing import Trace, View, select_all, storage, terminal
 from regard.seeing.files import check_ending, save
 from regard.seeing.ink import BLOCKS, LETTERS, takes_blocks
+from regard.seeing.trace import KINDS
 
 VIEWS = ("matrix", "list", "heads")
 #: maps that are printed at most
@@ -62,7 +64,11 @@ def show(
     plain: Annotated[bool, typer.Option("--plain", help="Sentences.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="The whole trace as JSON.")] = False,
     kind: Annotated[
-        str, typer.Option(help="cross, encoder-self, decoder-self, ...; auto is cross if any.")
+        str,
+        typer.Option(
+            help=f"{', '.join(KINDS)}; history is the decoder's, or else the encoder's; auto is "
+            "cross if any."
+        ),
     ] = "auto",
     layer: Annotated[
         str, typer.Option(help="A number from 0, all, or auto for that with the sharpest rows.")
@@ -195,7 +201,9 @@ def _made(run: Path, asked: _Asked, line: int | None, device: str) -> Iterator[C
         fix = "leave it out, or name a file of traces"
         raise ArgumentError("--line", "be left out for a run", line, fix)
     if asked.text is None:
-        raise ArgumentError("TEXT", "be given", "missing", f"try `regard show {run} 'some text'`")
+        raise ArgumentError(
+            "TEXT", "be given", "missing", f"try `regard show {shlex.quote(str(run))} 'some text'`"
+        )
     model = api.load(run, device=device)
     count = partial(Units.of, model)
     lines = source_lines(model, "-")

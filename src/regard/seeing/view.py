@@ -23,6 +23,9 @@ NAMES: Final = {
     "memory": "slots of the memory that were read",
 }
 
+#: what `history` may mean, the outputs' first
+HISTORIES: Final = ("decoder-history", "encoder-history")
+
 
 @dataclass(frozen=True, eq=False)
 class View:
@@ -102,7 +105,8 @@ def select(
 
     Args:
         trace: what to look at.
-        kind: of the map; `auto` is cross-attention if there is any, else the first kind.
+        kind: of the map; `auto` is cross-attention if there is any, else the first kind; `history`
+            is the decoder's, or else the encoder's.
         layer: counted from 0; `auto` is the one with the sharpest rows.
         head: counted from 0, or `mean`; `auto` is the one with the sharpest rows.
         words: whether to merge sub-words; `auto` does, and leaves characters alone.
@@ -169,22 +173,27 @@ def all_sharpness(trace: Trace, kind: str = "auto") -> list[Sharpness]:
 
 
 def chosen_kind(trace: Trace, kind: str = "auto") -> str:
-    """The kind itself; for `auto`, cross-attention or else the first there is."""
+    """The kind itself; for `auto`, cross-attention or else the first there is.
+
+    `history` is either of the two kinds of a self-attentive RNN, that of the outputs first.
+    """
     kinds = trace.kinds
     if not kinds:
         raise ArgumentError(
             "trace",
             "have attention to draw",
             "without any",
-            "take a model that has attention, and leave `attention=False` out",
+            "take a model that has attention, such as one of preset bahdanau",
         )
     if kind == "auto":
         return "cross" if "cross" in kinds else kinds[0]
-    if kind not in kinds:
-        raise ArgumentError(
-            "kind", f"be auto, or one that the trace has: {', '.join(kinds)}", repr(kind), "choose"
-        )
-    return kind
+    found = HISTORIES if kind == "history" else (kind,)
+    for one in found:
+        if one in kinds:
+            return one
+    raise ArgumentError(
+        "kind", f"be auto, or one that the trace has: {', '.join(kinds)}", repr(kind), "choose"
+    )
 
 
 def _real(tokens: Sequence[Token]) -> list[int]:

@@ -1,6 +1,7 @@
 """The model card that each run folder ends with."""
 
 import json
+import shlex
 import textwrap
 
 import torch
@@ -49,6 +50,7 @@ def write_card(task: Task, progress: Progress) -> None:
     examples = _examples(task)
     tokens = "\n".join(f"| {name} | {value} |" for name, value in _tokens(task).items())
     decoded, test = ("", "test.txt") if config.reads_texts else (", greedy", "test.tsv")
+    run = shlex.quote(str(task.folder.path))
     text = f"""# {task.folder.path.name}
 
 A regard model: preset `{config.preset}`, size `{config.size}`, {weights:,} weights.
@@ -64,8 +66,8 @@ A regard model: preset `{config.preset}`, size `{config.size}`, {weights:,} weig
 ## Use it
 
 ```
-regard predict {task.folder.path} input.txt
-regard evaluate {task.folder.path} {test}
+regard predict {run} input.txt
+regard evaluate {run} {test}
 ```
 
 {examples}
