@@ -101,6 +101,24 @@ def test_what_is_said_of_pairs_for_a_run_works(run, tagged, in_folder, verb):
     done(regard(verb, run, name, *shlex.split(found(r"--skip-bad", said))))
 
 
+def test_a_first_line_of_names_is_noted_once_and_can_be_left_out(run, in_folder):
+    name = written(in_folder, f"source\ttarget\n{GOOD}")
+    result = regard("train", name, *BRIEF, "-o", "one")
+    done(result)
+    said = " ".join(result.stderr.split())
+    assert said.count("pairs.tsv, line 1: it looks like names of columns") == 1
+    typed = shlex.split(found(r'columns="source,target"', said))
+    result = regard("train", name, *typed, *BRIEF, "-o", "two")
+    done(result)
+    assert "looks like" not in result.stderr
+    for verb in ("evaluate", "align"):
+        said = regard(verb, run, name).stderr
+        typed = shlex.split(found(r"--columns source,target", said))
+        result = regard(verb, run, name, *typed)
+        done(result)
+        assert "looks like" not in result.stderr
+
+
 def test_names_with_spaces_are_quoted(run, in_folder):
     rows = [json.dumps({"in English": src, "in French": tgt}) + "\n" for src, tgt in PAIRS]
     name = written(in_folder, "".join(rows))

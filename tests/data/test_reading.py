@@ -610,6 +610,47 @@ def test_empty_lines_do_not_make_up_for_missing_ones(write):
     assert sentence(src, tgt_file=tgt, skip_bad=True).startswith(expected)
 
 
+@pytest.mark.parametrize(
+    ("first", "columns"),
+    [
+        (b"source\ttarget", ("source", "target")),
+        (b"src\ttgt", ("src", "tgt")),
+        (b"Input\tOutput", ("Input", "Output")),
+        (b"TARGET\tSOURCE", ("SOURCE", "TARGET")),
+    ],
+)
+def test_a_first_line_that_looks_like_names_is_noted_and_can_be_left_out(write, first, columns):
+    path = write(first + b"\n" + GOOD)
+    reader = read_pairs(path)
+    assert reader.note.replace(f"{path.parent}/", "") == (
+        "pairs.tsv, line 1: it looks like names of columns, but it is a pair here: delete it, or "
+        f"leave it out with columns={columns}."
+    )
+    assert len(list(reader)) == 3
+    mended = read_pairs(path, columns=columns)
+    assert mended.note == ""
+    assert [pair.line for pair in mended] == [2, 3]
+
+
+def test_the_names_of_features_and_of_chosen_columns_are_noted(write):
+    path = write(b"source\ttarget\ttags\n" + b"go\twent\tV;PST\n" * 3)
+    assert "columns=('source', 'target', 'tags')" in read_pairs(path).note
+    path = write(b"id\tsource\ttarget\n" + b"1\ta\tb\n")
+    assert "columns=('source', 'target')" in read_pairs(path, columns=(1, 2)).note
+    assert read_pairs(path, columns=(0, 1)).note == ""
+    path = write(b"source\ttarget\talso\n" + b"a\tb\tc\n")
+    assert read_pairs(path, references=True).note.endswith("a pair here: delete it.")
+    assert read_pairs([("src", "tgt"), ("a", "b")]).note.startswith("pairs, line 1: it looks")
+
+
+@pytest.mark.parametrize(
+    "content", [GOOD, b"", b"source", b"source\tsource\n", b"a\tb\nsource\ttarget\n", b"\xff\t\n"]
+)
+def test_nothing_is_noted_of_other_first_lines(write, content):
+    assert read_pairs(write(content)).note == ""
+    assert read_pairs([{"source": "source", "target": "target"}]).note == ""
+
+
 def test_options_that_need_files(write, stdin):
     with pytest.raises(ArgumentError, match="tgt_file must be left out if the source is no file"):
         read_pairs([("a", "b")], tgt_file=write(GOOD))

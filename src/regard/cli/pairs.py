@@ -68,8 +68,9 @@ def texts_for(model: api.Model, file: str, *, skip_bad: bool = False) -> list[st
 
 
 def _tell(reader: PairReader) -> None:
-    if reader.bad.total:
-        Console(stderr=True).print(str(reader.bad), highlight=False, markup=False, soft_wrap=True)
+    for said in (reader.note, str(reader.bad) if reader.bad.total else ""):
+        if said:
+            Console(stderr=True).print(said, highlight=False, markup=False, soft_wrap=True)
 
 
 def source_lines(model: api.Model, file: str) -> Iterator[str]:

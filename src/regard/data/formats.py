@@ -134,6 +134,27 @@ def _header_columns(source: PathLike, head: Head, columns: Columns, advice: Advi
     return [names.index(column) if isinstance(column, str) else column for column in columns]
 
 
+def header_note(file: str, cells: Sequence[Any], shape: Format, advice: Advice | None) -> str:
+    """A sentence, where a first pair looks like the names of columns; otherwise nothing.
+
+    Args:
+        file: what messages call the source.
+        cells: what stands in its first row.
+        shape: how the source is read.
+        advice: how to choose columns by their names, if the source has any.
+    """
+    asked = [c for c in (*shape.columns, shape.features) if isinstance(c, int) and c < len(cells)]
+    names = [str(cells[column]) for column in asked]
+    for known in KEYS:
+        if sorted(map(str.lower, names[:2])) == sorted(known):
+            first = sorted(names[:2], key=lambda name: known.index(name.lower()))
+            fix = "delete it"
+            if advice is not None and not (shape.references and len(cells) > 2):
+                fix += f", or leave it out with {advice.columns([*first, *names[2:]])}"
+            return f"{file}, line 1: it looks like names of columns, but it is a pair here: {fix}."
+    return ""
+
+
 def _looks_like_tags(head: Head) -> bool:
     """Whether most lines have three columns, and these lines all have tags in the third."""
     lines = tagged = 0

@@ -28,11 +28,13 @@ class PairReader(Iterator[Pair]):
     Attributes:
         format: how the source is read; print it.
         bad: the lines that were left out so far; print it at the end.
+        note: a sentence on what may be wrong with the source; empty if nothing is.
     """
 
     def __init__(self, opened: Opened, parse: Parser, bad: BadLines) -> None:
         self.format = opened.format
         self.bad = bad
+        self.note = opened.note
         self._pairs = self._read(opened, parse)
 
     def __next__(self) -> Pair:

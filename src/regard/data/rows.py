@@ -8,6 +8,7 @@ from typing import Any, Final, NamedTuple
 from regard.data import arrow
 from regard.data.formats import (
     Wanted,
+    header_note,
     is_parquet,
     items_format,
     jsonl_format,
@@ -32,6 +33,7 @@ class Opened(NamedTuple):
     rows: Rows
     format: Format
     files: tuple[str, str] | None = None
+    note: str = ""
 
 
 def open_rows(
@@ -56,8 +58,10 @@ def _open_items(source: Iterable[Any], wanted: Wanted) -> Opened:
     wanted.check_no_format()
     rows = enumerate(source, start=1)
     head = list(itertools.islice(rows, 1))
-    shape = items_format(head[0][1] if head else (), wanted)
-    return Opened("pairs", itertools.chain(head, rows), shape)
+    first = head[0][1] if head else ()
+    shape = items_format(first, wanted)
+    note = header_note("pairs", first, shape, None) if isinstance(first, list | tuple) else ""
+    return Opened("pairs", itertools.chain(head, rows), shape, note=note)
 
 
 def _open_file(source: PathLike, wanted: Wanted) -> Opened:
@@ -70,7 +74,11 @@ def _open_file(source: PathLike, wanted: Wanted) -> Opened:
         return _open_parquet(source, wanted)
     shape = (jsonl_format if kind == "jsonl" else tsv_format)(source, head, wanted)
     rows = itertools.chain(head[1:] if shape.header else head, lines)
-    return Opened(name_of(source), rows, shape)
+    note = ""
+    if head and kind == "tsv" and not shape.header:
+        cells = head[0][1].decode("utf-8", "replace").split("\t")
+        note = header_note(name_of(source), cells, shape, wanted.advice)
+    return Opened(name_of(source), rows, shape, note=note)
 
 
 def _to_last_line(lines: Rows) -> Rows:

@@ -316,15 +316,20 @@ class _Data:
     ) -> Iterator[Pair]:
         try:
             reader = self._reader(source, tgt, advice)
+            self._once(reader.note.replace(str(self.stdin), "stdin"))
             yield from joined(self._plain(reader), self.config.join_lines)
         except DataError as error:
             if error.file != str(self.stdin):
                 raise
             raise DataError("stdin", error.line, error.reason, error.fix) from None
         name = self._name(source) if isinstance(source, str) else "pairs"
-        if reader.bad.total and name not in self.told:
-            self.told.add(name)
-            self.say(f"{name}: {reader.bad}")
+        self._once(f"{name}: {reader.bad}" if reader.bad.total else "")
+
+    def _once(self, sentence: str) -> None:
+        """Says it, unless it is empty or was said when the data were read before."""
+        if sentence and sentence not in self.told:
+            self.told.add(sentence)
+            self.say(sentence)
 
     def _reader(self, source: str | PairSource, tgt: str | None, advice: Advice) -> PairReader:
         skip_bad, max_chars = self.config.skip_bad, self.config.max_chars
