@@ -242,6 +242,12 @@ WRONG = {
     "preset": (lambda: regard.fit(pairs(), "foo", quiet=True), "preset must be one of"),
     "setting": (lambda: regard.fit(pairs(), hiden=5, quiet=True), "'hidden' is meant"),
     "no run": (regard.load, "name a run folder"),
+    "None for a run": (lambda: regard.load(None), "run must be a folder, .* but it is None: as in"),
+    "a number for a run": (lambda: regard.load(3), "run must be a folder, .* but it is 3: as in"),
+    "a list of runs": (lambda: regard.load(["a", "b"]), r"one after another, as in load\(\*runs\)"),
+    "None for pairs": (lambda: regard.fit(None), "pairs must be a file, or tuples .* it is None: "),
+    "a number for pairs": (lambda: regard.fit(3), "pairs must be a file, or tuples .* it is 3: "),
+    "one dictionary": (lambda: regard.fit({"a": "b"}), r"pairs must be a file, .* is {'a': 'b'}: "),
     "device": (lambda: regard.load("x", device="tpu9"), "device must be"),
 }
 
@@ -274,6 +280,11 @@ def test_wrong_options(model, case):
 def test_what_is_no_text(model):
     with pytest.raises(ArgumentError, match="text must be a string, but it is 5"):
         model(["abc", 5])
+    for value in (3, None, {"src": "abc"}, 2.5):
+        with pytest.raises(ArgumentError, match="text must be a string, or several, but it is "):
+            model(value)
+    with pytest.raises(ArgumentError, match="texts must be several, but it is one text, 'abc'"):
+        next(model.predict("abc"))
 
 
 def test_a_tab_where_there_are_no_features(model, tagged):

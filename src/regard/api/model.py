@@ -1,8 +1,7 @@
 """A trained model that answers texts."""
 
-import difflib
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Final, overload
@@ -10,6 +9,7 @@ from typing import Any, Final, overload
 import torch
 from torch import Tensor
 
+from regard.api.asking import Wish, check_several, decoding_options
 from regard.api.checking import checked
 from regard.api.output import Output
 from regard.api.texts import text_given, text_written, unknown_in, unknown_note, words_of
@@ -41,33 +41,6 @@ from regard.symbols import UNK
 from regard.training import RunError, Saved
 
 BATCH: Final = 32
-
-
-@dataclass(frozen=True)
-class Wish:
-    """What is asked for with each source of a call.
-
-    Attributes:
-        options: of decoding.
-        attention: whether answers carry maps.
-        kinds: which maps.
-        replace_unk: whether unknown words become source words.
-    """
-
-    options: DecodingOptions
-    attention: bool
-    kinds: Collection[str]
-    replace_unk: bool
-
-    @property
-    def shown(self) -> Collection[str]:
-        """The maps that answers carry."""
-        return self.kinds if self.attention else ()
-
-    @property
-    def needed(self) -> Collection[str]:
-        """The maps that decoding must keep."""
-        return {*self.shown, "cross"} if self.replace_unk else self.shown
 
 
 class Model:
@@ -134,7 +107,8 @@ class Model:
             batch: sources at a time.
             options: those of `DecodingOptions`.
         """
-        settings = _decoding_options(self.config.beam, options)
+        check_several(texts)
+        settings = decoding_options(self.config.beam, options)
         wish = Wish(settings, attention, check_kinds(kinds), replace_unk)
         if replace_unk and self.config.reads_texts:
             raise ArgumentError(
@@ -238,7 +212,7 @@ class Model:
         """For each text the ids of its target, and the trace."""
         for text in texts:
             self.check_source(text)
-        settings, wanted = _decoding_options(self.config.beam, options), check_kinds(kinds)
+        settings, wanted = decoding_options(self.config.beam, options), check_kinds(kinds)
         ids, tgt = self.source_ids(texts), self.tgt_tokenizer
         src, lengths = self.on_device(ids)
         if targets is None:
@@ -383,17 +357,3 @@ def _split(text: str) -> tuple[str, tuple[str, ...]]:
     """A text and its features, which a tab separates."""
     plain, _, features = text.partition("\t")
     return plain, parse_features(features)
-
-
-def _decoding_options(beam: int, options: dict[str, Any]) -> DecodingOptions:
-    try:
-        return DecodingOptions(**{"beam": beam, **options})
-    except TypeError as error:
-        known = list(DecodingOptions.__dataclass_fields__)
-        wrong = [name for name in options if name not in known]
-        if not wrong:
-            raise ArgumentError("options", "be numbers", f"{options} ({error})", "check") from None
-        close = difflib.get_close_matches(wrong[0], known, n=1, cutoff=0.0)[0]
-        raise ArgumentError(
-            "option", f"be one of {', '.join(known)}", repr(wrong[0]), f"perhaps {close!r} is meant"
-        ) from None

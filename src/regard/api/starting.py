@@ -33,11 +33,20 @@ def load(*runs: str | Path, device: str = "auto", precision: str = "32") -> Mode
             "precision", f"be one of {', '.join(PRECISIONS)}", repr(precision), "the default is 32"
         )
     where = devices.pick(device)
-    folders = [box.find(run) for run in runs]
+    folders = [box.find(_checked(run)) for run in runs]
     saved = [RunFolder(folder).load(where) for folder in folders]
     for run in saved:
         run.model.to(PRECISIONS[precision])
     return Model(saved, folders, where)
+
+
+def _checked(run: Any) -> str | Path:
+    if isinstance(run, str | Path):
+        return run
+    rule = "be a folder, or the name of a bundled model"
+    several = isinstance(run, list | tuple)
+    fix = "name several one after another, as in load(*runs)" if several else 'as in load("runs/x")'
+    raise ArgumentError("run", rule, repr(run), fix)
 
 
 def fit(
@@ -58,6 +67,7 @@ def fit(
         quiet: whether to show nothing.
         settings: those of `regard.training.Config`, and sizes of the preset: `steps=2000`, ...
     """
+    _check_pairs(pairs)
     from regard.training import start_run  # loads what only training needs
 
     folder = Path(tempfile.mkdtemp(prefix="regard-")) / "run" if output is None else Path(output)
@@ -68,6 +78,17 @@ def fit(
         rows = [_row(pair) for pair in pairs]
         start_run(make_config({"preset": preset, **settings}), folder, pairs=rows, quiet=quiet)
     return load(folder, device=str(settings.get("device", "auto")))
+
+
+def _check_pairs(pairs: Any) -> None:
+    """Raises for what is no file and no pairs, though python may be able to walk through it."""
+    if isinstance(pairs, Mapping | bytes) or not isinstance(pairs, str | Path | Iterable):
+        raise ArgumentError(
+            "pairs",
+            "be a file, or tuples of source and target",
+            f"{pairs!r:.40}",
+            'as in fit("pairs.tsv") or fit([("a", "b"), ("c", "d")])',
+        )
 
 
 def _row(pair: Any) -> Any:

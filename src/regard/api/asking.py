@@ -1,0 +1,61 @@
+"""What a model is asked for, checked."""
+
+import difflib
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from regard.decoding import DecodingOptions
+from regard.errors import ArgumentError
+
+
+@dataclass(frozen=True)
+class Wish:
+    """What is asked for with each source of a call.
+
+    Attributes:
+        options: of decoding.
+        attention: whether answers carry maps.
+        kinds: which maps.
+        replace_unk: whether unknown words become source words.
+    """
+
+    options: DecodingOptions
+    attention: bool
+    kinds: Collection[str]
+    replace_unk: bool
+
+    @property
+    def shown(self) -> Collection[str]:
+        """The maps that answers carry."""
+        return self.kinds if self.attention else ()
+
+    @property
+    def needed(self) -> Collection[str]:
+        """The maps that decoding must keep."""
+        return {*self.shown, "cross"} if self.replace_unk else self.shown
+
+
+def check_several(texts: Any) -> None:
+    """Raises for what is not several texts, though python may be able to walk through it."""
+    if isinstance(texts, str | bytes):
+        fix = "call the model with it, or put it in a list"
+        raise ArgumentError("texts", "be several", f"one text, {texts!r:.40}", fix)
+    if isinstance(texts, Mapping) or not isinstance(texts, Iterable):
+        fix = "give the model a string, or a list of strings"
+        raise ArgumentError("text", "be a string, or several", f"{texts!r:.40}", fix)
+
+
+def decoding_options(beam: int, options: dict[str, Any]) -> DecodingOptions:
+    """The options of decoding by name, on top of the width that the run has."""
+    try:
+        return DecodingOptions(**{"beam": beam, **options})
+    except TypeError as error:
+        known = list(DecodingOptions.__dataclass_fields__)
+        wrong = [name for name in options if name not in known]
+        if not wrong:
+            raise ArgumentError("options", "be numbers", f"{options} ({error})", "check") from None
+        close = difflib.get_close_matches(wrong[0], known, n=1, cutoff=0.0)[0]
+        raise ArgumentError(
+            "option", f"be one of {', '.join(known)}", repr(wrong[0]), f"perhaps {close!r} is meant"
+        ) from None
