@@ -119,6 +119,34 @@ def test_a_first_line_of_names_is_noted_once_and_can_be_left_out(run, in_folder)
         assert "looks like" not in result.stderr
 
 
+@pytest.mark.parametrize("verb", ["predict", "show", "check"])
+def test_missing_features_are_told_of_once(tagged, run, verb):
+    def asked(folder, text):
+        if verb == "predict":
+            return regard(verb, folder, stdin=f"{text}\n\n{text}\n")
+        return regard(verb, folder, text)
+
+    result = asked(tagged, "abc")
+    done(result)
+    assert result.stderr.splitlines()[0] == (
+        "regard: the run was trained with features, but 'abc' has none: write them after a tab, as "
+        "in $'abc\\tPRS'; the run knows 'PRS', 'PST', 'V'."
+    )
+    assert result.stderr.count("features") == 1
+    typed = found(r"\$'(.*)'(?=;)", result.stderr)[2:-1].replace("\\t", "\t")
+    assert "features" not in asked(tagged, typed).stderr
+    assert "features" not in asked(run, "abc").stderr
+
+
+def test_missing_features_of_pairs_are_told_of(tagged, run, in_folder):
+    (in_folder / "a").write_text("abc\nab'c\n")
+    (in_folder / "b").write_text("abc\nab'c\n")
+    assert "but 'abc' has none" in regard("evaluate", tagged, "a", "b").stderr
+    assert "features" not in regard("evaluate", run, "a", "b").stderr
+    (in_folder / "a").write_text("ab'c\nabc\n")
+    assert "as in $'word\\tPRS'" in regard("align", tagged, "a", "b").stderr
+
+
 def test_names_with_spaces_are_quoted(run, in_folder):
     rows = [json.dumps({"in English": src, "in French": tgt}) + "\n" for src, tgt in PAIRS]
     name = written(in_folder, "".join(rows))

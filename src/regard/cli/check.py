@@ -9,6 +9,7 @@ import typer
 from rich.console import Console
 
 from regard import api
+from regard.cli.features import told_of_features
 from regard.cli.tables import print_table, result_console
 from regard.seeing import Trace
 from regard.seeing.checks import looked_at, shares
@@ -52,6 +53,7 @@ def check(
     if output is not None:
         check_ending(output)
     model = api.load(run, device=device)
+    (text,) = told_of_features(model, [text])
     trace = model.check(text, target, **({} if beam is None else {"beam": beam}))
     if output is not None:
         save(trace, output)

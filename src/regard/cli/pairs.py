@@ -7,6 +7,7 @@ from typing import Final
 from rich.console import Console
 
 from regard import api
+from regard.cli.features import tell_of_features
 from regard.data import Pair, PairReader, joined, read_lines, read_pairs, read_texts
 from regard.data.advice import Advice, with_commas
 from regard.data.pairs import column_names
@@ -55,6 +56,9 @@ def pairs_for(
     )
     pairs = list(reader)
     _tell(reader)
+    bare = next((pair.src for pair in pairs if not pair.features), None)
+    if bare is not None:
+        tell_of_features(model, bare)
     return pairs if features else [pair._replace(features=()) for pair in pairs]
 
 

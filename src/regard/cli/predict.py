@@ -13,6 +13,7 @@ import typer
 from regard import api
 from regard.api import box
 from regard.api.texts import name_some
+from regard.cli.features import told_of_features
 from regard.cli.sources import Sources
 from regard.errors import ArgumentError, DataError
 from regard.seeing.storage import to_json
@@ -126,7 +127,7 @@ def predict(
     lines = Sources(source, model, max_chars=max_chars, skip_bad=skip_bad)
     maps = OWN if model.config.reads_texts else CROSS
     outputs = model.predict(
-        lines,
+        told_of_features(model, lines),
         attention=as_jsonl or trace is not None,
         kinds=None if trace is not None else maps,
         replace_unk=replace_unk,

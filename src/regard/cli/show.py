@@ -15,6 +15,7 @@ from rich.console import Console
 
 from regard import api
 from regard.api.aligning import Units
+from regard.cli.features import told_of_features
 from regard.cli.gold import units_of, with_gold
 from regard.cli.pairs import source_lines
 from regard.cli.tables import result_console
@@ -207,7 +208,7 @@ def _made(run: Path, asked: _Asked, line: int | None, device: str) -> Iterator[C
     model = api.load(run, device=device)
     count = partial(Units.of, model)
     lines = source_lines(model, "-")
-    texts = lines if asked.text == "-" else iter([asked.text])
+    texts = told_of_features(model, lines if asked.text == "-" else [asked.text])
     options: dict[str, Any] = {} if asked.beam is None else {"beam": asked.beam}
     if not model.config.reads_texts:
         yield from ((model.trace(one, asked.target, **options), count) for one in texts)
