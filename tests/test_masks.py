@@ -19,6 +19,19 @@ def test_padding_shows_the_first_tokens_of_each_row():
     assert rows(mask[:, 0, 0]) == ["xx...", ".....", "xxxxx"]
 
 
+@pytest.mark.parametrize("lengths", [[4, 9], [6]])
+def test_padding_is_for_rows_that_hold_all_of_their_tokens(lengths):
+    with refuses("lengths", "be at most max_len = 5", str(max(lengths))):
+        masks.padding(torch.tensor(lengths), 5)
+    assert masks.padding(torch.tensor([5, 0]), 5).sum() == 5
+    assert masks.padding(torch.zeros(0, dtype=torch.long), 5).shape == (0, 1, 1, 5)
+
+
+def test_padding_looks_at_no_length_that_it_would_have_to_wait_for():
+    elsewhere = torch.tensor([4, 9], device="meta")
+    assert masks.padding(elsewhere, 5).shape == (2, 1, 1, 5)
+
+
 def test_causal_square():
     assert rows(masks.causal(3)[0, 0]) == ["x..", "xx.", "xxx"]
 

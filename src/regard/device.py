@@ -1,8 +1,14 @@
-"""Which device a model runs on."""
+"""Which device a model runs on, and what may be asked of it."""
 
 import torch
+from torch import Tensor
 
 from regard.errors import ArgumentError
+
+
+def can_look_at(tensor: Tensor) -> bool:
+    """Whether reading values costs nothing: a GPU would be waited for, a graph be broken."""
+    return tensor.device.type == "cpu" and not torch.compiler.is_compiling()
 
 
 def pick(name: str = "auto") -> torch.device:

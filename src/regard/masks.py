@@ -10,6 +10,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from regard.device import can_look_at
 from regard.errors import ArgumentError
 
 Mask = Bool[Tensor, "#batch #heads #q_len #kv_len"]
@@ -25,6 +26,13 @@ def padding(lengths: Int[Tensor, " batch"], max_len: int) -> Bool[Tensor, "batch
             "be a 1-D integer tensor, one length per sequence",
             f"{tuple(lengths.shape)} of {lengths.dtype}",
             "pass the number of real tokens of each row",
+        )
+    if can_look_at(lengths) and lengths.numel() and int(lengths.max()) > max_len:
+        raise ArgumentError(
+            "lengths",
+            f"be at most max_len = {max_len}, what the padded rows have",
+            int(lengths.max()),
+            "count real tokens alone, and pad to the longest row",
         )
     positions = torch.arange(max_len, device=lengths.device)
     return (positions < lengths[:, None])[:, None, None, :]

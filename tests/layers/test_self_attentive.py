@@ -333,6 +333,11 @@ class TestMessages:
         with refuses("lengths and x", "agree in batch", f"lengths = {count}, x = 5"):
             SelfAttentiveRNN(INPUT, HIDDEN)(torch.randn(BATCH, LENGTH, INPUT), LENGTHS[:count])
 
+    @pytest.mark.parametrize("lengths", [[5, 9], [4, 5]])
+    def test_lengths_beyond_the_rows(self, lengths):
+        with refuses("lengths", "be at most max_len = 4", str(max(lengths))):
+            SelfAttentiveRNN(8, 6)(torch.randn(2, 4, 8), torch.tensor(lengths))
+
     def test_unknown_cell(self):
         with refuses("cell", "one of rnn, gru, lstm", "'sru'"):
             SelfAttentiveRNN(INPUT, HIDDEN, cell="sru")

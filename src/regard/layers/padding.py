@@ -4,7 +4,8 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from regard import masks
-from regard.ops.check import can_look_at, check_equal
+from regard.device import can_look_at
+from regard.ops.check import check_equal
 
 
 def real_steps(

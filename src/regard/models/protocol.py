@@ -11,8 +11,9 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from regard import masks
+from regard.device import can_look_at
 from regard.errors import ArgumentError
-from regard.ops.check import can_look_at, check_axes, check_equal
+from regard.ops.check import check_axes, check_equal
 from regard.state import State
 
 #: Weights by kind, one tensor (batch, heads, q_len, kv_len) per layer. The kinds are `cross`,

@@ -9,11 +9,6 @@ from torch import Tensor
 from regard.errors import ArgumentError
 
 
-def can_look_at(tensor: Tensor) -> bool:
-    """Whether reading values costs nothing: a GPU would be waited for, a graph be broken."""
-    return tensor.device.type == "cpu" and not torch.compiler.is_compiling()
-
-
 def check_axes(name: str, tensor: Tensor, axes: str) -> None:
     """Raises unless `tensor` has the axes named in `axes`, none of them empty."""
     names = axes.split()
