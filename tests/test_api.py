@@ -133,6 +133,37 @@ def test_load(model):
     assert again.config == model.config
 
 
+def test_a_saved_model_is_a_run_like_any_other(model, tmp_path):
+    path = model.save(tmp_path / "deep" / "kept")
+    assert path == tmp_path / "deep" / "kept"
+    again = regard.load(path)
+    assert again("abcdef").log_prob == model("abcdef").log_prob
+    assert RunFolder(path).finished
+    assert sorted(f.name for f in path.iterdir()) == sorted(f.name for f in model.path.iterdir())
+    (tmp_path / "empty").mkdir()
+    assert again.save(str(tmp_path / "empty")) == tmp_path / "empty"
+    assert regard.load(tmp_path / "empty")("ab").text == model("ab").text
+
+
+@pytest.mark.plain
+def test_a_model_is_not_saved_over_anything(model, tmp_path):
+    kept = model.save(tmp_path / "kept")
+    (tmp_path / "file").write_text("mine")
+    for folder, words in (
+        (kept, "folder must be new or empty, but it is .*kept, with files: choose another"),
+        (tmp_path / "file", "folder must be new or empty, but it is .*file, a file"),
+        (model.path / "inside", "folder must lie outside of the run"),
+        (None, "folder must be a name, but it is None"),
+    ):
+        with pytest.raises(ArgumentError, match=words):
+            model.save(folder)
+    with pytest.raises(RunError, match="must be copied whole"):
+        model.save(tmp_path / "file" / "below")
+    with pytest.raises(RunError, match="one run can be saved, but this model has 2"):
+        regard.load(kept, model.path).save(tmp_path / "two")
+    assert not (model.path / "inside").exists()
+
+
 def test_half_precision_is_near(model):
     half = regard.load(model.path, precision="bf16")
     assert {p.dtype for p in half.module.parameters()} == {torch.bfloat16}

@@ -102,6 +102,7 @@ FORWARD = "(self, query, key, value, mask=None, *, past=None, need_weights=True)
 SIGNATURES = {
     regard.capture: "(module, layers=None, *, max_weights=50000000, tokens=None, lengths=None)",
     regard.show: "(weights, src=None, tgt=None, *, layer='auto', head='auto', special='dim')",
+    regard.Model.save: "(self, folder)",
     masks.padding: "(lengths, max_len)",
     masks.causal: "(q_len, kv_len=None, *, device=None)",
     masks.window: "(q_len, kv_len=None, *, size, device=None)",

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from regard.api.asking import Wish, check_several, decoding_options
 from regard.api.checking import checked
+from regard.api.keeping import copy_run
 from regard.api.output import Output
 from regard.api.texts import text_given, text_written, unknown_in, unknown_note, words_of
 from regard.api.together import each
@@ -201,6 +202,21 @@ class Model:
         for text in several:
             self.check_source(text)
         return perplexity(self.module, self.tgt_tokenizer, several)
+
+    def save(self, folder: str | Path) -> Path:
+        """Copies the run to a folder, for `regard.load` and the command line; gives its path.
+
+        A model that `fit` made without `output` lies in a temporary folder until then.
+
+        Args:
+            folder: a new one, or an empty one.
+        """
+        if len(self._paths) > 1:
+            raise RunError(
+                f"one run can be saved, but this model has {len(self._paths)}: load and save each "
+                f"of them alone."
+            )
+        return copy_run(self.path, folder)
 
     def _traces(
         self,

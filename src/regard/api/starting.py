@@ -63,7 +63,7 @@ def fit(
         pairs: a file; or tuples of source and target, or dictionaries with `src` and `tgt` or the
             names in `columns`; for a language model, texts.
         preset: the model, by name.
-        output: the run folder; a temporary one if None.
+        output: the run folder; a temporary one if None, which `Model.save` copies.
         quiet: whether to show nothing.
         settings: those of `regard.training.Config`, and sizes of the preset: `steps=2000`, ...
     """
