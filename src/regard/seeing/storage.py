@@ -57,7 +57,10 @@ def to_json(trace: Trace) -> dict[str, Any]:
 def from_json(content: Any) -> Trace:
     """Reads what `to_json` has made; all that `Trace` asserts is asserted again."""
     if not isinstance(content, dict) or content.get("format") != FORMAT:
-        raise TraceError("the file must hold a trace, but it does not: save one with `-o x.json`.")
+        raise TraceError(
+            "the file must hold a trace, but it does not: "
+            "save one with `regard show -o x.json` or `regard predict --trace x.jsonl`."
+        )
     if content.get("version") != VERSION:
         raise TraceError(
             f"the trace must be of version {VERSION}, but it is of {content.get('version')}: "
