@@ -7,7 +7,7 @@ from decoding.toys import Toy, sources
 from models.cases import SRC_VOCAB, TGT_VOCAB, build
 from regard.decoding import DecodingOptions, Ensemble, decode, force_decode, stream
 from regard.errors import ArgumentError
-from regard.symbols import EOS
+from regard.symbols import EOS, UNK
 
 SRC_LEN = 7
 #: tokens of each source, its eos among them; the last has nothing but that
@@ -55,6 +55,16 @@ def test_a_tagger_writes_as_many_tokens_as_it_reads(name, eos):
         assert all(EOS not in one.tokens and one.finished for one in row)
 
 
+@every_search
+def test_no_tag_is_unknown_since_that_would_leave_no_trace_in_a_text(name):
+    src, lengths = batch()
+    model = tagger(-9.0)
+    with torch.no_grad():
+        model.output.bias[UNK] = 9.0
+    for row, tags in zip(decode(model, src, lengths, SEARCHES[name]), TAGS, strict=True):
+        assert all(UNK not in one.tokens and len(one.tokens) == tags for one in row)
+
+
 def test_all_places_of_an_n_best_list_are_filled():
     src, lengths = batch()
     found = decode(tagger(9.0), src, lengths, SEARCHES["n-best"])
@@ -94,7 +104,7 @@ def test_the_best_tags_win_and_their_scores_are_the_models_own():
     model = tagger(9.0)
     with torch.no_grad():
         logits = model.start(model.encode(src, lengths)).logits
-    logits[..., :3] = float("-inf")  # no tag
+    logits[..., : UNK + 1] = float("-inf")  # no tag
     found = decode(model, src, lengths, DecodingOptions(beam=5))
     for row, tags in enumerate(TAGS):
         assert found[row][0].tokens == logits[row, :tags].argmax(-1).tolist()

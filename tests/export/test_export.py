@@ -19,7 +19,7 @@ from regard.decoding import DecodingOptions, greedy
 from regard.export import ExportError, export
 from regard.export.decode import Exported
 from regard.export.graphs import Ports
-from regard.symbols import EOS
+from regard.symbols import EOS, UNK
 
 # the run-time shape checks cannot be traced
 pytestmark = pytest.mark.plain
@@ -107,7 +107,8 @@ def assert_decode_needs_no_torch(model, folder):
 def test_an_exported_tagger_writes_as_many_tokens_as_it_reads(tmp_path):
     run = make_run(tmp_path / "run", "rnn")
     weights = safetensors.torch.load_file(run / "model.safetensors")
-    weights["output.bias"][EOS] = 9.0  # it would end at once
+    weights["output.bias"][EOS] = 9.0  # it would end at once,
+    weights["output.bias"][UNK] = 8.0  # or write what leaves no trace
     safetensors.torch.save_file(weights, run / "model.safetensors")
     model, exported = regard.load(run, device="cpu"), Exported(export(run, tmp_path / "new").path)
     assert_answers_are_those_of_greedy_search(model, exported)

@@ -19,7 +19,7 @@ class DecodingOptions:
         max_len: the most tokens of a target, `eos` not counted. If None it grows with the source:
         max_len_ratio: so many for each source token, or each vector that an adapter makes,
         max_len_extra: and so many more. A model that writes one token for each of its source, as
-            `Tagger`, writes as many as these, or `max_len` if that is fewer.
+            `Tagger`, writes as many as these, or `max_len` if that is fewer, and never `unk`.
         min_len: the fewest tokens of a target; it gives way where nothing else may be written.
         length_penalty: alpha of Wu et al. (2016), https://arxiv.org/abs/1609.08144, eq. 14: the
             score is `log_prob / ((5 + n) / 6) ** alpha` with n tokens, `eos` counted. 0 for none.

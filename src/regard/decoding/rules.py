@@ -66,6 +66,8 @@ class Rules(State):
             limits = _limits(options, lengths.tolist())
         else:
             limits = _exact_limits(options, exact.tolist())
+        # an unknown token leaves no trace in a text, which would be shorter than it has to be
+        known = options.forbid_unknown or exact is not None
         return Rules(
             limits=torch.tensor(limits, dtype=torch.long, device=lengths.device),
             exact=exact,
@@ -74,7 +76,7 @@ class Rules(State):
             longest=max(limits),
             min_len=options.min_len,
             ngram=options.no_repeat_ngram,
-            never=(PAD, BOS, UNK) if options.forbid_unknown else (PAD, BOS),
+            never=(PAD, BOS, UNK) if known else (PAD, BOS),
         )
 
     def allow(

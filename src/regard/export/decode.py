@@ -123,13 +123,15 @@ class Exported:
             src[i, : len(row)] = row
         state = self.first(src, lengths)
         least, most = self.bounds(rows)
+        # an unknown token leaves no trace in a text, which would be too short
+        never = [pad, bos, *[self.symbols["unk"]] * bool(self.limits.get("one_per_source_token"))]
         tokens, over = np.full(len(rows), bos), np.zeros(len(rows), bool)
         answers: list[list[int]] = [[] for _ in rows]
         scores: list[list[float]] = [[] for _ in rows]
         for step in range(int(most.max()) + 1):
             log_probs, state, _ = self.next(tokens, state)
             allowed = log_probs.copy()
-            allowed[:, [pad, bos]] = -np.inf
+            allowed[:, never] = -np.inf
             allowed[step < least, eos] = -np.inf
             tokens = np.where(most <= step, eos, allowed.argmax(axis=1))
             for i in np.flatnonzero(~over).tolist():

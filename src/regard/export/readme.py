@@ -34,7 +34,8 @@ print(model(["some text", "some more"]))
    everything that the encoder returned; take the likeliest of `log_probs`; an output `next.NAME`
    is the input `state.NAME` of the next step, and what begins with `memory` stays the same;
 4. end a row at eos, or when it has as many tokens as `limits` in `manifest.json` allow; where these
-   say `one_per_source_token`, when it has as many as its source without eos, and never before.
+   say `one_per_source_token`, when it has as many as its source without eos, and never before;
+   unk is not written then.
 
 Every tensor has the batch on its first axis: beam search reorders rows by taking them.
 
