@@ -45,6 +45,8 @@ def test_doctor_names_torch_and_the_paths():
     out = done(regard("doctor"))
     for word in ("torch", "cuda", "additive_attention", "reference"):
         assert word in out
+    found = json.loads(done(regard("doctor", "--json")))
+    assert found["regard"] == __version__
 
 
 @pytest.mark.parametrize(

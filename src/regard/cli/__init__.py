@@ -49,9 +49,13 @@ def presets(
 
 
 @app.command()
-def doctor() -> None:
+def doctor(
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
     """Say what regard finds on this machine: versions, devices, backends."""
-    print_table(result_console(), ("name", "found"), report(), header=False)
+    if as_json:
+        return print_json(dict(report()))
+    return print_table(result_console(), ("name", "found"), report(), header=False)
 
 
 def main() -> None:
