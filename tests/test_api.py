@@ -50,6 +50,30 @@ def test_a_list(model):
     assert model([]) == []
 
 
+@pytest.mark.parametrize("batch", [1, 2, 64])
+def test_each_source_begins_with_its_own_prefix(model, batch):
+    texts = ["abcdefg", "ab", "hgfe", "abcd", "fe"]
+    starts = ["a", "b", "c d", "", "e"]
+    prefix = [model.tgt_tokenizer.encode(start) for start in starts]
+    outs = list(model.predict(texts, prefix=prefix, batch=batch))
+    for out, start in zip(outs, starts, strict=True):
+        assert out.tokens[: len(start.split())] == start.split()
+    alone = [model(text, prefix=[ids]).text for text, ids in zip(texts, prefix, strict=True)]
+    assert [out.text for out in outs] == alone
+
+
+def test_prefixes_of_a_long_stream_stay_with_their_sources(model):
+    texts = ["abcd"[: 2 + i % 3] for i in range(40)]  # more than are taken at a time
+    prefix = [model.tgt_tokenizer.encode("abcdefgh"[i % 8]) for i in range(40)]
+    outs = list(model.predict(texts, prefix=prefix, batch=1, beam=1))
+    assert [out.tokens[0] for out in outs] == ["abcdefgh"[i % 8] for i in range(40)]
+
+
+def test_too_few_prefixes_are_named(model):
+    with pytest.raises(ArgumentError, match="prefix must be one, or one for each source"):
+        model(["ab", "cd", "ef"], prefix=[[5], [5]])
+
+
 def test_any_iterable(model):
     assert [out.text for out in model(iter(["abc"]))] == [model("abc").text]
 

@@ -1,8 +1,8 @@
 """What a model is asked for, checked."""
 
 import difflib
-from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 from regard.decoding import DecodingOptions
@@ -24,6 +24,20 @@ class Wish:
     attention: bool
     kinds: Collection[str]
     replace_unk: bool
+
+    def of(self, rows: Sequence[int]) -> "Wish":
+        """The same for some of the sources, in this order. One prefix alone is that of each."""
+        prefix = self.options.prefix
+        if prefix is None or len(prefix) == 1:
+            return self
+        if rows and max(rows) >= len(prefix):
+            raise ArgumentError(
+                "prefix",
+                "be one, or one for each source",
+                f"{len(prefix)} for {max(rows) + 1} sources or more",
+                "give as many as there are sources, empty lists among them",
+            )
+        return replace(self, options=replace(self.options, prefix=[prefix[i] for i in rows]))
 
     @property
     def shown(self) -> Collection[str]:

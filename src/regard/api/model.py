@@ -118,13 +118,15 @@ class Model:
         if batch < 1:
             raise ArgumentError("batch", "be at least 1", batch, f"{BATCH} is a good size")
         chunk: list[str] = []
+        before = 0
         for text in texts:
             self.check_source(text)
             chunk.append(text)
             if len(chunk) == 16 * batch:
-                yield from self._chunk(chunk, wish, batch)
-                chunk = []
-        yield from self._chunk(chunk, wish, batch)
+                now = range(before, before + len(chunk))
+                yield from self._chunk(chunk, wish.of(now), batch)
+                before, chunk = before + len(chunk), []
+        yield from self._chunk(chunk, wish.of(range(before, before + len(chunk))), batch)
 
     def check_source(self, text: str) -> None:
         """Raises where a text cannot be a source of this model."""
@@ -306,7 +308,7 @@ class Model:
         found = each(
             self.module,
             self.device,
-            lambda batch: self._decoded([ids[i] for i in batch], wish),
+            lambda batch: self._decoded([ids[i] for i in batch], wish.of(batch)),
             rows,
             in_order=bool(wish.options.num_samples),
         )
