@@ -103,6 +103,10 @@ SIGNATURES = {
     regard.capture: "(module, layers=None, *, max_weights=50000000, tokens=None, lengths=None)",
     regard.show: "(weights, src=None, tgt=None, *, layer='auto', head='auto', special='dim')",
     regard.Model.save: "(self, folder)",
+    regard.Model.evaluate: (
+        "(self, pairs, metric=None, *, beam=None, tgt_file=None, columns=None, skip_bad=False)"
+    ),
+    regard.Model.align: "(self, pairs, *, words=None, tgt_file=None, columns=None, skip_bad=False)",
     masks.padding: "(lengths, max_len)",
     masks.causal: "(q_len, kv_len=None, *, device=None)",
     masks.window: "(q_len, kv_len=None, *, size, device=None)",

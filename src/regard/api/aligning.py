@@ -1,11 +1,12 @@
 """Word alignments of many pairs, from where a model looks while it is made to write the target."""
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeVar
 
 import numpy as np
 
 from regard.api.model import Model
+from regard.api.reading import pairs_of, read_for
 from regard.data import Pair, Tokenizer, source_ids
 from regard.data.codecs import words_of
 from regard.decoding import force_decode
@@ -14,6 +15,7 @@ from regard.seeing.alignment import Links, merge_units, shift_rows, strongest
 from regard.seeing.trace import Weights
 
 SHIFTS: Final = (0, 1, -1)
+T = TypeVar("T")
 
 
 class Choice(NamedTuple):
@@ -71,6 +73,32 @@ class Side(NamedTuple):
         return Side([*own, *[None] * (features + 1)], total)
 
 
+class Places(NamedTuple):
+    """Which lines of a file have a pair, so that each line has its place in what is written.
+
+    Attributes:
+        bad: for each line, whether it was left out.
+    """
+
+    bad: list[bool]
+
+    @staticmethod
+    def of(pairs: Sequence[Pair], bad: Sequence[int]) -> "Places":
+        """For pairs that were read, and the numbers of the lines that could not be."""
+        lines = sorted([*((pair.line, False) for pair in pairs), *((line, True) for line in bad)])
+        return Places([is_bad for _, is_bad in lines])
+
+    @property
+    def total(self) -> int:
+        """How many lines there are."""
+        return len(self.bad)
+
+    def spread(self, found: Sequence[T], empty: T) -> list[T]:
+        """What was found for the pairs, with something empty where a line was bad."""
+        rest = iter(found)
+        return [empty if bad else next(rest) for bad in self.bad]
+
+
 def check_model(model: Model) -> None:
     """Raises where a model has learned from texts, which nothing can be aligned with."""
     if model.config.reads_texts:
@@ -117,6 +145,23 @@ def align(
             words = merge_units(weights, target.units, source.units)[0]
             found[choice][i] = link(words)
     return found
+
+
+def align_by_mean(model: Model, source: Any, words: bool | None, **reading: Any) -> list[Links]:
+    """The links of each pair by the mean of all heads; a bad line that is left out has none.
+
+    Args:
+        model: it is made to write the targets.
+        source: as for `read_for`.
+        words: whether to link words, or tokens; see `Units.of`.
+        reading: which file has the targets, which columns, and whether bad lines are left out.
+    """
+    check_model(model)
+    bad: list[int] = []
+    reader = read_for(model, source, on_bad=lambda error: bad.append(error.line or 0), **reading)
+    pairs, mean = pairs_of(model, reader), Choice(None, None, 0)
+    found = align(model, pairs, lambda heads: [mean], units=Units.of(model, words))[mean]
+    return Places.of(pairs, bad).spread(found, frozenset())
 
 
 def sizes(model: Model, pairs: Sequence[Pair], units: Units) -> list[tuple[int, int]]:

@@ -3,10 +3,13 @@
 import difflib
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 from regard.decoding import DecodingOptions
-from regard.errors import ArgumentError
+from regard.errors import ArgumentError, RegardError
+from regard.models import TEXT_PRESETS
+from regard.training import Config
 
 
 @dataclass(frozen=True)
@@ -39,6 +42,13 @@ class Wish:
             )
         return replace(self, options=replace(self.options, prefix=[prefix[i] for i in rows]))
 
+    def check(self, config: Config) -> None:
+        """Raises where a model of these settings cannot do it."""
+        if self.replace_unk and config.reads_texts:
+            raise ArgumentError(
+                "replace_unk", "be left out for a language model", True, "it has no source to copy"
+            )
+
     @property
     def shown(self) -> Collection[str]:
         """The maps that answers carry."""
@@ -50,6 +60,24 @@ class Wish:
         return {*self.shown, "cross"} if self.replace_unk else self.shown
 
 
+def check_has_sources(config: Config) -> None:
+    """Raises for a language model, which cannot be checked."""
+    if config.reads_texts:
+        raise RegardError(
+            "a check must have a source whose tokens can be taken away, but a language model has "
+            "none: see where it looked with `regard show` or Model.trace."
+        )
+
+
+def check_reads_texts(config: Config) -> None:
+    """Raises unless it is a language model, which has a perplexity."""
+    if not config.reads_texts:
+        raise RegardError(
+            f"perplexity must be asked of a language model, but the preset of this run is "
+            f"{config.preset}: train one of {', '.join(TEXT_PRESETS)}."
+        )
+
+
 def check_several(texts: Any) -> None:
     """Raises for what is not several texts, though python may be able to walk through it."""
     if isinstance(texts, str | bytes):
@@ -58,6 +86,17 @@ def check_several(texts: Any) -> None:
     if isinstance(texts, Mapping) or not isinstance(texts, Iterable):
         fix = "give the model a string, or a list of strings"
         raise ArgumentError("text", "be a string, or several", f"{texts!r:.40}", fix)
+
+
+def check_pairs(pairs: Any) -> None:
+    """Raises for what is no file and no pairs, though python may be able to walk through it."""
+    if isinstance(pairs, Mapping | bytes) or not isinstance(pairs, str | Path | Iterable):
+        raise ArgumentError(
+            "pairs",
+            "be a file, or tuples of source and target",
+            f"{pairs!r:.40}",
+            'give "pairs.tsv", or [("a", "b"), ("c", "d")]',
+        )
 
 
 def decoding_options(beam: int, options: dict[str, Any]) -> DecodingOptions:

@@ -9,11 +9,25 @@ from typing import Any, Final, overload
 import torch
 from torch import Tensor
 
-from regard.api.asking import Wish, check_several, decoding_options
+from regard.api.asking import (
+    Wish,
+    check_has_sources,
+    check_reads_texts,
+    check_several,
+    decoding_options,
+)
 from regard.api.checking import checked
-from regard.api.keeping import copy_run
+from regard.api.keeping import check_same_tokens, copy_run
 from regard.api.output import Output
-from regard.api.texts import text_given, text_written, unknown_in, unknown_note, words_of
+from regard.api.results import Result
+from regard.api.texts import (
+    not_known,
+    replaced,
+    split_features,
+    text_given,
+    text_written,
+    unknown_note,
+)
 from regard.api.together import each
 from regard.api.tracing import (
     Traced,
@@ -24,22 +38,16 @@ from regard.api.tracing import (
     with_alternatives,
     with_probs,
 )
-from regard.data import pad, parse_features
+from regard.data import pad
 from regard.data import source_ids as encoded
-from regard.decoding import (
-    DecodingOptions,
-    Ensemble,
-    Hypothesis,
-    decode,
-    force_decode,
-    replace_unknown,
-)
-from regard.errors import ArgumentError, DataError, RegardError
+from regard.decoding import DecodingOptions, Ensemble, Hypothesis, decode, force_decode
+from regard.errors import ArgumentError, DataError
 from regard.evaluation import Perplexity, perplexity
-from regard.models import TEXT_PRESETS, SequenceModel
+from regard.models import SequenceModel
 from regard.seeing import Decoded, ModelInfo, Text, Trace
+from regard.seeing.alignment import Links
 from regard.symbols import UNK
-from regard.training import RunError, Saved
+from regard.training import Saved
 
 BATCH: Final = 32
 
@@ -51,14 +59,7 @@ class Model:
         self, runs: Sequence[Saved], paths: Sequence[str | Path], device: torch.device
     ) -> None:
         first = runs[0]
-        for other, path in zip(runs[1:], paths[1:], strict=True):
-            for side in ("src_tokenizer", "tgt_tokenizer"):
-                if getattr(other, side).fingerprint != getattr(first, side).fingerprint:
-                    raise RunError(
-                        f"runs must have the same tokens to answer together, but {path} has "
-                        f"another {side} than {paths[0]}: train them on the same data with the "
-                        f"same tokenisers."
-                    )
+        check_same_tokens(runs, paths)
         self.path, self.device, self.config = Path(paths[0]), device, first.config
         self._paths = [Path(path) for path in paths]
         self._presets = [run.config.preset for run in runs]
@@ -111,10 +112,7 @@ class Model:
         check_several(texts)
         settings = decoding_options(self.config.beam, options)
         wish = Wish(settings, attention, check_kinds(kinds), replace_unk)
-        if replace_unk and self.config.reads_texts:
-            raise ArgumentError(
-                "replace_unk", "be left out for a language model", True, "it has no source to copy"
-            )
+        wish.check(self.config)
         if batch < 1:
             raise ArgumentError("batch", "be at least 1", batch, f"{BATCH} is a good size")
         chunk: list[str] = []
@@ -181,11 +179,7 @@ class Model:
             target: what the model is made to write; its own answer if None.
             options: of decoding, as for a call; without effect if `target` is given.
         """
-        if self.config.reads_texts:
-            raise RegardError(
-                "a check must have a source whose tokens can be taken away, but a language model "
-                "has none: see where it looked with `regard show` or Model.trace."
-            )
+        check_has_sources(self.config)
         ((tgt, trace),) = self._traces([text], _alone(target), None, options)
         (src,) = self.source_ids([text])
         return checked(self.module, self.src_tokenizer, self.tgt_tokenizer, src, tgt, trace)
@@ -195,15 +189,63 @@ class Model:
 
         A text may have many lines: each is then foreseen with those before it.
         """
-        if not self.config.reads_texts:
-            raise RegardError(
-                f"perplexity must be asked of a language model, but the preset of this run is "
-                f"{self.config.preset}: train one of {', '.join(TEXT_PRESETS)}."
-            )
+        check_reads_texts(self.config)
         several = [texts] if isinstance(texts, str) else list(texts)
         for text in several:
             self.check_source(text)
         return perplexity(self.module, self.tgt_tokenizer, several)
+
+    def evaluate(
+        self,
+        pairs: str | Path | Iterable[Any],
+        metric: str | Sequence[str] | None = None,
+        *,
+        beam: int | None = None,
+        tgt_file: str | Path | None = None,
+        columns: Sequence[int | str] | None = None,
+        skip_bad: bool = False,
+    ) -> Result:
+        """How good the answers to pairs are: what `regard evaluate` shows, in `rows`.
+
+        Args:
+            pairs: as for `fit`. What follows source and target is features if the run has some,
+                else further accepted targets.
+            metric: one, as "bleu", or several; those that suit the target if None.
+            beam: width of the search; that of the run if None.
+            tgt_file: the targets, if they are another file than the sources.
+            columns: source, target and, if any, features: names, or numbers from 0.
+            skip_bad: whether bad lines are left out; otherwise the first one raises.
+        """
+        from regard.api.scoring import evaluate  # which knows what a model is
+
+        how = {"tgt_file": tgt_file, "columns": columns, "skip_bad": skip_bad}
+        return evaluate(self, pairs, metric, beam, **how)
+
+    def align(
+        self,
+        pairs: str | Path | Iterable[Any],
+        *,
+        words: bool | None = None,
+        tgt_file: str | Path | None = None,
+        columns: Sequence[int | str] | None = None,
+        skip_bad: bool = False,
+    ) -> list[Links]:
+        """Which source and target words belong together: what `regard align` writes without gold.
+
+        For each pair, links of (source, target) counted from 0; none for a bad line left out.
+
+        Args:
+            pairs: as for `evaluate`, and so are all that are not named here.
+            words: whether words are linked, or tokens; if None, words, but letters of a side that
+                is read by letters.
+            tgt_file: as there.
+            columns: as there.
+            skip_bad: as there.
+        """
+        from regard.api.aligning import align_by_mean  # which knows what a model is
+
+        how = {"tgt_file": tgt_file, "columns": columns, "skip_bad": skip_bad}
+        return align_by_mean(self, pairs, words, **how)
 
     def save(self, folder: str | Path) -> Path:
         """Copies the run to a folder, for `regard.load` and the command line; gives its path.
@@ -213,12 +255,7 @@ class Model:
         Args:
             folder: a new one, or an empty one.
         """
-        if len(self._paths) > 1:
-            raise RunError(
-                f"one run can be saved, but this model has {len(self._paths)}: load and save each "
-                f"of them alone."
-            )
-        return copy_run(self.path, folder)
+        return copy_run(self._paths, folder)
 
     def _traces(
         self,
@@ -268,14 +305,9 @@ class Model:
         notes = unknown_note(self.src_tokenizer, source)
         return Traced(source, target, self.info, decoded, self.config.reads_texts, notes)
 
-    def _not_known(self, text: str, ids: list[int]) -> tuple[str, ...]:
-        if UNK not in ids:
-            return ()
-        return unknown_in(text_given(self.src_tokenizer, text, ids[:-1]))
-
     def source_ids(self, texts: Sequence[str]) -> list[list[int]]:
         """Sources as the model reads them: tokens, features, `eos`."""
-        plain, features = zip(*(_split(text) for text in texts), strict=True) if texts else ((), ())
+        plain, features = zip(*map(split_features, texts), strict=True) if texts else ((), ())
         return encoded(self.src_tokenizer, plain, features)
 
     def begun(self, options: DecodingOptions, ids: Sequence[list[int]]) -> DecodingOptions:
@@ -338,7 +370,11 @@ class Model:
 
     def _one(self, text: str, ids: list[int], found: Hypothesis, rank: int, wish: Wish) -> Output:
         src_tokens, tgt = self.src_tokenizer.tokens(ids), self.tgt_tokenizer
-        unk = self._replaced(found, text, ids) if wish.replace_unk else self._unknown(text)
+        unk = (
+            replaced(self.src_tokenizer, tgt, found, text, ids)
+            if wish.replace_unk
+            else self._unknown(text)
+        )
         traced = None
         if wish.attention:
             written = text_written(tgt, found.tokens, unk=unk, finished=found.finished)
@@ -353,25 +389,10 @@ class Model:
             token_log_probs=list(found.token_log_probs),
             maps={kind: m for kind, m in found.attention.items() if kind in wish.shown},
             finished=found.finished,
-            unknown=self._not_known(text, ids),
+            unknown=not_known(self.src_tokenizer, text, ids),
             traced=traced,
         )
-
-    def _replaced(self, found: Hypothesis, text: str, ids: list[int]) -> list[str]:
-        """What stands for each unknown word."""
-        if UNK not in found.tokens:
-            return []
-        tokens = self.tgt_tokenizer.tokens(found.tokens)
-        given = words_of(text_given(self.src_tokenizer, text, ids[:-1]))
-        words = replace_unknown(tokens, found.attention, given)
-        return [word for word, i in zip(words, found.tokens, strict=True) if i == UNK]
 
 
 def _alone(target: str | None) -> list[str] | None:
     return None if target is None else [target]
-
-
-def _split(text: str) -> tuple[str, tuple[str, ...]]:
-    """A text and its features, which a tab separates."""
-    plain, _, features = text.partition("\t")
-    return plain, parse_features(features)

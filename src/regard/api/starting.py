@@ -9,6 +9,7 @@ import torch
 
 from regard import device as devices
 from regard.api import box
+from regard.api.asking import check_pairs
 from regard.api.model import Model
 from regard.errors import ArgumentError
 from regard.training import RunFolder, make_config
@@ -67,7 +68,7 @@ def fit(
         quiet: whether to show nothing.
         settings: those of `regard.training.Config`, and sizes of the preset: `steps=2000`, ...
     """
-    _check_pairs(pairs)
+    check_pairs(pairs)
     from regard.training import start_run  # loads what only training needs
 
     folder = Path(tempfile.mkdtemp(prefix="regard-")) / "run" if output is None else Path(output)
@@ -78,17 +79,6 @@ def fit(
         rows = [_row(pair) for pair in pairs]
         start_run(make_config({"preset": preset, **settings}), folder, pairs=rows, quiet=quiet)
     return load(folder, device=str(settings.get("device", "auto")))
-
-
-def _check_pairs(pairs: Any) -> None:
-    """Raises for what is no file and no pairs, though python may be able to walk through it."""
-    if isinstance(pairs, Mapping | bytes) or not isinstance(pairs, str | Path | Iterable):
-        raise ArgumentError(
-            "pairs",
-            "be a file, or tuples of source and target",
-            f"{pairs!r:.40}",
-            'as in fit("pairs.tsv") or fit([("a", "b"), ("c", "d")])',
-        )
 
 
 def _row(pair: Any) -> Any:

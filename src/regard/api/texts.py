@@ -7,6 +7,7 @@ from typing import Final
 from regard.data import Tokenizer, parse_features
 from regard.data.codecs import words_at
 from regard.data.normal import Span
+from regard.decoding import Hypothesis, replace_unknown
 from regard.seeing import Text, Token
 from regard.symbols import EOS, SYMBOLS, UNK
 
@@ -27,6 +28,12 @@ def text_given(tokenizer: Tokenizer, text: str, ids: Sequence[int]) -> Text:
     return Text(text, (*tokens, END))
 
 
+def split_features(text: str) -> tuple[str, tuple[str, ...]]:
+    """A text and its features, which a tab separates."""
+    plain, _, features = text.partition("\t")
+    return plain, parse_features(features)
+
+
 def _feature_spans(tail: str, start: int) -> list[Span]:
     """Where the features stand that follow a text."""
     spans, at = [], 0
@@ -41,6 +48,22 @@ def unknown_in(source: Text) -> tuple[str, ...]:
     """What stands in a source where the model has no token for it, in order."""
     spans = (token.span for token in source.tokens if token.text == SYMBOLS[UNK])
     return tuple(source.text[slice(*span)] for span in spans if span is not None)
+
+
+def not_known(tokenizer: Tokenizer, text: str, ids: Sequence[int]) -> tuple[str, ...]:
+    """What the model has no token for, of a source that was cut into these, `eos` last."""
+    return unknown_in(text_given(tokenizer, text, ids[:-1])) if UNK in ids else ()
+
+
+def replaced(
+    src: Tokenizer, tgt: Tokenizer, found: Hypothesis, text: str, ids: Sequence[int]
+) -> list[str]:
+    """What stands for each unknown word of an answer: the source's, where it looked most."""
+    if UNK not in found.tokens:
+        return []
+    given = words_of(text_given(src, text, ids[:-1]))
+    words = replace_unknown(tgt.tokens(found.tokens), found.attention, given)
+    return [word for word, i in zip(words, found.tokens, strict=True) if i == UNK]
 
 
 def words_of(source: Text) -> list[str]:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Literal, NamedTuple, TypeVar
+from typing import Annotated, Literal, NamedTuple
 
 import typer
 from rich.console import Console
@@ -14,7 +14,7 @@ from rich.progress import Progress
 
 from regard import api
 from regard.api import aligning
-from regard.api.aligning import SHIFTS, Choice, Units
+from regard.api.aligning import SHIFTS, Choice, Places, Units
 from regard.cli.alignments import Direction, Result, as_object, best, show
 from regard.cli.pairs import pairs_for
 from regard.data import Pair, read_lines
@@ -37,7 +37,6 @@ from regard.seeing.trace import Weights
 GOLD_CHARS = 1_000_000
 #: of a line that cannot be used
 NO_GOLD = Gold(frozenset(), frozenset())
-T = TypeVar("T")
 Pick = int | Literal["mean"] | None
 
 
@@ -48,32 +47,6 @@ class Symmetry(StrEnum):
     union = "union"
     grow_diag_final = "grow-diag-final"
     grow_diag_final_and = "grow-diag-final-and"
-
-
-class Places(NamedTuple):
-    """Which lines of a file have a pair, so that each line has its place in what is written.
-
-    Attributes:
-        bad: for each line, whether it was left out.
-    """
-
-    bad: list[bool]
-
-    @staticmethod
-    def of(pairs: Sequence[Pair], bad: Sequence[int]) -> "Places":
-        """For pairs that were read, and the numbers of the lines that could not be."""
-        lines = sorted([*((pair.line, False) for pair in pairs), *((line, True) for line in bad)])
-        return Places([is_bad for _, is_bad in lines])
-
-    @property
-    def total(self) -> int:
-        """How many lines there are."""
-        return len(self.bad)
-
-    def spread(self, found: Sequence[T], empty: T) -> list[T]:
-        """What was found for the pairs, with something empty where a line was bad."""
-        rest = iter(found)
-        return [empty if bad else next(rest) for bad in self.bad]
 
 
 class Wish(NamedTuple):

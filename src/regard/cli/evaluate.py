@@ -2,50 +2,23 @@
 
 import json
 import sys
+from collections.abc import Iterable
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any
 
 import typer
 from rich.console import Console
 from rich.progress import track
 
 from regard import api
+from regard.api import scoring
+from regard.api.results import Result
 from regard.cli.pairs import pairs_for
 from regard.cli.perplexity import check_options, show_perplexity
 from regard.cli.tables import print_table, result_console
-from regard.data import Pair
-from regard.errors import ArgumentError, RegardError
-from regard.evaluation import (
-    METRICS,
-    SHARES,
-    Comparison,
-    LengthRow,
-    by_length,
-    choose_metrics,
-    confidence_interval,
-    paired_bootstrap,
-    score,
-)
-
-
-class Row(NamedTuple):
-    """A metric with its interval, and how it was computed."""
-
-    name: str
-    value: float
-    low: float
-    high: float
-    signature: str
-
-
-class Result(NamedTuple):
-    """What was found, on how many pairs."""
-
-    pairs: int
-    rows: list[Row]
-    lengths: list[LengthRow]
-    against: Comparison | None
+from regard.errors import RegardError
+from regard.evaluation import SHARES, by_length, paired_bootstrap
 
 
 def evaluate(
@@ -107,23 +80,18 @@ def evaluate(
         show_perplexity(model, file, skip_bad=skip_bad, as_json=as_json)
         return
     second = None if against is None else api.load(against, device=device)
-    names = _metrics(metrics) or list(choose_metrics(model.tgt_tokenizer.kind))
+    names = scoring.metric_names(model, _metrics(metrics))
     _save(save, [])
     pairs = pairs_for(model, file, tgt, columns=columns, skip_bad=skip_bad)
     references = [[p.tgt, *p.more] for p in pairs]
-    predictions = _answers(model, pairs, beam)
+    predictions = scoring.answers(model, pairs, beam, _shown)
     _save(save, predictions)
-    rows = []
-    for name in names:
-        found = score(name, predictions, references)
-        interval = confidence_interval(name, predictions, references)
-        rows.append(Row(name, found.value, interval.low, interval.high, found.signature))
-    result = Result(len(pairs), rows, [], None)
+    result = scoring.scored(names, predictions, pairs)
     if lengths:
         sizes = [len(model.src_tokenizer.encode(p.src)) for p in pairs]
         result = result._replace(lengths=by_length(names[:1], sizes, predictions, references))
     if second is not None:
-        other = _answers(second, pairs, beam)
+        other = scoring.answers(second, pairs, beam, _shown)
         comparison = paired_bootstrap(names[0], predictions, other, references)
         result = result._replace(against=comparison)
     if as_json:
@@ -133,13 +101,7 @@ def evaluate(
 
 
 def _metrics(words: str | None) -> list[str]:
-    names = [name for name in map(str.strip, (words or "").lower().split(",")) if name]
-    for name in names:
-        if name not in METRICS:
-            raise ArgumentError(
-                "metric", f"be one of {', '.join(METRICS)}", repr(name), "choose some of them"
-            )
-    return names
+    return [name for name in map(str.strip, (words or "").lower().split(",")) if name]
 
 
 def _save(path: Path | None, lines: list[str]) -> None:
@@ -156,20 +118,17 @@ def _save(path: Path | None, lines: list[str]) -> None:
         ) from None
 
 
-def _answers(model: api.Model, pairs: list[Pair], beam: int | None) -> list[str]:
-    options: dict[str, Any] = {} if beam is None else {"beam": beam}
-    texts = ["\t".join([p.src, ";".join(p.features)]) if p.features else p.src for p in pairs]
-    answers = model.predict(texts, attention=False, **options)
+def _shown(answers: Iterable[api.Output], total: int) -> Iterable[api.Output]:
+    """A bar on stderr, where that is a terminal."""
     console = Console(stderr=True)
-    shown = track(
+    return track(
         answers,
         "answering",
-        total=len(texts),
+        total=total,
         console=console,
         transient=True,
         disable=not console.is_terminal,
     )
-    return [answer.text for answer in shown]
 
 
 def _value(name: str, value: float) -> str:

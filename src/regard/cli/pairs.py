@@ -7,8 +7,9 @@ from typing import Final
 from rich.console import Console
 
 from regard import api
+from regard.api.reading import pairs_of, read_for
 from regard.cli.features import tell_of_features
-from regard.data import Pair, PairReader, joined, read_lines, read_pairs, read_texts
+from regard.data import Pair, PairReader, joined, read_lines, read_texts
 from regard.data.advice import Advice, with_commas
 from regard.data.pairs import column_names
 from regard.errors import DataError
@@ -41,25 +42,22 @@ def pairs_for(
         skip_bad: whether bad lines are counted and left out.
         on_bad: called with the error of each line that is left out.
     """
-    words = columns.split(",") if columns else model.config.columns if tgt is None else None
-    one_file, features = tgt is None and words is None, bool(model.src_tokenizer.features)
-    reader = read_pairs(
+    words = [word.strip() for word in columns.split(",")] if columns else None
+    reader = read_for(
+        model,
         file,
-        tgt_file=tgt,
+        tgt,
         columns=column_names(words),
-        features=one_file and features,
-        references=one_file and not features and not _is_tagged(file),
         skip_bad=skip_bad,
         on_bad=on_bad,
-        max_chars=model.config.max_chars,
         advice=OPTIONS,
     )
-    pairs = list(reader)
+    pairs = pairs_of(model, reader)
     _tell(reader)
     bare = next((pair.src for pair in pairs if not pair.features), None)
     if bare is not None:
         tell_of_features(model, bare)
-    return pairs if features else [pair._replace(features=()) for pair in pairs]
+    return pairs
 
 
 def texts_for(model: api.Model, file: str, *, skip_bad: bool = False) -> list[str]:
@@ -80,8 +78,3 @@ def _tell(reader: PairReader) -> None:
 def source_lines(model: api.Model, file: str) -> Iterator[str]:
     """The lines of a file, checked as sources of a model."""
     return read_lines(file, max_chars=model.config.max_chars, advice=OPTIONS)
-
-
-def _is_tagged(file: str) -> bool:
-    """Whether a third column looks like features rather than like a further target."""
-    return file != "-" and read_pairs(file, advice=OPTIONS).format.features is not None

@@ -1,0 +1,83 @@
+"""Reads pairs for a model, laid out as those that it has learned from."""
+
+import os
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import chain, islice
+from typing import Any, Final
+
+from regard.api.asking import check_pairs
+from regard.api.model import Model
+from regard.data import Pair, PairReader, read_pairs
+from regard.data.advice import IN_PYTHON, Advice
+from regard.data.pairs import column_names
+from regard.errors import DataError
+
+#: the arguments of `Model.evaluate` and `Model.align`
+ARGUMENTS: Final = IN_PYTHON._replace(features="", references="", longer="")
+STDIN: Final = "-"
+
+
+def read_for(
+    model: Model,
+    source: str | os.PathLike[str] | Iterable[Any],
+    tgt_file: str | os.PathLike[str] | None = None,
+    *,
+    columns: Sequence[int | str] | None = None,
+    skip_bad: bool = False,
+    on_bad: Callable[[DataError], None] | None = None,
+    advice: Advice = ARGUMENTS,
+) -> PairReader:
+    """Pairs for a model; what follows source and target is features if it knows some, else further
+    accepted targets.
+
+    Args:
+        model: says how its own data were laid out.
+        source: a file with both sides, or the sources; or pairs, as for `regard.fit`.
+        tgt_file: the targets, if they are another file.
+        columns: names or numbers; those of the run if None.
+        skip_bad: whether bad lines are counted and left out.
+        on_bad: called with the error of each line that is left out.
+        advice: how errors write these options.
+    """
+    check_pairs(source)
+    is_file = isinstance(source, str | os.PathLike)
+    if not is_file:
+        source, columns = _peeked(model, source, columns)
+    elif columns is None and tgt_file is None:
+        columns = column_names(model.config.columns)
+    layout = tgt_file is None and columns is None
+    features = bool(model.src_tokenizer.features)
+    return read_pairs(
+        source,
+        tgt_file=tgt_file,
+        columns=columns,
+        features=layout and features,
+        references=layout and not features and not (is_file and _is_tagged(source, advice)),
+        skip_bad=skip_bad,
+        on_bad=on_bad,
+        max_chars=model.config.max_chars,
+        advice=advice,
+    )
+
+
+def pairs_of(model: Model, reader: PairReader) -> list[Pair]:
+    """All pairs of a reader, without features that the model does not know."""
+    pairs = list(reader)
+    return pairs if model.src_tokenizer.features else [p._replace(features=()) for p in pairs]
+
+
+def _peeked(
+    model: Model, pairs: Any, columns: Sequence[int | str] | None
+) -> tuple[Any, Sequence[int | str] | None]:
+    """The pairs again, and the columns of dictionaries, which may have the names of the run's."""
+    rest = iter(pairs)
+    first = list(islice(rest, 1))
+    own = column_names(model.config.columns)
+    if columns is None and own is not None and first and isinstance(first[0], Mapping):
+        columns = own if all(name in first[0] for name in own) else None
+    return chain(first, rest), columns
+
+
+def _is_tagged(file: Any, advice: Advice) -> bool:
+    """Whether a third column looks like features rather than like a further target."""
+    return file != STDIN and read_pairs(file, advice=advice).format.features is not None

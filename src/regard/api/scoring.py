@@ -1,0 +1,73 @@
+"""How good a model's answers to pairs are."""
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+from regard.api.model import Model
+from regard.api.output import Output
+from regard.api.reading import pairs_of, read_for
+from regard.api.results import Result, Row
+from regard.data import Pair
+from regard.errors import ArgumentError, RegardError
+from regard.evaluation import (
+    METRICS,
+    choose_metrics,
+    confidence_interval,
+    score,
+)
+
+Shown = Callable[[Iterable[Output], int], Iterable[Output]]
+
+
+def metric_names(model: Model, asked: Sequence[str]) -> list[str]:
+    """The metrics that are asked for, if there are such; if none is, those that suit the target."""
+    for name in asked:
+        if name not in METRICS:
+            raise ArgumentError(
+                "metric", f"be one of {', '.join(METRICS)}", repr(name), "choose some of them"
+            )
+    return list(asked) or list(choose_metrics(model.tgt_tokenizer.kind))
+
+
+def check_reads_pairs(model: Model) -> None:
+    """Raises where a model has learned from texts, which have no targets."""
+    if model.config.reads_texts:
+        raise RegardError(
+            f"a model must have learned from pairs to be judged by some, but {model.path} is of "
+            f"preset {model.config.preset}: ask for Model.perplexity."
+        )
+
+
+def evaluate(
+    model: Model, source: Any, metric: str | Sequence[str] | None, beam: int | None, **reading: Any
+) -> Result:
+    """Reads pairs as `read_for` does, answers their sources, and scores the answers."""
+    check_reads_pairs(model)
+    asked = [metric] if isinstance(metric, str) else list(metric or ())
+    names = metric_names(model, [str(name).lower() for name in asked])
+    pairs = pairs_of(model, read_for(model, source, **reading))
+    return scored(names, answers(model, pairs, beam), pairs)
+
+
+def answers(
+    model: Model,
+    pairs: Sequence[Pair],
+    beam: int | None,
+    shown: Shown = lambda outputs, total: outputs,
+) -> list[str]:
+    """What the model answers to the sources; `shown` may tell how far it is."""
+    options: dict[str, Any] = {} if beam is None else {"beam": beam}
+    texts = ["\t".join([p.src, ";".join(p.features)]) if p.features else p.src for p in pairs]
+    outputs = model.predict(texts, attention=False, **options)
+    return [output.text for output in shown(outputs, len(texts))]
+
+
+def scored(names: Sequence[str], predictions: Sequence[str], pairs: Sequence[Pair]) -> Result:
+    """Each metric with its interval."""
+    references = [[pair.tgt, *pair.more] for pair in pairs]
+    rows = []
+    for name in names:
+        found = score(name, predictions, references)
+        interval = confidence_interval(name, predictions, references)
+        rows.append(Row(name, found.value, interval.low, interval.high, found.signature))
+    return Result(len(pairs), rows, [], None)

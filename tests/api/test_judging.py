@@ -1,0 +1,111 @@
+"""`Model.evaluate` and `Model.align`: in Python what the command line shows."""
+
+import json
+
+import pytest
+
+import regard as package
+from cli.tools import done, regard, reversed_pairs, tagged_pairs
+from regard.errors import ArgumentError, DataError, RegardError
+
+SMALL = {"size": "tiny", "hidden": 32, "embed": 16, "batch_sentences": 32, "max_tgt_len": 10}
+PAIRS = [tuple(line.split("\t")) for line in reversed_pairs(60).splitlines()]
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory):
+    path = tmp_path_factory.mktemp("judged") / "run"
+    return package.fit(PAIRS, output=path, quiet=True, steps=5, **SMALL)
+
+
+@pytest.fixture(scope="module")
+def tagged(tmp_path_factory):
+    path = tmp_path_factory.mktemp("tagged") / "run"
+    rows = [tuple(line.split("\t")) for line in tagged_pairs(60).splitlines()]
+    return package.fit(rows, output=path, quiet=True, features=True, steps=1, **SMALL)
+
+
+@pytest.fixture
+def file(tmp_path):
+    path = tmp_path / "pairs.tsv"
+    path.write_text("".join(f"{src}\t{tgt}\n" for src, tgt in PAIRS[:12]))
+    return path
+
+
+def test_evaluate_gives_what_the_verb_prints(model, file):
+    said = json.loads(done(regard("evaluate", model.path, file, "--json", "--device", "cpu")))
+    found = model.evaluate(file)
+    assert found.pairs == said["pairs"] == 12
+    assert [row._asdict() for row in found.rows] == said["metrics"]
+    assert found == model.evaluate(PAIRS[:12])
+    assert found == model.evaluate([{"tgt": tgt, "src": src} for src, tgt in PAIRS[:12]])
+
+
+def test_evaluate_counts_right_answers(model):
+    texts = [src for src, _ in PAIRS[:8]]
+    answers = [out.text for out in model(texts, min_len=1, beam=1, attention=False)]
+    rows = [(text, "no") for text in texts[:2]]
+    rows += [(t, "no", a) for t, a in zip(texts[2:], answers[2:], strict=True)]
+    same = [out.text for out in model(texts, beam=1)]
+    right = sum(a == b for a, b in zip(answers[2:], same[2:], strict=True))
+    assert right > 0
+    (row,) = model.evaluate(rows, "exact", beam=1).rows
+    assert (row.name, row.value) == ("exact", right / 8)
+    assert [row.name for row in model.evaluate(rows, ["BLEU", "chrf"]).rows] == ["bleu", "chrf"]
+
+
+def test_evaluate_takes_features(tagged):
+    rows = [("abc", "cba", "V;PST"), ("abc", "abc", "V;PRS")]
+    assert tagged.evaluate(rows, "exact").pairs == 2
+
+
+def test_align_gives_what_the_verb_writes(model, file):
+    lines = done(regard("align", model.path, file, "--device", "cpu")).splitlines()
+    expected = [{tuple(map(int, link.split("-"))) for link in line.split()} for line in lines]
+    assert model.align(file) == expected
+    assert model.align(PAIRS[:12]) == expected
+    bad = [*PAIRS[:3], ("a", ""), *PAIRS[3:12]]
+    assert model.align(bad, skip_bad=True) == [*expected[:3], set(), *expected[3:]]
+
+
+def test_words_and_files_are_chosen_as_arguments_say(model, tmp_path):
+    (tmp_path / "a").write_text("abc de\n")
+    (tmp_path / "b").write_text("ed cba\n")
+    (links,) = model.align(tmp_path / "a", tgt_file=tmp_path / "b", words=True)
+    assert {target for _, target in links} <= {0, 1}
+    (letters,) = model.align([{"b": "ed cba", "a": "abc de"}], columns=("a", "b"), words=False)
+    assert {target for _, target in letters} == set(range(6))
+    assert model.evaluate(tmp_path / "a", tgt_file=tmp_path / "b").pairs == 1
+
+
+def test_errors_name_arguments_that_work(model, tmp_path):
+    path = tmp_path / "pairs.jsonl"
+    path.write_text('{"en": "abc", "fr": "cba"}\n{"en": "", "fr": "x"}\n')
+    for method in (model.evaluate, model.align):
+        with pytest.raises(DataError, match=r"as in columns=\('en', 'fr'\)"):
+            method(path)
+        with pytest.raises(DataError, match="leave bad lines out with skip_bad=True"):
+            method(path, columns=("en", "fr"))
+        assert method(path, columns=("en", "fr"), skip_bad=True)
+
+
+@pytest.mark.plain
+def test_what_cannot_be_judged(model):
+    with pytest.raises(ArgumentError, match=r"metric must be one of .* 'blue'"):
+        model.evaluate(PAIRS, "blue")
+    for method in (model.evaluate, model.align):
+        for pairs in (None, 3, {"a": "b"}):
+            with pytest.raises(ArgumentError, match="pairs must be a file, or tuples"):
+                method(pairs)
+        with pytest.raises(DataError, match="there are no pairs"):
+            method([])
+
+
+def test_a_language_model_has_no_pairs(tmp_path):
+    texts = [f"a b {c}" for c in "abcdefghijklmnopqrstuvwxyz"]
+    sizes = {"size": "tiny", "steps": 1, "quiet": True, "output": tmp_path / "run"}
+    made = package.fit(texts, "lm-rnn", **sizes)
+    with pytest.raises(RegardError, match=r"ask for Model\.perplexity"):
+        made.evaluate(PAIRS)
+    with pytest.raises(RegardError, match="to align"):
+        made.align(PAIRS)
