@@ -340,6 +340,8 @@ def test_what_is_no_text(model):
             model(value)
     with pytest.raises(ArgumentError, match="texts must be several, but it is one text, 'abc'"):
         next(model.predict("abc"))
+    with pytest.raises(ArgumentError, match="texts must be several, but it is one text, 'abc'"):
+        model.traces("abc")
 
 
 def test_a_tab_where_there_are_no_features(model, tagged):

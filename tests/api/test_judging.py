@@ -93,7 +93,11 @@ def test_errors_name_arguments_that_work(model, tmp_path):
 def test_what_cannot_be_judged(model):
     with pytest.raises(ArgumentError, match=r"metric must be one of .* 'blue'"):
         model.evaluate(PAIRS, "blue")
+    with pytest.raises(ArgumentError, match=r"metric must be one of .* '5'"):
+        model.evaluate(PAIRS, 5)
     for method in (model.evaluate, model.align):
+        with pytest.raises(ArgumentError, match="columns must name source, target"):
+            method(PAIRS, columns=5)
         for pairs in (None, 3, {"a": "b"}):
             with pytest.raises(ArgumentError, match="pairs must be a file, or tuples"):
                 method(pairs)

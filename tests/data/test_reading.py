@@ -651,6 +651,13 @@ def test_nothing_is_noted_of_other_first_lines(write, content):
     assert read_pairs([{"source": "source", "target": "target"}]).note == ""
 
 
+@pytest.mark.plain
+@pytest.mark.parametrize("columns", [5, (0, None), (0, 1.5), {0, 1}])
+def test_columns_that_are_none(write, columns):
+    with pytest.raises(ArgumentError, match="columns must name source, target"):
+        read_pairs(write(GOOD), columns=columns)
+
+
 def test_options_that_need_files(write, stdin):
     with pytest.raises(ArgumentError, match="tgt_file must be left out if the source is no file"):
         read_pairs([("a", "b")], tgt_file=write(GOOD))

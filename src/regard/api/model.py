@@ -265,6 +265,7 @@ class Model:
         options: dict[str, Any],
     ) -> list[tuple[list[int], Trace]]:
         """For each text the ids of its target, and the trace."""
+        check_several(texts)
         for text in texts:
             self.check_source(text)
         settings, wanted = decoding_options(self.config.beam, options), check_kinds(kinds)

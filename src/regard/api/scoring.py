@@ -43,7 +43,8 @@ def evaluate(
 ) -> Result:
     """Reads pairs as `read_for` does, answers their sources, and scores the answers."""
     check_reads_pairs(model)
-    asked = [metric] if isinstance(metric, str) else list(metric or ())
+    alone = isinstance(metric, str) or not isinstance(metric, Sequence | None)
+    asked: Sequence[Any] = [metric] if alone else metric or ()
     names = metric_names(model, [str(name).lower() for name in asked])
     pairs = pairs_of(model, read_for(model, source, **reading))
     return scored(names, answers(model, pairs, beam), pairs)

@@ -61,9 +61,11 @@ class Wanted:
             raise _only_for_one_file("columns", self.columns)
 
     def _columns_fit(self, columns: Columns) -> bool:
-        if isinstance(columns, str) or len(columns) not in ((3,) if self.features else (2, 3)):
+        if isinstance(columns, str) or not isinstance(columns, Sequence):
             return False
-        return all(isinstance(column, str) or column >= 0 for column in columns)
+        if len(columns) not in ((3,) if self.features else (2, 3)):
+            return False
+        return all(isinstance(c, str) or (isinstance(c, int) and c >= 0) for c in columns)
 
 
 def _only_for_one_file(name: str, value: object) -> ArgumentError:
