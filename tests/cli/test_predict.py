@@ -118,7 +118,8 @@ def test_traces_can_be_drawn(run, sources, tmp_path):
     file = tmp_path / "traces.jsonl"
     done(regard("predict", run, sources, "--trace", file))
     told = regard("show", file, "--line", 2)
-    assert done(told).splitlines()[1].split() == ["f", "g", "h", "</s>", "p"]
+    heads = [line.split() for line in done(told).splitlines()]
+    assert ["f", "g", "h", "</s>", "p"] in heads  # after the title, which a narrow terminal breaks
 
 
 def test_a_trace_file_that_cannot_be_written(run, sources, tmp_path):

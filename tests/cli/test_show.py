@@ -254,8 +254,7 @@ def test_a_pipe_gets_no_codes_and_an_encoding_without_blocks_gets_ascii(saved):
 @pytest.mark.slow
 def test_a_run_is_drawn(run):
     out = done(regard("show", run, "abc"))
-    header = out.splitlines()[1].split()
-    assert header == ["a", "b", "c", "</s>", "p"]
+    assert ["a", "b", "c", "</s>", "p"] in [line.split() for line in out.splitlines()]
 
 
 @pytest.mark.slow
