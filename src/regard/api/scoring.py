@@ -7,6 +7,7 @@ from regard.api.model import Model
 from regard.api.output import Output
 from regard.api.reading import pairs_of, read_for
 from regard.api.results import Result, Row
+from regard.api.texts import with_features
 from regard.data import Pair
 from regard.errors import ArgumentError, RegardError
 from regard.evaluation import (
@@ -58,7 +59,7 @@ def answers(
 ) -> list[str]:
     """What the model answers to the sources; `shown` may tell how far it is."""
     options: dict[str, Any] = {} if beam is None else {"beam": beam}
-    texts = ["\t".join([p.src, ";".join(p.features)]) if p.features else p.src for p in pairs]
+    texts = [with_features(pair.src, pair.features) for pair in pairs]
     outputs = model.predict(texts, attention=False, **options)
     return [output.text for output in shown(outputs, len(texts))]
 

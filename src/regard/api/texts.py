@@ -28,6 +28,11 @@ def text_given(tokenizer: Tokenizer, text: str, ids: Sequence[int]) -> Text:
     return Text(text, (*tokens, END))
 
 
+def with_features(text: str, features: Sequence[str]) -> str:
+    """A source as a model is asked it: features follow after a tab."""
+    return f"{text}\t{';'.join(features)}" if features else text
+
+
 def split_features(text: str) -> tuple[str, tuple[str, ...]]:
     """A text and its features, which a tab separates."""
     plain, _, features = text.partition("\t")

@@ -1,6 +1,5 @@
 """`regard align`."""
 
-import json
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -16,7 +15,8 @@ from regard import api
 from regard.api import aligning
 from regard.api.aligning import SHIFTS, Choice, Places, Units
 from regard.cli.alignments import Direction, Result, as_object, best, show
-from regard.cli.pairs import pairs_for
+from regard.cli.pairs import Columns, Targets, pairs_for
+from regard.cli.tables import print_json
 from regard.data import Pair, read_lines
 from regard.data.files import write_atomically
 from regard.data.lines import name_of
@@ -102,10 +102,7 @@ def align(
         Path, typer.Argument(metavar="RUN", help="A run folder, or a bundled model: g2p.")
     ],
     file: Annotated[str, typer.Argument(metavar="FILE", help="Pairs to align; stdin if '-'.")],
-    tgt: Annotated[
-        str | None,
-        typer.Argument(metavar="TGT", help="The targets, if the sides are two files."),
-    ] = None,
+    tgt: Targets = None,
     gold: Annotated[
         str | None,
         typer.Option(
@@ -151,13 +148,7 @@ def align(
             show_default="words, and letters of a side that is read by letters",
         ),
     ] = None,
-    columns: Annotated[
-        str | None,
-        typer.Option(
-            help="Source, target and, if any, features: names, or numbers as in 0,2.",
-            show_default="those of the run",
-        ),
-    ] = None,
+    columns: Columns = None,
     skip_bad: Annotated[
         bool,
         typer.Option("--skip-bad", help="Count bad lines; each has an empty line for its links."),
@@ -296,7 +287,7 @@ def _write(result: Result, places: Places, output: Path | None, *, as_json: bool
             file.write("".join(line + "\n" for line in lines).encode())
     if as_json:
         found = as_object(result) | {"alignments": lines}
-        sys.stdout.write(json.dumps(found, indent=2) + "\n")
+        print_json(found)
         return
     if output is None:
         sys.stdout.write("".join(line + "\n" for line in lines))

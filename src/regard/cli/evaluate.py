@@ -1,7 +1,5 @@
 """`regard evaluate`."""
 
-import json
-import sys
 from collections.abc import Iterable
 from dataclasses import asdict
 from pathlib import Path
@@ -14,9 +12,9 @@ from rich.progress import track
 from regard import api
 from regard.api import scoring
 from regard.api.results import Result
-from regard.cli.pairs import pairs_for
+from regard.cli.pairs import Columns, Targets, pairs_for
 from regard.cli.perplexity import check_options, show_perplexity
-from regard.cli.tables import print_table, result_console
+from regard.cli.tables import print_json, print_table, result_console
 from regard.errors import RegardError
 from regard.evaluation import SHARES, by_length, paired_bootstrap
 
@@ -33,10 +31,7 @@ def evaluate(
             "features of a run that has features. For a language model, a text on each line.",
         ),
     ],
-    tgt: Annotated[
-        str | None,
-        typer.Argument(metavar="TGT", help="The targets, if the sides are two files."),
-    ] = None,
+    tgt: Targets = None,
     metrics: Annotated[
         str | None,
         typer.Option(
@@ -54,13 +49,7 @@ def evaluate(
         Path | None,
         typer.Option(help="A second run, compared by a paired bootstrap.", show_default=False),
     ] = None,
-    columns: Annotated[
-        str | None,
-        typer.Option(
-            help="Source, target and, if any, features: names, or numbers as in 0,2.",
-            show_default="those of the run",
-        ),
-    ] = None,
+    columns: Columns = None,
     skip_bad: Annotated[
         bool, typer.Option("--skip-bad", help="Count bad lines and go on.")
     ] = False,
@@ -95,7 +84,7 @@ def evaluate(
         comparison = paired_bootstrap(names[0], predictions, other, references)
         result = result._replace(against=comparison)
     if as_json:
-        sys.stdout.write(json.dumps(_as_json(result), indent=2) + "\n")
+        print_json(_as_json(result))
     else:
         _show(result, result_console())
 

@@ -1,7 +1,5 @@
 """`regard evaluate` of a language model: the perplexity of texts."""
 
-import json
-import sys
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
@@ -9,7 +7,7 @@ from rich.console import Console
 
 from regard import api
 from regard.cli.pairs import texts_for
-from regard.cli.tables import print_table, result_console
+from regard.cli.tables import print_json, print_table, result_console
 from regard.errors import ArgumentError
 from regard.evaluation import Perplexity
 
@@ -39,7 +37,7 @@ def show_perplexity(model: api.Model, file: str, *, skip_bad: bool, as_json: boo
     found = model.perplexity(texts_for(model, file, skip_bad=skip_bad))
     rows = _rows(found, model)
     if as_json:
-        sys.stdout.write(json.dumps(_as_json(found, rows), indent=2) + "\n")
+        print_json(_as_json(found, rows))
     else:
         _show(found, rows, result_console())
 

@@ -16,7 +16,6 @@ from regard.errors import ArgumentError
 from regard.export.needs import PACKAGES, ExportError, check_installed
 from regard.export.readme import readme
 from regard.layers import LearnedPositions
-from regard.models import Tagger
 from regard.symbols import BOS, EOS, PAD, UNK
 from regard.training import RunFolder, Saved
 from regard.version import __version__
@@ -121,7 +120,7 @@ def _manifest(saved: Saved, run: Path, ports: "Ports", folder: Path) -> dict[str
             "per_source_token": options.max_len_ratio,
             "extra": options.max_len_extra,
             "positions": positions(saved.model),
-            "one_per_source_token": isinstance(saved.model, Tagger),
+            "one_per_source_token": saved.config.tags,
         },
         "tokenizers": {
             name: {"kind": side.kind, "tokens": side.vocab_size} for name, side in sides.items()

@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+from regard.api.texts import with_features
 from regard.data.files import write_atomically
 from regard.data.lines import numbered_lines
 from regard.errors import DataError
@@ -33,7 +34,7 @@ class Example:
     @property
     def question(self) -> str:
         """The source as a model is asked it: features follow after a tab."""
-        return f"{self.src}\t{';'.join(self.features)}" if self.features else self.src
+        return with_features(self.src, self.features)
 
     @property
     def lines(self) -> list[str]:

@@ -1,7 +1,7 @@
 """What is printed of a model's answers: the figures that papers print, in their units."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from statistics import fmean
 
 from sacrebleu.metrics.bleu import BLEU
@@ -60,11 +60,7 @@ def bleu(examples: Sequence[Example], answers: Sequence[str]) -> Figure:
 
 def bleu_lowercase(examples: Sequence[Example], answers: Sequence[str]) -> Figure:
     """BLEU of tokens in lower case, beside papers whose text was made so before training."""
-    metric = BLEU(lowercase=True, force=True)
-    # all sets here have as many references for each sentence
-    streams = list(zip(*(example.references for example in examples), strict=True))
-    value = metric.corpus_score(list(answers), streams).score
-    return Figure("bleu-lc", float(value), f"bleu|{metric.get_signature().format()}", True)
+    return _lowercase("bleu-lc", BLEU(lowercase=True, force=True), _streams(examples), answers)
 
 
 def bleu_of_tokens(examples: Sequence[Example], answers: Sequence[str]) -> Figure:
@@ -81,10 +77,21 @@ def bleu_of_tokens(examples: Sequence[Example], answers: Sequence[str]) -> Figur
         return [moses.tokenize(text, escape=False, return_str=True) for text in texts]
 
     metric = BLEU(lowercase=True, tokenize="none", force=True)
-    streams = [cut(stream) for stream in zip(*(e.references for e in examples), strict=True)]
-    value = metric.corpus_score(cut(answers), streams).score
-    signature = metric.get_signature().format().replace("tok:none", f"tok:moses-{__version__}")
-    return Figure("bleu-tok", float(value), f"bleu|{signature}", True)
+    found = _lowercase("bleu-tok", metric, list(map(cut, _streams(examples))), cut(answers))
+    signature = found.signature.replace("tok:none", f"tok:moses-{__version__}")
+    return replace(found, signature=signature)
+
+
+def _streams(examples: Sequence[Example]) -> list[Sequence[str]]:
+    """All first references, all second ones: sets here have as many for each sentence."""
+    return list(zip(*(example.references for example in examples), strict=True))
+
+
+def _lowercase(
+    name: str, metric: BLEU, streams: Sequence[Sequence[str]], answers: Sequence[str]
+) -> Figure:
+    value = metric.corpus_score(list(answers), streams).score
+    return Figure(name, float(value), f"bleu|{metric.get_signature().format()}", True)
 
 
 def by_group(count: Count) -> Count:

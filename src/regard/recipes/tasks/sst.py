@@ -58,8 +58,10 @@ def prepare(
     if strength:
         judged = {name: [_either(e) for e in examples] for name, examples in judged.items()}
     apart = {example.src for examples in judged.values() for example in examples}
-    whole = _read(folder, "train", answers, inner=False) * (sentences - 1)
     once = dict.fromkeys(example for example in train if example.src not in apart)
+    if sentences == 1:
+        return Prepared(list(once), judged, SETTINGS)
+    whole = _read(folder, "train", answers, inner=False) * (sentences - 1)
     again = [example for example in whole if example.src not in apart]
     return Prepared([*once, *again], judged, SETTINGS)
 
