@@ -179,15 +179,17 @@ def draw(result: Record) -> Any:
     if not groups:
         return None
     figure, axes = plots.new_figure(columns=len(groups))
+    looks: dict[str, int] = {}  # a name looks the same in all panels, which have one legend
     for ax, group in zip(axes, groups, strict=True):
-        for i, curve in enumerate(group):
-            values = smoothed(curve["losses"])
+        for place, curve in enumerate(group):
+            values, name = smoothed(curve["losses"]), _short_name(curve, group[:place])
+            i = looks.setdefault(name, len(looks))
             ax.plot(
                 range(len(curve["losses"]) - len(values) + 1, len(curve["losses"]) + 1),
                 values,
                 color=plots.COLOURS[i],
                 linestyle=("-", "--", ":", "-.", "--")[i % 5],
-                label=_short_name(curve, group[:i]),
+                label=name,
             )
         ax.set_title(kind(group[0]))
         ax.set_xlabel("step")

@@ -14,7 +14,7 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "benchmarks"))
 
-from training_page import distances, render, smoothed  # noqa: E402
+from training_page import distances, draw, render, smoothed  # noqa: E402
 
 TINY = "--device cpu --pairs 120 --vocab 60 --sizes tiny --batch-tokens 200 --precisions 32"
 FEW = "--curve-steps 7 --steps 2 --seconds 0 --presets bahdanau --backends auto,reference"
@@ -161,3 +161,13 @@ def test_backends_are_set_beside_seeds() -> None:
     assert "1 records of speed are left out" in page
     assert "luong" not in page
     assert "cut short" in page
+
+
+def test_a_run_looks_the_same_in_all_panels() -> None:
+    first = [curve(name, 1, [4.0, 2.0], 10.0) for name in ("auto", "auto", "torch")]
+    second = [{**curve(name, 1, [4.0, 2.0], 10.0), "precision": "32"} for name in ("auto", "torch")]
+    drawn = draw({"curves": [*first, *second]})
+    looks = [{line.get_label(): line.get_color() for line in ax.lines} for ax in drawn.axes]
+    assert list(looks[1]) == ["auto", "torch"]
+    assert looks[1].items() <= looks[0].items()
+    assert len(set(looks[0].values())) == 3
