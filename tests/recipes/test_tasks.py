@@ -1,14 +1,18 @@
 """What each task makes of its files: small ones, and the real ones where they are."""
 
+import math
 import os
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from recipes import made
+from regard.api import Model, Output
 from regard.errors import ArgumentError, DataError
 from regard.recipes import TASKS, read
 from regard.recipes.examples import Example, Prepared, kept, write
+from regard.recipes.tasks.sst import likeliest
 
 ROOT = Path(__file__).resolve().parents[2]
 DATA = Path(os.environ.get("REGARD_DATA", ROOT.parent / "shared" / "data"))
@@ -156,18 +160,59 @@ def test_sst_sentences_alone_and_five_classes(tmp_path):
     assert found.judged["test"][1].references == ("neutral",)
 
 
-def test_sst_strength_is_learned_and_does_not_count(tmp_path):
+def test_sst_degrees_are_learned_and_classes_judged(tmp_path):
     made.sst(tmp_path)
-    found = prepare("sst", tmp_path, strength=True)
+    found = prepare("sst", tmp_path, degrees=True)
     learned = {e.src: e.references for e in found.train}
-    assert learned["bad film"] == ("negative very",)
+    assert learned["bad film"] == ("very-negative",)
     assert learned["bad"] == ("negative",)
+    assert learned["film"] == ("neutral",)
     assert [e.references for e in found.judged["dev"]] == [
-        ("positive", "positive very"),
-        ("negative", "negative very"),
+        ("positive", "very-positive"),
+        ("negative", "very-negative"),
     ]
-    with pytest.raises(ArgumentError, match=r"recipe\.strength must be for two classes"):
-        prepare("sst", tmp_path, strength=True, classes=5)
+    assert [e.src for e in found.judged["test"]] == ["( 1/2"]  # no neutral sentence
+    with pytest.raises(ArgumentError, match=r"recipe\.degrees must be for two classes"):
+        prepare("sst", tmp_path, degrees=True, classes=5)
+
+
+def said(**shares):
+    """Answers of a search, likeliest first."""
+    rows = sorted(shares.items(), key=lambda row: -row[1])
+    answers = [(word.replace("_", "-"), math.log(share)) for word, share in rows]
+    return [Output(word, log, log, [], [], [], {}) for word, log in answers]
+
+
+def test_sst_degrees_of_a_class_count_together():
+    close = {"neutral": 0.4, "positive": 0.25, "negative": 0.2, "very_negative": 0.15}
+    assert likeliest(said(**close)) == "negative"
+    assert likeliest(said(neutral=0.9, positive=0.06, nonsense=0.04)) == "positive"
+
+
+class Searches(Model):
+    """A model that knows what is likely."""
+
+    def __init__(self, found):
+        self.found, self.options = found, {}
+
+    def predict(self, texts, **options):
+        self.options = options
+        for text in texts:
+            first, *others = said(**self.found[text])
+            yield replace(first, alternatives=tuple(others))
+
+
+def test_sst_is_judged_by_classes_where_degrees_were_learned():
+    found = {
+        "good": {"neutral": 0.5, "very_positive": 0.3, "negative": 0.2},
+        "poor": {"positive": 0.4, "negative": 0.35, "very_negative": 0.25},
+    }
+    model = Searches(found)
+    rows = [Example("good", ("positive", "very-positive")), Example("poor", ("positive", "x"))]
+    verdict = TASKS["sst"].judge(model, rows, {"beam": 2})
+    assert verdict.answers == ["positive", "negative"]
+    assert verdict.figures[0].value == 50.0
+    assert model.options["nbest"] == model.options["beam"] > 5  # every answer is found
 
 
 def test_sst_sentences_come_as_often_as_is_asked(tmp_path):

@@ -4,18 +4,20 @@ Each node of a tree is a phrase with a label from 0, very negative, to 4, very p
 are the roots. The answer of the model is one word.
 """
 
+import math
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Final, Literal
+from typing import Any, Final, Literal
 
+from regard.api import Model, Output
 from regard.data import read_lines
 from regard.errors import ArgumentError, DataError
 from regard.ops.check import check_positive
 from regard.recipes.examples import Example, Prepared
 from regard.recipes.figures import exact
 from regard.recipes.tasks.reading import find
-from regard.recipes.tasks.task import Task, by_answers
+from regard.recipes.tasks.task import BATCH, Task, Verdict, by_answers
 
 FOLDER: Final = "sst"
 #: the answer to each label; neutral phrases are left out where there are two classes
@@ -23,8 +25,8 @@ ANSWERS: Final = {
     2: ("negative", "negative", None, "positive", "positive"),
     5: ("very-negative", "negative", "neutral", "positive", "very-positive"),
 }
-#: the same two classes, with a second word that is learned and does not count
-STRONG: Final = ("negative very", "negative", None, "positive", "positive very")
+#: hypotheses of a search that finds every answer there is
+BEAM: Final = 6
 BRACKETS: Final = {"-LRB-": "(", "-RRB-": ")"}
 TOKEN: Final = re.compile(r"\(([0-4]) |([^\s()]+)|(\))|\s+")
 SETTINGS: Final = {"src_tokenizer": "space", "tgt_tokenizer": "space", "metric": "exact"}
@@ -36,7 +38,7 @@ def prepare(
     classes: Literal[2, 5] = 2,
     phrases: bool = True,
     sentences: int = 1,
-    strength: bool = False,
+    degrees: bool = False,
 ) -> Prepared:
     """Sentences and their labels.
 
@@ -45,17 +47,18 @@ def prepare(
         classes: two without the neutral ones, or all five.
         phrases: whether the model also learns from the phrases inside the training sentences.
         sentences: how often it meets a whole sentence for once that it meets a phrase.
-        strength: whether it also learns which of two classes are `very` much so.
+        degrees: whether it learns all five labels, those of neutral phrases among them, though two
+            classes are judged. The probability of a class is then that of its degrees.
     """
     check_positive(sentences=sentences)
-    if strength and classes != 2:
+    if degrees and classes != 2:
         raise ArgumentError(
-            "recipe.strength", "be for two classes", f"true with {classes}", "five have it already"
+            "recipe.degrees", "be for two classes", f"true with {classes}", "five have them already"
         )
-    answers = STRONG if strength else ANSWERS[classes]
+    answers = ANSWERS[5 if degrees else classes]
     train = _read(folder, "train", answers, inner=phrases)
-    judged = {name: _read(folder, name, answers, inner=False) for name in ("dev", "test")}
-    if strength:
+    judged = {name: _read(folder, name, ANSWERS[classes], inner=False) for name in ("dev", "test")}
+    if degrees:
         judged = {name: [_either(e) for e in examples] for name, examples in judged.items()}
     apart = {example.src for examples in judged.values() for example in examples}
     once = dict.fromkeys(example for example in train if example.src not in apart)
@@ -68,8 +71,8 @@ def prepare(
 
 def _either(example: Example) -> Example:
     """The same with both degrees of its class as its answers."""
-    word = example.references[0].split()[0]
-    return Example(example.src, (word, f"{word} very"))
+    (word,) = example.references
+    return Example(example.src, (word, f"very-{word}"))
 
 
 def _read(
@@ -121,4 +124,24 @@ def phrases_of(tree: str, file: str, number: int) -> list[tuple[int, str]]:
     return nodes
 
 
-TASK: Final = Task(prepare, by_answers(exact))
+def judge(model: Model, examples: Sequence[Example], decoding: Mapping[str, Any]) -> Verdict:
+    """Judges by the likeliest class, where an example accepts one or more answers of its class."""
+    if all(len(example.references) == 1 for example in examples):
+        return by_answers(exact)(model, examples, decoding)
+    search = {**decoding, "beam": BEAM, "nbest": BEAM, "length_penalty": 0.0}
+    found = model.predict((e.question for e in examples), attention=False, batch=BATCH, **search)
+    answers = [likeliest((output, *output.alternatives)) for output in found]
+    return Verdict([exact(examples, answers)], answers)
+
+
+def likeliest(outputs: Iterable[Output]) -> str:
+    """The class whose degrees are likeliest together. What is neutral is of none."""
+    shares = {word: 0.0 for word in ANSWERS[2] if word}
+    for output in outputs:
+        word = output.text.removeprefix("very-")
+        if word in shares:
+            shares[word] += math.exp(output.log_prob)
+    return max(shares, key=shares.__getitem__)
+
+
+TASK: Final = Task(prepare, judge)
