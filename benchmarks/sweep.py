@@ -5,7 +5,8 @@ A trial is a line of a text file: the name of a recipe, and settings in place of
     cmudict-bahdanau lr=2e-3
     cmudict-bahdanau lr=1e-3 dropout=0.4 seed=2   # a comment
 
-The log, OUT/sweep.json, is whole at any time: a sweep that is killed keeps what it has found.
+The log, OUT/sweep.json, is whole at any time: a sweep that is killed keeps what it has found. One
+that is started again with the same list and the same --work goes on where it was.
 """
 
 import argparse
@@ -104,12 +105,11 @@ def best(path: Path) -> dict[str, Any] | None:
 
 
 def start(trial: Trial, args: argparse.Namespace) -> None:
-    """Starts a process with one thread."""
-    words = [sys.executable, "-m", "regard", "train", str(args.recipes / trial.recipe)]
-    words += ["--data-dir", str(args.data), "-o", str(trial.folder), "-q", *trial.changes]
-    words += ["report=false"]
-    if args.minutes is not None:
-        words += ["--minutes", str(args.minutes)]
+    """Starts a process with one thread, or goes on with what a sweep before has left."""
+    if is_scored(trial.folder, test=args.test):
+        trial.state = "done"
+        return
+    words = [sys.executable, "-m", "regard", "train", *_words(trial, args), "-q"]
     if not args.test:
         words += ["--no-test"]
     threads = {"OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "PASSIVE", "RAYON_NUM_THREADS": "1"}
@@ -120,6 +120,21 @@ def start(trial: Trial, args: argparse.Namespace) -> None:
             words, stdout=file, stderr=subprocess.STDOUT, env={**os.environ, **threads}
         )
     trial.state, trial.began = "running", time.monotonic()
+
+
+def is_scored(folder: Path, *, test: bool) -> bool:
+    """Whether a run has all the figures that are asked for."""
+    names = (_json(folder / "result.json") or {"scores": {}})["scores"]
+    return "dev" in names and ("test" in names or not test)
+
+
+def _words(trial: Trial, args: argparse.Namespace) -> list[str]:
+    if any((trial.folder / "checkpoints").glob("*")):
+        return ["--resume", str(trial.folder)]
+    shutil.rmtree(trial.folder, ignore_errors=True)  # it was ended before anything was learned
+    words = [str(args.recipes / trial.recipe), "--data-dir", str(args.data)]
+    words += ["-o", str(trial.folder), *trial.changes, "report=false"]
+    return words + (["--minutes", str(args.minutes)] if args.minutes is not None else [])
 
 
 def look(trial: Trial) -> None:

@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+from argparse import Namespace
 from pathlib import Path
 
 import pytest
@@ -98,6 +99,39 @@ def test_a_sweep_that_is_ended_keeps_what_it_has_found(tmp_path):
     log = json.loads((tmp_path / "out" / "sweep.json").read_text())
     assert [trial["state"] for trial in log["trials"]] == ["stopped", "waiting"]
     assert log["trials"][0]["best"]["metric"] == "dev_per"
+
+
+@pytest.mark.slow
+def test_a_sweep_goes_on_where_it_was(tmp_path):
+    begin(tmp_path, "small\n").communicate(timeout=60)
+    metrics = tmp_path / "out" / "work" / "small-1" / "metrics.jsonl"
+    learned = metrics.stat().st_mtime_ns
+    again = begin(tmp_path, "small\nsmall seed=2\n", "--test")
+    again.communicate(timeout=60)
+    assert again.returncode == 0
+    log = json.loads((tmp_path / "out" / "sweep.json").read_text())
+    assert [set(t["result"]["scores"]) for t in log["trials"]] == [{"dev", "test"}] * 2
+    assert metrics.stat().st_mtime_ns == learned
+
+
+def test_what_was_learned_is_gone_on_with(sweep, tmp_path):
+    args = Namespace(recipes=Path("r"), data=Path("d"), minutes=None)
+    (trial,) = sweep.read_trials("a lr=1\n", tmp_path)
+    trial.folder.mkdir()
+    assert sweep._words(trial, args)[0] == str(Path("r") / "a")
+    assert not trial.folder.exists()  # there was nothing in it to go on from
+    (trial.folder / "checkpoints").mkdir(parents=True)
+    (trial.folder / "checkpoints" / "step-00000500.json").touch()
+    assert sweep._words(trial, args) == ["--resume", str(trial.folder)]
+
+
+@pytest.mark.parametrize(
+    ("names", "dev", "test"), [((), 0, 0), (("dev",), 1, 0), (("dev", "test"), 1, 1)]
+)
+def test_a_trial_is_done_when_all_that_is_asked_for_is_scored(sweep, tmp_path, names, dev, test):
+    (tmp_path / "result.json").write_text(json.dumps({"scores": dict.fromkeys(names)}))
+    assert sweep.is_scored(tmp_path, test=False) == dev
+    assert sweep.is_scored(tmp_path, test=True) == test
 
 
 @pytest.mark.parametrize(
