@@ -345,3 +345,48 @@ def test_real_text():
         same = [tokenizer.decode(ids) for ids in tokenizer.encode_batch(texts)]
         spaced = [" ".join(text.split()) for text in texts]
         assert same == (spaced if kind == "word" else texts)
+
+
+def test_words_fill_the_room_in_their_order_and_none_comes_twice():
+    tokenizer = train("word", ["a cat, a dog"]).grown(["dog", "horse", "cow", "horse", "pig"], 10)
+    assert tokenizer.tokens(range(4, 10)) == ["a", "cat", "dog", ",", "horse", "cow"]
+    assert tokenizer.encode("a horse and a pig") == [4, 8, UNK, 4, UNK]
+    assert tokenizer.decode(tokenizer.encode("a horse, a cow")) == "a horse, a cow"
+
+
+def test_a_full_vocabulary_does_not_grow():
+    tokenizer = train("space", ["a b c"])
+    assert tokenizer.grown(["d"], 7).fingerprint == tokenizer.fingerprint
+    assert tokenizer.grown([], 99).fingerprint == tokenizer.fingerprint
+
+
+@pytest.mark.parametrize(
+    ("kind", "case", "words", "taken"),
+    [
+        # what would be cut, or turned into something else, can never be met
+        ("word", "keep", ["don't", "e-mail", ". . .", "--", "", "new_york"], ["--", "new_york"]),
+        ("word", "lower", ["The", "the", "Straße", "straße"], ["the", "straße"]),
+        ("word", "keep", ["e\u0301te\u0301", "\u00e9t\u00e9"], ["\u00e9t\u00e9"]),
+        ("space", "keep", ["don't", ". . .", "new\u00a0york", "<unk>", "</s>"], ["don't"]),
+        ("space", "upper", ["the", "THE"], ["THE"]),
+    ],
+)
+def test_only_words_that_text_can_name_join_the_vocabulary(kind, case, words, taken):
+    tokenizer = train(kind, ["x"], case=case)
+    grown = tokenizer.grown(words, 99)
+    assert grown.tokens(range(5, grown.vocab_size)) == taken
+    for word in taken:
+        assert grown.encode(word) == [5 + taken.index(word)]
+
+
+@pytest.mark.parametrize("kind", ["char", "bpe", "unigram"])
+def test_what_has_parts_of_words_does_not_grow(kind):
+    tokenizer = train(kind)
+    assert tokenizer.grown(["horse"], 10**6) is tokenizer
+
+
+def test_features_stand_after_the_words_that_joined(tmp_path):
+    tokenizer = train("word", ["go"], features=["V", "PST"]).grown(["walk"], 6)
+    assert tokenizer.encode("walk", ["PST", "V"]) == [5, 6, 7]
+    tokenizer.save(tmp_path / "t.json")
+    assert Tokenizer.load(tmp_path / "t.json").encode("walk go", ["V"]) == [5, 4, 7]

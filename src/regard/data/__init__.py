@@ -14,6 +14,7 @@ from regard.data.source import source_ids, target_ids
 from regard.data.split import dev_share, held_out
 from regard.data.texts import joined, read_texts
 from regard.data.tokenizers import KINDS, Tokenizer
+from regard.data.vectors import VectorFile, open_vectors
 
 __all__ = [
     "KINDS",
@@ -31,6 +32,7 @@ __all__ = [
     "Recutter",
     "Shape",
     "Tokenizer",
+    "VectorFile",
     "build_corpus",
     "choose_kind",
     "collate",
@@ -40,6 +42,7 @@ __all__ = [
     "joined",
     "keep_stdin",
     "open_or_build_corpus",
+    "open_vectors",
     "pad",
     "parse_features",
     "read_lines",

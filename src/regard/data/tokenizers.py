@@ -116,6 +116,30 @@ class Tokenizer:
                 )
         return Tokenizer(self.kind, self._codec, nfc=self.nfc, case=case, features=self.features)
 
+    def grown(self, words: Iterable[str], vocab_size: int) -> "Tokenizer":
+        """The same with more tokens: the first of these words that it lacks and would not cut.
+
+        Only space and word can grow; the others are given back as they are.
+
+        Args:
+            words: those that come first are taken first; read no further than there is room.
+            vocab_size: the most tokens, as for `train`.
+        """
+        if not isinstance(self._codec, SpaceCodec | WordCodec):
+            return self
+        pieces = dict.fromkeys(self._codec.pieces)
+        for word in words:
+            if len(pieces) >= vocab_size:
+                break
+            if word not in pieces and self._is_whole(word):
+                pieces[word] = None
+        codec = type(self._codec)(list(pieces))
+        return Tokenizer(self.kind, codec, nfc=self.nfc, case=self.case, features=self.features)
+
+    def _is_whole(self, word: str) -> bool:
+        """Whether a word is left as it is, and is one piece."""
+        return self._normalise(word) == word and self._codec.spans(word) == [(0, len(word))]
+
     @property
     def vocab_size(self) -> int:
         """Number of ids, features and special symbols among them."""

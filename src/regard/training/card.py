@@ -37,7 +37,9 @@ def _tokens(task: Task) -> dict[str, str]:
     sides = {"source tokens": task.src_tokenizer, "target tokens": task.tgt_tokenizer}
     if task.config.reads_texts:
         sides = {"tokens": task.tgt_tokenizer}
-    return {name: f"{side.kind}, {side.vocab_size}" for name, side in sides.items()}
+    rows = {name: f"{side.kind}, {side.vocab_size}" for name, side in sides.items()}
+    files = {"source vectors": task.config.src_vectors, "target vectors": task.config.tgt_vectors}
+    return rows | {name: f"start from `{file}`" for name, file in files.items() if file}
 
 
 def write_card(task: Task, progress: Progress) -> None:
@@ -77,10 +79,15 @@ regard evaluate {run} {test}
 {json.dumps(changed, indent=2)}
 ```
 
-The model has seen the data above and nothing else, and repeats what is wrong in it. Its attention
+The model has seen the data above and {_else(task)}, and repeats what is wrong in it. Its attention
 says where it looked, not why it answered.
 """
     task.folder.card_file.write_text(text, encoding="utf-8")
+
+
+def _else(task: Task) -> str:
+    started = task.config.src_vectors or task.config.tgt_vectors
+    return "what its word vectors were learned from" if started else "nothing else"
 
 
 def _examples(task: Task) -> str:

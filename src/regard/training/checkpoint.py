@@ -67,6 +67,11 @@ def save_checkpoint(folder: Path, step: int, checkpoint: Checkpoint, *, kept: in
     return path
 
 
+def has_checkpoint(folder: Path) -> bool:
+    """Whether there is any, be it whole or damaged."""
+    return next(_paths(folder), None) is not None
+
+
 def load_checkpoint(folder: Path) -> tuple[Checkpoint | None, list[str]]:
     """The newest checkpoint that is whole, and a sentence for each newer one that is not.
 

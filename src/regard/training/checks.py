@@ -2,6 +2,7 @@
 
 from regard.errors import ArgumentError
 from regard.training.config import Config, check_model
+from regard.training.vectors import check_vectors
 
 
 def check_settings(config: Config) -> None:
@@ -39,6 +40,7 @@ def check_settings(config: Config) -> None:
             "leave it out, or choose seq2seq or another preset",
         )
     check_model(config)
+    check_vectors(config)
 
 
 def no_bpe(config: Config, src: str, tgt: str) -> ArgumentError:

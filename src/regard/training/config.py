@@ -74,6 +74,20 @@ class Config(BaseModel):
     src_case: Case = Field("keep", description="what the source's letters are brought to")
     shared_vocab: bool = Field(False, description="one tokeniser, learned from both sides")
     vocab_size: int = Field(8000, ge=8, description="entries of a vocabulary at most")
+    src_vectors: str | None = Field(
+        None,
+        description="word vectors that the source's embedding starts from: a text file of GloVe, "
+        "word2vec or fastText; .gz too",
+    )
+    tgt_vectors: str | None = Field(
+        None, description="the same for the target's embedding, and for a language model's"
+    )
+    vectors_rate: float = Field(
+        1.0,
+        ge=0,
+        description="learning rate of embeddings that started from vectors, as a share of that of "
+        "all other weights; 0 keeps them as they are",
+    )
     bpe_dropout: float = Field(
         0.0, ge=0, lt=1, description="share of bpe's merges that are left out, anew in each epoch"
     )
@@ -155,6 +169,11 @@ class Config(BaseModel):
         if isinstance(value, str):
             return [part.strip() for part in value.split(",")]
         return [value] if isinstance(value, int) else value
+
+    @field_validator("src_vectors", "tgt_vectors", mode="before")
+    @classmethod
+    def _name_of_path(cls, value: object) -> object:
+        return str(value) if isinstance(value, Path) else value
 
     @field_validator("precision", mode="before")
     @classmethod

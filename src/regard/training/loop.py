@@ -95,7 +95,7 @@ def _step(task: Task, progress: Progress) -> Tensor:
         spent=task.spent(progress),
     )
     for group in task.optimizer.param_groups:
-        group["lr"] = rate
+        group["lr"] = rate * group.get("share", 1.0)
     norm = task.fabric.clip_gradients(
         task.model, task.optimizer, max_norm=task.config.clip, error_if_nonfinite=False
     )

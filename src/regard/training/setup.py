@@ -25,7 +25,6 @@ from regard.data import (
 from regard.data.advice import Advice
 from regard.data.pairs import column_names
 from regard.errors import ArgumentError, DataError
-from regard.models import SequenceModel
 from regard.training.advice import DEV_SETTINGS, SETTINGS
 from regard.training.aligned import aligned
 from regard.training.announce import announced
@@ -34,10 +33,9 @@ from regard.training.config import Config
 from regard.training.dev_set import DevSet
 from regard.training.ema import MovingAverage
 from regard.training.epochs import Epochs, make_recutter
-from regard.training.fabric import Fabric, FabricModule
 from regard.training.gradients import RecordedGradients
-from regard.training.objective import Objective
-from regard.training.run_folder import RunFolder, build_model
+from regard.training.learner import can_record, make_learner
+from regard.training.run_folder import RunFolder
 from regard.training.shapes import Shapes
 from regard.training.task import (
     RATE,
@@ -46,6 +44,7 @@ from regard.training.task import (
     Task,
     make_fabric,
 )
+from regard.training.vectors import grown
 from regard.training.watch import say as say_to
 
 #: lines that tokenisers are trained on, at most
@@ -88,8 +87,10 @@ def prepare(
     if config.bpe_dropout:
         say(f"words are cut anew in each epoch, with {config.bpe_dropout:.0%} of merges left out.")
     recutter = make_recutter(config, corpus, src_tokenizer, tgt_tokenizer)
-    module, model, optimizer = _learner(config, fabric, src_tokenizer, tgt_tokenizer)
-    shapes = Shapes.of(config) if _can_record(config, fabric, precision) else None
+    module, model, optimizer = make_learner(
+        config, folder, fabric, src_tokenizer, tgt_tokenizer, say
+    )
+    shapes = Shapes.of(config) if can_record(config, fabric, precision) else None
     epochs = Epochs(config, corpus, recutter, shapes)
     return announced(
         Task(
@@ -116,29 +117,6 @@ def prepare(
         precision,
         say,
     )
-
-
-def _learner(
-    config: Config, fabric: Fabric, src: Tokenizer, tgt: Tokenizer
-) -> tuple[SequenceModel, FabricModule, torch.optim.Optimizer]:
-    """The model, the same wrapped with its loss, and what changes its weights."""
-    torch.manual_seed(config.seed)
-    module = build_model(config, src, tgt)
-    optimizer = torch.optim.AdamW(
-        _groups(module, config.weight_decay), lr=0.0, betas=(0.9, 0.98), fused=True
-    )
-    # each process drops its own features
-    torch.manual_seed(config.seed + 7919 * fabric.global_rank)
-    objective = Objective(module, config.label_smoothing, config.rdrop)
-    model, wrapped = fabric.setup(objective, optimizer)
-    return module, model, wrapped
-
-
-def _can_record(config: Config, fabric: Fabric, precision: str) -> bool:
-    """Whether steps can be replayed from graphs: one GPU has the whole batch, and no loss is scaled
-    by what the host learns of it."""
-    alone = fabric.device.type == "cuda" and fabric.world_size == 1 and config.accumulate == 1
-    return config.graphs and alone and precision != "fp16"
 
 
 class _Data:
@@ -197,7 +175,7 @@ class _Data:
             features=features,
         )
         self.say(f"{side} tokens: {kind}, {tokenizer.vocab_size} of them, because {reason}.")
-        return tokenizer
+        return grown(self.config, side, tokenizer, self.say)
 
     def corpora(self, src: Tokenizer, tgt: Tokenizer) -> tuple[Corpus, DevSet]:
         """The training pairs, and the dev pairs with their texts."""
@@ -361,13 +339,6 @@ class _Data:
 def _alone(parts: Any) -> Any:
     """The text that a user gave, if it is one; reading complains of anything else."""
     return parts[0] if isinstance(parts, tuple) and len(parts) == 1 else parts
-
-
-def _groups(module: SequenceModel, decay: float) -> list[dict[str, Any]]:
-    """Matrices decay; biases, norms and other vectors do not."""
-    matrices = [p for p in module.parameters() if p.ndim > 1]
-    vectors = [p for p in module.parameters() if p.ndim <= 1]
-    return [{"params": matrices, "weight_decay": decay}, {"params": vectors, "weight_decay": 0.0}]
 
 
 def _metric(config: Config, tgt: Tokenizer) -> DevMetric:

@@ -26,7 +26,7 @@ FIXED: Final = (
     *("data", "tgt", "dev", "dev_tgt", "columns", "features", "skip_bad", "max_chars"),
     "join_lines",
     *("preset", "size", "model", "src_tokenizer", "tgt_tokenizer", "src_case"),
-    *("shared_vocab", "vocab_size", "bpe_dropout"),
+    *("shared_vocab", "vocab_size", "src_vectors", "tgt_vectors", "bpe_dropout"),
     *("max_src_len", "max_tgt_len", "batch_tokens", "batch_sentences", "ema", "metric", "seed"),
 )
 

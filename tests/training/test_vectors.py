@@ -1,0 +1,273 @@
+"""Embeddings that start from word vectors, and how they learn."""
+
+import random
+
+import pytest
+import torch
+from rich.console import Console
+from safetensors.torch import load_file
+
+import regard
+from regard.errors import ArgumentError, DataError
+from regard.training import RunFolder, make_config, resume_run, start_run
+from regard.training.checks import check_settings
+from regard.training.loop import train
+from regard.training.progress import Progress
+from regard.training.setup import prepare
+from regard.training.watch import Watch
+from training.tools import SETTINGS
+
+WORDS = ["red", "green", "blue", "Black", "white", "grey"]
+#: width 16 as in the settings; `Black` is there in lower case alone, `grey` not at all
+FILE = ["the", "red", "green", "blue", "black", "don't", "yellow", "white", "pink"]
+BRIEF = {**SETTINGS, "steps": 4, "eval_every": 4, "src_tokenizer": "word", "tgt_tokenizer": "space"}
+SIZES = {"dim": 16, "heads": 2, "feed_forward": 16, "layers": 1}
+
+
+def vector(number, width=16):
+    """Numbers of which 32 bits hold all."""
+    return [number + i / 16 for i in range(width)]
+
+
+def brief(**settings):
+    """Settings of a small run, which other presets have other sizes for."""
+    given = {**BRIEF, **settings}
+    if given.get("preset") == "transformer":
+        given = {k: v for k, v in given.items() if k not in ("hidden", "embed")}
+    return make_config(given)
+
+
+def write_vectors(path, words=FILE, width=16):
+    rows = [" ".join([word, *map(str, vector(n, width))]) for n, word in enumerate(words)]
+    path.write_text("\n".join(rows) + "\n", encoding="utf-8")
+    return path
+
+
+@pytest.fixture
+def vectors(tmp_path):
+    return str(write_vectors(tmp_path / "vectors.txt"))
+
+
+@pytest.fixture(scope="module")
+def colours(tmp_path_factory):
+    """Some words, and the same from the end."""
+    draw, path = random.Random(1), tmp_path_factory.mktemp("colours") / "pairs.tsv"
+    lines = [draw.choices(WORDS, k=draw.randint(2, 6)) for _ in range(120)]
+    path.write_text("".join(f"{' '.join(a)}\t{' '.join(reversed(a))}\n" for a in lines))
+    return path
+
+
+@pytest.fixture
+def make(colours, tmp_path):
+    """A task of six words, and what the user was told of it."""
+
+    def task(**settings):
+        config = brief(**{"data": str(colours), **settings})
+        check_settings(config)
+        folder = RunFolder(tmp_path / "run")
+        folder.create()
+        with open(tmp_path / "said", "w+") as said:
+            made = prepare(config, folder, Console(file=said, width=1000))
+            said.seek(0)
+            return made, said.read()
+
+    return task
+
+
+def rows(tokenizer, embedding):
+    """The rows of a table by the words that they are for, as the model sees them."""
+    seen = embedding.table.weight.detach() * embedding.scale
+    return dict(zip(tokenizer.tokens(range(tokenizer.vocab_size)), seen, strict=True))
+
+
+def test_rows_are_the_vectors_and_all_others_start_as_without(make, vectors):
+    plain, _ = make(vocab_size=10)
+    before = rows(plain.src_tokenizer, plain.module.encoder.embedding)
+    plain.folder.src_tokenizer_file.unlink()
+    task, _ = make(src_vectors=vectors, vocab_size=10)
+    found = rows(task.src_tokenizer, task.module.encoder.embedding)
+    for word in ("red", "green", "blue", "white"):
+        assert found[word].tolist() == vector(FILE.index(word))
+    assert found["Black"].tolist() == vector(FILE.index("black"))
+    for word in ("<pad>", "<s>", "</s>", "<unk>", "grey"):
+        assert torch.equal(found[word], before[word]), word
+    others = [task.module.state_dict(), plain.module.state_dict()]
+    for state in others:
+        del state["encoder.embedding.table.weight"]
+    assert all(torch.equal(others[0][name], others[1][name]) for name in others[1])
+
+
+def test_words_of_the_file_fill_the_room(make, vectors):
+    task, said = make(src_vectors=vectors, vocab_size=12)
+    known = task.src_tokenizer.tokens(range(4, 12))
+    assert sorted(known[:6]) == sorted(WORDS)
+    assert known[6:] == ["the", "black"]  # don't is cut, and yellow finds no room
+    assert rows(task.src_tokenizer, task.module.encoder.embedding)["the"].tolist() == vector(0)
+    assert task.tgt_tokenizer.vocab_size == 10
+    assert "source tokens: 2 more from" in said
+    assert f"source vectors: 7 of 8 tokens start from {vectors}, the others at random.\n" in said
+
+
+def test_a_scaled_embedding_gives_the_vectors_of_the_file(make, vectors):
+    task, said = make(preset="transformer", **SIZES, tgt_vectors=vectors)
+    embedding = task.module.decoder.embedding
+    assert embedding.scale == 4
+    seen = rows(task.tgt_tokenizer, embedding)
+    assert torch.allclose(seen["red"], torch.tensor(vector(1)))
+    assert "target vectors: " in said
+
+
+@pytest.mark.parametrize("kind", ["char", "bpe", "unigram"])
+def test_parts_of_words_are_looked_up_as_they_are_shown(make, tmp_path, kind):
+    file = write_vectors(tmp_path / "parts.txt", ["r", "▁r", "▁red"])
+    task, said = make(src_tokenizer=kind, src_vectors=str(file), vocab_size=60)
+    known = rows(task.src_tokenizer, task.module.encoder.embedding)
+    found = {word: n for n, word in enumerate(["r", "▁r", "▁red"]) if word in known}
+    assert found
+    for word, number in found.items():
+        assert known[word].tolist() == vector(number)
+    total = task.src_tokenizer.vocab_size - 4
+    assert f"source vectors: {len(found)} of {total} tokens" in said
+    assert f"these tokens are {kind}: src_tokenizer=word has more of them." in said
+    assert "more from" not in said
+
+
+def test_a_language_model_has_one_table(make, vectors, tmp_path):
+    texts = tmp_path / "texts.txt"
+    draw = random.Random(2)
+    texts.write_text("".join(" ".join(draw.choices(WORDS, k=5)) + "\n" for _ in range(80)))
+    given = {"data": str(texts), "preset": "lm-rnn", "src_tokenizer": "auto"}
+    task, said = make(**given, tgt_vectors=vectors)
+    seen = rows(task.tgt_tokenizer, task.module.language.embedding)
+    assert seen["pink"].tolist() == vector(8)
+    assert "text tokens: 5 more from" in said  # the, black, don't, yellow and pink
+    assert f"text vectors: {len(seen) - 5} of {len(seen) - 4} tokens" in said
+    with pytest.raises(
+        ArgumentError, match=r"src_vectors must be left out for texts.*tgt_vectors="
+    ):
+        make(**given, src_vectors=vectors)
+
+
+@pytest.mark.parametrize("setting", ["src_vectors", "tgt_vectors"])
+def test_a_shared_table_starts_from_either_setting(make, vectors, setting):
+    settings = {"shared_vocab": True, "tied": "all", "tgt_tokenizer": "word"}
+    task, _ = make(**settings, **{setting: vectors})
+    for embedding in (task.module.encoder.embedding, task.module.decoder.embedding):
+        assert rows(task.src_tokenizer, embedding)["red"].tolist() == vector(1)
+    assert len(task.optimizer.param_groups[2]["params"]) == 1
+
+
+def test_one_vocabulary_with_two_tables_may_have_two_files(make, vectors, tmp_path):
+    other = str(write_vectors(tmp_path / "other.txt", ["orange", "red"]))
+    task, _ = make(shared_vocab=True, tgt_tokenizer="word", src_vectors=vectors, tgt_vectors=other)
+    assert task.src_tokenizer.fingerprint == task.tgt_tokenizer.fingerprint
+    src, tgt = (
+        rows(task.src_tokenizer, half.embedding)
+        for half in (task.module.encoder, task.module.decoder)
+    )
+    assert (src["red"].tolist(), tgt["red"].tolist()) == (vector(1), vector(1))
+    assert (src["blue"].tolist(), tgt["orange"].tolist()) == (vector(3), vector(0))
+    assert tgt["blue"].tolist() != vector(3)
+
+
+def trained(make, **settings):
+    """The table before and after some steps, and the weights that are no table."""
+    task, _ = make(**settings)
+    table = task.module.encoder.embedding.table.weight
+    before = table.detach().clone()
+    other = task.module.decoder.embedding.table.weight.detach().clone()
+    train(task, Progress(), Watch(Console(quiet=True), task.spent, [], quiet=True))
+    assert not torch.equal(other, task.module.decoder.embedding.table.weight)
+    return before, table.detach().clone()
+
+
+@pytest.mark.parametrize("preset", ["bahdanau", "self-attentive", "rnn-dot"])
+def test_a_rate_of_zero_keeps_the_table_to_the_last_bit(make, vectors, preset):
+    more = {"weight_decay": 0.5, "ema": 0.5, "eval_every": 1}  # the average is a new sum
+    before, after = trained(make, src_vectors=vectors, vectors_rate=0, preset=preset, **more)
+    assert torch.equal(before, after)
+
+
+def test_a_smaller_rate_moves_the_table_less(make, vectors, tmp_path):
+    moved = []
+    for rate in (1.0, 0.1):
+        for file in (tmp_path / "run").rglob("*.*"):
+            file.unlink()
+        before, after = trained(make, src_vectors=vectors, vectors_rate=rate, weight_decay=0.0)
+        moved.append((after - before).abs().sum().item())
+    # Adam's first steps are as long as the rate, whatever the gradient
+    assert moved[1] == pytest.approx(0.1 * moved[0], rel=0.2)
+
+
+@pytest.mark.plain
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({"embed": 24}, r"embed must be 16, the width of the vectors in .*, but it is 24: add emb"),
+        (
+            {"preset": "transformer"},
+            r"dim must be 16, the width of .*, but it is 128: add dim=16, or name vectors that",
+        ),
+        ({"preset": "rnn", "tgt_vectors": "x"}, "tgt_vectors must be left out for the preset rnn"),
+        ({"src_vectors": "-"}, "src_vectors must be a file, which is read twice"),
+        ({"src_vectors": None, "vectors_rate": 0.5}, "vectors_rate must be left out where no"),
+        ({"vectors_rate": -1}, "vectors_rate must be at least 0"),
+        (
+            {"shared_vocab": True, "tied": "all", "tgt_vectors": "x", "tgt_tokenizer": "word"},
+            "src_vectors and tgt_vectors must not both be given where",
+        ),
+    ],
+)
+def test_what_does_not_fit_is_said_before_anything_is_read(vectors, settings, words):
+    given = {"src_vectors": vectors, "data": "none.tsv", **settings}
+    with pytest.raises(ArgumentError, match=words):
+        check_settings(brief(**given))
+
+
+def test_a_file_without_any_of_the_tokens_is_refused(make, tmp_path):
+    file = write_vectors(tmp_path / "other.txt", ["rouge", "vert"])
+    with pytest.raises(
+        DataError, match=r"other\.txt: there is no vector for any of the source tok"
+    ):
+        make(src_vectors=str(file), vocab_size=10)
+
+
+@pytest.mark.slow
+def test_a_run_goes_on_without_the_file_as_if_it_had_not_stopped(colours, vectors, tmp_path):
+    given = {"data": str(colours), **BRIEF, "src_vectors": vectors, "vectors_rate": 0.1}
+    given |= {"steps": 8, "save_every": 2, "schedule": "constant"}
+    whole = start_run(make_config(given), tmp_path / "whole", quiet=True)
+    start_run(make_config({**given, "steps": 4}), tmp_path / "halves", quiet=True)
+    with open(vectors, "w") as file:
+        file.write("nothing of use")
+    halves = resume_run(tmp_path / "halves", {"steps": 8}, quiet=True)
+    newest = [max(run.checkpoints.glob("*.safetensors")) for run in (whole, halves)]
+    first, second = (load_file(path) for path in newest)
+    assert newest[0].name == newest[1].name
+    assert [name for name in first if not torch.equal(first[name], second[name])] == []
+    with pytest.raises(ArgumentError, match="src_vectors must stay"):
+        resume_run(tmp_path / "halves", {"src_vectors": "other.txt"}, quiet=True)
+
+
+@pytest.mark.slow
+def test_a_run_that_was_killed_before_its_first_step_reads_the_file_again(make, vectors, tmp_path):
+    make(src_vectors=vectors, vocab_size=12)
+    task, said = make(src_vectors=vectors, vocab_size=12)
+    assert rows(task.src_tokenizer, task.module.encoder.embedding)["the"].tolist() == vector(0)
+    assert "source vectors: 7 of 8 tokens" in said
+
+
+@pytest.mark.slow
+def test_fit_takes_vectors_and_what_it_saves_needs_no_file(vectors, tmp_path):
+    pairs = [(f"{a} {b}", f"{b} {a}") for a in WORDS for b in WORDS]
+    path = tmp_path / "vectors.txt"
+    model = regard.fit(
+        pairs, quiet=True, output=tmp_path / "run", **BRIEF, src_vectors=path, vectors_rate=0
+    )
+    path.unlink()
+    again = regard.load(tmp_path / "run", device="cpu")
+    assert again("red green", beam=1).text == model("red green", beam=1).text
+    seen = rows(again.src_tokenizer, again.module.encoder.embedding)
+    assert seen["pink"].tolist() == vector(8)  # a word that the data do not have
+    card = (tmp_path / "run" / "README.md").read_text()
+    assert f"| source vectors | start from `{path}` |" in card
