@@ -55,7 +55,7 @@ def test_words_come_in_the_order_of_the_file(write):
         GLOVE.replace("the ", "the\t"),
         GLOVE.replace(" ", "  "),
         "\ufeff" + GLOVE,
-        "\n" + GLOVE.replace("\n", "\n\n"),
+        "\n" + GLOVE.replace("\n", "\n\n  \n"),
         GLOVE.rstrip("\n"),
     ],
 )

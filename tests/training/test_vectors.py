@@ -188,6 +188,13 @@ def test_a_rate_of_zero_keeps_the_table_to_the_last_bit(make, vectors, preset):
     assert torch.equal(before, after)
 
 
+def test_a_table_that_is_kept_has_no_gradient_for_clipping_to_see(make, vectors):
+    task, said = make(src_vectors=vectors, vectors_rate=0)
+    kept = [name for name, p in task.module.named_parameters() if not p.requires_grad]
+    assert kept == ["encoder.embedding.table.weight"]
+    assert "the others at random, and all stay as they are." in said
+
+
 def test_a_smaller_rate_moves_the_table_less(make, vectors, tmp_path):
     moved = []
     for rate in (1.0, 0.1):
