@@ -104,6 +104,25 @@ def test_replayed_steps_are_those_that_are_taken_one_by_one(preset, precision, t
     assert not slow.recordings
 
 
+@pytest.mark.parametrize("preset", [*PRESETS_WITH_KERNELS, "transformer"])
+def test_a_table_that_is_kept_has_no_gradient_in_a_replay_either(preset, tmp_path):
+    corpus = make_corpus(tmp_path / "c.arrow", make_pairs(30))
+    batch, found = collate(corpus, np.arange(30), SHAPE), []
+    for kept in (False, True):
+        torch.manual_seed(3)
+        fabric = Fabric(accelerator="cuda", devices=1, precision="32-true")
+        model = PRESETS[preset](VOCAB, VOCAB, "tiny", dropout=0.0)
+        table = model.encoder.embedding.table.weight.requires_grad_(not kept)
+        steps = RecordedGradients(fabric, fabric.setup(Objective(model, 0.1)))
+        for _ in range(BEFORE + 2):
+            steps(batch, 0.5)
+        assert list(steps.recordings) == [SHAPE]
+        assert (table.grad is None) == kept
+        found.append([p.grad.clone() for p in model.parameters() if p is not table])
+    for one, other in zip(*found, strict=True):
+        assert (one - other).abs().max() <= 1e-5 * one.abs().max().clamp(min=1e-3)
+
+
 def test_every_replay_drops_features_of_its_own(tmp_path):
     corpus = make_corpus(tmp_path / "c.arrow", make_pairs(30))
     steps = recorded("transformer", "32-true", dropout=0.5)
