@@ -158,6 +158,11 @@ WRONG = {
         2,
         ["'other:2'", "runs/recipes", "seed=2"],
     ),
+    "other vectors": (
+        ["small", "--data-dir", "nothing", "src_vectors=wide.txt"],
+        2,
+        ["embed must be 3, the width of the vectors in wide.txt", "it is 8"],
+    ),
     "no recipe": (["pairs.tsv", "--no-test"], 2, ["--no-test", "recipe"]),
     "not a setting": (["small", "--data-dir", "data", "x"], 2, ["key=value", "'x'"]),
 }
@@ -167,6 +172,7 @@ WRONG = {
 @pytest.mark.parametrize("case", WRONG)
 def test_what_is_wrong_is_said_in_one_sentence(small, case):
     (small / "runs").mkdir()
+    (small / "wide.txt").write_text("a 0.1 0.2 0.3\n")
     words, code, parts = WRONG[case]
     said = sentence(regard("train", *words), code)
     for part in parts:

@@ -9,11 +9,13 @@ from safetensors.torch import load_file
 
 import regard
 from regard.errors import ArgumentError, DataError
+from regard.models import PRESETS, TAG_PRESETS, TEXT_PRESETS
 from regard.training import RunFolder, make_config, resume_run, start_run
 from regard.training.checks import check_settings
 from regard.training.loop import train
 from regard.training.progress import Progress
 from regard.training.setup import prepare
+from regard.training.vectors import embeddings
 from regard.training.watch import Watch
 from training.tools import SETTINGS
 
@@ -206,6 +208,21 @@ def test_a_smaller_rate_moves_the_table_less(make, vectors, tmp_path):
     assert moved[1] == pytest.approx(0.1 * moved[0], rel=0.2)
 
 
+@pytest.mark.parametrize("preset", PRESETS)
+def test_every_preset_has_the_embeddings_that_it_should_have(preset):
+    model = PRESETS[preset](11, 11, "tiny")
+    of_its_own = {"src_vectors": preset in TEXT_PRESETS, "tgt_vectors": preset in TAG_PRESETS}
+    for setting, lacks in of_its_own.items():
+        config = make_config({"preset": preset, setting: "v.txt"})
+        if lacks:
+            with pytest.raises(ArgumentError, match=f"{setting} must be left out for"):
+                embeddings(config, model)
+        else:
+            (found,) = embeddings(config, model).values()
+            assert any(found.table.weight is p for p in model.parameters())
+            assert found.name == "src" if setting == "src_vectors" else found.name != "src"
+
+
 @pytest.mark.plain
 @pytest.mark.parametrize(
     ("settings", "words"),
@@ -216,7 +233,8 @@ def test_a_smaller_rate_moves_the_table_less(make, vectors, tmp_path):
             r"dim must be 16, the width of .*, but it is 128: add dim=16, or name vectors that",
         ),
         ({"preset": "rnn", "tgt_vectors": "x"}, "tgt_vectors must be left out for the preset rnn"),
-        ({"src_vectors": "-"}, "src_vectors must be a file, which is read twice"),
+        ({"src_vectors": "-"}, "src_vectors must be a file, which is read twice, but it is '-'"),
+        ({"src_vectors": ""}, "src_vectors must be a file, which is read twice, but it is ''"),
         ({"src_vectors": None, "vectors_rate": 0.5}, "vectors_rate must be left out where no"),
         ({"vectors_rate": -1}, "vectors_rate must be at least 0"),
         (

@@ -84,7 +84,7 @@ class VectorFile:
         except ValueError:
             wrong = next(field for field in fields if not _is_number(field))
             shown = repr(wrong.decode("utf-8", "replace")[:40])
-            raise self._bad(number, numbers, f"{FORM}, but {shown} is none") from None
+            raise self._bad(number, numbers, f"{FORM}, but {shown} is no number") from None
         with np.errstate(over="ignore"):
             vector = wide.astype(np.float32)
         if len(vector) != self.width:

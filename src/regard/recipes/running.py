@@ -18,6 +18,7 @@ from regard.recipes.tasks import TASKS
 from regard.recipes.tasks.task import BATCH
 from regard.training import RunError, RunFolder, make_config, resume_run, start_run
 from regard.training.config import check_model
+from regard.training.vectors import check_vectors
 from regard.training.watch import say
 
 #: where runs go, each in a folder with the name of its recipe and its seed
@@ -50,8 +51,10 @@ def start(
     folder = RunFolder(output or RUNS / f"{recipe.name}-{recipe.seed}")
     console = Console(stderr=True, quiet=quiet)
     _check_new(folder)
-    if not recipe.members:
-        check_model(make_config(recipe.settings))  # before anything is read
+    if not recipe.members:  # before anything is read
+        config = make_config(recipe.settings)
+        check_model(config)
+        check_vectors(config)
     members, teacher = (
         [resolve(member, folder.path.parent) for member in names]
         for names in (recipe.members, recipe.teacher)

@@ -38,7 +38,8 @@ def _tokens(task: Task) -> dict[str, str]:
     if task.config.reads_texts:
         sides = {"tokens": task.tgt_tokenizer}
     rows = {name: f"{side.kind}, {side.vocab_size}" for name, side in sides.items()}
-    files = {"source vectors": task.config.src_vectors, "target vectors": task.config.tgt_vectors}
+    written = "vectors" if task.config.reads_texts else "target vectors"
+    files = {"source vectors": task.config.src_vectors, written: task.config.tgt_vectors}
     return rows | {name: f"start from `{file}`" for name, file in files.items() if file}
 
 

@@ -120,14 +120,14 @@ def fill(embedding: TokenEmbedding, tokenizer: Tokenizer, file: VectorFile) -> t
 def _given(config: Config) -> dict[str, str]:
     """The files that were named, by their settings."""
     files = {"src_vectors": config.src_vectors, "tgt_vectors": config.tgt_vectors}
-    return {setting: path for setting, path in files.items() if path}
+    return {setting: path for setting, path in files.items() if path is not None}
 
 
 def _opened(config: Config, setting: str, embedding: TokenEmbedding) -> VectorFile:
     """The file of a setting, as wide as the embedding."""
     path = _given(config)[setting]
-    if path == "-":
-        raise ArgumentError(setting, "be a file, which is read twice", "'-'", "name a file")
+    if path in ("", "-"):
+        raise ArgumentError(setting, "be a file, which is read twice", repr(path), "name one")
     file = open_vectors(path)
     if file.width != embedding.dim:
         size = "embed" if "embed" in preset_options(config.preset) else "dim"
