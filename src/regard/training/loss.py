@@ -3,7 +3,7 @@
 The logits of a batch are the largest tensor of training, and the usual way goes over four of their
 size: in float32, their log-softmax, the gradient of that, the gradient of the logits. Here there is
 one. Rows are taken as many at a time as a cache holds, widened to float32 there, and what is kept
-from the forward pass is one number a row.
+from the forward pass is one number a row. On a GPU the kernels of `triton_loss.py` take its place.
 """
 
 from typing import Any, Final
@@ -12,6 +12,8 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 from torch.autograd.function import FunctionCtx, once_differentiable
+
+from regard.training import fused
 
 # Logits that are in work at once: 4 MiB in float32 on a CPU; a GPU wants few, large calls.
 CHUNK: Final = {"cpu": 1 << 20}
@@ -34,6 +36,8 @@ def cross_entropy(
         smoothing: share of the probability that is spread evenly over the vocabulary.
         real: which targets count; all of them if None.
     """
+    if fused.takes(logits):
+        return fused.cross_entropy(logits, target, smoothing, real)
     loss: Tensor = _CrossEntropy.apply(logits, target, smoothing, real)  # type: ignore[no-untyped-call]
     return loss
 

@@ -14,6 +14,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 from torch.autograd.function import FunctionCtx, once_differentiable
 
+from regard.training import fused
 from regard.training.loss import chunk_rows, wide
 
 
@@ -36,6 +37,8 @@ def rdrop_loss(
         alpha: the weight of the divergence, as in the paper.
         real: which targets count; all of them if None.
     """
+    if fused.takes(logits):
+        return fused.rdrop_loss(logits, target, smoothing, alpha, real)
     options = (smoothing, alpha, real)
     loss: Tensor = _RDrop.apply(logits, target, *options)  # type: ignore[no-untyped-call]
     return loss

@@ -1,0 +1,121 @@
+"""Which losses run as kernels, and that the kernels are right, as far as a CPU can tell."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+from regard.ops import use_backend
+from regard.training import fused
+from regard.training.loss import cross_entropy
+from regard.training.rdrop import rdrop_loss
+
+CASES = 50  # of interpreted_loss.py
+LOGITS, TARGET = torch.zeros(4, 7), torch.tensor([1, 2, 3, 4])
+
+
+class Cuda(torch.Tensor):
+    """Stands for logits on a GPU, where there is none."""
+
+    device = torch.device("cuda:0")
+
+
+def on_gpu(logits=LOGITS):
+    return logits.as_subclass(Cuda)
+
+
+@pytest.fixture
+def gpu(monkeypatch):
+    """What the kernels ask of a GPU; the row on which they are tried stays on the CPU."""
+    monkeypatch.setattr(fused, "HAS_TRITON", True)
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (9, 0))
+    zeros = torch.zeros
+    monkeypatch.setattr(torch, "zeros", lambda *shape, device, **kind: zeros(*shape, **kind))
+    fused._works.cache_clear()
+    yield
+    fused._works.cache_clear()
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not fused.HAS_TRITON, reason="needs triton")
+def test_the_kernels_keep_the_rule_in_the_interpreter():
+    done = subprocess.run(
+        [sys.executable, Path(__file__).with_name("interpreted_loss.py")],
+        env=os.environ | {"TRITON_INTERPRET": "1", "OMP_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stdout.count(": kept\n") == CASES
+
+
+def test_a_cpu_has_no_use_for_the_kernels(monkeypatch):
+    monkeypatch.setattr(fused, "HAS_TRITON", True)
+    assert not fused.takes(LOGITS)
+
+
+@pytest.mark.usefixtures("gpu")
+def test_a_gpu_has(monkeypatch):
+    tried = []
+    monkeypatch.setattr(fused, "cross_entropy", lambda *given: tried.append(given))
+    for dtype in (torch.float32, torch.bfloat16, torch.float16):
+        assert fused.takes(on_gpu(LOGITS.to(dtype)))
+    assert len(tried) == 1
+    for name, taken in (("torch", False), ("reference", False), ("cpu", False), ("triton", True)):
+        with use_backend(name):
+            assert fused.takes(on_gpu()) == taken
+    assert not fused.takes(on_gpu(LOGITS.double()))
+    assert not fused.takes(on_gpu(LOGITS.T))
+    monkeypatch.setattr(fused, "HAS_TRITON", False)
+    assert not fused.takes(on_gpu())
+
+
+@pytest.mark.usefixtures("gpu")
+def test_an_old_gpu_is_left_to_torch(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (7, 5))
+    assert not fused.takes(on_gpu())
+
+
+@pytest.mark.usefixtures("gpu")
+def test_kernels_that_do_not_compile_are_left_to_torch_with_a_warning(monkeypatch):
+    def fail(*given):
+        raise RuntimeError("Failed to find C compiler.\nPlease")
+
+    monkeypatch.setattr(fused, "cross_entropy", fail)
+    with pytest.warns(UserWarning, match=r"without their kernels, slower: Failed to find C comp"):
+        assert not fused.takes(on_gpu())
+    assert not fused.takes(on_gpu())  # and no second warning
+
+
+@pytest.mark.usefixtures("gpu")
+def test_a_full_gpu_says_nothing_about_kernels(monkeypatch):
+    def fail(*given):
+        raise torch.OutOfMemoryError
+
+    monkeypatch.setattr(fused, "cross_entropy", fail)
+    with pytest.raises(torch.OutOfMemoryError):
+        fused.takes(on_gpu())
+
+
+def test_both_losses_ask_for_their_kernels(monkeypatch):
+    given = []
+    monkeypatch.setattr(fused, "takes", lambda logits: True)
+    for name in ("cross_entropy", "rdrop_loss"):
+        monkeypatch.setattr(fused, name, lambda *args: given.append(args) or torch.tensor(3.0))
+    assert cross_entropy(LOGITS, TARGET, 0.1) == 3
+    assert rdrop_loss(LOGITS, TARGET[:2], 0.1, 5.0) == 3
+    assert [args[2:] for args in given] == [(0.1, None), (0.1, 5.0, None)]
+
+
+def test_nothing_imports_triton_before_it_is_needed():
+    code = (
+        "import sys, torch; from regard.training.loss import cross_entropy as loss;"
+        "loss(torch.zeros(2, 3), torch.zeros(2).long());"
+        "print([m for m in sys.modules if m.startswith('regard') and 'triton' in m])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "[]\n"
