@@ -6,6 +6,7 @@ the whole process. Prints what breaks.
 
 import sys
 import warnings
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -36,13 +37,17 @@ def cases():
             yield f"{name}, {rows} rows", loss, logits, target, 0.1, real
         logits, target, real = made(5, 1030, passes)
         yield f"{name}, far from zero", loss, logits + 1000, target, 0.1, real
-        logits, target, real = made(5, 1030, passes)
-        logits[:, :1024] = -1e9  # a whole block that counts next to nothing
-        yield f"{name}, very negative", loss, logits, target % 6 + 1024, 0.0, real
-    logits, target, real = made(5, 130, 2)
-    logits[5:] = logits[:5] + 1e-3 * torch.randn(5, 130)
+        logits, target, real = made(5, 2060, passes)
+        logits[:, :2048] -= 10  # later blocks have larger logits
+        yield f"{name}, rising", loss, logits, target, 0.0, real
+        logits[:, :2048] = -1e9
+        yield f"{name}, very negative", loss, logits, target % 12 + 2048, 0.0, real
+    logits, target, real = made(50, 130, 2)
+    logits[50:] = logits[:50] + 1e-3 * torch.randn(50, 130)
     yield "two that nearly agree", rdrops, logits, target, 0.1, real
-    logits[5:] = logits[:5]
+    much = partial(rdrops, alpha=1e4)  # so that the divergence is not lost beside the rest
+    yield "two that nearly agree, which counts much", much, logits, target, 0.1, real
+    logits[50:] = logits[:50]
     yield "two that agree", rdrops, logits, target, 0.1, real
 
 

@@ -34,14 +34,14 @@ def cross_entropies(backend, logits, target, smoothing, real, factor):
         return differentiated(cross_entropy(leaf * 1, target, smoothing, real), leaf, factor)
 
 
-def rdrops(backend, logits, target, smoothing, real, factor):
+def rdrops(backend, logits, target, smoothing, real, factor, alpha=ALPHA):
     """The same for R-Drop."""
     leaf = logits.clone().requires_grad_()
     if logits.dtype == torch.float64:
         passes = leaf[: len(target)], leaf[len(target) :]
-        return differentiated(definition(*passes, target, smoothing, ALPHA, real), leaf, factor)
+        return differentiated(definition(*passes, target, smoothing, alpha, real), leaf, factor)
     with use_backend(backend):
-        return differentiated(rdrop_loss(leaf * 1, target, smoothing, ALPHA, real), leaf, factor)
+        return differentiated(rdrop_loss(leaf * 1, target, smoothing, alpha, real), leaf, factor)
 
 
 def differentiated(loss, leaf, factor):
