@@ -40,7 +40,7 @@ def _tokens(task: Task) -> dict[str, str]:
     rows = {name: f"{side.kind}, {side.vocab_size}" for name, side in sides.items()}
     written = "vectors" if task.config.reads_texts else "target vectors"
     files = {"source vectors": task.config.src_vectors, written: task.config.tgt_vectors}
-    return rows | {name: f"start from `{file}`" for name, file in files.items() if file}
+    return rows | {name: f"start from {file}" for name, file in files.items() if file}
 
 
 def write_card(task: Task, progress: Progress) -> None:

@@ -91,7 +91,7 @@ def start_from_vectors(
     for setting, embedding in embeddings(config, model).items():
         tokenizer = src if setting == "src_vectors" else tgt
         file = _opened(config, setting, embedding)
-        found, total = fill(embedding, tokenizer, file)
+        found, total = fill(embedding, tokenizer, file), tokenizer.vocab_size
         if not found:
             raise _none_found(config, setting, tokenizer, file)
         side, rest = _side(config, setting), f"the others at random{_learning(config.vectors_rate)}"
@@ -100,10 +100,10 @@ def start_from_vectors(
             say(f"these tokens are {tokenizer.kind}: {_words(setting)} has more of them.")
 
 
-def fill(embedding: TokenEmbedding, tokenizer: Tokenizer, file: VectorFile) -> tuple[int, int]:
-    """Gives tokens the vectors that a file has for them; how many it had, and of how many tokens.
+def fill(embedding: TokenEmbedding, tokenizer: Tokenizer, file: VectorFile) -> int:
+    """Gives tokens the vectors that a file has for them; how many tokens it had one for.
 
-    Tokens are looked up as they are shown, and then in lower case. Symbols and features are none.
+    Tokens are looked up as they are shown, and then in lower case. Symbols and features have none.
     """
     ids = range(len(SYMBOLS), tokenizer.vocab_size - len(tokenizer.features))
     shown = tokenizer.tokens(ids)
@@ -114,7 +114,7 @@ def fill(embedding: TokenEmbedding, tokenizer: Tokenizer, file: VectorFile) -> t
         rows = torch.from_numpy(np.stack(list(found.values())))
         with torch.no_grad():  # what the model sees is then the vector itself
             embedding.table.weight[list(found)] = rows / embedding.scale
-    return len(found), len(ids)
+    return len(found)
 
 
 def _given(config: Config) -> dict[str, str]:
