@@ -82,9 +82,15 @@ class RecordedGradients:
     def _compute(self, inputs: tuple[Tensor, ...]) -> Tensor:
         *sides, scale = inputs
         loss: Tensor = self.model(*sides, padded=True) * scale
-        # a backward pass adds each to what it finds, by a kernel of its own: a tenth of all of them
-        found = torch.autograd.grad(loss, self.parameters, materialize_grads=True)
-        torch._foreach_copy_(self.gradients, found)
+        # adding each to what is there takes a kernel for each, a tenth of all of them
+        for parameter in self.parameters:
+            parameter.grad = None
+        self.fabric.backward(loss)
+        found = [p.grad for p in self.parameters]
+        new = [torch.zeros_like(g) if f is None else f for f, g in zip(found, self.gradients)]
+        torch._foreach_copy_(self.gradients, new)
+        for parameter, gradient in zip(self.parameters, self.gradients, strict=True):
+            parameter.grad = gradient
         return loss.detach()
 
     def _record(self, shape: Shape, inputs: tuple[Tensor, ...]) -> bool:
