@@ -53,6 +53,20 @@ def test_the_kernels_keep_the_rule_in_the_interpreter():
     assert done.stdout.count(": kept\n") == CASES
 
 
+@pytest.mark.slow
+@pytest.mark.skipif(not fused.HAS_TRITON, reason="needs triton")
+def test_the_kernels_compile_for_a_gpu(tmp_path):
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", Path(__file__).with_name("compiled_loss.py")],
+        env=os.environ | {"TRITON_CACHE_DIR": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stdout.count(": compiled\n") == 8
+
+
 def test_a_cpu_has_no_use_for_the_kernels(monkeypatch):
     monkeypatch.setattr(fused, "HAS_TRITON", True)
     assert not fused.takes(LOGITS)

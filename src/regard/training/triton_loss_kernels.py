@@ -176,6 +176,7 @@ def rdrop_kernel(
         i = start + tl.arange(0, BLOCK)
         x, y = piece_of(first, row, counts, i, V), piece_of(second, row, counts, i, V)
         p, q, ratio = compared(x, y, top_x, above_x, top_y, above_y)
+        # added up piece by piece: with sums for each lane Triton 3.9 does not survive compiling
         both_kl += tl.sum(weighed(p - q, ratio), axis=1)
         # p - q adds up to what rounding has left of p and q: the gradients are to do without it
         first_kl += tl.sum(weighed(p, ratio) + (p - q), axis=1)
