@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from regard.errors import ArgumentError
 from regard.ops import use_backend
 from regard.training import fused
 from regard.training.loss import cross_entropy
@@ -123,6 +124,16 @@ def test_both_losses_ask_for_their_kernels(monkeypatch):
     assert cross_entropy(LOGITS, TARGET, 0.1) == 3
     assert rdrop_loss(LOGITS, TARGET[:2], 0.1, 5.0) == 3
     assert [args[2:] for args in given] == [(0.1, None), (0.1, 5.0, None)]
+
+
+@pytest.mark.plain
+@pytest.mark.parametrize("real", [None, torch.tensor([True])])
+def test_what_is_too_short_is_refused(real):
+    short = TARGET[:3] if real is None else TARGET
+    with pytest.raises(ArgumentError, match="have one row for each target token"):
+        fused.cross_entropy(LOGITS, short, 0.1, real)
+    with pytest.raises(ArgumentError, match="logits for 4, target for "):
+        fused.rdrop_loss(LOGITS, TARGET[:2] if real is not None else TARGET, 0.1, 5.0, real)
 
 
 def test_nothing_imports_triton_before_it_is_needed():

@@ -1,7 +1,7 @@
 """The losses as kernels on a GPU, where they can run; `loss.py` and `rdrop.py` say what they are.
 
-In torch's own calls both go over the logits some twenty times, in float32. The kernels read them
-two or three times and write the gradient once, all in the logits' own type.
+In torch's own calls both go over the logits again and again, in float32. The kernels read them two
+or three times and write the gradient once, all in the logits' own type.
 """
 
 import warnings
@@ -12,6 +12,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from regard.errors import ArgumentError
 from regard.ops.additive_attention import HAS_TRITON, INTERPRETED
 from regard.ops.backend import active_backend
 
@@ -37,6 +38,7 @@ def cross_entropy(
     real: Bool[Tensor, " tokens"] | None,
 ) -> Float[Tensor, ""]:
     """As in `loss.py`."""
+    _check(logits, target, real, passes=1)
     from regard.training.triton_loss import CrossEntropy  # not above: triton may be missing
 
     loss: Tensor = CrossEntropy.apply(logits, target.contiguous(), smoothing, real)  # type: ignore[no-untyped-call]
@@ -51,11 +53,26 @@ def rdrop_loss(
     real: Bool[Tensor, " tokens"] | None,
 ) -> Float[Tensor, ""]:
     """As in `rdrop.py`."""
+    _check(logits, target, real, passes=2)
     from regard.training.triton_loss import RDrop  # not above: triton may be missing
 
     options = (smoothing, alpha, real)
     loss: Tensor = RDrop.apply(logits, target.contiguous(), *options)  # type: ignore[no-untyped-call]
     return loss
+
+
+def _check(logits: Tensor, target: Tensor, real: Tensor | None, *, passes: int) -> None:
+    """Kernels would read beyond the end of what is too short, and notice nothing."""
+    sizes = {"logits": len(logits), "target": passes * len(target)}
+    if real is not None:
+        sizes["real"] = passes * len(real)
+    if len(set(sizes.values())) > 1:
+        raise ArgumentError(
+            " and ".join(sizes),
+            "have one row for each target token, in each pass",
+            ", ".join(f"{name} for {size}" for name, size in sizes.items()),
+            "give all of them for the same tokens",
+        )
 
 
 @cache
