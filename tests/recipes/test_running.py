@@ -71,6 +71,14 @@ def test_a_recipe_trains_and_scores_dev_and_test_once(small):
     assert result_of(run) == result
 
 
+def test_word_vectors_are_found_beside_the_data_sets(small):
+    rows = (f"{letter} {' '.join(['0.5'] * 8)}\n" for letter in "ABE")
+    (small / "data" / "words.txt").write_text("".join(rows))
+    output = regard("train", "small", "--data-dir", "data", "src_vectors=words.txt", "--no-test")
+    done(output)
+    assert "start from data/words.txt" in " ".join(output.stderr.split())
+
+
 def test_dev_alone_then_test_without_training_again(small):
     done(regard("train", "small.toml", "--data-dir", "data", "--no-test", "-q", "-o", "out"))
     first = result_of(small / "out")

@@ -165,3 +165,4 @@ def test_what_cannot_be_recorded_is_taken_step_by_step(tmp_path):
     assert found == [2.0 * batch.src.max()] * (BEFORE + 3)
     assert steps.gradients[0] == 2.0 * batch.src.max()
     assert not steps.records
+    assert 0 < torch.rand(8, device="cuda").mean() < 1  # what is drawn next is drawn

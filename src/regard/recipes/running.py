@@ -52,7 +52,7 @@ def start(
     console = Console(stderr=True, quiet=quiet)
     _check_new(folder)
     if not recipe.members:  # before anything is read
-        config = make_config(recipe.settings)
+        config = make_config(_placed(recipe.settings, data))
         check_model(config)
         check_vectors(config)
     members, teacher = (
@@ -71,7 +71,8 @@ def start(
         if teacher:
             prepared = distilled(prepared, teacher, recipe, device=str(device))
         settings = examples.write(prepared, folder.path / INSIDE)
-        start_run(make_config({**settings, **recipe.settings}), folder.path, quiet=quiet)
+        settings |= _placed(recipe.settings, data)
+        start_run(make_config(settings), folder.path, quiet=quiet)
         if not folder.finished:
             return folder
     judge(folder, recipe, members or [folder.path], test=test, console=console)
@@ -182,6 +183,16 @@ def _prepare(recipe: Recipe, data: Path | None) -> Prepared:
     if not data.is_dir():
         raise DataError(str(data), None, "there is no such folder of data sets", "check the name")
     return TASKS[recipe.task].prepare(data, **recipe.options)
+
+
+def _placed(settings: Mapping[str, Any], data: Path | None) -> dict[str, Any]:
+    """The settings with word vectors where they are: as named, or so in the folder of data sets."""
+    found = dict(settings)
+    for name in ("src_vectors", "tgt_vectors"):
+        file = settings.get(name)
+        if file and data is not None and not Path(file).exists() and (data / file).exists():
+            found[name] = str(data / file)
+    return found
 
 
 def _check_new(folder: RunFolder) -> None:

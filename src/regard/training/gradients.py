@@ -1,5 +1,6 @@
 """The gradient of a batch: step by step, or replayed from what a GPU has recorded."""
 
+import contextlib
 import warnings
 from collections import Counter
 from typing import Final, NamedTuple, final
@@ -34,7 +35,7 @@ class RecordedGradients:
     whole. Gradients lie in memory of their own, where every graph leaves them.
 
     Args:
-        fabric: knows the device.
+        fabric: knows how to go backward.
         model: takes a batch, gives its loss.
     """
 
@@ -55,8 +56,6 @@ class RecordedGradients:
             batch: one that has been padded to a shape, on the host.
             scale: what its summed loss is multiplied by.
         """
-        for parameter, gradient in zip(self.parameters, self.gradients, strict=True):
-            parameter.grad = gradient
         shape = Shape(len(batch.src), batch.src.shape[1], batch.tgt_in.shape[1])
         sides = _sides(batch)
         self.seen[shape] += 1
@@ -66,7 +65,9 @@ class RecordedGradients:
             moved = [side.to(self.fabric.device, non_blocking=True) for side in every]
             inputs = (*moved, torch.full((), scale, device=self.fabric.device))
             if not self._worth_it(shape) or not self._record(shape, inputs):
-                return self._compute(inputs)
+                loss = self._compute(inputs)
+                self._hand_over()
+                return loss
             recording = self.recordings[shape]
         else:
             *held, _, factor = recording.inputs  # all places are kept, in every batch of a shape
@@ -74,7 +75,13 @@ class RecordedGradients:
                 there.copy_(side, non_blocking=True)
             factor.fill_(scale)
         recording.graph.replay()
+        self._hand_over()
         return recording.loss.clone()
+
+    def _hand_over(self) -> None:
+        """Gives each parameter its gradient, which an optimiser takes away again."""
+        for parameter, gradient in zip(self.parameters, self.gradients, strict=True):
+            parameter.grad = gradient
 
     def _worth_it(self, shape: Shape) -> bool:
         return self.records and self.seen[shape] > BEFORE and len(self.recordings) < MOST
@@ -82,15 +89,13 @@ class RecordedGradients:
     def _compute(self, inputs: tuple[Tensor, ...]) -> Tensor:
         *sides, scale = inputs
         loss: Tensor = self.model(*sides, padded=True) * scale
-        # adding each to what is there takes a kernel for each, a tenth of all of them
+        # where nothing is there to add to, nothing is added: that would be a kernel for each
         for parameter in self.parameters:
             parameter.grad = None
         self.fabric.backward(loss)
-        found = [p.grad for p in self.parameters]
-        new = [torch.zeros_like(g) if f is None else f for f, g in zip(found, self.gradients)]
+        found = zip(self.gradients, (p.grad for p in self.parameters), strict=True)
+        new = [torch.zeros_like(there) if grad is None else grad for there, grad in found]
         torch._foreach_copy_(self.gradients, new)
-        for parameter, gradient in zip(self.parameters, self.gradients, strict=True):
-            parameter.grad = gradient
         return loss.detach()
 
     def _record(self, shape: Shape, inputs: tuple[Tensor, ...]) -> bool:
@@ -110,6 +115,7 @@ class RecordedGradients:
             self.records = False
             self.recordings.clear()  # their memory is free for steps that are taken one by one
             torch.cuda.empty_cache()
+            _free_generator()
             reason = str(error).partition("\n")[0]
             warnings.warn(f"steps are not replayed from CUDA graphs: {reason}", stacklevel=2)
             return False
@@ -123,6 +129,13 @@ class RecordedGradients:
         total = torch.cuda.get_device_properties(self.fabric.device).total_memory
         if torch.cuda.memory_reserved(self.fabric.device) > total // 2:
             torch.cuda.empty_cache()
+
+
+def _free_generator() -> None:
+    """Lets dropout draw again: a recording that fails leaves torch's generator in its midst, and
+    only one that does not fail brings it out."""
+    with contextlib.suppress(RuntimeError), torch.cuda.graph(torch.cuda.CUDAGraph()):
+        torch.zeros(1, device="cuda")
 
 
 def _sides(batch: Batch) -> list[Tensor]:
