@@ -6,6 +6,9 @@ them; that copy is timed by itself and taken off. The gate comes first: kernels 
 twice as much as torch does, measured against float64, get no time.
 
     python benchmarks/losses.py --json benchmarks/results/losses-h200.json
+    python benchmarks/render_kernels.py
+
+The second writes docs/kernels.md.
 """
 
 import argparse

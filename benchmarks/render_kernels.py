@@ -17,6 +17,7 @@ sys.path.insert(0, str(ROOT / "benchmarks"))
 
 import cpu_kernels  # noqa: E402
 import kernels_page  # noqa: E402
+import losses_page  # noqa: E402
 import recurrence  # noqa: E402
 import training_page  # noqa: E402
 
@@ -63,7 +64,9 @@ def page(results: Path, docs: Path) -> str:
         figures = {} if drawn is None else {"training-loss": drawn}
         places = write_figures(figures, docs / "figures")
         sections.append(training_page.render(training, places[0] if places else None))
-    on_cpu = read(results, "cpu-kernels")
+    losses, on_cpu = read(results, "losses-h200"), read(results, "cpu-kernels")
+    if losses is not None:
+        sections.append(losses_page.render(losses))
     if on_cpu is not None:
         sections.append(cpu_kernels.render(on_cpu))
     return "\n".join(sections)
