@@ -172,11 +172,19 @@ def test_runs_of_a_cpu_stand_in_a_file_and_a_column_of_their_own(script, shelf, 
     assert "|  | between evaluations | 0.1 | 1.0 |\n|  | runs at once |  | 1 |" in text
 
 
-def test_a_cpu_alone_gives_no_headline(script):
-    assert script.short_table([record(on_cpu(1, 7.0))], 2) == "No recipe has been measured yet.\n"
-    text = script.page([record(on_cpu(1, 7.0))], {})
+def test_a_time_on_a_cpu_gives_no_headline(script):
+    timed = record(on_cpu(1, 7.0, scores={"dev": {}}))
+    assert script.short_table([timed], 2) == "No recipe has been measured yet.\n"
+    text = script.page([timed], {})
     assert "2 CPU cores" in text
     assert "Signatures" not in text
+
+
+def test_what_a_cpu_has_learned_by_the_recipe_is_a_result(script, shelf):
+    assert "| `some` | WER % | 7.00 |" in script.short_table([record(on_cpu(1, 7.0))], 2)
+    shorter = on_cpu(1, 7.0, settings={"minutes": 1})  # and its test set is scored all the same
+    with pytest.raises(SystemExit, match="'minutes'"):
+        script.collect([made_run(shelf / "s", shorter)])
 
 
 @pytest.mark.parametrize(
