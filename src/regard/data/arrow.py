@@ -9,6 +9,6 @@ from typing import Any
 
 def __getattr__(name: str) -> Any:
     """What pyarrow has by this name."""
-    if name == "parquet":
-        return import_module("pyarrow.parquet")
+    if name in ("parquet", "types"):
+        return import_module(f"pyarrow.{name}")
     return getattr(import_module("pyarrow"), name)

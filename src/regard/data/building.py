@@ -6,15 +6,14 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-import numpy as np
-from jaxtyping import Int32, Integer
-
 from regard.data import arrow
+from regard.data.columns import Flat, columns, joined_flat
 from regard.data.corpus import FINGERPRINT, LAYOUT, Corpus, check, checksum, note_path
 from regard.data.files import fingerprint, write_atomically
+from regard.data.frames import Frames
 from regard.data.lines import PathLike
 from regard.data.pairs import Pair
-from regard.data.source import source_ids, target_ids
+from regard.data.source import SourceSide
 from regard.data.tokenizers import Tokenizer
 from regard.errors import ArgumentError, DataError
 
@@ -24,23 +23,16 @@ ENCODED_CHARS: Final = 4_000_000
 WRITTEN: Final = 16
 
 
-class _Ids(NamedTuple):
-    """The ids of many texts, one after the other."""
-
-    values: Integer[np.ndarray, " ids"]
-    lengths: Int32[np.ndarray, " texts"]
-
-
 class _Encoded(NamedTuple):
-    src: _Ids
-    tgt: _Ids
+    src: Flat
+    tgt: Flat
     pairs: list[Pair]
     dropped: int
 
 
 def build_corpus(
     pairs: Iterable[Pair],
-    src_tok: Tokenizer,
+    src_tok: SourceSide,
     tgt_tok: Tokenizer,
     path: PathLike,
     *,
@@ -54,11 +46,11 @@ def build_corpus(
 
     Args:
         pairs: what to encode; read once.
-        src_tok: tokeniser of the sources.
+        src_tok: tokeniser of the sources, or what brings their vectors to scale.
         tgt_tok: tokeniser of the targets.
         path: the file to write.
-        max_src_len: the most source tokens, features among them and eos not; pairs that are
-            longer are left out.
+        max_src_len: the most source tokens, features among them and eos not, or frames; pairs
+            that are longer are left out.
         max_tgt_len: the most target tokens, without bos and eos.
         texts: whether to keep the text of the pairs, too, which scoring needs.
         source: what the pairs come from, as `fingerprint` says it.
@@ -78,7 +70,7 @@ def build_corpus(
             if progress is not None:
                 progress(read)
         if not kept:
-            raise _nothing_left(path, read, max_src_len, max_tgt_len)
+            raise _nothing_left(path, read, max_src_len, max_tgt_len, src_tok)
     note = {"pairs": kept, "dropped": read - kept, "crc32": checksum(path)}
     with write_atomically(note_path(path)) as file:
         file.write(json.dumps(note).encode())
@@ -87,7 +79,7 @@ def build_corpus(
 
 def open_or_build_corpus(
     pairs: Callable[[], Iterable[Pair]],
-    src_tok: Tokenizer,
+    src_tok: SourceSide,
     tgt_tok: Tokenizer,
     path: PathLike,
     *,
@@ -137,7 +129,7 @@ def open_or_build_corpus(
 
 
 def _key(
-    source: str, src_tok: Tokenizer, tgt_tok: Tokenizer, max_src: int, max_tgt: int, texts: bool
+    source: str, src_tok: SourceSide, tgt_tok: Tokenizer, max_src: int, max_tgt: int, texts: bool
 ) -> str:
     tokenizers = [src_tok.fingerprint, tgt_tok.fingerprint]
     return fingerprint(
@@ -146,56 +138,47 @@ def _key(
 
 
 class _Encoder:
-    """Turns pairs into ids, and ids into record batches."""
+    """Turns pairs into ids or frames, and these into record batches."""
 
     def __init__(
-        self, src_tok: Tokenizer, tgt_tok: Tokenizer, max_src: int, max_tgt: int, texts: bool
+        self, src_tok: SourceSide, tgt_tok: Tokenizer, max_src: int, max_tgt: int, texts: bool
     ) -> None:
         for name, value in (("max_src_len", max_src), ("max_tgt_len", max_tgt)):
             if value < 1:
                 raise ArgumentError(name, "be at least 1", value, "raise it")
-        self._src_tok, self._tgt_tok = src_tok, tgt_tok
+        self._src, self._tgt = columns(src_tok, tgt_tok)
         self._max_src, self._max_tgt = max_src, max_tgt
         self._texts = texts
-        small = max(src_tok.vocab_size, tgt_tok.vocab_size) <= np.iinfo(np.uint16).max
-        self._dtype = np.dtype(np.uint16 if small else np.int32)
-        ids = arrow.list_(arrow.from_numpy_dtype(self._dtype))
         strings = arrow.list_(arrow.string())
-        fields = [("src", ids), ("tgt", ids)]
+        fields = [("src", self._src.store.type), ("tgt", self._tgt.store.type)]
         if texts:
             fields += [("src_text", arrow.string()), ("tgt_text", arrow.string())]
             fields += [("line", arrow.int64()), ("more", strings), ("features", strings)]
         self.schema = arrow.schema(fields)
 
     def encode(self, pairs: Sequence[Pair]) -> _Encoded:
-        """The ids of all pairs that are not too long.
-
-        A source without any token has no meaning, unless there is none: that is a text.
-        """
-        src = source_ids(self._src_tok, [p.src for p in pairs], [p.features for p in pairs])
-        tgt = target_ids(self._tgt_tok, pairs)
+        """What all pairs become that are not too long."""
+        src, tgt = self._src.encode(pairs), self._tgt.encode(pairs)
         kept = [
             i
             for i, pair in enumerate(pairs)
-            if (len(src[i]) > 1 or not pair.src)
-            and len(src[i]) <= self._max_src + 1
-            and len(tgt[i]) <= self._max_tgt
+            if self._src.fits(pair, src[i], self._max_src)
+            and self._tgt.fits(pair, tgt[i], self._max_tgt)
         ]
         return _Encoded(
-            self._flat([src[i] for i in kept]),
-            self._flat([tgt[i] for i in kept]),
-            [pairs[i] for i in kept] if self._texts else [],
+            self._src.store.flat([src[i] for i in kept]),
+            self._tgt.store.flat([tgt[i] for i in kept]),
+            # what is written of a pair is its text
+            [pairs[i]._replace(frames=None) for i in kept] if self._texts else [],
             len(pairs) - len(kept),
         )
 
-    def _flat(self, ids: Sequence[Sequence[int]]) -> _Ids:
-        lengths = np.fromiter(map(len, ids), np.int32, len(ids))
-        every = itertools.chain.from_iterable(ids)
-        return _Ids(np.fromiter(every, self._dtype, int(lengths.sum())), lengths)
-
     def batch(self, parts: Sequence[_Encoded]) -> Any:
         """One record batch of several encoded parts."""
-        columns = [_lists([part.src for part in parts]), _lists([part.tgt for part in parts])]
+        sides = [
+            self._src.store.lists(joined_flat([part.src for part in parts])),
+            self._tgt.store.lists(joined_flat([part.tgt for part in parts])),
+        ]
         if self._texts:
             pairs = [pair for part in parts for pair in part.pairs]
             values: list[list[Any]] = [
@@ -206,15 +189,8 @@ class _Encoder:
                 [list(pair.features) for pair in pairs],
             ]
             types = [field.type for field in self.schema][2:]
-            columns += [arrow.array(v, t) for v, t in zip(values, types, strict=True)]
-        return arrow.RecordBatch.from_arrays(columns, schema=self.schema)
-
-
-def _lists(parts: Sequence[_Ids]) -> Any:
-    values = np.concatenate([part.values for part in parts])
-    lengths = np.concatenate([part.lengths for part in parts])
-    offsets = np.concatenate([[0], np.cumsum(lengths, dtype=np.int32)]).astype(np.int32)
-    return arrow.ListArray.from_arrays(arrow.array(offsets), arrow.array(values))
+            sides += [arrow.array(v, t) for v, t in zip(values, types, strict=True)]
+        return arrow.RecordBatch.from_arrays(sides, schema=self.schema)
 
 
 def _chunks(pairs: Iterable[Pair]) -> Iterator[list[Pair]]:
@@ -224,6 +200,8 @@ def _chunks(pairs: Iterable[Pair]) -> Iterator[list[Pair]]:
     for pair in pairs:
         chunk.append(pair)
         chars += len(pair.src) + len(pair.tgt)
+        # a number takes the room of some letters
+        chars += 0 if pair.frames is None else pair.frames.nbytes
         if len(chunk) == ENCODED_PAIRS or chars >= ENCODED_CHARS:
             yield chunk
             chunk, chars = [], 0
@@ -236,12 +214,13 @@ def _grouped(parts: Iterator[_Encoded], size: int) -> Iterator[list[_Encoded]]:
         yield group
 
 
-def _nothing_left(path: Path, read: int, max_src: int, max_tgt: int) -> DataError:
+def _nothing_left(path: Path, read: int, max_src: int, max_tgt: int, side: SourceSide) -> DataError:
+    limits = f"{max_src} source {'frames ' if isinstance(side, Frames) else ''}or {max_tgt}"
     if not read:
         return DataError(str(path), None, "there are no pairs to encode", "check the data")
     return DataError(
         str(path),
         None,
-        f"all {read:,} pairs are longer than {max_src} source or {max_tgt} target tokens",
+        f"all {read:,} pairs are longer than {limits} target tokens",
         "raise max_src_len and max_tgt_len",
     )

@@ -5,10 +5,11 @@ from typing import NamedTuple
 
 import numpy as np
 import torch
-from jaxtyping import Bool, Int, Int64
+from jaxtyping import Float32, Int, Int64
 from torch import Tensor
 
-from regard.data.corpus import EncodedPairs
+from regard.data.corpus import EncodedPairs, FrameRows
+from regard.data.tables import Table
 from regard.errors import ArgumentError
 from regard.symbols import BOS, EOS, PAD
 
@@ -25,8 +26,8 @@ class Batch(NamedTuple):
     """Some pairs, padded to the longest of them, or to a shape.
 
     Attributes:
-        src: source ids, as the corpus has them.
-        src_lengths: number of real ids of each source.
+        src: source ids, as the corpus has them; or frames, with zeros beyond their lengths.
+        src_lengths: number of real ids or frames of each source.
         tgt_in: bos and the target: what the model is given.
         tgt_out: the target and eos: what it is to say.
         tgt_lengths: number of real ids of each row of both.
@@ -35,7 +36,7 @@ class Batch(NamedTuple):
         rows: the numbers of the pairs in the corpus.
     """
 
-    src: Int64[Tensor, "batch src_len"]
+    src: Int64[Tensor, "batch src_len"] | Float32[Tensor, "batch src_len features"]
     src_lengths: Int64[Tensor, " batch"]
     tgt_in: Int64[Tensor, "batch tgt_len"]
     tgt_out: Int64[Tensor, "batch tgt_len"]
@@ -72,8 +73,8 @@ def collate(
         shape: what they are padded to; None is what the longest of them need. Rows that are missing
             are the first source once more, with padding for a target.
     """
-    src, src_lengths = _padded(corpus, "src", rows, shape.src_len if shape else 0)
-    tgt, tgt_lengths = _padded(corpus, "tgt", rows, shape.tgt_len - 1 if shape else 0)
+    src, src_lengths = corpus.gather("src", rows).padded(shape.src_len if shape else 0)
+    tgt, tgt_lengths = corpus.gather("tgt", rows).padded(shape.tgt_len - 1 if shape else 0)
     batch = len(rows)
     tgt_in = np.full((batch, tgt.shape[1] + 1), PAD, np.int64)
     tgt_out = tgt_in.copy()
@@ -103,17 +104,6 @@ def _filled(sides: list[np.ndarray], more: int) -> list[np.ndarray]:
     return sides
 
 
-def _padded(
-    corpus: EncodedPairs, side: str, rows: Int[np.ndarray, " batch"], length: int
-) -> tuple[Int64[np.ndarray, "batch length"], Int64[np.ndarray, " batch"]]:
-    starts, lengths, ids = corpus.gather(side, rows)
-    places = np.arange(max(length, lengths.max(initial=0)))
-    real: Bool[np.ndarray, "batch length"] = places < lengths[:, None]
-    padded = np.full(real.shape, PAD, np.int64)
-    padded[real] = ids[(starts[:, None] + places)[real]]
-    return padded, lengths.astype(np.int64)
-
-
 def pad(
     sequences: Sequence[Sequence[int]],
 ) -> tuple[Int64[Tensor, "batch length"], Int64[Tensor, " batch"]]:
@@ -123,3 +113,15 @@ def pad(
     for row, sequence in zip(padded, sequences, strict=True):
         row[: len(sequence)] = sequence
     return torch.from_numpy(padded), torch.from_numpy(lengths)
+
+
+def pad_frames(
+    tables: Sequence[Table],
+) -> tuple[Float32[Tensor, "batch frames features"], Int64[Tensor, " batch"]]:
+    """Tables of any lengths and of one width, zeros beyond the end of each, and their lengths."""
+    sizes = np.array([table.size for table in tables], np.int64)
+    lengths = np.array([len(table) for table in tables], np.int32)
+    numbers = np.concatenate([table.ravel() for table in tables])
+    rows = FrameRows(np.cumsum(sizes) - sizes, lengths, numbers, tables[0].shape[1])
+    padded, real = rows.padded(0)
+    return torch.from_numpy(padded), torch.from_numpy(real)

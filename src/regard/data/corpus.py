@@ -11,11 +11,12 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple, Protocol, SupportsIndex, runtime_checkable
 
 import numpy as np
-from jaxtyping import Int, Int32, Integer
+from jaxtyping import Bool, Float32, Int, Int32, Int64, Integer
 
 from regard.data import arrow
 from regard.data.pairs import Pair
 from regard.errors import DataError
+from regard.symbols import PAD
 
 LAYOUT: Final = 1
 FINGERPRINT: Final = b"regard.fingerprint"
@@ -36,6 +37,47 @@ class Ids(NamedTuple):
     lengths: Int32[np.ndarray, " pairs"]
     values: Integer[np.ndarray, " ids"]
 
+    def padded(
+        self, length: int
+    ) -> tuple[Int64[np.ndarray, "batch length"], Int64[np.ndarray, " batch"]]:
+        """One row for each pair, as long as the longest and as `length` at least; its lengths."""
+        places = np.arange(max(length, self.lengths.max(initial=0)))
+        real: Bool[np.ndarray, "batch length"] = places < self.lengths[:, None]
+        rows = np.full(real.shape, PAD, np.int64)
+        rows[real] = self.values[(self.starts[:, None] + places)[real]]
+        return rows, self.lengths.astype(np.int64)
+
+
+class FrameRows(NamedTuple):
+    """The frames of some pairs whose sources are vectors.
+
+    Attributes:
+        starts: where those of each pair start in `values`,
+        lengths: and how many frames there are.
+        values: the numbers of these pairs, frame by frame, and maybe of others.
+        features: numbers of a frame.
+    """
+
+    starts: Int[np.ndarray, " pairs"]
+    lengths: Int32[np.ndarray, " pairs"]
+    values: Float32[np.ndarray, " numbers"]
+    features: int
+
+    def row(self, index: SupportsIndex) -> Float32[np.ndarray, "frames features"]:
+        """The frames of one pair, as a view."""
+        start, length = self.starts[index], self.lengths[index]
+        return self.values[start : start + length * self.features].reshape(length, self.features)
+
+    def padded(
+        self, length: int
+    ) -> tuple[Float32[np.ndarray, "batch length features"], Int64[np.ndarray, " batch"]]:
+        """One table for each pair, zeros beyond its end; how many frames are real."""
+        longest = max(length, self.lengths.max(initial=0))
+        tables = np.zeros((len(self.lengths), longest, self.features), np.float32)
+        for i, frames in enumerate(self.lengths.tolist()):
+            tables[i, :frames] = self.row(i)
+        return tables, self.lengths.astype(np.int64)
+
 
 @runtime_checkable
 class EncodedPairs(Protocol):
@@ -43,7 +85,7 @@ class EncodedPairs(Protocol):
 
     @property
     def src_lengths(self) -> Int32[np.ndarray, " pairs"]:
-        """Number of source tokens of each pair, eos among them."""
+        """Number of source tokens of each pair, eos among them; or of frames."""
         ...
 
     @property
@@ -51,7 +93,7 @@ class EncodedPairs(Protocol):
         """Number of target tokens, without bos and eos."""
         ...
 
-    def gather(self, side: str, rows: Int[np.ndarray, " rows"]) -> Ids:
+    def gather(self, side: str, rows: Int[np.ndarray, " rows"]) -> Ids | FrameRows:
         """Where the ids of some pairs start, how many there are, and the array that they are in."""
         ...
 
@@ -61,8 +103,9 @@ class Corpus:
 
     Attributes:
         path: the file.
-        src_lengths: number of source tokens of each pair, eos among them.
+        src_lengths: number of source tokens of each pair, eos among them; or of frames.
         tgt_lengths: number of target tokens, without bos and eos.
+        features: numbers of a frame, where the sources are vectors; otherwise 0.
         dropped: how many pairs were left out because they are too long.
         fingerprint: what the ids were made from.
     """
@@ -74,25 +117,32 @@ class Corpus:
             self._bytes = file.read_buffer()
         self._reader = arrow.ipc.open_file(arrow.BufferReader(self._bytes))
         self.fingerprint: str = self._reader.schema.metadata[FINGERPRINT].decode()
-        dtype = self._reader.schema.field("src").type.value_type.to_pandas_dtype()
+        dtype = self._reader.schema.field("tgt").type.value_type.to_pandas_dtype()
         # all ids of the file are items of one array, and what lies between them is not looked at
-        self._ids = np.frombuffer(self._bytes, dtype, self._bytes.size // np.dtype(dtype).itemsize)
+        self._ids = self._items(np.dtype(dtype))
+        self._numbers = self._items(np.dtype(np.float32))
+        self.features = _width(self._reader.schema.field("src").type.value_type)
         batches = [self._reader.get_batch(i) for i in range(self._reader.num_record_batches)]
         self._ends = np.cumsum([batch.num_rows for batch in batches], dtype=np.int64)
         self._src_starts, self.src_lengths = self._places(batches, "src")
         self._tgt_starts, self.tgt_lengths = self._places(batches, "tgt")
         self.dropped: int = json.loads(note_path(path).read_bytes())["dropped"]
 
+    def _items(self, dtype: np.dtype[Any]) -> np.ndarray:
+        return np.frombuffer(self._bytes, dtype, self._bytes.size // dtype.itemsize)
+
     def _places(
         self, batches: list[Any], side: str
     ) -> tuple[Int[np.ndarray, " pairs"], Int32[np.ndarray, " pairs"]]:
-        """Where the ids of each pair start in `_ids`, and how many there are."""
+        """Where each pair starts in `_ids` or `_numbers`, and how many tokens or frames it has."""
         starts, lengths = [], []
         for batch in batches:
-            column = batch.column(side)
-            offsets = column.offsets.to_numpy(zero_copy_only=False).astype(np.int64)
-            first = column.values.buffers()[1].address - self._bytes.address
-            starts.append(first // self._ids.itemsize + offsets[:-1])
+            values, width, items = batch.column(side).values, 1, self._ids
+            if side == "src" and self.features:
+                values, width, items = values.values, self.features, self._numbers
+            offsets = batch.column(side).offsets.to_numpy(zero_copy_only=False).astype(np.int64)
+            first = values.buffers()[1].address - self._bytes.address
+            starts.append(first // items.itemsize + width * offsets[:-1])
             lengths.append(np.diff(offsets).astype(np.int32))
         return np.concatenate(starts), np.concatenate(lengths)
 
@@ -104,16 +154,28 @@ class Corpus:
         start = self._src_starts[index]
         return self._ids[start : start + self.src_lengths[index]]
 
+    def frames(self, index: SupportsIndex) -> Float32[np.ndarray, "frames features"]:
+        """The source of one pair where it is vectors, as a view of the file."""
+        return self._frames(np.array([operator.index(index)])).row(0)
+
     def tgt(self, index: SupportsIndex) -> Integer[np.ndarray, " tgt_len"]:
         """Target ids of one pair, without bos and eos, as a view of the file."""
         start = self._tgt_starts[index]
         return self._ids[start : start + self.tgt_lengths[index]]
 
-    def gather(self, side: str, rows: Int[np.ndarray, " rows"]) -> Ids:
+    def gather(self, side: str, rows: Int[np.ndarray, " rows"]) -> Ids | FrameRows:
         """Where the ids of some pairs start, how many there are, and the array that they are in."""
+        return self._frames(rows) if side == "src" and self.features else self.ids(side, rows)
+
+    def ids(self, side: str, rows: Int[np.ndarray, " rows"]) -> Ids:
+        """The same for a side that is text."""
         if side == "src":
             return Ids(self._src_starts[rows], self.src_lengths[rows], self._ids)
         return Ids(self._tgt_starts[rows], self.tgt_lengths[rows], self._ids)
+
+    def _frames(self, rows: Int[np.ndarray, " rows"]) -> FrameRows:
+        starts, lengths = self._src_starts[rows], self.src_lengths[rows]
+        return FrameRows(starts, lengths, self._numbers, self.features)
 
     @property
     def has_texts(self) -> bool:
@@ -135,6 +197,11 @@ class Corpus:
         batch = self._reader.get_batch(number)
         src, tgt, line, more, features = (batch.column(name)[row].as_py() for name in TEXTS)
         return Pair(src, tgt, line, tuple(more), tuple(features))
+
+
+def _width(kind: Any) -> int:
+    """Numbers of a frame, if what sources are lists of are frames."""
+    return int(kind.list_size) if arrow.types.is_fixed_size_list(kind) else 0
 
 
 def note_path(path: Path) -> Path:

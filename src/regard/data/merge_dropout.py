@@ -116,8 +116,8 @@ class Recutter:
     ) -> None:
         rows = np.arange(len(corpus))
         self._sides = [
-            (corpus.gather("src", rows), src and _words(corpus, "src", src, max_src_len + 1, seed)),
-            (corpus.gather("tgt", rows), tgt and _words(corpus, "tgt", tgt, max_tgt_len, seed)),
+            (corpus.ids("src", rows), src and _words(corpus, "src", src, max_src_len + 1, seed)),
+            (corpus.ids("tgt", rows), tgt and _words(corpus, "tgt", tgt, max_tgt_len, seed)),
         ]
         self._seed = seed
 
@@ -172,7 +172,7 @@ class _Words:
 
 
 def _words(corpus: Corpus, side: str, dropout: MergeDropout, longest: int, seed: int) -> _Words:
-    starts, sizes, values = corpus.gather(side, np.arange(len(corpus)))
+    starts, sizes, values = corpus.ids(side, np.arange(len(corpus)))
     ends = np.append(0, np.cumsum(sizes, dtype=np.int64))
     places = np.repeat(starts - ends[:-1], sizes) + np.arange(ends[-1])
     ids = values[places].astype(np.int32)

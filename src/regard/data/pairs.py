@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Final, Literal, NamedTuple
+from typing import Any, Final, Literal, NamedTuple
 
 from regard.data.advice import IN_PYTHON, Advice
 from regard.errors import DataError
@@ -24,11 +24,14 @@ class Pair(NamedTuple):
     """One example.
 
     Attributes:
-        src: source text, as it stands in the file; empty for a text that has no source.
+        src: source text, as it stands in the file; empty for a text that has no source. Where the
+            source is numbers, the name of their file, or what tells them from others.
         tgt: target text; of a text without a source, one line or several.
         line: where it was found, counted from 1.
         more: further accepted targets.
         features: symbols that join the source, like the tags of an inflected form.
+        frames: the source where it is numbers and no text, as it was given; once `Tables` has read
+            it, a float32 array (frames, features).
     """
 
     src: str
@@ -36,6 +39,7 @@ class Pair(NamedTuple):
     line: int
     more: tuple[str, ...] = ()
     features: tuple[str, ...] = ()
+    frames: Any = None
 
 
 @dataclass(frozen=True)
@@ -78,6 +82,12 @@ class Format:
 
 def _place(column: int | str) -> str:
     return f"column {column + 1}" if isinstance(column, int) else repr(column)
+
+
+def short(value: object) -> str:
+    """A value in a sentence, cut where it is long."""
+    text = " ".join(line.strip() for line in repr(value).splitlines())
+    return text if len(text) <= 40 else f"{text[:37]}..."
 
 
 class BadLine(Exception):  # noqa: N818  it never leaves this package: `BadLines` gives it a file

@@ -4,9 +4,12 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
+import numpy as np
+from torch import Tensor
+
 from regard.data.advice import Advice
 from regard.data.lines import decode
-from regard.data.pairs import BadLine, Format, Pair
+from regard.data.pairs import BadLine, Format, Pair, short
 
 Parser = Callable[[int, Any], Pair]
 
@@ -49,7 +52,7 @@ def check_text(side: str, text: Any, max_chars: int) -> str:
     if not isinstance(text, str):
         raise BadLine(
             "not a string",
-            f"the {side} must be a string, but it is {_short(text)}",
+            f"the {side} must be a string, but it is {short(text)}",
             "convert it to a string",
         )
     if len(text) > max_chars:
@@ -184,7 +187,7 @@ def json_record(text: str) -> dict[str, Any]:
     if not isinstance(record, dict):
         raise BadLine(
             "invalid JSON",
-            f"the line must hold an object with two keys, but it is {_short(record)}",
+            f"the line must hold an object with two keys, but it is {short(record)}",
             'write {"src": ..., "tgt": ...} on each line',
         )
     return record
@@ -200,13 +203,14 @@ def _parse_values(shape: Format, max_chars: int, number: int, row: Sequence[Any]
 def _parse_item(shape: Format, max_chars: int, number: int, item: Any) -> Pair:
     if isinstance(item, Pair):
         features: Any = item.features
-        return _from_values(number, max_chars, item.src, [item.tgt, *item.more], features, True)
+        src = item.src if item.frames is None else item.frames
+        return _from_values(number, max_chars, src, [item.tgt, *item.more], features, True)
     if isinstance(shape.columns[0], str):
         return _from_record(shape, max_chars, number, _record(item))
     if isinstance(item, str) or not isinstance(item, Sequence) or len(item) < 2:
         raise BadLine(
             "not a pair",
-            f"an item must be a tuple (source, target), but it is {_short(item)}",
+            f"an item must be a tuple (source, target), but it is {short(item)}",
             "pass two strings for each example",
         )
     if len(item) > 2 and shape.features is None and not shape.references:
@@ -226,7 +230,7 @@ def _record(item: Any) -> Mapping[str, Any]:
         return item
     raise BadLine(
         "not a pair",
-        f"an item must be a dictionary as the first one is, but it is {_short(item)}",
+        f"an item must be a dictionary as the first one is, but it is {short(item)}",
         "write all of them in one way",
     )
 
@@ -234,12 +238,18 @@ def _record(item: Any) -> Mapping[str, Any]:
 def _from_values(
     number: int, max_chars: int, src: Any, tgt: Any, features: Any, references: bool
 ) -> Pair:
-    """A pair of values of any type; with references, the target may be a list of strings."""
+    """A pair of values of any type; with references, the target may be a list of strings.
+
+    What the numbers of a source are good for is found out by who wants numbers.
+    """
     targets = list(tgt) if references and isinstance(tgt, list | tuple) and tgt else [tgt]
-    for side, text in (("source", src), *(("target", text) for text in targets)):
+    frames = src if isinstance(src, list | tuple | np.ndarray | Tensor) else None
+    texts = [] if frames is not None else [("source", src)]
+    for side, text in (*texts, *(("target", text) for text in targets)):
         check_unicode(side, text)
         check_text(side, text, max_chars)
-    return Pair(src, targets[0], number, tuple(targets[1:]), _features(features))
+    more = tuple(targets[1:])
+    return Pair("" if texts == [] else src, targets[0], number, more, _features(features), frames)
 
 
 def _features(value: Any) -> tuple[str, ...]:
@@ -252,7 +262,7 @@ def _features(value: Any) -> tuple[str, ...]:
         return tuple(value)
     raise BadLine(
         "not a string",
-        f"features must be a string or a list of strings, but they are {_short(value)}",
+        f"features must be a string or a list of strings, but they are {short(value)}",
         "write them as V;PST;3;SG",
     )
 
@@ -277,11 +287,6 @@ class _Parallel:
         except BadLine as bad:
             bad.file = file
             raise
-
-
-def _short(value: object) -> str:
-    text = repr(value)
-    return text if len(text) <= 40 else f"{text[:37]}..."
 
 
 def _listed(record: Mapping[str, Any]) -> str:

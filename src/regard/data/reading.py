@@ -17,9 +17,12 @@ from regard.data.lines import PathLike, decode, name_of, numbered_lines
 from regard.data.pairs import BadLine, BadLines, Pair
 from regard.data.parsing import Parser, check_text, check_unicode, parser_for
 from regard.data.rows import Opened, Rows, open_rows
+from regard.data.tables import Sources, as_given, only_text
 from regard.errors import DataError
 
 MAX_CHARS: Final = 10_000
+#: kinds of files whose cells are text
+LINES: Final = ("tsv", "parallel")
 
 
 class PairReader(Iterator[Pair]):
@@ -75,6 +78,7 @@ def read_pairs(
     on_bad: Callable[[DataError], None] | None = None,
     max_chars: int = MAX_CHARS,
     advice: Advice = IN_PYTHON,
+    sources: Sources = only_text,
 ) -> PairReader:
     """Reads pairs of source and target, never more than a few at once.
 
@@ -93,10 +97,21 @@ def read_pairs(
         on_bad: called with the error of each line that was left out.
         max_chars: the most characters that one side may have.
         advice: how errors write the options that mend them.
+        sources: what becomes of sources: `only_text`, `as_given`, or `Tables` of numbers.
     """
     opened = open_rows(source, tgt_file, Wanted(format, columns, features, references, advice))
-    parse = parser_for(opened.format, max_chars, opened.files)
+    parse = _with_sources(parser_for(opened.format, max_chars, opened.files), opened, sources)
     return PairReader(opened, parse, BadLines(skip_bad, on_bad, advice))
+
+
+def _with_sources(parse: Parser, opened: Opened, sources: Sources) -> Parser:
+    """The parser of a row and of what its source is to be.
+
+    Files of lines have nothing but text, and are millions of lines long.
+    """
+    if sources is as_given or (sources is only_text and opened.format.kind in LINES):
+        return parse
+    return lambda number, row: sources(parse(number, row))
 
 
 def read_lines(

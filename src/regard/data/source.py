@@ -2,9 +2,39 @@
 
 from collections.abc import Sequence
 
+from regard.data.frames import Frames
+from regard.data.kept import read_kept
+from regard.data.lines import PathLike
 from regard.data.pairs import Pair
 from regard.data.tokenizers import Tokenizer
+from regard.errors import RegardError
 from regard.symbols import EOS
+
+#: what a run knows of its sources: how text is cut, or how vectors are brought to scale
+SourceSide = Tokenizer | Frames
+
+
+def load_side(path: PathLike) -> SourceSide:
+    """What a run has kept of its sources."""
+    content = read_kept(path)
+    if content["kind"] == Frames.kind:
+        return Frames.from_json(path, content)
+    return Tokenizer.from_json(path, content)
+
+
+def text_side(side: SourceSide, what: str) -> Tokenizer:
+    """The tokeniser of sources that are text.
+
+    Args:
+        side: of a run.
+        what: must have such sources, worded to go before "must".
+    """
+    if isinstance(side, Tokenizer):
+        return side
+    raise RegardError(
+        f"{what} must have a source of text, but this run reads {side.summary}: use `regard "
+        f"predict`, `regard evaluate` or `regard show` with it."
+    )
 
 
 def source_ids(

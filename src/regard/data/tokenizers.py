@@ -1,18 +1,16 @@
 """Text to token ids and back."""
 
-import hashlib
-import json
 from collections.abc import Callable, Iterable, Sequence
 from operator import index
 from typing import Any, Final, Literal, SupportsIndex, get_args
 
 from regard.data.codecs import CharCodec, Codec, SpaceCodec, words_at
-from regard.data.files import write_atomically
-from regard.data.lines import PathLike, name_of, open_bytes
+from regard.data.kept import VERSION, checksum, not_kept, read_kept, write_kept
+from regard.data.lines import PathLike
 from regard.data.normal import Span, normaliser, origins
 from regard.data.subwords import SubwordCodec, from_json, train_bpe, train_unigram
 from regard.data.words import WordCodec
-from regard.errors import ArgumentError, DataError
+from regard.errors import ArgumentError
 from regard.symbols import EOS, SYMBOLS, UNK
 
 TokenizerKind = Literal["char", "space", "word", "bpe", "unigram"]
@@ -32,7 +30,6 @@ LOADERS: Final[dict[str, Callable[[Any], Codec]]] = {
     "bpe": from_json,
     "unigram": from_json,
 }
-VERSION: Final = 1
 
 
 class Tokenizer:
@@ -227,29 +224,22 @@ class Tokenizer:
     @property
     def fingerprint(self) -> str:
         """A short text that is the same for tokenisers that do the same."""
-        return _checksum(self._to_json())
+        return checksum(self._to_json())
 
     def save(self, path: PathLike) -> None:
         """Writes a JSON file."""
-        content = self._to_json()
-        content["checksum"] = _checksum(content)
-        with write_atomically(path) as file:
-            file.write(json.dumps(content, ensure_ascii=False, indent=1).encode())
+        write_kept(path, self._to_json())
 
     @classmethod
     def load(cls, path: PathLike) -> "Tokenizer":
         """Reads what `save` has written."""
-        with open_bytes(path) as stream:
-            raw = stream.read()
-        try:
-            content = json.loads(raw)
-            checksum = content.pop("checksum")
-        except (ValueError, KeyError, TypeError, AttributeError):
-            raise _not_a_tokenizer(path, "it is not a tokeniser of regard") from None
-        if checksum != _checksum(content):
-            raise _not_a_tokenizer(path, "its checksum is not that of its content")
-        if content["version"] != VERSION:
-            raise _not_a_tokenizer(path, f"it is of version {content['version']}, not {VERSION}")
+        return cls.from_json(path, read_kept(path))
+
+    @classmethod
+    def from_json(cls, path: PathLike, content: dict[str, Any]) -> "Tokenizer":
+        """The tokeniser that a file holds."""
+        if content["kind"] not in LOADERS:
+            raise not_kept(path, f"it is of the kind {content['kind']}, which cuts no text")
         codec = LOADERS[content["kind"]](content["model"])
         # the first files said no more than whether all is brought to lower case
         case = content.get("case") or ("lower" if content["lowercase"] else "keep")
@@ -272,13 +262,3 @@ def check_kind(kind: str) -> None:
     """Raises unless there is such a kind of tokeniser."""
     if kind not in KINDS:
         raise ArgumentError("kind", f"be one of {', '.join(KINDS)}", repr(kind), "choose one")
-
-
-def _checksum(content: dict[str, Any]) -> str:
-    text = json.dumps(content, sort_keys=True)
-    return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
-
-
-def _not_a_tokenizer(path: PathLike, reason: str) -> DataError:
-    fix = "copy it again from the run that it belongs to, or train that run again"
-    return DataError(name_of(path), None, reason, fix)

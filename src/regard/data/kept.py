@@ -1,0 +1,46 @@
+"""What a run keeps of a side of its data: a JSON file that knows whether it is whole."""
+
+import hashlib
+import json
+from typing import Any, Final
+
+from regard.data.files import write_atomically
+from regard.data.lines import PathLike, name_of, open_bytes
+from regard.errors import DataError
+
+VERSION: Final = 1
+
+
+def checksum(content: dict[str, Any]) -> str:
+    """A short text that is the same for the same content."""
+    text = json.dumps(content, sort_keys=True)
+    return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
+
+
+def write_kept(path: PathLike, content: dict[str, Any]) -> None:
+    """Writes content and its checksum."""
+    whole = {**content, "checksum": checksum(content)}
+    with write_atomically(path) as file:
+        file.write(json.dumps(whole, ensure_ascii=False, indent=1).encode())
+
+
+def read_kept(path: PathLike) -> dict[str, Any]:
+    """Reads what `write_kept` has written, without the checksum."""
+    with open_bytes(path) as stream:
+        raw = stream.read()
+    try:
+        content: dict[str, Any] = json.loads(raw)
+        expected = content.pop("checksum")
+    except (ValueError, KeyError, TypeError, AttributeError):
+        raise not_kept(path, "it is not a tokeniser of regard") from None
+    if expected != checksum(content):
+        raise not_kept(path, "its checksum is not that of its content")
+    if content["version"] != VERSION:
+        raise not_kept(path, f"it is of version {content['version']}, not {VERSION}")
+    return content
+
+
+def not_kept(path: PathLike, reason: str) -> DataError:
+    """What to say of a file that is none of these, or not whole."""
+    fix = "copy it again from the run that it belongs to, or train that run again"
+    return DataError(name_of(path), None, reason, fix)
