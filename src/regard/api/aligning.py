@@ -7,7 +7,7 @@ import numpy as np
 
 from regard.api.model import Model
 from regard.api.reading import pairs_of, read_for
-from regard.data import Pair, Tokenizer, source_ids
+from regard.data import Pair, Tokenizer, source_ids, text_side
 from regard.data.codecs import words_of
 from regard.decoding import force_decode
 from regard.errors import RegardError
@@ -100,9 +100,10 @@ class Places(NamedTuple):
 
 
 def check_model(model: Model) -> None:
-    """Raises where a model has learned from texts, which nothing can be aligned with."""
+    """Raises where a model has learned from texts alone, or reads vectors, which have no words."""
     if model.config.reads_texts:
         raise _cannot_align(model)
+    text_side(model.source, "an alignment")
 
 
 def _cannot_align(model: Model) -> RegardError:

@@ -1,4 +1,4 @@
-"""A trained model that answers texts."""
+"""A trained model that answers texts, or vectors."""
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
@@ -20,14 +20,8 @@ from regard.api.checking import checked
 from regard.api.keeping import check_same_tokens, copy_run
 from regard.api.output import Output
 from regard.api.results import Result
-from regard.api.texts import (
-    not_known,
-    replaced,
-    split_features,
-    text_given,
-    text_written,
-    unknown_note,
-)
+from regard.api.sides import side_of
+from regard.api.texts import text_given, text_written
 from regard.api.together import each
 from regard.api.tracing import (
     Traced,
@@ -38,10 +32,9 @@ from regard.api.tracing import (
     with_alternatives,
     with_probs,
 )
-from regard.data import pad
-from regard.data import source_ids as encoded
+from regard.data import Frames, Tokenizer, text_side
 from regard.decoding import DecodingOptions, Ensemble, Hypothesis, decode, force_decode
-from regard.errors import ArgumentError, DataError
+from regard.errors import ArgumentError
 from regard.evaluation import Perplexity, perplexity
 from regard.models import SequenceModel
 from regard.seeing import Decoded, ModelInfo, Text, Trace
@@ -53,7 +46,11 @@ BATCH: Final = 32
 
 
 class Model:
-    """A trained model: call it with a text, or with many."""
+    """A trained model: call it with a text, or with many.
+
+    Where sources are vectors, a text is a table (frames, features) in an array, a tensor or lists,
+    or the name of a .npy file.
+    """
 
     def __init__(
         self, runs: Sequence[Saved], paths: Sequence[str | Path], device: torch.device
@@ -63,9 +60,20 @@ class Model:
         self.path, self.device, self.config = Path(paths[0]), device, first.config
         self._paths = [Path(path) for path in paths]
         self._presets = [run.config.preset for run in runs]
-        self.src_tokenizer, self.tgt_tokenizer = first.src_tokenizer, first.tgt_tokenizer
+        self.source, self.tgt_tokenizer = first.src_tokenizer, first.tgt_tokenizer
+        self._side = side_of(self.source)
         models = [run.model for run in runs]
         self.module: SequenceModel = models[0] if len(models) == 1 else Ensemble(models)
+
+    @property
+    def src_tokenizer(self) -> Tokenizer:
+        """What cuts sources into tokens; raises where they are vectors."""
+        return text_side(self.source, "what is asked for")
+
+    @property
+    def features(self) -> tuple[str, ...]:
+        """The features that sources may have after a tab."""
+        return () if isinstance(self.source, Frames) else self.source.features
 
     @cached_property
     def info(self) -> ModelInfo:
@@ -76,21 +84,21 @@ class Model:
     def __call__(self, text: str, **options: Any) -> Output: ...
 
     @overload
-    def __call__(self, text: Iterable[str], **options: Any) -> list[Output]: ...
+    def __call__(self, text: Iterable[Any], **options: Any) -> Any: ...
 
-    def __call__(self, text: str | Iterable[str], **options: Any) -> Output | list[Output]:
+    def __call__(self, text: Any, **options: Any) -> Any:
         """Answers a text, or each of several; a language model goes on with it.
 
         Options are those of `DecodingOptions`: `beam=5`, `nbest=3`, `length_penalty=0.6`, ...; and
         `attention=False` to leave the maps out, which is faster.
         """
-        if isinstance(text, str):
+        if self._side.is_one(text):
             return next(self.predict([text], **options))
         return list(self.predict(text, **options))
 
     def predict(
         self,
-        texts: Iterable[str],
+        texts: Iterable[Any],
         *,
         attention: bool = True,
         kinds: Collection[str] | None = None,
@@ -115,7 +123,7 @@ class Model:
         wish.check(self.config)
         if batch < 1:
             raise ArgumentError("batch", "be at least 1", batch, f"{BATCH} is a good size")
-        chunk: list[str] = []
+        chunk: list[Any] = []
         before = 0
         for text in texts:
             self.check_source(text)
@@ -126,23 +134,13 @@ class Model:
                 before, chunk = before + len(chunk), []
         yield from self._chunk(chunk, wish.of(range(before, before + len(chunk))), batch)
 
-    def check_source(self, text: str) -> None:
-        """Raises where a text cannot be a source of this model."""
-        if not isinstance(text, str):
-            raise ArgumentError("text", "be a string", repr(text), "convert it to one")
-        allowed = 1 if self.src_tokenizer.features else 0
-        if text.count("\t") > allowed:
-            have = "features after one tab" if allowed else "no tab, since the run has no features"
-            raise DataError(
-                "text",
-                None,
-                f"a source must have {have}, but this one has {text.count(chr(9))}",
-                "leave the targets out, for example with `cut -f1`",
-            )
+    def check_source(self, text: Any) -> None:
+        """Raises where a text, or a table of vectors, cannot be a source of this model."""
+        self._side.check(text)
 
     def trace(
         self,
-        text: str,
+        text: Any,
         target: str | None = None,
         *,
         kinds: Collection[str] | None = None,
@@ -162,7 +160,7 @@ class Model:
 
     def traces(
         self,
-        texts: Sequence[str],
+        texts: Sequence[Any],
         targets: Sequence[str] | None = None,
         *,
         kinds: Collection[str] | None = None,
@@ -180,9 +178,10 @@ class Model:
             options: of decoding, as for a call; without effect if `target` is given.
         """
         check_has_sources(self.config)
+        cut = text_side(self.source, "a check")
         ((tgt, trace),) = self._traces([text], _alone(target), None, options)
         (src,) = self.source_ids([text])
-        return checked(self.module, self.src_tokenizer, self.tgt_tokenizer, src, tgt, trace)
+        return checked(self.module, cut, self.tgt_tokenizer, src, tgt, trace)
 
     def perplexity(self, texts: str | Iterable[str]) -> Perplexity:
         """How well a language model foresees a text, or several, each by itself.
@@ -259,7 +258,7 @@ class Model:
 
     def _traces(
         self,
-        texts: Sequence[str],
+        texts: Sequence[Any],
         targets: Sequence[str] | None,
         kinds: Collection[str] | None,
         options: dict[str, Any],
@@ -299,19 +298,18 @@ class Model:
         return self.tgt_tokenizer.encode(target)
 
     def _traced(
-        self, text: str, ids: list[int], written: Text, found: Hypothesis, decoded: Decoded
+        self, text: Any, ids: Any, written: Text, found: Hypothesis, decoded: Decoded
     ) -> Traced:
-        source = text_given(self.src_tokenizer, text, ids[:-1])
+        source = self._side.text(text, ids)
         target = with_probs(written, found.token_log_probs)
-        notes = unknown_note(self.src_tokenizer, source)
+        notes = self._side.notes(source)
         return Traced(source, target, self.info, decoded, self.config.reads_texts, notes)
 
-    def source_ids(self, texts: Sequence[str]) -> list[list[int]]:
-        """Sources as the model reads them: tokens, features, `eos`."""
-        plain, features = zip(*map(split_features, texts), strict=True) if texts else ((), ())
-        return encoded(self.src_tokenizer, plain, features)
+    def source_ids(self, texts: Sequence[Any]) -> list[Any]:
+        """Sources as the model reads them: ids of tokens, features, `eos`; or a table of each."""
+        return self._side.rows(texts)
 
-    def begun(self, options: DecodingOptions, ids: Sequence[list[int]]) -> DecodingOptions:
+    def begun(self, options: DecodingOptions, ids: Sequence[Any]) -> DecodingOptions:
         """The options for these sources. A language model must begin with what it was given.
 
         A prefix that stands alone is that of every source.
@@ -321,19 +319,21 @@ class Model:
         prefix = options.prefix or ()
         return replace(options, prefix=[*prefix] * len(ids)) if len(prefix) == 1 else options
 
-    def _unknown(self, text: str) -> list[str]:
+    def _unknown(self, text: Any) -> list[str]:
         """The words that a language model does not know of what it goes on with, to be kept."""
         if not self.config.reads_texts:
             return []
         ids, spans = self.src_tokenizer.encode(text), self.src_tokenizer.spans(text)
         return [text[slice(*span)] for i, span in zip(ids, spans, strict=True) if i == UNK]
 
-    def on_device(self, ids: Sequence[list[int]]) -> tuple[Tensor, Tensor]:
+    def on_device(self, ids: Sequence[Any]) -> tuple[Tensor, Tensor]:
         """Sources as one padded batch where the model is, and their lengths."""
-        src, lengths = pad(ids)
+        src, lengths = self._side.batch(ids)
+        if src.is_floating_point():
+            src = src.to(next(self.module.parameters()).dtype)
         return src.to(self.device), lengths.to(self.device)
 
-    def _chunk(self, texts: list[str], wish: Wish, batch: int) -> list[Output]:
+    def _chunk(self, texts: list[Any], wish: Wish, batch: int) -> list[Output]:
         """Like lengths go together, so that little is padded; answers come in the order asked."""
         ids = self.source_ids(texts)
         order = sorted(range(len(texts)), key=lambda i: len(ids[i]))
@@ -352,7 +352,7 @@ class Model:
         }
         return [answers[i] for i in range(len(texts))]
 
-    def _decoded(self, ids: list[list[int]], wish: Wish) -> list[list[Hypothesis]]:
+    def _decoded(self, ids: list[Any], wish: Wish) -> list[list[Hypothesis]]:
         src, lengths = self.on_device(ids)
         return decode(
             self.module,
@@ -363,18 +363,14 @@ class Model:
             kinds=wish.needed,
         )
 
-    def _output(
-        self, text: str, ids: list[int], hypotheses: Sequence[Hypothesis], wish: Wish
-    ) -> Output:
+    def _output(self, text: Any, ids: Any, hypotheses: Sequence[Hypothesis], wish: Wish) -> Output:
         outputs = [self._one(text, ids, h, rank, wish) for rank, h in enumerate(hypotheses)]
         return replace(outputs[0], alternatives=tuple(outputs[1:]))
 
-    def _one(self, text: str, ids: list[int], found: Hypothesis, rank: int, wish: Wish) -> Output:
-        src_tokens, tgt = self.src_tokenizer.tokens(ids), self.tgt_tokenizer
+    def _one(self, text: Any, ids: Any, found: Hypothesis, rank: int, wish: Wish) -> Output:
+        src_tokens, tgt = self._side.labels(ids), self.tgt_tokenizer
         unk = (
-            replaced(self.src_tokenizer, tgt, found, text, ids)
-            if wish.replace_unk
-            else self._unknown(text)
+            self._side.replaced(tgt, found, text, ids) if wish.replace_unk else self._unknown(text)
         )
         traced = None
         if wish.attention:
@@ -390,7 +386,7 @@ class Model:
             token_log_probs=list(found.token_log_probs),
             maps={kind: m for kind, m in found.attention.items() if kind in wish.shown},
             finished=found.finished,
-            unknown=not_known(self.src_tokenizer, text, ids),
+            unknown=self._side.unknown(text, ids),
             traced=traced,
         )
 

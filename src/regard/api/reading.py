@@ -7,9 +7,19 @@ from typing import Any, Final
 
 from regard.api.asking import check_pairs
 from regard.api.model import Model
-from regard.data import Pair, PairReader, read_pairs
+from regard.data import (
+    Frames,
+    Pair,
+    PairReader,
+    SourceSide,
+    Tables,
+    folder_of,
+    only_text,
+    read_pairs,
+)
 from regard.data.advice import IN_PYTHON, Advice
 from regard.data.pairs import column_names
+from regard.data.tables import Sources
 from regard.errors import DataError
 
 #: the arguments of `Model.evaluate` and `Model.align`
@@ -46,7 +56,7 @@ def read_for(
     elif columns is None and tgt_file is None:
         columns = column_names(model.config.columns)
     layout = tgt_file is None and columns is None
-    features = bool(model.src_tokenizer.features)
+    features = bool(model.features)
     return read_pairs(
         source,
         tgt_file=tgt_file,
@@ -57,13 +67,19 @@ def read_for(
         on_bad=on_bad,
         max_chars=model.config.max_chars,
         advice=advice,
+        sources=_sources(model.source, source),
     )
+
+
+def _sources(side: SourceSide, place: Any) -> Sources:
+    """What becomes of sources that are read from a place."""
+    return Tables(folder_of(place), side.features) if isinstance(side, Frames) else only_text
 
 
 def pairs_of(model: Model, reader: PairReader) -> list[Pair]:
     """All pairs of a reader, without features that the model does not know."""
     pairs = list(reader)
-    return pairs if model.src_tokenizer.features else [p._replace(features=()) for p in pairs]
+    return pairs if model.features else [p._replace(features=()) for p in pairs]
 
 
 def _peeked(

@@ -59,9 +59,14 @@ def answers(
 ) -> list[str]:
     """What the model answers to the sources; `shown` may tell how far it is."""
     options: dict[str, Any] = {} if beam is None else {"beam": beam}
-    texts = [with_features(pair.src, pair.features) for pair in pairs]
+    texts = [source_of(pair) for pair in pairs]
     outputs = model.predict(texts, attention=False, **options)
     return [output.text for output in shown(outputs, len(texts))]
+
+
+def source_of(pair: Pair) -> Any:
+    """The source of a pair as a model is asked it."""
+    return with_features(pair.src, pair.features) if pair.frames is None else pair.frames
 
 
 def scored(names: Sequence[str], predictions: Sequence[str], pairs: Sequence[Pair]) -> Result:

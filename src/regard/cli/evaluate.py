@@ -15,6 +15,7 @@ from regard.api.results import Result
 from regard.cli.pairs import Columns, Targets, pairs_for
 from regard.cli.perplexity import check_options, show_perplexity
 from regard.cli.tables import print_json, print_table, result_console
+from regard.data import Frames, Pair
 from regard.errors import RegardError
 from regard.evaluation import SHARES, by_length, paired_bootstrap
 
@@ -77,7 +78,7 @@ def evaluate(
     _save(save, predictions)
     result = scoring.scored(names, predictions, pairs)
     if lengths:
-        sizes = [len(model.src_tokenizer.encode(p.src)) for p in pairs]
+        sizes = [_size(model, p) for p in pairs]
         result = result._replace(lengths=by_length(names[:1], sizes, predictions, references))
     if second is not None:
         other = scoring.answers(second, pairs, beam, _shown)
@@ -86,7 +87,13 @@ def evaluate(
     if as_json:
         print_json(_as_json(result))
     else:
-        _show(result, result_console())
+        unit = "source frames" if isinstance(model.source, Frames) else "source tokens"
+        _show(result, result_console(), unit)
+
+
+def _size(model: api.Model, pair: Pair) -> int:
+    """Tokens of a source, or its frames."""
+    return len(model.src_tokenizer.encode(pair.src) if pair.frames is None else pair.frames)
 
 
 def _metrics(words: str | None) -> list[str]:
@@ -133,7 +140,7 @@ def _as_json(result: Result) -> dict[str, Any]:
     }
 
 
-def _show(result: Result, console: Console) -> None:
+def _show(result: Result, console: Console, unit: str) -> None:
     console.print(f"{result.pairs:,} pairs", highlight=False)
     rows = [
         [
@@ -151,7 +158,7 @@ def _show(result: Result, console: Console) -> None:
             [f"{row.shortest} to {row.longest}", str(row.count), _value(name, row.values[name])]
             for row in result.lengths
         ]
-        print_table(console, ("source tokens", "pairs", name), shown)
+        print_table(console, (unit, "pairs", name), shown)
     if result.against is not None:
         c = result.against
         console.print(

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterable, Iterator
+from typing import Any
 
 import typer
 
@@ -9,11 +10,11 @@ from regard import api
 from regard.api.texts import name_some
 
 
-def told_of_features(model: api.Model, texts: Iterable[str]) -> Iterator[str]:
-    """The texts as they are; stderr is told of the first that has no features, if it should."""
+def told_of_features(model: api.Model, texts: Iterable[Any]) -> Iterator[Any]:
+    """The sources as they are; stderr is told of the first that has no features, if it should."""
     told = False
     for text in texts:
-        if not told and text.strip() and "\t" not in text:
+        if not told and isinstance(text, str) and text.strip() and "\t" not in text:
             told = True
             tell_of_features(model, text)
         yield text
@@ -21,7 +22,7 @@ def told_of_features(model: api.Model, texts: Iterable[str]) -> Iterator[str]:
 
 def tell_of_features(model: api.Model, text: str) -> None:
     """Says that this source has no features, if the run has learned from some."""
-    known = model.src_tokenizer.features
+    known = model.features
     if not known:
         return
     # a word that a shell takes as it stands

@@ -2,7 +2,7 @@
 
 import shlex
 from collections.abc import Callable, Iterator
-from typing import Annotated, Final
+from typing import Annotated, Any, Final
 
 import typer
 from rich.console import Console
@@ -10,7 +10,16 @@ from rich.console import Console
 from regard import api
 from regard.api.reading import pairs_of, read_for
 from regard.cli.features import tell_of_features
-from regard.data import Pair, PairReader, joined, read_lines, read_texts
+from regard.data import (
+    BadLines,
+    Frames,
+    Pair,
+    PairReader,
+    joined,
+    read_lines,
+    read_tables,
+    read_texts,
+)
 from regard.data.advice import Advice, with_commas
 from regard.data.pairs import column_names
 from regard.errors import DataError
@@ -89,6 +98,15 @@ def _tell(reader: PairReader) -> None:
             Console(stderr=True).print(said, highlight=False, markup=False, soft_wrap=True)
 
 
-def source_lines(model: api.Model, file: str) -> Iterator[str]:
-    """The lines of a file, checked as sources of a model."""
+def source_lines(model: api.Model, file: str) -> Iterator[Any]:
+    """The lines of a file, checked as sources of a model; or its tables of vectors."""
+    if isinstance(model.source, Frames):
+        features, bad = model.source.features, BadLines(advice=OPTIONS._replace(skip=""))
+        return read_tables(file, features=features, bad=bad, name=source_name(model))
     return read_lines(file, max_chars=model.config.max_chars, advice=OPTIONS)
+
+
+def source_name(model: api.Model) -> str | None:
+    """What the run's data call a source, where that was chosen."""
+    columns = column_names(model.config.columns) or (None,)
+    return columns[0] if isinstance(columns[0], str) else None

@@ -15,6 +15,7 @@ from regard.api import box
 from regard.api.texts import name_some
 from regard.cli.features import told_of_features
 from regard.cli.sources import Sources
+from regard.data.tables import SUFFIX
 from regard.errors import ArgumentError, DataError
 from regard.seeing.storage import to_json
 from regard.symbols import UNK
@@ -31,7 +32,7 @@ def predict(
             metavar="RUN [FILE]",
             help="Run folders or bundled models (g2p), which answer together, and a file with a "
             "source on each line; stdin if '-' or not given. Features follow a source after a tab. "
-            "A language model goes on with each line.",
+            "A language model goes on with each line. Vectors are JSONL, Parquet or .npy files.",
         ),
     ],
     beam: Annotated[
@@ -105,7 +106,7 @@ def predict(
     device: Annotated[str, typer.Option(help="cpu, cuda or auto.")] = "auto",
 ) -> None:
     """Answer each line of a file: one answer per line on stdout."""
-    folders, source = _split(runs)
+    folders, files = _split(runs)
     model = api.load(*folders, device=device, precision=precision)
     options = {
         "nbest": nbest,
@@ -124,7 +125,7 @@ def predict(
     }
     if beam is not None:
         options["beam"] = beam
-    lines = Sources(source, model, max_chars=max_chars, skip_bad=skip_bad)
+    lines = Sources(files, model, max_chars=max_chars, skip_bad=skip_bad)
     maps = OWN if model.config.reads_texts else CROSS
     outputs = model.predict(
         told_of_features(model, lines),
@@ -205,12 +206,18 @@ def _trace_writer(path: Path | None) -> Iterator[Callable[[api.Output], None]]:
         yield keep
 
 
-def _split(words: list[Path]) -> tuple[list[Path], str]:
-    """Folders and bundled models are runs; what comes after them is the file."""
+def _split(words: list[Path]) -> tuple[list[Path], list[str]]:
+    """Folders and bundled models are runs; what comes after them is the file, or .npy files."""
+    runs = list(words)
+    files: list[str] = []
+    while len(runs) > 1 and runs[-1].suffix == SUFFIX and not box.is_run(runs[-1]):
+        files.insert(0, str(runs.pop()))
+    if files:
+        return runs, files
     *folders, last = words
     if folders and (str(last) == "-" or not box.is_run(last)):
-        return folders, str(last)
-    return words, "-"
+        return folders, [str(last)]
+    return words, ["-"]
 
 
 def _as_json(output: api.Output, maps: Collection[str]) -> dict[str, object]:

@@ -19,6 +19,7 @@ from regard.cli.features import told_of_features
 from regard.cli.gold import units_of, with_gold
 from regard.cli.pairs import source_lines
 from regard.cli.tables import result_console
+from regard.data import Frames
 from regard.errors import ArgumentError
 from regard.seeing import Trace, View, select_all, storage, terminal
 from regard.seeing.files import check_ending, save
@@ -207,8 +208,8 @@ def _made(run: Path, asked: _Asked, line: int | None, device: str) -> Iterator[C
         )
     model = api.load(run, device=device)
     count = partial(Units.of, model)
-    lines = source_lines(model, "-")
-    texts = told_of_features(model, lines if asked.text == "-" else [asked.text])
+    in_file = asked.text == "-" or isinstance(model.source, Frames)
+    texts = told_of_features(model, source_lines(model, asked.text) if in_file else [asked.text])
     options: dict[str, Any] = {} if asked.beam is None else {"beam": asked.beam}
     if not model.config.reads_texts:
         yield from ((model.trace(one, asked.target, **options), count) for one in texts)

@@ -10,6 +10,7 @@ from regard.data.frames import Frames
 from regard.data.merge_dropout import MergeDropout, Recutter
 from regard.data.pairs import BadLines, Format, Pair
 from regard.data.parsing import parse_features
+from regard.data.read_tables import read_tables
 from regard.data.reading import PairReader, keep_stdin, read_lines, read_pairs
 from regard.data.source import SourceSide, load_side, source_ids, target_ids, text_side
 from regard.data.split import dev_share, held_out
@@ -59,6 +60,7 @@ __all__ = [
     "parse_features",
     "read_lines",
     "read_pairs",
+    "read_tables",
     "read_texts",
     "source_ids",
     "target_ids",

@@ -13,7 +13,7 @@ class Advice(NamedTuple):
         tgt: what the file of targets is called.
         targets: how to name that file, if the sides are two files.
         columns: writes the option that chooses these columns.
-        skip: the option that leaves bad lines out.
+        skip: the option that leaves bad lines out; empty if there is none.
         features: the option that takes a third column as features; empty if there is none.
         references: the option that takes further columns as targets; empty if there is none.
         longer: how to allow longer lines; empty if there is no way.

@@ -139,7 +139,7 @@ class BadLines:
     def add(self, file: str, line: int, bad: BadLine) -> None:
         """Counts the line, or raises if bad lines are not to be skipped."""
         fix = bad.fixed_by(self.advice)
-        if not self.skip:
+        if not self.skip and self.advice.skip:
             fix += f", or leave bad lines out with {self.advice.skip}"
         error = DataError(bad.file or file, line, bad.reason, fix, kind=bad.kind)
         if not self.skip:

@@ -147,7 +147,7 @@ def _open_parquet(source: PathLike, wanted: Wanted) -> Opened:
         with open_bytes(source) as stream:
             names = arrow.parquet.read_schema(stream).names
     except (arrow.ArrowException, OSError) as error:
-        raise _not_parquet(name, error) from None
+        raise not_parquet(name, error) from None
     shape = parquet_format(source, names, wanted)
     return Opened(name, _parquet_rows(source, shape), shape)
 
@@ -164,10 +164,11 @@ def _parquet_rows(source: PathLike, shape: Format) -> Rows:
                     number += 1
                     yield number, row
         except (arrow.ArrowException, OSError) as error:
-            raise _not_parquet(name_of(source), error) from None
+            raise not_parquet(name_of(source), error) from None
 
 
-def _not_parquet(name: str, error: Exception) -> DataError:
+def not_parquet(name: str, error: Exception) -> DataError:
+    """What to say of a file that pyarrow cannot read."""
     reason = str(error).splitlines()[0].rstrip(". ")
     return DataError(
         name,

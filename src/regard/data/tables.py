@@ -2,7 +2,7 @@
 
 import hashlib
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, final
 
@@ -60,12 +60,16 @@ class Tables:
         self._check_width(table)
         return pair._replace(src=pair.src or name_of_table(table), frames=table)
 
-    def table(self, source: object) -> Table:
+    def table(self, source: Any) -> Table:
         """The table of a source alone: numbers, or the name of a file."""
         named = isinstance(source, str | os.PathLike)
         pair = Pair(os.fspath(source), "", 0) if named else Pair("", "", 0, frames=source)
         table: Table = self(pair).frames
         return table
+
+    def path(self, name: str) -> Path:
+        """Where a file lies that a source names."""
+        return self._folder / name
 
     def _check_width(self, table: Table) -> None:
         width = table.shape[1]
@@ -80,10 +84,10 @@ class Tables:
             )
 
 
-def folder_of(source: object) -> Path:
+def folder_of(source: Any) -> Path:
     """Where names of files begin that stand in a source: the folder of its file, or this one."""
     named = isinstance(source, str | os.PathLike) and source != STDIN
-    return Path(os.fspath(source)).parent if named else Path()  # type: ignore[call-overload]
+    return Path(os.fspath(source)).parent if named else Path()
 
 
 def as_table(value: Any) -> Table:
@@ -143,6 +147,19 @@ def name_of_table(table: Table) -> str:
     """What to call a table that has no name: the same for the same numbers."""
     digest = hashlib.blake2b(np.ascontiguousarray(table).tobytes(), digest_size=4).hexdigest()
     return f"{_counted(len(table), 'frame')} #{digest}"
+
+
+def content_of(value: Any) -> str:
+    """A text that is the same for the same value; that of a large array is short."""
+    if isinstance(value, list | tuple) and any(isinstance(v, np.ndarray | Tensor) for v in value):
+        return repr([content_of(part) for part in value])
+    if isinstance(value, Mapping):
+        return repr({name: content_of(part) for name, part in value.items()})
+    if not isinstance(value, np.ndarray | Tensor):
+        return repr(value)
+    array = np.ascontiguousarray(_array(value))
+    digest = hashlib.blake2b(array.tobytes(), digest_size=16).hexdigest()
+    return f"{array.dtype}{array.shape} #{digest}"
 
 
 def are_tables(pairs: Sequence[Pair]) -> str:

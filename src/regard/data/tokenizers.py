@@ -143,6 +143,11 @@ class Tokenizer:
         return len(self._codec.pieces) + len(self.features)
 
     @property
+    def summary(self) -> str:
+        """What it is, in a few words."""
+        return f"{self.kind}, {self.vocab_size}"
+
+    @property
     def merges(self) -> list[tuple[str, str]]:
         """Pieces that are put together, first things first. Only bpe has any."""
         return self._codec.merges if isinstance(self._codec, SubwordCodec) else []

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from torch import nn
 
 from regard.api import box
+from regard.data import Frames, text_side
 from regard.decoding import DecodingOptions
 from regard.errors import ArgumentError
 from regard.export.needs import PACKAGES, ExportError, check_installed
@@ -76,6 +77,11 @@ def _check_kind(saved: Saved, path: Path) -> None:
             f"an exported model must turn a source into a target, but {path} is a language model "
             f"({saved.config.preset}), which reads none: use `regard predict`."
         )
+    if isinstance(saved.src_tokenizer, Frames):
+        raise ExportError(
+            f"an exported model must read text, but {path} reads {saved.src_tokenizer.summary}: "
+            f"use `regard predict`."
+        )
 
 
 def _write(saved: Saved, run: Path, folder: Path, attention: bool) -> dict[str, Any]:
@@ -83,9 +89,10 @@ def _write(saved: Saved, run: Path, folder: Path, attention: bool) -> dict[str, 
     from regard.export.graphs import write_graphs  # not above: the extra may be missing
     from regard.export.verify import verify
 
-    vocab = saved.src_tokenizer.vocab_size
+    src = text_side(saved.src_tokenizer, "an exported model")
+    vocab = src.vocab_size
     ports = write_graphs(saved.model, vocab, folder, attention=attention)
-    saved.src_tokenizer.save(folder / "tokenizer.src.json")
+    src.save(folder / "tokenizer.src.json")
     saved.tgt_tokenizer.save(folder / "tokenizer.tgt.json")
     shutil.copyfile(DECODER, folder / DECODER.name)
     manifest = _manifest(saved, run, ports, folder)
@@ -103,7 +110,8 @@ def _write_manifest(manifest: dict[str, Any], folder: Path) -> None:
 
 def _manifest(saved: Saved, run: Path, ports: "Ports", folder: Path) -> dict[str, Any]:
     options = DecodingOptions()
-    sides = {"source": saved.src_tokenizer, "target": saved.tgt_tokenizer}
+    src = text_side(saved.src_tokenizer, "an exported model")
+    sides = {"source": src, "target": saved.tgt_tokenizer}
     subwords = any(side.kind in ("bpe", "unigram") for side in sides.values())
     made = {name: version(name) for name in ("torch", *PACKAGES)}
     weights = (folder / "encoder.onnx").read_bytes() + (folder / "step.onnx").read_bytes()

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from regard import api
 from regard.api.texts import text_given
-from regard.data import Tokenizer
+from regard.data import Tokenizer, text_side
 from regard.decoding import DecodingOptions, Streamed, stream
 from regard.models import PRESETS, SequenceModel
 from regard.seeing import Trace
@@ -65,6 +65,8 @@ class Models:
     def load(runs: Sequence[Path], device: str = "auto") -> "Models":
         """Reads run folders; each is a model by the name of its folder."""
         loaded = [api.load(run, device=device) for run in runs]
+        for run, model in zip(runs, loaded, strict=True):
+            text_side(model.source, f"the live page, which is to show {run},")
         return Models(dict(zip(names(runs), loaded, strict=True)))
 
     def find(self, name: str | None) -> tuple[str, api.Model]:

@@ -6,6 +6,7 @@ import textwrap
 
 import torch
 
+from regard.data import Frames, SourceSide
 from regard.training.progress import Progress
 from regard.training.task import Task
 from regard.version import __version__
@@ -34,10 +35,12 @@ def _sizes(task: Task) -> str:
 
 def _tokens(task: Task) -> dict[str, str]:
     """How each side is cut; texts have one side."""
-    sides = {"source tokens": task.src_tokenizer, "target tokens": task.tgt_tokenizer}
+    sides: dict[str, SourceSide] = {"target tokens": task.tgt_tokenizer}
+    source = "source" if isinstance(task.src_tokenizer, Frames) else "source tokens"
+    sides = {source: task.src_tokenizer, **sides}
     if task.config.reads_texts:
         sides = {"tokens": task.tgt_tokenizer}
-    rows = {name: f"{side.kind}, {side.vocab_size}" for name, side in sides.items()}
+    rows = {name: side.summary for name, side in sides.items()}
     written = "vectors" if task.config.reads_texts else "target vectors"
     files = {"source vectors": task.config.src_vectors, written: task.config.tgt_vectors}
     return rows | {name: f"start from {file}" for name, file in files.items() if file}
@@ -52,7 +55,8 @@ def write_card(task: Task, progress: Progress) -> None:
     changed.pop("data", None)
     examples = _examples(task)
     tokens = "\n".join(f"| {name} | {value} |" for name, value in _tokens(task).items())
-    decoded, test = ("", "test.txt") if config.reads_texts else (", greedy", "test.tsv")
+    decoded = "" if config.reads_texts else ", greedy"
+    given, test = _files(task)
     run = shlex.quote(str(task.folder.path))
     text = f"""# {task.folder.path.name}
 
@@ -69,7 +73,7 @@ A regard model: preset `{config.preset}`, size `{config.size}`, {weights:,} weig
 ## Use it
 
 ```
-regard predict {run} input.txt
+regard predict {run} {given}
 regard evaluate {run} {test}
 ```
 
@@ -84,6 +88,13 @@ The model has seen the data above and {_else(task)}, and repeats what is wrong i
 says where it looked, not why it answered.
 """
     task.folder.card_file.write_text(text, encoding="utf-8")
+
+
+def _files(task: Task) -> tuple[str, str]:
+    """Names for what a user would predict from, and judge the model by."""
+    if isinstance(task.src_tokenizer, Frames):
+        return "input.npy", "test.jsonl"
+    return "input.txt", "test.txt" if task.config.reads_texts else "test.tsv"
 
 
 def _else(task: Task) -> str:

@@ -2,11 +2,16 @@
 
 from regard.errors import ArgumentError
 from regard.training.config import Config, check_model
+from regard.training.frames import check_frames, check_no_frames
 from regard.training.vectors import check_vectors
 
 
 def check_settings(config: Config) -> None:
     """Raises where settings contradict each other, or no model can be made of them."""
+    if config.src_tokenizer == "vectors" and not config.reads_texts:
+        check_frames(config)
+    elif config.src_tokenizer != "auto" or config.reads_texts:
+        check_no_frames(config)
     shared_kind(config)
     if config.model.get("tied") == "all" and not config.shared_vocab:
         raise ArgumentError(

@@ -15,6 +15,7 @@ from regard.errors import ArgumentError, DataError, RegardError
 from regard.models import COPY_PRESETS, PRESETS, TAG_PRESETS, TEXT_PRESETS
 
 TokenizerKind = Literal["auto", "char", "space", "word", "bpe", "unigram"]
+SourceKind = Literal["auto", "char", "space", "word", "bpe", "unigram", "vectors"]
 Metric = Literal["auto", "loss", "bleu", "chrf", "ter", "wer", "cer", "per", "exact", "perplexity"]
 Case = Literal["keep", "lower", "upper"]
 Schedule = Literal["auto", "cosine", "linear", "inverse-sqrt", "constant"]
@@ -69,9 +70,16 @@ class Config(BaseModel):
     size: Literal["tiny", "small", "base"] = Field("small", description="row of the preset's sizes")
     model: dict[str, Setting] = Field({}, description="sizes and options of the preset, by name")
 
-    src_tokenizer: TokenizerKind = Field("auto", description="how the source becomes tokens")
+    src_tokenizer: SourceKind = Field(
+        "auto",
+        description="how the source becomes tokens; or vectors, for sources of numbers and .npy",
+    )
     tgt_tokenizer: TokenizerKind = Field("auto", description="how the target becomes tokens")
     src_case: Case = Field("keep", description="what the source's letters are brought to")
+    stack: int = Field(1, ge=1, description="frames that are joined to one, of vectors")
+    scale_vectors: bool = Field(
+        True, description="whether features of vectors are brought to mean 0 and deviation 1"
+    )
     shared_vocab: bool = Field(False, description="one tokeniser, learned from both sides")
     vocab_size: int = Field(8000, ge=8, description="entries of a vocabulary at most")
     src_vectors: str | None = Field(
@@ -91,10 +99,12 @@ class Config(BaseModel):
     bpe_dropout: float = Field(
         0.0, ge=0, lt=1, description="share of bpe's merges that are left out, anew in each epoch"
     )
-    max_src_len: int = Field(256, ge=1, description="longer sources are left out")
+    max_src_len: int = Field(256, ge=1, description="longer sources, or frames, are left out")
     max_tgt_len: int = Field(256, ge=1, description="longer targets, or lines, are left out")
 
-    batch_tokens: int = Field(4096, ge=1, description="source and target tokens of a batch")
+    batch_tokens: int = Field(
+        4096, ge=1, description="source and target tokens of a batch, or frames"
+    )
     batch_sentences: int | None = Field(None, ge=1, description="pairs of a batch, instead")
     accumulate: int = Field(1, ge=1, description="batches whose gradients make one step")
     lr: float | None = Field(None, gt=0, description="highest learning rate; none asks the preset")

@@ -7,8 +7,9 @@ from typing import Any
 import numpy as np
 import torch
 import torch.nn.functional as F
+from torch import Tensor
 
-from regard.data import collate
+from regard.data import Frames, SourceSide, collate
 from regard.decoding import DecodingOptions, decode
 from regard.evaluation import score
 from regard.symbols import PAD
@@ -102,8 +103,15 @@ def _loss_and_health(task: Task) -> tuple[float, AttentionHealth | None]:
         if look and "cross" in out.maps:
             # heads of all layers count alike: a layer may look where another does not
             maps = torch.stack([m.float().mean(dim=1) for m in out.maps["cross"]], dim=1)
-            health = attention_health(maps, batch.src_lengths, keep.sum(dim=1))
+            health = _health(task.src_tokenizer, maps, batch.src_lengths, keep.sum(dim=1))
     return total / max(1, tokens), health
+
+
+def _health(side: SourceSide, maps: Tensor, src: Tensor, tgt: Tensor) -> AttentionHealth:
+    """How attention is spread. Vectors may have been joined, and have no `</s>` to collapse to."""
+    if isinstance(side, Frames):
+        return attention_health(maps, side.positions(src), tgt)._replace(last=0.0)
+    return attention_health(maps, src, tgt)
 
 
 def _outputs(task: Task) -> list[str]:

@@ -2,7 +2,17 @@
 
 from typing import NamedTuple, final
 
-from regard.data import Batches, BatchPlan, Corpus, EncodedPairs, MergeDropout, Recutter, Tokenizer
+from regard.data import (
+    Batches,
+    BatchPlan,
+    Corpus,
+    EncodedPairs,
+    MergeDropout,
+    Recutter,
+    SourceSide,
+    Tokenizer,
+    text_side,
+)
 from regard.training.checks import no_bpe
 from regard.training.config import Config
 from regard.training.shapes import Shapes
@@ -58,14 +68,15 @@ class Epochs:
 
 
 def make_recutter(
-    config: Config, corpus: Corpus, src: Tokenizer, tgt: Tokenizer
+    config: Config, corpus: Corpus, src: SourceSide, tgt: Tokenizer
 ) -> Recutter | None:
     """What cuts the sides that are cut by bpe anew for each pass, if it is asked for."""
     if not config.bpe_dropout:
         return None
     if "bpe" not in (src.kind, tgt.kind):
         raise no_bpe(config, src.kind, tgt.kind)
-    sides = (MergeDropout(t, config.bpe_dropout) if t.kind == "bpe" else None for t in (src, tgt))
+    texts = (text_side(src, "bpe_dropout"), tgt)
+    sides = (MergeDropout(t, config.bpe_dropout) if t.kind == "bpe" else None for t in texts)
     return Recutter(
         corpus,
         *sides,

@@ -7,7 +7,7 @@ from typing import Final
 import numpy as np
 import torch
 
-from regard.data import Tokenizer, collate
+from regard.data import Frames, Tokenizer, collate
 from regard.decoding import Hypothesis, force_decode
 from regard.seeing.trace import KINDS, SIDES, Map, Text, Token, Trace, TraceError
 from regard.symbols import EOS
@@ -41,12 +41,19 @@ def look(task: Task, outputs: Sequence[str]) -> list[Trace]:
         found = force_decode(task.module, batch.src, batch.src_lengths, targets, kinds=KINDS)
     traces = []
     for place, row, hypothesis in zip(places, rows, found, strict=True):
-        source = _text(task.src_tokenizer, corpus.src(row).tolist(), task.dev.sources[place])
+        source = _source(task, int(row), task.dev.sources[place])
         ids = [*hypothesis.tokens, EOS]
         target = _text(task.tgt_tokenizer, ids, task.dev.references[place][0])
         note = outputs[place] if outputs else _perplexity(hypothesis)
         traces.append(_trace(source, target, hypothesis, note))
     return traces
+
+
+def _source(task: Task, row: int, text: str) -> Text:
+    side, corpus = task.src_tokenizer, task.dev.corpus
+    if isinstance(side, Frames):
+        return Text.of(side.labels(int(corpus.src_lengths[row])), text)
+    return _text(side, corpus.src(row).tolist(), text)
 
 
 def _text(tokenizer: Tokenizer, ids: list[int], text: str) -> Text:

@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from regard.data import Tokenizer
+from regard.data import SourceSide, Tokenizer
 from regard.models import SequenceModel
 from regard.training.checkpoint import has_checkpoint
 from regard.training.config import Config
@@ -27,7 +27,7 @@ def make_learner(
     config: Config,
     folder: RunFolder,
     fabric: Fabric,
-    src: Tokenizer,
+    src: SourceSide,
     tgt: Tokenizer,
     say: Callable[[str], None],
 ) -> Learner:

@@ -8,6 +8,7 @@ from torch import Tensor, nn
 
 from regard.models import ModelOutput, SequenceModel
 from regard.models.keep import kept
+from regard.models.protocol import Src
 from regard.symbols import PAD
 from regard.training.loss import cross_entropy
 from regard.training.rdrop import rdrop_loss
@@ -32,7 +33,7 @@ class Objective(nn.Module):
 
     def forward(
         self,
-        src: Int[Tensor, "batch src_len"],
+        src: Src,
         lengths: Int[Tensor, " batch"],
         tgt_in: Int[Tensor, "batch tgt_len"],
         tgt_out: Int[Tensor, "batch tgt_len"],
@@ -43,8 +44,8 @@ class Objective(nn.Module):
         """The summed loss of the target tokens that are no padding, a model's own among them.
 
         Args:
-            src: source tokens.
-            lengths: number of real source tokens of each row.
+            src: source tokens, or frames.
+            lengths: how many of them are real, of each row.
             tgt_in: what the model is given.
             tgt_out: what it is to say.
             keep: the places of what is no padding in `tgt_out`, as a batch has them; without them

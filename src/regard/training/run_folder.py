@@ -11,11 +11,12 @@ from safetensors import SafetensorError
 from safetensors.torch import load, save
 from torch import Tensor
 
-from regard.data import Tokenizer
+from regard.data import Frames, SourceSide, Tokenizer, load_side
 from regard.errors import RegardError
 from regard.models import PRESETS, SequenceModel
 from regard.training.checkpoint import write_atomically
 from regard.training.config import Config, make_config
+from regard.training.frames import reading_frames
 
 FORMAT: Final = 1
 
@@ -25,10 +26,10 @@ class RunError(RegardError):
 
 
 class Saved(NamedTuple):
-    """A model with what turns text into its tokens and back."""
+    """A model with what turns text into its tokens and back, or brings vectors to scale."""
 
     model: SequenceModel
-    src_tokenizer: Tokenizer
+    src_tokenizer: SourceSide
     tgt_tokenizer: Tokenizer
     config: Config
 
@@ -137,7 +138,7 @@ class RunFolder:
                 f"{self.path} must hold model.safetensors, but the run has not been evaluated yet: "
                 f"go on with `regard train --resume {self.path}`."
             )
-        src = Tokenizer.load(self.src_tokenizer_file)
+        src = load_side(self.src_tokenizer_file)
         tgt = Tokenizer.load(self.tgt_tokenizer_file)
         model = build_model(config, src, tgt)
         try:
@@ -173,8 +174,10 @@ class RunFolder:
         write_atomically(self.metrics_file, text.encode())
 
 
-def build_model(config: Config, src: Tokenizer, tgt: Tokenizer) -> SequenceModel:
+def build_model(config: Config, src: SourceSide, tgt: Tokenizer) -> SequenceModel:
     """The preset of a config for two vocabularies; what copies is told what no target has."""
     preset = PRESETS[config.preset]
+    if isinstance(src, Frames):  # how many source tokens there would be does not matter
+        return reading_frames(preset(1, tgt.vocab_size, config.size, **config.model), src)
     told = {"src_only": len(src.features)} if config.copies else {}
     return preset(src.vocab_size, tgt.vocab_size, config.size, **config.model, **told)

@@ -16,8 +16,9 @@ from regard.training.config import Config, check_preset, make_config
 from regard.training.events import check_events, open_events
 from regard.training.loop import resume, train
 from regard.training.report import open_report
+from regard.training.run_data import PairSource
 from regard.training.run_folder import RunFolder
-from regard.training.setup import PairSource, prepare
+from regard.training.setup import prepare
 from regard.training.task import Task
 from regard.training.watch import Watch
 
@@ -26,7 +27,8 @@ FIXED: Final = (
     *("data", "tgt", "dev", "dev_tgt", "columns", "features", "skip_bad", "max_chars"),
     "join_lines",
     *("preset", "size", "model", "src_tokenizer", "tgt_tokenizer", "src_case"),
-    *("shared_vocab", "vocab_size", "src_vectors", "tgt_vectors", "bpe_dropout"),
+    *("stack", "scale_vectors", "shared_vocab", "vocab_size"),
+    *("src_vectors", "tgt_vectors", "bpe_dropout"),
     *("max_src_len", "max_tgt_len", "batch_tokens", "batch_sentences", "ema", "metric", "seed"),
 )
 

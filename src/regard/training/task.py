@@ -12,7 +12,7 @@ from jaxtyping import Int
 from torch import Tensor
 
 from regard import device as devices
-from regard.data import Corpus, EncodedPairs, Tokenizer
+from regard.data import Corpus, EncodedPairs, SourceSide, Tokenizer
 from regard.models import SequenceModel
 from regard.training.config import Config
 from regard.training.dev_set import DevSet
@@ -74,7 +74,7 @@ class Task:
     corpus: Corpus
     epochs: Epochs
     dev: DevSet
-    src_tokenizer: Tokenizer
+    src_tokenizer: SourceSide
     tgt_tokenizer: Tokenizer
     metric: DevMetric
     schedule: str

@@ -7,7 +7,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from regard.data import Tokenizer, VectorFile, open_vectors
+from regard.data import SourceSide, Tokenizer, VectorFile, open_vectors, text_side
 from regard.errors import ArgumentError, DataError
 from regard.models import PRESETS
 from regard.models.embedding import TokenEmbedding
@@ -85,11 +85,11 @@ def grown(config: Config, side: str, tokenizer: Tokenizer, say: Say) -> Tokenize
 
 
 def start_from_vectors(
-    config: Config, model: nn.Module, src: Tokenizer, tgt: Tokenizer, say: Say
+    config: Config, model: nn.Module, src: SourceSide, tgt: Tokenizer, say: Say
 ) -> None:
     """Puts vectors into the embeddings that are to start from them; others stay random."""
     for setting, embedding in embeddings(config, model).items():
-        tokenizer = src if setting == "src_vectors" else tgt
+        tokenizer = text_side(src, setting) if setting == "src_vectors" else tgt
         file = _opened(config, setting, embedding)
         found, total = fill(embedding, tokenizer, file), tokenizer.vocab_size
         if not found:

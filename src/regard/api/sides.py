@@ -1,0 +1,184 @@
+"""What a model is given: texts, or tables of vectors. Both sides have the same verbs."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Protocol, final
+
+import numpy as np
+from torch import Tensor
+
+from regard.api.texts import not_known, replaced, split_features, text_given, unknown_note
+from regard.data import Frames, SourceSide, Tables, Tokenizer, pad, pad_frames, source_ids
+from regard.data.pairs import BadLine
+from regard.data.tables import Table, name_of_table
+from regard.decoding import Hypothesis
+from regard.errors import ArgumentError, DataError
+from regard.seeing import Text
+
+
+class Side(Protocol):
+    """How a model reads its sources. What it reads of one is a row: ids, or a table."""
+
+    def is_one(self, given: Any) -> bool:
+        """Whether this is one source, and not several."""
+        ...
+
+    def check(self, source: Any) -> None:
+        """Raises where this cannot be a source."""
+        ...
+
+    def rows(self, sources: Sequence[Any]) -> list[Any]:
+        """Sources as the model reads them."""
+        ...
+
+    def batch(self, rows: Sequence[Any]) -> tuple[Tensor, Tensor]:
+        """Rows as one padded batch, and their lengths."""
+        ...
+
+    def labels(self, row: Any) -> list[str]:
+        """What to draw for each position that the model makes of a row."""
+        ...
+
+    def text(self, source: Any, row: Any) -> Text:
+        """A source as traces have it."""
+        ...
+
+    def notes(self, text: Text) -> tuple[str, ...]:
+        """What a reader of a trace must know of a source."""
+        ...
+
+    def unknown(self, source: Any, row: Any) -> tuple[str, ...]:
+        """What the model has no token for."""
+        ...
+
+    def replaced(self, tgt: Tokenizer, found: Hypothesis, source: Any, row: Any) -> list[str]:
+        """What stands for each unknown word of an answer: the source's, where it looked most."""
+        ...
+
+
+def side_of(source: SourceSide) -> Side:
+    """How the sources of a run are read."""
+    return FrameSide(source) if isinstance(source, Frames) else TextSide(source)
+
+
+@final
+class TextSide:
+    """Sources are texts; features may follow them after a tab."""
+
+    def __init__(self, tokenizer: Tokenizer) -> None:
+        self._tokenizer = tokenizer
+
+    def is_one(self, given: Any) -> bool:
+        """A string is one text."""
+        return isinstance(given, str)
+
+    def check(self, source: Any) -> None:
+        """Raises unless it is a string with no more tabs than there are features for."""
+        if not isinstance(source, str):
+            raise ArgumentError("text", "be a string", repr(source), "convert it to one")
+        allowed = 1 if self._tokenizer.features else 0
+        if source.count("\t") > allowed:
+            have = "features after one tab" if allowed else "no tab, since the run has no features"
+            raise DataError(
+                "text",
+                None,
+                f"a source must have {have}, but this one has {source.count(chr(9))}",
+                "leave the targets out, for example with `cut -f1`",
+            )
+
+    def rows(self, sources: Sequence[str]) -> list[list[int]]:
+        """Ids of tokens, features, `eos`."""
+        plain, features = zip(*map(split_features, sources), strict=True) if sources else ((), ())
+        return source_ids(self._tokenizer, plain, features)
+
+    def batch(self, rows: Sequence[list[int]]) -> tuple[Tensor, Tensor]:
+        """Padded ids."""
+        return pad(rows)
+
+    def labels(self, row: list[int]) -> list[str]:
+        """The tokens."""
+        return self._tokenizer.tokens(row)
+
+    def text(self, source: str, row: list[int]) -> Text:
+        """The text, its tokens and where they stand in it."""
+        return text_given(self._tokenizer, source, row[:-1])
+
+    def notes(self, text: Text) -> tuple[str, ...]:
+        """A sentence on what is unknown, if anything is."""
+        return unknown_note(self._tokenizer, text)
+
+    def unknown(self, source: str, row: list[int]) -> tuple[str, ...]:
+        """What stands where the model has no token."""
+        return not_known(self._tokenizer, source, row)
+
+    def replaced(self, tgt: Tokenizer, found: Hypothesis, source: str, row: list[int]) -> list[str]:
+        """The words of the source."""
+        return replaced(self._tokenizer, tgt, found, source, row)
+
+
+@final
+class FrameSide:
+    """Sources are tables (frames, features), or names of .npy files."""
+
+    def __init__(self, frames: Frames) -> None:
+        self._frames = frames
+
+    def is_one(self, given: Any) -> bool:
+        """A name is one file; numbers are one table unless they are three lists deep."""
+        if isinstance(given, str | Path):
+            return True
+        if isinstance(given, np.ndarray | Tensor):
+            return given.ndim < 3
+        return isinstance(given, list | tuple) and bool(given) and _is_row(given[0])
+
+    def check(self, source: Any) -> None:
+        """Raises unless it is a table of the run's features, or a file that has one."""
+        self._table(source)
+
+    def rows(self, sources: Sequence[Any]) -> list[Table]:
+        """Tables, brought to scale."""
+        return [self._frames.encode(self._table(source)) for source in sources]
+
+    def batch(self, rows: Sequence[Table]) -> tuple[Tensor, Tensor]:
+        """Padded tables."""
+        return pad_frames(rows)
+
+    def labels(self, row: Table) -> list[str]:
+        """The numbers of the frames."""
+        return self._frames.labels(len(row))
+
+    def text(self, source: Any, row: Table) -> Text:
+        """The name of the file, or what tells the numbers from others; its frames."""
+        named = isinstance(source, str | Path)
+        name = str(source) if named else name_of_table(self._table(source))
+        return Text.of(self.labels(row), name)
+
+    def notes(self, text: Text) -> tuple[str, ...]:
+        """Nothing."""
+        return ()
+
+    def unknown(self, source: Any, row: Table) -> tuple[str, ...]:
+        """Nothing: every number is known."""
+        return ()
+
+    def replaced(self, tgt: Tokenizer, found: Hypothesis, source: Any, row: Table) -> list[str]:
+        """Raises, since there are no words to take."""
+        raise ArgumentError(
+            "replace_unk", "be left out where sources are vectors", True, "they have no words"
+        )
+
+    def _table(self, source: Any) -> Table:
+        """The numbers of a source as they were given."""
+        try:
+            return Tables(Path(), self._frames.features).table(source)
+        except BadLine as bad:
+            raise DataError("source", None, bad.reason, str(bad.fix), kind=bad.kind) from None
+
+
+def _is_row(value: Any) -> bool:
+    """Whether it is a number, or the numbers of one frame."""
+    if isinstance(value, np.ndarray | Tensor):
+        return value.ndim < 2
+    if isinstance(value, list | tuple):
+        return bool(value) and isinstance(value[0], int | float | np.number)
+    return isinstance(value, int | float | np.number)

@@ -1,0 +1,314 @@
+"""Where the pairs of a run come from, what is learned of them, and how they are encoded."""
+
+import itertools
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final, final
+
+from regard.data import (
+    Corpus,
+    Frames,
+    Pair,
+    PairReader,
+    SourceSide,
+    Tables,
+    Tokenizer,
+    as_given,
+    choose_kind,
+    dev_share,
+    fingerprint,
+    folder_of,
+    held_out,
+    joined,
+    keep_stdin,
+    load_side,
+    only_text,
+    open_or_build_corpus,
+    read_pairs,
+    read_texts,
+    text_side,
+)
+from regard.data.advice import Advice
+from regard.data.pairs import column_names
+from regard.data.tables import Sources, content_of
+from regard.errors import ArgumentError, DataError
+from regard.training.advice import DEV_SETTINGS, SETTINGS
+from regard.training.aligned import aligned
+from regard.training.checks import shared_kind
+from regard.training.config import Config
+from regard.training.dev_set import DevSet
+from regard.training.frames import check_frames, check_no_frames, measured, why_vectors
+from regard.training.run_folder import RunFolder
+from regard.training.vectors import grown
+
+#: lines that tokenisers are trained on, at most
+TOKENIZER_LINES: Final = 1_000_000
+
+Say = Callable[[str], None]
+PairSource = Sequence[tuple[Any, ...] | Mapping[str, Any]]
+
+
+@final
+class RunData:
+    """Where the pairs of a run come from; each pass over them reads them anew."""
+
+    def __init__(
+        self, config: Config, folder: RunFolder, pairs: PairSource | None, say: Say
+    ) -> None:
+        self.config, self.folder, self.pairs, self.say = config, folder, pairs, say
+        self.share = 0.0
+        self.told: set[str] = set()
+        # of each place that pairs are read from: what becomes of their sources
+        self.sources: Callable[[Any], Sources] = lambda place: as_given
+        self.stdin = folder.stdin_file
+        if config.data == "-" and pairs is None and not self.stdin.exists():
+            keep_stdin(self.stdin)
+
+    def tokenizers(self) -> tuple[SourceSide, Tokenizer]:
+        """Those of the run, trained at its first start."""
+        src_file, tgt_file = self.folder.src_tokenizer_file, self.folder.tgt_tokenizer_file
+        src: SourceSide
+        if src_file.exists() and tgt_file.exists():
+            src = load_side(src_file)
+            self._settle(src.features if isinstance(src, Frames) else 0)
+            return src, Tokenizer.load(tgt_file)
+        reason = why_vectors(self.config, lambda: iter(self._read_train()))
+        src, tgt = self._learned_of_frames(reason) if reason else self._learned_of_texts()
+        src.save(src_file)
+        tgt.save(tgt_file)
+        return src, tgt
+
+    def _settle(self, features: int | None) -> None:
+        """From now on sources are vectors with so many features, any number if None; 0 is text."""
+
+        def tables(place: Any) -> Sources:
+            return Tables(Path() if place == str(self.stdin) else folder_of(place), features)
+
+        self.sources = (lambda place: only_text) if features == 0 else tables
+
+    def _learned_of_frames(self, reason: str) -> tuple[Frames, Tokenizer]:
+        """What is known of sources that are vectors, and the tokeniser of their targets."""
+        check_frames(self.config)
+        self._settle(None)
+        texts: list[str] = []
+        src = measured(self.config, self._with_targets(texts), self._name_of("training"))
+        self._settle(src.features)
+        self.say(f"source: {src.summary}, because {reason}.")
+        if self.config.scale_vectors:
+            self.say(
+                "their features are brought to mean 0 and deviation 1, as in the training data."
+            )
+        return src, self._learn("target", self.config.tgt_tokenizer, texts)
+
+    def _with_targets(self, texts: list[str]) -> Iterator[Pair]:
+        """The training pairs; the first of their targets are left in a list."""
+        pairs = iter(self._train())
+        first = next(pairs, None)
+        if first is None:
+            raise self._too_few("training")
+        for pair in itertools.chain([first], pairs):
+            if len(texts) < TOKENIZER_LINES:
+                texts.append(pair.tgt)
+            yield pair
+
+    def _learned_of_texts(self) -> tuple[Tokenizer, Tokenizer]:
+        """Tokenisers of both sides, or one and the same."""
+        config = self.config
+        check_no_frames(config)
+        self._settle(0)
+        lines = list(itertools.islice(self._train(), TOKENIZER_LINES))
+        if not lines:
+            raise self._too_few("training")
+        features = sorted({f for p in lines for f in p.features})
+        if config.reads_texts:  # one tokeniser cuts what is given and what is written
+            every = [line for p in lines for line in p.tgt.split("\n")]
+            both = self._learn("text", config.tgt_tokenizer, every)
+            return both, both
+        if config.shared_vocab:
+            # by turns, so that what is looked at to choose a kind is of both sides
+            texts = [text for p in lines for text in (p.src, p.tgt)]
+            both = self._learn("source and target", shared_kind(config), texts, features)
+            return both, both
+        return (
+            self._learn("source", config.src_tokenizer, [p.src for p in lines], features),
+            self._learn("target", config.tgt_tokenizer, [p.tgt for p in lines]),
+        )
+
+    def _learn(
+        self, side: str, asked: str, texts: list[str], features: Sequence[str] = ()
+    ) -> Tokenizer:
+        kind, reason = choose_kind(texts) if asked == "auto" else (asked, "it was asked for")
+        tokenizer = Tokenizer.train(
+            kind,
+            texts,
+            vocab_size=self.config.vocab_size,
+            case=self.config.src_case if side == "source" else "keep",
+            features=features,
+        )
+        self.say(f"{side} tokens: {kind}, {tokenizer.vocab_size} of them, because {reason}.")
+        return grown(self.config, side, tokenizer, self.say)
+
+    def corpora(self, src: SourceSide, tgt: Tokenizer) -> tuple[Corpus, DevSet]:
+        """The training pairs, and the dev pairs with their texts."""
+        config = self.config
+        if config.dev is None and not self.share:
+            self.share = dev_share(sum(1 for _ in self._read_train()))
+        if next(iter(self._dev()), None) is None:
+            raise self._too_few("dev")
+        train = self._corpus("train", self._train, src, tgt)
+        dev = self._corpus("dev", self._dev, src, tgt, texts=True)
+        if train.dropped:
+            total = len(train) + train.dropped
+            what = self.config.examples
+            self.say(f"too long and left out: {train.dropped:,} of {total:,} training {what}.")
+        return train, DevSet.of(dev)
+
+    def _corpus(
+        self,
+        part: str,
+        pairs: Callable[[], Iterable[Pair]],
+        src: SourceSide,
+        tgt: Tokenizer,
+        *,
+        texts: bool = False,
+    ) -> Corpus:
+        path = self.folder.data / f"{part}.arrow"
+        try:
+            return open_or_build_corpus(
+                lambda: self._fit_for_model(pairs(), part, src, tgt),
+                src,
+                tgt,
+                path,
+                source=self._source(part),
+                max_src_len=self.config.max_src_len,
+                max_tgt_len=self.config.longest_tgt,
+                texts=texts,
+                say=self.say,
+            )
+        except DataError as error:
+            if "pairs" not in error.reason or error.file != str(path):
+                raise
+            # blame the file that the user knows, for having no pairs that can be used
+            raise DataError(self._name_of(part), None, error.reason, error.fix) from None
+
+    def _fit_for_model(
+        self, pairs: Iterable[Pair], part: str, src: SourceSide, tgt: Tokenizer
+    ) -> Iterable[Pair]:
+        config = self.config
+        if not config.tags:
+            return pairs
+        name, skip, preset = self._name_of(part), config.skip_bad, config.preset
+        text = text_side(src, f"the preset {preset}")
+        return aligned(pairs, text, tgt, preset=preset, name=name, skip_bad=skip, say=self.say)
+
+    def _too_few(self, part: str) -> DataError:
+        """What to say of a file with hardly any sources: all fall to one side."""
+        return DataError(
+            self._name_of(part),
+            None,
+            f"it has too few different {'texts' if self.config.reads_texts else 'sources'} to hold "
+            f"some out, and no {part} {self.config.examples} are left",
+            f'add {self.config.examples}, or name dev {self.config.examples} with dev="FILE"',
+        )
+
+    def _name(self, source: str) -> str:
+        return "stdin" if source in ("-", str(self.stdin)) else source
+
+    def _name_of(self, part: str) -> str:
+        source = self.config.dev if part == "dev" and self.config.dev else self.config.data
+        return self._name(source) or "pairs"
+
+    def _source(self, part: str) -> str:
+        config = self.config
+        files = [f for f in (config.data, config.tgt, config.dev, config.dev_tgt) if f]
+        if config.data == "-":
+            files[0] = str(self.stdin)
+        return fingerprint(
+            *([] if self.pairs is not None else files),
+            part=part,
+            share=self.share,
+            columns=config.columns,
+            features=config.features,
+            skip_bad=config.skip_bad,
+            **({"join_lines": config.join_lines} if config.reads_texts else {}),
+            pairs=None
+            if self.pairs is None
+            else fingerprint(pairs=list(map(content_of, self.pairs))),
+        )
+
+    def _train(self) -> Iterator[Pair]:
+        return (p for p in self._read_train() if not self._is_dev(p))
+
+    def _dev(self) -> Iterator[Pair]:
+        if self.config.dev is not None:
+            return iter(self._read(self.config.dev, self.config.dev_tgt, DEV_SETTINGS))
+        return (p for p in self._read_train() if self._is_dev(p))
+
+    def _is_dev(self, pair: Pair) -> bool:
+        if self.config.dev is not None:
+            return False
+        if not self.share:
+            self.share = dev_share(sum(1 for _ in self._read_train()))
+        return held_out(pair.src or pair.tgt, share=self.share)
+
+    def _read_train(self) -> Iterable[Pair]:
+        if self.pairs is not None:
+            return self._read(self.pairs, None)
+        if not self.config.data:
+            raise ArgumentError(
+                "data", "be a file of pairs", "missing", "name one, as in `regard train pairs.tsv`"
+            )
+        source = str(self.stdin) if self.config.data == "-" else self.config.data
+        return self._read(source, self.config.tgt)
+
+    def _read(
+        self, source: str | PairSource, tgt: str | None, advice: Advice = SETTINGS
+    ) -> Iterator[Pair]:
+        try:
+            reader = self._reader(source, tgt, advice)
+            self._once(reader.note.replace(str(self.stdin), "stdin"))
+            yield from joined(self._plain(reader), self.config.join_lines)
+        except DataError as error:
+            if error.file != str(self.stdin):
+                raise
+            raise DataError("stdin", error.line, error.reason, error.fix) from None
+        name = self._name(source) if isinstance(source, str) else "pairs"
+        self._once(f"{name}: {reader.bad}" if reader.bad.total else "")
+
+    def _once(self, sentence: str) -> None:
+        """Says it, unless it is empty or was said when the data were read before."""
+        if sentence and sentence not in self.told:
+            self.told.add(sentence)
+            self.say(sentence)
+
+    def _reader(self, source: str | PairSource, tgt: str | None, advice: Advice) -> PairReader:
+        skip_bad, max_chars = self.config.skip_bad, self.config.max_chars
+        if self.config.reads_texts:
+            texts = source if isinstance(source, str) else map(_alone, source)
+            return read_texts(texts, skip_bad=skip_bad, max_chars=max_chars, advice=advice)
+        return read_pairs(
+            source,
+            tgt_file=tgt,
+            columns=column_names(self._columns(source)),
+            features=bool(self.config.features),
+            skip_bad=skip_bad,
+            max_chars=max_chars,
+            advice=advice,
+            sources=self.sources(source),
+        )
+
+    def _columns(self, source: str | PairSource) -> Sequence[str] | None:
+        """Those that were chosen; beside tuples they are meant for the file of dev pairs."""
+        tuples = not isinstance(source, str) and not isinstance(next(iter(source), ()), Mapping)
+        return None if tuples and self.config.dev is not None else self.config.columns
+
+    def _plain(self, pairs: Iterable[Pair]) -> Iterable[Pair]:
+        """Without their features, where the user wants none."""
+        if self.config.features is False:
+            return (pair._replace(features=()) for pair in pairs)
+        return pairs
+
+
+def _alone(parts: Any) -> Any:
+    """The text that a user gave, if it is one; reading complains of anything else."""
+    return parts[0] if isinstance(parts, tuple) and len(parts) == 1 else parts
