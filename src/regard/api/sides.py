@@ -13,7 +13,7 @@ from regard.data.pairs import BadLine
 from regard.data.tables import Table, name_of_table
 from regard.decoding import Hypothesis
 from regard.errors import ArgumentError, DataError
-from regard.seeing import Text
+from regard.seeing import Text, Token
 
 
 class Side(Protocol):
@@ -151,7 +151,7 @@ class FrameSide:
         """The name of the file, or what tells the numbers from others; its frames."""
         named = isinstance(source, str | Path)
         name = str(source) if named else name_of_table(self._table(source))
-        return Text.of(self.labels(row), name)
+        return Text(name, tuple(map(Token, self.labels(row))))
 
     def notes(self, text: Text) -> tuple[str, ...]:
         """Nothing."""

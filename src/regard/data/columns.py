@@ -1,7 +1,7 @@
 """The columns of a corpus: what one side of pairs becomes, and how it is written."""
 
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Sequence, Sized
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol, final
 
@@ -128,7 +128,7 @@ def _source(src: SourceSide, ids: IdStore) -> Column:
     )
 
 
-def _is_short(pair: Pair, row: Sequence[Any], most: int) -> bool:
+def _is_short(pair: Pair, row: Sized, most: int) -> bool:
     return len(row) <= most
 
 

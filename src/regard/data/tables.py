@@ -16,7 +16,8 @@ from regard.data.pairs import BadLine, Pair, short
 
 #: what makes the source of a pair what it is to be
 Sources = Callable[[Pair], Pair]
-Table = Float32[np.ndarray, "frames features"]
+#: axes are frames and features; the number of frames differs from source to source
+Table = Float32[np.ndarray, "_frames features"]
 
 SUFFIX: Final = ".npy"
 #: numpy's kinds of numbers
@@ -130,13 +131,11 @@ def read_npy(name: str, folder: Path = Path()) -> Table:
             "write the frames with numpy.save, and name that file",
         )
     try:
-        array = np.load(path, mmap_mode="r", allow_pickle=False)
+        array = np.lib.format.open_memmap(path, mode="r")  # which cannot hold objects
     except OSError as error:
         raise _cannot_open(path, error) from None
     except (ValueError, EOFError, SyntaxError) as error:
         raise _no_npy(path, error) from None
-    if not isinstance(array, np.ndarray):  # an archive of several, by a wrong name
-        raise _no_npy(path, ValueError("it is an archive of arrays"))
     try:
         return as_table(array)
     except BadLine as bad:
@@ -224,14 +223,14 @@ def _cannot_open(path: PathLike, error: OSError) -> BadLine:
 
 
 def _no_npy(path: PathLike, error: Exception) -> BadLine:
-    objects = "pickle" in str(error).lower() or "object" in str(error).lower()
-    if objects:
-        reason = "it holds Python objects, or is no .npy file at all"
-    else:
-        reason = (str(error).splitlines() or ["it is cut off"])[0].rstrip(". ")
+    said = (str(error).splitlines() or ["it is cut off"])[0].rstrip(". ")
+    if "objects" in said:
+        said = "it holds Python objects"
+    elif "magic string is not correct" in said:
+        said = "it does not begin as one"
     return BadLine(
         "not a .npy file",
-        f"{path} cannot be read as a .npy file of numbers ({reason})",
+        f"{path} cannot be read as a .npy file of numbers ({said})",
         "write it again with numpy.save, from an array of floats",
     )
 

@@ -52,7 +52,7 @@ def look(task: Task, outputs: Sequence[str]) -> list[Trace]:
 def _source(task: Task, row: int, text: str) -> Text:
     side, corpus = task.src_tokenizer, task.dev.corpus
     if isinstance(side, Frames):
-        return Text.of(side.labels(int(corpus.src_lengths[row])), text)
+        return Text(text, tuple(map(Token, side.labels(int(corpus.src_lengths[row])))))
     return _text(side, corpus.src(row).tolist(), text)
 
 
