@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Protocol, final
+from typing import Any, Protocol, final, runtime_checkable
 
 import numpy as np
 from torch import Tensor
@@ -16,6 +16,7 @@ from regard.errors import ArgumentError, DataError
 from regard.seeing import Text, Token
 
 
+@runtime_checkable
 class Side(Protocol):
     """How a model reads its sources. What it reads of one is a row: ids, or a table."""
 

@@ -3,7 +3,7 @@
 import itertools
 from collections.abc import Callable, Sequence, Sized
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Protocol, final
+from typing import Any, NamedTuple, Protocol, final, runtime_checkable
 
 import numpy as np
 from jaxtyping import Int32, Shaped
@@ -32,6 +32,7 @@ def joined_flat(parts: Sequence[Flat]) -> Flat:
     return Flat(np.concatenate(values), np.concatenate(lengths))
 
 
+@runtime_checkable
 class Store(Protocol):
     """How rows are kept until they are written, and then written."""
 

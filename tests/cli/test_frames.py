@@ -1,0 +1,267 @@
+"""Runs whose sources are vectors, by the command line and in Python."""
+
+import json
+
+import numpy as np
+import pyarrow
+import pyarrow.parquet
+import pytest
+import torch
+
+import regard
+from cli.tools import SMALL, done, sentence
+from cli.tools import regard as command
+from regard.errors import ArgumentError, DataError, RegardError
+from regard.seeing.storage import from_json
+from sounds import spoken, write_jsonl, write_npy
+
+# trains or decodes with real models: not part of `make check`
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return tmp_path_factory.mktemp("frames")
+
+
+def train(folder, name, *settings):
+    data = write_jsonl(folder / f"{name}.jsonl", spoken(300))
+    small = SMALL if "preset=transformer" not in settings else ("size=tiny", "dim=32", "heads=2")
+    done(command("train", data, "-o", folder / name, "-q", *small, *settings))
+    return folder / name
+
+
+@pytest.fixture(scope="module")
+def run(folder):
+    """A run that has heard sounds for a moment, two frames joined to one."""
+    return train(folder, "run", "steps=30", "stack=2")
+
+
+@pytest.fixture(scope="module")
+def plain(folder):
+    return train(folder, "plain", "steps=2", "preset=transformer")
+
+
+@pytest.fixture(scope="module")
+def model(run):
+    return regard.load(run)
+
+
+@pytest.fixture(scope="module")
+def rows():
+    return spoken(20, seed=5)
+
+
+def test_answers_are_the_same_in_whatever_form_sources_come(run, model, rows, tmp_path):
+    tables = [table for table, _ in rows]
+    jsonl = write_jsonl(tmp_path / "a.jsonl", rows)
+    names = write_npy(tmp_path / "b.tsv", rows)
+    (tmp_path / "names.txt").write_text(
+        "".join(line.split("\t")[0] + "\n" for line in names.read_text().splitlines())
+    )
+    column = pyarrow.array([table.tolist() for table in tables])
+    pyarrow.parquet.write_table(pyarrow.table({"src": column}), tmp_path / "c.parquet")
+    files = [tmp_path / "b" / f"{i}.npy" for i in range(len(rows))]
+    by_name = done(command("predict", run, jsonl)).splitlines()
+    assert len(by_name) == len(rows)
+    assert len(set(by_name)) > 1
+    assert done(command("predict", run, tmp_path / "names.txt")).splitlines() == by_name
+    assert done(command("predict", run, tmp_path / "c.parquet")).splitlines() == by_name
+    assert done(command("predict", run, *files)).splitlines() == by_name
+    assert done(command("predict", run, files[3])).splitlines() == by_name[3:4]
+    assert done(command("predict", run, stdin=jsonl.read_text())).splitlines() == by_name
+    given = (
+        tables,
+        [torch.from_numpy(table) for table in tables],
+        [table.tolist() for table in tables],
+        files,
+        iter(tables),
+    )
+    for several in given:
+        assert [out.text for out in model(several)] == by_name
+    for one in (tables[3], torch.from_numpy(tables[3]), tables[3].tolist(), files[3]):
+        assert model(one).text == by_name[3]
+    assert model(str(files[3])).text == by_name[3]
+    assert [out.text for out in model(np.stack([tables[3]] * 2))] == by_name[3:4] * 2
+
+
+def test_every_batch_size_gives_the_same_answer(model, rows):
+    tables = [table for table, _ in rows]
+    alone = [model(table, beam=1) for table in tables]
+    together = model(tables, beam=1)
+    for one, other in zip(alone, together, strict=True):
+        assert one.text == other.text
+        assert one.log_prob == pytest.approx(other.log_prob, abs=1e-4)
+
+
+def test_numbers_are_brought_to_scale_before_they_are_read(model, rows):
+    """By hand: the numbers as the network must get them."""
+    table, _ = rows[0]
+    kept = model.source
+    scaled = (table.astype(np.float64) - np.array(kept.mean)) / np.array(kept.scale)
+    src = torch.from_numpy(scaled.astype(np.float32))[None]
+    found = model.module(src, torch.tensor([len(table)]), torch.tensor([[1]])).logits[0, 0]
+    expected = found.log_softmax(dim=0)
+    best = model.trace(table, beam=1).target.tokens[0]
+    assert best.prob == pytest.approx(expected.max().exp().item(), abs=1e-5)
+
+
+def test_maps_have_a_column_for_each_joined_frame(model, rows):
+    table = spoken(1, seed=8, longest=1)[0][0]
+    out = model(table)
+    assert out.src_tokens == ["0-1", "2"]
+    assert out.maps["cross"][0].shape[-1] == 2
+    trace = out.trace
+    assert trace.source.labels == ["0-1", "2"]
+    assert trace.source.text.startswith("3 frames #")
+    assert out.unknown == ()
+    traces = model.traces([table, rows[3][0]], ["a", "b c"])
+    assert [len(t.source.tokens) for t in traces] == [2, -(-len(rows[3][0]) // 2)]
+    assert traces[1].target.text == "b c"
+
+
+def test_show_draws_frames(run, tmp_path, rows):
+    np.save(tmp_path / "a.npy", rows[0][0])
+    frames = len(rows[0][0])
+    assert "0-1" in done(command("show", run, tmp_path / "a.npy"))
+    found = json.loads(done(command("show", run, tmp_path / "a.npy", "--json")))
+    trace = from_json(found)
+    assert trace.source.text == str(tmp_path / "a.npy")
+    assert len(trace.source.labels) == -(-frames // 2)
+    for ending in ("html", "svg", "csv"):
+        command("show", run, tmp_path / "a.npy", "-o", tmp_path / f"a.{ending}")
+        assert "0-1" in (tmp_path / f"a.{ending}").read_text(encoding="utf-8")
+    page = (tmp_path / "a.html").read_text(encoding="utf-8")
+    assert str(tmp_path / "a.npy") in page
+
+
+def test_report_and_card_speak_of_frames(run):
+    assert "| source | vectors of 5 numbers, 2 frames joined to one |" in (
+        (run / "README.md").read_text(encoding="utf-8")
+    )
+    assert " frames #" in (run / "report.html").read_text(encoding="utf-8")
+
+
+def test_evaluate_and_python_agree(run, model, rows, tmp_path):
+    jsonl, names = write_jsonl(tmp_path / "a.jsonl", rows), write_npy(tmp_path / "b.tsv", rows)
+    found = json.loads(done(command("evaluate", run, jsonl, "--json", "--by-length")))
+    assert found["pairs"] == len(rows)
+    assert {row["shortest"] for row in found["by_length"]} <= {len(table) for table, _ in rows}
+    again = json.loads(done(command("evaluate", run, names, "--json")))
+    assert again["metrics"] == found["metrics"]
+    for pairs in (rows, str(jsonl), names):
+        values = {row.name: row.value for row in model.evaluate(pairs).rows}
+        assert values == {row["name"]: row["value"] for row in found["metrics"]}
+    shown = done(command("evaluate", run, jsonl, "--by-length"))
+    assert "source frames" in shown
+
+
+def test_a_trace_of_each_answer(run, rows, tmp_path):
+    jsonl = write_jsonl(tmp_path / "a.jsonl", rows[:2])
+    lines = done(command("predict", run, jsonl, "--jsonl", "--trace", tmp_path / "t.jsonl"))
+    first = json.loads(lines.splitlines()[0])
+    assert first["src_tokens"][0] == "0-1"
+    assert len(first["attention"]["cross"][0][0][0]) == len(first["src_tokens"])
+    traces = (tmp_path / "t.jsonl").read_text().splitlines()
+    assert [from_json(json.loads(line)).target.text for line in traces] == [
+        json.loads(line)["text"] for line in lines.splitlines()
+    ]
+
+
+def test_a_copy_answers_the_same(model, rows, tmp_path):
+    model.save(tmp_path / "copy")
+    assert regard.load(tmp_path / "copy")(rows[0][0]).text == model(rows[0][0]).text
+
+
+def test_weights_of_less_precision_read_them_too(run, rows):
+    assert regard.load(run, precision="bf16")(rows[0][0]).score < 0
+
+
+def test_runs_answer_together_if_they_know_the_same_of_their_sources(run, plain, folder, rows):
+    other = folder / "other"
+    train(folder, "other", "steps=2", "stack=2", "seed=3")
+    together = regard.load(run, other)
+    assert together(rows[0][0]).trace.model.name == "run + other"
+    with pytest.raises(RegardError, match="runs must have the same tokens to answer together"):
+        regard.load(run, plain)
+
+
+def test_a_transformer_without_joined_frames(plain, rows):
+    out = regard.load(plain)(rows[0][0])
+    assert out.src_tokens == [str(i) for i in range(len(rows[0][0]))]
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ([[1.0, 2.0]], "each frame of the source has 2 numbers, where 5 are expected"),
+        ([[float("nan")] * 5], "number 0 of frame 0, counted from 0, is nan"),
+        ("none.npy", "there is no file none.npy"),
+        ("abc", "the source must be numbers or the name of a .npy file, but it is 'abc'"),
+        (np.zeros((0, 5)), "the source has 0 frames of 5 numbers"),
+    ],
+)
+def test_what_cannot_be_a_source_is_one_sentence(model, given, words):
+    with pytest.raises(DataError) as caught:
+        model(given)
+    assert words in str(caught.value)
+    assert str(caught.value).startswith("source: ")
+
+
+def test_wrong_calls(model, rows):
+    with pytest.raises(ArgumentError, match="replace_unk must be left out where sources are"):
+        list(model.predict([rows[0][0]], replace_unk=True))
+    with pytest.raises(ArgumentError, match="text must be a string, or several"):
+        model({"a": 1})
+
+
+def test_bad_lines_keep_their_place(run, rows, tmp_path):
+    good = json.dumps({"src": rows[0][0].tolist()})
+    lines = [good, '{"src": [[1]]}', "none.npy", good]
+    (tmp_path / "in.jsonl").write_text("\n".join(lines) + "\n")
+    result = command("predict", run, tmp_path / "in.jsonl", "--skip-bad")
+    found = done(result).splitlines()
+    assert len(found) == 4
+    assert found[0] == found[3]
+    assert found[1:3] == ["", ""]
+    assert "2 bad lines were left out" in result.stderr
+    said = sentence(command("predict", run, tmp_path / "none.jsonl"), 1)
+    assert said == (
+        f"{tmp_path / 'none.jsonl'}: there is no such file: check the name, or the folder you are "
+        "in."
+    )
+
+
+def test_a_bad_line_alone_is_a_sentence(run, tmp_path):
+    (tmp_path / "in.jsonl").write_text('{"src": [[1]]}\n')
+    said = sentence(command("predict", run, tmp_path / "in.jsonl"), 1)
+    assert said == (
+        f"{tmp_path / 'in.jsonl'}, line 1: each frame of the source has 1 number, where 5 are "
+        "expected: give all sources the same features, or leave bad lines out with --skip-bad."
+    )
+    said = sentence(command("show", run, tmp_path / "in.jsonl"), 1)
+    assert said.endswith("expected: give all sources the same features.")
+    said = sentence(command("evaluate", run, tmp_path / "in.jsonl"), 1)
+    assert "source and target are expected as src/tgt" in said
+
+
+@pytest.mark.parametrize(
+    ("words", "what"),
+    [
+        (("check", "RUN", "a.npy"), "a check must have a source of text, but this run reads"),
+        (("align", "RUN", "FILE"), "an alignment must have a source of text, but this run reads"),
+        (("export", "RUN"), "an exported model must read text, but"),
+        (("serve", "RUN", "--port", "0"), "the live page, which is to show"),
+    ],
+)
+def test_what_is_for_text_alone_says_so(run, folder, words, what):
+    given = {"RUN": run, "FILE": folder / "run.jsonl"}
+    said = sentence(command(*(given.get(word, word) for word in words)), 1)
+    assert said.startswith(what)
+    assert "vectors of 5 numbers" in said
+
+
+def test_several_files_are_for_vectors(tmp_path):
+    np.save(tmp_path / "a.npy", np.zeros((2, 2)))
+    said = sentence(command("predict", "g2p", tmp_path / "a.npy", tmp_path / "a.npy"), 2)
+    assert said.startswith("FILE must be one for a run that reads text")
