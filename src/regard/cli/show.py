@@ -47,7 +47,8 @@ def show(
         str | None,
         typer.Argument(
             metavar="TEXT",
-            help="A source, or what a language model reads; '-' reads one from each line of stdin.",
+            help="A source, or what a language model reads; '-' reads one from each line of stdin. "
+            "For a run that reads vectors, a .npy file.",
             show_default=False,
         ),
     ] = None,

@@ -72,11 +72,11 @@ class Config(BaseModel):
 
     src_tokenizer: SourceKind = Field(
         "auto",
-        description="how the source becomes tokens; or vectors, for sources of numbers and .npy",
+        description="how the source becomes tokens; vectors for numbers and .npy files",
     )
     tgt_tokenizer: TokenizerKind = Field("auto", description="how the target becomes tokens")
     src_case: Case = Field("keep", description="what the source's letters are brought to")
-    stack: int = Field(1, ge=1, description="frames that are joined to one, of vectors")
+    stack: int = Field(1, ge=1, description="frames of vectors that are joined to one")
     scale_vectors: bool = Field(
         True, description="whether features of vectors are brought to mean 0 and deviation 1"
     )
@@ -99,7 +99,9 @@ class Config(BaseModel):
     bpe_dropout: float = Field(
         0.0, ge=0, lt=1, description="share of bpe's merges that are left out, anew in each epoch"
     )
-    max_src_len: int = Field(256, ge=1, description="longer sources, or frames, are left out")
+    max_src_len: int = Field(
+        256, ge=1, description="longer sources are left out; vectors count frames"
+    )
     max_tgt_len: int = Field(256, ge=1, description="longer targets, or lines, are left out")
 
     batch_tokens: int = Field(
