@@ -211,6 +211,13 @@ def test_what_cannot_be_a_source_is_one_sentence(model, given, words):
 def test_wrong_calls(model, rows):
     with pytest.raises(ArgumentError, match="replace_unk must be left out where sources are"):
         list(model.predict([rows[0][0]], replace_unk=True))
+    with pytest.raises(ArgumentError, match="texts must be several, but it is one table of"):
+        list(model.predict(rows[0][0]))
+    for one in (rows[0][0].tolist(), "a.npy"):
+        with pytest.raises(ArgumentError, match="texts must be several, but it is one table of"):
+            list(model.predict(one))
+        with pytest.raises(ArgumentError, match="texts must be several, but it is one table of"):
+            model.traces(one)
     with pytest.raises(ArgumentError, match="text must be a string, or several"):
         model({"a": 1})
 

@@ -5,11 +5,13 @@ import pytest
 import torch
 
 from data.tools import make_corpus, make_pairs
-from regard.data import Shape, collate
+from regard.data import Frames, Pair, Shape, Tokenizer, build_corpus, collate
 from regard.models import PRESETS
 from regard.training.fabric import Fabric
+from regard.training.frames import reading_frames
 from regard.training.gradients import BEFORE, RecordedGradients
 from regard.training.objective import Objective
+from sounds import FEATURES, spoken
 
 pytestmark = [
     pytest.mark.gpu,
@@ -68,6 +70,14 @@ def recorded(preset, precision, rdrop=0.0, **options):
     return RecordedGradients(fabric, fabric.setup(Objective(model, 0.1, rdrop)))
 
 
+def frames_corpus(path, count, stack):
+    """Pairs whose sources are vectors, and what is known of them."""
+    pairs = [Pair(str(i), t, i, frames=x) for i, (x, t) in enumerate(spoken(count, longest=9))]
+    frames = Frames.measure((pair.frames for pair in pairs), stack=stack)
+    target = Tokenizer.train("space", [pair.tgt for pair in pairs])
+    return frames, build_corpus(pairs, frames, target, path, max_src_len=99, max_tgt_len=99)
+
+
 def gradients_of(steps, batch):
     loss = steps(batch, 0.5)
     return [loss.double(), *(g.double().clone() for g in steps.gradients)]
@@ -102,6 +112,44 @@ def test_replayed_steps_are_those_that_are_taken_one_by_one(preset, precision, t
     assert fast.records
     assert list(fast.recordings) == [SHAPE]
     assert not slow.recordings
+
+
+@pytest.mark.parametrize("precision", ["32-true", "bf16-mixed"])
+@pytest.mark.parametrize("preset", [*PRESETS_WITH_KERNELS, "transformer", "conv"])
+def test_replayed_steps_that_read_vectors_are_those_one_by_one(preset, precision, tmp_path):
+    frames, corpus = frames_corpus(tmp_path / "c.arrow", 90, stack=2)
+    batches = [collate(corpus, np.arange(i, i + 30), SHAPE) for i in (0, 30, 60)]
+    assert batches[0].src.shape == (40, 64, FEATURES)
+    steps = []
+    for _ in range(2):
+        torch.manual_seed(3)
+        fabric = Fabric(accelerator="cuda", devices=1, precision=precision)
+        model = reading_frames(PRESETS[preset](1, VOCAB, "tiny", dropout=0.0), frames)
+        steps.append(RecordedGradients(fabric, fabric.setup(Objective(model, 0.1))))
+    slow, fast = steps
+    slow.records = False
+    for _ in range(BEFORE):
+        fast(batches[0], 1.0)
+    for batch in batches:
+        for one, other in zip(gradients_of(slow, batch), gradients_of(fast, batch), strict=True):
+            scale = one.abs().max().clamp(min=1e-3)
+            assert (one - other).abs().max() <= (1e-5 if precision == "32-true" else 2e-2) * scale
+    assert list(fast.recordings) == [SHAPE]
+
+
+@pytest.mark.usefixtures("quiet_again")
+def test_no_step_that_reads_vectors_waits_for_the_device(tmp_path):
+    frames, corpus = frames_corpus(tmp_path / "c.arrow", 60, stack=2)
+    torch.manual_seed(3)
+    model = reading_frames(PRESETS["bahdanau"](1, VOCAB, "tiny"), frames)
+    objective, rows = Objective(model, 0.1).cuda(), np.arange(60)
+    for mode in ("default", "error"):  # the first compiles kernels
+        torch.cuda.set_sync_debug_mode(mode)
+        batch = collate(corpus, rows).to("cuda", non_blocking=True)
+        sides = (batch.src, batch.src_lengths, batch.tgt_in, batch.tgt_out)
+        objective(*sides, batch.tgt_places).backward()
+    torch.cuda.set_sync_debug_mode("default")
+    assert all(torch.isfinite(p.grad).all() for p in objective.parameters())
 
 
 @pytest.mark.parametrize("preset", [*PRESETS_WITH_KERNELS, "transformer"])

@@ -13,7 +13,6 @@ from regard.api.asking import (
     Wish,
     check_has_sources,
     check_reads_texts,
-    check_several,
     decoding_options,
 )
 from regard.api.checking import checked
@@ -84,7 +83,10 @@ class Model:
     def __call__(self, text: str, **options: Any) -> Output: ...
 
     @overload
-    def __call__(self, text: Iterable[Any], **options: Any) -> Any: ...
+    def __call__(self, text: Iterable[str], **options: Any) -> list[Output]: ...
+
+    @overload
+    def __call__(self, text: Any, **options: Any) -> Any: ...
 
     def __call__(self, text: Any, **options: Any) -> Any:
         """Answers a text, or each of several; a language model goes on with it.
@@ -117,7 +119,7 @@ class Model:
             batch: sources at a time.
             options: those of `DecodingOptions`.
         """
-        check_several(texts)
+        self._side.check_several(texts)
         settings = decoding_options(self.config.beam, options)
         wish = Wish(settings, attention, check_kinds(kinds), replace_unk)
         wish.check(self.config)
@@ -264,7 +266,7 @@ class Model:
         options: dict[str, Any],
     ) -> list[tuple[list[int], Trace]]:
         """For each text the ids of its target, and the trace."""
-        check_several(texts)
+        self._side.check_several(texts)
         for text in texts:
             self.check_source(text)
         settings, wanted = decoding_options(self.config.beam, options), check_kinds(kinds)

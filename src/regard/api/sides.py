@@ -7,6 +7,7 @@ from typing import Any, Protocol, final, runtime_checkable
 import numpy as np
 from torch import Tensor
 
+from regard.api.asking import check_several
 from regard.api.texts import not_known, replaced, split_features, text_given, unknown_note
 from regard.data import Frames, SourceSide, Tables, Tokenizer, pad, pad_frames, source_ids
 from regard.data.pairs import BadLine
@@ -22,6 +23,10 @@ class Side(Protocol):
 
     def is_one(self, given: Any) -> bool:
         """Whether this is one source, and not several."""
+        ...
+
+    def check_several(self, given: Any) -> None:
+        """Raises for what is not several sources, though python may be able to walk through it."""
         ...
 
     def check(self, source: Any) -> None:
@@ -72,6 +77,10 @@ class TextSide:
     def is_one(self, given: Any) -> bool:
         """A string is one text."""
         return isinstance(given, str)
+
+    def check_several(self, given: Any) -> None:
+        """Raises for a string, and for what is no list of some."""
+        check_several(given)
 
     def check(self, source: Any) -> None:
         """Raises unless it is a string with no more tabs than there are features for."""
@@ -131,6 +140,13 @@ class FrameSide:
         if isinstance(given, np.ndarray | Tensor):
             return given.ndim < 3
         return isinstance(given, list | tuple) and bool(given) and _is_row(given[0])
+
+    def check_several(self, given: Any) -> None:
+        """Raises for one table, whose frames would be taken for sources."""
+        if self.is_one(given):
+            fix = "call the model with it, or put it in a list"
+            raise ArgumentError("texts", "be several", "one table of vectors", fix)
+        check_several(given)
 
     def check(self, source: Any) -> None:
         """Raises unless it is a table of the run's features, or a file that has one."""

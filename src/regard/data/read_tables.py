@@ -10,7 +10,7 @@ from regard.data.formats import KEYS
 from regard.data.lines import PathLike, decode, name_of, numbered_lines, open_bytes, suffix_of
 from regard.data.pairs import BadLine, BadLines, short
 from regard.data.parsing import json_record
-from regard.data.rows import not_parquet
+from regard.data.rows import not_parquet, rows_at_once
 from regard.data.tables import SUFFIX, Tables, folder_of
 from regard.errors import DataError
 
@@ -91,7 +91,7 @@ def _column(file: PathLike, names: Sequence[str]) -> Iterator[tuple[int, Any]]:
                 )
             rows = (
                 value
-                for batch in table.iter_batches(columns=[found[0]])
+                for batch in table.iter_batches(rows_at_once(table, found[0]), columns=found[:1])
                 for value in batch.column(0).to_pylist()
             )
             yield from enumerate(rows, start=1)

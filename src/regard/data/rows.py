@@ -24,6 +24,8 @@ Rows = Iterator[tuple[int, Any]]
 
 HEAD: Final = 20
 PARQUET_ROWS: Final = 4096
+#: of a table whose sources are tables themselves: a number in Python takes many bytes
+NESTED_ROWS: Final = 64
 
 
 class Opened(NamedTuple):
@@ -158,13 +160,21 @@ def _parquet_rows(source: PathLike, shape: Format) -> Rows:
     with open_bytes(source) as stream:
         try:
             table = arrow.parquet.ParquetFile(stream)
-            for batch in table.iter_batches(batch_size=PARQUET_ROWS, columns=columns):
+            for batch in table.iter_batches(
+                batch_size=rows_at_once(table, columns[0]), columns=columns
+            ):
                 values = [batch.column(column).to_pylist() for column in columns]
                 for row in zip(*values, strict=True):
                     number += 1
                     yield number, row
         except (arrow.ArrowException, OSError) as error:
             raise not_parquet(name_of(source), error) from None
+
+
+def rows_at_once(table: Any, column: str) -> int:
+    """How many rows of a Parquet file are read at a time."""
+    nested = arrow.types.is_nested(table.schema_arrow.field(column).type)
+    return NESTED_ROWS if nested else PARQUET_ROWS
 
 
 def not_parquet(name: str, error: Exception) -> DataError:
