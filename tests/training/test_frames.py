@@ -15,6 +15,8 @@ from regard.layers import LearnedPositions, SinusoidalPositions
 from regard.models import COPY_PRESETS, PRESETS, TAG_PRESETS, TEXT_PRESETS, VectorInput
 from regard.training import RunFolder, make_config, start_run
 from regard.training.checks import check_settings
+from regard.training.dev import evaluate
+from regard.training.progress import Progress
 from regard.training.run_folder import build_model
 from regard.training.setup import prepare
 from regard.training.shapes import Shapes
@@ -131,6 +133,7 @@ def test_positions_are_those_that_the_preset_has():
     assert positions(preset="bahdanau") is None
 
 
+@pytest.mark.parametrize("asked", [{"src_tokenizer": "vectors"}, {}], ids=["asked", "found"])
 @pytest.mark.parametrize(
     ("settings", "words"),
     [
@@ -138,18 +141,19 @@ def test_positions_are_those_that_the_preset_has():
         ({"preset": "rnn"}, "preset must be one that reads vectors, but it is rnn, which writes a"),
         ({"src_case": "lower"}, "src_case must be left out where sources are vectors, but it is"),
         ({"shared_vocab": True}, "shared_vocab must be left out where sources are vectors"),
-        ({"src_vectors": "x.txt"}, "src_vectors must be left out where sources are vectors"),
         ({"bpe_dropout": 0.1}, "bpe_dropout must be left out where sources are vectors"),
-        ({"features": True}, "features must be left out where sources are vectors"),
     ],
 )
-@pytest.mark.parametrize("asked", [True, False])
 def test_settings_for_text_are_refused(tmp_path, settings, words, asked):
-    rows = spoken(60)
-    named = {"src_tokenizer": "vectors"} if asked else {}
-    if not asked and set(settings) & {"src_vectors", "features"}:
-        pytest.skip("is found to be wrong before the data are read")
-    assert refused(tmp_path, rows, **settings, **named).startswith(words)
+    assert refused(tmp_path, spoken(60), **settings, **asked).startswith(words)
+
+
+def test_settings_that_look_at_files_or_columns_are_refused_before_these_are_read(tmp_path):
+    asked = {"src_tokenizer": "vectors"}
+    said = refused(tmp_path, spoken(60), src_vectors="none.txt", **asked)
+    assert said.startswith("src_vectors must be left out where sources are vectors")
+    said = refused(tmp_path, spoken(60), features=True, **asked)
+    assert said.startswith("features must be left out where sources are vectors")
 
 
 def test_settings_for_vectors_are_refused_for_text(tmp_path):
@@ -215,6 +219,14 @@ def test_batches_keep_few_shapes(tmp_path):
     batch = collate(task.corpus, rows, shape)
     assert batch.src.shape == (shape.rows, shape.src_len, FEATURES)
     assert batch.src.shape[1] % 4 == 0
+
+
+def test_attention_is_measured_over_joined_frames(tmp_path):
+    rows = [(table, text) for table, text in spoken(400) if len(table) == 9]
+    task, _ = task_of(tmp_path, rows, stack=2, max_tgt_len=9)
+    health = evaluate(task, Progress()).health
+    assert health.even == pytest.approx(1 / 5)  # nine frames in pairs
+    assert health.last == 0.0  # there is no </s> to collapse to
 
 
 def test_a_run_finds_again_what_it_has_learned_of_its_sources(tmp_path):
