@@ -196,8 +196,8 @@ def test_a_transformer_without_joined_frames(plain, rows):
     [
         ([[1.0, 2.0]], "each frame of the source has 2 numbers, where 5 are expected"),
         ([[float("nan")] * 5], "number 0 of frame 0, counted from 0, is nan"),
-        ("none.npy", "there is no file none.npy"),
-        ("abc", "the source must be numbers or the name of a .npy file, but it is 'abc'"),
+        ("none.npy", "source: none.npy: there is no such file: check the name"),
+        ("abc", "source: abc: a source must be numbers, or the name of a .npy file"),
         (np.zeros((0, 5)), "the source has 0 frames of 5 numbers"),
     ],
 )

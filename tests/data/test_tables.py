@@ -187,10 +187,10 @@ def test_files_that_are_missing_or_something_else(tmp_path):
     np.savez(tmp_path / "many.npz", np.zeros((2, 2)))
     (tmp_path / "many.npz").rename(tmp_path / "many.npy")
     for name, reason in (
-        ("none.npy", f"there is no file {tmp_path / 'none.npy'}: check the name; it begins in"),
-        ("folder.npy", "folder.npy cannot be read"),
+        ("none.npy", f"{tmp_path / 'none.npy'}: there is no such file: check the name, and the"),
+        ("folder.npy", "folder.npy: it cannot be read"),
         ("many.npy", "it does not begin as one"),
-        ("a.wav", "the source must be numbers or the name of a .npy file, but it is 'a.wav'"),
+        ("a.wav", "a.wav: a source must be numbers, or the name of a .npy file: write the frames"),
         ("a\0.npy", "NUL"),
     ):
         with pytest.raises(DataError) as caught:
@@ -252,6 +252,20 @@ def test_lines_to_predict_from(tmp_path):
     assert alone == str(tmp_path / "a.npy")
 
 
+def test_a_file_alone_has_no_lines(tmp_path):
+    np.save(tmp_path / "a.npy", np.array(TABLE))
+    for name, features, reason in (
+        ("none.npy", 3, "there is no such file: check the name"),
+        ("a.npy", 2, "each frame of the source has 3 numbers, where 2 are expected"),
+    ):
+        with pytest.raises(DataError) as caught:
+            list(read_tables(tmp_path / name, features=features, bad=BadLines()))
+        assert str(caught.value).startswith(f"{tmp_path / name}: {reason}")
+        bad = BadLines(skip=True)
+        assert list(read_tables(tmp_path / name, features=features, bad=bad)) == []
+        assert bad.total == 1
+
+
 def test_bad_lines_to_predict_from_can_be_left_out(tmp_path):
     lines = ["", "[[1, 2, 3]", '{"tgt": "x"}', "[[1, 2]]", "none.npy", "[[1, 2, 3]]"]
     (tmp_path / "in.txt").write_text("\n".join(lines) + "\n")
@@ -259,7 +273,7 @@ def test_bad_lines_to_predict_from_can_be_left_out(tmp_path):
     (found,) = read_tables(tmp_path / "in.txt", features=3, bad=bad)
     assert found.tolist() == [[1.0, 2.0, 3.0]]
     assert bad.total == 5
-    with pytest.raises(DataError, match="line 1: the source must be numbers or the name"):
+    with pytest.raises(DataError, match="line 1: the line is empty: delete it, or leave"):
         list(read_tables(tmp_path / "in.txt", features=3, bad=BadLines()))
 
 

@@ -94,7 +94,10 @@ def test_numbers_stay_as_they_are_if_that_is_asked_for(tmp_path):
 
 def test_one_number_for_each_frame_must_be_asked_for(tmp_path):
     rows = [([float(i), i + 1.0, 2.0], "up") for i in range(60)]
-    assert "the source must be a string, but it is [0.0, 1.0, 2.0]" in refused(tmp_path, rows)
+    assert refused(tmp_path, rows).startswith(
+        "pairs, line 1: the source must be a string, but it is [0.0, 1.0, 2.0]: convert it to a "
+        "string, or have it read by src_tokenizer=vectors"
+    )
     task, said = task_of(tmp_path, rows, src_tokenizer="vectors")
     assert "source: vectors of 1 number, because it was asked for." in said
     assert task.corpus.features == 1
@@ -152,6 +155,8 @@ def test_settings_that_look_at_files_or_columns_are_refused_before_these_are_rea
     asked = {"src_tokenizer": "vectors"}
     said = refused(tmp_path, spoken(60), src_vectors="none.txt", **asked)
     assert said.startswith("src_vectors must be left out where sources are vectors")
+    said = refused(tmp_path, spoken(60), tied="all", **asked)
+    assert said.startswith("tied must not be 'all' where sources are vectors")
     said = refused(tmp_path, spoken(60), features=True, **asked)
     assert said.startswith("features must be left out where sources are vectors")
 
@@ -163,7 +168,7 @@ def test_settings_for_vectors_are_refused_for_text(tmp_path):
     assert refused(tmp_path, rows, stack=2, src_tokenizer="char").startswith(said)
     assert refused(tmp_path, rows, scale_vectors=False).startswith("scale_vectors must be left out")
     said = refused(tmp_path, rows, src_tokenizer="vectors")
-    assert said.startswith("pairs, line 1: the source must be numbers or the name of a .npy file")
+    assert said.startswith("pairs, line 1: word0: a source must be numbers, or the name of a .npy")
     said = refused(tmp_path, None, data="none.tsv", preset="lm-rnn", src_tokenizer="vectors")
     assert said.startswith("src_tokenizer must be auto for texts")
 

@@ -51,7 +51,7 @@ def _checked(run: Any) -> str | Path:
 
 
 def fit(
-    pairs: str | Path | Iterable[str | tuple[str, ...] | Mapping[str, Any]],
+    pairs: str | Path | Iterable[str | tuple[Any, ...] | Mapping[str, Any]],
     preset: str = "bahdanau",
     *,
     output: str | Path | None = None,
@@ -62,7 +62,8 @@ def fit(
 
     Args:
         pairs: a file; or tuples of source and target, or dictionaries with `src` and `tgt` or the
-            names in `columns`; for a language model, texts.
+            names in `columns`; for a language model, texts. A source may be vectors: an array, a
+            tensor or lists, (frames, features).
         preset: the model, by name.
         output: the run folder; a temporary one if None, which `Model.save` copies.
         quiet: whether to show nothing.

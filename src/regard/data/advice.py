@@ -17,6 +17,7 @@ class Advice(NamedTuple):
         features: the option that takes a third column as features; empty if there is none.
         references: the option that takes further columns as targets; empty if there is none.
         longer: how to allow longer lines; empty if there is no way.
+        vectors: how to have numbers read as vectors; empty if there is no way.
     """
 
     tgt: str
@@ -26,6 +27,7 @@ class Advice(NamedTuple):
     features: str = ""
     references: str = ""
     longer: str = ""
+    vectors: str = ""
 
     def choose(self, first: str, names: Columns) -> str:
         """`first`, or else two of these names, if there are two."""
@@ -35,6 +37,10 @@ class Advice(NamedTuple):
     def shorter(self, first: str) -> str:
         """`first`, or else a higher limit, if it can be raised."""
         return f"{first}, or {self.longer}" if self.longer else first
+
+    def numbers(self, first: str) -> str:
+        """`first`, or else that numbers are read as vectors, if they can be."""
+        return f"{first}, or {self.vectors}" if self.vectors else first
 
 
 def with_commas(columns: Columns) -> str:

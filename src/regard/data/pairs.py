@@ -136,8 +136,8 @@ class BadLines:
         """The counts in words, the greatest first."""
         return ", ".join(f"{count:,} {kind}" for kind, count in self.counts.most_common())
 
-    def add(self, file: str, line: int, bad: BadLine) -> None:
-        """Counts the line, or raises if bad lines are not to be skipped."""
+    def add(self, file: str, line: int | None, bad: BadLine) -> None:
+        """Counts the line, or a whole file, or raises if bad lines are not to be skipped."""
         fix = bad.fixed_by(self.advice)
         if not self.skip and self.advice.skip:
             fix += f", or leave bad lines out with {self.advice.skip}"

@@ -11,7 +11,7 @@ from regard.data.lines import PathLike, decode, name_of, numbered_lines, open_by
 from regard.data.pairs import BadLine, BadLines, short
 from regard.data.parsing import json_record
 from regard.data.rows import not_parquet, rows_at_once
-from regard.data.tables import SUFFIX, Tables, folder_of
+from regard.data.tables import SUFFIX, Tables, folder_of, read_npy
 from regard.errors import DataError
 
 #: what a source may be called, where it has a name
@@ -31,7 +31,10 @@ def read_tables(
         name: what the source is called where it has a name; one of those that are known if None.
     """
     names = NAMES if name is None else (name,)
-    tables = Tables(Path() if suffix_of(file) == SUFFIX else folder_of(file), features)
+    tables = Tables(folder_of(file), features)
+    if suffix_of(file) == SUFFIX:
+        yield from _alone(Path(file), tables, bad)
+        return
     for number, value in _values(file, names):
         try:
             source = _of_line(decode(value), names) if isinstance(value, bytes) else value
@@ -43,9 +46,17 @@ def read_tables(
         yield str(tables.path(source)) if isinstance(source, str) else table
 
 
+def _alone(file: Path, tables: Tables, bad: BadLines) -> Iterator[str]:
+    """The name of a .npy file, if it can be a source."""
+    try:
+        tables.table(read_npy(file))
+    except BadLine as wrong:
+        bad.add(str(file), None, wrong)
+        return
+    yield str(file)
+
+
 def _values(file: PathLike, names: Sequence[str]) -> Iterator[tuple[int, Any]]:
-    if suffix_of(file) == SUFFIX:
-        return iter([(1, name_of(file))])
     if suffix_of(file) == ".parquet":
         return _column(file, names)
     return numbered_lines(file)
@@ -54,6 +65,8 @@ def _values(file: PathLike, names: Sequence[str]) -> Iterator[tuple[int, Any]]:
 def _of_line(text: str, names: Sequence[str]) -> Any:
     """What stands on a line: a table, or the name of a file."""
     line = text.strip()
+    if not line:
+        raise BadLine("empty line", "the line is empty", "delete it")
     if line.startswith("["):
         try:
             return json.loads(line)

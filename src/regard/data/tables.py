@@ -11,7 +11,7 @@ import torch
 from jaxtyping import Float32
 from torch import Tensor
 
-from regard.data.lines import STDIN, PathLike
+from regard.data.lines import STDIN
 from regard.data.pairs import BadLine, Pair, short
 
 #: what makes the source of a pair what it is to be
@@ -36,7 +36,7 @@ def only_text(pair: Pair) -> Pair:
     raise BadLine(
         "not a string",
         f"the source must be a string, but it is {short(pair.frames)}",
-        "convert it to a string",
+        lambda advice: advice.numbers("convert it to a string"),
     )
 
 
@@ -56,8 +56,7 @@ class Tables:
 
     def __call__(self, pair: Pair) -> Pair:
         """The pair with its table, as float32."""
-        given = pair.frames
-        table = read_npy(pair.src, self._folder) if given is None else as_table(given)
+        table = self._of_file(pair.src) if pair.frames is None else as_table(pair.frames)
         self._check_width(table)
         return pair._replace(src=pair.src or name_of_table(table), frames=table)
 
@@ -71,6 +70,12 @@ class Tables:
     def path(self, name: str) -> Path:
         """Where a file lies that a source names."""
         return self._folder / name
+
+    def _of_file(self, name: str) -> Table:
+        try:
+            return read_npy(self.path(name))
+        except BadLine as bad:
+            raise BadLine(bad.kind, f"{self.path(name)}: {bad.reason}", bad.fix) from None
 
     def _check_width(self, table: Table) -> None:
         width = table.shape[1]
@@ -121,25 +126,21 @@ def as_table(value: Any) -> Table:
     return _finite(array)
 
 
-def read_npy(name: str, folder: Path = Path()) -> Table:
+def read_npy(path: Path) -> Table:
     """The table in a .npy file. Python objects in it are never made."""
-    path = folder / name
     if path.suffix.lower() != SUFFIX:
         raise BadLine(
             "not a .npy file",
-            f"the source must be numbers or the name of a .npy file, but it is {short(name)}",
+            "a source must be numbers, or the name of a .npy file",
             "write the frames with numpy.save, and name that file",
         )
     try:
         array = np.lib.format.open_memmap(path, mode="r")  # which cannot hold objects
     except OSError as error:
-        raise _cannot_open(path, error) from None
+        raise _cannot_open(error) from None
     except (ValueError, EOFError, SyntaxError) as error:
-        raise _no_npy(path, error) from None
-    try:
-        return as_table(array)
-    except BadLine as bad:
-        raise BadLine(bad.kind, f"{path}: {bad.reason}", bad.fix) from None
+        raise _no_npy(error) from None
+    return as_table(array)
 
 
 def name_of_table(table: Table) -> str:
@@ -214,15 +215,15 @@ def _ragged(value: Any) -> BadLine:
     return BadLine("ragged", reason, "give each frame the same features")
 
 
-def _cannot_open(path: PathLike, error: OSError) -> BadLine:
+def _cannot_open(error: OSError) -> BadLine:
     if isinstance(error, FileNotFoundError):
-        fix = "check the name; it begins in the folder of the file that has it"
-        return BadLine("missing file", f"there is no file {path}", fix)
+        fix = "check the name, and the folder that it begins in"
+        return BadLine("missing file", "there is no such file", fix)
     reason = (error.strerror or str(error)).lower()
-    return BadLine("unreadable file", f"{path} cannot be read ({reason})", "name a file that can")
+    return BadLine("unreadable file", f"it cannot be read ({reason})", "name a file that can")
 
 
-def _no_npy(path: PathLike, error: Exception) -> BadLine:
+def _no_npy(error: Exception) -> BadLine:
     said = (str(error).splitlines() or ["it is cut off"])[0].rstrip(". ")
     if "objects" in said:
         said = "it holds Python objects"
@@ -230,7 +231,7 @@ def _no_npy(path: PathLike, error: Exception) -> BadLine:
         said = "it does not begin as one"
     return BadLine(
         "not a .npy file",
-        f"{path} cannot be read as a .npy file of numbers ({said})",
+        f"it cannot be read as a .npy file of numbers ({said})",
         "write it again with numpy.save, from an array of floats",
     )
 

@@ -12,6 +12,7 @@ SETTINGS: Final = Advice(
     skip="skip_bad=True",
     features="features=True",
     longer="raise max_chars",
+    vectors="have it read by src_tokenizer=vectors",
 )
 DEV_SETTINGS: Final = SETTINGS._replace(
     tgt="dev_tgt", targets='name the second of two parallel files with dev_tgt="FILE"'

@@ -49,6 +49,10 @@ def check_frames(config: Config) -> None:
             f"{config.preset}, which {does}",
             "choose bahdanau or another one, or a src_tokenizer for text",
         )
+    if config.model.get("tied") == "all":
+        raise ArgumentError(
+            "tied", "not be 'all' where sources are vectors", "'all'", "say tied=output"
+        )
     for name, fix in TEXT_ONLY.items():
         value = getattr(config, name)
         if value and value != Config.model_fields[name].default:
