@@ -10,7 +10,7 @@ from torch import Tensor
 from regard.api.asking import check_several
 from regard.api.texts import not_known, replaced, split_features, text_given, unknown_note
 from regard.data import Frames, SourceSide, Tables, Tokenizer, pad, pad_frames, source_ids
-from regard.data.pairs import BadLine
+from regard.data.pairs import BadLine, short
 from regard.data.tables import Table, name_of_table
 from regard.decoding import Hypothesis
 from regard.errors import ArgumentError, DataError
@@ -85,7 +85,7 @@ class TextSide:
     def check(self, source: Any) -> None:
         """Raises unless it is a string with no more tabs than there are features for."""
         if not isinstance(source, str):
-            raise ArgumentError("text", "be a string", repr(source), "convert it to one")
+            raise ArgumentError("text", "be a string", short(source), "convert it to one")
         allowed = 1 if self._tokenizer.features else 0
         if source.count("\t") > allowed:
             have = "features after one tab" if allowed else "no tab, since the run has no features"
