@@ -29,6 +29,7 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT / "tests"), str(ROOT / "benchmarks")]
 
 import report  # noqa: E402
+from gpu_time import graph_of, row_ms, versions  # noqa: E402
 from kernels_page import render, row  # noqa: E402
 from ops.rule import breaches  # noqa: E402
 from regard import ops  # noqa: E402
@@ -141,48 +142,12 @@ def times(run: Op, inputs: dict[str, Tensor], *, graph: bool = True) -> dict[str
     return found
 
 
-def graph_of(function: Callable[[], None]) -> torch.cuda.CUDAGraph:
-    """The work that one call gives to the device, without the host's part in it."""
-    stream = torch.cuda.Stream()
-    stream.wait_stream(torch.cuda.current_stream())
-    with torch.cuda.stream(stream):
-        for _ in range(3):
-            function()
-    torch.cuda.current_stream().wait_stream(stream)
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        function()
-    return graph
-
-
 def median_ms(function: Callable[[], None]) -> float:
     """The median over rows of calls; events stand before and after a row."""
     once = row_ms(function, 1)
     calls = min(20, max(1, round(ROW_MS / once)))
     rows = min(15, max(3, round(1e3 * PATIENCE / (once * calls))))
     return statistics.median(row_ms(function, calls) for _ in range(rows))
-
-
-def row_ms(function: Callable[[], None], calls: int) -> float:
-    """Milliseconds of a call, the mean of some."""
-    start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-    start.record()
-    for _ in range(calls):
-        function()
-    end.record()
-    end.synchronize()
-    return float(start.elapsed_time(end)) / calls
-
-
-def versions() -> dict[str, Any]:
-    import triton
-
-    return {
-        "gpu": torch.cuda.get_device_name(),
-        "torch": torch.__version__,
-        "cuda": torch.version.cuda,
-        "triton": triton.__version__,
-    }
 
 
 def main() -> None:

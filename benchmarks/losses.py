@@ -26,6 +26,7 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT / "tests"), str(ROOT / "benchmarks")]
 
 import report  # noqa: E402
+from gpu_time import graph_of, row_ms, versions  # noqa: E402
 from regard.ops import use_backend  # noqa: E402
 from regard.training import fused  # noqa: E402
 from regard.training.loss import cross_entropy  # noqa: E402
@@ -105,41 +106,7 @@ def device_ms(function: Callable[[], Any]) -> float:
     graph = graph_of(function)
     for _ in range(3):
         graph.replay()
-    found = []
-    for _ in range(ROWS):
-        start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-        start.record()
-        for _ in range(REPLAYS):
-            graph.replay()
-        end.record()
-        end.synchronize()
-        found.append(float(start.elapsed_time(end)) / REPLAYS)
-    return statistics.median(found)
-
-
-def graph_of(function: Callable[[], Any]) -> torch.cuda.CUDAGraph:
-    """The work of one call, without the host's part in it."""
-    stream = torch.cuda.Stream()
-    stream.wait_stream(torch.cuda.current_stream())
-    with torch.cuda.stream(stream):
-        for _ in range(3):
-            function()
-    torch.cuda.current_stream().wait_stream(stream)
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        function()
-    return graph
-
-
-def versions() -> dict[str, Any]:
-    import triton
-
-    return {
-        "gpu": torch.cuda.get_device_name(),
-        "torch": torch.__version__,
-        "cuda": torch.version.cuda,
-        "triton": triton.__version__,
-    }
+    return statistics.median(row_ms(graph.replay, REPLAYS) for _ in range(ROWS))
 
 
 def row(record: dict[str, Any]) -> str:

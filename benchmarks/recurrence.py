@@ -32,6 +32,7 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT / "tests"), str(ROOT / "benchmarks")]
 
 import report  # noqa: E402
+from gpu_time import versions  # noqa: E402
 from ops.rule import breaches  # noqa: E402
 from regard import ops  # noqa: E402
 from regard.ops.self_attentive_rnn import GATES, Cell  # noqa: E402
@@ -248,17 +249,6 @@ def median_ms(function: Callable[[], None], rows: int) -> float:
         end.synchronize()
         found.append(start.elapsed_time(end))
     return statistics.median(found)
-
-
-def versions() -> dict[str, Any]:
-    import triton
-
-    return {
-        "gpu": torch.cuda.get_device_name(),
-        "torch": torch.__version__,
-        "cuda": torch.version.cuda,
-        "triton": triton.__version__,
-    }
 
 
 def render(result: dict[str, Any]) -> str:

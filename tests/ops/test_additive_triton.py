@@ -1,4 +1,3 @@
-import os
 import subprocess
 import sys
 from pathlib import Path
@@ -6,6 +5,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from interpreter import check_kept
 from regard.errors import BackendError
 from regard.ops import additive_attention as operator
 from regard.ops import use_backend
@@ -19,15 +19,7 @@ MODULE = sys.modules["regard.ops.additive_attention"]  # the name stands for the
 @pytest.mark.slow
 @pytest.mark.skipif(not HAS_TRITON, reason="needs triton")
 def test_the_kernels_keep_the_rule_in_the_interpreter():
-    done = subprocess.run(
-        [sys.executable, Path(__file__).with_name("interpreted.py")],
-        env=os.environ | {"TRITON_INTERPRET": "1", "OMP_NUM_THREADS": "1"},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert done.stdout.count(": kept\n") == CASES
+    check_kept(Path(__file__).with_name("interpreted.py"), CASES)
 
 
 def test_without_triton_another_path_is_taken(monkeypatch):

@@ -1,4 +1,3 @@
-import os
 import subprocess
 import sys
 from dataclasses import replace
@@ -8,6 +7,7 @@ import pytest
 import torch
 
 import ops.test_self_attentive_rnn as small
+from interpreter import check_kept
 from ops.rule import accept, where
 from regard.errors import BackendError
 from regard.ops import AdditiveScore, DotScore, self_attentive_rnn, use_backend
@@ -31,15 +31,7 @@ on_gpu = pytest.mark.parametrize(("backend", "device"), where("triton"))
 @pytest.mark.slow
 @pytest.mark.skipif(not HAS_TRITON, reason="needs triton")
 def test_the_kernels_keep_the_rule_in_the_interpreter():
-    done = subprocess.run(
-        [sys.executable, Path(__file__).with_name("interpreted_recurrence.py")],
-        env=os.environ | {"TRITON_INTERPRET": "1", "OMP_NUM_THREADS": "1"},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert done.stdout.count(": kept\n") == CASES
+    check_kept(Path(__file__).with_name("interpreted_recurrence.py"), CASES)
 
 
 def test_without_triton_another_path_is_taken(monkeypatch):

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from interpreter import check_kept
 from regard.errors import ArgumentError
 from regard.ops import use_backend
 from regard.training import fused
@@ -43,15 +44,7 @@ def gpu(monkeypatch):
 @pytest.mark.slow
 @pytest.mark.skipif(not fused.HAS_TRITON, reason="needs triton")
 def test_the_kernels_keep_the_rule_in_the_interpreter():
-    done = subprocess.run(
-        [sys.executable, Path(__file__).with_name("interpreted_loss.py")],
-        env=os.environ | {"TRITON_INTERPRET": "1", "OMP_NUM_THREADS": "1"},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert done.stdout.count(": kept\n") == CASES
+    check_kept(Path(__file__).with_name("interpreted_loss.py"), CASES)
 
 
 @pytest.mark.slow

@@ -83,6 +83,21 @@ def gradients_of(steps, batch):
     return [loss.double(), *(g.double().clone() for g in steps.gradients)]
 
 
+def check_replays(slow, fast, batches, precision):
+    """Both give the same, though one of them replays."""
+    slow.records = False
+    for _ in range(BEFORE):
+        fast(batches[0], 1.0)
+    for batch in batches:
+        for one, other in zip(gradients_of(slow, batch), gradients_of(fast, batch), strict=True):
+            # atomic sums differ in their order
+            scale = one.abs().max().clamp(min=1e-3)
+            assert (one - other).abs().max() <= (1e-5 if precision == "32-true" else 2e-2) * scale
+    assert fast.records
+    assert list(fast.recordings) == [SHAPE]
+    assert not slow.recordings
+
+
 @pytest.mark.parametrize("precision", ["32-true", "bf16-mixed"])
 @pytest.mark.parametrize(
     "preset",
@@ -101,17 +116,7 @@ def test_replayed_steps_are_those_that_are_taken_one_by_one(preset, precision, t
     corpus = make_corpus(tmp_path / "c.arrow", make_pairs(90))
     batches = [collate(corpus, np.arange(i, i + 30), SHAPE) for i in (0, 30, 60)]
     slow, fast = (recorded(preset, precision, dropout=0.0) for _ in range(2))
-    slow.records = False
-    for _ in range(BEFORE):
-        fast(batches[0], 1.0)
-    for batch in batches:
-        for one, other in zip(gradients_of(slow, batch), gradients_of(fast, batch), strict=True):
-            # atomic sums differ in their order
-            scale = one.abs().max().clamp(min=1e-3)
-            assert (one - other).abs().max() <= (1e-5 if precision == "32-true" else 2e-2) * scale
-    assert fast.records
-    assert list(fast.recordings) == [SHAPE]
-    assert not slow.recordings
+    check_replays(slow, fast, batches, precision)
 
 
 @pytest.mark.parametrize("precision", ["32-true", "bf16-mixed"])
@@ -126,15 +131,7 @@ def test_replayed_steps_that_read_vectors_are_those_one_by_one(preset, precision
         fabric = Fabric(accelerator="cuda", devices=1, precision=precision)
         model = reading_frames(PRESETS[preset](1, VOCAB, "tiny", dropout=0.0), frames)
         steps.append(RecordedGradients(fabric, fabric.setup(Objective(model, 0.1))))
-    slow, fast = steps
-    slow.records = False
-    for _ in range(BEFORE):
-        fast(batches[0], 1.0)
-    for batch in batches:
-        for one, other in zip(gradients_of(slow, batch), gradients_of(fast, batch), strict=True):
-            scale = one.abs().max().clamp(min=1e-3)
-            assert (one - other).abs().max() <= (1e-5 if precision == "32-true" else 2e-2) * scale
-    assert list(fast.recordings) == [SHAPE]
+    check_replays(*steps, batches, precision)
 
 
 @pytest.mark.usefixtures("quiet_again")
