@@ -9,6 +9,7 @@ import torch
 from regard.training.checkpoint import (
     Checkpoint,
     CheckpointError,
+    has_checkpoint,
     load_checkpoint,
     pack_optimizer,
     random_states,
@@ -85,6 +86,30 @@ def test_a_pair_that_was_not_finished(folder):
     assert step_of(found) == 2
     assert len(complaints) == 1
     assert "step-00000003 is damaged" in complaints[0]
+
+
+def test_none_that_was_finished(tmp_path):
+    """What kills leave that come before the first checkpoint is whole: the run has to start."""
+    for step in (3, 4):
+        (tmp_path / f"step-{step:08d}.safetensors").write_bytes(b"whole, without a record")
+    assert not has_checkpoint(tmp_path)
+    found, complaints = load_checkpoint(tmp_path)
+    assert found is None
+    assert complaints == [
+        f"checkpoint step-0000000{step} was never finished and is not used." for step in (4, 3)
+    ]
+    save_checkpoint(tmp_path, 2, make(2))
+    assert has_checkpoint(tmp_path)
+    assert step_of(load_checkpoint(tmp_path)[0]) == 2
+    assert names(tmp_path) == ["step-00000002.json", "step-00000002.safetensors"]
+
+
+def test_the_newest_is_never_removed_for_damaged_ones_of_later_steps(folder):
+    for step in (8, 9):
+        save_checkpoint(folder, step, make(step))
+        (folder / f"step-{step:08d}.safetensors").write_bytes(b"nothing")
+    save_checkpoint(folder, 7, make(7))
+    assert step_of(load_checkpoint(folder)[0]) == 7
 
 
 def test_an_unfinished_pair_is_no_reason_to_lose_a_whole_one(folder):

@@ -84,16 +84,17 @@ def last_step(output):
 
 
 @pytest.mark.parametrize("at", ["before the rename", "between the two files", "after both"])
-def test_killed_while_a_checkpoint_is_written(data, whole, tmp_path, at, monkeypatch):
-    replace, seen = os.replace, []
+@pytest.mark.parametrize("which", [1, 3])
+def test_killed_while_a_checkpoint_is_written(data, whole, tmp_path, which, at, monkeypatch):
+    replace, seen, last = os.replace, [], 2 * which - 1 + (at == "after both")
 
     def deadly(source, target):
         if "checkpoints" in str(target):
             seen.append(target)
-            if len(seen) == 5 and at == "before the rename":
+            if len(seen) == last and at == "before the rename":
                 os.kill(os.getpid(), signal.SIGKILL)
         replace(source, target)
-        if "checkpoints" in str(target) and len(seen) == 5 + (at == "after both"):
+        if "checkpoints" in str(target) and len(seen) == last:
             os.kill(os.getpid(), signal.SIGKILL)
 
     monkeypatch.setattr(os, "replace", deadly)
@@ -103,6 +104,21 @@ def test_killed_while_a_checkpoint_is_written(data, whole, tmp_path, at, monkeyp
     monkeypatch.undo()
     finish(run_aside(data, tmp_path / "run"))
     assert_same(weights(whole), weights(tmp_path / "run"))
+
+
+def test_killed_between_a_score_and_the_first_checkpoint(data, tmp_path, monkeypatch):
+    """The run starts anew, and nothing is told of what it had reached before."""
+    every = {"eval_every": 5, "save_every": 1000}
+    finish(run_aside(data, tmp_path / "whole", **every))
+    with monkeypatch.context() as patch:
+        patch.setattr(checkpoint, "save", lambda _: os.kill(os.getpid(), signal.SIGKILL))
+        process = run_aside(data, tmp_path / "run", **every)
+        process.join(60)
+    assert process.exitcode == -signal.SIGKILL
+    assert scores(tmp_path / "run")
+    finish(run_aside(data, tmp_path / "run"))
+    assert scores(tmp_path / "run") == scores(tmp_path / "whole")
+    assert_same(weights(tmp_path / "run"), weights(tmp_path / "whole"))
 
 
 def stop_early(data, output, step=20):

@@ -49,7 +49,7 @@ def write_atomically(path: Path, content: bytes) -> None:
 
 
 def save_checkpoint(folder: Path, step: int, checkpoint: Checkpoint, *, kept: int = KEPT) -> Path:
-    """Writes a checkpoint and removes all but the newest `kept`."""
+    """Writes a checkpoint and removes others until `kept` are left, unfinished ones first."""
     folder.mkdir(parents=True, exist_ok=True)
     tensors = {name: t.detach().cpu().contiguous() for name, t in checkpoint.tensors.items()}
     content = save(tensors)
@@ -59,7 +59,9 @@ def save_checkpoint(folder: Path, step: int, checkpoint: Checkpoint, *, kept: in
     text = json.dumps(record, sort_keys=True)
     sealed = json.dumps({"record": record, "checksum": _checksum(text.encode())}, sort_keys=True)
     write_atomically(path.with_suffix(".json"), sealed.encode())
-    for old in list(_paths(folder))[kept:]:
+    others = [other for other in _paths(folder) if other != path]
+    finished = [other for other in others if _is_finished(other)]
+    for old in set(others).difference(finished[: kept - 1]):
         old.with_suffix(".json").unlink(missing_ok=True)
         old.unlink(missing_ok=True)
     for leftover in folder.glob(".*.tmp"):
@@ -68,15 +70,19 @@ def save_checkpoint(folder: Path, step: int, checkpoint: Checkpoint, *, kept: in
 
 
 def has_checkpoint(folder: Path) -> bool:
-    """Whether there is any, be it whole or damaged."""
-    return next(_paths(folder), None) is not None
+    """Whether any was finished, be it whole or damaged by now."""
+    return any(map(_is_finished, _paths(folder)))
 
 
 def load_checkpoint(folder: Path) -> tuple[Checkpoint | None, list[str]]:
     """The newest checkpoint that is whole, and a sentence for each newer one that is not.
 
-    None if there is no checkpoint at all; an error if there are some and all of them are damaged.
+    None if none was ever finished, which is what a kill in the middle of the first one leaves; an
+    error if some were and all of them are damaged.
     """
+    if not has_checkpoint(folder):
+        begun = [path.stem for path in _paths(folder)]
+        return None, [f"checkpoint {stem} was never finished and is not used." for stem in begun]
     complaints: list[str] = []
     for path in _paths(folder):
         try:
@@ -85,18 +91,21 @@ def load_checkpoint(folder: Path) -> tuple[Checkpoint | None, list[str]]:
             complaints.append(
                 f"checkpoint {path.stem} is damaged ({error}); the one before it is used."
             )
-    if complaints:
-        raise CheckpointError(
-            f"{folder} must hold a checkpoint that can be read, but all {len(complaints)} are "
-            f"damaged: remove the folder to start afresh."
-        )
-    return None, complaints
+    raise CheckpointError(
+        f"{folder} must hold a checkpoint that can be read, but all {len(complaints)} are "
+        f"damaged: remove the folder to start afresh."
+    )
 
 
 def _paths(folder: Path) -> Iterator[Path]:
-    """Tensor files, newest first; a file without its record was never finished."""
+    """Tensor files, newest first."""
     found = [p for p in folder.glob("step-*.safetensors") if re.fullmatch(r"step-\d+", p.stem)]
     return iter(sorted(found, reverse=True))
+
+
+def _is_finished(path: Path) -> bool:
+    """Whether a tensor file has its record, which is written after it."""
+    return path.with_suffix(".json").exists()
 
 
 def _read(path: Path) -> Checkpoint:

@@ -194,6 +194,7 @@ def resume(task: Task) -> tuple[Progress, list[str]]:
     """Puts a task where its newest whole checkpoint stands; a sentence for each damaged one."""
     checkpoint, complaints = load_checkpoint(task.folder.checkpoints)
     if checkpoint is None:
+        _forget_after(task, 0)
         return Progress(), complaints
 
     def part(prefix: str) -> dict[str, Tensor]:
@@ -218,9 +219,14 @@ def resume(task: Task) -> tuple[Progress, list[str]]:
         )
     task.load_scaler_state(checkpoint.numbers["scaler"])
     progress = Progress.from_numbers(checkpoint.numbers["progress"])
-    if task.fabric.is_global_zero:
-        task.folder.forget_metrics_after(progress.step)
+    _forget_after(task, progress.step)
     return progress, complaints
+
+
+def _forget_after(task: Task, step: int) -> None:
+    """Drops what was told of steps that a run will take again."""
+    if task.fabric.is_global_zero and task.folder.metrics_file.exists():
+        task.folder.forget_metrics_after(step)
 
 
 @contextmanager
