@@ -135,6 +135,43 @@ def test_show_draws_frames(run, tmp_path, rows):
     assert str(tmp_path / "a.npy") in page
 
 
+def test_check_takes_frames_away(run, model, tmp_path, rows):
+    table = rows[3][0]
+    np.save(tmp_path / "a.npy", table)
+    shown = done(command("check", run, tmp_path / "a.npy"))
+    assert "costs if not known" in shown
+    assert "Inputs are frames, counted from 0 and joined by 2: one is not known where another" in (
+        " ".join(shown.split())
+    )
+    found = from_json(json.loads(done(command("check", run, tmp_path / "a.npy", "--json"))))
+    places = -(-len(table) // 2)
+    assert found.derived["ablation"].shape == (len(found.target.tokens), places)
+    again = model.check(table)
+    np.testing.assert_allclose(again.derived["ablation"], found.derived["ablation"], atol=1e-3)
+    assert again.checks["sentences"][-1].startswith("Left to itself it writes")
+    forced = model.check(table.tolist(), "a b")
+    assert forced.target.text == "a b"
+    command("check", run, tmp_path / "a.npy", "-o", tmp_path / "a.html")
+    assert "one is not known where another" in (tmp_path / "a.html").read_text(encoding="utf-8")
+
+
+def test_a_single_frame_can_be_checked(model, rows):
+    found = model.check(rows[0][0][:1], "a")
+    np.testing.assert_allclose(found.derived["ablation"], np.zeros((2, 1)), atol=1e-6)
+    assert "cannot be compared" in found.checks["sentences"][0]
+
+
+def test_one_source_is_checked_at_a_time(run, rows, tmp_path):
+    one = write_jsonl(tmp_path / "one.jsonl", rows[:1])
+    assert "tau" in done(command("check", run, one, "--target", "a"))
+    several = write_jsonl(tmp_path / "several.jsonl", rows)
+    assert sentence(command("check", run, several), 2) == (
+        f"TEXT must be a file of one source, but it is {several}, which has several: write it as a "
+        ".npy file."
+    )
+    assert "none.npy: there is no such file" in sentence(command("check", run, "none.npy"), 1)
+
+
 def test_report_and_card_speak_of_frames(run):
     assert "| source | vectors of 5 numbers, 2 frames joined to one |" in (
         (run / "README.md").read_text(encoding="utf-8")
@@ -255,7 +292,6 @@ def test_a_bad_line_alone_is_a_sentence(run, tmp_path):
 @pytest.mark.parametrize(
     ("words", "what"),
     [
-        (("check", "RUN", "a.npy"), "a check must have a source of text, but this run reads"),
         (("align", "RUN", "FILE"), "an alignment must have a source of text, but this run reads"),
         (("export", "RUN"), "an exported model must read text, but"),
         (("serve", "RUN", "--port", "0"), "the live page, which is to show"),

@@ -113,7 +113,8 @@ def test_what_needs_text_says_so():
         text_side(frames, "a check")
     assert str(caught.value) == (
         "a check must have a source of text, but this run reads vectors of 3 numbers, 2 frames "
-        "joined to one: use `regard predict`, `regard evaluate` or `regard show` with it."
+        "joined to one: use `regard predict`, `regard evaluate`, `regard show` or `regard "
+        "check` with it."
     )
 
 

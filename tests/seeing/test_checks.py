@@ -11,6 +11,7 @@ import torch
 from models.cases import SRC_VOCAB, build
 from regard.seeing import Map, Text, Token, Trace
 from regard.seeing.checks import agreement, check, kendall_tau, looked_at, shares
+from regard.seeing.stand_ins import other_tokens
 
 SRC, TGT = [5, 9, 4, 11, 2], [6, 4, 12]
 
@@ -126,7 +127,7 @@ def others():
 )
 def test_every_model_with_attention_can_be_checked(preset):
     model = build(preset)
-    found = check(model, SRC, TGT, traced(model), others())
+    found = check(model, SRC, TGT, traced(model), other_tokens(SRC, others()))
     wanted = {"ablation", "gradient"} | ({"rollout"} if preset == "transformer" else set())
     assert set(found.derived) == wanted
     assert all(np.isfinite(part).all() for part in found.derived.values())
@@ -140,7 +141,7 @@ def test_every_model_with_attention_can_be_checked(preset):
 @pytest.mark.parametrize("preset", ["seq2seq", "rnn"])
 def test_a_model_without_attention_says_so(preset):
     model = build(preset)
-    found = check(model, SRC, TGT, traced(model), others())
+    found = check(model, SRC, TGT, traced(model), other_tokens(SRC, others()))
     assert set(found.derived) == {"ablation", "gradient"}
     assert "no attention" in found.checks["sentences"][0]
 
@@ -158,7 +159,7 @@ def test_a_source_of_one_token_has_no_order():
     out = model(torch.tensor([[2]]), torch.tensor([1]), torch.tensor([[1]]), need_weights=True)
     end = Text("", (Token("</s>", special=True),))
     trace = Trace(end, end, (Map.of("cross", 0, out.maps["cross"][0][0].detach().numpy()),))
-    found = check(model, [2], [], trace, [[2]])
+    found = check(model, [2], [], trace, other_tokens([2], [[2]]))
     assert found.checks["tau_ablation"] is None
     assert "cannot be compared" in found.checks["sentences"][0]
     assert found.checks["shuffled_log_prob"] == pytest.approx(found.checks["log_prob"])

@@ -9,9 +9,11 @@ from torch import nn
 
 from models.cases import SRC_VOCAB, TGT_VOCAB, build
 from regard.errors import ArgumentError
+from regard.models import VectorInput, with_input
 from regard.models.protocol import ModelOutput, SequenceModel
 from regard.seeing import derive
-from regard.seeing.derive import ablation, gradient, rollout, shuffle, shuffled_attention
+from regard.seeing.derive import gradient, rollout, shuffle, shuffled_attention
+from regard.seeing.stand_ins import other_frames, other_tokens
 
 SRC, TGT = [5, 9, 4, 11, 2], [6, 4, 12]
 WITH_ATTENTION = [
@@ -30,6 +32,10 @@ WITH_ATTENTION = [
     "pointer-coverage",
     "memory",
 ]
+
+
+def ablation(model, src, tgt, others, **options):
+    return derive.ablation(model, src, tgt, other_tokens(src, others), **options)
 
 
 def log_probs(model, src=SRC, tgt=TGT):
@@ -289,3 +295,90 @@ def test_all_targets_can_be_forced():
     assert gradient(model, [2], []).shape == (1, 1)
     assert ablation(model, [2], [], [[2]]).tolist() == [[0.0]]
     assert ablation(model, SRC, [TGT_VOCAB - 1] * 30, [[4, 5]] * 5).shape == (31, 5)
+
+
+TABLE = np.random.default_rng(3).normal(size=(7, 5)).astype(np.float32)
+
+
+def reads_frames(preset="bahdanau", stack=1):
+    model = build(preset)
+    encoder = model.encoder
+    positions = getattr(encoder.embedding, "positions", None)
+    adapter = VectorInput(5, encoder.input_size, positions=positions, stack=stack)
+    return with_input(model, adapter).eval()
+
+
+def frame_log_probs(model, table):
+    with torch.no_grad():
+        src, lengths = torch.from_numpy(table)[None], torch.tensor([len(table)])
+        logits = model(src.to(next(model.parameters())), lengths, torch.tensor([[1, *TGT]])).logits
+    rows = logits[0].double().log_softmax(-1)
+    return np.array([rows[t, token].item() for t, token in enumerate([*TGT, 2])])
+
+
+def moved(table, stack, place, other):
+    """By hand: the frames of one place stand in another; the last may have fewer."""
+    changed = table.copy()
+    for k in range(stack):
+        if place * stack + k < len(table):
+            changed[place * stack + k] = table[other * stack + k]
+    return changed
+
+
+@pytest.mark.parametrize(
+    ("stack", "others"),
+    [
+        (1, [[o for o in range(7) if o != place] for place in range(7)]),
+        # the last place has one frame, so that its own cannot stand where two are needed
+        (2, [[1, 2], [0, 2], [0, 1], [0, 1, 2]]),
+        (4, [[0], [0]]),  # nothing else has four frames
+    ],
+)
+def test_a_frame_is_not_known_where_others_of_the_source_stand_there(stack, others):
+    model = reads_frames(stack=stack)
+    found = derive.ablation(model, TABLE, TGT, other_frames(TABLE, stack))
+    base = frame_log_probs(model, TABLE)
+    assert found.shape == (4, len(others))
+    for place, several in enumerate(others):
+        rows = [frame_log_probs(model, moved(TABLE, stack, place, other)) for other in several]
+        cost = base - np.log(np.mean(np.exp(rows), axis=0))
+        np.testing.assert_allclose(found[:, place], cost, atol=1e-5)
+    if stack == 4:
+        np.testing.assert_allclose(found[:, 0], 0, atol=1e-6)
+        assert abs(found[:, 1]).max() > 1e-4
+
+
+def test_a_source_of_one_frame_has_nothing_else_in_its_place():
+    model = reads_frames()
+    found = derive.ablation(model, TABLE[:1], TGT, other_frames(TABLE[:1], 1))
+    np.testing.assert_allclose(found, np.zeros((4, 1)), atol=1e-6)
+
+
+@pytest.mark.parametrize("preset", ["bahdanau", "transformer", "self-attentive", "conv"])
+def test_the_gradient_of_joined_frames_is_that_of_a_small_change(preset):
+    model = reads_frames(preset, stack=2).double()
+    found = gradient(model, TABLE, TGT)
+    assert found.shape == (4, 4)
+    adapter, size = model.encoder.embedding, 1e-5
+    for place in (0, 3):
+        slopes = []
+        for axis in range(adapter.dim):
+            both = []
+            for sign in (1, -1):
+
+                def shift(module, inputs, output):
+                    output = output.clone()
+                    output[:, place, axis] += sign * size  # noqa: B023  removed below
+                    return output
+
+                handle = adapter.register_forward_hook(shift)
+                both.append(frame_log_probs(model, TABLE))
+                handle.remove()
+            slopes.append((both[0] - both[1]) / (2 * size))
+        norms = np.sqrt(np.square(slopes).sum(axis=0))
+        np.testing.assert_allclose(found[:, place], norms, rtol=1e-3, atol=1e-6)
+
+
+def test_attention_over_frames_is_shuffled():
+    found = shuffle(reads_frames(stack=2), TABLE, TGT)
+    assert found.shuffled_log_prob != pytest.approx(found.log_prob, abs=1e-6)

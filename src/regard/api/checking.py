@@ -1,9 +1,10 @@
-"""What mattered beside what was looked at, for one text."""
+"""What mattered beside what was looked at, for one source."""
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
-import torch
+from torch import Tensor
 
 from regard.data import Tokenizer
 from regard.decoding import DecodingOptions, greedy
@@ -11,24 +12,36 @@ from regard.models import SequenceModel
 from regard.seeing import Trace
 from regard.seeing.checks import check
 from regard.seeing.derive import shuffled_attention
+from regard.seeing.stand_ins import StandIns, other_tokens
 from regard.symbols import EOS, SYMBOLS
 
 
 def checked(
     module: SequenceModel,
-    src_tokenizer: Tokenizer,
     tgt_tokenizer: Tokenizer,
-    src: list[int],
+    row: Any,
+    batch: tuple[Tensor, Tensor],
     tgt: list[int],
     trace: Trace,
+    unknown: StandIns,
 ) -> Trace:
-    """The trace of these ids with what was derived and checked; see `seeing.checks.check`."""
-    found = check(module, src, tgt, trace, [_others(src_tokenizer, i) for i in src])
+    """The trace with what was derived and checked; see `seeing.checks.check`.
+
+    Args:
+        module: which has left the trace.
+        tgt_tokenizer: of what it writes.
+        row: the source as the model reads it.
+        batch: the same as a batch, and its length.
+        tgt: ids of the target.
+        trace: of all kinds of maps that the model has.
+        unknown: what stands in each place of the source when it is not known.
+    """
+    found = check(module, row, tgt, trace, unknown)
     if not any(trace.of_kind("cross")):
         return found
-    plain = tgt_tokenizer.decode(_greedy(module, src))
+    plain = tgt_tokenizer.decode(_greedy(module, *batch))
     with shuffled_attention(module):
-        shuffled = tgt_tokenizer.decode(_greedy(module, src))
+        shuffled = tgt_tokenizer.decode(_greedy(module, *batch))
     change = "the same" if shuffled == plain else repr(shuffled)
     sentence = f"Left to itself it writes {plain!r}; with its attention shuffled, {change}."
     more = {"greedy_text": plain, "shuffled_text": shuffled}
@@ -36,10 +49,13 @@ def checked(
     return replace(found, checks={**found.checks, **more, "sentences": sentences})
 
 
-def _greedy(module: SequenceModel, src: list[int]) -> list[int]:
-    device = next(module.parameters()).device
-    tokens, lengths = torch.tensor([src], device=device), torch.tensor([len(src)], device=device)
-    return greedy(module, tokens, lengths, DecodingOptions(beam=1))[0][0].tokens
+def _greedy(module: SequenceModel, src: Tensor, lengths: Tensor) -> list[int]:
+    return greedy(module, src, lengths, DecodingOptions(beam=1))[0][0].tokens
+
+
+def unknown_tokens(tokenizer: Tokenizer, src: Sequence[int]) -> StandIns:
+    """What could stand in the place of each token of a source."""
+    return other_tokens(src, [_others(tokenizer, token) for token in src])
 
 
 def _others(tokenizer: Tokenizer, token: int) -> Sequence[int]:

@@ -171,7 +171,7 @@ class Model:
         """What `trace` gives for each of several texts, worked out as one batch."""
         return [found for _, found in self._traces(texts, targets, kinds, options)]
 
-    def check(self, text: str, target: str | None = None, **options: Any) -> Trace:
+    def check(self, text: Any, target: str | None = None, **options: Any) -> Trace:
         """The trace with what mattered beside what was looked at; see `seeing.checks.check`.
 
         Args:
@@ -180,10 +180,10 @@ class Model:
             options: of decoding, as for a call; without effect if `target` is given.
         """
         check_has_sources(self.config)
-        cut = text_side(self.source, "a check")
         ((tgt, trace),) = self._traces([text], _alone(target), None, options)
-        (src,) = self.source_ids([text])
-        return checked(self.module, cut, self.tgt_tokenizer, src, tgt, trace)
+        (row,) = self.source_ids([text])
+        batch, unknown = self.on_device([row]), self._side.unknown_inputs(row)
+        return checked(self.module, self.tgt_tokenizer, row, batch, tgt, trace, unknown)
 
     def perplexity(self, texts: str | Iterable[str]) -> Perplexity:
         """How well a language model foresees a text, or several, each by itself.

@@ -8,6 +8,7 @@ import numpy as np
 from torch import Tensor
 
 from regard.api.asking import check_several
+from regard.api.checking import unknown_tokens
 from regard.api.texts import not_known, replaced, split_features, text_given, unknown_note
 from regard.data import Frames, SourceSide, Tables, Tokenizer, pad, pad_frames, source_ids
 from regard.data.pairs import BadLine, short
@@ -15,6 +16,7 @@ from regard.data.tables import Table, name_of_table
 from regard.decoding import Hypothesis
 from regard.errors import ArgumentError, DataError
 from regard.seeing import Text, Token
+from regard.seeing.stand_ins import StandIns, other_frames
 
 
 @runtime_checkable
@@ -55,6 +57,10 @@ class Side(Protocol):
 
     def unknown(self, source: Any, row: Any) -> tuple[str, ...]:
         """What the model has no token for."""
+        ...
+
+    def unknown_inputs(self, row: Any) -> StandIns:
+        """What stands in each place of a row when it is not known."""
         ...
 
     def replaced(self, tgt: Tokenizer, found: Hypothesis, source: Any, row: Any) -> list[str]:
@@ -121,6 +127,10 @@ class TextSide:
         """What stands where the model has no token."""
         return not_known(self._tokenizer, source, row)
 
+    def unknown_inputs(self, row: list[int]) -> StandIns:
+        """Other tokens of the vocabulary."""
+        return unknown_tokens(self._tokenizer, row)
+
     def replaced(self, tgt: Tokenizer, found: Hypothesis, source: str, row: list[int]) -> list[str]:
         """The words of the source."""
         return replaced(self._tokenizer, tgt, found, source, row)
@@ -177,6 +187,10 @@ class FrameSide:
     def unknown(self, source: Any, row: Table) -> tuple[str, ...]:
         """Nothing: every number is known."""
         return ()
+
+    def unknown_inputs(self, row: Table) -> StandIns:
+        """Other frames of the same source."""
+        return other_frames(row, self._frames.stack)
 
     def replaced(self, tgt: Tokenizer, found: Hypothesis, source: Any, row: Table) -> list[str]:
         """Raises, since there are no words to take."""

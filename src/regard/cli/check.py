@@ -10,6 +10,7 @@ from rich.console import Console
 
 from regard import api
 from regard.cli.features import told_of_features
+from regard.cli.pairs import one_source
 from regard.cli.tables import print_table, result_console
 from regard.seeing import Trace
 from regard.seeing.checks import looked_at, shares
@@ -26,7 +27,12 @@ def check(
     run: Annotated[
         Path, typer.Argument(metavar="RUN", help="A run folder, or a bundled model: g2p.")
     ],
-    text: Annotated[str, typer.Argument(metavar="TEXT", help="A source.")],
+    text: Annotated[
+        str,
+        typer.Argument(
+            metavar="TEXT", help="A source; for a run that reads vectors, a file of one."
+        ),
+    ],
     target: Annotated[
         str | None,
         typer.Option(help="What the model is made to write.", show_default="its own answer"),
@@ -53,8 +59,8 @@ def check(
     if output is not None:
         check_ending(output)
     model = api.load(run, device=device)
-    (text,) = told_of_features(model, [text])
-    trace = model.check(text, target, **({} if beam is None else {"beam": beam}))
+    (source,) = told_of_features(model, [one_source(model, text)])
+    trace = model.check(source, target, **({} if beam is None else {"beam": beam}))
     if output is not None:
         save(trace, output)
     if as_json:

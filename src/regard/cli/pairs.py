@@ -1,5 +1,6 @@
 """Reads pairs for a model that has learned from such pairs, or texts for one of texts."""
 
+import itertools
 import shlex
 from collections.abc import Callable, Iterator
 from typing import Annotated, Any, Final
@@ -22,7 +23,7 @@ from regard.data import (
 )
 from regard.data.advice import Advice, with_commas
 from regard.data.pairs import column_names
-from regard.errors import DataError
+from regard.errors import ArgumentError, DataError
 
 #: the options of the verbs that read pairs for a run
 OPTIONS: Final = Advice(
@@ -104,6 +105,17 @@ def source_lines(model: api.Model, file: str) -> Iterator[Any]:
         features, bad = model.source.features, BadLines(advice=OPTIONS._replace(skip=""))
         return read_tables(file, features=features, bad=bad, name=source_name(model))
     return read_lines(file, max_chars=model.config.max_chars, advice=OPTIONS)
+
+
+def one_source(model: api.Model, text: str) -> Any:
+    """The text itself; of a run that reads vectors, the only table of the file that it names."""
+    if not isinstance(model.source, Frames):
+        return text
+    found = list(itertools.islice(source_lines(model, text), 2))
+    if len(found) != 1:
+        many = f"{text}, which has {'several' if found else 'none'}"
+        raise ArgumentError("TEXT", "be a file of one source", many, "write it as a .npy file")
+    return found[0]
 
 
 def source_name(model: api.Model) -> str | None:

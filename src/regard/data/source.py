@@ -33,7 +33,7 @@ def text_side(side: SourceSide, what: str) -> Tokenizer:
         return side
     raise RegardError(
         f"{what} must have a source of text, but this run reads {side.summary}: use `regard "
-        f"predict`, `regard evaluate` or `regard show` with it."
+        f"predict`, `regard evaluate`, `regard show` or `regard check` with it."
     )
 
 

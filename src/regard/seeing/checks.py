@@ -15,6 +15,7 @@ import numpy.typing as npt
 
 from regard.models.protocol import SequenceModel
 from regard.seeing import derive
+from regard.seeing.stand_ins import Source, StandIns
 from regard.seeing.trace import Trace, Weights
 
 Array = npt.NDArray[Any]
@@ -152,10 +153,10 @@ class Checked:
 
 def check(
     model: SequenceModel,
-    src: Sequence[int],
+    src: Source,
     tgt: Sequence[int],
     trace: Trace,
-    others: Sequence[Sequence[int]],
+    unknown: StandIns,
 ) -> Trace:
     """The trace with what was derived and checked.
 
@@ -163,14 +164,14 @@ def check(
 
     Args:
         model: which has left the trace.
-        src: source ids as the model reads them, `eos` last.
+        src: source ids as the model reads them, `eos` last; or a table of frames.
         tgt: target ids, without `bos` and `eos`.
         trace: of all kinds of maps that the model has.
-        others: for each place of the source, the tokens that could stand there.
+        unknown: what stands in each place of the source when it is not known.
     """
     rows = len(trace.target.tokens)  # one fewer than steps if it was cut off
     derived: dict[str, Weights] = {
-        "ablation": derive.ablation(model, src, tgt, others)[:rows],
+        "ablation": derive.ablation(model, src, tgt, unknown)[:rows],
         "gradient": derive.gradient(model, src, tgt)[:rows],
     }
     looked = looked_at(trace)
@@ -194,7 +195,7 @@ def check(
     return replace(
         trace,
         derived={**trace.derived, **derived},
-        checks=_as_checks(checked, rolled=bool(layers)),
+        checks=_as_checks(checked, unknown.said, rolled=bool(layers)),
     )
 
 
@@ -215,7 +216,7 @@ def _no_attention() -> Mapping[str, Any]:
     return {"sentences": [sentence]}
 
 
-def _as_checks(checked: Checked, *, rolled: bool) -> Mapping[str, Any]:
+def _as_checks(checked: Checked, said: Sequence[str], *, rolled: bool) -> Mapping[str, Any]:
     """Numbers and words that every surface can show, and JSON can hold."""
     found: dict[str, Any] = {}
     for name in ("ablation", "gradient"):
@@ -225,7 +226,7 @@ def _as_checks(checked: Checked, *, rolled: bool) -> Mapping[str, Any]:
     found["log_prob"] = checked.log_prob
     found["shuffled_log_prob"] = checked.shuffled_log_prob
     found["shuffled_kept"] = checked.shuffled_kept
-    found["sentences"] = list(_sentences(checked, rolled=rolled))
+    found["sentences"] = [*_sentences(checked, rolled=rolled), *said]
     return found
 
 

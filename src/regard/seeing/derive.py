@@ -1,7 +1,8 @@
 """What is found by running a model again: ablation, gradient, rollout, shuffled attention.
 
 A weight says where a model looked. What is here says what mattered to it. All of it is for one
-source and one target, which is forced; rows are target tokens, `eos` last, columns source tokens.
+source and one target, which is forced; rows are target tokens, `eos` last, columns source tokens,
+or what the model makes of frames.
 """
 
 import itertools
@@ -16,11 +17,12 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from regard.errors import ArgumentError
+from regard.models.adapters import InputAdapter
 from regard.models.embedding import TokenEmbedding
 from regard.models.encoders import Encoder
 from regard.models.protocol import Memory, SequenceModel, evaluating
 from regard.ops.softmax import log_softmax
+from regard.seeing.stand_ins import Source, StandIns
 from regard.seeing.trace import Weights
 from regard.symbols import BOS, EOS
 
@@ -34,9 +36,9 @@ TOKENS: Final = 16_384
 
 def ablation(
     model: SequenceModel,
-    src: Sequence[int],
+    src: Source,
     tgt: Sequence[int],
-    others: Sequence[Sequence[int]],
+    unknown: StandIns,
     *,
     draws: int = DRAWS,
     seed: int = 0,
@@ -51,23 +53,16 @@ def ablation(
 
     Args:
         model: any model; it is run without dropout and given back as it was.
-        src: source ids as the model reads them, `eos` last.
+        src: source ids as the model reads them, `eos` last; or a table of frames.
         tgt: target ids, without `bos` and `eos`.
-        others: for each place of the source, the tokens that could stand there, its own among them.
-        draws: how many of them are tried; all, if there are no more.
+        unknown: what could stand in each place of the source.
+        draws: how many are tried in a place; all, if there are no more.
         seed: of the draws.
     """
-    if len(others) != len(src) or not all(map(len, others)):
-        raise ArgumentError(
-            "others",
-            f"have one token or more for each of the {len(src)} of the source",
-            f"of lengths {list(map(len, others))}",
-            "pass the ids of the vocabulary for each",
-        )
     chance = np.random.default_rng(seed)
-    chosen = [_draw(chance, ids, draws) for ids in others]
-    rows = [[*src[:i], z, *src[i + 1 :]] for i, ids in enumerate(chosen) for z in ids]
-    scores = _log_probs(model, [list(src), *rows], tgt)
+    chosen = [_draw(chance, ids, draws) for ids in unknown.others]
+    rows = (unknown.put(src, i, z) for i, ids in enumerate(chosen) for z in ids)
+    scores = _log_probs(model, itertools.chain([src], rows), tgt)
     ends = np.cumsum([1, *map(len, chosen)])
     without = [_log_mean(scores[a:b]) for a, b in itertools.pairwise(ends)]
     costs = [scores[0] - row for row in without]
@@ -84,27 +79,29 @@ def _log_mean(log_probs: Any) -> Any:
     return np.logaddexp.reduce(log_probs, axis=0) - math.log(len(log_probs))
 
 
-def _log_probs(model: SequenceModel, sources: list[list[int]], tgt: Sequence[int]) -> Any:
+def _log_probs(model: SequenceModel, sources: Iterator[Source], tgt: Sequence[int]) -> Any:
     """Log-probabilities of the target after sources of one length, (sources, steps)."""
-    size = _rows_at_once(len(sources[0]), len(tgt))
-    found = []
+    first = next(sources)
+    size = _rows_at_once(len(first), len(tgt))
+    found, every = [], itertools.chain([first], sources)
     with evaluating(model), torch.no_grad():
-        for start in range(0, len(sources), size):
-            src = _tensor(model, sources[start : start + size])
+        while some := list(itertools.islice(every, size)):
+            src = _tensor(model, some)
             found.append(_forced(model, src, tgt).log_probs.double().cpu().numpy())
     return np.concatenate(found)
 
 
-def gradient(model: SequenceModel, src: Sequence[int], tgt: Sequence[int]) -> Weights:
+def gradient(model: SequenceModel, src: Source, tgt: Sequence[int]) -> Weights:
     """How fast the log-probability of each output changes with the vector of each input.
 
     `|| d log p(y_t | x) / d e_i ||`, the Euclidean norm, where e_i is the embedding of x_i as the
-    encoder gets it (Li et al., 2016, https://arxiv.org/abs/1506.01066). Parameters keep the
-    gradients they have. Row t of a batch has the loss of output t, so one pass finds them all.
+    encoder gets it, or what it gets of frames (Li et al., 2016, https://arxiv.org/abs/1506.01066).
+    Parameters keep the gradients they have. Row t of a batch has the loss of output t, so one pass
+    finds them all.
 
     Args:
         model: any model; it is run without dropout and given back as it was.
-        src: source ids as the model reads them, `eos` last.
+        src: source ids as the model reads them, `eos` last; or a table of frames.
         tgt: target ids, without `bos` and `eos`.
     """
     steps, size = len(tgt) + 1, _rows_at_once(len(src), len(tgt))
@@ -114,7 +111,7 @@ def gradient(model: SequenceModel, src: Sequence[int], tgt: Sequence[int]) -> We
     with evaluating(model), torch.inference_mode(False), torch.enable_grad(), plain:
         for start in range(0, steps, size):
             wanted = torch.arange(start, min(start + size, steps))
-            rows = _tensor(model, [list(src)] * len(wanted))
+            rows = _tensor(model, [src] * len(wanted))
             with _leaves(model, rows) as leaves:
                 log_probs = _forced(model, rows, tgt).log_probs
             chosen = log_probs[torch.arange(len(wanted)), wanted.to(log_probs.device)]
@@ -136,8 +133,8 @@ def _leaves(model: nn.Module, src: Tensor) -> Iterator[list[Tensor]]:
         leaves.append(output.detach().requires_grad_())
         return leaves[-1]
 
-    tables = [module for module in model.modules() if isinstance(module, TokenEmbedding)]
-    handles = [table.register_forward_hook(keep) for table in tables]
+    readers = [m for m in model.modules() if isinstance(m, TokenEmbedding | InputAdapter)]
+    handles = [reader.register_forward_hook(keep) for reader in readers]
     try:
         yield leaves
     finally:
@@ -180,14 +177,14 @@ class Shuffled(NamedTuple):
 
 def shuffle(
     model: SequenceModel,
-    src: Sequence[int],
+    src: Source,
     tgt: Sequence[int],
     *,
     times: int = SHUFFLES,
     seed: int = 0,
 ) -> Shuffled:
     """Scores the target with every row of the cross-attention shuffled, `times` times."""
-    sources = _tensor(model, [list(src)] * times)
+    sources = _tensor(model, [src] * times)
     with evaluating(model), torch.no_grad():
         plain = _forced(model, sources[:1], tgt)
         with shuffled_attention(model, seed):
@@ -249,8 +246,11 @@ def _forced(model: SequenceModel, src: Tensor, tgt: Sequence[int]) -> _Forced:
     return _Forced(own, logits.argmax(dim=-1) == written)
 
 
-def _tensor(model: nn.Module, rows: list[list[int]]) -> Tensor:
-    return torch.tensor(rows, device=next(model.parameters()).device)
+def _tensor(model: nn.Module, rows: Sequence[Source]) -> Tensor:
+    weight = next(model.parameters())
+    sources = torch.from_numpy(np.stack(rows))
+    dtype = weight.dtype if sources.is_floating_point() else torch.int64
+    return sources.to(weight.device, dtype)
 
 
 def _rows_at_once(src_len: int, tgt_len: int) -> int:

@@ -1,0 +1,77 @@
+"""What stands in the place of an input that is taken away, so that it is not known."""
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any, NamedTuple
+
+from regard.data.tables import Table
+from regard.errors import ArgumentError
+
+#: a source as a model reads it: ids of tokens, or a table of frames
+Source = Sequence[int] | Table
+#: a source with something else in one place, both named by numbers
+Put = Callable[[Any, int, int], Any]
+
+
+class StandIns(NamedTuple):
+    """What could stand in each place of a source.
+
+    Attributes:
+        others: for each place, the numbers of what could stand there.
+        put: the source with one of these in a place.
+        said: what a reader must know of it, if anything.
+    """
+
+    others: Sequence[Sequence[int]]
+    put: Put
+    said: tuple[str, ...] = ()
+
+
+def other_tokens(src: Sequence[int], others: Sequence[Sequence[int]]) -> StandIns:
+    """Other tokens, of which each place must have some.
+
+    Args:
+        src: source ids as the model reads them, `eos` last.
+        others: for each place, the tokens that could stand there, its own among them.
+    """
+    if len(others) != len(src) or not all(map(len, others)):
+        raise ArgumentError(
+            "others",
+            f"have one token or more for each of the {len(src)} of the source",
+            f"of lengths {list(map(len, others))}",
+            "pass the ids of the vocabulary for each",
+        )
+    return StandIns(others, _put_token)
+
+
+def _put_token(src: Sequence[int], place: int, token: int) -> list[int]:
+    return [*src[:place], token, *src[place + 1 :]]
+
+
+def other_frames(table: Table, stack: int) -> StandIns:
+    """The other frames of the same source, as many at once as are joined to one.
+
+    There is no vocabulary to draw from as there is for text. What the source has elsewhere is as
+    likely as the source itself, where a frame of zeros, or one drawn number by number, would be a
+    vector that training has hardly seen. A place stays as it is if there is nothing else.
+    """
+    starts = range(0, len(table), stack)
+    others = []
+    for start in starts:
+        size = min(stack, len(table) - start)
+        others.append([o for o in starts if o != start and o + size <= len(table)] or [start])
+    joined = "" if stack == 1 else f" and joined by {stack}"
+    said = (
+        f"Inputs are frames, counted from 0{joined}: one is not known where another of the same "
+        "source stands in its place."
+    )
+    return StandIns(others, partial(_put_frames, stack), (said,))
+
+
+def _put_frames(stack: int, table: Table, place: int, other: int) -> Table:
+    """The frames of a place become those from `other` on."""
+    start = place * stack
+    size = min(stack, len(table) - start)
+    changed = table.copy()
+    changed[start : start + size] = table[other : other + size]
+    return changed
