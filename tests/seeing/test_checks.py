@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from models.cases import SRC_VOCAB, build
-from regard.seeing import Map, Text, Token, Trace
+from regard.seeing import Map, Text, Token, Trace, checks
 from regard.seeing.checks import agreement, check, kendall_tau, looked_at, shares
 from regard.seeing.stand_ins import other_tokens
 
@@ -152,6 +152,25 @@ def test_looked_at_is_the_mean_of_all_layers_and_heads():
     maps = [m.weights for m in trace.maps if m.kind == "cross"]
     assert len(maps) == 2
     np.testing.assert_allclose(looked_at(trace), np.mean(np.stack(maps), axis=(0, 1)), atol=1e-6)
+
+
+def test_tau_of_each_head_is_that_of_its_own_agreement():
+    model = build("transformer")
+    trace = traced(model)
+    found = check(model, SRC, TGT, trace, others())
+    expected = [
+        [agreement(head, found.derived["ablation"]).tau for head in layer.weights]
+        for layer in trace.of_kind("cross")
+    ]
+    assert found.checks["tau_ablation_by_head"] == expected
+
+
+def test_random_orders_are_drawn_once_and_not_for_each_head(monkeypatch):
+    drawn = []
+    monkeypatch.setattr(checks, "_random_taus", lambda *rows: drawn.append(rows) or np.zeros(1))
+    model = build("transformer")
+    check(model, SRC, TGT, traced(model), others())
+    assert len(drawn) == 2  # against ablation, and against the gradient
 
 
 def test_a_source_of_one_token_has_no_order():

@@ -86,8 +86,7 @@ def agreement(
         seed: of the random orders.
     """
     seen, mattered = _counting(weights, LEAST_WEIGHT), _counting(other, least)
-    taus = np.array([kendall_tau(*rows) for rows in zip(seen, mattered, strict=True)])
-    exact = np.array([kendall_tau(*rows) for rows in zip(weights, other, strict=True)])
+    taus, exact = _taus(seen, mattered), _taus(weights, other)
     there = ~np.isnan(taus)
     drawn = _random_taus(seen[there], mattered[there], seed)
     low, high = np.quantile(drawn, [0.025, 0.975]) if len(drawn) else (np.nan, np.nan)
@@ -100,6 +99,11 @@ def agreement(
         rows=int(there.sum()),
         of=len(taus),
     )
+
+
+def _taus(a: Array, b: Array) -> Array:
+    """Tau of each row."""
+    return np.array([kendall_tau(*rows) for rows in zip(a, b, strict=True)])
 
 
 def _counting(matrix: Weights, least: float) -> Array:
@@ -184,10 +188,7 @@ def check(
     checked = Checked(
         ablation=agreement(looked, derived["ablation"]),
         gradient=agreement(looked, shares(derived["gradient"]), least=LEAST_WEIGHT),
-        by_head=[
-            [agreement(head, derived["ablation"]).tau for head in found.weights]
-            for found in trace.of_kind("cross")
-        ],
+        by_head=[_by_head(found.weights, derived["ablation"]) for found in trace.of_kind("cross")],
         log_prob=shuffled.log_prob,
         shuffled_log_prob=shuffled.shuffled_log_prob,
         shuffled_kept=shuffled.kept,
@@ -197,6 +198,12 @@ def check(
         derived={**trace.derived, **derived},
         checks=_as_checks(checked, unknown.said, rolled=bool(layers)),
     )
+
+
+def _by_head(heads: Weights, costs: Weights) -> list[float | None]:
+    """Tau against ablation; random orders, which take nearly all the time, are left out."""
+    mattered = _counting(costs, LEAST_COST)
+    return [_mean(_taus(_counting(head, LEAST_WEIGHT), mattered)) for head in heads]
 
 
 def looked_at(trace: Trace) -> Weights | None:
