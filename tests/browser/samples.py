@@ -129,7 +129,7 @@ def long(layers=6, heads=8, size=512):
 
 def unknown():
     """Characters of which some are unknown, to whole words that are single pieces."""
-    letters = ["c", "a", "f", "e\u0301", " ", "n", "\u0303", "o"]
+    letters = ["c", "a", "f", "e\u0301", " ", "n", "\u0303", "o", "\u200d"]
     tokens, at = [], 0
     for letter in letters:
         known = "<unk>" if len(letter) > 1 or letter == "n" else letter
@@ -138,7 +138,7 @@ def unknown():
         at += len(letter)
     pieces = [Token(f"\u2581{word}", None, i) for i, word in enumerate(["coffee", "boy"])]
     source, target = Text("".join(letters), tuple(tokens)), Text("coffee boy", tuple(pieces))
-    return Trace(source, target, (Map.of("cross", 0, peaked(2, 8)),))
+    return Trace(source, target, (Map.of("cross", 0, peaked(2, 9)),))
 
 
 def far():

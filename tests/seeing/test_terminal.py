@@ -255,6 +255,10 @@ def test_an_empty_map_is_drawn():
         ("\x1b[0m", "␛[0m"),
         ("\x7f", "␡"),
         ("\u0301", "◌\u0301"),
+        ("\u093e", "◌\u093e"),  # a vowel of Hindi, whose combining class is 0
+        ("\u0e31", "◌\u0e31"),
+        ("\u200d", "⟨200D⟩"),
+        ("\u200c\ufe0f", "⟨200C⟩⟨FE0F⟩"),
         ("\u202e", "⟨202E⟩"),
         ("\ud800", "⟨D800⟩"),
         ("\ufffe", "⟨FFFE⟩"),

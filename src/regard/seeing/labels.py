@@ -44,9 +44,11 @@ def safe(token: str) -> str:
         return EMPTY
     if not token.strip():
         return "".join(map(_visible, token))
+    if not token.strip(SHAPING):  # no letter is there to be shaped
+        return "".join(map(_code, token))
     shown = "".join(char if char == " " else _visible(char) for char in token)
     # a mark without a letter would sit on whatever stands before it
-    return f"◌{shown}" if unicodedata.combining(shown[0]) else shown
+    return f"◌{shown}" if unicodedata.category(shown[0])[0] == "M" else shown
 
 
 def _visible(char: str) -> str:
@@ -58,8 +60,12 @@ def _visible(char: str) -> str:
         return char
     # controls, directions, surrogates, private characters, ends of lines
     if unicodedata.category(char) in ("Cc", "Cf", "Cs", "Co", "Zl", "Zp") or _is_none(ord(char)):
-        return f"⟨{ord(char):X}⟩"
+        return _code(char)
     return char
+
+
+def _code(char: str) -> str:
+    return f"⟨{ord(char):X}⟩"
 
 
 def _is_none(code: int) -> bool:

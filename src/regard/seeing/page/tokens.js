@@ -2,12 +2,14 @@
 
 const PICTURES = { "\n": "↵", "\r": "⏎", "\t": "⇥", "\u00a0": "⍽", "\u3000": "⬚" };
 const UNSEEN = /[\p{Cc}\p{Cf}\p{Co}\p{Zl}\p{Zp}\u00a0\u3000]/gu;
+const SHAPING = /^(?:\u200c|\u200d|\ufe0e|\ufe0f)+$/u;
 const RTL = /[\p{Script=Arabic}\p{Script=Hebrew}\p{Script=Syriac}\p{Script=Thaana}\p{Script=Nko}]/u;
 const SEGMENTS = new Intl.Segmenter();
 
 /** A label that can be seen: an empty token, a space and a newline have signs of their own. */
 export function shown(text) {
   if (text === "") return "∅";
+  if (SHAPING.test(text)) return [...text].map(code).join(""); // no letter is there to be shaped
   const seen = text.replace(UNSEEN, visible);
   if (text.trim() === "") return seen.replaceAll(" ", "␣");
   return /^\p{M}/u.test(seen) ? `◌${seen}` : seen; // a mark without a letter needs one to sit on
@@ -16,6 +18,10 @@ export function shown(text) {
 function visible(char) {
   if (char in PICTURES) return PICTURES[char];
   if ("\u200c\u200d\ufe0e\ufe0f".includes(char)) return char; // they shape the letters beside them
+  return code(char);
+}
+
+function code(char) {
   return `⟨${char.codePointAt(0).toString(16).toUpperCase()}⟩`;
 }
 
