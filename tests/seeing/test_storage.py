@@ -62,8 +62,21 @@ def test_all_of_a_trace_comes_back():
     assert again.maps[1].missing is None
 
 
+def test_who_changes_the_json_does_not_change_the_trace():
+    trace = whole()
+    content = storage.to_json(trace)
+    content["source"]["tokens"][0]["text"] = "b"
+    content["model"]["name"] = "other"
+    content["decoded"].clear()
+    assert (trace.source, trace.model, trace.decoded) == (
+        whole().source,
+        whole().model,
+        whole().decoded,
+    )
+
+
 def test_hostile_tokens_come_back_from_a_file(tmp_path):
-    labels = [label for label in HOSTILE if label != "\ud800"]  # which no file can hold
+    labels = list(HOSTILE)
     weights = random_weights(1, len(labels), len(labels))
     trace = Trace(Text.of(labels), Text.of(labels), (Map.of("cross", 0, weights),))
     files.save(trace, tmp_path / "x.json")
@@ -169,6 +182,9 @@ def test_few_weights_are_half_precision():
         (lambda c: c["maps"][0]["weights"].update(shape=[9, 9]), "a part of it cannot be read"),
         (lambda c: c["source"]["tokens"].pop(), r"must be \(heads, 4, 4\)"),
         (lambda c: c["model"].update(colour="red"), "a part of it cannot be read"),
+        (lambda c: c.update(derived=[]), "a part of it cannot be read"),
+        (lambda c: c["source"]["tokens"][0].update(span=[1]), "a part of it cannot be read"),
+        (lambda c: c.update(gold=[[float("inf"), 0, True]]), "a part of it cannot be read"),
     ],
 )
 def test_a_damaged_trace_is_refused(change, said):

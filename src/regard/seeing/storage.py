@@ -44,8 +44,8 @@ def to_json(trace: Trace) -> dict[str, Any]:
         "source": _text_to_json(trace.source),
         "target": _text_to_json(trace.target),
         "maps": _maps_to_json(trace),
-        "model": vars(trace.model),
-        "decoded": vars(trace.decoded),
+        "model": dict(vars(trace.model)),
+        "decoded": dict(vars(trace.decoded)),
         "derived": {name: pack(matrix, "float16") for name, matrix in trace.derived.items()},
         "checks": dict(trace.checks),
         "gold": [list(link) for link in trace.gold],
@@ -79,7 +79,14 @@ def from_json(content: Any) -> Trace:
             gold_units=_units_from_json(content),
             notes=tuple(content["notes"]),
         )
-    except (KeyError, TypeError, ValueError, zlib.error) as error:
+    except (
+        ArithmeticError,
+        AttributeError,
+        LookupError,
+        TypeError,
+        ValueError,
+        zlib.error,
+    ) as error:
         if isinstance(error, TraceError):
             raise
         raise TraceError(
@@ -174,7 +181,7 @@ def _units_from_json(content: dict[str, Any]) -> tuple[Unit, Unit]:
 
 
 def _text_to_json(text: Text) -> dict[str, Any]:
-    return {"text": text.text, "tokens": [vars(token) for token in text.tokens]}
+    return {"text": text.text, "tokens": [dict(vars(token)) for token in text.tokens]}
 
 
 def _text_from_json(content: dict[str, Any]) -> Text:
