@@ -19,7 +19,7 @@ LIMITS = {"max_src_len": 100, "max_tgt_len": 100}
 @pytest.fixture
 def small_parts(monkeypatch):
     """Many record batches, of several encoded parts each."""
-    monkeypatch.setattr("regard.data.building.ENCODED_PAIRS", 5)
+    monkeypatch.setattr("regard.data.pairs.CHUNK_PAIRS", 5)
     monkeypatch.setattr("regard.data.building.WRITTEN", 3)
 
 
@@ -91,7 +91,7 @@ def test_long_pairs_are_left_out_and_counted(tmp_path, small_parts):
 
 
 def test_parts_are_cut_by_characters_too(tmp_path, monkeypatch):
-    monkeypatch.setattr("regard.data.building.ENCODED_CHARS", 40)
+    monkeypatch.setattr("regard.data.pairs.CHUNK_CHARS", 40)
     monkeypatch.setattr("regard.data.building.WRITTEN", 1)
     seen = []
     pairs = [Pair("a" * 19, "1", i) for i in range(5)]

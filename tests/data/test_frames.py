@@ -120,7 +120,7 @@ def test_what_needs_text_says_so():
 
 @pytest.mark.parametrize("vocabulary", [12, 70_000])
 def test_a_corpus_gives_back_what_was_put_in(tmp_path, monkeypatch, vocabulary):
-    monkeypatch.setattr("regard.data.building.ENCODED_PAIRS", 3)
+    monkeypatch.setattr("regard.data.pairs.CHUNK_PAIRS", 3)
     monkeypatch.setattr("regard.data.building.WRITTEN", 2)
     monkeypatch.setattr(Tokenizer, "vocab_size", vocabulary)
     given = tables(29)

@@ -2,6 +2,7 @@
 
 import io
 import json
+import os
 
 import numpy as np
 import pytest
@@ -9,7 +10,7 @@ import torch
 from rich.console import Console
 
 import regard
-from regard.data import Frames, Tokenizer, collate
+from regard.data import Frames, Tokenizer, collate, tables
 from regard.errors import ArgumentError, DataError
 from regard.layers import LearnedPositions, SinusoidalPositions
 from regard.models import COPY_PRESETS, PRESETS, TAG_PRESETS, TEXT_PRESETS, VectorInput
@@ -241,6 +242,91 @@ def test_a_run_finds_again_what_it_has_learned_of_its_sources(tmp_path):
     assert "because" not in said
     assert again.src_tokenizer == first.src_tokenizer
     assert again.corpus.fingerprint == first.corpus.fingerprint
+
+
+def counted_tables(monkeypatch):
+    """How many tables were parsed so far, in a list of one."""
+    parsed, parse = [0], tables.as_table
+
+    def counting(value):
+        parsed[0] += 1
+        return parse(value)
+
+    monkeypatch.setattr(tables, "as_table", counting)
+    return parsed
+
+
+@pytest.mark.parametrize("write", [write_jsonl, write_npy])
+def test_each_source_is_parsed_once_before_the_first_step(tmp_path, monkeypatch, write):
+    data, dev = (write(tmp_path / f"{name}.tsv", spoken(80)) for name in ("data", "dev"))
+    if write is write_jsonl:
+        data, dev = (path.rename(path.with_suffix(".jsonl")) for path in (data, dev))
+    parsed = counted_tables(monkeypatch)
+    task, _ = task_of(tmp_path / "a", data)
+    assert parsed == [80]
+    assert len(task.corpus) + len(task.dev.corpus) == 80
+    task_of(tmp_path / "a", data)  # looks whether they are still the same, and for a dev pair
+    assert 160 <= parsed[0] < 240
+    parsed[0] = 0
+    task, _ = task_of(tmp_path / "b", data, dev=str(dev))
+    assert parsed == [160]
+    assert (len(task.corpus), len(task.dev.corpus)) == (80, 80)
+    left = {path.name for path in (tmp_path / "b" / "run" / "data").iterdir()}
+    assert left == {"train.arrow", "train.arrow.json", "dev.arrow", "dev.arrow.json"}
+
+
+def test_pairs_are_encoded_as_if_they_were_read_again_each_time(tmp_path, monkeypatch):
+    data = write_jsonl(tmp_path / "a.jsonl", spoken(80))
+    once, _ = task_of(tmp_path / "a", data)
+    monkeypatch.setattr("regard.training.run_data.keep_read", lambda pairs, path: list(pairs))
+    again, _ = task_of(tmp_path / "b", data)
+    for one, other in ((once.corpus, again.corpus), (once.dev.corpus, again.dev.corpus)):
+        assert one.path.read_bytes() == other.path.read_bytes()
+
+
+BUILT_AGAIN = "it was made from other data, by other tokenisers or with other limits, so it is"
+
+
+@pytest.mark.parametrize("with_dev", [False, True])
+def test_other_numbers_in_a_named_file_are_noticed(tmp_path, with_dev):
+    data = write_npy(tmp_path / "a.tsv", spoken(80))
+    dev = {"dev": str(write_npy(tmp_path / "b.tsv", spoken(20, seed=3)))} if with_dev else {}
+    first, _ = task_of(tmp_path, data, **dev)
+    source = tmp_path / ("b" if with_dev else "a") / "7.npy"
+    before = source.stat()
+    os.utime(source, (1, 1))  # as a copy may have it
+    again, said = task_of(tmp_path, data, **dev)
+    assert "built again" not in said
+    assert again.corpus.fingerprint == first.corpus.fingerprint
+    np.save(source, np.load(source) + 1)
+    os.utime(source, (1, 1))
+    assert source.stat().st_size == before.st_size
+    other, said = task_of(tmp_path, data, **dev)
+    assert f"train.arrow: {BUILT_AGAIN} built again." in said.replace("\n", " ")
+    assert other.corpus.fingerprint != first.corpus.fingerprint
+    _, said = task_of(tmp_path, data, **dev)
+    assert "built again" not in said
+
+
+def test_a_named_file_that_is_gone_is_a_sentence(tmp_path):
+    data = write_npy(tmp_path / "a.tsv", spoken(80))
+    task_of(tmp_path, data)
+    (tmp_path / "a" / "7.npy").unlink()
+    with pytest.raises(DataError, match=r"a.tsv, line 8: .*7.npy: there is no such file"):
+        task_of(tmp_path, data)
+
+
+def test_numbers_of_pairs_in_memory_are_known_too(tmp_path):
+    names = write_npy(tmp_path / "a.tsv", spoken(80))
+    rows = [
+        (str(tmp_path / name), text)
+        for name, text in (line.split("\t") for line in names.read_text().splitlines())
+    ]
+    first, _ = task_of(tmp_path, rows)
+    np.save(tmp_path / "a" / "7.npy", spoken(1, seed=9)[0][0])
+    again, said = task_of(tmp_path, rows)
+    assert "built again" in said
+    assert first.corpus.fingerprint != again.corpus.fingerprint
 
 
 @pytest.mark.slow

@@ -7,19 +7,17 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from regard.data import arrow
-from regard.data.columns import Flat, columns, joined_flat
+from regard.data.columns import Flat, columns, joined_flat, text_arrays, text_fields
 from regard.data.corpus import FINGERPRINT, LAYOUT, Corpus, check, checksum, note_path
 from regard.data.files import fingerprint, write_atomically
 from regard.data.frames import Frames
 from regard.data.lines import PathLike
-from regard.data.pairs import Pair
+from regard.data.pairs import Pair, in_chunks
 from regard.data.source import SourceSide
 from regard.data.tokenizers import Tokenizer
 from regard.errors import ArgumentError, DataError
 
-# what is encoded at once, and how many of that are written at once, so that memory is bounded
-ENCODED_PAIRS: Final = 4096
-ENCODED_CHARS: Final = 4_000_000
+#: chunks of pairs that are written at once, so that memory is bounded
 WRITTEN: Final = 16
 
 
@@ -62,7 +60,7 @@ def build_corpus(
     schema = encoder.schema.with_metadata({FINGERPRINT: key})
     kept = read = 0
     with write_atomically(path) as file, arrow.ipc.new_file(file, schema) as writer:
-        for parts in _grouped(map(encoder.encode, _chunks(pairs)), WRITTEN):
+        for parts in _grouped(map(encoder.encode, in_chunks(pairs)), WRITTEN):
             batch = encoder.batch(parts)
             writer.write_batch(batch)
             kept += batch.num_rows
@@ -149,12 +147,8 @@ class _Encoder:
         self._src, self._tgt = columns(src_tok, tgt_tok)
         self._max_src, self._max_tgt = max_src, max_tgt
         self._texts = texts
-        strings = arrow.list_(arrow.string())
         fields = [("src", self._src.store.type), ("tgt", self._tgt.store.type)]
-        if texts:
-            fields += [("src_text", arrow.string()), ("tgt_text", arrow.string())]
-            fields += [("line", arrow.int64()), ("more", strings), ("features", strings)]
-        self.schema = arrow.schema(fields)
+        self.schema = arrow.schema([*fields, *(text_fields() if texts else [])])
 
     def encode(self, pairs: Sequence[Pair]) -> _Encoded:
         """What all pairs become that are not too long."""
@@ -181,32 +175,8 @@ class _Encoder:
         ]
         if self._texts:
             pairs = [pair for part in parts for pair in part.pairs]
-            values: list[list[Any]] = [
-                [pair.src for pair in pairs],
-                [pair.tgt for pair in pairs],
-                [pair.line for pair in pairs],
-                [list(pair.more) for pair in pairs],
-                [list(pair.features) for pair in pairs],
-            ]
-            types = [field.type for field in self.schema][2:]
-            sides += [arrow.array(v, t) for v, t in zip(values, types, strict=True)]
+            sides += text_arrays(pairs)
         return arrow.RecordBatch.from_arrays(sides, schema=self.schema)
-
-
-def _chunks(pairs: Iterable[Pair]) -> Iterator[list[Pair]]:
-    """Some thousand pairs at a time, or fewer if they are long."""
-    chunk: list[Pair] = []
-    chars = 0
-    for pair in pairs:
-        chunk.append(pair)
-        chars += len(pair.src) + len(pair.tgt)
-        # a number takes the room of some letters
-        chars += 0 if pair.frames is None else pair.frames.nbytes
-        if len(chunk) == ENCODED_PAIRS or chars >= ENCODED_CHARS:
-            yield chunk
-            chunk, chars = [], 0
-    if chunk:
-        yield chunk
 
 
 def _grouped(parts: Iterator[_Encoded], size: int) -> Iterator[list[_Encoded]]:

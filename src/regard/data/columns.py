@@ -3,7 +3,7 @@
 import itertools
 from collections.abc import Callable, Sequence, Sized
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Protocol, final, runtime_checkable
+from typing import Any, Final, NamedTuple, Protocol, final, runtime_checkable
 
 import numpy as np
 from jaxtyping import Int32, Shaped
@@ -13,6 +13,9 @@ from regard.data.frames import Frames
 from regard.data.pairs import Pair
 from regard.data.source import SourceSide, source_ids, target_ids
 from regard.data.tokenizers import Tokenizer
+
+#: what is kept of a pair as text
+TEXTS: Final = ("src_text", "tgt_text", "line", "more", "features")
 
 
 class Flat(NamedTuple):
@@ -137,3 +140,22 @@ def _is_source(pair: Pair, ids: Sequence[int], most: int) -> bool:
     """Eos does not count. A source without any token has no meaning, unless there is none: that is
     a text."""
     return (len(ids) > 1 or not pair.src) and len(ids) <= most + 1
+
+
+def text_fields() -> list[tuple[str, Any]]:
+    """The names of `TEXTS` with their types."""
+    strings = arrow.list_(arrow.string())
+    types = (arrow.string(), arrow.string(), arrow.int64(), strings, strings)
+    return list(zip(TEXTS, types, strict=True))
+
+
+def text_arrays(pairs: Sequence[Pair]) -> list[Any]:
+    """The texts of pairs as Arrow has them, an array for each of `TEXTS`."""
+    values: list[list[Any]] = [
+        [pair.src for pair in pairs],
+        [pair.tgt for pair in pairs],
+        [pair.line for pair in pairs],
+        [list(pair.more) for pair in pairs],
+        [list(pair.features) for pair in pairs],
+    ]
+    return [arrow.array(v, kind) for v, (_, kind) in zip(values, text_fields(), strict=True)]

@@ -14,6 +14,7 @@ import numpy as np
 from jaxtyping import Bool, Float32, Int, Int32, Int64, Integer
 
 from regard.data import arrow
+from regard.data.columns import TEXTS
 from regard.data.pairs import Pair
 from regard.errors import DataError
 from regard.symbols import PAD
@@ -21,7 +22,6 @@ from regard.symbols import PAD
 LAYOUT: Final = 1
 FINGERPRINT: Final = b"regard.fingerprint"
 BLOCK: Final = 1 << 20
-TEXTS: Final = ("src_text", "tgt_text", "line", "more", "features")
 
 
 class Ids(NamedTuple):

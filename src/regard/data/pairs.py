@@ -1,7 +1,7 @@
 """What reading gives: pairs, a description of how they were found, and a count of bad lines."""
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal, NamedTuple
 
@@ -13,6 +13,9 @@ Kind = Literal["tsv", "parallel", "jsonl", "parquet", "pairs", "text"]
 Fix = str | Callable[[Advice], str]
 
 REMEMBERED: Final = 3
+#: what is encoded or written at once
+CHUNK_PAIRS: Final = 4096
+CHUNK_CHARS: Final = 4_000_000
 
 
 def column_names(words: Sequence[str] | None) -> tuple[int | str, ...] | None:
@@ -40,6 +43,22 @@ class Pair(NamedTuple):
     more: tuple[str, ...] = ()
     features: tuple[str, ...] = ()
     frames: Any = None
+
+
+def in_chunks(pairs: Iterable[Pair]) -> Iterator[list[Pair]]:
+    """Some thousand pairs at a time, or fewer if they are long."""
+    chunk: list[Pair] = []
+    chars = 0
+    for pair in pairs:
+        chunk.append(pair)
+        chars += len(pair.src) + len(pair.tgt)
+        # a number takes the room of some letters
+        chars += 0 if pair.frames is None else pair.frames.nbytes
+        if len(chunk) == CHUNK_PAIRS or chars >= CHUNK_CHARS:
+            yield chunk
+            chunk, chars = [], 0
+    if chunk:
+        yield chunk
 
 
 @dataclass(frozen=True)

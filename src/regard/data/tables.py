@@ -182,7 +182,8 @@ def _is_deep(value: Any) -> bool:
 def _array(value: Any) -> np.ndarray:
     if isinstance(value, Tensor):
         return value.detach().to("cpu", torch.float32).numpy()
-    if isinstance(value, list | tuple) and any(isinstance(row, Tensor) for row in value):
+    # types are few, and rows may be many
+    if isinstance(value, list | tuple) and any(issubclass(t, Tensor) for t in {*map(type, value)}):
         value = [row.tolist() if isinstance(row, Tensor) else row for row in value]
     return np.asarray(value)
 

@@ -30,6 +30,7 @@ from regard.data import (
 )
 from regard.data.advice import Advice
 from regard.data.pairs import column_names
+from regard.data.read_once import ReadOnce, Survey, keep_read, survey
 from regard.data.tables import Sources, content_of
 from regard.errors import ArgumentError, DataError
 from regard.training.advice import DEV_SETTINGS, SETTINGS
@@ -43,6 +44,8 @@ from regard.training.vectors import grown
 
 #: lines that tokenisers are trained on, at most
 TOKENIZER_LINES: Final = 1_000_000
+#: what pairs are for
+PARTS: Final = ("train", "dev")
 
 Say = Callable[[str], None]
 PairSource = Sequence[tuple[Any, ...] | Mapping[str, Any]]
@@ -58,6 +61,10 @@ class RunData:
         self.config, self.folder, self.pairs, self.say = config, folder, pairs, say
         self.share = 0.0
         self.told: set[str] = set()
+        # of each part, where sources are vectors: its pairs, once they are parsed; what is known
+        self.once: dict[str, ReadOnce] = {}
+        self.surveys: dict[str, Survey] = {}
+        self.reads_frames = False
         # of each place that pairs are read from: what becomes of their sources
         self.sources: Callable[[Any], Sources] = lambda place: as_given
         self.stdin = folder.stdin_file
@@ -72,7 +79,7 @@ class RunData:
             src = load_side(src_file)
             self._settle(src.features if isinstance(src, Frames) else 0)
             return src, Tokenizer.load(tgt_file)
-        reason = why_vectors(self.config, lambda: iter(self._read_train()))
+        reason = why_vectors(self.config, lambda: iter(self._every("train")))
         src, tgt = self._learned_of_frames(reason) if reason else self._learned_of_texts()
         src.save(src_file)
         tgt.save(tgt_file)
@@ -84,12 +91,14 @@ class RunData:
         def tables(place: Any) -> Sources:
             return Tables(Path() if place == str(self.stdin) else folder_of(place), features)
 
-        self.sources = (lambda place: only_text) if features == 0 else tables
+        self.reads_frames = features != 0
+        self.sources = tables if self.reads_frames else lambda place: only_text
 
     def _learned_of_frames(self, reason: str) -> tuple[Frames, Tokenizer]:
         """What is known of sources that are vectors, and the tokeniser of their targets."""
         check_frames(self.config)
         self._settle(None)
+        self._keep("train")
         texts: list[str] = []
         src = measured(self.config, self._with_targets(texts), self._name_of("training"))
         self._settle(src.features)
@@ -150,9 +159,18 @@ class RunData:
 
     def corpora(self, src: SourceSide, tgt: Tokenizer) -> tuple[Corpus, DevSet]:
         """The training pairs, and the dev pairs with their texts."""
-        config = self.config
-        if config.dev is None and not self.share:
-            self.share = dev_share(sum(1 for _ in self._read_train()))
+        try:
+            return self._corpora(src, tgt)
+        finally:
+            self.once.clear()
+            for part in PARTS:
+                self.folder.read_file(part).unlink(missing_ok=True)
+
+    def _corpora(self, src: SourceSide, tgt: Tokenizer) -> tuple[Corpus, DevSet]:
+        if self.config.dev is None and not self.share:
+            self.share = dev_share(self._count())
+        if self.config.dev is not None and self.once:
+            self._keep("dev")
         if next(iter(self._dev()), None) is None:
             raise self._too_few("dev")
         train = self._corpus("train", self._train, src, tgt)
@@ -231,25 +249,54 @@ class RunData:
             features=config.features,
             skip_bad=config.skip_bad,
             **({"join_lines": config.join_lines} if config.reads_texts else {}),
+            **({"tables": self._digests()} if self.reads_frames else {}),
             pairs=None
             if self.pairs is None
             else fingerprint(pairs=list(map(content_of, self.pairs))),
         )
 
     def _train(self) -> Iterator[Pair]:
-        return (p for p in self._read_train() if not self._is_dev(p))
+        return (p for p in self._every("train") if not self._is_dev(p))
 
     def _dev(self) -> Iterator[Pair]:
         if self.config.dev is not None:
-            return iter(self._read(self.config.dev, self.config.dev_tgt, DEV_SETTINGS))
-        return (p for p in self._read_train() if self._is_dev(p))
+            return iter(self._every("dev"))
+        return (p for p in self._every("train") if self._is_dev(p))
 
     def _is_dev(self, pair: Pair) -> bool:
         if self.config.dev is not None:
             return False
         if not self.share:
-            self.share = dev_share(sum(1 for _ in self._read_train()))
+            self.share = dev_share(self._count())
         return held_out(pair.src or pair.tgt, share=self.share)
+
+    def _count(self) -> int:
+        """How many pairs there are to train with and to hold out."""
+        if self.reads_frames:
+            return self._survey("train").pairs
+        return sum(1 for _ in self._every("train"))
+
+    def _digests(self) -> list[str]:
+        """What tells the sources of all parts from others, where they are vectors."""
+        parts = PARTS[: 1 if self.config.dev is None else 2]
+        return [self._survey(part).digest for part in parts]
+
+    def _survey(self, part: str) -> Survey:
+        if part not in self.surveys:
+            self.surveys[part] = survey(self._every(part))
+        return self.surveys[part]
+
+    def _keep(self, part: str) -> None:
+        """Reads the pairs of a file; whoever wants them from now on finds them parsed."""
+        self.once[part] = keep_read(self._every(part), self.folder.read_file(part))
+
+    def _every(self, part: str) -> Iterable[Pair]:
+        """All pairs of the file of a part."""
+        if part in self.once:
+            return self.once[part]
+        if part == "dev" and self.config.dev is not None:
+            return self._read(self.config.dev, self.config.dev_tgt, DEV_SETTINGS)
+        return self._read_train()
 
     def _read_train(self) -> Iterable[Pair]:
         if self.pairs is not None:

@@ -91,7 +91,13 @@ class RunFolder:
         corpora = [self.data / f"{part}.arrow" for part in ("train", "dev")]
         notes = [path.with_name(f"{path.name}.json") for path in corpora]
         tokenizers = [self.src_tokenizer_file, self.tgt_tokenizer_file]
-        return [*tokenizers, *corpora, *notes, self.stdin_file, self.card_file, self.config_file]
+        read = [self.read_file(part) for part in ("train", "dev")]
+        others = [self.stdin_file, self.card_file, self.config_file]
+        return [*tokenizers, *corpora, *notes, *read, *others]
+
+    def read_file(self, part: str) -> Path:
+        """Where pairs lie between reading and encoding, `train` or `dev`."""
+        return self.data / f"read-{part}.arrow"
 
     @property
     def started(self) -> bool:
