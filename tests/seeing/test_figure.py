@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from rich.cells import cell_len
 
 from regard.seeing import Map, Text, Trace, figure, select
 from regard.seeing.layout import MOST, lay_out
@@ -94,6 +95,20 @@ def test_labels_stay_inside_the_figure():
         assert 0 <= y <= height
         if element.get("text-anchor") == "end":
             assert x - 7 * len(element.text) >= 0
+
+
+@pytest.mark.parametrize("word", ["not", "今日は", "x" * 150])
+def test_a_long_note_is_wrapped_and_not_cut_off(word):
+    note = " ".join([word] * 20)
+    root = drawn(replace(select(translation()), notes=(note, "short")))
+    lines = [e for e in root.iter(f"{SVG}text") if word[:3] in e.text or e.text == "short"]
+    assert len(lines) > 2
+    assert "".join(e.text for e in lines).replace(" ", "") == note.replace(" ", "") + "short"
+    right, bottom = float(root.get("width")), float(root.get("height"))
+    assert max(16 + 6.2 * cell_len(e.text) for e in lines) < right
+    places = [float(e.get("y")) for e in lines]
+    assert places == sorted(set(places))
+    assert places[-1] < bottom
 
 
 def test_gold_is_outlined_and_possible_links_are_dashed():

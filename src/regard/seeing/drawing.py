@@ -6,6 +6,7 @@ from math import cos, radians, sin
 from typing import Final
 
 import numpy as np
+from rich.cells import cell_len, chop_cells
 
 from regard.seeing.ink import short
 from regard.seeing.labels import safe
@@ -21,6 +22,8 @@ LEADING: Final = 18.0
 SIDE: Final = 52.0
 #: a figure is at least this wide, so that its title has room
 NARROWEST: Final = 400.0
+#: pixels of a letter of running text, of 12 pixels, with some to spare
+LETTER: Final = 6.8
 #: steps and pixels of the scale
 STEPS: Final = 16
 STEP: Final = 8.0
@@ -93,7 +96,8 @@ class Drawing:
         above = MARGIN + LEADING * (len(self.title) + 1) + GAP
         self.y = above + longest * sin(radians(self.angle)) + LEADING
         self.foot = self.y + layout.height + GAP + LEADING
-        self.height = self.foot + LEADING * (1 + len(layout.notes)) + MARGIN
+        self.notes = [line for note in layout.notes for line in self._lines(note)]
+        self.height = self.foot + LEADING * (1 + len(self.notes)) + MARGIN
 
     def shapes(self) -> Iterator[Shape]:
         """From the ground up."""
@@ -167,8 +171,20 @@ class Drawing:
             yield Box(left + STEP * i, self.foot - 7, STEP, 10.0, fill=colour(share))
         what = "1 weight" + " · p: probability of the output" * self.layout.has_probs
         yield Words(left + STEP * STEPS + 4, baseline, what, fill=DIM)
-        for i, note in enumerate(self.layout.notes):
-            yield Words(MARGIN, self.foot + LEADING * (i + 1.2), note, fill=DIM)
+        for i, line in enumerate(self.notes):
+            yield Words(MARGIN, self.foot + LEADING * (i + 1.2), line, fill=DIM)
+
+    def _lines(self, note: str) -> list[str]:
+        """A note on as many lines as it needs; only a word wider than the figure is cut in two."""
+        most = int((self.width - 2 * MARGIN) / LETTER)
+        lines = [""]
+        for word in note.split(" "):
+            longer = f"{lines[-1]} {word}".lstrip()
+            if cell_len(longer) <= most:
+                lines[-1] = longer
+            else:
+                lines += chop_cells(word, most)
+        return [line for line in lines if line]
 
     def _side(self, i: int) -> float:
         """Where the numbers of a column at the right end."""
