@@ -43,6 +43,12 @@ def test_every_source_is_in_one_row(buckets):
     assert all(a.longest < b.shortest for a, b in itertools.pairwise(rows))
 
 
+def test_edges_may_come_in_any_order():
+    lengths, letters = [1, 5, 15, 25], list("abcd")
+    rows = by_length(["exact"], lengths, letters, letters, buckets=[20, 10])
+    assert [(row.shortest, row.longest) for row in rows] == [(1, 5), (15, 15), (25, 25)]
+
+
 @pytest.mark.plain
 @pytest.mark.parametrize(
     ("call", "words"),

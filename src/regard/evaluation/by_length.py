@@ -58,7 +58,7 @@ def by_length(
     lengths = np.asarray(src_lengths)
     metrics = {name: find_metric(name, tokenize) for name in names}
     measured = {name: metric.measure(predictions, lists) for name, metric in metrics.items()}
-    edges = _edges(lengths, buckets) if isinstance(buckets, int) else np.asarray(buckets)
+    edges = _edges(lengths, buckets) if isinstance(buckets, int) else np.sort(buckets)
     # a source as long as an edge belongs below it
     bucket = np.searchsorted(edges, lengths, side="left")
     rows = []
