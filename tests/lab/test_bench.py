@@ -1,5 +1,5 @@
 import json
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from dataclasses import replace
 from threading import Barrier
 
@@ -127,6 +127,26 @@ def test_what_was_finished_before_one_failed_is_kept(tmp_path):
     again = replace(bench, finished=lambda label, kept: told.append((label, kept)))
     assert again.once("good", inverse, x=2) == 0.5
     assert told == [("good", True)]
+
+
+class Done(Executor):
+    """Is ready with all pieces before anybody asks."""
+
+    def submit(self, compute, /, *args, **kwargs):
+        future = Future()
+        try:
+            future.set_result(compute(*args, **kwargs))
+        except ZeroDivisionError as error:
+            future.set_exception(error)
+        return future
+
+
+def test_what_is_finished_at_the_moment_when_one_fails_is_kept(tmp_path):
+    bench = Bench(CPU, memory=tmp_path, pool=Done())
+    numbers = [*range(1, 20), 0, *range(20, 40)]
+    with pytest.raises(ZeroDivisionError):
+        bench.each(inverse, [(str(x), {"x": x}) for x in numbers])
+    assert len(list(tmp_path.iterdir())) == len(numbers) - 1
 
 
 def test_every_name_is_run_with_every_seed():

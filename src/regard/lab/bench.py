@@ -89,10 +89,12 @@ class Bench:
             for done in as_completed(waiting):
                 i = waiting[done]
                 results[i] = _keep(places[i], done.result())
+                del waiting[done]
                 self.finished(pieces[i][0], False)
         finally:
-            for piece in waiting:
-                piece.cancel()
+            for piece, i in waiting.items():
+                if not piece.cancel() and piece.done() and piece.exception() is None:
+                    _keep(places[i], piece.result())
         return results
 
     def by_seed(

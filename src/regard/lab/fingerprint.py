@@ -46,7 +46,7 @@ def _sources(start: Path) -> tuple[Path, ...]:
 
 
 def _imported(path: Path) -> Iterator[Path]:
-    for node in ast.walk(ast.parse(path.read_text())):
+    for node in ast.walk(ast.parse(path.read_bytes())):
         if isinstance(node, ast.Import):
             names = [alias.name for alias in node.names]
         elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
