@@ -54,7 +54,7 @@ def train(task: Task, progress: Progress, watch: Watch) -> Progress:
                 break
             loss = _step(task, progress)
             now = time.monotonic()
-            progress.seconds, clock = progress.seconds + now - clock, now
+            progress.seconds, clock = progress.seconds + task.by_one_clock(now - clock), now
             watch.step(progress, loss)
             if progress.step % task.eval_every == 0:
                 with task.judged():

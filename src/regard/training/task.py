@@ -150,6 +150,14 @@ class Task:
         total = self.fabric.all_reduce(torch.tensor(float(flag)), reduce_op="sum")
         return bool(torch.as_tensor(total) > 0)
 
+    def by_one_clock(self, seconds: float) -> float:
+        """What the clock of the first process says, where the rate and the end depend on it: all of
+        them must take the same steps."""
+        if self.fabric.world_size == 1 or self.config.minutes is None:
+            return seconds
+        mine = torch.tensor(seconds if self.fabric.is_global_zero else 0.0, dtype=torch.float64)
+        return float(torch.as_tensor(self.fabric.all_reduce(mine, reduce_op="sum")))
+
     def of_every_rank(self, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
         """Each tensor of all processes, stacked."""
         if self.fabric.world_size == 1:
