@@ -52,8 +52,8 @@ def prepare(
         if fabric.is_global_zero:
             say_to(console, sentence)
 
-    data = RunData(config, folder, pairs, say)
     with fabric.rank_zero_first():
+        data = RunData(config, folder, pairs, say)  # which keeps stdin: one alone may read it
         src_tokenizer, tgt_tokenizer = data.tokenizers()
         corpus, dev = data.corpora(src_tokenizer, tgt_tokenizer)
     if config.bpe_dropout:
