@@ -198,6 +198,16 @@ def test_what_may_not_change(begin):
     assert folder.read_config().seed == 1
 
 
+def test_what_a_run_cannot_go_on_with_is_forgotten(begin, data, tmp_path):
+    """One wrong word, and every later start would fail for it."""
+    folder = begin()
+    with pytest.raises(ArgumentError, match="device must"):
+        resume_run(folder.path, {"device": "tpu9", "steps": 9}, quiet=True)
+    assert folder.read_config().device == "cpu"
+    assert folder.finished
+    resume_run(folder.path, quiet=True)
+
+
 def test_what_may_change(begin):
     folder = begin()
     changes = {"steps": 8, "lr": 1e-4, "eval_every": 1, "beam": 2, "average": 1}

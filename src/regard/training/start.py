@@ -71,10 +71,12 @@ def resume_run(
     folder, console = RunFolder(output), _console(console, quiet)
     config = _continued(folder.read_config(), settings or {})
     check_events(config)
-    if _is_first_process():
-        folder.create()
-        folder.write_config(config)
-    return _run(prepare(config, folder, console, pairs), console, quiet)
+    if not _is_first_process():
+        return _run(prepare(config, folder, console, pairs), console, quiet)
+    folder.create()
+    task = prepare(config, folder, console, pairs)
+    folder.write_config(config)  # not before: settings that cannot be had would stay with the run
+    return _run(task, console, quiet)
 
 
 def _continued(before: Config, settings: Mapping[str, Any]) -> Config:
