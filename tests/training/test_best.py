@@ -4,8 +4,9 @@ import torch
 from rich.console import Console
 from safetensors.torch import load_file
 
-from regard.training.best import average, keep_best, write_final
+from regard.training.best import average, drop_worse, keep_best, write_final
 from regard.training.dev import Evaluation
+from regard.training.loop import save
 from regard.training.progress import Progress
 from regard.training.watch import Watch
 
@@ -44,7 +45,20 @@ def test_only_the_best_are_kept(make_task):
         progress.step += 1
         progress.rank(score, higher_is_better=True, kept=2)
         keep_best(task, progress)
+        drop_worse(task, progress)
     assert steps(task) == [2, 5]
+
+
+def test_the_best_of_the_last_checkpoint_are_kept_until_the_next(make_task):
+    """A run that is killed before it goes on from the last, and may score otherwise then."""
+    task, progress = make_task(average=1), Progress()
+    for score, kept in ((0.1, [1]), (0.5, [1, 2]), (0.7, [2, 3])):
+        progress.step += 1
+        progress.rank(score, higher_is_better=True, kept=1)
+        keep_best(task, progress)
+        assert steps(task) == kept
+        save(task, progress)
+        assert steps(task) == kept[-1:]
 
 
 def fill(task, value):
@@ -95,6 +109,21 @@ def test_one_alone_needs_no_average(make_task, monkeypatch):
     task = make_task()
     assert finish(task, [0.3], 0.0, monkeypatch) == []
     assert final_weight(task) == {1.0}
+
+
+def test_the_second_best_does_not_take_the_place_of_a_best_one_that_is_lost(make_task, monkeypatch):
+    task = make_task()
+    lost = task.folder.best / "step-00000004.safetensors"
+    task.folder.best.mkdir()
+    fill(task, 4.0)
+    task.folder.write_model(task.module.state_dict())
+    monkeypatch.setattr("regard.training.best.write_atomically", skip_writing(lost))
+    assert finish(task, [0.3, 0.9, 0.2, 0.1], 0.15, monkeypatch) == []
+    assert final_weight(task) == {4.0}
+
+
+def skip_writing(lost):
+    return lambda path, content: None if path == lost else path.write_bytes(content)
 
 
 def test_none_at_all(make_task, monkeypatch):

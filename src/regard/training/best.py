@@ -14,15 +14,24 @@ from regard.training.watch import Watch
 
 
 def keep_best(task: Task, progress: Progress) -> None:
-    """Writes this step's weights if they are among the best; removes those that no longer are."""
+    """Writes this step's weights if they are among the best."""
     folder = task.folder.best
     folder.mkdir(exist_ok=True)
-    steps = {step for _, step in progress.best}
-    if progress.step in steps:
+    if progress.step in {step for _, step in progress.best}:
         weights = {k: t.detach().cpu().contiguous() for k, t in task.module.state_dict().items()}
         write_atomically(_path(folder, progress.step), save(weights))
+
+
+def drop_worse(task: Task, progress: Progress) -> None:
+    """Removes weights that are no longer among the best.
+
+    A checkpoint must have been written before: a run that is killed goes on from the last one, and
+    may not come to the same scores again where its clock or its device has a part in them.
+    """
+    folder = task.folder.best
+    kept = {_path(folder, step) for _, step in progress.best}
     for path in folder.glob("step-*.safetensors"):
-        if path not in {_path(folder, step) for step in steps}:
+        if path not in kept:
             path.unlink()
 
 
@@ -35,9 +44,9 @@ def write_unjudged(task: Task) -> None:
 def write_final(task: Task, progress: Progress, watch: Watch) -> None:
     """Writes the best weights, or the average of the best if the dev set likes it better."""
     paths = [_path(task.folder.best, step) for _, step in progress.best]
+    if not paths or not paths[0].exists():
+        return  # the best weights were written as the model when they were found
     several = [load(path.read_bytes()) for path in paths if path.exists()]
-    if not several:
-        return
     best_score = progress.best[0][0]
     task.module.load_state_dict(several[0])
     if len(several) > 1:

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from regard.data import collate
 from regard.errors import ArgumentError
-from regard.training.best import keep_best, write_final, write_unjudged
+from regard.training.best import drop_worse, keep_best, write_final, write_unjudged
 from regard.training.checkpoint import (
     Checkpoint,
     load_checkpoint,
@@ -188,6 +188,7 @@ def save(task: Task, progress: Progress) -> None:
     tensors |= {f"random.{name}": t for name, t in random.items()}
     numbers = {"progress": progress.as_numbers(), "scaler": task.scaler_state()}
     save_checkpoint(task.folder.checkpoints, progress.step, Checkpoint(tensors, numbers))
+    drop_worse(task, progress)
 
 
 def resume(task: Task) -> tuple[Progress, list[str]]:
