@@ -60,7 +60,14 @@ def test_new_folders_are_new(tmp_path):
         run.check_new()
 
 
-@pytest.mark.parametrize("name", ["README.md", "tokenizer.src.json", "data/train.arrow"])
+#: what a run would write over, or take for its own: a checkpoint of another model, old metrics
+TAKEN = (
+    *("README.md", "tokenizer.src.json", "data/train.arrow", "metrics.jsonl", "model.safetensors"),
+    *("report.html", "report.jsonl", "checkpoints", "best"),
+)
+
+
+@pytest.mark.parametrize("name", TAKEN)
 def test_files_that_would_be_lost(tmp_path, name):
     (tmp_path / "data").mkdir()
     (tmp_path / name).write_text("mine")

@@ -3,17 +3,17 @@
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 from regard.seeing.report import render_report
 from regard.seeing.storage import from_json, to_json
 from regard.seeing.trace import Trace, TraceError
 from regard.training.checkpoint import write_atomically
 from regard.training.config import Config
+from regard.training.run_folder import REPORT
 
-#: what is kept of each evaluation, one line each, so that the report survives a stop
-ROWS: Final = "report.jsonl"
-PAGE: Final = "report.html"
+#: the page, and what is kept of each evaluation, one line each, so that it survives a stop
+PAGE, ROWS = REPORT
 
 
 class Report:

@@ -19,6 +19,8 @@ from regard.training.config import Config, make_config
 from regard.training.frames import reading_frames
 
 FORMAT: Final = 1
+#: the report of a run, and what it is written from
+REPORT: Final = ("report.html", "report.jsonl")
 
 
 class RunError(RegardError):
@@ -70,7 +72,9 @@ class RunFolder:
                 f"the output folder must be new, but {self.path} holds a run: go on with `regard "
                 f"train --resume {self.path}`, or choose another with -o."
             )
-        taken = [path.name for path in self._made if path.exists()]
+        later = [self.metrics_file, self.model_file, self.checkpoints, self.best]
+        later += [self.path / name for name in REPORT]
+        taken = [path.name for path in (*self._made, *later) if path.exists()]
         if taken:
             raise RunError(
                 f"the output folder must have no other files of a run's names, but {self.path} has "
