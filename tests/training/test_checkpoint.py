@@ -2,6 +2,7 @@
 
 import json
 import random
+import resource
 
 import pytest
 import torch
@@ -254,3 +255,18 @@ def test_random_states():
     first = torch.rand(5)
     set_random_states(states, cpu)
     assert torch.equal(torch.rand(5), first)
+
+
+def test_a_full_disk_leaves_the_old_file_and_names_it(tmp_path, monkeypatch):
+    path = tmp_path / "file"
+    write_atomically(path, b"old")
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    try:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (1000, before[1]))
+        with pytest.raises(OSError, match="too large") as caught:
+            write_atomically(path, b"n" * 5000)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert caught.value.filename == str(path)
+    assert path.read_bytes() == b"old"
+    assert names(tmp_path) == ["file"], "what was written of the new one takes no room"

@@ -36,11 +36,18 @@ class Checkpoint(NamedTuple):
 def write_atomically(path: Path, content: bytes) -> None:
     """Writes a file so that, whenever the power goes, the old or the new one is there, whole."""
     aside = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    with open(aside, "wb") as file:
-        file.write(content)
-        file.flush()
-        os.fsync(file.fileno())
-    os.replace(aside, path)
+    try:
+        with open(aside, "wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(aside, path)
+    except OSError as error:
+        if error.errno is not None:  # a full disk does not say which file has no room
+            error.filename = str(path)
+        raise
+    finally:
+        aside.unlink(missing_ok=True)
     folder = os.open(path.parent, os.O_RDONLY)
     try:
         os.fsync(folder)
