@@ -1,5 +1,7 @@
 """A run on disk: what it needs, and what it says when that is missing."""
 
+import errno
+import fcntl
 import json
 
 import pytest
@@ -152,3 +154,33 @@ def test_a_line_of_metrics_that_was_cut_off(tmp_path):
     with open(run.metrics_file, "a") as file:
         file.write('{"step": 2, "dev')
     assert run.read_metrics() == [{"step": 1}]
+
+
+def test_one_process_trains_at_a_time(tmp_path):
+    mine, other = RunFolder(tmp_path), RunFolder(tmp_path)
+    refused = pytest.raises(RunError, match=f"another one is at work in {tmp_path}")
+    with mine.held(), refused, other.held():
+        pass
+    with other.held():
+        assert list(tmp_path.iterdir()) == []
+
+
+def test_a_file_system_without_locks(tmp_path, monkeypatch):
+    def refuse(handle, kind):
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    monkeypatch.setattr(fcntl, "flock", refuse)
+    with RunFolder(tmp_path).held(), RunFolder(tmp_path).held():
+        pass
+
+
+def test_what_a_kill_has_cut_off_is_swept_away(tmp_path):
+    run = RunFolder(tmp_path)
+    left = [".model.safetensors.12.tmp", "data/.train.arrow.12.part", "best/.step-7.x.12.tmp"]
+    mine = [".hidden.tmp", "data/notes.12.part", "best/step-00000007.safetensors"]
+    for name in (*left, *mine):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text("")
+    run.sweep()
+    found = [str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*") if path.is_file()]
+    assert sorted(found) == sorted(mine)

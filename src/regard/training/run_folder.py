@@ -2,7 +2,9 @@
 
 import json
 import os
-from collections.abc import Mapping
+import re
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -64,6 +66,36 @@ class RunFolder:
                 f"the output folder must be writable, but {self.path} is not ({error.strerror}): "
                 f"choose another with -o."
             ) from None
+
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """In this block no other process trains here; two would mix their checkpoints and metrics.
+
+        The folder itself is locked, so that nothing is left behind however a process ends.
+        """
+        import fcntl  # not above: it is no part of every Python that uses a run
+
+        handle = os.open(self.path, os.O_RDONLY)
+        try:
+            try:
+                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                raise RunError(
+                    f"a run must be trained by one process, but another one is at work in "
+                    f"{self.path}: wait for it, or stop it."
+                ) from None
+            except OSError:  # a file system without locks
+                pass
+            yield
+        finally:
+            os.close(handle)
+
+    def sweep(self) -> None:
+        """Removes what was being written when a run was killed."""
+        for place in (self.path, self.data, self.best, self.checkpoints):
+            for path in place.glob(".*"):
+                if re.fullmatch(r"\..+\.\d+\.(tmp|part)", path.name):
+                    path.unlink(missing_ok=True)
 
     def check_new(self) -> None:
         """Raises where a run has begun already, or where files of the user would be lost."""

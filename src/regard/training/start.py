@@ -50,13 +50,15 @@ def start_run(
         return _run(prepare(config, folder, console, pairs), console, quiet)
     folder.check_new()
     folder.create()
-    folder.write_config(config)
-    try:
-        task = prepare(config, folder, console, pairs)
-    except BaseException:
-        folder.discard()
-        raise
-    return _run(task, console, quiet)
+    with folder.held():
+        folder.check_new()  # once more: another process may have been faster
+        folder.write_config(config)
+        try:
+            task = prepare(config, folder, console, pairs)
+        except BaseException:
+            folder.discard()
+            raise
+        return _run(task, console, quiet)
 
 
 def resume_run(
@@ -74,9 +76,11 @@ def resume_run(
     if not _is_first_process():
         return _run(prepare(config, folder, console, pairs), console, quiet)
     folder.create()
-    task = prepare(config, folder, console, pairs)
-    folder.write_config(config)  # not before: settings that cannot be had would stay with the run
-    return _run(task, console, quiet)
+    with folder.held():
+        folder.sweep()
+        task = prepare(config, folder, console, pairs)
+        folder.write_config(config)  # not before: what cannot be had would stay with the run
+        return _run(task, console, quiet)
 
 
 def _continued(before: Config, settings: Mapping[str, Any]) -> Config:
