@@ -132,6 +132,16 @@ def test_asking_for_weights_does_not_change_the_context(backend, kind):
     torch.testing.assert_close(weights @ tensors["value"], without)
 
 
+@pytest.mark.parametrize("need_weights", [False, True])
+@pytest.mark.parametrize("backend", ["reference", *BACKENDS])
+def test_products_that_half_precision_cannot_hold_are_scores_that_it_can(backend, need_weights):
+    # 64 x 40 x 40 is more than the 65,504 of float16; an eighth of it is not
+    query, key = (torch.full((1, 1, n, 64), 40.0, dtype=torch.float16) for n in (3, 2))
+    value = torch.tensor([[[[2.0], [4.0]]]], dtype=torch.float16)
+    (context, *_) = by(backend, need_weights=need_weights)(query=query, key=key, value=value)
+    assert context.flatten().tolist() == [3.0, 3.0, 3.0]
+
+
 @pytest.mark.parametrize("backend", ["reference", *BACKENDS])
 def test_weights_are_before_dropout(backend):
     tensors = inputs(v_dim=KV_LEN)

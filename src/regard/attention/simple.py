@@ -38,7 +38,7 @@ class SimpleSelfAttention(Attention):
         check_width("query", query, None)
         keys = projected(self, key)
         check_equal("agree in width", query=query.shape[2], key=keys.shape[2])
-        return (query @ keys.mT * self.scale)[:, None]
+        return (query * self.scale @ keys.mT)[:, None]
 
     def as_score(self) -> DotScore:
         """The same score for one query at a time."""

@@ -48,7 +48,7 @@ class DotScore(NamedTuple):
         self, query: Float[Tensor, "batch score_dim"], keys: Float[Tensor, "batch steps score_dim"]
     ) -> Float[Tensor, "batch steps"]:
         """One product per step of the history."""
-        return (keys @ query[:, :, None]).squeeze(-1) * self.scale
+        return (keys @ (query * self.scale)[:, :, None]).squeeze(-1)
 
 
 class AdditiveScore(NamedTuple):
