@@ -164,6 +164,19 @@ def test_gradients_have_gradients():
 
 
 @needs_numba
+@pytest.mark.parametrize("kind", [torch.bfloat16, torch.float64])
+def test_the_default_type_of_torch_is_not_that_of_the_kernels(kind):
+    tensors = inputs()
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(kind)
+    try:
+        (found,) = by("cpu")(**tensors)
+    finally:
+        torch.set_default_dtype(before)
+    assert torch.equal(found, by("cpu")(**tensors)[0])
+
+
+@needs_numba
 def test_what_runs_by_it_can_be_copied():
     from regard.attention import AdditiveAttention
 

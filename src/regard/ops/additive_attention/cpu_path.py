@@ -141,7 +141,7 @@ def _rows(x: Tensor) -> Any:
 
 
 def _scratch(threads: int, rows: int, width: int) -> Any:
-    return torch.empty(threads, rows, width).numpy()
+    return torch.empty(threads, rows, width, dtype=torch.float32).numpy()  # whatever the default
 
 
 def _up(n: int, multiple: int) -> int:
