@@ -13,7 +13,7 @@ import torch
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from ops.conftest import POISONED, poison
-from ops.rule import LAYOUTS, MASKS, breaches, mask_of
+from ops.rule import LAYOUTS, MASKS, breaches, mask_of, refuses_to_differentiate_again
 from regard.ops import additive_attention, use_backend
 
 BATCH, V_DIM = 2, 3
@@ -86,6 +86,7 @@ def main():
     torch.are_deterministic_algorithms_enabled = lambda: True
     ways = by("triton", None, True), by("reference", None, True)
     found["in order"] = breaches(*ways, inputs(9, 11))
+    found["gradients of gradients"] = refuses_to_differentiate_again(ways[0], inputs())
     for owner, name in POISONED:  # the check of the registration traces through them
         setattr(owner, name, getattr(owner, name).__closure__[0].cell_contents)
     found["registration"] = registration()

@@ -13,7 +13,7 @@ import torch
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from ops.conftest import POISONED, poison
-from ops.rule import breaches, transposed
+from ops.rule import breaches, refuses_to_differentiate_again, transposed
 from ops.test_attentive_rnn import by, mask_of, tensors_of
 from regard.ops.attentive_rnn import triton_ops
 
@@ -65,6 +65,9 @@ def main():
     triton_ops.SLICES = 2
     strided = {k: transposed(x) for k, x in tensors_of("rnn", "scaled", 2, torch.float32).items()}
     found["transposed"] = trial("rnn", "scaled", "padding", strided)
+    again = by("triton", "gru", "additive", mask_of("padding"))
+    tensors = tensors_of("gru", "additive", 1, torch.float32)
+    found["gradients of gradients"] = refuses_to_differentiate_again(again, tensors)
     for owner, name in POISONED:  # the check of the registration traces through them
         setattr(owner, name, getattr(owner, name).__closure__[0].cell_contents)
     found["registration"] = registration()

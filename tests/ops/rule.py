@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from regard import masks
+from regard.errors import BackendError
 
 #: takes the named inputs, returns the outputs that are compared
 Op = Callable[..., Iterable[Tensor]]
@@ -45,6 +46,18 @@ def breaches(path: Op, definition: Op, inputs: Mapping[str, Tensor]) -> list[str
         if not error <= limit:  # so worded that NaN is a breach
             found.append(f"{name} is {error:.2e} off, and may be {limit:.2e}")
     return found
+
+
+def refuses_to_differentiate_again(path: Op, inputs: Mapping[str, Tensor]) -> list[str]:
+    """What is wrong, in words, unless gradients of gradients raise."""
+    leaves = {name: x.detach().requires_grad_() for name, x in inputs.items()}
+    total = sum(y.square().sum() for y in path(**leaves))
+    first = torch.autograd.grad(total, list(leaves.values()), create_graph=True)
+    try:
+        torch.autograd.grad(sum(g.square().sum() for g in first), list(leaves.values()))
+    except BackendError:
+        return []
+    return ["gradients of gradients are returned, without what the kernels owe to them"]
 
 
 def accept(path: Op, definition: Op, inputs: Mapping[str, Tensor]) -> None:

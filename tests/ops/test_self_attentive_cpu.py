@@ -154,9 +154,13 @@ def test_gradients_may_come_in_any_layout_and_are_left_alone(cell, score):
     assert all(torch.equal(x, y) for x, y in zip(found, expected, strict=True))
 
 
-def test_gradients_of_gradients_are_refused():
-    tensors = {name: x.requires_grad_() for name, x in tensors_of("rnn", "scaled").items()}
-    hidden = whole("cpu", "rnn")(**tensors)[0]
+@pytest.mark.parametrize("length", [1, LENGTH])
+@pytest.mark.parametrize("backend", ["cpu", "torch"])
+@every_cell
+def test_gradients_of_gradients_are_refused(backend, cell, length):
+    given = tensors_of(cell, "scaled", length=length)
+    tensors = {name: x.requires_grad_() for name, x in given.items()}
+    hidden = whole(backend, cell)(**tensors)[0]
     (first,) = torch.autograd.grad(hidden.square().sum(), tensors["inputs"], create_graph=True)
     with pytest.raises(RuntimeError, match="once_differentiable"):
         first.sum().backward()

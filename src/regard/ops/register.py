@@ -6,6 +6,8 @@ from typing import Any, NamedTuple
 
 import torch
 
+from regard.errors import BackendError
+
 
 class Operator(NamedTuple):
     """One direction of a kernel.
@@ -31,6 +33,9 @@ def register(
 ) -> torch.library.Library:
     """Both directions under `torch.ops.regard`, as long as the library that is returned lives.
 
+    The way back cannot be differentiated itself, and says so: by itself torch would only warn, and
+    return the rest of the gradient.
+
     Not `torch.library.custom_op`, which costs tens of microseconds more at every call.
 
     Args:
@@ -49,7 +54,15 @@ def register(
     torch.library.register_autograd(
         f"regard::{_name(forward)}", differentiate, setup_context=save, lib=library
     )
+    torch.library.register_autograd(f"regard::{_name(backward)}", _refuse, lib=library)
     return library
+
+
+def _refuse(*_: object) -> None:
+    raise BackendError(
+        "the gradients of this kernel have no gradients of their own: "
+        'run the operator under use_backend("reference").'
+    )
 
 
 def _name(operator: Operator) -> str:

@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.autograd.function import once_differentiable
 
 from regard.ops.self_attentive_rnn.by_hand_back import Tapes, Weights, times, walk_back
 from regard.ops.self_attentive_rnn.cells import Cell
@@ -76,6 +77,7 @@ class Recurrence(torch.autograd.Function):
         return tapes.hidden, tapes.keys, tapes.memory, contexts[:, 1:].clone(), maps
 
     @staticmethod
+    @once_differentiable
     def backward(ctx: Any, *grads: Tensor | None) -> tuple[Tensor | None, ...]:
         """Walks back from the last step; see the README for the formulas."""
         with torch.autocast(ctx.saved_tensors[0].device.type, enabled=False):
