@@ -18,7 +18,7 @@ from regard.attention import Attention, Past, Projected, Scorer
 from regard.errors import ArgumentError
 from regard.layers import RecurrentState, RNNStack
 from regard.models.bodies import CausalBody
-from regard.models.embedding import TokenEmbedding
+from regard.models.embedding import TokenEmbedding, check_unplaced
 from regard.models.output import Output
 from regard.models.protocol import Keep, Maps, Memory
 from regard.state import State
@@ -152,6 +152,7 @@ class RecurrentDecoder(Decoder):
         tied: bool = False,
     ) -> None:
         super().__init__()
+        check_unplaced(embedding)
         self.embedding, self.stack, self.attention = embedding, stack, attention
         self.context_size = context_size
         states = stack.num_layers * stack.hidden_size
@@ -303,6 +304,7 @@ class ParallelDecoder(Decoder):
         tied: bool = False,
     ) -> None:
         super().__init__()
+        check_unplaced(embedding)
         self.embedding, self.body, self.attention, self.top = embedding, body, attention, top
         starts = summary_size is not None and body.context_size > 0
         self.bridge = nn.Linear(summary_size or 1, body.context_size) if starts else None

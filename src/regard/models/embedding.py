@@ -6,6 +6,7 @@ import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
+from regard.errors import ArgumentError
 from regard.models.protocol import check_tokens
 from regard.ops.check import check_axes, check_positive, check_share
 
@@ -74,6 +75,20 @@ class TokenEmbedding(nn.Module):
         self.table = owner.table
         self.register_state_dict_post_hook(_leave_out)  # type: ignore[no-untyped-call]
         self.register_load_state_dict_pre_hook(_put_back)  # type: ignore[no-untyped-call]
+
+
+def check_unplaced(embedding: TokenEmbedding) -> None:
+    """Raises for an embedding with positions, in a decoder that does not count what it has read.
+
+    Each step would put its token at position 0, and only training would seem to work.
+    """
+    if embedding.positions is not None:
+        raise ArgumentError(
+            "embedding",
+            "add no positions, since this decoder does not count its steps",
+            f"one with {type(embedding.positions).__name__}",
+            "leave them out, or give the layers of its body relative ones by LayerOptions",
+        )
 
 
 def _leave_out(

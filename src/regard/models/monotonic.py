@@ -13,7 +13,7 @@ from regard.attention import Projected, Scorer
 from regard.errors import ArgumentError
 from regard.models.bodies import CausalBody
 from regard.models.decoders import Decoder, DecoderOutput
-from regard.models.embedding import TokenEmbedding
+from regard.models.embedding import TokenEmbedding, check_unplaced
 from regard.models.keep import kept
 from regard.models.output import Output
 from regard.models.protocol import Keep, Maps, Memory
@@ -86,6 +86,7 @@ class MonotonicDecoder(Decoder):
         tied: bool = False,
     ) -> None:
         super().__init__()
+        check_unplaced(embedding)
         self.embedding, self.body, self.attention = embedding, body, attention
         self.dropout = nn.Dropout(dropout)
         # W [s_t; h_i] in two halves, so that no pair is made before they are added
