@@ -1,6 +1,7 @@
 import pytest
 import torch
 from torch import nn
+from torch.nn.utils import prune
 
 from attention.cases import BATCH, DIM, HEAD_DIM, HEADS, KEY, KV_LEN, Q_LEN, VALUE
 from ops.messages import refuses
@@ -182,6 +183,17 @@ def test_a_cache_of_turned_keys_is_all_at_once():
         context, weights = attention(now, keys, x[:, : t + 1])
         torch.testing.assert_close(context, together.context[:, t : t + 1])
         torch.testing.assert_close(weights, together.weights[:, :, t : t + 1, : t + 1])
+
+
+@pytest.mark.parametrize("length", [2, 3 * DIM])  # projected one by one, and in one product
+def test_hooks_of_projections_are_called(length):
+    attention, x = MultiHeadAttention(DIM, HEADS), torch.randn(BATCH, length, DIM)
+    prune.random_unstructured(attention.key_proj, "weight", amount=0.5)
+    called = []
+    attention.value_proj.register_forward_hook(lambda *_: called.append("value"))
+    for _ in range(2):  # pruning makes the weight anew at every call
+        attention(x, x, x).context.sum().backward()
+    assert called == ["value", "value"]
 
 
 def test_parameters():

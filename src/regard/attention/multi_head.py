@@ -115,12 +115,12 @@ class MultiHeadAttention(Attention):
         """Queries, keys and values of one sequence, in one product where there are many vectors.
 
         For few, as at a decoder's step, putting the weights together would cost more than it saves;
-        and a module that stands in the place of a linear one is called as it is.
+        and a module that stands in the place of a linear one, or has hooks, is called as it is.
         """
         check_width("key", x, self.key_size)
         check_width("value", x, self.value_size)
         parts = (self.query_proj, self.key_proj, self.value_proj)
-        if x.shape[0] * x.shape[1] <= self.dim or any(type(p) is not nn.Linear for p in parts):
+        if x.shape[0] * x.shape[1] <= self.dim or not all(map(_is_plain, parts)):
             own_keys = self.project_keys(x, start=start)
             return self.project_queries(x, start=start), own_keys, self.project_values(x)
         bias = None if self.query_proj.bias is None else torch.cat([part.bias for part in parts])
@@ -174,6 +174,13 @@ class MultiHeadAttention(Attention):
             context = context + self.position_bias.mix(weights)
         merged = context.transpose(1, 2).flatten(2)  # (batch, q_len, dim)
         return AttentionOutput(self.out_proj(merged), weights if need_weights else None)
+
+
+def _is_plain(module: nn.Module) -> bool:
+    """Whether a module is its weights alone: pruning, for one, makes them anew in a hook."""
+    hooks = module._forward_pre_hooks, module._forward_hooks
+    hooks_back = module._backward_pre_hooks, module._backward_hooks
+    return type(module) is nn.Linear and not any((*hooks, *hooks_back))
 
 
 def _split(x: Float[Tensor, "batch length dim"], heads: int) -> Tensor:
