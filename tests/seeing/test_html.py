@@ -126,6 +126,17 @@ def test_what_cannot_be_joined_is_refused(sources, reason):
         join(sources)
 
 
+def test_numbers_that_json_does_not_have_are_null():
+    content = {"a": float("-inf"), "b": [float("nan"), 1.5], "c": "NaN </script>"}
+    found = html.embedded(content)
+    assert json.loads(found, parse_constant=pytest.fail) == {
+        "a": None,
+        "b": [None, 1.5],
+        "c": "NaN </script>",
+    }
+    assert "<" not in found
+
+
 def test_a_single_peak_survives_pooling():
     weights = np.zeros((300, 301), dtype=np.float32)
     weights[217, 58] = 1.0

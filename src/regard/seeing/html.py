@@ -67,8 +67,16 @@ def render_live(
 
 
 def embedded(content: Any) -> str:
-    """JSON that can stand inside a script element: nothing in it can end it, or open another."""
-    return json.dumps(content, ensure_ascii=True, separators=(",", ":")).replace("<", "\\u003c")
+    """JSON that can stand inside a script element: nothing in it can end it, or open another.
+
+    Numbers that JSON does not have, of which one would leave the page empty, are null.
+    """
+    try:
+        text = json.dumps(content, separators=(",", ":"), allow_nan=False)
+    except ValueError:
+        finite = json.loads(json.dumps(content), parse_constant=lambda _: None)
+        text = json.dumps(finite, separators=(",", ":"))
+    return text.replace("<", "\\u003c")
 
 
 def script_hash(script: str) -> str:

@@ -246,6 +246,7 @@ const FORMATS = {
 
 /** Gives the user a file. */
 export async function save(app, format) {
+  if (!app.trace || (!app.view && format !== "json")) return; // there is nothing to draw
   const address = URL.createObjectURL(await FORMATS[format](app));
   h("a", { href: address, download: `attention.${format}` }).click();
   setTimeout(() => URL.revokeObjectURL(address), 10_000);

@@ -239,6 +239,7 @@ class App {
     const all = this.trace.layers(this.state.kind).flatMap((layer) =>
       (layer.heads > 1 ? ["mean", ...Array(layer.heads).keys()] : ["mean"]).map((head) => ({ layer: layer.layer, head })),
     );
+    if (!all.length) return;
     const here = all.findIndex(({ layer, head }) => layer === this.state.layer && head === this.state.head);
     this.set(all[(here + step + all.length) % all.length]);
   }
