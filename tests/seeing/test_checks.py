@@ -157,7 +157,7 @@ def test_looked_at_is_the_mean_of_all_layers_and_heads():
 def test_tau_of_each_head_is_that_of_its_own_agreement():
     model = build("transformer")
     trace = traced(model)
-    found = check(model, SRC, TGT, trace, others())
+    found = check(model, SRC, TGT, trace, other_tokens(SRC, others()))
     expected = [
         [agreement(head, found.derived["ablation"]).tau for head in layer.weights]
         for layer in trace.of_kind("cross")
@@ -169,7 +169,7 @@ def test_random_orders_are_drawn_once_and_not_for_each_head(monkeypatch):
     drawn = []
     monkeypatch.setattr(checks, "_random_taus", lambda *rows: drawn.append(rows) or np.zeros(1))
     model = build("transformer")
-    check(model, SRC, TGT, traced(model), others())
+    check(model, SRC, TGT, traced(model), other_tokens(SRC, others()))
     assert len(drawn) == 2  # against ablation, and against the gradient
 
 
