@@ -1,7 +1,8 @@
 """What a model is asked for, checked."""
 
 import difflib
-from collections.abc import Collection, Iterable, Mapping, Sequence
+import random
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -41,6 +42,20 @@ class Wish:
                 "give as many as there are sources, empty lists among them",
             )
         return replace(self, options=replace(self.options, prefix=[prefix[i] for i in rows]))
+
+    def seeded(self, seed: int | None) -> "Wish":
+        """The same with another seed of the draws."""
+        if seed == self.options.seed:
+            return self
+        return replace(self, options=replace(self.options, seed=seed))
+
+    def seeds(self) -> Iterator[int | None]:
+        """A seed for each batch: batches that share one would draw the same answers."""
+        seed = self.options.seed
+        draw = random.Random(seed)
+        yield seed
+        while True:
+            yield None if seed is None else draw.getrandbits(63)
 
     def check(self, config: Config) -> None:
         """Raises where a model of these settings cannot do it."""

@@ -126,15 +126,16 @@ class Model:
         if batch < 1:
             raise ArgumentError("batch", "be at least 1", batch, f"{BATCH} is a good size")
         chunk: list[Any] = []
-        before = 0
+        before, seeds = 0, wish.seeds()
         for text in texts:
             self.check_source(text)
             chunk.append(text)
             if len(chunk) == 16 * batch:
                 now = range(before, before + len(chunk))
-                yield from self._chunk(chunk, wish.of(now), batch)
+                yield from self._chunk(chunk, wish.of(now), batch, seeds)
                 before, chunk = before + len(chunk), []
-        yield from self._chunk(chunk, wish.of(range(before, before + len(chunk))), batch)
+        now = range(before, before + len(chunk))
+        yield from self._chunk(chunk, wish.of(now), batch, seeds)
 
     def check_source(self, text: Any) -> None:
         """Raises where a text, or a table of vectors, cannot be a source of this model."""
@@ -335,7 +336,9 @@ class Model:
             src = src.to(next(self.module.parameters()).dtype)
         return src.to(self.device), lengths.to(self.device)
 
-    def _chunk(self, texts: list[Any], wish: Wish, batch: int) -> list[Output]:
+    def _chunk(
+        self, texts: list[Any], wish: Wish, batch: int, seeds: Iterator[int | None]
+    ) -> list[Output]:
         """Like lengths go together, so that little is padded; answers come in the order asked."""
         ids = self.source_ids(texts)
         order = sorted(range(len(texts)), key=lambda i: len(ids[i]))
@@ -343,8 +346,8 @@ class Model:
         found = each(
             self.module,
             self.device,
-            lambda batch: self._decoded([ids[i] for i in batch], wish.of(batch)),
-            rows,
+            lambda part: self._decoded([ids[i] for i in part[0]], wish.of(part[0]).seeded(part[1])),
+            list(zip(rows, seeds, strict=False)),
             in_order=bool(wish.options.num_samples),
         )
         answers = {
