@@ -9,10 +9,12 @@ import torch
 
 import regard
 from models.cases import RECURRENT, SIZES, VARIANTS
-from regard.api.texts import text_given, text_written
-from regard.data import Tokenizer
+from regard.api.texts import replaced, split_features, text_given, text_written
+from regard.data import Tokenizer, source_ids
+from regard.decoding import Hypothesis
 from regard.errors import ArgumentError
 from regard.seeing.trace import KINDS, Text
+from regard.symbols import UNK
 from regard.training import RunFolder, make_config
 from regard.training.run_folder import build_model
 
@@ -293,3 +295,31 @@ def test_a_source_in_another_case_is_drawn_as_the_model_reads_it(tmp_path):
     assert found.source.text == "aBé"
     assert found.source.labels == ["a", "b", "<unk>", "</s>"]
     assert found.notes[0] == "1 of 3 inputs is unknown to the model: 'é'"
+
+
+CHARS = Tokenizer.train("char", ["abc de"], features=["V"])
+PARTS = Tokenizer.train("bpe", ["hello world"] * 9, vocab_size=60)
+
+
+@pytest.mark.parametrize(
+    ("src", "text", "looked_at", "word"),
+    [
+        (CHARS, "ab c", 0, "a"),
+        (CHARS, "ab c", 2, " "),
+        (CHARS, "aXc", 1, "X"),
+        (CHARS, "ab\tV", 2, "b"),  # after the feature, which is no word, it looked at this
+        (CHARS, "\tV", 0, None),
+        (PARTS, "hello world", 1, "world"),
+    ],
+)
+def test_what_stands_for_an_unknown_word_is_text_and_not_how_it_is_drawn(
+    src, text, looked_at, word
+):
+    plain, features = split_features(text)
+    (ids,) = source_ids(src, [plain], [features])
+    weights = torch.zeros(1, 2, len(ids))
+    weights[..., 1 % len(ids)] = 0.25
+    weights[..., looked_at] = 0.75
+    found = Hypothesis([UNK], 0.0, 0.0, [0.0, 0.0], {"cross": (weights,)})
+    tgt = Tokenizer.train("space", TARGETS)
+    assert replaced(src, tgt, found, text, ids) == ([] if word is None else [word])

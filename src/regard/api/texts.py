@@ -7,11 +7,13 @@ from typing import Final
 from regard.data import Tokenizer, parse_features
 from regard.data.codecs import words_at
 from regard.data.normal import Span
+from regard.data.subwords import WORD_START
 from regard.decoding import Hypothesis, replace_unknown
 from regard.seeing import Text, Token
 from regard.symbols import EOS, SYMBOLS, UNK
 
 END: Final = Token(SYMBOLS[EOS], special=True)
+SUBWORDS: Final = ("bpe", "unigram")
 #: unknown inputs that a note names
 NAMED: Final = 5
 
@@ -66,19 +68,29 @@ def replaced(
     """What stands for each unknown word of an answer: the source's, where it looked most."""
     if UNK not in found.tokens:
         return []
-    given = words_of(text_given(src, text, ids[:-1]))
+    given = words_of(src, text_given(src, text, ids[:-1]))
+    if not given:
+        return []
     words = replace_unknown(tgt.tokens(found.tokens), found.attention, given)
     return [word for word, i in zip(words, found.tokens, strict=True) if i == UNK]
 
 
-def words_of(source: Text) -> list[str]:
-    """Each token of a source as it is shown; as it stands there where the model has none for it."""
-    return [
-        source.text[slice(*token.span)]
-        if token.text == SYMBOLS[UNK] and token.span is not None
-        else token.text
-        for token in source.tokens[:-1]
-    ]
+def words_of(tokenizer: Tokenizer, source: Text) -> list[str]:
+    """What stands in a source at each token, as an answer may have it; features are no part of it.
+
+    Tokens are not taken as they are drawn, which shows spaces: what an answer needs of these, its
+    own tokens say.
+    """
+    words = []
+    for token in source.tokens:
+        if token.special or token.span is None:
+            continue
+        there = source.text[slice(*token.span)]
+        as_drawn = token.text != SYMBOLS[UNK] and not there.isspace()
+        words.append(token.text if as_drawn else there)
+    if tokenizer.kind in SUBWORDS:
+        return [word.removeprefix(WORD_START) for word in words]
+    return words
 
 
 def unknown_note(tokenizer: Tokenizer, source: Text) -> tuple[str, ...]:
