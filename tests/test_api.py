@@ -330,7 +330,9 @@ def test_wrong_arguments(case):
 
 OPTIONS = {
     "unknown": ({"baem": 3}, "'baem': perhaps 'beam' is meant"),
-    "not a number": ({"beam": "wide"}, "options must be numbers"),
+    "not a number": ({"length_penalty": "wide"}, "options must be numbers"),
+    "no whole number": ({"beam": "wide"}, "beam must be a whole number"),
+    "no whole batch": ({"batch": 2.5}, "batch must be a whole number"),
     "too small": ({"beam": 0}, "beam must be at least 1"),
     "no batch": ({"batch": 0}, "batch must be at least 1"),
 }

@@ -24,6 +24,12 @@ def refuses(name, rule, value):
     ("wrong", "name", "rule", "value"),
     [
         ({"beam": 0}, "beam", "at least 1", "0"),
+        ({"beam": 2.5}, "beam", "a whole number", "2.5"),
+        ({"beam": "2"}, "beam", "a whole number", "'2'"),
+        ({"max_len": 9.0}, "max_len", "a whole number", "9.0"),
+        ({"num_samples": 1, "top_k": 1.5}, "top_k", "a whole number", "1.5"),
+        ({"num_samples": 1, "seed": 0.5}, "seed", "a whole number", "0.5"),
+        ({"num_samples": 1, "seed": 2**70}, "seed", "at most 64 bits", str(2**70)),
         ({"nbest": 0}, "nbest", "at least 1", "0"),
         ({"nbest": 6}, "nbest", "at most beam = 5", "6"),
         ({"max_len": -1}, "max_len", "at least 0", "-1"),

@@ -38,6 +38,14 @@ def test_draws_follow_the_model(temperature):
     assert_follows(drawn(temperature=temperature), probabilities(temperature))
 
 
+@pytest.mark.parametrize("top_k", [0, 3])
+def test_a_temperature_may_be_as_low_or_as_high_as_numbers_go(top_k):
+    best = int(LOG_PROBS.argmax())
+    assert set(drawn(temperature=1e-300, top_k=top_k)) == {best}
+    likely = LOG_PROBS.topk(top_k or 7).indices.tolist()
+    assert_follows(drawn(temperature=1e300, top_k=top_k), dict.fromkeys(likely, 1.0))
+
+
 @pytest.mark.parametrize("k", [1, 3, 50])
 def test_top_k(k):
     best = sorted(probabilities().items(), key=lambda item: -item[1])[:k]

@@ -33,6 +33,7 @@ from regard.api.tracing import (
 )
 from regard.data import Frames, Tokenizer, text_side
 from regard.decoding import DecodingOptions, Ensemble, Hypothesis, decode, force_decode
+from regard.decoding.options import check_least
 from regard.errors import ArgumentError
 from regard.evaluation import Perplexity, perplexity
 from regard.models import SequenceModel
@@ -123,8 +124,7 @@ class Model:
         settings = decoding_options(self.config.beam, options)
         wish = Wish(settings, attention, check_kinds(kinds), replace_unk)
         wish.check(self.config)
-        if batch < 1:
-            raise ArgumentError("batch", "be at least 1", batch, f"{BATCH} is a good size")
+        check_least(1, batch=batch)
         chunk: list[Any] = []
         before, seeds = 0, wish.seeds()
         for text in texts:

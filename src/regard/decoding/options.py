@@ -3,7 +3,7 @@
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, SupportsIndex
 
 from regard.errors import ArgumentError
 from regard.symbols import BOS, EOS, PAD
@@ -53,8 +53,8 @@ class DecodingOptions:
     seed: int | None = None
 
     def __post_init__(self) -> None:
-        _check_least(1, beam=self.beam, nbest=self.nbest)
-        _check_least(
+        check_least(1, beam=self.beam, nbest=self.nbest)
+        check_least(
             0,
             max_len=0 if self.max_len is None else self.max_len,
             max_len_extra=self.max_len_extra,
@@ -82,6 +82,10 @@ class DecodingOptions:
             raise ArgumentError(
                 "top_p", "be above 0 and at most 1", self.top_p, "1 draws among all tokens"
             )
+        if self.seed is not None:
+            check_whole(seed=self.seed)
+            if not -(2**63) <= self.seed < 2**64:
+                raise ArgumentError("seed", "have at most 64 bits", self.seed, "choose a smaller")
         drawing = self.temperature != 1 or self.top_k or self.top_p < 1
         if drawing and not self.num_samples:
             raise ArgumentError(
@@ -118,7 +122,16 @@ class DecodingOptions:
             )
 
 
-def _check_least(least: int, **values: int) -> None:
+def check_whole(**values: object) -> None:
+    """Raises unless the values are whole numbers, numpy's among them."""
+    for name, value in values.items():
+        if not isinstance(value, SupportsIndex):
+            raise ArgumentError(name, "be a whole number", repr(value), "choose one")
+
+
+def check_least(least: int, **values: int) -> None:
+    """Raises unless the values are whole numbers, and at least this."""
+    check_whole(**values)
     for name, value in values.items():
         if value < least:
             raise ArgumentError(name, f"be at least {least}", value, "choose a larger number")

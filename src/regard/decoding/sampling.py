@@ -21,10 +21,12 @@ def draw(
 
     The distribution function is inverted, at the cost of one random number per row.
     """
-    scores, tokens = log_probs / options.temperature, None
+    # the best is 0, whatever it is divided by, and in double precision nothing else overflows
+    wide = log_probs.double()
+    scores, tokens = (wide - wide.amax(dim=1, keepdim=True)) / options.temperature, None
     if options.top_k or options.top_p < 1:
         scores, tokens = top(scores, options.top_k or scores.shape[1])
-    probs = scores.softmax(dim=1, dtype=torch.float64)
+    probs = scores.softmax(dim=1)
     if options.top_p < 1:
         before = probs.cumsum(dim=1) - probs
         probs = probs.masked_fill(before >= options.top_p, 0.0)
