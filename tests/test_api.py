@@ -74,6 +74,11 @@ def test_too_few_prefixes_are_named(model):
         model(["ab", "cd", "ef"], prefix=[[5], [5]])
 
 
+def test_too_many_prefixes_are_named(model):
+    with pytest.raises(ArgumentError, match="each source, but it is 2 for 1 source: give"):
+        model(["ab"], prefix=[[5], [5]])
+
+
 def test_any_iterable(model):
     assert [out.text for out in model(iter(["abc"]))] == [model("abc").text]
 

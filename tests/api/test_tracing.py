@@ -297,6 +297,13 @@ def test_a_source_in_another_case_is_drawn_as_the_model_reads_it(tmp_path):
     assert found.notes[0] == "1 of 3 inputs is unknown to the model: 'é'"
 
 
+def test_a_language_model_begins_with_what_it_is_given(tmp_path):
+    model = regard.load(run_folder(tmp_path / "run", "lm-rnn"))
+    for ask in (model, model.trace):
+        with pytest.raises(ArgumentError, match="prefix must be left out for a language model"):
+            ask("a b", prefix=[[5]])
+
+
 CHARS = Tokenizer.train("char", ["abc de"], features=["V"])
 PARTS = Tokenizer.train("bpe", ["hello world"] * 9, vocab_size=60)
 

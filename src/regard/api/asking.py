@@ -35,13 +35,14 @@ class Wish:
         if prefix is None or len(prefix) == 1:
             return self
         if rows and max(rows) >= len(prefix):
-            raise ArgumentError(
-                "prefix",
-                "be one, or one for each source",
-                f"{len(prefix)} for {max(rows) + 1} sources or more",
-                "give as many as there are sources, empty lists among them",
-            )
+            raise _other_count(len(prefix), f"{max(rows) + 1} sources or more")
         return replace(self, options=replace(self.options, prefix=[prefix[i] for i in rows]))
+
+    def check_total(self, sources: int) -> None:
+        """Raises where there are prefixes for more sources than there were."""
+        given = len(self.options.prefix or ())
+        if given > max(sources, 1):
+            raise _other_count(given, f"{sources} source{'s' * (sources != 1)}")
 
     def seeded(self, seed: int | None) -> "Wish":
         """The same with another seed of the draws."""
@@ -73,6 +74,15 @@ class Wish:
     def needed(self) -> Collection[str]:
         """The maps that decoding must keep."""
         return {*self.shown, "cross"} if self.replace_unk else self.shown
+
+
+def _other_count(given: int, sources: str) -> ArgumentError:
+    return ArgumentError(
+        "prefix",
+        "be one, or one for each source",
+        f"{given} for {sources}",
+        "give as many as there are sources, empty lists among them",
+    )
 
 
 def check_has_sources(config: Config) -> None:
@@ -114,10 +124,14 @@ def check_pairs(pairs: Any) -> None:
         )
 
 
-def decoding_options(beam: int, options: dict[str, Any]) -> DecodingOptions:
+def decoding_options(config: Config, options: dict[str, Any]) -> DecodingOptions:
     """The options of decoding by name, on top of the width that the run has."""
+    if options.get("prefix") is not None and config.reads_texts:
+        raise ArgumentError(
+            "prefix", "be left out for a language model", "given", "it goes on with each text"
+        )
     try:
-        return DecodingOptions(**{"beam": beam, **options})
+        return DecodingOptions(**{"beam": config.beam, **options})
     except TypeError as error:
         known = list(DecodingOptions.__dataclass_fields__)
         wrong = [name for name in options if name not in known]

@@ -9,12 +9,7 @@ from typing import Any, Final, overload
 import torch
 from torch import Tensor
 
-from regard.api.asking import (
-    Wish,
-    check_has_sources,
-    check_reads_texts,
-    decoding_options,
-)
+from regard.api.asking import Wish, check_has_sources, check_reads_texts, decoding_options
 from regard.api.checking import checked
 from regard.api.keeping import check_same_tokens, copy_run
 from regard.api.output import Output
@@ -121,7 +116,7 @@ class Model:
             options: those of `DecodingOptions`.
         """
         self._side.check_several(texts)
-        settings = decoding_options(self.config.beam, options)
+        settings = decoding_options(self.config, options)
         wish = Wish(settings, attention, check_kinds(kinds), replace_unk)
         wish.check(self.config)
         check_least(1, batch=batch)
@@ -134,6 +129,7 @@ class Model:
                 now = range(before, before + len(chunk))
                 yield from self._chunk(chunk, wish.of(now), batch, seeds)
                 before, chunk = before + len(chunk), []
+        wish.check_total(before + len(chunk))
         now = range(before, before + len(chunk))
         yield from self._chunk(chunk, wish.of(now), batch, seeds)
 
@@ -270,7 +266,7 @@ class Model:
         self._side.check_several(texts)
         for text in texts:
             self.check_source(text)
-        settings, wanted = decoding_options(self.config.beam, options), check_kinds(kinds)
+        settings, wanted = decoding_options(self.config, options), check_kinds(kinds)
         ids, tgt = self.source_ids(texts), self.tgt_tokenizer
         src, lengths = self.on_device(ids)
         if targets is None:
