@@ -163,6 +163,24 @@ def test_rows_that_lack_mass_lack_it_after_a_byte_each(monkeypatch):
     np.testing.assert_allclose(again.maps[0].weights.sum(axis=-1), [[0.75, 0.625]], atol=1e-3)
 
 
+def test_rows_of_which_rounding_leaves_nothing_are_even(monkeypatch):
+    monkeypatch.setattr(storage, "HALF_LIMIT", 0)
+    monkeypatch.setattr(storage, "STEPS", (4,))
+    labels = [str(i) for i in range(100)]
+    even = np.full((1, 100, 100), 0.01)
+    lacks = np.full((1, 100, 100), 0.003)
+    past = np.tri(100)[None] / np.arange(1, 101)[:, None]
+    maps = (
+        Map.of("cross", 0, even),
+        Map.of("cross", 1, lacks, missing=True),
+        Map.of("decoder-self", 0, past),
+    )
+    again = through_json(Trace(Text.of(labels), Text.of(labels), maps))
+    for found, expected in zip(again.maps, (even, lacks, past), strict=True):
+        np.testing.assert_allclose(found.weights[0, -1], expected[0, -1], rtol=1e-3)
+        np.testing.assert_allclose(found.weights[0, 98], expected[0, 98], rtol=1e-3)
+
+
 def test_few_weights_are_half_precision():
     content = storage.to_json(translation())
     assert content["maps"][0]["weights"]["encoding"] == "float16"

@@ -226,7 +226,7 @@ def _map_from_json(content: dict[str, Any]) -> Map:
     weights = unpack(content["weights"])
     missing = None if content["missing"] is None else unpack(content["missing"])
     if content["weights"]["encoding"] == "sqrt8":
-        weights = _restored(weights, missing)
+        weights = _restored(weights, missing, causal=content["causal"])
     return Map(
         kind=content["kind"],
         layer=content["layer"],
@@ -238,8 +238,15 @@ def _map_from_json(content: dict[str, Any]) -> Map:
     )
 
 
-def _restored(weights: Weights, missing: Weights | None) -> Weights:
-    """Rows brought back to the sum that they had: rounding moves it by a percent or so."""
+def _restored(weights: Weights, missing: Weights | None, *, causal: bool) -> Weights:
+    """Rows brought back to the sum that they had: rounding moves it by a percent or so.
+
+    A row of which rounding has left nothing was near even, and over thousands of columns: it is
+    even again.
+    """
+    rows, columns = weights.shape[1:]
+    even = np.tri(rows, columns, columns - rows if causal else columns, dtype=np.float32)
+    weights = np.where(weights.any(axis=-1, keepdims=True), weights, even)
     total = weights.sum(axis=-1, keepdims=True)
     wanted = 1.0 if missing is None else 1.0 - missing[..., None]
     restored: Weights = np.zeros_like(weights)

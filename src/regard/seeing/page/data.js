@@ -81,10 +81,14 @@ class Layer {
     return this.restored(squares(this.bytes, head * size, size, this.packed.steps), head);
   }
 
-  /** Rows brought back to the sum that they had, which rounding has moved a little. */
+  /**
+   * Rows brought back to the sum that they had, which rounding has moved a little. A row of which it
+   * has left nothing was near even, and over thousands of columns: it is even again.
+   */
   restored(weights, head) {
     for (let r = 0; r < this.rows; r++) {
       const row = weights.subarray(r * this.columns, (r + 1) * this.columns);
+      if (!row.some((w) => w > 0)) row.fill(1, 0, this.causal ? r + 1 + this.columns - this.rows : this.columns);
       const total = row.reduce((a, b) => a + b, 0);
       const factor = total > 0 ? (1 - this.missing[head * this.rows + r]) / total : 0;
       for (let c = 0; c < row.length; c++) row[c] *= factor;
