@@ -129,16 +129,16 @@ def long(layers=6, heads=8, size=512):
 
 def unknown():
     """Characters of which some are unknown, to whole words that are single pieces."""
-    letters = ["c", "a", "f", "e\u0301", " ", "n", "\u0303", "o", "\u200d"]
+    letters = ["c", "a", "f", "e\u0301", " ", "n", "\u0303", "o", "\u200d", "\u2003"]
     tokens, at = [], 0
     for letter in letters:
         known = "<unk>" if len(letter) > 1 or letter == "n" else letter
-        word = None if letter == " " else int(at > 5)
+        word = None if letter.isspace() else int(at > 5)
         tokens.append(Token(known, (at, at + len(letter)), word))
         at += len(letter)
     pieces = [Token(f"\u2581{word}", None, i) for i, word in enumerate(["coffee", "boy"])]
     source, target = Text("".join(letters), tuple(tokens)), Text("coffee boy", tuple(pieces))
-    return Trace(source, target, (Map.of("cross", 0, peaked(2, 9)),))
+    return Trace(source, target, (Map.of("cross", 0, peaked(2, 10)),))
 
 
 def far():

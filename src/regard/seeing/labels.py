@@ -43,12 +43,15 @@ def safe(token: str) -> str:
     if not token:
         return EMPTY
     if not token.strip():
-        return "".join(map(_visible, token))
+        return "".join(map(_space, token))
     if not token.strip(SHAPING):  # no letter is there to be shaped
         return "".join(map(_code, token))
     shown = "".join(char if char == " " else _visible(char) for char in token)
     # a mark without a letter would sit on whatever stands before it
-    return f"◌{shown}" if unicodedata.category(shown[0])[0] == "M" else shown
+    if unicodedata.category(shown[0])[0] == "M":
+        return f"◌{shown}"
+    # a filler, or a colour of skin without a hand: no cell is counted for it
+    return shown if cell_len(shown) else "".join(map(_code, token))
 
 
 def _visible(char: str) -> str:
@@ -62,6 +65,12 @@ def _visible(char: str) -> str:
     if unicodedata.category(char) in ("Cc", "Cf", "Cs", "Co", "Zl", "Zp") or _is_none(ord(char)):
         return _code(char)
     return char
+
+
+def _space(char: str) -> str:
+    """A space where nothing but spaces can tell a reader that it is there."""
+    shown = _visible(char)
+    return _code(char) if shown == char else shown
 
 
 def _code(char: str) -> str:

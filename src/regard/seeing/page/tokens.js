@@ -11,7 +11,7 @@ export function shown(text) {
   if (text === "") return "∅";
   if (SHAPING.test(text)) return [...text].map(code).join(""); // no letter is there to be shaped
   const seen = text.replace(UNSEEN, visible);
-  if (text.trim() === "") return seen.replaceAll(" ", "␣");
+  if (text.trim() === "") return seen.replace(/\p{Zs}/gu, (char) => (char === " " ? "␣" : code(char)));
   return /^\p{M}/u.test(seen) ? `◌${seen}` : seen; // a mark without a letter needs one to sit on
 }
 
