@@ -5,6 +5,7 @@ import pytest
 import torch
 
 from regard.data import Tokenizer
+from regard.errors import ArgumentError
 from regard.evaluation import Perplexity, perplexity
 from regard.models import ModelOutput, SequenceModel
 from regard.symbols import BOS, EOS, UNK
@@ -95,3 +96,8 @@ def test_the_interval_holds_what_other_texts_would_give():
     alike = perplexity(model, TOKENIZER, ["a"] * 5)
     assert alike.interval() == pytest.approx((alike.value, alike.value))
     assert alike.interval(per_word=True) == pytest.approx((alike.per_word, alike.per_word))
+
+
+def test_no_text_has_no_perplexity():
+    with pytest.raises(ArgumentError, match="texts must be one or more"):
+        perplexity(Bigrams(table()), TOKENIZER, [])

@@ -12,6 +12,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from regard.data import Pair, Tokenizer, pad, target_ids
+from regard.errors import ArgumentError
 from regard.evaluation.bootstrap import ratio_interval
 from regard.models.protocol import SequenceModel, evaluating
 from regard.symbols import BOS, EOS, PAD, UNK
@@ -72,6 +73,8 @@ def perplexity(model: SequenceModel, tokenizer: Tokenizer, texts: Sequence[str])
         tokenizer: that of its targets.
         texts: each is scored by itself, its lines with what stands before them.
     """
+    if not texts:
+        raise ArgumentError("texts", "be one or more", "an empty list", "there is nothing to score")
     ids = target_ids(tokenizer, [Pair("", text, 0) for text in texts])
     device = next(model.parameters()).device
     each = np.zeros((len(ids), 3))
