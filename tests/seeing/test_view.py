@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+import torch
 
 from regard.errors import ArgumentError
 from regard.seeing import Map, Text, Token, Trace, select, select_all
@@ -172,6 +173,21 @@ def test_what_is_not_there_is_named(options, said):
 def test_special_tokens_can_be_treated_in_three_ways():
     with pytest.raises(ArgumentError, match="dim, hide, show, but it is 'drop'"):
         select(trace([EVEN]), special="drop")
+
+
+@pytest.mark.plain
+@pytest.mark.parametrize("number", [np.int64(1), np.argmax([0, 3]), torch.tensor(1), "1"])
+def test_a_head_is_any_whole_number(number):
+    found = select(of_labels("abc", "xy", heads=2, layers=2), layer=number, head=number)
+    assert (found.layer, found.head) == (1, 1)
+
+
+@pytest.mark.plain
+@pytest.mark.parametrize("number", [1.0, None, np.float64(1.0), torch.tensor(1.0), "1.0", -1])
+def test_what_is_no_whole_number_is_no_head_and_no_layer(number):
+    for name in ("layer", "head"):
+        with pytest.raises(ArgumentError, match=f"{name} must be auto"):
+            select(of_labels("abc", "xy", heads=2, layers=2), **{name: number})
 
 
 def test_a_trace_without_maps_has_nothing_to_draw():

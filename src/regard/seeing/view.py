@@ -2,7 +2,8 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Final, Literal, NamedTuple
+from operator import index
+from typing import Any, Final, Literal, NamedTuple
 
 import numpy as np
 
@@ -240,8 +241,14 @@ def _heads(maps: Sequence[Map], layer: int) -> list[_Pick]:
     return [_Pick(found, i) for found in _layers(maps, layer) for i in range(found.heads)]
 
 
-def _number(value: int | str) -> int | None:
-    return int(value) if isinstance(value, int) or value.isdecimal() else None
+def _number(value: Any) -> int | None:
+    """A whole number of any kind, such as the one that numpy's argmax gives; None for all else."""
+    if isinstance(value, str):
+        return int(value) if value.isdecimal() else None
+    try:
+        return index(value)
+    except TypeError:
+        return None
 
 
 def _no_such_head(maps: Sequence[Map], head: int | str) -> ArgumentError:
