@@ -1,6 +1,7 @@
 """`Model.evaluate` and `Model.align`: in Python what the command line shows."""
 
 import json
+import os
 
 import pytest
 
@@ -39,6 +40,16 @@ def test_evaluate_gives_what_the_verb_prints(model, file):
     assert [row._asdict() for row in found.rows] == said["metrics"]
     assert found == model.evaluate(PAIRS[:12])
     assert found == model.evaluate([{"tgt": tgt, "src": src} for src, tgt in PAIRS[:12]])
+
+
+def test_a_pipe_is_judged_whole(model, file):
+    end, start = os.pipe()
+    os.write(start, file.read_bytes())
+    os.close(start)
+    try:
+        assert model.evaluate(f"/dev/fd/{end}") == model.evaluate(file)
+    finally:
+        os.close(end)
 
 
 def test_evaluate_counts_right_answers(model):

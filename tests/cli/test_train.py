@@ -37,6 +37,24 @@ def test_nothing_but_our_own_words_on_stderr(pairs, in_folder):
     assert not result.stderr.endswith("\n\n")
 
 
+@pytest.mark.parametrize("setting", ["data", "tgt", "dev", "dev_tgt", "src_vectors"])
+def test_a_pipe_is_refused_since_it_flows_once(pairs, in_folder, setting):
+    os.mkfifo(in_folder / "pipe")
+    files = {"data": pairs} | {setting: in_folder / "pipe"}
+    said = sentence(regard("train", *(f"{k}={v}" for k, v in files.items()), *BRIEF), 2)
+    assert said.startswith(f"{setting} must be a file that can be read more than once")
+    assert said.endswith(
+        "which is a pipe: write it to a file first"
+        + (", or pipe it to `regard train -`." if setting == "data" else ".")
+    )
+    assert not (in_folder / "runs").exists()
+
+
+def test_dev_pairs_are_not_read_from_stdin(pairs, in_folder):
+    said = sentence(regard("train", pairs, "--dev", "-", *BRIEF, stdin=reversed_pairs(60)), 2)
+    assert "dev must be a file that can be read more than once, but it is '-'" in said
+
+
 def test_quiet_is_quiet(pairs, in_folder):
     result = regard("train", pairs, *BRIEF, "-q")
     assert done(result) == "runs/bahdanau\n"

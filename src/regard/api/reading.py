@@ -18,13 +18,13 @@ from regard.data import (
     read_pairs,
 )
 from regard.data.advice import IN_PYTHON, Advice
+from regard.data.lines import flows_once
 from regard.data.pairs import column_names
 from regard.data.tables import Sources
 from regard.errors import DataError
 
 #: the arguments of `Model.evaluate` and `Model.align`
 ARGUMENTS: Final = IN_PYTHON._replace(features="", references="", longer="")
-STDIN: Final = "-"
 
 
 def read_for(
@@ -96,4 +96,4 @@ def _peeked(
 
 def _is_tagged(file: Any, advice: Advice) -> bool:
     """Whether a third column looks like features rather than like a further target."""
-    return file != STDIN and read_pairs(file, advice=advice).format.features is not None
+    return not flows_once(file) and read_pairs(file, advice=advice).format.features is not None

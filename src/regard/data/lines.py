@@ -9,6 +9,7 @@ import gzip
 import io
 import lzma
 import os
+import stat
 import sys
 import zlib
 from collections.abc import Callable, Iterator
@@ -42,6 +43,17 @@ def suffix_of(source: PathLike) -> str:
     """The last suffix, in lower case, that does not speak of compression."""
     stem, suffix = os.path.splitext(os.fspath(source))
     return (os.path.splitext(stem)[1] if suffix in OPENERS else suffix).lower()
+
+
+def flows_once(source: PathLike) -> bool:
+    """Whether what was read of it is gone: stdin, and a pipe, as shells make of `<(...)`."""
+    if source == STDIN:
+        return True
+    try:
+        mode = os.stat(source).st_mode
+    except (OSError, ValueError):  # opening it says what is wrong
+        return False
+    return stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode)
 
 
 @contextmanager

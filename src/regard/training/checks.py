@@ -1,13 +1,20 @@
 """Whether the settings of a run go together; asked before anything is read or written."""
 
+from typing import Final
+
+from regard.data.lines import STDIN, flows_once
 from regard.errors import ArgumentError
 from regard.training.config import Config, check_model
 from regard.training.frames import check_frames, check_no_frames
 from regard.training.vectors import check_vectors
 
+#: the settings that name files, which are read more than once
+FILES: Final = ("data", "tgt", "dev", "dev_tgt", "src_vectors", "tgt_vectors")
+
 
 def check_settings(config: Config) -> None:
     """Raises where settings contradict each other, or no model can be made of them."""
+    _check_files(config)
     if config.src_tokenizer == "vectors" and not config.reads_texts:
         check_frames(config)
     elif config.src_tokenizer != "auto" or config.reads_texts:
@@ -46,6 +53,19 @@ def check_settings(config: Config) -> None:
         )
     check_model(config)
     check_vectors(config)
+
+
+def _check_files(config: Config) -> None:
+    """Raises for a file that can be read but once; stdin is kept, if it is the data."""
+    for name in FILES:
+        file = getattr(config, name)
+        if not file or (name == "data" and file == STDIN) or not flows_once(file):
+            continue
+        fix = "write it to a file first"
+        if name == "data":
+            fix += ", or pipe it to `regard train -`"
+        rule = "be a file that can be read more than once"
+        raise ArgumentError(name, rule, f"{file!r}, which is a pipe", fix)
 
 
 def no_bpe(config: Config, src: str, tgt: str) -> ArgumentError:
