@@ -1,6 +1,9 @@
 """What a run shows."""
 
 import io
+import os
+import sys
+from contextlib import suppress
 
 import pytest
 import torch
@@ -9,7 +12,7 @@ from rich.console import Console
 from regard.training.dev import Evaluation
 from regard.training.health import AttentionHealth
 from regard.training.progress import Progress
-from regard.training.watch import Watch, say
+from regard.training.watch import Notes, Watch, say
 
 FORMED = AttentionHealth(sharpness=0.9, column=0.2, last=0.1, even=0.2)
 
@@ -25,6 +28,21 @@ def evaluation(**changes):
     outputs = [f"output {i}" for i in range(20)]
     values = {"score": 0.125, "metrics": found, "train_loss": 2.5, "health": None}
     return Evaluation(**{**values, "examples": [], "outputs": outputs, **changes})
+
+
+def test_a_run_goes_on_where_nobody_reads_what_it_says(monkeypatch, capfd):
+    end, start = os.pipe()
+    os.close(end)
+    # what could not be written is tried once more when the file is closed
+    with suppress(BrokenPipeError), open(start, "w", buffering=1) as gone:
+        monkeypatch.setattr(sys, "stderr", gone)
+        monkeypatch.setattr(sys, "__stderr__", gone)
+        watch = Watch(Notes(), lambda progress: 0.5, [])
+        watch.stopping()
+        watch.note("judged")
+        watch.note("saved")
+        sys.stdout.write("stdout is open\n")
+    assert capfd.readouterr().out == "stdout is open\n"
 
 
 def test_a_row_for_each_evaluation():

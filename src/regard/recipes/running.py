@@ -19,7 +19,7 @@ from regard.recipes.tasks.task import BATCH
 from regard.training import RunError, RunFolder, make_config, resume_run, start_run
 from regard.training.config import check_model
 from regard.training.vectors import check_vectors
-from regard.training.watch import say
+from regard.training.watch import Notes, say
 
 #: where runs go, each in a folder with the name of its recipe and its seed
 RUNS: Final = Path("runs") / "recipes"
@@ -49,7 +49,7 @@ def start(
     recipe = recipe.changed(overrides)
     _check_alone()
     folder = RunFolder(output or RUNS / f"{recipe.name}-{recipe.seed}")
-    console = Console(stderr=True, quiet=quiet)
+    console = Notes(quiet=quiet)
     _check_new(folder)
     if not recipe.members:  # before anything is read
         config = make_config(_placed(recipe.settings, data))
@@ -88,7 +88,7 @@ def resume(
     quiet: bool = False,
 ) -> RunFolder:
     """Goes on with a recipe's run; one that has been trained to its end is scored alone."""
-    console = Console(stderr=True, quiet=quiet)
+    console = Notes(quiet=quiet)
     members = [resolve(member, folder.path.parent) for member in recipe.members]
     _check_overrides(recipe, overrides)
     if not members and (overrides or not folder.finished):

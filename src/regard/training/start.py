@@ -20,7 +20,7 @@ from regard.training.run_data import PairSource
 from regard.training.run_folder import RunFolder
 from regard.training.setup import prepare
 from regard.training.task import Task
-from regard.training.watch import Watch
+from regard.training.watch import Notes, Watch
 
 #: what the weights, the place in the data and the best scores so far depend on
 FIXED: Final = (
@@ -105,7 +105,7 @@ def _changed(name: str, before: object, now: object) -> ArgumentError:
 
 
 def _console(console: Console | None, quiet: bool) -> Console:
-    return Console(stderr=True, quiet=quiet) if console is None else console
+    return Notes(quiet=quiet) if console is None else console
 
 
 def _is_first_process() -> bool:

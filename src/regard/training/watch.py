@@ -4,8 +4,9 @@ import os
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import final
 
 from rich.console import Console
 from rich.progress import BarColumn, TextColumn
@@ -24,6 +25,21 @@ def say(console: Console, sentence: str) -> None:
     """Prints a sentence; a file or a pipe gets it on one line."""
     wrap = not console.is_terminal
     console.print(sentence, highlight=False, markup=False, soft_wrap=wrap)
+
+
+@final
+class Notes(Console):
+    """Stderr, for a run that goes on where nobody reads it any more.
+
+    Ctrl-C ends the `tee` behind a run at once, and only then is the run saved.
+    """
+
+    def __init__(self, *, quiet: bool = False) -> None:
+        super().__init__(stderr=True, quiet=quiet)
+
+    def on_broken_pipe(self) -> None:
+        """Says no more."""
+        self.quiet = True
 
 
 class Watch:
@@ -122,7 +138,8 @@ class Watch:
     def stopping(self) -> None:
         """Answers a signal at once; past rich, which may be in the middle of a line."""
         if not self.quiet:
-            os.write(sys.__stderr__.fileno() if sys.__stderr__ else 2, STOPPING)
+            with suppress(OSError):  # an error here would end the step, and nothing would be saved
+                os.write(sys.__stderr__.fileno() if sys.__stderr__ else 2, STOPPING)
 
     def stopped(self, folder: Path) -> None:
         """Says how to go on."""
