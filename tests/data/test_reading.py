@@ -509,6 +509,17 @@ def test_lines_without_their_features(write):
     assert "line 2: the line has 2 columns, and column 3 is asked for: add what is" in text
 
 
+@pytest.mark.parametrize("features", [["V", " PST", "", "3;SG"], "V; PST;;3;SG"])
+def test_a_list_of_features_gives_the_symbols_of_their_text(features):
+    (pair,) = read_pairs([{"src": "a", "tgt": "x", "features": features}])
+    assert pair.features == ("V", "PST", "3", "SG")
+
+
+def test_a_list_of_features_is_checked_as_text(write):
+    path = write(b'{"src": "a", "tgt": "x", "features": ["V", "\\ud800"]}\n', "pairs.jsonl")
+    assert sentence(path).startswith("pairs.jsonl, line 1: character 0 of the features is half of")
+
+
 def test_features_of_any_spelling():
     assert parse_features("V;PST; 3;;SG ") == ("V", "PST", "3", "SG")
     assert parse_features("") == ()

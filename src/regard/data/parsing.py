@@ -259,7 +259,8 @@ def _features(value: Any) -> tuple[str, ...]:
     if value is None:
         return ()
     if isinstance(value, list | tuple) and all(isinstance(part, str) for part in value):
-        return tuple(value)
+        # what a model is asked has them in one text: a list must give the same symbols
+        return tuple(name for part in value for name in _features(part))
     raise BadLine(
         "not a string",
         f"features must be a string or a list of strings, but they are {short(value)}",
