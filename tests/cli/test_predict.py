@@ -284,6 +284,15 @@ def test_unknown_tokens_can_be_forbidden(run, monkeypatch):
     assert [one["forbid_unknown"] for one in seen] == [True, False]
 
 
+def test_an_answer_with_line_ends_is_one_line_and_whole_in_json(run, tmp_path, monkeypatch):
+    monkeypatch.setattr("regard.data.Tokenizer.decode", lambda *_, **__: "one\ntwo")
+    assert done(regard("predict", run, "--nbest", 2, stdin="abc\n")) == "one two\none two\n"
+    assert json.loads(done(regard("predict", run, "--jsonl", stdin="abc\n")))["text"] == "one\ntwo"
+    (tmp_path / "pairs.tsv").write_text("abc\tcba\nab\tba\n")
+    done(regard("evaluate", run, tmp_path / "pairs.tsv", "--save", tmp_path / "saved.txt"))
+    assert (tmp_path / "saved.txt").read_text() == "one two\none two\n"
+
+
 def test_targets_are_not_taken_for_features(tagged, tmp_path):
     path = tmp_path / "pairs.tsv"
     path.write_text("abc\tcba\tV;PST\n")

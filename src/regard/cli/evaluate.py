@@ -14,7 +14,7 @@ from regard.api import scoring
 from regard.api.results import Result
 from regard.cli.pairs import Columns, Targets, pairs_for
 from regard.cli.perplexity import check_options, show_perplexity
-from regard.cli.tables import print_json, print_table, result_console
+from regard.cli.tables import on_one_line, print_json, print_table, result_console
 from regard.data import Frames, Pair
 from regard.errors import RegardError
 from regard.evaluation import SHARES, by_length, paired_bootstrap
@@ -106,7 +106,7 @@ def _save(path: Path | None, lines: list[str]) -> None:
         return
     try:
         with open(path, "a" if not lines else "w", encoding="utf-8") as file:
-            file.writelines(line + "\n" for line in lines)
+            file.writelines(on_one_line(line) + "\n" for line in lines)
     except OSError as error:
         raise RegardError(
             f"the file for predictions must be writable, but {path} is not ({error.strerror}): "

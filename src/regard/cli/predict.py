@@ -15,6 +15,7 @@ from regard.api import box
 from regard.api.texts import name_some
 from regard.cli.features import told_of_features
 from regard.cli.sources import Sources
+from regard.cli.tables import on_one_line
 from regard.data.tables import SUFFIX
 from regard.errors import ArgumentError, DataError
 from regard.seeing.storage import to_json
@@ -170,7 +171,7 @@ def _write(output: api.Output, as_jsonl: bool, maps: Collection[str]) -> None:
         sys.stdout.write(json.dumps(_as_json(output, maps), ensure_ascii=False) + "\n")
     else:
         for answer in (output, *output.alternatives):
-            sys.stdout.write(answer.text + "\n")
+            sys.stdout.write(on_one_line(answer.text) + "\n")
     sys.stdout.flush()
 
 

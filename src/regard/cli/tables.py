@@ -30,6 +30,11 @@ def print_table(
     console.print(table, highlight=False, markup=False)
 
 
+def on_one_line(text: str) -> str:
+    """An answer among others, which stand one on each line: targets of JSON may have line ends."""
+    return text.replace("\n", " ")
+
+
 def print_json(found: Any) -> None:
     """Prints one value as JSON, and nothing else. It is ASCII, which every stdout takes."""
     sys.stdout.write(json.dumps(found, indent=2) + "\n")
