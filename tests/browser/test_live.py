@@ -111,6 +111,15 @@ def test_a_question_that_is_stale_is_given_up(live):
     assert gone == ["http://regard.test/api/stream"]
 
 
+def test_a_question_that_is_taken_back_leaves_no_dots(live):
+    live.answer = lambda route, address: None  # it never answers
+    live.fill("#live-text", "slow")
+    until(live, "document.querySelector('.status').textContent === '…'")
+    live.fill("#live-text", "")
+    until(live, "document.querySelector('.status').textContent === ''")
+    assert live.wrong == []
+
+
 def test_another_model_is_asked(live):
     live.fill("#live-text", "x")
     live.wait_for_selector(".texts")

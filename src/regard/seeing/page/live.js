@@ -52,7 +52,11 @@ export class Live {
   async ask() {
     this.asked?.abort();
     const question = this.question();
-    if (!question.text.trim()) return;
+    if (!question.text.trim()) {
+      this.stream.replaceChildren(); // of a question that was taken back
+      this.say("");
+      return;
+    }
     await this.during(async (signal) => {
       this.stream.replaceChildren();
       this.inputs = [];
