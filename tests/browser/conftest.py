@@ -42,6 +42,7 @@ def saved(tmp_path_factory):
         "far": lambda: [samples.far()],
         "memory": lambda: [samples.memory()],
         "unknown": lambda: [samples.unknown()],
+        "frames": lambda: [samples.frames()],
     }
 
     def page(name):

@@ -152,3 +152,11 @@ def memory():
     """Arabic to Chinese, by a model with a memory of its own."""
     trace = far()
     return replace(trace, maps=(*trace.maps, Map.of("memory", 0, peaked(7, 5))))
+
+
+def frames():
+    """Sounds: labels are the numbers of frames that were joined."""
+    source = Text("a.npy", tuple(Token(f"{2 * i}-{2 * i + 1}") for i in range(60)))
+    looked = peaked(3, 60)
+    maps = (Map.of("cross", 0, looked),)
+    return Trace(source, Text.of(["a", "b", "c-d-e"]), maps, derived={"ablation": looked[0]})

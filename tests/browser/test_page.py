@@ -374,3 +374,20 @@ def test_both_texts_of_a_long_map_are_in_sight_at_what_is_chosen(visit, width):
     frame = page.locator(".block.row .line").bounding_box()
     assert frame["y"] < page.locator(".block.row .chosen").bounding_box()["y"]
     assert page.locator(".curves path").count() > 0
+
+
+def test_no_line_ends_inside_the_label_of_frames(visit):
+    page = visit("frames", "#tab=text", width=320)
+    lines = "n => n.map(x => [x.textContent, x.getClientRects().length])"
+    for width in (320, 347, 360, 414, 801, 1000):  # where a line ends depends on it
+        page.set_viewport_size({"width": width, "height": 900})
+        found = page.eval_on_selector_all(".stage .token", lines)
+        assert ["22-23", 1] in found
+        assert [label for label, count in found if count != 1] == [], width
+    assert page.locator(".block.column .line").bounding_box()["height"] > 80  # there are lines
+
+
+def test_a_long_token_is_broken_where_the_page_is_narrow(visit):
+    page = visit("hostile", "#tab=text", width=320)
+    wide = "document.documentElement.scrollWidth <= document.documentElement.clientWidth"
+    assert page.evaluate(wide)

@@ -32,9 +32,17 @@ export function s(tag, attributes, ...children) {
   return make(document.createElementNS(SVG, tag), attributes, children);
 }
 
-/** A token inside `<bdi>`, so that its direction does not turn the words around it. */
+/** Characters of a label that fit into a line of any width. */
+const WHOLE = 12;
+
+/**
+ * A token inside `<bdi>`, so that its direction does not turn the words around it.
+ * A short one is not broken, as `22-23` would be after its hyphen.
+ */
 export function bdi(text, attributes) {
-  return h("bdi", attributes, text);
+  const found = h("bdi", attributes, text);
+  if (text.length <= WHOLE) found.classList.add("whole");
+  return found;
 }
 
 /** A weight with two digits; what would round to nothing is said to be small. */
