@@ -22,12 +22,14 @@ def test_an_unknown_format(untrained):
 
 
 def test_what_was_written_as_json(tmp_path, monkeypatch):
-    written = Written(tmp_path / "new", 1e-6, {})
+    manifest = {"tokenizers": {"source": {"kind": "char"}}}
+    written = Written(tmp_path / "new", 1e-6, manifest)
     monkeypatch.setattr("regard.cli.export.exporting.export", lambda *_, **__: written)
     assert done(regard("export", "run")) == f"{tmp_path / 'new'}\n"
     result = regard("export", "run", "--json")
     assert json.loads(done(result)) == {"path": str(tmp_path / "new"), "difference": 1e-6}
     assert "differ from the model" in result.stderr
+    assert "try `echo TEXT | python" in result.stderr
 
 
 def test_a_folder_that_exists(untrained, tmp_path):

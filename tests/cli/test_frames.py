@@ -293,7 +293,6 @@ def test_a_bad_line_alone_is_a_sentence(run, tmp_path):
     ("words", "what"),
     [
         (("align", "RUN", "FILE"), "an alignment must have a source of text, but this run reads"),
-        (("export", "RUN"), "an exported model must read text, but"),
         (("serve", "RUN", "--port", "0"), "the live page, which is to show"),
     ],
 )

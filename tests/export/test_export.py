@@ -132,7 +132,7 @@ def test_graphs_that_do_not_run_are_reported(tmp_path, monkeypatch):
     assert not (tmp_path / "exported").exists()
 
 
-def write_uniform_graphs(model, vocab, folder, *, attention):
+def write_uniform_graphs(model, given, folder, *, attention):
     """Graphs that find all 12 target tokens equally likely."""
     ids, scores = onnx.TensorProto.INT64, onnx.TensorProto.FLOAT
     save_graph(
@@ -161,7 +161,7 @@ def save_graph(path, nodes, inputs, outputs):
     onnx.save(onnx.helper.make_model(graph, ir_version=10, opset_imports=[OPSET]), path)
 
 
-def write_no_graphs(model, vocab, folder, *, attention):
+def write_no_graphs(model, given, folder, *, attention):
     for name in ("encoder.onnx", "step.onnx"):
         (folder / name).write_bytes(b"no graph")
     return Ports([], [], [], [])

@@ -2,7 +2,7 @@
 
 import torch
 
-from regard.data import Tokenizer
+from regard.data import Frames, Tokenizer
 from regard.training import RunFolder, make_config
 from regard.training.run_folder import build_model
 
@@ -14,14 +14,18 @@ SIZES = {
 }
 
 
-def make_run(path, preset="bahdanau", features=(), seed=4):
+#: far from 0, and on scales of their own
+FRAMES = Frames(5, 1, (0.0, 40.0, -3.0, 1e6, 0.5), (1.0, 30.0, 0.1, 0.5, 1.0))
+
+
+def make_run(path, preset="bahdanau", features=(), seed=4, src=None):
     """Its weights are so large that answers differ."""
     sizes = SIZES.get(preset, {"embed": 6, "hidden": 10, "layers": 1})
     config = make_config({"preset": preset, **sizes})
     folder = RunFolder(path)
     folder.create()
     folder.write_config(config)
-    src = Tokenizer.train("char", SOURCES, case="lower", features=features)
+    src = src or Tokenizer.train("char", SOURCES, case="lower", features=features)
     tgt = Tokenizer.train("space", TARGETS)
     src = tgt if config.reads_texts else src
     src.save(folder.src_tokenizer_file)

@@ -31,9 +31,11 @@ def export(
     says what the model says. Needs the extra `onnx` of regard.
     """
     written = exporting.export(run, output, to=to, attention=attention)
+    vectors = written.manifest["tokenizers"]["source"]["kind"] == "vectors"
     typer.echo(
-        f"the graphs differ from the model by {written.difference:.1e} at most; "
-        f"try `echo TEXT | python {shlex.quote(str(written.path / 'decode.py'))}`",
+        f"the graphs differ from the model by {written.difference:.1e} at most; try `echo "
+        f"{'FILE.npy' if vectors else 'TEXT'} | python "
+        f"{shlex.quote(str(written.path / 'decode.py'))}`",
         err=True,
     )
     if as_json:

@@ -1,5 +1,7 @@
 """Answers texts with the graphs of this folder: `echo text | python decode.py`.
 
+Where sources are vectors, a line is the name of a .npy file, or a table as JSON has it.
+
 It needs numpy and onnxruntime; and `tokenizers`, if manifest.json says so.
 """
 
@@ -66,6 +68,27 @@ class Tokens:
         )
 
 
+class Tables:
+    """Reads sources that are vectors, (frames, features), as they are: the graph scales them."""
+
+    def __init__(self, path: Path) -> None:
+        file = json.loads(path.read_text(encoding="utf-8"))
+        self.features, self.stack = file["features"], file["stack"]
+
+    def encode(self, source: Any) -> np.ndarray:
+        """An array or lists of numbers, JSON of the same, or the name of a .npy file."""
+        if isinstance(source, str | Path):
+            text = str(source).strip()
+            source = json.loads(text) if text.startswith("[") else np.load(text)
+        table = np.asarray(source, np.float32)
+        table = table[:, None] if table.ndim == 1 else table
+        if table.ndim != 2 or table.shape[1] != self.features or not len(table):
+            raise ValueError(
+                f"a source must be (frames, {self.features}), but its shape is {table.shape}"
+            )
+        return table
+
+
 def marked(word: str) -> list[str]:
     """Words and punctuation marks; a mark has a joiner where something is close to it."""
     runs = itertools.groupby(word, key=lambda char: "" if in_word(char) else char)
@@ -101,24 +124,33 @@ class Exported:
         folder = Path(folder)
         manifest = json.loads((folder / "manifest.json").read_text(encoding="utf-8"))
         self.symbols, self.limits = manifest["symbols"], manifest["limits"]
-        self.source = Tokens(folder / "tokenizer.src.json", self.symbols)
+        self.source: Tokens | Tables
+        if manifest["tokenizers"]["source"]["kind"] == "vectors":
+            self.source = Tables(folder / "tokenizer.src.json")
+        else:
+            self.source = Tokens(folder / "tokenizer.src.json", self.symbols)
         self.target = Tokens(folder / "tokenizer.tgt.json", self.symbols)
         self.encoder, self.step = (
             onnxruntime.InferenceSession(folder / name, providers=["CPUExecutionProvider"])
             for name in ("encoder.onnx", "step.onnx")
         )
 
-    def __call__(self, texts: list[str]) -> list[str]:
-        """The likeliest answer to each text, token by token."""
+    def __call__(self, texts: list[Any]) -> list[str]:
+        """The likeliest answer to each text, or table of vectors, token by token."""
         rows = [self.source.encode(text) for text in texts]
         parts = (rows[start : start + BATCH] for start in range(0, len(rows), BATCH))
         return [self.target.decode(ids) for part in parts for ids in self.greedy(part)[0]]
 
-    def greedy(self, rows: list[list[int]]) -> tuple[list[list[int]], list[list[float]]]:
-        """Ids of the answers to sources of ids, and the log-probability of each, eos included."""
+    def greedy(self, rows: list[Any]) -> tuple[list[list[int]], list[list[float]]]:
+        """Ids of the answers to sources, and the log-probability of each, eos included.
+
+        A source is a list of ids, or an array (frames, features).
+        """
         pad, bos, eos = (self.symbols[name] for name in ("pad", "bos", "eos"))
         lengths = np.array([len(row) for row in rows])
-        src = np.full((len(rows), lengths.max()), pad)
+        src = np.full(
+            (len(rows), lengths.max(), *np.shape(rows[0])[1:]), pad, np.asarray(rows[0]).dtype
+        )
         for i, row in enumerate(rows):
             src[i, : len(row)] = row
         state = self.first(src, lengths)
@@ -142,9 +174,10 @@ class Exported:
                 break
         return answers, scores
 
-    def bounds(self, rows: list[list[int]]) -> tuple[np.ndarray, np.ndarray]:
+    def bounds(self, rows: list[Any]) -> tuple[np.ndarray, np.ndarray]:
         """The fewest and the most tokens of each answer, eos not counted."""
-        lengths = np.array([len(row) for row in rows])
+        joined = self.source.stack if isinstance(self.source, Tables) else 1
+        lengths = np.array([-(-len(row) // joined) for row in rows])
         if self.limits.get("one_per_source_token"):
             words = lengths - [row[-1:] == [self.symbols["eos"]] for row in rows]
             return words, words
@@ -154,7 +187,8 @@ class Exported:
     def first(self, src: np.ndarray, lengths: np.ndarray) -> dict[str, Any]:
         """Reads padded sources: the memory, and the state before the first token, by name."""
         names = [port.name for port in self.encoder.get_outputs()]
-        inputs = {"src": src.astype(np.int64), "lengths": lengths.astype(np.int64)}
+        kind = np.float32 if isinstance(self.source, Tables) else np.int64
+        inputs = {"src": src.astype(kind), "lengths": lengths.astype(np.int64)}
         return dict(zip(names, self.encoder.run(names, inputs), strict=True))
 
     def next(

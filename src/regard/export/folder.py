@@ -6,23 +6,21 @@ import shutil
 import tempfile
 from importlib.metadata import version
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from torch import nn
 
 from regard.api import box
-from regard.data import Frames, text_side
+from regard.data import Frames, SourceSide
 from regard.decoding import DecodingOptions
 from regard.errors import ArgumentError
+from regard.export.given import given_to
 from regard.export.needs import PACKAGES, ExportError, check_installed
 from regard.export.readme import readme
 from regard.layers import LearnedPositions
 from regard.symbols import BOS, EOS, PAD, UNK
 from regard.training import RunFolder, Saved
 from regard.version import __version__
-
-if TYPE_CHECKING:  # needs what may be missing
-    from regard.export.graphs import Ports
 
 FORMATS: Final = ("onnx",)
 DECODER: Final = Path(__file__).with_name("decode.py")
@@ -77,11 +75,6 @@ def _check_kind(saved: Saved, path: Path) -> None:
             f"an exported model must turn a source into a target, but {path} is a language model "
             f"({saved.config.preset}), which reads none: use `regard predict`."
         )
-    if isinstance(saved.src_tokenizer, Frames):
-        raise ExportError(
-            f"an exported model must read text, but {path} reads {saved.src_tokenizer.summary}: "
-            f"use `regard predict`."
-        )
 
 
 def _write(saved: Saved, run: Path, folder: Path, attention: bool) -> dict[str, Any]:
@@ -89,15 +82,17 @@ def _write(saved: Saved, run: Path, folder: Path, attention: bool) -> dict[str, 
     from regard.export.graphs import write_graphs  # not above: the extra may be missing
     from regard.export.verify import verify
 
-    src = text_side(saved.src_tokenizer, "an exported model")
-    vocab = src.vocab_size
-    ports = write_graphs(saved.model, vocab, folder, attention=attention)
-    src.save(folder / "tokenizer.src.json")
+    given = given_to(saved.src_tokenizer)
+    ports = write_graphs(saved.model, given, folder, attention=attention)
+    saved.src_tokenizer.save(folder / "tokenizer.src.json")
     saved.tgt_tokenizer.save(folder / "tokenizer.tgt.json")
     shutil.copyfile(DECODER, folder / DECODER.name)
-    manifest = _manifest(saved, run, ports, folder)
+    manifest = {
+        **_manifest(saved, run, folder),
+        **ports.graphs(given, saved.tgt_tokenizer.vocab_size),
+    }
     _write_manifest(manifest, folder)
-    manifest["verified"] = {"largest_difference": verify(saved.model, vocab, folder)}
+    manifest["verified"] = {"largest_difference": verify(saved.model, given, folder)}
     _write_manifest(manifest, folder)
     (folder / "README.md").write_text(readme(manifest), encoding="utf-8")
     return manifest
@@ -108,10 +103,9 @@ def _write_manifest(manifest: dict[str, Any], folder: Path) -> None:
     (folder / "manifest.json").write_text(text + "\n", encoding="utf-8")
 
 
-def _manifest(saved: Saved, run: Path, ports: "Ports", folder: Path) -> dict[str, Any]:
+def _manifest(saved: Saved, run: Path, folder: Path) -> dict[str, Any]:
     options = DecodingOptions()
-    src = text_side(saved.src_tokenizer, "an exported model")
-    sides = {"source": src, "target": saved.tgt_tokenizer}
+    sides = {"source": saved.src_tokenizer, "target": saved.tgt_tokenizer}
     subwords = any(side.kind in ("bpe", "unigram") for side in sides.values())
     made = {name: version(name) for name in ("torch", *PACKAGES)}
     weights = (folder / "encoder.onnx").read_bytes() + (folder / "step.onnx").read_bytes()
@@ -130,11 +124,14 @@ def _manifest(saved: Saved, run: Path, ports: "Ports", folder: Path) -> dict[str
             "positions": positions(saved.model),
             "one_per_source_token": saved.config.tags,
         },
-        "tokenizers": {
-            name: {"kind": side.kind, "tokens": side.vocab_size} for name, side in sides.items()
-        },
-        **ports.graphs(saved.tgt_tokenizer.vocab_size),
+        "tokenizers": {name: _described(side) for name, side in sides.items()},
     }
+
+
+def _described(side: SourceSide) -> dict[str, Any]:
+    if isinstance(side, Frames):
+        return {"kind": side.kind, "features": side.features, "stack": side.stack}
+    return {"kind": side.kind, "tokens": side.vocab_size}
 
 
 def positions(model: nn.Module) -> int | None:

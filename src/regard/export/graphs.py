@@ -17,6 +17,7 @@ from torch import Tensor, nn
 
 from regard import ops
 from regard.export.flat import flatten, unflatten
+from regard.export.given import Given
 from regard.export.needs import ExportError
 from regard.export.readers import exportable, first_state
 from regard.export.tagging import with_positions
@@ -24,7 +25,7 @@ from regard.models import SequenceModel
 from regard.models.protocol import StepOutput
 from regard.ops.softmax import log_softmax
 from regard.state import State
-from regard.symbols import BOS, EOS, SYMBOLS
+from regard.symbols import BOS
 
 #: sizes of two examples, all different: an axis is called by the size that it changes with
 SMALL: Final = {"batch": 2, "source": 5, "steps": 3}
@@ -62,14 +63,14 @@ class Ports:
     first: list[Port]
     attention: list[Port]
 
-    def graphs(self, vocab: int) -> dict[str, Any]:
+    def graphs(self, given: Given, vocab: int) -> dict[str, Any]:
         """Both graphs as manifest.json describes them, for this number of target tokens."""
         inputs = [*self.memory, *self.state]
         after = [_after(port) for port in self.state]
         log_probs = Port("log_probs", "float32", ["batch", vocab])
         first = [*self.memory, *self.first]
         src, lengths = (
-            Port("src", "int64", ["batch", "source"]),
+            Port("src", given.dtype, given.shape),
             Port("lengths", "int64", ["batch"]),
         )
         tokens = Port("tokens", "int64", ["batch"])
@@ -89,14 +90,14 @@ class Example(NamedTuple):
     step: StepOutput
 
     @staticmethod
-    def of(model: SequenceModel, sizes: dict[str, int], vocab: int, attention: bool) -> "Example":
+    def of(model: SequenceModel, sizes: dict[str, int], given: Given, attention: bool) -> "Example":
         """Some sources, and the last of some steps."""
         rows, length = sizes["batch"], sizes["source"]
-        src = torch.randint(min(len(SYMBOLS), vocab - 1), vocab, (rows, length))
-        lengths = (torch.arange(rows) % length + 1).flip(0)
-        lengths[0] = length
-        src[torch.arange(rows), lengths - 1] = EOS
-        memory = model.encode(src, lengths)
+        positions = (torch.arange(rows) % length + 1).flip(0)
+        positions[0] = length
+        lengths = given.lengths(positions)
+        src = given.draw(lengths, torch.Generator().manual_seed(1))
+        memory = model.encode(given.as_read(src), lengths)
         state = model.start(memory)
         tokens = torch.full((rows,), BOS)
         for _ in range(sizes["steps"]):
@@ -155,22 +156,23 @@ class Writer(nn.Module):
         return log_softmax(out.logits), *(after[name] for name in self.changed), *looked
 
 
-def write_graphs(model: SequenceModel, vocab: int, folder: Path, *, attention: bool) -> Ports:
+def write_graphs(model: SequenceModel, given: Given, folder: Path, *, attention: bool) -> Ports:
     """Writes `encoder.onnx` and `step.onnx`.
 
     Args:
         model: what is to be computed; it is left as it is.
-        vocab: the number of source tokens.
+        given: the sources.
         folder: where to write.
         attention: whether a step returns where it looked.
     """
     model = with_positions(model)
     with torch.no_grad(), ops.use_backend("reference"), _quietly():
-        small = Example.of(model, SMALL, vocab, attention)
-        large = Example.of(model, LARGE, vocab, attention)
+        small = Example.of(model, SMALL, given, attention)
+        large = Example.of(model, LARGE, given, attention)
         ports = compare(small, large)
         traced = exportable(model)
-        _write_reader(traced, large, ports, folder / "encoder.onnx")
+        given.prepare(traced)
+        _write_reader(traced, large, given, ports, folder / "encoder.onnx")
         _write_writer(traced, large, ports, folder / "step.onnx")
     return ports
 
@@ -215,12 +217,14 @@ def _compared(
     return [port(part) for part in parts]
 
 
-def _write_reader(model: SequenceModel, example: Example, ports: Ports, path: Path) -> None:
+def _write_reader(
+    model: SequenceModel, example: Example, given: Given, ports: Ports, path: Path
+) -> None:
     made = [*ports.memory, *ports.state]
     _write(
         Reader(model, [port.part for port in made]),
         (example.src, example.lengths),
-        ({0: "batch", 1: "source"}, {0: "batch"}),
+        (_dynamic(given.shape), {0: "batch"}),
         ["src", "lengths"],
         [port.name for port in made],
         path,
@@ -233,7 +237,7 @@ def _write_writer(model: SequenceModel, example: Example, ports: Ports, path: Pa
     _write(
         Writer(model, example.before, parts, changed, bool(ports.attention)),
         (torch.full_like(example.lengths, BOS), [tensors[part] for part in parts]),
-        ({0: "batch"}, [_dynamic(port) for port in inputs]),
+        ({0: "batch"}, [_dynamic(port.shape) for port in inputs]),
         ["tokens", *(port.name for port in inputs)],
         ["log_probs", *(_after(p).name for p in ports.state), *(p.name for p in ports.attention)],
         path,
@@ -253,8 +257,8 @@ def _described(inputs: list[Port], outputs: list[Port]) -> dict[str, Any]:
     }
 
 
-def _dynamic(port: Port) -> dict[int, str]:
-    return {axis: size for axis, size in enumerate(port.shape) if isinstance(size, str)}
+def _dynamic(shape: list[int | str]) -> dict[int, str]:
+    return {axis: size for axis, size in enumerate(shape) if isinstance(size, str)}
 
 
 def _write(

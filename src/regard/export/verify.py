@@ -13,9 +13,10 @@ from regard import ops
 from regard.decoding import DecodingOptions, greedy
 from regard.decoding.running import inference
 from regard.export.decode import Exported
+from regard.export.given import Given
 from regard.export.needs import ExportError
 from regard.models import SequenceModel
-from regard.symbols import BOS, EOS, SYMBOLS
+from regard.symbols import BOS, EOS
 
 TOLERANCE: Final = 1e-4
 #: lengths of the sources of each batch: one alone, the shortest that there is, and mixed ones
@@ -24,13 +25,13 @@ BATCHES: Final = ((6,), (1, 1), (9, 2, 17, 5))
 STEPS: Final = 24
 
 
-def verify(model: SequenceModel, vocab: int, folder: Path) -> float:
+def verify(model: SequenceModel, given: Given, folder: Path) -> float:
     """The largest difference of a log-probability, or of a weight of attention.
 
     Both take the same steps, those of the model's greedy search, and every token's log-probability
     is compared at each. Raises where they differ by more than `TOLERANCE`.
     """
-    worst = _largest_of_all(model, vocab, folder)
+    worst = _largest_of_all(model, given, folder)
     if not worst <= TOLERANCE:  # so that NaN fails too
         raise ExportError(
             f"the graphs must give the model's log-probabilities within {TOLERANCE:g}, but the "
@@ -40,11 +41,12 @@ def verify(model: SequenceModel, vocab: int, folder: Path) -> float:
     return worst
 
 
-def _largest_of_all(model: SequenceModel, vocab: int, folder: Path) -> float:
+def _largest_of_all(model: SequenceModel, given: Given, folder: Path) -> float:
     try:
         exported = Exported(folder)
         with inference(model), ops.use_backend("reference"):
-            batches = [_differences(model, exported, *batch) for batch in _sources(vocab)]
+            chance = torch.Generator().manual_seed(1)
+            batches = [_differences(model, exported, given, n, chance) for n in BATCHES]
             return float(np.max([one for batch in batches for one in batch]))
     except Exception as error:
         if not type(error).__module__.startswith("onnxruntime"):
@@ -56,24 +58,20 @@ def _largest_of_all(model: SequenceModel, vocab: int, folder: Path) -> float:
         ) from error
 
 
-def _sources(vocab: int) -> Iterator[tuple[Tensor, Tensor]]:
-    """Padded batches of sources, with `eos` at the end of each."""
-    draw = torch.Generator().manual_seed(1)
-    for batch in BATCHES:
-        lengths = torch.tensor(batch)
-        shape = (len(batch), max(batch))
-        src = torch.randint(min(len(SYMBOLS), vocab - 1), vocab, shape, generator=draw)
-        src[torch.arange(len(batch)), lengths - 1] = EOS
-        yield src, lengths
-
-
 def _differences(
-    model: SequenceModel, exported: Exported, src: Tensor, lengths: Tensor
+    model: SequenceModel,
+    exported: Exported,
+    given: Given,
+    batch: tuple[int, ...],
+    chance: torch.Generator,
 ) -> Iterator[float]:
+    lengths = torch.tensor(batch)
+    plain = given.draw(lengths, chance)
+    src = given.as_read(plain)
     answers = [found[0].tokens for found in greedy(model, src, lengths, DecodingOptions(beam=1))]
     tokens = torch.full_like(lengths, BOS)
     state = model.start(model.encode(src, lengths))
-    graph_state = exported.first(src.numpy(), lengths.numpy())
+    graph_state = exported.first(plain.numpy(), lengths.numpy())
     for step in range(min(max(map(len, answers)) + 1, STEPS)):
         out = model.step(tokens, state, need_weights=True)
         log_probs, graph_state, looked = exported.next(tokens.numpy(), graph_state)

@@ -1,0 +1,176 @@
+"""What a graph is given to read: ids of tokens, or frames as a user has them."""
+
+from dataclasses import dataclass
+from typing import Final, Protocol, cast, final, runtime_checkable
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+
+from regard import masks
+from regard.data import Frames, SourceSide
+from regard.models import EncoderDecoder, SequenceModel, VectorInput
+from regard.models.adapters import InputAdapter
+from regard.models.protocol import Lengths
+from regard.symbols import EOS, SYMBOLS
+
+#: the axis of a source, and of what the model makes of it
+SOURCE: Final = "source"
+
+
+@runtime_checkable
+class Given(Protocol):
+    """The sources of a model."""
+
+    @property
+    def dtype(self) -> str:
+        """Of the graph's input."""
+        ...
+
+    @property
+    def shape(self) -> list[int | str]:
+        """Of the graph's input; a name stands for a size that may change."""
+        ...
+
+    def lengths(self, positions: Int[Tensor, " batch"]) -> Int[Tensor, " batch"]:
+        """Lengths of sources of which the model makes so many positions."""
+        ...
+
+    def draw(self, lengths: Int[Tensor, " batch"], chance: torch.Generator) -> Tensor:
+        """Some sources as a user gives them, padded."""
+        ...
+
+    def as_read(self, src: Tensor) -> Tensor:
+        """The same as the model reads them outside a graph."""
+        ...
+
+    def prepare(self, model: SequenceModel) -> None:
+        """Lets a copy of the model read what a user gives."""
+        ...
+
+
+def given_to(side: SourceSide) -> Given:
+    """What the graphs of a run are given."""
+    return GivenFrames(side) if isinstance(side, Frames) else GivenTokens(side.vocab_size)
+
+
+@final
+@dataclass(frozen=True)
+class GivenTokens:
+    """Ids of so many tokens, `eos` last."""
+
+    vocab: int
+
+    @property
+    def dtype(self) -> str:
+        """Ids are integers."""
+        return "int64"
+
+    @property
+    def shape(self) -> list[int | str]:
+        """An id for each position."""
+        return ["batch", SOURCE]
+
+    def lengths(self, positions: Int[Tensor, " batch"]) -> Int[Tensor, " batch"]:
+        """A token is a position."""
+        return positions
+
+    def draw(self, lengths: Int[Tensor, " batch"], chance: torch.Generator) -> Tensor:
+        """Any tokens but symbols."""
+        rows, shape = len(lengths), (len(lengths), int(lengths.max()))
+        least = min(len(SYMBOLS), self.vocab - 1)
+        src = torch.randint(least, self.vocab, shape, generator=chance)
+        src[torch.arange(rows), lengths - 1] = EOS
+        return src
+
+    def as_read(self, src: Tensor) -> Tensor:
+        """The same ids."""
+        return src
+
+    def prepare(self, model: SequenceModel) -> None:
+        """Nothing is to be done."""
+
+
+@final
+@dataclass(frozen=True)
+class GivenFrames:
+    """Tables of numbers that are not yet brought to scale."""
+
+    frames: Frames
+
+    @property
+    def dtype(self) -> str:
+        """Numbers are floats."""
+        return "float32"
+
+    @property
+    def shape(self) -> list[int | str]:
+        """A row for each frame; several may become one position."""
+        axis = SOURCE if self.frames.stack == 1 else "frames"
+        return ["batch", axis, self.frames.features]
+
+    def lengths(self, positions: Int[Tensor, " batch"]) -> Int[Tensor, " batch"]:
+        """The fewest frames that have so many positions."""
+        return (positions - 1) * self.frames.stack + 1
+
+    def draw(self, lengths: Int[Tensor, " batch"], chance: torch.Generator) -> Tensor:
+        """Numbers as they were in the training data; beyond the end anything but a number."""
+        shape = (len(lengths), int(lengths.max()), self.frames.features)
+        src = torch.randn(shape, generator=chance, dtype=torch.float64)
+        src = src * _double(self.frames.scale) + _double(self.frames.mean)
+        real = masks.padding(lengths, shape[1])[:, 0, 0, :, None]
+        return src.where(real, torch.nan).float()
+
+    def as_read(self, src: Tensor) -> Tensor:
+        """Brought to scale as everywhere else."""
+        return torch.from_numpy(self.frames.encode(src.numpy()))
+
+    def prepare(self, model: SequenceModel) -> None:
+        """Brings numbers to scale in the graph."""
+        encoder = cast(EncoderDecoder, model).encoder
+        encoder.embedding = ScaledInput(cast(VectorInput, encoder.embedding), self.frames)
+
+
+@final
+class ScaledInput(InputAdapter):
+    """A `VectorInput` that reads numbers as they are, in a form that a graph can hold.
+
+    They are brought to scale in float64, as `Frames` does it: what is far from 0 and changes little
+    would lose its digits otherwise.
+
+    Args:
+        adapter: what is to be computed.
+        frames: the scale, and how many frames are joined.
+    """
+
+    def __init__(self, adapter: VectorInput, frames: Frames) -> None:
+        super().__init__()
+        self.adapter, self.stack = adapter, frames.stack
+        self.dim, self.positions = adapter.dim, adapter.positions
+        self.register_buffer("mean", _double(frames.mean))
+        self.register_buffer("scale", _double(frames.scale))
+
+    def forward(
+        self, src: Float[Tensor, "batch frames features"], lengths: Lengths = None
+    ) -> Float[Tensor, "batch length dim"]:
+        """One vector for each `stack` frames."""
+        scaled = ((src.double() - cast(Tensor, self.mean)) / cast(Tensor, self.scale)).float()
+        batch, length, _ = src.shape
+        real = masks.padding(cast(Tensor, lengths), length)[:, 0, 0, :, None]
+        x = scaled.where(real, 0.0)
+        if self.stack > 1:
+            # as many zeros as could be needed, less those that are not: how many would be a guess
+            count = (length + self.stack - 1) // self.stack
+            x = F.pad(x, (0, 0, 0, self.stack - 1))[:, : count * self.stack]
+            x = x.reshape(batch, count, -1)
+        vectors: Tensor = self.adapter.project(x)
+        return vectors if self.positions is None else cast(nn.Module, self.positions)(vectors)
+
+    def lengths(self, lengths: Int[Tensor, " batch"]) -> Int[Tensor, " batch"]:
+        """As the adapter has it."""
+        return self.adapter.lengths(lengths)
+
+
+def _double(values: tuple[float, ...]) -> Float[Tensor, " features"]:
+    return torch.tensor(values, dtype=torch.float64)
