@@ -429,6 +429,7 @@ def interrupted_in_evaluation(pairs, folder):
         "from regard.cli import main\n"
         "def slow(*args):\n"
         "    os.kill(os.getpid(), signal.SIGINT)\n"
+        "    time.sleep(loop.TOGETHER + 0.1)\n"
         "    os.kill(os.getpid(), signal.SIGINT)\n"
         "    time.sleep(60)\n"
         "loop._evaluate = slow\n"

@@ -2,6 +2,7 @@
 
 import io
 import signal
+import time
 from types import SimpleNamespace
 
 import pytest
@@ -37,17 +38,19 @@ def test_a_whole_run(begin):
     assert folder.load().config.steps == 6
 
 
-def test_killed_in_the_last_evaluation(begin, monkeypatch):
+@pytest.mark.parametrize("save_every", [6, 100])
+def test_killed_in_the_last_evaluation(begin, monkeypatch, save_every):
     """The last checkpoint comes before the last evaluation, which is made up for."""
-    whole = begin("whole")
+    whole = begin("whole", save_every=save_every)
     evaluate = loop._evaluate
     monkeypatch.setattr(loop, "_evaluate", interrupt)
     with pytest.raises(KeyboardInterrupt):
-        begin()
+        begin(save_every=save_every)
     monkeypatch.setattr(loop, "_evaluate", evaluate)
     folder = RunFolder(whole.path.parent / "run")
     assert not folder.finished
     assert not folder.model_file.exists()
+    monkeypatch.setattr(loop, "_step", interrupt)  # no step is taken again
     resume_run(folder.path, quiet=True)
     assert folder.finished
     assert steps(folder) == [6]
@@ -94,14 +97,29 @@ def test_stopped_before_its_first_step_a_run_has_no_model(begin, monkeypatch):
         folder.load()
 
 
-def stop_after(step, monkeypatch):
-    """Ctrl-C during this step."""
+@pytest.mark.parametrize("seconds", [0.0, 0.01])
+def test_a_signal_that_comes_twice_at_once_is_one(begin, monkeypatch, seconds):
+    """From a terminal under torchrun each process gets Ctrl-C, and then from torchrun again."""
+    stop_after(4, monkeypatch, signal.SIGINT, seconds, signal.SIGINT)
+    folder = begin(save_every=100)
+    assert (folder.checkpoints / "step-00000004.json").exists()
+
+
+def test_a_second_signal_stops_at_once(begin, monkeypatch):
+    monkeypatch.setattr(loop, "TOGETHER", 0.01)
+    stop_after(4, monkeypatch, signal.SIGINT, 0.02, signal.SIGINT)
+    with pytest.raises(KeyboardInterrupt):
+        begin(save_every=100)
+
+
+def stop_after(step, monkeypatch, *signals):
+    """Signals during this step, with seconds between them; Ctrl-C if none are given."""
     take = loop._step
 
     def stopping(task, progress):
         loss = take(task, progress)
-        if progress.step == step:
-            signal.raise_signal(signal.SIGINT)
+        for number in signals or (signal.SIGINT,) if progress.step == step else ():
+            time.sleep(number) if isinstance(number, float) else signal.raise_signal(number)
         return loss
 
     monkeypatch.setattr(loop, "_step", stopping)

@@ -33,13 +33,16 @@ from regard.training.watch import Watch
 
 #: steps after which a GPU is asked whether gradients are still finite
 LOOK: Final = 50
+#: seconds in which two signals are one: a launcher passes on what its processes have had already
+TOGETHER: Final = 1.0
 
 
 @dataclass
 class Stop:
-    """Whether the user has asked the run to stop after this step."""
+    """Whether the user has asked the run to stop after this step, and when."""
 
     asked: bool = False
+    at: float = 0.0
 
 
 def train(task: Task, progress: Progress, watch: Watch) -> Progress:
@@ -70,6 +73,8 @@ def train(task: Task, progress: Progress, watch: Watch) -> Progress:
         watch.stopped(task.folder.path)
         return progress
     if progress.evaluated != progress.step:
+        if progress.step % task.config.save_every:
+            save(task, progress)  # a signal ends what follows at once
         with task.judged():
             _evaluate(task, progress, watch)
         save(task, progress)
@@ -236,10 +241,12 @@ def _stop_on_signal(watch: Watch) -> Iterator[Stop]:
     stop = Stop()
 
     def ask(number: int, frame: FrameType | None) -> None:
-        if stop.asked:
+        now = time.monotonic()
+        if not stop.asked:
+            stop.asked, stop.at = True, now
+            watch.stopping()
+        elif now - stop.at > TOGETHER:
             raise KeyboardInterrupt
-        stop.asked = True
-        watch.stopping()
 
     try:
         before = {s: signal.signal(s, ask) for s in (signal.SIGINT, signal.SIGTERM)}
