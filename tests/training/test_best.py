@@ -87,27 +87,26 @@ def finish(task, scores, of_average, monkeypatch):
 
     monkeypatch.setattr("regard.training.best.evaluate", evaluate)
     watch = Watch(Console(quiet=True), task.spent, [], quiet=True)
-    write_final(task, progress, watch)
-    return asked
+    return write_final(task, progress, watch), asked
 
 
 def test_the_average_is_taken_if_it_is_better(make_task, monkeypatch):
     task = make_task()  # its metric is an error rate
     assert not task.metric.higher_is_better
     mean = torch.tensor((1 + 3 + 4) / 3).item()
-    assert finish(task, [0.3, 0.9, 0.2, 0.1], 0.05, monkeypatch) == [mean]
+    assert finish(task, [0.3, 0.9, 0.2, 0.1], 0.05, monkeypatch) == ((3, 0.05), [mean])
     assert final_weight(task) == {mean}
 
 
 def test_the_best_one_is_taken_if_it_is_not(make_task, monkeypatch):
     task = make_task()
-    finish(task, [0.3, 0.9, 0.2, 0.1], 0.1, monkeypatch)
+    assert finish(task, [0.3, 0.9, 0.2, 0.1], 0.1, monkeypatch)[0] is None
     assert final_weight(task) == {4.0}
 
 
 def test_one_alone_needs_no_average(make_task, monkeypatch):
     task = make_task()
-    assert finish(task, [0.3], 0.0, monkeypatch) == []
+    assert finish(task, [0.3], 0.0, monkeypatch) == (None, [])
     assert final_weight(task) == {1.0}
 
 
@@ -118,7 +117,7 @@ def test_the_second_best_does_not_take_the_place_of_a_best_one_that_is_lost(make
     fill(task, 4.0)
     task.folder.write_model(task.module.state_dict())
     monkeypatch.setattr("regard.training.best.write_atomically", skip_writing(lost))
-    assert finish(task, [0.3, 0.9, 0.2, 0.1], 0.15, monkeypatch) == []
+    assert finish(task, [0.3, 0.9, 0.2, 0.1], 0.15, monkeypatch) == (None, [])
     assert final_weight(task) == {4.0}
 
 
@@ -128,5 +127,5 @@ def skip_writing(lost):
 
 def test_none_at_all(make_task, monkeypatch):
     task = make_task()
-    assert finish(task, [], 0.0, monkeypatch) == []
+    assert finish(task, [], 0.0, monkeypatch) == (None, [])
     assert not task.folder.model_file.exists()

@@ -5,14 +5,15 @@ import re
 from dataclasses import replace
 
 from regard.training import RunFolder
+from regard.training.best import Averaged
 from regard.training.card import write_card
 from regard.training.progress import Progress
 from regard.version import __version__
 
 
-def card(task):
+def card(task, averaged=None):
     progress = Progress(step=6, epoch=2, seconds=90.0, best=[(0.25, 3), (0.5, 6)])
-    write_card(task, progress)
+    write_card(task, progress, averaged)
     return task.folder.card_file.read_text(encoding="utf-8")
 
 
@@ -26,6 +27,18 @@ def test_it_says_what_the_model_is_and_how_well_it_does(make_task, data):
     assert "best dev per, greedy | 0.2500 at step 3" in text
     assert "6 steps, 2 epochs, 1.5 minutes" in text
     assert f"regard {__version__}" in text
+
+
+def test_it_says_how_well_an_average_does_that_is_the_model(make_task):
+    task = make_task()
+    assert "average" not in card(task)
+    rows = card(task, Averaged(2, 0.125)).splitlines()
+    place = rows.index("| best dev per, greedy | 0.2500 at step 3 |")
+    assert rows[place + 1] == "| dev per, greedy, of the average of the 2 best, taken | 0.1250 |"
+
+
+def test_a_loss_is_not_greedy(make_task):
+    assert "| best dev loss | 0.2500 at step 3 |" in card(make_task(metric="loss"))
 
 
 def test_it_says_how_to_use_the_model(make_task):

@@ -1,6 +1,7 @@
 """The best weights so far, and their average at the end."""
 
 from pathlib import Path
+from typing import NamedTuple
 
 import torch
 from safetensors.torch import load, save
@@ -11,6 +12,13 @@ from regard.training.dev import evaluate
 from regard.training.progress import Progress
 from regard.training.task import Task
 from regard.training.watch import Watch
+
+
+class Averaged(NamedTuple):
+    """How many weights were averaged, and the dev score of their average."""
+
+    several: int
+    score: float
 
 
 def keep_best(task: Task, progress: Progress) -> None:
@@ -41,22 +49,29 @@ def write_unjudged(task: Task) -> None:
         task.folder.write_model(task.module.state_dict())
 
 
-def write_final(task: Task, progress: Progress, watch: Watch) -> None:
-    """Writes the best weights, or the average of the best if the dev set likes it better."""
+def write_final(task: Task, progress: Progress, watch: Watch) -> Averaged | None:
+    """Writes the best weights, or the average of the best if the dev set likes it better.
+
+    Returns:
+        what was averaged, where that is the model; None where it is the best of the evaluations.
+    """
     paths = [_path(task.folder.best, step) for _, step in progress.best]
     if not paths or not paths[0].exists():
-        return  # the best weights were written as the model when they were found
+        return None  # the best weights were written as the model when they were found
     several = [load(path.read_bytes()) for path in paths if path.exists()]
     best_score = progress.best[0][0]
     task.module.load_state_dict(several[0])
+    averaged: Averaged | None = None
     if len(several) > 1:
         task.module.load_state_dict(average(several))
         result = evaluate(task, progress)
-        taken = task.metric.better(result.score, best_score)
-        if not taken:
+        if task.metric.better(result.score, best_score):
+            averaged = Averaged(len(several), result.score)
+        else:
             task.module.load_state_dict(several[0])
-        watch.averaged(len(several), result, best_score, taken=taken)
+        watch.averaged(len(several), result, best_score, taken=averaged is not None)
     task.folder.write_model(task.module.state_dict())
+    return averaged
 
 
 def average(several: list[dict[str, Tensor]]) -> dict[str, Tensor]:

@@ -7,6 +7,8 @@ import textwrap
 import torch
 
 from regard.data import Frames, SourceSide
+from regard.training.best import Averaged
+from regard.training.checkpoint import write_atomically
 from regard.training.progress import Progress
 from regard.training.task import Task
 from regard.version import __version__
@@ -46,7 +48,7 @@ def _tokens(task: Task) -> dict[str, str]:
     return rows | {name: f"start from {file}" for name, file in files.items() if file}
 
 
-def write_card(task: Task, progress: Progress) -> None:
+def write_card(task: Task, progress: Progress, averaged: Averaged | None = None) -> None:
     """Writes README.md: what the model is, how well it does, how to use it and to make it again."""
     config = task.config
     best, step = progress.best[0]
@@ -55,7 +57,6 @@ def write_card(task: Task, progress: Progress) -> None:
     changed.pop("data", None)
     examples = _examples(task)
     tokens = "\n".join(f"| {name} | {value} |" for name, value in _tokens(task).items())
-    decoded = "" if config.reads_texts else ", greedy"
     given, test = _files(task)
     run = shlex.quote(str(task.folder.path))
     text = f"""# {task.folder.path.name}
@@ -66,7 +67,7 @@ A regard model: preset `{config.preset}`, size `{config.size}`, {weights:,} weig
 |---|---|
 | data | `{_data(task)}`: {_sizes(task)} |
 {tokens}
-| best dev {task.metric.name}{decoded} | {best:.4f} at step {step} |
+| best dev {_judged(task)} | {best:.4f} at step {step} |{_average(task, averaged)}
 | training | {progress.step} steps, {progress.epoch} epochs, {progress.seconds / 60:.1f} minutes |
 | made with | regard {__version__}, torch {torch.__version__} |
 
@@ -87,7 +88,21 @@ regard evaluate {run} {test}
 The model has seen the data above and {_else(task)}, and repeats what is wrong in it. Its attention
 says where it looked, not why it answered.
 """
-    task.folder.card_file.write_text(text, encoding="utf-8")
+    write_atomically(task.folder.card_file, text.encode())
+
+
+def _judged(task: Task) -> str:
+    """The metric, and how outputs were found where there are any."""
+    name = task.metric.name
+    return name if name in ("loss", "perplexity") else f"{name}, greedy"
+
+
+def _average(task: Task, averaged: Averaged | None) -> str:
+    """A row that says so, where the model is none of those that were evaluated on the way."""
+    if averaged is None:
+        return ""
+    several, score = averaged
+    return f"\n| dev {_judged(task)}, of the average of the {several} best, taken | {score:.4f} |"
 
 
 def _files(task: Task) -> tuple[str, str]:

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from regard.data import collate
 from regard.errors import ArgumentError
-from regard.training.best import drop_worse, keep_best, write_final, write_unjudged
+from regard.training.best import drop_worse, keep_best, write_unjudged
 from regard.training.checkpoint import (
     Checkpoint,
     load_checkpoint,
@@ -78,9 +78,6 @@ def train(task: Task, progress: Progress, watch: Watch) -> Progress:
         with task.judged():
             _evaluate(task, progress, watch)
         save(task, progress)
-    if task.fabric.is_global_zero:
-        write_final(task, progress, watch)
-    task.fabric.barrier()
     return progress
 
 

@@ -10,6 +10,7 @@ from rich.console import Console
 from regard import device as devices
 from regard.errors import ArgumentError
 from regard.training.announce import reached
+from regard.training.best import write_final
 from regard.training.card import facts, write_card
 from regard.training.checks import check_settings
 from regard.training.config import Config, check_preset, make_config
@@ -130,10 +131,10 @@ def _run(task: Task, console: Console, quiet: bool) -> RunFolder:
     try:
         with watch.running():
             progress = train(task, progress, watch)
+            if first and progress.evaluated == progress.step and task.is_over(progress):
+                write_card(task, progress, write_final(task, progress, watch))
     except KeyboardInterrupt:
         watch.interrupted(folder.path)
         raise
-    if first and progress.evaluated == progress.step and task.is_over(progress):
-        write_card(task, progress)
     task.fabric.barrier()  # whether the run is finished is known by its card
     return folder
