@@ -26,6 +26,8 @@ from regard.training.watch import say as say_to
 
 #: which metric decides, by the kind of the target's tokeniser
 METRICS: Final = {"char": "exact", "space": "per", "word": "bleu", "bpe": "bleu", "unigram": "bleu"}
+#: steps at most where something else ends a run: no two passes need have as many of them
+UNLIMITED: Final = 10**9
 HIGHER: Final = {"bleu", "chrf", "exact"}
 
 
@@ -108,9 +110,8 @@ def _per_epoch(config: Config, epochs: Epochs) -> int:
 def _steps(config: Config, epochs: Epochs) -> int:
     """Steps at most. Without any limit, about thirty passes: neither so few steps that nothing is
     learned, nor days of them."""
-    per_epoch = _per_epoch(config, epochs)
     if config.steps is not None:
         return config.steps
-    if config.epochs is not None:
-        return per_epoch * config.epochs + config.epochs
-    return 10**9 if config.minutes else min(max(30 * per_epoch, 3000), 100_000)
+    if config.epochs is not None or config.minutes is not None:
+        return UNLIMITED
+    return min(max(30 * _per_epoch(config, epochs), 3000), 100_000)
