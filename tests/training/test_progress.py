@@ -1,4 +1,5 @@
 import json
+import math
 
 import pytest
 
@@ -52,3 +53,13 @@ def test_a_better_one_ends_the_waiting():
 def test_one_may_be_enough():
     progress, _ = entered([0.1, 0.3, 0.2], kept=1)
     assert progress.best == [(0.3, 2)]
+
+
+@pytest.mark.parametrize("higher_is_better", [True, False])
+def test_what_is_no_number_is_worse_than_any(higher_is_better):
+    progress = Progress()
+    for score, first in ((math.nan, True), (0.5, True), (math.nan, False), (0.5, False)):
+        progress.step += 1
+        assert progress.rank(score, higher_is_better=higher_is_better, kept=2) == first
+    assert progress.best == [(0.5, 2), (0.5, 4)]
+    assert progress.stale == 2

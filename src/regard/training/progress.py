@@ -1,5 +1,6 @@
 """How far a run has come: the numbers that a checkpoint holds."""
 
+import math
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -44,6 +45,8 @@ class Progress:
     def rank(self, score: float, *, higher_is_better: bool, kept: int) -> bool:
         """Enters an evaluation of this step; whether it is the best so far."""
         sign = -1 if higher_is_better else 1
+        # what is no number is worse than any; as it is, no later score would be better than it
+        score = sign * math.inf if math.isnan(score) else score
         first = not self.best or sign * score < sign * self.best[0][0]
         # of two that score alike the earlier is kept
         self.best = sorted([*self.best, (score, self.step)], key=lambda b: (sign * b[0], b[1]))[

@@ -160,7 +160,7 @@ class Watch:
 
     def averaged(self, count: int, result: Evaluation, best: float, *, taken: bool) -> None:
         """Says what averaging has brought."""
-        name = next(n for n, v in result.metrics.items() if v == result.score)
+        name = next(n for n, v in result.metrics.items() if v is result.score or v == result.score)
         verdict = "taken" if taken else "the best one alone is taken"
         self.note(
             f"the average of the {count} best checkpoints has dev {name} "
