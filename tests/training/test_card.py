@@ -1,6 +1,7 @@
 """The model card."""
 
 import json
+import os
 import re
 from dataclasses import replace
 
@@ -70,3 +71,10 @@ def test_it_has_the_settings_that_are_no_defaults(make_task):
 def test_it_shows_pairs_of_the_dev_set(make_task):
     task = make_task()
     assert f"    {task.dev.sources[0]} -> {task.dev.references[0][0]}\n" in card(task)
+
+
+def test_the_name_of_a_file_may_be_of_any_bytes(make_task):
+    task = make_task()
+    name = os.fsdecode(b"caf\xe9.tsv")
+    text = card(replace(task, config=task.config.model_copy(update={"data": name})))
+    assert "| data | `caf\\udce9.tsv`: " in text

@@ -1,4 +1,5 @@
 import json
+import os
 
 import pytest
 import torch
@@ -75,3 +76,10 @@ def test_what_was_kept_survives_a_stop_and_later_steps_are_forgotten(make_task):
     page = (folder / PAGE).read_text(encoding="utf-8")
     assert [page.count(f"step {step}</span>") for step in (3, 6, 9)] == [4, 4, 4]
     assert len((folder / ROWS).read_text(encoding="utf-8").splitlines()) == 3
+
+
+def test_the_name_of_a_file_may_be_of_any_bytes(make_task):
+    task = make_task()
+    report = Report(task.folder.path, 0, {"data": os.fsdecode(b"caf\xe9.tsv")})
+    report.write({"step": 3, "tokens": 3, "seconds": 3, "dev_loss": 1.0}, 0.1, [])
+    assert "caf\\udce9.tsv" in (task.folder.path / PAGE).read_text(encoding="utf-8")

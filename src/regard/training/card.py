@@ -88,7 +88,8 @@ regard evaluate {run} {test}
 The model has seen the data above and {_else(task)}, and repeats what is wrong in it. Its attention
 says where it looked, not why it answered.
 """
-    write_atomically(task.folder.card_file, text.encode())
+    # the name of a file need not be text
+    write_atomically(task.folder.card_file, text.encode(errors="backslashreplace"))
 
 
 def _judged(task: Task) -> str:

@@ -41,7 +41,8 @@ class Report:
         self.history.append(line["row"])
         self.examples.append((int(row["step"]), list(traces)))
         page = render_report(self.history, self.examples, self.card, self.folder.resolve().name)
-        write_atomically(self.folder / PAGE, page.encode())
+        # the name of a file need not be text
+        write_atomically(self.folder / PAGE, page.encode(errors="backslashreplace"))
 
 
 def open_report(
