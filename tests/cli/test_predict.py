@@ -79,6 +79,12 @@ def test_several_answers(run, sources):
     assert found[::2] == answers(regard("predict", run, sources, "--beam", 3))
 
 
+def test_fewer_answers_than_asked_for_keep_their_place(run, sources):
+    # there is one target without any token
+    none = regard("predict", run, sources, "--beam", 3, "--nbest", 3, "--max-len", 0)
+    assert answers(none) == [""] * 9
+
+
 def test_draws_are_the_same_for_the_same_seed(run, sources):
     def draw(seed):
         return done(regard("predict", run, sources, "--num-samples", 2, "--seed", seed))

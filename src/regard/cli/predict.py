@@ -137,14 +137,15 @@ def predict(
         **options,
     )
     unknown: Counter[str] = Counter()
+    answers = num_samples or nbest
     with _trace_writer(trace) as keep:
         for output in lines.in_place(outputs):
             if isinstance(output, DataError):
-                _write_nothing(output, as_jsonl, num_samples or nbest)
+                _write_nothing(output, as_jsonl, answers)
                 continue
             keep(output)
             unknown.update(output.unknown)
-            _write(output, as_jsonl, maps)
+            _write(output, as_jsonl, maps, answers)
     _tell_unknown(unknown)
     if lines.bad.total:
         typer.echo(f"regard: {lines.bad}", err=True)
@@ -166,12 +167,15 @@ def _begun(model: api.Model, prefix: str) -> list[int]:
     return ids
 
 
-def _write(output: api.Output, as_jsonl: bool, maps: Collection[str]) -> None:
+def _write(output: api.Output, as_jsonl: bool, maps: Collection[str], answers: int) -> None:
+    """An answer on each line; where there are fewer than asked for, the rest are empty."""
     if as_jsonl:
         sys.stdout.write(json.dumps(_as_json(output, maps), ensure_ascii=False) + "\n")
     else:
-        for answer in (output, *output.alternatives):
+        several = (output, *output.alternatives)
+        for answer in several:
             sys.stdout.write(on_one_line(answer.text) + "\n")
+        sys.stdout.write("\n" * (answers - len(several)))
     sys.stdout.flush()
 
 
