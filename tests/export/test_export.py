@@ -1,6 +1,7 @@
 """What an exported folder answers is what the model answers."""
 
 import json
+import os
 import subprocess
 import sys
 
@@ -16,6 +17,7 @@ from cli.tools import regard as command
 from export.tools import SOURCES, make_run
 from regard.data import pad
 from regard.decoding import DecodingOptions, greedy
+from regard.errors import ArgumentError
 from regard.export import ExportError, export
 from regard.export.decode import Exported
 from regard.export.graphs import Ports
@@ -90,17 +92,17 @@ def assert_manifest_names_what_the_graphs_have(folder):
 
 
 def assert_decode_needs_no_torch(model, folder):
-    texts = [*SOURCES, "ABC", "", "zzz"]
+    texts = [*SOURCES, "ABC", "", "zzz", "\u00e4a", "a\rb"]
     ran = subprocess.run(
         [sys.executable, "-c", WITHOUT_TORCH, folder / "decode.py"],
-        input="".join(f"{text}\n" for text in texts),
+        # as files of other systems begin, where the machine's own encoding is another
+        input=b"\xef\xbb\xbf" + "".join(f"{text}\n" for text in texts).encode(),
+        env={**os.environ, "PYTHONIOENCODING": "latin-1"},
         capture_output=True,
-        text=True,
-        encoding="utf-8",
         check=True,
     )
-    assert ran.stdout.splitlines() == [out.text for out in model(texts, beam=1)]
-    assert ran.stderr == ""
+    assert ran.stdout.decode().splitlines() == [out.text for out in model(texts, beam=1)]
+    assert ran.stderr == b""
 
 
 @pytest.mark.slow
@@ -122,6 +124,13 @@ def test_what_differs_from_the_model_is_not_left(tmp_path, monkeypatch):
     with pytest.raises(ExportError, match=r"largest difference is \d.*nothing was kept"):
         export(run, tmp_path / "new" / "exported")
     assert list((tmp_path / "new").iterdir()) == []
+
+
+def test_nothing_is_written_where_a_link_leads_nowhere(tmp_path):
+    run, link = make_run(tmp_path / "run"), tmp_path / "link"
+    link.symlink_to(tmp_path / "nowhere")
+    with pytest.raises(ArgumentError, match=r"-o must be a new folder, but it is .*link, which"):
+        export(run, link)
 
 
 def test_graphs_that_do_not_run_are_reported(tmp_path, monkeypatch):

@@ -5,6 +5,7 @@ Where sources are vectors, a line is the name of a .npy file, or a table as JSON
 It needs numpy and onnxruntime; and `tokenizers`, if manifest.json says so.
 """
 
+import io
 import itertools
 import json
 import sys
@@ -206,5 +207,7 @@ class Exported:
 
 if __name__ == "__main__":
     model = Exported(Path(__file__).parent)
-    for answer in model([line.rstrip("\r\n") for line in sys.stdin]):
-        print(answer)
+    # whatever the machine's own encoding; a mark at the start of a file is no part of its text
+    lines = io.TextIOWrapper(sys.stdin.buffer, encoding="utf-8-sig", newline="\n")
+    for answer in model([line.rstrip("\r\n") for line in lines]):
+        sys.stdout.buffer.write(f"{answer}\n".encode())

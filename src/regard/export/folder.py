@@ -56,7 +56,7 @@ def export(
     check_installed()
     found = box.find(run)
     path = Path(f"{found.resolve().name}-onnx") if output is None else Path(output)
-    if path.exists():
+    if path.exists() or path.is_symlink():
         raise ArgumentError("-o", "be a new folder", f"{path}, which exists", "choose another")
     saved = RunFolder(found).load("cpu")
     _check_kind(saved, found)
