@@ -137,8 +137,8 @@ def test_another_host_is_400(client):
 
 
 def test_more_hosts_may_be_allowed(serve):
-    client = serve(Access(hosts=["Box.local", "fe80::1"]))
-    for host in ("box.local:8000", "[fe80::1]:8000", "localhost"):
+    client = serve(Access(hosts=["Box.local", "fe80::1", "with.port:8000", "[fe80::2]:80"]))
+    for host in ("box.local:8000", "[fe80::1]:8000", "localhost", "with.port:8000", "[fe80::2]:80"):
         assert client.get("/healthz", headers={"host": host}).status_code == 200
     error(client.get("/healthz", headers={"host": "other.local"}), 400, "unknown_host")
     every = serve(Access(hosts=["*"]))
@@ -153,6 +153,13 @@ def test_pages_of_other_sites_are_403(client):
     own = client.post("/api/run", json={"text": "a"}, headers={"origin": "http://localhost"})
     assert own.status_code == 200
     assert "access-control-allow-origin" not in own.headers
+
+
+def test_a_site_may_be_given_as_an_address_bar_shows_it(serve):
+    client = serve(Access(origins=["http://Site.example/"]))
+    origin = {"origin": "http://site.example"}
+    answer = client.post("/api/run", json={"text": "a"}, headers=origin)
+    assert answer.headers["access-control-allow-origin"] == "http://site.example"
 
 
 def test_other_sites_may_be_allowed(serve):

@@ -52,11 +52,16 @@ class Access:
 
     def allows(self, origin: str | None) -> bool:
         """Whether this is another site that was asked for."""
-        return origin is not None and ("*" in self.origins or origin in self.origins)
+        # a browser names a site in small letters, without what users copy from its address bar
+        sites = (site.rstrip("/").lower() for site in self.origins)
+        return origin is not None and ("*" in self.origins or origin in sites)
 
 
 def _bracketed(host: str) -> str:
-    """A host as it stands in a header."""
+    """A host as it stands in a header, without its port."""
+    name, _, port = host.rpartition(":")
+    if port.isdigit() and (":" not in name or name.endswith("]")):
+        host = name
     return f"[{host}]" if ":" in host and not host.startswith("[") else host.lower()
 
 
