@@ -21,8 +21,27 @@ def pick(name: str = "auto") -> torch.device:
         raise ArgumentError(
             "device", "be 'auto' or a torch device", repr(name), "try 'cpu', 'cuda' or 'cuda:1'"
         ) from None
-    if device.type == "cuda" and not torch.cuda.is_available():
-        raise ArgumentError(
-            "device", "exist on this machine", f"{name!r}, and torch sees no CUDA", "use 'cpu'"
-        )
+    if device.type == "cpu":
+        return torch.device("cpu")  # there is one, whatever its number
+    seen = _missing(device)
+    if seen is not None:
+        raise ArgumentError("device", "exist on this machine", f"{name!r}, and {seen}", "use 'cpu'")
     return device
+
+
+def _missing(device: torch.device) -> str | None:
+    """What there is instead of a device; None if it is there."""
+    if device.type == "cuda":
+        if not torch.cuda.is_available():
+            return "torch sees no CUDA"
+        # counted, not tried: a device that has been used does not survive a fork
+        count = torch.cuda.device_count()
+        known = device.index is None or device.index < count
+        return None if known else f"CUDA devices are numbered from 0 to {count - 1}"
+    if device.type == "meta":
+        return "nothing on it has values"
+    try:
+        torch.empty(0, device=device)
+    except (RuntimeError, NotImplementedError, AssertionError, ImportError):
+        return "this torch finds none"
+    return None
