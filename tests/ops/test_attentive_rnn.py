@@ -1,3 +1,5 @@
+import math
+
 import pytest
 import torch
 from torch import nn
@@ -13,6 +15,7 @@ from regard.ops import (
     use_backend,
 )
 from regard.ops.attentive_rnn import PATHS
+from regard.ops.attentive_rnn.looking import weights_of
 from regard.ops.self_attentive_rnn import GATES
 
 BATCH, LENGTH, KEYS, HIDDEN, SCORE_DIM, VALUE = 3, 5, 7, 4, 11, 2
@@ -139,6 +142,15 @@ def test_weights_are_those_that_made_the_contexts(score, kind, backend, monkeypa
         out.weights.sum(dim=3)[:, 0], mask.any(1)[:, None].expand(-1, LENGTH).double()
     )
     assert run(backend, "gru", score, tensors, mask).weights is None
+
+
+@pytest.mark.parametrize("backend", sorted(PATHS))
+def test_weights_of_products_can_be_had_under_every_backend(backend):
+    hidden, key = torch.ones(1, 1, 2), torch.tensor([[[0.0, 0.0], [3.0, 1.0], [9.0, 9.0]]])
+    mask = torch.tensor([[True, True, False]])
+    with use_backend(backend):
+        weights = weights_of(DotScore(math.log(3) / 4), hidden, key, key, mask)
+    torch.testing.assert_close(weights, torch.tensor([[[[0.25, 0.75, 0.0]]]]))
 
 
 def test_weights_have_the_gradients_of_what_they_are_made_of():
