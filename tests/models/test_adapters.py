@@ -81,6 +81,17 @@ def test_frames_are_joined_in_order_and_the_last_ones_filled_up_with_zeros():
         torch.testing.assert_close(out[0, i], adapter.project(joined))
 
 
+@pytest.mark.plain
+@pytest.mark.parametrize("dtype", [torch.uint8, torch.int16, torch.int32])
+@pytest.mark.parametrize("name", ["bahdanau", "self-attentive", "transformer"])
+def test_narrow_lengths_count_like_wide_ones(name, dtype):
+    model, tgt = build(name), torch.randint(4, TGT_VOCAB, (2, 3))
+    src, lengths = torch.randn(2, 255, FEATURES).double(), torch.tensor([255, 5])
+    # two frames are joined: 255 + 1 is 0 in 8 bits
+    found = model(src, lengths.to(dtype), tgt).logits
+    assert torch.equal(found, model(src, lengths, tgt).logits)
+
+
 def test_lengths_after_joining():
     lengths = torch.arange(8)
     assert VectorInput(2, 3, stack=3).lengths(lengths).tolist() == [0, 1, 1, 1, 2, 2, 2, 3]

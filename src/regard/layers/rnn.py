@@ -198,7 +198,7 @@ class _Padding(NamedTuple):
 
     @staticmethod
     def of(x: Tensor, lengths: Int[Tensor, " batch"]) -> "_Padding":
-        real = real_steps(x, lengths)
+        real, lengths = real_steps(x, lengths), lengths.long()  # narrow ones cannot be indices
         positions = torch.arange(x.shape[1], device=lengths.device)[:, None]
         mirror = torch.where(real, lengths[:, None, None] - 1 - positions, positions)
         return _Padding(lengths, real, mirror)

@@ -3,6 +3,7 @@
 from abc import ABC, abstractmethod
 from typing import NamedTuple, final
 
+import torch
 import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor, nn
@@ -56,12 +57,20 @@ class SourceVectors(NamedTuple):
 def read_source(embedding: nn.Module, src: Src, lengths: Lengths) -> SourceVectors:
     """Reads with an adapter, or with any other module one vector for each token."""
     check_tensors(src=src, lengths=lengths)
+    lengths = _wide(lengths)
     if isinstance(embedding, InputAdapter):
         x = embedding(src, lengths)
         real = real_lengths(x, None if lengths is None else embedding.lengths(lengths))
         return SourceVectors(x, real, None)
     check_source(src, lengths)
     return SourceVectors(embedding(src), real_lengths(src, lengths), src)
+
+
+def _wide(lengths: Lengths) -> Lengths:
+    """Lengths with which one can count: sums of narrow integers wrap around, unnoticed."""
+    if lengths is None or lengths.is_floating_point() or lengths.dtype == torch.bool:
+        return lengths  # refused where they are used
+    return lengths.long()
 
 
 @final
