@@ -285,6 +285,7 @@ def test_a_score_of_ones_own_runs_by_the_definition():
         ("gru", {"inputs": torch.zeros(BATCH, LENGTH, 4)}, ["gates", "inputs", "4"]),
         ("gru", {"key": torch.zeros(2, KEYS, HIDDEN)}, ["batch", "key", "2"]),
         ("gru", {"value": torch.zeros(BATCH, 4, VALUE)}, ["kv_len", "value", "4"]),
+        ("gru", {"context": torch.zeros(BATCH, 5)}, ["v_dim", "start = 5", f"value = {VALUE}"]),
         ("gru", {"memory": torch.zeros(BATCH, HIDDEN)}, ["start", "lstm"]),
         ("lstm", {"memory": None}, ["start", "lstm", "without"]),
     ],
@@ -295,3 +296,10 @@ def test_wrong_arguments_are_named(cell, change, parts):
     with pytest.raises(ArgumentError) as error:
         run("auto", cell, "dot", tensors, mask_of("none"))
     assert all(part in str(error.value) for part in parts)
+
+
+@pytest.mark.plain
+def test_a_mask_of_numbers_is_refused():
+    tensors = tensors_of("gru", "dot", dtype=torch.float32)
+    with pytest.raises(ArgumentError, match=r"^mask must be boolean"):
+        run("auto", "gru", "dot", tensors, mask_of("none").float())

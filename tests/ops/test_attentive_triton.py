@@ -44,9 +44,11 @@ def test_the_path_says_what_it_refuses(monkeypatch):
     monkeypatch.setattr(MODULE, "INTERPRETED", True)
     with pytest.raises(BackendError, match="float64"):
         call(**small.tensors_of("gru", "dot"))()
-    wide = torch.zeros(small.BATCH, small.KEYS, 4097)
+    rows = {"value": (small.BATCH, small.KEYS), "context": (small.BATCH,)}
+    rows["context_weight"] = (3 * small.HIDDEN,)
+    wide = {name: torch.zeros(*shape, 4097) for name, shape in rows.items()}
     with pytest.raises(BackendError, match="a width of 4097 is more than 4096"):
-        call(value=wide)()
+        call(**wide)()
 
 
 def test_other_paths_are_taken_where_the_kernels_cannot_run(monkeypatch):

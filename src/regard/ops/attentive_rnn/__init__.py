@@ -110,6 +110,10 @@ def attentive_rnn(
     check_axes("key", key, "batch kv_len score_dim")
     check_axes("value", value, "batch kv_len v_dim")
     check_axes("mask", mask, "batch kv_len")
+    if mask.dtype != torch.bool:
+        raise ArgumentError(
+            "mask", "be boolean, True where a key may be looked at", mask.dtype, "compare it"
+        )
     check_float(inputs=inputs, key=key, value=value)
     gates = GATES[cell] * start.hidden.shape[1]
     check_equal(
@@ -121,6 +125,8 @@ def attentive_rnn(
     rows = {"inputs": inputs, "start": start.hidden, "key": key, "value": value, "mask": mask}
     check_equal("agree in batch", **{name: len(tensor) for name, tensor in rows.items()})
     check_equal("agree in kv_len", key=key.shape[1], value=value.shape[1], mask=mask.shape[1])
+    widths = {"start": start.context, "weights": weights.context, "value": value}
+    check_equal("agree in v_dim", **{name: x.shape[-1] for name, x in widths.items()})
     if (start.memory is not None) != (cell == "lstm"):
         raise ArgumentError(
             "start",
