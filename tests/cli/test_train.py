@@ -10,7 +10,7 @@ import time
 import pytest
 
 from cli.tools import BRIEF, SMALL, done, regard, reversed_pairs, sentence, tagged_pairs
-from regard.data import Tokenizer
+from regard.data import Corpus, Tokenizer
 from regard.training import RunFolder
 
 # trains or decodes with real models: not part of `make check`
@@ -195,6 +195,18 @@ def test_sources_are_brought_to_a_case(pairs, in_folder):
     assert src.tokens(src.encode("abH")) == ["A", "B", "H"]
     tgt = Tokenizer.load(folder.tgt_tokenizer_file)
     assert tgt.tokens(tgt.encode("abH")) == ["a", "b", "<unk>"]
+
+
+def test_no_source_is_held_out_and_learned_in_another_case(in_folder):
+    rows = reversed_pairs(60)
+    (in_folder / "pairs.tsv").write_text(rows + rows.upper())
+    done(regard("train", "pairs.tsv", "-q", *BRIEF, "src_case=lower"))
+    data = RunFolder("runs/bahdanau").data
+    learned, held = (Corpus(data / name) for name in ("train.arrow", "dev.arrow"))
+    assert len(held) > 0
+    assert len(learned) + len(held) == 120
+    seen = {tuple(learned.src(i)) for i in range(len(learned))}
+    assert not any(tuple(held.src(i)) in seen for i in range(len(held)))
 
 
 @pytest.mark.parametrize("content", [GOOD.replace(b"\n", b"\r\n"), b"\xef\xbb\xbf" + GOOD])

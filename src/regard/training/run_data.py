@@ -29,6 +29,7 @@ from regard.data import (
     text_side,
 )
 from regard.data.advice import Advice
+from regard.data.normal import CASES
 from regard.data.pairs import column_names
 from regard.data.read_once import ReadOnce, Survey, keep_read, survey
 from regard.data.tables import Sources, content_of
@@ -268,7 +269,9 @@ class RunData:
             return False
         if not self.share:
             self.share = dev_share(self._count())
-        return held_out(pair.src or pair.tgt, share=self.share)
+        # letters in another case are the same source to a model that brings them to one
+        source = CASES[self.config.src_case](pair.src)
+        return held_out(source or pair.tgt, share=self.share)
 
     def _count(self) -> int:
         """How many pairs there are to train with and to hold out."""
