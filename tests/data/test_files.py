@@ -79,6 +79,14 @@ def test_fingerprints_are_of_the_content(tmp_path):
     assert json.dumps(fingerprint(one))
 
 
+def test_a_damaged_file_has_no_fingerprint_and_is_named(tmp_path):
+    whole = gzip.compress(bytes(range(256)) * 50)
+    for name, content in (("cut.gz", whole[:-20]), ("wrong.gz", whole[:-8] + bytes(8))):
+        (tmp_path / name).write_bytes(content)
+        with pytest.raises(DataError, match=rf"{name}: the file cannot be read on \("):
+            fingerprint(tmp_path / name)
+
+
 def test_a_fingerprint_is_the_same_in_every_run(tmp_path):
     (tmp_path / "file").write_bytes(b"a\tb\n")
     assert fingerprint(tmp_path / "file", limits=[1, 2]) == "cd7fc02a19c89d7a4f2c9812e7bbee2e"

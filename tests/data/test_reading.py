@@ -13,6 +13,7 @@ from pyarrow import parquet
 from data.tools import SCRIPTS, shared
 from regard.data import Pair, keep_stdin, parse_features, read_lines, read_pairs
 from regard.data.lines import MAX_BYTES
+from regard.data.pairs import column_names
 from regard.errors import ArgumentError, DataError
 
 GOOD = b"a b\tx\nc\ty z\n"
@@ -518,6 +519,20 @@ def test_a_list_of_features_gives_the_symbols_of_their_text(features):
 def test_a_list_of_features_is_checked_as_text(write):
     path = write(b'{"src": "a", "tgt": "x", "features": ["V", "\\ud800"]}\n', "pairs.jsonl")
     assert sentence(path).startswith("pairs.jsonl, line 1: character 0 of the features is half of")
+
+
+def test_a_name_of_a_column_is_a_number_if_python_can_read_it_as_one():
+    assert column_names(["0", "12", "²", "en"]) == (0, 12, "²", "en")
+
+
+def test_a_parquet_file_cut_off_inside_its_compression(tmp_path):
+    table = io.BytesIO()
+    parquet.write_table(pyarrow.table({"src": ["a"], "tgt": ["x"]}), table)
+    path = tmp_path / "pairs.parquet.gz"
+    path.write_bytes(gzip.compress(table.getvalue()))
+    assert list(read_pairs(path)) == [Pair("a", "x", 1)]
+    path.write_bytes(path.read_bytes()[:-50])
+    assert "it cannot be read as Parquet (Compressed file ended before" in sentence(path)
 
 
 def test_features_of_any_spelling():

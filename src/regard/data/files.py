@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any
 
-from regard.data.lines import PathLike, open_bytes
+from regard.data.lines import DAMAGE, PathLike, damaged, name_of, open_bytes
 from regard.errors import DataError
 
 BLOCK = 1 << 20
@@ -70,8 +70,11 @@ def _content(source: PathLike | Iterable[Any]) -> bytes:
     digest = hashlib.blake2b(digest_size=16)
     if isinstance(source, str | os.PathLike):
         with open_bytes(source) as stream:
-            while block := stream.read(BLOCK):
-                digest.update(block)
+            try:
+                while block := stream.read(BLOCK):
+                    digest.update(block)
+            except DAMAGE as error:
+                raise damaged(name_of(source), None, error) from None
     else:
         for item in source:
             digest.update(json.dumps(item, ensure_ascii=True).encode() + b"\n")

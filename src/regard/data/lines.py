@@ -117,12 +117,17 @@ def numbered_lines(source: PathLike) -> Iterator[tuple[int, bytes]]:
                     _skip_to_end(stream, raw)
                 yield number, raw.removesuffix(b"\n").removesuffix(b"\r")
         except DAMAGE as error:
-            raise DataError(
-                name,
-                number + 1,
-                f"the file cannot be read on ({_wording(error)})",
-                "it is cut off or damaged, so copy or compress it again",
-            ) from None
+            raise damaged(name, number + 1, error) from None
+
+
+def damaged(name: str, line: int | None, error: Exception) -> DataError:
+    """What to say of a file whose end, or the rest of it, cannot be read."""
+    return DataError(
+        name,
+        line,
+        f"the file cannot be read on ({_wording(error)})",
+        "it is cut off or damaged, so copy or compress it again",
+    )
 
 
 def decode(raw: bytes) -> str:

@@ -20,7 +20,7 @@ CHUNK_CHARS: Final = 4_000_000
 
 def column_names(words: Sequence[str] | None) -> tuple[int | str, ...] | None:
     """Columns as a user names them, numbers as numbers: `0,2` or `en,fr`."""
-    return None if words is None else tuple(int(c) if c.isdigit() else c for c in words)
+    return None if words is None else tuple(int(c) if c.isdecimal() else c for c in words)
 
 
 class Pair(NamedTuple):

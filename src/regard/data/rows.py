@@ -16,7 +16,7 @@ from regard.data.formats import (
     parquet_format,
     tsv_format,
 )
-from regard.data.lines import STDIN, PathLike, name_of, numbered_lines, open_bytes
+from regard.data.lines import DAMAGE, STDIN, PathLike, name_of, numbered_lines, open_bytes
 from regard.data.pairs import Format
 from regard.errors import ArgumentError, DataError
 
@@ -148,7 +148,7 @@ def _open_parquet(source: PathLike, wanted: Wanted) -> Opened:
     try:
         with open_bytes(source) as stream:
             names = arrow.parquet.read_schema(stream).names
-    except (arrow.ArrowException, OSError) as error:
+    except (arrow.ArrowException, *DAMAGE) as error:
         raise not_parquet(name, error) from None
     shape = parquet_format(source, names, wanted)
     return Opened(name, _parquet_rows(source, shape), shape)
@@ -167,7 +167,7 @@ def _parquet_rows(source: PathLike, shape: Format) -> Rows:
                 for row in zip(*values, strict=True):
                     number += 1
                     yield number, row
-        except (arrow.ArrowException, OSError) as error:
+        except (arrow.ArrowException, *DAMAGE) as error:
             raise not_parquet(name_of(source), error) from None
 
 
