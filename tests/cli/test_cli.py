@@ -137,6 +137,14 @@ def test_a_file_that_cannot_be_opened_says_what_to_do(monkeypatch, tmp_path):
         assert said.endswith(fix)
 
 
+def test_an_output_that_cannot_hold_a_letter(monkeypatch):
+    monkeypatch.setattr("regard.cli.print_table", lambda *_: "a我b".encode("latin-1"))
+    assert sentence(regard("presets"), 1) == (
+        "the output must be able to hold all letters, but its encoding latin-1 has no '\\u6211': "
+        "set PYTHONIOENCODING=utf-8."
+    )
+
+
 def test_too_little_memory(monkeypatch):
     def full():
         raise MemoryError

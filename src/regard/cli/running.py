@@ -64,6 +64,12 @@ def _report(error: Exception) -> int:
         return _report_usage(error)
     if isinstance(error, torch.OutOfMemoryError | MemoryError):
         _say("the memory must hold a batch, but it is too small: lower batch_tokens or --batch.")
+    elif isinstance(error, UnicodeEncodeError):
+        letter = error.object[error.start : error.start + 1]
+        _say(
+            f"the output must be able to hold all letters, but its encoding {error.encoding} has "
+            f"no {letter!a}: set PYTHONIOENCODING=utf-8."
+        )
     elif isinstance(error, OSError):
         what = error.filename if error.filename is not None else "output"
         said = f"{what}: it cannot be read or written ({error.strerror or error})"
