@@ -1,10 +1,12 @@
 """The tokenisers of decode.py cut and join as those of the package do."""
 
+import io
+
 import pytest
 
 from regard.data import Tokenizer, source_ids
 from regard.data.parsing import parse_features
-from regard.export.decode import Tokens
+from regard.export.decode import Tokens, answer
 from regard.symbols import BOS, EOS, PAD, UNK
 
 TEXTS = [
@@ -36,3 +38,17 @@ def test_ids_and_texts_are_those_of_the_package(kind, nfc, case, tmp_path):
         assert theirs.decode(expected[:-1]) == ours.decode(expected)
     ids = [*range(ours.vocab_size - 1, UNK, -1)]
     assert theirs.decode(ids) == ours.decode(ids)
+
+
+@pytest.mark.plain  # the run-time checks do not take bytes in memory for a file
+def test_each_line_has_one_answer_whatever_stands_in_it():
+    source, target = io.BytesIO(b"\xef\xbb\xbfa\r\n\nb\rc\n\xc3\xa4"), io.BytesIO()
+    asked = []
+
+    def model(texts):
+        asked.extend(texts)
+        return ["one", "", "two\nlines", "\u00e4"]
+
+    answer(model, source, target)
+    assert asked == ["a", "", "b\rc", "\u00e4"]
+    assert target.getvalue() == b"one\n\ntwo lines\n\xc3\xa4\n"

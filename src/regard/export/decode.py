@@ -10,8 +10,9 @@ import itertools
 import json
 import sys
 import unicodedata
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 import onnxruntime
@@ -205,9 +206,13 @@ class Exported:
         return out["log_probs"], {**state, **new}, looked
 
 
+def answer(model: Callable[[list[str]], list[str]], source: IO[bytes], target: IO[bytes]) -> None:
+    """Answers each line of a file with one line, in UTF-8 whatever the machine's own encoding."""
+    # a mark at the start of a file is no part of its text
+    lines = io.TextIOWrapper(source, encoding="utf-8-sig", newline="\n")
+    for text in model([line.rstrip("\r\n") for line in lines]):
+        target.write(text.replace("\n", " ").encode() + b"\n")
+
+
 if __name__ == "__main__":
-    model = Exported(Path(__file__).parent)
-    # whatever the machine's own encoding; a mark at the start of a file is no part of its text
-    lines = io.TextIOWrapper(sys.stdin.buffer, encoding="utf-8-sig", newline="\n")
-    for answer in model([line.rstrip("\r\n") for line in lines]):
-        sys.stdout.buffer.write(f"{answer}\n".encode())
+    answer(Exported(Path(__file__).parent), sys.stdin.buffer, sys.stdout.buffer)
