@@ -7,7 +7,8 @@ import json
 import pytest
 import torch
 
-from regard.training import RunError, RunFolder, make_config
+from regard.errors import DataError
+from regard.training import RunError, RunFolder, make_config, resume_run, start_run
 
 
 @pytest.fixture
@@ -75,6 +76,15 @@ def test_files_that_would_be_lost(tmp_path, name):
     (tmp_path / name).write_text("mine")
     with pytest.raises(RunError, match=name.split("/")[-1]):
         RunFolder(tmp_path).check_new()
+
+
+def test_a_run_that_was_killed_before_stdin_was_kept_does_not_wait_for_more(tmp_path):
+    run = RunFolder(tmp_path)
+    run.create()
+    run.write_config(make_config({"data": "-"}))
+    with pytest.raises(RunError, match=f"{tmp_path} must hold .* from stdin.*: remove the folder"):
+        resume_run(tmp_path, quiet=True)
+    assert not run.stdin_file.exists()
 
 
 def test_what_could_not_begin_leaves_no_trace(make_task):
@@ -172,6 +182,15 @@ def test_a_file_system_without_locks(tmp_path, monkeypatch):
     monkeypatch.setattr(fcntl, "flock", refuse)
     with RunFolder(tmp_path).held(), RunFolder(tmp_path).held():
         pass
+
+
+def test_a_new_run_sweeps_too(tmp_path):
+    """A kill before the settings are there leaves a folder that is new, but for a part of them."""
+    (tmp_path / "data").mkdir()
+    (tmp_path / ".config.json.12.tmp").write_text("")
+    with pytest.raises(DataError):
+        start_run(make_config({"data": "missing.tsv"}), tmp_path, quiet=True)
+    assert not tmp_path.exists()
 
 
 def test_what_a_kill_has_cut_off_is_swept_away(tmp_path):

@@ -113,6 +113,14 @@ class RunFolder:
                 f"{taken[0]}: choose another with -o."
             )
 
+    def check_stdin(self) -> None:
+        """Raises where a run has read from a pipe that nothing is left of."""
+        if not self.stdin_file.exists():
+            raise RunError(
+                f"{self.path} must hold what the run has read from stdin, but it was stopped "
+                f"before that was kept: remove the folder, and start it again."
+            )
+
     def discard(self) -> None:
         """Removes a run that could not begin, so that the next one may have its folder."""
         for path in self._made:

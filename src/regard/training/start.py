@@ -53,6 +53,7 @@ def start_run(
     folder.create()
     with folder.held():
         folder.check_new()  # once more: another process may have been faster
+        folder.sweep()
         folder.write_config(config)
         try:
             task = prepare(config, folder, console, pairs)
@@ -74,6 +75,8 @@ def resume_run(
     folder, console = RunFolder(output), _console(console, quiet)
     config = _continued(folder.read_config(), settings or {})
     check_events(config)
+    if config.data == "-" and pairs is None:
+        folder.check_stdin()
     if not _is_first_process():
         return _run(prepare(config, folder, console, pairs), console, quiet)
     folder.create()
