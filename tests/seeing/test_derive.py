@@ -348,6 +348,22 @@ def test_a_frame_is_not_known_where_others_of_the_source_stand_there(stack, othe
         assert abs(found[:, 1]).max() > 1e-4
 
 
+def test_fewer_frames_are_tried_in_each_place_of_a_long_source():
+    def tried(frames, stack=1):
+        others = other_frames(np.zeros((frames, 2), np.float32), stack).others
+        for place, several in enumerate(others):
+            assert place * stack not in several
+            assert len(set(several)) == len(several)
+            assert all(0 <= o <= frames - stack and o % stack == 0 for o in several)
+        return {len(several) for several in others}
+
+    assert tried(17) == {16}
+    assert tried(128) == {16}
+    assert tried(256) == {8}
+    assert tried(512, stack=2) == {8}
+    assert tried(3000) == {4}
+
+
 def test_a_source_of_one_frame_has_nothing_else_in_its_place():
     model = reads_frames()
     found = derive.ablation(model, TABLE[:1], TGT, other_frames(TABLE[:1], 1))

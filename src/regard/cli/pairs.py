@@ -22,6 +22,7 @@ from regard.data import (
     read_texts,
 )
 from regard.data.advice import Advice, with_commas
+from regard.data.lines import name_of
 from regard.data.pairs import column_names
 from regard.errors import ArgumentError, DataError
 
@@ -113,7 +114,7 @@ def one_source(model: api.Model, text: str) -> Any:
         return text
     found = list(itertools.islice(source_lines(model, text), 2))
     if len(found) != 1:
-        many = f"{text}, which has {'several' if found else 'none'}"
+        many = f"{name_of(text)}, which has {'several' if found else 'none'}"
         raise ArgumentError("TEXT", "be a file of one source", many, "write it as a .npy file")
     return found[0]
 

@@ -37,7 +37,7 @@ def _words(manifest: dict[str, Any]) -> _Words:
     if stack > 1:
         first = first.removesuffix(";") + f", and joins {stack} frames to one;"
         sizes = f"`frames`; `source`, the same over {stack}, rounded up"
-    return _Words("one.npy", '["one.npy", np.load("two.npy")]', first, sizes)
+    return _Words("one.npy", '["one.npy", "two.npy"]', first, sizes)
 
 
 def readme(manifest: dict[str, Any]) -> str:

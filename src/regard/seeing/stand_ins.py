@@ -2,7 +2,9 @@
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
+
+import numpy as np
 
 from regard.data.tables import Table
 from regard.errors import ArgumentError
@@ -11,6 +13,10 @@ from regard.errors import ArgumentError
 Source = Sequence[int] | Table
 #: a source with something else in one place, both named by numbers
 Put = Callable[[Any, int, int], Any]
+
+#: sources that are tried in all for one of frames, as far as that leaves as many for each place
+TRIED: Final = 2048
+FEWEST: Final = 4
 
 
 class StandIns(NamedTuple):
@@ -53,13 +59,21 @@ def other_frames(table: Table, stack: int) -> StandIns:
 
     There is no vocabulary to draw from as there is for text. What the source has elsewhere is as
     likely as the source itself, where a frame of zeros, or one drawn number by number, would be a
-    vector that training has hardly seen. A place stays as it is if there is nothing else.
+    vector that training has hardly seen. A place stays as it is if there is nothing else. Of a long
+    source fewer frames are tried in each place, drawn by chance: it has many places.
+
+    Args:
+        table: the source as the model reads it.
+        stack: frames that are joined to one.
     """
     starts = range(0, len(table), stack)
+    chance, count = np.random.default_rng(0), max(FEWEST, TRIED // len(starts))
     others = []
     for start in starts:
         size = min(stack, len(table) - start)
-        others.append([o for o in starts if o != start and o + size <= len(table)] or [start])
+        able = [o for o in starts if o != start and o + size <= len(table)]
+        drawn = chance.choice(able, count, replace=False).tolist() if len(able) > count else able
+        others.append(drawn or [start])
     joined = "" if stack == 1 else f" and joined by {stack}"
     said = (
         f"Inputs are frames, counted from 0{joined}: one is not known where another of the same "

@@ -2,6 +2,7 @@
 
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Final, final
 
@@ -251,10 +252,15 @@ class RunData:
             skip_bad=config.skip_bad,
             **({"join_lines": config.join_lines} if config.reads_texts else {}),
             **({"tables": self._digests()} if self.reads_frames else {}),
-            pairs=None
-            if self.pairs is None
-            else fingerprint(pairs=list(map(content_of, self.pairs))),
+            pairs=self._given,
         )
+
+    @cached_property
+    def _given(self) -> str | None:
+        """What tells pairs that come from no file from others."""
+        if self.pairs is None:
+            return None
+        return fingerprint(pairs=list(map(content_of, self.pairs)))
 
     def _train(self) -> Iterator[Pair]:
         return (p for p in self._every("train") if not self._is_dev(p))
