@@ -25,6 +25,8 @@ OWN_KINDS = {
     "seq2seq": [],
     "transformer": ["cross", "encoder-self", "decoder-self"],
     "self-attentive": ["cross", "encoder-history", "decoder-history"],
+    "self-attentive-both": ["cross", "encoder-history", "encoder-future", "decoder-history"],
+    "self-attentive-lstm-both": ["cross", "encoder-history", "encoder-future", "decoder-history"],
     "memory": ["cross", "memory"],
     "lm-rnn": [],
     "lm-self-attentive": ["decoder-history"],
@@ -70,7 +72,8 @@ def test_the_map_of_a_beam_hypothesis_is_that_of_forcing_it(variant, tmp_path):
     for text in SOURCES[1:3]:
         found = model.trace(text, **options)
         forced = model.trace(text, target=found.target.text)
-        assert found.kinds == forced.kinds == OWN_KINDS.get(VARIANTS[variant][0], ["cross"])
+        preset = OWN_KINDS.get(VARIANTS[variant][0], ["cross"])
+        assert found.kinds == forced.kinds == OWN_KINDS.get(variant, preset)
         assert len(found.maps) == len(forced.maps)
         for one, other in zip(found.maps, forced.maps, strict=True):
             height, width = one.weights.shape[1:]

@@ -7,10 +7,11 @@ from models.cases import SRC_VOCAB, VARIANTS, build
 from regard.export.flat import flatten, unflatten
 from regard.export.given import GivenTokens
 from regard.export.graphs import LARGE, SMALL, Example, compare
-from regard.export.readers import first_state
+from regard.export.readers import LoopedRNN, exportable, first_state
 from regard.export.tagging import with_positions
 
 EXPORTED = [name for name in VARIANTS if not name.startswith("lm-")]
+LOOPED = [name for name in EXPORTED if name.startswith("self-attentive")]
 TOKENS = GivenTokens(SRC_VOCAB)
 LENGTHS = torch.tensor([5, 2, 1])
 
@@ -42,6 +43,20 @@ def test_every_axis_that_changes_has_a_name(variant):
     assert "steps" not in {size for port in ports.memory for size in port.shape}
     assert all(port.shape[2:] == ["source"] for port in ports.attention)
     assert [port.name for port in ports.first] == [port.name for port in ports.state]
+
+
+@pytest.mark.plain
+@pytest.mark.parametrize("variant", LOOPED)
+def test_loops_in_the_graph_read_as_the_layers_do(variant):
+    model = build(variant).eval()
+    traced = exportable(model)
+    loops = [part for part in traced.modules() if isinstance(part, LoopedRNN)]
+    assert len(loops) == (4 if "both" in variant else 2)
+    src = torch.randint(4, SRC_VOCAB, (3, 5))
+    with torch.no_grad():
+        expected, found = model.encode(src, LENGTHS), traced.encode(src, LENGTHS)
+    torch.testing.assert_close(found.output, expected.output)
+    torch.testing.assert_close(found.summary, expected.summary)
 
 
 def test_a_cache_grows_and_the_memory_does_not():

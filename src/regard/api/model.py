@@ -151,7 +151,7 @@ class Model:
             text: the source; of a language model, how its answer begins.
             target: what the model is made to write; its own answer if None.
             kinds: which maps to keep: `cross`, `encoder-self`, `decoder-self`, `encoder-history`,
-                `decoder-history`, `memory`; all that the model has if None.
+                `encoder-future`, `decoder-history`, `memory`; all that the model has if None.
             options: of decoding, as for a call; without effect if `target` is given.
         """
         ((_, found),) = self._traces([text], _alone(target), kinds, options)

@@ -38,8 +38,8 @@ def decode(
         options: see `DecodingOptions`.
         need_weights: whether hypotheses carry where the model looked.
         kinds: which maps they carry then: `cross`, `decoder-self`, `decoder-history`,
-            `encoder-self`, `encoder-history`, `memory`. A kind that the model does not
-            have is left out.
+            `encoder-self`, `encoder-history`, `encoder-future`, `memory`. A kind that the model
+            does not have is left out.
 
     Returns:
         A list of hypotheses for each source, best first. It is shorter than asked for where the

@@ -55,8 +55,9 @@ def exportable(model: SequenceModel) -> SequenceModel:
         if isinstance(module, RecurrentEncoder):
             module.stack = cast(Any, NodeStack(module.stack))
         elif isinstance(module, SelfAttentiveEncoder):
-            layers = (cast(SelfAttentiveRNN, layer) for layer in module.body.layers)
-            module.body.layers = nn.ModuleList(LoopedRNN(layer) for layer in layers)
+            for body in (module.body, *([] if module.back is None else [module.back])):
+                layers = (cast(SelfAttentiveRNN, layer) for layer in body.layers)
+                body.layers = nn.ModuleList(LoopedRNN(layer) for layer in layers)
     return model
 
 

@@ -1,5 +1,6 @@
 """Which steps of a padded batch are real."""
 
+import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
@@ -23,3 +24,27 @@ def no_padding(x: Float[Tensor, "batch length width"], lengths: Int[Tensor, " ba
         return False
     one_each = lengths.shape == x.shape[:1] and not lengths.is_floating_point()
     return one_each and bool((lengths == x.shape[1]).all())
+
+
+def mirrored(
+    x: Float[Tensor, "batch length dim"], lengths: Int[Tensor, " batch"]
+) -> Int[Tensor, "batch length 1"]:
+    """Where each step stands when its row is read from the end; padding stays where it is."""
+    positions = torch.arange(x.shape[1], device=lengths.device)[:, None]
+    turned = lengths.long()[:, None, None] - 1 - positions  # narrow integers cannot be indices
+    return torch.where(real_steps(x, lengths), turned, positions)
+
+
+def reverse(
+    x: Float[Tensor, "batch length dim"], mirror: Int[Tensor, "batch length 1"]
+) -> Float[Tensor, "batch length dim"]:
+    """Each row back to front, its padding left where it is."""
+    return x.gather(1, mirror.expand_as(x))
+
+
+def in_source_order(
+    weights: Float[Tensor, "batch heads length length"], mirror: Int[Tensor, "batch length 1"]
+) -> Float[Tensor, "batch heads length length"]:
+    """The map of rows that were read from the end, with its rows and columns as they stand."""
+    rows, columns = mirror[:, None], mirror[:, None].mT
+    return weights.gather(2, rows.expand_as(weights)).gather(3, columns.expand_as(weights))

@@ -15,7 +15,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from regard.errors import ArgumentError
-from regard.layers.padding import no_padding, real_steps
+from regard.layers.padding import mirrored, no_padding, real_steps, reverse
 from regard.ops.check import check_axes, check_choice, check_equal, check_positive, check_width
 from regard.state import State
 
@@ -199,16 +199,12 @@ class _Padding(NamedTuple):
     @staticmethod
     def of(x: Tensor, lengths: Int[Tensor, " batch"]) -> "_Padding":
         real, lengths = real_steps(x, lengths), lengths.long()  # narrow ones cannot be indices
-        positions = torch.arange(x.shape[1], device=lengths.device)[:, None]
-        mirror = torch.where(real, lengths[:, None, None] - 1 - positions, positions)
-        return _Padding(lengths, real, mirror)
+        return _Padding(lengths, real, mirrored(x, lengths))
 
 
 def _reverse(x: Tensor, padding: _Padding | None) -> Tensor:
     """Each sequence back to front, its padding left where it is."""
-    if padding is None:
-        return x.flip(1)
-    return x.gather(1, padding.mirror.expand_as(x))
+    return x.flip(1) if padding is None else reverse(x, padding.mirror)
 
 
 @cache

@@ -1,16 +1,18 @@
 """Encoders: from a source to a memory."""
 
 from abc import ABC, abstractmethod
-from typing import cast, final
+from typing import NamedTuple, cast, final
 
 import torch
-from torch import nn
+from jaxtyping import Float
+from torch import Tensor, nn
 
 from regard import masks
 from regard.layers import ConvEncoder, RNNStack, SelfAttentiveRNN, TransformerEncoder
+from regard.layers.padding import in_source_order, mirrored, reverse
 from regard.models.adapters import read_source
 from regard.models.bodies import SelfAttentiveBody
-from regard.models.protocol import Lengths, Memory, Src
+from regard.models.protocol import Lengths, Maps, Memory, Src
 
 
 class Encoder(nn.Module, ABC):
@@ -62,13 +64,20 @@ class RecurrentEncoder(Encoder):
 
 @final
 class SelfAttentiveEncoder(Encoder):
-    """A self-attentive RNN; the summary is its last output, `[h_n; c_n]`."""
+    """A self-attentive RNN; the summary is its last output, `[h_n; c_n]`.
 
-    def __init__(self, embedding: nn.Module, body: SelfAttentiveBody) -> None:
+    With `back`, a second one reads each source from its end, and looks at what comes after a token.
+    An output is then that of both, and so is the summary.
+    """
+
+    def __init__(
+        self, embedding: nn.Module, body: SelfAttentiveBody, back: SelfAttentiveBody | None = None
+    ) -> None:
         super().__init__()
-        self.embedding, self.body = embedding, body
+        self.embedding, self.body, self.back = embedding, body, back
         self.input_size = cast(SelfAttentiveRNN, body.layers[0]).input_size
-        self.output_size = self.summary_size = body.output_size
+        self.output_size = body.output_size + (0 if back is None else back.output_size)
+        self.summary_size = self.output_size
 
     def forward(
         self,
@@ -77,14 +86,38 @@ class SelfAttentiveEncoder(Encoder):
         *,
         need_weights: bool = False,
     ) -> Memory:
-        """The map is `encoder-history`: what each token looked back at."""
+        """The maps are `encoder-history`, what each token looked back at, and with `back`
+        `encoder-future`, what it looked ahead to."""
         x, real, tokens = read_source(self.embedding, src, lengths)
-        state = self.body.start(x.shape[0], x)
-        out = self.body(x, state, lengths=real, need_weights=need_weights)
-        last = (real - 1).clamp(min=0)[:, None, None].expand(-1, 1, out.output.shape[2])
-        summary = out.output.gather(1, last).squeeze(1)
-        maps = {f"encoder-{kind}": tensors for kind, tensors in out.maps.items()}
-        return Memory(out.output, real, summary, tokens=tokens, maps=maps)
+        ahead = _read(self.body, x, real, need_weights)
+        if self.back is None:
+            read = ahead
+            maps: Maps = {"encoder-history": ahead.maps}
+        else:
+            mirror = mirrored(x, real)
+            back = _read(self.back, reverse(x, mirror), real, need_weights)
+            output = torch.cat([ahead.output, reverse(back.output, mirror)], dim=-1)
+            read = _Read(output, torch.cat([ahead.summary, back.summary], dim=-1), ())
+            future = tuple(in_source_order(weights, mirror) for weights in back.maps)
+            maps = {"encoder-history": ahead.maps, "encoder-future": future}
+        return Memory(
+            read.output, real, read.summary, tokens=tokens, maps=maps if need_weights else {}
+        )
+
+
+class _Read(NamedTuple):
+    """What one direction has made of a source; the maps are of each layer."""
+
+    output: Float[Tensor, "batch length width"]
+    summary: Float[Tensor, "batch width"]
+    maps: tuple[Tensor, ...]
+
+
+def _read(body: SelfAttentiveBody, x: Tensor, real: Tensor, need_weights: bool) -> _Read:
+    out = body(x, body.start(x.shape[0], x), lengths=real, need_weights=need_weights)
+    last = (real - 1).clamp(min=0)[:, None, None].expand(-1, 1, out.output.shape[2])
+    summary = out.output.gather(1, last).squeeze(1)
+    return _Read(out.output, summary, out.maps.get("history", ()))
 
 
 @final

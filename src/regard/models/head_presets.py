@@ -115,10 +115,11 @@ def self_attentive_classifier(
     layers: int | None = None,
     cell: Cell = "lstm",
     dropout: float = 0.1,
+    bidirectional: bool = False,
 ) -> Classifier:
-    """Attentive pooling over a self-attentive RNN."""
+    """Attentive pooling over a self-attentive RNN, which may read the source from both ends."""
     n = row(RECURRENT, size, embed=embed, hidden=hidden, layers=layers)
-    encoder = self_attentive_encoder(src_vocab, n, cell, dropout)
+    encoder = self_attentive_encoder(src_vocab, n, cell, dropout, bidirectional=bidirectional)
     return Classifier(encoder, classes, hidden_size=n.hidden, dropout=dropout)
 
 

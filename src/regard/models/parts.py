@@ -57,11 +57,21 @@ def self_attentive_body(n: Recurrent, cell: Cell, dropout: float) -> SelfAttenti
 
 
 def self_attentive_encoder(
-    vocab: int, n: Recurrent, cell: Cell, dropout: float, *, word_dropout: float = 0.0
+    vocab: int,
+    n: Recurrent,
+    cell: Cell,
+    dropout: float,
+    *,
+    word_dropout: float = 0.0,
+    bidirectional: bool = False,
 ) -> SelfAttentiveEncoder:
-    """A self-attentive RNN over source tokens."""
+    """A self-attentive RNN over source tokens. Both ways, each has half of the width."""
     embedding = TokenEmbedding(vocab, n.embed, dropout=dropout, word_dropout=word_dropout)
-    return SelfAttentiveEncoder(embedding, self_attentive_body(n, cell, dropout))
+    if not bidirectional:
+        return SelfAttentiveEncoder(embedding, self_attentive_body(n, cell, dropout))
+    half = n._replace(hidden=n.hidden // 2)
+    ahead, back = (self_attentive_body(half, cell, dropout) for _ in range(2))
+    return SelfAttentiveEncoder(embedding, ahead, back)
 
 
 def attention_encoder(

@@ -246,13 +246,17 @@ def self_attentive(
     dropout: float = 0.1,
     word_dropout: float = 0.0,
     tied: Tied = "none",
+    bidirectional: bool = False,
 ) -> EncoderDecoder:
     """Self-attentive RNNs read source and target, additive attention between them.
 
-    `cell="rnn"` is the plain recurrence, `cell="lstm"` the LSTMN of Cheng et al. (2016).
+    `cell="rnn"` is the plain recurrence, `cell="lstm"` the LSTMN of Cheng et al. (2016). With
+    `bidirectional`, half of the encoder reads the source from its end.
     """
     n = row(RECURRENT, size, embed=embed, hidden=hidden, layers=layers)
-    encoder = self_attentive_encoder(src_vocab, n, cell, dropout, word_dropout=word_dropout)
+    encoder = self_attentive_encoder(
+        src_vocab, n, cell, dropout, word_dropout=word_dropout, bidirectional=bidirectional
+    )
     body = self_attentive_body(n, cell, dropout)
     decoder = ParallelDecoder(
         TokenEmbedding(tgt_vocab, n.embed, dropout=dropout, word_dropout=word_dropout, name="tgt"),

@@ -17,8 +17,9 @@ from regard.ops.check import check_axes, check_equal
 from regard.state import State
 
 #: Weights by kind, one tensor (batch, heads, q_len, kv_len) per layer. The kinds are `cross`,
-#: `encoder-self`, `decoder-self`, for self-attentive RNNs `encoder-history` and `decoder-history`,
-#: and `memory`, whose keys are the slots of an external memory.
+#: `encoder-self`, `decoder-self`, for self-attentive RNNs `encoder-history`, `decoder-history` and,
+#: of what reads from the end, `encoder-future`; and `memory`, whose keys are the slots of an
+#: external memory.
 Maps = dict[str, tuple[Tensor, ...]]
 
 #: What sources are made of: token ids, and where a model has an adapter for them vectors or images.

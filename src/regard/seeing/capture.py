@@ -3,6 +3,7 @@
 import difflib
 import functools
 import inspect
+import itertools
 import math
 import threading
 from collections.abc import Callable, Iterator, Sequence
@@ -26,6 +27,7 @@ from regard.attention import (
 )
 from regard.errors import ArgumentError
 from regard.layers import ContentMemory
+from regard.models.encoders import SelfAttentiveEncoder
 from regard.seeing import recompute
 from regard.seeing.captured import Look, Seen, Shape
 from regard.seeing.positions import Labels
@@ -189,6 +191,12 @@ class _Recorder:
             and torch._C._current_graph_task_id() == -1
         )
 
+    @property
+    def reads_back(self) -> bool:
+        """Whether what runs was given each source from its end."""
+        inside = itertools.pairwise(frame.module for frame in self.frames)
+        return any(isinstance(a, SelfAttentiveEncoder) and b is a.back for a, b in inside)
+
     def keep(
         self,
         shape: Shape | torch.Size,
@@ -197,6 +205,7 @@ class _Recorder:
         causal: bool | None = False,
         same: bool | None = None,
         history: bool = False,
+        future: bool = False,
         extra: int = 0,
         slots: bool = False,
     ) -> None:
@@ -232,7 +241,9 @@ class _Recorder:
             self.seen.note("the module was in training mode: these are the weights before dropout")
         same = frame.same if same is None else same
         causal = hides_all_ahead(found) if causal is None else causal
-        self.seen.keep(Look(frame.name, self.run, found, causal, same, history, extra, slots))
+        self.seen.keep(
+            Look(frame.name, self.run, found, causal, same, history, future, extra, slots)
+        )
 
 
 def _readable(tensor: Tensor) -> Tensor:
@@ -318,13 +329,15 @@ def _watched(recorder: _Recorder, name: str) -> Callable[..., Any]:
             given = signature.bind(*args, **kwargs).arguments
             history = name == "self_attentive_rnn"
             causal = history or given.get("causal") or recompute.hides_ahead(given.get("mask"))
-            shape = size(given)
+            shape, future = size(given), history and recorder.reads_back
+            read = recompute.turned(weights) if future else weights
             recorder.keep(
                 shape,
-                lambda: weights(given, output),
-                causal=bool(causal) and shape[2] == shape[3],
+                lambda: read(given, output),
+                causal=bool(causal) and not future and shape[2] == shape[3],
                 same=_one_sequence(name, given),
                 history=history,
+                future=future,
             )
         return output
 

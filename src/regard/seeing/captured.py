@@ -29,6 +29,7 @@ class Look:
         causal: whether a mask hid what comes after each position.
         same: whether queries and keys came from one sequence; None if that is not known.
         history: whether it is what a self-attentive RNN looks back at.
+        future: whether this one has read from the end, and its past is what follows.
         extra: how many of the last columns are no input.
         slots: whether the columns are no positions, but slots of an external memory.
     """
@@ -39,6 +40,7 @@ class Look:
     causal: bool = False
     same: bool | None = None
     history: bool = False
+    future: bool = False
     extra: int = 0
     slots: bool = False
 
@@ -229,6 +231,8 @@ def _place(look: Look, two: bool, tgt_len: int, src_len: int) -> tuple[Kind, Sid
         return "cross", "target", "source"
     if look.slots:
         return "memory", "target", "slots"
+    if look.future:
+        return "encoder-future", "source", "source"
     named = "decoder" in look.name.lower()
     what = "history" if look.history else "self"
     if not two:

@@ -13,6 +13,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from regard import ops
+from regard.layers.padding import in_source_order, mirrored
 from regard.ops.additive_attention import additive_attention
 from regard.ops.dot_product_attention import dot_product_attention
 from regard.ops.self_attentive_rnn import self_attentive_rnn
@@ -158,6 +159,16 @@ def additive_weights(given: Mapping[str, Any], output: Any) -> Tensor | None:
 def self_attentive_weights(given: Mapping[str, Any], output: Any) -> Tensor | None:
     """Of `ops.self_attentive_rnn`, which is run once more."""
     return self_attentive_rnn(**{**given, "need_weights": True}).weights
+
+
+def turned(weights: Callable[..., Tensor | None]) -> Callable[..., Tensor | None]:
+    """The same of sources that are given from their ends, in the order of the sources."""
+
+    def read(given: Mapping[str, Any], output: Any) -> Tensor | None:
+        found, lengths = weights(given, output), given["lengths"]
+        return None if found is None else in_source_order(found, mirrored(found[:, 0], lengths))
+
+    return read
 
 
 def attentive_weights(given: Mapping[str, Any], output: Any) -> Tensor | None:

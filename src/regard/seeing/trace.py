@@ -11,7 +11,13 @@ import numpy.typing as npt
 from regard.errors import ArgumentError, RegardError
 
 Kind = Literal[
-    "cross", "encoder-self", "decoder-self", "encoder-history", "decoder-history", "memory"
+    "cross",
+    "encoder-self",
+    "decoder-self",
+    "encoder-history",
+    "encoder-future",
+    "decoder-history",
+    "memory",
 ]
 Side = Literal["source", "target", "read", "slots"]
 Unit = Literal["words", "tokens"]
@@ -24,6 +30,7 @@ SIDES: Final[dict[str, tuple[Side, Side]]] = {
     "cross": ("target", "source"),
     "encoder-self": ("source", "source"),
     "encoder-history": ("source", "source"),
+    "encoder-future": ("source", "source"),
     "decoder-self": ("target", "read"),
     "decoder-history": ("target", "read"),
     "memory": ("target", "slots"),

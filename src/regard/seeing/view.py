@@ -20,6 +20,7 @@ NAMES: Final = {
     "encoder-self": "encoder self-attention",
     "decoder-self": "decoder self-attention",
     "encoder-history": "encoder's attention to its past",
+    "encoder-future": "encoder's attention to what follows",
     "decoder-history": "decoder's attention to its past",
     "memory": "slots of the memory that were read",
 }
