@@ -9,6 +9,7 @@ from regard.attention.interface import Attention, Past, Projected, projected, si
 from regard.masks import Mask
 from regard.ops import AttentionOutput, DotScore
 from regard.ops.check import check_equal, check_width
+from regard.ops.product import scaled_product
 
 
 @final
@@ -38,7 +39,7 @@ class SimpleSelfAttention(Attention):
         check_width("query", query, None)
         keys = projected(self, key)
         check_equal("agree in width", query=query.shape[2], key=keys.shape[2])
-        return (query * self.scale @ keys.mT)[:, None]
+        return scaled_product(query, keys.mT, self.scale)[:, None]
 
     def as_score(self) -> DotScore:
         """The same score for one query at a time."""

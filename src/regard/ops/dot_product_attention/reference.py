@@ -7,6 +7,7 @@ from torch import Tensor
 from regard import masks
 from regard.masks import Bias, Mask
 from regard.ops.output import AttentionOutput
+from regard.ops.product import scaled_product
 from regard.ops.softmax import masked_softmax
 
 
@@ -28,8 +29,7 @@ def dot_product_attention(
     group = query.shape[1] // key.shape[1]  # this many heads share one head of keys and values
     if group > 1:
         key, value = key.repeat_interleave(group, dim=1), value.repeat_interleave(group, dim=1)
-    # scaled first: products of half precision are infinite where scores need not be
-    scores = (query * scale) @ key.mT  # (batch, heads, q_len, kv_len)
+    scores = scaled_product(query, key.mT, scale)  # (batch, heads, q_len, kv_len)
     if bias is not None:
         scores = scores + bias.to(scores.dtype)
     if causal:

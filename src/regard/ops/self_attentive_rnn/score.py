@@ -11,6 +11,8 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor
 
+from regard.ops.product import scaled_product
+
 
 @runtime_checkable
 class Score(Protocol):
@@ -48,7 +50,7 @@ class DotScore(NamedTuple):
         self, query: Float[Tensor, "batch score_dim"], keys: Float[Tensor, "batch steps score_dim"]
     ) -> Float[Tensor, "batch steps"]:
         """One product per step of the history."""
-        return (keys @ (query * self.scale)[:, :, None]).squeeze(-1)
+        return scaled_product(query[:, None], keys.mT, self.scale).squeeze(1)
 
 
 class AdditiveScore(NamedTuple):
