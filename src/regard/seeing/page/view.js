@@ -8,7 +8,7 @@ export const KINDS = {
   "encoder-self": ["input → input", "input", "input"],
   "decoder-self": ["output → output so far", "output", "output so far"],
   "encoder-history": ["input → input so far", "input", "input so far"],
-  "encoder-future": ["input → input that follows", "input", "input that follows"],
+  "encoder-future": ["input → later input", "input", "later input"],
   "decoder-history": ["output → output so far", "output", "output so far"],
   memory: ["output → memory", "output", "memory"],
 };
