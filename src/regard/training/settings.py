@@ -12,6 +12,7 @@ OPTIONS: Final = {
     "hidden": "width of the recurrent layers and of the memory; even",
     "layers": "layers of the encoder, and of the decoder",
     "cell": "the recurrence",
+    "bidirectional": "half of the encoder reads the source from its end",
     "dropout": "share of features that are left out in training",
     "attention_dropout": "share of attention weights that are left out; none is as dropout",
     "word_dropout": "share of tokens whose vectors are left out in training",
