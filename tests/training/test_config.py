@@ -72,6 +72,7 @@ WRONG = {
     "no number": ({"steps": "x"}, "steps must be a whole number, but it is 'x'"),
     "no whole number": ({"hidden": 1.5}, "hidden must be a whole number, but it is 1.5"),
     "too small": ({"steps": 0}, "steps must be at least 1, but it is 0"),
+    "too large a seed": ({"seed": 2**64}, "seed must be less than 9.22337e+18"),
     "not more": ({"clip": 0}, "clip must be more than 0, but it is 0"),
     "not less": ({"label_smoothing": 1}, "label_smoothing must be less than 1, but it is 1"),
     "infinite": ({"minutes": float("inf")}, "minutes must be a finite number"),

@@ -135,7 +135,7 @@ class Config(BaseModel):
     average: int = Field(5, ge=1, description="best checkpoints that are averaged at the end")
     save_every: int = Field(500, ge=1, description="steps between checkpoints")
 
-    seed: int = Field(1, ge=0, description="of the weights, the order of the data and dropout")
+    seed: int = Field(1, ge=0, lt=2**63, description="of weights, order of the data, and dropout")
     device: str = Field("auto", description="cpu, cuda, or auto")
     precision: Precision = Field("auto", description="auto is bf16 where the chip is fast in it")
     graphs: bool = Field(True, description="replay steps from CUDA graphs, where one GPU trains")
