@@ -5,7 +5,7 @@ import json
 import pytest
 
 from browser import samples
-from browser.test_page import until
+from browser.test_page import until, until_here
 from regard.seeing import html
 from regard.seeing.storage import to_json
 
@@ -102,12 +102,12 @@ def test_a_question_that_is_stale_is_given_up(live):
     live.on("requestfailed", lambda request: gone.append(request.url))
     usual, live.answer = live.answer, lambda route, address: None  # it never answers
     live.fill("#live-text", "slow")
-    until(live, "true")
-    live.wait_for_timeout(400)
+    until_here(live, lambda: live.questions)
     live.answer = usual
     live.fill("#live-text", "quick")
     live.wait_for_selector(".texts")
     assert [question["text"] for _, question in live.questions] == ["slow", "quick"]
+    until_here(live, lambda: gone)
     assert gone == ["http://regard.test/api/stream"]
 
 

@@ -37,9 +37,14 @@ def stage(page):
 
 def until(page, expression, seconds=10.0):
     """Waits for something to be true; the page itself may not evaluate strings."""
+    until_here(page, lambda: page.evaluate(expression), seconds, expression)
+
+
+def until_here(page, is_true, seconds=10.0, what=""):
+    """Waits for something that is known outside of the page, while the page goes on."""
     end = time.monotonic() + seconds
-    while not page.evaluate(expression):
-        assert time.monotonic() < end, expression
+    while not is_true():
+        assert time.monotonic() < end, what
         page.wait_for_timeout(10)
 
 

@@ -233,7 +233,7 @@ def test_every_preset_has_the_embeddings_that_it_should_have(preset):
             r"dim must be 16, the width of .*, but it is 128: add dim=16, or name vectors that",
         ),
         ({"preset": "rnn", "tgt_vectors": "x"}, "tgt_vectors must be left out for the preset rnn"),
-        ({"src_vectors": "-"}, "src_vectors must be a file, which is read twice, but it is '-'"),
+        ({"src_vectors": "-"}, "src_vectors must be a file that can be read more than once, but"),
         ({"src_vectors": ""}, "src_vectors must be a file, which is read twice, but it is ''"),
         ({"src_vectors": None, "vectors_rate": 0.5}, "vectors_rate must be left out where no"),
         ({"vectors_rate": -1}, "vectors_rate must be at least 0"),

@@ -126,7 +126,7 @@ def _given(config: Config) -> dict[str, str]:
 def _opened(config: Config, setting: str, embedding: TokenEmbedding) -> VectorFile:
     """The file of a setting, as wide as the embedding."""
     path = _given(config)[setting]
-    if path in ("", "-"):
+    if not path:
         raise ArgumentError(setting, "be a file, which is read twice", repr(path), "name one")
     file = open_vectors(path)
     if file.width != embedding.dim:
