@@ -14,7 +14,7 @@ import safetensors.torch
 import regard
 from cli.tools import done
 from cli.tools import regard as command
-from export.tools import SOURCES, make_run
+from export.tools import SOURCES, assert_found, make_run
 from regard.data import pad
 from regard.decoding import DecodingOptions, greedy
 from regard.errors import ArgumentError
@@ -58,12 +58,7 @@ def test_an_exported_folder_is_the_model(preset, tmp_path, monkeypatch):
 def assert_answers_are_those_of_greedy_search(model, exported):
     rows = model.source_ids([*SOURCES, "Ab\tV;PST", "", "what is not known"])
     found = [several[0] for several in greedy(model.module, *pad(rows), GREEDY)]
-    tokens, scores = exported.greedy(rows)
-    assert tokens == [one.tokens for one in found]
-    assert len({tuple(row) for row in tokens}) > 3
-    for ours, theirs in zip(found, scores, strict=True):
-        np.testing.assert_allclose(theirs, ours.token_log_probs, atol=1e-4)
-    assert [exported.greedy([row])[0][0] for row in rows] == tokens
+    assert_found(exported, rows, found, more_than=3)
 
 
 def assert_weights_are_those_of_the_model(model, exported):

@@ -14,7 +14,7 @@ import regard
 from cli.tools import done
 from cli.tools import regard as command
 from export.test_export import GREEDY, WITHOUT_TORCH
-from export.tools import FRAMES, make_run
+from export.tools import FRAMES, assert_found, make_run
 from regard.data import pad_frames
 from regard.decoding import greedy
 from regard.export.decode import Exported
@@ -55,12 +55,7 @@ def test_an_exported_folder_is_the_model(preset, stack, tmp_path, monkeypatch):
 def assert_answers_are_those_of_greedy_search(model, exported):
     given = tables()
     found = [one[0] for one in greedy(model.module, *pad_frames(model.source_ids(given)), GREEDY)]
-    tokens, scores = exported.greedy(given)
-    assert tokens == [one.tokens for one in found]
-    assert len({tuple(row) for row in tokens}) > 2
-    for ours, theirs in zip(found, scores, strict=True):
-        np.testing.assert_allclose(theirs, ours.token_log_probs, atol=1e-4)
-    assert [exported.greedy([table])[0][0] for table in given] == tokens
+    assert_found(exported, given, found, more_than=2)
     assert exported(given) == [out.text for out in model(given, beam=1)]
 
 

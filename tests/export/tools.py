@@ -1,5 +1,6 @@
 """Runs that were never trained, small enough to be exported in seconds."""
 
+import numpy as np
 import torch
 
 from regard.data import Frames, Tokenizer
@@ -34,3 +35,13 @@ def make_run(path, preset="bahdanau", features=(), seed=4, src=None):
     model = build_model(config, src, tgt)
     folder.write_model({k: 3 * w if w.ndim > 1 else w for k, w in model.state_dict().items()})
     return path
+
+
+def assert_found(exported, sources, found, more_than):
+    """The graphs find these hypotheses, for all at once and for each alone."""
+    tokens, scores = exported.greedy(sources)
+    assert tokens == [one.tokens for one in found]
+    assert len({tuple(row) for row in tokens}) > more_than
+    for ours, theirs in zip(found, scores, strict=True):
+        np.testing.assert_allclose(theirs, ours.token_log_probs, atol=1e-4)
+    assert [exported.greedy([source])[0][0] for source in sources] == tokens

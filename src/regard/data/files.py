@@ -28,7 +28,7 @@ def write_atomically(path: PathLike) -> Iterator[IO[bytes]]:
             file.flush()
             os.fsync(file.fileno())
         os.replace(part, path)
-        _sync_folder(path.parent)
+        sync_folder(path.parent)
     except OSError as error:
         raise DataError(
             str(path),
@@ -40,7 +40,7 @@ def write_atomically(path: PathLike) -> Iterator[IO[bytes]]:
         part.unlink(missing_ok=True)
 
 
-def _sync_folder(folder: Path) -> None:
+def sync_folder(folder: Path) -> None:
     """A new name is only safe when its folder is on the disk, too."""
     handle = os.open(folder, os.O_RDONLY)
     try:

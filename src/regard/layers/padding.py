@@ -27,12 +27,11 @@ def no_padding(x: Float[Tensor, "batch length width"], lengths: Int[Tensor, " ba
 
 
 def mirrored(
-    x: Float[Tensor, "batch length dim"], lengths: Int[Tensor, " batch"]
+    real: Bool[Tensor, "batch length 1"], lengths: Int[Tensor, " batch"]
 ) -> Int[Tensor, "batch length 1"]:
     """Where each step stands when its row is read from the end; padding stays where it is."""
-    positions = torch.arange(x.shape[1], device=lengths.device)[:, None]
-    turned = lengths.long()[:, None, None] - 1 - positions  # narrow integers cannot be indices
-    return torch.where(real_steps(x, lengths), turned, positions)
+    positions = torch.arange(real.shape[1], device=lengths.device)[:, None]
+    return torch.where(real, lengths[:, None, None] - 1 - positions, positions)
 
 
 def reverse(

@@ -199,7 +199,7 @@ class _Padding(NamedTuple):
     @staticmethod
     def of(x: Tensor, lengths: Int[Tensor, " batch"]) -> "_Padding":
         real, lengths = real_steps(x, lengths), lengths.long()  # narrow ones cannot be indices
-        return _Padding(lengths, real, mirrored(x, lengths))
+        return _Padding(lengths, real, mirrored(real, lengths))
 
 
 def _reverse(x: Tensor, padding: _Padding | None) -> Tensor:

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from regard import masks
 from regard.layers import ConvEncoder, RNNStack, SelfAttentiveRNN, TransformerEncoder
-from regard.layers.padding import in_source_order, mirrored, reverse
+from regard.layers.padding import in_source_order, mirrored, real_steps, reverse
 from regard.models.adapters import read_source
 from regard.models.bodies import SelfAttentiveBody
 from regard.models.protocol import Lengths, Maps, Memory, Src
@@ -94,7 +94,7 @@ class SelfAttentiveEncoder(Encoder):
             read = ahead
             maps: Maps = {"encoder-history": ahead.maps}
         else:
-            mirror = mirrored(x, real)
+            mirror = mirrored(real_steps(x, real), real)
             back = _read(self.back, reverse(x, mirror), real, need_weights)
             output = torch.cat([ahead.output, reverse(back.output, mirror)], dim=-1)
             read = _Read(output, torch.cat([ahead.summary, back.summary], dim=-1), ())

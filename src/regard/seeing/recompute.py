@@ -13,7 +13,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from regard import ops
-from regard.layers.padding import in_source_order, mirrored
+from regard.layers.padding import in_source_order, mirrored, real_steps
 from regard.ops.additive_attention import additive_attention
 from regard.ops.dot_product_attention import dot_product_attention
 from regard.ops.self_attentive_rnn import self_attentive_rnn
@@ -166,7 +166,9 @@ def turned(weights: Callable[..., Tensor | None]) -> Callable[..., Tensor | None
 
     def read(given: Mapping[str, Any], output: Any) -> Tensor | None:
         found, lengths = weights(given, output), given["lengths"]
-        return None if found is None else in_source_order(found, mirrored(found[:, 0], lengths))
+        if found is None:
+            return None
+        return in_source_order(found, mirrored(real_steps(found[:, 0], lengths), lengths))
 
     return read
 

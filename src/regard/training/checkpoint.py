@@ -8,7 +8,7 @@ import hashlib
 import json
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -17,6 +17,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load, save
 from torch import Tensor
 
+from regard.data.files import sync_folder
 from regard.errors import RegardError
 
 KEPT: Final = 2
@@ -48,11 +49,7 @@ def write_atomically(path: Path, content: bytes) -> None:
         raise
     finally:
         aside.unlink(missing_ok=True)
-    folder = os.open(path.parent, os.O_RDONLY)
-    try:
-        os.fsync(folder)
-    finally:
-        os.close(folder)
+    sync_folder(path.parent)
 
 
 def save_checkpoint(folder: Path, step: int, checkpoint: Checkpoint, *, kept: int = KEPT) -> Path:
@@ -104,10 +101,10 @@ def load_checkpoint(folder: Path) -> tuple[Checkpoint | None, list[str]]:
     )
 
 
-def _paths(folder: Path) -> Iterator[Path]:
+def _paths(folder: Path) -> list[Path]:
     """Tensor files, newest first."""
     found = [p for p in folder.glob("step-*.safetensors") if re.fullmatch(r"step-\d+", p.stem)]
-    return iter(sorted(found, reverse=True))
+    return sorted(found, reverse=True)
 
 
 def _is_finished(path: Path) -> bool:

@@ -5,6 +5,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from regard.ops.additive_attention import additive_attention
+from regard.ops.product import scaled_product
 from regard.ops.self_attentive_rnn.score import AdditiveScore, DotScore, Score
 from regard.ops.softmax import masked_softmax
 
@@ -23,7 +24,7 @@ def weights_of(
         weights = additive_attention(query, key, score.v, value, may, need_weights=True).weights
     elif isinstance(score, DotScore):
         # not by the operator, which has no path of its own for every backend of this one
-        weights = masked_softmax((query * score.scale @ key.mT)[:, None], may)
+        weights = masked_softmax(scaled_product(query, key.mT, score.scale)[:, None], may)
     else:
         rows = [score.scores(one, key) for one in query.unbind(dim=1)]
         weights = masked_softmax(torch.stack(rows, dim=1)[:, None], may)
