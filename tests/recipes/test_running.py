@@ -140,6 +140,25 @@ def test_a_model_learns_the_answers_of_its_teacher(small):
     ]
 
 
+def test_a_pupil_also_learns_words_that_have_no_answer(small):
+    done(regard("train", "small", "--data-dir", "data", "-q"))
+    made.write(small / "data", "words/list.txt.gz", ["aab 0.1", "Hidden 1 2", "abba 3", "it 4"])
+    words = "recipe.words=words/list.txt"
+    said = sentence(regard("train", "small", "--data-dir", "data", "-o", "out", words), 2)
+    assert "recipe.teacher must name runs" in said
+    assert "missing beside 1 of them" in said
+    assert not (small / "out").exists()
+    taught = ('recipe.teacher=["small:1"]', words, "recipe.decoding.max_len=7")
+    done(regard("train", "small", "--data-dir", "data", "-q", "-o", "runs/recipes/pupil", *taught))
+    runs = small / "runs" / "recipes"
+    sets = [(runs / name / "recipe" / "train.tsv").read_text() for name in ("small-1", "pupil")]
+    first, pupil = ([line.split("\t")[0] for line in rows.splitlines()] for rows in sets)
+    more = [word for word in pupil if word not in first]
+    answer = done(regard("predict", runs / "small-1", "-", "--max-len=7", stdin="HIDDEN\n"))
+    assert more == (["HIDDEN"] if answer.strip() else [])
+    assert result_of(runs / "pupil")["options"]["words"] == "words/list.txt"
+
+
 def test_a_language_model_is_judged_by_perplexity(small):
     made.ptb(small / "data")
     text = 'preset = "lm-rnn"\nhidden = 16\nembed = 8\nsteps = 2\nthreads = 1\n'

@@ -33,6 +33,21 @@ def test_cmudict_holds_out_whole_words(tmp_path):
     assert found.judged["test"][1] == Example("ABE", ("A B E", "E B A"))
 
 
+def test_cmudict_asks_words_that_are_in_no_set(tmp_path):
+    made.cmudict(tmp_path)
+    rows = ["the 0.1", "The 1 2", "o'clock 3", "'tis 4", "aab 5", "abe 6", "on 7", "café 8", "", "jazz"]
+    made.write(tmp_path, "words/list.txt.gz", rows)
+    found = prepare("cmudict", tmp_path, dev_words=7, words="words/list.txt")
+    # AAB is learned from, ABE is in test
+    assert [e.src for e in found.unanswered] == ["THE", "O'CLOCK", "JAZZ"]
+    assert not any(e.references for e in found.unanswered)
+    fewer = prepare("cmudict", tmp_path, dev_words=7, words="words/list.txt", most_words=2)
+    assert [e.src for e in fewer.unanswered] == ["THE", "O'CLOCK"]
+    assert prepare("cmudict", tmp_path, dev_words=7).unanswered == ()
+    with pytest.raises(DataError, match="must hold words/none.txt"):
+        prepare("cmudict", tmp_path, words="words/none.txt")
+
+
 def test_cmudict_holds_out_the_same_words_in_any_order(tmp_path):
     rows = made.cmudict(tmp_path / "one")
     made.cmudict(tmp_path / "two")

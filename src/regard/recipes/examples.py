@@ -53,11 +53,13 @@ class Prepared:
         train: what the model learns from.
         judged: what it is judged by: `dev`, and one or more sets that begin with `test`.
         settings: those of `regard train` that the data decides, like its tokenisers.
+        unanswered: what has no references: a teacher's answers make training data of it.
     """
 
     train: Sequence[Example]
     judged: Mapping[str, Sequence[Example]]
     settings: Mapping[str, Any] = field(default_factory=dict)
+    unanswered: Sequence[Example] = ()
 
 
 def write(prepared: Prepared, folder: Path) -> dict[str, Any]:

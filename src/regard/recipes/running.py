@@ -3,6 +3,7 @@
 import os
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -12,10 +13,9 @@ from regard import api
 from regard import device as devices
 from regard.errors import ArgumentError, DataError
 from regard.recipes import examples, results
-from regard.recipes.examples import DEV, Example, Prepared
+from regard.recipes.examples import DEV, Prepared
 from regard.recipes.recipe import Recipe
 from regard.recipes.tasks import TASKS
-from regard.recipes.tasks.task import BATCH
 from regard.training import RunError, RunFolder, make_config, resume_run, start_run
 from regard.training.config import check_model
 from regard.training.vectors import check_vectors
@@ -25,6 +25,8 @@ from regard.training.watch import Notes, say
 RUNS: Final = Path("runs") / "recipes"
 #: inside a run folder: the recipe, the data that it has prepared, the answers
 INSIDE: Final = "recipe"
+#: questions that a teacher is asked at a time; a hundred thousand of them want large batches
+TAUGHT: Final = 2048
 
 
 def start(
@@ -60,6 +62,7 @@ def start(
         for names in (recipe.members, recipe.teacher)
     )
     prepared = _prepare(recipe, data)
+    _check_taught(prepared, teacher)
     folder.create()
     recipe.write(folder.path / INSIDE)
     device = devices.pick(str(recipe.settings.get("device", "auto")))
@@ -158,18 +161,20 @@ def distilled(
     """The same sources with the answers of other runs, given together, in place of their targets.
 
     Kim and Rush (2016), https://aclanthology.org/D16-1139: one small model learns what several
-    have made of the data, which is more regular than the data.
+    have made of the data, which is more regular than the data. What has no target is asked, too, as
+    Sun et al. (2019), https://arxiv.org/abs/1904.03446, ask words that no dictionary has.
     """
     model = api.load(*teacher, device=device)
-    asked = list(dict.fromkeys(example.question for example in prepared.train))
-    outputs = model.predict(asked, attention=False, batch=BATCH, **recipe.decoding)
-    said = dict(zip(asked, (output.text for output in outputs), strict=True))
-    first = {example.question: example for example in reversed(prepared.train)}
-    train = [
-        Example(e.src, (said[question] or e.references[0],), e.features, e.group)
-        for question, e in ((question, first[question]) for question in asked)
-    ]
-    return Prepared(train, prepared.judged, prepared.settings)
+    sources = [*prepared.train, *prepared.unanswered]
+    first = {example.question: example for example in reversed(sources)}
+    asked = list(dict.fromkeys(example.question for example in sources))
+    outputs = model.predict(asked, attention=False, batch=TAUGHT, **recipe.decoding)
+    train = []
+    for question, output in zip(asked, outputs, strict=True):
+        example = first[question]
+        answers = (output.text,) if output.text else example.references[:1]
+        train.append(replace(example, references=answers))
+    return Prepared([e for e in train if e.references], prepared.judged, prepared.settings)
 
 
 def _prepare(recipe: Recipe, data: Path | None) -> Prepared:
@@ -224,6 +229,17 @@ def _learned_on(folder: Path, recipe: Recipe, overrides: Mapping[str, Any]) -> N
         more = results.changes(overrides)
         told = {"settings": dict(recipe.settings), "command": " ".join([result["command"], *more])}
         results.write(folder, {**result, **told, "scores": {}})
+
+
+def _check_taught(prepared: Prepared, teacher: Sequence[Path]) -> None:
+    """Raises where nobody answers what has no answer."""
+    if prepared.unanswered and not teacher:
+        raise ArgumentError(
+            "recipe.teacher",
+            "name runs where examples without answers are to be learned",
+            f"missing beside {len(prepared.unanswered):,} of them",
+            'give it, as in recipe.teacher=["g2p:1"]',
+        )
 
 
 def _check_alone() -> None:
