@@ -138,7 +138,8 @@ def short_table(records: list[Record], recipes: int) -> str:
     header = ["recipe", "figure", "test", "lowest to highest", "seeds", "published"]
     table = lines(header, [_short_row(record) for record in shown], numbers=[2, 3, 4])
     left = recipes - len(shown)
-    return table + (f"\n{left} of {recipes} recipes have no result yet.\n" if left else "")
+    verb = "has" if left == 1 else "have"
+    return table + (f"\n{left} of {recipes} recipes {verb} no result yet.\n" if left else "")
 
 
 def _short_row(record: Record) -> list[str]:
