@@ -17,6 +17,8 @@ from regard.recipes.tasks.sst import likeliest
 ROOT = Path(__file__).resolve().parents[2]
 DATA = Path(os.environ.get("REGARD_DATA", ROOT.parent / "shared" / "data"))
 
+CUT = "well - acted -- and / or ( 20 - year - old"
+
 
 def prepare(task, folder, **options):
     return TASKS[task].prepare(folder, **options)
@@ -173,6 +175,16 @@ def test_sst_sentences_alone_and_five_classes(tmp_path):
         ("No bad film", "negative"),
     ]  # "A film" stands in the test set, too
     assert found.judged["test"][1].references == ("neutral",)
+
+
+def test_sst_words_are_cut_at_hyphens_where_that_is_asked(tmp_path):
+    made.sst(tmp_path)
+    tree = "(4 (4 well-acted) (2 (2 --) (2 (2 and\\/or) (2 (2 -LRB-) (2 20-year-old)))))"
+    made.write(tmp_path, "sst/trees.train.txt.gz", [tree])
+    for hyphens, said in ((True, "well-acted -- and/or ( 20-year-old"), (False, CUT)):
+        found = prepare("sst", tmp_path, hyphens=hyphens)
+        assert found.train[-1].src == said
+        assert found.train[0].src == said.split(" --")[0]
 
 
 def test_sst_degrees_are_learned_and_classes_judged(tmp_path):

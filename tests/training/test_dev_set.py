@@ -9,7 +9,7 @@ from rich.console import Console
 
 from regard.evaluation import score
 from regard.symbols import SYMBOLS
-from regard.training import RunFolder, dev, make_config
+from regard.training import RunFolder, dev, make_config, seen
 from regard.training.examples import look
 from regard.training.progress import Progress
 from regard.training.setup import prepare
@@ -50,6 +50,44 @@ def test_features_tell_sources_apart(task, tmp_path):
     train.write_text("".join(f"{line}\n" for line in lines * 4))
     found = task(lines, data=str(train), features=True, columns="0,1,2")[0].dev
     assert found.references == [["went", "goed"], ["goes"]]
+
+
+def test_sources_that_training_has_too_are_counted(task, tmp_path):
+    train = tmp_path / "train.tsv"
+    train.write_text("".join(f"{word}\t{word}\n" for word in ("read", "cat", "ready", "dxg")))
+    told = task(data=str(train))[1]
+    assert "2 of 3 dev sources (67%) are also sources of training pairs, and" in told
+
+
+@pytest.mark.parametrize("chunk", [1, 1 << 16])
+def test_what_is_the_same_token_for_token_is_seen(task, tmp_path, monkeypatch, chunk):
+    monkeypatch.setattr(seen, "CHUNK", chunk)
+    train = tmp_path / "train.tsv"
+    lines = ["go\twent\tV;PST", "be\twas\tV;PST", "do\tdid\tV;PST", "ab\tab\tV;PRS"]
+    train.write_text("".join(f"{line}\n" for line in lines * 3))
+    # the second has another feature, the third other letters in its places, the last unknown ones
+    asked = ["go\tx\tV;PST", "be\tx\tV;PRS", "ba\tx\tV;PRS", "do\tx\tV;PST", "yz\tx\tV;PST"]
+    made, told = task(asked, data=str(train), features=True, columns="0,1,2")
+    assert seen.seen_sources(made.corpus, made.dev) == 2
+    assert "2 of 5 dev sources (40%)" in told
+
+
+def test_unknown_letters_are_not_taken_for_each_other(task, tmp_path):
+    train = tmp_path / "train.tsv"
+    train.write_text("".join(f"{word}\tx\n" for word in ("aabbccdd", "aabbccdd", "aaz")))
+    made, told = task(["aaq\tx", "aabbccdd\tx"], data=str(train), vocab_size=len(SYMBOLS) + 4)
+    assert (made.corpus.src(2) == made.dev.corpus.src(0)).all()
+    assert "1 of 2 dev sources (50%)" in told
+
+
+def test_one_that_training_has_is_told_and_none_is_not(task, tmp_path):
+    train = tmp_path / "train.tsv"
+    words = [f"{a}{b}{c}" for a in "abcdefg" for b in "abcdefg" for c in "abcdefg"]
+    train.write_text("".join(f"{word}\t{word}\n" for word in words))
+    new = [f"{word}a\tx" for word in words]
+    assert "dev sources" not in task(new, data=str(train))[1]
+    told = task([*new, "abc\tx"], data=str(train))[1]
+    assert "1 of 344 dev sources (less than 1%) is also a source of training pairs" in told
 
 
 def test_texts_without_a_source_are_each_by_itself(task, tmp_path):

@@ -5,6 +5,7 @@ from typing import Final
 
 from regard.training.dev_set import DevSet
 from regard.training.progress import Progress
+from regard.training.seen import seen_sources
 from regard.training.task import Task
 
 #: what a limit counts, where its name does not say it
@@ -27,6 +28,7 @@ def announced(task: Task, precision: str, say: Callable[[str], None]) -> Task:
         + _different(task.dev)
         + (" held out by hash." if task.config.dev is None else ".")
     )
+    _warn_of_seen(task, say)
     if task.recorded is not None:
         say("steps are replayed from CUDA graphs, one for each shape of a batch.")
     say(f"the checkpoint with the best dev {task.metric.name} is kept, in {task.folder.path}.")
@@ -58,6 +60,24 @@ def _different(dev: DevSet) -> str:
     """A source with several targets is judged once, by any of them."""
     count = len(dev.sources)
     return f" of {count:,} sources" if count < len(dev.corpus) else ""
+
+
+def _warn_of_seen(task: Task, say: Callable[[str], None]) -> None:
+    """What is held out by hash has no source in common with the rest; a file of dev pairs may."""
+    if task.config.dev is None or task.config.reads_texts or task.corpus.features:
+        return
+    seen, count = seen_sources(task.corpus, task.dev), len(task.dev.sources)
+    if seen:
+        both = "is also a source" if seen == 1 else "are also sources"
+        say(
+            f"{seen:,} of {count:,} dev sources ({_share(seen / count)}) {both} of training pairs, "
+            "and do not show how the model does on new ones: leave them out of one of the files."
+        )
+
+
+def _share(share: float) -> str:
+    """In per cent, with what is needed to tell it from nothing."""
+    return f"{share:.0%}" if share >= 0.01 else "less than 1%"
 
 
 def _padding(task: Task) -> float:

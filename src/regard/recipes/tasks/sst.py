@@ -7,6 +7,7 @@ are the roots. The answer of the model is one word.
 import math
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, Final, Literal
 
@@ -28,6 +29,8 @@ ANSWERS: Final = {
 #: hypotheses of a search that finds every answer there is
 BEAM: Final = 6
 BRACKETS: Final = {"-LRB-": "(", "-RRB-": ")"}
+#: what joins two words to one that few have seen
+JOINT: Final = re.compile(r"(?<=\w)([-/])(?=\w)")
 TOKEN: Final = re.compile(r"\(([0-4]) |([^\s()]+)|(\))|\s+")
 SETTINGS: Final = {"src_tokenizer": "space", "tgt_tokenizer": "space", "metric": "exact"}
 
@@ -39,6 +42,7 @@ def prepare(
     phrases: bool = True,
     sentences: int = 1,
     degrees: bool = False,
+    hyphens: bool = True,
 ) -> Prepared:
     """Sentences and their labels.
 
@@ -49,6 +53,8 @@ def prepare(
         sentences: how often it meets a whole sentence for once that it meets a phrase.
         degrees: whether it learns all five labels, those of neutral phrases among them, though two
             classes are judged. The probability of a class is then that of its degrees.
+        hyphens: whether words like well-acted stay whole. Cut at their hyphens and slashes, many
+            that training has never seen are made of words that it has.
     """
     check_positive(sentences=sentences)
     if degrees and classes != 2:
@@ -56,15 +62,16 @@ def prepare(
             "recipe.degrees", "be for two classes", f"true with {classes}", "five have them already"
         )
     answers = ANSWERS[5 if degrees else classes]
-    train = _read(folder, "train", answers, inner=phrases)
-    judged = {name: _read(folder, name, ANSWERS[classes], inner=False) for name in ("dev", "test")}
+    read = partial(_read, folder, hyphens=hyphens)
+    train = read("train", answers, inner=phrases)
+    judged = {name: read(name, ANSWERS[classes], inner=False) for name in ("dev", "test")}
     if degrees:
         judged = {name: [_either(e) for e in examples] for name, examples in judged.items()}
     apart = {example.src for examples in judged.values() for example in examples}
     once = dict.fromkeys(example for example in train if example.src not in apart)
     if sentences == 1:
         return Prepared(list(once), judged, SETTINGS)
-    whole = _read(folder, "train", answers, inner=False) * (sentences - 1)
+    whole = read("train", answers, inner=False) * (sentences - 1)
     again = [example for example in whole if example.src not in apart]
     return Prepared([*once, *again], judged, SETTINGS)
 
@@ -76,12 +83,14 @@ def _either(example: Example) -> Example:
 
 
 def _read(
-    folder: Path, name: str, answers: tuple[str | None, ...], *, inner: bool
+    folder: Path, name: str, answers: tuple[str | None, ...], *, inner: bool, hyphens: bool
 ) -> list[Example]:
     path = find(folder, FOLDER, f"trees.{name}.txt")
     found: list[Example] = []
     for number, line in enumerate(read_lines(path), start=1):
         nodes = phrases_of(line, str(path), number)
+        if not hyphens:
+            nodes = [(label, JOINT.sub(r" \1 ", text)) for label, text in nodes]
         found += _labelled(nodes if inner else nodes[-1:], answers)
     return found
 
