@@ -89,6 +89,16 @@ def test_the_page_says_all_of_it_and_escapes_it(folder):
         assert said in words, said
 
 
+def test_one_seed_is_told_to_leave_chance_out(folder, tmp_path, monkeypatch):
+    told = "one alone: intervals over seeds have no width"
+    for page in ("report.html", "report.md"):
+        assert told not in (folder / page).read_text()
+    install(monkeypatch, one=DRAWN)
+    measured(tmp_path / "alone", "one", seeds=(0,))
+    for page in ("report.html", "report.md"):
+        assert told in (tmp_path / "alone" / page).read_text()
+
+
 def test_the_page_loads_nothing(folder):
     reader = read((folder / "report.html").read_text())
     assert not {"script", "img", "link", "iframe"} & {tag for tag, _ in reader.tags}

@@ -104,7 +104,7 @@ def describe(facts: dict[str, Any]) -> list[tuple[str, str]]:
     from_before = f", with {kept} of {pieces} pieces kept from before" if kept else ""
     rows = [
         ("command", f"`{facts['command']}`"),
-        ("seeds", ", ".join(map(str, facts["seeds"]))),
+        ("seeds", _seeds(facts["seeds"])),
         ("device", facts["device"]),
         ("machine", f"{facts['machine']}, torch on {facts['threads']} threads"),
         ("versions", versions),
@@ -112,6 +112,13 @@ def describe(facts: dict[str, Any]) -> list[tuple[str, str]]:
         ("measured", f"{facts['finished']}, in {facts['seconds']:g} s{from_before}"),
     ]
     return [(name, value) for name, value in rows if value]
+
+
+def _seeds(seeds: list[int]) -> str:
+    """The seeds; one alone says nothing of chance, and the reader must know it."""
+    told = ", ".join(map(str, seeds))
+    alone = ", one alone: intervals over seeds have no width, and verdicts leave chance out"
+    return told + (alone if len(seeds) == 1 else "")
 
 
 def _failure(folder: Path, name: str) -> str:
