@@ -14,7 +14,7 @@ $(STAMP): pyproject.toml constraints.txt
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
 	@touch $(STAMP)
 
-.PHONY: help install demo test check lint types unit plain compiled system others browser bench clean
+.PHONY: help install demo test check lint types unit plain compiled system others long browser bench clean
 
 help:  ## list what make can do
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## */\1\t/' | expand -t 12
@@ -38,19 +38,22 @@ types: $(STAMP)  ## mypy, strict
 	$(BIN)/mypy
 
 unit: $(STAMP)  ## tests, with every shape in every signature checked at run time
-	$(PYTEST) $(SHAPES) -m "not plain and not compile and not system and not slow and not browser"
+	$(PYTEST) $(SHAPES) -m "not plain and not compile and not system and not slow and not browser and not long"
 
 plain: $(STAMP)  ## tests that the run-time shape checks would get in the way of
-	$(PYTEST) -m "plain and not compile and not slow"
+	$(PYTEST) -m "plain and not compile and not slow and not long"
 
 compiled: $(STAMP)  ## tests of code under torch.compile
-	$(PYTEST) -m "compile and not slow"
+	$(PYTEST) -m "compile and not slow and not long"
 
 system: $(STAMP)  ## models that must learn a task, runs that are killed, compiled code
-	$(PYTEST) -m "system or slow"
+	$(PYTEST) -m "(system or slow) and not long"
 
 others: $(STAMP)  ## plain, compiled and system in one call, since each takes a while to find its tests
-	$(PYTEST) -m "plain or compile or system or slow"
+	$(PYTEST) -m "(plain or compile or system or slow) and not long"
+
+long: $(STAMP)  ## what `make test` leaves out, since something like it runs there
+	$(PYTEST) -m long
 
 browser: $(STAMP)  ## the page in a real Chromium, which is installed where it can be
 	@command -v chromium >/dev/null || { test "$$(id -u)" = 0 && command -v apt-get >/dev/null \

@@ -21,7 +21,7 @@ def toolkit(*words: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.skipif(
     not (DATA / "cmudict_07b_cntk").is_dir(),
     reason="the data set cmudict_07b_cntk is not here: set REGARD_DATA",

@@ -14,7 +14,7 @@ PAIRS = ["ab c\tc ab", "d e f\tf e d", "a\ta"]
 GOLD = ["0-1 1-0", "0-2 1-1 2p0", "0-0"]
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def spaced(runs):
     """A run whose tokens are words, and one the other way round: many layers and heads."""
     lines = [f"{a} {b} c\tc {b} {a}\n" for a in "abcdef" for b in "abcdef" if a != b]

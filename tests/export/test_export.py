@@ -28,8 +28,14 @@ pytestmark = pytest.mark.plain
 
 OPSET = onnx.helper.make_opsetid("", 20)
 GREEDY = DecodingOptions(beam=1)
-SLOW = ("gnmt", "luong", "self-attentive", "transformer")
-PRESETS = ["bahdanau", *(pytest.param(name, marks=pytest.mark.slow) for name in SLOW)]
+SLOW = ("self-attentive", "transformer")
+#: whose graphs are like those of others
+LONG = ("gnmt", "luong")
+PRESETS = [
+    "bahdanau",
+    *(pytest.param(name, marks=pytest.mark.slow) for name in SLOW),
+    *(pytest.param(name, marks=pytest.mark.long) for name in LONG),
+]
 # decode.py, where neither torch nor regard can be imported
 WITHOUT_TORCH = """
 import runpy, sys

@@ -175,6 +175,8 @@ def test_rnn_stacks_compile_around_their_kernel(name):
 
 @pytest.mark.compile
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["TransformerEncoder", "SelfAttentiveRNN rnn"])
+@pytest.mark.parametrize(
+    "name", ["SelfAttentiveRNN rnn", pytest.param("TransformerEncoder", marks=pytest.mark.long)]
+)
 def test_inductor(name):
     compiled_equals_eager(name, 1e-4, torch.float32, fullgraph=True)

@@ -26,6 +26,10 @@ KEYS = Path(__file__).parent / "keys"
 TEXTS = {variant for variant, (preset, _) in VARIANTS.items() if preset in TEXT_PRESETS}
 LOOKS = sorted(set(VARIANTS) - {"rnn", "rnn-gru", "seq2seq", "seq2seq-gru"} - TEXTS)
 
+#: one preset of each way to be compiled
+ONE_OF_EACH = {"bahdanau", "self-attentive", "transformer", "conv", "monotonic", "pointer", "rnn"}
+LONG = pytest.mark.long
+
 every_variant = pytest.mark.parametrize("variant", VARIANTS)
 
 
@@ -349,7 +353,9 @@ def test_seq2seq_sees_the_source_through_its_summary_alone():
 # torch.compile itself reads .grad of the tensors that cross a graph break
 @pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor that is not a leaf")
 @pytest.mark.compile
-@pytest.mark.parametrize("preset", PRESETS)
+@pytest.mark.parametrize(
+    "preset", [name if name in ONE_OF_EACH else pytest.param(name, marks=LONG) for name in PRESETS]
+)
 def test_compiled_equals_eager(preset):
     src, lengths, tgt = pairs()
     # each step of a recurrence is traced anew

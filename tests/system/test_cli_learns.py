@@ -66,6 +66,7 @@ def test_it_learns_what_features_say(tmp_path):
     assert exact_match(tmp_path, both, "steps=500") >= 0.95
 
 
+@pytest.mark.long
 def test_without_features_it_cannot(tmp_path):
     """The same task with its tags left out: at most one of the two can be right."""
     both = [

@@ -130,7 +130,7 @@ def test_the_better_rate_of_the_first_seed_is_used_for_all(monkeypatch):
     ]
 
 
-@pytest.mark.system
+@pytest.mark.long
 def test_a_plain_rnn_in_place_of_the_self_attentive_one_changes_the_verdict(monkeypatch):
     monkeypatch.setitem(recall.QUICK, "distances", [0, 4, 12])
     bench = replace(Bench(CPU), seeds=(0,))
