@@ -117,6 +117,19 @@ def test_an_ensemble_is_made_of_runs_by_name_and_seed(small):
     assert "has scores" in sentence(regard("train", "both", "--data-dir", "data"), 1)
 
 
+def test_a_member_has_learned_to_its_end(small):
+    done(regard("train", "small", "--data-dir", "data", "-q"))
+    run = small / "runs" / "recipes" / "small-1"
+    (run / "README.md").rename(run / "aside.md")  # the card is written last
+    text = '[recipe]\ntask = "cmudict"\ndev_words = 7\nmembers = ["small:1"]\n'
+    (small / "alone.toml").write_text(text)
+    said = sentence(regard("train", "alone", "--data-dir", "data"), 2)
+    assert "be a run that has come to its end, but it is 'small:1', which has not" in said
+    assert "regard train --resume" in said
+    (small / "alone.toml").write_text(text.replace("small:1", "runs/recipes/small-1"))
+    done(regard("train", "alone", "--data-dir", "data", "-q"))
+
+
 def test_a_model_learns_the_answers_of_its_teacher(small):
     done(regard("train", "small", "--data-dir", "data", "-q"))
     done(

@@ -142,11 +142,24 @@ def judge(
 
 
 def resolve(member: str, beside: Path) -> Path:
-    """The run folder that a recipe names: a folder, or NAME:SEED among its neighbours."""
+    """The run folder that a recipe names: a folder, or NAME:SEED among its neighbours.
+
+    A neighbour has learned to its end; a folder that is named may have been stopped on purpose.
+    """
     name, _, seed = member.partition(":")
-    for path in (Path(member), beside / f"{name}-{seed or 1}"):
-        if RunFolder(path).started:
-            return path
+    neighbour = RunFolder(beside / f"{name}-{seed or 1}")
+    if RunFolder(Path(member)).started:
+        return Path(member)
+    if neighbour.finished:
+        return neighbour.path
+    if neighbour.started:
+        raise ArgumentError(
+            "member",
+            "be a run that has come to its end",
+            f"{member!r}, which has not",
+            f"go on with `regard train --resume {neighbour.path}`, or name its folder to take it "
+            "as it is",
+        )
     raise ArgumentError(
         "member",
         f"be a run folder, or NAME:SEED of a run in {beside}",
