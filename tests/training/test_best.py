@@ -116,7 +116,7 @@ def test_the_second_best_does_not_take_the_place_of_a_best_one_that_is_lost(make
     task.folder.best.mkdir()
     fill(task, 4.0)
     task.folder.write_model(task.module.state_dict())
-    monkeypatch.setattr("regard.training.best.write_atomically", skip_writing(lost))
+    monkeypatch.setattr("regard.training.best.write_whole", skip_writing(lost))
     assert finish(task, [0.3, 0.9, 0.2, 0.1], 0.15, monkeypatch) == (None, [])
     assert final_weight(task) == {4.0}
 

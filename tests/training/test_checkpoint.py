@@ -17,7 +17,7 @@ from regard.training.checkpoint import (
     save_checkpoint,
     set_random_states,
     unpack_optimizer,
-    write_atomically,
+    write_whole,
 )
 
 
@@ -69,14 +69,14 @@ def test_only_two_are_kept(folder):
 
 
 def test_leftovers_are_removed(folder):
-    (folder / ".step-00000003.safetensors.77.tmp").write_bytes(b"half of it")
+    (folder / ".step-00000003.safetensors.77.part").write_bytes(b"half of it")
     save_checkpoint(folder, 3, make(3))
-    assert not [name for name in names(folder) if name.endswith(".tmp")]
+    assert not [name for name in names(folder) if name.endswith(".part")]
     assert step_of(load_checkpoint(folder)[0]) == 3
 
 
 def test_leftovers_are_not_read(folder):
-    (folder / ".step-00000003.safetensors.77.tmp").write_bytes(b"half of it")
+    (folder / ".step-00000003.safetensors.77.part").write_bytes(b"half of it")
     assert step_of(load_checkpoint(folder)[0]) == 2
 
 
@@ -195,27 +195,27 @@ def test_all_damaged(folder):
 
 def test_whole_or_not_at_all(tmp_path, monkeypatch):
     path = tmp_path / "file"
-    write_atomically(path, b"old")
+    write_whole(path, b"old")
 
     def fail(handle):
         raise OSError("the disk is full")
 
     monkeypatch.setattr("os.fsync", fail)
     with pytest.raises(OSError, match="full"):
-        write_atomically(path, b"new")
+        write_whole(path, b"new")
     assert path.read_bytes() == b"old"
 
 
 def test_a_file_takes_its_place_at_once(tmp_path, monkeypatch):
     path = tmp_path / "file"
-    write_atomically(path, b"old")
+    write_whole(path, b"old")
 
     def fail(source, target):
         raise OSError("the power is gone")
 
     monkeypatch.setattr("os.replace", fail)
     with pytest.raises(OSError, match="power"):
-        write_atomically(path, b"new")
+        write_whole(path, b"new")
     assert path.read_bytes() == b"old"
 
 
@@ -259,12 +259,12 @@ def test_random_states():
 
 def test_a_full_disk_leaves_the_old_file_and_names_it(tmp_path, monkeypatch):
     path = tmp_path / "file"
-    write_atomically(path, b"old")
+    write_whole(path, b"old")
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     try:
         resource.setrlimit(resource.RLIMIT_FSIZE, (1000, before[1]))
         with pytest.raises(OSError, match="too large") as caught:
-            write_atomically(path, b"n" * 5000)
+            write_whole(path, b"n" * 5000)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
     assert caught.value.filename == str(path)

@@ -15,12 +15,12 @@ BLOCK = 1 << 20
 
 
 @contextmanager
-def write_atomically(path: PathLike) -> Iterator[IO[bytes]]:
+def replacing(path: Path) -> Iterator[IO[bytes]]:
     """A file to write to that takes the place of `path` at once, when all of it is on the disk.
 
-    The temporary name has the process number in it, so that two processes cannot mix.
+    The temporary name has the process number in it, so that two processes cannot mix. An OSError
+    names `path`, since a full disk does not say which file has no room.
     """
-    path = Path(path)
     part = path.with_name(f".{path.name}.{os.getpid()}.part")
     try:
         with open(part, "wb") as file:
@@ -30,14 +30,26 @@ def write_atomically(path: PathLike) -> Iterator[IO[bytes]]:
         os.replace(part, path)
         sync_folder(path.parent)
     except OSError as error:
+        if error.errno is not None:
+            error.filename = str(path)
+        raise
+    finally:
+        part.unlink(missing_ok=True)
+
+
+@contextmanager
+def write_atomically(path: PathLike) -> Iterator[IO[bytes]]:
+    """As `replacing`, for what a user has asked to be written: it is told what went wrong."""
+    try:
+        with replacing(Path(path)) as file:
+            yield file
+    except OSError as error:
         raise DataError(
             str(path),
             None,
             f"the file cannot be written ({error.strerror or error})",
             "check that its folder exists, may be written to and has room",
         ) from error
-    finally:
-        part.unlink(missing_ok=True)
 
 
 def sync_folder(folder: Path) -> None:

@@ -13,7 +13,7 @@ from pydantic import TypeAdapter, ValidationError
 from regard.errors import ArgumentError, DataError
 from regard.recipes.tasks import TASKS, Task
 from regard.training import read_toml
-from regard.training.checkpoint import write_atomically
+from regard.training.checkpoint import write_whole
 
 TABLE: Final = "recipe"
 #: what decides the data is the task's, not the file's
@@ -76,7 +76,7 @@ class Recipe:
         """Keeps the recipe in a run's folder."""
         folder.mkdir(parents=True, exist_ok=True)
         text = json.dumps(asdict(self), indent=2, ensure_ascii=False, default=list)
-        write_atomically(folder / RECORD, f"{text}\n".encode())
+        write_whole(folder / RECORD, f"{text}\n".encode())
 
 
 def find(word: str) -> Path | None:

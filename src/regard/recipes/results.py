@@ -16,7 +16,7 @@ from regard.errors import DataError
 from regard.recipes.recipe import Recipe
 from regard.recipes.tasks import Verdict
 from regard.training import RunFolder
-from regard.training.checkpoint import write_atomically
+from regard.training.checkpoint import write_whole
 from regard.version import __version__
 
 FILE: Final = "result.json"
@@ -46,7 +46,7 @@ def write(folder: Path, result: Result) -> None:
     """Keeps a result."""
     folder.mkdir(parents=True, exist_ok=True)
     text = json.dumps(result, indent=2, ensure_ascii=False)
-    write_atomically(folder / FILE, f"{text}\n".encode())
+    write_whole(folder / FILE, f"{text}\n".encode())
 
 
 def begin(recipe: Recipe, overrides: Mapping[str, Any], device: torch.device) -> Result:

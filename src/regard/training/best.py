@@ -7,7 +7,7 @@ import torch
 from safetensors.torch import load, save
 from torch import Tensor
 
-from regard.training.checkpoint import write_atomically
+from regard.training.checkpoint import write_whole
 from regard.training.dev import evaluate
 from regard.training.progress import Progress
 from regard.training.task import Task
@@ -27,7 +27,7 @@ def keep_best(task: Task, progress: Progress) -> None:
     folder.mkdir(exist_ok=True)
     if progress.step in {step for _, step in progress.best}:
         weights = {k: t.detach().cpu().contiguous() for k, t in task.module.state_dict().items()}
-        write_atomically(_path(folder, progress.step), save(weights))
+        write_whole(_path(folder, progress.step), save(weights))
 
 
 def drop_worse(task: Task, progress: Progress) -> None:

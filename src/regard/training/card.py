@@ -8,7 +8,7 @@ import torch
 
 from regard.data import Frames, SourceSide
 from regard.training.best import Averaged
-from regard.training.checkpoint import write_atomically
+from regard.training.checkpoint import write_whole
 from regard.training.progress import Progress
 from regard.training.task import Task
 from regard.version import __version__
@@ -89,7 +89,7 @@ The model has seen the data above and {_else(task)}, and repeats what is wrong i
 says where it looked, not why it answered.
 """
     # the name of a file need not be text
-    write_atomically(task.folder.card_file, text.encode(errors="backslashreplace"))
+    write_whole(task.folder.card_file, text.encode(errors="backslashreplace"))
 
 
 def _judged(task: Task) -> str:

@@ -6,7 +6,6 @@ it, with every number and the checksum of the first. Neither is a pickle.
 
 import hashlib
 import json
-import os
 import re
 from collections.abc import Mapping
 from pathlib import Path
@@ -17,7 +16,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load, save
 from torch import Tensor
 
-from regard.data.files import sync_folder
+from regard.data.files import replacing
 from regard.errors import RegardError
 
 KEPT: Final = 2
@@ -34,22 +33,10 @@ class Checkpoint(NamedTuple):
     numbers: dict[str, Any]
 
 
-def write_atomically(path: Path, content: bytes) -> None:
+def write_whole(path: Path, content: bytes) -> None:
     """Writes a file so that, whenever the power goes, the old or the new one is there, whole."""
-    aside = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    try:
-        with open(aside, "wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(aside, path)
-    except OSError as error:
-        if error.errno is not None:  # a full disk does not say which file has no room
-            error.filename = str(path)
-        raise
-    finally:
-        aside.unlink(missing_ok=True)
-    sync_folder(path.parent)
+    with replacing(path) as file:
+        file.write(content)
 
 
 def save_checkpoint(folder: Path, step: int, checkpoint: Checkpoint, *, kept: int = KEPT) -> Path:
@@ -58,17 +45,17 @@ def save_checkpoint(folder: Path, step: int, checkpoint: Checkpoint, *, kept: in
     tensors = {name: t.detach().cpu().contiguous() for name, t in checkpoint.tensors.items()}
     content = save(tensors)
     path = folder / f"step-{step:08d}.safetensors"
-    write_atomically(path, content)
+    write_whole(path, content)
     record = {"step": step, "checksum": _checksum(content), "numbers": checkpoint.numbers}
     text = json.dumps(record, sort_keys=True)
     sealed = json.dumps({"record": record, "checksum": _checksum(text.encode())}, sort_keys=True)
-    write_atomically(path.with_suffix(".json"), sealed.encode())
+    write_whole(path.with_suffix(".json"), sealed.encode())
     others = [other for other in _paths(folder) if other != path]
     finished = [other for other in others if _is_finished(other)]
     for old in set(others).difference(finished[: kept - 1]):
         old.with_suffix(".json").unlink(missing_ok=True)
         old.unlink(missing_ok=True)
-    for leftover in folder.glob(".*.tmp"):
+    for leftover in folder.glob(".*.part"):
         leftover.unlink(missing_ok=True)
     return path
 

@@ -8,7 +8,7 @@ from typing import Any
 from regard.seeing.report import render_report
 from regard.seeing.storage import from_json, to_json
 from regard.seeing.trace import Trace, TraceError
-from regard.training.checkpoint import write_atomically
+from regard.training.checkpoint import write_whole
 from regard.training.config import Config
 from regard.training.run_folder import REPORT
 
@@ -31,7 +31,7 @@ class Report:
         self.history = [line["row"] for line in lines]
         self.examples = [_examples(line) for line in lines]
         text = "".join(json.dumps(line) + "\n" for line in lines)
-        write_atomically(folder / ROWS, text.encode())
+        write_whole(folder / ROWS, text.encode())
 
     def write(self, row: Mapping[str, Any], lr: float, traces: Sequence[Trace]) -> None:
         """Adds an evaluation and writes the page."""
@@ -42,7 +42,7 @@ class Report:
         self.examples.append((int(row["step"]), list(traces)))
         page = render_report(self.history, self.examples, self.card, self.folder.resolve().name)
         # the name of a file need not be text
-        write_atomically(self.folder / PAGE, page.encode(errors="backslashreplace"))
+        write_whole(self.folder / PAGE, page.encode(errors="backslashreplace"))
 
 
 def open_report(

@@ -16,7 +16,7 @@ from torch import Tensor
 from regard.data import Frames, SourceSide, Tokenizer, load_side
 from regard.errors import RegardError
 from regard.models import PRESETS, SequenceModel
-from regard.training.checkpoint import write_atomically
+from regard.training.checkpoint import write_whole
 from regard.training.config import Config, make_config
 from regard.training.frames import reading_frames
 
@@ -156,7 +156,7 @@ class RunFolder:
     def write_config(self, config: Config) -> None:
         """Records the settings that the run was started with."""
         record = {"format": FORMAT, "config": config.model_dump()}
-        write_atomically(self.config_file, (json.dumps(record, indent=2) + "\n").encode())
+        write_whole(self.config_file, (json.dumps(record, indent=2) + "\n").encode())
 
     def read_config(self) -> Config:
         """The settings that the run was started with."""
@@ -178,7 +178,7 @@ class RunFolder:
     def write_model(self, weights: Mapping[str, Tensor]) -> None:
         """Writes the weights that `regard.load` gives back."""
         plain = {name: w.detach().cpu().contiguous() for name, w in weights.items()}
-        write_atomically(self.model_file, save(plain))
+        write_whole(self.model_file, save(plain))
 
     def load(self, device: torch.device | str = "cpu") -> Saved:
         """The model of this run, ready to use."""
@@ -221,7 +221,7 @@ class RunFolder:
         """Drops the lines of steps that a resumed run will take again."""
         kept = [row for row in self.read_metrics() if row.get("step", 0) <= step]
         text = "".join(json.dumps(row) + "\n" for row in kept)
-        write_atomically(self.metrics_file, text.encode())
+        write_whole(self.metrics_file, text.encode())
 
 
 def build_model(config: Config, src: SourceSide, tgt: Tokenizer) -> SequenceModel:
