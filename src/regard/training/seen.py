@@ -44,4 +44,5 @@ def _sums(ids: Int64[np.ndarray, "rows length"]) -> UInt64[np.ndarray, " rows"]:
     """What tells sources of one length apart: their ids, each times a number of its place."""
     places = np.random.default_rng(0).integers(1 << 63, size=ids.shape[1], dtype=np.uint64)
     places = 2 * places + 1  # odd, so that two ids in one place never come to the same
-    return (ids.astype(np.uint64) * places).sum(axis=1, dtype=np.uint64)
+    sums: UInt64[np.ndarray, " rows"] = (ids.astype(np.uint64) * places).sum(axis=1)
+    return sums
