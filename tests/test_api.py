@@ -122,7 +122,6 @@ def test_each_batch_draws_answers_of_its_own(model):
 
     together = len(set(draws(1, 40)))
     assert together > 13
-    # 40 batches are more than are worked on at a time
     assert len(set(draws(1, 1))) > together / 2
     assert draws(1, 4) == draws(1, 4) != draws(2, 4)
     assert draws(1, 4)[:4] != draws(1, 4)[4:8]

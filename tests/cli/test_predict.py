@@ -38,6 +38,51 @@ def test_stdin(run, sources, args):
     assert answers(regard("predict", run, *args, stdin=sources.read_text())) == by_name
 
 
+def talk(stdin, send, args, lines):
+    """What is answered to each line before the next is sent, and then what was said of it."""
+    words = [sys.executable, "-m", "regard", "predict", *map(str, args)]
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    with subprocess.Popen(words, stdin=stdin, **pipes, text=True) as process:
+        found = []
+        for line in lines:
+            send(process, f"{line}\n")
+            found.append(process.stdout.readline().rstrip("\n"))
+        send(process, None)
+        rest, said = process.communicate(timeout=60)
+    assert (process.returncode, rest) == (0, "")
+    return found, said
+
+
+@pytest.mark.timeout(120)
+def test_what_is_typed_is_answered_line_by_line(run, sources):
+    pty = pytest.importorskip("pty")
+    ours, theirs = pty.openpty()
+
+    def type_in(process, text):
+        os.write(ours, (text or "\x04").encode())  # Ctrl-D
+
+    try:
+        found, said = talk(theirs, type_in, [run], sources.read_text().splitlines())
+    finally:
+        os.close(ours)
+        os.close(theirs)
+    assert found == answers(regard("predict", run, sources))
+    assert said == "regard: type a line and press Enter; Ctrl-D ends.\n"
+
+
+@pytest.mark.timeout(120)
+def test_a_batch_of_one_answers_a_pipe_line_by_line(run, sources):
+    def send(process, text):
+        if text:
+            process.stdin.write(text)
+            process.stdin.flush()
+
+    lines = sources.read_text().splitlines()
+    found, said = talk(subprocess.PIPE, send, [run, "-", "--batch", 1], lines)
+    assert found == answers(regard("predict", run, sources))
+    assert said == ""
+
+
 def test_an_empty_line_keeps_its_place(run):
     found = answers(regard("predict", run, stdin="abc\n\nfgh\n"))
     assert len(found) == 3

@@ -38,6 +38,8 @@ from regard.symbols import UNK
 from regard.training import Saved
 
 BATCH: Final = 32
+#: batches that are read before the first is answered
+AHEAD: Final = 16
 
 
 class Model:
@@ -112,7 +114,8 @@ class Model:
             attention: whether answers carry where the model looked.
             kinds: which maps they carry then; all that the model has if None.
             replace_unk: whether unknown words become the source word most looked at.
-            batch: sources at a time.
+            batch: sources at a time. More are read ahead, to answer like lengths together; with 1
+                each is answered before the next is read.
             options: those of `DecodingOptions`.
         """
         self._side.check_several(texts)
@@ -121,11 +124,12 @@ class Model:
         wish.check(self.config)
         check_least(1, batch=batch)
         chunk: list[Any] = []
+        most = AHEAD * batch if batch > 1 else 1
         before, seeds = 0, wish.seeds()
         for text in texts:
             self.check_source(text)
             chunk.append(text)
-            if len(chunk) == 16 * batch:
+            if len(chunk) == most:
                 now = range(before, before + len(chunk))
                 yield from self._chunk(chunk, wish.of(now), batch, seeds)
                 before, chunk = before + len(chunk), []

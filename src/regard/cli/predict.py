@@ -100,7 +100,13 @@ def predict(
             help="Go on after a line that cannot be read: an empty line stands in its place.",
         ),
     ] = False,
-    batch: Annotated[int, typer.Option(help="Sources at a time.")] = api.BATCH,
+    batch: Annotated[
+        int | None,
+        typer.Option(
+            help="Sources at a time; 1 answers each line as it comes.",
+            show_default=f"{api.BATCH}; 1 for what is typed",
+        ),
+    ] = None,
     precision: Annotated[
         str, typer.Option(help="Of the weights: 32, or bf16, which is faster on newer chips.")
     ] = "32",
@@ -126,6 +132,9 @@ def predict(
     }
     if beam is not None:
         options["beam"] = beam
+    typed = files == ["-"] and sys.stdin.isatty()
+    if typed:
+        typer.echo("regard: type a line and press Enter; Ctrl-D ends.", err=True)
     lines = Sources(files, model, max_chars=max_chars, skip_bad=skip_bad)
     maps = OWN if model.config.reads_texts else CROSS
     outputs = model.predict(
@@ -133,7 +142,7 @@ def predict(
         attention=as_jsonl or trace is not None,
         kinds=None if trace is not None else maps,
         replace_unk=replace_unk,
-        batch=batch,
+        batch=batch if batch is not None else 1 if typed else api.BATCH,
         **options,
     )
     unknown: Counter[str] = Counter()
