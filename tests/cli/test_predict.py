@@ -83,6 +83,12 @@ def test_a_batch_of_one_answers_a_pipe_line_by_line(run, sources):
     assert said == ""
 
 
+def test_what_comes_before_a_bad_line_is_answered(run, sources):
+    result = regard("predict", run, stdin=sources.read_bytes() + b"\xff\nabc\n")
+    assert sentence(result, 1, written=3).startswith("stdin, line 4: invalid UTF-8")
+    assert result.stdout.splitlines() == answers(regard("predict", run, sources))
+
+
 def test_an_empty_line_keeps_its_place(run):
     found = answers(regard("predict", run, stdin="abc\n\nfgh\n"))
     assert len(found) == 3
@@ -268,7 +274,7 @@ BAD_LINES = {
 @pytest.mark.parametrize("case", BAD_LINES)
 def test_bad_lines(run, case):
     content, fragment = BAD_LINES[case]
-    said = sentence(regard("predict", run, stdin=b"abc\n" + content), 1)
+    said = sentence(regard("predict", run, stdin=b"abc\n" + content), 1, written=1)
     assert said.startswith("stdin, line 2: ")
     assert fragment in said
 
@@ -277,7 +283,7 @@ LONG = "a" * 101 + "\n"
 
 
 def test_a_line_that_is_too_long_says_what_to_do(run):
-    said = sentence(regard("predict", run, "--max-chars", 100, stdin="abc\n" + LONG), 1)
+    said = sentence(regard("predict", run, "--max-chars", 100, stdin="abc\n" + LONG), 1, written=1)
     assert said.startswith("stdin, line 2: ")
     assert "101 characters, and the limit is 100" in said
     assert said.endswith("or raise --max-chars, or leave bad lines out with --skip-bad.")

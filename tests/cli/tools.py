@@ -16,10 +16,10 @@ def regard(*words, stdin=""):
     return CliRunner().invoke(app, [str(word) for word in words], input=stdin)
 
 
-def sentence(result, code):
-    """The one sentence of a verb that went wrong."""
+def sentence(result, code, written=0):
+    """The one sentence of a verb that went wrong, perhaps after it has written some lines."""
     assert result.exit_code == code, result.output
-    assert result.stdout == ""
+    assert len(result.stdout.splitlines()) == written
     *before, last = result.stderr.splitlines()
     assert last.startswith("regard: ")
     assert re.fullmatch(r".*\S\.", last)

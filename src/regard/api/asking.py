@@ -2,13 +2,13 @@
 
 import difflib
 import random
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from regard.decoding import DecodingOptions
-from regard.errors import ArgumentError, RegardError
+from regard.errors import ArgumentError, DataError, RegardError
 from regard.models import TEXT_PRESETS
 from regard.training import Config
 
@@ -74,6 +74,21 @@ class Wish:
     def needed(self) -> Collection[str]:
         """The maps that decoding must keep."""
         return {*self.shown, "cross"} if self.replace_unk else self.shown
+
+
+def until_bad(
+    texts: Iterable[Any], check: Callable[[Any], None], bad: list[DataError]
+) -> Iterator[Any]:
+    """The sources before the first that cannot be read, whose error is left in `bad`.
+
+    So what came before it can be answered first.
+    """
+    try:
+        for text in texts:
+            check(text)
+            yield text
+    except DataError as error:
+        bad.append(error)
 
 
 def _other_count(given: int, sources: str) -> ArgumentError:

@@ -9,7 +9,13 @@ from typing import Any, Final, overload
 import torch
 from torch import Tensor
 
-from regard.api.asking import Wish, check_has_sources, check_reads_texts, decoding_options
+from regard.api.asking import (
+    Wish,
+    check_has_sources,
+    check_reads_texts,
+    decoding_options,
+    until_bad,
+)
 from regard.api.checking import checked
 from regard.api.keeping import check_same_tokens, copy_run
 from regard.api.output import Output
@@ -29,7 +35,7 @@ from regard.api.tracing import (
 from regard.data import Frames, Tokenizer, text_side
 from regard.decoding import DecodingOptions, Ensemble, Hypothesis, decode, force_decode
 from regard.decoding.options import check_least
-from regard.errors import ArgumentError
+from regard.errors import ArgumentError, DataError
 from regard.evaluation import Perplexity, perplexity
 from regard.models import SequenceModel
 from regard.seeing import Decoded, ModelInfo, Text, Trace
@@ -126,16 +132,19 @@ class Model:
         chunk: list[Any] = []
         most = AHEAD * batch if batch > 1 else 1
         before, seeds = 0, wish.seeds()
-        for text in texts:
-            self.check_source(text)
+        bad: list[DataError] = []
+        for text in until_bad(texts, self.check_source, bad):
             chunk.append(text)
             if len(chunk) == most:
                 now = range(before, before + len(chunk))
                 yield from self._chunk(chunk, wish.of(now), batch, seeds)
                 before, chunk = before + len(chunk), []
-        wish.check_total(before + len(chunk))
+        if not bad:
+            wish.check_total(before + len(chunk))
         now = range(before, before + len(chunk))
         yield from self._chunk(chunk, wish.of(now), batch, seeds)
+        if bad:
+            raise bad[0]
 
     def check_source(self, text: Any) -> None:
         """Raises where a text, or a table of vectors, cannot be a source of this model."""
