@@ -2,7 +2,8 @@ PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
-# two workers with one thread each: torch's own threads would only fight over the cores
+# two workers with one thread each: torch's own threads would only fight over the cores; three where
+# tests often wait for processes that they have started
 # bytecode is kept, since each call of pytest would else compile all of it again
 PYTEST := PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 OMP_WAIT_POLICY=PASSIVE $(BIN)/python -m pytest -n 2 --dist worksteal -q
 SHAPES := --jaxtyping-packages=regard,beartype.beartype
@@ -50,7 +51,7 @@ system: $(STAMP)  ## models that must learn a task, runs that are killed, compil
 	$(PYTEST) -m "(system or slow) and not long"
 
 others: $(STAMP)  ## plain, compiled and system in one call, since each takes a while to find its tests
-	$(PYTEST) -m "(plain or compile or system or slow) and not long"
+	$(PYTEST) -n 3 -m "(plain or compile or system or slow) and not long"
 
 long: $(STAMP)  ## what `make test` leaves out, since something like it runs there
 	$(PYTEST) -m long

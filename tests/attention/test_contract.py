@@ -368,7 +368,7 @@ def test_compiles_without_a_graph_break(name):
 @pytest.mark.compile
 @pytest.mark.slow
 @pytest.mark.usefixtures("_fresh_compiler")
-@pytest.mark.parametrize("name", ["additive", "multi-head"])
+@pytest.mark.parametrize("name", ["multi-head", pytest.param("additive", marks=pytest.mark.long)])
 @with_and_without
 def test_compiles_to_machine_code(name, need_weights):
     attention, tensors = build(CASES[name], torch.float32), inputs(CASES[name], torch.float32)

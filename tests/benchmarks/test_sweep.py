@@ -101,7 +101,7 @@ def test_a_sweep_that_is_ended_keeps_what_it_has_found(tmp_path):
     assert log["trials"][0]["best"]["metric"] == "dev_per"
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_sweep_goes_on_where_it_was(tmp_path):
     begin(tmp_path, "small\n").communicate(timeout=60)
     metrics = tmp_path / "out" / "work" / "small-1" / "metrics.jsonl"

@@ -64,7 +64,7 @@ def test_wrong_options(capsys):
     assert "--steps must be at least 2, but it is 1" in capsys.readouterr().err
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_it_learns_to_hear(monkeypatch):
     monkeypatch.setattr(example, "NOISE", 0.3)
     torch.manual_seed(0)

@@ -34,7 +34,9 @@ def tables():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("preset", "stack"), [("bahdanau", 2), ("transformer", 1)])
+@pytest.mark.parametrize(
+    ("preset", "stack"), [("bahdanau", 2), pytest.param("transformer", 1, marks=pytest.mark.long)]
+)
 def test_an_exported_folder_is_the_model(preset, stack, tmp_path, monkeypatch):
     """One test, since each export takes seconds."""
     monkeypatch.chdir(tmp_path)

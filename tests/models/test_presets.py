@@ -27,7 +27,7 @@ TEXTS = {variant for variant, (preset, _) in VARIANTS.items() if preset in TEXT_
 LOOKS = sorted(set(VARIANTS) - {"rnn", "rnn-gru", "seq2seq", "seq2seq-gru"} - TEXTS)
 
 #: one preset of each way to be compiled
-ONE_OF_EACH = {"bahdanau", "self-attentive", "transformer", "conv", "monotonic", "pointer", "rnn"}
+ONE_OF_EACH = {"bahdanau", "self-attentive", "transformer", "rnn"}
 LONG = pytest.mark.long
 
 every_variant = pytest.mark.parametrize("variant", VARIANTS)

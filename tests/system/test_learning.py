@@ -40,11 +40,11 @@ def learn(preset: str, task, *, seed: int = 0, sizes=None, **options) -> Result:
         # their steps are those of bahdanau, with other scores
         pytest.param("luong", None, marks=pytest.mark.long),
         pytest.param("rnn-dot", None, marks=pytest.mark.long),
-        ("gnmt", None),
+        pytest.param("gnmt", None, marks=pytest.mark.long),
         ("self-attentive", "rnn"),
         pytest.param("self-attentive", "gru", marks=pytest.mark.long),
         ("transformer", None),
-        ("conv", None),
+        pytest.param("conv", None, marks=pytest.mark.long),
     ],
 )
 def test_attention_learns_to_reverse(preset, cell):
@@ -57,6 +57,7 @@ def test_attention_learns_to_reverse(preset, cell):
     assert result.exact >= 0.98
 
 
+@pytest.mark.long
 def test_the_lstmn_learns_most_of_it():
     # its decoder starts from nothing but the attention to the source, and is slower to learn
     sizes = SLENDER | {"cell": "lstm"}

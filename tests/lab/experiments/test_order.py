@@ -100,7 +100,7 @@ def test_the_figure_has_a_line_per_encoding_and_the_table_a_row_per_mask():
     assert all(len(row) == len(table.columns) for row in table.rows)
 
 
-@pytest.mark.system
+@pytest.mark.long
 def test_taking_positions_away_changes_the_verdict(monkeypatch):
     run, known = order.run, {}
 

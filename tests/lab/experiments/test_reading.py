@@ -148,7 +148,7 @@ def test_a_model_that_knows_nothing_needs_the_nats_of_an_even_guess() -> None:
     assert found["by_place"] == pytest.approx([math.log(11)] * 5, rel=1e-5)
 
 
-@pytest.mark.parametrize("name", [LSTM, SELF_RNN, SELF_LSTM])
+@pytest.mark.parametrize("name", [LSTM, SELF_LSTM, pytest.param(SELF_RNN, marks=pytest.mark.long)])
 def test_one_model_is_trained_and_looked_into(name: str) -> None:
     found = reading.learn(
         name=name, seed=0, data=None, words=150, embed=8, hidden=12, dropout=0.0, batch=9,
