@@ -72,7 +72,7 @@ def begin(folder, trials, *words):
     )
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_trials_that_fail_do_not_stop_the_others(tmp_path):
     trials = "small hiden=8\nsmall seed=2\n"
     process = begin(tmp_path, trials, "--jobs", "2", "--keep", "--test")

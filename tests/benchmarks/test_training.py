@@ -55,7 +55,7 @@ def test_a_run_that_is_told_to_stop_keeps_its_records(tmp_path: Path) -> None:
     assert 3 < len(result["curves"][0]["losses"]) < 50000
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_it_runs_on_a_cpu_and_writes_what_it_prints(tmp_path: Path) -> None:
     file = tmp_path / "found.json"
     done = training(*TINY.split(), *FEW.split(), "--json", str(file))

@@ -271,7 +271,7 @@ def test_the_type_of_the_query_is_kept_under_a_wider_bias():
 
 
 #: as many tokens as fill the tiles of a device's kernels, and more; a CPU is slow in bfloat16
-LENGTHS = {
+TILES = {
     "cpu": [(64, 64), (65, 65), (1, 128)],
     "cuda": [(64, 64), (192, 192), (704, 704), (1, 128)],
 }
@@ -284,7 +284,7 @@ LENGTHS = {
     [
         pytest.param(*place.values, *lengths, marks=place.marks)
         for place in where(*BACKENDS)
-        for lengths in LENGTHS[place.values[1]]
+        for lengths in TILES[place.values[1]]
     ],
 )
 def test_very_low_scores_have_finite_gradients(backend, device, kind, q_len, kv_len, dtype):

@@ -105,7 +105,7 @@ def said(word):
 
 def test_hard_attention_learns_to_pronounce_and_moves_ahead(tmp_path):
     rows = [(word, said(word)) for word in dict.fromkeys(words(4000, seed=3)) if said(word)]
-    assert exact_match(tmp_path, rows, "-p", "monotonic", "steps=500") >= 0.95
+    assert exact_match(tmp_path, rows, "-p", "monotonic", "steps=350") >= 0.95
     steps = []
     for output in load(tmp_path / "run").predict([word for word, _ in rows[:300]]):
         (cross,) = output.maps["cross"]

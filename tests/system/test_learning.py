@@ -80,6 +80,7 @@ def test_word_by_word_cannot_reverse():
     assert result.exact < 0.05
 
 
+@pytest.mark.long
 def test_the_bottleneck_learns_short_sequences():
     result = learn("seq2seq", reverse, max_len=4)
     print(f"seq2seq, up to 4: {result}")
