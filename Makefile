@@ -5,7 +5,8 @@ STAMP  := $(VENV)/.installed
 # two workers with one thread each: torch's own threads would only fight over the cores; three where
 # tests often wait for processes that they have started
 # bytecode is kept, since each call of pytest would else compile all of it again
-PYTEST := PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 OMP_WAIT_POLICY=PASSIVE $(BIN)/python -m pytest -n 2 --dist worksteal -q
+WORKERS := 2
+PYTEST = PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 OMP_WAIT_POLICY=PASSIVE $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -q
 SHAPES := --jaxtyping-packages=regard,beartype.beartype
 
 .DEFAULT_GOAL := help
@@ -50,8 +51,9 @@ compiled: $(STAMP)  ## tests of code under torch.compile
 system: $(STAMP)  ## models that must learn a task, runs that are killed, compiled code
 	$(PYTEST) -m "(system or slow) and not long"
 
+others: WORKERS := 3
 others: $(STAMP)  ## plain, compiled and system in one call, since each takes a while to find its tests
-	$(PYTEST) -n 3 -m "(plain or compile or system or slow) and not long"
+	$(PYTEST) -m "(plain or compile or system or slow) and not long"
 
 long: $(STAMP)  ## what `make test` leaves out, since something like it runs there
 	$(PYTEST) -m long

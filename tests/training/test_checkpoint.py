@@ -7,6 +7,7 @@ import resource
 import pytest
 import torch
 
+from regard.data.files import write_whole
 from regard.training.checkpoint import (
     Checkpoint,
     CheckpointError,
@@ -17,7 +18,6 @@ from regard.training.checkpoint import (
     save_checkpoint,
     set_random_states,
     unpack_optimizer,
-    write_whole,
 )
 
 

@@ -5,12 +5,15 @@ import random
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from regard.decoding import DecodingOptions
 from regard.errors import ArgumentError, DataError, RegardError
 from regard.models import TEXT_PRESETS
 from regard.training import Config
+
+#: batches that are read before the first is answered
+AHEAD: Final = 16
 
 
 @dataclass(frozen=True)
@@ -76,19 +79,28 @@ class Wish:
         return {*self.shown, "cross"} if self.replace_unk else self.shown
 
 
-def until_bad(
-    texts: Iterable[Any], check: Callable[[Any], None], bad: list[DataError]
-) -> Iterator[Any]:
-    """The sources before the first that cannot be read, whose error is left in `bad`.
+def in_chunks(
+    texts: Iterable[Any], check: Callable[[Any], None], batch: int, wish: Wish
+) -> Iterator[tuple[list[Any], Wish]]:
+    """Sources that are looked at together, and what is asked for with them.
 
-    So what came before it can be answered first.
+    The error of one that cannot be read comes after all that was read before it.
     """
+    most = AHEAD * batch if batch > 1 else 1
+    chunk: list[Any] = []
+    before = 0
     try:
         for text in texts:
             check(text)
-            yield text
-    except DataError as error:
-        bad.append(error)
+            chunk.append(text)
+            if len(chunk) == most:
+                yield chunk, wish.of(range(before, before + most))
+                before, chunk = before + most, []
+    except DataError:
+        yield chunk, wish.of(range(before, before + len(chunk)))
+        raise
+    wish.check_total(before + len(chunk))
+    yield chunk, wish.of(range(before, before + len(chunk)))
 
 
 def _other_count(given: int, sources: str) -> ArgumentError:

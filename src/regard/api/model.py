@@ -14,7 +14,7 @@ from regard.api.asking import (
     check_has_sources,
     check_reads_texts,
     decoding_options,
-    until_bad,
+    in_chunks,
 )
 from regard.api.checking import checked
 from regard.api.keeping import check_same_tokens, copy_run
@@ -35,7 +35,7 @@ from regard.api.tracing import (
 from regard.data import Frames, Tokenizer, text_side
 from regard.decoding import DecodingOptions, Ensemble, Hypothesis, decode, force_decode
 from regard.decoding.options import check_least
-from regard.errors import ArgumentError, DataError
+from regard.errors import ArgumentError
 from regard.evaluation import Perplexity, perplexity
 from regard.models import SequenceModel
 from regard.seeing import Decoded, ModelInfo, Text, Trace
@@ -44,8 +44,6 @@ from regard.symbols import UNK
 from regard.training import Saved
 
 BATCH: Final = 32
-#: batches that are read before the first is answered
-AHEAD: Final = 16
 
 
 class Model:
@@ -129,22 +127,9 @@ class Model:
         wish = Wish(settings, attention, check_kinds(kinds), replace_unk)
         wish.check(self.config)
         check_least(1, batch=batch)
-        chunk: list[Any] = []
-        most = AHEAD * batch if batch > 1 else 1
-        before, seeds = 0, wish.seeds()
-        bad: list[DataError] = []
-        for text in until_bad(texts, self.check_source, bad):
-            chunk.append(text)
-            if len(chunk) == most:
-                now = range(before, before + len(chunk))
-                yield from self._chunk(chunk, wish.of(now), batch, seeds)
-                before, chunk = before + len(chunk), []
-        if not bad:
-            wish.check_total(before + len(chunk))
-        now = range(before, before + len(chunk))
-        yield from self._chunk(chunk, wish.of(now), batch, seeds)
-        if bad:
-            raise bad[0]
+        seeds = wish.seeds()
+        for chunk, asked in in_chunks(texts, self.check_source, batch, wish):
+            yield from self._chunk(chunk, asked, batch, seeds)
 
     def check_source(self, text: Any) -> None:
         """Raises where a text, or a table of vectors, cannot be a source of this model."""

@@ -132,9 +132,6 @@ def predict(
     }
     if beam is not None:
         options["beam"] = beam
-    typed = files == ["-"] and sys.stdin.isatty()
-    if typed:
-        typer.echo("regard: type a line and press Enter; Ctrl-D ends.", err=True)
     lines = Sources(files, model, max_chars=max_chars, skip_bad=skip_bad)
     maps = OWN if model.config.reads_texts else CROSS
     outputs = model.predict(
@@ -142,7 +139,7 @@ def predict(
         attention=as_jsonl or trace is not None,
         kinds=None if trace is not None else maps,
         replace_unk=replace_unk,
-        batch=batch if batch is not None else 1 if typed else api.BATCH,
+        batch=_at_a_time(batch, files),
         **options,
     )
     unknown: Counter[str] = Counter()
@@ -158,6 +155,14 @@ def predict(
     _tell_unknown(unknown)
     if lines.bad.total:
         typer.echo(f"regard: {lines.bad}", err=True)
+
+
+def _at_a_time(given: int | None, files: list[str]) -> int:
+    """As many sources as was said, or one where they are typed, and who types is told how."""
+    typed = files == ["-"] and sys.stdin.isatty()
+    if typed:
+        typer.echo("regard: type a line and press Enter; Ctrl-D ends.", err=True)
+    return given if given is not None else 1 if typed else api.BATCH
 
 
 def _begun(model: api.Model, prefix: str) -> list[int]:

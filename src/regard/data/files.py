@@ -37,6 +37,12 @@ def replacing(path: Path) -> Iterator[IO[bytes]]:
         part.unlink(missing_ok=True)
 
 
+def write_whole(path: Path, content: bytes) -> None:
+    """Writes a file so that, whenever the power goes, the old or the new one is there, whole."""
+    with replacing(path) as file:
+        file.write(content)
+
+
 @contextmanager
 def write_atomically(path: PathLike) -> Iterator[IO[bytes]]:
     """As `replacing`, for what a user has asked to be written: it is told what went wrong."""

@@ -10,10 +10,10 @@ from typing import Any, Final
 
 from pydantic import TypeAdapter, ValidationError
 
+from regard.data.files import write_whole
 from regard.errors import ArgumentError, DataError
 from regard.recipes.tasks import TASKS, Task
 from regard.training import read_toml
-from regard.training.checkpoint import write_whole
 
 TABLE: Final = "recipe"
 #: what decides the data is the task's, not the file's

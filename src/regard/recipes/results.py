@@ -12,11 +12,11 @@ from typing import Any, Final
 import torch
 
 from regard import checkout
+from regard.data.files import write_whole
 from regard.errors import DataError
 from regard.recipes.recipe import Recipe
 from regard.recipes.tasks import Verdict
 from regard.training import RunFolder
-from regard.training.checkpoint import write_whole
 from regard.version import __version__
 
 FILE: Final = "result.json"

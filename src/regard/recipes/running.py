@@ -13,7 +13,7 @@ from regard import api
 from regard import device as devices
 from regard.errors import ArgumentError, DataError
 from regard.recipes import examples, results
-from regard.recipes.examples import DEV, Prepared
+from regard.recipes.examples import DEV, Example, Prepared
 from regard.recipes.recipe import Recipe
 from regard.recipes.tasks import TASKS
 from regard.training import RunError, RunFolder, make_config, resume_run, start_run
@@ -178,13 +178,12 @@ def distilled(
     Sun et al. (2019), https://arxiv.org/abs/1904.03446, ask words that no dictionary has.
     """
     model = api.load(*teacher, device=device)
-    sources = [*prepared.train, *prepared.unanswered]
-    first = {example.question: example for example in reversed(sources)}
-    asked = list(dict.fromkeys(example.question for example in sources))
-    outputs = model.predict(asked, attention=False, batch=TAUGHT, **recipe.decoding)
+    first: dict[str, Example] = {}
+    for example in (*prepared.train, *prepared.unanswered):
+        first.setdefault(example.question, example)
+    outputs = model.predict(list(first), attention=False, batch=TAUGHT, **recipe.decoding)
     train = []
-    for question, output in zip(asked, outputs, strict=True):
-        example = first[question]
+    for example, output in zip(first.values(), outputs, strict=True):
         answers = (output.text,) if output.text else example.references[:1]
         train.append(replace(example, references=answers))
     return Prepared([e for e in train if e.references], prepared.judged, prepared.settings)

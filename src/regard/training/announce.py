@@ -71,7 +71,8 @@ def _warn_of_seen(task: Task, say: Callable[[str], None]) -> None:
         both = "is also a source" if seen == 1 else "are also sources"
         say(
             f"{seen:,} of {count:,} dev sources ({_share(seen / count)}) {both} of training pairs, "
-            "and do not show how the model does on new ones: leave them out of one of the files."
+            "and what was learned does not show how the model does on new ones: leave such pairs "
+            "out of one of the files."
         )
 
 

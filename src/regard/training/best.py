@@ -7,7 +7,7 @@ import torch
 from safetensors.torch import load, save
 from torch import Tensor
 
-from regard.training.checkpoint import write_whole
+from regard.data.files import write_whole
 from regard.training.dev import evaluate
 from regard.training.progress import Progress
 from regard.training.task import Task

@@ -7,8 +7,8 @@ import textwrap
 import torch
 
 from regard.data import Frames, SourceSide
+from regard.data.files import write_whole
 from regard.training.best import Averaged
-from regard.training.checkpoint import write_whole
 from regard.training.progress import Progress
 from regard.training.task import Task
 from regard.version import __version__

@@ -16,7 +16,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load, save
 from torch import Tensor
 
-from regard.data.files import replacing
+from regard.data.files import write_whole
 from regard.errors import RegardError
 
 KEPT: Final = 2
@@ -31,12 +31,6 @@ class Checkpoint(NamedTuple):
 
     tensors: dict[str, Tensor]
     numbers: dict[str, Any]
-
-
-def write_whole(path: Path, content: bytes) -> None:
-    """Writes a file so that, whenever the power goes, the old or the new one is there, whole."""
-    with replacing(path) as file:
-        file.write(content)
 
 
 def save_checkpoint(folder: Path, step: int, checkpoint: Checkpoint, *, kept: int = KEPT) -> Path:

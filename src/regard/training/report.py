@@ -5,10 +5,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from regard.data.files import write_whole
 from regard.seeing.report import render_report
 from regard.seeing.storage import from_json, to_json
 from regard.seeing.trace import Trace, TraceError
-from regard.training.checkpoint import write_whole
 from regard.training.config import Config
 from regard.training.run_folder import REPORT
 

@@ -14,9 +14,9 @@ from safetensors.torch import load, save
 from torch import Tensor
 
 from regard.data import Frames, SourceSide, Tokenizer, load_side
+from regard.data.files import write_whole
 from regard.errors import RegardError
 from regard.models import PRESETS, SequenceModel
-from regard.training.checkpoint import write_whole
 from regard.training.config import Config, make_config
 from regard.training.frames import reading_frames
 
