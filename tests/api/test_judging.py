@@ -2,11 +2,14 @@
 
 import json
 import os
+import unicodedata
+from types import SimpleNamespace
 
 import pytest
 
 import regard as package
 from cli.tools import done, regard, reversed_pairs, tagged_pairs
+from regard.data import Tokenizer
 from regard.errors import ArgumentError, DataError, RegardError
 
 SMALL = {"size": "tiny", "hidden": 32, "embed": 16, "batch_sentences": 32, "max_tgt_len": 10}
@@ -124,3 +127,20 @@ def test_a_language_model_has_no_pairs(tmp_path):
         made.evaluate(PAIRS)
     with pytest.raises(RegardError, match="to align"):
         made.align(PAIRS)
+
+
+@pytest.mark.parametrize("kind", ["char", "space", "word"])
+def test_a_perfect_model_is_right_however_targets_are_spelled(model, monkeypatch, kind):
+    targets = ["ça  va ", "où"] if kind != "char" else ["ça va", "où"]
+    rows = [(str(i), "x", unicodedata.normalize("NFD", text)) for i, text in enumerate(targets)]
+    tokenizer = Tokenizer.train(kind, [text for *_, text in rows])
+
+    def perfect(self, texts, **options):
+        for text in texts:
+            yield SimpleNamespace(text=tokenizer.decode(tokenizer.encode(rows[int(text)][2])))
+
+    monkeypatch.setattr(package.Model, "predict", perfect)
+    monkeypatch.setattr(model, "tgt_tokenizer", tokenizer)
+    exact, cer = model.evaluate(rows, ["exact", "cer"]).rows
+    assert (exact.value, exact.low, cer.value) == (1, 1, 0)
+    assert exact.signature.endswith(f"|norm:{tokenizer.normal_form}")

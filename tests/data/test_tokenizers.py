@@ -390,3 +390,41 @@ def test_features_stand_after_the_words_that_joined(tmp_path):
     assert tokenizer.encode("walk", ["PST", "V"]) == [5, 6, 7]
     tokenizer.save(tmp_path / "t.json")
     assert Tokenizer.load(tmp_path / "t.json").encode("walk go", ["V"]) == [5, 4, 7]
+
+
+@given(ASSIGNED)
+def test_normal_form_is_what_is_written_of_a_known_text(text):
+    assume(JOINER not in text)
+    for kind in KINDS:
+        known = train(kind, [text, "x"], case="lower", vocab_size=10_000)
+        ids = known.encode(text)
+        assume(UNK not in ids)
+        assert known.normalize(text) == known.decode(ids)
+        assert known.normalize(known.normalize(text)) == known.normalize(text)
+
+
+def test_normal_form_keeps_what_is_unknown():
+    decomposed = unicodedata.normalize("NFD", " Ärger  über\u00a0Ω ")
+    forms = {
+        kind: train(kind, ["a b"], case=case).normalize(decomposed)
+        for kind, case in zip(KINDS, ["keep", "keep", "lower", "keep", "keep"], strict=True)
+    }
+    whole = " Ärger  über\u00a0Ω "
+    assert forms["char"] == forms["bpe"] == forms["unigram"] == whole
+    assert forms["space"] == "Ärger über Ω"
+    assert forms["word"] == "ärger über ω"
+    assert train("bpe").normalize("▁a▁b") == " a b"
+
+
+@pytest.mark.parametrize(
+    ("kind", "options", "name"),
+    [
+        ("char", {}, "nfc"),
+        ("char", {"nfc": False}, "none"),
+        ("unigram", {"case": "upper"}, "nfc+upper"),
+        ("space", {"nfc": False}, "spaces"),
+        ("word", {"case": "lower"}, "nfc+lower+spaces"),
+    ],
+)
+def test_normal_form_has_a_name(kind, options, name):
+    assert train(kind, **options).normal_form == name

@@ -1,4 +1,5 @@
 import re
+import unicodedata
 
 import jiwer
 import numpy as np
@@ -7,8 +8,17 @@ import sacrebleu
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from regard.data import Tokenizer
 from regard.errors import ArgumentError
-from regard.evaluation import METRICS, choose_metrics, score
+from regard.evaluation import (
+    METRICS,
+    PLAIN_TEXT,
+    by_length,
+    choose_metrics,
+    confidence_interval,
+    paired_bootstrap,
+    score,
+)
 from regard.evaluation.statistics import bleu_values, chrf_values, sacrebleu_statistics
 
 SYSTEM = [
@@ -39,7 +49,7 @@ def test_bleu_is_sacrebleus(tokenize):
     metric = sacrebleu.BLEU(tokenize=tokenize)
     one = score("bleu", SYSTEM, GOLD, tokenize=tokenize)
     assert one.value == pytest.approx(metric.corpus_score(SYSTEM, [GOLD]).score, abs=1e-9)
-    assert one.signature == f"bleu|{metric.get_signature().format()}"
+    assert one.signature == f"bleu|{metric.get_signature().format()}|norm:nfc+spaces"
     assert f"tok:{tokenize}|" in one.signature
     several = score("bleu", SYSTEM, SEVERAL, tokenize=tokenize)
     expected = metric.corpus_score(SYSTEM, streams(SEVERAL)).score
@@ -52,7 +62,7 @@ def test_chrf_is_sacrebleus():
     metric = sacrebleu.CHRF()
     one = score("chrf", SYSTEM, GOLD)
     assert one.value == pytest.approx(metric.corpus_score(SYSTEM, [GOLD]).score, abs=1e-9)
-    assert one.signature == f"chrf|{metric.get_signature().format()}"
+    assert one.signature == f"chrf|{metric.get_signature().format()}|norm:nfc+spaces"
     expected = metric.corpus_score(SYSTEM, streams(SEVERAL)).score
     assert score("chrf", SYSTEM, SEVERAL).value == pytest.approx(expected, abs=1e-9)
 
@@ -61,7 +71,7 @@ def test_ter_is_sacrebleus_as_a_share():
     metric = sacrebleu.TER()
     one = score("ter", SYSTEM, GOLD)
     assert one.value == pytest.approx(metric.corpus_score(SYSTEM, [GOLD]).score / 100, abs=1e-9)
-    assert one.signature == f"ter|{metric.get_signature().format()}"
+    assert one.signature == f"ter|{metric.get_signature().format()}|norm:nfc+spaces"
     # by hand: "today" moves to the front, which is one edit of eight words, and two for wer
     assert score("ter", SYSTEM[4:], GOLD[4:]).value == pytest.approx(1 / 8)
     assert score("wer", SYSTEM[4:], GOLD[4:]).value == pytest.approx(2 / 8)
@@ -134,8 +144,10 @@ def test_signatures_and_directions():
     scores = {name: score(name, SYSTEM, SEVERAL) for name in METRICS}
     assert {name for name, s in scores.items() if s.higher_is_better} == {"bleu", "chrf", "exact"}
     assert all(s.name == name and s.signature.startswith(f"{name}|") for name, s in scores.items())
-    assert re.fullmatch(r"per\|nrefs:var\|ref:nearest\|jiwer:[\d.]+", scores["per"].signature)
-    assert score("exact", SYSTEM, GOLD).signature == "exact|nrefs:1|ref:any"
+    assert re.fullmatch(
+        r"per\|nrefs:var\|ref:nearest\|jiwer:[\d.]+\|norm:nfc\+spaces", scores["per"].signature
+    )
+    assert score("exact", SYSTEM, GOLD).signature == "exact|nrefs:1|ref:any|norm:nfc+spaces"
 
 
 @pytest.mark.parametrize(
@@ -177,3 +189,46 @@ def test_wrong_calls(call, words):
         call()
     assert all(word in str(error.value) for word in words), str(error.value)
     assert str(error.value).count(".") == 1
+
+
+def nfd(text):
+    return unicodedata.normalize("NFD", text)
+
+
+REFERENCES = {
+    "char": [nfd("café"), nfd("naïve"), nfd("한국어")],
+    "space": [nfd("b ã ʒ u ʁ"), "K AE T ", "D  AO G"],
+    "word": ["the cat  sat .", "10\u00a0km loin", nfd("Ärger !")],
+}
+
+
+@pytest.mark.parametrize("kind", REFERENCES)
+@pytest.mark.parametrize("name", ["exact", "cer", "wer", "per", "bleu", "chrf", "ter"])
+def test_perfect_answers_are_right_however_references_are_spelled(kind, name):
+    references = REFERENCES[kind]
+    tokenizer = Tokenizer.train(kind, references)
+    answers = [tokenizer.decode(tokenizer.encode(text)) for text in references]
+    assert answers != references
+    several = [["other", text] for text in references]
+    right = {"bleu": 100, "chrf": 100, "exact": 1}.get(name, 0)
+    for form in (PLAIN_TEXT, tokenizer):
+        how = {"normalizer": form, "tokenize": "char"}
+        for gold in (references, several):
+            found = score(name, answers, gold, **how)
+            assert found.value == pytest.approx(right)
+            assert found.signature.endswith(f"|norm:{form.normal_form}")
+        interval = confidence_interval(name, answers, references, samples=3, **how)
+        assert interval.value == pytest.approx(right)
+        (row,) = by_length([name], [1] * 3, answers, references, buckets=1, **how)
+        assert row.values[name] == pytest.approx(right)
+        same = paired_bootstrap(name, answers, references, references, samples=3, **how)
+        assert same.first == same.second == pytest.approx(right)
+
+
+def test_the_form_is_that_of_the_normalizer():
+    letters = Tokenizer.train("char", ["a b"])
+    assert score("exact", ["a  b"], ["a b"]).value == 1
+    assert score("exact", ["a  b"], ["a b"], normalizer=letters).value == 0
+    lower = Tokenizer.train("char", ["a b"], case="lower")
+    found = score("exact", ["A b"], ["a B"], normalizer=lower)
+    assert (found.value, found.signature) == (1, "exact|nrefs:1|ref:any|norm:nfc+lower")

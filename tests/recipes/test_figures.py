@@ -1,6 +1,9 @@
+import unicodedata
+
 import pytest
 import sacrebleu
 
+from regard.data import Tokenizer
 from regard.recipes.examples import Example
 from regard.recipes.figures import (
     bleu,
@@ -70,3 +73,16 @@ def test_bleu_of_tokens_cuts_what_french_joins():
     assert found.value != pytest.approx(bleu_lowercase(rows, answers).value)
     assert "case:lc" in found.signature
     assert "tok:moses-" in found.signature
+
+
+def test_references_are_brought_to_the_form_of_the_answers():
+    spelled = [unicodedata.normalize("NFD", "é t é "), "b  ɔ"]
+    rows = [Example("x", (text,), group="fr") for text in spelled]
+    answers = ["é t é", "b ɔ"]
+    assert word_errors(rows, answers).value == phoneme_errors(rows, answers).value == 0
+    assert by_group(exact)(rows, answers).value == 100
+    long = [Example("x", (unicodedata.normalize("NFD", "été à la mer là"),), group="fr")]
+    for count in (bleu, bleu_lowercase, bleu_of_tokens):
+        found = count(long, ["été à la mer là"], Tokenizer.train("char", "abc"))
+        assert found.value == pytest.approx(100)
+        assert found.signature.endswith("|norm:nfc")

@@ -1,6 +1,7 @@
 """A source with several targets is judged by any of them."""
 
 import io
+import unicodedata
 from dataclasses import replace
 
 import pytest
@@ -142,3 +143,11 @@ def test_outputs_without_an_end_are_cut_where_no_reference_reaches(task):
     assert [len(said.split()) for said in dev._outputs(it)] == [2 * 3 + dev.EXTRA] * 2
     it.config = it.config.model_copy(update={"max_tgt_len": 5})
     assert [len(said.split()) for said in dev._outputs(it)] == [5, 5]
+
+
+def test_references_are_compared_as_the_model_writes_them(task, monkeypatch):
+    decomposed = unicodedata.normalize("NFD", "é o ")
+    it = task(["cafe\té  o", f"caf\t{decomposed}"], metric="per")[0]
+    monkeypatch.setattr(dev, "_outputs", lambda _: ["é o", "é o"])
+    found = dev.evaluate(it, Progress())
+    assert (found.score, found.metrics["exact"]) == (0, 1)

@@ -48,7 +48,7 @@ def evaluate(
     asked: Sequence[Any] = [metric] if alone else metric or ()
     names = metric_names(model, [str(name).lower() for name in asked])
     pairs = pairs_of(model, read_for(model, source, **reading))
-    return scored(names, answers(model, pairs, beam), pairs)
+    return scored(model, names, answers(model, pairs, beam), pairs)
 
 
 def answers(
@@ -69,12 +69,19 @@ def source_of(pair: Pair) -> Any:
     return with_features(pair.src, pair.features) if pair.frames is None else pair.frames
 
 
-def scored(names: Sequence[str], predictions: Sequence[str], pairs: Sequence[Pair]) -> Result:
-    """Each metric with its interval."""
-    references = [[pair.tgt, *pair.more] for pair in pairs]
+def references_of(pairs: Iterable[Pair]) -> list[list[str]]:
+    """Return the accepted targets of each pair."""
+    return [[pair.tgt, *pair.more] for pair in pairs]
+
+
+def scored(
+    model: Model, names: Sequence[str], predictions: Sequence[str], pairs: Sequence[Pair]
+) -> Result:
+    """Return each metric with its interval, of texts in the form of the target tokeniser."""
+    references, normalizer = references_of(pairs), model.tgt_tokenizer
     rows = []
     for name in names:
-        found = score(name, predictions, references)
-        interval = confidence_interval(name, predictions, references)
+        found = score(name, predictions, references, normalizer=normalizer)
+        interval = confidence_interval(name, predictions, references, normalizer=normalizer)
         rows.append(Row(name, found.value, interval.low, interval.high, found.signature))
     return Result(len(pairs), rows, [], None)

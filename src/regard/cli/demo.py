@@ -10,10 +10,10 @@ import typer
 from rich.console import Console
 
 from regard import api
+from regard.api.scoring import scored
 from regard.cli.show import drawn
 from regard.data import Pair, read_pairs
 from regard.errors import ArgumentError
-from regard.evaluation import score
 from regard.training import Config, RunError, RunFolder, make_config, start_run
 from regard.training.task import RATES
 from regard.training.watch import Notes, say
@@ -104,8 +104,8 @@ def _judge(model: api.Model, pairs: list[Pair], console: Console) -> None:
     began = time.monotonic()
     answers = [a.text for a in model.predict([p.src for p in pairs], attention=False)]
     seconds = time.monotonic() - began
-    references = [[p.tgt, *p.more] for p in pairs]
-    per, exact = (score(n, answers, references).value for n in ("per", "exact"))
+    rows = scored(model, ("per", "exact"), answers, pairs).rows
+    per, exact = (row.value for row in rows)
     say(
         console,
         f"\n{len(pairs)} test words: phoneme error rate {per:.2%}, {exact:.1%} of words right "

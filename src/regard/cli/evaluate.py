@@ -73,16 +73,19 @@ def evaluate(
     names = scoring.metric_names(model, _metrics(metrics))
     _save(save, [])
     pairs = pairs_for(model, file, tgt, columns=columns, skip_bad=skip_bad)
-    references = [[p.tgt, *p.more] for p in pairs]
+    references, normalizer = scoring.references_of(pairs), model.tgt_tokenizer
     predictions = scoring.answers(model, pairs, beam, _shown)
     _save(save, predictions)
-    result = scoring.scored(names, predictions, pairs)
+    result = scoring.scored(model, names, predictions, pairs)
     if lengths:
         sizes = [_size(model, p) for p in pairs]
-        result = result._replace(lengths=by_length(names[:1], sizes, predictions, references))
+        rows = by_length(names[:1], sizes, predictions, references, normalizer=normalizer)
+        result = result._replace(lengths=rows)
     if second is not None:
         other = scoring.answers(second, pairs, beam, _shown)
-        comparison = paired_bootstrap(names[0], predictions, other, references)
+        comparison = paired_bootstrap(
+            names[0], predictions, other, references, normalizer=normalizer
+        )
         result = result._replace(against=comparison)
     if as_json:
         print_json(_as_json(result))

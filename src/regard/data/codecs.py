@@ -9,9 +9,9 @@ from abc import ABC, abstractmethod
 from bisect import bisect_right
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
-from regard.data.normal import Span
+from regard.data.normal import SPACES, Span, collapse_spaces
 from regard.symbols import SYMBOLS, UNK
 
 OPEN_BOX: Final = "␣"
@@ -24,9 +24,11 @@ class Codec(ABC):
 
     Attributes:
         pieces: the vocabulary; the first four are the special symbols.
+        form: the name of what `normalize` does; empty where it changes nothing that is common.
     """
 
     pieces: list[str]
+    form: ClassVar[str] = ""
 
     @abstractmethod
     def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
@@ -39,6 +41,10 @@ class Codec(ABC):
     @abstractmethod
     def join(self, pieces: Sequence[str]) -> str:
         """The text that the pieces make."""
+
+    def normalize(self, text: str) -> str:
+        """Return the text as `join` would write it if the vocabulary had all its pieces."""
+        return text
 
     @abstractmethod
     def show(self, piece: str) -> str:
@@ -102,6 +108,8 @@ class CharCodec(Codec):
 class SpaceCodec(Codec):
     """One piece per symbol between spaces, such as a phoneme."""
 
+    form = SPACES
+
     def __init__(self, pieces: Sequence[str]) -> None:
         self.pieces = list(pieces)
         self._table = table_of(pieces)
@@ -123,6 +131,10 @@ class SpaceCodec(Codec):
     def join(self, pieces: Sequence[str]) -> str:
         """The symbols with a space between them."""
         return " ".join(pieces)
+
+    def normalize(self, text: str) -> str:
+        """Return the symbols with a single space between them."""
+        return collapse_spaces(text)
 
     def show(self, piece: str) -> str:
         """The symbol."""

@@ -8,6 +8,9 @@ from regard.errors import ArgumentError
 
 Span = tuple[int, int]
 
+#: the name of `collapse_spaces` in the signature of a metric
+SPACES: Final = "spaces"
+
 #: what may be done to small and capital letters
 CASES: Final[dict[str, Callable[[str], str]]] = {
     "keep": str,
@@ -27,6 +30,11 @@ def normaliser(*, nfc: bool, case: str) -> Callable[[str], str]:
         return unicodedata.normalize("NFC", text) if nfc and not text.isascii() else text
 
     return normalise
+
+
+def collapse_spaces(text: str) -> str:
+    """Return the text with one space for each run of white space, and none at its ends."""
+    return " ".join(text.split())
 
 
 def origins(text: str, normalise: Callable[[str], str]) -> list[Span]:

@@ -57,6 +57,10 @@ class SubwordCodec(Codec):
         """The words with spaces between them."""
         return "".join(pieces).replace(WORD_START, " ").removeprefix(" ")
 
+    def normalize(self, text: str) -> str:
+        """Return the text with spaces for `▁`, which pieces use for a space."""
+        return text.replace(WORD_START, " ")
+
     def show(self, piece: str) -> str:
         """The part; `▁` shows the start of a word."""
         return piece

@@ -188,6 +188,20 @@ class Tokenizer:
                 self._check_id(number)
         return self._codec.join([piece for piece in text if piece])
 
+    def normalize(self, text: str) -> str:
+        """Return a text in the form in which `decode` writes it.
+
+        This is `decode(encode(text))` for a text whose tokens are all known, and unknown ones are
+        kept. Bring references to this form before comparing predictions with them.
+        """
+        return self._codec.normalize(self._normalise(text))
+
+    @property
+    def normal_form(self) -> str:
+        """The name of what `normalize` does, for the signature of a metric: "nfc+spaces"."""
+        steps = ["nfc" if self.nfc else "", self.case if self.case != "keep" else ""]
+        return "+".join(filter(None, [*steps, self._codec.form])) or "none"
+
     def tokens(self, ids: Iterable[SupportsIndex]) -> list[str]:
         """What to draw for each id, special symbols and features among them."""
         base = len(self._codec.pieces)

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
 from regard.data.codecs import Chunks, Codec, count_pieces, table_of, words_of
-from regard.data.normal import Span
+from regard.data.normal import SPACES, Span, collapse_spaces
 from regard.symbols import UNK
 
 JOINER: Final = "￭"
@@ -21,6 +21,8 @@ class WordCodec(Codec):
     OpenNMT (Klein et al., 2017), and words never have one: `"so", he said` is `"￭`, `so`, `￭"`,
     `￭,`, `he`, `said`. So a word has one number wherever it stands, and nothing is lost.
     """
+
+    form = SPACES
 
     def __init__(self, pieces: Sequence[str]) -> None:
         self.pieces = list(pieces)
@@ -66,6 +68,10 @@ class WordCodec(Codec):
             joined = _joins(piece, -1)
             text.append(self.show(piece))
         return "".join(text)
+
+    def normalize(self, text: str) -> str:
+        """Return the words with a single space between them."""
+        return collapse_spaces(text)
 
     def show(self, piece: str) -> str:
         """The word or the mark alone."""

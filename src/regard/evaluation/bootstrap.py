@@ -12,7 +12,7 @@ from jaxtyping import Float
 
 from regard.errors import ArgumentError
 from regard.evaluation.metrics import find_metric
-from regard.evaluation.references import References, as_lists
+from regard.evaluation.references import PLAIN_TEXT, Normalizer, References, compared
 from regard.evaluation.statistics import Statistics, Sums, ratio
 
 # Draws that are held in memory at a time.
@@ -73,6 +73,7 @@ def confidence_interval(
     samples: int = 1000,
     seed: int = 1,
     tokenize: str = "13a",
+    normalizer: Normalizer = PLAIN_TEXT,
 ) -> Interval:
     """The interval that holds the score of `confidence` of all resamples.
 
@@ -84,10 +85,11 @@ def confidence_interval(
         samples: number of resamples.
         seed: of the draws.
         tokenize: as in `score`.
+        normalizer: as in `score`.
     """
     _check(confidence, samples)
     metric = find_metric(name, tokenize)
-    statistics = metric.measure(predictions, as_lists(predictions, references))
+    statistics = metric.measure(*compared(predictions, references, normalizer))
     values = metric.values(_resampled(statistics, samples, seed))
     low, high = _ends(values, confidence)
     whole = float(metric.values(statistics.sum(axis=0, keepdims=True))[0])
@@ -112,6 +114,7 @@ def paired_bootstrap(
     samples: int = 1000,
     seed: int = 1,
     tokenize: str = "13a",
+    normalizer: Normalizer = PLAIN_TEXT,
 ) -> Comparison:
     """Compares two systems on the same resamples.
 
@@ -128,12 +131,12 @@ def paired_bootstrap(
         samples: number of resamples.
         seed: of the draws.
         tokenize: as in `score`.
+        normalizer: as in `score`.
     """
     _check(confidence, samples)
     metric = find_metric(name, tokenize)
-    both = np.concatenate(
-        [metric.measure(system, as_lists(system, references)) for system in (first, second)], axis=1
-    )
+    texts = [compared(system, references, normalizer) for system in (first, second)]
+    both = np.concatenate([metric.measure(*system) for system in texts], axis=1)
     columns = both.shape[1] // 2
 
     def values(sums: Sums) -> tuple[Float[np.ndarray, " n"], Float[np.ndarray, " n"]]:

@@ -7,7 +7,7 @@ import numpy as np
 
 from regard.errors import ArgumentError
 from regard.evaluation.metrics import find_metric
-from regard.evaluation.references import References, as_lists
+from regard.evaluation.references import PLAIN_TEXT, Normalizer, References, compared
 
 
 @dataclass(frozen=True)
@@ -35,6 +35,7 @@ def by_length(
     *,
     buckets: int | Sequence[int] = 6,
     tokenize: str = "13a",
+    normalizer: Normalizer = PLAIN_TEXT,
 ) -> list[LengthRow]:
     """The metrics of sources of like lengths, shortest first. No row is empty.
 
@@ -46,8 +47,9 @@ def by_length(
         buckets: how many rows, of about as many sources each; or the largest length of each row but
             the last.
         tokenize: as in `score`.
+        normalizer: as in `score`.
     """
-    lists = as_lists(predictions, references)
+    texts = compared(predictions, references, normalizer)
     if len(src_lengths) != len(predictions):
         raise ArgumentError(
             "src_lengths",
@@ -57,7 +59,7 @@ def by_length(
         )
     lengths = np.asarray(src_lengths)
     metrics = {name: find_metric(name, tokenize) for name in names}
-    measured = {name: metric.measure(predictions, lists) for name, metric in metrics.items()}
+    measured = {name: metric.measure(*texts) for name, metric in metrics.items()}
     edges = _edges(lengths, buckets) if isinstance(buckets, int) else np.sort(buckets)
     # a source as long as an edge belongs below it
     bucket = np.searchsorted(edges, lengths, side="left")

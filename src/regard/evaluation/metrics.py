@@ -13,7 +13,7 @@ from sacrebleu.metrics.ter import TER
 
 from regard.errors import ArgumentError
 from regard.evaluation import statistics as st
-from regard.evaluation.references import References, as_lists
+from regard.evaluation.references import PLAIN_TEXT, Normalizer, References, compared
 from regard.evaluation.statistics import Statistics, Sums, Values
 
 
@@ -25,7 +25,8 @@ class Score:
         name: of the metric.
         value: from 0 to 100 for bleu and chrf. For the others a share: 0.1 is 10%. An error rate
             can be above 1.
-        signature: how it was computed; sacrebleu's own for bleu, chrf and ter.
+        signature: how it was computed; for bleu, chrf and ter sacrebleu's own, then the form in
+            which texts were compared.
         higher_is_better: False for error rates.
     """
 
@@ -81,7 +82,12 @@ SUITABLE: Final = {
 
 
 def score(
-    name: str, predictions: Sequence[str], references: References, *, tokenize: str = "13a"
+    name: str,
+    predictions: Sequence[str],
+    references: References,
+    *,
+    tokenize: str = "13a",
+    normalizer: Normalizer = PLAIN_TEXT,
 ) -> Score:
     """The value of a metric over a corpus.
 
@@ -94,12 +100,16 @@ def score(
         predictions: one text for each source; phonemes are separated by spaces.
         references: one text for each source, or a list of them.
         tokenize: how bleu finds words, as sacrebleu's option of that name; others do not use it.
+        normalizer: brings predictions and references to one form before they are compared, and is
+            named in the signature. By default Unicode's composed form with single spaces; pass the
+            target tokeniser to compare texts as it writes them.
     """
-    lists = as_lists(predictions, references)
+    texts = compared(predictions, references, normalizer)
     metric = find_metric(name, tokenize)
-    sums = metric.measure(predictions, lists).sum(axis=0, keepdims=True)
+    sums = metric.measure(*texts).sum(axis=0, keepdims=True)
     value = float(metric.values(sums)[0])
-    return Score(name, value, _signature(name, metric, lists), metric.higher_is_better)
+    signature = f"{_signature(name, metric, texts.references)}|norm:{normalizer.normal_form}"
+    return Score(name, value, signature, metric.higher_is_better)
 
 
 def choose_metrics(tgt_kind: str) -> tuple[str, ...]:

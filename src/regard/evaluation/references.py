@@ -1,15 +1,55 @@
-"""Predictions and what they are compared with, checked."""
+"""Predictions and the references that they are compared with, checked and in one form."""
 
+import unicodedata
 from collections.abc import Sequence
+from typing import Final, NamedTuple, Protocol, final, runtime_checkable
 
+from regard.data.normal import SPACES, collapse_spaces
 from regard.errors import ArgumentError
 
 #: For each source one reference, or several of which any will do.
 References = Sequence[str] | Sequence[Sequence[str]]
 
 
-def as_lists(predictions: Sequence[str], references: References) -> list[list[str]]:
-    """The references of each prediction, as a list of one or more."""
+@runtime_checkable
+class Normalizer(Protocol):
+    """Brings texts to the form in which they are compared, as a `Tokenizer` does."""
+
+    @property
+    def normal_form(self) -> str:
+        """The name of the form, for signatures."""
+        ...
+
+    def normalize(self, text: str) -> str:
+        """Return a text in the form."""
+        ...
+
+
+@final
+class PlainText:
+    """Unicode's composed form, with one space for each run of white space and none at the ends."""
+
+    normal_form: Final = f"nfc+{SPACES}"
+
+    def normalize(self, text: str) -> str:
+        """Return a text in the form."""
+        return collapse_spaces(unicodedata.normalize("NFC", text))
+
+
+PLAIN_TEXT: Final = PlainText()
+
+
+class Compared(NamedTuple):
+    """Predictions, and for each a list of one or more references, all in one form."""
+
+    predictions: list[str]
+    references: list[list[str]]
+
+
+def compared(
+    predictions: Sequence[str], references: References, normalizer: Normalizer
+) -> Compared:
+    """Return predictions and references in one form. Raises unless each prediction has some."""
     if not predictions:
         raise ArgumentError(
             "predictions", "be one or more", "an empty list", "there is nothing to score"
@@ -30,4 +70,8 @@ def as_lists(predictions: Sequence[str], references: References) -> list[list[st
                 f"an empty list for number {place} of {len(lists)}",
                 "leave out predictions that cannot be judged",
             )
-    return lists
+    normalize = normalizer.normalize
+    return Compared(
+        [normalize(text) for text in predictions],
+        [[normalize(text) for text in several] for several in lists],
+    )

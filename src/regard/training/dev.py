@@ -74,7 +74,7 @@ def evaluate(task: Task, progress: Progress) -> Evaluation:
         metrics["perplexity"] = math.exp(min(loss, LARGEST))
     elif task.metric.name != "loss":
         for name in dict.fromkeys([task.metric.name, "exact"]):
-            metrics[name] = score(name, outputs, references).value
+            metrics[name] = score(name, outputs, references, normalizer=task.tgt_tokenizer).value
     total, count = progress.losses
     few = zip(task.dev.sources[: len(outputs)], references, outputs, strict=True)
     return Evaluation(

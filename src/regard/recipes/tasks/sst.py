@@ -140,7 +140,7 @@ def judge(model: Model, examples: Sequence[Example], decoding: Mapping[str, Any]
     search = {**decoding, "beam": BEAM, "nbest": BEAM, "length_penalty": 0.0}
     found = model.predict((e.question for e in examples), attention=False, batch=BATCH, **search)
     answers = [likeliest((output, *output.alternatives)) for output in found]
-    return Verdict([exact(examples, answers)], answers)
+    return Verdict([exact(examples, answers, model.tgt_tokenizer)], answers)
 
 
 def likeliest(outputs: Iterable[Output]) -> str:

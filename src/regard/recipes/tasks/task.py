@@ -43,6 +43,6 @@ def by_answers(*counts: Count) -> Judge:
         questions = [example.question for example in examples]
         found = model.predict(questions, attention=False, batch=BATCH, **decoding)
         answers = [output.text for output in found]
-        return Verdict([count(examples, answers) for count in counts], answers)
+        return Verdict([count(examples, answers, model.tgt_tokenizer) for count in counts], answers)
 
     return judge
