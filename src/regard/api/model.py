@@ -203,6 +203,9 @@ class Model:
     ) -> Result:
         """How good the answers to pairs are: what `regard evaluate` shows, in `rows`.
 
+        Answers and targets are compared in the form of the target tokeniser, see
+        `Tokenizer.normalize`; the signature of each row names it.
+
         Args:
             pairs: as for `fit`. What follows source and target is features if the run has some,
                 else further accepted targets.

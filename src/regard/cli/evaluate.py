@@ -61,7 +61,11 @@ def evaluate(
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
     device: Annotated[str, typer.Option(help="cpu, cuda or auto.")] = "auto",
 ) -> None:
-    """Score a model's answers: BLEU and chrF, error rates and exact match, or perplexity."""
+    """Score a model's answers: BLEU and chrF, error rates and exact match, or perplexity.
+
+    Answers and targets are compared in the form in which the model writes: composed Unicode and,
+    where targets are symbols or words, single spaces. The signature names it.
+    """
     # what can go wrong comes before what takes long
     model = api.load(run, device=device)
     if model.config.reads_texts:
