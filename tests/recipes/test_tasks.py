@@ -9,6 +9,7 @@ import pytest
 
 from recipes import made
 from regard.api import Model, Output
+from regard.data import Tokenizer
 from regard.errors import ArgumentError, DataError
 from regard.recipes import TASKS, read
 from regard.recipes.examples import Example, Prepared, kept, write
@@ -221,6 +222,7 @@ class Searches(Model):
 
     def __init__(self, found):
         self.found, self.options = found, {}
+        self.tgt_tokenizer = Tokenizer.train("space", ["positive negative"])
 
     def predict(self, texts, **options):
         self.options = options
