@@ -24,6 +24,11 @@ HOMES: Final = {
 }
 
 
+def __dir__() -> list[str]:
+    """List the public names, for `dir` and for completion."""
+    return sorted(__all__)
+
+
 def __getattr__(name: str) -> Any:
     """Imports what a name stands for."""
     if name in ("masks", "ops"):

@@ -66,6 +66,19 @@ class Model:
         models = [run.model for run in runs]
         self.module: SequenceModel = models[0] if len(models) == 1 else Ensemble(models)
 
+    def __repr__(self) -> str:
+        weights = sum(weight.numel() for weight in self.module.parameters())
+        parts = {
+            "preset": " + ".join(dict.fromkeys(self._presets)),
+            "size": self.config.size,
+            "weights": weights,
+            "reads": self.source.summary,
+            "writes": self.tgt_tokenizer.summary,
+            "device": str(self.device),
+        }
+        shown = ", ".join(f"{name}={value!r}" for name, value in parts.items())
+        return f"Model({' + '.join(map(str, self._paths))!r}, {shown})"
+
     @property
     def src_tokenizer(self) -> Tokenizer:
         """What cuts sources into tokens; raises where they are vectors."""

@@ -10,6 +10,7 @@ from torch import Tensor
 from regard.api.tracing import Traced
 from regard.errors import ArgumentError
 from regard.seeing import Trace
+from regard.seeing.trace import brief
 
 
 @dataclass(frozen=True)
@@ -44,6 +45,13 @@ class Output:
 
     def __str__(self) -> str:
         return self.text
+
+    def __repr__(self) -> str:
+        parts = [brief(self.text), f"score={self.score:.4g}"]
+        parts += [f"maps={list(self.maps)}"] * bool(self.maps)
+        parts += [f"alternatives={len(self.alternatives)}"] * bool(self.alternatives)
+        parts += ["finished=False"] * (not self.finished)
+        return f"Output({', '.join(parts)})"
 
     @cached_property
     def trace(self) -> Trace:

@@ -22,3 +22,7 @@ class Result(NamedTuple):
     rows: list[Row]
     lengths: list[LengthRow]
     against: Comparison | None
+
+    def __repr__(self) -> str:
+        rows = "".join(f", {row.name}={row.value:.4g}" for row in self.rows)
+        return f"Result(pairs={self.pairs}{rows})"

@@ -27,3 +27,9 @@ class Hypothesis:
     token_log_probs: list[float]
     attention: Maps = field(default_factory=dict, compare=False)
     finished: bool = True
+
+    def __repr__(self) -> str:
+        parts = [f"{len(self.tokens)} tokens", f"score={self.score:.4g}"]
+        parts += [f"attention={list(self.attention)}"] * bool(self.attention)
+        parts += ["finished=False"] * (not self.finished)
+        return f"Hypothesis({', '.join(parts)})"

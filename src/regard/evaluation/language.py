@@ -42,6 +42,10 @@ class Perplexity:
     unknown: int
     each: Float[np.ndarray, "texts 3"] = field(repr=False, compare=False)
 
+    def __repr__(self) -> str:
+        counts = f"texts={self.texts}, tokens={self.tokens}, words={self.words}"
+        return f"Perplexity({self.value:.4g}, {counts}, unknown={self.unknown})"
+
     @property
     def value(self) -> float:
         """Per token: among how many equally likely ones the model chooses, on average."""

@@ -79,6 +79,11 @@ class Seen:
         self._src = Positions("src_tokens")
         self._tgt = Positions("tgt_tokens")
 
+    def __repr__(self) -> str:
+        calls = sum(map(len, self.maps.values()))
+        counts = f"modules={len(self.maps)}, calls={calls}, notes={len(self.notes)}"
+        return f"Seen({self._model!r}, {counts})"
+
     def label(self, src_tokens: Labels, tgt_tokens: Labels | None = None) -> None:
         """Names the positions: a list of tokens, or one list for each row of the batch.
 

@@ -1,5 +1,6 @@
 """What a run of a model leaves behind, and what every picture is drawn from: the Trace."""
 
+import reprlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -47,6 +48,13 @@ class TraceError(RegardError, ValueError):
     """The parts of a trace do not fit together, or a file does not hold one."""
 
 
+def brief(text: str) -> str:
+    """Return the repr of a text, on one line and cut in its middle where it is long."""
+    shortened = reprlib.Repr()
+    shortened.maxstring = 80
+    return shortened.repr(text)
+
+
 @dataclass(frozen=True)
 class Token:
     """One token.
@@ -82,6 +90,9 @@ class Text:
             " ".join(tokens) if text is None else text,
             tuple(Token(token, word=i) for i, token in enumerate(tokens)),
         )
+
+    def __repr__(self) -> str:
+        return f"Text({brief(self.text)}, tokens={len(self.tokens)})"
 
     @property
     def labels(self) -> list[str]:
@@ -124,6 +135,9 @@ class Map:
         lacks = lacking(array) if missing else None
         rows, columns = SIDES[kind]
         return Map(kind, layer, array, lacks, rows, columns, kind in CAUSAL)
+
+    def __repr__(self) -> str:
+        return f"Map({self.kind!r}, layer={self.layer}, weights={self.weights.shape})"
 
     @property
     def heads(self) -> int:
@@ -198,6 +212,12 @@ class Trace:
                     f"for each of the {shape[1]} source tokens, but it is {matrix.shape}: "
                     f"check which tokens it was computed for."
                 )
+
+    def __repr__(self) -> str:
+        parts = [f"{brief(self.source.text)} -> {brief(self.target.text)}", f"maps={self.kinds}"]
+        parts += [f"model={self.model.name!r}"] * bool(self.model.name)
+        parts += [f"notes={len(self.notes)}"] * bool(self.notes)
+        return f"Trace({', '.join(parts)})"
 
     def labels(self, side: Side) -> list[str]:
         """What to draw along a side of a map."""

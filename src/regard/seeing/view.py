@@ -63,6 +63,9 @@ class View:
     layer: int = 0
     head: int | None = None
 
+    def __repr__(self) -> str:
+        return f"View({self.title!r}, weights={self.weights.shape})"
+
 
 class Sharpness(NamedTuple):
     """How sharp the rows of one head are: 1 if each looks at one token, 1/n if at all alike."""
