@@ -10,7 +10,7 @@ MODULES = sorted((SOURCES / "regard").rglob("*.py"))
 
 # From the ground up. Parts of one floor stand side by side and do not import each other.
 FLOORS = (
-    ("errors", "masks", "device", "symbols", "state", "version", "checkout"),
+    ("errors", "masks", "device", "symbols", "state", "version", "checkout", "interrupts"),
     ("ops",),
     ("attention",),
     ("layers",),

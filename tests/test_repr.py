@@ -65,7 +65,7 @@ def test_seen_counts_what_it_has():
 
 def test_a_trace_is_what_was_read_and_written():
     weights = np.full((2, 3, 5), 0.2, dtype=np.float32)
-    source, target = Text.of("a b c d e".split()), Text.of("x y z".split())
+    source, target = Text.of(["a", "b", "c", "d", "e"]), Text.of(["x", "y", "z"])
     trace = Trace(source, target, (Map.of("cross", 0, weights),))
     assert repr(trace) == "Trace('a b c d e' -> 'x y z', maps=['cross'])"
     assert repr(trace.maps[0]) == "Map('cross', layer=0, weights=(2, 3, 5))"

@@ -3,6 +3,17 @@
 Every message names the thing, the rule, the value and the next step.
 """
 
+import errno
+import re
+from typing import Final
+
+#: how torch words that the memory of the CPU is used up
+CPU_MEMORY: Final = ("DefaultCPUAllocator", "not enough memory: you tried to allocate")
+#: and that of a GPU, where it is no OutOfMemoryError
+GPU_MEMORY: Final = ("CUDA error: out of memory", "CUBLAS_STATUS_ALLOC_FAILED")
+#: the amount that could not be had, as torch and numpy write it
+AMOUNT: Final = re.compile(r"allocate ([\d.]+) (\w+)")
+
 
 class RegardError(Exception):
     """The root of all errors that a user of regard can mend."""
@@ -47,3 +58,25 @@ class DataError(RegardError, ValueError):
         self.reason = reason
         self.fix = fix
         self.kind = kind
+
+
+def describe_memory_error(error: BaseException) -> str | None:
+    """Return a sentence with next steps if memory is used up; None for any other error."""
+    said = str(error)
+    on_gpu = type(error).__name__ == "OutOfMemoryError" or any(map(said.__contains__, GPU_MEMORY))
+    on_cpu = isinstance(error, MemoryError) or any(map(said.__contains__, CPU_MEMORY))
+    if isinstance(error, OSError):
+        on_gpu, on_cpu = False, error.errno == errno.ENOMEM
+    if not (on_gpu or on_cpu):
+        return None
+    amount = AMOUNT.search(said)
+    needed = f"{_readable(amount)} more could not be allocated" if amount else "it is used up"
+    return (
+        f"the memory of the {'GPU' if on_gpu else 'CPU'} must hold a batch, but {needed}: lower "
+        f"batch_tokens, batch_sentences or size to train, --batch or --beam to answer."
+    )
+
+
+def _readable(amount: re.Match[str]) -> str:
+    number, unit = float(amount[1]), amount[2]
+    return f"{number / 2**30:,.2f} GiB" if unit == "bytes" else f"{number:g} {unit}"

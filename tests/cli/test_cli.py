@@ -7,8 +7,9 @@ import sys
 import pytest
 import torch
 
-from cli.tools import done, regard, sentence
+from cli.tools import BRIEF, done, regard, sentence
 from regard import __version__
+from regard.cli import doctor
 from regard.models import PRESETS
 
 VERBS = ("train", "predict", "evaluate", "export", "demo", "lab", "models", "settings")
@@ -60,10 +61,9 @@ def test_doctor_names_torch_and_the_paths():
     ],
 )
 def test_doctor_tells_what_can_run_from_what_cannot(monkeypatch, numba, says):
-    found = sys.modules["regard.cli.doctor"]  # the name stands for the verb
-    monkeypatch.setattr(found, "find_spec", lambda name: numba)
+    monkeypatch.setattr(doctor, "find_spec", lambda name: numba)
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    assert dict(found.report())["additive_attention"] == says
+    assert dict(doctor.report())["additive_attention"] == says
 
 
 @pytest.mark.parametrize("args", [(), ("--help",), ("-h",)])
@@ -122,7 +122,7 @@ def test_a_full_disk(monkeypatch):
     def full():
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr("regard.cli.report", full)
+    monkeypatch.setattr("regard.cli.doctor.report", full)
     assert "No space left on device" in sentence(regard("doctor"), 1)
 
 
@@ -131,26 +131,55 @@ def test_a_file_that_cannot_be_opened_says_what_to_do(monkeypatch, tmp_path):
         tmp_path / "no" / "x": f"its folder must exist, make {tmp_path / 'no'} first.",
         tmp_path / "x": "check its name.",
     }.items():
-        monkeypatch.setattr("regard.cli.report", path.read_text)
+        monkeypatch.setattr("regard.cli.doctor.report", path.read_text)
         said = sentence(regard("doctor"), 1)
         assert said.startswith(f"{path}: it cannot be read or written (No such file")
         assert said.endswith(fix)
 
 
 def test_an_output_that_cannot_hold_a_letter(monkeypatch):
-    monkeypatch.setattr("regard.cli.print_table", lambda *_: "a我b".encode("latin-1"))
+    monkeypatch.setattr("regard.cli.presets.print_table", lambda *_: "a我b".encode("latin-1"))
     assert sentence(regard("presets"), 1) == (
         "the output must be able to hold all letters, but its encoding latin-1 has no '\\u6211': "
         "set PYTHONIOENCODING=utf-8."
     )
 
 
-def test_too_little_memory(monkeypatch):
-    def full():
-        raise MemoryError
+def too_large():
+    torch.empty(2**50)
 
-    monkeypatch.setattr("regard.cli.report", full)
-    assert "batch_tokens" in sentence(regard("doctor"), 1)
+
+def too_large_for_a_gpu():
+    raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 20.50 GiB. GPU 0 has ...")
+
+
+def too_large_for_numpy():
+    raise MemoryError("Unable to allocate 7.11 PiB for an array with shape (7,)")
+
+
+def too_large_to_fork():
+    raise OSError(errno.ENOMEM, "Cannot allocate memory")
+
+
+@pytest.mark.parametrize(
+    ("allocate", "says"),
+    [
+        (too_large, "the memory of the CPU must hold a batch, but 4,194,304.00 GiB more could"),
+        (too_large_for_a_gpu, "the memory of the GPU must hold a batch, but 20.5 GiB more could"),
+        (too_large_for_numpy, "the memory of the CPU must hold a batch, but 7.11 PiB more could"),
+        (too_large_to_fork, "the memory of the CPU must hold a batch, but it is used up: "),
+    ],
+)
+def test_too_little_memory_is_told_with_what_to_lower(monkeypatch, allocate, says):
+    monkeypatch.setattr("regard.cli.doctor.report", allocate)
+    said = sentence(regard("doctor"), 1)
+    assert said.startswith(says)
+    assert "batch_tokens" in said
+
+
+def test_too_little_memory_in_training(monkeypatch, pairs, in_folder):
+    monkeypatch.setattr("regard.training.loop._gradient", lambda *_: torch.empty(2**50))
+    assert "memory of the CPU" in sentence(regard("train", pairs, *BRIEF), 1)
 
 
 @pytest.mark.slow

@@ -4,7 +4,6 @@ import pytest
 
 from cli.tools import done, regard, sentence
 from lab.tools import fail, install, stop
-from regard.cli import lab as verb
 from regard.cli.running import INTERRUPTED
 
 
@@ -141,10 +140,6 @@ def test_data_comes_from_the_environment(tmp_path, monkeypatch):
 def test_seeds_by_default(tmp_path, words, seeds):
     done(regard("lab", "one", "-o", tmp_path, *words))
     assert f"| seeds | {seeds} |" in (tmp_path / "report.md").read_text()
-
-
-def test_names_are_completed():
-    assert verb._complete("t") == ["two"]
 
 
 def test_help_has_the_options_and_defaults(monkeypatch):

@@ -1,22 +1,31 @@
-"""What `regard show` in the terminal loads: nothing that another verb alone needs."""
+"""What commands load: help and completion next to nothing, `regard show` nothing but its own."""
 
+import inspect
 import json
+import os
 import subprocess
 import sys
+import typing
+from importlib import import_module
 
 import pytest
 
 from api.test_tracing import run_folder
+from cli.tools import done, regard
+from regard import api, lab
+from regard.cli import commands
+from regard.seeing.trace import KINDS
 
 PROGRAM = """
 import json, sys
 from regard.cli import app
 try:
-    app(["show", sys.argv[1], "abc"])
+    app(sys.argv[1:])
 except SystemExit as end:
     code = end.code
 print(json.dumps([code, sorted(sys.modules)]))
 """
+#: what no other command than the one that needs it loads
 HEAVY = (
     "fastapi",
     "lightning_fabric",
@@ -27,20 +36,107 @@ HEAVY = (
     "torch._dynamo",
     "triton",
 )
+#: what help and completion do without
+NEVER = {*HEAVY, "torch", "numpy", "transformers", "tokenizers", "sacrebleu"}
+NAMES = [command.callback.__name__ for command in commands.app.registered_commands]
+
+
+def modules(*words, **variables):
+    done = subprocess.run(
+        [sys.executable, "-c", PROGRAM, *words],
+        capture_output=True,
+        text=True,
+        env={**os.environ, **variables},
+    )
+    assert not done.returncode, done.stderr
+    *said, last = done.stdout.splitlines()
+    code, loaded = json.loads(last)
+    assert code == 0, done.stderr
+    return said, set(loaded)
 
 
 @pytest.fixture(scope="module")
 def loaded(tmp_path_factory):
     folder = run_folder(tmp_path_factory.mktemp("runs") / "run", "bahdanau")
-    done = subprocess.run(
-        [sys.executable, "-c", PROGRAM, str(folder)], capture_output=True, text=True, check=True
-    )
-    code, modules = json.loads(done.stdout.splitlines()[-1])
-    assert code == 0, done.stderr
-    return modules
+    return modules("show", str(folder), "abc")[1]
 
 
 @pytest.mark.parametrize("module", HEAVY)
 def test_show_does_without(loaded, module):
     assert "regard.cli.show" in loaded
     assert module not in loaded
+
+
+@pytest.mark.parametrize("words", [("--help",), ("predict", "--help"), ("--version",)])
+def test_help_loads_nothing_heavy(words):
+    said, loaded = modules(*words)
+    assert said
+    assert not loaded & NEVER
+
+
+def test_help_of_no_command_needs_more_than_its_options():
+    """In one process, since each takes a while to start."""
+    program = f"""
+import sys
+from typer.testing import CliRunner
+from regard.cli import app
+for name in {NAMES!r}:
+    result = CliRunner().invoke(app, [name, "--help"])
+    assert result.exit_code == 0 and name in result.output, result.output
+print(*({NEVER!r} & set(sys.modules)))
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert not done.returncode, done.stderr
+    assert done.stdout == "\n"
+
+
+@pytest.mark.parametrize(
+    ("line", "offers"),
+    [
+        ("regard pre", "predict"),
+        ("regard predict --be", "--beam"),
+        ("regard lab wo", "word-by-word"),
+    ],
+)
+def test_completion_loads_nothing_heavy(line, offers):
+    count = str(len(line.split()) - 1)
+    variables = {"_REGARD_COMPLETE": "complete_bash", "COMP_WORDS": line, "COMP_CWORD": count}
+    said, loaded = modules(**variables)
+    assert offers in said
+    assert not loaded & NEVER
+
+
+def test_completion_can_be_shown_and_installed():
+    out = done(regard("--help"))
+    assert "--install-completion" in out
+    assert "--show-completion" in out
+    shown = subprocess.run(
+        [sys.executable, "-m", "regard", "--show-completion", "bash"],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "_TYPER_COMPLETE_TEST_DISABLE_SHELL_DETECTION": "1"},
+    )
+    assert "_REGARD_COMPLETE=complete_bash" in shown.stdout, shown.stderr
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_command_takes_the_options_that_it_declares(name):
+    declared = getattr(commands, name)
+    does = getattr(import_module(f"regard.cli.{name}"), name)
+    assert list(inspect.signature(declared).parameters) == list(inspect.signature(does).parameters)
+    hints, own = typing.get_type_hints(declared), typing.get_type_hints(does)
+    assert hints == own
+
+
+def test_what_help_says_of_other_parts_is_true():
+    assert f"{api.BATCH}; 1 for what is typed" in " ".join(
+        done(regard("predict", "--help")).split()
+    )
+    batch = inspect.signature(commands.align).parameters["batch"]
+    assert batch.default == api.BATCH
+    assert ", ".join(KINDS) in " ".join(
+        typing.get_type_hints(commands.show, include_extras=True)["kind"]
+        .__metadata__[0]
+        .help.split()
+    )
+    assert list(commands.EXPERIMENTS) == list(lab.EXPERIMENTS)

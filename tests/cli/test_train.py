@@ -389,12 +389,11 @@ def test_what_is_wrong_inside_is_reported_without_a_traceback(pairs, in_folder, 
     os.unlink(path)
 
 
-def interrupted(pairs, times):
-    """A run of its own process that gets Ctrl-C in its first steps."""
-    code = "from regard.cli import main; main()"
+def stopped(pairs, number):
+    """A run of its own process that gets a signal in its first steps."""
     words = ["train", pairs, "-o", "run", "size=tiny", "steps=100000", "save_every=1"]
     process = subprocess.Popen(
-        [sys.executable, "-c", code, *words],
+        [sys.executable, "-m", "regard", *words],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -405,16 +404,17 @@ def interrupted(pairs, times):
         assert process.poll() is None, process.stderr.read()
         assert time.monotonic() < end
         time.sleep(0.05)
-    for _ in range(times):
-        process.send_signal(signal.SIGINT)
+    process.send_signal(number)
     out, err = process.communicate(timeout=60)
     return process.returncode, out, err
 
 
-def test_interrupted_it_saves_and_says_how_to_go_on(pairs, in_folder):
-    code, out, err = interrupted(pairs, times=1)
-    assert (code, out) == (1, "")
-    assert err.splitlines()[-1] == "stopped and saved; go on with: regard train --resume run"
+@pytest.mark.parametrize(("number", "expected"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_stopped_it_saves_and_says_how_to_go_on(pairs, in_folder, number, expected):
+    code, out, err = stopped(pairs, number)
+    assert (code, out) == (expected, "")
+    assert "stopped and saved; go on with: regard train --resume run\n" in err
+    assert "Traceback" not in err
     assert "\x1b" not in err
     step = max(int(path.stem[5:]) for path in in_folder.glob("run/checkpoints/*.json"))
     assert f"the weights of step {step} are kept as the model, but dev has not judged them." in err

@@ -3,11 +3,9 @@
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
-import typer
 from rich.console import Console
 from rich.progress import Progress
 
@@ -15,7 +13,8 @@ from regard import api
 from regard.api import aligning
 from regard.api.aligning import SHIFTS, Choice, Places, Units
 from regard.cli.alignments import Direction, Result, as_object, best, show
-from regard.cli.pairs import Columns, Targets, pairs_for
+from regard.cli.commands import Symmetry
+from regard.cli.pairs import pairs_for
 from regard.cli.tables import print_json
 from regard.data import Pair, read_lines
 from regard.data.files import write_atomically
@@ -38,15 +37,6 @@ GOLD_CHARS = 1_000_000
 #: of a line that cannot be used
 NO_GOLD = Gold(frozenset(), frozenset())
 Pick = int | Literal["mean"] | None
-
-
-class Symmetry(StrEnum):
-    """How two directions become one."""
-
-    intersection = "intersection"
-    union = "union"
-    grow_diag_final = "grow-diag-final"
-    grow_diag_final_and = "grow-diag-final-and"
 
 
 class Wish(NamedTuple):
@@ -98,68 +88,25 @@ class Wish(NamedTuple):
 
 
 def align(
-    run: Annotated[
-        Path, typer.Argument(metavar="RUN", help="A run folder, or a bundled model: g2p.")
-    ],
-    file: Annotated[str, typer.Argument(metavar="FILE", help="Pairs to align; stdin if '-'.")],
-    tgt: Targets = None,
-    gold: Annotated[
-        str | None,
-        typer.Option(
-            help="Links that people have made, in Pharaoh format, a line for each pair; after the "
-            "last tab, if there are tabs.",
-            show_default=False,
-        ),
-    ] = None,
-    gold_first: Annotated[
-        int, typer.Option(help="The number of the first word in the gold.", min=0, max=1)
-    ] = 0,
-    reverse_run: Annotated[
-        Path | None,
-        typer.Option(help="A run from target to source, to join with.", show_default=False),
-    ] = None,
-    symmetrize: Annotated[
-        Symmetry, typer.Option(help="How to join the two directions.")
-    ] = Symmetry.grow_diag_final,
-    layer: Annotated[
-        str, typer.Option(help="A number from 0, mean, or auto: the best by the gold, or mean.")
-    ] = "auto",
-    head: Annotated[
-        str, typer.Option(help="A number from 0, mean, or auto: the best by the gold, or mean.")
-    ] = "auto",
-    shift: Annotated[
-        str,
-        typer.Option(
-            help="0, 1 or -1: align an output by the step after or before it; auto: the best by "
-            "the gold, or 0."
-        ),
-    ] = "auto",
-    threshold: Annotated[
-        float | None,
-        typer.Option(
-            help="Link all words that have at least this weight.", show_default="the strongest one"
-        ),
-    ] = None,
-    words: Annotated[
-        bool | None,
-        typer.Option(
-            "--words/--tokens",
-            help="What to link.",
-            show_default="words, and letters of a side that is read by letters",
-        ),
-    ] = None,
-    columns: Columns = None,
-    skip_bad: Annotated[
-        bool,
-        typer.Option("--skip-bad", help="Count bad lines; each has an empty line for its links."),
-    ] = False,
-    output: Annotated[
-        Path | None,
-        typer.Option("-o", "--output", help="Write the alignments here.", show_default="stdout"),
-    ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
-    batch: Annotated[int, typer.Option(help="Pairs at a time.", min=1)] = api.BATCH,
-    device: Annotated[str, typer.Option(help="cpu, cuda or auto.")] = "auto",
+    *,
+    run: Path,
+    file: str,
+    tgt: str | None,
+    gold: str | None,
+    gold_first: int,
+    reverse_run: Path | None,
+    symmetrize: Symmetry,
+    layer: str,
+    head: str,
+    shift: str,
+    threshold: float | None,
+    words: bool | None,
+    columns: str | None,
+    skip_bad: bool,
+    output: Path | None,
+    as_json: bool,
+    batch: int,
+    device: str,
 ) -> None:
     """Align the words of pairs by attention: Pharaoh format on stdout, error rates on stderr."""
     wish = Wish(

@@ -3,9 +3,7 @@
 import json
 import sys
 from pathlib import Path
-from typing import Annotated
 
-import typer
 from rich.console import Console
 
 from regard import api
@@ -24,36 +22,14 @@ NAMED = 3
 
 
 def check(
-    run: Annotated[
-        Path, typer.Argument(metavar="RUN", help="A run folder, or a bundled model: g2p.")
-    ],
-    text: Annotated[
-        str,
-        typer.Argument(
-            metavar="TEXT", help="A source; for a run that reads vectors, a file of one."
-        ),
-    ],
-    target: Annotated[
-        str | None,
-        typer.Option(help="What the model is made to write.", show_default="its own answer"),
-    ] = None,
-    beam: Annotated[
-        int | None,
-        typer.Option(help="Width of the search; 1 is greedy.", show_default="that of the run"),
-    ] = None,
-    output: Annotated[
-        Path | None,
-        typer.Option(
-            "-o",
-            "--output",
-            metavar="FILE",
-            help="Write the trace here, too: .html or .json, which hold what was found, or .svg, "
-            ".png, .pdf or .csv, which hold the map.",
-            show_default=False,
-        ),
-    ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the trace as JSON.")] = False,
-    device: Annotated[str, typer.Option(help="cpu, cuda or auto.")] = "auto",
+    *,
+    run: Path,
+    text: str,
+    target: str | None,
+    beam: int | None,
+    output: Path | None,
+    as_json: bool,
+    device: str,
 ) -> None:
     """Compare what each output looked at with what mattered to it."""
     if output is not None:

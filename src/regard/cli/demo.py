@@ -4,13 +4,14 @@ import shutil
 import time
 from importlib.resources import as_file, files
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 import typer
 from rich.console import Console
 
 from regard import api
 from regard.api.scoring import scored
+from regard.cli.running import SIGNALLED
 from regard.cli.show import drawn
 from regard.data import Pair, read_pairs
 from regard.errors import ArgumentError
@@ -22,15 +23,12 @@ WORDS = ("regard", "attention", "knowledge", "phoneme")
 
 
 def demo(
-    minutes: Annotated[float, typer.Option(help="Train for this long.")] = 2.0,
-    preset: Annotated[str, typer.Option("--preset", "-p", help="The model, by name.")] = "bahdanau",
-    output: Annotated[Path, typer.Option("--output", "-o", help="The run folder.")] = Path(
-        "runs/demo"
-    ),
-    test_words: Annotated[
-        int, typer.Option(help="Test words to judge it by; there are about 12,000.")
-    ] = 2000,
-    seed: Annotated[int, typer.Option(help="Of the run.")] = 1,
+    *,
+    minutes: float,
+    preset: str,
+    output: Path,
+    test_words: int,
+    seed: int,
 ) -> None:
     """Train on the bundled pronouncing dictionary, evaluate, and draw where the model looked."""
     if test_words < 1:
@@ -44,8 +42,8 @@ def demo(
             say(notes, f"{output} held an earlier demo, which is removed.")
         folder = start_run(config, output, console=notes)
         pairs = list(read_pairs(data / "test.tsv.gz", references=True))
-    if not folder.finished:  # stopped by the user, who has been told how to go on
-        raise typer.Exit(1)
+    if folder.stopped_by is not None:  # the user has been told how to go on
+        raise typer.Exit(SIGNALLED + folder.stopped_by)
     model = api.load(output)
     _judge(model, pairs[:: max(1, len(pairs) // test_words)][:test_words], console)
     for word in WORDS:

@@ -1,4 +1,4 @@
-"""What regard finds on this machine."""
+"""`regard doctor`: what regard finds on this machine."""
 
 import platform
 from collections.abc import Iterable
@@ -8,6 +8,7 @@ from typing import Final
 
 import torch
 
+from regard.cli.tables import print_json, print_table, result_console
 from regard.ops.additive_attention import PATHS as ADDITIVE
 from regard.ops.attentive_rnn import PATHS as ATTENTIVE
 from regard.ops.dot_product_attention import PATHS as DOT_PRODUCT
@@ -22,6 +23,13 @@ OPERATORS: Final[dict[str, Iterable[str]]] = {
     "self_attentive_rnn": SELF_ATTENTIVE,
     "monotonic_alignment": MONOTONIC,
 }
+
+
+def doctor(*, as_json: bool) -> None:
+    """Print versions, devices and backends."""
+    if as_json:
+        return print_json(dict(report()))
+    return print_table(result_console(), ("name", "found"), report(), header=False)
 
 
 def report() -> list[tuple[str, str]]:

@@ -3,16 +3,15 @@
 from collections.abc import Iterable
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
-import typer
 from rich.console import Console
 from rich.progress import track
 
 from regard import api
 from regard.api import scoring
 from regard.api.results import Result
-from regard.cli.pairs import Columns, Targets, pairs_for
+from regard.cli.pairs import pairs_for
 from regard.cli.perplexity import check_options, show_perplexity
 from regard.cli.tables import on_one_line, print_json, print_table, result_console
 from regard.data import Frames, Pair
@@ -21,51 +20,21 @@ from regard.evaluation import SHARES, by_length, paired_bootstrap
 
 
 def evaluate(
-    run: Annotated[
-        Path, typer.Argument(metavar="RUN", help="A run folder, or a bundled model: g2p.")
-    ],
-    file: Annotated[
-        str,
-        typer.Argument(
-            metavar="FILE",
-            help="Pairs to judge it by. Further columns are further accepted targets, or the "
-            "features of a run that has features. For a language model, a text on each line.",
-        ),
-    ],
-    tgt: Targets = None,
-    metrics: Annotated[
-        str | None,
-        typer.Option(
-            help="Comma-separated: bleu, chrf, ter, wer, cer, per, exact.", show_default="by target"
-        ),
-    ] = None,
-    beam: Annotated[
-        int | None,
-        typer.Option(help="Width of the search; 1 is greedy.", show_default="that of the run"),
-    ] = None,
-    lengths: Annotated[
-        bool, typer.Option("--by-length", help="Also by length of the source.")
-    ] = False,
-    against: Annotated[
-        Path | None,
-        typer.Option(help="A second run, compared by a paired bootstrap.", show_default=False),
-    ] = None,
-    columns: Columns = None,
-    skip_bad: Annotated[
-        bool, typer.Option("--skip-bad", help="Count bad lines and go on.")
-    ] = False,
-    save: Annotated[
-        Path | None,
-        typer.Option(help="Write the predictions here, one per line.", show_default=False),
-    ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
-    device: Annotated[str, typer.Option(help="cpu, cuda or auto.")] = "auto",
+    *,
+    run: Path,
+    file: str,
+    tgt: str | None,
+    metrics: str | None,
+    beam: int | None,
+    lengths: bool,
+    against: Path | None,
+    columns: str | None,
+    skip_bad: bool,
+    save: Path | None,
+    as_json: bool,
+    device: str,
 ) -> None:
-    """Score a model's answers: BLEU and chrF, error rates and exact match, or perplexity.
-
-    Answers and targets are compared in the form in which the model writes: composed Unicode and,
-    where targets are symbols or words, single spaces. The signature names it.
-    """
+    """Score a model's answers: BLEU and chrF, error rates and exact match, or perplexity."""
     # what can go wrong comes before what takes long
     model = api.load(run, device=device)
     if model.config.reads_texts:

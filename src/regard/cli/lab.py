@@ -3,14 +3,13 @@
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Final
+from typing import Final
 
 import typer
 from rich.console import Console
 from rich.progress import Progress, SpinnerColumn, TaskID, TextColumn, TimeElapsedColumn
 
 from regard import device as devices
-from regard import lab as experiments
 from regard.cli.running import FAILED, INTERRUPTED
 from regard.cli.tables import print_json, print_table, result_console
 from regard.errors import ArgumentError
@@ -22,58 +21,18 @@ from regard.training.watch import say
 SEEDS: Final = {True: 3, False: 5}
 
 
-def _complete(start: str) -> list[str]:
-    return [name for name in experiments.EXPERIMENTS if name.startswith(start)]
-
-
 def lab(
-    names: Annotated[
-        list[str] | None,
-        typer.Argument(
-            metavar="NAME",
-            help="Which experiments; see --list.",
-            show_default="all",
-            autocompletion=_complete,
-        ),
-    ] = None,
-    quick: Annotated[
-        bool, typer.Option("--quick/--full", help="For two cores in minutes, or for one GPU.")
-    ] = True,
-    output: Annotated[
-        Path, typer.Option("-o", "--output", help="The folder of results and of the report.")
-    ] = Path("lab-report"),
-    device: Annotated[str, typer.Option(help="cpu, cuda or auto.")] = "auto",
-    seeds: Annotated[
-        int | None,
-        typer.Option(
-            min=1, help="Runs where chance plays a part.", show_default="3; 5 with --full"
-        ),
-    ] = None,
-    data: Annotated[
-        Path | None,
-        typer.Option(
-            envvar="REGARD_DATA",
-            help="A folder of public data sets, for experiments on real text and pictures.",
-            show_default="what comes with regard",
-        ),
-    ] = None,
-    jobs: Annotated[
-        int | None,
-        typer.Option(
-            "-j",
-            "--jobs",
-            min=1,
-            help="Trainings side by side, a process each.",
-            show_default="one per thread; 4 on a GPU",
-        ),
-    ] = None,
-    fresh: Annotated[
-        bool, typer.Option("--fresh", help="Measure again what is kept from before.")
-    ] = False,
-    listed: Annotated[
-        bool, typer.Option("--list", help="Print the experiments and what they ask.")
-    ] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    *,
+    names: list[str] | None,
+    quick: bool,
+    output: Path,
+    device: str,
+    seeds: int | None,
+    data: Path | None,
+    jobs: int | None,
+    fresh: bool,
+    listed: bool,
+    as_json: bool,
 ) -> None:
     """Run the experiments on what is said about attention, and write a report."""
     chosen = running.pick(names or [])

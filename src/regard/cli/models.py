@@ -1,7 +1,5 @@
 """`regard models`."""
 
-from typing import Annotated
-
 import typer
 
 from regard.api import box
@@ -12,9 +10,8 @@ FACTS = ("score", "scored on", "licence")
 
 
 def models(
-    as_json: Annotated[
-        bool, typer.Option("--json", help="Print all that their cards say as JSON.")
-    ] = False,
+    *,
+    as_json: bool,
 ) -> None:
     """List the models that come with regard: each is a RUN by name."""
     if as_json:

@@ -3,9 +3,8 @@
 import itertools
 import shlex
 from collections.abc import Callable, Iterator
-from typing import Annotated, Any, Final
+from typing import Any, Final
 
-import typer
 from rich.console import Console
 
 from regard import api
@@ -33,19 +32,6 @@ OPTIONS: Final = Advice(
     columns=lambda columns: f"--columns {shlex.quote(with_commas(columns))}",
     skip="--skip-bad",
 )
-
-
-#: arguments of the verbs that do
-Targets = Annotated[
-    str | None, typer.Argument(metavar="TGT", help="The targets, if the sides are two files.")
-]
-Columns = Annotated[
-    str | None,
-    typer.Option(
-        help="Source, target and, if any, features: names, or numbers as in 0,2.",
-        show_default="those of the run",
-    ),
-]
 
 
 def pairs_for(

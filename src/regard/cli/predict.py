@@ -6,7 +6,6 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated
 
 import typer
 
@@ -27,90 +26,30 @@ OWN = ("decoder-self", "decoder-history")
 
 
 def predict(
-    runs: Annotated[
-        list[Path],
-        typer.Argument(
-            metavar="RUN [FILE]",
-            help="Run folders or bundled models (g2p), which answer together, and a file with a "
-            "source on each line; stdin if '-' or not given. Features follow a source after a tab. "
-            "A language model goes on with each line. Vectors are JSONL, Parquet or .npy files.",
-        ),
-    ],
-    beam: Annotated[
-        int | None,
-        typer.Option(help="Width of the search; 1 is greedy.", show_default="that of the run"),
-    ] = None,
-    nbest: Annotated[int, typer.Option(help="Answers per source.")] = 1,
-    length_penalty: Annotated[float, typer.Option(help="Above 0 favours longer answers.")] = 0.6,
-    coverage_penalty: Annotated[
-        float, typer.Option(help="Above 0 favours answers that have looked at everything.")
-    ] = 0.0,
-    no_repeat_ngram: Annotated[
-        int, typer.Option(help="No n-gram of this length twice; 0 for no rule.")
-    ] = 0,
-    min_len: Annotated[int, typer.Option(help="Fewest tokens of an answer.")] = 0,
-    max_len: Annotated[
-        int | None,
-        typer.Option(help="Most tokens of an answer.", show_default="by length of the source"),
-    ] = None,
-    num_samples: Annotated[
-        int, typer.Option(help="Draw this many answers instead of searching.")
-    ] = 0,
-    temperature: Annotated[float, typer.Option(help="Of the draws.")] = 1.0,
-    top_k: Annotated[int, typer.Option(help="Draw among this many tokens; 0 for all.")] = 0,
-    top_p: Annotated[
-        float, typer.Option(help="Draw among the likeliest with this probability.")
-    ] = 1.0,
-    seed: Annotated[
-        int | None, typer.Option(help="Of the draws.", show_default="another each time")
-    ] = None,
-    prefix: Annotated[
-        str | None, typer.Option(help="What every answer begins with.", show_default=False)
-    ] = None,
-    forbid_unknown: Annotated[
-        bool, typer.Option("--forbid-unknown", help="Never write <unk>.")
-    ] = False,
-    replace_unk: Annotated[
-        bool,
-        typer.Option("--replace-unk", help="Unknown words become the source word most looked at."),
-    ] = False,
-    as_jsonl: Annotated[
-        bool,
-        typer.Option(
-            "--jsonl",
-            "--json",
-            help="A JSON object on a line per source, with scores, tokens and attention.",
-        ),
-    ] = False,
-    trace: Annotated[
-        Path | None,
-        typer.Option(
-            help="Write a trace of each answer to this file, a JSON object per line: tokens, "
-            "probabilities, and where every position looked."
-        ),
-    ] = None,
-    max_chars: Annotated[
-        int | None,
-        typer.Option(help="Most characters of a line.", show_default="that of the run"),
-    ] = None,
-    skip_bad: Annotated[
-        bool,
-        typer.Option(
-            "--skip-bad",
-            help="Go on after a line that cannot be read: an empty line stands in its place.",
-        ),
-    ] = False,
-    batch: Annotated[
-        int | None,
-        typer.Option(
-            help="Sources at a time; 1 answers each line as it comes.",
-            show_default=f"{api.BATCH}; 1 for what is typed",
-        ),
-    ] = None,
-    precision: Annotated[
-        str, typer.Option(help="Of the weights: 32, or bf16, which is faster on newer chips.")
-    ] = "32",
-    device: Annotated[str, typer.Option(help="cpu, cuda or auto.")] = "auto",
+    *,
+    runs: list[Path],
+    beam: int | None,
+    nbest: int,
+    length_penalty: float,
+    coverage_penalty: float,
+    no_repeat_ngram: int,
+    min_len: int,
+    max_len: int | None,
+    num_samples: int,
+    temperature: float,
+    top_k: int,
+    top_p: float,
+    seed: int | None,
+    prefix: str | None,
+    forbid_unknown: bool,
+    replace_unk: bool,
+    as_jsonl: bool,
+    trace: Path | None,
+    max_chars: int | None,
+    skip_bad: bool,
+    batch: int | None,
+    precision: str,
+    device: str,
 ) -> None:
     """Answer each line of a file: one answer per line on stdout."""
     folders, files = _split(runs)

@@ -1,49 +1,43 @@
 """How a verb ends: what went wrong as one sentence on stderr, and an exit code."""
 
 import os
+import signal
 import sys
 import tempfile
 import traceback
 from pathlib import Path
 from typing import Any, Final, final
 
-import torch
 import typer
 from typer.core import TyperGroup
 
-from regard.cli.verbs import VERBS, command_of
-from regard.errors import ArgumentError, RegardError
+from regard.errors import ArgumentError, RegardError, describe_memory_error
+from regard.interrupts import interruptible
 
 FAILED: Final = 1
 BAD_USAGE: Final = 2
-INTERRUPTED: Final = 130
+#: added to the number of the signal that has ended a verb
+SIGNALLED: Final = 128
+INTERRUPTED: Final = SIGNALLED + signal.SIGINT
 
 
 @final
 class Verbs(TyperGroup):
-    """The verbs: 0 done, 1 failed, 2 bad usage, 130 interrupted."""
+    """The verbs: 0 done, 1 failed, 2 bad usage, 130 interrupted, 143 terminated."""
 
     def main(self, *args: Any, **extra: Any) -> Any:
         """Runs a verb and ends the process. Nobody sees a traceback."""
         extra |= {"standalone_mode": False, "prog_name": "regard"}
         try:
-            code = super().main(*args, **extra)
+            with interruptible():
+                code = super().main(*args, **extra)
+        except KeyboardInterrupt:
+            code = INTERRUPTED
         except Exception as error:
             code = _report(error)
         if code == INTERRUPTED:
             _say("stopped.")
         sys.exit(code if isinstance(code, int) else 0)
-
-    def list_commands(self, ctx: Any) -> list[str]:
-        """The names of all verbs."""
-        return [*VERBS, *(name for name in super().list_commands(ctx) if name not in VERBS)]
-
-    def get_command(self, ctx: Any, cmd_name: str) -> Any:
-        """A verb by its name, which is loaded now; a name that is wrong is compared with all."""
-        if cmd_name not in self.commands:
-            for verb in [cmd_name] if cmd_name in VERBS else VERBS:
-                self.add_command(command_of(verb))
-        return super().get_command(ctx, cmd_name)
 
     def invoke(self, ctx: Any) -> Any:
         """Runs a verb; a reader who has seen enough of its output ends it well."""
@@ -62,8 +56,8 @@ def _report(error: Exception) -> int:
         return BAD_USAGE if isinstance(error, ArgumentError) else FAILED
     if hasattr(error, "format_message"):  # of the command line itself
         return _report_usage(error)
-    if isinstance(error, torch.OutOfMemoryError | MemoryError):
-        _say("the memory must hold a batch, but it is too small: lower batch_tokens or --batch.")
+    if (lacking := describe_memory_error(error)) is not None:
+        _say(lacking)
     elif isinstance(error, UnicodeEncodeError):
         letter = error.object[error.start : error.start + 1]
         _say(

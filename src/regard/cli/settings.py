@@ -1,8 +1,6 @@
 """`regard settings`."""
 
-from typing import Annotated, Final
-
-import typer
+from typing import Final
 
 from regard.cli.tables import print_json, print_table, result_console
 from regard.training.config import check_preset
@@ -20,15 +18,11 @@ GROUPS: Final = {
 
 
 def settings(
-    preset: Annotated[
-        str, typer.Argument(metavar="PRESET", help="The model whose own settings come last.")
-    ] = "bahdanau",
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    *,
+    preset: str,
+    as_json: bool,
 ) -> None:
-    """List all settings of a run, with their defaults.
-
-    They are given to `regard train` as key=value, stand in a TOML file, or go to `regard.fit`.
-    """
+    """List all settings of a run, with their defaults."""
     check_preset(preset)
     groups = _grouped(preset)
     if as_json:

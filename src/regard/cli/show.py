@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from itertools import islice
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import typer
 from rich.console import Console
@@ -24,7 +24,6 @@ from regard.errors import ArgumentError
 from regard.seeing import Trace, View, select_all, storage, terminal
 from regard.seeing.files import check_ending, save
 from regard.seeing.ink import BLOCKS, LETTERS, takes_blocks
-from regard.seeing.trace import KINDS
 
 VIEWS = ("matrix", "list", "heads")
 #: maps that are printed at most
@@ -35,85 +34,26 @@ Counted = tuple[Trace, Count]
 
 
 def show(
-    run: Annotated[
-        Path,
-        typer.Argument(
-            metavar="RUN",
-            help="A run folder, a bundled model (g2p), or traces that were saved: .json, or "
-            ".jsonl with one on each line.",
-        ),
-    ],
-    text: Annotated[
-        str | None,
-        typer.Argument(
-            metavar="TEXT",
-            help="A source, or what a language model reads; '-' reads one from each line of stdin. "
-            "For a run that reads vectors, a .npy file.",
-            show_default=False,
-        ),
-    ] = None,
-    output: Annotated[
-        Path | None,
-        typer.Option(
-            "-o",
-            "--output",
-            metavar="FILE",
-            help="Write a file instead: .html, .svg, .png, .pdf, .csv or .json.",
-            show_default=False,
-        ),
-    ] = None,
-    view: Annotated[str, typer.Option(help="matrix, list or heads.")] = "matrix",
-    as_list: Annotated[bool, typer.Option("--list", help="The same as --view list.")] = False,
-    plain: Annotated[bool, typer.Option("--plain", help="Sentences.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="The whole trace as JSON.")] = False,
-    kind: Annotated[
-        str,
-        typer.Option(
-            help=f"{', '.join(KINDS)}; history is the decoder's, or else the encoder's; auto is "
-            "cross if any."
-        ),
-    ] = "auto",
-    layer: Annotated[
-        str, typer.Option(help="A number from 0, all, or auto for that with the sharpest rows.")
-    ] = "auto",
-    head: Annotated[
-        str,
-        typer.Option(help="A number from 0, mean, all, or auto for that with the sharpest rows."),
-    ] = "auto",
-    words: Annotated[
-        bool | None,
-        typer.Option("--words/--tokens", help="Merge sub-words.", show_default="auto"),
-    ] = None,
-    special: Annotated[
-        str, typer.Option(help="Tokens like </s>: dim, hide (their mass is printed) or show.")
-    ] = "dim",
-    scale: Annotated[
-        str, typer.Option(help="Full ink for 1 (fixed), or for the strongest of each row (row).")
-    ] = "fixed",
-    target: Annotated[
-        str | None,
-        typer.Option(help="What the model is made to write.", show_default="its own answer"),
-    ] = None,
-    gold: Annotated[
-        str | None,
-        typer.Option(
-            help="Source-target links to mark, as in '0-0 1-2 2p1'; they count what `regard align` "
-            "counts: words, but letters of a side that is read by letters.",
-            show_default=False,
-        ),
-    ] = None,
-    beam: Annotated[
-        int | None,
-        typer.Option(help="Width of the search; 1 is greedy.", show_default="that of the run"),
-    ] = None,
-    line: Annotated[
-        int | None,
-        typer.Option(
-            metavar="N", help="Which trace of a .jsonl, counted from 1.", show_default="1"
-        ),
-    ] = None,
-    ascii: Annotated[bool, typer.Option("--ascii", help="Draw with ASCII alone.")] = False,
-    device: Annotated[str, typer.Option(help="cpu, cuda or auto.")] = "auto",
+    *,
+    run: Path,
+    text: str | None,
+    output: Path | None,
+    view: str,
+    as_list: bool,
+    plain: bool,
+    as_json: bool,
+    kind: str,
+    layer: str,
+    head: str,
+    words: bool | None,
+    special: str,
+    scale: str,
+    target: str | None,
+    gold: str | None,
+    beam: int | None,
+    line: int | None,
+    ascii: bool,
+    device: str,
 ) -> None:
     """Draw where each output looked."""
     form = _form(view, as_list, plain, as_json)

@@ -1,11 +1,12 @@
 """`regard train`."""
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 import typer
 
 from regard import recipes
+from regard.cli.running import SIGNALLED
 from regard.errors import ArgumentError
 from regard.training import (
     RunFolder,
@@ -18,69 +19,21 @@ from regard.training import (
 
 
 def train(
-    data: Annotated[
-        str | None,
-        typer.Argument(
-            metavar="DATA",
-            help="Pairs: TSV, JSONL, Parquet, or '-' for stdin; text for a language model; "
-            "or a TOML file: settings, or a recipe.",
-        ),
-    ] = None,
-    words: Annotated[
-        list[str] | None,
-        typer.Argument(
-            metavar="KEY=VALUE",
-            help="Settings by name. Before them, the file of targets if the sides are two files.",
-        ),
-    ] = None,
-    preset: Annotated[
-        str | None,
-        typer.Option("--preset", "-p", help="The model, by name.", show_default="bahdanau"),
-    ] = None,
-    size: Annotated[
-        str | None, typer.Option(help="tiny, small or base.", show_default="small")
-    ] = None,
-    output: Annotated[
-        Path | None,
-        typer.Option(
-            "--output",
-            "-o",
-            help="The run folder.",
-            show_default="runs/PRESET, runs/recipes/NAME-SEED",
-        ),
-    ] = None,
-    dev: Annotated[
-        str | None, typer.Option(help="Dev pairs.", show_default="some of the data, by hash")
-    ] = None,
-    minutes: Annotated[
-        float | None, typer.Option(help="Train for this long at most.", show_default="no limit")
-    ] = None,
-    resume: Annotated[
-        Path | None,
-        typer.Option(help="Go on with the run in this folder.", show_default=False),
-    ] = None,
-    skip_bad: Annotated[
-        bool, typer.Option("--skip-bad", help="Count bad lines and go on.")
-    ] = False,
-    data_dir: Annotated[
-        Path | None,
-        typer.Option(
-            envvar="REGARD_DATA",
-            help="A recipe's folder of public data sets.",
-            show_default=False,
-        ),
-    ] = None,
-    no_test: Annotated[
-        bool, typer.Option("--no-test", help="Score a recipe's dev set alone.")
-    ] = False,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Show nothing but errors.")] = False,
+    *,
+    data: str | None,
+    words: list[str] | None,
+    preset: str | None,
+    size: str | None,
+    output: Path | None,
+    dev: str | None,
+    minutes: float | None,
+    resume: Path | None,
+    skip_bad: bool,
+    data_dir: Path | None,
+    no_test: bool,
+    quiet: bool,
 ) -> None:
-    """Train a model on pairs of sequences, or a language model on text.
-
-    `regard train pairs.tsv` is enough. Settings by name go last, as in
-    `regard train pairs.tsv hidden=256 epochs=20`. `regard train recipes/NAME`
-    prepares the data of a published result, trains, and scores dev and test.
-    """
+    """Train a model on pairs of sequences, or a language model on text."""
     given = [word for word in (data, *(words or [])) if word is not None]
     named = {"preset": preset, "size": size, "dev": dev, "minutes": minutes}
     options = {name: value for name, value in named.items() if value is not None}
@@ -105,8 +58,8 @@ def train(
             folder = recipes.resume(
                 recipe, RunFolder(resume), changes, test=not no_test, quiet=quiet
             )
-    if folder.started and not folder.finished:  # stopped by the user, who has been told how
-        raise typer.Exit(1)
+    if folder.stopped_by is not None:  # the user has been told how to go on
+        raise typer.Exit(SIGNALLED + folder.stopped_by)
     typer.echo(str(folder.path))
 
 

@@ -75,7 +75,7 @@ def start(
             prepared = distilled(prepared, teacher, recipe, device=str(device))
         settings = examples.write(prepared, folder.path / INSIDE)
         settings |= _placed(recipe.settings, data)
-        start_run(make_config(settings), folder.path, quiet=quiet)
+        folder = start_run(make_config(settings), folder.path, quiet=quiet)
         if not folder.finished:
             return folder
     judge(folder, recipe, members or [folder.path], test=test, console=console)
@@ -95,7 +95,7 @@ def resume(
     members = [resolve(member, folder.path.parent) for member in recipe.members]
     _check_overrides(recipe, overrides)
     if not members and (overrides or not folder.finished):
-        resume_run(folder.path, overrides, quiet=quiet)
+        folder = resume_run(folder.path, overrides, quiet=quiet)
         recipe = recipe.changed(overrides)
         recipe.write(folder.path / INSIDE)
         _learned_on(folder.path, recipe, overrides)

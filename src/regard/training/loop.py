@@ -39,10 +39,11 @@ TOGETHER: Final = 1.0
 
 @dataclass
 class Stop:
-    """Whether the user has asked the run to stop after this step, and when."""
+    """Whether the user has asked the run to stop after this step, when, and by which signal."""
 
     asked: bool = False
     at: float = 0.0
+    number: int = signal.SIGINT
 
 
 def train(task: Task, progress: Progress, watch: Watch) -> Progress:
@@ -65,6 +66,7 @@ def train(task: Task, progress: Progress, watch: Watch) -> Progress:
             if progress.evaluated == progress.step or progress.step % task.config.save_every == 0:
                 save(task, progress)
     if stopped:
+        task.folder.stopped_by = stop.number
         save(task, progress)
         if progress.evaluated < 0 < progress.step:
             if task.fabric.is_global_zero:
@@ -240,7 +242,7 @@ def _stop_on_signal(watch: Watch) -> Iterator[Stop]:
     def ask(number: int, frame: FrameType | None) -> None:
         now = time.monotonic()
         if not stop.asked:
-            stop.asked, stop.at = True, now
+            stop.asked, stop.at, stop.number = True, now, number
             watch.stopping()
         elif now - stop.at > TOGETHER:
             raise KeyboardInterrupt

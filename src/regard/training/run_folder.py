@@ -39,7 +39,13 @@ class Saved(NamedTuple):
 
 
 class RunFolder:
-    """The folder of a run, and the names of what is in it."""
+    """The folder of a run, and the names of what is in it.
+
+    Attributes:
+        stopped_by: the signal on which training in this process has saved and stopped, if any.
+    """
+
+    stopped_by: int | None = None
 
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path)

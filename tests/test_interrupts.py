@@ -1,0 +1,107 @@
+"""Ctrl-C ends every command with 130 and without a traceback, whatever it falls into."""
+
+import signal
+import subprocess
+import sys
+import threading
+from contextlib import suppress
+
+import pytest
+
+from regard.interrupts import interruptible
+
+INTERRUPT = "import os, signal; os.kill(os.getpid(), signal.SIGINT)"
+SIGNAL = "signal.signal(signal.SIGINT, signal.default_int_handler)"
+#: while the command line itself is imported
+IMPORTING = f"""
+import signal, sys
+{SIGNAL}
+
+class Finder:
+    def find_spec(self, name, path, target=None):
+        if name == "regard.cli":
+            {INTERRUPT}
+
+sys.meta_path.insert(0, Finder())
+from regard.__main__ import main
+main()
+"""
+#: while a command imports what it needs, by a module that makes another error of it
+LOADING = f"""
+import signal, sys
+{SIGNAL}
+
+class Finder:
+    def find_spec(self, name, path, target=None):
+        if name == "regard.cli.presets":
+            try:
+                {INTERRUPT}
+            except KeyboardInterrupt:
+                raise ImportError("a part of it is missing")
+
+sys.meta_path.insert(0, Finder())
+from regard.__main__ import main
+sys.argv = ["regard", "presets"]
+main()
+"""
+#: in a destructor, where python prints an exception and ignores it
+LOST = f"""
+import signal, sys, types
+{SIGNAL}
+
+class Held:
+    def __del__(self):
+        {INTERRUPT}
+
+def presets(*, as_json):
+    Held()
+    print("done")
+
+sys.modules["regard.cli.presets"] = types.SimpleNamespace(presets=presets)
+sys.unraisablehook = lambda lost: None
+from regard.__main__ import main
+sys.argv = ["regard", "presets"]
+main()
+"""
+
+
+@pytest.mark.parametrize(
+    "program", [IMPORTING, LOADING, LOST], ids=["importing", "loading", "lost"]
+)
+def test_ctrl_c_ends_with_130(program):
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert done.returncode == 130, done.stderr
+    assert done.stderr == "regard: stopped.\n"
+
+
+def test_a_lost_interrupt_is_raised_after_the_block():
+    with pytest.raises(KeyboardInterrupt), interruptible(), suppress(KeyboardInterrupt):
+        signal.raise_signal(signal.SIGINT)
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+def test_without_an_interrupt_errors_stay_what_they_are():
+    with pytest.raises(ValueError, match="odd"), interruptible():
+        raise ValueError("odd")
+
+
+def test_a_process_that_ignores_the_signal_goes_on_ignoring_it():
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        with interruptible():
+            signal.raise_signal(signal.SIGINT)
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def test_other_threads_have_no_signals():
+    found = []
+
+    def work():
+        with interruptible():
+            found.append(signal.getsignal(signal.SIGINT))
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    thread.join()
+    assert found == [signal.getsignal(signal.SIGINT)]
