@@ -10,7 +10,17 @@ MODULES = sorted((SOURCES / "regard").rglob("*.py"))
 
 # From the ground up. Parts of one floor stand side by side and do not import each other.
 FLOORS = (
-    ("errors", "masks", "device", "symbols", "state", "version", "checkout", "interrupts"),
+    (
+        "errors",
+        "masks",
+        "device",
+        "symbols",
+        "state",
+        "version",
+        "checkout",
+        "interrupts",
+        "safe_read",
+    ),
     ("ops",),
     ("attention",),
     ("layers",),

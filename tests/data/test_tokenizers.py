@@ -1,3 +1,4 @@
+import gzip
 import hashlib
 import json
 import unicodedata
@@ -8,6 +9,7 @@ from hypothesis import strategies as st
 
 from data.tools import SCRIPTS, shared
 from regard.data import KINDS, Tokenizer, read_pairs
+from regard.data.kept import checksum
 from regard.data.words import JOINER
 from regard.errors import ArgumentError, DataError
 from regard.symbols import BOS, EOS, PAD, SYMBOLS, UNK
@@ -309,7 +311,7 @@ def test_files_of_another_version(tmp_path, monkeypatch):
     with monkeypatch.context() as patch:
         patch.setattr("regard.data.tokenizers.VERSION", 2)
         train("char").save(tmp_path / "tok.json")
-    with pytest.raises(DataError, match="it is of version 2, not 1: copy it again"):
+    with pytest.raises(DataError, match=r"it has format 2 .* reads formats up to 1: update regard"):
         Tokenizer.load(tmp_path / "tok.json")
     with pytest.raises(DataError, match="there is no such file"):
         Tokenizer.load(tmp_path / "none.json")
@@ -428,3 +430,75 @@ def test_normal_form_keeps_what_is_unknown():
 )
 def test_normal_form_has_a_name(kind, options, name):
     assert train(kind, **options).normal_form == name
+
+
+def rewritten(tmp_path, kind, change):
+    """The file of a tokeniser that somebody has changed, and its checksum with it."""
+    path = tmp_path / "tok.json"
+    train(kind).save(path)
+    content = json.loads(path.read_text(encoding="utf-8"))
+    del content["checksum"]
+    change(content)
+    path.write_text(json.dumps({**content, "checksum": checksum(content)}), encoding="utf-8")
+    return path
+
+
+def with_model(**parts):
+    return lambda content: content["model"]["model"].update(parts)
+
+
+SYMBOLS_ONLY = {"<pad>": 0, "<s>": 1, "</s>": 2, "<unk>": 3}
+
+
+@pytest.mark.parametrize(
+    ("kind", "change"),
+    [
+        ("char", lambda c: c.pop("kind")),
+        ("char", lambda c: c.update(kind=["char"])),
+        ("char", lambda c: c.update(kind="chars")),
+        ("char", lambda c: c.pop("model")),
+        ("char", lambda c: c.update(model="abc")),
+        ("char", lambda c: c.update(model=["a", "b", "c", "d", "e"])),
+        ("char", lambda c: c["model"].append(5)),
+        ("word", lambda c: c["model"].append("\ud800")),
+        ("char", lambda c: c.update(nfc="maybe")),
+        ("char", lambda c: c.update(case="Title")),
+        ("char", lambda c: c.update(features="V")),
+        ("char", lambda c: c.update(patterns=["(a+)+$"])),
+        ("char", lambda c: c.update(version=[1])),
+        ("bpe", lambda c: c.update(kind="unigram")),
+        ("bpe", lambda c: c["model"].update(normalizer={"type": "NFD"})),
+        ("bpe", lambda c: c["model"].update(pre_tokenizer={"type": "Split", "pattern": "(a+)+"})),
+        ("bpe", lambda c: c["model"].pop("model")),
+        ("bpe", with_model(vocab=SYMBOLS_ONLY)),
+        ("bpe", with_model(vocab={**SYMBOLS_ONLY, "a": 2**40}, merges=[])),
+        ("bpe", with_model(vocab={**SYMBOLS_ONLY, "a": 5}, merges=[])),
+        ("bpe", with_model(merges=[["a"]])),
+        ("bpe", with_model(unk_token=None)),
+        ("bpe", with_model(byte_fallback=True)),
+        ("unigram", with_model(unk_id=99)),
+        ("unigram", with_model(vocab=[])),
+        ("unigram", with_model(vocab=[*([s, 0.0] for s in SYMBOLS_ONLY), ["a", float("nan")]])),
+        ("unigram", with_model(vocab=[*([s, 0.0] for s in SYMBOLS_ONLY), ["", -1.0]])),
+    ],
+)
+def test_files_of_strangers(tmp_path, kind, change):
+    with pytest.raises(DataError, match="copy it again from "):
+        Tokenizer.load(rewritten(tmp_path, kind, change))
+
+
+@pytest.mark.parametrize("kind", ["char", "space", "word", "bpe", "unigram"])
+def test_a_file_that_nobody_has_changed_is_read(tmp_path, kind):
+    tok = Tokenizer.load(rewritten(tmp_path, kind, lambda content: None))
+    assert tok.fingerprint == train(kind).fingerprint
+
+
+def test_large_and_compressed_files_are_refused(tmp_path):
+    path = tmp_path / "tok.json"
+    path.write_bytes(gzip.compress(bytes(1 << 20)))
+    with pytest.raises(DataError, match="not a tokeniser of regard"):
+        Tokenizer.load(path)
+    with open(path, "wb") as file:
+        file.truncate(1 << 40)
+    with pytest.raises(DataError, match="at most 67,108,864 bytes"):
+        Tokenizer.load(path)

@@ -192,11 +192,18 @@ def test_few_weights_are_half_precision():
     ("change", "said"),
     [
         (lambda c: c.update(format="other"), "must hold a trace"),
-        (lambda c: c.update(version=99), "must be of version 1, but it is of 99"),
+        (
+            lambda c: c.update(version=99),
+            "of version 1 or older, .* of 99: a newer regard .* update",
+        ),
+        (lambda c: c.update(version="1"), "must be of version 1, but it is of '1'"),
         (lambda c: c.pop("maps"), "a part of it cannot be read"),
         (lambda c: c["maps"][0].pop("kind"), "a part of it cannot be read"),
         (lambda c: c["maps"][0]["weights"].update(data="AAAA"), "a part of it cannot be read"),
-        (lambda c: c["maps"][0]["weights"].update(encoding="zip"), "'zip' is not known"),
+        (
+            lambda c: c["maps"][0]["weights"].update(encoding="zip"),
+            "should be 'float16' or 'sqrt8'",
+        ),
         (lambda c: c["maps"][0]["weights"].update(shape=[9, 9]), "a part of it cannot be read"),
         (lambda c: c["source"]["tokens"].pop(), r"must be \(heads, 4, 4\)"),
         (lambda c: c["model"].update(colour="red"), "a part of it cannot be read"),
@@ -279,3 +286,78 @@ def test_an_empty_file_is_no_trace(tmp_path):
     (tmp_path / "x.jsonl").write_text("\n")
     with pytest.raises(TraceError, match="not JSON"):
         storage.load(tmp_path / "x.jsonl")
+
+
+def nans(*shape):
+    return np.full(shape, np.nan, np.float32)
+
+
+def with_zeros(shape, count):
+    """A trace with a map of this shape, stored as so many zeros."""
+    content = storage.to_json(of_labels("ab", "cd"))
+    data = base64.b64encode(zlib.compress(bytes(count))).decode()
+    packed = {"encoding": "sqrt8", "steps": 255, "data": data, "shape": shape}
+    content["maps"][0]["weights"] = packed
+    return content
+
+
+@pytest.mark.parametrize("size", [1 << 14, 1 << 19])
+def test_a_small_trace_that_asks_for_much_memory_is_refused_before_it_has_it(size):
+    content = with_zeros([1 << 13, 2, size // 2], 1 << 20)
+    said = f"its weights inflate from 1,3.. to {size << 13:,} bytes"
+    with pytest.raises(TraceError, match=said):
+        storage.from_json(content)
+
+
+def test_weights_that_are_more_than_their_shape_says_are_not_inflated(monkeypatch):
+    content = with_zeros([1, 2, 2], 1 << 24)
+    with pytest.raises(TraceError, match="must inflate to 4 bytes"):
+        storage.from_json(content)
+
+
+def test_a_trace_that_could_not_be_read_again_is_not_saved(tmp_path, monkeypatch):
+    trace = of_labels("ab", "cd")
+    monkeypatch.setattr("regard.seeing.trace_schema.FREE_BYTES", 0)
+    files.save(trace, tmp_path / "x.json")
+    monkeypatch.setattr("regard.seeing.trace_schema.MAX_RATIO", 0)
+    with pytest.raises(TraceError, match="a trace that is saved must have at most"):
+        files.save(trace, tmp_path / "y.json")
+    assert not (tmp_path / "y.json").exists()
+
+
+def test_a_line_without_an_end_is_not_read_to_its_end(tmp_path, monkeypatch):
+    monkeypatch.setattr(storage, "MAX_BYTES", 5000)
+    for text in ("[" + " " * 6000, '{"a":\n' + " " * 6000, "1\n" * 3 + "2" * 6000):
+        (tmp_path / "x.jsonl").write_text(text)
+        with pytest.raises(TraceError, match="at most 5,000 bytes"):
+            storage.find(tmp_path / "x.jsonl")
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda c: c["maps"][0].update(missing=storage.pack(nans(3, 3), "float16")),
+        lambda c: c["maps"][0]["weights"].update(steps=0),
+        lambda c: c["maps"][0]["weights"].update(shape=[0, 4, 5]),
+        lambda c: c["maps"][0]["weights"].update(shape=[1, 4, 10**30]),
+        lambda c: c["maps"][0].update(layer="0.5"),
+        lambda c: c["source"].update(text=5),
+        lambda c: c["source"]["tokens"].__setitem__(0, 5),
+        lambda c: c["source"]["tokens"][0].update(word=-1),
+        lambda c: c["model"].update(step={}),
+        lambda c: c.update(checks={"sentences": 5}),
+        lambda c: c.update(notes=[5]),
+        lambda c: c.update(derived={"ablation": storage.pack(nans(4, 5), "float16")}),
+    ],
+)
+def test_wrong_types_and_sizes_are_refused(change):
+    content = json.loads(json.dumps(storage.to_json(translation())))
+    change(content)
+    with pytest.raises(TraceError, match="a part of it cannot be read"):
+        storage.from_json(content)
+
+
+def test_deep_json_is_no_trace(tmp_path):
+    (tmp_path / "x.json").write_text("[" * 100_000)
+    with pytest.raises(TraceError, match="nested too deeply"):
+        storage.load(tmp_path / "x.json")

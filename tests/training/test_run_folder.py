@@ -3,12 +3,15 @@
 import errno
 import fcntl
 import json
+import os
 
 import pytest
 import torch
 
+from regard.data import Frames
 from regard.errors import DataError
 from regard.training import RunError, RunFolder, make_config, resume_run, start_run
+from regard.training.run_folder import build_model
 
 
 @pytest.fixture
@@ -145,6 +148,109 @@ def test_weights_of_another_model(folder):
     config["config"]["model"]["hidden"] = 2 * task.config.model["hidden"]
     run.config_file.write_text(json.dumps(config))
     with pytest.raises(RunError, match="must hold the weights"):
+        run.load()
+
+
+def rewrite_config(run, change):
+    config = json.loads(run.config_file.read_text())
+    change(config)
+    run.config_file.write_text(json.dumps(config))
+
+
+def test_a_run_of_a_newer_version(folder):
+    run, _ = folder
+    rewrite_config(run, lambda c: c.update(format=99, regard="7.0"))
+    with pytest.raises(DataError, match=r"format 99, written by regard 7\.0, .*: update regard"):
+        run.load()
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ({"layers": 1_000_000}, "layers=1000000, and the largest size"),
+        ({"hidden": 10**30}, "hidden=1000000000000000000000000000000, and"),
+        ({"embed": 17}, "of shape"),
+        ({"dropout": 5}, "dropout"),
+    ],
+)
+def test_sizes_that_the_weights_do_not_have(folder, monkeypatch, settings, said):
+    run, _ = folder
+    rewrite_config(run, lambda c: c["config"]["model"].update(settings))
+
+    def without_memory(*given):
+        assert torch.get_default_device().type == "meta"
+        return build_model(*given)
+
+    monkeypatch.setattr("regard.training.run_folder.build_model", without_memory)
+    with pytest.raises(RunError, match=f"must hold the weights .*{said}"):
+        run.load()
+
+
+def header(tensors):
+    raw = json.dumps(tensors).encode()
+    return len(raw).to_bytes(8, "little") + raw
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        (1 << 40).to_bytes(8, "little") + b"{}",
+        (1 << 63).to_bytes(8, "little") + b"{}",
+        header({"a": {"dtype": "F32", "shape": [1 << 40], "data_offsets": [0, 4]}}) + bytes(4),
+        header({"a": {"dtype": "F32", "shape": [1], "data_offsets": [0, 1 << 50]}}) + bytes(4),
+        header({"a": {"dtype": "I64", "shape": [1], "data_offsets": [0, 8]}}) + bytes(8),
+        header({"a": 5}),
+        header([]),
+    ],
+)
+def test_a_header_that_lies(folder, content):
+    run, _ = folder
+    run.model_file.write_bytes(content)
+    with pytest.raises(RunError, match="must hold the weights of the preset bahdanau"):
+        run.load()
+
+
+def test_weights_that_are_larger_than_the_memory(folder):
+    run, _ = folder
+    raw = header({"a": {"dtype": "F32", "shape": [1 << 41], "data_offsets": [0, 1 << 43]}})
+    with open(run.model_file, "wb") as file:  # it takes no room on the disk
+        file.write(raw)
+        file.truncate(len(raw) + (1 << 43))
+    with pytest.raises(RunError, match=r"they take 8,796\.1 GB, and this machine has"):
+        run.load()
+
+
+def test_weights_that_are_no_numbers(folder):
+    run, task = folder
+    weights = {name: weight.clone() for name, weight in task.module.state_dict().items()}
+    next(iter(weights.values())).view(-1)[0] = float("nan")
+    run.write_model(weights)
+    with pytest.raises(RunError, match="some of them are not finite"):
+        run.load()
+
+
+@pytest.mark.timeout(20)
+@pytest.mark.parametrize(
+    "name", ["config.json", "model.safetensors", "tokenizer.src.json", "tokenizer.tgt.json"]
+)
+def test_pipes_and_links_in_a_folder_from_elsewhere(folder, tmp_path, name):
+    run, _ = folder
+    file = run.path / name
+    file.rename(tmp_path / "elsewhere")
+    file.symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(DataError, match="a link out of"):
+        run.load()
+    file.unlink()
+    os.mkfifo(file)
+    with pytest.raises(DataError, match="it is a pipe"):
+        run.load()
+
+
+def test_vectors_for_a_model_that_reads_tokens(folder):
+    run, _ = folder
+    Frames(2, 1, (0.0, 0.0), (1.0, 1.0)).save(run.src_tokenizer_file)
+    rewrite_config(run, lambda c: c["config"].update(preset="lm-rnn", metric="loss"))
+    with pytest.raises(RunError, match="must hold the weights of the preset lm-rnn"):
         run.load()
 
 

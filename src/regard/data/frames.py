@@ -5,11 +5,14 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, TypeVar
 
 import numpy as np
+from pydantic import ValidationError
 from torch import Tensor
 
+from regard import safe_read
 from regard.data.kept import VERSION, checksum, not_kept, read_kept, write_kept
 from regard.data.lines import PathLike
 from regard.data.tables import Table
+from regard.data.tokenizer_schema import TEXT_KINDS, FramesFile
 from regard.errors import ArgumentError
 
 Lengths = TypeVar("Lengths", int, Tensor)
@@ -93,10 +96,13 @@ class Frames:
     @classmethod
     def from_json(cls, path: PathLike, content: dict[str, Any]) -> "Frames":
         """What a file holds."""
-        if content["kind"] != cls.kind:
+        if content.get("kind") in TEXT_KINDS:
             raise not_kept(path, f"it is of the kind {content['kind']}, which is for text")
-        mean, scale = tuple(content["mean"]), tuple(content["scale"])
-        return cls(content["features"], content["stack"], mean, scale)
+        try:
+            file = FramesFile.model_validate(content)
+        except ValidationError as error:
+            raise not_kept(path, safe_read.explain(error)) from None
+        return cls(file.features, file.stack, tuple(file.mean), tuple(file.scale))
 
     def _to_json(self) -> dict[str, Any]:
         return {

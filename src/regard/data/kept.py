@@ -4,8 +4,9 @@ import hashlib
 import json
 from typing import Any, Final
 
+from regard import safe_read
 from regard.data.files import write_atomically
-from regard.data.lines import PathLike, name_of, open_bytes
+from regard.data.lines import PathLike, name_of
 from regard.errors import DataError
 
 VERSION: Final = 1
@@ -26,17 +27,17 @@ def write_kept(path: PathLike, content: dict[str, Any]) -> None:
 
 def read_kept(path: PathLike) -> dict[str, Any]:
     """Reads what `write_kept` has written, without the checksum."""
-    with open_bytes(path) as stream:
-        raw = stream.read()
+    raw = safe_read.read_bytes(path, safe_read.MAX_JSON)
     try:
-        content: dict[str, Any] = json.loads(raw)
-        expected = content.pop("checksum")
-    except (ValueError, KeyError, TypeError, AttributeError):
+        content = safe_read.parse_json(raw)
+    except safe_read.InvalidJSONError:
         raise not_kept(path, "it is not a tokeniser of regard") from None
-    if expected != checksum(content):
+    if not isinstance(content, dict) or not {"version", "checksum"} <= content.keys():
+        raise not_kept(path, "it is not a tokeniser of regard")
+    # first, since later formats may have other checksums
+    safe_read.check_format(path, content["version"], VERSION)
+    if content.pop("checksum") != checksum(content):
         raise not_kept(path, "its checksum is not that of its content")
-    if content["version"] != VERSION:
-        raise not_kept(path, f"it is of version {content['version']}, not {VERSION}")
     return content
 
 

@@ -17,7 +17,7 @@ SourceSide = Tokenizer | Frames
 def load_side(path: PathLike) -> SourceSide:
     """What a run has kept of its sources."""
     content = read_kept(path)
-    if content["kind"] == Frames.kind:
+    if content.get("kind") == Frames.kind:
         return Frames.from_json(path, content)
     return Tokenizer.from_json(path, content)
 

@@ -4,11 +4,15 @@ from collections.abc import Callable, Iterable, Sequence
 from operator import index
 from typing import Any, Final, Literal, SupportsIndex, get_args
 
+from pydantic import ValidationError
+
+from regard import safe_read
 from regard.data.codecs import CharCodec, Codec, SpaceCodec, words_at
 from regard.data.kept import VERSION, checksum, not_kept, read_kept, write_kept
 from regard.data.lines import PathLike
 from regard.data.normal import Span, normaliser, origins
 from regard.data.subwords import SubwordCodec, from_json, train_bpe, train_unigram
+from regard.data.tokenizer_schema import TextFile
 from regard.data.words import WordCodec
 from regard.errors import ArgumentError
 from regard.symbols import EOS, SYMBOLS, UNK
@@ -257,14 +261,15 @@ class Tokenizer:
     @classmethod
     def from_json(cls, path: PathLike, content: dict[str, Any]) -> "Tokenizer":
         """The tokeniser that a file holds."""
-        if content["kind"] not in LOADERS:
-            raise not_kept(path, f"it is of the kind {content['kind']}, which cuts no text")
-        codec = LOADERS[content["kind"]](content["model"])
-        # the first files said no more than whether all is brought to lower case
-        case = content.get("case") or ("lower" if content["lowercase"] else "keep")
-        return cls(
-            content["kind"], codec, nfc=content["nfc"], case=case, features=content["features"]
-        )
+        if content.get("kind") == "vectors":
+            raise not_kept(path, "it is of the kind vectors, which cuts no text")
+        try:
+            file = TextFile.model_validate(content)
+        except ValidationError as error:
+            raise not_kept(path, safe_read.explain(error)) from None
+        case = file.case or ("lower" if file.lowercase else "keep")
+        codec = LOADERS[file.kind](file.model)
+        return cls(file.kind, codec, nfc=file.nfc, case=case, features=file.features)
 
     def _to_json(self) -> dict[str, Any]:
         return {

@@ -1,6 +1,5 @@
 """A trace as a file, by the ending of its name."""
 
-import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Final
@@ -51,7 +50,7 @@ def save(
     if ending == "html":
         _write(path, _page(trace, title))
     elif ending == "json":
-        _write(path, json.dumps(storage.to_json(trace), ensure_ascii=False))
+        _write(path, storage.dumps(trace))
     elif ending == "csv":
         views = select_all(trace, kind=kind, layer=layer, head=head, words=words, special=special)
         _write(path, tables.to_csv(views))

@@ -8,12 +8,15 @@ as near-even ones do, take coarser steps, so that a page stays as small as it is
 
 import base64
 import json
+import math
 import zlib
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Final, NamedTuple, get_args
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
 
+from regard import safe_read
 from regard.errors import ArgumentError
 from regard.seeing.trace import (
     Decoded,
@@ -23,9 +26,11 @@ from regard.seeing.trace import (
     Token,
     Trace,
     TraceError,
-    Unit,
     Weights,
 )
+
+if TYPE_CHECKING:
+    from regard.seeing.trace_schema import MapFile, TextFile, TokenFile
 
 FORMAT: Final = "regard-trace"
 VERSION: Final = 1
@@ -34,6 +39,8 @@ HALF_LIMIT: Final = 1_000_000
 #: steps of a square root from 0 to 1, finest first; more characters than these ask for the next
 STEPS: Final = (255, 127, 63, 31)
 MOST_CHARACTERS: Final = 7_000_000
+#: of a trace as it is written
+MAX_BYTES: Final = 1 << 26
 
 
 def to_json(trace: Trace) -> dict[str, Any]:
@@ -54,44 +61,73 @@ def to_json(trace: Trace) -> dict[str, Any]:
     }
 
 
+def dumps(trace: Trace) -> str:
+    """Return a trace as one line of JSON, for a file that `find` can read again."""
+    from regard.seeing.trace_schema import BYTES, MAX_WEIGHTS, may_inflate  # see `from_json`
+
+    content = to_json(trace)
+    packed = [part for found in content["maps"] for part in (found["weights"], found["missing"])]
+    packed = [part for part in (*packed, *content["derived"].values()) if part is not None]
+    inflated = sum(math.prod(part["shape"]) * BYTES[part["encoding"]] for part in packed)
+    text = json.dumps(content, ensure_ascii=False)
+    if len(text) > MAX_BYTES or not may_inflate(inflated, sum(len(p["data"]) for p in packed)):
+        raise TraceError(
+            f"a trace that is saved must have at most {MAX_WEIGHTS:,} weights and {MAX_BYTES:,} "
+            f"bytes, but this one has more: choose fewer layers."
+        )
+    return text
+
+
 def from_json(content: Any) -> Trace:
     """Reads what `to_json` has made; all that `Trace` asserts is asserted again."""
+    # not above: pydantic takes a while to load, and is not needed to draw
+    from pydantic import ValidationError
+
+    from regard.seeing.trace_schema import TraceFile
+
     if not isinstance(content, dict) or content.get("format") != FORMAT:
         raise TraceError(
             "the file must hold a trace, but it does not: "
             "save one with `regard show -o x.json` or `regard predict --trace x.jsonl`."
         )
-    if content.get("version") != VERSION:
+    _check_version(content.get("version"))
+    try:
+        file = TraceFile.model_validate(content)
+        return Trace(
+            source=_text_from(file.source),
+            target=_text_from(file.target),
+            maps=tuple(map(_map_from, file.maps)),
+            model=ModelInfo(**dict(file.model)),
+            decoded=Decoded(**dict(file.decoded)),
+            derived={name: _finite(name, unpack(dict(one))) for name, one in file.derived.items()},
+            checks=file.checks,
+            gold=tuple(file.gold),
+            gold_units=file.gold_units,
+            notes=tuple(file.notes),
+        )
+    except ValidationError as error:
+        raise _not_whole(safe_read.explain(error)) from None
+    except PackedError as error:
+        raise _not_whole(str(error)) from None
+
+
+def _check_version(found: Any) -> None:
+    if isinstance(found, int) and found > VERSION:
         raise TraceError(
-            f"the trace must be of version {VERSION}, but it is of {content.get('version')}: "
+            f"the trace must be of version {VERSION} or older, but it is of {found!r:.40}: a newer "
+            f"regard wrote it, so update regard with `pip install --upgrade regard`."
+        )
+    if found != VERSION:
+        raise TraceError(
+            f"the trace must be of version {VERSION}, but it is of {found!r:.40}: "
             f"save it again with this version of regard."
         )
-    try:
-        return Trace(
-            source=_text_from_json(content["source"]),
-            target=_text_from_json(content["target"]),
-            maps=tuple(_map_from_json(found) for found in content["maps"]),
-            model=ModelInfo(**content["model"]),
-            decoded=Decoded(**content["decoded"]),
-            derived={name: unpack(packed) for name, packed in content["derived"].items()},
-            checks=content["checks"],
-            gold=tuple((int(t), int(s), bool(sure)) for t, s, sure in content["gold"]),
-            gold_units=_units_from_json(content),
-            notes=tuple(content["notes"]),
-        )
-    except (
-        ArithmeticError,
-        AttributeError,
-        LookupError,
-        TypeError,
-        ValueError,
-        zlib.error,
-    ) as error:
-        if isinstance(error, TraceError):
-            raise
-        raise TraceError(
-            f"the trace must be whole, but a part of it cannot be read ({error}): save it again."
-        ) from None
+
+
+def _not_whole(reason: str) -> TraceError:
+    return TraceError(
+        f"the trace must be whole, but a part of it cannot be read ({reason}): save it again."
+    )
 
 
 class Found(NamedTuple):
@@ -115,36 +151,45 @@ def find(path: str | Path, line: int = 1) -> Found:
     """
     try:
         text, total = _text_of(path, line)
-        content = json.loads(text)
-    except (json.JSONDecodeError, UnicodeDecodeError):
-        raise TraceError(f"{path} must hold a trace, but it is not JSON: save one again.") from None
+        content = safe_read.parse_json(text)
+    except safe_read.InvalidJSONError as error:
+        raise TraceError(
+            f"{path} must hold a trace, but it is not JSON ({error}): save one again."
+        ) from None
     return Found(from_json(content), total)
 
 
-def _text_of(path: str | Path, number: int) -> tuple[str, int]:
+def _text_of(path: str | Path, number: int) -> tuple[bytes, int]:
     """One trace as it is written, and how many there are; no other is kept in memory."""
-    wanted, total = "", 0
-    with open(path, encoding="utf-8") as file:
-        for row in file:
-            if not row.strip():
+    wanted, total = b"", 0
+    with safe_read.open_regular(path) as file:
+        while row := file.readline(MAX_BYTES + 1):
+            if row.isspace():
                 continue
             total += 1
             if total == 1 and not _is_whole(row):
-                wanted = row + file.read()
+                wanted = row + file.read(MAX_BYTES + 1 - len(row))
                 break
             if total == number:
                 wanted = row
+            if len(row) > MAX_BYTES:
+                break
+    if max(len(row), len(wanted)) > MAX_BYTES:
+        raise TraceError(
+            f"a trace must have at most {MAX_BYTES:,} bytes, but one of {path} has more: save it "
+            f"with fewer layers."
+        )
     if total and not 1 <= number <= total:
         rule = f"be from 1 to {total}, since {path} has {total} trace{'s' * (total > 1)}"
         raise ArgumentError("line", rule, number, "choose one of them")
     return wanted, total
 
 
-def _is_whole(row: str) -> bool:
+def _is_whole(row: bytes) -> bool:
     """Whether a line is a value of its own; else one trace is written on all lines."""
     try:
-        json.loads(row)
-    except json.JSONDecodeError:
+        safe_read.parse_json(row)
+    except safe_read.InvalidJSONError:
         return False
     return True
 
@@ -159,45 +204,49 @@ def pack(array: Weights, how: str, steps: int = STEPS[0]) -> dict[str, Any]:
     return {"shape": list(array.shape), "encoding": how, "steps": steps, "data": data}
 
 
-def unpack(packed: dict[str, Any]) -> Weights:
+class PackedError(ValueError):
+    """An array that cannot be unpacked: says why."""
+
+
+def unpack(packed: Mapping[str, Any]) -> Weights:
     """The array that `pack` was given, as exact as its encoding is."""
-    raw = zlib.decompress(base64.b64decode(packed["data"]))
+    shape, kind = packed["shape"], np.dtype(np.uint8 if packed["encoding"] == "sqrt8" else "<f2")
+    raw = _inflated(packed["data"], math.prod(shape) * kind.itemsize)
+    found = np.frombuffer(raw, dtype=kind).astype(np.float32)
     if packed["encoding"] == "sqrt8":
-        found = np.square(np.frombuffer(raw, dtype=np.uint8).astype(np.float32) / packed["steps"])
-    elif packed["encoding"] == "float16":
-        found = np.frombuffer(raw, dtype="<f2").astype(np.float32)
-    else:
-        raise ValueError(f"the encoding {packed['encoding']!r} is not known")
-    shaped: Weights = found.reshape(packed["shape"])
+        found = np.square(found / np.float32(packed["steps"]))
+    shaped: Weights = found.reshape(shape)
     return shaped
 
 
-def _units_from_json(content: dict[str, Any]) -> tuple[Unit, Unit]:
-    """What gold counts: words, where an older file does not say."""
-    target, source = content.get("gold_units", ("words", "words"))
-    if not {target, source} <= set(get_args(Unit)):
-        raise ValueError(f"gold_units are {target!r} and {source!r}")
-    return target, source
+def _inflated(data: str, size: int) -> bytes:
+    """The bytes that base64 of deflated bytes stands for, if there are `size` of them."""
+    try:
+        stream = zlib.decompressobj()
+        raw = stream.decompress(base64.b64decode(data, validate=True), size + 1)
+    except (ValueError, zlib.error) as error:
+        raise PackedError(f"weights are damaged: {error}") from None
+    if len(raw) != size or not stream.eof:
+        raise PackedError(f"weights must inflate to {size:,} bytes, and these do not")
+    return raw
+
+
+def _finite(name: str, array: Weights) -> Weights:
+    if not np.isfinite(array).all():
+        raise PackedError(f"{name!r:.40} has numbers that are not finite")
+    return array
 
 
 def _text_to_json(text: Text) -> dict[str, Any]:
     return {"text": text.text, "tokens": [dict(vars(token)) for token in text.tokens]}
 
 
-def _text_from_json(content: dict[str, Any]) -> Text:
-    return Text(content["text"], tuple(_token_from_json(token) for token in content["tokens"]))
+def _text_from(file: "TextFile") -> Text:
+    return Text(file.text, tuple(_token_from(token) for token in file.tokens))
 
 
-def _token_from_json(content: dict[str, Any]) -> Token:
-    span = content["span"]
-    return Token(
-        text=content["text"],
-        span=None if span is None else (int(span[0]), int(span[1])),
-        word=content["word"],
-        special=content["special"],
-        prob=content["prob"],
-        alternatives=tuple((str(text), float(prob)) for text, prob in content["alternatives"]),
-    )
+def _token_from(file: "TokenFile") -> Token:
+    return Token(**{**dict(file), "alternatives": tuple(file.alternatives)})
 
 
 def _maps_to_json(trace: Trace) -> list[dict[str, Any]]:
@@ -222,19 +271,19 @@ def _map_to_json(found: Map, how: str, steps: int) -> dict[str, Any]:
     }
 
 
-def _map_from_json(content: dict[str, Any]) -> Map:
-    weights = unpack(content["weights"])
-    missing = None if content["missing"] is None else unpack(content["missing"])
-    if content["weights"]["encoding"] == "sqrt8":
-        weights = _restored(weights, missing, causal=content["causal"])
+def _map_from(file: "MapFile") -> Map:
+    weights = unpack(dict(file.weights))
+    missing = None if file.missing is None else _finite("missing", unpack(dict(file.missing)))
+    if file.weights.encoding == "sqrt8":
+        weights = _restored(weights, missing, causal=file.causal)
     return Map(
-        kind=content["kind"],
-        layer=content["layer"],
+        kind=file.kind,
+        layer=file.layer,
         weights=weights,
         missing=missing,
-        rows=content["rows"],
-        columns=content["columns"],
-        causal=content["causal"],
+        rows=file.rows,
+        columns=file.columns,
+        causal=file.causal,
     )
 
 

@@ -39,10 +39,12 @@ def why_vectors(config: Config, given: Callable[[], Iterator[Pair]]) -> str:
 
 def check_frames(config: Config) -> None:
     """Raises where a setting has no meaning for sources that are vectors."""
-    if config.copies or config.tags:
-        does = (
-            "copies tokens of the source" if config.copies else "writes a token for each it reads"
-        )
+    if config.copies or config.tags or config.reads_texts:
+        does = "writes a token for each it reads"
+        if config.copies:
+            does = "copies tokens of the source"
+        elif config.reads_texts:
+            does = "reads texts alone"
         raise ArgumentError(
             "preset",
             "be one that reads vectors",

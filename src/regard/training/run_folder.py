@@ -9,18 +9,27 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 import torch
-from safetensors import SafetensorError
 from safetensors.torch import load, save
 from torch import Tensor
 
+from regard import safe_read
 from regard.data import Frames, SourceSide, Tokenizer, load_side
 from regard.data.files import write_whole
-from regard.errors import RegardError
+from regard.errors import ArgumentError, RegardError
 from regard.models import PRESETS, SequenceModel
 from regard.training.config import Config, make_config
-from regard.training.frames import reading_frames
+from regard.training.frames import check_frames, reading_frames
+from regard.training.weights_file import (
+    UnusableWeightsError,
+    build_checked,
+    check_sizes,
+    read_shapes,
+)
+from regard.version import __version__
 
 FORMAT: Final = 1
+#: bytes of config.json at most
+MAX_CONFIG: Final = 1 << 20
 #: the report of a run, and what it is written from
 REPORT: Final = ("report.html", "report.jsonl")
 
@@ -161,7 +170,7 @@ class RunFolder:
 
     def write_config(self, config: Config) -> None:
         """Records the settings that the run was started with."""
-        record = {"format": FORMAT, "config": config.model_dump()}
+        record = {"format": FORMAT, "regard": __version__, "config": config.model_dump()}
         write_whole(self.config_file, (json.dumps(record, indent=2) + "\n").encode())
 
     def read_config(self) -> Config:
@@ -172,14 +181,28 @@ class RunFolder:
                 f"{self.path} must be a run folder, but it {trouble}: give the folder that `regard "
                 f"train` has written."
             )
+        content = safe_read.read_bytes(self.config_file, MAX_CONFIG, inside=self.path)
         try:
-            record = json.loads(self.config_file.read_text(encoding="utf-8"))
-            return make_config(record["config"])
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
-            raise RunError(
-                f"{self.config_file} must be a run's settings, but it cannot be read ({error}): "
-                f"copy it again from where the run was made."
-            ) from None
+            record = safe_read.parse_json(content)
+        except safe_read.InvalidJSONError as error:
+            raise self._no_config(str(error)) from None
+        if not isinstance(record, dict) or "format" not in record:
+            raise self._no_config("it does not say which format it has")
+        writer = record.get("regard")
+        safe_read.check_format(self.config_file, record["format"], FORMAT, writer=writer)
+        settings = record.get("config")
+        if not isinstance(settings, dict):
+            raise self._no_config("it has no settings")
+        try:
+            return make_config(settings)
+        except ArgumentError as error:
+            raise self._no_config(str(error).removesuffix(".")) from None
+
+    def _no_config(self, reason: str) -> RunError:
+        return RunError(
+            f"{self.config_file} must be a run's settings, but it cannot be read ({reason}): "
+            f"copy it again from where the run was made."
+        )
 
     def write_model(self, weights: Mapping[str, Tensor]) -> None:
         """Writes the weights that `regard.load` gives back."""
@@ -194,17 +217,35 @@ class RunFolder:
                 f"{self.path} must hold model.safetensors, but the run has not been evaluated yet: "
                 f"go on with `regard train --resume {self.path}`."
             )
+        for file in (self.src_tokenizer_file, self.tgt_tokenizer_file):
+            safe_read.open_regular(file, inside=self.path).close()
         src = load_side(self.src_tokenizer_file)
         tgt = Tokenizer.load(self.tgt_tokenizer_file)
-        model = build_model(config, src, tgt)
-        try:
-            model.load_state_dict(load(self.model_file.read_bytes()))
-        except (SafetensorError, RuntimeError) as error:
-            raise RunError(
-                f"{self.model_file} must hold the weights of the preset {config.preset}, but it "
-                f"cannot be read ({str(error).splitlines()[0]}): copy it again, or resume the run."
-            ) from None
+        model = self._checked_model(config, src, tgt)
+        weights = load(safe_read.read_bytes(self.model_file, None, inside=self.path))
+        if not all(bool(weight.isfinite().all()) for weight in weights.values()):
+            raise self._no_weights(config, "some of them are not finite numbers")
+        model.load_state_dict(weights)
         return Saved(model.to(device).eval(), src, tgt, config)
+
+    def _checked_model(self, config: Config, src: SourceSide, tgt: Tokenizer) -> SequenceModel:
+        """Build the model of the run, if its weights have the sizes that its settings name."""
+        try:
+            shapes = read_shapes(self.model_file, inside=self.path)
+            check_sizes({**config.model, "stack": config.stack}, shapes)
+            if isinstance(src, Frames):
+                check_frames(config)
+                check_sizes({"features": src.features, "stack": src.stack}, shapes)
+            build_checked(lambda: build_model(config, src, tgt), shapes)
+        except (UnusableWeightsError, ArgumentError) as error:
+            raise self._no_weights(config, str(error).removesuffix(".")) from None
+        return build_model(config, src, tgt)
+
+    def _no_weights(self, config: Config, reason: str) -> RunError:
+        return RunError(
+            f"{self.model_file} must hold the weights of the preset {config.preset}, but it "
+            f"cannot be used ({reason}): copy it again, or resume the run."
+        )
 
     def append_metrics(self, row: Mapping[str, Any]) -> None:
         """Adds a line to metrics.jsonl."""

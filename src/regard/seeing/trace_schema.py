@@ -1,0 +1,150 @@
+"""The content of trace files, checked when one is read: a stranger may have written it.
+
+What deflated weights take in memory is known from their shapes, and is checked before any of them
+are inflated.
+"""
+
+from collections.abc import Iterator
+from math import prod
+from typing import Annotated, Final, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, JsonValue, model_validator
+
+from regard.seeing.trace import Kind, Side, Unit
+
+#: weights of a whole trace at most: 100 layers of 16 heads have them over 400 tokens
+MAX_WEIGHTS: Final = 1 << 28
+#: what weights may inflate to in any case, and how many times what they are stored in beyond that
+FREE_BYTES: Final = 1 << 26
+MAX_RATIO: Final = 200
+#: bytes that an encoding takes for each weight
+BYTES: Final = {"float16": 2, "sqrt8": 1}
+MAX_MAPS: Final = 4096
+MAX_TOKENS: Final = 1 << 20
+MAX_SLOTS: Final = 10_000
+
+Count = Annotated[int, Field(ge=0, lt=2**31)]
+Axis = Annotated[int, Field(ge=0, le=MAX_TOKENS)]
+Prob = Annotated[float, Field(ge=0, le=1.001)]
+
+
+class _Record(BaseModel):
+    model_config = ConfigDict(allow_inf_nan=False, extra="forbid", protected_namespaces=())
+
+
+class PackedFile(_Record):
+    """An array: its shape, its encoding, and base64 of its deflated bytes."""
+
+    shape: list[Axis] = Field(min_length=2, max_length=3)
+    encoding: Literal["float16", "sqrt8"]
+    steps: int = Field(ge=1, le=255)
+    data: str
+
+    @property
+    def size(self) -> int:
+        """Bytes that it inflates to."""
+        return prod(self.shape) * BYTES[self.encoding]
+
+
+class TokenFile(_Record):
+    """See `Token`."""
+
+    text: str
+    span: tuple[Count, Count] | None
+    word: Count | None
+    special: bool
+    prob: Prob | None
+    alternatives: list[tuple[str, Prob]]
+
+
+class TextFile(_Record):
+    """See `Text`."""
+
+    text: str
+    tokens: list[TokenFile] = Field(max_length=MAX_TOKENS)
+
+
+class MapFile(_Record):
+    """See `Map`."""
+
+    kind: Kind
+    layer: Count
+    rows: Side
+    columns: Side
+    causal: bool
+    weights: PackedFile
+    missing: PackedFile | None
+
+    @model_validator(mode="after")
+    def _check(self) -> "MapFile":
+        heads, _, columns = self.weights.shape if len(self.weights.shape) == 3 else (0, 0, 0)
+        if not heads:
+            raise ValueError(f"the weights of a map have the shape {self.weights.shape}")
+        if self.columns == "slots" and columns > MAX_SLOTS:
+            raise ValueError(f"a map has {columns:,} slots, and {MAX_SLOTS:,} is the limit")
+        if self.missing is not None and self.missing.shape != self.weights.shape[:2]:
+            raise ValueError(f"what rows lack has the shape {self.missing.shape}")
+        return self
+
+
+class ModelFile(_Record):
+    """See `ModelInfo`."""
+
+    name: str
+    kind: str
+    checkpoint: str
+    step: Count | None
+
+
+class DecodedFile(_Record):
+    """See `Decoded`."""
+
+    mode: str
+    beam: Count | None
+    rank: Count
+    log_prob: float | None
+
+
+class TraceFile(_Record):
+    """See `Trace`."""
+
+    format: str
+    version: int
+    source: TextFile
+    target: TextFile
+    maps: list[MapFile] = Field(max_length=MAX_MAPS)
+    model: ModelFile
+    decoded: DecodedFile
+    derived: dict[str, PackedFile]
+    checks: dict[str, JsonValue]
+    gold: list[tuple[Count, Count, bool]]
+    #: files that do not say what gold counts count words
+    gold_units: tuple[Unit, Unit] = ("words", "words")
+    notes: list[str]
+
+    @model_validator(mode="after")
+    def _check(self) -> "TraceFile":
+        sentences = self.checks.get("sentences", [])
+        if not isinstance(sentences, list) or not all(isinstance(one, str) for one in sentences):
+            raise ValueError("the sentences of its checks are not texts")
+        packed = list(self._packed())
+        inflated, stored = sum(one.size for one in packed), sum(len(one.data) for one in packed)
+        if not may_inflate(inflated, stored):
+            raise ValueError(f"its weights inflate from {stored:,} to {inflated:,} bytes")
+        return self
+
+    def _packed(self) -> Iterator[PackedFile]:
+        for found in self.maps:
+            yield found.weights
+            if found.missing is not None:
+                yield found.missing
+        yield from self.derived.values()
+
+
+def may_inflate(inflated: int, stored: int) -> bool:
+    """Whether so many bytes of weights are few enough, for a trace and for what they are stored in.
+
+    Deflated zeros take a thousandth of their bytes: without a limit, a file of a megabyte could
+    fill the memory of whoever opens it.
+    """
+    return inflated <= min(MAX_WEIGHTS, max(FREE_BYTES, MAX_RATIO * stored))

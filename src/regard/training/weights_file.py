@@ -1,0 +1,103 @@
+"""Check a file of weights against the model that it is for, before either is in memory.
+
+A folder from elsewhere may ask for any size in a few bytes of settings. What it may have is what
+its weights take on the disk: the shapes in the header of the safetensors file are compared with
+those of the model, which is built without memory first.
+"""
+
+import os
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Final
+
+import torch
+from safetensors import SafetensorError, safe_open
+from torch import nn
+
+from regard import safe_read
+
+Shapes = Mapping[str, tuple[int, ...]]
+
+#: a model of a hundred layers has some thousands of tensors
+MAX_TENSORS: Final = 10_000
+MAX_HEADER: Final = 1 << 22
+#: types of weights by the names that safetensors has for them
+DTYPES: Final = ("F64", "F32", "F16", "BF16")
+#: largest value of a setting that no weight has for a size, such as the width of a window
+MAX_FREE: Final = 1_000_000
+FREE: Final = ("half_width",)
+
+
+class UnusableWeightsError(ValueError):
+    """Weights that are damaged or of another model: says why."""
+
+
+def read_shapes(path: Path, *, inside: Path) -> Shapes:
+    """Return the shape of each tensor of a safetensors file, of which the header alone is read."""
+    with safe_read.open_regular(path, inside=inside) as file:
+        size, claimed = os.fstat(file.fileno()).st_size, int.from_bytes(file.read(8), "little")
+    if size < 8 or not 2 <= claimed <= min(MAX_HEADER, size - 8):
+        raise UnusableWeightsError(f"its header claims {claimed:,} bytes of {size:,}")
+    _check_memory(size)
+    try:
+        with safe_open(path, framework="pt") as tensors:
+            slices = {name: tensors.get_slice(name) for name in tensors.keys()}  # noqa: SIM118
+            odd = [name for name, one in slices.items() if one.get_dtype() not in DTYPES]
+            shapes = {name: tuple(one.get_shape()) for name, one in slices.items()}
+    except SafetensorError as error:
+        raise UnusableWeightsError(_first_line(error)) from None
+    if odd:
+        raise UnusableWeightsError(f"{odd[0]!r:.80} does not hold floating point numbers")
+    if len(shapes) > MAX_TENSORS:
+        raise UnusableWeightsError(
+            f"it has {len(shapes):,} tensors, and {MAX_TENSORS:,} is the limit"
+        )
+    return shapes
+
+
+def check_sizes(settings: Mapping[str, object], shapes: Shapes) -> None:
+    """Raise if a size or a number of layers is larger than anything that the weights have."""
+    longest = max((axis for shape in shapes.values() for axis in shape), default=0)
+    most = max(longest, len(shapes))
+    for name, value in settings.items():
+        limit = MAX_FREE if name in FREE else most
+        if isinstance(value, int) and value > limit:
+            raise UnusableWeightsError(
+                f"config.json asks for {name}={value!r:.80}, and the largest size that they have "
+                f"is {limit:,}"
+            )
+
+
+def build_checked(build: Callable[[], nn.Module], shapes: Shapes) -> None:
+    """Build a model without memory, and raise unless its weights have these names and shapes."""
+    try:
+        with torch.device("meta"):
+            model = build()
+    except (ArithmeticError, RuntimeError, TypeError, ValueError) as error:
+        raise UnusableWeightsError(_first_line(error)) from None
+    expected = {name: tuple(tensor.shape) for name, tensor in model.state_dict().items()}
+    for name in sorted(expected.keys() | shapes.keys()):
+        if expected.get(name) != shapes.get(name):
+            raise UnusableWeightsError(
+                f"{name!r:.80} is {_shown(shapes.get(name))} in the file and "
+                f"{_shown(expected.get(name))} in the model"
+            )
+
+
+def _shown(shape: tuple[int, ...] | None) -> str:
+    return "missing" if shape is None else f"of shape {shape}"
+
+
+def _check_memory(size: int) -> None:
+    """Raise if the weights are larger than the memory, as those of a sparse file may be."""
+    if not hasattr(os, "sysconf") or "SC_PHYS_PAGES" not in os.sysconf_names:
+        return
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    if size > memory:
+        raise UnusableWeightsError(
+            f"they take {size / 1e9:,.1f} GB, and this machine has {memory / 1e9:,.1f} GB of memory"
+        )
+
+
+def _first_line(error: Exception) -> str:
+    return next(iter(str(error).splitlines()), type(error).__name__)[:200].rstrip(". ")
