@@ -3,6 +3,7 @@
 import pytest
 import torch
 
+from chips import bf16_autocast
 from models.cases import SRC_VOCAB, VARIANTS, build
 from regard.decoding import DecodingOptions, beam_search, decode, force_decode, greedy
 
@@ -113,7 +114,7 @@ def test_a_tagger_gives_one_output_per_input(variant, beam):
 @pytest.mark.parametrize("beam", [1, 3])
 def test_bf16_autocast(beam):
     model, (src, lengths) = build("bahdanau").eval(), batch()
-    with torch.autocast("cpu", dtype=torch.bfloat16):
+    with bf16_autocast():
         options = DecodingOptions(beam=beam, max_len=5)
         for hypothesis, *_ in decode(model, src, lengths, options, need_weights=True):
             assert torch.tensor(hypothesis.token_log_probs).isfinite().all()

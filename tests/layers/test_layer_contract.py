@@ -8,6 +8,7 @@ from safetensors.torch import load_file, save_file
 from torch import nn
 
 import regard.layers
+from chips import bf16_autocast
 from layers.cases import CASES, build, inputs
 from layers.tools import close, gradients, same_bits, weighted_sum
 
@@ -43,7 +44,7 @@ def test_autocast_is_near_float32(name):
     module = build(name, torch.float32)
     tensors = [x.requires_grad_() for x in inputs(name, torch.float32)]
     expected = run(name, module, tensors)
-    with torch.autocast("cpu", torch.bfloat16):
+    with bf16_autocast():
         actual = run(name, module, tensors)
     for one, other in zip(actual, expected, strict=True):
         close(one.float(), other, 0.15)

@@ -3,6 +3,7 @@
 import pytest
 import torch
 
+from chips import bf16_autocast
 from models.cases import RECURRENT, SIZES, TGT_LEN, TGT_VOCAB
 from regard.errors import ArgumentError
 from regard.layers import SinusoidalPositions
@@ -232,7 +233,7 @@ def test_a_classifier_reads_images(name):
 @every_preset
 def test_bf16_autocast_takes_float_vectors(name):
     model, (src, lengths) = build(name).float(), source("stacked")
-    with torch.autocast("cpu", dtype=torch.bfloat16):
+    with bf16_autocast():
         assert model(src.float(), lengths, target()).logits.isfinite().all()
 
 

@@ -6,6 +6,7 @@ import pytest
 import torch
 
 import regard
+from chips import bf16_autocast
 from models.cases import BATCH, SRC_LEN, TGT_LEN, TGT_VOCAB, build, pairs
 from regard.decoding import DecodingOptions, decode
 from regard.errors import ArgumentError
@@ -129,7 +130,7 @@ def test_the_loss_may_write_over_the_logits():
 
 def test_sums_are_in_float32_under_autocast():
     src, lengths, tgt = pairs()
-    with torch.autocast("cpu", dtype=torch.bfloat16):
+    with bf16_autocast():
         out = build("monotonic")(src, lengths, tgt, need_weights=True)
     assert out.logits.dtype == out.maps["cross"][0].dtype == torch.float32
     torch.testing.assert_close(out.logits.logsumexp(dim=2), torch.zeros(BATCH, TGT_LEN))

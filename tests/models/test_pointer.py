@@ -6,6 +6,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
+from chips import bf16_autocast
 from models.cases import BATCH, RECURRENT, SRC_VOCAB, build, pairs
 from regard.errors import ArgumentError
 from regard.models import PRESETS
@@ -170,7 +171,7 @@ def test_what_only_sources_have_is_never_copied():
 def test_logits_are_log_probabilities_in_float32_under_autocast():
     src, lengths, tgt = pairs()
     model = build("pointer").eval()
-    with torch.autocast("cpu", dtype=torch.bfloat16):
+    with bf16_autocast():
         logits = model(src, lengths, tgt).logits
     assert logits.dtype == torch.float32
     torch.testing.assert_close(logits.exp().sum(dim=2), torch.ones(BATCH, tgt.shape[1]))

@@ -7,6 +7,7 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
+from chips import bf16_autocast
 from models.cases import (
     BATCH,
     SIZES,
@@ -249,7 +250,7 @@ def test_bf16_autocast_is_near_float32(variant):
     src, lengths, tgt = pairs()
     model = build(variant)
     full = model(src, lengths, tgt).logits
-    with torch.autocast("cpu", dtype=torch.bfloat16):
+    with bf16_autocast():
         half = model(src, lengths, tgt, need_weights=True).logits
         half.float().pow(2).mean().backward()
     torch.testing.assert_close(half.float(), full, atol=0.05, rtol=0.05)

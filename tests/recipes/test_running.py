@@ -6,6 +6,7 @@ import pytest
 
 from cli.tools import done, regard, sentence
 from recipes import made
+from regard.recipes.tasks import reading
 
 pytestmark = pytest.mark.slow
 
@@ -186,8 +187,23 @@ def test_a_language_model_is_judged_by_perplexity(small):
     assert found["tokens"] == 50
 
 
+def test_bundled_data_need_no_folder(small, monkeypatch):
+    names = {"train.tsv": "train.tsv.gz", "test.multiref.tsv": "test.multiref.tsv.gz"}
+    for name, file in names.items():
+        path = small / "data" / "cmudict_g014b2b" / file
+        monkeypatch.setitem(reading.BUNDLED, f"cmudict_g014b2b/{name}", path)
+    result = regard("train", "small", "device=cpu")
+    assert done(result) == "runs/recipes/small-1\n"
+    assert "no --data-dir: the data of cmudict that come with regard are used." in result.stderr
+    assert result_of(small / "runs" / "recipes" / "small-1")["scores"].keys() == {"dev", "test"}
+
+
 WRONG = {
-    "no data folder": (["small"], 2, ["--data-dir", "missing", "REGARD_DATA"]),
+    "no data folder": (
+        ["small", "recipe.words=glove/words.txt"],
+        2,
+        ["--data-dir", "glove/words.txt", "missing", "REGARD_DATA"],
+    ),
     "not a folder": (["small", "--data-dir", "nothing"], 1, ["nothing", "no such folder"]),
     "another folder": (["small", "--data-dir", "runs"], 1, ["cmudict_g014b2b/train.tsv"]),
     "a typo": (["small", "--data-dir", "data", "hiden=3"], 2, ["'hiden'", "'hidden' is meant"]),

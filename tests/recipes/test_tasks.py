@@ -9,6 +9,7 @@ import pytest
 
 from recipes import made
 from regard.api import Model, Output
+from regard.api.box import HOME
 from regard.data import Tokenizer
 from regard.errors import ArgumentError, DataError
 from regard.recipes import TASKS, read
@@ -278,6 +279,20 @@ COUNTS = {
     "ptb-lstm": (42_068, {"dev": 3370, "test": 3761}),
     "sst2-self-attentive": (None, {"dev": 872, "test": 1821}),
 }
+
+
+def test_the_bundled_dictionary_is_that_of_the_papers():
+    found = TASKS["cmudict"].prepare(HOME)
+    train, judged = COUNTS["cmudict-bahdanau"]
+    assert len(found.train) == train
+    assert {name: len(examples) for name, examples in found.judged.items()} == judged
+
+
+@pytest.mark.parametrize("task", ["multi30k", "ptb", "sst", "tatoeba"])
+def test_a_task_whose_data_are_not_bundled_asks_for_a_folder(task):
+    options = {"multi30k": {"tgt": "de"}}.get(task, {})
+    with pytest.raises(ArgumentError, match=r"--data-dir must name a folder with .* REGARD_DATA"):
+        prepare(task, HOME, **options)
 
 
 @pytest.mark.skipif(not DATA.is_dir(), reason="the public data sets are not here: REGARD_DATA")

@@ -9,6 +9,7 @@ import pytest
 import torch
 from rich.console import Console
 
+from chips import bf16_autocast
 from regard.data import collate
 from regard.errors import ArgumentError
 from regard.models import TEXT_PRESETS
@@ -142,7 +143,7 @@ def test_bf16_keeps_the_loss_in_float32(make_text_task, preset):
     objective = Objective(task.module)
     parts = (batch.src, batch.src_lengths, batch.tgt_in, batch.tgt_out)
     expected = objective.double()(*parts)
-    with torch.autocast("cpu", dtype=torch.bfloat16):
+    with bf16_autocast():
         found = objective.float()(*parts)
     assert found.dtype == torch.float32
     # a sum of some hundred terms that bf16 itself could not hold to a tenth

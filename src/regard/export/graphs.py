@@ -21,6 +21,7 @@ from regard.export.given import Given
 from regard.export.needs import ExportError
 from regard.export.readers import exportable, first_state
 from regard.export.tagging import with_positions
+from regard.interrupts import interruptible
 from regard.models import SequenceModel
 from regard.models.protocol import StepOutput
 from regard.ops.softmax import log_softmax
@@ -270,15 +271,16 @@ def _write(
     path: Path,
 ) -> None:
     try:
-        program = torch.onnx.export(
-            module.eval(),
-            args,
-            dynamic_shapes=sizes,
-            input_names=inputs,
-            output_names=outputs,
-            dynamo=True,
-            verbose=False,
-        )
+        with interruptible():  # callbacks of the exporter lose exceptions
+            program = torch.onnx.export(
+                module.eval(),
+                args,
+                dynamic_shapes=sizes,
+                input_names=inputs,
+                output_names=outputs,
+                dynamo=True,
+                verbose=False,
+            )
     except torch.onnx.OnnxExporterError as error:
         cause = str(error.__cause__ or error).strip().splitlines()[0]
         raise ExportError(

@@ -11,6 +11,7 @@ from rich.console import Console
 
 from regard import api
 from regard import device as devices
+from regard.api.box import HOME
 from regard.errors import ArgumentError, DataError
 from regard.recipes import examples, results
 from regard.recipes.examples import DEV, Example, Prepared
@@ -43,7 +44,7 @@ def start(
     Args:
         recipe: as it was read.
         overrides: settings that are given in place of its own.
-        data: the folder of public data sets.
+        data: the folder of public data sets; None for those that come with regard.
         output: the run folder; `runs/recipes/NAME-SEED` if None.
         test: whether test sets are scored, or dev alone.
         quiet: whether to show nothing.
@@ -61,7 +62,7 @@ def start(
         [resolve(member, folder.path.parent) for member in names]
         for names in (recipe.members, recipe.teacher)
     )
-    prepared = _prepare(recipe, data)
+    prepared = _prepare(recipe, data, console)
     _check_taught(prepared, teacher)
     folder.create()
     recipe.write(folder.path / INSIDE)
@@ -189,17 +190,14 @@ def distilled(
     return Prepared([e for e in train if e.references], prepared.judged, prepared.settings)
 
 
-def _prepare(recipe: Recipe, data: Path | None) -> Prepared:
-    if data is None:
-        raise ArgumentError(
-            "--data-dir",
-            "name the folder of the public data sets",
-            "missing",
-            "give it, or set REGARD_DATA; recipes/README.md says what is in it",
-        )
-    if not data.is_dir():
+def _prepare(recipe: Recipe, data: Path | None, console: Console) -> Prepared:
+    """Read the data of a recipe from a folder, or from the package where that has all of them."""
+    if data is not None and not data.is_dir():
         raise DataError(str(data), None, "there is no such folder of data sets", "check the name")
-    return TASKS[recipe.task].prepare(data, **recipe.options)
+    prepared = TASKS[recipe.task].prepare(data or HOME, **recipe.options)
+    if data is None:
+        say(console, f"no --data-dir: the data of {recipe.task} that come with regard are used.")
+    return prepared
 
 
 def _placed(settings: Mapping[str, Any], data: Path | None) -> dict[str, Any]:
