@@ -1,6 +1,7 @@
 """`regard predict`: one answer per line, and what it says when it cannot."""
 
 import json
+import math
 import os
 import subprocess
 import sys
@@ -123,17 +124,25 @@ def test_a_bundled_model_is_a_run_and_a_file_of_its_name_is_a_file(run, in_folde
     assert answers(regard("predict", run, "run")) == by_folder
 
 
-def test_several_answers(run, sources):
-    found = answers(regard("predict", run, sources, "--beam", 3, "--nbest", 2))
-    assert len(found) == 6
-    assert found[0] != found[1]
-    assert found[::2] == answers(regard("predict", run, sources, "--beam", 3))
+def ranked(result):
+    """The fields of each row of several answers: number of the source, rank, score, text."""
+    rows = [line.split("\t", 3) for line in answers(result)]
+    return [(int(source), int(rank), float(score), text) for source, rank, score, text in rows]
 
 
-def test_fewer_answers_than_asked_for_keep_their_place(run, sources):
+def test_several_answers_have_their_source_rank_and_score(run, sources):
+    found = ranked(regard("predict", run, sources, "--beam", 3, "--nbest", 2))
+    assert [row[:2] for row in found] == [(1, 1), (1, 2), (2, 1), (2, 2), (3, 1), (3, 2)]
+    assert all(one[2] >= two[2] for one, two in zip(found[::2], found[1::2], strict=True))
+    assert found[0][3] != found[1][3]
+    best = [text for _, rank, _, text in found if rank == 1]
+    assert best == answers(regard("predict", run, sources, "--beam", 3))
+
+
+def test_there_may_be_fewer_answers_than_asked_for(run, sources):
     # there is one target without any token
     none = regard("predict", run, sources, "--beam", 3, "--nbest", 3, "--max-len", 0)
-    assert answers(none) == [""] * 9
+    assert [(row[:2], row[3]) for row in ranked(none)] == [((i, 1), "") for i in (1, 2, 3)]
 
 
 def test_draws_are_the_same_for_the_same_seed(run, sources):
@@ -156,6 +165,21 @@ def test_json(run, sources):
     assert len(first["token_log_probs"]) == len(first["tokens"]) + 1
 
 
+def test_alternatives_in_json_are_as_whole_as_the_answer(run, sources):
+    lines = answers(regard("predict", run, sources, "--jsonl", "--beam", 3, "--nbest", 3))
+    for first in map(json.loads, lines):
+        assert len(first["alternatives"]) == 2
+        for other in first["alternatives"]:
+            own = {name for name in first if name not in ("src_tokens", "alternatives")}
+            assert other.keys() == own >= {"text", "score", "tokens", "attention"}
+            assert other["score"] <= first["score"]
+            assert len(other["token_log_probs"]) - len(other["tokens"]) in (0, 1)
+            (head,) = other["attention"]["cross"][0]
+            assert [len(row) for row in head] == [len(first["src_tokens"])] * len(
+                other["token_log_probs"]
+            )
+
+
 def test_json_is_jsonl(run, sources):
     asked = ("predict", run, sources, "--beam", 1)
     assert done(regard(*asked, "--json")) == done(regard(*asked, "--jsonl"))
@@ -165,7 +189,7 @@ def test_traces(run, sources, tmp_path):
     file = tmp_path / "traces.jsonl"
     told = regard("predict", run, sources, "--beam", 3, "--nbest", 2, "--trace", file)
     traces = [from_json(json.loads(line)) for line in file.read_text().splitlines()]
-    assert [trace.target.text for trace in traces] == answers(told)
+    assert [trace.target.text for trace in traces] == [text for *_, text in ranked(told)]
     assert [trace.source.text for trace in traces[::2]] == sources.read_text().split()
     assert [trace.decoded.rank for trace in traces] == [0, 1] * 3
     assert all(trace.kinds == ["cross"] for trace in traces)
@@ -304,8 +328,9 @@ def test_bad_lines_can_be_left_out_and_keep_their_places(run):
     assert answers(result) == ["", first, "", "", second, ""]
     assert result.stderr.startswith("regard: 4 bad lines were left out (1 ")
     assert "stdin, line 3: a source must have no tab" in result.stderr
-    twice = answers(regard(*asked, "--beam", 2, "--nbest", 2, stdin=b"".join(lines)))
-    assert [i for i, text in enumerate(twice) if text == ""] == [0, 1, 4, 5, 6, 7, 10, 11]
+    twice = ranked(regard(*asked, "--beam", 2, "--nbest", 2, stdin=b"".join(lines)))
+    assert [source for source, *_ in twice] == [1, 2, 2, 3, 4, 5, 5, 6]
+    assert [row[0] for row in twice if math.isnan(row[2])] == [1, 3, 4, 6]
 
 
 def test_a_line_that_was_left_out_has_an_error_in_its_place_as_json(run, tmp_path):
@@ -343,7 +368,8 @@ def test_unknown_tokens_can_be_forbidden(run, monkeypatch):
 
 def test_an_answer_with_line_ends_is_one_line_and_whole_in_json(run, tmp_path, monkeypatch):
     monkeypatch.setattr("regard.data.Tokenizer.decode", lambda *_, **__: "one\ntwo")
-    assert done(regard("predict", run, "--nbest", 2, stdin="abc\n")) == "one two\none two\n"
+    several = ranked(regard("predict", run, "--nbest", 2, stdin="abc\n"))
+    assert [text for *_, text in several] == ["one two", "one two"]
     assert json.loads(done(regard("predict", run, "--jsonl", stdin="abc\n")))["text"] == "one\ntwo"
     (tmp_path / "pairs.tsv").write_text("abc\tcba\nab\tba\n")
     done(regard("evaluate", run, tmp_path / "pairs.tsv", "--save", tmp_path / "saved.txt"))

@@ -180,7 +180,13 @@ def predict(
         ),
     ],
     beam: Beam = None,
-    nbest: Annotated[int, typer.Option(help="Answers per source.")] = 1,
+    nbest: Annotated[
+        int,
+        typer.Option(
+            help="Answers per source. Each of several is a row: number of the source, rank, score "
+            "and text, with tabs between them."
+        ),
+    ] = 1,
     length_penalty: Annotated[float, typer.Option(help="Above 0 favours longer answers.")] = 0.6,
     coverage_penalty: Annotated[
         float, typer.Option(help="Above 0 favours answers that have looked at everything.")

@@ -82,15 +82,14 @@ def predict(
         **options,
     )
     unknown: Counter[str] = Counter()
-    answers = num_samples or nbest
+    several = (num_samples or nbest) > 1
     with _trace_writer(trace) as keep:
-        for output in lines.in_place(outputs):
-            if isinstance(output, DataError):
-                _write_nothing(output, as_jsonl, answers)
-                continue
-            keep(output)
-            unknown.update(output.unknown)
-            _write(output, as_jsonl, maps, answers)
+        for number, output in enumerate(lines.in_place(outputs), start=1):
+            if not isinstance(output, DataError):
+                keep(output)
+                unknown.update(output.unknown)
+            sys.stdout.write(_json(output, maps) if as_jsonl else _text(number, output, several))
+            sys.stdout.flush()
     _tell_unknown(unknown)
     if lines.bad.total:
         typer.echo(f"regard: {lines.bad}", err=True)
@@ -120,25 +119,52 @@ def _begun(model: api.Model, prefix: str) -> list[int]:
     return ids
 
 
-def _write(output: api.Output, as_jsonl: bool, maps: Collection[str], answers: int) -> None:
-    """An answer on each line; where there are fewer than asked for, the rest are empty."""
-    if as_jsonl:
-        sys.stdout.write(json.dumps(_as_json(output, maps), ensure_ascii=False) + "\n")
-    else:
-        several = (output, *output.alternatives)
-        for answer in several:
-            sys.stdout.write(on_one_line(answer.text) + "\n")
-        sys.stdout.write("\n" * (answers - len(several)))
-    sys.stdout.flush()
+def _text(number: int, output: api.Output | DataError, several: bool) -> str:
+    """Return the lines of a source: its answer, or a row for each of several.
+
+    Columns of a row are the number of the source, the rank, the score and the text, with tabs
+    between them. A source without an answer keeps its place: an empty line, or a row whose score is
+    nan.
+    """
+    if isinstance(output, DataError):
+        return f"{number}\t1\tnan\t\n" if several else "\n"
+    if not several:
+        return on_one_line(output.text) + "\n"
+    ranked = enumerate((output, *output.alternatives), start=1)
+    return "".join(
+        f"{number}\t{rank}\t{answer.score:.4f}\t{on_one_line(answer.text)}\n"
+        for rank, answer in ranked
+    )
 
 
-def _write_nothing(error: DataError, as_jsonl: bool, answers: int) -> None:
-    """As many lines as an answer would have had, so that sources and answers stay side by side."""
-    if as_jsonl:
-        sys.stdout.write(json.dumps({"text": "", "error": str(error)}) + "\n")
-    else:
-        sys.stdout.write("\n" * answers)
-    sys.stdout.flush()
+def _json(output: api.Output | DataError, maps: Collection[str]) -> str:
+    """Return the line of a source as a JSON object."""
+    if isinstance(output, DataError):
+        return json.dumps({"text": "", "error": str(output)}) + "\n"
+    found = {
+        **_as_object(output, maps),
+        "src_tokens": output.src_tokens,
+        "alternatives": [_as_object(other, maps) for other in output.alternatives],
+    }
+    return json.dumps(found, ensure_ascii=False) + "\n"
+
+
+def _as_object(output: api.Output, maps: Collection[str]) -> dict[str, object]:
+    return {
+        "text": output.text,
+        "score": output.score,
+        "log_prob": output.log_prob,
+        "tokens": output.tokens,
+        "token_log_probs": output.token_log_probs,
+        "attention": {
+            kind: [
+                [[[round(w, 4) for w in row] for row in head] for head in layer.tolist()]
+                for layer in layers
+            ]
+            for kind, layers in output.maps.items()
+            if kind in maps
+        },
+    }
 
 
 def _tell_unknown(unknown: Counter[str]) -> None:
@@ -176,23 +202,3 @@ def _split(words: list[Path]) -> tuple[list[Path], list[str]]:
     if folders and (str(last) == "-" or not box.is_run(last)):
         return folders, [str(last)]
     return words, ["-"]
-
-
-def _as_json(output: api.Output, maps: Collection[str]) -> dict[str, object]:
-    return {
-        "text": output.text,
-        "score": output.score,
-        "log_prob": output.log_prob,
-        "src_tokens": output.src_tokens,
-        "tokens": output.tokens,
-        "token_log_probs": output.token_log_probs,
-        "attention": {
-            kind: [
-                [[[round(w, 4) for w in row] for row in head] for head in layer.tolist()]
-                for layer in layers
-            ]
-            for kind, layers in output.maps.items()
-            if kind in maps
-        },
-        "alternatives": [{"text": o.text, "score": o.score} for o in output.alternatives],
-    }
