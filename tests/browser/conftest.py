@@ -43,6 +43,7 @@ def saved(tmp_path_factory):
         "memory": lambda: [samples.memory()],
         "unknown": lambda: [samples.unknown()],
         "frames": lambda: [samples.frames()],
+        "from_the_right": lambda: [samples.from_the_right()],
     }
 
     def page(name):

@@ -160,3 +160,13 @@ def frames():
     looked = peaked(3, 60)
     maps = (Map.of("cross", 0, looked),)
     return Trace(source, Text.of(["a", "b", "c-d-e"]), maps, derived={"ablation": looked[0]})
+
+
+def from_the_right():
+    """A short text that is written from right to left, and its translation."""
+    source, target = (
+        spanned("שלום לך עולם", ["שלום", "לך", "עולם"]),
+        spanned("hello world", ["hello", "world"]),
+    )
+    weights = peaked(len(target.tokens), len(source.tokens))
+    return Trace(source, target, (Map.of("cross", 0, weights),))

@@ -396,3 +396,17 @@ def test_a_long_token_is_broken_where_the_page_is_narrow(visit):
     page = visit("hostile", "#tab=text", width=320)
     wide = "document.documentElement.scrollWidth <= document.documentElement.clientWidth"
     assert page.evaluate(wide)
+
+
+@pytest.mark.parametrize("width", [1200, 320])
+def test_curves_to_right_to_left_text_are_short(visit, width):
+    """Both texts are short: what runs from the right begins no page away from the other."""
+    page = visit("from_the_right", "#tab=text", width=width)
+    lines = [page.locator(f".block.{side} .line").bounding_box() for side in ("row", "column")]
+    ends = [line["x"] + line["width"] for line in lines]
+    assert max(ends) - min(line["x"] for line in lines) < 400
+    tokens = page.locator(".block.column .token")
+    first, last = tokens.first.bounding_box(), tokens.nth(2).bounding_box()
+    assert first["x"] > last["x"]  # the first word stands at the right
+    assert first["x"] + first["width"] == pytest.approx(ends[1], abs=8)
+    assert page.locator(".curves path").count() > 0

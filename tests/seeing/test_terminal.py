@@ -117,11 +117,55 @@ def test_hostile_tokens_leave_the_terminal_alone():
     assert len(lines) == 2 + len(LEFT_TO_RIGHT) + 1
 
 
-def test_right_to_left_text_is_a_list():
-    text = matrix(select(of_labels(["مرحبا", "b"], ["שלום"])), 200)
-    assert "←" in text
-    assert "\u2068שלום\u2069" in text  # kept apart from the numbers beside it
-    assert "مرحبا" in text
+RIGHT_TO_LEFT = {"Hebrew": ["שלום", "עולם", "טוב"], "Arabic": ["مرحبا", "يا", "عالم"]}
+
+
+@pytest.mark.parametrize("script", RIGHT_TO_LEFT)
+def test_columns_of_right_to_left_text_run_from_the_right(script):
+    source = RIGHT_TO_LEFT[script]
+    plain = matrix(select(of_labels(["a", "b", "c"], ["x", "y"])), 200).splitlines()
+    lines = matrix(select(of_labels(source, ["x", "y"])), 200).splitlines()
+    # each label is kept apart from what stands beside it
+    assert lines[1].split() == [f"\u2068{word}\u2069" for word in reversed(source)]
+    for line, forward in zip(lines[2:4], plain[2:4], strict=True):
+        numbers = [re.findall(r"\.\d\d|·", one) for one in (line, forward)]
+        assert len(numbers[0]) == 3
+        assert numbers[0] == numbers[1][::-1]
+    assert lines[-1] == "columns run from right to left, as their text does"
+    header = [cell_len(lines[1][: match.end()]) for match in re.finditer(r"\S+", lines[1])]
+    assert header == _ends(lines[2])
+
+
+def test_outputs_may_run_from_right_to_left_too():
+    lines = matrix(select(of_labels(["a", "b"], RIGHT_TO_LEFT["Hebrew"])), 200).splitlines()
+    assert lines[1].split() == ["a", "b"]
+    assert [line.split()[0] for line in lines[2:5]] == [
+        f"\u2068{word}\u2069" for word in RIGHT_TO_LEFT["Hebrew"]
+    ]
+    assert not any("columns run" in line for line in lines)
+
+
+def test_gold_of_right_to_left_text_stays_with_its_words():
+    trace = replace(of_labels(RIGHT_TO_LEFT["Hebrew"], ["x", "y"]), gold=((0, 0, True),))
+    _, _, first, second, *_ = matrix(select(trace), 200).splitlines()
+    cells = re.findall(r".{7}", first.removeprefix("x ").ljust(21))
+    assert ["*" in cell for cell in cells] == [False, False, True]  # that of the first word
+    assert "*" not in second
+
+
+def test_a_list_of_right_to_left_text_keeps_it_apart():
+    text = listing(select(of_labels(["مرحبا", "b"], ["שלום"])), 200)
+    assert "\u2068שלום\u2069 ←" in text
+    assert "\u2068مرحبا\u2069" in text
+
+
+def test_a_map_that_becomes_a_list_says_why():
+    labels = [f"wort{i}" for i in range(12)]
+    text = matrix(select(of_labels(labels, labels)), 60)
+    assert re.search(
+        r"^a list, since the matrix takes \d+ columns and the terminal has 60$", text, re.M
+    )
+    assert "a list" not in listing(select(of_labels(labels, labels)), 60)
 
 
 def test_a_terminal_that_is_almost_too_narrow_gets_tight_cells():

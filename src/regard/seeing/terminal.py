@@ -1,11 +1,12 @@
 """A view as text: a map, a list, or sentences.
 
-More ink is more attention, which reads alike on dark and on light terminals. Text that cannot
-stand in a grid (right-to-left, or too wide for the terminal) becomes a list.
+More ink is more attention, which reads alike on dark and on light terminals. A map that is too
+wide for the terminal becomes a list, which says so. Columns of right-to-left text run from the
+right, as the text does.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, Literal
 
 import numpy as np
@@ -47,7 +48,7 @@ def matrix(
     scale: Scale = "fixed",
     most_rows: int = MOST_ROWS,
 ) -> str:
-    """A row per output, a column per input; the list instead where that cannot be read.
+    """Draw a row per output and a column per input, or the list where that does not fit.
 
     Args:
         view: what to draw.
@@ -60,14 +61,20 @@ def matrix(
     if scale not in SCALES:
         raise ArgumentError("scale", f"be one of {', '.join(SCALES)}", repr(scale), "choose one")
     signs = LETTERS if ascii else BLOCKS
+    given = view
+    if any(map(is_right_to_left, view.columns)):
+        view = _from_the_right(view)
     names = _labels(view.rows[:most_rows], ROW_LABEL, ascii)
     columns = _labels(view.columns, COLUMN_LABEL, ascii)
     # gold needs the gap that tight cells do not have
     sizes = (CELL,) if view.gold else (CELL, TIGHT)
     grids = [_Grid(view, names, columns, signs, Paint(color), scale, size) for size in sizes]
     grid = next((grid for grid in grids if grid.width <= width), None)
-    if grid is None or any(map(is_right_to_left, (*view.rows, *view.columns))):
-        return listing(view, width, ascii, color, most_rows=most_rows)
+    if grid is None:
+        least = min(grid.width for grid in grids)
+        said = f"a list, since the matrix takes {least} columns and the terminal has {width}"
+        listed = replace(given, notes=(*given.notes, said))
+        return listing(listed, width, ascii, color, most_rows=most_rows)
     more = signs.more(len(view.rows) - most_rows, "outputs")
     rows = [grid.row(i) for i in range(len(names))]
     what = "each row is an output; its cells say where it looked"
@@ -86,7 +93,7 @@ def listing(
 ) -> str:
     """A line per output: what it looked at, strongest first, as much as there is room for."""
     signs, paint = LETTERS if ascii else BLOCKS, Paint(color)
-    names = [isolated(name) for name in _labels(view.rows[:most_rows], ROW_LABEL, ascii)]
+    names = _labels(view.rows[:most_rows], ROW_LABEL, ascii)
     inputs = told_apart(_labels(view.columns, COLUMN_LABEL, ascii))
     left = max(map(cell_len, names), default=0)
     room = width - left - cell_len(signs.arrow) - 2
@@ -187,6 +194,19 @@ class _Grid:
         return f"{name} {cells}{hidden}{'' if prob is None else f'  {prob:.2f}'}".rstrip()
 
 
+def _from_the_right(view: View) -> View:
+    """Return the view with its first column last, since its text begins at the right."""
+    last = len(view.columns) - 1
+    return replace(
+        view,
+        columns=view.columns[::-1],
+        weights=view.weights[:, ::-1],
+        column_special=view.column_special[::-1],
+        gold=tuple((row, last - column, sure) for row, column, sure in view.gold),
+        notes=(*view.notes, "columns run from right to left, as their text does"),
+    )
+
+
 def _gold(view: View, i: int) -> list[tuple[int, bool]]:
     return [(column, sure) for row, column, sure in view.gold if row == i]
 
@@ -202,7 +222,7 @@ def _has_probs(view: View) -> bool:
 def _labels(labels: Sequence[str], width: int, ascii: bool) -> list[str]:
     if ascii:
         return [fit(plain_ascii(safe(label)), width, ellipsis="...") for label in labels]
-    return [fit(safe(label), width) for label in labels]
+    return [isolated(fit(safe(label), width)) for label in labels]
 
 
 def _scaled(scale: Scale) -> str:
@@ -248,7 +268,7 @@ def _entries(view: View, i: int, inputs: Sequence[str], room: int, signs: Signs)
     marks = {j: signs.sure if sure else signs.possible for j, sure in _gold(view, i)}
     for j in map(int, np.argsort(-weights, kind="stable")):
         weight = float(weights[j])
-        entry = f"{signs.bar(weight)} {isolated(inputs[j])}{marks.get(j, '')} {weight:.2f}".lstrip()
+        entry = f"{signs.bar(weight)} {inputs[j]}{marks.get(j, '')} {weight:.2f}".lstrip()
         entry = f"   {entry}" if text else entry
         named = rest < NOTHING or rest <= UNNAMED * total + 1e-6 or weight < NOTHING
         if text and (named or cell_len(text + entry) > room):

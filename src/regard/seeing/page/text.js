@@ -16,7 +16,8 @@ export function mount(app, stage) {
   const curves = s("svg", { class: "curves", "aria-hidden": "true" });
   const looked = block(app, "column", view.columns, view.names[1]);
   const looking = block(app, "row", view.rows, view.names[0]);
-  stage.replaceChildren(h("div", { class: "texts" }, curves, looked.node, looking.node));
+  const dir = [looked, looking].every(({ line }) => line.dir === "rtl") ? "rtl" : "ltr";
+  stage.replaceChildren(h("div", { class: "texts", dir }, curves, looked.node, looking.node));
   app.parts = { curves, column: looked, row: looking };
   const again = oncePerFrame(() => app.parts.linked?.());
   for (const { line } of [looked, looking]) line.addEventListener("scroll", again);
