@@ -2,13 +2,32 @@
 
 import torch
 from torch import Tensor
+from torch.autograd import forward_ad
 
 from regard.errors import ArgumentError
 
 
 def can_look_at(tensor: Tensor) -> bool:
-    """Whether reading values costs nothing: a GPU would be waited for, a graph be broken."""
-    return tensor.device.type == "cpu" and not torch.compiler.is_compiling()
+    """Whether values can be read at no cost.
+
+    A GPU would be waited for, a graph be broken, and under `torch.vmap` a tensor has no values.
+    """
+    compiling = torch.compiler.is_compiling()
+    return tensor.device.type == "cpu" and not compiling and not is_transformed()
+
+
+def is_forward_mode() -> bool:
+    """Whether forward-mode differentiation is active: `torch.func.jvp` or `forward_ad`."""
+    return forward_ad._current_level >= 0
+
+
+def is_transformed() -> bool:
+    """Whether a transform of `torch.func` or forward-mode differentiation is active.
+
+    Tensors are then wrappers, which neither a kernel nor a backward pass written by hand can read.
+    """
+    # as torch.autograd.Function asks it; there is no public name
+    return torch._C._are_functorch_transforms_active() or is_forward_mode()
 
 
 def pick(name: str = "auto") -> torch.device:

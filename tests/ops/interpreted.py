@@ -13,7 +13,14 @@ import torch
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from ops.conftest import POISONED, poison
-from ops.rule import LAYOUTS, MASKS, breaches, mask_of, refuses_to_differentiate_again
+from ops.rule import (
+    LAYOUTS,
+    MASKS,
+    breaches,
+    mask_of,
+    refuses_to_differentiate_again,
+    wrong_in_forward_mode,
+)
 from regard.ops import additive_attention, use_backend
 
 BATCH, V_DIM = 2, 3
@@ -87,6 +94,7 @@ def main():
     ways = by("triton", None, True), by("reference", None, True)
     found["in order"] = breaches(*ways, inputs(9, 11))
     found["gradients of gradients"] = refuses_to_differentiate_again(ways[0], inputs())
+    found["forward mode"] = wrong_in_forward_mode(*ways, inputs())
     for owner, name in POISONED:  # the check of the registration traces through them
         setattr(owner, name, getattr(owner, name).__closure__[0].cell_contents)
     found["registration"] = registration()

@@ -13,7 +13,12 @@ import torch
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from ops.conftest import POISONED, poison
-from ops.rule import breaches, refuses_to_differentiate_again, transposed
+from ops.rule import (
+    breaches,
+    refuses_to_differentiate_again,
+    transposed,
+    wrong_in_forward_mode,
+)
 from ops.test_attentive_rnn import by, mask_of, tensors_of
 from regard.ops.attentive_rnn import triton_ops
 
@@ -68,6 +73,8 @@ def main():
     again = by("triton", "gru", "additive", mask_of("padding"))
     tensors = tensors_of("gru", "additive", 1, torch.float32)
     found["gradients of gradients"] = refuses_to_differentiate_again(again, tensors)
+    definition = by("reference", "gru", "additive", mask_of("padding"))
+    found["forward mode"] = wrong_in_forward_mode(again, definition, tensors)
     for owner, name in POISONED:  # the check of the registration traces through them
         setattr(owner, name, getattr(owner, name).__closure__[0].cell_contents)
     found["registration"] = registration()

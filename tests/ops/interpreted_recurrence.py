@@ -14,7 +14,12 @@ import torch
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from ops.conftest import POISONED, poison
-from ops.rule import breaches, refuses_to_differentiate_again, transposed
+from ops.rule import (
+    breaches,
+    refuses_to_differentiate_again,
+    transposed,
+    wrong_in_forward_mode,
+)
 from ops.test_self_attentive_rnn import by, tensors_of
 from regard.ops.self_attentive_rnn import triton_ops
 
@@ -73,6 +78,8 @@ def main():
     again = by("triton", "gru", "scaled", lengths=None)
     tensors = tensors_of("gru", "scaled", 1, torch.float32)
     found["gradients of gradients"] = refuses_to_differentiate_again(again, tensors)
+    definition = by("reference", "gru", "scaled", lengths=None)
+    found["forward mode"] = wrong_in_forward_mode(again, definition, tensors)
     for owner, name in POISONED:  # the check of the registration traces through them
         setattr(owner, name, getattr(owner, name).__closure__[0].cell_contents)
     found["registration"] = registration()

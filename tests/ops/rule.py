@@ -60,6 +60,21 @@ def refuses_to_differentiate_again(path: Op, inputs: Mapping[str, Tensor]) -> li
     return ["gradients of gradients are returned, without what the kernels owe to them"]
 
 
+def wrong_in_forward_mode(path: Op, definition: Op, inputs: Mapping[str, Tensor]) -> list[str]:
+    """What is wrong with the directional derivatives of a path, in words."""
+
+    def slopes(op: Op) -> tuple[Tensor, ...]:
+        def run(*tensors: Tensor) -> tuple[Tensor, ...]:
+            return tuple(op(**dict(zip(inputs, tensors, strict=True))))
+
+        given = tuple(inputs.values())
+        found: tuple[Tensor, ...] = torch.func.jvp(run, given, given)[1]
+        return found
+
+    pairs = zip(slopes(path), slopes(definition), strict=True)
+    return [] if all(torch.allclose(x, y, atol=1e-5) for x, y in pairs) else ["slopes differ"]
+
+
 def accept(path: Op, definition: Op, inputs: Mapping[str, Tensor]) -> None:
     """Raises unless `path` keeps the rule."""
     found = breaches(path, definition, inputs)

@@ -12,7 +12,7 @@ from regard.ops import use_backend
 from regard.ops.additive_attention import HAS_TRITON, PATHS, _triton_refuses
 
 CALL = (torch.zeros(2, 3, 5), torch.zeros(2, 7, 5), torch.zeros(5), torch.zeros(2, 7, 11))
-CASES = 20  # of interpreted.py
+CASES = 21  # of interpreted.py
 MODULE = sys.modules["regard.ops.additive_attention"]  # the name stands for the function
 
 

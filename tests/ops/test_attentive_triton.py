@@ -10,7 +10,7 @@ from ops.rule import accept, where
 from regard.errors import BackendError
 from regard.ops.attentive_rnn import HAS_TRITON, PATHS
 
-CASES = 7  # of interpreted_attentive.py
+CASES = 8  # of interpreted_attentive.py
 SIZES = [(1, 40, 77, 17, 5, 9), (19, 23, 31, 40, 24, 70), (70, 9, 13, 129, 200, 33)]
 #: each size with each cell and with each score, though not with every pair: kernels take seconds
 #: to compile

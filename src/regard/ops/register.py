@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 
 import torch
 
+from regard.device import is_transformed
 from regard.errors import BackendError
 
 
@@ -58,10 +59,16 @@ def register(
     return library
 
 
+def check_first_order() -> None:
+    """Raises in a backward pass written by hand that is itself differentiated, or batched."""
+    if torch.is_grad_enabled() or is_transformed():
+        _refuse()
+
+
 def _refuse(*_: object) -> None:
     raise BackendError(
-        "the gradients of this kernel have no gradients of their own: "
-        'run the operator under use_backend("reference").'
+        "the gradients of this operator are written by hand and cannot be differentiated or "
+        'batched by vmap: run it under use_backend("reference").'
     )
 
 

@@ -12,9 +12,10 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from regard.device import is_transformed
 from regard.masks import Mask
 from regard.ops.additive_attention import cpu_kernels as kernels
-from regard.ops.additive_attention import reference
+from regard.ops.additive_attention import reference, torch_path
 from regard.ops.additive_attention.cpu_parts import STEP
 from regard.ops.additive_attention.cpu_threads import share
 from regard.ops.output import AttentionOutput
@@ -34,7 +35,12 @@ def additive_attention(
     mask: Mask | None = None,
     need_weights: bool = False,
 ) -> AttentionOutput:
-    """The definition, tile by tile; the weights are in memory, what they are made of is not."""
+    """The definition, tile by tile; the weights are in memory, what they are made of is not.
+
+    Transforms of `torch.func` and forward-mode differentiation run the definition itself.
+    """
+    if is_transformed():
+        return torch_path.additive_attention(query, key, v, value, mask, need_weights)
     dtype = query.dtype
     if torch.is_autocast_enabled("cpu"):
         dtype = torch.get_autocast_dtype("cpu")
@@ -159,7 +165,8 @@ def _differentiate(
     query, key, v, value, mask, weights = ctx.saved_tensors
     if d_context is None and d_weights is None:
         return None, None, None, None, None
-    if torch.is_grad_enabled():  # the gradients will be differentiated themselves
+    # the gradients will be differentiated themselves, or there is a batch of them
+    if torch.is_grad_enabled() or is_transformed():
         return _by_definition((query, key, v, value), mask, d_context, d_weights)
     if d_context is None:
         d_context = value.new_zeros(*query.shape[:2], value.shape[2])
@@ -175,18 +182,16 @@ def _by_definition(
     d_context: Tensor | None,
     d_weights: Tensor | None,
 ) -> tuple[Tensor | None, ...]:
-    """Gradients that have gradients."""
-    query, key, v, value = (x if x.requires_grad else x.detach().requires_grad_() for x in inputs)
-    context, weights = reference.additive_attention(query, key, v, value, mask, True)
-    assert weights is not None
-    given = [(context, d_context), (weights[:, 0], d_weights)]
-    found = torch.autograd.grad(
-        [output for output, grad in given if grad is not None],
-        [query, key, v, value],
-        [grad for _, grad in given if grad is not None],
-        create_graph=True,
-        materialize_grads=True,
-    )
+    """Gradients of the definition, which can be differentiated and batched in turn."""
+
+    def definition(query: Tensor, key: Tensor, v: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
+        context, weights = reference.additive_attention(query, key, v, value, mask, True)
+        assert weights is not None
+        return context, weights[:, 0]
+
+    outputs, pull_back, *_ = torch.func.vjp(definition, *inputs)
+    given = zip((d_context, d_weights), outputs, strict=True)
+    found = pull_back(tuple(torch.zeros_like(y) if d is None else d for d, y in given))
     return *found, None
 
 

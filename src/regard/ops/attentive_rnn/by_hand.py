@@ -11,8 +11,8 @@ from typing import Any, Final, final
 
 import torch
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
+from regard.ops.register import check_first_order
 from regard.ops.self_attentive_rnn.cells import Cell
 
 
@@ -299,11 +299,11 @@ class Recurrence(torch.autograd.Function):
         return batch_first(steps.hidden[1:]), batch_first(contexts[1:]), last
 
     @staticmethod
-    @once_differentiable
     def backward(
         ctx: Any, d_hiddens: Tensor, d_contexts: Tensor, d_last: Tensor | None
     ) -> tuple[Tensor | None, ...]:
         """Walks back from the last step; see the README for the formulas."""
+        check_first_order()
         with torch.autocast(d_hiddens.device.type, enabled=False):
             return _walk_back(ctx, d_hiddens, d_contexts, d_last)
 

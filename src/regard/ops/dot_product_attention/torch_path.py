@@ -10,6 +10,7 @@ from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from regard import masks
+from regard.device import is_forward_mode
 from regard.masks import Bias, Mask
 from regard.ops.dot_product_attention import reference
 from regard.ops.output import AttentionOutput
@@ -34,9 +35,12 @@ def dot_product_attention(
     bias: Bias | None = None,
     dropout: float = 0.0,
 ) -> AttentionOutput:
-    """The fused kernels never make the weights; a caller who needs them gets the definition."""
+    """The fused kernels never make the weights; a caller who needs them gets the definition.
+
+    So does forward-mode differentiation, for which they have no rule.
+    """
     causal = causal and query.shape[2] > 1  # the last query sees every key
-    if need_weights or _definition_is_faster(query, key):
+    if need_weights or is_forward_mode() or _definition_is_faster(query, key):
         return reference.dot_product_attention(
             query, key, value, mask, scale, causal, need_weights, bias=bias, dropout=dropout
         )

@@ -10,8 +10,8 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
+from regard.ops.register import check_first_order
 from regard.ops.self_attentive_rnn.by_hand_back import Tapes, Weights, times, walk_back
 from regard.ops.self_attentive_rnn.cells import Cell
 from regard.ops.self_attentive_rnn.looking import Look, look_of, mix
@@ -77,9 +77,9 @@ class Recurrence(torch.autograd.Function):
         return tapes.hidden, tapes.keys, tapes.memory, contexts[:, 1:].clone(), maps
 
     @staticmethod
-    @once_differentiable
     def backward(ctx: Any, *grads: Tensor | None) -> tuple[Tensor | None, ...]:
         """Walks back from the last step; see the README for the formulas."""
+        check_first_order()
         with torch.autocast(ctx.saved_tensors[0].device.type, enabled=False):
             return walk_back(ctx, grads)
 

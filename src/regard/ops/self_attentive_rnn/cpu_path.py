@@ -6,10 +6,10 @@ import numpy as np
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
 from regard.ops.additive_attention.cpu_parts import STEP
 from regard.ops.additive_attention.cpu_threads import share
+from regard.ops.register import check_first_order
 from regard.ops.self_attentive_rnn import cpu_kernels as kernels
 from regard.ops.self_attentive_rnn import torch_path
 from regard.ops.self_attentive_rnn.by_hand import longer
@@ -92,9 +92,9 @@ class Recurrence(torch.autograd.Function):
         return tapes.hidden, tapes.keys, known, tapes.contexts[:, 1:].clone(), tapes.maps
 
     @staticmethod
-    @once_differentiable
     def backward(ctx: Any, *grads: Tensor | None) -> tuple[Tensor | None, ...]:
         """The kernel leaves what it takes to make the gradients of weights, in one product each."""
+        check_first_order()
         tapes, w = kernels.Tapes(*ctx.saved_tensors[:10]), Weights(*ctx.saved_tensors[10:])
         flow = _flow(tapes, w, grads)
         _run(kernels.backward, ctx.scale, w, tapes, flow)
