@@ -7,6 +7,7 @@ import torch
 from torch import nn
 
 from regard.api.together import each
+from regard.models.protocol import evaluating
 
 CPU = torch.device("cpu")
 
@@ -63,3 +64,37 @@ def test_what_goes_wrong_in_a_thread_is_raised_and_the_threads_are_given_back():
     with pytest.raises(ValueError, match="0"):
         each(nn.Linear(1, 1), CPU, fails, [0, 1, 2])
     assert torch.get_num_threads() == 2
+
+
+def test_the_model_is_in_evaluation_mode_until_the_last_batch_is_answered():
+    model = nn.Sequential(nn.Linear(1, 1), nn.Dropout())
+    model[0].eval()
+    both_are_in = threading.Barrier(2, timeout=20)
+    first_is_out, found = threading.Event(), []
+
+    def work(batch):
+        with evaluating(model):
+            both_are_in.wait()
+            if batch == 1:
+                assert first_is_out.wait(timeout=20)
+            found.append(model[1].training)
+        if batch == 0:
+            first_is_out.set()
+
+    each(model, CPU, work, [0, 1])
+    assert found == [False, False]
+    assert [module.training for module in model.modules()] == [True, False, True]
+
+
+def test_two_callers_may_ask_one_model_at_once():
+    """The first to leave does not bring dropout back to the one that is still at work."""
+    model = nn.Sequential(nn.Dropout())
+    shared = nn.Sequential(model)  # as an ensemble has it
+    inner, outer = evaluating(model), evaluating(shared)
+    inner.__enter__()
+    outer.__enter__()
+    inner.__exit__(None, None, None)
+    assert not any(module.training for module in model.modules())
+    assert not shared.training
+    outer.__exit__(None, None, None)
+    assert all(module.training for module in shared.modules())

@@ -11,6 +11,8 @@ from typing import TypeVar
 import torch
 from torch import nn
 
+from regard.models.protocol import evaluating
+
 Batch = TypeVar("Batch")
 Answer = TypeVar("Answer")
 
@@ -37,8 +39,10 @@ def each(
     if in_order or device.type != "cpu" or threads < 2 or _is_special(model):
         return [work(batch) for batch in batches]
     before = torch.get_num_threads()
+    own_threads = ThreadPoolExecutor(threads, initializer=torch.set_num_threads, initargs=(1,))
     try:
-        with ThreadPoolExecutor(threads, initializer=torch.set_num_threads, initargs=(1,)) as pool:
+        # once for all batches, of which some end while others are still at work
+        with evaluating(model), own_threads as pool:
             return list(pool.map(work, batches))
     finally:
         torch.set_num_threads(before)

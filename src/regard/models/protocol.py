@@ -4,7 +4,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from threading import Lock
+from typing import Final, NamedTuple
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -143,17 +144,32 @@ class SequenceModel(nn.Module, ABC):
         """
 
 
+#: modules that were in training mode, and how many blocks of `evaluating` they are in
+_evaluated: Final[dict[nn.Module, int]] = {}
+_evaluated_lock: Final = Lock()
+
+
 @contextmanager
 def evaluating(model: nn.Module) -> Iterator[None]:
-    """Without dropout; each module is given back as it was."""
-    training = [module for module in model.modules() if module.training]
-    for module in training:
-        module.training = False
+    """Put a model into evaluation mode, and each of its modules back as it was.
+
+    Several threads may run one model, or models that share modules: these return to training mode
+    when the last block has been left.
+    """
+    with _evaluated_lock:
+        mine = [module for module in model.modules() if module.training or module in _evaluated]
+        for module in mine:
+            _evaluated[module] = _evaluated.get(module, 0) + 1
+            module.training = False
     try:
         yield
     finally:
-        for module in training:
-            module.training = True
+        with _evaluated_lock:
+            for module in mine:
+                _evaluated[module] -= 1
+                if not _evaluated[module]:
+                    del _evaluated[module]
+                    module.training = True
 
 
 def real_lengths(src: Tensor, lengths: Tensor | None) -> Tensor:
