@@ -72,53 +72,54 @@ def jobs(
         yield Job(system, task, min(size, MOST.get(task, size)), model, minutes, where)
 
 
-def cells(system: str) -> list[Job]:
-    """Return the jobs of a source tree of regard, the most telling first."""
+def paired(system: str) -> list[Job]:
+    """Return the jobs that both source trees of regard have time for, the longest first."""
     middle = (4_000, 1_000, 20_000)
     return [
-        # long ones first, so that they end in time; a tenth minute would not fit into the limit
+        # a tenth minute would not fit into the limit
         Job(system, "cmudict", 20_000, "bahdanau", 9, "cpu"),
         Job(system, "cmudict", 100_000, "transformer", 9, "cuda"),
         Job(system, "cmudict", 4_000, "bahdanau", 3, "cpu"),
         Job(system, "katakana", 20_000, "bahdanau", 3, "cpu"),
         *jobs(system, ["bahdanau"], middle, 1, "cpu"),
         *jobs(system, ["transformer"], middle, 1, "cpu"),
-        *jobs(system, ["bahdanau"], (300, 100_000), 1, "cpu"),
-        *jobs(system, ["self-attentive"], (4_000,), 1, "cpu"),
-        *jobs(system, ["bahdanau"], (*middle, 100_000, 300), 1, "cuda"),
-        *jobs(system, ["transformer"], (*middle, 100_000), 1, "cuda"),
+        # reversal last, which a GPU has solved by any settings
+        *sorted(
+            [
+                *jobs(system, ["bahdanau"], (*middle, 100_000, 300), 1, "cuda"),
+                *jobs(system, ["transformer"], (*middle, 100_000), 1, "cuda"),
+            ],
+            key=lambda job: job.task == "reversal",
+        ),
     ]
 
 
-def rest(system: str) -> list[Job]:
-    """Return further jobs, for what time is left."""
-    return [
-        *jobs(system, ["transformer"], (300, 100_000), 1, "cpu"),
-        *jobs(system, ["self-attentive"], (1_000, 20_000, 300, 100_000), 1, "cpu"),
-        *jobs(system, ["transformer"], (300,), 1, "cuda"),
-        *jobs(system, ["self-attentive"], (4_000,), 1, "cuda"),
-    ]
+def further() -> list[Job]:
+    """Return jobs of both trees, each beside its twin, for what time is left."""
+    found = {
+        system: [
+            *jobs(system, ["bahdanau"], (300, 100_000), 1, "cpu"),
+            *jobs(system, ["self-attentive"], (4_000,), 1, "cpu"),
+        ]
+        for system in ("after", "before")
+    }
+    return [job for twins in zip(*found.values(), strict=True) for job in twins]
 
 
-def peers() -> list[Job]:
+def peers(tasks: Iterable[str] = TASKS) -> list[Job]:
     """Return the jobs of yoyodyne."""
-    return [
+    found = [
         *jobs("yoyodyne", ["attentive-lstm"], (4_000, 1_000, 20_000), 1, "cpu"),
         *jobs("yoyodyne", ["transformer"], (4_000,), 1, "cpu"),
         *jobs("yoyodyne", ["attentive-lstm"], (4_000,), 1, "cuda"),
     ]
-
-
-def first_list() -> list[Job]:
-    """Return the jobs before a change; those of the peer follow its first preset."""
-    before, others = cells("before"), peers()
-    cut = next(i for i, job in enumerate(before) if job.model != "bahdanau")
-    return [*before[:cut], *others, *before[cut:], *rest("before")]
+    return [job for job in found if job.task in tasks]
 
 
 LISTS: Final = {
-    "first": first_list,
-    "second": lambda: [*cells("after"), *rest("after")],
+    "first": lambda: [*peers(), *paired("before"), *further()],
+    # names with a quotation mark had ended the jobs of yoyodyne
+    "second": lambda: [*paired("after"), *peers(["katakana"])[:2], *further()],
     "trial": lambda: [
         Job(system, "reversal", 300, model, 0.1, where)
         for where in CORES
@@ -302,7 +303,7 @@ def _cmudict(folder: Path) -> tuple[Rows, Rows]:
 
 
 def _katakana(folder: Path) -> tuple[Rows, Rows]:
-    """Names in Latin letters and in katakana; dev pairs train too, since each run holds out its own."""
+    """Names in Latin letters and in katakana; dev pairs train too: each run holds out its own."""
     data = folder / "translit_wikidata"
     train, dev, test = (_rows(data / f"katakana.{p}.tsv.gz") for p in ("train", "dev", "test"))
     return [*train, *dev], test

@@ -1,5 +1,1 @@
-"""placeholder"""
-
-
-def collect(files): ...
-def render(*, check): ...
+"""The page of the small-data benchmark."""

@@ -160,6 +160,7 @@ class Bench:
             "vocab_size": args.vocab,
             "features": False,
             "device": args.device,
+            "warmup": 200,
             "steps": NEVER,
             "eval_every": NEVER,
             "save_every": NEVER,

@@ -31,8 +31,8 @@ def test_defaults_are_written_as_they_are_given():
     shown = rows()
     assert shown["lr"][0] == "none"
     assert shown["skip_bad"][0] == "false"
-    assert shown["batch_tokens"][0] == "4096"
-    assert shown["size"] == ["small", "row of the preset's sizes: tiny, small, base"]
+    assert shown["vocab_size"][0] == "8000"
+    assert shown["schedule"][0] == "auto"
 
 
 @pytest.mark.parametrize("preset", PRESETS)
@@ -72,7 +72,7 @@ def test_settings_as_json():
     assert found["preset"] == "transformer"
     by_name = {row.pop("name"): row for row in found["settings"]}
     assert set(by_name) == {*Config.model_fields, *preset_options("transformer")} - {"model"}
-    assert by_name["batch_tokens"]["default"] == "4096"
+    assert by_name["batch_tokens"]["default"] == "none"
     assert by_name["batch_tokens"]["group"] == "steps"
     assert by_name["dim"]["group"] == "transformer"
     assert by_name["preset"]["default"] == "transformer"

@@ -8,6 +8,7 @@ from regard.errors import ArgumentError, DataError
 from regard.recipes import Recipe, find, kept, read
 from regard.training import make_config
 from regard.training.config import check_model
+from regard.training.defaults import Facts, fill_settings
 
 ROOT = Path(__file__).resolve().parents[2]
 FILES = sorted((ROOT / "recipes").glob("*.toml"))
@@ -29,6 +30,51 @@ def test_a_recipe_of_the_repository_is_whole(path):
         assert (config.data, config.dev) == ("", None)
     for member in (*recipe.members, *recipe.teacher):
         assert (ROOT / "recipes" / f"{member.split(':')[0]}.toml").exists()
+
+
+#: Tokens of a batch, evaluation interval, patience, warm-up and size of each recipe, as they were
+#: when its figures were measured.
+SETTLED = {
+    "cmudict-bahdanau": (32768, 500, 1000, 200, "small"),
+    "cmudict-defaults": (4096, 250, 1000, 200, "small"),
+    "cmudict-distilled": (32768, 500, 1000, 200, "small"),
+    "cmudict-self-attentive": (32768, 500, 1000, 200, "small"),
+    "cmudict-transformer": (8192, 1000, 1000, 1000, "small"),
+    "g2p": (32768, 500, 1000, 200, "small"),
+    "inflection2017-medium-pointer": (12288, 1000, 1000, 1000, "small"),
+    "inflection2017-medium": (12288, 1500, 1000, 1000, "small"),
+    "multi30k-en-de-bahdanau": (16384, 250, 1000, 200, "small"),
+    "multi30k-en-de-gnmt": (16384, 500, 1000, 200, "small"),
+    "multi30k-en-de-transformer": (8192, 1500, 1000, 800, "small"),
+    "multi30k-en-fr-bahdanau": (16384, 250, 1000, 200, "small"),
+    "multi30k-en-fr-gnmt": (16384, 500, 1000, 200, "small"),
+    "multi30k-en-fr-transformer": (8192, 1500, 1000, 800, "small"),
+    "ptb-lstm-650": (2048, "epoch", 2, 200, "small"),
+    "ptb-lstm": (2048, "epoch", 3, 200, "small"),
+    "ptb-self-attentive-1": (2048, "epoch", 20, 200, "small"),
+    "ptb-self-attentive-3": (2048, "epoch", 2, 200, "small"),
+    "sigmorphon2021-low-monotonic": (2048, 500, 1000, 500, "small"),
+    "sigmorphon2021-low": (4096, 500, 1000, 1000, "small"),
+    "sigmorphon2021-medium-monotonic": (16384, 1000, 1000, 500, "small"),
+    "sigmorphon2021-medium": (8192, 1000, 1000, 1000, "small"),
+    "sst2-self-attentive": (8192, 100, 1000, 200, "small"),
+    "sst2-vectors": (4096, 150, 1000, 200, "small"),
+    "tatoeba-en-fr-bahdanau": (16384, 500, 1000, 200, "small"),
+    "tatoeba-en-fr-transformer": (8192, 1000, 1000, 1000, "small"),
+}
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
+def test_no_figure_of_a_recipe_depends_on_defaults_that_follow_the_data(path):
+    recipe = read(path)
+    if recipe.members:
+        return
+    config = make_config(recipe.settings)
+    facts = Facts(examples=300, tokens=5.0, on_gpu=False)
+    assert fill_settings(config, facts) == config
+    found = (config.batch_tokens, config.eval_every, config.patience, config.warmup, config.size)
+    assert found == SETTLED[path.stem]
+    assert config.batch_sentences is None
 
 
 def made(folder, text):

@@ -18,7 +18,7 @@ from regard.training.config import (
 
 def test_defaults():
     config = make_config({})
-    assert (config.preset, config.size, config.model) == ("bahdanau", "small", {})
+    assert (config.preset, config.size, config.model) == ("bahdanau", "auto", {})
     assert config == Config()
 
 

@@ -80,30 +80,59 @@ def test_what_is_too_short_tells_nothing():
 
 
 SOURCES = [f"source {i}" for i in range(20)]
+REFERENCES = [[f"target {i}"] for i in range(20)]
 
 
 def test_outputs_that_are_all_the_same():
-    said = describe_outputs(["same"] * 20, SOURCES)
+    said = describe_outputs(["same"] * 20, SOURCES, REFERENCES)
     assert "hardly depend on the inputs: 20 of 20 are 'same'" in said
 
 
 def test_half_of_them_is_enough():
     outputs = ["same"] * 10 + [f"other {i}" for i in range(10)]
-    assert "10 of 20" in describe_outputs(outputs, SOURCES)
-    assert describe_outputs(outputs[1:], SOURCES[1:]) is None
+    assert "10 of 20" in describe_outputs(outputs, SOURCES, REFERENCES)
+    assert describe_outputs(outputs[1:], SOURCES[1:], REFERENCES[1:]) is None
 
 
 def test_outputs_that_differ():
-    assert describe_outputs(SOURCES, SOURCES) is None
+    assert describe_outputs(SOURCES, SOURCES, REFERENCES) is None
+
+
+def labels(**counts):
+    return [label for label, count in counts.items() for _ in range(count)]
+
+
+def test_a_classifier_that_is_right_is_no_cause_for_alarm():
+    """15 of 22 labels are the same because 15 of 22 references are."""
+    right = labels(pos=15, neg=7)
+    sources = [f"source {i}" for i in range(22)]
+    assert describe_outputs(right, sources, [[label] for label in right]) is None
+
+
+def test_references_that_are_as_uniform_are_no_cause_for_alarm():
+    sources = [f"source {i}" for i in range(22)]
+    references = [[label] for label in labels(neg=16, pos=6)]
+    assert describe_outputs(labels(pos=13, neg=9), sources, references) is None
+
+
+def test_a_classifier_that_knows_one_label_is_told():
+    sources = [f"source {i}" for i in range(22)]
+    references = [[label] for label in labels(pos=13, neg=9)]
+    assert "22 of 22 are 'pos'" in describe_outputs(["pos"] * 22, sources, references)
+
+
+def test_any_of_several_references_is_right():
+    references = [["same", f"target {i}"] for i in range(20)]
+    assert describe_outputs(["same"] * 20, SOURCES, references) is None
 
 
 def test_few_sources_tell_nothing():
-    assert describe_outputs(["same"] * 9, SOURCES[:9]) is None
-    assert describe_outputs(["same"] * 20, ["one source"] * 20) is None
-    assert describe_outputs([], []) is None
+    assert describe_outputs(["same"] * 9, SOURCES[:9], REFERENCES[:9]) is None
+    assert describe_outputs(["same"] * 20, ["one source"] * 20, REFERENCES) is None
+    assert describe_outputs([], [], []) is None
 
 
 def test_a_long_output_is_cut():
-    said = describe_outputs(["x" * 100] * 20, SOURCES)
+    said = describe_outputs(["x" * 100] * 20, SOURCES, REFERENCES)
     assert "x" * 37 + "..." in said
     assert "x" * 38 not in said

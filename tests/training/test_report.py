@@ -6,6 +6,7 @@ import torch
 
 from regard.training import RunFolder, make_config, start_run
 from regard.training.examples import chosen, look
+from regard.training.progress import Progress
 from regard.training.report import PAGE, ROWS, Report
 from training.tools import SETTINGS, assert_same, weights
 
@@ -26,7 +27,8 @@ def test_a_run_has_a_report_with_its_maps(data, tmp_path):
         assert page.count(f"step {step}</span>") == 4
     rows = [json.loads(line) for line in (folder.path / ROWS).read_text().splitlines()]
     metrics = folder.read_metrics()
-    assert [{k: v for k, v in r["row"].items() if k != "lr"} for r in rows] == metrics
+    more = ("lr", "evaluation_seconds")
+    assert [{k: v for k, v in r["row"].items() if k not in more} for r in rows] == metrics
     assert all(r["row"]["lr"] > 0 for r in rows[:2])
 
 
@@ -76,6 +78,29 @@ def test_what_was_kept_survives_a_stop_and_later_steps_are_forgotten(make_task):
     page = (folder / PAGE).read_text(encoding="utf-8")
     assert [page.count(f"step {step}</span>") for step in (3, 6, 9)] == [4, 4, 4]
     assert len((folder / ROWS).read_text(encoding="utf-8").splitlines()) == 3
+
+
+def test_the_learning_rate_is_not_drawn_across_a_resume(make_task):
+    """A run that is given more steps has another rate from there on."""
+    folder = make_task().folder.path
+    row = {"tokens": 3, "seconds": 3, "dev_loss": 1.0}
+    report = Report(folder, 0, {})
+    for step, rate in ((3, 0.5), (6, 0.01)):
+        report.write({"step": step, **row}, rate, [])
+    again = Report(folder, 6, {})
+    for step, rate in ((9, 0.4), (12, 0.01)):
+        again.write({"step": step, **row}, rate, [])
+    assert Report(folder, 12, {}).starts == [0, 0, 6, 6]
+    _, chart = (folder / PAGE).read_text(encoding="utf-8").split("Learning rate</strong>")
+    lines = chart.partition("</svg>")[0].split('<polyline class="s0" points="')[1:]
+    assert [line.partition('"')[0].count(",") for line in lines] == [2, 2]
+
+
+def test_the_rate_that_is_drawn_is_the_schedules_also_where_no_step_was_taken(make_task):
+    """A run that was killed in its last evaluation is evaluated before any step."""
+    task = make_task(schedule="linear", warmup=0, lr=0.5, steps=6)
+    assert task.rate(Progress(step=3)) == pytest.approx(0.25)
+    assert task.optimizer.param_groups[0]["lr"] == 0.0
 
 
 def test_the_name_of_a_file_may_be_of_any_bytes(make_task):

@@ -20,7 +20,9 @@ FORMED = AttentionHealth(sharpness=0.9, column=0.2, last=0.1, even=0.2)
 def watching(**options):
     file = io.StringIO()
     sources = [f"source {i}" for i in range(20)]
-    return Watch(Console(file=file, width=40), lambda progress: 0.5, sources, **options), file
+    references = [[f"target {i}"] for i in range(20)]
+    console = Console(file=file, width=40)
+    return Watch(console, lambda progress: 0.5, sources, references, **options), file
 
 
 def evaluation(**changes):
@@ -76,6 +78,53 @@ def test_speed_counts_from_this_start():
     watch, _ = watching()
     watch.step(Progress(tokens=1000, seconds=10.0), torch.tensor(1.0))
     assert watch.speed(Progress(tokens=1600, seconds=12.0)) == pytest.approx(300)
+
+
+def test_speed_leaves_evaluations_out():
+    watch, file = watching()
+    watch.step(Progress(), torch.tensor(1.0))
+    progress = Progress(tokens=6000, seconds=2.0)
+    progress.took_evaluation(10.0)
+    assert watch.speed(progress) == pytest.approx(3000)
+    watch.evaluated(progress, evaluation(), True)
+    assert " 3,000 " in file.getvalue()
+
+
+class Clock:
+    """A clock that is set by hand."""
+
+    now = 100.0
+
+    def monotonic(self):
+        return self.now
+
+
+def lines_of_steps(monkeypatch, times, *, evaluated_at=None):
+    """What a pipe gets of steps at some times, in seconds since the start."""
+    clock = Clock()
+    monkeypatch.setattr("regard.training.watch.time", clock)
+    watch, file = watching()
+    for step, seconds in enumerate(times, 1):
+        clock.now = 100.0 + seconds
+        progress = Progress(step=step, tokens=100 * step, seconds=seconds)
+        watch.step(progress, torch.tensor(2.5))
+        if seconds == evaluated_at:
+            watch.evaluated(progress, evaluation(), True)
+    return file.getvalue().splitlines()
+
+
+def test_a_pipe_is_told_how_far_a_run_is_before_the_first_evaluation(monkeypatch):
+    lines = lines_of_steps(monkeypatch, [float(second) for second in range(1, 47)])
+    assert len(lines) == 3
+    assert lines[0].split() == [
+        *("0:15", "step", "15", "loss", "2.500", "100", "tokens/s", "0:15", "left")
+    ]
+
+
+def test_after_the_first_evaluation_a_pipe_is_told_less_often(monkeypatch):
+    times = [float(second) for second in range(1, 127)]
+    lines = lines_of_steps(monkeypatch, times, evaluated_at=1.0)
+    assert len(lines) == 2 + 1, "a header, a row, and a line two minutes later"
 
 
 @pytest.mark.parametrize("taken", [True, False])

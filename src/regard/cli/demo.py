@@ -75,8 +75,10 @@ def _config(data: Path, settings: dict[str, Any]) -> Config:
             "eval_every": 500,
             "patience": 1000,
             "src_case": "upper",
+            "size": "small",
             # many small steps: in two minutes they learn more than few large ones
             "batch_tokens": 1536,
+            "warmup": 200,
             "lr": RATES.get(preset, 4e-3),
             "dropout": 0.05,
             **settings,

@@ -18,10 +18,14 @@ DASHES: Final = ("", "6 4", "2 3")
 
 
 class Series(NamedTuple):
-    """A line: its name, and its points (x, y); a y that is not a number is left out."""
+    """A line: its name, and its points (x, y); a y that is not a number is left out.
+
+    `breaks` are values of x after which the line begins anew, unconnected.
+    """
 
     name: str
     points: Sequence[tuple[float, float]]
+    breaks: Sequence[float] = ()
 
 
 class Axis(NamedTuple):
@@ -38,7 +42,7 @@ class Axis(NamedTuple):
 
 def chart(title: str, x_name: str, series: Sequence[Series]) -> str:
     """A chart with a title; its table is the caller's to give."""
-    kept = [Series(one.name, _finite(one.points)) for one in series]
+    kept = [one._replace(points=_finite(one.points)) for one in series]
     kept = [one for one in kept if one.points]
     if not kept:
         return ""
@@ -96,13 +100,17 @@ def _y(share: float) -> float:
 
 def _line(series: Series, index: int, x_axis: Axis, y_axis: Axis) -> str:
     points = [(_x(x_axis.share(x)), _y(y_axis.share(y))) for x, y in series.points]
-    path = " ".join(f"{x:.1f},{y:.1f}" for x, y in points)
     dash = DASHES[index % len(DASHES)]
     dots = "".join(
         f'<circle class="s{index}" cx="{x:.1f}" cy="{y:.1f}" r="2.5"/>' for x, y in points
     )
     style = f' stroke-dasharray="{dash}"' if dash else ""
-    line = f'<polyline class="s{index}" points="{path}"{style}/>'
+    parts: dict[int, list[str]] = {}
+    for (step, _), (x, y) in zip(series.points, points, strict=True):
+        parts.setdefault(sum(step > b for b in series.breaks), []).append(f"{x:.1f},{y:.1f}")
+    line = "".join(
+        f'<polyline class="s{index}" points="{" ".join(part)}"{style}/>' for part in parts.values()
+    )
     return line + (dots if len(points) <= 40 else "")
 
 

@@ -47,14 +47,18 @@ def render_report(
     examples: Sequence[tuple[int, Sequence[Trace]]],
     card: Mapping[str, object],
     title: str,
+    starts: Sequence[int] = (),
 ) -> str:
     """A page without scripts that loads nothing.
 
     Args:
-        history: a row for each evaluation, as in metrics.jsonl; `lr` may be among its numbers.
+        history: a row for each evaluation, as in metrics.jsonl; `lr` and `evaluation_seconds` may
+            be among its numbers.
         examples: by step, the traces of the same few dev pairs, always in the same order.
         card: names and values to head the page with.
         title: of the page.
+        starts: steps at which the run was resumed, perhaps with another budget, which the learning
+            rate follows: its line is not drawn across them.
     """
     facts = "".join(
         f"<dt>{escape(name)}</dt><dd>{escape(str(value))}</dd>" for name, value in card.items()
@@ -67,13 +71,13 @@ def render_report(
         f"<style>{text_of('style.css')}{STYLE}</style></head><body>"
         f'<header class="top"><h1>{escape(title)}</h1></header>'
         f'<main class="static"><dl class="card">{facts}</dl>'
-        f'<h2>Curves</h2><div class="charts">{_curves(history)}</div>'
+        f'<h2>Curves</h2><div class="charts">{_curves(history, starts)}</div>'
         f"{_examples(examples)}<h2>All evaluations</h2>{_table(history)}</main>"
         f"<footer><p>Made with regard {escape(__version__)}.</p></footer></body></html>\n"
     )
 
 
-def _curves(history: Sequence[Mapping[str, Any]]) -> str:
+def _curves(history: Sequence[Mapping[str, Any]], starts: Sequence[int]) -> str:
     metrics = [name for name in _names(history) if name.startswith("dev_") and name != "dev_loss"]
     losses = [
         Series("train", _points(history, "train_loss")),
@@ -83,21 +87,25 @@ def _curves(history: Sequence[Mapping[str, Any]]) -> str:
     for name in metrics:
         shown = name.replace("_", " ")
         charts.append(chart(shown, "step", [Series(shown, _points(history, name))]))
-    rate = [Series("learning rate", _points(history, "lr"))]
+    rate = [Series("learning rate", _points(history, "lr"), starts)]
     charts.append(chart("Learning rate", "step", rate))
     charts.append(chart("Tokens per second", "step", [Series("tokens/s", speeds(history))]))
     return "".join(charts)
 
 
 def speeds(history: Sequence[Mapping[str, Any]]) -> list[tuple[float, float]]:
-    """Tokens per second between one evaluation and the next; the first counts from the start."""
+    """Tokens per second of training between one evaluation and the next, or since the start."""
     rows = [{"step": 0, "tokens": 0, "seconds": 0.0}, *history]
     found = []
     for before, after in pairwise(rows):
-        seconds = after["seconds"] - before["seconds"]
+        seconds = _training_seconds(after) - _training_seconds(before)
         if seconds > 0:
             found.append((float(after["step"]), (after["tokens"] - before["tokens"]) / seconds))
     return found
+
+
+def _training_seconds(row: Mapping[str, Any]) -> float:
+    return float(row["seconds"] - row.get("evaluation_seconds", 0.0))
 
 
 def thinned(count: int, most: int = MOST_COLUMNS) -> list[int]:

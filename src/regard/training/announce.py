@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from typing import Final
 
+from regard.training.defaults import has_stalled
 from regard.training.dev_set import DevSet
 from regard.training.progress import Progress
 from regard.training.seen import seen_sources
@@ -12,7 +13,7 @@ from regard.training.task import Task
 MEANING: Final = {"patience": " (evaluations without a better one)"}
 
 
-def announced(task: Task, precision: str, say: Callable[[str], None]) -> Task:
+def announced(task: Task, precision: str, defaults: str | None, say: Callable[[str], None]) -> Task:
     """The task, of which the user has been told."""
     weights = sum(p.numel() for p in task.module.parameters())
     batches, what = task.epochs[0].batches, task.config.examples
@@ -28,6 +29,8 @@ def announced(task: Task, precision: str, say: Callable[[str], None]) -> Task:
         + _different(task.dev)
         + (" held out by hash." if task.config.dev is None else ".")
     )
+    if defaults is not None:
+        say(defaults)
     _warn_of_seen(task, say)
     if task.recorded is not None:
         say("steps are replayed from CUDA graphs, one for each shape of a batch.")
@@ -42,8 +45,8 @@ def reached(task: Task, progress: Progress) -> str:
     over = {name: limits[name] or 0 for name in limits if shares.get(name, 0.0) >= 1}
     if config.steps is None and len(over) > 1:
         over.pop("steps", None)  # it follows from the others, and is none that the user gave
-    if progress.stale >= config.patience:
-        over["patience"] = config.patience
+    if has_stalled(config, progress, task.spent(progress)):
+        over["patience"] = progress.stale if config.patience is None else config.patience
     what = " and ".join(f"{n}={_number(v)}{MEANING.get(n, '')}" for n, v in over.items())
     more = " ".join(f"{name}={_number(2 * value)}" for name, value in over.items())
     return (

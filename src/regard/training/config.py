@@ -6,7 +6,7 @@ import json
 import tomllib
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any, Final, Literal, get_args
+from typing import Annotated, Any, Final, Literal, get_args
 
 import torch
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError, field_validator
@@ -67,7 +67,9 @@ class Config(BaseModel):
     )
 
     preset: str = Field("bahdanau", description="the model, by name: see `regard presets`")
-    size: Literal["tiny", "small", "base"] = Field("small", description="row of the preset's sizes")
+    size: Literal["auto", "tiny", "small", "base"] = Field(
+        "auto", description="row of the preset's sizes; auto follows data, budget and device"
+    )
     model: dict[str, Setting] = Field({}, description="sizes and options of the preset, by name")
 
     src_tokenizer: SourceKind = Field(
@@ -104,14 +106,21 @@ class Config(BaseModel):
     )
     max_tgt_len: int = Field(256, ge=1, description="longer targets, or lines, are left out")
 
-    batch_tokens: int = Field(
-        4096, ge=1, description="source and target tokens of a batch, or frames"
+    batch_tokens: int | None = Field(
+        None,
+        ge=1,
+        description="source and target tokens of a batch, or frames; default from the data",
     )
     batch_sentences: int | None = Field(None, ge=1, description="pairs of a batch, instead")
     accumulate: int = Field(1, ge=1, description="batches whose gradients make one step")
     lr: float | None = Field(None, gt=0, description="highest learning rate; none asks the preset")
     schedule: Schedule = Field("auto", description="how the learning rate falls, auto being cosine")
-    warmup: int = Field(200, ge=0, description="steps until the learning rate is at its highest")
+    warmup: int | None = Field(
+        None,
+        ge=0,
+        description="steps until the learning rate is at its highest; default 200, or a tenth of "
+        "the budget",
+    )
     weight_decay: float = Field(0.01, ge=0, description="of AdamW")
     clip: float = Field(1.0, gt=0, description="largest norm of the gradient")
     label_smoothing: float = Field(0.1, ge=0, lt=1, description="share of probability given away")
@@ -126,12 +135,21 @@ class Config(BaseModel):
     steps: int | None = Field(None, ge=1, description="optimiser steps at most")
     epochs: int | None = Field(None, ge=1, description="passes over the data at most")
     minutes: float | None = Field(None, gt=0, description="minutes of training at most")
-    eval_every: int | None = Field(None, ge=1, description="steps between evaluations; none picks")
+    eval_every: Annotated[int, Field(ge=1)] | Literal["epoch"] | None = Field(
+        None,
+        description="steps between evaluations, or epoch (200 to 2,000 steps); default from the "
+        "data and the budget",
+    )
     eval_pairs: int = Field(1000, ge=1, description="dev sources that are decoded at an evaluation")
     metric: Metric = Field(
         "auto", description="decides which checkpoint is best; auto asks the target"
     )
-    patience: int = Field(10, ge=1, description="evaluations without a better one until the end")
+    patience: int | None = Field(
+        None,
+        ge=1,
+        description="evaluations without a better one until the end; by default two fifths of the "
+        "budget without a better score or dev loss",
+    )
     average: int = Field(5, ge=1, description="best checkpoints that are averaged at the end")
     save_every: int = Field(500, ge=1, description="steps between checkpoints")
 
@@ -163,6 +181,11 @@ class Config(BaseModel):
     def longest_tgt(self) -> int:
         """Tokens of a target at most, `eos` not counted; joined lines are one target."""
         return self.max_tgt_len * self.join_lines
+
+    @property
+    def model_size(self) -> Literal["tiny", "small", "base"]:
+        """The size, which is small until the data are known."""
+        return "small" if self.size == "auto" else self.size
 
     @property
     def max_tokens(self) -> int | None:
@@ -234,7 +257,7 @@ def check_model(config: Config) -> None:
     _check_texts(config)
     try:
         with torch.device("meta"):  # shapes without numbers
-            PRESETS[config.preset](8, 8, config.size, **config.model)
+            PRESETS[config.preset](8, 8, config.model_size, **config.model)
     except RegardError:
         raise
     except (TypeError, ValueError, RuntimeError) as error:

@@ -24,10 +24,10 @@ from regard.training.checkpoint import (
     set_random_states,
     unpack_optimizer,
 )
+from regard.training.defaults import evaluation_is_due
 from regard.training.dev import Evaluation, evaluate
 from regard.training.examples import look
 from regard.training.progress import Progress
-from regard.training.schedule import learning_rate
 from regard.training.task import Share, Task
 from regard.training.watch import Watch
 
@@ -60,9 +60,12 @@ def train(task: Task, progress: Progress, watch: Watch) -> Progress:
             now = time.monotonic()
             progress.seconds, clock = progress.seconds + task.by_one_clock(now - clock), now
             watch.step(progress, loss)
-            if progress.step % task.eval_every == 0:
+            if evaluation_is_due(task.config, task.eval_every, progress):
                 with task.judged():
                     _evaluate(task, progress, watch)
+                now = time.monotonic()
+                progress.took_evaluation(task.by_one_clock(now - clock))
+                clock = now
             if progress.evaluated == progress.step or progress.step % task.config.save_every == 0:
                 save(task, progress)
     if stopped:
@@ -91,13 +94,7 @@ def _step(task: Task, progress: Progress) -> Tensor:
     task.losses += total
     task.loss_count += 1
     progress.step += 1
-    rate = learning_rate(
-        task.schedule,
-        task.lr,
-        step=progress.step,
-        warmup=task.config.warmup,
-        spent=task.spent(progress),
-    )
+    rate = task.rate(progress)
     for group in task.optimizer.param_groups:
         group["lr"] = rate * group.get("share", 1.0)
     norm = task.fabric.clip_gradients(
@@ -158,7 +155,10 @@ def _evaluate(task: Task, progress: Progress, watch: Watch) -> None:
     assert result is not None
     progress.losses, progress.evaluated = (0.0, 0), progress.step
     first = progress.rank(
-        result.score, higher_is_better=task.metric.higher_is_better, kept=task.config.average
+        result.score,
+        higher_is_better=task.metric.higher_is_better,
+        kept=task.config.average,
+        loss=result.metrics["loss"],
     )
     if task.fabric.is_global_zero:
         keep_best(task, progress)
@@ -170,13 +170,10 @@ def _evaluate(task: Task, progress: Progress, watch: Watch) -> None:
         if task.events is not None:
             task.events.write(row)
         if task.report is not None:
-            task.report.write(row, _rate(task), look(task, result.outputs))
+            timed = {**row, "evaluation_seconds": round(progress.evaluation_seconds, 3)}
+            task.report.write(timed, task.rate(progress), look(task, result.outputs))
     task.fabric.barrier()
     task.model.train()
-
-
-def _rate(task: Task) -> float:
-    return float(task.optimizer.param_groups[0]["lr"])
 
 
 def save(task: Task, progress: Progress) -> None:

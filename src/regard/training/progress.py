@@ -19,6 +19,11 @@ class Progress:
         stale: evaluations since the best one.
         best: dev scores and steps of the best evaluations, best first.
         losses: sum of the losses since the last evaluation, and their number.
+        improved: the step of the last evaluation with a better score or a lower dev loss.
+        lowest_loss: the lowest dev loss; None before the first evaluation.
+        evaluated_at: what `seconds` was after the last evaluation.
+        evaluation_seconds: the part of `seconds` that evaluations took,
+        last_evaluation_seconds: and the last of them.
     """
 
     step: int = 0
@@ -30,6 +35,16 @@ class Progress:
     stale: int = 0
     best: list[tuple[float, int]] = field(default_factory=list)
     losses: tuple[float, int] = (0.0, 0)
+    improved: int = 0
+    lowest_loss: float | None = None
+    evaluated_at: float = 0.0
+    evaluation_seconds: float = 0.0
+    last_evaluation_seconds: float = 0.0
+
+    @property
+    def training_seconds(self) -> float:
+        """Time spent in training alone."""
+        return self.seconds - self.evaluation_seconds
 
     def as_numbers(self) -> dict[str, Any]:
         """For a checkpoint."""
@@ -42,8 +57,16 @@ class Progress:
         total, count = numbers["losses"]
         return Progress(**{**numbers, "best": best, "losses": (float(total), int(count))})
 
-    def rank(self, score: float, *, higher_is_better: bool, kept: int) -> bool:
-        """Enters an evaluation of this step; whether it is the best so far."""
+    def took_evaluation(self, seconds: float) -> None:
+        """Adds the time of an evaluation."""
+        self.seconds += seconds
+        self.evaluation_seconds += seconds
+        self.last_evaluation_seconds, self.evaluated_at = seconds, self.seconds
+
+    def rank(
+        self, score: float, *, higher_is_better: bool, kept: int, loss: float = math.inf
+    ) -> bool:
+        """Enters an evaluation of this step, with its dev loss; whether its score is the best."""
         sign = -1 if higher_is_better else 1
         # what is no number is worse than any; as it is, no later score would be better than it
         score = sign * math.inf if math.isnan(score) else score
@@ -53,4 +76,9 @@ class Progress:
             :kept
         ]
         self.stale = 0 if first else self.stale + 1
+        lower = loss < (math.inf if self.lowest_loss is None else self.lowest_loss)
+        if lower:
+            self.lowest_loss = loss
+        if first or lower:
+            self.improved = self.step
         return first

@@ -30,17 +30,24 @@ class Report:
         lines = _read(folder / ROWS, step)
         self.history = [line["row"] for line in lines]
         self.examples = [_examples(line) for line in lines]
+        self.start, self.starts = step, [int(line.get("start", 0)) for line in lines]
         text = "".join(json.dumps(line) + "\n" for line in lines)
         write_whole(folder / ROWS, text.encode())
 
     def write(self, row: Mapping[str, Any], lr: float, traces: Sequence[Trace]) -> None:
         """Adds an evaluation and writes the page."""
-        line = {"row": {**row, "lr": lr}, "traces": [to_json(trace) for trace in traces]}
+        line = {
+            "row": {**row, "lr": lr},
+            "start": self.start,
+            "traces": [to_json(trace) for trace in traces],
+        }
         with open(self.folder / ROWS, "a", encoding="utf-8") as file:
             file.write(json.dumps(line) + "\n")
-        self.history.append(line["row"])
+        self.history.append({**row, "lr": lr})
+        self.starts.append(self.start)
         self.examples.append((int(row["step"]), list(traces)))
-        page = render_report(self.history, self.examples, self.card, self.folder.resolve().name)
+        title, starts = self.folder.resolve().name, sorted({*self.starts} - {0})
+        page = render_report(self.history, self.examples, self.card, title, starts)
         # the name of a file need not be text
         write_whole(self.folder / PAGE, page.encode(errors="backslashreplace"))
 

@@ -27,7 +27,8 @@ from regard.training.weights_file import (
 )
 from regard.version import __version__
 
-FORMAT: Final = 1
+#: of config.json; 2 since some settings follow from the data
+FORMAT: Final = 2
 #: bytes of config.json at most
 MAX_CONFIG: Final = 1 << 20
 #: the report of a run, and what it is written from
@@ -194,7 +195,7 @@ class RunFolder:
         if not isinstance(settings, dict):
             raise self._no_config("it has no settings")
         try:
-            return make_config(settings)
+            return make_config(_as_meant(settings, record["format"]))
         except ArgumentError as error:
             raise self._no_config(str(error).removesuffix(".")) from None
 
@@ -271,10 +272,17 @@ class RunFolder:
         write_whole(self.metrics_file, text.encode())
 
 
+def _as_meant(settings: Mapping[str, Any], version: int) -> Mapping[str, Any]:
+    """Return recorded settings; of a default that has changed, the value that it had then."""
+    if version < 2 and settings.get("eval_every") is None:
+        return {**settings, "eval_every": "epoch"}
+    return settings
+
+
 def build_model(config: Config, src: SourceSide, tgt: Tokenizer) -> SequenceModel:
     """The preset of a config for two vocabularies; what copies is told what no target has."""
     preset = PRESETS[config.preset]
     if isinstance(src, Frames):  # how many source tokens there would be does not matter
-        return reading_frames(preset(1, tgt.vocab_size, config.size, **config.model), src)
+        return reading_frames(preset(1, tgt.vocab_size, config.model_size, **config.model), src)
     told = {"src_only": len(src.features)} if config.copies else {}
-    return preset(src.vocab_size, tgt.vocab_size, config.size, **config.model, **told)
+    return preset(src.vocab_size, tgt.vocab_size, config.model_size, **config.model, **told)

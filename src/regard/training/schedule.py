@@ -4,6 +4,8 @@ import math
 from collections.abc import Callable
 from typing import Final
 
+from regard.training.defaults import WARMUP, warmup_factor
+
 #: (step, warm-up steps, share of the budget that is spent) -> factor on the highest rate
 Factor = Callable[[int, int, float], float]
 
@@ -34,7 +36,10 @@ SCHEDULES: Final[dict[str, Factor]] = {
 }
 
 
-def learning_rate(schedule: str, highest: float, *, step: int, warmup: int, spent: float) -> float:
+def learning_rate(
+    schedule: str, highest: float, *, step: int, warmup: int | None, spent: float
+) -> float:
     """The rate of a step, counted from 1; it rises over `warmup` steps and then follows."""
-    rise = min(1.0, step / warmup) if warmup else 1.0
-    return highest * rise * SCHEDULES[schedule](step, warmup, spent)
+    steps = WARMUP if warmup is None else warmup
+    rise = warmup_factor(warmup, step, spent)
+    return highest * rise * SCHEDULES[schedule](step, steps, spent)

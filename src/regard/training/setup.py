@@ -5,11 +5,20 @@ from typing import Final
 import torch
 from rich.console import Console
 
-from regard.data import Tokenizer
+from regard.data import Corpus, Tokenizer
 from regard.training.announce import announced
 from regard.training.config import Config
+from regard.training.defaults import (
+    Facts,
+    describe_defaults,
+    evaluation_interval,
+    fill_settings,
+    steps_limit,
+)
+from regard.training.dev_set import DevSet
 from regard.training.ema import MovingAverage
 from regard.training.epochs import Epochs, make_recutter
+from regard.training.fabric import Fabric
 from regard.training.gradients import RecordedGradients
 from regard.training.learner import can_record, make_learner
 from regard.training.run_data import PairSource, RunData
@@ -26,8 +35,6 @@ from regard.training.watch import say as say_to
 
 #: which metric decides, by the kind of the target's tokeniser
 METRICS: Final = {"char": "exact", "space": "per", "word": "bleu", "bpe": "bleu", "unigram": "bleu"}
-#: steps at most where something else ends a run: no two passes need have as many of them
-UNLIMITED: Final = 10**9
 HIGHER: Final = {"bleu", "chrf", "exact"}
 
 
@@ -58,6 +65,8 @@ def prepare(
         data = RunData(config, folder, pairs, say)  # which keeps stdin: one alone may read it
         src_tokenizer, tgt_tokenizer = data.tokenizers()
         corpus, dev = data.corpora(src_tokenizer, tgt_tokenizer)
+    given, facts = config, _facts(corpus, fabric)
+    config = fill_settings(config, facts)
     if config.bpe_dropout:
         say(f"words are cut anew in each epoch, with {config.bpe_dropout:.0%} of merges left out.")
     recutter = make_recutter(config, corpus, src_tokenizer, tgt_tokenizer)
@@ -66,6 +75,11 @@ def prepare(
     )
     shapes = Shapes.of(config) if can_record(config, fabric, precision) else None
     epochs = Epochs(config, corpus, recutter, shapes)
+    per_epoch = max(1, len(epochs[0].batches) // config.accumulate)
+    interval = evaluation_interval(config, per_epoch, _dev_share(config, corpus, dev))
+    if config.minutes is None:  # else evaluations also follow the clock
+        config = config.model_copy(update={"eval_every": interval})
+    defaults = describe_defaults(given, config, facts, interval)
     return announced(
         Task(
             config=config,
@@ -82,15 +96,26 @@ def prepare(
             metric=_metric(config, tgt_tokenizer),
             schedule=_schedule(config),
             lr=config.lr or RATES.get(config.preset, RATE),
-            steps=_steps(config, epochs),
-            eval_every=config.eval_every or min(max(_per_epoch(config, epochs), 200), 2000),
+            steps=steps_limit(config, per_epoch),
+            eval_every=interval,
             losses=torch.zeros((), device=fabric.device),
             ema=MovingAverage(module, config.ema) if config.ema else None,
             recorded=None if shapes is None else RecordedGradients(fabric, model),
         ),
         precision,
+        defaults,
         say,
     )
+
+
+def _facts(corpus: Corpus, fabric: Fabric) -> Facts:
+    tokens = int(corpus.src_lengths.sum() + corpus.tgt_lengths.sum()) + len(corpus)
+    return Facts(len(corpus), tokens / max(1, len(corpus)), fabric.device.type == "cuda")
+
+
+def _dev_share(config: Config, corpus: Corpus, dev: DevSet) -> float:
+    """Dev pairs that are evaluated, as a share of the training pairs."""
+    return min(len(dev.sources), config.eval_pairs) / max(1, len(corpus))
 
 
 def _metric(config: Config, tgt: Tokenizer) -> DevMetric:
@@ -101,17 +126,3 @@ def _metric(config: Config, tgt: Tokenizer) -> DevMetric:
 
 def _schedule(config: Config) -> str:
     return "cosine" if config.schedule == "auto" else config.schedule
-
-
-def _per_epoch(config: Config, epochs: Epochs) -> int:
-    return max(1, len(epochs[0].batches) // config.accumulate)
-
-
-def _steps(config: Config, epochs: Epochs) -> int:
-    """Steps at most. Without any limit, about thirty passes: neither so few steps that nothing is
-    learned, nor days of them."""
-    if config.steps is not None:
-        return config.steps
-    if config.epochs is not None or config.minutes is not None:
-        return UNLIMITED
-    return min(max(30 * _per_epoch(config, epochs), 3000), 100_000)

@@ -60,6 +60,7 @@ def start_run(
         except BaseException:
             folder.discard()
             raise
+        folder.write_config(task.config)  # with the defaults that follow from the data
         return _run(task, console, quiet)
 
 
@@ -83,7 +84,7 @@ def resume_run(
     with folder.held():
         folder.sweep()
         task = prepare(config, folder, console, pairs)
-        folder.write_config(config)  # not before: what cannot be had would stay with the run
+        folder.write_config(task.config)  # not before: what cannot be had would stay with the run
         return _run(task, console, quiet)
 
 
@@ -120,7 +121,8 @@ def _is_first_process() -> bool:
 def _run(task: Task, console: Console, quiet: bool) -> RunFolder:
     folder, first = task.folder, task.fabric.is_global_zero
     progress, complaints = resume(task)
-    watch = Watch(console, task.spent, task.dev.sources, quiet=quiet or not first)
+    dev = task.dev
+    watch = Watch(console, task.spent, dev.sources, dev.references, quiet=quiet or not first)
     for sentence in complaints:
         watch.note(sentence)
     if progress.evaluated == progress.step and task.is_over(progress):

@@ -15,6 +15,7 @@ from regard import device as devices
 from regard.data import Corpus, EncodedPairs, SourceSide, Tokenizer
 from regard.models import SequenceModel
 from regard.training.config import Config
+from regard.training.defaults import has_stalled
 from regard.training.dev_set import DevSet
 from regard.training.ema import MovingAverage
 from regard.training.epochs import Epochs
@@ -24,6 +25,7 @@ from regard.training.gradients import RecordedGradients
 from regard.training.progress import Progress
 from regard.training.report import Report
 from regard.training.run_folder import RunFolder
+from regard.training.schedule import learning_rate
 
 PRECISIONS: Final = {"32": "32-true", "bf16": "bf16-mixed", "fp16": "16-mixed"}
 
@@ -106,7 +108,18 @@ class Task:
 
     def is_over(self, progress: Progress) -> bool:
         """Whether the budget is spent, or nothing has improved for long."""
-        return self.spent(progress) >= 1 or progress.stale >= self.config.patience
+        spent = self.spent(progress)
+        return spent >= 1 or has_stalled(self.config, progress, spent)
+
+    def rate(self, progress: Progress) -> float:
+        """The learning rate of the step that was taken last."""
+        return learning_rate(
+            self.schedule,
+            self.lr,
+            step=progress.step,
+            warmup=self.config.warmup,
+            spent=self.spent(progress),
+        )
 
     def judged(self) -> AbstractContextManager[None]:
         """In this block the model has the weights that are judged and written."""

@@ -42,7 +42,7 @@ def check_vectors(config: Config) -> None:
     if not given:
         return
     with torch.device("meta"):  # shapes without numbers
-        model = PRESETS[config.preset](8, 8, config.size, **config.model)
+        model = PRESETS[config.preset](8, 8, config.model_size, **config.model)
     found = embeddings(config, model)
     if len({id(embedding.table) for embedding in found.values()}) < len(found):
         raise ArgumentError(

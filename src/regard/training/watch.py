@@ -3,10 +3,10 @@
 import os
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import final
+from typing import Final, final
 
 from rich.console import Console
 from rich.progress import BarColumn, TextColumn
@@ -18,6 +18,11 @@ from regard.training.dev import Evaluation
 from regard.training.health import AttentionHealth, describe_attention, describe_outputs
 from regard.training.progress import Progress
 
+#: seconds between two looks at the loss for the bar, which wait for the device
+REFRESH: Final = 0.5
+#: seconds without a line after which a file or a pipe gets one, before the first evaluation
+#: and later
+SILENCE_BEFORE, SILENCE_AFTER = 15.0, 120.0
 STOPPING = b"\nstopping after this step; Ctrl-C again stops at once.\n"
 
 
@@ -48,7 +53,8 @@ class Watch:
     Args:
         console: where to; stderr, so that stdout has results alone.
         spent: the share of the budget that is used up.
-        sources: the dev sources, to tell whether outputs depend on them.
+        sources: the dev sources, to tell whether outputs depend on them,
+        references: and their targets.
     """
 
     def __init__(
@@ -56,10 +62,12 @@ class Watch:
         console: Console,
         spent: Callable[[Progress], float],
         sources: list[str],
+        references: Sequence[list[str]] = (),
         *,
         quiet: bool = False,
     ) -> None:
-        self.console, self.spent, self.sources = console, spent, sources
+        self.console, self.spent = console, spent
+        self.sources, self.references = sources, references
         text = TextColumn("{task.description}")
         self.bar = Bar(
             text,
@@ -72,6 +80,7 @@ class Watch:
         self.quiet = quiet
         self.task = self.bar.add_task("starting", total=1.0, left="")
         self.shown, self.started, self.from_tokens = 0.0, 0.0, -1
+        self.spoke = time.monotonic()
         self.health: AttentionHealth | None = None
         self.header = False
 
@@ -89,30 +98,35 @@ class Watch:
 
     def note(self, sentence: str) -> None:
         """Prints a line above the bar."""
+        self.spoke = time.monotonic()
         if not self.quiet:
             say(self.console, sentence)
 
     def step(self, progress: Progress, loss: Tensor) -> None:
-        """Moves the bar, twice a second at most: reading the loss waits for the device."""
+        """Moves the bar, twice a second at most: reading the loss waits for the device.
+
+        Where there is no terminal to draw a bar on, a line says the same from time to time.
+        """
         now = time.monotonic()
         if self.from_tokens < 0:
-            self.started, self.from_tokens = progress.seconds, progress.tokens
-        if self.quiet or now - self.shown < 0.5:
+            self.started, self.from_tokens = progress.training_seconds, progress.tokens
+        silence = SILENCE_AFTER if self.header else SILENCE_BEFORE
+        since, pause = (self.shown, REFRESH) if self.console.is_terminal else (self.spoke, silence)
+        if self.quiet or now - since < pause:
             return
         self.shown = now
         spent = self.spent(progress)
-        left = progress.seconds * (1 / spent - 1) if spent > 0 else 0.0
+        left = f"{_clock(progress.seconds * (1 / spent - 1) if spent > 0 else 0.0)} left"
         speed = f"{self.speed(progress):,.0f} tokens/s"
-        self.bar.update(
-            self.task,
-            completed=spent,
-            description=f"step {progress.step}  loss {loss.item():.3f}  {speed}",
-            left=f"{_clock(left)} left",
-        )
+        text = f"step {progress.step}  loss {loss.item():.3f}  {speed}"
+        if not self.console.is_terminal:
+            self.note(f"{_clock(progress.seconds):>8}  {text}  {left}")
+        self.bar.update(self.task, completed=spent, description=text, left=left)
 
     def speed(self, progress: Progress) -> float:
-        """Source and target tokens per second since this start."""
-        return (progress.tokens - self.from_tokens) / max(1e-9, progress.seconds - self.started)
+        """Source and target tokens per second of training since this start."""
+        seconds = progress.training_seconds - self.started
+        return (progress.tokens - self.from_tokens) / max(1e-9, seconds)
 
     def evaluated(self, progress: Progress, result: Evaluation, best: bool) -> None:
         """Prints a row, and what the maps and the outputs tell."""
@@ -131,7 +145,8 @@ class Watch:
             self.health = result.health
             if sentence:
                 self.note(f"         {sentence}")
-        same = describe_outputs(result.outputs, self.sources[: len(result.outputs)])
+        count = len(result.outputs)
+        same = describe_outputs(result.outputs, self.sources[:count], self.references[:count])
         if same:
             self.note(f"         {same}")
 

@@ -1,0 +1,177 @@
+"""Default settings that follow from the size of the data, the budget and the device.
+
+The whole policy is here. `fill_settings` chooses what a user leaves open before the model is built:
+its size, and the tokens of a batch. `steps_limit` and `evaluation_interval` count in steps, once
+batches are planned. `warmup_factor`, `evaluation_is_due` and `has_stalled` follow the run, since a
+budget in minutes does not tell how many steps there will be. A setting that is given is never
+changed, and what is chosen is recorded with the settings, so that a resumed run keeps it.
+
+docs/small_data.md has what was measured with them.
+"""
+
+from math import ceil
+from typing import Any, Final, NamedTuple
+
+from regard.models.sizes import ATTENTIVE, CONVOLUTIONAL, RECURRENT
+from regard.training.config import Config
+from regard.training.progress import Progress
+
+#: Tokens of a batch at most.
+BATCH_TOKENS: Final = 4096
+#: Pairs of a batch. Few pairs are worth many steps, and a CPU needs hardly more time for a pair in
+#: a small batch than in a large one.
+BATCH_PAIRS: Final = 32
+#: A GPU takes a step with 32 pairs in the time of one with 256: its batches grow with the data, as
+#: long as an epoch has this many of them.
+GPU_BATCHES: Final = 64
+
+#: Presets of several attention or convolution layers, of which a CPU takes few steps in a minute,
+#: and the minutes of a CPU below which they are `tiny`.
+DEEP: Final = frozenset({"transformer", "conv"})
+TINY_BELOW: Final = 10.0
+#: Options that a size stands for. A user who gives one of them has chosen a size.
+SIZE_OPTIONS: Final = frozenset(
+    name for table in (RECURRENT, ATTENTIVE, CONVOLUTIONAL) for name in table["small"]._fields
+)
+
+#: Epochs of a run that has no limit, and its steps at least and at most.
+EPOCHS, FEWEST_STEPS, MOST_STEPS = 30, 3_000, 100_000
+#: The limit on steps of a run that has another limit.
+UNLIMITED: Final = 10**9
+
+#: Steps of warm-up, or this share of the budget if that is sooner, but not before so many steps.
+WARMUP, WARMUP_SHARE, SHORTEST_WARMUP = 200, 0.1, 20
+
+#: Steps between evaluations: those of an epoch, within these bounds.
+SHORTEST_INTERVAL, LONGEST_INTERVAL = 200, 2_000
+#: Evaluations of a run at least, if they can be had for `EVALUATION_SHARE` of its time.
+EVALUATIONS: Final = 10
+EVALUATION_SHARE: Final = 0.1
+#: Training pairs that take as long as the evaluation of one dev pair, which is decoded.
+EVALUATION_COST: Final = 1.0
+
+#: Share of the budget without a better dev score or a lower dev loss after which a run ends.
+STALLED_SHARE: Final = 0.4
+
+
+class Facts(NamedTuple):
+    """What defaults depend on beside the settings.
+
+    Attributes:
+        examples: training pairs, or texts.
+        tokens: mean number of tokens of an example, both sides, `eos` included; frames count too.
+        on_gpu: whether a GPU trains.
+    """
+
+    examples: int
+    tokens: float
+    on_gpu: bool
+
+
+def fill_settings(config: Config, facts: Facts) -> Config:
+    """Return the settings with a size and a batch where the user has chosen none."""
+    chosen: dict[str, Any] = {}
+    if config.size == "auto":
+        chosen["size"] = _size(config, facts)
+    if config.batch_tokens is None and config.batch_sentences is None:
+        chosen["batch_tokens"] = _batch_tokens(config, facts)
+    return config.model_copy(update=chosen)
+
+
+def _size(config: Config, facts: Facts) -> str:
+    if config.preset not in DEEP or SIZE_OPTIONS & config.model.keys():
+        return "small"
+    hurried = config.minutes is not None and config.minutes < TINY_BELOW
+    return "tiny" if hurried and not facts.on_gpu else "small"
+
+
+def _batch_tokens(config: Config, facts: Facts) -> int:
+    if config.reads_texts:  # every token of a text is predicted, so that few texts teach much
+        return BATCH_TOKENS
+    pairs = max(BATCH_PAIRS, facts.examples // GPU_BATCHES) if facts.on_gpu else BATCH_PAIRS
+    return min(BATCH_TOKENS, ceil(pairs * facts.tokens))
+
+
+def steps_limit(config: Config, per_epoch: int) -> int:
+    """Return the steps at most. Without any limit it is about thirty epochs: neither so few steps
+    that nothing is learned, nor days of them."""
+    if config.steps is not None:
+        return config.steps
+    if config.epochs is not None or config.minutes is not None:
+        return UNLIMITED
+    return min(max(EPOCHS * per_epoch, FEWEST_STEPS), MOST_STEPS)
+
+
+def evaluation_interval(config: Config, per_epoch: int, dev_share: float) -> int:
+    """Return the steps between evaluations.
+
+    Args:
+        config: the settings.
+        per_epoch: steps of an epoch.
+        dev_share: dev pairs that are evaluated, as a share of the training pairs.
+    """
+    if isinstance(config.eval_every, int):
+        return config.eval_every
+    epoch = min(max(per_epoch, SHORTEST_INTERVAL), LONGEST_INTERVAL)
+    if config.eval_every == "epoch" or config.minutes is not None:
+        return epoch
+    total = steps_limit(config, per_epoch)
+    if config.epochs is not None:
+        total = min(total, config.epochs * per_epoch)
+    affordable = ceil(per_epoch * dev_share * EVALUATION_COST / EVALUATION_SHARE)
+    return max(1, affordable, min(epoch, total // EVALUATIONS))
+
+
+def evaluation_is_due(config: Config, interval: int, progress: Progress) -> bool:
+    """Return whether to evaluate after this step.
+
+    A budget in minutes gives each tenth of it an evaluation, however slow the steps are, and none
+    that would bring the time of all evaluations above its share, if it took as long as the last.
+    """
+    regular = progress.step % interval == 0
+    if config.minutes is None or config.eval_every is not None:
+        return regular
+    waited = progress.seconds - progress.evaluated_at >= 60 * config.minutes / EVALUATIONS
+    cost = progress.evaluation_seconds + progress.last_evaluation_seconds
+    return (regular or waited) and cost <= EVALUATION_SHARE * progress.seconds
+
+
+def warmup_factor(warmup: int | None, step: int, spent: float) -> float:
+    """Return the share of the peak learning rate that a step, counted from 1, may have."""
+    if warmup is not None:
+        return min(1.0, step / warmup) if warmup else 1.0
+    return min(1.0, max(step / WARMUP, min(spent / WARMUP_SHARE, step / SHORTEST_WARMUP)))
+
+
+def has_stalled(config: Config, progress: Progress, spent: float) -> bool:
+    """Return whether a run should end because nothing improves.
+
+    By default the dev loss counts beside the score, since the exact matches of a small dev set may
+    stay at none for long, and patience is a share of the budget, which the learning rate follows.
+    """
+    if config.patience is not None:
+        return progress.stale >= config.patience
+    if progress.evaluated < 1:
+        return False
+    return spent * (1 - progress.improved / progress.step) >= STALLED_SHARE
+
+
+def describe_defaults(given: Config, used: Config, facts: Facts, interval: int) -> str | None:
+    """Return a sentence about the settings that were chosen here; None if the user gave all."""
+    parts = []
+    if given.batch_tokens is None and given.batch_sentences is None:
+        tokens = used.batch_tokens or BATCH_TOKENS
+        each = max(1, round(tokens / facts.tokens))
+        parts.append(f"about {each:,} per batch ({tokens:,} tokens)")
+    if given.size == "auto":
+        parts.append(f"size {used.size}")
+    if given.warmup is None:
+        parts.append(f"warm-up over {WARMUP} steps or {WARMUP_SHARE:.0%} of the budget")
+    if given.eval_every is None:
+        often = f"an evaluation every {interval:,} steps"
+        if given.minutes is not None:
+            often += f" or {60 * given.minutes / EVALUATIONS:,.0f} seconds"
+        parts.append(often)
+    if not parts:
+        return None
+    return f"defaults for {facts.examples:,} {used.examples}: {', '.join(parts)}."

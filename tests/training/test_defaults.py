@@ -1,0 +1,222 @@
+"""Settings that follow from the data, the budget and the device."""
+
+import json
+import random
+
+import pytest
+from rich.console import Console
+
+from regard.models import PRESETS
+from regard.training import RunFolder, make_config, resume_run, start_run
+from regard.training.defaults import (
+    BATCH_TOKENS,
+    Facts,
+    describe_defaults,
+    evaluation_interval,
+    evaluation_is_due,
+    fill_settings,
+    has_stalled,
+    steps_limit,
+    warmup_factor,
+)
+from regard.training.progress import Progress
+from regard.training.setup import prepare
+from training.tools import SETTINGS
+
+CPU = Facts(examples=4_000, tokens=17.0, on_gpu=False)
+GPU = CPU._replace(on_gpu=True)
+FREE = ("batch_sentences", "eval_every", "warmup", "size")
+
+
+def test_few_short_pairs_make_many_steps(tmp_path):
+    """4,000 pairs made twelve batches, so that half a minute was 47 steps."""
+    draw = random.Random(1)
+    words = ["".join(draw.choices("abcdefgh", k=draw.randint(3, 12))) for _ in range(4_000)]
+    data = tmp_path / "pairs.tsv"
+    data.write_text("".join(f"{word}\t{word[::-1]}\n" for word in words))
+    folder = RunFolder(tmp_path / "run")
+    folder.create()
+    settings = {"data": str(data), "device": "cpu", "minutes": 0.5}
+    task = prepare(make_config(settings), folder, Console(quiet=True))
+    assert 90 <= len(task.epochs[0].batches) <= 150
+
+
+def test_a_cpu_takes_32_pairs_however_many_there_are():
+    for examples in (300, 4_000, 100_000):
+        filled = fill_settings(make_config({}), CPU._replace(examples=examples))
+        assert filled.batch_tokens == 32 * 17
+
+
+def test_batches_of_a_gpu_grow_with_the_data():
+    def tokens(examples):
+        return fill_settings(make_config({}), GPU._replace(examples=examples)).batch_tokens
+
+    assert tokens(300) == 32 * 17
+    assert tokens(6_400) == 100 * 17
+    assert tokens(100_000) == BATCH_TOKENS
+
+
+def test_long_pairs_do_not_make_large_batches():
+    assert fill_settings(make_config({}), CPU._replace(tokens=700.5)).batch_tokens == BATCH_TOKENS
+
+
+@pytest.mark.parametrize("given", [{"batch_tokens": 999}, {"batch_sentences": 7}])
+def test_a_batch_that_is_given_stays(given):
+    filled = fill_settings(make_config(given), GPU)
+    assert {name: getattr(filled, name) for name in given} == given
+    assert filled.max_tokens == given.get("batch_tokens")
+
+
+def test_texts_have_large_batches():
+    filled = fill_settings(make_config({"preset": "lm-rnn"}), CPU)
+    assert filled.batch_tokens == BATCH_TOKENS
+
+
+def size(facts=CPU, **settings):
+    return fill_settings(make_config({"preset": "transformer", **settings}), facts).size
+
+
+def test_attention_layers_are_tiny_for_few_minutes_of_a_cpu():
+    assert size(minutes=3) == "tiny"
+    assert size(minutes=10) == size(steps=100) == size() == "small"
+    assert size(GPU, minutes=3) == "small"
+
+
+def test_a_size_that_is_given_stays():
+    assert size(minutes=3, size="base") == "base"
+    assert size(minutes=3, dim=128) == "small", "whoever gives a width has chosen a size"
+    assert size(minutes=3, preset="bahdanau") == "small"
+
+
+@pytest.mark.parametrize("preset", PRESETS)
+def test_every_preset_has_a_size_for_every_data(preset):
+    for facts in (CPU, GPU, CPU._replace(examples=10**6)):
+        assert fill_settings(make_config({"preset": preset}), facts).size in ("tiny", "small")
+
+
+def test_steps_without_a_limit():
+    config = make_config({})
+    assert steps_limit(config, per_epoch=9) == 3_000
+    assert steps_limit(config, per_epoch=500) == 15_000
+    assert steps_limit(config, per_epoch=10**5) == 100_000
+    assert steps_limit(make_config({"steps": 7}), per_epoch=500) == 7
+    assert steps_limit(make_config({"minutes": 1}), per_epoch=500) == 10**9
+
+
+def interval(per_epoch=125, dev_share=0.05, **settings):
+    return evaluation_interval(make_config(settings), per_epoch, dev_share)
+
+
+def test_evaluations_come_with_epochs_and_ten_times_in_a_short_run():
+    assert interval() == 200
+    assert interval(per_epoch=500) == 500
+    assert interval(per_epoch=9_000, dev_share=0.01) == 2_000
+    assert interval(steps=1_000) == 100
+    assert interval(epochs=10) == 125
+    assert interval(steps=1_000, eval_every=7) == 7
+
+
+def test_evaluations_are_rarer_where_dev_pairs_are_many():
+    """Half as many dev pairs as training pairs: an epoch would cost too much."""
+    assert interval(dev_share=0.5, steps=1_000) == 625
+
+
+def test_once_an_epoch_can_be_asked_for():
+    assert interval(per_epoch=500, steps=1_000, eval_every="epoch") == 500
+
+
+def due(step=1, *, seconds=0.0, costs=(), **settings):
+    """Whether to evaluate after evaluations that ended at time 0 and took so long."""
+    progress = Progress(step=step)
+    for cost in costs:
+        progress.took_evaluation(cost)
+    progress.evaluated_at, progress.seconds = 0.0, seconds
+    return evaluation_is_due(make_config({"minutes": 1, **settings}), 200, progress)
+
+
+def test_a_budget_in_minutes_has_ten_evaluations_however_slow_its_steps_are():
+    assert not due(seconds=5.9)
+    assert due(seconds=6.0)
+    assert due(step=400, seconds=1.0)
+    assert not due(step=401, seconds=1.0)
+
+
+def test_evaluations_take_no_more_than_a_tenth_of_the_time():
+    assert not due(step=400, seconds=9.9, costs=[0.5]), "another would make it one of ten seconds"
+    assert due(step=400, seconds=10.0, costs=[0.5])
+    assert not due(seconds=59.0, costs=[4.0])
+
+
+def test_an_interval_that_is_given_is_kept():
+    assert not due(seconds=50.0, eval_every=200)
+    assert due(step=200, costs=[30.0], seconds=31.0, eval_every=200)
+
+
+def test_the_warm_up_is_no_longer_than_a_tenth_of_the_budget():
+    assert warmup_factor(None, 50, spent=0.001) == 0.25
+    assert warmup_factor(None, 200, spent=0.001) == 1.0
+    assert warmup_factor(None, 50, spent=0.05) == 0.5
+    assert warmup_factor(None, 50, spent=0.1) == 1.0
+    assert warmup_factor(None, 1, spent=0.9) == 0.05, "a slow first step is no warm-up"
+
+
+def test_a_warm_up_that_is_given_is_kept():
+    assert warmup_factor(1_000, 50, spent=0.5) == 0.05
+    assert warmup_factor(0, 1, spent=0.0) == 1.0
+
+
+def test_a_run_ends_where_neither_score_nor_loss_improve_for_two_fifths_of_its_budget():
+    config, progress = make_config({}), Progress()
+    for step, exact, loss in ((10, 0.0, 3.0), (20, 0.0, 2.0), (30, 0.0, 2.5)):
+        progress.step = progress.evaluated = step
+        progress.rank(exact, higher_is_better=True, kept=5, loss=loss)
+    assert (progress.improved, progress.stale) == (20, 2)
+    progress.step = 40
+    assert not has_stalled(config, progress, spent=0.7), "half of that since step 20"
+    assert has_stalled(config, progress, spent=0.8)
+    assert has_stalled(make_config({"patience": 2}), progress, spent=0.1)
+    assert not has_stalled(make_config({"patience": 3}), progress, spent=0.99)
+
+
+def test_a_run_is_not_ended_before_it_was_judged():
+    assert not has_stalled(make_config({}), Progress(step=90), spent=0.9)
+
+
+def test_what_was_chosen_is_told_in_a_line():
+    given = make_config({"minutes": 1})
+    said = describe_defaults(given, fill_settings(given, CPU), CPU, 200)
+    assert said == (
+        "defaults for 4,000 pairs: about 32 per batch (544 tokens), size small, warm-up over 200 "
+        "steps or 10% of the budget, an evaluation every 200 steps or 6 seconds."
+    )
+    given = make_config({"batch_sentences": 5, "size": "tiny", "warmup": 3, "eval_every": 9})
+    assert describe_defaults(given, given, CPU, 9) is None
+
+
+def plain(**settings):
+    return {name: value for name, value in SETTINGS.items() if name not in FREE} | settings
+
+
+def test_what_was_chosen_is_recorded_and_kept(data, tmp_path):
+    start_run(make_config({"data": str(data), **plain(steps=4)}), tmp_path / "run", quiet=True)
+    folder = RunFolder(tmp_path / "run")
+    config = folder.read_config()
+    assert config.batch_tokens is not None
+    assert (config.size, config.batch_sentences, config.warmup) == ("small", None, None)
+    assert isinstance(config.eval_every, int)
+    resume_run(folder.path, {"steps": 6}, quiet=True)
+    again = folder.read_config()
+    assert again == config.model_copy(update={"steps": 6})
+
+
+def test_a_run_of_an_earlier_version_goes_on_as_it_was(data, tmp_path):
+    """Its record names each default of that time, except how often it was to be evaluated."""
+    folder = RunFolder(tmp_path / "run")
+    former = {"size": "small", "batch_tokens": 4096, "warmup": 200, "patience": 10}
+    config = make_config({"data": str(data), **plain(steps=400), **former})
+    folder.create()
+    record = {"format": 1, "config": {**config.model_dump(), "eval_every": None}}
+    folder.config_file.write_text(json.dumps(record))
+    task = prepare(folder.read_config(), folder, Console(quiet=True))
+    assert task.config.max_tokens == 4096
+    assert task.eval_every == 200, "no tenth of its steps"
