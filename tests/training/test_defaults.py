@@ -82,6 +82,16 @@ def test_attention_layers_are_tiny_for_few_minutes_of_a_cpu():
     assert size(GPU, minutes=3) == "small"
 
 
+def test_a_tiny_transformer_learns_faster():
+    def rate(**settings):
+        return fill_settings(make_config({"preset": "transformer", **settings}), CPU).lr
+
+    assert rate(minutes=3) == 2e-3
+    assert rate(minutes=3, lr=1e-4) == 1e-4
+    assert rate(minutes=3, size="tiny") is None, "which leaves it to the preset"
+    assert rate() is None
+
+
 def test_a_size_that_is_given_stays():
     assert size(minutes=3, size="base") == "base"
     assert size(minutes=3, dim=128) == "small", "whoever gives a width has chosen a size"

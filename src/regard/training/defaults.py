@@ -1,10 +1,11 @@
 """Default settings that follow from the size of the data, the budget and the device.
 
 The whole policy is here. `fill_settings` chooses what a user leaves open before the model is built:
-its size, and the tokens of a batch. `steps_limit` and `evaluation_interval` count in steps, once
-batches are planned. `warmup_factor`, `evaluation_is_due` and `has_stalled` follow the run, since a
-budget in minutes does not tell how many steps there will be. A setting that is given is never
-changed, and what is chosen is recorded with the settings, so that a resumed run keeps it.
+its size, its learning rate, and the tokens of a batch. `steps_limit` and `evaluation_interval`
+count in steps, once batches are planned. `warmup_factor`, `evaluation_is_due` and `has_stalled`
+follow the run, since a budget in minutes does not tell how many steps there will be. A setting that
+is given is never changed, and what is chosen is recorded with the settings, so that a resumed run
+keeps it.
 
 docs/small_data.md has what was measured with them.
 """
@@ -29,6 +30,8 @@ GPU_BATCHES: Final = 64
 #: and the minutes of a CPU below which they are `tiny`.
 DEEP: Final = frozenset({"transformer", "conv"})
 TINY_BELOW: Final = 10.0
+#: Peak learning rates of those that are `tiny` for that reason, where others were better in trials.
+TINY_RATES: Final = {"transformer": 2e-3}
 #: Options that a size stands for. A user who gives one of them has chosen a size.
 SIZE_OPTIONS: Final = frozenset(
     name for table in (RECURRENT, ATTENTIVE, CONVOLUTIONAL) for name in table["small"]._fields
@@ -73,6 +76,8 @@ def fill_settings(config: Config, facts: Facts) -> Config:
     chosen: dict[str, Any] = {}
     if config.size == "auto":
         chosen["size"] = _size(config, facts)
+        if chosen["size"] == "tiny" and config.lr is None:
+            chosen["lr"] = TINY_RATES.get(config.preset)
     if config.batch_tokens is None and config.batch_sentences is None:
         chosen["batch_tokens"] = _batch_tokens(config, facts)
     return config.model_copy(update=chosen)
