@@ -3,12 +3,18 @@
 Each operator lists its paths in one literal dictionary, best first. `auto` takes the first path
 that does not refuse the arguments. A path that was asked for by name and refuses raises: nothing
 falls back silently.
+
+Watchers see the calls of operators in the context (thread or task) that has added them.
 """
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
-from typing import Final, Generic, TypeVar
+from functools import partial
+from typing import Any, Final, Generic, TypeVar, cast
+
+import torch
 
 from regard.errors import ArgumentError, BackendError
 
@@ -28,6 +34,38 @@ class Path(Generic[Run]):
 
     run: Run
     refuses: Callable[..., str | None] = lambda *args, **kwargs: None
+
+
+#: Runs in the place of an implementation: it gets the operator's name, the implementation, and the
+#: arguments, and returns what the implementation returns.
+Watcher = Callable[..., Any]
+
+_watchers: ContextVar[tuple[Watcher, ...]] = ContextVar("watchers", default=())
+
+
+@contextmanager
+def watch(watcher: Watcher) -> Iterator[None]:
+    """Pass all calls of operators in this context through `watcher` inside the block.
+
+    Calls in other threads, and in code that torch.compile has traced, are not seen.
+    """
+    _watchers.set((*_watchers.get(), watcher))
+    try:
+        yield
+    finally:
+        # not `reset`, which fails where blocks end in another order than they began
+        _watchers.set(tuple(other for other in _watchers.get() if other is not watcher))
+
+
+@contextmanager
+def unwatched() -> Iterator[None]:
+    """Hide the calls of operators inside the block from all watchers."""
+    before = _watchers.get()
+    _watchers.set(())
+    try:
+        yield
+    finally:
+        _watchers.set(before)
 
 
 # A plain global: torch.compile guards on it, whereas it cannot trace a ContextVar.
@@ -59,7 +97,20 @@ def active_backend() -> str:
 
 
 def choose(op: str, paths: Mapping[str, Path[Run]], *args: object, **kwargs: object) -> Run:
-    """The implementation of `op` that the active backend stands for, for these arguments."""
+    """The implementation of `op` for these arguments, passed through the watchers."""
+    run = implementation(op, paths, *args, **kwargs)
+    if torch.compiler.is_compiling():  # which cannot trace a ContextVar
+        return run
+    for watcher in _watchers.get():
+        run = cast(Run, partial(watcher, op, run))
+    return run
+
+
+def implementation(op: str, paths: Mapping[str, Path[Run]], *args: object, **kwargs: object) -> Run:
+    """The implementation of `op` that the active backend stands for, for these arguments.
+
+    Watchers do not see it: operators that call another one take it from here.
+    """
     if _active == "auto":
         for path in paths.values():
             if path.refuses(*args, **kwargs) is None:

@@ -1,10 +1,10 @@
 """`regard.capture`: where the attention of any module looks, whatever kernel computes it."""
 
 import difflib
-import functools
 import inspect
 import itertools
 import math
+import re
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
@@ -28,10 +28,12 @@ from regard.attention import (
 from regard.errors import ArgumentError
 from regard.layers import ContentMemory
 from regard.models.encoders import SelfAttentiveEncoder
+from regard.ops.backend import watch
 from regard.seeing import recompute
-from regard.seeing.captured import Look, Seen, Shape
+from regard.seeing.captured import Seen, Shape
 from regard.seeing.positions import Labels
-from regard.seeing.softmaxes import PRODUCTS, Softmaxes, hides_all_ahead
+from regard.seeing.runs import Look, hides_all_ahead
+from regard.seeing.softmaxes import PRODUCTS, Softmaxes
 
 MAX_WEIGHTS: Final = 50_000_000
 Wanted = Callable[[str], bool]
@@ -42,6 +44,11 @@ BY_OPERATOR: Final = (
     MultiplicativeAttention,
     ScaledDotProductAttention,
     SimpleSelfAttention,
+)
+ATTENTION: Final = re.compile("attention|attn", re.IGNORECASE)
+#: words in the names of modules that belong to an attention, but do not attend
+PARTS: Final = re.compile(
+    "norm|drop|bias|embed|proj|linear|conv|mask|output|residual|gate|scale", re.IGNORECASE
 )
 
 
@@ -54,12 +61,13 @@ def capture(
     tokens: Labels | None = None,
     lengths: Sequence[int] | Tensor | None = None,
 ) -> Iterator[Seen]:
-    """Sees where a module looks while it runs inside the block.
+    """Record where a module looks while it runs inside the block.
 
-    It sees regard's own attention, `nn.MultiheadAttention` and what is built from it, calls of
-    `F.scaled_dot_product_attention`, and attention that is written out as a softmax and a matrix
-    product. It sees no other fused kernel; a module called an attention in which it saw none is
-    named in the notes.
+    Recorded are regard's own attention, `nn.MultiheadAttention` and what is built from it, calls of
+    `F.scaled_dot_product_attention` and `flex_attention`, and attention that is written out as a
+    softmax and a matrix product. Other fused kernels and functions that are compiled are not: a
+    module called an attention in which none was seen is named in the notes, as is everything else
+    whose weights cannot be had exactly.
     The weights are computed beside the module's own work, before dropout. Outputs, gradients and
     random numbers are those without the block, except that torch's inference fast path is off,
     which rounds a little differently and leaves padding at zero. Nothing stays behind.
@@ -67,6 +75,10 @@ def capture(
         with regard.capture(module) as seen:
             module(x)
         seen.traces[0]
+
+    Each call of the module has a trace for each row. All steps of a `generate()` with a cache, and
+    of regard's own decoding, are joined into one; `seeing.runs` defines which calls are.
+    Only the thread that opens the block is recorded: several threads can each capture their own.
 
     Args:
         module: any module that is not compiled, scripted or a `DataParallel`.
@@ -87,11 +99,10 @@ def capture(
         seen.label(tokens)
     recorder = _Recorder(seen, wanted, max_weights)
     with ExitStack() as stack:
+        stack.callback(recorder.close)
         for name, part in module.named_modules():
             recorder.follow(name, part, stack)
-        for name in recompute.OPERATORS:
-            stack.callback(setattr, ops, name, getattr(ops, name))
-            setattr(ops, name, _watched(recorder, name))
+        stack.enter_context(watch(recorder.operator))
         # while a mode is on, torch's modules do not take their inference fast path
         stack.enter_context(_TorchCalls(recorder))
         yield seen
@@ -107,15 +118,59 @@ class _Frame:
         same: whether its queries and keys are one sequence; None if that is not known.
         asks: whether it is asked for its weights, and
         asked: whether its caller had asked for them too.
-        heard: whether an attention was seen in it.
+        lengths: of the sequences that it was given.
+        cached: whether it was given a cache.
+        heard: whether an attention was seen in it, or an unseen one was noted.
     """
 
     name: str
     module: nn.Module
-    same: bool | None
-    asks: bool
-    asked: bool
+    same: bool | None = None
+    asks: bool = False
+    asked: bool = False
+    lengths: frozenset[int] = frozenset()
+    cached: bool = False
     heard: bool = False
+
+    @property
+    def attends(self) -> bool:
+        """Whether it is an attention by the name of its class or its own."""
+        kind, leaf = type(self.module), self.name.rpartition(".")[2]
+        if ATTENTION.search(kind.__name__):
+            return True
+        other = kind.__module__.startswith("torch.nn.") or PARTS.search(f"{leaf} {kind.__name__}")
+        return bool(ATTENTION.search(leaf)) and not other
+
+
+class _Hook:
+    """A hook on one module, which a copy of the module does not keep."""
+
+    def __init__(self, module: nn.Module, call: Callable[..., Any]) -> None:
+        self.module, self.call = module, call
+
+    def __call__(self, part: nn.Module, *args: Any) -> Any:
+        if part is not self.module or torch.compiler.is_compiling():
+            return None
+        return self.call(part, *args)
+
+    def __deepcopy__(self, memo: Any) -> Callable[..., None]:
+        return _leave
+
+    def __reduce__(self) -> str:
+        return "_leave"
+
+
+def _leave(part: nn.Module, *_: Any) -> None:
+    """Stand in a copy of a module for the hooks of the original, and remove itself when called."""
+    for hooks in (part._forward_pre_hooks, part._forward_hooks):
+        for key in [key for key, hook in hooks.items() if hook is _leave]:
+            del hooks[key]
+            for options in (
+                part._forward_pre_hooks_with_kwargs,
+                part._forward_hooks_with_kwargs,
+                part._forward_hooks_always_called,
+            ):
+                options.pop(key, None)
 
 
 class _Recorder:
@@ -127,48 +182,70 @@ class _Recorder:
         self.frames: list[_Frame] = []
         self.run = -1
         self.silent = 0
+        self.open = True
         self.thread = threading.get_ident()
+
+    def close(self) -> None:
+        """Stop recording."""
+        self.open = False
 
     def follow(self, name: str, module: nn.Module, stack: ExitStack) -> None:
         """Hooks that say when the module starts and ends, until the stack is closed."""
 
         def before(part: nn.Module, args: Any, kwargs: Any) -> Any:
-            if threading.get_ident() != self.thread:
+            if not self._is_here(name):
                 return None
-            self.run += not self.frames
+            if not self.frames:
+                self.run = self.seen.start_run(name)
             frame = _frame(name, part, args, kwargs)
             self.frames.append(frame)
             return (args, {**kwargs, "need_weights": True}) if frame.asks else None
 
         def after(part: nn.Module, args: Any, kwargs: Any, output: Any) -> Any:
-            if threading.get_ident() != self.thread:
+            if not self._is_here(name):
                 return None
             if not self.frames or self.frames[-1].module is not part:
                 return None  # another hook has failed before ours
             frame = self.frames[-1]
             weights = getattr(output, "weights", None)
             if frame.asks and weights is not None:
-                self.keep(weights.shape, lambda: weights)
+                self.keep(lambda: weights.shape, lambda: weights)
             self.frames.pop()
             if output is not None and not frame.heard and self.wanted(frame.name):
                 self._miss(frame)
             hides = frame.asks and not frame.asked and weights is not None
             return output._replace(weights=None) if hides else None
 
-        first = module.register_forward_pre_hook(before, with_kwargs=True)
+        first = module.register_forward_pre_hook(_Hook(module, before), with_kwargs=True)
         stack.callback(first.remove)
-        last = module.register_forward_hook(after, with_kwargs=True, always_call=True)
+        last = module.register_forward_hook(
+            _Hook(module, after), with_kwargs=True, always_call=True
+        )
         stack.callback(last.remove)
+
+    def _is_here(self, name: str) -> bool:
+        """Whether a module runs in the thread of the block; notes it if not."""
+        if threading.get_ident() == self.thread:
+            return self.open
+        if self.open:
+            self.seen.note(
+                "the module also ran in another thread, where nothing is recorded: open a block in "
+                "each thread"
+            )
+        return False
 
     def _miss(self, frame: _Frame) -> None:
         """Says so where a module is an attention by its name, and none was seen in it."""
+        if not frame.attends or self.silent:
+            return
+        for outer in self.frames:
+            outer.heard = True
         kind = type(frame.module).__name__
-        if kind.lower().endswith(("attention", "attn")) and not self.silent:
-            where = f"{frame.name} ({kind})" if frame.name else kind
-            self.seen.note(
-                f"{where} ran, but how it attends cannot be seen: neither by torch's functions nor "
-                f"by a softmax and a matrix product"
-            )
+        where = f"{frame.name} ({kind})" if frame.name else kind
+        self.seen.note(
+            f"{where} ran, but how it attends cannot be seen: neither by torch's functions nor "
+            f"by a softmax and a matrix product"
+        )
 
     @contextmanager
     def silence(self) -> Iterator[None]:
@@ -182,14 +259,68 @@ class _Recorder:
     @property
     def listens(self) -> bool:
         """Whether a call is the module's own: not made by an attention that is seen as a whole, nor
-        by a backward pass that repeats it."""
-        return (
-            threading.get_ident() == self.thread
-            and bool(self.frames)
+        by a backward pass that repeats it, nor for a CUDA graph, which cannot be read from."""
+        if not (
+            self.open
+            and threading.get_ident() == self.thread
+            and self.frames
             and not self.silent
             and not any(frame.asks for frame in self.frames)
             and torch._C._current_graph_task_id() == -1
+        ):
+            return False
+        if torch.cuda.is_initialized() and torch.cuda.is_current_stream_capturing():
+            self.seen.note("what ran while a CUDA graph was being captured is not recorded")
+            return False
+        return True
+
+    def between_runs(self, call: Any, args: Any) -> None:
+        """Notes a selection of rows along a batch, by which caches and states are reordered."""
+        if call is not Tensor.index_select or self.frames or self.silent or len(args) != 3:
+            return
+        tensor, dim, indices = args
+        if dim == 0 and tensor.ndim > 1 and threading.get_ident() == self.thread and self.open:
+            with recompute.aside():
+                self.seen.reorder(len(tensor), indices.tolist())
+
+    def operator(self, name: str, run: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        """Runs an operator of regard, and keeps its weights."""
+        with self.silence():
+            output = run(*args, **kwargs)
+        if self.listens and name in recompute.OPERATORS:
+            with self.guard():
+                self._operator(name, SIGNATURES[name].bind(*args, **kwargs).arguments, output)
+        return output
+
+    def _operator(self, name: str, given: dict[str, Any], output: Any) -> None:
+        size, weights = recompute.OPERATORS[name]
+        history = name == "self_attentive_rnn"
+        causal = history or given.get("causal") or recompute.hides_ahead(given.get("mask"))
+        shape, future = size(given), history and self.reads_back
+        read = recompute.turned(weights) if future else weights
+        self.keep(
+            lambda: shape,
+            lambda: read(given, output),
+            causal=bool(causal) and not future and shape[2] == shape[3],
+            same=_one_sequence(name, given),
+            history=history,
+            future=future,
         )
+
+    @contextmanager
+    def guard(self) -> Iterator[None]:
+        """Turns errors into notes: what is recorded must not stop the module."""
+        try:
+            yield
+        except Exception as error:
+            where = self.frames[-1].name or "the module itself"
+            self.hear()
+            self.seen.note(f"the weights of {where} cannot be had ({error})")
+
+    def hear(self) -> None:
+        """Says of all modules that are running that an attention was seen in them."""
+        for frame in self.frames:
+            frame.heard = True
 
     @property
     def reads_back(self) -> bool:
@@ -199,7 +330,7 @@ class _Recorder:
 
     def keep(
         self,
-        shape: Shape | torch.Size,
+        shape: Callable[[], Shape | torch.Size],
         weights: Callable[[], Tensor | None],
         *,
         causal: bool | None = False,
@@ -214,47 +345,62 @@ class _Recorder:
         If `causal` is None, the weights themselves tell whether they are.
         """
         frame = self.frames[-1]
-        for outer in self.frames:
-            outer.heard = True
+        self.hear()
         if not self.wanted(frame.name):
             return
         where = frame.name or "the module itself"
-        if math.prod(shape) > self.room:
-            self.seen.note(
-                f"the weights of {where} and others were not kept, since max_weights is reached: "
-                f"raise it, or choose layers"
-            )
-            return
-        try:
+        with self.guard():
+            if math.prod(shape()) > self.room:
+                self.seen.note(
+                    f"the weights of {where} and others were not kept, since max_weights is "
+                    f"reached: raise it, or choose layers"
+                )
+                return
             with recompute.aside(), self.silence():
                 found = weights()
                 assert found is not None
-                found = _readable(found).to("cpu", torch.float32, copy=True)
-        except Exception as error:  # what is seen must not stop the module that is looked at
-            self.seen.note(f"the weights of {where} cannot be had ({error})")
-            return
-        if not bool(found.isfinite().all()):
-            self.seen.note(f"some weights of {where} are NaN, and are left out")
-            found = found.nan_to_num(nan=0.0)
-        self.room -= found.numel()
-        if frame.module.training:
-            self.seen.note("the module was in training mode: these are the weights before dropout")
-        same = frame.same if same is None else same
-        causal = hides_all_ahead(found) if causal is None else causal
-        self.seen.keep(
-            Look(frame.name, self.run, found, causal, same, history, future, extra, slots)
-        )
+                found = _readable(found)
+            if not bool(found.isfinite().all()):
+                self.seen.note(f"some weights of {where} are NaN, and are left out")
+                found = found.nan_to_num(nan=0.0)
+            self.room -= found.numel()
+            if frame.module.training:
+                self.seen.note(
+                    "the module was in training mode: these are the weights before dropout"
+                )
+            rows, columns = found.shape[2:]
+            same = frame.same if same is None else same
+            if same is None and frame.cached and columns > rows and columns not in frame.lengths:
+                same = True
+            if causal is None:
+                causal = rows == columns and hides_all_ahead(found)
+            self.seen.keep(
+                Look(frame.name, self.run, found, causal, same, history, future, extra, slots)
+            )
+
+
+#: of the operators, by name; implementations are called with the arguments of their operator
+SIGNATURES: Final = {name: inspect.signature(getattr(ops, name)) for name in recompute.OPERATORS}
 
 
 def _readable(tensor: Tensor) -> Tensor:
+    """A copy on the CPU in float32, which is no inference tensor."""
     if torch._C._functorch.is_batchedtensor(tensor):
         raise RuntimeError("inside torch.vmap there is no batch to be seen")
-    return tensor.detach()
+    recompute.check_plain(weights=tensor)
+    with torch.inference_mode(False), torch.no_grad():
+        return tensor.detach().to("cpu", torch.float32, copy=True)
 
 
 def _frame(name: str, module: nn.Module, args: Any, kwargs: Any) -> _Frame:
     if not isinstance(module, Attention):
-        return _Frame(name, module, None, False, False)
+        given = [x for x in (*args, *kwargs.values()) if isinstance(x, Tensor) and x.ndim >= 3]
+        lengths = frozenset(x.shape[-2] for x in given if x.is_floating_point())
+        cached = any(
+            value is not None and ("past" in key or "cache" in key) and not isinstance(value, bool)
+            for key, value in kwargs.items()
+        )
+        return _Frame(name, module, lengths=lengths, cached=cached)
     given = {**dict(zip(("query", "key"), args, strict=False)), **kwargs}
     query, key = given.get("query"), given.get("key")
     # a decoder projects the keys of its source beforehand; those of its own cache it hides ahead
@@ -276,72 +422,60 @@ class _TorchCalls(TorchFunctionMode):
         self, func: Any, types: Any, args: Any = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         kwargs = kwargs or {}
+        if torch.compiler.is_compiling():  # which traces this function too
+            return func(*args, **kwargs)
         output = func(*args, **kwargs)
-        if not self.recorder.listens:
-            return output
+        if not self.recorder.frames:
+            self.recorder.between_runs(func, args)
+        elif self.recorder.listens:
+            with self.recorder.guard():
+                self._see(func, args, kwargs, output)
+        return output
+
+    def _see(self, func: Any, args: Any, kwargs: dict[str, Any], output: Any) -> None:
         if func is recompute.SDPA:
             self._sdpa(recompute.bind_sdpa(*args, **kwargs))
         elif func is recompute.MULTI_HEAD:
             self._multi_head(recompute.bind_multi_head(*args, **kwargs))
+        elif func is recompute.FLEX:
+            self._flex(recompute.bind_flex(*args, **kwargs), output[0])
         elif func in PRODUCTS:
             self._product(func, args)
         else:
             self.softmaxes.follow(func, args, kwargs, output)
-        return output
 
     def _product(self, func: Any, args: Any) -> None:
         found = self.softmaxes.summing(func, args)
         if found is not None:
             self.recorder.keep(
-                found.weights.shape,
+                lambda: found.weights.shape,
                 lambda: recompute.four_axes(found.read()),
                 causal=None,
                 slots=isinstance(self.recorder.frames[-1].module, ContentMemory),
             )
 
     def _sdpa(self, given: dict[str, Any]) -> None:
-        shape = recompute.sdpa_shape(given)
-        square = shape[2] == shape[3]
-        causal = square and (given["is_causal"] or recompute.hides_ahead(given["attn_mask"]))
-        self.recorder.keep(shape, lambda: recompute.sdpa_weights(given), causal=causal)
+        self.recorder.keep(
+            lambda: recompute.sdpa_shape(given),
+            lambda: recompute.sdpa_weights(given),
+            causal=recompute.sdpa_causal(given),
+        )
+
+    def _flex(self, given: dict[str, Any], output: Tensor) -> None:
+        self.recorder.keep(
+            lambda: recompute.sdpa_shape(given),
+            lambda: recompute.flex_weights(given, output),
+            causal=None,
+        )
 
     def _multi_head(self, given: dict[str, Any]) -> None:
         self.recorder.keep(
-            recompute.multi_head_shape(given),
+            lambda: recompute.multi_head_shape(given),
             lambda: recompute.multi_head_weights(given),
             causal=recompute.hides_ahead(given["attn_mask"], blocked=True),
             same=given["query"] is given["key"],
             extra=recompute.extra_keys(given),
         )
-
-
-def _watched(recorder: _Recorder, name: str) -> Callable[..., Any]:
-    """An operator of regard that says what it was given."""
-    original = getattr(ops, name)
-    signature = inspect.signature(original)
-    size, weights = recompute.OPERATORS[name]
-
-    @functools.wraps(original)
-    def call(*args: Any, **kwargs: Any) -> Any:
-        with recorder.silence():
-            output = original(*args, **kwargs)
-        if recorder.listens:
-            given = signature.bind(*args, **kwargs).arguments
-            history = name == "self_attentive_rnn"
-            causal = history or given.get("causal") or recompute.hides_ahead(given.get("mask"))
-            shape, future = size(given), history and recorder.reads_back
-            read = recompute.turned(weights) if future else weights
-            recorder.keep(
-                shape,
-                lambda: read(given, output),
-                causal=bool(causal) and not future and shape[2] == shape[3],
-                same=_one_sequence(name, given),
-                history=history,
-                future=future,
-            )
-        return output
-
-    return call
 
 
 def _one_sequence(name: str, given: dict[str, Any]) -> bool | None:

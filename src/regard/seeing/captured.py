@@ -1,65 +1,19 @@
 """What `capture` has seen, and how traces are made of it."""
 
-import itertools
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
 from typing import Final, cast
 
-import torch.nn.functional as F
-from torch import Tensor, cat
+from torch import Tensor
+from torch import bool as bool_
 
 from regard.errors import ArgumentError
-from regard.seeing.positions import Labels, Positions
-from regard.seeing.trace import EXACT, Kind, Map, ModelInfo, Side, Trace, lacking
+from regard.seeing.positions import Labels, Placed, Positions
+from regard.seeing.runs import Look, Pass, Reorder, alike_rows, passes
+from regard.seeing.trace import EXACT, Kind, Map, ModelInfo, Side, Text, Trace, lacking
 
 Shape = tuple[int, int, int, int]
 
-#: parts of a module's name that say that it looks from one sequence at another
-CROSS_NAMES: Final = ("cross", "encoder_attn", "enc_dec", "encdec", "src_attn", "multihead_attn")
-
-
-@dataclass(frozen=True)
-class Look:
-    """The weights of one call of an attention.
-
-    Attributes:
-        name: of the module that made it, as in `named_modules`.
-        run: which call of the outermost module it was part of, counted from 0.
-        weights: (batch, heads, q_len, kv_len) on the CPU.
-        causal: whether a mask hid what comes after each position.
-        same: whether queries and keys came from one sequence; None if that is not known.
-        history: whether it is what a self-attentive RNN looks back at.
-        future: whether this one has read from the end, and its past is what follows.
-        extra: how many of the last columns are no input.
-        slots: whether the columns are no positions, but slots of an external memory.
-    """
-
-    name: str
-    run: int
-    weights: Tensor
-    causal: bool = False
-    same: bool | None = None
-    history: bool = False
-    future: bool = False
-    extra: int = 0
-    slots: bool = False
-
-    @property
-    def size(self) -> tuple[int, int]:
-        """Rows and columns that are positions."""
-        rows, columns = self.weights.shape[2:]
-        return rows, columns - self.extra
-
-    @property
-    def crosses(self) -> bool:
-        """Whether it looks from one sequence at another, as well as can be told."""
-        if self.same is not None or self.slots:
-            return not self.same and not self.slots
-        leaf = ".".join(self.name.lower().split(".")[-2:])
-        if any(part in leaf for part in CROSS_NAMES):
-            return True
-        rows, columns = self.size
-        return rows != columns
+MASKED: Final = "rows whose keys are all masked are drawn empty: the module spread them evenly"
 
 
 class Seen:
@@ -76,6 +30,8 @@ class Seen:
         self.notes: list[str] = []
         self._model = model
         self._looks: list[Look] = []
+        self._runs: list[str] = []
+        self._reorders: list[Reorder] = []
         self._src = Positions("src_tokens")
         self._tgt = Positions("tgt_tokens")
 
@@ -87,7 +43,10 @@ class Seen:
     def label(self, src_tokens: Labels, tgt_tokens: Labels | None = None) -> None:
         """Names the positions: a list of tokens, or one list for each row of the batch.
 
-        Rows are cut to as many positions as they have names, so that padding is not drawn.
+        Rows with names of their own are cut to as many positions, so that padding is not drawn: it
+        is on the right, unless the weights show that it is on the left. After a decoding, names are
+        those of the prompt and of what was written; the last token may be named, but since the
+        model has not read it there is no row for it.
 
         Args:
             src_tokens: what the module reads.
@@ -103,6 +62,15 @@ class Seen:
         if tgt_lengths is not None:
             self._tgt = self._tgt.cut(tgt_lengths)
 
+    def start_run(self, name: str) -> int:
+        """Count a run whose outermost module has this name; its number is returned."""
+        self._runs.append(name)
+        return len(self._runs) - 1
+
+    def reorder(self, rows: int, indices: Sequence[int]) -> None:
+        """Note that rows of a batch were selected before the next run."""
+        self._reorders.append(Reorder(len(self._runs), rows, tuple(indices)))
+
     def keep(self, look: Look) -> None:
         """Adds a look, in the order in which they come."""
         self._looks.append(look)
@@ -115,10 +83,11 @@ class Seen:
 
     @property
     def traces(self) -> list[Trace]:
-        """One for each call of the outermost module and each row of its batch.
+        """One for each pass and each row of its batch; `seeing.runs` says what a pass is.
 
-        Maps whose sizes do not go together, as where a model shortens its input on the way, come as
-        further traces of the same row.
+        A call of the module is a pass, and so are all steps of a decoding together. Maps whose
+        sizes do not go together, as where a model shortens its input on the way, come as further
+        traces of the same row.
         """
         if not self._looks:
             raise ArgumentError(
@@ -128,42 +97,103 @@ class Seen:
                 "capture sees regard's attention, nn.MultiheadAttention, nn.Transformer, "
                 "F.scaled_dot_product_attention, and a softmax whose result a matrix product takes",
             )
+        found = passes(self._looks, self._runs, self._reorders)
+        batches = {look.weights.shape[0] for part in found for look in part.looks}
         for side in (self._src, self._tgt):
-            side.check_rows({look.weights.shape[0] for look in self._looks})
-        runs = dict.fromkeys(look.run for look in self._looks)
-        return [trace for run in runs for trace in self._of_run(run)]
+            side.check_rows(batches)
+        return [trace for part in found for trace in self._of_pass(part)]
 
-    def _of_run(self, run: int) -> Iterator[Trace]:
-        rest = _joined([look for look in self._looks if look.run == run])
+    def _of_pass(self, part: Pass) -> Iterator[Trace]:
+        rest = part.looks
         main = True
         while rest:
             group, rest = _split(rest)
             for row in range(group[0].weights.shape[0]):
-                yield self._trace(group, row, main)
+                yield self._trace(group, part, row, main)
             main = False
 
-    def _trace(self, group: list[Look], row: int, main: bool) -> Trace:
+    def _trace(self, group: list[Look], part: Pass, row: int, main: bool) -> Trace:
         """The trace of one row of the batch, of looks that go together."""
         batch = group[0].weights.shape[0]
-        tgt_len, src_len = next((look.size for look in group if look.crosses), group[0].size)
+        tgt_len, src_len = _sizes(group)
         two = any(look.crosses for look in group)
-        source = target = self._src.text(row, batch, src_len, main)
+        kinds = [_kind(look, two, tgt_len, src_len) for look in group]
+        stepped = part.steps is not None and len(part.steps) == batch
+        over = tgt_len - min(tgt_len, part.steps[row]) if stepped and part.steps else 0
+
+        def place(positions: Positions, side: Side, size: int, reads: bool) -> Placed:
+            def fits(start: int, end: int) -> bool:
+                found = zip(group, kinds, strict=True)
+                return all(_fits(look, row, kind, side, start, end) for look, kind in found)
+
+            spare = stepped and reads
+            return positions.place(row, batch, size, fits, main=main, spare=spare)
+
+        source = place(self._src, "source", src_len if two else src_len - over, not two)
+        target = source
         if two:
-            target = self._tgt.text(row, batch, tgt_len, main)
-        sizes: dict[str, int | None]
-        sizes = {"source": len(source.tokens), "target": len(target.tokens), "slots": None}
+            target = place(self._tgt, "target", tgt_len - over, True)
+        elif tgt_len != src_len:
+            target = _last(source, src_len - tgt_len)
+        cuts = {"source": source.cut, "target": target.cut, "slots": slice(None)}
         maps: list[Map] = []
-        notes = dict.fromkeys(self.notes)
-        for look in group:
-            kind, rows, columns = _place(look, two, tgt_len, src_len)
+        notes = dict.fromkeys((*self.notes, *part.notes))
+        for look, (kind, rows, columns) in zip(group, kinds, strict=True):
             layer = sum(found.kind == kind for found in maps)
-            weights = look.weights[row, :, : sizes[rows]]
-            inside = weights[..., : sizes[columns]]
-            outside = weights[..., inside.shape[-1] :]
-            notes |= dict.fromkeys(_beyond(look, outside.sum(dim=-1)))
+            weights, masked = _unmasked(look, row)
+            if bool(masked[:, cuts[rows]].any()):
+                notes[MASKED] = None
+            weights = weights[:, cuts[rows]]
+            inside = weights[..., cuts[columns]]
+            notes |= dict.fromkeys(_beyond(look, weights.sum(dim=-1) - inside.sum(dim=-1)))
             maps.append(_map(kind, layer, inside, rows, columns, look.causal))
         notes |= dict.fromkeys(_names(group, maps))
-        return Trace(source, target, tuple(maps), ModelInfo(self._model), notes=tuple(notes))
+        model = ModelInfo(self._model)
+        return Trace(source.text, target.text, tuple(maps), model, notes=tuple(notes))
+
+
+def _sizes(group: list[Look]) -> tuple[int, int]:
+    """Number of positions of the target and of the source."""
+    for look in (*(one for one in group if one.crosses), *group):
+        if not look.slots:
+            return look.size
+    rows = group[0].size[0]
+    return rows, rows
+
+
+def _fits(
+    look: Look, row: int, kind: tuple[Kind, Side, Side], side: Side, start: int, end: int
+) -> bool:
+    """Whether the weight of a look falls within some positions of a side, as far as it has them."""
+    _, rows, columns = kind
+    if columns != side:
+        return True
+    weights = look.weights[row, ..., : look.size[1]]
+    if rows == side:
+        weights = weights[:, start:end]
+        if not bool(weights.any(dim=-1).all()):
+            return False
+    return bool((weights.sum(dim=-1) - weights[..., start:end].sum(dim=-1) <= EXACT).all())
+
+
+def _last(source: Placed, before: int) -> Placed:
+    """The rows of a map whose first columns are `before` keys of a cache that was filled before."""
+    start, end = max(0, source.start - before), source.end - before
+    return Placed(start, end, Text.of(source.text.labels[start - end :]))
+
+
+def _unmasked(look: Look, row: int) -> tuple[Tensor, Tensor]:
+    """The weights of a row, and which queries had no key to look at, whose weights are zeroed.
+
+    Under a causal mask these are the queries that see what is ahead: a softmax of equal scores has
+    spread them over all columns.
+    """
+    weights = look.weights[row]
+    rows, columns = weights.shape[-2:]
+    if not look.causal:
+        return weights, weights.new_zeros(weights.shape[:2], dtype=bool_)
+    masked = (weights.triu(1 + columns - rows).sum(dim=-1) > EXACT) & alike_rows(weights)
+    return weights.masked_fill(masked[..., None], 0.0), masked
 
 
 def _map(kind: Kind, layer: int, weights: Tensor, rows: Side, columns: Side, causal: bool) -> Map:
@@ -181,56 +211,26 @@ def _beyond(look: Look, outside: Tensor) -> Iterator[str]:
         yield f"rows have up to {most:.2f} of their weight beyond `lengths`: no mask hides padding"
 
 
-def _joined(looks: list[Look]) -> list[Look]:
-    """Where a module was called with one query at a time, one look with all of them."""
-    by_name: dict[str, list[Look]] = {}
-    for look in looks:
-        by_name.setdefault(look.name, []).append(look)
-    done: set[str] = set()
-    found = []
-    for look in looks:
-        steps = by_name[look.name]
-        if len(steps) == 1 or not all(_is_step(look, other) for other in steps):
-            found.append(look)
-        elif look.name not in done:
-            done.add(look.name)
-            found.append(_join(steps))
-    return found
-
-
-def _is_step(look: Look, other: Look) -> bool:
-    return other.weights.shape[2] == 1 and other.weights.shape[:2] == look.weights.shape[:2]
-
-
-def _join(steps: list[Look]) -> Look:
-    width = max(step.weights.shape[3] for step in steps)
-    rows = [F.pad(step.weights, (0, width - step.weights.shape[3])) for step in steps]
-    # a cache that grows by a key with each query holds the queries themselves
-    grows = all(b.size[1] == a.size[1] + 1 for a, b in itertools.pairwise(steps))
-    causal = grows and steps[0].size[1] == 1
-    return replace(steps[0], weights=cat(rows, dim=2), causal=causal, same=causal or steps[0].same)
-
-
 def _split(looks: list[Look]) -> tuple[list[Look], list[Look]]:
     """The looks that go together with the first one of a map between sequences, and the others."""
     first = next((look for look in looks if look.crosses), looks[0])
     batch, sizes = first.weights.shape[0], {first.size}
     if first.crosses:
         sizes |= {(side, side) for side in first.size}
-    fits = [look.weights.shape[0] == batch and _fits(look, first, sizes) for look in looks]
+    fits = [look.weights.shape[0] == batch and _together(look, first, sizes) for look in looks]
     return (
         [look for look, fit in zip(looks, fits, strict=True) if fit],
         [look for look, fit in zip(looks, fits, strict=True) if not fit],
     )
 
 
-def _fits(look: Look, first: Look, sizes: set[tuple[int, int]]) -> bool:
+def _together(look: Look, first: Look, sizes: set[tuple[int, int]]) -> bool:
     if look.slots:
         return look.size[0] == first.size[0]
     return look.size in sizes and (look.size == first.size or not look.crosses)
 
 
-def _place(look: Look, two: bool, tgt_len: int, src_len: int) -> tuple[Kind, Side, Side]:
+def _kind(look: Look, two: bool, tgt_len: int, src_len: int) -> tuple[Kind, Side, Side]:
     """Which attention of a model it is, and what its rows and columns are."""
     if look.crosses:
         return "cross", "target", "source"
@@ -241,8 +241,10 @@ def _place(look: Look, two: bool, tgt_len: int, src_len: int) -> tuple[Kind, Sid
     named = "decoder" in look.name.lower()
     what = "history" if look.history else "self"
     if not two:
-        decodes = named or (look.causal and not look.history)
-        return cast(Kind, f"{'decoder' if decodes else 'encoder'}-{what}"), "source", "source"
+        later = tgt_len != src_len  # queries with a cache that was filled before
+        decodes = named or ((look.causal or later) and not look.history)
+        kind = cast(Kind, f"{'decoder' if decodes else 'encoder'}-{what}")
+        return kind, "target" if later else "source", "source"
     size = look.size[0]
     if size == tgt_len and (size != src_len or named or look.causal):
         return cast(Kind, f"decoder-{what}"), "target", "target"

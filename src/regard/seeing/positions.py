@@ -1,6 +1,6 @@
-"""What to call the positions of maps, and which of them are padding."""
+"""Names of the positions of maps, and which of them are padding."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from torch import Tensor
@@ -9,6 +9,22 @@ from regard.errors import ArgumentError
 from regard.seeing.trace import Text
 
 Labels = Sequence[str] | Sequence[Sequence[str]]
+#: Takes a start and an end; whether all weight of these positions falls on themselves.
+Fits = Callable[[int, int], bool]
+
+
+@dataclass(frozen=True)
+class Placed:
+    """The real positions of one row, from `start` to `end`, and their names."""
+
+    start: int
+    end: int
+    text: Text
+
+    @property
+    def cut(self) -> slice:
+        """Their place among all positions."""
+        return slice(self.start, self.end)
 
 
 @dataclass(frozen=True)
@@ -36,8 +52,7 @@ class Positions:
             rule = "be a list of strings, or a list of such lists"
             raise ArgumentError("tokens", rule, repr(tokens), "cut the text into tokens first")
         rows = tuple(tuple(map(str, part)) for part in parts)
-        lengths = tuple(map(len, rows)) if self.lengths is None else self.lengths
-        return replace(self, names=None, rows=rows, lengths=lengths)
+        return replace(self, names=None, rows=rows)
 
     def cut(self, lengths: Sequence[int]) -> "Positions":
         """With so many real positions in each row."""
@@ -53,24 +68,55 @@ class Positions:
                 rule = f"be as many as the rows of a batch, {sizes}"
                 raise ArgumentError(name, rule, len(given), "give one for each row")
 
-    def text(self, row: int, batch: int, size: int, main: bool) -> Text:
-        """The positions of one row: by name, or where they have none by number.
+    def place(
+        self, row: int, batch: int, size: int, fits: Fits, *, main: bool, spare: bool
+    ) -> Placed:
+        """Find the real positions of one row, and name them; by number if they have no names.
+
+        Fewer positions than the row has are the first ones, with padding after them, unless only
+        others fit, as where padding is on the left.
 
         Args:
             row: of the batch,
             batch: which has so many rows.
             size: how many positions there are, padding included.
+            fits: whether all weight of some positions falls on themselves.
             main: whether the names must fit; they need not for maps that a model makes on the way.
+            spare: whether there may be a name for a last token, which was written but never read.
         """
-        real = size
+        own = self.rows is not None and len(self.rows) == batch
+        names = self.rows[row] if own and self.rows is not None else self.names
+        real: int | None = None
         if self.lengths is not None and len(self.lengths) == batch:
             real = min(size, self.lengths[row])
-        names = self.names
-        if self.rows is not None and len(self.rows) == batch:
-            names = self.rows[row]
-        if names is not None and len(names) in (size, real):
-            return Text.of(names[:real])
-        if names is not None and main:
-            rule = f"name the {real} positions of row {row}"
+        counts = [size] if real is None else [real]
+        if names is not None and own and real is None:
+            counts = [count for count in (len(names), len(names) - spare) if count <= size]
+        for count in counts:
+            start = _start(count, size, fits)
+            if start is not None:
+                break
+        else:
+            count, start = (counts or [size])[0], 0
+        if names is None:
+            return _placed(start, [str(i) for i in range(count)])
+        if len(names) == size:
+            return _placed(start, names[start : start + count])
+        if len(names) == count or (spare and len(names) == count + 1):
+            return _placed(start, names[:count])
+        if main:
+            rule = f"name the {count} positions of row {row}"
             raise ArgumentError(self.argument, rule, f"{len(names)} tokens", "name them all")
-        return Text.of([str(i) for i in range(real)])
+        return _placed(0, [str(i) for i in range(size if real is None else real)])
+
+
+def _start(count: int, size: int, fits: Fits) -> int | None:
+    """Where `count` of `size` positions start, tried at the front, at the end, and between."""
+    starts = [0, size - count, *range(1, size - count)]
+    if count in (0, size):
+        return 0
+    return next((start for start in starts if fits(start, start + count)), None)
+
+
+def _placed(start: int, names: Sequence[str]) -> Placed:
+    return Placed(start, start + len(names), Text.of(names))

@@ -5,34 +5,52 @@ Nothing here draws random numbers or leaves a gradient. Weights are those before
 
 import inspect
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import Any, Final
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor
+from torch import Tensor, nn
+from torch._higher_order_ops.flex_attention import flex_attention
+from torch.nn.attention.bias import CausalBias, CausalVariant
 
 from regard import ops
 from regard.layers.padding import in_source_order, mirrored, real_steps
 from regard.ops.additive_attention import additive_attention
+from regard.ops.backend import unwatched
 from regard.ops.dot_product_attention import dot_product_attention
 from regard.ops.self_attentive_rnn import self_attentive_rnn
 from regard.seeing.captured import Shape
 
 SDPA: Final = F.scaled_dot_product_attention
+#: what `flex_attention` calls, compiled with the backend "eager" or not at all
+FLEX: Final = flex_attention
 MULTI_HEAD: Final = F.multi_head_attention_forward
 _MULTI_HEAD_SIGNATURE: Final = inspect.signature(MULTI_HEAD)
 
 
 @contextmanager
-def aside() -> Iterator[None]:
-    """For work beside the model's own: no gradient, no autocast, and no other block sees it."""
-    with torch._C.DisableTorchFunction(), torch.no_grad(), torch.autocast("cpu", enabled=False):
-        if torch.cuda.is_available():
-            with torch.autocast("cuda", enabled=False):
-                yield
-        else:
-            yield
+def aside(*, seen: bool = False) -> Iterator[None]:
+    """For work beside the model's own: no gradient, no autocast, and no other block sees it.
+
+    Args:
+        seen: whether modes of torch see it all the same, as what it calls may need.
+    """
+    with ExitStack() as stack:
+        if not seen:
+            stack.enter_context(torch._C.DisableTorchFunction())
+        stack.enter_context(unwatched())
+        stack.enter_context(torch.no_grad())
+        for device in ("cpu", "cuda") if torch.cuda.is_available() else ("cpu",):
+            stack.enter_context(torch.autocast(device, enabled=False))
+        yield
+
+
+def check_plain(**tensors: Any) -> None:
+    """Raises for tensors that are not what they hold: wrappers with a meaning of their own."""
+    for name, tensor in tensors.items():
+        if isinstance(tensor, Tensor) and type(tensor) not in (Tensor, nn.Parameter):
+            raise TypeError(f"the {name} is a {type(tensor).__name__}, which is no plain tensor")
 
 
 def bind_sdpa(
@@ -57,16 +75,35 @@ def bind_multi_head(*args: Any, **kwargs: Any) -> dict[str, Any]:
 
 
 def sdpa_shape(given: Mapping[str, Any]) -> Shape:
-    """(batch, heads, q_len, kv_len)."""
+    """(batch, heads, q_len, kv_len); the longest lengths of nested tensors."""
     q, k = given["query"], given["key"]
+    if q.is_nested:
+        rows = [(part.shape[-2], other.shape[-2]) for part, other in _rows_of(q, k)]
+        return len(rows), q.shape[1], max(a for a, _ in rows), max(b for _, b in rows)
     heads = q.shape[-3] if q.ndim > 3 else 1
     ahead = q.shape[:-3] if q.ndim > 3 else q.shape[:-2]
     return int(ahead.numel()), heads, q.shape[-2], k.shape[-2]
 
 
+def sdpa_causal(given: Mapping[str, Any]) -> bool:
+    """Whether a call hides what comes after each position."""
+    mask, (_, _, rows, columns) = given["attn_mask"], sdpa_shape(given)
+    if isinstance(mask, CausalBias):
+        return rows == columns or mask.variant == CausalVariant.LOWER_RIGHT
+    return rows == columns and (bool(given["is_causal"]) or hides_ahead(mask))
+
+
 def sdpa_weights(given: Mapping[str, Any]) -> Tensor:
     """`softmax(q k^T * scale)` over what the mask allows; zeros where it allows nothing."""
     q, k, mask, scale = (given[name] for name in ("query", "key", "attn_mask", "scale"))
+    if q.is_nested:
+        return _nested_weights(given)
+    if isinstance(mask, CausalBias):
+        lower = mask.variant == CausalVariant.LOWER_RIGHT
+        size = mask.seq_len_q, mask.seq_len_kv
+        ones = torch.ones(size, dtype=torch.bool, device=q.device)
+        mask = ones.tril(size[1] - size[0] if lower else 0)
+    check_plain(query=q, key=k, mask=mask)
     q, k = _wide(q), _wide(k)
     if given["enable_gqa"]:
         k = k.repeat_interleave(q.shape[-3] // k.shape[-3], dim=-3)
@@ -79,6 +116,53 @@ def sdpa_weights(given: Mapping[str, Any]) -> Tensor:
     elif mask is not None:
         scores, allowed = scores + _wide(mask), allowed & (mask != float("-inf"))
     return ops.masked_softmax(four_axes(scores), four_axes(allowed))
+
+
+def _rows_of(*nested: Tensor) -> list[tuple[Tensor, ...]]:
+    return list(zip(*(tensor.unbind() for tensor in nested), strict=True))
+
+
+def _nested_weights(given: Mapping[str, Any]) -> Tensor:
+    """Of nested tensors, row by row, with zeros at the end of shorter rows."""
+    if given["attn_mask"] is not None:
+        raise TypeError("the query is a nested tensor, and there is a mask")
+    _, _, rows, columns = sdpa_shape(given)
+    found = []
+    for q, k in _rows_of(given["query"], given["key"]):
+        weights = sdpa_weights({**given, "query": q[None], "key": k[None]})
+        found.append(F.pad(weights, (0, columns - k.shape[-2], 0, rows - q.shape[-2])))
+    return torch.cat(found)
+
+
+def bind_flex(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    score_mod: Any,
+    block_mask: Any,
+    scale: float,
+    *rest: Any,
+) -> dict[str, Any]:
+    """What the operator behind `flex_attention` was given, by name."""
+    return dict(locals())
+
+
+def flex_weights(given: Mapping[str, Any], output: Tensor) -> Tensor:
+    """The softmax of the modified scores; raises unless it mixes the values into the output."""
+    from torch._higher_order_ops.flex_attention import _math_attention_inner  # private: may move
+
+    q, k, v = (given[name] for name in ("query", "key", "value"))
+    check_plain(query=q, key=k)
+    k, v = (x.repeat_interleave(q.shape[1] // x.shape[1], dim=1) for x in (k, v))
+    k, v = (x.expand(q.shape[0], *x.shape[1:]) for x in (k, v))
+    args = (given["score_mod"], given["block_mask"], given["scale"], *given["rest"])
+    with aside(seen=True):  # the modifications index tensors by means of a mode
+        _, scores = _math_attention_inner(q, k, v, *args)
+    weights = ops.masked_softmax(scores, scores != float("-inf"))
+    close = torch.finfo(output.dtype).eps ** 0.5
+    if not torch.allclose((weights @ v.to(weights.dtype)).to(output.dtype), output, close, close):
+        raise ValueError("they do not give its output")
+    return weights
 
 
 def multi_head_shape(given: Mapping[str, Any]) -> Shape:
@@ -104,17 +188,20 @@ def multi_head_weights(given: Mapping[str, Any]) -> Tensor:
 def hides_ahead(mask: Tensor | None, *, blocked: bool = False) -> bool:
     """Whether a square mask hides all that comes after a position.
 
+    Rows that are all masked, or not at all, do not count: they may be padding.
+
     Args:
         mask: boolean, or float to be added.
         blocked: whether True means that a position is hidden, as torch's modules have it.
     """
     if mask is None or mask.ndim < 2 or mask.shape[-1] != mask.shape[-2] or mask.shape[-1] < 2:
         return False
-    size = mask.shape[-1]
-    ahead = mask[..., torch.ones(size, size, dtype=torch.bool, device=mask.device).triu(1)]
-    if mask.dtype == torch.bool:
-        return bool(ahead.all() if blocked else not ahead.any())
-    return bool((ahead <= torch.finfo(mask.dtype).min).all())
+    check_plain(mask=mask)
+    allowed = mask if mask.dtype == torch.bool else mask > torch.finfo(mask.dtype).min
+    allowed = ~allowed if blocked and mask.dtype == torch.bool else allowed
+    alike = allowed.all(dim=-1) | ~allowed.any(dim=-1)
+    ahead = allowed.triu(1).any(dim=-1)
+    return not bool((ahead & ~alike).any()) and not bool(alike[..., :-1].all())
 
 
 def dot_product_shape(given: Mapping[str, Any]) -> Shape:

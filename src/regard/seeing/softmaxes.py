@@ -45,14 +45,39 @@ PRODUCTS: Final[frozenset[Call]] = frozenset(
 
 
 class Known(NamedTuple):
-    """What a softmax gave, and how often its memory had been written to by then."""
+    """What a softmax gave, and what shows whether its memory has been written to since.
+
+    Attributes:
+        weights: the same memory.
+        version: how often it had been written to; None for inference tensors, which do not count.
+        copy: of those the values; None for others.
+    """
 
     weights: Tensor
-    version: int
+    version: int | None
+    copy: Tensor | None
+
+    @staticmethod
+    def of(weights: Tensor) -> "Known":
+        """Remember weights as they are now."""
+        weights = weights.detach()
+        if weights.is_inference():
+            return Known(weights, None, weights.clone())
+        return Known(weights, weights._version, None)
+
+    def move(self, move: Callable[[Tensor], Tensor]) -> "Known":
+        """The same after a change of shape or type."""
+        with torch.no_grad():
+            moved = move(self.weights)
+            if self.copy is not None:
+                return Known(moved, None, move(self.copy))
+        return Known(moved, moved._version, None)
 
     @property
     def intact(self) -> bool:
         """Whether nobody has written over them since."""
+        if self.copy is not None:
+            return torch.equal(self.weights, self.copy)
         return self.weights._version == self.version
 
     def read(self) -> Tensor:
@@ -71,17 +96,16 @@ class Softmaxes:
 
     def follow(self, call: Call, args: Sequence[Any], options: Mapping[str, Any], out: Any) -> None:
         """Remembers what a call makes of a softmax, or a softmax itself."""
-        if not args or not isinstance(args[0], Tensor) or not isinstance(out, Tensor):
+        given = args[0] if args else options.get("input")
+        if not isinstance(given, Tensor) or not isinstance(out, Tensor):
             return
         if call in SOFTMAXES:
             if _over_last(args, options, out):
-                self._found[out] = Known(out.detach(), out._version)
-        elif (call in DROPOUTS or call in MOVES) and args[0] in self._found:
-            known: Known = self._found[args[0]]
-            if call in MOVES and known.intact:
-                with torch.no_grad():
-                    moved = call(known.weights, *args[1:], **options)
-                known = Known(moved, moved._version)
+                self._found[out] = Known.of(out)
+        elif (call in DROPOUTS or call in MOVES) and given in self._found:
+            known: Known = self._found[given]
+            if call in MOVES and args and known.intact:
+                known = known.move(lambda weights: call(weights, *args[1:], **options))
             self._found[out] = known
 
     def summing(self, call: Call, args: Sequence[Any]) -> Known | None:
@@ -98,12 +122,6 @@ class Softmaxes:
         return found
 
 
-def hides_all_ahead(weights: Tensor) -> bool:
-    """Whether no row of square maps has weight on what comes after it."""
-    rows, columns = weights.shape[-2:]
-    return rows == columns > 1 and not bool(weights.triu(1).any())
-
-
 def _over_last(args: Sequence[Any], options: Mapping[str, Any], out: Tensor) -> bool:
     dim = options.get("dim", args[1] if len(args) > 1 else None)
     return out.ndim >= 2 and dim in (-1, out.ndim - 1)
@@ -113,8 +131,8 @@ def _of_einsum(args: Sequence[Any]) -> Sequence[Any]:
     """The operands, if the last axis of the first is summed over; none otherwise."""
     if len(args) != 3 or not isinstance(args[0], str):
         return ()
-    found = re.fullmatch(r"(\w+)(\w),(\w+)->(\w+)", args[0].replace(" ", ""))
+    found = re.fullmatch(r"((?:\.\.\.)?)(\w+)(\w),\1(\w+)->\1(\w+)", args[0].replace(" ", ""))
     if found is None:
         return ()
-    _, summed, values, output = found.groups()
+    _, _, summed, values, output = found.groups()
     return args[1:] if summed in values and summed not in output else ()

@@ -4,7 +4,8 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from regard.ops.additive_attention import additive_attention
+from regard.ops.additive_attention import PATHS
+from regard.ops.backend import implementation
 from regard.ops.product import scaled_product
 from regard.ops.self_attentive_rnn.score import AdditiveScore, DotScore, Score
 from regard.ops.softmax import masked_softmax
@@ -21,7 +22,8 @@ def weights_of(
     query = score.query(hidden.flatten(0, 1)).view(*hidden.shape[:2], -1)
     may = mask[:, None, None]
     if isinstance(score, AdditiveScore):
-        weights = additive_attention(query, key, score.v, value, may, need_weights=True).weights
+        args = (query, key, score.v, value, may, True)
+        weights = implementation("additive_attention", PATHS, *args)(*args).weights
     elif isinstance(score, DotScore):
         # not by the operator, which has no path of its own for every backend of this one
         weights = masked_softmax(scaled_product(query, key.mT, score.scale)[:, None], may)
