@@ -1,3 +1,5 @@
+import threading
+
 import pytest
 import torch
 
@@ -6,7 +8,7 @@ from regard import ops
 from regard.errors import BackendError
 from regard.ops import active_backend, additive_attention, use_backend
 from regard.ops.additive_attention import PATHS as ADDITIVE_PATHS
-from regard.ops.backend import Path, choose
+from regard.ops.backend import Path, choose, unwatched, watch
 from regard.ops.dot_product_attention import PATHS as DOT_PATHS
 from regard.ops.self_attentive_rnn import PATHS as RNN_PATHS
 
@@ -125,3 +127,37 @@ def test_a_path_may_judge_all_that_it_would_run(monkeypatch, paths, call):
     (asked, asked_named), (ran, ran_named) = seen["asked"], seen["ran"]
     assert [id(arg) for arg in asked] == [id(arg) for arg in ran]
     assert {k: id(v) for k, v in asked_named.items()} == {k: id(v) for k, v in ran_named.items()}
+
+
+def test_watchers_see_calls_in_their_context_and_nothing_else():
+    seen, args = [], (torch.ones(1, 2, 3), torch.ones(1, 5, 3), torch.ones(3), torch.ones(1, 5, 7))
+
+    def watcher(op, run, *given, **options):
+        seen.append(op)
+        return run(*given, **options)
+
+    with watch(watcher):
+        ops.additive_attention(*args)
+        with unwatched():
+            ops.additive_attention(*args)
+        thread = threading.Thread(target=ops.additive_attention, args=args)
+        thread.start()
+        thread.join()
+    ops.additive_attention(*args)
+    assert seen == ["additive_attention"]
+
+
+def test_watchers_may_end_in_another_order_than_they_began():
+    seen = []
+    first, second = (
+        watch(lambda op, run, *args, name=name: seen.append(name) or run(*args))
+        for name in ("first", "second")
+    )
+    first.__enter__()
+    second.__enter__()
+    first.__exit__(None, None, None)
+    args = (torch.ones(1, 2, 3), torch.ones(1, 5, 3), torch.ones(3), torch.ones(1, 5, 7))
+    ops.additive_attention(*args)
+    second.__exit__(None, None, None)
+    ops.additive_attention(*args)
+    assert seen == ["second"]

@@ -6,7 +6,7 @@ import torch
 
 import regard
 from regard.errors import ArgumentError, RegardError
-from seeing.tools import HOSTILE, random_weights
+from seeing.tools import HOSTILE, random_weights, softmax
 
 Q, K = 3, 5
 SRC, TGT = "the cat sat down </s>", "le chat dort"
@@ -162,3 +162,14 @@ def test_it_saves(tmp_path):
     assert rows[1].startswith("cross,0,1,0,le,,0,the,")
     regard.show(weights(2), SRC, TGT, head=1).save(tmp_path / "x.csv", head=0)
     assert (tmp_path / "x.csv").read_text().splitlines()[1].startswith("cross,0,0,")
+
+
+@pytest.mark.parametrize("padded", [0, 2])
+def test_causal_maps_are_those_of_a_decoder(padded):
+    weights = softmax(np.where(np.tri(5, dtype=bool), 1.0, -1e9) * np.arange(1, 6))[None]
+    weights[:, :padded] = 0.2  # a softmax of rows whose keys are all masked
+    (found,) = regard.show((weights, weights), list("abcde")).trace.maps[:1]
+    assert (found.kind, found.rows, found.columns) == ("decoder-self", "source", "source")
+    assert found.causal is not bool(padded)
+    (found,) = regard.show(weights.transpose(0, 2, 1) / 5).trace.maps
+    assert found.kind == "encoder-self"

@@ -156,21 +156,23 @@ class _Hook:
     def __deepcopy__(self, memo: Any) -> Callable[..., None]:
         return _leave
 
-    def __reduce__(self) -> str:
-        return "_leave"
+    def __reduce__(self) -> tuple[Callable[..., Any], tuple[()]]:
+        return _copied_hook, ()
 
 
-def _leave(part: nn.Module, *_: Any) -> None:
+def _copied_hook() -> Callable[..., None]:
+    return _leave
+
+
+def _leave(copied: nn.Module, *_: Any) -> None:
     """Stand in a copy of a module for the hooks of the original, and remove itself when called."""
-    for hooks in (part._forward_pre_hooks, part._forward_hooks):
-        for key in [key for key, hook in hooks.items() if hook is _leave]:
-            del hooks[key]
-            for options in (
-                part._forward_pre_hooks_with_kwargs,
-                part._forward_hooks_with_kwargs,
-                part._forward_hooks_always_called,
-            ):
-                options.pop(key, None)
+    for part in copied.modules():
+        for hooks in (part._forward_pre_hooks, part._forward_hooks):
+            for key in [key for key, hook in hooks.items() if hook is _leave]:
+                del hooks[key]
+                part._forward_pre_hooks_with_kwargs.pop(key, None)
+                part._forward_hooks_with_kwargs.pop(key, None)
+                part._forward_hooks_always_called.pop(key, None)
 
 
 class _Recorder:
@@ -269,7 +271,8 @@ class _Recorder:
             and torch._C._current_graph_task_id() == -1
         ):
             return False
-        if torch.cuda.is_initialized() and torch.cuda.is_current_stream_capturing():
+        cuda = torch.cuda.is_initialized()  # type: ignore[no-untyped-call]
+        if cuda and torch.cuda.is_current_stream_capturing():
             self.seen.note("what ran while a CUDA graph was being captured is not recorded")
             return False
         return True
@@ -394,8 +397,11 @@ def _readable(tensor: Tensor) -> Tensor:
 
 def _frame(name: str, module: nn.Module, args: Any, kwargs: Any) -> _Frame:
     if not isinstance(module, Attention):
-        given = [x for x in (*args, *kwargs.values()) if isinstance(x, Tensor) and x.ndim >= 3]
-        lengths = frozenset(x.shape[-2] for x in given if x.is_floating_point())
+        lengths = frozenset(
+            x.shape[-2]
+            for x in (*args, *kwargs.values())
+            if isinstance(x, Tensor) and not x.is_nested and x.ndim >= 3 and x.is_floating_point()
+        )
         cached = any(
             value is not None and ("past" in key or "cache" in key) and not isinstance(value, bool)
             for key, value in kwargs.items()

@@ -4,11 +4,10 @@ from collections.abc import Iterator, Sequence
 from typing import Final, cast
 
 from torch import Tensor
-from torch import bool as bool_
 
 from regard.errors import ArgumentError
 from regard.seeing.positions import Labels, Placed, Positions
-from regard.seeing.runs import Look, Pass, Reorder, alike_rows, passes
+from regard.seeing.runs import Look, Pass, Reorder, passes
 from regard.seeing.trace import EXACT, Kind, Map, ModelInfo, Side, Text, Trace, lacking
 
 Shape = tuple[int, int, int, int]
@@ -140,10 +139,9 @@ class Seen:
         notes = dict.fromkeys((*self.notes, *part.notes))
         for look, (kind, rows, columns) in zip(group, kinds, strict=True):
             layer = sum(found.kind == kind for found in maps)
-            weights, masked = _unmasked(look, row)
-            if bool(masked[:, cuts[rows]].any()):
+            weights = look.weights[row, :, cuts[rows]]
+            if look.masked and not bool(weights.any(dim=-1).all()):
                 notes[MASKED] = None
-            weights = weights[:, cuts[rows]]
             inside = weights[..., cuts[columns]]
             notes |= dict.fromkeys(_beyond(look, weights.sum(dim=-1) - inside.sum(dim=-1)))
             maps.append(_map(kind, layer, inside, rows, columns, look.causal))
@@ -180,20 +178,6 @@ def _last(source: Placed, before: int) -> Placed:
     """The rows of a map whose first columns are `before` keys of a cache that was filled before."""
     start, end = max(0, source.start - before), source.end - before
     return Placed(start, end, Text.of(source.text.labels[start - end :]))
-
-
-def _unmasked(look: Look, row: int) -> tuple[Tensor, Tensor]:
-    """The weights of a row, and which queries had no key to look at, whose weights are zeroed.
-
-    Under a causal mask these are the queries that see what is ahead: a softmax of equal scores has
-    spread them over all columns.
-    """
-    weights = look.weights[row]
-    rows, columns = weights.shape[-2:]
-    if not look.causal:
-        return weights, weights.new_zeros(weights.shape[:2], dtype=bool_)
-    masked = (weights.triu(1 + columns - rows).sum(dim=-1) > EXACT) & alike_rows(weights)
-    return weights.masked_fill(masked[..., None], 0.0), masked
 
 
 def _map(kind: Kind, layer: int, weights: Tensor, rows: Side, columns: Side, causal: bool) -> Map:
@@ -245,8 +229,8 @@ def _kind(look: Look, two: bool, tgt_len: int, src_len: int) -> tuple[Kind, Side
         decodes = named or ((look.causal or later) and not look.history)
         kind = cast(Kind, f"{'decoder' if decodes else 'encoder'}-{what}")
         return kind, "target" if later else "source", "source"
-    size = look.size[0]
-    if size == tgt_len and (size != src_len or named or look.causal):
+    size, encodes = look.size[0], "encoder" in look.name.lower() and not named
+    if size == tgt_len and (size != src_len or named or (look.causal and not encodes)):
         return cast(Kind, f"decoder-{what}"), "target", "target"
     return cast(Kind, f"encoder-{what}"), "source", "source"
 

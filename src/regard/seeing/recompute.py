@@ -78,8 +78,9 @@ def sdpa_shape(given: Mapping[str, Any]) -> Shape:
     """(batch, heads, q_len, kv_len); the longest lengths of nested tensors."""
     q, k = given["query"], given["key"]
     if q.is_nested:
-        rows = [(part.shape[-2], other.shape[-2]) for part, other in _rows_of(q, k)]
-        return len(rows), q.shape[1], max(a for a, _ in rows), max(b for _, b in rows)
+        rows = [(part.shape, other.shape) for part, other in _rows_of(q, k)]
+        q_len, kv_len = max(a[-2] for a, _ in rows), max(b[-2] for _, b in rows)
+        return len(rows), rows[0][0][0], q_len, kv_len
     heads = q.shape[-3] if q.ndim > 3 else 1
     ahead = q.shape[:-3] if q.ndim > 3 else q.shape[:-2]
     return int(ahead.numel()), heads, q.shape[-2], k.shape[-2]

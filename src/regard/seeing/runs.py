@@ -43,6 +43,7 @@ class Look:
         future: whether this one has read from the end, and its past is what follows.
         extra: how many of the last columns are no input.
         slots: whether the columns are no positions, but slots of an external memory.
+        masked: whether rows whose keys were all masked have been emptied.
     """
 
     name: str
@@ -54,6 +55,7 @@ class Look:
     future: bool = False
     extra: int = 0
     slots: bool = False
+    masked: bool = False
 
     @property
     def size(self) -> tuple[int, int]:
@@ -126,7 +128,7 @@ def passes(looks: Sequence[Look], runs: Sequence[str], reorders: Sequence[Reorde
     """
     of_run: dict[int, list[Look]] = {}
     for look in looks:
-        of_run.setdefault(look.run, []).append(look)
+        of_run.setdefault(look.run, []).append(_without_masked_rows(look))
     done: list[_Assembly] = []
     current, since = _Assembly(), set[str]()
     for run, outer in enumerate(runs):
@@ -347,11 +349,25 @@ def hides_all_ahead(weights: Tensor) -> bool:
     rows, columns = weights.shape[-2:]
     if not 1 < rows <= columns:
         return False
-    alike = alike_rows(weights)
+    alike = _alike(weights)
     ahead = weights.triu(1 + columns - rows).any(dim=-1)
     return not bool((ahead & ~alike).any()) and not bool(alike[..., :-1].all())
 
 
-def alike_rows(weights: Tensor) -> Tensor:
+def _without_masked_rows(look: Look) -> Look:
+    """A look under a causal mask, with zeros in rows whose keys are all masked.
+
+    These are the rows that have the same weight on all columns, also on those ahead.
+    """
+    if not look.causal:
+        return look
+    rows, columns = look.weights.shape[-2:]
+    masked = look.weights.triu(1 + columns - rows).any(dim=-1) & _alike(look.weights)
+    if not bool(masked.any()):
+        return look
+    return replace(look, weights=look.weights.masked_fill(masked[..., None], 0.0), masked=True)
+
+
+def _alike(weights: Tensor) -> Tensor:
     """Which rows have the same weight on every column."""
     return weights.amax(dim=-1) == weights.amin(dim=-1)

@@ -95,7 +95,23 @@ def to_trace(weights: Any, src: Labels | None = None, tgt: Labels | None = None)
     target = source if itself else _labels("tgt", tgt, rows)
     kind: Kind = "encoder-self" if itself else "cross"
     maps = tuple(_map(kind, i, layer) for i, layer in enumerate(layers))
+    if itself and all(map(_hides_ahead, layers)):
+        # columns stay what they are: `decoder-self` itself would name them one later
+        maps = tuple(
+            replace(one, kind="decoder-self", causal=not np.triu(one.weights, 1).any())
+            for one in maps
+        )
     return Trace(_text(source), _text(target), maps, notes=tuple(_notes(maps)))
+
+
+def _hides_ahead(weights: Weights) -> bool:
+    """Whether no row has weight on what comes after it.
+
+    Rows of equal weights do not count: they are padding, whose keys are all masked.
+    """
+    differ = weights.max(axis=-1) != weights.min(axis=-1)
+    ahead = np.triu(weights, 1).any(axis=-1)
+    return bool(differ[..., :-1].any()) and not bool((ahead & differ).any())
 
 
 def _layers(weights: Any) -> list[Weights]:

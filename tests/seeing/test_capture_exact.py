@@ -1,0 +1,390 @@
+"""What `regard.capture` shows is exact, or a note says why it is not there."""
+
+import copy
+import pickle
+import threading
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+from torch.nn.attention.bias import causal_lower_right, causal_upper_left
+from torch.nn.attention.flex_attention import create_block_mask, flex_attention
+
+import regard
+from regard import ops
+from regard.attention import AdditiveAttention, MultiHeadAttention
+from regard.models import PRESETS
+
+BATCH, Q_LEN, KV_LEN, DIM, HEADS = 3, 5, 7, 6, 2
+
+
+def normal(*shape, seed=1):
+    return torch.randn(shape, generator=torch.Generator().manual_seed(seed))
+
+
+def softmax(query, key, allowed=True, bias=0.0):
+    scores = query.double() @ key.double().mT / query.shape[-1] ** 0.5 + bias
+    return scores.masked_fill(~torch.as_tensor(allowed), float("-inf")).softmax(-1)
+
+
+def close(found, expected):
+    torch.testing.assert_close(found.double(), expected, atol=1e-5, rtol=0)
+
+
+class Fused(nn.Module):
+    def forward(self, query, key, value, mask=None):
+        return F.scaled_dot_product_attention(query, key, value, attn_mask=mask)
+
+
+class Written(nn.Module):
+    def __init__(self, change=None):
+        super().__init__()
+        self.change = change
+
+    def forward(self, query, key, value, bias=0.0):
+        weights = (query @ key.mT / query.shape[-1] ** 0.5 + bias).softmax(-1)
+        if self.change is not None:
+            self.change(weights)
+        return weights @ value
+
+
+def three(seed=1):
+    query = normal(BATCH, HEADS, Q_LEN, DIM, seed=seed)
+    return query, *(normal(BATCH, HEADS, KV_LEN, DIM, seed=seed + i) for i in (1, 2))
+
+
+# torch.inference_mode
+
+
+def test_attention_that_is_written_out_in_inference_mode():
+    module, (query, key, value) = Written().eval(), three()
+    with torch.inference_mode(), regard.capture(module) as seen:
+        module(query, key, value)
+    close(seen.maps[""][0], softmax(query, key))
+    assert seen.notes == []
+    assert not seen.maps[""][0].is_inference()
+
+
+def test_weights_that_are_written_over_in_inference_mode():
+    module = Written(lambda weights: weights.mul_(0.5)).eval()
+    with torch.inference_mode(), regard.capture(module) as seen:
+        module(*three())
+    assert seen.maps == {}
+    assert "changed in place" in seen.notes[0]
+
+
+def test_a_model_of_ours_that_writes_its_attention_out_in_inference_mode():
+    model = PRESETS["memory"](src_vocab=17, tgt_vocab=13, size="tiny").eval()
+    src, tgt = torch.randint(4, 13, (2, 6)), torch.randint(4, 13, (2, 5))
+    lengths = torch.tensor([6, 3])
+    with torch.inference_mode():
+        expected = model(src, lengths, tgt, need_weights=True).maps
+        with regard.capture(model) as seen:
+            model(src, lengths, tgt)
+    for kind, layers in expected.items():
+        for found, weights in zip(seen.traces[1].of_kind(kind), layers, strict=True):
+            np.testing.assert_allclose(found.weights, weights[1], atol=1e-5)
+
+
+# masks and tensors that are not plain
+
+
+@pytest.mark.parametrize("make", [causal_upper_left, causal_lower_right])
+@pytest.mark.parametrize("rows", [1, Q_LEN, KV_LEN])
+def test_causal_biases_of_torch(make, rows):
+    query, (_, key, value) = normal(BATCH, HEADS, rows, DIM), three()
+    module, bias = Fused(), make(rows, KV_LEN)
+    plain = module(query, key, value, bias)
+    with regard.capture(module) as seen:
+        assert torch.equal(module(query, key, value, bias), plain)
+    offset = KV_LEN - rows if make is causal_lower_right else 0
+    allowed = torch.ones(rows, KV_LEN, dtype=torch.bool).tril(offset)
+    close(seen.maps[""][0], softmax(query, key, allowed))
+
+
+class Meaning(torch.Tensor):
+    """A tensor that torch's functions treat otherwise than as its numbers."""
+
+    @classmethod
+    def __torch_function__(cls, func, types, args=(), kwargs=None):
+        if func is F.scaled_dot_product_attention:
+            return args[2].mean(-2, keepdim=True).expand(*args[0].shape)
+        return super().__torch_function__(func, types, args, kwargs or {})
+
+
+@pytest.mark.parametrize("which", ["mask", "query"])
+def test_other_kinds_of_tensors_are_refused_with_a_note(which):
+    module, (query, key, value) = Fused(), three()
+    mask = torch.zeros(Q_LEN, KV_LEN)
+    if which == "mask":
+        mask = mask.as_subclass(Meaning)
+    else:
+        query = query.as_subclass(Meaning)
+    with regard.capture(module) as seen:
+        module(query, key, value, mask)
+    assert seen.maps == {}
+    assert f"the {which} is a Meaning, which is no plain tensor" in seen.notes[0]
+
+
+@pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")
+@pytest.mark.parametrize("layout", [torch.jagged, torch.strided])
+def test_nested_tensors(layout):
+    rows = [normal(length, HEADS, DIM, seed=length) for length in (3, 5)]
+    if layout is torch.jagged:
+        nested = torch.nested.nested_tensor(rows, layout=layout).transpose(1, 2)
+    else:
+        nested = torch.nested.nested_tensor([row.transpose(0, 1).contiguous() for row in rows])
+    module = Fused()
+    plain = module(nested, nested, nested)
+    with regard.capture(module, tokens=[list("abc"), list("vwxyz")]) as seen:
+        out = module(nested, nested, nested)
+    assert all(map(torch.equal, out.unbind(), plain.unbind()))
+    for trace, row in zip(seen.traces, rows, strict=True):
+        row = row.transpose(0, 1)
+        close(torch.tensor(trace.maps[0].weights), softmax(row, row))
+    assert seen.traces[0].source.labels == ["a", "b", "c"]
+
+
+# flex_attention and compiled functions
+
+
+class Flex(nn.Module):
+    def __init__(self, **options):
+        super().__init__()
+        self.options = options
+
+    def forward(self, query, key, value):
+        return flex_attention(query, key, value, **self.options)
+
+
+@pytest.mark.compile
+@pytest.mark.filterwarnings("ignore:flex_attention called without torch.compile")
+@pytest.mark.parametrize("case", ["plain", "mask", "bias", "groups"])
+def test_flex_attention(case):
+    slopes = torch.tensor([0.5, 0.25])
+    query, key, value = (normal(BATCH, HEADS, 16, 16, seed=i) for i in range(3))
+    rows, columns = torch.arange(16)[:, None], torch.arange(16)
+    options, expected = {}, {}
+    if case == "mask":
+        mask = create_block_mask(lambda b, h, i, j: i >= j, None, None, 16, 16, device="cpu")
+        options["block_mask"], expected["allowed"] = mask, columns <= rows
+    if case == "bias":
+        options["score_mod"] = lambda score, b, h, i, j: score + slopes[h] * (j - i)
+        expected["bias"] = slopes[:, None, None] * (columns - rows)
+    if case == "groups":
+        key, value = key[:, :1], value[:, :1]
+        options["enable_gqa"] = True
+    module = Flex(**options)
+    with torch.no_grad():
+        plain = module(query, key, value)
+        with regard.capture(module) as seen:
+            assert torch.equal(module(query, key, value), plain)
+    close(seen.maps[""][0], softmax(query, key, **expected))
+    assert seen.traces[0].maps[0].causal is (case == "mask")
+
+
+@pytest.mark.compile
+def test_a_module_that_calls_a_compiled_function():
+    helper = torch.compile(lambda x: x.relu() + 1, backend="eager", fullgraph=True)
+
+    class Uses(nn.Module):
+        def forward(self, query, key, value):
+            return helper(F.scaled_dot_product_attention(query, key, value))
+
+    module, (query, key, value) = Uses().eval(), three()
+    with regard.capture(module) as seen:
+        module(query, key, value)
+    close(seen.maps[""][0], softmax(query, key))
+
+
+@pytest.mark.compile
+def test_own_operators_compile_whole_inside_a_block():
+    attention = AdditiveAttention(DIM, DIM, 7).eval()
+    args = normal(BATCH, Q_LEN, DIM), normal(BATCH, KV_LEN, DIM), normal(BATCH, KV_LEN, DIM)
+    whole = torch.compile(attention, backend="eager", fullgraph=True)
+    plain = whole(*args).context
+    with regard.capture(nn.Linear(2, 3)):
+        assert torch.equal(whole(*args).context, plain)
+
+
+# padding on the left
+
+LEFT = torch.tensor([2, 0, 1])
+
+
+def left_bias(how):
+    """A causal mask that hides padding on the left, as libraries add it."""
+    rows, columns = torch.arange(Q_LEN)[:, None], torch.arange(Q_LEN)
+    allowed = (columns <= rows) & (columns >= LEFT[:, None, None, None])
+    if how == "boolean":
+        return allowed
+    return torch.zeros(allowed.shape).masked_fill(~allowed, torch.finfo(torch.float32).min)
+
+
+@pytest.mark.parametrize("how", ["eager", "boolean", "added"])
+@pytest.mark.parametrize("given", ["tokens", "lengths", "nothing"])
+def test_padding_on_the_left(how, given):
+    module = (Written() if how == "eager" else Fused()).eval()
+    x = normal(BATCH, HEADS, Q_LEN, DIM)
+    tokens = {"tokens": [list("abc"), list("vwxyz"), list("mnop")]}
+    options = {"tokens": tokens, "lengths": {"lengths": [3, 5, 4]}, "nothing": {}}[given]
+    with regard.capture(module, **options) as seen:
+        module(x, x, x, left_bias(how))
+    for row, trace in enumerate(seen.traces):
+        (found,) = trace.maps
+        assert (found.kind, found.causal) == ("decoder-self", True)
+        left = int(LEFT[row])
+        real = x[row, :, left:]
+        expected = softmax(real, real, torch.ones(Q_LEN - left, Q_LEN - left).tril().bool())
+        if given == "nothing":
+            assert not found.weights[:, :left].any()
+            close(torch.tensor(found.weights[:, left:, left:]), expected)
+        else:
+            close(torch.tensor(found.weights), expected)
+            assert trace.source.labels == (
+                tokens["tokens"][row] if given == "tokens" else [str(i) for i in range(5 - left)]
+            )
+
+
+def test_the_sources_of_cross_attention_may_be_padded_on_the_left():
+    module, (query, key, value) = Fused(), three()
+    mask = (torch.arange(KV_LEN) >= LEFT[:, None])[:, None, None]
+    with regard.capture(module, tokens=[list("abcde"), list("abcdefg"), list("abcdef")]) as seen:
+        module(query, key, value, mask)
+    expected = softmax(query, key, mask)
+    for row, trace in enumerate(seen.traces):
+        close(torch.tensor(trace.maps[0].weights), expected[row, :, :, int(LEFT[row]) :])
+
+
+# names
+
+
+class AttentionBlock(nn.Module):
+    """Attends in a way that capture does not know."""
+
+    def forward(self, x):
+        scores = (x @ x.mT).exp()
+        return scores / scores.sum(dim=-1, keepdim=True) @ x
+
+
+class Mixer(AttentionBlock):
+    pass
+
+
+class Norm(nn.Module):
+    def forward(self, x):
+        return x / x.norm()
+
+
+@pytest.mark.parametrize("name", ["attn1", "my_attention_core"])
+def test_an_attention_by_the_name_of_its_module_is_noted(name):
+    module = nn.ModuleDict({name: Mixer(), "post_attention_rmsnorm": Norm()})
+    module["attn_drop"] = nn.Dropout()
+    module.forward = lambda x: [part(x) for part in module.values()]
+    with regard.capture(module) as seen:
+        module(normal(BATCH, Q_LEN, DIM))
+    assert [note.split(" ran")[0] for note in seen.notes] == [f"{name} (Mixer)"]
+
+
+def test_an_attention_whose_class_name_goes_on_is_noted():
+    module = nn.Sequential(AttentionBlock(), Mixer())
+    with regard.capture(module) as seen:
+        module(normal(BATCH, Q_LEN, DIM))
+    assert [note.split(" ran")[0] for note in seen.notes] == ["0 (AttentionBlock)"]
+
+
+# copies
+
+
+def hooks(module):
+    return [
+        hook
+        for part in module.modules()
+        for dictionary in (part._forward_hooks, part._forward_pre_hooks)
+        for hook in dictionary
+    ]
+
+
+@pytest.mark.parametrize("how", ["deepcopy", "pickle"])
+def test_a_copy_made_inside_the_block_is_not_recorded(how):
+    module, x = nn.MultiheadAttention(DIM, HEADS, batch_first=True).eval(), normal(2, Q_LEN, DIM)
+    with regard.capture(module) as seen:
+        other = copy.deepcopy(module) if how == "deepcopy" else pickle.loads(pickle.dumps(module))
+        inside = other(x, x, x)[0]
+        assert seen.maps == {}
+        expected = module(x, x, x)[0]
+    assert torch.equal(inside, expected)
+    assert torch.equal(other(x, x, x)[0], expected)
+    assert len(seen.maps[""]) == 1
+    assert not hooks(module)
+    assert not hooks(other)
+
+
+def test_a_copy_that_fails_at_its_first_call():
+    module = nn.MultiheadAttention(DIM, HEADS, batch_first=True).eval()
+    with regard.capture(module):
+        other = copy.deepcopy(module)
+    with pytest.raises((AssertionError, RuntimeError)):  # and warnings are errors
+        other(*[normal(2, Q_LEN, DIM + 1)] * 3)
+    assert not hooks(other)
+
+
+# threads
+
+
+def in_threads(*works):
+    errors = []
+
+    def run(work):
+        try:
+            work()
+        except BaseException as error:
+            errors.append(error)
+
+    threads = [threading.Thread(target=run, args=(work,)) for work in works]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    assert not errors
+
+
+def test_blocks_in_two_threads_see_their_own_alone():
+    own = {
+        "multi-head": MultiHeadAttention(DIM, HEADS).eval(),
+        "additive": AdditiveAttention(DIM, DIM, 7).eval(),
+    }
+    before = {name: getattr(ops, name) for name in ops.__all__}
+    barrier, found = threading.Barrier(2, timeout=60), {}
+    x = normal(BATCH, Q_LEN, DIM)
+
+    def work(name):
+        with torch.no_grad(), regard.capture(own[name]) as seen:
+            barrier.wait()
+            for _ in range(20):
+                own[name](x, x, x)
+            barrier.wait()
+        found[name] = seen
+
+    in_threads(lambda: work("multi-head"), lambda: work("additive"))
+    for name, seen in found.items():
+        assert [len(maps) for maps in seen.maps.values()] == [20]
+        assert seen.notes == []
+        close(seen.maps[""][0], own[name](x, x, x).weights.double())
+    assert before == {name: getattr(ops, name) for name in ops.__all__}
+
+
+def test_what_other_threads_run_is_not_recorded_but_noted():
+    module, x = MultiHeadAttention(DIM, HEADS).eval(), normal(BATCH, Q_LEN, DIM)
+    with torch.no_grad(), regard.capture(module) as seen:
+        in_threads(lambda: module(x, x, x))
+    assert seen.maps == {}
+    assert "another thread" in seen.notes[0]
+
+
+def test_operators_are_as_they_were_inside_the_block():
+    before = {name: getattr(ops, name) for name in ops.__all__}
+    with regard.capture(MultiHeadAttention(DIM, HEADS)):
+        assert before == {name: getattr(ops, name) for name in ops.__all__}
