@@ -64,7 +64,10 @@ DEFAULTS: Final = (
     "A plain `regard train` takes its highest learning rate from `RATES` and `RATE` in "
     "`src/regard/training/task.py`, and `make demo` the settings in `src/regard/cli/demo.py`. Both "
     "were chosen by small sweeps on dev sets, the demo's by one of eight runs (commit 692d792). "
-    "The logs of these sweeps were not kept: the commits are the only evidence.\n"
+    "The logs of these sweeps were not kept: the commits are the only evidence. Batch size, model "
+    "size, warm-up, evaluations and patience follow the data and the budget by "
+    "`src/regard/training/defaults.py`: [small_data.md](small_data.md) has what that reaches. "
+    "Recipes name all of these, so that their figures do not depend on it.\n"
 )
 
 

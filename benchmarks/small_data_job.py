@@ -114,7 +114,7 @@ def run_yoyodyne(
 
     Its command line leaves the choice of a checkpoint to the user. Here it is whichever is better
     on dev, of the best epoch and the last weights. Its reader of TSV files takes a quotation mark
-    for the begin of a field over several lines: such pairs are left out.
+    for the beginning of a field over several lines: such pairs are left out.
     """
     import lightning
     import torch

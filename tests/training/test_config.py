@@ -71,6 +71,11 @@ WRONG = {
     "preset": ({"preset": "transformr"}, "'transformr': perhaps 'transformer' is meant."),
     "no number": ({"steps": "x"}, "steps must be a whole number, but it is 'x'"),
     "no whole number": ({"hidden": 1.5}, "hidden must be a whole number, but it is 1.5"),
+    "no interval": (
+        {"eval_every": "often"},
+        "eval_every must be a whole number, but it is 'often'",
+    ),
+    "no interval at all": ({"eval_every": 0}, "eval_every must be at least 1, but it is 0"),
     "too small": ({"steps": 0}, "steps must be at least 1, but it is 0"),
     "too large a seed": ({"seed": 2**64}, "seed must be less than 9.22337e+18"),
     "not more": ({"clip": 0}, "clip must be more than 0, but it is 0"),

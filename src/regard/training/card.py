@@ -79,7 +79,7 @@ regard evaluate {run} {test}
 ```
 
 {examples}
-## Settings that are not defaults
+## Settings that are not defaults, or that followed from the data
 
 ```json
 {json.dumps(changed, indent=2)}

@@ -170,6 +170,8 @@ def describe_defaults(given: Config, used: Config, facts: Facts, interval: int) 
         parts.append(f"about {each:,} per batch ({tokens:,} tokens)")
     if given.size == "auto":
         parts.append(f"size {used.size}")
+    if given.lr is None and used.lr is not None:
+        parts.append(f"learning rate {used.lr:g}")
     if given.warmup is None:
         parts.append(f"warm-up over {WARMUP} steps or {WARMUP_SHARE:.0%} of the budget")
     if given.eval_every is None:
