@@ -10,6 +10,7 @@ MODULES = sorted((SOURCES / "regard").rglob("*.py"))
 
 # From the ground up. Parts of one floor stand side by side and do not import each other.
 FLOORS = (
+<<<<<<< HEAD
     (
         "errors",
         "masks",
@@ -21,6 +22,9 @@ FLOORS = (
         "interrupts",
         "safe_read",
     ),
+=======
+    ("errors", "masks", "device", "symbols", "state", "version", "checkout", "preemption"),
+>>>>>>> bfab31e (Run requests by a scheduler that lets short ones pass, and watch connections)
     ("ops",),
     ("attention",),
     ("layers",),

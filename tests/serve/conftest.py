@@ -7,11 +7,10 @@ from contextlib import ExitStack
 import httpx2
 import pytest
 import torch
-import uvicorn
 from starlette.testclient import TestClient
 
 from regard.data import Tokenizer
-from regard.serve import Access, Limits, Log, Models, bind, create_app, url_of
+from regard.serve import Access, Limits, Log, Models, bind, create_app, make_server, url_of
 from regard.training import RunFolder, make_config
 from regard.training.run_folder import build_model
 
@@ -82,12 +81,11 @@ def client(models):
 class Live:
     """A server with real connections, in a thread."""
 
-    def __init__(self, models, **limits):
+    def __init__(self, models, access=None, **limits):
         self.lines = []
         self.bound = bind("127.0.0.1", 0)
-        app = create_app(models, Limits(**limits), Access(), Log(self.lines.append))
-        config = uvicorn.Config(app, log_config=None, log_level="critical", lifespan="on")
-        self.server = uvicorn.Server(config)
+        log = Log(self.lines.append)
+        self.server = make_server(models, Limits(**limits), access or Access(), log)
         self.thread = threading.Thread(target=self.server.run, args=([self.bound],))
         self.url = url_of(self.bound)
 

@@ -39,7 +39,7 @@ class Printed:
 def api(models):
     """The schema, and requests to an application in this process."""
     access, log = Access(hosts=(asgi.HOST,)), Log(Printed.lines.append)
-    app = create_app(models, Limits(tokens=15, chars=60), access, log)
+    app = create_app(models, Limits(tokens=15, chars=1000), access, log)
     yield schemathesis.openapi.from_asgi("/openapi.json", app)
     asgi.shutdown_lifespans()
 

@@ -1,12 +1,14 @@
 """What models are called, and how one is stopped."""
 
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
-from regard.serve.batching import NotWantedError
+from regard.preemption import preemptible
+from regard.seeing import derive
 from regard.serve.limits import Limits
-from regard.serve.models import longest, names, source_length, stoppable
+from regard.serve.models import longest, names, source_length
 
 
 @pytest.mark.parametrize(
@@ -30,27 +32,65 @@ def test_a_model_goes_by_the_name_of_a_link_to_it(tmp_path):
     assert names([tmp_path / "link"]) == ["link"]
 
 
-def test_a_model_stops_before_its_next_step_and_is_given_back_as_it_was(models):
+class StopError(Exception):
+    """Ends work at a preemption point."""
+
+
+def stop_after(points):
+    """A callback that stops the work at its n-th preemption point; what it has seen."""
+    seen = []
+
+    def point():
+        seen.append(1)
+        if len(seen) == points:
+            raise StopError
+
+    return point, seen
+
+
+def test_decoding_stops_before_its_next_step(models):
     model = models.by_name["looking"]
-    asked = []
-
-    def wanted():
-        asked.append(1)
-        return len(asked) < 4
-
-    before = dict(vars(model.module))
-    with pytest.raises(NotWantedError), stoppable(model.module, wanted):
-        model("abcdefgh", beam=1)
-    assert len(asked) == 4
-    assert vars(model.module).keys() == before.keys()
-    assert not model.module._forward_pre_hooks
+    point, seen = stop_after(4)
+    with pytest.raises(StopError), preemptible(point):
+        model.traces(["abcdefgh"], beam=1)
+    assert len(seen) == 4
     assert len(model("abcdefgh", beam=1).tokens) > 4
 
 
-def test_a_check_is_stopped_too(models):
-    model = models.by_name["looking"]
-    with pytest.raises(NotWantedError), stoppable(model.module, lambda: False):
-        model.check("abc", "c b a")
+@pytest.mark.parametrize("points", [1, 12, 30, 60, 90])
+def test_a_check_stops_wherever_it_is_and_leaves_the_model_as_it_was(models, points):
+    model = models.by_name["tagged"]
+    before = model.trace("abc", "c b a")
+    point, seen = stop_after(points)
+    with pytest.raises(StopError), preemptible(point):
+        model.check("abcdefgh", "c b a", max_len=30)
+    assert len(seen) == points
+    for module in model.module.modules():
+        assert not module._forward_hooks
+        assert not module._forward_pre_hooks
+    after = model.trace("abc", "c b a")
+    assert after.maps[0].weights == pytest.approx(before.maps[0].weights, abs=1e-6)
+
+
+def test_a_check_in_pieces_finds_what_a_whole_one_finds(models, monkeypatch):
+    model = models.by_name["tagged"]
+    whole = model.check("abcd", "c b a", max_len=20)
+    monkeypatch.setattr(derive, "PIECE_TOKENS", 16)
+    with preemptible(lambda: None):
+        pieces = model.check("abcd", "c b a", max_len=20)
+    assert pieces.checks["sentences"] == whole.checks["sentences"]
+    for name, expected in whole.derived.items():
+        assert pieces.derived[name] == pytest.approx(expected, abs=1e-4)
+
+
+def test_other_threads_may_run_a_model_whose_attention_is_shuffled(models):
+    model = models.by_name["tagged"]
+    expected = model.trace("abc", "c b a").decoded.log_prob
+    with derive.shuffled_attention(model.module), ThreadPoolExecutor(1) as pool:
+        shuffled = model.trace("abc", "c b a").decoded.log_prob
+        other = pool.submit(model.trace, "abc", "c b a").result().decoded.log_prob
+    assert other == pytest.approx(expected, abs=1e-6)
+    assert shuffled != pytest.approx(expected, abs=1e-3)
 
 
 def test_lengths_are_counted_in_tokens_and_features(models):

@@ -24,6 +24,7 @@ def checked(
     tgt: list[int],
     trace: Trace,
     unknown: StandIns,
+    max_len: int | None = None,
 ) -> Trace:
     """The trace with what was derived and checked; see `seeing.checks.check`.
 
@@ -35,13 +36,15 @@ def checked(
         tgt: ids of the target.
         trace: of all kinds of maps that the model has.
         unknown: what stands in each place of the source when it is not known.
+        max_len: the most tokens of what the model writes by itself.
     """
     found = check(module, row, tgt, trace, unknown)
     if not any(trace.of_kind("cross")):
         return found
-    plain = tgt_tokenizer.decode(_greedy(module, *batch))
+    options = DecodingOptions(beam=1, max_len=max_len)
+    plain = tgt_tokenizer.decode(_greedy(module, *batch, options))
     with shuffled_attention(module):
-        shuffled = tgt_tokenizer.decode(_greedy(module, *batch))
+        shuffled = tgt_tokenizer.decode(_greedy(module, *batch, options))
     change = "the same" if shuffled == plain else repr(shuffled)
     sentence = f"Left to itself it writes {plain!r}; with its attention shuffled, {change}."
     more = {"greedy_text": plain, "shuffled_text": shuffled}
@@ -49,8 +52,10 @@ def checked(
     return replace(found, checks={**found.checks, **more, "sentences": sentences})
 
 
-def _greedy(module: SequenceModel, src: Tensor, lengths: Tensor) -> list[int]:
-    return greedy(module, src, lengths, DecodingOptions(beam=1))[0][0].tokens
+def _greedy(
+    module: SequenceModel, src: Tensor, lengths: Tensor, options: DecodingOptions
+) -> list[int]:
+    return greedy(module, src, lengths, options)[0][0].tokens
 
 
 def unknown_tokens(tokenizer: Tokenizer, src: Sequence[int]) -> StandIns:

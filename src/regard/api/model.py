@@ -191,7 +191,8 @@ class Model:
         ((tgt, trace),) = self._traces([text], _alone(target), None, options)
         (row,) = self.source_ids([text])
         batch, unknown = self.on_device([row]), self._side.unknown_inputs(row)
-        return checked(self.module, self.tgt_tokenizer, row, batch, tgt, trace, unknown)
+        most = options.get("max_len")
+        return checked(self.module, self.tgt_tokenizer, row, batch, tgt, trace, unknown, most)
 
     def perplexity(self, texts: str | Iterable[str]) -> Perplexity:
         """How well a language model foresees a text, or several, each by itself.
@@ -321,6 +322,11 @@ class Model:
     def source_ids(self, texts: Sequence[Any]) -> list[Any]:
         """Sources as the model reads them: ids of tokens, features, `eos`; or a table of each."""
         return self._side.rows(texts)
+
+    def source_labels(self, source: Any) -> list[str]:
+        """Return a name for each position that the model reads of a source."""
+        (row,) = self.source_ids([source])
+        return self._side.text(source, row).labels
 
     def begun(self, options: DecodingOptions, ids: Sequence[Any]) -> DecodingOptions:
         """The options for these sources. A language model must begin with what it was given.

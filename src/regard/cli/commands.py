@@ -518,11 +518,35 @@ def serve(
         list[str] | None,
         typer.Option(metavar="URL", help="A site whose pages may ask, too; * for any."),
     ] = None,
+    token: Annotated[
+        str | None,
+        typer.Option(
+            envvar="REGARD_TOKEN",
+            metavar="TOKEN",
+            help="What clients must send: Authorization: Bearer TOKEN, or /?token=TOKEN once in a "
+            "browser. Needed if --host lets other machines in.",
+            show_default=False,
+        ),
+    ] = None,
+    no_token: Annotated[
+        bool, typer.Option("--no-token", help="Let other machines in without a token.")
+    ] = False,
     max_chars: Annotated[int, typer.Option(help="Most characters of a text.")] = 2000,
     max_tokens: Annotated[int, typer.Option(help="Most tokens of a text or an answer.")] = 512,
+    max_work: Annotated[
+        int,
+        typer.Option(help="Most tokens that a model reads and writes for one request in all."),
+    ] = 12_000_000,
     timeout: Annotated[float, typer.Option(help="Most seconds of a request.")] = 30.0,
+    read_timeout: Annotated[
+        float, typer.Option(help="Most seconds in which a request's header, or body, must come.")
+    ] = 10.0,
+    connections: Annotated[int, typer.Option(help="Most open connections.")] = 2048,
     queue: Annotated[int, typer.Option(help="Most requests that wait or run at a time.")] = 256,
     batch: Annotated[int, typer.Option(help="Most requests that are decoded together.")] = 32,
+    batch_tokens: Annotated[
+        int, typer.Option(help="Most tokens that are decoded together, padding included.")
+    ] = 16384,
     wait_ms: Annotated[
         float, typer.Option(help="Milliseconds that a request waits for others.")
     ] = 5.0,

@@ -26,6 +26,7 @@ from regard.decoding.trace import Ended, Ending, Move, Trace
 from regard.errors import ArgumentError
 from regard.models.protocol import Lengths, Memory, SequenceModel, Src, StepOutput, check_batch
 from regard.ops.softmax import log_softmax
+from regard.preemption import preemption_point
 from regard.state import State
 from regard.symbols import BOS, EOS
 
@@ -71,6 +72,7 @@ def search(
         state = model.start(memory)
         lanes = Lanes(state if plan.copies == 1 else state.reorder(front.ended.source))
         for step in range(front.rules.longest + 1):
+            preemption_point()
             before = front.tokens.shape
             out = _step(model, front, lanes.state, need_weights=look)
             if out is None:

@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from regard.models.protocol import SequenceModel
+from regard.preemption import in_turn
 from regard.seeing import derive
 from regard.seeing.stand_ins import Source, StandIns
 from regard.seeing.trace import Trace, Weights
@@ -103,7 +104,7 @@ def agreement(
 
 def _taus(a: Array, b: Array) -> Array:
     """Tau of each row."""
-    return np.array([kendall_tau(*rows) for rows in zip(a, b, strict=True)])
+    return np.array([kendall_tau(*rows) for rows in in_turn(zip(a, b, strict=True))])
 
 
 def _counting(matrix: Weights, least: float) -> Array:
@@ -121,7 +122,8 @@ def _random_taus(seen: Array, mattered: Array, seed: int) -> Array:
     total = np.zeros(count)
     for a, b in zip(seen, mattered, strict=True):
         b_signs = _signs(b)
-        total += [float(_tau(_signs(chance.permutation(a)), b_signs)) for _ in range(count)]
+        orders = (chance.permutation(a) for _ in in_turn(range(count)))
+        total += [float(_tau(_signs(order), b_signs)) for order in orders]
     return total / len(seen)
 
 

@@ -7,6 +7,7 @@ or what the model makes of frames.
 
 import itertools
 import math
+import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -22,6 +23,7 @@ from regard.models.embedding import TokenEmbedding
 from regard.models.encoders import Encoder
 from regard.models.protocol import Memory, SequenceModel, evaluating
 from regard.ops.softmax import log_softmax
+from regard.preemption import in_turn, is_preemptible, preemption_point
 from regard.seeing.stand_ins import Source, StandIns
 from regard.seeing.trace import Weights
 from regard.symbols import BOS, EOS
@@ -32,6 +34,8 @@ DRAWS: Final = 16
 SHUFFLES: Final = 20
 #: the most tokens, of sources and targets together, that are scored at once
 TOKENS: Final = 16_384
+#: the same where other work waits for its turn between two pieces
+PIECE_TOKENS: Final = 2_048
 
 
 def ablation(
@@ -86,6 +90,7 @@ def _log_probs(model: SequenceModel, sources: Iterator[Source], tgt: Sequence[in
     found, every = [], itertools.chain([first], sources)
     with evaluating(model), torch.no_grad():
         while some := list(itertools.islice(every, size)):
+            preemption_point()
             src = _tensor(model, some)
             found.append(_forced(model, src, tgt).log_probs.double().cpu().numpy())
     return np.concatenate(found)
@@ -106,16 +111,15 @@ def gradient(model: SequenceModel, src: Source, tgt: Sequence[int]) -> Weights:
     """
     steps, size = len(tgt) + 1, _rows_at_once(len(src), len(tgt))
     found = []
-    # the fused recurrent kernels of a GPU have no backward pass outside training
-    plain = torch.backends.cudnn.flags(enabled=False)
-    with evaluating(model), torch.inference_mode(False), torch.enable_grad(), plain:
-        for start in range(0, steps, size):
+    with evaluating(model), torch.inference_mode(False), torch.enable_grad():
+        for start in in_turn(range(0, steps, size)):
             wanted = torch.arange(start, min(start + size, steps))
             rows = _tensor(model, [src] * len(wanted))
-            with _leaves(model, rows) as leaves:
+            # the fused recurrent kernels of a GPU have no backward pass outside training
+            with torch.backends.cudnn.flags(enabled=False), _leaves(model, rows) as leaves:
                 log_probs = _forced(model, rows, tgt).log_probs
-            chosen = log_probs[torch.arange(len(wanted)), wanted.to(log_probs.device)]
-            slopes = torch.autograd.grad(chosen.sum(), leaves)
+                chosen = log_probs[torch.arange(len(wanted)), wanted.to(log_probs.device)]
+                slopes = torch.autograd.grad(chosen.sum(), leaves)
             squares = torch.stack([slope.float().pow(2).sum(dim=-1) for slope in slopes])
             found.append(squares.sum(dim=0).sqrt().cpu().numpy())
     norms: Weights = np.concatenate(found).astype(np.float32)
@@ -184,14 +188,16 @@ def shuffle(
     seed: int = 0,
 ) -> Shuffled:
     """Scores the target with every row of the cross-attention shuffled, `times` times."""
-    sources = _tensor(model, [src] * times)
+    size = _rows_at_once(len(src), len(tgt))
+    pieces = torch.split(_tensor(model, [src] * times), size)
     with evaluating(model), torch.no_grad():
-        plain = _forced(model, sources[:1], tgt)
+        plain = _forced(model, pieces[0][:1], tgt)
         with shuffled_attention(model, seed):
-            moved = _forced(model, sources, tgt)
-    first = plain.best.expand_as(moved.best)
-    kept = moved.best[first].float().mean().item() if bool(first.any()) else 0.0
-    before, after = (out.log_probs.double().sum(dim=1).mean().item() for out in (plain, moved))
+            moved = [_forced(model, piece, tgt) for piece in in_turn(pieces)]
+    log_probs, best = (torch.cat(part) for part in zip(*moved, strict=True))
+    first = plain.best.expand_as(best)
+    kept = best[first].float().mean().item() if bool(first.any()) else 0.0
+    before, after = (x.double().sum(dim=1).mean().item() for x in (plain.log_probs, log_probs))
     return Shuffled(before, after, kept)
 
 
@@ -201,11 +207,14 @@ def shuffled_attention(model: nn.Module, seed: int = 0) -> Iterator[None]:
 
     Mixing values in another order is the same as shuffling all rows of weights alike, for any
     mechanism and any number of heads. Each source has an order of its own, in which no real token
-    keeps its place, unless it is the only one.
+    keeps its place, unless it is the only one. Other threads that run the model meanwhile are not
+    affected.
     """
-    chance = torch.Generator().manual_seed(seed)
+    chance, thread = torch.Generator().manual_seed(seed), threading.get_ident()
 
     def mix(module: nn.Module, inputs: object, memory: Memory) -> Memory:
+        if threading.get_ident() != thread:
+            return memory
         keys = memory.output if memory.keys is None else memory.keys
         orders = [_cycle(n, memory.output.shape[1], chance) for n in memory.lengths.tolist()]
         order = torch.stack(orders).to(memory.output.device)[..., None]
@@ -254,4 +263,5 @@ def _tensor(model: nn.Module, rows: Sequence[Source]) -> Tensor:
 
 
 def _rows_at_once(src_len: int, tgt_len: int) -> int:
-    return max(1, TOKENS // (src_len + tgt_len + 1))
+    tokens = PIECE_TOKENS if is_preemptible() else TOKENS
+    return max(1, tokens // (src_len + tgt_len + 1))

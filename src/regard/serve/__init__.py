@@ -1,7 +1,7 @@
 """The live page and the API: `regard serve`.
 
-One thread runs the models. Requests that arrive together are decoded as one batch, and what nobody
-waits for any more is given up between two steps of decoding.
+Requests that arrive together are decoded as one batch, short ones go before long ones, clients take
+turns, and what nobody waits for any more is given up between two steps of decoding.
 """
 
 from regard.serve.app import create_app
@@ -9,7 +9,7 @@ from regard.serve.border import Access
 from regard.serve.limits import Limits
 from regard.serve.logs import Log
 from regard.serve.models import Models
-from regard.serve.running import AddressError, bind, run, url_of
+from regard.serve.running import AddressError, bind, is_local, make_server, run, url_of
 
 __all__ = [
     "Access",
@@ -19,6 +19,8 @@ __all__ = [
     "Models",
     "bind",
     "create_app",
+    "is_local",
+    "make_server",
     "run",
     "url_of",
 ]

@@ -129,17 +129,19 @@ def _errors(**descriptions: str) -> Statuses:
 
 ASKED: Final = _errors(
     s400="The host is not known, or the body cannot be read.",
+    s401="The token of the server is missing or wrong.",
 )
+HEALTH: Final = ASKED | _errors(s503="The models cannot be run.")
 INFO: Final[Statuses] = {200: {"model": InfoAnswer}, **ASKED}
 ANSWERED: Final = ASKED | _errors(
     s403="A page of another site asks.",
     s408="The body does not come.",
-    s413="The body or the text is too long.",
+    s413="The body or the text is too long, or it would take too much work.",
     s415="The body is not JSON.",
     s422="A field is wrong.",
-    s429="Too many wait: ask again after Retry-After seconds.",
+    s429="Too many wait, or too much of one client: ask again after Retry-After seconds.",
     s500="Something inside broke.",
-    s503="The server is being ended.",
+    s503="The server is being ended, or its memory is too small.",
     s504="It takes too long.",
 )
 TRACE: Final[Statuses] = {

@@ -11,7 +11,7 @@ from starlette.responses import Response, StreamingResponse
 
 from regard.seeing import html
 from regard.serve import errors, page
-from regard.serve.answering import ASKED, EVENTS, INFO, TRACE
+from regard.serve.answering import EVENTS, HEALTH, INFO, TRACE
 from regard.serve.asking import AskCheck, AskRun, AskStream
 from regard.serve.border import Access, Border, as_response
 from regard.serve.desk import Desk, as_json
@@ -50,7 +50,10 @@ def create_app(models: Models, limits: Limits, access: Access, log: Log) -> Fast
         # nothing of what is asked may leave by way of the framework's own records
         telemetry={"tracing": False, "metrics": False, "logs": False, "auto_configure": False},
     )
-    app.add_middleware(Border, access=access, limits=limits, failed=log.failed)
+    app.add_middleware(
+        Border, access=access, limits=limits, features=models.features, failed=log.failed
+    )
+    app.state.desk = desk
     app.add_exception_handler(HTTPException, _refused)
     app.add_exception_handler(RequestValidationError, _invalid)
     _add_pages(app, models, limits)
@@ -59,10 +62,11 @@ def create_app(models: Models, limits: Limits, access: Access, log: Log) -> Fast
 
 
 def _add_api(app: FastAPI, desk: Desk) -> None:
-    @app.get("/healthz", responses=ASKED)
+    @app.get("/healthz", responses=HEALTH)
     @app.head("/healthz", include_in_schema=False)
     async def healthz() -> dict[str, str]:
-        """Say that the server is there."""
+        """Say that the server is there, and that its models can be asked."""
+        desk.check_health()
         return {"status": "ok"}
 
     @app.get("/api/info", responses=INFO)

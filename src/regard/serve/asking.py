@@ -2,7 +2,7 @@
 
 from typing import Annotated
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, FiniteFloat
 
 from regard.seeing.trace import Kind
 
@@ -19,11 +19,15 @@ Text = Annotated[str, AfterValidator(_whole)]
 
 
 class Ask(BaseModel):
-    """A text to answer."""
+    """A text to answer, or frames for a model that reads vectors."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
 
-    text: Text = Field(description="The source; features follow it after a tab.")
+    text: Text | None = Field(None, description="The source; features follow it after a tab.")
+    frames: list[list[FiniteFloat]] | None = Field(
+        None,
+        description="The source of a model that reads vectors: a list of numbers for each frame.",
+    )
     model: str | None = Field(None, description="A model of /api/info; the first if left out.")
 
 

@@ -1,20 +1,28 @@
 """What every request passes on its way in, and every answer on its way out."""
 
 import asyncio
+import hashlib
+import hmac
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from http.cookies import CookieError, SimpleCookie
 from typing import Final, final
+from urllib.parse import parse_qs
 
 from starlette.datastructures import Headers, MutableHeaders
-from starlette.responses import Response
+from starlette.responses import RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from regard.serve.errors import INTERNAL, ServeError, of_any, of_status
+from regard.serve import page
+from regard.serve.errors import INTERNAL, ServeError, closing, of_any, of_status, unauthorized
 from regard.serve.events import dumps
 from regard.serve.limits import Limits
 
 LOCAL: Final = ("127.0.0.1", "localhost", "[::1]")
 SAFE: Final = ("GET", "HEAD", "OPTIONS")
+#: addresses that need no token
+OPEN: Final = ("/healthz", "/favicon.ico")
+COOKIE: Final = "regard-token"
 HEADERS: Final = {
     "Cache-Control": "no-store",
     "Content-Security-Policy": "default-src 'none'; frame-ancestors 'none'",
@@ -33,15 +41,37 @@ class Access:
     Attributes:
         hosts: names that the server goes by, beside those of the machine itself; `*` for any.
         origins: other sites whose pages may ask, such as `http://localhost:3000`; `*` for any.
+        token: what all requests must carry; None for no such rule.
     """
 
     hosts: Sequence[str] = ()
     origins: Sequence[str] = ()
+    token: str | None = None
+
+    def knows_token(self, headers: Headers) -> bool:
+        """Return whether a request carries the token: as a bearer, or in the page's cookie."""
+        if self.token is None:
+            return True
+        scheme, _, given = headers.get("authorization", "").partition(" ")
+        if scheme.lower() == "bearer" and _same(given.strip(), self.token):
+            return True
+        try:
+            cookie = SimpleCookie(headers.get("cookie", "")).get(COOKIE)
+        except CookieError:
+            return False
+        return cookie is not None and _same(cookie.value, self.cookie)
+
+    @property
+    def cookie(self) -> str:
+        """What the page's cookie holds: a hash, so that the token itself is kept nowhere."""
+        return hashlib.sha256(f"regard:{self.token}".encode()).hexdigest()
 
     def knows_host(self, header: str | None) -> bool:
         """Whether the server goes by this name: a foreign page cannot pretend to be ours."""
         if not header:
             return False
+        if self.token is not None:  # which a page that pretends to be ours does not have
+            return True
         name = header.rsplit(":", 1)[0] if header.rpartition(":")[2].isdigit() else header
         return "*" in self.hosts or name.lower() in (*LOCAL, *map(_bracketed, self.hosts))
 
@@ -55,6 +85,11 @@ class Access:
         # a browser names a site in small letters, without what users copy from its address bar
         sites = (site.rstrip("/").lower() for site in self.origins)
         return origin is not None and ("*" in self.origins or origin in sites)
+
+
+def _same(given: str, expected: str) -> bool:
+    """Compare in a time that says nothing about where the two differ."""
+    return hmac.compare_digest(given.encode(), expected.encode())
 
 
 def _bracketed(host: str) -> str:
@@ -73,13 +108,21 @@ class Border:
         app: what is behind it.
         access: who may ask.
         limits: of size and time.
+        features: numbers of the widest frame that a body may have.
         failed: is told of what nobody has foreseen, with the address.
     """
 
     def __init__(
-        self, app: ASGIApp, access: Access, limits: Limits, failed: Callable[[Exception, str], None]
+        self,
+        app: ASGIApp,
+        access: Access,
+        limits: Limits,
+        features: int,
+        failed: Callable[[Exception, str], None],
     ) -> None:
-        self.app, self.access, self.limits, self.failed = app, access, limits, failed
+        self.app, self.access, self.failed = app, access, failed
+        self.most_bytes = limits.body(features)
+        self.read_seconds = min(limits.read_seconds, limits.seconds)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Handles one request."""
@@ -100,9 +143,15 @@ class Border:
             refused = self._preflight(scope, headers)
             if refused is None:
                 self._check(scope, headers)
+                refused = self._check_token(scope, headers)
+            if refused is None:
                 content = await self._read(scope, headers, receive)
                 await self.app(scope, _again(content, receive), guarded)
                 return
+        except asyncio.CancelledError:  # the server ends, and has waited long enough
+            if started:
+                raise
+            refused = as_response(closing())
         except Exception as error:
             told = of_any(error)
             if told.status == INTERNAL:
@@ -131,6 +180,25 @@ class Border:
                 "start the server with --allow-origin",
             )
 
+    def _check_token(self, scope: Scope, headers: Headers) -> Response | None:
+        """Raise unless a request carries the token; for a browser that could, answer instead.
+
+        `/?token=TOKEN` gives the browser a cookie, and `/` without one asks for the token.
+        """
+        path, asked = scope["path"], parse_qs(scope["query_string"].decode("latin-1"))
+        given = asked.get("token", [""])[0]
+        if self.access.token is None or path in OPEN:
+            return None
+        if path == "/" and given and _same(given, self.access.token):
+            found = RedirectResponse("/", 303)
+            found.set_cookie(COOKIE, self.access.cookie, httponly=True, samesite="strict")
+            return found
+        if self.access.knows_token(headers):
+            return None
+        if path == "/" and scope["method"] in SAFE:
+            return page.ask_for_token(wrong=bool(given))
+        raise unauthorized()
+
     def _preflight(self, scope: Scope, headers: Headers) -> Response | None:
         """The answer to a browser that asks whether a page of another site may ask."""
         wanted = headers.get("access-control-request-method")
@@ -141,7 +209,8 @@ class Border:
         self._check(scope, headers)
         allowed = {
             "Access-Control-Allow-Methods": "GET, POST",
-            "Access-Control-Allow-Headers": "content-type",
+            "Access-Control-Allow-Headers": "content-type"
+            + (", authorization" if self.access.token is not None else ""),
             "Access-Control-Max-Age": "600",
         }
         return Response(status_code=204, headers=allowed)
@@ -152,12 +221,12 @@ class Border:
             return b""
         self._check_size(_length(headers))
         try:
-            content = await asyncio.wait_for(self._all(receive), self.limits.seconds)
+            content = await asyncio.wait_for(self._all(receive), self.read_seconds)
         except TimeoutError:
             raise ServeError(
                 408,
                 "slow_body",
-                f"a body must come within {self.limits.seconds:g} seconds, but it does not",
+                f"a body must come within {self.read_seconds:g} seconds, but it does not",
                 "send it at once",
                 headers={"Connection": "close"},
             ) from None
@@ -172,21 +241,21 @@ class Border:
         return content
 
     async def _all(self, receive: Receive) -> bytes:
-        content, more = b"", True
+        content, more = bytearray(), True
         while more:
             message = await receive()
             content += message.get("body", b"")
             more = message.get("more_body", False)  # there is none if the client has left
             self._check_size(len(content))
-        return content
+        return bytes(content)
 
     def _check_size(self, size: int) -> None:
-        if size > self.limits.body:
+        if size > self.most_bytes:
             raise ServeError(
                 413,
                 "too_large",
-                f"a body must have at most {self.limits.body} bytes, but it has more",
-                "shorten the text, or start the server with a larger --max-chars",
+                f"a body must have at most {self.most_bytes} bytes, but it has more",
+                "shorten the text, or start the server with a larger --max-chars or --max-tokens",
                 headers={"Connection": "close"},
             )
 

@@ -1,32 +1,36 @@
 """Where questions are taken: they are checked, queued, answered, and given up."""
 
 import asyncio
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable
 from contextlib import ExitStack
 from dataclasses import replace
-from typing import TypeVar
+from ipaddress import ip_address, ip_network
+from typing import Any, NamedTuple, TypeVar
 
 from starlette.requests import Request
 from starlette.responses import Response
 
+from regard import api
+from regard.data import Frames
+from regard.decoding import Streamed
 from regard.serve import errors
 from regard.serve.asking import Ask, AskCheck, AskRun, AskStream
-from regard.serve.batching import Batcher, Worker
 from regard.serve.events import EventResponse, dumps, streamed
-from regard.serve.limits import Gate, Limits
+from regard.serve.limits import Cost, Gate, Limits
 from regard.serve.logs import Log
-from regard.serve.models import (
-    Json,
-    Models,
-    Question,
-    Task,
-    longest,
-    source_length,
-    source_tokens,
-    steps,
-)
+from regard.serve.models import Json, Models, Question, Task, cost, longest, source_length
+from regard.serve.scheduler import Scheduler
 
 Found = TypeVar("Found")
+
+
+class Order(NamedTuple):
+    """A request that may be worked on: what it asks for, of which model, and what it takes."""
+
+    task: Task
+    question: Question
+    model: api.Model
+    cost: Cost
 
 
 class Desk:
@@ -40,77 +44,138 @@ class Desk:
 
     def __init__(self, models: Models, limits: Limits, log: Log) -> None:
         self.models, self.limits, self.log = models, limits, log
-        self.gate = Gate(limits.queue)
+        self.gate = Gate(limits)
         self._open()
 
     def _open(self) -> None:
-        self.worker = Worker()
-        self.batcher: Batcher[Question, Json] = Batcher(
-            self.models.work, self.worker, size=self.limits.batch, wait=self.limits.wait_ms / 1000
+        self.scheduler: Scheduler[Question, Json] = Scheduler(
+            self.models.work,
+            size=self.limits.batch,
+            tokens=self.limits.batch_tokens,
+            wait=self.limits.wait_ms / 1000,
+            failed=lambda error: self.log.failed(error, "the scheduler"),
         )
 
     def start(self) -> None:
         """Begins to answer, also once more after it was closed; an event loop must run."""
-        if self.batcher.closed:
+        if self.scheduler.closed:
             self._open()
-        self.batcher.start()
+        self.scheduler.start()
+
+    def refuse(self) -> None:
+        """Answer all that wait, and all that come, with `closing`."""
+        self.scheduler.close()
 
     def close(self) -> None:
-        """Answers those who wait, stops the model before its next step, and ends its thread."""
-        self.batcher.close()
-        self.worker.close()
+        """Answers those who wait, stops the models before their next step, ends their threads."""
+        self.scheduler.close()
+        self.scheduler.join()
+
+    def check_health(self) -> None:
+        """Raise `unhealthy` where requests would not be answered."""
+        if not self.scheduler.is_working(self.limits.seconds):
+            raise errors.unhealthy()
 
     def info(self) -> Json:
         """What a client may want to know of the server, and how busy it is."""
-        load = {"inside": self.gate.inside, **vars(self.batcher.tally)}
+        load = {"inside": self.gate.inside, **vars(self.scheduler.tally)}
         return {**self.models.info(self.limits), "load": load}
 
     async def answer(self, request: Request, ask: Ask, verb: str = "run") -> Response:
         """A trace, worked out together with those of others who ask at the same time."""
-        task, question = self._task(verb, ask)
-        with self.gate, self.log.timed(request.url.path, task.model, question.text):
-            job = self.batcher.submit(task, question)
+        order = self._order(verb, ask)
+        with ExitStack() as stack:
+            self._admit(stack, request, order)
+            job = self._submit(request, order)
             return as_json(await _while_awaited(request, job, self.limits.seconds))
 
     def stream(self, request: Request, ask: AskStream) -> Response:
         """An answer token by token, and its trace."""
-        task, question = self._task("run", ask)
-        task = replace(task, beam=1)
-        _, model = self.models.find(task.model)
+        order = self._order("stream", ask)
+
+        def job(write: Callable[[Streamed], None]) -> Awaitable[Json]:
+            written = order._replace(question=replace(order.question, write=write))
+            return self._submit(request, written)
+
         with ExitStack() as stack:
-            stack.enter_context(self.gate)
-            stack.enter_context(self.log.timed(request.url.path, task.model, question.text))
-            written = steps(model, question.text, task.max_len)
-            # by the worker, since a generator cannot be closed while it takes a step
-            stack.callback(self.worker.later, written.close)
+            self._admit(stack, request, order)
             events = streamed(
-                model,
-                source_tokens(model, question.text),
-                written,
-                lambda: self.batcher.submit(task, question),
-                self.worker,
+                order.model,
+                order.model.source_labels(order.question.source),
+                job,
                 seconds=self.limits.seconds,
                 failed=lambda error: self.log.failed(error, f"POST {request.url.path}"),
             )
             return EventResponse(events, stack.pop_all().close)
 
-    def _task(self, verb: str, ask: Ask) -> tuple[Task, Question]:
+    def _admit(self, stack: ExitStack, request: Request, order: Order) -> None:
+        """Let a request inside until the stack is closed."""
+        stack.enter_context(self.gate.admit(client_of(request), order.cost.work))
+        source = order.question.source
+        text = source if isinstance(source, str) else f"{len(source)} frames"
+        stack.enter_context(self.log.timed(request.url.path, order.task.model, text))
+
+    def _submit(self, request: Request, order: Order) -> Awaitable[Json]:
+        return self.scheduler.submit(order.task, order.question, client_of(request), order.cost)
+
+    def _order(self, verb: str, ask: Ask) -> Order:
         """What is asked for, once it is known that it may be."""
         name, model = self.models.find(ask.model)
-        self.limits.check_chars("text", ask.text)
-        model.check_source(ask.text)
-        length = source_length(model, ask.text)
-        self.limits.check_tokens("text", length)
+        source = self._source(model, ask)
+        length = source_length(model, source)
         task = Task(verb, name, max_len=longest(length, self.limits))
+        if verb != "run":
+            task = replace(task, only=object())
         if isinstance(ask, AskRun | AskStream) and ask.kinds is not None:
             task = replace(task, kinds=tuple(sorted(set(ask.kinds))))
-        if not isinstance(ask, AskCheck):
-            return task, Question(ask.text)
-        self.limits.check_beam(ask.beam)
-        if ask.target is not None:
-            self.limits.check_chars("target", ask.target)
-            self.limits.check_tokens("target", len(model.tgt_tokenizer.encode(ask.target)))
-        return replace(task, beam=ask.beam), Question(ask.text, ask.target)
+        question, forced = Question(source), None
+        if isinstance(ask, AskCheck):
+            self.limits.check_beam(ask.beam)
+            task = replace(task, beam=ask.beam)
+            if ask.target is not None:
+                self.limits.check_chars("target", ask.target)
+                forced = len(model.tgt_tokenizer.encode(ask.target))
+                self.limits.check_tokens("target", forced)
+                question = replace(question, target=ask.target)
+        else:
+            task = replace(task, beam=1)
+        takes = cost(model, task, length, forced)
+        self.limits.check_work(takes)
+        return Order(task, question, model, takes)
+
+    def _source(self, model: api.Model, ask: Ask) -> Any:
+        """The source of a question, which is of the kind that the model reads.
+
+        A text is never given to a model that reads vectors, which would open the file of that name.
+        """
+        kind = "frames" if isinstance(model.source, Frames) else "text"
+        given = [name for name in ("text", "frames") if getattr(ask, name) is not None]
+        if given != [kind]:
+            raise errors.ServeError(
+                422,
+                "invalid",
+                f"a question to this model must have {kind}, but it has "
+                f"{' and '.join(given) or 'neither text nor frames'}",
+                "see /api/info for what each model reads",
+            )
+        source = getattr(ask, kind)
+        if kind == "text":
+            self.limits.check_chars("text", source)
+        else:
+            self.limits.check_tokens("the source", len(source), "frames")
+        model.check_source(source)
+        self.limits.check_tokens(kind, source_length(model, source))
+        return source
+
+
+def client_of(request: Request) -> str:
+    """Return who asks: an address, or the network of one where a client has many of them."""
+    host = request.client.host if request.client is not None else ""
+    try:
+        address = ip_address(host)
+    except ValueError:
+        return host
+    return str(ip_network((address, 64), strict=False)) if address.version == 6 else host
 
 
 async def _while_awaited(request: Request, job: Awaitable[Found], seconds: float) -> Found:

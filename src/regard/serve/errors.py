@@ -103,6 +103,38 @@ def gone() -> ServeError:
     return ServeError(499, "gone", "the client has left", "stay")
 
 
+def out_of_memory() -> ServeError:
+    """The memory of the machine does not hold this request, even alone."""
+    return ServeError(
+        503,
+        "out_of_memory",
+        "the memory of the server must hold a request, but it is too small for this one",
+        "send a shorter text or a smaller beam, or start the server on a machine with more memory",
+        headers={"Retry-After": "5"},
+    )
+
+
+def unauthorized() -> ServeError:
+    """The token is missing or wrong."""
+    return ServeError(
+        401,
+        "unauthorized",
+        "a request must carry the token that the server was started with, but this one does not",
+        "send the header Authorization: Bearer TOKEN, or open /?token=TOKEN in a browser",
+        headers={"WWW-Authenticate": "Bearer"},
+    )
+
+
+def unhealthy() -> ServeError:
+    """The model threads have stopped, or one piece of work does not end."""
+    return ServeError(
+        503,
+        "unhealthy",
+        "the server must be able to run its models, but their threads do not go on",
+        "look at what the server has printed, and start it again",
+    )
+
+
 def closing() -> ServeError:
     """The server is being ended."""
     return ServeError(

@@ -4,7 +4,8 @@ import asyncio
 import json
 import math
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import suppress
 from typing import Any, TypeVar, final
 
 from starlette.responses import StreamingResponse
@@ -13,7 +14,6 @@ from starlette.types import Receive, Scope, Send
 from regard import api
 from regard.decoding import Streamed
 from regard.serve import errors
-from regard.serve.batching import Worker
 from regard.symbols import EOS, SYMBOLS
 
 Found = TypeVar("Found")
@@ -53,30 +53,35 @@ def source_event(tokens: Sequence[str]) -> bytes:
 async def streamed(
     model: api.Model,
     source: Sequence[str],
-    steps: Iterator[Streamed],
-    trace: Callable[[], Awaitable[dict[str, Any]]],
-    worker: Worker,
+    job: Callable[[Callable[[Streamed], None]], Awaitable[dict[str, Any]]],
     *,
     seconds: float,
     failed: Callable[[Exception], None],
 ) -> AsyncIterator[bytes]:
-    """The events of one answer. If the client leaves, no further step is taken.
+    """The events of one answer. If the client leaves, the work stops before its next step.
 
     Args:
         model: what writes.
         source: the tokens that it reads.
-        steps: of the answer.
-        trace: gives the whole answer at the end.
-        worker: takes the steps.
+        job: works on the answer, hands each step to its argument, from any thread, and returns
+            the whole trace.
         seconds: the longest that it may take.
         failed: is told of what nobody has foreseen.
     """
     deadline = time.monotonic() + seconds
     yield source_event(source)
+    loop, steps = asyncio.get_running_loop(), asyncio.Queue[Streamed | None]()
+
+    def write(step: Streamed | None) -> None:
+        with suppress(RuntimeError):  # the loop has ended, and nobody reads
+            loop.call_soon_threadsafe(steps.put_nowait, step)
+
+    working = asyncio.ensure_future(job(write))
+    working.add_done_callback(lambda _: steps.put_nowait(None))
     try:
-        while (step := await _until(deadline, worker.run(next, steps, None))) is not None:
+        while (step := await _until(deadline, steps.get())) is not None:
             yield token_event(model, step)
-        yield event("done", {"trace": await _until(deadline, trace())})
+        yield event("done", {"trace": working.result()})
     except TimeoutError:
         yield event("error", errors.too_slow(seconds).body)
     except Exception as error:
@@ -84,6 +89,8 @@ async def streamed(
         if told.status == errors.INTERNAL:
             failed(error)
         yield event("error", told.body)
+    finally:
+        working.cancel()
 
 
 async def _until(deadline: float, found: Awaitable[Found]) -> Found:

@@ -32,7 +32,7 @@ class Log:
                 # as JSON, so that a text can neither begin a line nor colour a terminal
                 self.write(f"{path} {model} {took:.0f} ms {json.dumps(text)}")
 
-    def failed(self, error: Exception, where: str) -> None:
+    def failed(self, error: BaseException, where: str) -> None:
         """Prints what nobody has foreseen; its message only if texts may be, as it may hold one."""
         frame = traceback.extract_tb(error.__traceback__)[-1:]
         place = "".join(f" at {at.filename}:{at.lineno}" for at in frame)

@@ -1,22 +1,22 @@
 """The models of a server, and what is done with them in its worker thread."""
 
 import os
-from collections.abc import Callable, Generator, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 from regard import api
-from regard.api.texts import text_given
-from regard.data import Tokenizer, text_side
+from regard.data import Frames, Tokenizer
 from regard.decoding import DecodingOptions, Streamed, stream
-from regard.models import PRESETS, SequenceModel
+from regard.models import PRESETS
+from regard.preemption import in_turn
 from regard.seeing import Trace
+from regard.seeing.derive import DRAWS, SHUFFLES
 from regard.seeing.storage import to_json
-from regard.serve.batching import NotWantedError, Wanted
 from regard.serve.errors import ServeError
-from regard.serve.limits import Limits
+from regard.serve.examples import example, reads
+from regard.serve.limits import Cost, Limits
 from regard.version import __version__
 
 Json = dict[str, Any]
@@ -24,14 +24,15 @@ Json = dict[str, Any]
 
 @dataclass(frozen=True)
 class Task:
-    """What requests must have in common to be worked on together.
+    """What requests must have in common to run as one batch.
 
     Attributes:
-        verb: `run` or `check`.
+        verb: `run`, `stream` or `check`.
         model: by name.
         beam: width of the search; that of the run if None.
         kinds: which maps are wanted; all if None.
         max_len: the most tokens of an answer; as many as the source allows if None.
+        only: tells the task from all others, for requests that run alone.
     """
 
     verb: str
@@ -39,6 +40,7 @@ class Task:
     beam: int | None = None
     kinds: tuple[str, ...] | None = None
     max_len: int | None = None
+    only: object = None
 
     @property
     def options(self) -> dict[str, Any]:
@@ -49,10 +51,17 @@ class Task:
 
 @dataclass(frozen=True)
 class Question:
-    """A source, and what the model is made to write if that is not left to it."""
+    """A source and what to do with it.
 
-    text: str
+    Attributes:
+        source: a text, or frames.
+        target: what the model is made to write; its own answer if None.
+        write: takes the tokens of a stream, one by one.
+    """
+
+    source: Any
     target: str | None = None
+    write: Callable[[Streamed], None] | None = None
 
 
 class Models:
@@ -65,9 +74,13 @@ class Models:
     def load(runs: Sequence[Path], device: str = "auto") -> "Models":
         """Reads run folders; each is a model by the name of its folder."""
         loaded = [api.load(run, device=device) for run in runs]
-        for run, model in zip(runs, loaded, strict=True):
-            text_side(model.source, f"the live page, which is to show {run},")
         return Models(dict(zip(names(runs), loaded, strict=True)))
+
+    @property
+    def features(self) -> int:
+        """Numbers of the widest frame that a model reads; 0 if all read text."""
+        sources = [model.source for model in self.by_name.values()]
+        return max((s.features for s in sources if isinstance(s, Frames)), default=0)
 
     def find(self, name: str | None) -> tuple[str, api.Model]:
         """A model by its name; the first if None."""
@@ -81,15 +94,18 @@ class Models:
             )
         return name, self.by_name[name]
 
-    def work(self, task: Task, questions: list[Question], wanted: Wanted) -> list[Json]:
+    def work(self, task: Task, questions: list[Question]) -> list[Json]:
         """The traces for questions that have a task in common, as JSON."""
         model = self.by_name[task.model]
-        with stoppable(model.module, wanted):
-            if task.verb == "check":
-                found = [model.check(q.text, q.target, **task.options) for q in questions]
-            else:
-                found = _answered(model, questions, task.options)
-            return [to_json(trace) for trace in found]
+        if task.verb == "check":
+            found = [model.check(q.source, q.target, **task.options) for q in questions]
+        else:
+            for question in questions:
+                if question.write is not None:
+                    for step in in_turn(steps(model, question.source, task.max_len)):
+                        question.write(step)
+            found = _answered(model, questions, task.options)
+        return [to_json(trace) for trace in found]
 
     def info(self, limits: Limits) -> Json:
         """What a client may want to know of the server."""
@@ -101,60 +117,61 @@ class Models:
         }
 
 
-def source_length(model: api.Model, text: str) -> int:
-    """Tokens of a source, `</s>` not counted."""
-    (ids,) = model.source_ids([text])
-    return len(ids) - 1
-
-
-def source_tokens(model: api.Model, text: str) -> list[str]:
-    """The tokens of a source as they are shown, `</s>` among them: what rows are of."""
-    (ids,) = model.source_ids([text])
-    return text_given(model.src_tokenizer, text, ids[:-1]).labels
+def source_length(model: api.Model, source: Any) -> int:
+    """Positions that a model reads of a source, `</s>` not counted."""
+    (row,) = model.source_ids([source])
+    frames = model.source
+    return frames.positions(len(row)) if isinstance(frames, Frames) else len(row) - 1
 
 
 def longest(length: int, limits: Limits) -> int | None:
     """The most tokens of an answer; None where a source of this length has fewer by itself."""
+    return limits.tokens if _natural(length) > limits.tokens else None
+
+
+def _natural(length: int) -> int:
     options = DecodingOptions()
-    natural = options.max_len_ratio * (length + 1) + options.max_len_extra
-    return limits.tokens if natural > limits.tokens else None
+    return int(options.max_len_ratio * (length + 1) + options.max_len_extra)
 
 
-def steps(model: api.Model, text: str, max_len: int | None) -> Generator[Streamed, None, None]:
-    """The answer to a text, token by token."""
-    ids = model.source_ids([text])
+def cost(model: api.Model, task: Task, length: int, forced: int | None) -> Cost:
+    """Return the tokens that a request takes at most.
+
+    Args:
+        model: that answers.
+        task: what is asked for.
+        length: of the source.
+        forced: tokens of the target, if one is given.
+    """
+    source = length + 1
+    if forced is None:
+        target, beam = task.max_len or _natural(length), task.beam or model.config.beam
+    else:
+        target, beam = forced + 1, 1
+    # all are searched, and the best is scored once more for its alternatives
+    work = 2 * source + (beam + 1) * target
+    if task.verb == "stream":
+        work += source + target
+    if task.verb == "check":
+        # a gradient takes a forward pass and a backward pass, which is as long as two
+        passes = 1 + DRAWS * source + 3 * target + SHUFFLES
+        work += passes * (source + target)
+    return Cost(source, beam * target, work)
+
+
+def steps(model: api.Model, source: Any, max_len: int | None) -> Iterator[Streamed]:
+    """The answer to a source, token by token."""
+    ids = model.source_ids([source])
     options = model.begun(DecodingOptions(beam=1, max_len=max_len), ids)
-    yield from stream(model.module, *model.on_device(ids), options)
-
-
-@contextmanager
-def stoppable(module: SequenceModel, wanted: Wanted) -> Iterator[None]:
-    """Within it the model stops before its next step once nobody wants the answer."""
-
-    def asked(*args: Any, **options: Any) -> Any:
-        ask()
-        return step(*args, **options)
-
-    def ask(*_: Any) -> None:
-        if not wanted():
-            raise NotWantedError
-
-    step = module.step
-    hook = module.register_forward_pre_hook(ask)
-    vars(module)["step"] = asked  # only the worker thread runs models, so nobody else meets it
-    try:
-        yield
-    finally:
-        del vars(module)["step"]
-        hook.remove()
+    return stream(model.module, *model.on_device(ids), options)
 
 
 def _answered(
     model: api.Model, questions: Sequence[Question], options: dict[str, Any]
 ) -> list[Trace]:
     """The model's own answers as one batch, and what it is made to write as another."""
-    free = [q.text for q in questions if q.target is None]
-    forced = [(q.text, q.target) for q in questions if q.target is not None]
+    free = [q.source for q in questions if q.target is None]
+    forced = [(q.source, q.target) for q in questions if q.target is not None]
     own = iter(model.traces(free, **options) if free else ())
     made = iter(model.traces(*map(list, zip(*forced, strict=True)), **options) if forced else ())
     return [next(own if q.target is None else made) for q in questions]
@@ -174,13 +191,18 @@ def names(runs: Sequence[Path]) -> list[str]:
     return names
 
 
-_SIDES: Final = (("source", "src_tokenizer"), ("target", "tgt_tokenizer"))
-
-
 def _describe(name: str, model: api.Model) -> Json:
-    config = model.config
-    sides = {side: _tokenizer(getattr(model, attribute)) for side, attribute in _SIDES}
-    return {"name": name, "preset": config.preset, "size": config.size, "beam": config.beam} | sides
+    config, source = model.config, model.source
+    return {
+        "name": name,
+        "preset": config.preset,
+        "size": config.size,
+        "beam": config.beam,
+        "source": _frames(source) if isinstance(source, Frames) else _tokenizer(source),
+        "target": _tokenizer(model.tgt_tokenizer),
+        "reads": reads(model),
+        "example": example(model),
+    }
 
 
 def _tokenizer(tokenizer: Tokenizer) -> Json:
@@ -189,6 +211,10 @@ def _tokenizer(tokenizer: Tokenizer) -> Json:
         "vocabulary": tokenizer.vocab_size,
         "features": len(tokenizer.features),
     }
+
+
+def _frames(frames: Frames) -> Json:
+    return {"tokenizer": frames.kind, "numbers": frames.features, "stack": frames.stack}
 
 
 def _summary(made: Callable[..., object]) -> str:

@@ -40,6 +40,18 @@ def policy(page: str) -> str:
     return "; ".join(f"{name} {value}" for name, value in rules.items())
 
 
+def ask_for_token(*, wrong: bool) -> HTMLResponse:
+    """A page that asks for the token of the server."""
+    said = "This is not the token of this server." if wrong else "This server needs its token."
+    text = (
+        f"{_HEAD}<h1>regard</h1><p>{said}</p><form><label>Token "
+        '<input type="password" name="token" autocomplete="off" required autofocus></label> '
+        "<button>Open</button></form>"
+    )
+    rules = policy(text).replace("form-action 'none'", "form-action 'self'")
+    return HTMLResponse(text, 401, headers={"Content-Security-Policy": rules})
+
+
 def module(name: str) -> str:
     """The source of one of the live page's modules."""
     found = html.modules().get(name)

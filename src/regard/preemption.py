@@ -1,0 +1,45 @@
+"""Preemption points: places in long computations where other work may go first.
+
+Code that runs a model many times calls `preemption_point` between two runs. The call does nothing
+unless somebody up the stack has entered `preemptible`, as the server does to stop work that nobody
+waits for any more and to let short requests pass long ones.
+"""
+
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import TypeVar
+
+Callback = Callable[[], None]
+Piece = TypeVar("Piece")
+
+_callback: ContextVar[Callback | None] = ContextVar("regard_preemption", default=None)
+
+
+def preemption_point() -> None:
+    """Call what `preemptible` was given; it may wait, or raise to end the work."""
+    callback = _callback.get()
+    if callback is not None:
+        callback()
+
+
+def in_turn(pieces: Iterable[Piece]) -> Iterator[Piece]:
+    """Yield pieces of work, with a preemption point before each."""
+    for piece in pieces:
+        preemption_point()
+        yield piece
+
+
+def is_preemptible() -> bool:
+    """Return whether somebody waits for preemption points, so that pieces should be short."""
+    return _callback.get() is not None
+
+
+@contextmanager
+def preemptible(callback: Callback) -> Iterator[None]:
+    """Call `callback` at each preemption point of this thread."""
+    before = _callback.set(callback)
+    try:
+        yield
+    finally:
+        _callback.reset(before)

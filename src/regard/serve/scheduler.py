@@ -1,0 +1,435 @@
+"""The scheduler: which requests run together, which run next, and which are stopped.
+
+Each batch of requests runs in a thread of its own, but only the thread that has the turn computes,
+since models are not made to be run by two threads at a time. At the preemption points of its work
+(see `regard.preemption`) a thread stops if nobody waits for the result, and hands the turn over
+if other work should go first. The order is that of a multi-level feedback queue:
+
+1. Work has a level. Short requests begin at level 0, long ones at level 1, and what has had its
+   share of time falls to the next. A lower level goes first, so a short request waits for one piece
+   of a long one, not for its end.
+2. Within a level, the client that has used least of late goes first, then what has waited longest.
+3. Work that has not run for a while gets one piece, whatever its level, so that nothing starves.
+
+Requests with the same key that wait at the same time run as one batch, as far as it has room.
+"""
+
+import asyncio
+import gc
+import itertools
+import threading
+import time
+import traceback
+from collections import Counter
+from collections.abc import Callable, Hashable, Sequence
+from concurrent.futures import CancelledError, Future, InvalidStateError
+from contextlib import suppress
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, Final, Generic, NamedTuple, TypeVar
+
+import torch
+
+from regard.preemption import preemptible
+from regard.serve.errors import closing, out_of_memory
+from regard.serve.limits import Cost
+
+Item = TypeVar("Item")
+Result = TypeVar("Result")
+Work = Callable[[Any, list[Item]], Sequence[Result]]
+
+#: batches that have begun at a time, one of which runs; the others keep their memory
+MOST_STARTED: Final = 6
+#: of these, batches that begin at level 1 or below, so that short ones always find a thread
+MOST_LONG: Final = 4
+#: tokens of work up to which a request begins at level 0
+SHORT_WORK: Final = 4096
+#: seconds of computing after which work falls to level 1, and to level 2
+SHARES: Final = (0.1, 2.0)
+#: seconds that work below level 0 runs before others of its level
+SLICE: Final = 0.1
+#: seconds after which work that waits gets a piece, whatever its level
+PATIENCE: Final = 1.0
+#: seconds in which half of what a client has used is forgotten
+HALF_LIFE: Final = 10.0
+#: seconds that a scheduler counts as broken after an error of its own
+RECOVERY: Final = 5.0
+#: seconds between two looks at what else waits, since steps of small models are much shorter
+LOOK: Final = 0.005
+
+
+class NotWantedError(Exception):
+    """Nobody waits for the result any more."""
+
+
+class WorkError(Exception):
+    """Wraps an exception of the work that a future cannot hold, such as StopIteration."""
+
+
+@dataclass
+class Tally:
+    """What a scheduler has done so far.
+
+    Attributes:
+        asked: requests.
+        batches: that they ran in.
+        left: requests whose clients went away, or whose time was over, before the answer.
+        stopped: batches that were stopped, since nobody waited for them any more.
+    """
+
+    asked: int = 0
+    batches: int = 0
+    left: int = 0
+    stopped: int = 0
+
+
+@dataclass(eq=False)
+class _Job(Generic[Item, Result]):
+    key: Hashable
+    item: Item
+    client: str
+    cost: Cost
+    answer: "Future[Result]" = field(default_factory=Future)
+    arrived: float = field(default_factory=time.monotonic)
+
+    @property
+    def level(self) -> int:
+        return 0 if self.cost.work <= SHORT_WORK else 1
+
+
+class _Rank(NamedTuple):
+    """The smaller one goes first."""
+
+    level: int
+    used: float
+    since: float
+
+
+@dataclass(eq=False)
+class _Batch(Generic[Item, Result]):
+    """Jobs that run together.
+
+    Attributes:
+        jobs: with the same key.
+        first_level: at which it began.
+        spent: seconds of computing so far.
+        turn: when it got the turn.
+        seen: when it was last at a preemption point, or lost the turn.
+    """
+
+    jobs: list[_Job[Item, Result]]
+    first_level: int
+    spent: float = 0.0
+    turn: float = field(default_factory=time.monotonic)
+    seen: float = field(default_factory=time.monotonic)
+
+    @property
+    def wanted(self) -> bool:
+        return any(not job.answer.done() for job in self.jobs)
+
+    @property
+    def level(self) -> int:
+        return max(self.first_level, sum(self.spent >= share for share in SHARES))
+
+
+class Usage:
+    """Seconds of computing that each client has used of late; older ones count for less."""
+
+    def __init__(self) -> None:
+        self._used: dict[str, tuple[float, float]] = {}
+
+    def of(self, client: str, now: float) -> float:
+        """Return the seconds that a client has used."""
+        used, then = self._used.get(client, (0.0, now))
+        return float(used * 0.5 ** ((now - then) / HALF_LIFE))
+
+    def add(self, client: str, seconds: float, now: float) -> None:
+        """Charge a client for some seconds."""
+        self._used[client] = (self.of(client, now) + seconds, now)
+        if len(self._used) > 10_000:
+            self._used = {c: u for c, u in self._used.items() if self.of(c, now) > 0.001}
+
+
+class Scheduler(Generic[Item, Result]):
+    """Runs requests in batches, short work first and clients by turns.
+
+    Args:
+        work: from a key and items to a result for each item; called in a thread of the scheduler.
+        size: the most items of a batch.
+        tokens: the most tokens of a batch, padding included; an item that has more runs alone.
+        wait: seconds that an item waits for others to run with.
+        failed: is told of errors of the scheduler itself.
+    """
+
+    def __init__(
+        self,
+        work: Work[Item, Result],
+        *,
+        size: int,
+        tokens: int,
+        wait: float,
+        failed: Callable[[BaseException], object] = lambda _: None,
+    ) -> None:
+        self._work, self._size, self._tokens, self._wait = work, size, tokens, wait
+        self._failed = failed
+        self._changed = threading.Condition()
+        self._waiting: list[_Job[Item, Result]] = []
+        self._started: list[_Batch[Item, Result]] = []
+        self._running: _Batch[Item, Result] | None = None
+        #: while nothing runs, the batch whose turn it is; None if it is that of a new one
+        self._called: _Batch[Item, Result] | None = None
+        self._usage = Usage()
+        self._threads: list[threading.Thread] = []
+        self._broken = -RECOVERY
+        self.closed = False
+        self.tally = Tally()
+
+    def start(self) -> None:
+        """Begin to work."""
+        self._threads = [
+            threading.Thread(target=self._run, name=f"regard-worker-{i}", daemon=True)
+            for i in range(MOST_STARTED)
+        ]
+        for thread in self._threads:
+            thread.start()
+
+    def close(self) -> None:
+        """Answer all that wait with `closing`, and stop the work at its next preemption point."""
+        with self._changed:
+            self.closed = True
+            jobs = [*self._waiting, *(job for batch in self._started for job in batch.jobs)]
+            self._waiting.clear()
+            self._changed.notify_all()
+        for job in jobs:
+            _fail(job, closing())
+
+    def join(self) -> None:
+        """Wait until the threads have ended, after `close`."""
+        for thread in self._threads:
+            thread.join()
+
+    def is_working(self, longest: float) -> bool:
+        """Return whether work gets done: all threads live, and no piece takes `longest` seconds."""
+        with self._changed:
+            running = self._running
+            stuck = running is not None and time.monotonic() - running.seen > longest
+        broken = time.monotonic() - self._broken < RECOVERY
+        alive = bool(self._threads) and all(thread.is_alive() for thread in self._threads)
+        return alive and not stuck and not broken
+
+    async def submit(self, key: Hashable, item: Item, client: str, cost: Cost) -> Result:
+        """Return the result of an item; cancel the call to give the item up."""
+        job: _Job[Item, Result] = _Job(key, item, client, cost)
+        with self._changed:
+            if self.closed:
+                raise closing()
+            self._waiting.append(job)
+            self.tally.asked += 1
+            self._changed.notify_all()
+        try:
+            return await asyncio.wrap_future(job.answer)
+        except asyncio.CancelledError:
+            job.answer.cancel()
+            self.tally.left += 1
+            raise
+
+    def _run(self) -> None:
+        """Run batches, one after another, until the scheduler is closed."""
+        while True:
+            try:
+                batch = self._begin()
+                if batch is None:
+                    return
+                self._do(batch)
+            except BaseException as error:  # of the scheduler itself: those who wait must know
+                self._broken = time.monotonic()
+                self._failed(error)
+                self._drop_waiting(error)
+                time.sleep(LOOK)  # a fault that stays must not take all of the processor
+
+    def _begin(self) -> _Batch[Item, Result] | None:
+        """Wait until a new batch may have the turn, and take it; None once closed."""
+        with self._changed:
+            while not self.closed:
+                now = time.monotonic()
+                self._waiting = [job for job in self._waiting if not job.answer.done()]
+                if self._running is None and self._called is None:
+                    if self._ripe(now):
+                        batch = self._take(now)
+                        self._started.append(batch)
+                        self._running = batch
+                        self.tally.batches += 1
+                        return batch
+                    if self._started:  # what was to begin has been given up
+                        self._hand_over(now)
+                self._changed.wait(self._until_ripe(now) or None)
+            return None
+
+    def _do(self, batch: _Batch[Item, Result]) -> None:
+        """Run a batch to its end and hand out the results."""
+        found: list[Result | Exception] = []
+        try:
+            with preemptible(partial(self._point, batch)):
+                found = self._results(batch.jobs[0].key, [job.item for job in batch.jobs])
+        except NotWantedError:
+            self.tally.stopped += 1
+        finally:
+            with self._changed:
+                now = time.monotonic()
+                self._charge(batch, now)
+                self._started.remove(batch)
+                self._hand_over(now)
+        for job, result in zip(batch.jobs, found, strict=False):
+            if isinstance(result, Exception):
+                _fail(job, result)
+            else:
+                with suppress(InvalidStateError):  # given up in this moment
+                    job.answer.set_result(result)
+
+    def _results(self, key: Hashable, items: list[Item]) -> list[Result | Exception]:
+        """Return the results; where a batch fails, those of its parts, so that only one suffers."""
+        try:
+            return list(self._work(key, items))
+        except NotWantedError:
+            raise
+        except BaseException as error:
+            failure, fits = released(error), not is_out_of_memory(error)
+        if len(items) == 1:
+            return [failure]
+        size = 1 if fits else (len(items) + 1) // 2
+        parts = [items[start : start + size] for start in range(0, len(items), size)]
+        return list(itertools.chain.from_iterable(self._results(key, part) for part in parts))
+
+    def _point(self, batch: _Batch[Item, Result]) -> None:
+        """Preemption point: stop, go on, or wait for the next turn."""
+        now = time.monotonic()
+        if batch.wanted and now - batch.seen >= LOOK:
+            with self._changed:
+                self._charge(batch, now)
+                if self._other_goes_first(batch, now):
+                    self._hand_over(now)
+                    self._changed.wait_for(lambda: self._running is None and self._called is batch)
+                    self._running, self._called = batch, None
+                    batch.turn = batch.seen = time.monotonic()
+        if not batch.wanted:
+            raise NotWantedError
+
+    def _hand_over(self, now: float) -> None:
+        """Give the turn to the started batch that is next, or to a new one."""
+        self._running = None
+        ranked = [(self._rank(batch, now), batch) for batch in self._started]
+        rank, called = min(ranked, key=lambda pair: pair[0], default=(None, None))
+        new = self._rank_of_waiting(now)
+        self._called = called if rank is not None and (new is None or rank <= new) else None
+        self._changed.notify_all()
+
+    def _charge(self, batch: _Batch[Item, Result], now: float) -> None:
+        """Count the time since the last preemption point, and share it among the clients."""
+        seconds, batch.seen = now - batch.seen, now
+        batch.spent += seconds
+        for client, count in Counter(job.client for job in batch.jobs).items():
+            self._usage.add(client, seconds * count / len(batch.jobs), now)
+
+    def _other_goes_first(self, batch: _Batch[Item, Result], now: float) -> bool:
+        """Return whether the batch that has the turn should hand it over."""
+        own = self._rank(batch, now)
+        others = [self._rank(other, now) for other in self._started if other is not batch]
+        other = min([*others, self._rank_of_waiting(now) or own], default=own)
+        if other.level != own.level or own.level <= 0:
+            return other.level < own.level
+        return now - batch.turn >= SLICE and other < own
+
+    def _rank(self, batch: _Batch[Item, Result], now: float) -> _Rank:
+        if not batch.wanted:  # it will stop at once, and let go of its memory
+            return _Rank(-2, 0.0, batch.seen)
+        aged = self._running is not batch and now - batch.seen > PATIENCE
+        used = min(self._usage.of(job.client, now) for job in batch.jobs)
+        return _Rank(-1 if aged else batch.level, used, batch.seen)
+
+    def _rank_of_waiting(self, now: float) -> _Rank | None:
+        """Return the rank of the batch that could begin now, if any could."""
+        lead = self._lead(now) if self._ripe(now) else None
+        if lead is None:
+            return None
+        aged = lead.level > 0 and now - lead.arrived > PATIENCE
+        return _Rank(-1 if aged else lead.level, self._usage.of(lead.client, now), lead.arrived)
+
+    def _lead(self, now: float) -> _Job[Item, Result] | None:
+        """Return the waiting job that goes first, as far as threads are left for it."""
+        long = sum(batch.first_level > 0 for batch in self._started)
+        able = [
+            job
+            for job in self._waiting
+            if len(self._started) < MOST_STARTED and (job.level == 0 or long < MOST_LONG)
+        ]
+        return min(able, key=lambda job: self._order(job, now), default=None)
+
+    def _order(self, job: _Job[Item, Result], now: float) -> _Rank:
+        return _Rank(job.level, self._usage.of(job.client, now), job.arrived)
+
+    def _ripe(self, now: float) -> bool:
+        """Return whether something waits that has given others the time to arrive."""
+        return self._lead(now) is not None and (
+            len(self._waiting) >= self._size or self._until_ripe(now) == 0.0
+        )
+
+    def _until_ripe(self, now: float) -> float | None:
+        """Return the seconds that the oldest job still waits for others; None if none waits."""
+        if not self._waiting:
+            return None
+        oldest = min(job.arrived for job in self._waiting)
+        return max(0.0, oldest + self._wait - now)
+
+    def _take(self, now: float) -> _Batch[Item, Result]:
+        """Return the job that goes first, and those that go with it."""
+        lead = self._lead(now)
+        assert lead is not None
+        alike = [job for job in self._waiting if job.key == lead.key and job is not lead]
+        chosen = [lead]
+        for job in sorted(alike, key=lambda job: self._order(job, now)):
+            more = [*chosen, job]
+            if len(more) <= self._size and padded(more) <= self._tokens:
+                chosen = more
+        chosen.sort(key=lambda job: job.arrived)
+        self._waiting = [job for job in self._waiting if job not in chosen]
+        return _Batch(chosen, lead.level)
+
+    def _drop_waiting(self, error: BaseException) -> None:
+        with self._changed:
+            dropped, self._waiting = self._waiting, []
+        for job in dropped:
+            _fail(job, released(error))
+
+
+def padded(jobs: Sequence[_Job[Any, Any]]) -> int:
+    """Return the tokens of a batch, sources and targets each padded to the longest."""
+    longest = max(job.cost.source for job in jobs) + max(job.cost.target for job in jobs)
+    return len(jobs) * longest
+
+
+def _fail(job: _Job[Any, Any], error: Exception) -> None:
+    with suppress(InvalidStateError):
+        job.answer.set_exception(error)
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Return whether memory was too small, on a CPU or on a GPU."""
+    if isinstance(error, MemoryError | torch.OutOfMemoryError):
+        return True
+    return isinstance(error, RuntimeError) and any(
+        words in str(error) for words in ("can't allocate memory", "not enough memory")
+    )
+
+
+def released(error: BaseException) -> Exception:
+    """Return an error that a future can hold, and let go of the memory that its frames hold."""
+    traceback.clear_frames(error.__traceback__)
+    if is_out_of_memory(error):
+        gc.collect()
+        if torch.cuda.is_available():
+            torch.cuda.empty_cache()
+        return out_of_memory()
+    special = StopIteration | CancelledError | TimeoutError  # which mean something to asyncio
+    if isinstance(error, Exception) and not isinstance(error, special):
+        return error
+    return WorkError(type(error).__name__).with_traceback(error.__traceback__)

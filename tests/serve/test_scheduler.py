@@ -1,0 +1,429 @@
+"""What runs together, what runs next, and what is stopped."""
+
+import asyncio
+import gc
+import threading
+import time
+import weakref
+
+import numpy as np
+import pytest
+import torch
+
+from regard.preemption import preemption_point
+from regard.serve import scheduler
+from regard.serve.errors import ServeError
+from regard.serve.limits import Cost, Gate, Limits
+from regard.serve.scheduler import Scheduler, Usage
+from serve.conftest import until
+
+SHORT, LONG = Cost(3, 5, 10), Cost(500, 500, 1_000_000)
+
+
+class Work:
+    """Squares numbers, and remembers who came together; it waits while its gate is shut."""
+
+    def __init__(self):
+        self.batches, self.threads = [], set()
+        self.gate = threading.Event()
+        self.gate.set()
+
+    def __call__(self, key, items):
+        self.batches.append((key, list(items)))
+        self.threads.add(threading.get_ident())
+        while not self.gate.wait(0.002):
+            preemption_point()
+        if "bad" in items:
+            raise ZeroDivisionError
+        return [item * item for item in items]
+
+
+class Asked:
+    """A scheduler, and requests to it."""
+
+    def __init__(self, scheduler):
+        self.scheduler = scheduler
+
+    def submit(self, key, item, client="me", cost=SHORT):
+        return self.scheduler.submit(key, item, client, cost)
+
+    def ask(self, *args, **options):
+        """A request that is sent at once."""
+        return asyncio.ensure_future(self.submit(*args, **options))
+
+
+def batched(work, tests, *, size=32, tokens=1000, wait=0.02, failed=lambda _: None):
+    """Runs a test against a scheduler."""
+
+    async def main():
+        found = Scheduler(work, size=size, tokens=tokens, wait=wait, failed=failed)
+        found.start()
+        try:
+            return await tests(Asked(found))
+        finally:
+            found.close()
+            found.join()
+
+    return asyncio.run(main())
+
+
+def test_items_with_the_same_key_are_one_call():
+    work = Work()
+
+    async def ask(batcher):
+        return await asyncio.gather(*(batcher.submit("k", i) for i in range(20)))
+
+    assert batched(work, ask) == [i * i for i in range(20)]
+    assert work.batches == [("k", list(range(20)))]
+    assert work.threads.isdisjoint({threading.get_ident()})
+
+
+def test_no_more_than_size_go_together_and_a_full_batch_does_not_wait():
+    work = Work()
+
+    async def ask(batcher):
+        return await asyncio.wait_for(
+            asyncio.gather(*(batcher.submit("k", i) for i in range(6))), timeout=5
+        )
+
+    assert batched(work, ask, size=3, wait=60.0) == [0, 1, 4, 9, 16, 25]
+    assert [items for _, items in work.batches] == [[0, 1, 2], [3, 4, 5]]
+
+
+def test_other_keys_are_other_calls_and_the_oldest_comes_first():
+    work = Work()
+
+    async def ask(batcher):
+        return await asyncio.gather(*(batcher.submit("ab"[i % 2], i) for i in range(5)))
+
+    assert batched(work, ask) == [0, 1, 4, 9, 16]
+    assert work.batches == [("a", [0, 2, 4]), ("b", [1, 3])]
+
+
+def test_what_comes_while_others_are_worked_on_goes_together():
+    work = Work()
+    work.gate.clear()
+
+    async def ask(batcher):
+        first = asyncio.ensure_future(batcher.submit("k", 1))
+        await asyncio.to_thread(until, lambda: work.batches)
+        others = [asyncio.ensure_future(batcher.submit("k", i)) for i in (2, 3, 4)]
+        await asyncio.sleep(0.05)
+        work.gate.set()
+        return await asyncio.gather(first, *others)
+
+    assert batched(work, ask, wait=0.0) == [1, 4, 9, 16]
+    assert [items for _, items in work.batches] == [[1], [2, 3, 4]]
+
+
+def test_only_the_item_that_fails_gets_the_error():
+    work = Work()
+
+    async def ask(batcher):
+        jobs = (batcher.submit("k", i) for i in (1, "bad", 3))
+        return await asyncio.gather(*jobs, return_exceptions=True)
+
+    one, bad, three = batched(work, ask)
+    assert (one, three) == (1, 9)
+    assert isinstance(bad, ZeroDivisionError)
+
+
+def test_a_job_that_was_given_up_while_it_waited_is_dropped():
+    work = Work()
+    work.gate.clear()
+
+    async def ask(batcher):
+        first = asyncio.ensure_future(batcher.submit("k", 1))
+        await asyncio.to_thread(until, lambda: work.batches)
+        stale = asyncio.ensure_future(batcher.submit("k", 2))
+        fresh = asyncio.ensure_future(batcher.submit("k", 3))
+        await asyncio.sleep(0)
+        stale.cancel()
+        await asyncio.sleep(0)
+        work.gate.set()
+        return await asyncio.gather(first, fresh)
+
+    assert batched(work, ask) == [1, 9]
+    assert [items for _, items in work.batches] == [[1], [3]]
+
+
+def test_work_that_all_have_given_up_is_stopped_and_the_next_is_done():
+    work = Work()
+    work.gate.clear()
+
+    async def ask(batcher):
+        jobs = [asyncio.ensure_future(batcher.submit("k", i)) for i in (1, 2)]
+        await asyncio.to_thread(until, lambda: work.batches)
+        jobs[0].cancel()
+        await asyncio.sleep(0.05)
+        assert not jobs[1].done()  # one still waits
+        jobs[1].cancel()
+        later = asyncio.ensure_future(batcher.submit("k", 5))
+        await asyncio.to_thread(until, lambda: len(work.batches) == 2)
+        work.gate.set()
+        return await asyncio.wait_for(later, 5)
+
+    assert batched(work, ask) == 25
+
+
+def test_those_who_wait_are_told_when_the_server_ends():
+    work = Work()
+    work.gate.clear()
+
+    async def ask(batcher):
+        running = asyncio.ensure_future(batcher.submit("k", 1))
+        await asyncio.to_thread(until, lambda: work.batches)
+        waiting = asyncio.ensure_future(batcher.submit("k", 2))
+        await asyncio.sleep(0)
+        batcher.scheduler.close()
+        found = await asyncio.gather(running, waiting, return_exceptions=True)
+        with pytest.raises(ServeError, match="being ended"):
+            await batcher.submit("k", 3)
+        return found
+
+    assert [error.status for error in batched(work, ask)] == [503, 503]
+
+
+class Pieces:
+    """Work in pieces, each of which is noted."""
+
+    def __init__(self, seconds=0.002):
+        self.done, self.seconds, self.open = [], seconds, threading.Event()
+
+    def __call__(self, key, items):
+        count = items[0]
+        for _ in range(count):
+            preemption_point()
+            self.done.append(key)
+            time.sleep(self.seconds)
+        return [f"{key} done" for _ in items]
+
+
+def test_a_short_request_does_not_wait_for_a_long_one():
+    work = Pieces()
+
+    async def ask(asked):
+        long = asked.ask("long", 10_000, cost=LONG)
+        await asyncio.to_thread(until, lambda: work.done)
+        for i in range(5):
+            assert await asyncio.wait_for(asked.submit(f"short {i}", 3), 5) == f"short {i} done"
+        assert not long.done()
+        long.cancel()
+
+    batched(work, ask, wait=0.0)
+    assert len(set(work.done)) == 6
+
+
+def test_what_runs_for_long_becomes_long_work_whatever_it_said(monkeypatch):
+    monkeypatch.setattr(scheduler, "SHARES", (0.03, 0.06))
+    work = Pieces()
+
+    async def ask(asked):
+        liar = asked.ask("liar", 10_000, cost=SHORT)
+        await asyncio.to_thread(until, lambda: work.done)
+        assert await asyncio.wait_for(asked.submit("short", 3), 5) == "short done"
+        assert not liar.done()
+        liar.cancel()
+
+    batched(work, ask, wait=0.0)
+
+
+def test_long_requests_take_turns(monkeypatch):
+    monkeypatch.setattr(scheduler, "SLICE", 0.01)
+    work = Pieces()
+
+    async def ask(asked):
+        jobs = [asked.ask(name, 40, client=name, cost=LONG) for name in "ab"]
+        await asyncio.gather(*jobs)
+
+    batched(work, ask, wait=0.0)
+    changes = sum(one != other for one, other in zip(work.done, work.done[1:], strict=False))
+    assert changes >= 5
+    assert abs(work.done[:40].count("a") - 20) <= 12
+
+
+def test_long_work_goes_on_while_short_requests_keep_coming(monkeypatch):
+    monkeypatch.setattr(scheduler, "PATIENCE", 0.02)
+    work = Pieces(0.001)
+
+    async def ask(asked):
+        async def flood():
+            while not long.done():
+                await asyncio.gather(*(asked.submit("short", 5) for _ in range(3)))
+
+        long = asked.ask("long", 10, cost=LONG)
+        await asyncio.wait_for(asyncio.gather(long, flood(), flood()), 20)
+        return long.result()
+
+    assert batched(work, ask, wait=0.0) == "long done"
+
+
+def test_the_client_that_has_used_least_goes_first():
+    work = Work()
+
+    async def ask(asked):
+        await asked.submit("first", 1, client="greedy")
+        work.gate.clear()
+        running = asked.ask("running", 2, client="other")
+        await asyncio.to_thread(until, lambda: len(work.batches) == 2)
+        asked.scheduler._usage.add("greedy", 5.0, time.monotonic())
+        jobs = [asked.ask(("greedy", i), i, client="greedy") for i in range(3)]
+        jobs.append(asked.ask("modest", 7, client="modest"))
+        await asyncio.sleep(0.02)
+        work.gate.set()
+        await asyncio.gather(running, *jobs)
+
+    batched(work, ask, wait=0.0)
+    assert [key for key, _ in work.batches][2] == "modest"
+
+
+def test_what_a_client_has_used_is_forgotten():
+    usage = Usage()
+    usage.add("a", 4.0, now=100.0)
+    assert usage.of("a", now=100.0 + scheduler.HALF_LIFE) == pytest.approx(2.0)
+    usage.add("a", 1.0, now=100.0 + scheduler.HALF_LIFE)
+    assert usage.of("a", now=100.0 + scheduler.HALF_LIFE) == pytest.approx(3.0)
+    assert usage.of("b", now=0.0) == 0.0
+
+
+def test_batches_have_room_for_tokens_and_padding_counts():
+    work = Work()
+    costs = [Cost(10, 20, 30)] * 4 + [Cost(200, 20, 220)]
+
+    async def ask(asked):
+        jobs = (asked.submit("k", i, cost=cost) for i, cost in enumerate(costs))
+        return await asyncio.gather(*jobs)
+
+    assert batched(work, ask, tokens=120) == [0, 1, 4, 9, 16]
+    assert [items for _, items in work.batches] == [[0, 1, 2, 3], [4]]  # 4 * 30, and one alone
+    work.batches.clear()
+    batched(work, ask, tokens=119)
+    assert [items for _, items in work.batches] == [[0, 1, 2], [3], [4]]
+
+
+NO_MEMORY = {
+    "cpu": RuntimeError(
+        "[enforce fail at alloc_cpu.cpp:117] err == 0. DefaultCPUAllocator: can't allocate memory: "
+        "you tried to allocate 4000000000000 bytes. Error code 12 (Cannot allocate memory)"
+    ),
+    "windows": RuntimeError("DefaultCPUAllocator: not enough memory: you tried to allocate 8"),
+    "gpu": torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB"),
+    "numpy": np._core._exceptions._ArrayMemoryError((10**12,), np.dtype("float64")),
+    "python": MemoryError(),
+}
+
+
+@pytest.mark.parametrize("kind", NO_MEMORY)
+def test_a_batch_without_memory_is_halved_and_one_request_alone_is_refused(kind):
+    held, sizes = [], []
+
+    def work(key, items):
+        large = torch.zeros(1000)
+        held.append(weakref.ref(large))
+        sizes.append(len(items))
+        if len(items) > 2 or 13 in items:
+            raise NO_MEMORY[kind].with_traceback(None)
+        return [item * item for item in items]
+
+    async def ask(asked):
+        jobs = [asked.submit("k", i) for i in (1, 2, 3, 4, 5, 13)]
+        found = await asyncio.gather(*jobs, return_exceptions=True)
+        gc.collect()
+        assert [ref() for ref in held] == [None] * len(held)
+        assert await asked.submit("k", 3) == 9
+        return found
+
+    *fine, refused = batched(work, ask)
+    assert fine == [1, 4, 9, 16, 25]
+    assert sizes[:6] == [6, 3, 2, 1, 3, 2]
+    assert isinstance(refused, ServeError)
+    assert (refused.status, refused.code) == (503, "out_of_memory")
+
+
+def test_what_torch_says_without_memory_is_understood():
+    with pytest.raises(RuntimeError) as caught:
+        torch.empty(1 << 60, dtype=torch.uint8)
+    assert scheduler.is_out_of_memory(caught.value)
+    assert not scheduler.is_out_of_memory(RuntimeError("shapes do not match"))
+
+
+class OddError(BaseException):
+    """Something that is no Exception."""
+
+
+@pytest.mark.parametrize(
+    "error", [StopIteration(), OddError(), SystemExit(3), asyncio.CancelledError(), TimeoutError()]
+)
+def test_any_exception_is_told_to_its_request_and_the_next_is_answered(error):
+    def work(key, items):
+        if key == "bad":
+            raise error
+        return items
+
+    async def ask(asked):
+        with pytest.raises(Exception, match="") as caught:
+            await asyncio.wait_for(asked.submit("bad", 1), 5)
+        assert asked.scheduler.is_working(5.0)
+        assert await asyncio.wait_for(asked.submit("good", 2), 5) == 2
+        return caught.value
+
+    found = batched(work, ask)
+    assert not isinstance(found, asyncio.CancelledError)
+
+
+def test_an_error_of_the_scheduler_itself_is_told_logged_and_survived(monkeypatch):
+    failures, take = [], Scheduler._take
+
+    def broken(self, now):
+        monkeypatch.setattr(Scheduler, "_take", take)
+        raise ZeroDivisionError
+
+    async def ask(asked):
+        monkeypatch.setattr(Scheduler, "_take", broken)
+        with pytest.raises(ZeroDivisionError):
+            await asyncio.wait_for(asked.submit("k", 2), 5)
+        assert not asked.scheduler.is_working(5.0)
+        return await asyncio.wait_for(asked.submit("k", 3), 5)
+
+    assert batched(Work(), ask, failed=failures.append) == 9
+    assert [type(error) for error in failures] == [ZeroDivisionError]
+
+
+def test_a_piece_that_does_not_end_is_not_healthy():
+    work = Work()
+
+    async def ask(asked):
+        assert asked.scheduler.is_working(0.05)
+        stuck = threading.Event()
+        work.gate.wait = lambda _: stuck.wait(10)
+        job = asked.ask("k", 1)
+        await asyncio.to_thread(until, lambda: not asked.scheduler.is_working(0.05))
+        stuck.set()
+        await job
+        assert asked.scheduler.is_working(0.05)
+
+    batched(work, ask)
+
+
+def test_the_gate_counts_those_inside():
+    gate = Gate(Limits(queue=2))
+    with gate.admit("a", 1), gate.admit("b", 1):
+        with pytest.raises(ServeError, match="at most 2") as caught, gate.admit("c", 1):
+            pass
+        assert caught.value.status == 429
+        assert caught.value.headers["Retry-After"] == "1"
+    with gate.admit("a", 1):
+        assert gate.inside == 1
+    assert gate.inside == 0
+
+
+def test_the_gate_counts_the_work_of_each_client():
+    gate = Gate(Limits(work=100))
+    with gate.admit("a", 100), gate.admit("a", 100):
+        with pytest.raises(ServeError, match="200 tokens") as caught, gate.admit("a", 1):
+            pass
+        assert (caught.value.status, caught.value.code) == (429, "busy")
+        with gate.admit("b", 100):
+            pass
+    with gate.admit("a", 100):
+        pass
