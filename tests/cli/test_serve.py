@@ -105,6 +105,11 @@ WRONG = {
     "--queue": ("0", "--queue must be at least 1"),
     "--batch": ("0", "--batch must be at least 1"),
     "--wait-ms": ("-1", "--wait-ms must be at least 0"),
+    "--max-work": ("0", "--max-work must be at least 1"),
+    "--batch-tokens": ("0", "--batch-tokens must be at least 1"),
+    "--read-timeout": ("0", "--read-timeout must be above 0"),
+    "--connections": ("0", "--connections must be at least 1"),
+    "--token": ("", "--token must be letters and digits"),
     "--device": ("tpu9", "device must be"),
 }
 
@@ -114,6 +119,37 @@ def test_wrong_options_are_one_sentence(run, option):
     value, words = WRONG[option]
     extra = () if option == "--port" else ("--port", 0)
     assert words in sentence(regard("serve", run, option, value, *extra), 2)
+
+
+def test_other_machines_are_let_in_with_a_token_or_on_purpose(run, monkeypatch):
+    served = []
+    monkeypatch.setattr("regard.serve.run", lambda *args, ready: served.append((args[3], ready)))
+    words = sentence(regard("serve", run, "--port", 0, "--host", "0.0.0.0"), 2)
+    assert "--token must be given, since --host 0.0.0.0 lets other machines in" in words
+    assert "--no-token" in words
+    assert not served
+    done(regard("serve", run, "--port", 0, "--host", "0.0.0.0", "--no-token"))
+    assert served[-1][0].token is None
+    done(regard("serve", run, "--port", 0, "--host", "0.0.0.0", "--token", "s3cret"))
+    assert served[-1][0].token == "s3cret"
+    monkeypatch.setenv("REGARD_TOKEN", "of-the-environment")
+    done(regard("serve", run, "--port", 0, "--host", "0.0.0.0"))
+    assert served[-1][0].token == "of-the-environment"
+    both = regard("serve", run, "--port", 0, "--no-token")
+    assert "--no-token must stand alone" in sentence(both, 2)
+
+
+def test_the_first_line_says_who_is_let_in(run, monkeypatch, capsys):
+    served = []
+    monkeypatch.setattr("regard.serve.run", lambda *args, ready: served.append(ready))
+    expected = {
+        ("--no-token",): "for everybody who reaches this machine, without a token",
+        ("--token", "s3cret"): "for other machines, too; open /?token=TOKEN",
+    }
+    for options, words in expected.items():
+        done(regard("serve", run, "--port", 0, "--host", "0.0.0.0", *options))
+        served[-1]()
+        assert words in capsys.readouterr().err
 
 
 def test_no_run_shows_the_help():

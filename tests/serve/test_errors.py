@@ -145,6 +145,49 @@ def test_more_hosts_may_be_allowed(serve):
     assert every.get("/healthz", headers={"host": "other.local"}).status_code == 200
 
 
+def test_without_the_token_nothing_is_answered(serve):
+    client = serve(Access(token="s3cret"))
+    for path in ("/api/info", "/docs", "/openapi.json", "/page/main.js"):
+        answer = client.get(path)
+        error(answer, 401, "unauthorized")
+        assert answer.headers["www-authenticate"] == "Bearer"
+    for given in ("Bearer wrong", "Bearer", "Basic s3cret", "s3cret", "Bearer s3cret2"):
+        answer = client.post("/api/run", json={"text": "a"}, headers={"authorization": given})
+        error(answer, 401, "unauthorized")
+    assert client.get("/healthz").status_code == 200
+    asked = client.get("/")
+    assert asked.status_code == 401
+    assert '<input type="password" name="token"' in asked.text
+    assert "form-action 'self'" in asked.headers["content-security-policy"]
+
+
+def test_a_program_sends_the_token_and_a_browser_gets_a_cookie_for_it(serve):
+    client = serve(Access(token="s3cret"))
+    for given in ("Bearer s3cret", "bearer s3cret"):
+        answer = client.post("/api/run", json={"text": "a"}, headers={"authorization": given})
+        assert answer.status_code == 200
+    wrong = client.get("/?token=wrong")
+    assert wrong.status_code == 401
+    assert "not the token" in wrong.text
+    opened = client.get("/?token=s3cret", follow_redirects=False)
+    assert (opened.status_code, opened.headers["location"]) == (303, "/")
+    cookie = opened.headers["set-cookie"].lower()
+    assert "httponly" in cookie
+    assert "samesite=strict" in cookie
+    assert "s3cret" not in cookie
+    assert "regard" in client.get("/").text
+    assert client.post("/api/run", json={"text": "a"}).status_code == 200
+    client.cookies.clear()
+    client.cookies.set("regard-token", "s3cret")
+    error(client.post("/api/run", json={"text": "a"}), 401, "unauthorized")
+
+
+def test_with_a_token_the_server_goes_by_any_name(serve):
+    client = serve(Access(token="s3cret"))
+    headers = {"host": "box.local:8000", "authorization": "Bearer s3cret"}
+    assert client.get("/api/info", headers=headers).status_code == 200
+
+
 def test_pages_of_other_sites_are_403(client):
     for origin in ("http://evil.com", "null", "http://localhost:3000", "http://localhost.evil.com"):
         answer = client.post("/api/run", json={"text": "a"}, headers={"origin": origin})

@@ -21,6 +21,7 @@ from regard.models.bodies import CausalBody
 from regard.models.embedding import TokenEmbedding, check_unplaced
 from regard.models.output import Output
 from regard.models.protocol import Keep, Maps, Memory
+from regard.preemption import in_turn, is_preemptible
 from regard.state import State
 
 
@@ -207,10 +208,10 @@ class RecurrentDecoder(Decoder):
         return Reading(x, torch.cat([hidden, context], dim=-1), None, replace(state, rnn=rnn))
 
     def _fuses(self, tokens: Tensor) -> bool:
-        """Whether one operator runs all steps: it knows one layer."""
+        """Whether one operator runs all steps: it knows one layer, and lets nobody in between."""
         known: object = self.attention  # mypy thinks that no Attention is a Scorer
         one_layer = self.stack.num_layers == 1 and isinstance(known, Scorer)
-        return one_layer and tokens.shape[1] > 1
+        return one_layer and tokens.shape[1] > 1 and not is_preemptible()
 
     def _all_steps(
         self, x: Tensor, state: RecurrentDecoderState, source: Source, need_weights: bool
@@ -248,7 +249,7 @@ class RecurrentDecoder(Decoder):
     ) -> Reading:
         rnn, context, source = state.rnn, state.context, state.source
         features, rows = [], []
-        for x in inputs.unbind(dim=1):
+        for x in in_turn(inputs.unbind(dim=1)):
             hidden, rnn = self.stack.step(torch.cat([x, context], dim=-1), rnn)
             if self.attention is not None and source is not None:
                 contexts, weights, source = source.look(

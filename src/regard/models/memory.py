@@ -24,6 +24,7 @@ from regard.models.decoders import (
 from regard.models.embedding import TokenEmbedding
 from regard.models.protocol import Keep, Maps, Memory
 from regard.ops.check import check_equal
+from regard.preemption import in_turn
 from regard.state import State
 
 
@@ -99,7 +100,7 @@ class MemoryDecoder(Decoder):
     ) -> DecoderOutput:
         """One step after another, since each needs what the last one saw and recalled."""
         state, steps = cast(MemoryState, state), []
-        for x in self.embedding(tokens).unbind(dim=1):
+        for x in in_turn(self.embedding(tokens).unbind(dim=1)):
             steps.append(self._step(x, state, need_weights))
             state = steps[-1].state
         features = torch.stack([step.features for step in steps], dim=1)

@@ -23,7 +23,7 @@ from regard.models.embedding import TokenEmbedding
 from regard.models.encoders import Encoder
 from regard.models.protocol import Memory, SequenceModel, evaluating
 from regard.ops.softmax import log_softmax
-from regard.preemption import in_turn, is_preemptible, preemption_point
+from regard.preemption import in_turn, is_preemptible, preemptible, preemption_point
 from regard.seeing.stand_ins import Source, StandIns
 from regard.seeing.trace import Weights
 from regard.symbols import BOS, EOS
@@ -115,8 +115,7 @@ def gradient(model: SequenceModel, src: Source, tgt: Sequence[int]) -> Weights:
         for start in in_turn(range(0, steps, size)):
             wanted = torch.arange(start, min(start + size, steps))
             rows = _tensor(model, [src] * len(wanted))
-            # the fused recurrent kernels of a GPU have no backward pass outside training
-            with torch.backends.cudnn.flags(enabled=False), _leaves(model, rows) as leaves:
+            with _without_cudnn(rows), _leaves(model, rows) as leaves:
                 log_probs = _forced(model, rows, tgt).log_probs
                 chosen = log_probs[torch.arange(len(wanted)), wanted.to(log_probs.device)]
                 slopes = torch.autograd.grad(chosen.sum(), leaves)
@@ -124,6 +123,19 @@ def gradient(model: SequenceModel, src: Source, tgt: Sequence[int]) -> Weights:
             found.append(squares.sum(dim=0).sqrt().cpu().numpy())
     norms: Weights = np.concatenate(found).astype(np.float32)
     return norms
+
+
+@contextmanager
+def _without_cudnn(src: Tensor) -> Iterator[None]:
+    """Run recurrent layers without cuDNN, whose kernels have no backward pass outside training.
+
+    The switch is that of the whole process, so nobody else gets a turn meanwhile.
+    """
+    if not src.is_cuda:
+        yield
+        return
+    with preemptible(lambda: None), torch.backends.cudnn.flags(enabled=False):
+        yield
 
 
 @contextmanager

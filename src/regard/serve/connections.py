@@ -49,6 +49,7 @@ class Watch:
         #: a body, the work, and the time to read the answer
         self.request_seconds = self.read_seconds + 2 * limits.seconds
         self._waiting: dict[WatchedProtocol, None] = {}  # for a request, oldest first
+        self._open: set[WatchedProtocol] = set()
         self._of: Counter[str] = Counter()
 
     @property
@@ -58,19 +59,22 @@ class Watch:
 
     def opened(self, connection: "WatchedProtocol") -> None:
         """Count a new connection; close another, or this one, if there are too many."""
+        self._open.add(connection)
         self._of[connection.address] += 1
         self._waiting[connection] = None
         if self._of[connection.address] > self.most_of_address:
             self._close_one(connection.address)
-        elif self._of.total() > self.most:
+        elif len(self._open) > self.most:
             self._close_one(self._of.most_common(1)[0][0])
 
     def closed(self, connection: "WatchedProtocol") -> None:
-        """Forget a connection."""
+        """Forget a connection; once more is the same as once."""
         self._waiting.pop(connection, None)
-        self._of[connection.address] -= 1
-        if self._of[connection.address] <= 0:
-            del self._of[connection.address]
+        if connection in self._open:
+            self._open.discard(connection)
+            self._of[connection.address] -= 1
+            if not self._of[connection.address]:
+                del self._of[connection.address]
 
     def waits(self, connection: "WatchedProtocol") -> None:
         """Note that a connection waits for a request, or for the rest of one."""
@@ -83,6 +87,7 @@ class Watch:
     def _close_one(self, address: str) -> None:
         """Close the oldest of an address that waits for a request; the newest always does."""
         oldest = next(one for one in self._waiting if one.address == address)
+        self.closed(oldest)  # at once: that the connection is lost is only known a round later
         oldest.drop()
 
 

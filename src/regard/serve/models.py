@@ -10,7 +10,7 @@ from regard import api
 from regard.data import Frames, Tokenizer
 from regard.decoding import DecodingOptions, Streamed, stream
 from regard.models import PRESETS
-from regard.preemption import in_turn
+from regard.preemption import in_turn, preemption_point
 from regard.seeing import Trace
 from regard.seeing.derive import DRAWS, SHUFFLES
 from regard.seeing.storage import to_json
@@ -69,6 +69,10 @@ class Models:
 
     def __init__(self, models: dict[str, api.Model]) -> None:
         self.by_name = models
+        for model in models.values():
+            for part in model.module.modules():
+                # a layer of a large model takes as long as a whole answer of a small one
+                part.register_forward_pre_hook(lambda *_: preemption_point())
 
     @staticmethod
     def load(runs: Sequence[Path], device: str = "auto") -> "Models":

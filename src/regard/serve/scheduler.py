@@ -45,7 +45,7 @@ MOST_LONG: Final = 4
 #: tokens of work up to which a request begins at level 0
 SHORT_WORK: Final = 4096
 #: seconds of computing after which work falls to level 1, and to level 2
-SHARES: Final = (0.1, 2.0)
+SHARES: Final = (1.0, 5.0)
 #: seconds that work below level 0 runs before others of its level
 SLICE: Final = 0.1
 #: seconds after which work that waits gets a piece, whatever its level

@@ -1,0 +1,348 @@
+"""Clients that mean harm, or are very unlucky: everybody else is still answered."""
+
+import json
+import os
+import socket
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from regard.preemption import preemption_point
+from regard.serve import connections
+from regard.serve.connections import Watch
+from regard.serve.limits import Limits
+from serve.conftest import until
+from serve.test_errors import error
+from serve.test_live import leave, post
+
+pytestmark = pytest.mark.slow  # real connections
+
+HALF_HEADER = b"POST /api/run HTTP/1.1\r\nHost: localhost\r\nX-Slow: "
+HALF_BODY = (
+    b"POST /api/run HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+    b'Content-Length: 13\r\n\r\n{"text'
+)
+LONG = {"text": "abcdefgh" * 60, "target": " ".join("abcdefgh" * 60), "model": "tagged"}
+
+
+def held(server, content, count=1):
+    """Connections that have sent something, and wait."""
+    found = [socket.create_connection(server.bound.getsockname()) for _ in range(count)]
+    for connection in found:
+        connection.settimeout(10)
+        connection.sendall(content)
+    return found
+
+
+def read(connection):
+    """All that comes until the server closes the connection."""
+    found = b""
+    try:
+        while part := connection.recv(65536):
+            found += part
+    except ConnectionResetError:
+        pass
+    finally:
+        connection.close()
+    return found
+
+
+def refusal(content):
+    """Status and code of an error that came over a bare connection."""
+    head, _, body = content.partition(b"\r\n\r\n")
+    assert b"content-type: application/json" in head.lower()
+    return int(head.split()[1]), json.loads(body)["error"]["code"]
+
+
+@pytest.fixture
+def endless(models, monkeypatch):
+    """Makes checks endless, in short pieces; counts these."""
+
+    class Pieces:
+        taken = 0
+
+    def check(*_, **__):
+        while True:
+            preemption_point()
+            Pieces.taken += 1
+            time.sleep(0.002)
+
+    monkeypatch.setattr(models.by_name["tagged"], "check", check)
+    return Pieces
+
+
+def test_two_clients_that_loop_long_checks_do_not_starve_others(live, endless):
+    server = live(seconds=20.0)
+    with ThreadPoolExecutor(2) as pool:
+        attacks = [pool.submit(post, server, LONG, "/api/check") for _ in range(2)]
+        until(lambda: endless.taken > 10)
+        start = time.monotonic()
+        for _ in range(5):
+            assert post(server, {"text": "abc", "model": "blind"}).status_code == 200
+        assert time.monotonic() - start < 15  # an endless check would have taken all of the 20
+        assert not any(attack.done() for attack in attacks)
+        server.server.should_exit = True
+        for attack in attacks:
+            error(attack.result(), 503, "closing")
+
+
+def test_a_real_check_lets_others_pass(live):
+    server = live(seconds=60.0)
+    connection = held(server, request_of("/api/check", LONG))[0]
+    until(lambda: load(server)["batches"] == 1)
+    assert post(server, {"text": "abc", "model": "blind"}).status_code == 200
+    assert load(server)["inside"] == 1  # the check still runs
+    connection.close()
+    until(lambda: load(server)["stopped"] == 1)
+
+
+@pytest.mark.parametrize("leaves", [True, False])
+def test_a_check_that_nobody_waits_for_stops(live, endless, leaves):
+    server = live(seconds=60.0 if leaves else 0.5)
+    if leaves:
+        connection = held(server, request_of("/api/check", LONG))[0]
+        until(lambda: endless.taken > 3)
+        connection.close()
+    else:
+        error(post(server, LONG, "/api/check"), 504, "too_slow")
+    until(lambda: load(server)["stopped"] == 1)
+    taken = endless.taken
+    time.sleep(0.1)
+    assert endless.taken == taken
+
+
+def request_of(path, body):
+    content = json.dumps(body).encode()
+    return (
+        f"POST {path} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+        f"Content-Length: {len(content)}\r\n\r\n"
+    ).encode() + content
+
+
+def load(server):
+    with server.client() as client:
+        return client.get("/api/info").json()["load"]
+
+
+def test_too_much_work_is_refused(serve):
+    client = serve(tokens=600, work=100_000)
+    told = error(client.post("/api/check", json=LONG), 413, "too_much_work")
+    assert "--max-work" in told["hint"]
+    assert client.post("/api/run", json={"text": "abc"}).status_code == 200
+
+
+def test_a_client_whose_requests_take_too_much_work_is_refused(live, endless):
+    server = live(work=9_000_000)
+    connections = held(server, request_of("/api/check", LONG), 2)
+    until(lambda: load(server)["inside"] == 2)
+    error(post(server, LONG, "/api/check"), 429, "busy")
+    assert post(server, {"text": "abc"}).status_code == 200
+    for connection in connections:
+        connection.close()
+
+
+def test_half_a_header_times_out(live):
+    server = live(read_seconds=0.2)
+    (connection,) = held(server, HALF_HEADER)
+    assert refusal(read(connection)) == (408, "slow_header")
+    (silent,) = held(server, b"")
+    assert read(silent) == b""
+
+
+def test_half_a_header_after_an_answer_times_out(live):
+    server = live(read_seconds=0.3)
+    (connection,) = held(server, b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n")
+    came = b""
+    while b'"ok"' not in came:
+        came += connection.recv(4096)
+    connection.sendall(HALF_HEADER)
+    assert refusal(read(connection)) == (408, "slow_header")
+
+
+def test_a_header_that_drips_times_out(live):
+    server = live(read_seconds=0.3)
+    (connection,) = held(server, HALF_HEADER)
+    start = time.monotonic()
+    try:
+        while time.monotonic() - start < 10:
+            connection.sendall(b"x")
+            time.sleep(0.02)
+    except OSError:
+        pass
+    assert time.monotonic() - start < 5
+    connection.close()
+
+
+def test_half_a_body_times_out(live):
+    server = live(read_seconds=0.2)
+    (connection,) = held(server, HALF_BODY)
+    assert refusal(read(connection)) == (408, "slow_body")
+
+
+def test_a_client_that_does_not_read_its_answer_is_dropped(live, monkeypatch):
+    server = live(read_seconds=0.2, seconds=2.0, tokens=40)
+    request = request_of("/api/stream", {"text": "abcdefgh" * 5, "model": "tagged"})
+    connection = socket.socket()
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1024)
+    connection.connect(server.bound.getsockname())
+    connection.sendall(request)
+    until(lambda: load(server)["asked"] == 1)
+    until(lambda: load(server)["inside"] == 0, 20)
+    connection.close()
+
+
+@pytest.mark.parametrize("content", [HALF_HEADER, HALF_BODY, b""], ids=["header", "body", "none"])
+def test_many_held_connections_do_not_keep_others_out(live, content):
+    server = live(connections=20)
+    connections = held(server, content, 60)
+    for _ in range(3):
+        assert post(server, {"text": "abc", "model": "blind"}).status_code == 200
+    opened = len(server.server.server_state.connections)
+    assert opened <= 20
+    for connection in connections:
+        connection.close()
+
+
+def test_requests_that_are_worked_on_are_not_closed_for_others(live, slow):
+    steps = slow(0.005)
+    server = live(connections=10)
+    with ThreadPoolExecutor(1) as pool:
+        answer = pool.submit(post, server, {"text": "abcdefgh", "beam": 1})
+        until(lambda: steps.taken > 2)
+        connections = held(server, HALF_HEADER, 40)
+        assert answer.result().status_code == 200
+    for connection in connections:
+        connection.close()
+
+
+class Connection:
+    """What a watch knows of a connection."""
+
+    def __init__(self, address):
+        self.address, self.dropped = address, False
+
+    def drop(self):
+        self.dropped = True
+
+
+def test_those_who_hold_most_lose_first():
+    watch = Watch(Limits(connections=8))
+    modest = [Connection("modest") for _ in range(3)]
+    greedy = [Connection("greedy") for _ in range(5)]
+    for connection in (*modest, *greedy):
+        watch.opened(connection)
+    asking = greedy[0]
+    watch.asks(asking)
+    watch.opened(Connection("new"))
+    assert [c.dropped for c in greedy] == [False, True, False, False, False]
+    assert not any(c.dropped for c in modest)
+    for connection in (greedy[1], *modest):
+        watch.closed(connection)
+    for connection in [Connection("greedy") for _ in range(3)]:
+        watch.opened(connection)
+    assert [c.dropped for c in greedy] == [False, True, True, False, False]  # 6 of 8 is the most
+
+
+def test_few_file_handles_mean_few_connections(monkeypatch):
+    monkeypatch.setattr(connections, "open_files", lambda wanted: 256)
+    watch = Watch(Limits(connections=2048))
+    assert watch.most + 3 * watch.backlog + connections.RESERVED == 256
+    monkeypatch.setattr(connections, "open_files", lambda wanted: 20)
+    assert Watch(Limits()).most == 1
+
+
+def test_too_many_open_files_are_said_once(live):
+    server = live()
+    loop = next(iter(server.server.servers)).get_loop()
+    done = threading.Event()
+
+    def trouble():
+        for _ in range(1000):
+            trouble_ = OSError(24, os.strerror(24))
+            loop.call_exception_handler({"message": "out of files", "exception": trouble_})
+        done.set()
+
+    loop.call_soon_threadsafe(trouble)
+    assert done.wait(10)
+    assert server.lines == ["out of files (OSError)"]
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"\x16\x03\x01\x02\x00 nonsense\r\n\r\n",
+        b"GET /\r\n\r\n",
+        b"GET / HTTP/1.1\r\nno colon\r\n\r\n",
+    ],
+)
+def test_what_is_not_http_is_refused_in_the_form_of_the_api(live, content):
+    server = live()
+    (connection,) = held(server, content)
+    assert refusal(read(connection)) == (400, "bad_request")
+    with server.client() as client:
+        assert client.get("/healthz").status_code == 200
+
+
+def test_those_who_wait_are_told_when_the_server_ends(live, slow):
+    steps = slow(0.01)
+    server = live()
+    waiting = [leave(server, "/api/run", b"abcd" * 100) for _ in range(3)]
+    streams = [leave(server, "/api/stream", b"abcd" * 100) for _ in range(3)]
+    half = held(server, HALF_BODY)
+    until(lambda: steps.taken > 3 and load(server)["inside"] == 6)
+    server.server.should_exit = True
+    for connection in (*waiting, *half):
+        assert refusal(read(connection)) == (503, "closing")
+    for connection in streams:
+        *_, last = read(connection).rstrip(b"\r\n0").strip().split(b"\n\n")
+        assert b"event: error" in last
+        assert b'"closing"' in last
+    server.thread.join(10)
+    assert server.lines == []
+
+
+def test_requests_that_do_not_fit_into_memory_are_told_and_small_ones_are_answered(
+    live, models, monkeypatch
+):
+    model = models.by_name["looking"]
+    traces, sizes = type(model).traces, []
+
+    def tight(self, texts, *args, **options):
+        sizes.append(len(texts))
+        if sum(map(len, texts)) > 30:
+            raise RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate")
+        return traces(self, texts, *args, **options)
+
+    monkeypatch.setattr(type(model), "traces", tight)
+    server = live(wait_ms=5000.0, batch=4, tokens=100)
+    texts = ["abcdefgh", "abcdefg", "abcdefgh", "abcdefgh" * 4]
+    with ThreadPoolExecutor(4) as pool:
+        asked = [{"text": text, "beam": 1} for text in texts]
+        answers = list(pool.map(lambda body: post(server, body), asked))
+    assert [answer.status_code for answer in answers] == [200, 200, 200, 503]
+    told = error(answers[3], 503, "out_of_memory")
+    assert "shorter text" in told["hint"]
+    assert sizes[0] == 4
+    assert server.lines == []
+
+
+def test_an_exception_that_ends_threads_is_told_and_the_server_goes_on(live, models, monkeypatch):
+    server = live()
+    monkeypatch.setattr(models.by_name["looking"], "traces", lambda *_, **__: next(iter(())))
+    error(post(server, {"text": "abc"}), 500, "internal")
+    assert len(server.lines) == 1
+    assert "StopIteration" in server.lines[0] or "WorkError" in server.lines[0]
+    with server.client() as client:
+        assert client.get("/healthz").json() == {"status": "ok"}
+    assert post(server, {"text": "abc", "model": "blind"}).status_code == 200
+    stream = post(server, {"text": "abc"}, "/api/stream")
+    assert '"internal"' in stream.text.split("event: ")[-1]
+
+
+def test_a_server_that_cannot_work_says_so(live, monkeypatch):
+    server = live()
+    monkeypatch.setattr("regard.serve.scheduler.Scheduler.is_working", lambda *_: False)
+    with server.client() as client:
+        error(client.get("/healthz"), 503, "unhealthy")
