@@ -10,7 +10,6 @@ MODULES = sorted((SOURCES / "regard").rglob("*.py"))
 
 # From the ground up. Parts of one floor stand side by side and do not import each other.
 FLOORS = (
-<<<<<<< HEAD
     (
         "errors",
         "masks",
@@ -21,10 +20,8 @@ FLOORS = (
         "checkout",
         "interrupts",
         "safe_read",
+        "preemption",
     ),
-=======
-    ("errors", "masks", "device", "symbols", "state", "version", "checkout", "preemption"),
->>>>>>> bfab31e (Run requests by a scheduler that lets short ones pass, and watch connections)
     ("ops",),
     ("attention",),
     ("layers",),

@@ -340,13 +340,6 @@ def test_a_batch_without_memory_is_halved_and_one_request_alone_is_refused(kind)
     assert (refused.status, refused.code) == (503, "out_of_memory")
 
 
-def test_what_torch_says_without_memory_is_understood():
-    with pytest.raises(RuntimeError) as caught:
-        torch.empty(1 << 60, dtype=torch.uint8)
-    assert scheduler.is_out_of_memory(caught.value)
-    assert not scheduler.is_out_of_memory(RuntimeError("shapes do not match"))
-
-
 class OddError(BaseException):
     """Something that is no Exception."""
 

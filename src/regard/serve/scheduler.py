@@ -30,6 +30,7 @@ from typing import Any, Final, Generic, NamedTuple, TypeVar
 
 import torch
 
+from regard.errors import describe_memory_error
 from regard.preemption import preemptible
 from regard.serve.errors import closing, out_of_memory
 from regard.serve.limits import Cost
@@ -293,7 +294,7 @@ class Scheduler(Generic[Item, Result]):
         except NotWantedError:
             raise
         except BaseException as error:
-            failure, fits = released(error), not is_out_of_memory(error)
+            failure, fits = released(error), describe_memory_error(error) is None
         if len(items) == 1:
             return [failure]
         size = 1 if fits else (len(items) + 1) // 2
@@ -412,19 +413,10 @@ def _fail(job: _Job[Any, Any], error: Exception) -> None:
         job.answer.set_exception(error)
 
 
-def is_out_of_memory(error: BaseException) -> bool:
-    """Return whether memory was too small, on a CPU or on a GPU."""
-    if isinstance(error, MemoryError | torch.OutOfMemoryError):
-        return True
-    return isinstance(error, RuntimeError) and any(
-        words in str(error) for words in ("can't allocate memory", "not enough memory")
-    )
-
-
 def released(error: BaseException) -> Exception:
     """Return an error that a future can hold, and let go of the memory that its frames hold."""
     traceback.clear_frames(error.__traceback__)
-    if is_out_of_memory(error):
+    if describe_memory_error(error) is not None:
         gc.collect()
         if torch.cuda.is_available():
             torch.cuda.empty_cache()
