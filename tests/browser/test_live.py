@@ -45,7 +45,7 @@ def live(chromium):
         address = route.request.url.removeprefix("http://regard.test/")
         name = address.removeprefix("page/")
         if address.split("#")[0] == "":
-            route.fulfill(body=html.render_live(INFO), content_type="text/html")
+            route.fulfill(body=html.render_live(page.info), content_type="text/html")
         elif name in html.modules():
             route.fulfill(body=html.modules()[name], content_type="text/javascript")
         elif address.startswith("api/"):
@@ -55,13 +55,14 @@ def live(chromium):
             route.fulfill(status=404)
 
     def usual(route, address):
-        if address == "api/check":
+        if address in ("api/check", "api/run"):
             route.fulfill(json=to_json(samples.sentence()))
         else:
             route.fulfill(body=page.reply, content_type="text/event-stream")
 
     page.answer = usual
     page.route("**/*", answer)
+    page.info = INFO
     page.goto("http://regard.test/")
     page.wait_for_selector("#live-text")
     yield page
@@ -160,3 +161,48 @@ def test_an_address_with_a_text_asks_at_once(live):
     live.reload()
     live.wait_for_selector("canvas.map")
     assert live.questions[-1][1]["text"] == "hello"
+
+
+def again(live, *models):
+    """Loads the page of a server with other models."""
+    live.info = {"models": list(models), "limits": {"chars": 1000}}
+    live.questions.clear()
+    live.goto("http://regard.test/#")
+    live.reload()
+    live.wait_for_selector("#live-text")
+
+
+def test_the_page_begins_with_an_example_and_says_what_the_model_reads(live):
+    again(live, {"name": "g2p", "beam": 5, "reads": "text, letter by letter", "example": "night"})
+    live.wait_for_selector(".texts")
+    assert live.input_value("#live-text") == "night"
+    assert live.inner_text("#live-reads") == "g2p reads text, letter by letter."
+    assert live.questions == [("api/run", {"text": "night"})]
+    assert live.wrong == []
+
+
+def test_the_page_searches_as_wide_as_the_run_does(live):
+    again(live, {"name": "wide", "beam": 5}, {"name": "greedy", "beam": 1})
+    live.fill("#live-text", "the cat")
+    live.wait_for_selector(".texts")
+    live.select_option(".ask select", "greedy")
+    until_here(live, lambda: len(live.questions) == 2)
+    assert live.questions == [
+        ("api/run", {"text": "the cat", "model": "wide"}),
+        ("api/stream", {"text": "the cat", "model": "greedy"}),
+    ]
+
+
+def test_frames_are_pasted_as_rows_of_numbers(live):
+    vectors = {"tokenizer": "vectors", "numbers": 2, "stack": 1}
+    model = {"name": "speech", "beam": 1, "source": vectors, "example": [[0.5, 1], [2, -3]]}
+    again(live, model)
+    live.wait_for_selector(".texts")
+    assert live.input_value("#live-text") == "0.5 1\n2 -3"
+    assert live.questions == [("api/stream", {"frames": [[0.5, 1], [2, -3]]})]
+    live.fill("#live-text", "1, 2\n3;4e-1\n\n")
+    until_here(live, lambda: len(live.questions) == 2)
+    assert live.questions[-1][1] == {"frames": [[1, 2], [3, 0.4]]}
+    live.fill("#live-text", "1 2\n3 x")
+    until(live, "document.querySelector('.status').textContent.includes('Line 2 has “x”')")
+    assert live.wrong == []

@@ -1,12 +1,13 @@
 // The box of the live page: what is typed is answered token by token, and then shown whole.
 
-import { bdi, h, number } from "./dom.js";
+import { bdi, fill, h, number } from "./dom.js";
 import { colour } from "./palette.js";
 import { readHash } from "./state.js";
 import { short, shown } from "./tokens.js";
 
 const WAIT = 250; // milliseconds without a key before the server is asked
 const NAMED = 16; // inputs at most that are all named above the strips
+const LINK = 2000; // characters at most that the address of the page keeps
 
 /** Asks the server, one question at a time; a newer one ends an older. */
 export class Live {
@@ -20,14 +21,53 @@ export class Live {
     this.status = h("p", { class: "status", role: "status" });
     this.stream = h("ol", { class: "stream", "aria-label": "Answer so far" });
     this.picker = this.models();
-    this.box.value = before.text ?? "";
+    this.reads = h("p", { class: "reads", id: "live-reads" });
+    this.box.setAttribute("aria-describedby", "live-reads");
     this.box.addEventListener("input", () => this.later());
     const label = h("label", { for: "live-text" }, "Input");
     const place = app.root.querySelector('[data-place="live"]');
-    place.append(h("div", { class: "ask" }, label, this.picker ?? "", this.box), this.status, this.stream);
+    place.append(
+      h("div", { class: "ask" }, label, this.picker ?? "", this.box), this.reads, this.status, this.stream,
+    );
     place.hidden = false;
+    this.introduce();
+    this.box.value = before.text ?? (this.shown = this.example());
     if (this.box.value) this.ask();
     else this.box.focus();
+  }
+
+  /** What the server says of the model that is asked. */
+  get model() {
+    const models = this.info.models ?? [];
+    return models.find((model) => model.name === this.picker?.value) ?? models[0] ?? {};
+  }
+
+  /** Whether the model reads vectors, which are rows of numbers here. */
+  get readsFrames() {
+    return this.model.source?.tokenizer === "vectors";
+  }
+
+  /** Says what the model reads. */
+  introduce() {
+    fill(this.reads, this.model.reads ? `${this.model.name} reads ${this.model.reads}.` : "");
+    // the limit of characters is one of texts; frames are counted by the server
+    if (this.readsFrames) this.box.removeAttribute("maxlength");
+    else if (this.info.limits?.chars) this.box.maxLength = this.info.limits.chars;
+  }
+
+  /** An example of what the model reads, as it is typed. */
+  example() {
+    const { example } = this.model;
+    if (Array.isArray(example)) return example.map((row) => row.join(" ")).join("\n");
+    return example ?? "";
+  }
+
+  /** Asks another model: with its own example, unless the reader has typed something. */
+  choose() {
+    const typed = this.box.value !== this.shown;
+    this.introduce();
+    if (!typed || !this.box.value.trim()) this.box.value = this.shown = this.example();
+    this.ask();
   }
 
   models() {
@@ -35,7 +75,7 @@ export class Live {
     if (names.length < 2) return null;
     const chosen = readHash(location.hash).model;
     const options = names.map((name) => h("option", { value: name, selected: name === chosen }, name));
-    return h("select", { "aria-label": "Model", onchange: () => this.ask() }, ...options);
+    return h("select", { "aria-label": "Model", onchange: () => this.choose() }, ...options);
   }
 
   later() {
@@ -46,13 +86,14 @@ export class Live {
 
   question() {
     const model = this.picker?.value;
-    return { text: this.box.value, ...(model ? { model } : {}) };
+    const source = this.readsFrames ? { frames: frames(this.box.value) } : { text: this.box.value };
+    return { ...source, ...(model ? { model } : {}) };
   }
 
   async ask() {
     this.asked?.abort();
-    const question = this.question();
-    if (!question.text.trim()) {
+    const typed = this.box.value;
+    if (!typed.trim()) {
       this.stream.replaceChildren(); // of a question that was taken back
       this.say("");
       return;
@@ -60,12 +101,18 @@ export class Live {
     await this.during(async (signal) => {
       this.stream.replaceChildren();
       this.inputs = [];
+      const question = this.question();
+      // a wider search knows its answer at the end; only a greedy one can be watched
+      if ((this.model.beam ?? 1) > 1) {
+        await this.done(await (await post("api/run", question, signal)).json(), question, typed);
+        return;
+      }
       const reply = await post("api/stream", question, signal);
       for await (const [name, data] of events(reply)) {
         if (name === "source") this.source(data);
         else if (name === "token") this.token(data);
         else if (name === "error") throw new Refused(data.error ?? data);
-        else if (name === "done") await this.done(data.trace, question);
+        else if (name === "done") await this.done(data.trace, question, typed);
       }
     });
   }
@@ -116,23 +163,34 @@ export class Live {
     return h("span", { class: "most" }, "← ", bdi(name), ` ${number(row[best])}`);
   }
 
-  async done(trace, question) {
-    await this.app.show(trace, question.text);
+  async done(trace, question, typed) {
+    const label = question.text ?? trace.source.text;
+    await this.app.show(trace, label);
     this.stream.replaceChildren();
-    await this.app.set({ text: question.text, model: question.model });
+    await this.app.set({ text: typed.length <= LINK ? typed : undefined, model: question.model });
   }
 
   /** Measures what mattered, for the text that is shown. */
   async check(app) {
     this.asked?.abort();
-    const question = this.question();
     await this.during(async (signal) => {
       this.say("Measuring: each input is taken away in turn …");
-      const trace = await (await post("api/check", { ...question, beam: 1 }, signal)).json();
-      await app.show(trace, question.text);
+      const question = this.question();
+      const trace = await (await post("api/check", question, signal)).json();
+      await app.show(trace, question.text ?? trace.source.text);
       await app.set({ tab: "checks" });
     });
   }
+}
+
+/** Frames as they are pasted: one on each line, numbers with blanks, commas or tabs between them. */
+function frames(text) {
+  const lines = text.split("\n").filter((line) => line.trim());
+  return lines.map((line, i) => line.trim().split(/[\s,;]+/).filter(Boolean).map((word) => {
+    const value = Number(word);
+    if (Number.isFinite(value)) return value;
+    throw new Refused({ message: `Line ${i + 1} has “${short(word, 20)}”, which is no number`, hint: "put one frame on each line, with blanks between its numbers" });
+  }));
 }
 
 class Refused extends Error {
