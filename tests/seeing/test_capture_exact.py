@@ -102,6 +102,8 @@ def test_causal_biases_of_torch(make, rows):
     offset = KV_LEN - rows if make is causal_lower_right else 0
     allowed = torch.ones(rows, KV_LEN, dtype=torch.bool).tril(offset)
     close(seen.maps[""][0], softmax(query, key, allowed))
+    last = make is causal_lower_right or rows == KV_LEN  # the queries stand at the last keys
+    assert seen.traces[0].kinds == ["decoder-self" if last else "cross"]
 
 
 class Meaning(torch.Tensor):

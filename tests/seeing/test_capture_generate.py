@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
-from torch import nn
+from torch import Tensor, nn
 
 import regard
 from regard.decoding import DecodingOptions, beam_search, greedy, sample
@@ -74,7 +74,7 @@ class Writer(nn.Module):
             x = layer[self.name](x, past_key_values=cache, start=start)
         return x
 
-    def generate(self, x, steps=STEPS, reorders=()):
+    def generate(self, x, steps=STEPS, reorders=(), select=Tensor.index_select):
         """All inputs: the prompt and what was written, but for the last of it."""
         caches, start = [{}, {}], 0
         whole = x
@@ -147,6 +147,16 @@ def test_each_decoding_has_a_trace_of_its_own():
     assert sizes == [PROMPT + STEPS, 2 + STEPS, 7, 7]
 
 
+def test_a_shorter_cache_is_another_sequence():
+    model, caches = Writer().eval(), [{}, {}]
+    with torch.no_grad():
+        model(normal(1, 3, DIM, seed=2), caches)
+        with regard.capture(model) as seen:
+            model(normal(1, PROMPT, DIM))
+            model(normal(1, 1, DIM), caches, 3)
+    assert [trace.maps[0].weights.shape[1:] for trace in seen.traces] == [(5, 5), (1, 4)]
+
+
 @pytest.mark.parametrize("rows", [BATCH, 1])
 def test_a_cache_that_was_filled_before_the_block(rows):
     model, caches = Writer().eval(), [{}, {}]
@@ -162,15 +172,25 @@ def test_a_cache_that_was_filled_before_the_block(rows):
     np.testing.assert_allclose(trace.maps[1].weights, expected[1][0][:, -1:], atol=1e-5)
 
 
-def test_rows_are_followed_where_caches_are_reordered():
+@pytest.mark.parametrize(
+    "select", [Tensor.index_select, torch.index_select, lambda x, dim, indices: x[indices]]
+)
+def test_rows_are_followed_where_caches_are_reordered(select):
     model, reorders = Writer().eval(), [(2, 0, 1), (0, 1, 1), (1, 2, 0)]
     with torch.no_grad(), regard.capture(model) as seen:
-        whole = model.generate(normal(BATCH, PROMPT, DIM), reorders=reorders)
+        whole = model.generate(normal(BATCH, PROMPT, DIM), reorders=reorders, select=select)
     expected = maps_of(model, whole)
     for row, trace in enumerate(seen.traces):
         for found, weights in zip(trace.maps, expected, strict=True):
             np.testing.assert_allclose(found.weights, weights[row], atol=1e-5)
         assert any("beam search" in note for note in trace.notes)
+
+
+def test_rows_that_cannot_be_read_stop_nothing():
+    model = Writer().eval()
+    with regard.capture(model) as seen:
+        torch.vmap(lambda x, i: x.index_select(0, i))(normal(2, 5, 7), torch.tensor([[1], [2]]))
+    assert "cannot be read" in seen.notes[0]
 
 
 def test_rows_that_leave_the_batch_have_fewer_steps():

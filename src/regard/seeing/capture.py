@@ -36,6 +36,8 @@ from regard.seeing.runs import Look, hides_all_ahead
 from regard.seeing.softmaxes import PRODUCTS, Softmaxes
 
 MAX_WEIGHTS: Final = 50_000_000
+#: how rows of caches and states are selected
+SELECTIONS: Final = (torch.index_select, Tensor.index_select, Tensor.__getitem__)
 Wanted = Callable[[str], bool]
 #: mechanisms whose weights are had from the operators; all others are asked for them
 BY_OPERATOR: Final = (
@@ -195,7 +197,7 @@ class _Recorder:
         """Hooks that say when the module starts and ends, until the stack is closed."""
 
         def before(part: nn.Module, args: Any, kwargs: Any) -> Any:
-            if not self._is_here(name):
+            if not self._is_here():
                 return None
             if not self.frames:
                 self.run = self.seen.start_run(name)
@@ -204,7 +206,7 @@ class _Recorder:
             return (args, {**kwargs, "need_weights": True}) if frame.asks else None
 
         def after(part: nn.Module, args: Any, kwargs: Any, output: Any) -> Any:
-            if not self._is_here(name):
+            if not self._is_here():
                 return None
             if not self.frames or self.frames[-1].module is not part:
                 return None  # another hook has failed before ours
@@ -225,7 +227,7 @@ class _Recorder:
         )
         stack.callback(last.remove)
 
-    def _is_here(self, name: str) -> bool:
+    def _is_here(self) -> bool:
         """Whether a module runs in the thread of the block; notes it if not."""
         if threading.get_ident() == self.thread:
             return self.open
@@ -240,8 +242,7 @@ class _Recorder:
         """Says so where a module is an attention by its name, and none was seen in it."""
         if not frame.attends or self.silent:
             return
-        for outer in self.frames:
-            outer.heard = True
+        self.hear()
         kind = type(frame.module).__name__
         where = f"{frame.name} ({kind})" if frame.name else kind
         self.seen.note(
@@ -271,20 +272,27 @@ class _Recorder:
             and torch._C._current_graph_task_id() == -1
         ):
             return False
+        return not self._in_cuda_graph()
+
+    def _in_cuda_graph(self) -> bool:
+        """Whether calls are captured for a CUDA graph, when nothing may be read; notes it if so."""
         cuda = torch.cuda.is_initialized()  # type: ignore[no-untyped-call]
-        if cuda and torch.cuda.is_current_stream_capturing():
-            self.seen.note("what ran while a CUDA graph was being captured is not recorded")
+        if not cuda or not torch.cuda.is_current_stream_capturing():
             return False
+        self.seen.note("what ran while a CUDA graph was being captured is not recorded")
         return True
 
     def between_runs(self, call: Any, args: Any) -> None:
         """Notes a selection of rows along a batch, by which caches and states are reordered."""
-        if call is not Tensor.index_select or self.frames or self.silent or len(args) != 3:
+        if call not in SELECTIONS or self.silent or not self.open or self._in_cuda_graph():
             return
-        tensor, dim, indices = args
-        if dim == 0 and tensor.ndim > 1 and threading.get_ident() == self.thread and self.open:
+        try:
             with recompute.aside():
-                self.seen.reorder(len(tensor), indices.tolist())
+                found = _selected_rows(args)
+                if found is not None:
+                    self.seen.reorder(len(args[0]), found.tolist())
+        except Exception as error:
+            self.seen.note(f"rows were selected between two runs, but cannot be read ({error})")
 
     def operator(self, name: str, run: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         """Runs an operator of regard, and keeps its weights."""
@@ -386,6 +394,19 @@ class _Recorder:
 SIGNATURES: Final = {name: inspect.signature(getattr(ops, name)) for name in recompute.OPERATORS}
 
 
+def _selected_rows(args: Sequence[Any]) -> Tensor | None:
+    """The indices of a selection of rows along the first axis; None if it is another one."""
+    tensor, *rest = args
+    if len(rest) == 2 and rest[0] == 0 and tensor.ndim > 1:
+        indices = rest[1]
+    elif len(rest) == 1 and isinstance(rest[0], Tensor) and tensor.ndim > 2:
+        indices = rest[0]  # by indexing, which other code does with tensors that are no states
+    else:
+        return None
+    numbers = indices.ndim == 1 and indices.dtype in (torch.int32, torch.int64)
+    return indices if numbers else None
+
+
 def _readable(tensor: Tensor) -> Tensor:
     """A copy on the CPU in float32, which is no inference tensor."""
     if torch._C._functorch.is_batchedtensor(tensor):
@@ -461,10 +482,12 @@ class _TorchCalls(TorchFunctionMode):
             )
 
     def _sdpa(self, given: dict[str, Any]) -> None:
+        causal, (_, _, rows, columns) = recompute.sdpa_causal(given), recompute.sdpa_shape(given)
         self.recorder.keep(
             lambda: recompute.sdpa_shape(given),
             lambda: recompute.sdpa_weights(given),
-            causal=recompute.sdpa_causal(given),
+            causal=causal,
+            same=True if causal and rows != columns else None,  # the queries are the last keys
         )
 
     def _flex(self, given: dict[str, Any], output: Tensor) -> None:

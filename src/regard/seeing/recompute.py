@@ -30,15 +30,10 @@ _MULTI_HEAD_SIGNATURE: Final = inspect.signature(MULTI_HEAD)
 
 
 @contextmanager
-def aside(*, seen: bool = False) -> Iterator[None]:
-    """For work beside the model's own: no gradient, no autocast, and no other block sees it.
-
-    Args:
-        seen: whether modes of torch see it all the same, as what it calls may need.
-    """
+def aside() -> Iterator[None]:
+    """For work beside the model's own: no gradient, no autocast, and no other block sees it."""
     with ExitStack() as stack:
-        if not seen:
-            stack.enter_context(torch._C.DisableTorchFunction())
+        stack.enter_context(torch._C.DisableTorchFunction())
         stack.enter_context(unwatched())
         stack.enter_context(torch.no_grad())
         for device in ("cpu", "cuda") if torch.cuda.is_available() else ("cpu",):
@@ -157,8 +152,7 @@ def flex_weights(given: Mapping[str, Any], output: Tensor) -> Tensor:
     k, v = (x.repeat_interleave(q.shape[1] // x.shape[1], dim=1) for x in (k, v))
     k, v = (x.expand(q.shape[0], *x.shape[1:]) for x in (k, v))
     args = (given["score_mod"], given["block_mask"], given["scale"], *given["rest"])
-    with aside(seen=True):  # the modifications index tensors by means of a mode
-        _, scores = _math_attention_inner(q, k, v, *args)
+    _, scores = _math_attention_inner(q, k, v, *args)
     weights = ops.masked_softmax(scores, scores != float("-inf"))
     close = torch.finfo(output.dtype).eps ** 0.5
     if not torch.allclose((weights @ v.to(weights.dtype)).to(output.dtype), output, close, close):

@@ -10,10 +10,12 @@ running. Runs that belong together form a pass, of which there is one trace for 
   it looks with one query at keys of the same number, and not all parts that ran before the first
   attention of the pass have run again.
 
-The rows of a batch are followed through `index_select` along the batch between two runs, which is
-how caches and states are reordered. If the number of rows changes otherwise, a new pass starts.
+The rows of a batch are followed through `index_select`, or indexing with a tensor, along the batch
+between two runs, which is how caches and states are reordered. If the number of rows changes
+otherwise, a new pass starts.
 """
 
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
@@ -196,7 +198,10 @@ class _Assembly:
         known = [(self.steps[key], look) for key, look in _keyed(found) if key in self.steps]
         if not known:
             return not self.whole
-        grows = [_continues_cache(steps, look) for steps, look in known]
+        grows = [
+            _continues_cache(steps[0], steps[-1], sum(one.size[0] for one in steps), look)
+            for steps, look in known
+        ]
         fixed = [_same_keys(steps, look) for steps, look in known]
         if any(grows):
             return all(a or b for a, b in zip(grows, fixed, strict=True))
@@ -254,21 +259,32 @@ def _lines(origins: Sequence[Sequence[int]]) -> tuple[list[dict[int, int]], bool
     return lines, branched
 
 
-def _continues_cache(steps: list[Look], look: Look) -> bool:
-    """Whether a look is at the keys of all looks so far and its own."""
-    (rows, columns), first = look.size, steps[0]
+def _continues_cache(first: Look, last: Look, queries: int, look: Look) -> bool:
+    """Whether a look is at the keys of all looks so far and its own.
+
+    Args:
+        first: the first look of the module in the pass,
+        last: and the one before this.
+        queries: number of queries so far.
+        look: the next one.
+    """
+    rows, columns = look.size
     if look.named_cross or look.slots or look.extra or columns <= rows:
         return False
     if look.weights.shape[1] != first.weights.shape[1]:
         return False
-    seen = sum(step.size[0] for step in steps) + rows
+    positions = queries + rows
     known = look.named_self or look.same is True
     past = first.size[1] - first.size[0]
-    if columns == past + seen:
+    if columns == past + positions:
         return known or (past == 0 and (first.causal or first.size == (1, 1)))
-    if columns > seen:  # a cache of a fixed size, of which the end is still empty
-        return known and columns == steps[-1].size[1] and not _has_weight_from(look, seen)
-    return known  # a window, which forgets the first keys
+    if columns > positions:  # a cache of a fixed size, of which the end is still empty
+        return known and columns == last.size[1] and not _has_weight_from(look, positions)
+    # a window, which forgets the first keys: earlier queries have not seen further back either
+    before = last.size[1] - last.size[0]
+    return known and (
+        columns == last.size[1] or not bool(last.weights.tril(before - columns).any())
+    )
 
 
 def _has_weight_from(look: Look, column: int) -> bool:
@@ -319,22 +335,21 @@ def _join(steps: list[Look], rows: Sequence[Sequence[int | None]]) -> Look:
         rows: for each step, the row of each line; None where the line has ended.
     """
     first = steps[0]
+    ends = list(itertools.accumulate(step.size[0] for step in steps))
     grows = len(steps) > 1 and all(
-        _continues_cache(steps[:i], step) for i, step in enumerate(steps) if i
+        _continues_cache(first, steps[i], ends[i], step) for i, step in enumerate(steps[1:])
     )
-    total = sum(step.size[0] for step in steps)
+    total = ends[-1]
     past = _without_empty_cache(first).size[1] - first.size[0] if grows else 0
     width = past + total if grows else max(step.weights.shape[3] for step in steps)
     joined = torch.zeros(len(rows[0]), first.weights.shape[1], total, width)
-    start = 0
-    for step, own in zip(steps, rows, strict=True):
-        end = start + step.size[0]
+    for step, own, end in zip(steps, rows, ends, strict=True):
+        start = end - step.size[0]
         right = min(past + end, width) if grows else step.weights.shape[3]
         left = max(0, right - step.weights.shape[3]) if grows else 0
         for line, row in enumerate(own):
             if row is not None:
                 joined[line, :, start:end, left:right] = step.weights[row, ..., : right - left]
-        start = end
     if not grows:
         return replace(first, weights=joined, causal=first.causal and len(steps) == 1)
     return replace(first, weights=joined, causal=hides_all_ahead(joined), same=True)
