@@ -277,8 +277,9 @@ def test_a_damaged_model(run, in_folder, damage):
     if damage == "cut":
         (in_folder / "model.safetensors").write_bytes(b"\0" * 100)
     else:
-        config = (in_folder / "config.json").read_text().replace('"bahdanau"', '"luong"')
-        (in_folder / "config.json").write_text(config)
+        record = json.loads((in_folder / "config.json").read_text())
+        changed = {"format": record["format"], "config": {**record["config"], "preset": "luong"}}
+        (in_folder / "config.json").write_text(json.dumps(changed))
     assert "model.safetensors must hold the weights" in sentence(regard("predict", "."), 1)
 
 

@@ -9,6 +9,7 @@ from regard.training.dev import Evaluation
 from regard.training.loop import save
 from regard.training.progress import Progress
 from regard.training.watch import Watch
+from regard.training.weights import write_weights
 
 
 def test_average_by_hand():
@@ -116,13 +117,13 @@ def test_the_second_best_does_not_take_the_place_of_a_best_one_that_is_lost(make
     task.folder.best.mkdir()
     fill(task, 4.0)
     task.folder.write_model(task.module.state_dict())
-    monkeypatch.setattr("regard.training.best.write_whole", skip_writing(lost))
+    monkeypatch.setattr("regard.training.best.write_weights", skip_writing(lost))
     assert finish(task, [0.3, 0.9, 0.2, 0.1], 0.15, monkeypatch) == (None, [])
     assert final_weight(task) == {4.0}
 
 
 def skip_writing(lost):
-    return lambda path, content: None if path == lost else path.write_bytes(content)
+    return lambda path, weights: None if path == lost else write_weights(path, weights)
 
 
 def test_none_at_all(make_task, monkeypatch):

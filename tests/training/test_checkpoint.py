@@ -1,6 +1,9 @@
 """Checkpoints: what is written is read, and what is damaged is noticed."""
 
+import errno
+import io
 import json
+import os
 import random
 import resource
 
@@ -47,7 +50,7 @@ def names(folder):
 
 
 def test_round_trip(folder):
-    found, complaints = load_checkpoint(folder)
+    found, complaints, _ = load_checkpoint(folder)
     assert complaints == []
     assert found.numbers == make(2).numbers
     assert found.tensors.keys() == make(2).tensors.keys()
@@ -57,8 +60,8 @@ def test_round_trip(folder):
 
 
 def test_none_yet(tmp_path):
-    assert load_checkpoint(tmp_path) == (None, [])
-    assert load_checkpoint(tmp_path / "missing") == (None, [])
+    assert load_checkpoint(tmp_path) == (None, [], [])
+    assert load_checkpoint(tmp_path / "missing") == (None, [], [])
 
 
 def test_only_two_are_kept(folder):
@@ -83,10 +86,10 @@ def test_leftovers_are_not_read(folder):
 def test_a_pair_that_was_not_finished(folder):
     tensors = (folder / "step-00000002.safetensors").read_bytes()
     (folder / "step-00000003.safetensors").write_bytes(tensors)
-    found, complaints = load_checkpoint(folder)
+    found, complaints, damaged = load_checkpoint(folder)
     assert step_of(found) == 2
-    assert len(complaints) == 1
-    assert "step-00000003 is damaged" in complaints[0]
+    assert complaints == ["checkpoint step-00000003 was never finished and is not used."]
+    assert damaged == [], "a kill may leave it"
 
 
 def test_none_that_was_finished(tmp_path):
@@ -94,7 +97,8 @@ def test_none_that_was_finished(tmp_path):
     for step in (3, 4):
         (tmp_path / f"step-{step:08d}.safetensors").write_bytes(b"whole, without a record")
     assert not has_checkpoint(tmp_path)
-    found, complaints = load_checkpoint(tmp_path)
+    found, complaints, damaged = load_checkpoint(tmp_path)
+    assert damaged == []
     assert found is None
     assert complaints == [
         f"checkpoint step-0000000{step} was never finished and is not used." for step in (4, 3)
@@ -129,19 +133,29 @@ def test_a_truncated_file(folder, end, share):
     check_that_the_first_is_used(folder)
 
 
-def test_a_missing_record(folder):
-    (folder / "step-00000002.json").unlink()
+def test_missing_tensors(folder):
+    (folder / "step-00000002.safetensors").unlink()
     check_that_the_first_is_used(folder)
 
 
 def check_that_the_first_is_used(folder):
-    found, complaints = load_checkpoint(folder)
+    found, complaints, damaged = load_checkpoint(folder)
     assert step_of(found) == 1
     assert torch.equal(found.tensors["weights"], make(1).tensors["weights"])
     (sentence,) = complaints
     assert sentence.startswith("checkpoint step-00000002 is damaged (")
-    assert sentence.endswith("; the one before it is used.")
+    assert sentence.endswith(") and is not used.")
     assert "\n" not in sentence
+    assert damaged == ["step-00000002"]
+
+
+def test_damage_of_the_older_one_is_named_and_costs_nothing(folder):
+    path = folder / "step-00000001.safetensors"
+    path.write_bytes(path.read_bytes()[:-1])
+    found, (sentence,), damaged = load_checkpoint(folder)
+    assert step_of(found) == 2
+    assert "step-00000001 is damaged" in sentence
+    assert damaged == []
 
 
 @pytest.mark.parametrize("end", ["safetensors", "json"])
@@ -185,12 +199,48 @@ def test_records_of_another_step(folder):
 def test_all_damaged(folder):
     for path in folder.glob("*.safetensors"):
         path.write_bytes(b"nothing")
+    found, complaints, damaged = load_checkpoint(folder)
+    assert found is None
+    assert len(complaints) == 2
+    assert damaged == ["step-00000002", "step-00000001"]
+
+
+@pytest.mark.parametrize("name", ["checkpoints", "step-00000002.json", "step-00000002.safetensors"])
+def test_no_permission_is_not_damage(folder, name, monkeypatch):
+    """As root everything may be read, so that the refusal is played."""
+    refused = folder if name == "checkpoints" else folder / name
+    listdir, read = os.listdir, io.open
+
+    def refuse(path):
+        if str(path) == str(refused):
+            raise PermissionError(errno.EACCES, "Permission denied", str(path))
+
+    monkeypatch.setattr("os.listdir", lambda path: refuse(path) or listdir(path))
+    monkeypatch.setattr("io.open", lambda path, *rest: refuse(path) or read(path, *rest))
     with pytest.raises(CheckpointError) as caught:
         load_checkpoint(folder)
     said = str(caught.value)
-    assert str(folder) in said
-    assert "all 2 are damaged" in said
-    assert "\n" not in said
+    assert said.startswith(f"{refused} must be readable")
+    assert "(Permission denied): check its permissions" in said
+    assert "damaged" not in said
+    assert "remove" not in said
+
+
+def test_the_same_step_twice_with_other_tensors(folder, monkeypatch):
+    """Between the two files the pair is unfinished, never a record of other tensors."""
+    seen = []
+    replace = os.replace
+
+    def look(source, target):
+        seen.append(sorted(path.name for path in folder.glob("step-00000002.*")))
+        replace(source, target)
+
+    monkeypatch.setattr(os, "replace", look)
+    save_checkpoint(folder, 2, make(3))
+    assert seen == [["step-00000002.safetensors"]] * 2
+    seen.clear()
+    save_checkpoint(folder, 2, make(3))
+    assert seen == [["step-00000002.json", "step-00000002.safetensors"]], "one file is enough"
 
 
 def test_whole_or_not_at_all(tmp_path, monkeypatch):

@@ -7,8 +7,7 @@ import signal
 
 import pytest
 
-from regard.training import RunFolder, checkpoint, resume_run
-from regard.training.checkpoint import CheckpointError
+from regard.training import RunError, RunFolder, checkpoint, resume_run
 from training import tools
 from training.tools import (
     assert_same,
@@ -106,12 +105,20 @@ def test_killed_while_a_checkpoint_is_written(data, whole, tmp_path, which, at, 
     assert_same(weights(whole), weights(tmp_path / "run"))
 
 
-def test_killed_between_a_score_and_the_first_checkpoint(data, tmp_path, monkeypatch):
-    """The run starts anew, and nothing is told of what it had reached before."""
+def test_killed_between_a_score_and_the_first_checkpoint_after_it(data, tmp_path, monkeypatch):
+    """The run goes on from step 0, and nothing is told of what it had reached before."""
     every = {"eval_every": 5, "save_every": 1000}
     finish(run_aside(data, tmp_path / "whole", **every))
+    save, saved = checkpoint.save, []
+
+    def deadly(tensors):
+        saved.append(1)
+        if len(saved) == 2:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return save(tensors)
+
     with monkeypatch.context() as patch:
-        patch.setattr(checkpoint, "save", lambda _: os.kill(os.getpid(), signal.SIGKILL))
+        patch.setattr(checkpoint, "save", deadly)
         process = run_aside(data, tmp_path / "run", **every)
         process.join(60)
     assert process.exitcode == -signal.SIGKILL
@@ -148,24 +155,26 @@ def test_a_damaged_checkpoint_is_noticed_and_the_one_before_is_used(
         record.write_text(json.dumps(sealed))
     else:
         record.unlink()
-    found, complaints = checkpoint.load_checkpoint(output / "checkpoints")
+    found, complaints, _ = checkpoint.load_checkpoint(output / "checkpoints")
     assert found is not None
     assert found.numbers["progress"]["step"] < int(newest.stem[5:])
     assert any(newest.stem in sentence for sentence in complaints)
-    finish(run_aside(data, output))
+    finish(run_aside(data, output, accept_loss=True))
     assert_same(weights(whole), weights(output))
 
 
-def test_all_checkpoints_damaged_is_an_error(data, tmp_path):
+def test_all_checkpoints_damaged_is_an_error(data, whole, tmp_path):
     output = tmp_path / "run"
     stop_early(data, output, step=6)
     for path in (output / "checkpoints").glob("step-*.safetensors"):
         path.write_bytes(b"nothing")
-    with pytest.raises(CheckpointError, match="start afresh"):
+    with pytest.raises(RunError, match=r"all checkpoints .* it trains from step 0"):
         resume_run(output, quiet=True)
+    finish(run_aside(data, output, accept_loss=True))
+    assert_same(weights(whole), weights(output))
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_a_signal_saves_and_the_run_goes_on(data, whole, tmp_path, number):
     output = tmp_path / "run"
     process = run_aside(data, output)

@@ -146,6 +146,7 @@ def test_weights_of_another_model(folder):
     run, task = folder
     config = json.loads(run.config_file.read_text())
     config["config"]["model"]["hidden"] = 2 * task.config.model["hidden"]
+    del config["checksum"]  # as whoever edits the file is told
     run.config_file.write_text(json.dumps(config))
     with pytest.raises(RunError, match="must hold the weights"):
         run.load()
@@ -260,7 +261,7 @@ def test_metrics(tmp_path):
     for step in (1, 2, 3):
         run.append_metrics({"step": step, "dev_loss": step / 7})
     assert [row["step"] for row in run.read_metrics()] == [1, 2, 3]
-    run.forget_metrics_after(2)
+    run.metrics.cut(None, 2)
     assert run.read_metrics() == [{"step": 1, "dev_loss": 1 / 7}, {"step": 2, "dev_loss": 2 / 7}]
 
 

@@ -146,6 +146,22 @@ def train(
         Path | None,
         typer.Option(help="Go on with the run in this folder.", show_default=False),
     ] = None,
+    accept_loss: Annotated[
+        bool,
+        typer.Option(
+            "--accept-loss",
+            help="Resume though a part of the run is missing or damaged, and lose what "
+            "`--resume` alone says would be lost.",
+        ),
+    ] = False,
+    accept_changed_data: Annotated[
+        bool,
+        typer.Option(
+            "--accept-changed-data",
+            help="Resume though the data have changed since the run began. The dev set stays as "
+            "it was.",
+        ),
+    ] = False,
     skip_bad: SkipBad = False,
     data_dir: Annotated[
         Path | None,

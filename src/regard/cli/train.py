@@ -28,6 +28,8 @@ def train(
     dev: str | None,
     minutes: float | None,
     resume: Path | None,
+    accept_loss: bool,
+    accept_changed_data: bool,
     skip_bad: bool,
     data_dir: Path | None,
     no_test: bool,
@@ -43,11 +45,20 @@ def train(
         raise ArgumentError(
             "-o", "be left out when a run goes on", repr(str(output)), "the run stays in its folder"
         )
+    accepted = {"accept_loss": accept_loss, "accept_changed_data": accept_changed_data}
+    if resume is None and any(accepted.values()):
+        option = "--accept-loss" if accept_loss else "--accept-changed-data"
+        rule = "be for a run that goes on"
+        raise ArgumentError(option, rule, "given without --resume", "leave it out")
     recipe = _recipe(given, resume)
     if recipe is None:
         if no_test:
             raise ArgumentError("--no-test", "be for a recipe", "given without one", "leave it out")
-        folder = _train(_gather(given, resume is not None) | options, output, resume, quiet)
+        settings = _gather(given, resume is not None) | options
+        if resume is None:
+            folder = _train(settings, output, quiet)
+        else:
+            folder = resume_run(resume, settings, quiet=quiet, **accepted)
     else:
         changes = parse_overrides(given[1:] if resume is None else given) | options
         if resume is None:
@@ -56,7 +67,7 @@ def train(
             )
         else:
             folder = recipes.resume(
-                recipe, RunFolder(resume), changes, test=not no_test, quiet=quiet
+                recipe, RunFolder(resume), changes, test=not no_test, quiet=quiet, **accepted
             )
     if folder.stopped_by is not None:  # the user has been told how to go on
         raise typer.Exit(SIGNALLED + folder.stopped_by)
@@ -71,12 +82,8 @@ def _recipe(words: list[str], resume: Path | None) -> recipes.Recipe | None:
     return None if path is None else recipes.read(path)
 
 
-def _train(
-    settings: dict[str, Any], output: Path | None, resume: Path | None, quiet: bool
-) -> RunFolder:
+def _train(settings: dict[str, Any], output: Path | None, quiet: bool) -> RunFolder:
     """Trains on the user's own data."""
-    if resume is not None:
-        return resume_run(resume, settings, quiet=quiet)
     config = make_config(settings)
     if not config.data:
         raise ArgumentError(

@@ -1,14 +1,13 @@
 """Encodes pairs into a corpus, once."""
 
 import itertools
-import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from regard.data import arrow
 from regard.data.columns import Flat, columns, joined_flat, text_arrays, text_fields
-from regard.data.corpus import FINGERPRINT, LAYOUT, Corpus, check, checksum, note_path
+from regard.data.corpus import FINGERPRINT, LAYOUT, Corpus, check, checksum, write_note
 from regard.data.files import fingerprint, write_atomically
 from regard.data.frames import Frames
 from regard.data.lines import PathLike
@@ -55,7 +54,7 @@ def build_corpus(
         progress: called now and then with the number of pairs read so far.
     """
     encoder = _Encoder(src_tok, tgt_tok, max_src_len, max_tgt_len, texts)
-    key = _key(source, src_tok, tgt_tok, max_src_len, max_tgt_len, texts)
+    key = corpus_key(source, src_tok, tgt_tok, max_src_len, max_tgt_len, texts)
     path = Path(path)
     schema = encoder.schema.with_metadata({FINGERPRINT: key})
     kept = read = 0
@@ -69,9 +68,7 @@ def build_corpus(
                 progress(read)
         if not kept:
             raise _nothing_left(path, read, max_src_len, max_tgt_len, src_tok)
-    note = {"pairs": kept, "dropped": read - kept, "crc32": checksum(path)}
-    with write_atomically(note_path(path)) as file:
-        file.write(json.dumps(note).encode())
+    write_note(path, {"pairs": kept, "dropped": read - kept, "crc32": checksum(path)})
     return Corpus(path)
 
 
@@ -105,7 +102,7 @@ def open_or_build_corpus(
     path = Path(path)
     if path.exists():
         problem = check(path)
-        key = _key(source, src_tok, tgt_tok, max_src_len, max_tgt_len, texts)
+        key = corpus_key(source, src_tok, tgt_tok, max_src_len, max_tgt_len, texts)
         if problem is None:
             corpus = Corpus(path)
             if corpus.fingerprint == key:
@@ -126,9 +123,10 @@ def open_or_build_corpus(
     )
 
 
-def _key(
+def corpus_key(
     source: str, src_tok: SourceSide, tgt_tok: Tokenizer, max_src: int, max_tgt: int, texts: bool
 ) -> str:
+    """Return the fingerprint of a corpus: of its data, tokenisers and limits."""
     tokenizers = [src_tok.fingerprint, tgt_tok.fingerprint]
     return fingerprint(
         layout=LAYOUT, source=source, tokenizers=tokenizers, limits=[max_src, max_tgt], texts=texts

@@ -13,8 +13,9 @@ from typing import Any, Final, NamedTuple, Protocol, SupportsIndex, runtime_chec
 import numpy as np
 from jaxtyping import Bool, Float32, Int, Int32, Int64, Integer
 
-from regard.data import arrow
+from regard.data import arrow, kept
 from regard.data.columns import TEXTS
+from regard.data.files import write_atomically
 from regard.data.pairs import Pair
 from regard.errors import DataError
 from regard.symbols import PAD
@@ -218,11 +219,22 @@ def checksum(path: Path) -> int:
     return crc
 
 
+def write_note(path: Path, content: dict[str, int]) -> None:
+    """Write the JSON file beside a corpus, with a checksum of its own."""
+    note = {**content, "checksum": kept.checksum(content)}
+    with write_atomically(note_path(path)) as file:
+        file.write(json.dumps(note).encode())
+
+
 def check(path: Path) -> str | None:
     """What is wrong with a corpus, or None."""
     try:
-        expected = json.loads(note_path(path).read_bytes())["crc32"]
-    except (OSError, ValueError, KeyError, TypeError):
+        note = json.loads(note_path(path).read_bytes())
+        expected = note["crc32"]
+        # notes of older runs have no checksum, and three entries
+        if len(note) > 3 and note.pop("checksum") != kept.checksum(note):
+            raise ValueError("its content does not match its checksum")
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return f"{note_path(path).name} is missing or damaged"
     if checksum(path) != expected:
         return "its checksum is not that of its content"

@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, NamedTuple
 
 from regard.data.lines import DAMAGE, PathLike, damaged, name_of, open_bytes
 from regard.errors import DataError
@@ -67,6 +67,23 @@ def sync_folder(folder: Path) -> None:
         os.close(handle)
 
 
+class FileContent(NamedTuple):
+    """Size and checksum of what a file holds, decompressed."""
+
+    bytes: int
+    lines: int
+    checksum: str
+
+
+def measure(source: PathLike) -> FileContent:
+    """Return the size and the checksum of a file."""
+    digest, size, lines = hashlib.blake2b(digest_size=16), 0, 0
+    for block in _blocks(source):
+        digest.update(block)
+        size, lines = size + len(block), lines + block.count(b"\n")
+    return FileContent(size, lines, digest.hexdigest())
+
+
 def fingerprint(*sources: PathLike | Iterable[Any], **options: Any) -> str:
     """A short text that changes with the content of the sources and with any option.
 
@@ -87,13 +104,18 @@ def fingerprint(*sources: PathLike | Iterable[Any], **options: Any) -> str:
 def _content(source: PathLike | Iterable[Any]) -> bytes:
     digest = hashlib.blake2b(digest_size=16)
     if isinstance(source, str | os.PathLike):
-        with open_bytes(source) as stream:
-            try:
-                while block := stream.read(BLOCK):
-                    digest.update(block)
-            except DAMAGE as error:
-                raise damaged(name_of(source), None, error) from None
+        for block in _blocks(source):
+            digest.update(block)
     else:
         for item in source:
             digest.update(json.dumps(item, ensure_ascii=True).encode() + b"\n")
     return digest.digest()
+
+
+def _blocks(source: PathLike) -> Iterator[bytes]:
+    with open_bytes(source) as stream:
+        try:
+            while block := stream.read(BLOCK):
+                yield block
+        except DAMAGE as error:
+            raise damaged(name_of(source), None, error) from None

@@ -90,13 +90,31 @@ def resume(
     *,
     test: bool = True,
     quiet: bool = False,
+    accept_loss: bool = False,
+    accept_changed_data: bool = False,
 ) -> RunFolder:
-    """Goes on with a recipe's run; one that has been trained to its end is scored alone."""
+    """Goes on with a recipe's run; one that has been trained to its end is scored alone.
+
+    Args:
+        recipe: as the run has kept it.
+        folder: of the run.
+        overrides: settings that are given in place of its own.
+        test: whether test sets are scored, or dev alone.
+        quiet: whether to show nothing.
+        accept_loss: as for `resume_run`, and so is
+        accept_changed_data: this.
+    """
     console = Notes(quiet=quiet)
     members = [resolve(member, folder.path.parent) for member in recipe.members]
     _check_overrides(recipe, overrides)
     if not members and (overrides or not folder.finished):
-        folder = resume_run(folder.path, overrides, quiet=quiet)
+        folder = resume_run(
+            folder.path,
+            overrides,
+            quiet=quiet,
+            accept_loss=accept_loss,
+            accept_changed_data=accept_changed_data,
+        )
         recipe = recipe.changed(overrides)
         recipe.write(folder.path / INSIDE)
         _learned_on(folder.path, recipe, overrides)

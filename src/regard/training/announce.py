@@ -1,8 +1,10 @@
 """What a user is told before the first step."""
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Final
 
+from regard.training.config import Config
 from regard.training.defaults import has_stalled
 from regard.training.dev_set import DevSet
 from regard.training.progress import Progress
@@ -38,20 +40,25 @@ def announced(task: Task, precision: str, defaults: str | None, say: Callable[[s
     return task
 
 
-def reached(task: Task, progress: Progress) -> str:
-    """Of a run that is over: what has ended it, and what to give so that it goes on."""
-    config, shares = task.config, task.shares(progress)
-    limits = {"epochs": config.epochs, "minutes": config.minutes, "steps": task.steps}
-    over = {name: limits[name] or 0 for name in limits if shares.get(name, 0.0) >= 1}
-    if config.steps is None and len(over) > 1:
-        over.pop("steps", None)  # it follows from the others, and is none that the user gave
-    if has_stalled(config, progress, task.spent(progress)):
+def reached(config: Config, progress: Progress, folder: Path) -> str:
+    """Say which limit has ended a run, and what to give so that it goes on."""
+    over: dict[str, int | float] = {}
+    if config.epochs is not None and progress.epoch >= config.epochs:
+        over["epochs"] = config.epochs
+    if config.minutes is not None and progress.seconds >= 60 * config.minutes:
+        over["minutes"] = config.minutes
+    if config.steps is not None and progress.step >= config.steps:
+        over["steps"] = config.steps
+    if not over and (config.epochs, config.minutes, config.steps) == (None, None, None):
+        over["steps"] = progress.step  # the default limit, which follows from the data
+    spent = 1.0 if over else 0.0
+    if not over or has_stalled(config, progress, spent):
         over["patience"] = progress.stale if config.patience is None else config.patience
     what = " and ".join(f"{n}={_number(v)}{MEANING.get(n, '')}" for n, v in over.items())
     more = " ".join(f"{name}={_number(2 * value)}" for name, value in over.items())
     return (
         f"{what} {'is' if len(over) == 1 else 'are'} reached: give more, as in `regard train "
-        f"--resume {task.folder.path} {more}`."
+        f"--resume {folder} {more}`."
     )
 
 

@@ -4,14 +4,15 @@ from pathlib import Path
 from typing import NamedTuple
 
 import torch
-from safetensors.torch import load, save
+from safetensors import SafetensorError
 from torch import Tensor
 
-from regard.data.files import write_whole
 from regard.training.dev import evaluate
 from regard.training.progress import Progress
+from regard.training.run_folder import RunError
 from regard.training.task import Task
 from regard.training.watch import Watch
+from regard.training.weights_file import read_weights, write_weights
 
 
 class Averaged(NamedTuple):
@@ -26,8 +27,7 @@ def keep_best(task: Task, progress: Progress) -> None:
     folder = task.folder.best
     folder.mkdir(exist_ok=True)
     if progress.step in {step for _, step in progress.best}:
-        weights = {k: t.detach().cpu().contiguous() for k, t in task.module.state_dict().items()}
-        write_whole(_path(folder, progress.step), save(weights))
+        write_weights(best_file(folder, progress.step), task.module.state_dict())
 
 
 def drop_worse(task: Task, progress: Progress) -> None:
@@ -37,7 +37,7 @@ def drop_worse(task: Task, progress: Progress) -> None:
     may not come to the same scores again where its clock or its device has a part in them.
     """
     folder = task.folder.best
-    kept = {_path(folder, step) for _, step in progress.best}
+    kept = {best_file(folder, step) for _, step in progress.best}
     for path in folder.glob("step-*.safetensors"):
         if path not in kept:
             path.unlink()
@@ -55,10 +55,10 @@ def write_final(task: Task, progress: Progress, watch: Watch) -> Averaged | None
     Returns:
         what was averaged, where that is the model; None where it is the best of the evaluations.
     """
-    paths = [_path(task.folder.best, step) for _, step in progress.best]
+    paths = [best_file(task.folder.best, step) for _, step in progress.best]
     if not paths or not paths[0].exists():
         return None  # the best weights were written as the model when they were found
-    several = [load(path.read_bytes()) for path in paths if path.exists()]
+    several = [_read(path, task) for path in paths if path.exists()]
     best_score = progress.best[0][0]
     task.module.load_state_dict(several[0])
     averaged: Averaged | None = None
@@ -74,6 +74,17 @@ def write_final(task: Task, progress: Progress, watch: Watch) -> Averaged | None
     return averaged
 
 
+def _read(path: Path, task: Task) -> dict[str, Tensor]:
+    try:
+        return read_weights(path)
+    except (ValueError, SafetensorError) as error:
+        raise RunError(
+            f"{path} must hold weights to end the run with, but it is damaged "
+            f"({str(error).splitlines()[0]}): restore it from a copy, and go on with `regard train "
+            f"--resume {task.folder.path}`."
+        ) from None
+
+
 def average(several: list[dict[str, Tensor]]) -> dict[str, Tensor]:
     """The mean of each weight, taken in float64."""
     mean = {}
@@ -86,5 +97,6 @@ def average(several: list[dict[str, Tensor]]) -> dict[str, Tensor]:
     return mean
 
 
-def _path(folder: Path, step: int) -> Path:
+def best_file(folder: Path, step: int) -> Path:
+    """Return the file of the weights of a step among the best."""
     return folder / f"step-{step:08d}.safetensors"

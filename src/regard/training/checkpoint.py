@@ -6,8 +6,9 @@ it, with every number and the checksum of the first. Neither is a pickle.
 
 import hashlib
 import json
+import os
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -20,10 +21,11 @@ from regard.data.files import write_whole
 from regard.errors import RegardError
 
 KEPT: Final = 2
+NAME: Final = r"(step-\d+)\.(?:safetensors|json)"
 
 
 class CheckpointError(RegardError):
-    """No checkpoint of a run can be read."""
+    """The checkpoints of a run cannot be read, whether they are whole or not."""
 
 
 class Checkpoint(NamedTuple):
@@ -33,25 +35,53 @@ class Checkpoint(NamedTuple):
     numbers: dict[str, Any]
 
 
+class Found(NamedTuple):
+    """The checkpoints of a folder.
+
+    Attributes:
+        checkpoint: the newest that is whole, or None.
+        complaints: a sentence for each one that is not whole.
+        damaged: names of finished checkpoints that are newer than that and no longer whole. A kill
+            leaves none of these: it leaves unfinished ones.
+    """
+
+    checkpoint: Checkpoint | None
+    complaints: list[str]
+    damaged: list[str]
+
+
 def save_checkpoint(folder: Path, step: int, checkpoint: Checkpoint, *, kept: int = KEPT) -> Path:
-    """Writes a checkpoint and removes others until `kept` are left, unfinished ones first."""
+    """Write a checkpoint and remove others until `kept` are left, unfinished ones first."""
     folder.mkdir(parents=True, exist_ok=True)
     tensors = {name: t.detach().cpu().contiguous() for name, t in checkpoint.tensors.items()}
     content = save(tensors)
     path = folder / f"step-{step:08d}.safetensors"
-    write_whole(path, content)
-    record = {"step": step, "checksum": _checksum(content), "numbers": checkpoint.numbers}
+    checksum = _checksum(content)
+    record = {"step": step, "checksum": checksum, "numbers": checkpoint.numbers}
+    if not _holds(path, checksum):
+        path.with_suffix(".json").unlink(missing_ok=True)  # it is of other tensors
+        write_whole(path, content)
     text = json.dumps(record, sort_keys=True)
     sealed = json.dumps({"record": record, "checksum": _checksum(text.encode())}, sort_keys=True)
     write_whole(path.with_suffix(".json"), sealed.encode())
     others = [other for other in _paths(folder) if other != path]
     finished = [other for other in others if _is_finished(other)]
     for old in set(others).difference(finished[: kept - 1]):
-        old.with_suffix(".json").unlink(missing_ok=True)
-        old.unlink(missing_ok=True)
+        _remove(old)
     for leftover in folder.glob(".*.part"):
         leftover.unlink(missing_ok=True)
     return path
+
+
+def remove_checkpoints(folder: Path, names: Iterable[str]) -> None:
+    """Remove checkpoints that `load_checkpoint` has found to be damaged."""
+    for name in names:
+        _remove(folder / f"{name}.safetensors")
+
+
+def _remove(path: Path) -> None:
+    path.with_suffix(".json").unlink(missing_ok=True)  # first: without it the other is unfinished
+    path.unlink(missing_ok=True)
 
 
 def has_checkpoint(folder: Path) -> bool:
@@ -59,33 +89,44 @@ def has_checkpoint(folder: Path) -> bool:
     return any(map(_is_finished, _paths(folder)))
 
 
-def load_checkpoint(folder: Path) -> tuple[Checkpoint | None, list[str]]:
-    """The newest checkpoint that is whole, and a sentence for each newer one that is not.
+def load_checkpoint(folder: Path) -> Found:
+    """Read the newest checkpoint that is whole, and verify those beside it.
 
-    None if none was ever finished, which is what a kill in the middle of the first one leaves; an
-    error if some were and all of them are damaged.
+    Raises CheckpointError for files that may not be read: these need not be damaged.
     """
-    if not has_checkpoint(folder):
-        begun = [path.stem for path in _paths(folder)]
-        return None, [f"checkpoint {stem} was never finished and is not used." for stem in begun]
+    found: Checkpoint | None = None
     complaints: list[str] = []
-    for path in _paths(folder):
-        try:
-            return _read(path), complaints
-        except (OSError, ValueError, KeyError, TypeError, SafetensorError) as error:
-            complaints.append(
-                f"checkpoint {path.stem} is damaged ({error}); the one before it is used."
-            )
-    raise CheckpointError(
-        f"{folder} must hold a checkpoint that can be read, but all {len(complaints)} are "
-        f"damaged: remove the folder to start afresh."
-    )
+    damaged: list[str] = []
+    try:
+        for path in _paths(folder):
+            if not _is_finished(path):
+                if found is None:
+                    complaints.append(f"checkpoint {path.stem} was never finished and is not used.")
+                continue
+            try:
+                content, numbers = _verified(path)
+                found = Checkpoint(load(content), numbers) if found is None else found
+            except (ValueError, KeyError, TypeError, SafetensorError, FileNotFoundError) as error:
+                complaints.append(f"checkpoint {path.stem} is damaged ({error}) and is not used.")
+                if found is None:
+                    damaged.append(path.stem)
+    except OSError as error:
+        raise CheckpointError(
+            f"{error.filename or folder} must be readable to go on with a run, but it is not "
+            f"({error.strerror or error}): check its permissions and the disk."
+        ) from None
+    return Found(found, complaints, damaged)
 
 
 def _paths(folder: Path) -> list[Path]:
-    """Tensor files, newest first."""
-    found = [p for p in folder.glob("step-*.safetensors") if re.fullmatch(r"step-\d+", p.stem)]
-    return sorted(found, reverse=True)
+    """Return the tensor files, newest first, of every checkpoint of which any file is there."""
+    try:
+        names = os.listdir(folder)  # `glob` would find nothing where it may not look
+    except FileNotFoundError:
+        return []
+    stems = {match[1] for name in names if (match := re.fullmatch(NAME, name))}
+    newest_first = sorted(stems, key=lambda stem: int(stem.removeprefix("step-")), reverse=True)
+    return [folder / f"{stem}.safetensors" for stem in newest_first]
 
 
 def _is_finished(path: Path) -> bool:
@@ -93,7 +134,16 @@ def _is_finished(path: Path) -> bool:
     return path.with_suffix(".json").exists()
 
 
-def _read(path: Path) -> Checkpoint:
+def _holds(path: Path, checksum: str) -> bool:
+    """Whether a finished checkpoint has these tensors already."""
+    try:
+        return _is_finished(path) and _checksum(path.read_bytes()) == checksum
+    except OSError:
+        return False
+
+
+def _verified(path: Path) -> tuple[bytes, dict[str, Any]]:
+    """Return the content of a tensor file and its numbers; raises unless both are whole."""
     sealed = json.loads(path.with_suffix(".json").read_text(encoding="utf-8"))
     text = json.dumps(sealed["record"], sort_keys=True)
     if _checksum(text.encode()) != sealed["checksum"]:
@@ -101,7 +151,7 @@ def _read(path: Path) -> Checkpoint:
     content = path.read_bytes()
     if _checksum(content) != sealed["record"]["checksum"]:
         raise ValueError("its tensors do not match their checksum")
-    return Checkpoint(load(content), sealed["record"]["numbers"])
+    return content, sealed["record"]["numbers"]
 
 
 def _checksum(content: bytes) -> str:

@@ -3,15 +3,16 @@
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+import numpy as np
 import torch
 
-from regard.data import SourceSide, Tokenizer
+from regard.data import EncodedPairs, SourceSide, Tokenizer, collate
+from regard.errors import ArgumentError
 from regard.models import SequenceModel
-from regard.training.checkpoint import has_checkpoint
 from regard.training.config import Config
 from regard.training.fabric import Fabric, FabricModule
 from regard.training.objective import Objective
-from regard.training.run_folder import RunFolder, build_model
+from regard.training.run_folder import build_model
 from regard.training.vectors import embeddings, start_from_vectors
 
 
@@ -25,16 +26,17 @@ class Learner(NamedTuple):
 
 def make_learner(
     config: Config,
-    folder: RunFolder,
     fabric: Fabric,
     src: SourceSide,
     tgt: Tokenizer,
     say: Callable[[str], None],
+    *,
+    resumed: bool,
 ) -> Learner:
-    """A model with the weights that a run begins with."""
+    """A model with the weights that a run begins with; `resumed` if a checkpoint brings others."""
     torch.manual_seed(config.seed)
     module = build_model(config, src, tgt)
-    if not has_checkpoint(folder.checkpoints):  # which would bring the weights
+    if not resumed:
         start_from_vectors(config, module, src, tgt, say)
     optimizer = torch.optim.AdamW(_groups(module, config), lr=0.0, betas=(0.9, 0.98), fused=True)
     # each process drops its own features
@@ -42,6 +44,32 @@ def make_learner(
     objective = Objective(module, config.label_smoothing, config.rdrop)
     model, wrapped = fabric.setup(objective, optimizer)
     return Learner(module, model, wrapped)
+
+
+def check_precision(
+    model: FabricModule, corpus: EncodedPairs, fabric: Fabric, precision: str
+) -> None:
+    """Raise ArgumentError if this CPU cannot train the model in half precision.
+
+    Some chips lack a kernel for one of the layers, which only shows when it is called: one pair
+    goes through the model and back. Weights, gradients and random states stay as they are.
+    """
+    if precision == "32" or fabric.device.type != "cpu":
+        return
+    batch = collate(corpus, np.arange(1))
+    try:
+        with torch.random.fork_rng(devices=[]):
+            sides = (batch.src, batch.src_lengths, batch.tgt_in, batch.tgt_out)
+            fabric.backward(model(*sides, batch.tgt_places))
+    except RuntimeError as error:
+        raise ArgumentError(
+            "precision",
+            "be one that this CPU has kernels for",
+            f"{precision}, and torch says: {str(error).splitlines()[0]}",
+            "give precision=32",
+        ) from None
+    finally:
+        model.zero_grad(set_to_none=True)
 
 
 def can_record(config: Config, fabric: Fabric, precision: str) -> bool:

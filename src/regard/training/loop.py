@@ -17,7 +17,6 @@ from regard.errors import ArgumentError
 from regard.training.best import drop_worse, keep_best, write_unjudged
 from regard.training.checkpoint import (
     Checkpoint,
-    load_checkpoint,
     pack_optimizer,
     random_states,
     save_checkpoint,
@@ -28,6 +27,7 @@ from regard.training.defaults import evaluation_is_due
 from regard.training.dev import Evaluation, evaluate
 from regard.training.examples import look
 from regard.training.progress import Progress
+from regard.training.run_folder import RunError
 from regard.training.task import Share, Task
 from regard.training.watch import Watch
 
@@ -35,6 +35,8 @@ from regard.training.watch import Watch
 LOOK: Final = 50
 #: seconds in which two signals are one: a launcher passes on what its processes have had already
 TOGETHER: Final = 1.0
+#: sent when a terminal closes; Windows has no such signal
+HANGUP: Final[signal.Signals | None] = getattr(signal, "SIGHUP", None)
 
 
 @dataclass
@@ -187,17 +189,17 @@ def save(task: Task, progress: Progress) -> None:
         tensors |= {f"ema.{name}": t for name, t in task.ema.state().items()}
     tensors |= {f"optimizer.{name}": t for name, t in pack_optimizer(task.optimizer).items()}
     tensors |= {f"random.{name}": t for name, t in random.items()}
-    numbers = {"progress": progress.as_numbers(), "scaler": task.scaler_state()}
+    logs = {log.path.name: log.seal() for log in (task.folder.metrics, task.folder.report)}
+    numbers = {"progress": progress.as_numbers(), "scaler": task.scaler_state(), "logs": logs}
     save_checkpoint(task.folder.checkpoints, progress.step, Checkpoint(tensors, numbers))
     drop_worse(task, progress)
 
 
-def resume(task: Task) -> tuple[Progress, list[str]]:
-    """Puts a task where its newest whole checkpoint stands; a sentence for each damaged one."""
-    checkpoint, complaints = load_checkpoint(task.folder.checkpoints)
-    if checkpoint is None:
-        _forget_after(task, 0)
-        return Progress(), complaints
+def restore(task: Task, checkpoint: Checkpoint) -> list[str]:
+    """Put a task where a checkpoint stands; returns a sentence for what will differ.
+
+    Raises RunError if the checkpoint is of another model.
+    """
 
     def part(prefix: str) -> dict[str, Tensor]:
         return {
@@ -206,34 +208,36 @@ def resume(task: Task) -> tuple[Progress, list[str]]:
             if name.startswith(prefix)
         }
 
-    task.module.load_state_dict(part("model."))
-    if task.ema is not None:
-        task.ema.load_state(part("ema."))
-    unpack_optimizer(task.optimizer, part("optimizer."))
+    try:
+        task.module.load_state_dict(part("model."))
+        if task.ema is not None:
+            task.ema.load_state(part("ema."))
+        unpack_optimizer(task.optimizer, part("optimizer."))
+        task.load_scaler_state(checkpoint.numbers["scaler"])
+    except (RuntimeError, ValueError, KeyError) as error:
+        raise RunError(
+            f"a checkpoint must be of the model of its run, but that in {task.folder.checkpoints} "
+            f"is not ({str(error).splitlines()[0]}): restore config.json and the tokenisers of "
+            f"this run from a copy."
+        ) from None
     random = part("random.")
     if len(random["cpu"]) == task.fabric.world_size:
         mine = {name: states[task.fabric.global_rank] for name, states in random.items()}
         set_random_states(mine, task.fabric.device)
-    else:
-        complaints.append(
-            f"the run was saved by {len(random['cpu'])} processes and goes on with "
-            f"{task.fabric.world_size}: dropout will differ from an uninterrupted run."
-        )
-    task.load_scaler_state(checkpoint.numbers["scaler"])
-    progress = Progress.from_numbers(checkpoint.numbers["progress"])
-    _forget_after(task, progress.step)
-    return progress, complaints
-
-
-def _forget_after(task: Task, step: int) -> None:
-    """Drops what was told of steps that a run will take again."""
-    if task.fabric.is_global_zero and task.folder.metrics_file.exists():
-        task.folder.forget_metrics_after(step)
+        return []
+    return [
+        f"the run was saved by {len(random['cpu'])} processes and goes on with "
+        f"{task.fabric.world_size}: dropout will differ from an uninterrupted run."
+    ]
 
 
 @contextmanager
 def _stop_on_signal(watch: Watch) -> Iterator[Stop]:
-    """The first Ctrl-C or SIGTERM asks for a stop after the step; a second Ctrl-C stops at once."""
+    """The first Ctrl-C, SIGTERM or SIGHUP asks for a stop after the step; a later Ctrl-C or SIGTERM
+    stops at once.
+
+    SIGHUP comes when a terminal closes. It stays ignored where it is, as under `nohup`.
+    """
     stop = Stop()
 
     def ask(number: int, frame: FrameType | None) -> None:
@@ -241,11 +245,14 @@ def _stop_on_signal(watch: Watch) -> Iterator[Stop]:
         if not stop.asked:
             stop.asked, stop.at, stop.number = True, now, number
             watch.stopping()
-        elif now - stop.at > TOGETHER:
+        elif now - stop.at > TOGETHER and number != HANGUP:
             raise KeyboardInterrupt
 
+    numbers = [signal.SIGINT, signal.SIGTERM]
+    if HANGUP is not None and signal.getsignal(HANGUP) is not signal.SIG_IGN:
+        numbers.append(HANGUP)
     try:
-        before = {s: signal.signal(s, ask) for s in (signal.SIGINT, signal.SIGTERM)}
+        before = {number: signal.signal(number, ask) for number in numbers}
     except ValueError:  # not the main thread: signals are not ours to handle
         yield stop
         return

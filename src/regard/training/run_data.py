@@ -30,6 +30,9 @@ from regard.data import (
     text_side,
 )
 from regard.data.advice import Advice
+from regard.data.building import corpus_key
+from regard.data.corpus import check
+from regard.data.files import FileContent, measure
 from regard.data.normal import CASES
 from regard.data.pairs import column_names
 from regard.data.read_once import ReadOnce, Survey, keep_read, survey
@@ -37,8 +40,10 @@ from regard.data.tables import Sources, content_of
 from regard.errors import ArgumentError, DataError
 from regard.training.advice import DEV_SETTINGS, SETTINGS
 from regard.training.aligned import aligned
+from regard.training.checkpoint import has_checkpoint
 from regard.training.checks import shared_kind
 from regard.training.config import Config
+from regard.training.data_record import DataRecord, SourceFile
 from regard.training.dev_set import DevSet
 from regard.training.frames import check_frames, check_no_frames, measured, why_vectors
 from regard.training.run_folder import RunFolder
@@ -48,6 +53,11 @@ from regard.training.vectors import grown
 TOKENIZER_LINES: Final = 1_000_000
 #: what pairs are for
 PARTS: Final = ("train", "dev")
+#: what to do about data that have changed
+CHANGED: Final = (
+    "restore it, start a new run with another -o, or go on with --accept-changed-data, which keeps "
+    "the dev set as it was"
+)
 
 Say = Callable[[str], None]
 PairSource = Sequence[tuple[Any, ...] | Mapping[str, Any]]
@@ -58,10 +68,18 @@ class RunData:
     """Where the pairs of a run come from; each pass over them reads them anew."""
 
     def __init__(
-        self, config: Config, folder: RunFolder, pairs: PairSource | None, say: Say
+        self,
+        config: Config,
+        folder: RunFolder,
+        pairs: PairSource | None,
+        say: Say,
+        *,
+        accept_changed: bool = False,
     ) -> None:
         self.config, self.folder, self.pairs, self.say = config, folder, pairs, say
+        self.accept_changed, self.changed = accept_changed, False
         self.share = 0.0
+        self.contents: dict[str, FileContent | None] = {}
         self.told: set[str] = set()
         # of each part, where sources are vectors: its pairs, once they are parsed; what is known
         self.once: dict[str, ReadOnce] = {}
@@ -77,12 +95,15 @@ class RunData:
         """Those of the run, trained at its first start."""
         src_file, tgt_file = self.folder.src_tokenizer_file, self.folder.tgt_tokenizer_file
         src: SourceSide
+        self._check_files()
         if src_file.exists() and tgt_file.exists():
             src = load_side(src_file)
             self._settle(src.features if isinstance(src, Frames) else 0)
             return src, Tokenizer.load(tgt_file)
         reason = why_vectors(self.config, lambda: iter(self._every("train")))
         src, tgt = self._learned_of_frames(reason) if reason else self._learned_of_texts()
+        if self.record is None:
+            self._write_record()
         src.save(src_file)
         tgt.save(tgt_file)
         return src, tgt
@@ -169,19 +190,151 @@ class RunData:
                 self.folder.read_file(part).unlink(missing_ok=True)
 
     def _corpora(self, src: SourceSide, tgt: Tokenizer) -> tuple[Corpus, DevSet]:
-        if self.config.dev is None and not self.share:
-            self.share = dev_share(self._count())
-        if self.config.dev is not None and self.once:
-            self._keep("dev")
-        if next(iter(self._dev()), None) is None:
+        self._check_tables()
+        if self.record is None:
+            self._check_older_run(src, tgt)
+            self._write_record()
+        if not self._is_encoded() and next(iter(self._dev()), None) is None:
             raise self._too_few("dev")
         train = self._corpus("train", self._train, src, tgt)
-        dev = self._corpus("dev", self._dev, src, tgt, texts=True)
+        if self.changed or (self.record is not None and self.record.dev_is_older):
+            dev = self._kept_dev()
+        else:
+            dev = self._corpus("dev", self._dev, src, tgt, texts=True)
+        if self.changed:
+            self._write_record()
         if train.dropped:
             total = len(train) + train.dropped
             what = self.config.examples
             self.say(f"too long and left out: {train.dropped:,} of {total:,} training {what}.")
         return train, DevSet.of(dev)
+
+    def _is_encoded(self) -> bool:
+        return all((self.folder.data / f"{part}.arrow").exists() for part in PARTS)
+
+    @cached_property
+    def record(self) -> DataRecord | None:
+        """The data that the run began with; None if it begins now, or is an older one."""
+        if not self.folder.sources_file.exists():
+            return None
+        try:
+            return DataRecord.read(self.folder.sources_file)
+        except DataError as error:
+            self.say(f"{error.file}: {error.reason}, so it is written again.")
+            return None
+
+    def _check_files(self) -> None:
+        """Raise DataError if a file has changed since the run began, unless that is accepted."""
+        record = self.record
+        if record is None:
+            return
+        self.share = record.share
+        for setting, file in record.files.items():
+            name, now = str(self.stdin) if file.name == "-" else file.name, self._now(setting)
+            if now is None:
+                self.say(f"{name} is gone, and the run goes on with what it has encoded.")
+            elif change := file.change(now):
+                self._accept(DataError(name, None, change, CHANGED))
+
+    def _check_tables(self) -> None:
+        """Like `_check_files`, for the vectors that a file of pairs may name."""
+        record = self.record
+        if record is None or self.changed or not self.reads_frames:
+            return
+        there = all(self._now(setting) is not None for setting in record.files)
+        if there and self._digests() != record.tables:
+            what = "the vectors that it names have changed since the run began"
+            self._accept(DataError(self._name_of("train"), None, what, CHANGED))
+
+    def _check_older_run(self, src: SourceSide, tgt: Tokenizer) -> None:
+        """Like `_check_files`, for a run without a record: its corpora know what they are of."""
+        paths = [self.folder.data / f"{part}.arrow" for part in PARTS]
+        whole = all(path.exists() and check(path) is None for path in paths)
+        if self.config.dev is None and not self.share:
+            self.share = dev_share(self._count())
+        if not whole:
+            if self._is_trained() and not self.accept_changed:
+                what = "it is not whole, so that the data may have changed since the run began"
+                raise DataError(str(self.folder.data), None, what, CHANGED)
+            return
+        for part, path in zip(PARTS, paths, strict=True):
+            limits = self.config.max_src_len, self.config.longest_tgt
+            key = corpus_key(self._source(part), src, tgt, *limits, texts=part == "dev")
+            if Corpus(path).fingerprint != key:
+                what = "it is not what the run was encoded from"
+                self._accept(DataError(self._name_of(part), None, what, CHANGED))
+        if self.changed and self.config.dev is None:  # hold out what was held out then
+            corpora = [Corpus(path) for path in paths]
+            self.share = dev_share(sum(len(corpus) + corpus.dropped for corpus in corpora))
+
+    def _accept(self, error: DataError) -> None:
+        """Raise an error about changed data, or go on if that was asked for."""
+        if not self.accept_changed:
+            raise error
+        self.changed = self._is_trained()
+        if not self.changed:  # nothing has been learned from what was encoded
+            self.record, self.share = None, 0.0
+        what = "The dev set stays as it was" if self.changed else "The run begins anew"
+        self.say(f"{error.file}: {error.reason}. {what}.")
+
+    def _is_trained(self) -> bool:
+        return has_checkpoint(self.folder.checkpoints)
+
+    def _encoded_from(self, part: str) -> str:
+        """Return the fingerprint of what a part is encoded from."""
+        if self.record is None or self.changed:
+            return self._source(part)
+        return self.record.sources[part]
+
+    def _kept_dev(self) -> Corpus:
+        """The dev set from before the data have changed."""
+        path = self.folder.data / "dev.arrow"
+        problem = check(path) if path.exists() else "it is missing"
+        if problem is not None:
+            fix = "restore it from a copy, or start a new run"
+            what = f"{problem}, and the data that it was made from have changed"
+            raise DataError(str(path), None, what, fix)
+        return Corpus(path)
+
+    def _write_record(self) -> None:
+        """Record the data as they are now."""
+        if self.config.dev is not None and "train" in self.once and "dev" not in self.once:
+            self._keep("dev")
+        if self.config.dev is None and not self.share:
+            self.share = dev_share(self._count())
+        files = {}
+        for setting, name in self._names().items():
+            now = self._now(setting)
+            if now is not None:
+                files[setting] = SourceFile(name, now)
+        sources = {part: self._source(part) for part in PARTS}
+        tables = self._digests() if self.reads_frames else []
+        if self.changed and self.record is not None:
+            sources["dev"] = self.record.sources["dev"]
+        record = DataRecord(files, self.share, sources, tables, dev_is_older=self.changed)
+        record.write(self.folder.sources_file)
+        self.record = record
+
+    def _names(self) -> dict[str, str]:
+        """Files by the setting that names them; of pairs from Python, a word for them."""
+        named = {name: getattr(self.config, name) for name in ("data", "tgt", "dev", "dev_tgt")}
+        if self.pairs is not None:
+            named |= {"data": None, "tgt": None, "pairs": "pairs"}
+        return {setting: name for setting, name in named.items() if name}
+
+    def _now(self, setting: str) -> FileContent | None:
+        """Return the content of a file as it is now; None if it is gone."""
+        if setting not in self.contents:
+            self.contents[setting] = self._measure(setting)
+        return self.contents[setting]
+
+    def _measure(self, setting: str) -> FileContent | None:
+        if setting == "pairs":
+            given = self._given
+            return None if given is None else FileContent(0, len(self.pairs or ()), given)
+        name = getattr(self.config, setting)
+        path = self.stdin if name == "-" else Path(name)
+        return measure(path) if path.exists() else None
 
     def _corpus(
         self,
@@ -199,7 +352,7 @@ class RunData:
                 src,
                 tgt,
                 path,
-                source=self._source(part),
+                source=self._encoded_from(part),
                 max_src_len=self.config.max_src_len,
                 max_tgt_len=self.config.longest_tgt,
                 texts=texts,

@@ -3,27 +3,31 @@
 import json
 import os
 import re
+import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 import torch
-from safetensors.torch import load, save
 from torch import Tensor
 
 from regard import safe_read
 from regard.data import Frames, SourceSide, Tokenizer, load_side
 from regard.data.files import write_whole
+from regard.data.kept import checksum
 from regard.errors import ArgumentError, RegardError
 from regard.models import PRESETS, SequenceModel
 from regard.training.config import Config, make_config
 from regard.training.frames import check_frames, reading_frames
+from regard.training.row_log import RowLog
 from regard.training.weights_file import (
     UnusableWeightsError,
     build_checked,
     check_sizes,
     read_shapes,
+    read_weights,
+    write_weights,
 )
 from regard.version import __version__
 
@@ -69,6 +73,23 @@ class RunFolder:
         self.best = self.path / "best"
         self.data = self.path / "data"
         self.stdin_file = self.data / "stdin.tsv"
+        self.sources_file = self.data / "sources.json"
+        self.metrics = RowLog(self.metrics_file, lambda row: row["step"])
+        self.report = RowLog(self.path / REPORT[1], lambda row: row["row"]["step"])
+
+    def check_links(self) -> None:
+        """Raise RunError if a part of the run is a link that leads out of its folder.
+
+        What lies there belongs to somebody else, and a run writes and removes files.
+        """
+        home = self.path.resolve()
+        parts = [self.checkpoints, self.best, self.data, self.metrics.path, self.report.path]
+        for part in (*parts, *self._made):
+            if part.is_symlink() and not part.resolve().is_relative_to(home):
+                raise RunError(
+                    f"all parts of a run must be in its folder, but {part} is a link to "
+                    f"{part.resolve()}: put a copy in its place, or choose another folder."
+                )
 
     def create(self) -> None:
         """Makes the folder, or says why it cannot be written."""
@@ -122,7 +143,7 @@ class RunFolder:
             )
         later = [self.metrics_file, self.model_file, self.checkpoints, self.best]
         later += [self.path / name for name in REPORT]
-        taken = [path.name for path in (*self._made, *later) if path.exists()]
+        taken = [path.name for path in (*self._made, *later) if os.path.lexists(path)]
         if taken:
             raise RunError(
                 f"the output folder must have no other files of a run's names, but {self.path} has "
@@ -152,7 +173,7 @@ class RunFolder:
         notes = [path.with_name(f"{path.name}.json") for path in corpora]
         tokenizers = [self.src_tokenizer_file, self.tgt_tokenizer_file]
         read = [self.read_file(part) for part in ("train", "dev")]
-        others = [self.stdin_file, self.card_file, self.config_file]
+        others = [self.stdin_file, self.sources_file, self.card_file, self.config_file]
         return [*tokenizers, *corpora, *notes, *read, *others]
 
     def read_file(self, part: str) -> Path:
@@ -172,6 +193,7 @@ class RunFolder:
     def write_config(self, config: Config) -> None:
         """Records the settings that the run was started with."""
         record = {"format": FORMAT, "regard": __version__, "config": config.model_dump()}
+        record["checksum"] = checksum(record)
         write_whole(self.config_file, (json.dumps(record, indent=2) + "\n").encode())
 
     def read_config(self) -> Config:
@@ -191,6 +213,7 @@ class RunFolder:
             raise self._no_config("it does not say which format it has")
         writer = record.get("regard")
         safe_read.check_format(self.config_file, record["format"], FORMAT, writer=writer)
+        self._check_settings(record)
         settings = record.get("config")
         if not isinstance(settings, dict):
             raise self._no_config("it has no settings")
@@ -205,10 +228,21 @@ class RunFolder:
             f"copy it again from where the run was made."
         )
 
+    def _check_settings(self, record: dict[str, Any]) -> None:
+        """Raise RunError if settings do not match their checksum; those of older runs have none."""
+        unknown = set(record) - {"format", "regard", "config", "checksum"}
+        if unknown:
+            raise self._no_config(f"it has an entry {min(unknown)!r:.80}")
+        content = {name: value for name, value in record.items() if name != "checksum"}
+        if "checksum" in record and checksum(content) != record["checksum"]:
+            raise self._no_config(
+                "its content does not match its checksum; whoever has edited it can remove its "
+                '"checksum"'
+            )
+
     def write_model(self, weights: Mapping[str, Tensor]) -> None:
         """Writes the weights that `regard.load` gives back."""
-        plain = {name: w.detach().cpu().contiguous() for name, w in weights.items()}
-        write_whole(self.model_file, save(plain))
+        write_weights(self.model_file, weights)
 
     def load(self, device: torch.device | str = "cpu") -> Saved:
         """The model of this run, ready to use."""
@@ -223,7 +257,10 @@ class RunFolder:
         src = load_side(self.src_tokenizer_file)
         tgt = Tokenizer.load(self.tgt_tokenizer_file)
         model = self._checked_model(config, src, tgt)
-        weights = load(safe_read.read_bytes(self.model_file, None, inside=self.path))
+        try:
+            weights = read_weights(self.model_file, inside=self.path)
+        except UnusableWeightsError as error:
+            raise self._no_weights(config, str(error)) from None
         if not all(bool(weight.isfinite().all()) for weight in weights.values()):
             raise self._no_weights(config, "some of them are not finite numbers")
         model.load_state_dict(weights)
@@ -249,27 +286,16 @@ class RunFolder:
         )
 
     def append_metrics(self, row: Mapping[str, Any]) -> None:
-        """Adds a line to metrics.jsonl."""
-        with open(self.metrics_file, "a", encoding="utf-8") as file:
-            file.write(json.dumps(row) + "\n")
+        """Add a row to metrics.jsonl."""
+        self.metrics.append(row)
 
     def read_metrics(self) -> list[dict[str, Any]]:
-        """All lines of metrics.jsonl; a last line that was cut off is left out."""
-        if not self.metrics_file.exists():
-            return []
-        rows = []
-        for line in self.metrics_file.read_text(encoding="utf-8").splitlines():
-            try:
-                rows.append(json.loads(line))
-            except json.JSONDecodeError:
-                break
-        return rows
-
-    def forget_metrics_after(self, step: int) -> None:
-        """Drops the lines of steps that a resumed run will take again."""
-        kept = [row for row in self.read_metrics() if row.get("step", 0) <= step]
-        text = "".join(json.dumps(row) + "\n" for row in kept)
-        write_whole(self.metrics_file, text.encode())
+        """Return all rows of metrics.jsonl; warns of lines that cannot be read, and skips them."""
+        for number in self.metrics.damaged_lines():
+            warnings.warn(
+                f"{self.metrics_file}, line {number} is damaged and left out", stacklevel=2
+            )
+        return self.metrics.rows()
 
 
 def _as_meant(settings: Mapping[str, Any], version: int) -> Mapping[str, Any]:

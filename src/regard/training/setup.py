@@ -20,7 +20,7 @@ from regard.training.ema import MovingAverage
 from regard.training.epochs import Epochs, make_recutter
 from regard.training.fabric import Fabric
 from regard.training.gradients import RecordedGradients
-from regard.training.learner import can_record, make_learner
+from regard.training.learner import can_record, check_precision, make_learner
 from regard.training.run_data import PairSource, RunData
 from regard.training.run_folder import RunFolder
 from regard.training.shapes import Shapes
@@ -43,6 +43,9 @@ def prepare(
     folder: RunFolder,
     console: Console,
     pairs: PairSource | None = None,
+    *,
+    resumed: bool = False,
+    accept_changed_data: bool = False,
 ) -> Task:
     """Makes everything ready for the first step, or for the next one.
 
@@ -51,6 +54,8 @@ def prepare(
         folder: where the run lives; tokenisers and encoded data are kept there and found again.
         console: where choices are announced.
         pairs: training pairs, if they do not come from `config.data`.
+        resumed: whether a checkpoint will bring the weights.
+        accept_changed_data: whether a run may go on with data that have changed since it began.
     """
     if config.threads is not None:
         torch.set_num_threads(config.threads)
@@ -62,7 +67,8 @@ def prepare(
             say_to(console, sentence)
 
     with fabric.rank_zero_first():
-        data = RunData(config, folder, pairs, say)  # which keeps stdin: one alone may read it
+        # which keeps stdin: one alone may read it
+        data = RunData(config, folder, pairs, say, accept_changed=accept_changed_data)
         src_tokenizer, tgt_tokenizer = data.tokenizers()
         corpus, dev = data.corpora(src_tokenizer, tgt_tokenizer)
     given, facts = config, _facts(corpus, fabric)
@@ -71,8 +77,9 @@ def prepare(
         say(f"words are cut anew in each epoch, with {config.bpe_dropout:.0%} of merges left out.")
     recutter = make_recutter(config, corpus, src_tokenizer, tgt_tokenizer)
     module, model, optimizer = make_learner(
-        config, folder, fabric, src_tokenizer, tgt_tokenizer, say
+        config, fabric, src_tokenizer, tgt_tokenizer, say, resumed=resumed
     )
+    check_precision(model, corpus, fabric, precision)
     shapes = Shapes.of(config) if can_record(config, fabric, precision) else None
     epochs = Epochs(config, corpus, recutter, shapes)
     per_epoch = max(1, len(epochs[0].batches) // config.accumulate)

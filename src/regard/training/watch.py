@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Final, final
+from typing import IO, Any, Final, cast, final
 
 from rich.console import Console
 from rich.progress import BarColumn, TextColumn
@@ -36,15 +36,49 @@ def say(console: Console, sentence: str) -> None:
 class Notes(Console):
     """Stderr, for a run that goes on where nobody reads it any more.
 
-    Ctrl-C ends the `tee` behind a run at once, and only then is the run saved.
+    Ctrl-C ends the `tee` behind a run at once, and a terminal that is closed ends all output; only
+    then is the run saved.
     """
 
     def __init__(self, *, quiet: bool = False) -> None:
         super().__init__(stderr=True, quiet=quiet)
 
-    def on_broken_pipe(self) -> None:
-        """Says no more."""
-        self.quiet = True
+    @property
+    def file(self) -> IO[str]:
+        """Stderr, which no longer says anything once writing to it has failed."""
+        return cast(IO[str], _Unbreakable(super().file, self))
+
+    @file.setter
+    def file(self, new_file: IO[str]) -> None:
+        self._file = new_file
+
+
+class _Unbreakable:
+    """A stream that is given up at the first error (EPIPE, or EIO of a closed terminal)."""
+
+    def __init__(self, stream: IO[str], console: Console) -> None:
+        self._stream, self._console = stream, console
+
+    def write(self, text: str) -> int:
+        if not self._console.quiet:
+            with self._guarded():
+                self._stream.write(text)
+        return len(text)
+
+    def flush(self) -> None:
+        if not self._console.quiet:
+            with self._guarded():
+                self._stream.flush()
+
+    @contextmanager
+    def _guarded(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError:
+            self._console.quiet = True
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
 
 
 class Watch:

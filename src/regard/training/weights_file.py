@@ -1,4 +1,7 @@
-"""Check a file of weights against the model that it is for, before either is in memory.
+"""Files of weights, with a checksum, and checked against the model that they are for.
+
+The checksum stands in the metadata of the header and covers every other byte of the file. So the
+weights and their checksum take the place of older ones together, in one rename.
 
 A folder from elsewhere may ask for any size in a few bytes of settings. What it may have is what
 its weights take on the disk: the shapes in the header of the safetensors file are compared with
@@ -6,15 +9,19 @@ those of the model, which is built without memory first.
 """
 
 import os
+import re
+import zlib
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Final
 
 import torch
 from safetensors import SafetensorError, safe_open
-from torch import nn
+from safetensors.torch import load, save
+from torch import Tensor, nn
 
 from regard import safe_read
+from regard.data.files import write_whole
 
 Shapes = Mapping[str, tuple[int, ...]]
 
@@ -26,10 +33,48 @@ DTYPES: Final = ("F64", "F32", "F16", "BF16")
 #: largest value of a setting that no weight has for a size, such as the width of a window
 MAX_FREE: Final = 1_000_000
 FREE: Final = ("half_width",)
+#: a header begins with its length in eight bytes, and metadata come first in it
+HEAD: Final = re.compile(rb'.{8}\{"__metadata__":\{"checksum":"([0-9a-f]{8})"\}', re.DOTALL)
+#: stands in the place of the checksum while it is computed
+BLANK: Final = b"0" * 8
 
 
 class UnusableWeightsError(ValueError):
     """Weights that are damaged or of another model: says why."""
+
+
+def write_weights(path: Path, weights: Mapping[str, Tensor]) -> None:
+    """Write tensors and their checksum to a file, which is replaced at once."""
+    plain = {name: tensor.detach().cpu().contiguous() for name, tensor in weights.items()}
+    content = bytearray(save(plain, metadata={"checksum": BLANK.decode()}))
+    head = HEAD.match(content)
+    assert head is not None, "safetensors writes metadata first"
+    start, end = head.span(1)
+    content[start:end] = b"%08x" % zlib.crc32(content)
+    write_whole(path, bytes(content))
+
+
+def read_weights(path: Path, *, inside: Path | None = None) -> dict[str, Tensor]:
+    """Return the tensors of a file, of which `inside` is the folder that it must lie in.
+
+    Raises UnusableWeightsError if they do not match their checksum. A file without metadata, like
+    that of an older run, has no checksum to verify.
+    """
+    content = safe_read.read_bytes(path, None, inside=inside)
+    head = HEAD.match(content)
+    if head is not None:
+        start, end = head.span(1)
+        view = memoryview(content)
+        found = zlib.crc32(view[end:], zlib.crc32(BLANK, zlib.crc32(view[:start])))
+        if found != int(head[1], 16):
+            raise UnusableWeightsError("its content does not match its checksum")
+    try:
+        tensors = load(content)
+    except SafetensorError as error:
+        raise UnusableWeightsError(_first_line(error)) from None
+    if head is None and b'"__metadata__"' in content[8 : 8 + int.from_bytes(content[:8], "little")]:
+        raise UnusableWeightsError("its header has no checksum")
+    return tensors
 
 
 def read_shapes(path: Path, *, inside: Path) -> Shapes:

@@ -1,0 +1,67 @@
+"""A record of the data that a run began with, by which it knows when they have changed."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from regard.data.files import FileContent
+from regard.data.kept import VERSION, not_kept, read_kept, write_kept
+
+KIND = "sources"
+
+
+class SourceFile(NamedTuple):
+    """A file of pairs, or pairs that were given in Python."""
+
+    name: str
+    content: FileContent
+
+    def change(self, now: FileContent) -> str:
+        """Say how it differs from what it was; an empty text if it does not."""
+        was = self.content
+        if now.checksum == was.checksum:
+            return ""
+        if _size(now) == _size(was):
+            how = f"it has {_size(was)} as before, and other content"
+        else:
+            how = f"it had {_size(was)}, and now has {_size(now)}"
+        return f"it has changed since the run began ({how})"
+
+
+def _size(content: FileContent) -> str:
+    if not content.bytes:
+        return f"{content.lines:,} pairs"
+    return f"{content.lines:,} lines and {content.bytes:,} bytes"
+
+
+class DataRecord(NamedTuple):
+    """The data of a run.
+
+    Attributes:
+        files: by the setting that names them.
+        share: of the sources that are held out by hash; 0 if dev pairs have a file.
+        sources: fingerprints of what `train` and `dev` were encoded from.
+        tables: checksums of the sources if these are vectors.
+        dev_is_older: whether the files have changed since the dev set was encoded.
+    """
+
+    files: Mapping[str, SourceFile]
+    share: float
+    sources: Mapping[str, str]
+    tables: list[str]
+    dev_is_older: bool = False
+
+    def write(self, path: Path) -> None:
+        """Write the record with its checksum."""
+        files = {name: [file.name, *file.content] for name, file in self.files.items()}
+        write_kept(path, {"version": VERSION, "kind": KIND, **self._asdict(), "files": files})
+
+    @staticmethod
+    def read(path: Path) -> "DataRecord":
+        """Read what `write` has written; raises DataError if it is damaged."""
+        content: dict[str, Any] = read_kept(path)
+        if content.pop("version") != VERSION or content.pop("kind") != KIND:
+            raise not_kept(path, "it is not a record of data")
+        rows = content.pop("files").items()
+        files = {setting: SourceFile(name, FileContent(*rest)) for setting, (name, *rest) in rows}
+        return DataRecord(files, **content)
