@@ -25,7 +25,7 @@ def task(data, tmp_path):
         file = tmp_path / "dev.tsv"
         file.write_text("".join(f"{line}\n" for line in lines))
         given = {"data": str(data), "dev": str(file), **SETTINGS, "max_tgt_len": 10, **settings}
-        folder = RunFolder(tmp_path / "run")
+        folder = RunFolder(tmp_path / f"run of {len(lines)}")
         folder.create()
         said = Console(record=True, file=io.StringIO(), width=200)
         return prepare(make_config(given), folder, said), said.export_text()

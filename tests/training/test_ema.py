@@ -10,8 +10,9 @@ from torch import nn
 from models.cases import SIZES
 from regard.models import PRESETS
 from regard.training.ema import MovingAverage
-from regard.training.loop import _step, resume, save, train
+from regard.training.loop import _step, restore, save, train
 from regard.training.progress import Progress
+from regard.training.run_state import read_state
 from regard.training.watch import Watch
 from training.tools import assert_same, weights
 
@@ -76,7 +77,9 @@ def test_a_checkpoint_holds_it(make_task):
         _step(task, progress)
     save(task, progress)
     again = make_task(ema=0.9)
-    assert resume(again)[0].step == 4
+    state = read_state(again.folder)
+    assert state.progress.step == 4
+    assert restore(again, state.checkpoint) == []
     assert_same(task.ema.state(), again.ema.state())
     assert_same(dict(task.module.state_dict()), dict(again.module.state_dict()))
     assert not all(map(torch.equal, again.ema.average, again.ema.weights))

@@ -57,9 +57,9 @@ def test_one_process_reads_stdin_before_the_others_look_for_it(make_task, monkey
         yield
         inside.append("end")
 
-    def reading(*args):
+    def reading(*args, **more):
         inside.append("read")
-        return read(*args)
+        return read(*args, **more)
 
     monkeypatch.setattr(Fabric, "rank_zero_first", rank_zero_first)
     monkeypatch.setattr(setup, "RunData", reading)

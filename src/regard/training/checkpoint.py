@@ -8,7 +8,7 @@ import hashlib
 import json
 import os
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -67,19 +67,14 @@ def save_checkpoint(folder: Path, step: int, checkpoint: Checkpoint, *, kept: in
     others = [other for other in _paths(folder) if other != path]
     finished = [other for other in others if _is_finished(other)]
     for old in set(others).difference(finished[: kept - 1]):
-        _remove(old)
+        remove_tensors(old)
     for leftover in folder.glob(".*.part"):
         leftover.unlink(missing_ok=True)
     return path
 
 
-def remove_checkpoints(folder: Path, names: Iterable[str]) -> None:
-    """Remove checkpoints that `load_checkpoint` has found to be damaged."""
-    for name in names:
-        _remove(folder / f"{name}.safetensors")
-
-
-def _remove(path: Path) -> None:
+def remove_tensors(path: Path) -> None:
+    """Remove a file of tensors, and the record of a checkpoint."""
     path.with_suffix(".json").unlink(missing_ok=True)  # first: without it the other is unfinished
     path.unlink(missing_ok=True)
 

@@ -194,12 +194,14 @@ class RunData:
         if self.record is None:
             self._check_older_run(src, tgt)
             self._write_record()
-        if not self._is_encoded() and next(iter(self._dev()), None) is None:
-            raise self._too_few("dev")
-        train = self._corpus("train", self._train, src, tgt)
-        if self.changed or (self.record is not None and self.record.dev_is_older):
+        assert self.record is not None
+        if self.changed or self.record.dev_is_older:
             dev = self._kept_dev()
+            train = self._corpus("train", self._train, src, tgt)
         else:
+            if not self._is_encoded() and next(iter(self._dev()), None) is None:
+                raise self._too_few("dev")
+            train = self._corpus("train", self._train, src, tgt)
             dev = self._corpus("dev", self._dev, src, tgt, texts=True)
         if self.changed:
             self._write_record()

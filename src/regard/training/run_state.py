@@ -29,7 +29,7 @@ class RunState(NamedTuple):
         seals: length and checksum of each log at that point, by the name of its file.
         notes: a sentence for each fault that costs nothing.
         damage: the faults that cost something.
-        unusable: names of damaged checkpoints that are newer than `checkpoint`.
+        unusable: damaged checkpoints newer than `checkpoint`, and damaged files of best/.
         model_problem: why model.safetensors cannot be used, or None.
         model_source: the file of best/ to write it again from, if there is one.
     """
@@ -39,7 +39,7 @@ class RunState(NamedTuple):
     seals: Mapping[str, Any]
     notes: list[str]
     damage: list[Damage]
-    unusable: list[str]
+    unusable: list[Path]
     model_problem: str | None
     model_source: Path | None
 
@@ -73,8 +73,9 @@ def read_state(folder: RunFolder) -> RunState:
         damage += _logs(folder, seals)
         damage += _tokenizers(folder)
     problem = _problem(folder.model_file)
-    source, lost = _best(folder, progress, model_is_whole=problem is None)
+    source, lost, unusable = _best(folder, progress, model_is_whole=problem is None)
     damage += lost
+    unusable += [folder.checkpoints / f"{name}.safetensors" for name in found.damaged]
     if problem is not None and (progress.best or folder.model_file.exists() or folder.finished):
         said = f"{folder.model_file} {problem}"
         if source is not None:
@@ -89,7 +90,7 @@ def read_state(folder: RunFolder) -> RunState:
         seals=seals,
         notes=notes,
         damage=damage,
-        unusable=found.damaged,
+        unusable=unusable,
         model_problem=problem,
         model_source=source,
     )
@@ -140,19 +141,20 @@ def _tokenizers(folder: RunFolder) -> list[Damage]:
 
 def _best(
     folder: RunFolder, progress: Progress, *, model_is_whole: bool
-) -> tuple[Path | None, list[Damage]]:
+) -> tuple[Path | None, list[Damage], list[Path]]:
     """Verify the weights of the best evaluations, and forget those without any.
 
     Returns:
-        the file of the very best, if it is whole; the damage.
+        the file of the very best, if it is whole; the damage; the damaged files.
     """
-    damage, source, kept = [], None, []
+    damage, source, kept, unusable = [], None, [], []
     for place, (score, step) in enumerate(progress.best):
         path = best_file(folder.best, step)
         problem = _problem(path)
         if problem is not None:
             what = f"the weights of step {step}, with dev score {score:.4g}, are gone"
             damage.append(Damage(f"{path} {problem}", what))
+            unusable.append(path)
         elif place == 0:
             source = path
         if problem is None or (place == 0 and model_is_whole):  # the model has the best weights
@@ -160,7 +162,7 @@ def _best(
     if progress.best and not kept:
         progress.evaluated, progress.stale = -1, 0
     progress.best = kept
-    return source, damage
+    return source, damage, unusable
 
 
 def _problem(path: Path) -> str | None:

@@ -13,7 +13,7 @@ from regard.errors import ArgumentError
 from regard.training.announce import reached
 from regard.training.best import write_final
 from regard.training.card import facts, write_card
-from regard.training.checkpoint import remove_checkpoints
+from regard.training.checkpoint import remove_tensors
 from regard.training.checks import check_settings
 from regard.training.config import Config, check_preset, make_config
 from regard.training.events import check_events, open_events
@@ -199,7 +199,8 @@ def _settle_folder(task: Task, state: RunState) -> None:
     folder, step = task.folder, state.progress.evaluated
     folder.write_config(task.config)
     folder.card_file.unlink(missing_ok=True)
-    remove_checkpoints(folder.checkpoints, state.unusable)
+    for path in state.unusable:
+        remove_tensors(path)
     for log in (folder.metrics, folder.report):
         log.cut(state.seals.get(log.path.name), step)
     if state.model_problem is not None and state.model_source is not None:

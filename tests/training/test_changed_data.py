@@ -1,0 +1,219 @@
+"""A run goes on with the data that it began with, or says what has changed."""
+
+import io
+import json
+import random
+
+import pytest
+from rich.console import Console
+
+from regard.data import Corpus
+from regard.errors import DataError
+from regard.training import RunFolder, make_config, resume_run, start_run
+from training.tools import SETTINGS
+
+# trains real models
+pytestmark = pytest.mark.slow
+
+BRIEF = {**SETTINGS, "steps": 2, "eval_every": 2, "save_every": 2, "report": False}
+DRAW = random.Random(5)
+WORDS = ["".join(DRAW.choices("abcdefgh", k=DRAW.randint(3, 7))) for _ in range(300)]
+
+
+def write(path, words):
+    path.write_text("".join(f"{word}\t{' '.join(reversed(word))}\n" for word in words))
+    return path
+
+
+@pytest.fixture
+def file(tmp_path):
+    return write(tmp_path / "pairs.tsv", WORDS)
+
+
+@pytest.fixture
+def run(file, tmp_path):
+    return start_run(make_config({"data": str(file), **BRIEF}), tmp_path / "run", quiet=True)
+
+
+def go_on(folder, **options):
+    said = io.StringIO()
+    resume_run(folder.path, {"steps": 4}, console=Console(file=said, width=1000), **options)
+    return said.getvalue()
+
+
+def content(folder):
+    return {path: path.read_bytes() for path in folder.path.rglob("*") if path.is_file()}
+
+
+def refused(folder, **options):
+    """The sentence; no byte has changed."""
+    before = content(folder)
+    with pytest.raises(DataError) as caught:
+        go_on(folder, **options)
+    assert content(folder) == before
+    assert "\n" not in str(caught.value)
+    return str(caught.value)
+
+
+def dev_sources(folder):
+    dev = Corpus(folder.data / "dev.arrow")
+    return {dev.pair(row).src for row in range(len(dev))}
+
+
+def decoded(folder):
+    """The words that the run is trained on."""
+    saved, train = folder.load(), Corpus(folder.data / "train.arrow")
+    return {saved.src_tokenizer.decode(train.src(row)) for row in range(len(train))}
+
+
+def test_fewer_lines_are_refused(run, file):
+    before = file.stat().st_size
+    write(file, WORDS[:60])
+    said = refused(run)
+    assert said.startswith(f"{file}: it has changed since the run began (it had 300 lines and ")
+    assert f"{before:,} bytes, and now has 60 lines and {file.stat().st_size:,} bytes)" in said
+    assert "--accept-changed-data" in said
+
+
+def test_other_content_of_the_same_size_is_refused(run, file):
+    write(file, [word.replace("a", "b") for word in WORDS])
+    assert "300 lines and" in refused(run)
+    assert "as before, and other content" in refused(run)
+
+
+def test_what_was_held_out_stays_held_out(run, file):
+    """The share that is held out follows from the size of the data, which is another now."""
+    trained, held = decoded(run), dev_sources(run)
+    assert not trained & held
+    dev = (run.data / "dev.arrow").read_bytes()
+    more = [word + "h" for word in WORDS[:50]]
+    write(file, [*WORDS[:60], *more])
+    said = go_on(run, accept_changed_data=True)
+    assert "The dev set stays as it was." in said
+    assert (run.data / "dev.arrow").read_bytes() == dev
+    assert not decoded(run) & held
+    assert decoded(run) <= {*WORDS[:60], *more}
+    assert decoded(run) & {*more}, "what is new is learned"
+    assert "has changed" not in go_on_again(run), "from now on, these are the data of the run"
+
+
+def go_on_again(folder):
+    said = io.StringIO()
+    resume_run(folder.path, {"steps": 6}, console=Console(file=said, width=1000))
+    return said.getvalue()
+
+
+def test_a_dev_set_that_is_older_than_its_file_cannot_be_made_again(run, file):
+    write(file, WORDS[:60])
+    go_on(run, accept_changed_data=True)
+    (run.data / "dev.arrow").unlink()
+    with pytest.raises(DataError, match=r"dev\.arrow: it is missing, and the data .* have changed"):
+        go_on_again(run)
+
+
+def test_a_changed_dev_file_is_refused_and_the_old_pairs_stay(file, tmp_path):
+    dev = write(tmp_path / "dev.tsv", ["abc", "bcd", "cde"])
+    config = make_config({"data": str(file), "dev": str(dev), **BRIEF})
+    run = start_run(config, tmp_path / "run", quiet=True)
+    write(dev, ["abc", "bcd", *WORDS[:5]])
+    assert refused(run).startswith(f"{dev}: it has changed")
+    go_on(run, accept_changed_data=True)
+    assert dev_sources(run) == {"abc", "bcd", "cde"}
+
+
+def test_a_file_that_is_gone_is_not_needed(run, file):
+    file.unlink()
+    assert f"{file} is gone, and the run goes on with what it has encoded." in go_on(run)
+    assert [row["step"] for row in run.read_metrics()] == [2, 4]
+
+
+def test_a_file_that_is_gone_is_needed_for_damaged_data(run, file):
+    file.unlink()
+    (run.data / "train.arrow.json").write_text("{}")
+    with pytest.raises(DataError, match="no such file"):
+        go_on(run)
+
+
+def test_damaged_data_are_built_again_from_the_same_file(run):
+    path = run.data / "train.arrow"
+    whole = path.read_bytes()
+    path.write_bytes(whole[:-9])
+    assert "so it is built again" in go_on(run)
+    assert path.read_bytes() == whole
+
+
+def test_a_damaged_record_is_named_and_written_again(run):
+    path = run.sources_file
+    whole = path.read_bytes()
+    path.write_bytes(whole.replace(b'"share": 0.0', b'"share": 0.1'))
+    assert f"{path}: its checksum is not that of its content, so it is written" in go_on(run)
+    assert path.read_bytes() == whole
+
+
+def test_an_older_run_has_no_record(run, file):
+    run.sources_file.unlink()
+    write(file, WORDS[:60])
+    assert refused(run).startswith(f"{file}: it is not what the run was encoded from")
+    held = dev_sources(run)
+    go_on(run, accept_changed_data=True)
+    assert dev_sources(run) == held
+    assert not decoded(run) & held
+
+
+def test_without_any_of_its_data_a_run_cannot_tell(run, file):
+    for path in run.data.iterdir():
+        path.unlink()
+    assert "the data may have changed since the run began" in refused(run)
+    go_on(run, accept_changed_data=True)
+
+
+def test_pairs_from_python(tmp_path):
+    pairs = [(word, word[::-1]) for word in WORDS]
+    run = start_run(make_config(BRIEF), tmp_path / "run", pairs=pairs, quiet=True)
+    assert "pairs is gone" in go_on(run), "they are not needed again"
+    with pytest.raises(DataError, match="it had 300 pairs, and now has 200 pairs"):
+        resume_run(run.path, {"steps": 6}, pairs=pairs[:200], quiet=True)
+    resume_run(run.path, {"steps": 6}, pairs=pairs, quiet=True)
+
+
+def test_vectors_that_have_changed(tmp_path):
+    rows = [{"src": [[i % 7, 1.5], [i % 5, 2.0]], "tgt": f"a b {i % 3}"} for i in range(60)]
+    file = tmp_path / "vectors.jsonl"
+    file.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    config = make_config({"data": str(file), **BRIEF, "tgt_tokenizer": "space"})
+    run = start_run(config, tmp_path / "run", quiet=True)
+    go_on(run)
+    rows[0]["src"][0][0] = 3
+    file.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    with pytest.raises(DataError, match="it has changed since the run began"):
+        go_on_again(run)
+
+
+def test_vectors_in_files_of_their_own_that_have_changed(tmp_path):
+    import numpy as np
+
+    for i in range(60):
+        np.save(tmp_path / f"{i}.npy", np.full((2 + i % 3, 2), i, np.float32))
+    file = tmp_path / "vectors.jsonl"
+    rows = [{"src": f"{i}.npy", "tgt": f"a b {i % 3}"} for i in range(60)]
+    file.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    config = make_config({"data": str(file), **BRIEF, "tgt_tokenizer": "space"})
+    run = start_run(config, tmp_path / "run", quiet=True)
+    np.save(tmp_path / "7.npy", np.full((3, 2), 0.5, np.float32))
+    with pytest.raises(DataError, match="the vectors that it names have changed"):
+        go_on(run)
+
+
+def test_a_run_that_was_not_trained_yet_begins_anew(file, tmp_path, monkeypatch):
+    def interrupt(*args, **more):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("regard.training.start._run", interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        start_run(make_config({"data": str(file), **BRIEF}), tmp_path / "run", quiet=True)
+    monkeypatch.undo()
+    run = RunFolder(tmp_path / "run")
+    write(file, WORDS[:60])
+    refused(run)
+    assert "The run begins anew." in go_on(run, accept_changed_data=True)
+    assert dev_sources(run) <= {*WORDS[:60]}

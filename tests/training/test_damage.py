@@ -1,0 +1,341 @@
+"""A run that is finished, damaged or not its own: what goes on, what is refused, what is kept."""
+
+import io
+import json
+import os
+import shutil
+
+import pytest
+import torch
+from rich.console import Console
+from safetensors import SafetensorError
+from safetensors.torch import save_file
+
+from regard.training import RunError, RunFolder, loop, make_config, resume_run, start_run
+from regard.training.checkpoint import CheckpointError
+from regard.training.weights import read_weights, write_weights
+from training.tools import SETTINGS, assert_same, weights
+
+# trains real models
+pytestmark = pytest.mark.slow
+
+BRIEF = {**SETTINGS, "steps": 6, "eval_every": 2, "save_every": 2, "max_tgt_len": 10, "average": 2}
+
+
+@pytest.fixture(scope="module")
+def made(data, tmp_path_factory):
+    """A finished run, and the same run with a budget of ten steps."""
+    home = tmp_path_factory.mktemp("made")
+    for name, steps in (("six", 6), ("ten", 10)):
+        config = make_config({"data": str(data), **BRIEF, "steps": steps, "lr": 1e-3})
+        start_run(config, home / name, quiet=True)
+    return home
+
+
+@pytest.fixture
+def run(made, tmp_path):
+    """A copy of the finished run."""
+    shutil.copytree(made / "six", tmp_path / "run")
+    return RunFolder(tmp_path / "run")
+
+
+def content(folder):
+    """Every file with its bytes and the time of its last change."""
+    files = [path for path in folder.path.rglob("*") if path.is_file()]
+    return {str(path): (path.read_bytes(), path.stat().st_mtime_ns) for path in files}
+
+
+def go_on(folder, **options):
+    """Takes four more steps; what was said."""
+    said = io.StringIO()
+    resume_run(folder.path, {"steps": 10}, console=Console(file=said, width=1000), **options)
+    return said.getvalue()
+
+
+def check_refused(folder, *words, error=RunError):
+    """Refused in one sentence that names the trouble, and not a byte is changed."""
+    before = content(folder)
+    with pytest.raises(error) as caught:
+        resume_run(folder.path, {"steps": 10}, quiet=True)
+    said = str(caught.value)
+    assert all(word in said for word in words), said
+    assert "\n" not in said
+    assert content(folder) == before
+
+
+def flip(path, place=0.6):
+    raw = bytearray(path.read_bytes())
+    raw[int(place * len(raw))] ^= 4
+    path.write_bytes(raw)
+
+
+def steps(folder):
+    return [row["step"] for row in folder.read_metrics()]
+
+
+def test_a_finished_run_is_left_alone(run):
+    before, said = content(run), io.StringIO()
+    resume_run(run.path, console=Console(file=said, width=1000))
+    assert content(run) == before
+    assert said.getvalue().splitlines() == [
+        f"{run.path} is finished, and stays as it is.",
+        f"steps=6 is reached: give more, as in `regard train --resume {run.path} steps=12`.",
+    ]
+
+
+def test_a_finished_run_without_checkpoints_is_finished(run):
+    """Whoever needs the room may remove what only training needs."""
+    shutil.rmtree(run.checkpoints)
+    shutil.rmtree(run.best)
+    before, said = content(run), io.StringIO()
+    resume_run(run.path, console=Console(file=said, width=1000))
+    assert content(run) == before
+    assert "is finished, and stays as it is." in said.getvalue()
+    assert f"{run.checkpoints} has no checkpoint; nothing was changed." in said.getvalue()
+
+
+def test_a_finished_run_goes_on_with_a_larger_budget(run, made):
+    assert "going on from step 6" in go_on(run)
+    assert steps(run) == [2, 4, 6, 8, 10]
+    assert [path.name for path in sorted(run.checkpoints.glob("*.json"))][-1].endswith("10.json")
+
+
+@pytest.mark.parametrize("left", ["nothing", "an empty folder"])
+def test_a_run_without_its_checkpoints(run, left):
+    shutil.rmtree(run.checkpoints)
+    if left == "an empty folder":
+        run.checkpoints.mkdir()
+    check_refused(
+        run,
+        f"{run.checkpoints} has no checkpoint",
+        "--accept-loss",
+        "trains from step 0 and replaces model.safetensors, README.md, best, 3 rows of metrics",
+    )
+
+
+def test_training_from_step_0_is_asked_for(run, made):
+    before = weights(run.path)
+    shutil.rmtree(run.checkpoints)
+    assert "it trains from step 0" in go_on(run, accept_loss=True)
+    assert steps(run) == [2, 4, 6, 8, 10]
+    assert_same(weights(run.path), weights(made / "ten"))
+    with pytest.raises(AssertionError):
+        assert_same(weights(run.path), before)
+
+
+def test_a_run_that_was_killed_before_its_first_step_just_begins(run, made):
+    for folder in (run.checkpoints, run.best):
+        shutil.rmtree(folder)
+    for path in (run.model_file, run.metrics_file, run.card_file, run.report.path):
+        path.unlink()
+    go_on(run)
+    assert_same(weights(run.path), weights(made / "ten"))
+
+
+def newest(run, end):
+    return max(run.checkpoints.glob(f"*.{end}"))
+
+
+@pytest.mark.parametrize("end", ["json", "safetensors"])
+def test_a_damaged_checkpoint_after_which_evaluations_are_known(run, end):
+    flip(newest(run, end))
+    check_refused(run, "step-00000006, is damaged", "from step 4", "evaluations of 6", "--accept")
+    said = go_on(run, accept_loss=True)
+    assert "checkpoint step-00000006 is damaged" in said
+    assert "going on from step 4" in said
+    assert steps(run) == [2, 4, 6, 8, 10]
+
+
+def test_a_damaged_checkpoint_after_which_nothing_is_known_costs_nothing(run):
+    """Its steps are taken again, exactly."""
+    run.metrics.cut(None, 4)
+    run.report.cut(None, 4)
+    flip(newest(run, "safetensors"))
+    said = go_on(run)
+    assert "checkpoint step-00000006 is damaged (its tensors do not match their checksum)" in said
+    assert "going on from step 4" in said
+
+
+def test_all_checkpoints_are_damaged(run):
+    for path in run.checkpoints.glob("*.safetensors"):
+        flip(path)
+    check_refused(run, "all checkpoints", "step-00000006, step-00000004", "from step 0")
+
+
+def test_no_permission_is_said_as_such(run, monkeypatch):
+    listdir = os.listdir
+
+    def refuse(path):
+        if path == run.checkpoints:
+            raise PermissionError(13, "Permission denied", str(path))
+        return listdir(path)
+
+    monkeypatch.setattr("os.listdir", refuse)
+    words = (f"{run.checkpoints} must be readable", "Permission denied")
+    check_refused(run, *words, error=CheckpointError)
+
+
+@pytest.mark.parametrize("damage", ["flip", "missing"])
+def test_the_model_is_written_again_from_the_best_weights(run, damage):
+    before = read_weights(run.model_file)
+    flip(run.model_file) if damage == "flip" else run.model_file.unlink()
+    with pytest.raises(RunError, match=r"model\.safetensors"):
+        run.load()
+    said = io.StringIO()
+    resume_run(run.path, console=Console(file=said, width=1000))
+    assert f"{run.model_file} is " in said.getvalue()
+    assert f"and is written again from {run.best}" in said.getvalue()
+    assert_same(weights(run.path), before)
+    assert run.finished
+
+
+@pytest.mark.parametrize("damage", ["flip", "missing"])
+def test_lost_weights_of_the_best(run, damage):
+    for path in run.best.iterdir():
+        flip(path) if damage == "flip" else path.unlink()
+    check_refused(run, f"{path} is ", "the weights of step", "with dev score", "are gone")
+    go_on(run, accept_loss=True)
+    assert steps(run) == [2, 4, 6, 8, 10]
+    assert run.finished
+
+
+def test_lost_weights_of_the_best_and_the_model(run):
+    for path in (*run.best.iterdir(), run.model_file):
+        flip(path)
+    check_refused(run, "the best weights so far are gone")
+    go_on(run, accept_loss=True)
+    assert run.load()
+
+
+@pytest.mark.parametrize("log", ["metrics.jsonl", "report.jsonl"])
+@pytest.mark.parametrize("damage", ["a line", "a figure", "missing", "cut"])
+def test_damaged_rows(run, log, damage):
+    path = run.path / log
+    lines = path.read_text().splitlines(keepends=True)
+    if damage == "missing":
+        path.unlink()
+    else:
+        lines[1] = {
+            "a line": lines[1].replace('"step"', "'step'", 1),
+            "a figure": lines[1].replace('"tokens": ', '"tokens": 1', 1),
+            "cut": "",
+        }[damage]
+        path.write_text("".join(lines))
+    check_refused(run, f"{path} is damaged: ", {"a line": "line 2 is not a row"}.get(damage, ""))
+    go_on(run, accept_loss=True)
+    kept = [2, 4, 6] if damage == "a figure" else [2, 6]
+    kept = [] if damage == "missing" else kept
+    rows = run.metrics.rows() if log == "metrics.jsonl" else [r["row"] for r in run.report.rows()]
+    assert [row["step"] for row in rows] == [*kept, 8, 10]
+
+
+def test_one_damaged_line_is_named_and_drops_no_other(run):
+    lines = run.metrics_file.read_text().splitlines()
+    run.metrics_file.write_text("\n".join([lines[0], "{" + lines[1], lines[2], '{"cut off']))
+    with pytest.warns(UserWarning, match=r"metrics\.jsonl, line 2 is damaged and left out"):
+        assert steps(run) == [2, 6]
+
+
+@pytest.mark.parametrize("kept", [True, False])
+def test_killed_between_the_last_evaluation_and_its_checkpoint(data, tmp_path, monkeypatch, kept):
+    """Its row is written once, though it is evaluated twice; so it is with older checkpoints."""
+    config = make_config({"data": str(data), **BRIEF, "steps": 5, "save_every": 5})
+    evaluate, save = loop._evaluate, loop.save_checkpoint
+
+    def deadly(task, progress, watch):
+        evaluate(task, progress, watch)
+        if progress.step == 5:
+            raise KeyboardInterrupt
+
+    def unsealed(folder, step, found):
+        return save(folder, step, found._replace(numbers={**found.numbers, "logs": {}}))
+
+    monkeypatch.setattr(loop, "_evaluate", deadly)
+    if not kept:
+        monkeypatch.setattr(loop, "save_checkpoint", unsealed)
+    with pytest.raises(KeyboardInterrupt):
+        start_run(config, tmp_path / "run", quiet=True)
+    monkeypatch.undo()
+    folder = resume_run(tmp_path / "run", quiet=True)
+    assert steps(folder) == [2, 4, 5]
+    assert [row["row"]["step"] for row in folder.report.rows()] == [2, 4, 5]
+
+
+def test_a_missing_tokeniser(run, made):
+    run.tgt_tokenizer_file.unlink()
+    check_refused(run, f"{run.tgt_tokenizer_file} is missing", "learned again")
+    go_on(run, accept_loss=True)
+    assert run.finished
+
+
+def test_settings_that_were_changed(run):
+    record = json.loads(run.config_file.read_text())
+    record["config"]["lr"] = 1.0
+    run.config_file.write_text(json.dumps(record))
+    with pytest.raises(RunError, match=r"config\.json .* does not match its checksum"):
+        run.read_config()
+    del record["checksum"]
+    run.config_file.write_text(json.dumps(record))
+    assert run.read_config().lr == 1.0
+    run.config_file.write_text(json.dumps({**record, "checksun": "0"}))
+    with pytest.raises(RunError, match="checksun"):
+        run.read_config()
+
+
+def test_settings_of_another_model(run):
+    record = json.loads(run.config_file.read_text())
+    record["config"]["model"]["hidden"] = 64
+    del record["checksum"]
+    run.config_file.write_text(json.dumps(record))
+    check_refused(run, "a checkpoint must be of the model of its run")
+
+
+LINKS = ("checkpoints", "best", "data", "metrics.jsonl")
+
+
+@pytest.mark.parametrize("name", LINKS)
+def test_a_link_out_of_the_run(run, tmp_path, name):
+    part, away = run.path / name, tmp_path / "of somebody else"
+    part.rename(away)
+    part.symlink_to(away)
+    before = content(RunFolder(tmp_path))
+    with pytest.raises(RunError, match=f"{name} is a link to {away}"):
+        resume_run(run.path, {"steps": 10}, quiet=True, accept_loss=True)
+    assert content(RunFolder(tmp_path)) == before
+
+
+def test_a_link_inside_the_run_or_to_it(run, tmp_path):
+    run.checkpoints.rename(run.path / "large")
+    run.checkpoints.symlink_to("large")
+    (tmp_path / "latest").symlink_to(run.path)
+    go_on(RunFolder(tmp_path / "latest"))
+    assert steps(run) == [2, 4, 6, 8, 10]
+
+
+@pytest.mark.parametrize("name", LINKS)
+def test_a_new_run_does_not_write_through_a_link(data, tmp_path, name):
+    away, output = tmp_path / "away", tmp_path / "run"
+    away.mkdir()
+    output.mkdir()
+    (output / name).symlink_to(away)
+    with pytest.raises(RunError, match=f"{name} is a link"):
+        start_run(make_config({"data": str(data), **BRIEF}), output, quiet=True)
+    assert list(away.iterdir()) == []
+
+
+def test_weights_know_their_checksum(tmp_path):
+    path = tmp_path / "weights.safetensors"
+    write_weights(path, {"a": torch.arange(7.0), "b": torch.ones(3, 5).T})
+    whole = path.read_bytes()
+    assert_same(read_weights(path), {"a": torch.arange(7.0), "b": torch.ones(5, 3)})
+    for place in range(len(whole)):  # of every byte one bit
+        flipped = bytearray(whole)
+        flipped[place] ^= 1 << place % 8
+        path.write_bytes(flipped)
+        with pytest.raises((ValueError, SafetensorError)):
+            read_weights(path)
+
+
+def test_weights_of_an_older_run_have_no_checksum(tmp_path):
+    save_file({"a": torch.arange(7.0)}, tmp_path / "old.safetensors")
+    assert_same(read_weights(tmp_path / "old.safetensors"), {"a": torch.arange(7.0)})
