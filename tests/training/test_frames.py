@@ -285,9 +285,6 @@ def test_pairs_are_encoded_as_if_they_were_read_again_each_time(tmp_path, monkey
         assert one.path.read_bytes() == other.path.read_bytes()
 
 
-BUILT_AGAIN = "it was made from other data, by other tokenisers or with other limits, so it is"
-
-
 @pytest.mark.parametrize("with_dev", [False, True])
 def test_other_numbers_in_a_named_file_are_noticed(tmp_path, with_dev):
     data = write_npy(tmp_path / "a.tsv", spoken(80))
