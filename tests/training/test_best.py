@@ -9,7 +9,7 @@ from regard.training.dev import Evaluation
 from regard.training.loop import save
 from regard.training.progress import Progress
 from regard.training.watch import Watch
-from regard.training.weights import write_weights
+from regard.training.weights_file import write_weights
 
 
 def test_average_by_hand():

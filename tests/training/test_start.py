@@ -1,5 +1,6 @@
 """Runs from their start to their end, and what stops them on the way."""
 
+import errno
 import io
 import signal
 import time
@@ -91,7 +92,7 @@ def test_stopped_later_a_run_keeps_its_best_weights(begin, monkeypatch):
 
 
 def test_stopped_before_its_first_step_a_run_has_no_model(begin, monkeypatch):
-    monkeypatch.setattr(loop, "Stop", lambda: SimpleNamespace(asked=True))
+    monkeypatch.setattr(loop, "Stop", lambda: SimpleNamespace(asked=True, number=signal.SIGINT))
     folder = begin()
     with pytest.raises(RunError, match="has not been evaluated yet"):
         folder.load()
@@ -110,6 +111,45 @@ def test_a_second_signal_stops_at_once(begin, monkeypatch):
     stop_after(4, monkeypatch, signal.SIGINT, 0.02, signal.SIGINT)
     with pytest.raises(KeyboardInterrupt):
         begin(save_every=100)
+
+
+def test_a_closed_terminal_saves_and_stops(begin, monkeypatch):
+    stop_after(4, monkeypatch, signal.SIGHUP)
+    folder = begin(save_every=100)
+    assert (folder.checkpoints / "step-00000004.json").exists()
+    assert not folder.finished
+    assert signal.getsignal(signal.SIGHUP) is signal.SIG_DFL
+
+
+def test_a_closed_terminal_does_not_cut_short_what_another_signal_began(begin, monkeypatch):
+    monkeypatch.setattr(loop, "TOGETHER", 0.01)
+    stop_after(4, monkeypatch, signal.SIGTERM, 0.02, signal.SIGHUP)
+    assert (begin(save_every=100).checkpoints / "step-00000004.json").exists()
+
+
+def test_nohup_is_respected(begin, monkeypatch):
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        stop_after(4, monkeypatch, signal.SIGHUP)
+        assert begin(save_every=100).finished
+    finally:
+        signal.signal(signal.SIGHUP, before)
+
+
+class Dead(io.StringIO):
+    """A terminal that is gone once the run has begun."""
+
+    def write(self, text):
+        if "step" in text or "stopped" in text:
+            raise OSError(errno.EIO, "Input/output error")
+        return super().write(text)
+
+
+def test_a_terminal_that_is_gone_does_not_keep_a_run_from_saving(begin, monkeypatch):
+    monkeypatch.setattr("sys.stderr", Dead())
+    stop_after(4, monkeypatch, signal.SIGHUP)
+    folder = begin(save_every=100, eval_every=2, quiet=False)
+    assert (folder.checkpoints / "step-00000004.json").exists()
 
 
 def stop_after(step, monkeypatch, *signals):

@@ -1,12 +1,13 @@
 """`regard doctor`: what regard finds on this machine."""
 
 import platform
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 from typing import Final
 
 import torch
+from torch import nn
 
 from regard.cli.tables import print_json, print_table, result_console
 from regard.ops.additive_attention import PATHS as ADDITIVE
@@ -22,6 +23,16 @@ OPERATORS: Final[dict[str, Iterable[str]]] = {
     "attentive_rnn": ATTENTIVE,
     "self_attentive_rnn": SELF_ATTENTIVE,
     "monotonic_alignment": MONOTONIC,
+}
+
+
+HALF: Final = {"bf16": torch.bfloat16, "fp16": torch.float16}
+#: what the presets are made of
+LAYERS: Final[dict[str, Callable[[], nn.Module]]] = {
+    "linear": lambda: nn.Linear(8, 8),
+    "GRU": lambda: nn.GRU(8, 8, batch_first=True),
+    "LSTM": lambda: nn.LSTM(8, 8, batch_first=True),
+    "attention": lambda: nn.MultiheadAttention(8, 2, batch_first=True),
 }
 
 
@@ -41,9 +52,29 @@ def report() -> list[tuple[str, str]]:
         ("triton", _installed("triton")),
         ("numba", _installed("numba")),
         ("cpu", f"{torch.get_num_threads()} threads, {torch.backends.cpu.get_cpu_capability()}"),
+        ("cpu precisions", ", ".join(["32", *map(_cpu_precision, HALF)])),
         ("cuda", _cuda()),
         *((name, _usable(paths)) for name, paths in OPERATORS.items()),
     ]
+
+
+def _cpu_precision(name: str) -> str:
+    """A half precision, and the layers that this CPU has no kernels for in it."""
+    lacking = [layer for layer, make in LAYERS.items() if not _trains(make, HALF[name])]
+    return f"{name} but for {' and '.join(lacking)}" if lacking else name
+
+
+def _trains(make: Callable[[], nn.Module], dtype: torch.dtype) -> bool:
+    """Whether a layer runs forward and backward on this CPU under autocast."""
+    layer, x = make(), torch.zeros(2, 3, 8)
+    inputs = (x, x, x) if isinstance(layer, nn.MultiheadAttention) else (x,)
+    try:
+        with torch.autocast("cpu", dtype):
+            found = layer(*inputs)
+            (found[0] if isinstance(found, tuple) else found).float().sum().backward()
+    except RuntimeError:
+        return False
+    return True
 
 
 def _usable(paths: Iterable[str]) -> str:

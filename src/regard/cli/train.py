@@ -45,8 +45,7 @@ def train(
         raise ArgumentError(
             "-o", "be left out when a run goes on", repr(str(output)), "the run stays in its folder"
         )
-    accepted = {"accept_loss": accept_loss, "accept_changed_data": accept_changed_data}
-    if resume is None and any(accepted.values()):
+    if resume is None and (accept_loss or accept_changed_data):
         option = "--accept-loss" if accept_loss else "--accept-changed-data"
         rule = "be for a run that goes on"
         raise ArgumentError(option, rule, "given without --resume", "leave it out")
@@ -58,7 +57,13 @@ def train(
         if resume is None:
             folder = _train(settings, output, quiet)
         else:
-            folder = resume_run(resume, settings, quiet=quiet, **accepted)
+            folder = resume_run(
+                resume,
+                settings,
+                quiet=quiet,
+                accept_loss=accept_loss,
+                accept_changed_data=accept_changed_data,
+            )
     else:
         changes = parse_overrides(given[1:] if resume is None else given) | options
         if resume is None:
@@ -67,7 +72,13 @@ def train(
             )
         else:
             folder = recipes.resume(
-                recipe, RunFolder(resume), changes, test=not no_test, quiet=quiet, **accepted
+                recipe,
+                RunFolder(resume),
+                changes,
+                test=not no_test,
+                quiet=quiet,
+                accept_loss=accept_loss,
+                accept_changed_data=accept_changed_data,
             )
     if folder.stopped_by is not None:  # the user has been told how to go on
         raise typer.Exit(SIGNALLED + folder.stopped_by)

@@ -4,7 +4,6 @@ from pathlib import Path
 from typing import NamedTuple
 
 import torch
-from safetensors import SafetensorError
 from torch import Tensor
 
 from regard.training.dev import evaluate
@@ -12,7 +11,7 @@ from regard.training.progress import Progress
 from regard.training.run_folder import RunError
 from regard.training.task import Task
 from regard.training.watch import Watch
-from regard.training.weights_file import read_weights, write_weights
+from regard.training.weights_file import UnusableWeightsError, read_weights, write_weights
 
 
 class Averaged(NamedTuple):
@@ -77,10 +76,10 @@ def write_final(task: Task, progress: Progress, watch: Watch) -> Averaged | None
 def _read(path: Path, task: Task) -> dict[str, Tensor]:
     try:
         return read_weights(path)
-    except (ValueError, SafetensorError) as error:
+    except UnusableWeightsError as error:
         raise RunError(
             f"{path} must hold weights to end the run with, but it is damaged "
-            f"({str(error).splitlines()[0]}): restore it from a copy, and go on with `regard train "
+            f"({error}): restore it from a copy, and go on with `regard train "
             f"--resume {task.folder.path}`."
         ) from None
 

@@ -4,13 +4,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from safetensors import SafetensorError
-
 from regard.training.best import best_file
 from regard.training.checkpoint import Checkpoint, load_checkpoint
 from regard.training.progress import Progress
 from regard.training.run_folder import RunError, RunFolder
-from regard.training.weights_file import read_weights
+from regard.training.weights_file import UnusableWeightsError, read_weights
 
 
 class Damage(NamedTuple):
@@ -166,16 +164,14 @@ def _best(
 
 
 def _problem(path: Path) -> str | None:
-    """Say why a file of weights cannot be used; None if it can."""
+    """Say why a file of weights cannot be used; None if it can.
+
+    Raises DataError if it may not be read: it need not be damaged then.
+    """
+    if not path.exists():
+        return "is missing"
     try:
         read_weights(path)
-    except FileNotFoundError:
-        return "is missing"
-    except OSError as error:
-        raise RunError(
-            f"{path} must be readable to go on with its run, but it is not "
-            f"({error.strerror or error}): check its permissions and the disk."
-        ) from None
-    except (ValueError, SafetensorError) as error:
-        return f"is damaged ({str(error).splitlines()[0]})"
+    except UnusableWeightsError as error:
+        return f"is damaged ({error})"
     return None

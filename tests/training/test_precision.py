@@ -1,0 +1,63 @@
+"""A precision that a chip cannot do is refused before the first step."""
+
+import pytest
+import torch
+from torch import nn
+
+from regard.cli import doctor
+from regard.errors import ArgumentError
+from regard.training import make_config, start_run
+from training.tools import SETTINGS, assert_same
+
+SEEN = "could not create a primitive descriptor for the LSTM forward propagation primitive"
+LSTM = {"preset": "seq2seq", "cell": "lstm", "hidden": 8, "embed": 4}
+
+
+@pytest.fixture
+def without_lstm(monkeypatch):
+    """As on a CPU whose oneDNN has no LSTM in half precision."""
+    forward = nn.LSTM.forward
+
+    def refuse(self, *args):
+        if torch.is_autocast_enabled("cpu"):
+            raise RuntimeError(f"{SEEN}\nand more")
+        return forward(self, *args)
+
+    monkeypatch.setattr(nn.LSTM, "forward", refuse)
+
+
+def test_it_is_refused_and_nothing_is_left(data, tmp_path, without_lstm):
+    given = {"data": str(data), **SETTINGS, **LSTM, "precision": "bf16"}
+    with pytest.raises(ArgumentError) as caught:
+        start_run(make_config(given), tmp_path / "run", quiet=True)
+    said = "precision must be one that this CPU has kernels for, but it is bf16, and torch says: "
+    assert str(caught.value) == f"{said}{SEEN}: give precision=32."
+    assert not (tmp_path / "run").exists()
+
+
+def test_what_can_be_done_is_done(make_task, without_lstm):
+    make_task(**LSTM)
+    make_task(precision="bf16")
+
+
+def test_the_trial_changes_nothing(make_task, monkeypatch):
+    tried = make_task(precision="bf16")
+    state = torch.get_rng_state()
+    assert all(weight.grad is None for weight in tried.module.parameters())
+    monkeypatch.setattr("regard.training.setup.check_precision", lambda *args: None)
+    untried = make_task(precision="bf16")
+    assert torch.equal(torch.get_rng_state(), state)
+    assert_same(tried.module.state_dict(), untried.module.state_dict())
+
+
+def test_the_doctor_says_so(monkeypatch):
+    report = dict(doctor.report())
+    assert report["cpu precisions"].startswith("32, bf16")
+
+    def refuse(self, *args):
+        raise RuntimeError(SEEN)
+
+    monkeypatch.setattr(nn.LSTM, "forward", refuse)
+    found = dict(doctor.report())["cpu precisions"]
+    assert found.startswith("32, bf16 but for ")
+    assert "LSTM" in found
