@@ -78,6 +78,9 @@ def results(output: Path) -> dict[str, Any]:
     report = [json.loads(line) for line in folder.report.path.read_text().splitlines()]
     for row in (*metrics, *(line["row"] for line in report)):
         row.pop("seconds")
+        row.pop("evaluation_seconds", None)
+    for line in report:
+        line.pop("start")  # the step of the last resume, which the page marks
     found = {str(path.relative_to(output)): path.read_bytes() for path in weights}
     return found | {"metrics.jsonl": metrics, "report.jsonl": report, "done": folder.finished}
 
@@ -156,10 +159,11 @@ class Operations:
                 os._exit(KILLED)
             if here and self.how == "fail":
                 raise OSError(5, "Input/output error", str(args[0]))
-            result = function(*args, **more)
-            if here:
-                os._exit(KILLED)
-            return result
+            try:
+                return function(*args, **more)
+            finally:  # a file that is to be removed need not be there
+                if here:
+                    os._exit(KILLED)
 
         return guarded
 

@@ -49,11 +49,9 @@ def reached(config: Config, progress: Progress, folder: Path) -> str:
         over["minutes"] = config.minutes
     if config.steps is not None and progress.step >= config.steps:
         over["steps"] = config.steps
-    if not over and (config.epochs, config.minutes, config.steps) == (None, None, None):
-        over["steps"] = progress.step  # the default limit, which follows from the data
-    spent = 1.0 if over else 0.0
-    if not over or has_stalled(config, progress, spent):
+    if has_stalled(config, progress, spent=1.0):
         over["patience"] = progress.stale if config.patience is None else config.patience
+    over = over or {"steps": progress.step}  # the default limit, which follows from the data
     what = " and ".join(f"{n}={_number(v)}{MEANING.get(n, '')}" for n, v in over.items())
     more = " ".join(f"{name}={_number(2 * value)}" for name, value in over.items())
     return (

@@ -190,12 +190,7 @@ def save(task: Task, progress: Progress) -> None:
     tensors |= {f"optimizer.{name}": t for name, t in pack_optimizer(task.optimizer).items()}
     tensors |= {f"random.{name}": t for name, t in random.items()}
     logs = {log.path.name: log.seal() for log in (task.folder.metrics, task.folder.report)}
-    numbers = {
-        "progress": progress.as_numbers(),
-        "scaler": task.scaler_state(),
-        "logs": logs,
-        "rates": [group["lr"] for group in task.optimizer.param_groups],
-    }
+    numbers = {"progress": progress.as_numbers(), "scaler": task.scaler_state(), "logs": logs}
     save_checkpoint(task.folder.checkpoints, progress.step, Checkpoint(tensors, numbers))
     drop_worse(task, progress)
 
@@ -219,10 +214,6 @@ def restore(task: Task, checkpoint: Checkpoint) -> list[str]:
             task.ema.load_state(part("ema."))
         unpack_optimizer(task.optimizer, part("optimizer."))
         task.load_scaler_state(checkpoint.numbers["scaler"])
-        # an evaluation that is made up for reports the rate of the last step
-        rates = checkpoint.numbers.get("rates", ())  # older runs have none
-        for group, rate in zip(task.optimizer.param_groups, rates, strict=False):
-            group["lr"] = rate
     except (RuntimeError, ValueError, KeyError) as error:
         raise RunError(
             f"a checkpoint must be of the model of its run, but that in {task.folder.checkpoints} "

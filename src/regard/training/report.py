@@ -20,7 +20,7 @@ class Report:
 
     Args:
         folder: of the run.
-        step: of the last evaluation; rows of later ones are dropped.
+        step: where the run stands; rows of later steps are dropped.
         card: names and values to head the page with.
     """
 

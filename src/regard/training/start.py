@@ -178,7 +178,7 @@ def _run(task: Task, state: RunState, console: Console, quiet: bool) -> RunFolde
     if first:
         _settle_folder(task, state)
         task.events = open_events(task.config, folder.path, progress.evaluated)
-        task.report = open_report(task.config, folder.path, progress.evaluated, facts(task))
+        task.report = open_report(task.config, folder.path, progress.step, facts(task))
     if state.checkpoint is None:
         save(task, progress)  # from now on, a run without a checkpoint is a damaged one
     try:
