@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -358,9 +359,22 @@ def test_a_run_goes_on_with_a_file_of_settings(pairs, in_folder):
 def test_changed_data_is_noticed(pairs, in_folder):
     done(regard("train", pairs, *SMALL, "steps=2", "-q"))
     pairs.write_text(reversed_pairs(70))
-    result = regard("train", "--resume", "runs/bahdanau", "steps=3")
+    resume = ("train", "--resume", "runs/bahdanau", "steps=3")
+    said = sentence(regard(*resume), 1)
+    assert said.startswith(f"{pairs}: it has changed since the run began (it had ")
+    assert "--accept-changed-data" in said
+    result = regard(*resume, "--accept-changed-data")
     done(result)
-    assert "made from other data" in result.stderr
+    assert "The dev set stays as it was." in result.stderr
+
+
+def test_what_would_be_lost_is_accepted_by_an_option(pairs, in_folder):
+    done(regard("train", pairs, *SMALL, "steps=2", "-q"))
+    shutil.rmtree(in_folder / "runs" / "bahdanau" / "checkpoints")
+    resume = ("train", "--resume", "runs/bahdanau", "steps=3")
+    assert "it trains from step 0" in sentence(regard(*resume), 1)
+    done(regard(*resume, "--accept-loss"))
+    assert "given without --resume" in sentence(regard("train", pairs, "--accept-loss"), 2)
 
 
 def test_events(pairs, in_folder):
@@ -380,7 +394,7 @@ def test_what_is_wrong_inside_is_reported_without_a_traceback(pairs, in_folder, 
     def broken(*args, **options):
         raise RuntimeError("the first line\nthe second")
 
-    monkeypatch.setattr("regard.training.start.resume", broken)
+    monkeypatch.setattr("regard.training.start.train", broken)
     said = sentence(regard("train", pairs, *BRIEF), 1)
     assert "RuntimeError: the first line)" in said
     path = said.split()[-1].removesuffix(".")
