@@ -16,7 +16,7 @@ $(STAMP): pyproject.toml constraints.txt
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
 	@touch $(STAMP)
 
-.PHONY: help install demo test check lint types unit plain compiled system others long browser bench clean
+.PHONY: help install demo test check lint types unit shuffled plain compiled system others long browser bench clean
 
 help:  ## list what make can do
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## */\1\t/' | expand -t 12
@@ -41,6 +41,9 @@ types: $(STAMP)  ## mypy, strict
 
 unit: $(STAMP)  ## tests, with every shape in every signature checked at run time
 	$(PYTEST) $(SHAPES) -m "not plain and not compile and not system and not slow and not browser and not long"
+
+shuffled: $(STAMP)  ## the same in a random order: no test may depend on another
+	$(PYTEST) $(SHAPES) -p pytest_randomly --randomly-dont-reset-seed -m "not plain and not compile and not system and not slow and not browser and not long"
 
 plain: $(STAMP)  ## tests that the run-time shape checks would get in the way of
 	$(PYTEST) -m "plain and not compile and not slow and not long"

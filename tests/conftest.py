@@ -1,4 +1,8 @@
+import os
+import random
+
 import jaxtyping
+import numpy as np
 import pytest
 import torch
 
@@ -9,6 +13,21 @@ jaxtyping.jaxtyped = shapes.jaxtyped
 
 # Tests run side by side, and their tensors are tiny: more threads would only fight over the cores.
 torch.set_num_threads(1)
+# A warning that torch gives once would be an error in whichever test comes first.
+torch.set_warn_always(True)
+
+#: settings of the whole process that a test or what it calls may change: how to read and write each
+SETTINGS = (
+    (torch.get_num_threads, torch.set_num_threads),
+    (torch.get_default_dtype, torch.set_default_dtype),
+    (torch.is_grad_enabled, torch.set_grad_enabled),
+    (torch.get_float32_matmul_precision, torch.set_float32_matmul_precision),
+    (torch.are_deterministic_algorithms_enabled, torch.use_deterministic_algorithms),
+    (torch.backends.mha.get_fastpath_enabled, torch.backends.mha.set_fastpath_enabled),
+    (torch._C._get_mkldnn_enabled, torch._C._set_mkldnn_enabled),
+    (torch._C._get_cudnn_enabled, torch._C._set_cudnn_enabled),
+    (os.getcwd, os.chdir),
+)
 
 
 def pytest_collection_modifyitems(items):
@@ -17,8 +36,23 @@ def pytest_collection_modifyitems(items):
 
 
 @pytest.fixture(autouse=True)
-def seed():
+def alone():
+    """Begin each test with the same seeds, and leave the process as it was found.
+
+    So a test passes alone and in any order.
+    """
+    random.seed(0)
+    np.random.seed(0)
     # without a GPU, torch.manual_seed writes down the stack for each kind of device that may come
     torch.default_generator.manual_seed(0)
     if torch.cuda.is_available():
         torch.cuda.manual_seed_all(0)
+    environment = dict(os.environ)
+    before = [read() for read, _ in SETTINGS]
+    yield
+    for (read, write), value in zip(SETTINGS, before, strict=True):
+        if read() != value:
+            write(value)
+    if os.environ != environment:
+        os.environ.clear()
+        os.environ.update(environment)
