@@ -2,14 +2,17 @@
 
 import json
 import os
+import signal
 import subprocess
 import sys
+from contextlib import suppress
 
 import numpy as np
 import onnx
 import onnxruntime
 import pytest
 import safetensors.torch
+import torch
 
 import regard
 from cli.tools import done
@@ -175,3 +178,14 @@ def write_no_graphs(model, given, folder, *, attention):
     for name in ("encoder.onnx", "step.onnx"):
         (folder / name).write_bytes(b"no graph")
     return Ports([], [], [], [])
+
+
+def test_an_interrupt_that_the_exporter_swallows_ends_the_export(monkeypatch, tmp_path):
+    def swallow(*args, **options):
+        with suppress(KeyboardInterrupt):
+            signal.raise_signal(signal.SIGINT)
+
+    monkeypatch.setattr(torch.onnx, "export", swallow)
+    with pytest.raises(KeyboardInterrupt):
+        export("g2p", tmp_path / "new")
+    assert not list(tmp_path.iterdir())
