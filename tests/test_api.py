@@ -364,8 +364,9 @@ def test_what_is_no_text(model):
 
 
 def test_a_tab_where_there_are_no_features(model, tagged):
+    assert model("abc\tcba").unknown == ("\t",)  # part of the text, which this model has not seen
     with pytest.raises(DataError, match="no tab"):
-        model("abc\tV;PST")
+        model.check_source("abc\tV;PST")
     with pytest.raises(DataError, match="one tab"):
         tagged("abc\tcba\tV;PST")
 

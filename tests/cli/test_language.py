@@ -80,9 +80,8 @@ def test_predict_goes_on_with_each_line(language):
 def test_texts_that_have_no_perplexity_are_named(language, run):
     model = package.load(language)
     assert model.perplexity("one two") == model.perplexity(["one two"])
-    for text, said in ((3, "be a string"), ("a\tb", "no tab")):
-        with pytest.raises(ValueError, match=said):
-            model.perplexity([text])
+    with pytest.raises(ValueError, match="be a string"):
+        model.perplexity([3])
     with pytest.raises(RegardError, match=r"asked of a language model, but .* bahdanau"):
         package.load(run).perplexity(["one"])
 

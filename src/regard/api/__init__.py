@@ -3,5 +3,6 @@
 from regard.api.model import BATCH, Model
 from regard.api.output import Output
 from regard.api.starting import fit, load
+from regard.api.texts import Source
 
-__all__ = ["BATCH", "Model", "Output", "fit", "load"]
+__all__ = ["BATCH", "Model", "Output", "Source", "fit", "load"]

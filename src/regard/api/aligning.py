@@ -159,7 +159,9 @@ def align_by_mean(model: Model, source: Any, words: bool | None, **reading: Any)
     """
     check_model(model)
     bad: list[int] = []
-    reader = read_for(model, source, on_bad=lambda error: bad.append(error.line or 0), **reading)
+    reader = read_for(
+        model, source, on_bad=lambda error: bad.append(error.line or 0), forced=True, **reading
+    )
     pairs, mean = pairs_of(model, reader), Choice(None, None, 0)
     found = align(model, pairs, lambda heads: [mean], units=Units.of(model, words))[mean]
     return Places.of(pairs, bad).spread(found, frozenset())

@@ -21,7 +21,7 @@ from regard.api.keeping import check_same_tokens, copy_run
 from regard.api.output import Output
 from regard.api.results import Result
 from regard.api.sides import side_of
-from regard.api.texts import text_given, text_written
+from regard.api.texts import Source, text_given, text_written
 from regard.api.together import each
 from regard.api.tracing import (
     Traced,
@@ -35,7 +35,7 @@ from regard.api.tracing import (
 from regard.data import Frames, Tokenizer, text_side
 from regard.decoding import DecodingOptions, Ensemble, Hypothesis, decode, force_decode
 from regard.decoding.options import check_least
-from regard.errors import ArgumentError
+from regard.errors import ArgumentError, DataError
 from regard.evaluation import Perplexity, perplexity
 from regard.models import SequenceModel
 from regard.seeing import Decoded, ModelInfo, Text, Trace
@@ -126,8 +126,9 @@ class Model:
         """Answers texts one after another, as many at a time as `batch` says.
 
         Args:
-            texts: sources; each may end in a tab and features, as in `write<TAB>V;PST`. Of a
-                language model, how its answers begin.
+            texts: sources. Where a run has features, a string may end in a tab and some, as in
+                `write<TAB>V;PST`; a `regard.api.Source` has them beside its text. Of a language
+                model, how its answers begin.
             attention: whether answers carry where the model looked.
             kinds: which maps they carry then; all that the model has if None.
             replace_unk: whether unknown words become the source word most looked at.
@@ -141,12 +142,33 @@ class Model:
         wish.check(self.config)
         check_least(1, batch=batch)
         seeds = wish.seeds()
-        for chunk, asked in in_chunks(texts, self.check_source, batch, wish):
+        for chunk, asked in in_chunks(texts, self.check_fit, batch, wish):
             yield from self._chunk(chunk, asked, batch, seeds)
 
     def check_source(self, text: Any) -> None:
-        """Raises where a text, or a table of vectors, cannot be a source of this model."""
+        """Raises where a line of text, or a table of vectors, cannot be a source of this model.
+
+        A line must have no tab but the one before its features.
+        """
+        self._side.check_line(text)
+        self.check_fit(text)
+
+    def check_target(self, target: str) -> None:
+        """Raises where the model has too few positions to write a target."""
+        self._target_ids(target)
+
+    def check_fit(self, text: Any) -> None:
+        """Raises for what is no source, and for one with more positions than the model has."""
         self._side.check(text)
+        # a language model writes its source, `bos` in the place of `eos`
+        reads_texts = self.config.reads_texts
+        most = self.module.tgt_positions if reads_texts else self.module.src_positions
+        if most is None:
+            return
+        (row,) = self._side.rows([text])
+        count = len(self._side.labels(row))
+        if count > most:
+            raise _too_long("source", count, most)
 
     def trace(
         self,
@@ -202,7 +224,7 @@ class Model:
         check_reads_texts(self.config)
         several = [texts] if isinstance(texts, str) else list(texts)
         for text in several:
-            self.check_source(text)
+            self.check_fit(text)
         return perplexity(self.module, self.tgt_tokenizer, several)
 
     def evaluate(
@@ -280,7 +302,7 @@ class Model:
         """For each text the ids of its target, and the trace."""
         self._side.check_several(texts)
         for text in texts:
-            self.check_source(text)
+            self.check_fit(text)
         settings, wanted = decoding_options(self.config, options), check_kinds(kinds)
         ids, tgt = self.source_ids(texts), self.tgt_tokenizer
         src, lengths = self.on_device(ids)
@@ -296,7 +318,8 @@ class Model:
         else:
             forced = [self._target_ids(target) for target in targets]
             found = force_decode(self.module, src, lengths, forced, settings, kinds=wanted)
-            written = [text_given(tgt, *pair) for pair in zip(targets, forced, strict=True)]
+            pairs = zip(map(Source, targets), forced, strict=True)
+            written = [text_given(tgt, *pair) for pair in pairs]
             decoded = [Decoded(log_prob=h.log_prob) for h in found]
         others = next_log_probs(self.module, src, lengths, [h.tokens for h in found])
         traces = []
@@ -309,7 +332,11 @@ class Model:
     def _target_ids(self, target: str) -> list[int]:
         if not isinstance(target, str):
             raise ArgumentError("target", "be a string", repr(target), "convert it to one")
-        return self.tgt_tokenizer.encode(target)
+        ids = self.tgt_tokenizer.encode(target)
+        most = self.module.tgt_positions
+        if most is not None and len(ids) >= most:
+            raise _too_long("target", len(ids), most - 1)
+        return ids
 
     def _traced(
         self, text: Any, ids: Any, written: Text, found: Hypothesis, decoded: Decoded
@@ -342,6 +369,7 @@ class Model:
         """The words that a language model does not know of what it goes on with, to be kept."""
         if not self.config.reads_texts:
             return []
+        text = Source.of(self.src_tokenizer, text).text
         ids, spans = self.src_tokenizer.encode(text), self.src_tokenizer.spans(text)
         return [text[slice(*span)] for i, span in zip(ids, spans, strict=True) if i == UNK]
 
@@ -410,6 +438,17 @@ class Model:
             unknown=self._side.unknown(text, ids),
             traced=traced,
         )
+
+
+def _too_long(name: str, count: int, most: int) -> DataError:
+    return DataError(
+        name,
+        None,
+        f"the {name} must have at most {most} tokens, for which the model has positions, but it "
+        f"has {count}",
+        "shorten it, or train with a larger max_len",
+        kind="too long",
+    )
 
 
 def _alone(target: str | None) -> list[str] | None:

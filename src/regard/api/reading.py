@@ -7,6 +7,7 @@ from typing import Any, Final
 
 from regard.api.asking import check_pairs
 from regard.api.model import Model
+from regard.api.texts import Source
 from regard.data import (
     Frames,
     Pair,
@@ -19,7 +20,7 @@ from regard.data import (
 )
 from regard.data.advice import IN_PYTHON, Advice
 from regard.data.lines import flows_once
-from regard.data.pairs import column_names
+from regard.data.pairs import BadLine, column_names
 from regard.data.tables import Sources
 from regard.errors import DataError
 
@@ -36,6 +37,7 @@ def read_for(
     skip_bad: bool = False,
     on_bad: Callable[[DataError], None] | None = None,
     advice: Advice = ARGUMENTS,
+    forced: bool = False,
 ) -> PairReader:
     """Pairs for a model; what follows source and target is features if it knows some, else further
     accepted targets.
@@ -48,6 +50,7 @@ def read_for(
         skip_bad: whether bad lines are counted and left out.
         on_bad: called with the error of each line that is left out.
         advice: how errors write these options.
+        forced: whether the model is made to write the targets, so that these must fit it, too.
     """
     check_pairs(source)
     is_file = isinstance(source, str | os.PathLike)
@@ -67,7 +70,7 @@ def read_for(
         on_bad=on_bad,
         max_chars=model.config.max_chars,
         advice=advice,
-        sources=_sources(model.source, source),
+        sources=_fitting(model, _sources(model.source, source), forced),
     )
 
 
@@ -76,10 +79,37 @@ def _sources(side: SourceSide, place: Any) -> Sources:
     return Tables(folder_of(place), side.features) if isinstance(side, Frames) else only_text
 
 
+def source_of(pair: Pair) -> Any:
+    """The source of a pair as a model is asked it, with its features beside it."""
+    return Source(pair.src, pair.features) if pair.frames is None else pair.frames
+
+
+def _fitting(model: Model, sources: Sources, forced: bool) -> Sources:
+    """The same, where a model has learned so many positions that a pair may not fit."""
+    if model.module.src_positions is None and model.module.tgt_positions is None:
+        return sources
+
+    def fit(pair: Pair) -> Pair:
+        pair = sources(pair)
+        try:
+            model.check_fit(source_of(_known(model, pair)))
+            if forced:
+                model.check_target(pair.tgt)
+        except DataError as error:
+            raise BadLine(error.kind, error.reason, error.fix) from None
+        return pair
+
+    return fit
+
+
+def _known(model: Model, pair: Pair) -> Pair:
+    """The pair without features that the model does not know."""
+    return pair if model.features else pair._replace(features=())
+
+
 def pairs_of(model: Model, reader: PairReader) -> list[Pair]:
     """All pairs of a reader, without features that the model does not know."""
-    pairs = list(reader)
-    return pairs if model.features else [p._replace(features=()) for p in pairs]
+    return [_known(model, pair) for pair in reader]
 
 
 def _peeked(

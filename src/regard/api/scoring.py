@@ -5,9 +5,8 @@ from typing import Any
 
 from regard.api.model import Model
 from regard.api.output import Output
-from regard.api.reading import pairs_of, read_for
+from regard.api.reading import pairs_of, read_for, source_of
 from regard.api.results import Result, Row
-from regard.api.texts import with_features
 from regard.data import Pair
 from regard.errors import ArgumentError, RegardError
 from regard.evaluation import (
@@ -62,11 +61,6 @@ def answers(
     texts = [source_of(pair) for pair in pairs]
     outputs = model.predict(texts, attention=False, **options)
     return [output.text for output in shown(outputs, len(texts))]
-
-
-def source_of(pair: Pair) -> Any:
-    """The source of a pair as a model is asked it."""
-    return with_features(pair.src, pair.features) if pair.frames is None else pair.frames
 
 
 def references_of(pairs: Iterable[Pair]) -> list[list[str]]:

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from regard.api.asking import check_several
 from regard.api.checking import unknown_tokens
-from regard.api.texts import not_known, replaced, split_features, text_given, unknown_note
+from regard.api.texts import Source, not_known, replaced, text_given, unknown_note
 from regard.data import Frames, SourceSide, Tables, Tokenizer, pad, pad_frames, source_ids
 from regard.data.pairs import BadLine, short
 from regard.data.tables import Table, name_of_table
@@ -33,6 +33,10 @@ class Side(Protocol):
 
     def check(self, source: Any) -> None:
         """Raises where this cannot be a source."""
+        ...
+
+    def check_line(self, line: Any) -> None:
+        """Raises where a line of text, or a table, cannot be a source."""
         ...
 
     def rows(self, sources: Sequence[Any]) -> list[Any]:
@@ -75,37 +79,42 @@ def side_of(source: SourceSide) -> Side:
 
 @final
 class TextSide:
-    """Sources are texts; features may follow them after a tab."""
+    """Sources are texts; features follow them after a tab, or stand beside them in a `Source`."""
 
     def __init__(self, tokenizer: Tokenizer) -> None:
         self._tokenizer = tokenizer
 
     def is_one(self, given: Any) -> bool:
-        """A string is one text."""
-        return isinstance(given, str)
+        """A string is one text, and so is a `Source`."""
+        return isinstance(given, str | Source)
 
     def check_several(self, given: Any) -> None:
         """Raises for a string, and for what is no list of some."""
         check_several(given)
 
     def check(self, source: Any) -> None:
-        """Raises unless it is a string with no more tabs than there are features for."""
+        """Raises unless it is a `Source`, or a string with one tab at most before features.
+
+        Where a run has no features, a tab in a string is part of the text.
+        """
+        if isinstance(source, Source):
+            return
         if not isinstance(source, str):
             raise ArgumentError("text", "be a string", short(source), "convert it to one")
-        allowed = 1 if self._tokenizer.features else 0
-        if source.count("\t") > allowed:
-            have = "features after one tab" if allowed else "no tab, since the run has no features"
-            raise DataError(
-                "text",
-                None,
-                f"a source must have {have}, but this one has {source.count(chr(9))}",
-                "leave the targets out, for example with `cut -f1`",
-            )
+        if self._tokenizer.features and source.count("\t") > 1:
+            raise _too_many_tabs("features after one tab", source)
 
-    def rows(self, sources: Sequence[str]) -> list[list[int]]:
+    def check_line(self, line: Any) -> None:
+        """Raises as `check` does, and for a tab where a run has no features."""
+        self.check(line)
+        if isinstance(line, str) and "\t" in line and not self._tokenizer.features:
+            raise _too_many_tabs("no tab, since the run has no features", line)
+
+    def rows(self, sources: Sequence[str | Source]) -> list[list[int]]:
         """Ids of tokens, features, `eos`."""
-        plain, features = zip(*map(split_features, sources), strict=True) if sources else ((), ())
-        return source_ids(self._tokenizer, plain, features)
+        read = [Source.of(self._tokenizer, source) for source in sources]
+        texts, features = [source.text for source in read], [source.features for source in read]
+        return source_ids(self._tokenizer, texts, features)
 
     def batch(self, rows: Sequence[list[int]]) -> tuple[Tensor, Tensor]:
         """Padded ids."""
@@ -115,7 +124,7 @@ class TextSide:
         """The tokens."""
         return self._tokenizer.tokens(row)
 
-    def text(self, source: str, row: list[int]) -> Text:
+    def text(self, source: str | Source, row: list[int]) -> Text:
         """The text, its tokens and where they stand in it."""
         return text_given(self._tokenizer, source, row[:-1])
 
@@ -123,7 +132,7 @@ class TextSide:
         """A sentence on what is unknown, if anything is."""
         return unknown_note(self._tokenizer, text)
 
-    def unknown(self, source: str, row: list[int]) -> tuple[str, ...]:
+    def unknown(self, source: str | Source, row: list[int]) -> tuple[str, ...]:
         """What stands where the model has no token."""
         return not_known(self._tokenizer, source, row)
 
@@ -131,7 +140,9 @@ class TextSide:
         """Other tokens of the vocabulary."""
         return unknown_tokens(self._tokenizer, row)
 
-    def replaced(self, tgt: Tokenizer, found: Hypothesis, source: str, row: list[int]) -> list[str]:
+    def replaced(
+        self, tgt: Tokenizer, found: Hypothesis, source: str | Source, row: list[int]
+    ) -> list[str]:
         """The words of the source."""
         return replaced(self._tokenizer, tgt, found, source, row)
 
@@ -161,6 +172,10 @@ class FrameSide:
     def check(self, source: Any) -> None:
         """Raises unless it is a table of the run's features, or a file that has one."""
         self._table(source)
+
+    def check_line(self, line: Any) -> None:
+        """Raises as `check` does."""
+        self.check(line)
 
     def rows(self, sources: Sequence[Any]) -> list[Table]:
         """Tables, brought to scale."""
@@ -204,6 +219,16 @@ class FrameSide:
             return Tables(Path(), self._frames.features).table(source)
         except BadLine as bad:
             raise DataError("source", None, bad.reason, str(bad.fix), kind=bad.kind) from None
+
+
+def _too_many_tabs(have: str, source: str) -> DataError:
+    return DataError(
+        "text",
+        None,
+        f"a source must have {have}, but this one has {source.count(chr(9))}",
+        "leave the targets out, for example with `cut -f1`",
+        kind="with a tab too many",
+    )
 
 
 def _is_row(value: Any) -> bool:

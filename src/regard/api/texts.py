@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 from itertools import pairwise
-from typing import Final
+from typing import Final, NamedTuple
 
 from regard.data import Tokenizer, parse_features
 from regard.data.codecs import words_at
@@ -18,20 +18,40 @@ SUBWORDS: Final = ("bpe", "unigram")
 NAMED: Final = 5
 
 
-def text_given(tokenizer: Tokenizer, text: str, ids: Sequence[int]) -> Text:
+class Source(NamedTuple):
+    """A source with its features beside it, so that a tab in its text is part of the text.
+
+    Attributes:
+        text: what is read.
+        features: symbols that join it.
+    """
+
+    text: str
+    features: tuple[str, ...] = ()
+
+    @staticmethod
+    def of(tokenizer: Tokenizer, given: "str | Source") -> "Source":
+        """Return a source; a string has features after a tab where the tokeniser knows some."""
+        if isinstance(given, Source):
+            return given
+        return Source(*split_features(given)) if tokenizer.features else Source(given)
+
+
+def text_given(tokenizer: Tokenizer, given: str | Source, ids: Sequence[int]) -> Text:
     """A text that was cut into these tokens, `eos` not among them; features follow it at a tab."""
-    plain, tab, tail = text.partition("\t") if tokenizer.features else (text, "", "")
+    plain, features = Source.of(tokenizer, given)
+    text = with_features(plain, features) if isinstance(given, Source) else given
     spans = tokenizer.spans(plain)
     shown = tokenizer.tokens(ids)
     cut = zip(shown[: len(spans)], spans, tokenizer.word_ids(plain), strict=True)
     tokens = [Token(piece, span, word) for piece, span, word in cut]
-    named = zip(shown[len(spans) :], _feature_spans(tail, len(plain) + len(tab)), strict=True)
+    named = zip(shown[len(spans) :], _feature_spans(text, features, len(plain) + 1), strict=True)
     tokens += [Token(name, span, special=True) for name, span in named]
     return Text(text, (*tokens, END))
 
 
 def with_features(text: str, features: Sequence[str]) -> str:
-    """A source as a model is asked it: features follow after a tab."""
+    """A source and its features in one string, as lines of text have them: after a tab."""
     return f"{text}\t{';'.join(features)}" if features else text
 
 
@@ -41,13 +61,13 @@ def split_features(text: str) -> tuple[str, tuple[str, ...]]:
     return plain, parse_features(features)
 
 
-def _feature_spans(tail: str, start: int) -> list[Span]:
-    """Where the features stand that follow a text."""
-    spans, at = [], 0
-    for name in parse_features(tail):
-        at = tail.index(name, at)
-        spans.append((start + at, start + at + len(name)))
-        at += len(name)
+def _feature_spans(text: str, features: Iterable[str], start: int) -> list[Span]:
+    """Where the features stand that follow a text, from this place on."""
+    spans, end = [], start
+    for name in features:
+        at = text.index(name, end)
+        end = at + len(name)
+        spans.append((at, end))
     return spans
 
 
@@ -57,18 +77,18 @@ def unknown_in(source: Text) -> tuple[str, ...]:
     return tuple(source.text[slice(*span)] for span in spans if span is not None)
 
 
-def not_known(tokenizer: Tokenizer, text: str, ids: Sequence[int]) -> tuple[str, ...]:
+def not_known(tokenizer: Tokenizer, given: str | Source, ids: Sequence[int]) -> tuple[str, ...]:
     """What the model has no token for, of a source that was cut into these, `eos` last."""
-    return unknown_in(text_given(tokenizer, text, ids[:-1])) if UNK in ids else ()
+    return unknown_in(text_given(tokenizer, given, ids[:-1])) if UNK in ids else ()
 
 
 def replaced(
-    src: Tokenizer, tgt: Tokenizer, found: Hypothesis, text: str, ids: Sequence[int]
+    src: Tokenizer, tgt: Tokenizer, found: Hypothesis, asked: str | Source, ids: Sequence[int]
 ) -> list[str]:
     """What stands for each unknown word of an answer: the source's, where it looked most."""
     if UNK not in found.tokens:
         return []
-    given = words_of(src, text_given(src, text, ids[:-1]))
+    given = words_of(src, text_given(src, asked, ids[:-1]))
     if not given:
         return []
     words = replace_unknown(tgt.tokens(found.tokens), found.attention, given)
@@ -105,7 +125,8 @@ def unknown_note(tokenizer: Tokenizer, source: Text) -> tuple[str, ...]:
     said = f"{len(unknown)} of {total} inputs {are} unknown to the model: {name_some(unknown)}"
     if 2 * len(unknown) <= total:
         return (said,)
-    turned = tokenizer.encode(source.text.partition("\t")[0].swapcase()).count(UNK)
+    plain = Source.of(tokenizer, source.text).text
+    turned = tokenizer.encode(plain.swapcase()).count(UNK)
     how = "another case" if turned < len(unknown) else "another script"
     return (f"{said}; was it trained on {how}?",)
 

@@ -129,6 +129,7 @@ def align(
         columns=columns,
         skip_bad=skip_bad,
         on_bad=lambda error: bad.append(error.line or 0),
+        forced=True,
     )
     places, units = Places.of(pairs, bad), Units.of(model, words)
     sizes = aligning.sizes(model, pairs, units)

@@ -2,7 +2,7 @@
 
 import itertools
 import shlex
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Final
 
 from rich.console import Console
@@ -42,6 +42,7 @@ def pairs_for(
     columns: str | None = None,
     skip_bad: bool = False,
     on_bad: Callable[[DataError], None] | None = None,
+    forced: bool = False,
 ) -> list[Pair]:
     """The pairs of a file that is laid out like the one that the model has learned from.
 
@@ -52,6 +53,7 @@ def pairs_for(
         columns: comma-separated names or numbers; those of the run if None.
         skip_bad: whether bad lines are counted and left out.
         on_bad: called with the error of each line that is left out.
+        forced: whether the model is made to write the targets.
     """
     words = [word.strip() for word in columns.split(",")] if columns else None
     reader = read_for(
@@ -62,6 +64,7 @@ def pairs_for(
         skip_bad=skip_bad,
         on_bad=on_bad,
         advice=OPTIONS,
+        forced=forced,
     )
     pairs = pairs_of(model, reader)
     _tell(reader)
@@ -91,12 +94,23 @@ def source_lines(model: api.Model, file: str) -> Iterator[Any]:
     if isinstance(model.source, Frames):
         features, bad = model.source.features, BadLines(advice=OPTIONS._replace(skip=""))
         return read_tables(file, features=features, bad=bad, name=source_name(model))
-    return read_lines(file, max_chars=model.config.max_chars, advice=OPTIONS)
+    return _checked(model, file, read_lines(file, max_chars=model.config.max_chars, advice=OPTIONS))
+
+
+def _checked(model: api.Model, file: str, lines: Iterable[str]) -> Iterator[str]:
+    for number, line in enumerate(lines, start=1):
+        try:
+            model.check_source(line)
+        except DataError as error:
+            fix, kind = error.fix, error.kind
+            raise DataError(name_of(file), number, error.reason, fix, kind=kind) from None
+        yield line
 
 
 def one_source(model: api.Model, text: str) -> Any:
     """The text itself; of a run that reads vectors, the only table of the file that it names."""
     if not isinstance(model.source, Frames):
+        model.check_source(text)
         return text
     found = list(itertools.islice(source_lines(model, text), 2))
     if len(found) != 1:

@@ -17,7 +17,7 @@ from regard import api
 from regard.api.aligning import Units
 from regard.cli.features import told_of_features
 from regard.cli.gold import units_of, with_gold
-from regard.cli.pairs import source_lines
+from regard.cli.pairs import one_source, source_lines
 from regard.cli.tables import result_console
 from regard.data import Frames
 from regard.errors import ArgumentError
@@ -150,7 +150,8 @@ def _made(run: Path, asked: _Asked, line: int | None, device: str) -> Iterator[C
     model = api.load(run, device=device)
     count = partial(Units.of, model)
     in_file = asked.text == "-" or isinstance(model.source, Frames)
-    texts = told_of_features(model, source_lines(model, asked.text) if in_file else [asked.text])
+    sources = source_lines(model, asked.text) if in_file else [one_source(model, asked.text)]
+    texts = told_of_features(model, sources)
     options: dict[str, Any] = {} if asked.beam is None else {"beam": asked.beam}
     if not model.config.reads_texts:
         yield from ((model.trace(one, asked.target, **options), count) for one in texts)

@@ -55,7 +55,7 @@ class Sources:
             try:
                 self._model.check_source(line)
             except DataError as error:
-                wrong = BadLine("with a tab too many", error.reason, error.fix)
+                wrong = BadLine(error.kind, error.reason, error.fix)
                 self.bad.add(name_of(file), good + self.bad.total + 1, wrong)
                 continue
             good += 1

@@ -1,7 +1,7 @@
 """Several models as one."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import cast, final
 
@@ -55,6 +55,16 @@ class Ensemble(SequenceModel):
         if not models:
             raise ArgumentError("models", "be one or more", "an empty list", "pass what to join")
         self.models = nn.ModuleList(models)
+
+    @property
+    def src_positions(self) -> int | None:
+        """As many as the model with the fewest has."""
+        return _fewest(model.src_positions for model in self._models())
+
+    @property
+    def tgt_positions(self) -> int | None:
+        """As many as the model with the fewest has."""
+        return _fewest(model.tgt_positions for model in self._models())
 
     def encode(
         self,
@@ -118,6 +128,10 @@ class Ensemble(SequenceModel):
 
     def _models(self) -> list[SequenceModel]:
         return [cast(SequenceModel, model) for model in self.models]
+
+
+def _fewest(positions: Iterable[int | None]) -> int | None:
+    return min((most for most in positions if most is not None), default=None)
 
 
 def _check_one_length(lengths: list[int]) -> None:

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -15,6 +15,8 @@ from regard.state import State
 from regard.symbols import BOS, EOS, PAD, UNK
 
 NEVER = float("-inf")
+#: the most tokens that a target may be allowed to have
+MOST_TOKENS: Final = 100_000
 
 
 class Allowed(NamedTuple):
@@ -60,12 +62,22 @@ class Rules(State):
         options: DecodingOptions,
         lengths: Int[Tensor, " rows"],
         exact: Int[Tensor, " rows"] | None = None,
+        positions: int | None = None,
     ) -> "Rules":
-        """The rules that `options` mean for sources of these lengths."""
+        """The rules that `options` mean for sources of these lengths.
+
+        Args:
+            options: of decoding.
+            lengths: of the sources.
+            exact: of the targets, where the model knows them.
+            positions: how many tokens of a target the model can take, `bos` first; None if any
+                number. A target ends with the last of them.
+        """
         if exact is None:
             limits = _limits(options, lengths.tolist())
         else:
             limits = _exact_limits(options, exact.tolist())
+        limits = _within(limits, options, positions)
         # an unknown token leaves no trace in a text, which would be shorter than it has to be
         known = options.forbid_unknown or exact is not None
         return Rules(
@@ -197,6 +209,28 @@ def _exact_limits(options: DecodingOptions, exact: list[int]) -> list[int]:
             )
     most = max(exact, default=0) if options.max_len is None else options.max_len
     return [min(length, most) for length in exact]
+
+
+def _within(limits: list[int], options: DecodingOptions, positions: int | None) -> list[int]:
+    """The limits where a model has only so many positions, `bos` at the first."""
+    if max(limits) > MOST_TOKENS and positions is None:
+        raise ArgumentError(
+            "max_len",
+            f"allow at most {MOST_TOKENS:,} tokens of a target",
+            f"{max(limits):,}",
+            "lower it, or max_len_ratio, max_len_extra or min_len, from which it follows",
+        )
+    if positions is None:
+        return limits
+    longest = max(map(len, options.prefix or ()), default=0)
+    if longest >= positions:
+        raise ArgumentError(
+            "prefix",
+            f"have at most {positions - 1} tokens, the positions of the model without that of bos",
+            f"one of {longest}",
+            "shorten it",
+        )
+    return [min(limit, positions - 1) for limit in limits]
 
 
 def _padded(

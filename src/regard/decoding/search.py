@@ -68,7 +68,9 @@ def search(
     look = bool(kinds) or options.coverage_penalty > 0
     with inference(model):
         memory = model.encode(src, lengths, need_weights=any(map(of_encoder, kinds)))
-        front = Frontier.start(memory, model.tgt_lengths(memory), options, plan)
+        exact = model.tgt_lengths(memory)
+        rules = Rules.of(options, memory.lengths, exact, model.tgt_positions)
+        front = Frontier.start(memory, rules, options, plan)
         state = model.start(memory)
         lanes = Lanes(state if plan.copies == 1 else state.reorder(front.ended.source))
         for step in range(front.rules.longest + 1):
@@ -124,14 +126,13 @@ class Frontier(State):
     @staticmethod
     def start(
         memory: Memory,
-        exact: Int[Tensor, " batch"] | None,
+        rules: Rules,
         options: DecodingOptions,
         plan: Plan,
     ) -> "Frontier":
         """One empty hypothesis in each row."""
         (batch, width), device = memory.output.shape[:2], memory.output.device
         tokens = torch.full((batch, 1), BOS, device=device)
-        rules = Rules.of(options, memory.lengths, exact)
         scored, told = options.coverage_penalty > 0, options.no_repeat_ngram > 0
         front = Frontier(
             tokens=tokens,

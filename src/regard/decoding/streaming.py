@@ -61,7 +61,7 @@ def _steps(
     with inference(model):
         memory = model.encode(src, lengths)
         state = model.start(memory)
-        rules = Rules.of(options, memory.lengths, model.tgt_lengths(memory))
+        rules = Rules.of(options, memory.lengths, model.tgt_lengths(memory), model.tgt_positions)
     length = int(memory.lengths[0])
     history = torch.full((1, 1, 1), BOS, device=src.device)
     for step in range(rules.longest + 1):

@@ -51,6 +51,11 @@ class LearnedPositions(nn.Module):
         self.dim = dim
         self.table = nn.Parameter(torch.randn(max_len, dim) * dim**-0.5)
 
+    @property
+    def max_len(self) -> int:
+        """How many positions there are."""
+        return len(self.table)
+
     def forward(
         self, x: Float[Tensor, "batch length dim"], *, start: int = 0
     ) -> Float[Tensor, "batch length dim"]:

@@ -20,6 +20,12 @@ class Positions(Protocol):
         ...
 
 
+def positions_of(embedding: object) -> int | None:
+    """Return how many positions an embedding has learned, None if any length will do."""
+    most: int | None = getattr(getattr(embedding, "positions", None), "max_len", None)
+    return most
+
+
 @final
 class TokenEmbedding(nn.Module):
     """A vector for each token, scaled, with positions and dropout.

@@ -6,6 +6,7 @@ from jaxtyping import Int
 from torch import Tensor
 
 from regard.models.decoders import Decoder, DecoderOutput
+from regard.models.embedding import positions_of
 from regard.models.encoders import Encoder
 from regard.models.protocol import (
     Keep,
@@ -27,6 +28,16 @@ class EncoderDecoder(SequenceModel):
     def __init__(self, encoder: Encoder, decoder: Decoder) -> None:
         super().__init__()
         self.encoder, self.decoder = encoder, decoder
+
+    @property
+    def src_positions(self) -> int | None:
+        """How many positions the encoder has learned."""
+        return positions_of(self.encoder.embedding)
+
+    @property
+    def tgt_positions(self) -> int | None:
+        """How many positions the decoder has learned."""
+        return positions_of(getattr(self.decoder, "embedding", None))
 
     def encode(
         self,

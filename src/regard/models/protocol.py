@@ -109,6 +109,16 @@ class SequenceModel(nn.Module, ABC):
     def start(self, memory: Memory) -> State:
         """The state before the first target token."""
 
+    @property
+    def src_positions(self) -> int | None:
+        """How many tokens (or vectors) a source may have, `eos` among them; None if any number."""
+        return None
+
+    @property
+    def tgt_positions(self) -> int | None:
+        """How many tokens of a target, `bos` first, the model can take; None if any number."""
+        return None
+
     def tgt_lengths(self, memory: Memory) -> Int[Tensor, " batch"] | None:
         """How many tokens the target of each source has, `eos` not counted.
 

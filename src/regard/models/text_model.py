@@ -5,6 +5,7 @@ from typing import final
 from jaxtyping import Int
 from torch import Tensor
 
+from regard.models.embedding import positions_of
 from regard.models.heads import LanguageModel
 from regard.models.protocol import (
     Keep,
@@ -33,6 +34,11 @@ class TextModel(SequenceModel):
     def __init__(self, language: LanguageModel) -> None:
         super().__init__()
         self.language = language
+
+    @property
+    def tgt_positions(self) -> int | None:
+        """How many positions the language model has learned."""
+        return positions_of(self.language.embedding)
 
     def encode(
         self,

@@ -136,6 +136,7 @@ class Desk:
                 self.limits.check_chars("target", ask.target)
                 forced = len(model.tgt_tokenizer.encode(ask.target))
                 self.limits.check_tokens("target", forced)
+                model.check_target(ask.target)
                 question = replace(question, target=ask.target)
         else:
             task = replace(task, beam=1)

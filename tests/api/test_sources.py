@@ -1,0 +1,106 @@
+"""Sources that do not fit a model, and sources with a tab of their own."""
+
+import json
+
+import pytest
+
+import regard as package
+from cli.tools import done, regard, sentence
+from regard.api import Source
+from regard.api.reading import source_of
+from regard.data import read_pairs
+from regard.errors import DataError
+
+SMALL = {"size": "tiny", "steps": 1, "quiet": True, "device": "cpu", "report": False}
+WORDS = ["abc", "ba", "cab", "acc", "bb", "cba", "aab", "bca", "ac", "cc", "abca", "bab"]
+#: of the model, `eos` among them
+POSITIONS = 12
+LONG = "abc" * 4
+
+
+@pytest.fixture(scope="module")
+def conv(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("conv") / "run"
+    limits = {"max_len": POSITIONS, "max_src_len": 10, "max_tgt_len": 10}
+    return package.fit([(w, w) for w in WORDS], preset="conv", output=folder, **limits, **SMALL)
+
+
+@pytest.fixture
+def lines(tmp_path):
+    file = tmp_path / "lines.txt"
+    file.write_text("\n".join([*WORDS[:3], LONG, *WORDS[3:5]]) + "\n")
+    return file
+
+
+def test_a_source_that_is_too_long_loses_no_other_answer(conv):
+    outputs = conv.predict([*WORDS[:3], LONG])
+    assert [next(outputs).text for _ in range(3)] == [output.text for output in conv(WORDS[:3])]
+    with pytest.raises(DataError, match=r"source must have at most 12 tokens.* it has 13"):
+        next(outputs)
+    assert conv(LONG[:-1]).text is not None
+    for ask in (conv.trace, conv.check):
+        with pytest.raises(DataError, match="source must have at most 12 tokens"):
+            ask(LONG)
+        with pytest.raises(DataError, match=r"target must have at most 11 tokens.* it has 12"):
+            ask("abc", LONG)
+
+
+def test_on_the_command_line_it_is_a_bad_line_with_a_number(conv, lines):
+    said = sentence(regard("predict", conv.path, lines, "--device", "cpu"), 1, written=3)
+    assert "lines.txt, line 4: the source must have at most 12 tokens" in said
+    assert "--skip-bad" in said
+    result = regard("predict", conv.path, lines, "--skip-bad", "--device", "cpu")
+    assert len(done(result).split("\n")) == 6 + 1
+    assert "1 bad line was left out (1 too long)" in result.stderr
+    assert "at most 12 tokens" in sentence(regard("show", conv.path, LONG), 1)
+
+
+def test_pairs_that_do_not_fit_are_bad_lines(conv):
+    pairs = [(WORDS[0], "a"), (LONG, "a"), (WORDS[1], LONG)]
+    with pytest.raises(DataError, match="pairs, line 2: the source must have at most 12 tokens"):
+        conv.evaluate(pairs)
+    # a target of any length can be compared with, but not written
+    assert conv.evaluate(pairs, "exact", skip_bad=True).pairs == 2
+    with pytest.raises(DataError, match="line 2"):
+        conv.align(pairs)
+    assert conv.align(pairs, skip_bad=True)[1:] == [frozenset(), frozenset()]
+
+
+@pytest.fixture(scope="module")
+def tabbed(tmp_path_factory):
+    """A run whose sources have tabs, and their file."""
+    folder = tmp_path_factory.mktemp("tabbed")
+    rows = [{"src": f"{w}\t{w[::-1]}" if i % 2 else w, "tgt": w} for i, w in enumerate(WORDS)]
+    (folder / "tab.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return package.fit(str(folder / "tab.jsonl"), output=folder / "run", **SMALL), folder
+
+
+def test_what_was_trained_with_a_tab_is_answered_and_judged_with_it(tabbed):
+    model, folder = tabbed
+    text = f"{WORDS[1]}\t{WORDS[1][::-1]}"
+    expected = model.src_tokenizer.encode(text)
+    assert model.source_ids([text]) == [[*expected, 2]]
+    output = model(text)
+    assert output.unknown == ()
+    assert output.trace.source.text == text
+    assert model.evaluate(folder / "tab.jsonl").pairs == len(WORDS)
+    assert len(model.align(folder / "tab.jsonl")) == len(WORDS)
+    assert model(Source(text)).text == output.text
+    # in a line of text a tab stands before features or targets, as it does in TSV files
+    said = sentence(regard("predict", model.path, "-", stdin=f"{text}\n"), 1)
+    assert "stdin, line 1: a source must have no tab" in said
+
+
+def test_features_stand_beside_the_text(tmp_path):
+    rows = [{"src": w, "tgt": w, "features": ["V", "PST"]} for w in WORDS]
+    model = package.fit(rows, **SMALL)
+    tokenizer = model.src_tokenizer
+    for row in ({"src": "ab\tV;PST", "tgt": "x"}, {"src": "ab", "tgt": "x", "features": ["V"]}):
+        (pair,) = read_pairs([row])
+        (ids,) = model.source_ids([source_of(pair)])
+        assert ids[:-1] == tokenizer.encode(pair.src, pair.features)
+        assert model.evaluate([row], "exact").pairs == 1
+    assert model.source_ids(["ab\tV;PST"]) == model.source_ids([Source("ab", ("V", "PST"))])
+    beside = model(Source("a\tb", ("PST",))).trace.source
+    assert beside.text == "a\tb\tPST"
+    assert [beside.text[slice(*t.span)] for t in beside.tokens if t.span] == ["a", "\t", "b", "PST"]
