@@ -137,7 +137,7 @@ def test_a_perfect_model_is_right_however_targets_are_spelled(model, monkeypatch
 
     def perfect(self, texts, **options):
         for text in texts:
-            yield SimpleNamespace(text=tokenizer.decode(tokenizer.encode(rows[int(text)][2])))
+            yield SimpleNamespace(text=tokenizer.decode(tokenizer.encode(rows[int(text.text)][2])))
 
     monkeypatch.setattr(package.Model, "predict", perfect)
     monkeypatch.setattr(model, "tgt_tokenizer", tokenizer)
