@@ -346,7 +346,8 @@ async def mixed(folder: Path, run: str, count: int, at_once: int) -> dict[str, A
         async with turns:
             found = await kinds[kind]()
         statuses.setdefault(kind, Counter())[str(found.status)] += 1
-        whole = kind != "stream" or found.status != 200 or b"event: done" in found.body
+        ends = (b"event: done", b"event: error")
+        whole = kind != "stream" or found.status != 200 or any(end in found.body for end in ends)
         if kind != "vanish" and (found.status not in documented or not whole):
             lost.append(f"{kind} {found.status}")
         done += 1

@@ -243,7 +243,7 @@ def test_long_requests_take_turns(monkeypatch):
 
 
 def test_long_work_goes_on_while_short_requests_keep_coming(monkeypatch):
-    monkeypatch.setattr(scheduler, "PATIENCE", 0.02)
+    monkeypatch.setattr(scheduler, "PATIENCE", (0.02, 0.02, 0.02))
     work = Pieces(0.001)
 
     async def ask(asked):

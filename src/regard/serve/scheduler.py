@@ -5,11 +5,11 @@ since models are not made to be run by two threads at a time. At the preemption 
 (see `regard.preemption`) a thread stops if nobody waits for the result, and hands the turn over
 if other work should go first. The order is that of a multi-level feedback queue:
 
-1. Work has a level. Short requests begin at level 0, long ones at level 1, and what has had its
-   share of time falls to the next. A lower level goes first, so a short request waits for one piece
-   of a long one, not for its end.
+1. Work has a level. Short requests begin at level 0, longer ones at level 1 or 2, and what has had
+   its share of time falls to the next. A lower level goes first, so a short request waits for one
+   piece of a long one, not for its end.
 2. Within a level, the client that has used least of late goes first, then what has waited longest.
-3. Work that has not run for a while gets one piece, whatever its level, so that nothing starves.
+3. Work that has not run for a while gets a short turn, whatever its level, so that nothing starves.
 
 Requests with the same key that wait at the same time run as one batch, as far as it has room.
 """
@@ -43,14 +43,16 @@ Work = Callable[[Any, list[Item]], Sequence[Result]]
 MOST_STARTED: Final = 6
 #: of these, batches that begin at level 1 or below, so that short ones always find a thread
 MOST_LONG: Final = 4
-#: tokens of work up to which a request begins at level 0
-SHORT_WORK: Final = 4096
+#: tokens of work above which a request begins at level 1, and at level 2
+WORK: Final = (4096, 131_072)
 #: seconds of computing after which work falls to level 1, and to level 2
 SHARES: Final = (1.0, 5.0)
 #: seconds that work below level 0 runs before others of its level
 SLICE: Final = 0.1
-#: seconds after which work that waits gets a piece, whatever its level
-PATIENCE: Final = 1.0
+#: seconds that a turn lasts at least
+SHORTEST: Final = 0.02
+#: seconds after which work that waits gets a turn, for levels 0, 1 and 2
+PATIENCE: Final = (1.0, 0.25, 1.0)
 #: seconds in which half of what a client has used is forgotten
 HALF_LIFE: Final = 10.0
 #: seconds that a scheduler counts as broken after an error of its own
@@ -95,7 +97,7 @@ class _Job(Generic[Item, Result]):
 
     @property
     def level(self) -> int:
-        return 0 if self.cost.work <= SHORT_WORK else 1
+        return sum(self.cost.work > work for work in WORK)
 
 
 class _Rank(NamedTuple):
@@ -336,6 +338,8 @@ class Scheduler(Generic[Item, Result]):
         own = self._rank(batch, now)
         others = [self._rank(other, now) for other in self._started if other is not batch]
         other = min([*others, self._rank_of_waiting(now) or own], default=own)
+        if own.level > 0 and now - batch.turn < SHORTEST:
+            return False
         if other.level != own.level or own.level <= 0:
             return other.level < own.level
         return now - batch.turn >= SLICE and other < own
@@ -343,7 +347,7 @@ class Scheduler(Generic[Item, Result]):
     def _rank(self, batch: _Batch[Item, Result], now: float) -> _Rank:
         if not batch.wanted:  # it will stop at once, and let go of its memory
             return _Rank(-2, 0.0, batch.seen)
-        aged = self._running is not batch and now - batch.seen > PATIENCE
+        aged = self._running is not batch and now - batch.seen > PATIENCE[batch.level]
         used = min(self._usage.of(job.client, now) for job in batch.jobs)
         return _Rank(-1 if aged else batch.level, used, batch.seen)
 
@@ -352,7 +356,7 @@ class Scheduler(Generic[Item, Result]):
         lead = self._lead(now) if self._ripe(now) else None
         if lead is None:
             return None
-        aged = lead.level > 0 and now - lead.arrived > PATIENCE
+        aged = lead.level > 0 and now - lead.arrived > PATIENCE[lead.level]
         return _Rank(-1 if aged else lead.level, self._usage.of(lead.client, now), lead.arrived)
 
     def _lead(self, now: float) -> _Job[Item, Result] | None:

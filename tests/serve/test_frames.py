@@ -1,0 +1,73 @@
+"""Models that read vectors: frames as lists of numbers."""
+
+import numpy as np
+import pytest
+import torch
+
+from regard.data import Frames, Tokenizer
+from regard.seeing.storage import from_json
+from regard.serve import Models
+from regard.training import RunFolder, make_config
+from regard.training.run_folder import build_model
+from serve.conftest import SIZES, client_of
+from serve.test_app import events
+from serve.test_errors import error
+
+
+@pytest.fixture(scope="session")
+def vectors(tmp_path_factory):
+    """A model that reads frames of three numbers."""
+    path = tmp_path_factory.mktemp("vectors") / "speech"
+    config = make_config({"preset": "luong", "beam": 2, "stack": 2, **SIZES})
+    folder = RunFolder(path)
+    folder.create()
+    folder.write_config(config)
+    src = Frames(3, 2, (0.0, 1.0, 0.0), (1.0, 2.0, 1.0))
+    tgt = Tokenizer.train("space", [" ".join("abcdefgh")])
+    src.save(folder.src_tokenizer_file)
+    tgt.save(folder.tgt_tokenizer_file)
+    torch.manual_seed(4)
+    folder.write_model(build_model(config, src, tgt).state_dict())
+    return Models.load([path], device="cpu")
+
+
+FRAMES = [[0.1, 2, -3], [4, 5, 6.5], [7, 8, 9]]
+
+
+def test_a_model_that_reads_vectors_answers_frames(vectors):
+    with client_of(vectors) as client:
+        info = client.get("/api/info").json()["models"][0]
+        assert info["source"] == {"tokenizer": "vectors", "numbers": 3, "stack": 2}
+        assert "frames of 3 numbers" in info["reads"]
+        model = vectors.by_name["speech"]
+        found = from_json(client.post("/api/run", json={"frames": FRAMES}).json())
+        assert found.source.labels == ["0-1", "2"]
+        assert found.target.text == model(FRAMES).text
+        (first, *_, (last, _)) = events(client.post("/api/stream", json={"frames": FRAMES}))
+        assert first == ("source", {"tokens": ["0-1", "2"]})
+        assert last == "done"
+        asked = {"frames": FRAMES, "target": "a b"}
+        assert "ablation" in client.post("/api/check", json=asked).json()["derived"]
+
+
+def test_frames_that_cannot_be_read_are_refused_and_no_file_is_opened(vectors, tmp_path):
+    with client_of(vectors) as client:
+        np.save(tmp_path / "secret.npy", np.ones((4, 3)))
+        for wrong in (
+            {"text": str(tmp_path / "secret.npy")},
+            {"frames": FRAMES, "text": "a"},
+            {},
+            {"frames": []},
+            {"frames": [[1, 2]]},
+            {"frames": [[1, 2, 3], [1, 2]]},
+            {"frames": [[1, 2, "3"]]},
+        ):
+            error(client.post("/api/run", json=wrong), 422, "invalid")
+        many = {"frames": [[1, 2, 3]] * 41}
+        error(client.post("/api/run", json=many), 413, "too_long")
+        most = {"frames": [[-1.2345678901234567e-38] * 3] * 40}
+        assert client.post("/api/run", json=most).status_code == 200
+
+
+def test_a_model_that_reads_text_takes_no_frames(client):
+    error(client.post("/api/run", json={"frames": [[1.0]]}), 422, "invalid")
