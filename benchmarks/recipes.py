@@ -47,7 +47,13 @@ FREE: Final = ("seed", "device", "threads", "report", "save_every")
 #: what may also differ on a CPU: how long a run goes on, and how often it is looked at
 BUDGET: Final = ("minutes", "steps", "epochs", "patience", "eval_every")
 #: defaults that have since come to follow the data: recipes name them, their earlier results do not
-FORMER: Final = {"size": "small", "batch_tokens": 4096, "warmup": 200, "eval_every": "epoch"}
+FORMER: Final = {
+    "size": "small",
+    "batch_tokens": 4096,
+    "warmup": 200,
+    "eval_every": "epoch",
+    "eval_pairs": 1000,
+}
 #: a point of a curve, over four lines
 POINT: Final = re.compile(r"\[\s+(\S+),\s+(\S+)\s+\]")
 

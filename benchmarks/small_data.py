@@ -106,6 +106,16 @@ def further() -> list[Job]:
     return [job for twins in zip(*found.values(), strict=True) for job in twins]
 
 
+def again(system: str) -> list[Job]:
+    """Return jobs of one minute that an earlier state of the tree had ended too early."""
+    few, many = (4_000, 20_000, 1_000, 300), (20_000, 100_000)
+    return [
+        *jobs(system, ["bahdanau"], (*few, 100_000), 1, "cpu"),
+        *(j for j in jobs(system, ["transformer"], many, 1, "cuda") if j.task != "reversal"),
+        *(j for j in jobs(system, ["bahdanau"], (*many, 4_000), 1, "cuda") if j.task != "reversal"),
+    ]
+
+
 def peers(tasks: Iterable[str] = TASKS) -> list[Job]:
     """Return the jobs of yoyodyne."""
     found = [
@@ -120,6 +130,8 @@ LISTS: Final = {
     "first": lambda: [*peers(), *paired("before"), *further()],
     # names with a quotation mark had ended the jobs of yoyodyne
     "second": lambda: [*paired("after"), *peers(["katakana"])[:2], *further()],
+    # the cells of `after` that a run of 285 seconds has time for
+    "third": lambda: again("after"),
     "trial": lambda: [
         Job(system, "reversal", 300, model, 0.1, where)
         for where in CORES

@@ -2,12 +2,13 @@
 
 import json
 import random
+from types import SimpleNamespace
 
 import pytest
 from rich.console import Console
 
 from regard.models import PRESETS
-from regard.training import RunFolder, make_config, resume_run, start_run
+from regard.training import RunFolder, loop, make_config, resume_run, start_run
 from regard.training.defaults import (
     BATCH_TOKENS,
     Facts,
@@ -21,6 +22,7 @@ from regard.training.defaults import (
 )
 from regard.training.progress import Progress
 from regard.training.setup import prepare
+from regard.training.watch import Watch
 from training.tools import SETTINGS
 
 CPU = Facts(examples=4_000, tokens=17.0, on_gpu=False)
@@ -104,6 +106,16 @@ def test_every_preset_has_a_size_for_every_data(preset):
         assert fill_settings(make_config({"preset": preset}), facts).size in ("tiny", "small")
 
 
+def test_few_minutes_of_a_cpu_decode_few_dev_pairs():
+    def pairs(facts=CPU, **settings):
+        return fill_settings(make_config(settings), facts).eval_pairs
+
+    assert pairs(minutes=1) == 200
+    assert pairs(minutes=5) == 500
+    assert pairs(minutes=60) == pairs(steps=9) == pairs(GPU, minutes=1) == 1_000
+    assert pairs(minutes=1, eval_pairs=77) == 77
+
+
 def test_steps_without_a_limit():
     config = make_config({})
     assert steps_limit(config, per_epoch=9) == 3_000
@@ -135,31 +147,36 @@ def test_once_an_epoch_can_be_asked_for():
     assert interval(per_epoch=500, steps=1_000, eval_every="epoch") == 500
 
 
-def due(step=1, *, seconds=0.0, costs=(), **settings):
-    """Whether to evaluate after evaluations that ended at time 0 and took so long."""
+def due(step=1, *, since=0.0, costs=(), **settings):
+    """Whether to evaluate so long after evaluations that took so long."""
     progress = Progress(step=step)
     for cost in costs:
         progress.took_evaluation(cost)
-    progress.evaluated_at, progress.seconds = 0.0, seconds
+    progress.seconds += since
     return evaluation_is_due(make_config({"minutes": 1, **settings}), 200, progress)
 
 
 def test_a_budget_in_minutes_has_ten_evaluations_however_slow_its_steps_are():
-    assert not due(seconds=5.9)
-    assert due(seconds=6.0)
-    assert due(step=400, seconds=1.0)
-    assert not due(step=401, seconds=1.0)
+    assert not due(since=5.9)
+    assert due(since=6.0)
+    assert due(step=400, since=1.0)
+    assert not due(step=401, since=1.0)
 
 
 def test_evaluations_take_no_more_than_a_tenth_of_the_time():
-    assert not due(step=400, seconds=9.9, costs=[0.5]), "another would make it one of ten seconds"
-    assert due(step=400, seconds=10.0, costs=[0.5])
-    assert not due(seconds=59.0, costs=[4.0])
+    assert not due(step=400, since=4.4, costs=[9.0, 0.5]), "it is one of the nine before it"
+    assert due(step=400, since=4.5, costs=[9.0, 0.5])
+    assert not due(since=17.9, costs=[1.0, 2.0])
+
+
+def test_the_first_evaluation_compiles_kernels_and_the_next_is_thought_to_be_cheaper():
+    assert not due(step=400, since=8.9, costs=[3.0])
+    assert due(step=400, since=9.0, costs=[3.0])
 
 
 def test_an_interval_that_is_given_is_kept():
-    assert not due(seconds=50.0, eval_every=200)
-    assert due(step=200, costs=[30.0], seconds=31.0, eval_every=200)
+    assert not due(since=50.0, eval_every=200)
+    assert due(step=200, costs=[30.0, 30.0], since=1.0, eval_every=200)
 
 
 def test_the_warm_up_is_no_longer_than_a_tenth_of_the_budget():
@@ -180,16 +197,45 @@ def test_a_run_ends_where_neither_score_nor_loss_improve_for_two_fifths_of_its_b
     for step, exact, loss in ((10, 0.0, 3.0), (20, 0.0, 2.0), (30, 0.0, 2.5)):
         progress.step = progress.evaluated = step
         progress.rank(exact, higher_is_better=True, kept=5, loss=loss)
-    assert (progress.improved, progress.stale) == (20, 2)
-    progress.step = 40
+    assert (progress.improved, progress.stale) == (20, 1)
+    progress.step = progress.evaluated = 40
     assert not has_stalled(config, progress, spent=0.7), "half of that since step 20"
     assert has_stalled(config, progress, spent=0.8)
-    assert has_stalled(make_config({"patience": 2}), progress, spent=0.1)
-    assert not has_stalled(make_config({"patience": 3}), progress, spent=0.99)
+    assert has_stalled(make_config({"patience": 1}), progress, spent=0.1)
+    assert not has_stalled(make_config({"patience": 2}), progress, spent=0.99)
 
 
-def test_a_run_is_not_ended_before_it_was_judged():
+def test_only_an_evaluation_can_tell_that_a_run_has_stalled():
+    """A run was ended because none had come for long."""
     assert not has_stalled(make_config({}), Progress(step=90), spent=0.9)
+    judged_once = Progress(step=90, evaluated=10, improved=10)
+    assert not has_stalled(make_config({}), judged_once, spent=0.9)
+
+
+def test_a_run_uses_its_minutes_where_evaluations_are_slow(make_task, monkeypatch):
+    """A step takes a second and an evaluation three, of which the first takes nine more."""
+    clock = SimpleNamespace(now=0.0)
+    monkeypatch.setattr(loop, "time", SimpleNamespace(monotonic=lambda: clock.now))
+    step, evaluate = loop._step, loop._evaluate
+
+    def slow_step(*args):
+        clock.now += 1.0
+        return step(*args)
+
+    def slow_evaluation(task, progress, watch):
+        clock.now += 12.0 if progress.evaluated < 0 else 3.0
+        evaluate(task, progress, watch)
+
+    monkeypatch.setattr(loop, "_step", slow_step)
+    monkeypatch.setattr(loop, "_evaluate", slow_evaluation)
+    task = make_task(steps=None, minutes=3.0, eval_every=None, warmup=None, report=False)
+    watch = Watch(Console(quiet=True), task.spent, [], quiet=True)
+    progress = loop.train(task, Progress(), watch)
+    assert progress.seconds >= 180
+    assert task.is_over(progress)
+    rows = task.folder.read_metrics()
+    assert [row["seconds"] for row in rows[:3]] == [18.0, 66.0, 96.0]
+    assert 5 <= len(rows) <= 10
 
 
 def test_what_was_chosen_is_told_in_a_line():
@@ -201,6 +247,21 @@ def test_what_was_chosen_is_told_in_a_line():
     )
     given = make_config({"batch_sentences": 5, "size": "tiny", "warmup": 3, "eval_every": 9})
     assert describe_defaults(given, given, CPU, 9) is None
+
+
+def ranked(*evaluations):
+    """The steps of the best evaluations, of scores and dev losses."""
+    progress = Progress()
+    for progress.step, (score, loss) in enumerate(evaluations, 1):
+        progress.rank(score, higher_is_better=True, kept=3, loss=loss)
+    return [step for _, step in progress.best]
+
+
+def test_of_like_scores_that_with_the_lowest_dev_loss_is_kept():
+    """Twenty dev pairs are all right long before the model is."""
+    assert ranked((1.0, 0.9), (1.0, 0.5), (1.0, 0.7), (0.9, 0.1), (1.0, 0.3)) == [2, 1, 3]
+    assert ranked((0.5, 0.9), (1.0, 0.5), (1.0, 0.2)) == [3, 2, 1]
+    assert ranked((1.0, 0.2), (1.0, 0.2)) == [1, 2], "the earlier, where losses are alike, too"
 
 
 def plain(**settings):

@@ -140,7 +140,12 @@ class Config(BaseModel):
         description="steps between evaluations, or epoch (200 to 2,000 steps); default from the "
         "data and the budget",
     )
-    eval_pairs: int = Field(1000, ge=1, description="dev sources that are decoded at an evaluation")
+    eval_pairs: int | None = Field(
+        None,
+        ge=1,
+        description="dev sources that are decoded at an evaluation; default 1,000, or fewer for "
+        "few minutes of a CPU",
+    )
     metric: Metric = Field(
         "auto", description="decides which checkpoint is best; auto asks the target"
     )

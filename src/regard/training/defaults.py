@@ -1,11 +1,11 @@
 """Default settings that follow from the size of the data, the budget and the device.
 
 The whole policy is here. `fill_settings` chooses what a user leaves open before the model is built:
-its size, its learning rate, and the tokens of a batch. `steps_limit` and `evaluation_interval`
-count in steps, once batches are planned. `warmup_factor`, `evaluation_is_due` and `has_stalled`
-follow the run, since a budget in minutes does not tell how many steps there will be. A setting that
-is given is never changed, and what is chosen is recorded with the settings, so that a resumed run
-keeps it.
+its size and learning rate, the tokens of a batch, and the dev pairs that are decoded. `steps_limit`
+and `evaluation_interval` count in steps, once batches are planned. `warmup_factor`,
+`evaluation_is_due` and `has_stalled` follow the run, since a budget in minutes does not tell how
+many steps there will be. A setting that is given is never changed, and what is chosen is recorded
+with the settings, so that a resumed run keeps it.
 
 docs/small_data.md has what was measured with them.
 """
@@ -47,9 +47,14 @@ WARMUP, WARMUP_SHARE, SHORTEST_WARMUP = 200, 0.1, 20
 
 #: Steps between evaluations: those of an epoch, within these bounds.
 SHORTEST_INTERVAL, LONGEST_INTERVAL = 200, 2_000
-#: Evaluations of a run at least, if they can be had for `EVALUATION_SHARE` of its time.
+#: Evaluations of a run at least, if they can be had for `EVALUATION_SHARE` of its time. The first
+#: also compiles what decoding needs: the next is thought to take this share of it.
 EVALUATIONS: Final = 10
 EVALUATION_SHARE: Final = 0.1
+AFTER_FIRST: Final = 1 / 3
+#: Dev sources that are decoded at an evaluation; a CPU with a budget decodes so many for each of
+#: its minutes, between the two bounds.
+DECODED_PER_MINUTE, FEWEST_DECODED, MOST_DECODED = 100, 200, 1_000
 #: Training pairs that take as long as the evaluation of one dev pair, which is decoded.
 EVALUATION_COST: Final = 1.0
 
@@ -80,6 +85,8 @@ def fill_settings(config: Config, facts: Facts) -> Config:
             chosen["lr"] = TINY_RATES.get(config.preset)
     if config.batch_tokens is None and config.batch_sentences is None:
         chosen["batch_tokens"] = _batch_tokens(config, facts)
+    if config.eval_pairs is None:
+        chosen["eval_pairs"] = _decoded(config, facts)
     return config.model_copy(update=chosen)
 
 
@@ -95,6 +102,12 @@ def _batch_tokens(config: Config, facts: Facts) -> int:
         return BATCH_TOKENS
     pairs = max(BATCH_PAIRS, facts.examples // GPU_BATCHES) if facts.on_gpu else BATCH_PAIRS
     return min(BATCH_TOKENS, ceil(pairs * facts.tokens))
+
+
+def _decoded(config: Config, facts: Facts) -> int:
+    if facts.on_gpu or config.minutes is None:
+        return MOST_DECODED
+    return min(max(int(DECODED_PER_MINUTE * config.minutes), FEWEST_DECODED), MOST_DECODED)
 
 
 def steps_limit(config: Config, per_epoch: int) -> int:
@@ -130,15 +143,17 @@ def evaluation_interval(config: Config, per_epoch: int, dev_share: float) -> int
 def evaluation_is_due(config: Config, interval: int, progress: Progress) -> bool:
     """Return whether to evaluate after this step.
 
-    A budget in minutes gives each tenth of it an evaluation, however slow the steps are, and none
-    that would bring the time of all evaluations above its share, if it took as long as the last.
+    A budget in minutes gives each tenth of it an evaluation, however slow the steps are, unless it
+    would take more than its share of the time since the last one, which it is thought to cost.
     """
     regular = progress.step % interval == 0
     if config.minutes is None or config.eval_every is not None:
         return regular
-    waited = progress.seconds - progress.evaluated_at >= 60 * config.minutes / EVALUATIONS
-    cost = progress.evaluation_seconds + progress.last_evaluation_seconds
-    return (regular or waited) and cost <= EVALUATION_SHARE * progress.seconds
+    since, cost = progress.seconds - progress.evaluated_at, progress.last_evaluation_seconds
+    if cost == progress.evaluation_seconds:
+        cost *= AFTER_FIRST
+    waited = since >= 60 * config.minutes / EVALUATIONS
+    return (regular or waited) and since >= cost * (1 / EVALUATION_SHARE - 1)
 
 
 def warmup_factor(warmup: int | None, step: int, spent: float) -> float:
@@ -153,12 +168,13 @@ def has_stalled(config: Config, progress: Progress, spent: float) -> bool:
 
     By default the dev loss counts beside the score, since the exact matches of a small dev set may
     stay at none for long, and patience is a share of the budget, which the learning rate follows.
+    What counts is the time from the last evaluation that was better to the last one of all.
     """
     if config.patience is not None:
         return progress.stale >= config.patience
     if progress.evaluated < 1:
         return False
-    return spent * (1 - progress.improved / progress.step) >= STALLED_SHARE
+    return spent * (progress.evaluated - progress.improved) / progress.step >= STALLED_SHARE
 
 
 def describe_defaults(given: Config, used: Config, facts: Facts, interval: int) -> str | None:

@@ -160,7 +160,8 @@ def _evaluate(task: Task, progress: Progress, watch: Watch) -> None:
         result.score,
         higher_is_better=task.metric.higher_is_better,
         kept=task.config.average,
-        loss=result.metrics["loss"],
+        # beside a patience that is given, the score alone counts
+        loss=result.metrics["loss"] if task.config.patience is None else math.inf,
     )
     if task.fabric.is_global_zero:
         keep_best(task, progress)

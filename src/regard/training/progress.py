@@ -66,19 +66,22 @@ class Progress:
     def rank(
         self, score: float, *, higher_is_better: bool, kept: int, loss: float = math.inf
     ) -> bool:
-        """Enters an evaluation of this step, with its dev loss; whether its score is the best."""
+        """Enters an evaluation of this step; whether it is the best so far.
+
+        Of two that score alike the earlier is kept, unless the later has the lowest dev loss of all
+        so far, if it is given: a small dev set may be right as a whole long before the model is.
+        """
         sign = -1 if higher_is_better else 1
         # what is no number is worse than any; as it is, no later score would be better than it
         score = sign * math.inf if math.isnan(score) else score
-        first = not self.best or sign * score < sign * self.best[0][0]
-        # of two that score alike the earlier is kept
-        self.best = sorted([*self.best, (score, self.step)], key=lambda b: (sign * b[0], b[1]))[
-            :kept
-        ]
-        self.stale = 0 if first else self.stale + 1
         lower = loss < (math.inf if self.lowest_loss is None else self.lowest_loss)
+        place = sum(
+            sign * other < sign * score or (other == score and not lower) for other, _ in self.best
+        )
+        self.best = [*self.best[:place], (score, self.step), *self.best[place:]][:kept]
+        self.stale = 0 if place == 0 else self.stale + 1
         if lower:
             self.lowest_loss = loss
-        if first or lower:
+        if lower or place == 0:
             self.improved = self.step
-        return first
+        return place == 0

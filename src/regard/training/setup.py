@@ -122,7 +122,7 @@ def _facts(corpus: Corpus, fabric: Fabric) -> Facts:
 
 def _dev_share(config: Config, corpus: Corpus, dev: DevSet) -> float:
     """Dev pairs that are evaluated, as a share of the training pairs."""
-    return min(len(dev.sources), config.eval_pairs) / max(1, len(corpus))
+    return len(dev.rows[: config.eval_pairs]) / max(1, len(corpus))
 
 
 def _metric(config: Config, tgt: Tokenizer) -> DevMetric:
