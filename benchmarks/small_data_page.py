@@ -60,11 +60,17 @@ def render(*, check: bool, source: Path = RESULTS, target: Path = PAGE) -> int:
 def page(record: Record) -> str:
     """Return the whole page."""
     done = [result for result in record["results"] if "exact" in result]
+    newest = record["machines"][-1].get("source", {}).get("commit")
     parts = [_head(record, done)]
     where = sorted({(r["job"]["machine"], r["job"]["minutes"]) for r in done})
     for machine, minutes in where:
         here = [r for r in done if (r["job"]["machine"], r["job"]["minutes"]) == (machine, minutes)]
-        parts.append(_table(machine, minutes, here))
+        parts.append(_table(machine, minutes, here, newest))
+    if any(_is_older(result, newest) for result in done):
+        parts.append(
+            "† measured at an earlier commit of the defaults, by which a run could end before its "
+            "minutes were over.\n"
+        )
     missing = [result["job"] for result in record["results"] if "exact" not in result]
     if missing:
         names = ", ".join(f"{j['system']} {j['model']} on {j['task']}" for j in missing)
@@ -120,7 +126,12 @@ def _machine(row: Record) -> str:
     return f"{row['cpu']} with {row['cores']} cores, {jobs}"
 
 
-def _table(machine: str, minutes: float, results: list[Record]) -> str:
+def _is_older(result: Record, newest: str | None) -> bool:
+    """Return whether a result of the tree after the change is not of its newest commit."""
+    return result["job"]["system"] == "after" and result["commit"] != newest
+
+
+def _table(machine: str, minutes: float, results: list[Record], newest: str | None) -> str:
     cells: dict[tuple[str, int, str], dict[str, Record]] = {}
     for result in results:
         job = result["job"]
@@ -136,19 +147,20 @@ def _table(machine: str, minutes: float, results: list[Record]) -> str:
     ]
     for task, pairs, model in order:
         found = cells[task, pairs, model]
-        values = " | ".join(_cell(found.get(system), found) for system in SYSTEMS)
+        values = " | ".join(_cell(found.get(system), found, newest) for system in SYSTEMS)
         lines.append(f"| {task} | {model} | {pairs:,} | {values} |")
     return "\n".join(lines) + "\n"
 
 
-def _cell(result: Record | None, beside: dict[str, Record]) -> str:
+def _cell(result: Record | None, beside: dict[str, Record], newest: str | None) -> str:
     """Return a score, in bold if it is the highest of its row."""
     if result is None:
         return ""
     best = result["exact"] == max(other["exact"] for other in beside.values())
     exact = f"{100 * result['exact']:.1f}"
     shown = f"**{exact}**" if best and len(beside) > 1 else exact
-    return f"{shown} ({100 * result['error_rate']:.1f}), {result['step']:,} steps"
+    mark = "†" if _is_older(result, newest) else ""
+    return f"{shown} ({100 * result['error_rate']:.1f}), {result['step']:,} steps{mark}"
 
 
 def _listed(values: Iterable[str | None]) -> str:

@@ -78,7 +78,7 @@ def row(system, exact, *, pairs=4_000, model="bahdanau", **changes):
 
 def kept(page, tmp_path, *rows):
     machine = {"kind": "machine", "cpu": "A chip", "cores": 16, "gpu": "A GPU"}
-    machine["slots"] = {"cpu": 6, "cuda": 4}
+    machine |= {"slots": {"cpu": 6, "cuda": 4}, "source": {"commit": "a" * 40}}
     file, target = tmp_path / "log.jsonl", tmp_path / "kept.json"
     file.write_text("".join(json.dumps(one) + "\n" for one in (machine, *rows)))
     page.collect([file], target)
@@ -94,6 +94,18 @@ def test_a_row_has_all_systems_and_the_best_is_bold(page, tmp_path):
         "| cmudict | bahdanau | 4,000 | 25.0 (25.0), 1,234 steps | **50.0** (25.0), 1,234 steps "
         "| 12.5 (25.0), 1,234 steps |\n" in text
     )
+
+
+def test_what_an_earlier_commit_has_measured_is_marked(page, tmp_path):
+    rows = [row("before", 0.25, commit="old"), row("after", 0.5, commit="b" * 40)]
+    text = page.page(json.loads(kept(page, tmp_path, *rows).read_text()))
+    assert "| 25.0 (25.0), 1,234 steps | **50.0** (25.0), 1,234 steps† |" in text
+    assert "† measured at an earlier commit" in text
+
+
+def test_a_later_result_of_a_job_replaces(page, tmp_path):
+    target = kept(page, tmp_path, row("after", 0.5), row("after", 0.75))
+    assert [r["exact"] for r in json.loads(target.read_text())["results"]] == [0.75]
 
 
 def test_a_job_that_failed_is_named_and_does_not_replace_a_result(page, tmp_path):
