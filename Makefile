@@ -16,7 +16,7 @@ $(STAMP): pyproject.toml constraints.txt
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
 	@touch $(STAMP)
 
-.PHONY: help install demo test check lint types unit shuffled plain compiled system others long browser bench clean
+.PHONY: help install demo test check lint types unit shuffled plain compiled system others long browser fuzz bench clean
 
 help:  ## list what make can do
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## */\1\t/' | expand -t 12
@@ -66,6 +66,12 @@ browser: $(STAMP)  ## the page in a real Chromium, which is installed where it c
 	  && apt-get update -qq && apt-get install -y -qq chromium >/dev/null; } \
 	  || echo "chromium is missing and cannot be installed here: these tests are skipped"
 	$(PYTEST) -m browser tests/browser
+
+CASES := 5000
+SEED := 1
+fuzz: $(STAMP)  ## crafted files and command lines: CASES of them, chosen by SEED; CASE is one alone
+	cd tests && OMP_NUM_THREADS=1 OMP_WAIT_POLICY=PASSIVE ../$(BIN)/python -m fuzz --cases $(CASES) \
+	  --seed $(SEED) --workers $(WORKERS) $(if $(CASE),--case $(CASE))
 
 bench: $(STAMP)  ## time the attention operators on this machine
 	$(BIN)/python benchmarks/operators.py

@@ -21,6 +21,7 @@ FLOORS = (
         "interrupts",
         "safe_read",
         "preemption",
+        "standard_streams",
     ),
     ("ops",),
     ("attention",),

@@ -5,11 +5,14 @@ import signal
 import sys
 from typing import Final
 
+from regard import standard_streams
+
 INTERRUPTED: Final = 128 + signal.SIGINT
 
 
 def main() -> None:
     """Run the command line, with threads that wait as small models need it."""
+    standard_streams.fill_closed()
     # A thread of libgomp that waits for the next piece of work turns its core for long, or sleeps
     # at once. Small models want neither: short waits awake, long ones asleep. It is read when torch
     # is loaded, and a user who has chosen is left alone.

@@ -190,3 +190,12 @@ def test_failures(run, in_folder, case):
 
 def test_no_run(in_folder):
     assert "must be a run folder" in sentence(regard("evaluate", "missing", "x.tsv"), 1)
+
+
+def test_a_file_for_predictions_is_as_it_was_until_there_are_some(run, tmp_path):
+    saved = tmp_path / "saved.txt"
+    assert regard("evaluate", run, tmp_path / "missing.tsv", "--save", saved).exit_code == 1
+    assert not saved.exists()
+    saved.write_text("mine")
+    assert regard("evaluate", run, tmp_path / "missing.tsv", "--save", saved).exit_code == 1
+    assert saved.read_text() == "mine"

@@ -5,6 +5,7 @@ import math
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -205,8 +206,8 @@ def test_traces_can_be_drawn(run, sources, tmp_path):
 
 def test_a_trace_file_that_cannot_be_written(run, sources, tmp_path):
     said = sentence(regard("predict", run, sources, "--trace", tmp_path / "no" / "x.jsonl"), 1)
-    assert said.startswith(f"{tmp_path / 'no' / 'x.jsonl'}: it cannot be read or written")
-    assert said.endswith(f"its folder must exist, make {tmp_path / 'no'} first.")
+    assert said.startswith(f"{tmp_path / 'no' / 'x.jsonl'}: the file cannot be written")
+    assert "check that its folder exists" in said
 
 
 def test_several_runs_answer_together(run, sister, sources):
@@ -399,3 +400,56 @@ def test_a_reader_who_has_seen_enough(run, tmp_path):
     assert process.stderr.read() == b""
     process.stderr.close()
     assert process.wait(timeout=60) == 0
+
+
+def closed(run, redirection, stdin=""):
+    """`regard predict` with streams as a shell has set them up: exit code and stderr."""
+    command = f'exec "$1" -m regard predict "$2" --device cpu {redirection}'
+    told = subprocess.run(
+        ["bash", "-c", command, "bash", sys.executable, str(run)],
+        input=stdin,
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    return told.returncode, told.stderr
+
+
+@pytest.mark.parametrize(
+    ("redirection", "said"),
+    [
+        ("<&-", "regard: stdin: it is closed: "),
+        (">&-", "regard: stdout must be open, but it is closed: "),
+        (">/dev/full", "regard: output: it cannot be read or written (No space left on device): "),
+    ],
+)
+def test_streams_that_are_closed_or_full(run, redirection, said):
+    code, stderr = closed(run, redirection, "abc\n")
+    assert code == 1
+    assert stderr.startswith(said), stderr
+    assert stderr.count("\n") == 1
+
+
+def test_a_trace_file_is_as_it_was_until_all_lines_are_answered(run, sources, tmp_path):
+    file, bad = tmp_path / "traces.jsonl", tmp_path / "bad.txt"
+    file.write_text("mine")
+    bad.write_bytes(sources.read_bytes() + b"\xff\n")
+    told = regard("predict", run, bad, "--batch", 1, "--trace", file)
+    assert told.exit_code == 1
+    assert f"{file} is as it was: 3 traces were not kept" in told.stderr
+    assert file.read_text() == "mine"
+    assert regard("predict", run, tmp_path / "missing", "--trace", file).exit_code == 1
+    assert file.read_text() == "mine"
+    assert sorted(path.name for path in tmp_path.glob(".*")) == []
+    done(regard("predict", run, sources, "--trace", file))
+    assert len(file.read_text().splitlines()) == 3
+
+
+def test_a_trace_file_may_be_a_link_or_a_device(run, sources, tmp_path):
+    (tmp_path / "real.jsonl").write_text("mine")
+    (tmp_path / "link.jsonl").symlink_to("real.jsonl")
+    done(regard("predict", run, sources, "--trace", tmp_path / "link.jsonl"))
+    assert (tmp_path / "link.jsonl").is_symlink()
+    assert len((tmp_path / "real.jsonl").read_text().splitlines()) == 3
+    done(regard("predict", run, sources, "--trace", "/dev/null"))
+    assert Path("/dev/null").is_char_device()

@@ -2,6 +2,7 @@ import json
 import os
 import subprocess
 import sys
+import zlib
 
 import numpy as np
 import pyarrow
@@ -9,7 +10,7 @@ import pytest
 
 from data.tools import make_corpus, make_pairs, make_tokenizers
 from regard.data import Corpus, Pair, Tokenizer, build_corpus, open_or_build_corpus, read_pairs
-from regard.data.corpus import note_path
+from regard.data.corpus import check, note_path
 from regard.errors import ArgumentError, DataError
 from regard.symbols import EOS
 
@@ -252,3 +253,40 @@ def test_from_a_file_to_a_corpus(tmp_path):
     corpus = build_corpus(read_pairs(path), src_tok, tgt_tok, tmp_path / "c.arrow", **LIMITS)
     assert src_tok.tokens(corpus.src(0)) == ["g", "o", "[V]", "[PST]", "</s>"]
     assert tgt_tok.decode(corpus.tgt(1)) == "oxen"
+
+
+def test_a_crafted_corpus_with_the_right_checksum_is_built_again(tmp_path):
+    """Whoever changes a corpus can change its checksum as well."""
+    path = tmp_path / "c.arrow"
+    make_corpus(path, make_pairs(30))
+    assert check(path) is None
+    table = pyarrow.ipc.open_file(pyarrow.BufferReader(path.read_bytes())).read_all()
+    texts = pyarrow.array(["a"] * 30)
+    changes = [
+        table.drop_columns(["src"]),
+        table.set_column(0, "src", texts),
+        table.replace_schema_metadata(None),
+        table.append_column("src", texts),
+        table.set_column(1, "tgt", pyarrow.array([None] * 30, table.schema.types[1])),
+    ]
+    for changed in changes:
+        with pyarrow.ipc.new_file(str(path), changed.schema) as writer:
+            writer.write_table(changed)
+        seal(path)
+        assert check(path) is not None
+    path.write_bytes(b"ARROW1")
+    seal(path)
+    assert "cannot be read as Arrow" in check(path)
+
+
+def seal(path):
+    crc = zlib.crc32(path.read_bytes())
+    note_path(path).write_text(json.dumps({"pairs": 30, "dropped": 0, "crc32": crc}))
+
+
+@pytest.mark.timeout(20)
+def test_a_pipe_in_the_place_of_a_corpus_is_not_waited_for(tmp_path):
+    make_corpus(tmp_path / "c.arrow", make_pairs(3))
+    (tmp_path / "c.arrow").unlink()
+    os.mkfifo(tmp_path / "c.arrow")
+    assert "missing or damaged" in check(tmp_path / "c.arrow")

@@ -2,6 +2,7 @@
 
 import hashlib
 import math
+import os
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -9,6 +10,7 @@ from typing import Final, cast
 
 from torch import Tensor
 
+from regard import safe_read
 from regard.data import Tokenizer, pad
 from regard.decoding import DecodingOptions, Hypothesis
 from regard.decoding.running import inference
@@ -22,6 +24,8 @@ from regard.symbols import BOS, EOS
 from regard.training import RunFolder
 
 ALTERNATIVES: Final = 3
+#: bytes at the end of metrics.jsonl that hold its last rows
+METRICS_TAIL: Final = 1 << 16
 CUT_OFF: Final = "the limit of length cut the output off: it has no </s>"
 
 
@@ -117,13 +121,29 @@ def model_info(paths: Sequence[Path], presets: Sequence[str]) -> ModelInfo:
     The step is the last that was trained, and the checkpoint a hash of the weights.
     """
     folders = [RunFolder(path) for path in paths]
-    rows = folders[0].read_metrics()
     return ModelInfo(
         name=" + ".join(path.resolve().name for path in paths),
         kind=" + ".join(dict.fromkeys(presets)),
         checkpoint=" + ".join(_short_hash(folder.model_file) for folder in folders),
-        step=rows[-1].get("step") if rows else None,
+        step=_last_step(folders[0]),
     )
+
+
+def _last_step(folder: RunFolder) -> int | None:
+    """The step of the last row of the metrics, which nothing has checked; None if unknown."""
+    if not folder.metrics_file.exists():
+        return None
+    with safe_read.open_regular(folder.metrics_file, inside=folder.path) as file:
+        file.seek(max(0, file.seek(0, os.SEEK_END) - METRICS_TAIL))
+        lines = file.read(METRICS_TAIL).splitlines()
+    for line in reversed(lines):
+        try:
+            row = safe_read.parse_json(line)
+        except safe_read.InvalidJSONError:  # the last one may be cut off
+            continue
+        step = row.get("step") if isinstance(row, dict) else None
+        return step if isinstance(step, int) and 0 <= step < 2**31 else None
+    return None
 
 
 def _short_hash(file: Path) -> str:

@@ -1,9 +1,10 @@
 """`regard evaluate`."""
 
 from collections.abc import Iterable
+from contextlib import nullcontext
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from rich.console import Console
 from rich.progress import track
@@ -15,8 +16,10 @@ from regard.cli.pairs import pairs_for
 from regard.cli.perplexity import check_options, show_perplexity
 from regard.cli.tables import on_one_line, print_json, print_table, result_console
 from regard.data import Frames, Pair
-from regard.errors import RegardError
+from regard.data.files import write_along
 from regard.evaluation import SHARES, by_length, paired_bootstrap
+
+CHOOSE_SAVE: Final = "choose another with --save"
 
 
 def evaluate(
@@ -44,11 +47,12 @@ def evaluate(
         return
     second = None if against is None else api.load(against, device=device)
     names = scoring.metric_names(model, _metrics(metrics))
-    _save(save, [])
-    pairs = pairs_for(model, file, tgt, columns=columns, skip_bad=skip_bad)
+    with nullcontext() if save is None else write_along(save, CHOOSE_SAVE) as write:
+        pairs = pairs_for(model, file, tgt, columns=columns, skip_bad=skip_bad)
+        predictions = scoring.answers(model, pairs, beam, _shown)
+        if write is not None:
+            write("".join(on_one_line(line) + "\n" for line in predictions).encode())
     references, normalizer = scoring.references_of(pairs), model.tgt_tokenizer
-    predictions = scoring.answers(model, pairs, beam, _shown)
-    _save(save, predictions)
     result = scoring.scored(model, names, predictions, pairs)
     if lengths:
         sizes = [_size(model, p) for p in pairs]
@@ -74,20 +78,6 @@ def _size(model: api.Model, pair: Pair) -> int:
 
 def _metrics(words: str | None) -> list[str]:
     return [name for name in map(str.strip, (words or "").lower().split(",")) if name]
-
-
-def _save(path: Path | None, lines: list[str]) -> None:
-    """Writes predictions; nothing at first, to see whether it can be done."""
-    if path is None:
-        return
-    try:
-        with open(path, "a" if not lines else "w", encoding="utf-8") as file:
-            file.writelines(on_one_line(line) + "\n" for line in lines)
-    except OSError as error:
-        raise RegardError(
-            f"the file for predictions must be writable, but {path} is not ({error.strerror}): "
-            f"choose another with --save."
-        ) from None
 
 
 def _shown(answers: Iterable[api.Output], total: int) -> Iterable[api.Output]:

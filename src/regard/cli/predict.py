@@ -15,9 +15,10 @@ from regard.api.texts import name_some
 from regard.cli.features import told_of_features
 from regard.cli.sources import Sources
 from regard.cli.tables import on_one_line
+from regard.data.files import write_along
 from regard.data.tables import SUFFIX
 from regard.errors import ArgumentError, DataError
-from regard.seeing.storage import to_json
+from regard.seeing import storage
 from regard.symbols import UNK
 
 #: maps that are printed: over the source, or, of a language model, over its own past
@@ -97,7 +98,7 @@ def predict(
 
 def _at_a_time(given: int | None, files: list[str]) -> int:
     """As many sources as was said, or one where they are typed, and who types is told how."""
-    typed = files == ["-"] and sys.stdin.isatty()
+    typed = files == ["-"] and sys.stdin is not None and sys.stdin.isatty()
     if typed:
         typer.echo("regard: type a line and press Enter; Ctrl-D ends.", err=True)
     return given if given is not None else 1 if typed else api.BATCH
@@ -180,14 +181,22 @@ def _trace_writer(path: Path | None) -> Iterator[Callable[[api.Output], None]]:
     if path is None:
         yield lambda output: None
         return
-    with open(path, "w", encoding="utf-8") as file:
+    kept = 0
+    try:
+        with write_along(path) as write:
 
-        def keep(output: api.Output) -> None:
-            for answer in (output, *output.alternatives):
-                file.write(json.dumps(to_json(answer.trace), ensure_ascii=False) + "\n")
-            file.flush()
+            def keep(output: api.Output) -> None:
+                nonlocal kept
+                for answer in (output, *output.alternatives):
+                    line = storage.dumps(answer.trace) + "\n"
+                    write(line.encode("utf-8", "backslashreplace"))
+                    kept += 1
 
-        yield keep
+            yield keep
+    except BaseException:
+        if kept:
+            typer.echo(f"{path} is as it was: {kept:,} traces were not kept", err=True)
+        raise
 
 
 def _split(words: list[Path]) -> tuple[list[Path], list[str]]:

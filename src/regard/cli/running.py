@@ -1,6 +1,6 @@
 """How a verb ends: what went wrong as one sentence on stderr, and an exit code."""
 
-import os
+import errno
 import signal
 import sys
 import tempfile
@@ -11,6 +11,7 @@ from typing import Any, Final, final
 import typer
 from typer.core import TyperGroup
 
+from regard import standard_streams
 from regard.errors import ArgumentError, RegardError, describe_memory_error
 from regard.interrupts import interruptible
 
@@ -35,6 +36,9 @@ class Verbs(TyperGroup):
             code = INTERRUPTED
         except Exception as error:
             code = _report(error)
+        lost = standard_streams.flush_stdout()
+        if lost is not None and not code:
+            code = _report(lost)
         if code == INTERRUPTED:
             _say("stopped.")
         sys.exit(code if isinstance(code, int) else 0)
@@ -44,8 +48,7 @@ class Verbs(TyperGroup):
         try:
             return super().invoke(ctx)
         except BrokenPipeError:
-            # what python still wants to write at its end must go somewhere
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            standard_streams.drop_stdout()
             raise typer.Exit(0) from None
 
 
@@ -64,6 +67,8 @@ def _report(error: Exception) -> int:
             f"the output must be able to hold all letters, but its encoding {error.encoding} has "
             f"no {letter!a}: set PYTHONIOENCODING=utf-8."
         )
+    elif isinstance(error, OSError) and error.errno == errno.EBADF and error.filename is None:
+        _say("stdout must be open, but it is closed: leave `>&-` out.")
     elif isinstance(error, OSError):
         what = error.filename if error.filename is not None else "output"
         said = f"{what}: it cannot be read or written ({error.strerror or error})"

@@ -13,8 +13,9 @@ from typing import Any, Final, NamedTuple, Protocol, SupportsIndex, runtime_chec
 import numpy as np
 from jaxtyping import Bool, Float32, Int, Int32, Int64, Integer
 
+from regard import safe_read
 from regard.data import arrow, kept
-from regard.data.columns import TEXTS
+from regard.data.columns import TEXTS, text_fields
 from regard.data.files import write_atomically
 from regard.data.pairs import Pair
 from regard.errors import DataError
@@ -226,9 +227,59 @@ def write_note(path: Path, content: dict[str, int]) -> None:
         file.write(json.dumps(note).encode())
 
 
+def _layout_problem(path: Path) -> str | None:
+    """Say what is wrong with the content of a corpus, whose checksum anybody can make; or None."""
+    try:
+        with arrow.memory_map(str(path)) as file:
+            content = file.read_buffer()
+        reader = arrow.ipc.open_file(arrow.BufferReader(content))
+        if not _is_corpus(reader.schema):
+            return "its columns are not those of a corpus"
+        for i in range(reader.num_record_batches):
+            batch = reader.get_batch(i)
+            batch.validate(full=True)
+            for side in ("src", "tgt"):
+                if not _lies_in(batch.column(side), content):
+                    return f"the column {side} is compressed, or lacks rows"
+    except (arrow.ArrowException, OSError) as error:
+        return f"it cannot be read as Arrow ({str(error).splitlines()[0][:200]})"
+    return None
+
+
+def _is_corpus(schema: Any) -> bool:
+    """Whether a schema is one that `build_corpus` writes."""
+    named = {field.name: field.type for field in schema}
+    texts = dict(text_fields())
+    if {*named} not in ({"src", "tgt"}, {"src", "tgt", *texts}) or len(schema) != len(named):
+        return False
+    kinds = [named[side] for side in ("src", "tgt")]
+    if not all(map(arrow.types.is_list, kinds)):
+        return False
+    src, tgt = (kind.value_type for kind in kinds)
+    framed = arrow.types.is_fixed_size_list(src) and src.value_type.equals(arrow.float32())
+    return (
+        (framed or src.equals(tgt))
+        and arrow.types.is_integer(tgt)
+        and all(named[name].equals(kind) for name, kind in texts.items() if name in named)
+        and FINGERPRINT in (schema.metadata or {})
+    )
+
+
+def _lies_in(column: Any, content: Any) -> bool:
+    """Whether all values of a column lie in the file as they are, where they are looked up."""
+    values = column.values
+    values = values.values if arrow.types.is_fixed_size_list(values.type) else values
+    if column.null_count or values.null_count:
+        return False
+    first = values.buffers()[1].address - content.address if len(values) else 0
+    return bool(0 <= first < content.size)
+
+
 def check(path: Path) -> str | None:
     """What is wrong with a corpus, or None."""
     try:
+        for file in (note_path(path), path):
+            safe_read.open_regular(file).close()  # a pipe would be waited for
         note = json.loads(note_path(path).read_bytes())
         expected = note["crc32"]
         # notes of older runs have no checksum, and three entries
@@ -238,4 +289,4 @@ def check(path: Path) -> str | None:
         return f"{note_path(path).name} is missing or damaged"
     if checksum(path) != expected:
         return "its checksum is not that of its content"
-    return None
+    return _layout_problem(path)

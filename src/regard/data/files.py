@@ -3,7 +3,7 @@
 import hashlib
 import json
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any, NamedTuple
@@ -12,6 +12,7 @@ from regard.data.lines import DAMAGE, PathLike, damaged, name_of, open_bytes
 from regard.errors import DataError
 
 BLOCK = 1 << 20
+CHECK_FOLDER = "check that its folder exists, may be written to and has room"
 
 
 @contextmanager
@@ -46,15 +47,52 @@ def write_whole(path: Path, content: bytes) -> None:
 @contextmanager
 def write_atomically(path: PathLike) -> Iterator[IO[bytes]]:
     """As `replacing`, for what a user has asked to be written: it is told what went wrong."""
+    with _told(path), replacing(Path(path)) as file:
+        yield file
+
+
+@contextmanager
+def write_along(path: PathLike, fix: str = CHECK_FOLDER) -> Iterator[Callable[[bytes], None]]:
+    """Yield a function that adds to a file, which takes the place of `path` when the block ends.
+
+    The block may do other work: its errors pass as they are, and leave `path` as it was. A link is
+    followed. A pipe or a device is written to as it is.
+    """
+    place = Path(os.path.realpath(path))
+    is_file = not place.exists() or place.is_file()
+    part = place.with_name(f".{place.name}.{os.getpid()}.part") if is_file else place
+    with _told(path, fix):
+        file = open(part, "wb")  # noqa: SIM115
+
+    def write(content: bytes) -> None:
+        with _told(path, fix):
+            file.write(content)
+            file.flush()
+
     try:
-        with replacing(Path(path)) as file:
-            yield file
+        yield write
+        if is_file:
+            with _told(path, fix):
+                os.fsync(file.fileno())
+                os.replace(part, place)
+                sync_folder(place.parent)
+    finally:
+        file.close()
+        if is_file:
+            part.unlink(missing_ok=True)
+
+
+@contextmanager
+def _told(path: PathLike, fix: str = CHECK_FOLDER) -> Iterator[None]:
+    """Turn an OSError into a sentence about the file that a user has asked for."""
+    try:
+        yield
     except OSError as error:
         raise DataError(
             str(path),
             None,
             f"the file cannot be written ({error.strerror or error})",
-            "check that its folder exists, may be written to and has room",
+            fix,
         ) from error
 
 

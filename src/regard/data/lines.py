@@ -14,10 +14,11 @@ import sys
 import zlib
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from typing import IO, Any, Final, cast
+from typing import IO, Any, Final
 
 from regard.data.pairs import BadLine
 from regard.errors import DataError
+from regard.safe_read import invalid_name
 
 PathLike = str | os.PathLike[str]
 
@@ -60,13 +61,21 @@ def flows_once(source: PathLike) -> bool:
 def open_bytes(source: PathLike) -> Iterator[IO[bytes]]:
     """The bytes of a file, decompressed if its name or its first bytes say so."""
     with ExitStack() as stack:
-        raw = sys.stdin.buffer if source == STDIN else stack.enter_context(_open(source))
+        raw = stdin_bytes() if source == STDIN else stack.enter_context(_open(source))
         opener = OPENERS.get(os.path.splitext(os.fspath(source))[1]) or _opener_by_content(raw)
         if opener is None:
-            yield cast(IO[bytes], raw)
+            yield raw
         else:
             # a readline in Python would be several times as slow
             yield stack.enter_context(io.BufferedReader(opener(raw, "rb"), 1 << 16))
+
+
+def stdin_bytes() -> Any:
+    """The bytes of stdin, which may be any stream that somebody has put there."""
+    if sys.stdin is None:
+        reason, fix = "it is closed", "write lines to it, leave `<&-` out, or name a file"
+        raise DataError("stdin", None, reason, fix)
+    return sys.stdin.buffer
 
 
 def _open(source: PathLike) -> io.BufferedReader:
@@ -90,6 +99,8 @@ def _open(source: PathLike) -> io.BufferedReader:
             f"the file cannot be opened ({error.strerror})",
             "check its permissions",
         ) from None
+    except ValueError:  # a NUL, or half of a surrogate pair
+        raise invalid_name(os.fspath(source)) from None
 
 
 def _opener_by_content(raw: object) -> Callable[..., Any] | None:

@@ -7,10 +7,18 @@ from typing import Any, Final
 
 from regard.data import arrow
 from regard.data.formats import KEYS
-from regard.data.lines import PathLike, decode, name_of, numbered_lines, open_bytes, suffix_of
+from regard.data.lines import (
+    DAMAGE,
+    PathLike,
+    decode,
+    name_of,
+    numbered_lines,
+    open_bytes,
+    suffix_of,
+)
 from regard.data.pairs import BadLine, BadLines, short
 from regard.data.parsing import json_record
-from regard.data.rows import not_parquet, rows_at_once
+from regard.data.rows import check_column, not_parquet, rows_at_once
 from regard.data.tables import SUFFIX, Tables, folder_of, read_npy
 from regard.errors import DataError
 
@@ -102,11 +110,12 @@ def _column(file: PathLike, names: Sequence[str]) -> Iterator[tuple[int, Any]]:
                     f"{', '.join(map(repr, known))}",
                     "rename the column of sources",
                 )
+            check_column(name_of(file), table.schema_arrow, found[0])
             rows = (
                 value
                 for batch in table.iter_batches(rows_at_once(table, found[0]), columns=found[:1])
                 for value in batch.column(0).to_pylist()
             )
             yield from enumerate(rows, start=1)
-        except (arrow.ArrowException, OSError) as error:
+        except (arrow.ArrowException, UnicodeDecodeError, *DAMAGE) as error:
             raise not_parquet(name_of(file), error) from None

@@ -6,14 +6,13 @@ business, which brings all text to NFC unless told otherwise.
 
 import os
 import shutil
-import sys
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Final
 
 from regard.data.advice import IN_PYTHON, Advice, Columns
 from regard.data.files import write_atomically
 from regard.data.formats import Wanted
-from regard.data.lines import PathLike, decode, name_of, numbered_lines
+from regard.data.lines import PathLike, decode, name_of, numbered_lines, stdin_bytes
 from regard.data.pairs import BadLine, BadLines, Pair
 from regard.data.parsing import Parser, check_text, check_unicode, parser_for
 from regard.data.rows import Opened, Rows, open_rows
@@ -156,4 +155,4 @@ def _named_rows(source: PathLike | Iterable[str]) -> tuple[str, Rows]:
 def keep_stdin(path: PathLike) -> None:
     """Writes stdin to a file: training reads its data more than once, and a pipe flows once."""
     with write_atomically(path) as file:
-        shutil.copyfileobj(sys.stdin.buffer, file)
+        shutil.copyfileobj(stdin_bytes(), file)

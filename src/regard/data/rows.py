@@ -85,14 +85,14 @@ def _open_file(source: PathLike, wanted: Wanted) -> Opened:
 
 def _to_last_line(lines: Rows) -> Rows:
     """The lines up to the last one that is not empty: those before it may be missing something."""
-    held: list[tuple[int, Any]] = []
-    for line in lines:
-        if _is_blank(line[1]):
-            held.append(line)
+    blank = 0  # lines that are held back: only their number, since there may be billions of them
+    for number, row in lines:
+        if _is_blank(row):
+            blank += 1
             continue
-        yield from held
-        held.clear()
-        yield line
+        yield from ((before, b"") for before in range(number - blank, number))
+        blank = 0
+        yield number, row
 
 
 def _is_blank(raw: bytes | None) -> bool:
@@ -118,7 +118,7 @@ def _side_by_side(source: PathLike, tgt_file: PathLike, wanted: Wanted) -> Opene
 
 def _zipped(files: tuple[str, str], left: Rows, right: Rows) -> Rows:
     """Both sides of each line, up to the last one on which either has something."""
-    counts, held = [0, 0], []
+    counts, blank = [0, 0], 0
     uneven = False
     for number, row in enumerate(itertools.zip_longest(left, right), start=1):
         src, tgt = (None if line is None else line[1] for line in row)
@@ -126,11 +126,14 @@ def _zipped(files: tuple[str, str], left: Rows, right: Rows) -> Rows:
             count if _is_blank(raw) else number
             for count, raw in zip(counts, (src, tgt), strict=True)
         ]
-        held.append((number, (src, tgt)))
-        if number in counts:
-            uneven = uneven or src is None or tgt is None
-            yield from () if uneven else held
-            held.clear()
+        if number not in counts:
+            blank += 1
+            continue
+        uneven = uneven or src is None or tgt is None
+        if not uneven:
+            yield from ((before, (b"", b"")) for before in range(number - blank, number))
+            yield number, (src, tgt)
+        blank = 0
     if uneven:
         raise DataError(
             files[0],
@@ -147,10 +150,13 @@ def _open_parquet(source: PathLike, wanted: Wanted) -> Opened:
         raise DataError(name, None, "Parquet cannot be read from a pipe", "save it as a file first")
     try:
         with open_bytes(source) as stream:
-            names = arrow.parquet.read_schema(stream).names
-    except (arrow.ArrowException, *DAMAGE) as error:
+            schema = arrow.parquet.read_schema(stream)
+    except (arrow.ArrowException, UnicodeDecodeError, *DAMAGE) as error:
         raise not_parquet(name, error) from None
-    shape = parquet_format(source, names, wanted)
+    shape = parquet_format(source, schema.names, wanted)
+    for column in (*shape.columns, shape.features):
+        if column is not None:
+            check_column(name, schema, str(column))
     return Opened(name, _parquet_rows(source, shape), shape)
 
 
@@ -167,8 +173,29 @@ def _parquet_rows(source: PathLike, shape: Format) -> Rows:
                 for row in zip(*values, strict=True):
                     number += 1
                     yield number, row
-        except (arrow.ArrowException, *DAMAGE) as error:
+        except (arrow.ArrowException, UnicodeDecodeError, *DAMAGE) as error:
             raise not_parquet(name_of(source), error) from None
+
+
+def check_column(name: str, schema: Any, column: str) -> None:
+    """Raises unless a Parquet file has one column of this name, of values that Python can hold."""
+    if schema.names.count(column) != 1:
+        reason = f"there must be one column {column!r}, but there are {schema.names.count(column)}"
+        raise DataError(name, None, reason, "rename the others")
+    kind = schema.field(column).type
+    if any(arrow.types.is_temporal(leaf) for leaf in _leaves(kind)):
+        reason = f"the column {column!r} must hold texts or numbers, but it holds {kind}"
+        raise DataError(name, None, reason, "convert it to text")
+
+
+def _leaves(kind: Any) -> Iterator[Any]:
+    """The types inside a type, and itself if there are none."""
+    if arrow.types.is_dictionary(kind):
+        yield from _leaves(kind.value_type)
+    elif not arrow.types.is_nested(kind):
+        yield kind
+    for i in range(kind.num_fields):
+        yield from _leaves(kind.field(i).type)
 
 
 def rows_at_once(table: Any, column: str) -> int:

@@ -4,6 +4,7 @@ import hashlib
 import os
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from tokenize import TokenError
 from typing import Any, Final, final
 
 import numpy as np
@@ -11,8 +12,10 @@ import torch
 from jaxtyping import Float32
 from torch import Tensor
 
+from regard import safe_read
 from regard.data.lines import STDIN
 from regard.data.pairs import BadLine, Pair, short
+from regard.errors import DataError
 
 #: what makes the source of a pair what it is to be
 Sources = Callable[[Pair], Pair]
@@ -20,6 +23,11 @@ Sources = Callable[[Pair], Pair]
 Table = Float32[np.ndarray, "_frames features"]
 
 SUFFIX: Final = ".npy"
+#: what numpy raises for headers that are damaged or absurd, which it reads as Python
+NPY_ERRORS: Final = (
+    *(EOFError, OverflowError, RecursionError, SyntaxError, TypeError, ValueError),
+    TokenError,
+)
 #: numpy's kinds of numbers
 NUMBERS: Final = "fiub"
 
@@ -135,10 +143,13 @@ def read_npy(path: Path) -> Table:
             "write the frames with numpy.save, and name that file",
         )
     try:
+        safe_read.open_regular(path).close()  # a pipe would be waited for
         array = np.lib.format.open_memmap(path, mode="r")  # which cannot hold objects
+    except DataError as error:
+        raise BadLine("unreadable file", error.reason, error.fix) from None
     except OSError as error:
         raise _cannot_open(error) from None
-    except (ValueError, EOFError, SyntaxError) as error:
+    except NPY_ERRORS as error:
         raise _no_npy(error) from None
     return as_table(array)
 

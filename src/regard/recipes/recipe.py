@@ -6,10 +6,11 @@ import json
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any, Final
+from typing import Annotated, Any, Final
 
-from pydantic import TypeAdapter, ValidationError
+from pydantic import Field, TypeAdapter, ValidationError
 
+from regard import safe_read
 from regard.data.files import write_whole
 from regard.errors import ArgumentError, DataError
 from regard.recipes.tasks import TASKS, Task
@@ -55,7 +56,8 @@ class Recipe:
     @property
     def seed(self) -> int:
         """That of the run, which its folder is named by."""
-        return int(self.settings.get("seed", 1))
+        seed = _checked("seed", self.settings.get("seed", 1), Annotated[int, Field(ge=0)])
+        return int(seed)
 
     def changed(self, settings: Mapping[str, Any]) -> "Recipe":
         """With other settings; `recipe.NAME` is an option, as in `recipe.lowercase=true`."""
@@ -118,25 +120,21 @@ def kept(folder: Path) -> Recipe | None:
     path = folder / RECORD
     if not path.exists():
         return None
+    record = safe_read.read_json(path, inside=folder)
     try:
-        record = json.loads(path.read_text(encoding="utf-8"))
-        for several in ("members", "teacher", "published"):
-            record[several] = tuple(record[several])
-        return Recipe(**record)
-    except (ValueError, KeyError, TypeError) as error:
-        raise DataError(
-            str(path), None, f"this is no recipe ({error})", "run the recipe anew"
-        ) from None
+        found: Recipe = TypeAdapter(Recipe).validate_python(record)
+    except ValidationError as error:
+        reason = f"this is no recipe ({safe_read.explain(error)})"
+        raise DataError(str(path), None, reason, "run the recipe anew") from None
+    _check_task(found.task)
+    return found
 
 
 def make(name: str, table: Mapping[str, Any], settings: Mapping[str, Any]) -> Recipe:
     """A recipe from its table and its settings, checked."""
     options = dict(table)
     task = options.pop("task", None)
-    if task not in TASKS:
-        raise ArgumentError(
-            "task", f"be one of {', '.join(TASKS)}", repr(task), _suggestion(str(task), TASKS)
-        )
+    _check_task(task)
     for setting in PREPARED:
         if setting in settings:
             raise ArgumentError(
@@ -154,10 +152,19 @@ def make(name: str, table: Mapping[str, Any], settings: Mapping[str, Any]) -> Re
         task,
         settings=dict(settings),
         decoding=_checked("recipe.decoding", options.pop("decoding", {}), dict[str, Any]),
-        published=tuple(options.pop("published", [])),
+        published=tuple(
+            _checked("recipe.published", options.pop("published", []), list[dict[str, Any]])
+        ),
         options=_options(TASKS[task], task, options),
         **lists,
     )
+
+
+def _check_task(task: Any) -> None:
+    if not isinstance(task, str) or task not in TASKS:
+        raise ArgumentError(
+            "task", f"be one of {', '.join(TASKS)}", repr(task), _suggestion(str(task), TASKS)
+        )
 
 
 def _options(task: Task, name: str, given: Mapping[str, Any]) -> dict[str, Any]:

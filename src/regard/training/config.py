@@ -11,6 +11,7 @@ from typing import Annotated, Any, Final, Literal, get_args
 import torch
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError, field_validator
 
+from regard import safe_read
 from regard.errors import ArgumentError, DataError, RegardError
 from regard.models import COPY_PRESETS, PRESETS, TAG_PRESETS, TEXT_PRESETS
 
@@ -21,6 +22,8 @@ Case = Literal["keep", "lower", "upper"]
 Schedule = Literal["auto", "cosine", "linear", "inverse-sqrt", "constant"]
 Precision = Literal["auto", "32", "bf16", "fp16"]
 
+#: bytes of a file of settings at most
+MAX_TOML: Final = 1 << 20
 #: what the sizes and options of a preset may hold
 Setting = int | float | bool | str
 
@@ -327,20 +330,13 @@ def parse_overrides(words: Iterable[str]) -> dict[str, Any]:
 
 def read_toml(path: Path) -> dict[str, Any]:
     """Settings from a TOML file."""
+    content = safe_read.read_bytes(path, MAX_TOML)
     try:
-        return tomllib.loads(path.read_text(encoding="utf-8-sig"))
-    except FileNotFoundError:
-        raise DataError(
-            str(path), None, "there is no such file of settings", "check the name"
-        ) from None
-    except OSError as error:
-        raise DataError(
-            str(path),
-            None,
-            f"the settings cannot be read ({error.strerror})",
-            "name a file that can",
-        ) from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        return tomllib.loads(content.decode("utf-8-sig"))
+    except RecursionError:
+        reason = "settings must be TOML, but this is nested too deeply"
+        raise DataError(str(path), None, reason, "mend it") from None
+    except ValueError as error:  # of TOML, of UTF-8 or of a number
         raise DataError(
             str(path), None, f"settings must be TOML, but this is not ({error})", "mend that line"
         ) from None

@@ -85,10 +85,10 @@ class RunFolder:
         home = self.path.resolve()
         parts = [self.checkpoints, self.best, self.data, self.metrics.path, self.report.path]
         for part in (*parts, *self._made):
-            if part.is_symlink() and not part.resolve().is_relative_to(home):
+            if part.is_symlink() and not Path(os.path.realpath(part)).is_relative_to(home):
                 raise RunError(
                     f"all parts of a run must be in its folder, but {part} is a link to "
-                    f"{part.resolve()}: put a copy in its place, or choose another folder."
+                    f"{os.path.realpath(part)}: put a copy in its place, or choose another folder."
                 )
 
     def create(self) -> None:
