@@ -366,8 +366,9 @@ def command(rng: random.Random, bases: Path, folder: Path, outside: Path) -> Cas
     """A command line that nobody would write."""
     shutil.copy(bases / "lines.txt", folder)
     run, pairs = str(bases / "bahdanau"), str(bases / "pairs.tsv")
-    odd: tuple[Any, ...] = (folder / "missing", folder, bases / "pairs.tsv", "/dev/null")
-    odd += ("a\0b", "\udcff", "", "x" * 400)
+    shutil.copy(bases / "pairs.tsv", folder)  # options may write there
+    odd: tuple[Any, ...] = (folder / "missing", folder, folder / "pairs.tsv", "/dev/null")
+    odd += ("a\0b", "\udcff", "", "x" * 60)
     given = {
         "predict": [run, str(folder / "lines.txt")],
         "evaluate": [run, pairs],

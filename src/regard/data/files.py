@@ -1,5 +1,6 @@
 """Writes files that are whole or not there, and says whether two sources have the same content."""
 
+import errno
 import hashlib
 import json
 import os
@@ -15,6 +16,13 @@ BLOCK = 1 << 20
 CHECK_FOLDER = "check that its folder exists, may be written to and has room"
 
 
+def _part_of(path: Path) -> Path:
+    """Where a file is written before it takes its place."""
+    if not path.name:  # "" and "." name the folder itself
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
+    return path.with_name(f".{path.name}.{os.getpid()}.part")
+
+
 @contextmanager
 def replacing(path: Path) -> Iterator[IO[bytes]]:
     """A file to write to that takes the place of `path` at once, when all of it is on the disk.
@@ -22,7 +30,7 @@ def replacing(path: Path) -> Iterator[IO[bytes]]:
     The temporary name has the process number in it, so that two processes cannot mix. An OSError
     names `path`, since a full disk does not say which file has no room.
     """
-    part = path.with_name(f".{path.name}.{os.getpid()}.part")
+    part = _part_of(path)
     try:
         with open(part, "wb") as file:
             yield file
@@ -60,8 +68,8 @@ def write_along(path: PathLike, fix: str = CHECK_FOLDER) -> Iterator[Callable[[b
     """
     place = Path(os.path.realpath(path))
     is_file = not place.exists() or place.is_file()
-    part = place.with_name(f".{place.name}.{os.getpid()}.part") if is_file else place
     with _told(path, fix):
+        part = _part_of(place) if is_file else place
         file = open(part, "wb")  # noqa: SIM115
 
     def write(content: bytes) -> None:
