@@ -70,3 +70,14 @@ def test_a_full_disk():
 
 def test_a_reader_who_has_seen_enough_is_no_error():
     assert shell('"$1" -c "$2" | true', "print('x' * 1_000_000)")[0] == 0
+
+
+def test_a_table_that_is_not_read_to_its_end_is_no_error():
+    done = subprocess.run(
+        ["bash", "-o", "pipefail", "-c", '"$0" -m regard settings | true', sys.executable],
+        env={"PYTHONPATH": str(SOURCES)},
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert (done.returncode, done.stderr) == (0, "")

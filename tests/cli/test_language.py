@@ -69,7 +69,8 @@ def test_predict_goes_on_with_each_line(language):
     assert answers[2].startswith("never one")  # a word that the model does not know is kept
     one = ("--num-samples", 2, "--seed", 1, "--top-k", 3)
     drawn = done(regard("predict", language, *one, stdin=given)).split("\n")[:-1]
-    assert [line.split()[:2] for line in drawn[:2]] == [["one", "two"]] * 2
+    texts = [line.split("\t")[3] for line in drawn[:2]]  # source, rank, score, text
+    assert [text.split()[:2] for text in texts] == [["one", "two"]] * 2
     found = json.loads(done(regard("predict", language, "--jsonl", stdin="one two\n")))
     assert found["tokens"][:2] == ["one", "two"]
     ((head,),) = found["attention"]["decoder-history"]

@@ -12,10 +12,18 @@ from rich.table import Table
 PIPED: Final = 250
 
 
+class ResultConsole(Console):
+    """A console that reports a closed pipe to the command line, for which `| head` is no error."""
+
+    def on_broken_pipe(self) -> None:
+        """Raise BrokenPipeError, where rich would end the process with code 1."""
+        raise BrokenPipeError
+
+
 def result_console(*, stderr: bool = False) -> Console:
     """The console for results: as wide as the terminal, or wide enough where there is none."""
-    console = Console(stderr=stderr)
-    return console if console.is_terminal else Console(stderr=stderr, width=PIPED)
+    console = ResultConsole(stderr=stderr)
+    return console if console.is_terminal else ResultConsole(stderr=stderr, width=PIPED)
 
 
 def print_table(
