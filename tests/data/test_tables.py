@@ -188,7 +188,7 @@ def test_files_that_are_missing_or_something_else(tmp_path):
     (tmp_path / "many.npz").rename(tmp_path / "many.npy")
     for name, reason in (
         ("none.npy", f"{tmp_path / 'none.npy'}: there is no such file: check the name, and the"),
-        ("folder.npy", "folder.npy: it cannot be read"),
+        ("folder.npy", "folder.npy: this must be a file, but it is a folder: name a file"),
         ("many.npy", "it does not begin as one"),
         ("a.wav", "a.wav: a source must be numbers, or the name of a .npy file: write the frames"),
         ("a\0.npy", "NUL"),

@@ -173,5 +173,5 @@ def test_broken_toml(tmp_path, content, words):
 def test_no_toml(tmp_path):
     with pytest.raises(DataError, match="no such file"):
         read_toml(tmp_path / "run.toml")
-    with pytest.raises(DataError, match="cannot be read"):
+    with pytest.raises(DataError, match="it is a folder"):
         read_toml(tmp_path)

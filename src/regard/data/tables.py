@@ -146,7 +146,9 @@ def read_npy(path: Path) -> Table:
         safe_read.open_regular(path).close()  # a pipe would be waited for
         array = np.lib.format.open_memmap(path, mode="r")  # which cannot hold objects
     except DataError as error:
-        raise BadLine("unreadable file", error.reason, error.fix) from None
+        if error.reason == safe_read.MISSING:
+            raise _cannot_open(FileNotFoundError()) from None
+        raise BadLine("unreadable file", error.reason, "name a file that can be read") from None
     except OSError as error:
         raise _cannot_open(error) from None
     except NPY_ERRORS as error:

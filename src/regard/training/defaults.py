@@ -85,7 +85,7 @@ def fill_settings(config: Config, facts: Facts) -> Config:
             chosen["lr"] = TINY_RATES.get(config.preset)
     if config.batch_tokens is None and config.batch_sentences is None:
         chosen["batch_tokens"] = _batch_tokens(config, facts)
-    if config.eval_pairs is None:
+    if config.eval_pairs is None and not config.reads_texts:  # of texts nothing is decoded
         chosen["eval_pairs"] = _decoded(config, facts)
     return config.model_copy(update=chosen)
 

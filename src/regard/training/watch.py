@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import IO, Any, Final, cast, final
+from typing import Any, Final, final
 
 from rich.console import Console
 from rich.progress import BarColumn, TextColumn
@@ -44,19 +44,19 @@ class Notes(Console):
         super().__init__(stderr=True, quiet=quiet)
 
     @property
-    def file(self) -> IO[str]:
+    def file(self) -> Any:
         """Stderr, which no longer says anything once writing to it has failed."""
-        return cast(IO[str], _Unbreakable(super().file, self))
+        return _Unbreakable(super().file, self)
 
     @file.setter
-    def file(self, new_file: IO[str]) -> None:
+    def file(self, new_file: Any) -> None:
         self._file = new_file
 
 
 class _Unbreakable:
     """A stream that is given up at the first error (EPIPE, or EIO of a closed terminal)."""
 
-    def __init__(self, stream: IO[str], console: Console) -> None:
+    def __init__(self, stream: Any, console: Console) -> None:
         self._stream, self._console = stream, console
 
     def write(self, text: str) -> int:

@@ -13,12 +13,13 @@ import re
 import zlib
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Final
+from typing import Any, ClassVar, Final
 
 import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import load, save
 from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
 
 from regard import safe_read
 from regard.data.files import write_whole
@@ -113,10 +114,24 @@ def check_sizes(settings: Mapping[str, object], shapes: Shapes) -> None:
             )
 
 
+class _ShapesOnly(TorchFunctionMode):
+    """Skips what initialises weights, for which torch would load its compiler on `meta` tensors."""
+
+    SKIPPED: ClassVar = frozenset(
+        (Tensor.normal_, Tensor.uniform_, Tensor.mul, nn.init.normal_, nn.init.uniform_)
+    )
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        if func in self.SKIPPED:
+            return args[0] if args else kwargs["tensor"]
+        return func(*args, **kwargs)
+
+
 def build_checked(build: Callable[[], nn.Module], shapes: Shapes) -> None:
     """Build a model without memory, and raise unless its weights have these names and shapes."""
     try:
-        with torch.device("meta"):
+        with torch.device("meta"), _ShapesOnly():
             model = build()
     except (ArithmeticError, RuntimeError, TypeError, ValueError) as error:
         raise UnusableWeightsError(_first_line(error)) from None
