@@ -83,7 +83,7 @@ WRONG = {
     "infinite": ({"minutes": float("inf")}, "minutes must be a finite number"),
     "not a switch": ({"skip_bad": "maybe"}, "skip_bad must be true or false, but it is 'maybe'"),
     "not a text": ({"dev": ["x"]}, "dev must be a text, but it is ['x']"),
-    "not a choice": ({"size": "huge"}, "size must be 'tiny', 'small' or 'base'"),
+    "not a choice": ({"size": "huge"}, "size must be 'auto', 'tiny', 'small' or 'base'"),
     "not a choice of the preset": ({"cell": "huge"}, "cell must be 'rnn', 'gru' or 'lstm'"),
     "columns": ({"columns": "0"}, "columns must name two or three columns"),
     "no table": ({"model": [5]}, "model must be a table"),

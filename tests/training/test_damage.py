@@ -18,7 +18,8 @@ from training.tools import SETTINGS, assert_same, weights
 # trains real models
 pytestmark = pytest.mark.slow
 
-BRIEF = {**SETTINGS, "steps": 6, "eval_every": 2, "save_every": 2, "max_tgt_len": 10, "average": 2}
+# an average of all evaluations: which of them are the best does not matter
+BRIEF = {**SETTINGS, "steps": 6, "eval_every": 2, "save_every": 2, "max_tgt_len": 10, "average": 5}
 
 
 @pytest.fixture(scope="module")
