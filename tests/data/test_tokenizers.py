@@ -470,6 +470,7 @@ SYMBOLS_ONLY = {"<pad>": 0, "<s>": 1, "</s>": 2, "<unk>": 3}
         ("bpe", lambda c: c["model"].update(normalizer={"type": "NFD"})),
         ("bpe", lambda c: c["model"].update(pre_tokenizer={"type": "Split", "pattern": "(a+)+"})),
         ("bpe", lambda c: c["model"].pop("model")),
+        ("bpe", lambda c: c["model"].update(added_tokens=0)),
         ("bpe", with_model(vocab=SYMBOLS_ONLY)),
         ("bpe", with_model(vocab={**SYMBOLS_ONLY, "a": 2**40}, merges=[])),
         ("bpe", with_model(vocab={**SYMBOLS_ONLY, "a": 5}, merges=[])),

@@ -169,5 +169,8 @@ def _ranked(scored: list[list[Any]]) -> list[list[Any]]:
 
 
 def from_json(learned: dict[str, Any]) -> SubwordCodec:
-    """The codec that `SubwordCodec.to_json` describes."""
-    return SubwordCodec(HFTokenizer.from_str(json.dumps(learned)))
+    """Return the codec that `SubwordCodec.to_json` describes. Raises ValueError if it is none."""
+    try:
+        return SubwordCodec(HFTokenizer.from_str(json.dumps(learned)))
+    except Exception as error:  # tokenizers raises no narrower kind
+        raise ValueError(str(error)[:200]) from None

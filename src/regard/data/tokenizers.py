@@ -267,8 +267,11 @@ class Tokenizer:
             file = TextFile.model_validate(content)
         except ValidationError as error:
             raise not_kept(path, safe_read.explain(error)) from None
+        try:
+            codec = LOADERS[file.kind](file.model)
+        except ValueError as error:
+            raise not_kept(path, str(error)) from None
         case = file.case or ("lower" if file.lowercase else "keep")
-        codec = LOADERS[file.kind](file.model)
         return cls(file.kind, codec, nfc=file.nfc, case=case, features=file.features)
 
     def _to_json(self) -> dict[str, Any]:
