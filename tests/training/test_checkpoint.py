@@ -196,6 +196,16 @@ def test_records_of_another_step(folder):
     check_that_the_first_is_used(folder)
 
 
+def test_a_record_that_is_nested_without_end(folder):
+    (newest,) = sorted(folder.glob("*.json"))[-1:]
+    newest.write_text("[" * 100_000, encoding="utf-8")
+    found = load_checkpoint(folder)
+    assert found.checkpoint is not None
+    assert found.complaints == [
+        f"checkpoint {newest.stem} is damaged (it is nested too deeply) and is not used."
+    ]
+
+
 def test_all_damaged(folder):
     for path in folder.glob("*.safetensors"):
         path.write_bytes(b"nothing")

@@ -280,7 +280,7 @@ def check(path: Path) -> str | None:
     try:
         for file in (note_path(path), path):
             safe_read.open_regular(file).close()  # a pipe would be waited for
-        note = json.loads(note_path(path).read_bytes())
+        note = safe_read.parse_json(note_path(path).read_bytes())
         expected = note["crc32"]
         # notes of older runs have no checksum, and three entries
         if len(note) > 3 and note.pop("checksum") != kept.checksum(note):

@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+from regard import safe_read
 from regard.api.texts import with_features
 from regard.data.files import write_atomically
 from regard.data.lines import numbered_lines
@@ -102,7 +103,7 @@ def _place(example: Example) -> bytes:
 
 def _example(path: Path, number: int, line: bytes) -> Example:
     try:
-        record = json.loads(line)
+        record = safe_read.parse_json(line)
         return Example(
             record["src"],
             tuple(record["references"]),

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import torch
 
-from regard import checkout
+from regard import checkout, safe_read
 from regard.data.files import write_whole
 from regard.errors import DataError
 from regard.recipes.recipe import Recipe
@@ -33,7 +33,7 @@ def read(folder: Path) -> Result | None:
     if not path.exists():
         return None
     try:
-        found = json.loads(path.read_text(encoding="utf-8"))
+        found = safe_read.parse_json(path.read_bytes())
         assert isinstance(found["scores"], dict)
     except (ValueError, KeyError, TypeError, AssertionError) as error:
         raise DataError(

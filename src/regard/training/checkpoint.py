@@ -17,6 +17,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load, save
 from torch import Tensor
 
+from regard import safe_read
 from regard.data.files import write_whole
 from regard.errors import RegardError
 
@@ -139,7 +140,7 @@ def _holds(path: Path, checksum: str) -> bool:
 
 def _verified(path: Path) -> tuple[bytes, dict[str, Any]]:
     """Return the content of a tensor file and its numbers; raises unless both are whole."""
-    sealed = json.loads(path.with_suffix(".json").read_text(encoding="utf-8"))
+    sealed = safe_read.parse_json(path.with_suffix(".json").read_bytes())
     text = json.dumps(sealed["record"], sort_keys=True)
     if _checksum(text.encode()) != sealed["checksum"]:
         raise ValueError("its record does not match its checksum")

@@ -351,7 +351,7 @@ def preset_options(preset: str) -> dict[str, inspect.Parameter]:
 def _value(text: str) -> Any:
     try:
         return json.loads(text)
-    except json.JSONDecodeError:
+    except (ValueError, RecursionError):
         return {"True": True, "False": False, "None": None, "none": None}.get(text, text)
 
 

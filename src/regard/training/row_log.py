@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple, final
 
+from regard import safe_read
 from regard.data.files import write_whole
 
 Row = dict[str, Any]
@@ -105,7 +106,7 @@ class RowLog:
 
     def _row(self, raw: bytes) -> Row | None:
         try:
-            row = json.loads(raw)
+            row = safe_read.parse_json(raw)
             int(self.step_of(row))
         except (ValueError, KeyError, TypeError):
             return None
