@@ -206,6 +206,23 @@ def test_a_record_that_is_nested_without_end(folder):
     ]
 
 
+@pytest.mark.parametrize("kind", ["sparse", "device", "folder"])
+def test_tensors_that_are_no_file_of_this_machine(folder, kind):
+    (newest,) = sorted(folder.glob("*.safetensors"))[-1:]
+    newest.unlink()
+    if kind == "sparse":
+        with open(newest, "wb") as file:
+            file.truncate(1 << 43)
+    elif kind == "device":
+        newest.symlink_to("/dev/zero")
+    else:
+        newest.mkdir()
+    found = load_checkpoint(folder)
+    assert found.checkpoint is not None
+    (said,) = found.complaints
+    assert ("more than" if kind == "sparse" else "not a regular file") in said
+
+
 def test_all_damaged(folder):
     for path in folder.glob("*.safetensors"):
         path.write_bytes(b"nothing")

@@ -336,6 +336,14 @@ def test_weights_know_their_checksum(tmp_path):
             read_weights(path)
 
 
+def test_weights_that_no_memory_holds_are_not_read(tmp_path):
+    path = tmp_path / "sparse.safetensors"
+    with open(path, "wb") as file:
+        file.truncate(1 << 43)
+    with pytest.raises(UnusableWeightsError, match=r"they take 8,796.1 GB, and this machine has"):
+        read_weights(path)
+
+
 def test_weights_of_an_older_run_have_no_checksum(tmp_path):
     save_file({"a": torch.arange(7.0)}, tmp_path / "old.safetensors")
     assert_same(read_weights(tmp_path / "old.safetensors"), {"a": torch.arange(7.0)})

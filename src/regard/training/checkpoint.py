@@ -20,6 +20,7 @@ from torch import Tensor
 from regard import safe_read
 from regard.data.files import write_whole
 from regard.errors import RegardError
+from regard.training.weights_file import physical_memory
 
 KEPT: Final = 2
 NAME: Final = r"(step-\d+)\.(?:safetensors|json)"
@@ -140,7 +141,13 @@ def _holds(path: Path, checksum: str) -> bool:
 
 def _verified(path: Path) -> tuple[bytes, dict[str, Any]]:
     """Return the content of a tensor file and its numbers; raises unless both are whole."""
-    sealed = safe_read.parse_json(path.with_suffix(".json").read_bytes())
+    record = path.with_suffix(".json")
+    for file, limit in ((record, safe_read.MAX_JSON), (path, physical_memory())):
+        if not file.is_file():
+            raise ValueError(f"{file.name} is not a regular file")
+        if file.stat().st_size > limit:
+            raise ValueError(f"{file.name} has {file.stat().st_size:,} bytes, more than {limit:,}")
+    sealed = safe_read.parse_json(record.read_bytes())
     text = json.dumps(sealed["record"], sort_keys=True)
     if _checksum(text.encode()) != sealed["checksum"]:
         raise ValueError("its record does not match its checksum")

@@ -61,6 +61,8 @@ def read_weights(path: Path, *, inside: Path | None = None) -> dict[str, Tensor]
     Raises UnusableWeightsError if they do not match their checksum. A file without metadata, like
     that of an older run, has no checksum to verify.
     """
+    with safe_read.open_regular(path, inside=inside) as file:
+        _check_memory(os.fstat(file.fileno()).st_size)
     content = safe_read.read_bytes(path, None, inside=inside)
     head = HEAD.match(content)
     if head is not None:
@@ -148,11 +150,16 @@ def _shown(shape: tuple[int, ...] | None) -> str:
     return "missing" if shape is None else f"of shape {shape}"
 
 
+def physical_memory() -> int:
+    """Return the bytes of memory of this machine; without a way to ask, more than any has."""
+    if not hasattr(os, "sysconf") or "SC_PHYS_PAGES" not in os.sysconf_names:
+        return 1 << 62
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+
+
 def _check_memory(size: int) -> None:
     """Raise if the weights are larger than the memory, as those of a sparse file may be."""
-    if not hasattr(os, "sysconf") or "SC_PHYS_PAGES" not in os.sysconf_names:
-        return
-    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    memory = physical_memory()
     if size > memory:
         raise UnusableWeightsError(
             f"they take {size / 1e9:,.1f} GB, and this machine has {memory / 1e9:,.1f} GB of memory"
