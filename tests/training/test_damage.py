@@ -199,6 +199,15 @@ def test_lost_weights_of_the_best(run, damage):
     assert run.finished
 
 
+def test_weights_that_a_kill_has_left_among_the_best_are_removed(run):
+    stale = run.best / "step-00000001.safetensors"
+    shutil.copy(run.model_file, stale)
+    run.card_file.unlink()
+    resume_run(run.path, quiet=True)
+    assert run.finished
+    assert not stale.exists()
+
+
 def test_lost_weights_of_the_best_and_the_model(run):
     for path in (*run.best.iterdir(), run.model_file):
         flip(path)

@@ -11,7 +11,7 @@ from rich.console import Console
 from regard import device as devices
 from regard.errors import ArgumentError
 from regard.training.announce import reached
-from regard.training.best import write_final
+from regard.training.best import drop_worse, write_final
 from regard.training.card import facts, write_card
 from regard.training.checkpoint import remove_tensors
 from regard.training.checks import check_settings
@@ -205,3 +205,5 @@ def _settle_folder(task: Task, state: RunState) -> None:
         log.cut(state.seals.get(log.path.name), step)
     if state.model_problem is not None and state.model_source is not None:
         folder.write_model(read_weights(state.model_source))
+    if state.checkpoint is not None:  # a kill may have come between the last one and this
+        drop_worse(task, state.progress)
