@@ -17,8 +17,6 @@ PathLike = str | os.PathLike[str]
 
 #: bytes of a JSON file at most, unless its reader says otherwise; Python objects take many times it
 MAX_JSON: Final = 1 << 26
-#: the reason of the error for a file that does not exist
-MISSING: Final = "there is no such file"
 COPY_AGAIN: Final = "copy it again from where it was made"
 
 KINDS: Final = (
@@ -28,6 +26,10 @@ KINDS: Final = (
     (stat.S_ISCHR, "a device"),
     (stat.S_ISBLK, "a device"),
 )
+
+
+class MissingFileError(DataError):
+    """A file that does not exist."""
 
 
 class InvalidJSONError(ValueError):
@@ -56,7 +58,7 @@ def open_regular(path: PathLike, *, inside: PathLike | None = None) -> IO[bytes]
         return open(handle, "rb")
     except FileNotFoundError:
         fix = "check the name, or the folder you are in"
-        raise _refused(name, MISSING, fix) from None
+        raise MissingFileError(name, None, "there is no such file", fix) from None
     except OSError as error:
         reason = f"the file cannot be opened ({error.strerror or error})"
         raise _refused(name, reason, "check its permissions") from None

@@ -113,6 +113,11 @@ def sync_folder(folder: Path) -> None:
         os.close(handle)
 
 
+def content_checksum(content: bytes) -> str:
+    """Return the checksum by which files of a run are verified."""
+    return hashlib.blake2b(content, digest_size=16).hexdigest()
+
+
 class FileContent(NamedTuple):
     """Size and checksum of what a file holds, decompressed."""
 

@@ -1,11 +1,10 @@
 """What a run keeps of a side of its data: a JSON file that knows whether it is whole."""
 
-import hashlib
 import json
 from typing import Any, Final
 
 from regard import safe_read
-from regard.data.files import write_atomically
+from regard.data.files import content_checksum, write_atomically
 from regard.data.lines import PathLike, name_of
 from regard.errors import DataError
 
@@ -15,7 +14,7 @@ VERSION: Final = 1
 def checksum(content: dict[str, Any]) -> str:
     """A short text that is the same for the same content."""
     text = json.dumps(content, sort_keys=True)
-    return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
+    return content_checksum(text.encode())
 
 
 def write_kept(path: PathLike, content: dict[str, Any]) -> None:

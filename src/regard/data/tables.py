@@ -145,9 +145,9 @@ def read_npy(path: Path) -> Table:
     try:
         safe_read.open_regular(path).close()  # a pipe would be waited for
         array = np.lib.format.open_memmap(path, mode="r")  # which cannot hold objects
+    except safe_read.MissingFileError:
+        raise _cannot_open(FileNotFoundError()) from None
     except DataError as error:
-        if error.reason == safe_read.MISSING:
-            raise _cannot_open(FileNotFoundError()) from None
         raise BadLine("unreadable file", error.reason, "name a file that can be read") from None
     except OSError as error:
         raise _cannot_open(error) from None

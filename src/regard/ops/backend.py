@@ -16,6 +16,7 @@ from typing import Any, Final, Generic, TypeVar, cast
 
 import torch
 
+from regard.device import is_transformed
 from regard.errors import ArgumentError, BackendError
 
 BACKENDS: Final = ("auto", "reference", "torch", "cpu", "triton")
@@ -30,10 +31,14 @@ class Path(Generic[Run]):
     Args:
         run: the implementation, with the operator's own signature.
         refuses: takes the same arguments; says why this path cannot run them, or None if it can.
+        transformable: runs in the place of `run` under transforms of `torch.func` and forward-mode
+            differentiation, whose tensors neither a kernel nor a backward pass written by hand can
+            read; None if `run` can.
     """
 
     run: Run
     refuses: Callable[..., str | None] = lambda *args, **kwargs: None
+    transformable: Run | None = None
 
 
 #: Runs in the place of an implementation: it gets the operator's name, the implementation, and the
@@ -111,10 +116,17 @@ def implementation(op: str, paths: Mapping[str, Path[Run]], *args: object, **kwa
 
     Watchers do not see it: operators that call another one take it from here.
     """
+    path = _path(op, paths, *args, **kwargs)
+    if path.transformable is not None and is_transformed():
+        return path.transformable
+    return path.run
+
+
+def _path(op: str, paths: Mapping[str, Path[Run]], *args: object, **kwargs: object) -> Path[Run]:
     if _active == "auto":
         for path in paths.values():
             if path.refuses(*args, **kwargs) is None:
-                return path.run
+                return path
         raise BackendError(f"no path of {op} takes these arguments: use the backend 'reference'.")
     if _active not in paths:
         raise BackendError(
@@ -126,4 +138,4 @@ def implementation(op: str, paths: Mapping[str, Path[Run]], *args: object, **kwa
             f"the {_active!r} path of {op} cannot run this call, {reason}: "
             f"use one of {', '.join(p for p in paths if p != _active)}, or 'auto'."
         )
-    return paths[_active].run
+    return paths[_active]

@@ -4,7 +4,6 @@ A checkpoint is two files: `step-N.safetensors` with every tensor, and `step-N.j
 it, with every number and the checksum of the first. Neither is a pickle.
 """
 
-import hashlib
 import json
 import os
 import re
@@ -18,7 +17,7 @@ from safetensors.torch import load, save
 from torch import Tensor
 
 from regard import safe_read
-from regard.data.files import write_whole
+from regard.data.files import content_checksum, write_whole
 from regard.errors import RegardError
 from regard.training.weights_file import physical_memory
 
@@ -58,13 +57,15 @@ def save_checkpoint(folder: Path, step: int, checkpoint: Checkpoint, *, kept: in
     tensors = {name: t.detach().cpu().contiguous() for name, t in checkpoint.tensors.items()}
     content = save(tensors)
     path = folder / f"step-{step:08d}.safetensors"
-    checksum = _checksum(content)
+    checksum = content_checksum(content)
     record = {"step": step, "checksum": checksum, "numbers": checkpoint.numbers}
     if not _holds(path, checksum):
         path.with_suffix(".json").unlink(missing_ok=True)  # it is of other tensors
         write_whole(path, content)
     text = json.dumps(record, sort_keys=True)
-    sealed = json.dumps({"record": record, "checksum": _checksum(text.encode())}, sort_keys=True)
+    sealed = json.dumps(
+        {"record": record, "checksum": content_checksum(text.encode())}, sort_keys=True
+    )
     write_whole(path.with_suffix(".json"), sealed.encode())
     others = [other for other in _paths(folder) if other != path]
     finished = [other for other in others if _is_finished(other)]
@@ -134,7 +135,7 @@ def _is_finished(path: Path) -> bool:
 def _holds(path: Path, checksum: str) -> bool:
     """Whether a finished checkpoint has these tensors already."""
     try:
-        return _is_finished(path) and _checksum(path.read_bytes()) == checksum
+        return _is_finished(path) and content_checksum(path.read_bytes()) == checksum
     except OSError:
         return False
 
@@ -149,16 +150,12 @@ def _verified(path: Path) -> tuple[bytes, dict[str, Any]]:
             raise ValueError(f"{file.name} has {file.stat().st_size:,} bytes, more than {limit:,}")
     sealed = safe_read.parse_json(record.read_bytes())
     text = json.dumps(sealed["record"], sort_keys=True)
-    if _checksum(text.encode()) != sealed["checksum"]:
+    if content_checksum(text.encode()) != sealed["checksum"]:
         raise ValueError("its record does not match its checksum")
     content = path.read_bytes()
-    if _checksum(content) != sealed["record"]["checksum"]:
+    if content_checksum(content) != sealed["record"]["checksum"]:
         raise ValueError("its tensors do not match their checksum")
     return content, sealed["record"]["numbers"]
-
-
-def _checksum(content: bytes) -> str:
-    return hashlib.blake2b(content, digest_size=16).hexdigest()
 
 
 def pack_optimizer(optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:

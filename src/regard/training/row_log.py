@@ -4,7 +4,6 @@ A checkpoint records how long each file was and its checksum. So every row of th
 and rows that were written after the checkpoint, whole or cut off, are known by their place.
 """
 
-import hashlib
 import json
 import os
 from collections.abc import Callable, Mapping
@@ -12,7 +11,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, final
 
 from regard import safe_read
-from regard.data.files import write_whole
+from regard.data.files import content_checksum, write_whole
 
 Row = dict[str, Any]
 
@@ -49,7 +48,7 @@ class RowLog:
         if not self.path.exists():
             return None
         content = self.path.read_bytes()
-        return {"bytes": len(content), "checksum": _checksum(content)}
+        return {"bytes": len(content), "checksum": content_checksum(content)}
 
     def problem(self, seal: Mapping[str, Any] | None) -> str | None:
         """Say how the file differs from what a checkpoint has sealed; None if it does not."""
@@ -59,7 +58,7 @@ class RowLog:
         if not self.path.exists():
             return "it is missing"
         content = self.path.read_bytes()
-        if _checksum(content[: seal["bytes"]]) == seal["checksum"]:
+        if content_checksum(content[: seal["bytes"]]) == seal["checksum"]:
             return None
         if len(content) < seal["bytes"]:
             return f"it has {len(content)} bytes of {seal['bytes']}"
@@ -111,7 +110,3 @@ class RowLog:
         except (ValueError, KeyError, TypeError):
             return None
         return dict(row)
-
-
-def _checksum(content: bytes) -> str:
-    return hashlib.blake2b(content, digest_size=16).hexdigest()

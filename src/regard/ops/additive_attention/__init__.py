@@ -85,8 +85,8 @@ def _cpu_refuses(
 
 
 PATHS: Final = {
-    "triton": Path(_by_triton, _triton_refuses),
-    "cpu": Path(_by_numba, _cpu_refuses),
+    "triton": Path(_by_triton, _triton_refuses, torch_path.additive_attention),
+    "cpu": Path(_by_numba, _cpu_refuses, torch_path.additive_attention),
     "torch": Path(torch_path.additive_attention),
     "reference": Path(reference.additive_attention),
 }

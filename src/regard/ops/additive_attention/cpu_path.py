@@ -15,7 +15,7 @@ from torch import Tensor
 from regard.device import is_transformed
 from regard.masks import Mask
 from regard.ops.additive_attention import cpu_kernels as kernels
-from regard.ops.additive_attention import reference, torch_path
+from regard.ops.additive_attention import reference
 from regard.ops.additive_attention.cpu_parts import STEP
 from regard.ops.additive_attention.cpu_threads import share
 from regard.ops.output import AttentionOutput
@@ -35,12 +35,7 @@ def additive_attention(
     mask: Mask | None = None,
     need_weights: bool = False,
 ) -> AttentionOutput:
-    """The definition, tile by tile; the weights are in memory, what they are made of is not.
-
-    Transforms of `torch.func` and forward-mode differentiation run the definition itself.
-    """
-    if is_transformed():
-        return torch_path.additive_attention(query, key, v, value, mask, need_weights)
+    """The definition, tile by tile; the weights are in memory, what they are made of is not."""
     dtype = query.dtype
     if torch.is_autocast_enabled("cpu"):
         dtype = torch.get_autocast_dtype("cpu")

@@ -13,9 +13,7 @@ import triton
 from jaxtyping import Float
 from torch import Tensor
 
-from regard.device import is_transformed
 from regard.masks import Mask
-from regard.ops.additive_attention import torch_path
 from regard.ops.additive_attention import triton_kernels as kernels
 from regard.ops.additive_attention.triton_launch import aligned, launch, on
 from regard.ops.output import AttentionOutput
@@ -30,12 +28,7 @@ def additive_attention(
     mask: Mask | None = None,
     need_weights: bool = False,
 ) -> AttentionOutput:
-    """The definition, tile by tile; the weights are in memory, what they are made of is not.
-
-    Transforms of `torch.func` and forward-mode differentiation run the definition itself.
-    """
-    if is_transformed():
-        return torch_path.additive_attention(query, key, v, value, mask, need_weights)
+    """The definition, tile by tile; the weights are in memory, what they are made of is not."""
     if torch.is_autocast_enabled(query.device.type):
         dtype = torch.get_autocast_dtype(query.device.type)
         query, key, v, value = (x.to(dtype) for x in (query, key, v, value))

@@ -73,8 +73,8 @@ def _triton_refuses(
 
 
 PATHS: Final = {
-    "triton": Path(_by_triton, _triton_refuses),
-    "torch": Path(torch_path.attentive_rnn),
+    "triton": Path(_by_triton, _triton_refuses, reference.attentive_rnn),
+    "torch": Path(torch_path.attentive_rnn, transformable=reference.attentive_rnn),
     "reference": Path(reference.attentive_rnn),
 }
 

@@ -4,7 +4,6 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from regard.device import is_transformed
 from regard.ops.attentive_rnn import reference
 from regard.ops.attentive_rnn.by_hand import Recurrence
 from regard.ops.attentive_rnn.values import AttentiveOutput, AttentiveWeights, Looked
@@ -25,11 +24,10 @@ def attentive_rnn(
 ) -> AttentiveOutput:
     """The steps of the definition; sums over steps and keys are in float32 at least.
 
-    A score whose weights are not known, code under torch.compile, which unrolls the steps anyway,
-    transforms of `torch.func` and forward-mode differentiation run the definition itself.
+    A score whose weights are not known, and code under torch.compile, which unrolls the steps
+    anyway, run the definition itself.
     """
-    traced = torch.compiler.is_compiling() or is_transformed()
-    if traced or not isinstance(score, DotScore | AdditiveScore):
+    if not isinstance(score, DotScore | AdditiveScore) or torch.compiler.is_compiling():
         return reference.attentive_rnn(inputs, start, weights, score, key, value, mask, cell=cell)
     device = inputs.device.type
     low = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else None

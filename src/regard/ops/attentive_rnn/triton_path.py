@@ -4,8 +4,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from regard.device import is_transformed
-from regard.ops.attentive_rnn import reference, triton_ops
+from regard.ops.attentive_rnn import triton_ops
 from regard.ops.attentive_rnn.values import AttentiveOutput, AttentiveWeights, Looked
 from regard.ops.self_attentive_rnn.cells import Cell
 from regard.ops.self_attentive_rnn.score import AdditiveScore, DotScore, Score
@@ -22,12 +21,7 @@ def attentive_rnn(
     *,
     cell: Cell = "gru",
 ) -> AttentiveOutput:
-    """The steps of the definition in float32; under autocast, products with weights are lower.
-
-    Transforms of `torch.func` and forward-mode differentiation run the definition itself.
-    """
-    if is_transformed():
-        return reference.attentive_rnn(inputs, start, weights, score, key, value, mask, cell=cell)
+    """The steps of the definition in float32; under autocast, products with weights are lower."""
     assert isinstance(score, DotScore | AdditiveScore)
     device, kind = inputs.device.type, inputs.dtype
     low = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else torch.float32

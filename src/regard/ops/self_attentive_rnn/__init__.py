@@ -104,9 +104,9 @@ def _cpu_refuses(
 
 
 PATHS: Final = {
-    "triton": Path(_by_triton, _triton_refuses),
-    "cpu": Path(_by_numba, _cpu_refuses),
-    "torch": Path(torch_path.self_attentive_rnn),
+    "triton": Path(_by_triton, _triton_refuses, reference.self_attentive_rnn),
+    "cpu": Path(_by_numba, _cpu_refuses, reference.self_attentive_rnn),
+    "torch": Path(torch_path.self_attentive_rnn, transformable=reference.self_attentive_rnn),
     "reference": Path(reference.self_attentive_rnn),
 }
 

@@ -7,7 +7,6 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from regard.device import is_transformed
 from regard.ops.self_attentive_rnn import reference
 from regard.ops.self_attentive_rnn.by_hand import Recurrence
 from regard.ops.self_attentive_rnn.cells import Cell
@@ -57,11 +56,10 @@ def by_steps(
 ) -> SelfAttentiveOutput:
     """The same, with all steps and their backward pass as one function, that of `by_hand.py`.
 
-    A score whose weights are not known, code under torch.compile, which unrolls the steps anyway,
-    transforms of `torch.func` and forward-mode differentiation run the definition itself.
+    A score whose weights are not known, and code under torch.compile, which unrolls the steps
+    anyway, run the definition itself.
     """
-    traced = torch.compiler.is_compiling() or is_transformed()
-    if traced or not isinstance(score, DotScore | AdditiveScore):
+    if not isinstance(score, DotScore | AdditiveScore) or torch.compiler.is_compiling():
         return reference.self_attentive_rnn(
             inputs,
             recurrent_weight,

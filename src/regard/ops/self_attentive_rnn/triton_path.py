@@ -12,7 +12,6 @@ import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from regard.device import is_transformed
 from regard.ops.self_attentive_rnn import reference, triton_ops
 from regard.ops.self_attentive_rnn.cells import Cell
 from regard.ops.self_attentive_rnn.history import History, SelfAttentiveOutput
@@ -31,22 +30,7 @@ def self_attentive_rnn(
     lengths: Int[Tensor, " batch"] | None = None,
     need_weights: bool = False,
 ) -> SelfAttentiveOutput:
-    """The steps of the definition, from an empty history.
-
-    Transforms of `torch.func` and forward-mode differentiation run the definition itself.
-    """
-    if is_transformed():
-        return reference.self_attentive_rnn(
-            inputs,
-            recurrent_weight,
-            score,
-            state,
-            cell=cell,
-            recurrent_bias=recurrent_bias,
-            query_inputs=query_inputs,
-            lengths=lengths,
-            need_weights=need_weights,
-        )
+    """The steps of the definition, from an empty history."""
     assert isinstance(score, DotScore | AdditiveScore)
     kind = inputs.dtype
     real = reference.real_steps(inputs, lengths)
