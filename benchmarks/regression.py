@@ -1,0 +1,228 @@
+"""Compare training, prediction and saved files of two versions of the code, bit for bit.
+
+`record DIR` trains small runs of every preset with the code at hand and keeps their losses,
+weights, predictions and traces. `compare DIR` does the same with another version, compares
+everything exactly, and opens the recorded runs and traces. Both must run on the same machine with
+the same version of torch: other processors round differently.
+
+    python benchmarks/regression.py record baseline
+    python benchmarks/regression.py compare baseline --quick
+"""
+
+import argparse
+import hashlib
+import json
+import os
+import random
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from safetensors.torch import load_file
+
+SETTINGS = ("seed=7", "batch_tokens=256", "eval_pairs=4", "device=cpu", "threads=1", "precision=32")
+#: loss of every single step: the mean over the steps since the last evaluation
+EVERY_STEP = ("steps=100", "eval_every=1", "patience=1000")
+FEW_STEPS = ("steps=6", "eval_every=3")
+
+
+class Case(NamedTuple):
+    """One training run: its data file, preset and settings, and a source to predict."""
+
+    data: str
+    preset: str
+    settings: tuple[str, ...]
+    quick: bool = False
+
+
+CASES = {
+    "bahdanau": Case("pairs.tsv", "bahdanau", EVERY_STEP, quick=True),
+    "self-attentive": Case("pairs.tsv", "self-attentive", EVERY_STEP, quick=True),
+    "transformer": Case("pairs.tsv", "transformer", EVERY_STEP, quick=True),
+    "vectors": Case("vectors.jsonl", "bahdanau", FEW_STEPS, quick=True),
+    "tags": Case("tags.tsv", "rnn", ("src_tokenizer=space", "tgt_tokenizer=space", *FEW_STEPS), True),
+    "texts": Case("texts.txt", "lm-self-attentive", FEW_STEPS, quick=True),
+    "features": Case("features.tsv", "pointer", ("ema=0.9", *FEW_STEPS)),
+    "words": Case("words.tsv", "gnmt", ("tgt_tokenizer=bpe", "bpe_dropout=0.1", *FEW_STEPS)),
+    "shared": Case("words.tsv", "transformer", ("shared_vocab=true", "tied=all", *FEW_STEPS)),
+    "rdrop": Case("pairs.tsv", "transformer", ("rdrop=1.0", "accumulate=2", *FEW_STEPS)),
+    **{
+        preset: Case("pairs.tsv", preset, FEW_STEPS)
+        for preset in ("seq2seq", "memory", "luong", "rnn-dot", "monotonic", "conv")
+    },
+    **{preset: Case("texts.txt", preset, FEW_STEPS) for preset in ("lm-rnn", "lm-transformer")},
+}
+RECIPES = ("cmudict-self-attentive", "tatoeba-en-fr-bahdanau", "sst2-vectors", "ptb-lstm")
+
+
+def write_data(folder: Path) -> None:
+    """Write one small file of each kind of data."""
+    draw = random.Random(3)
+    words = ["".join(draw.choices("abcdefgh", k=draw.randint(2, 9))) for _ in range(400)]
+    words = sorted(set(words))
+    lines = {"pairs.tsv": [f"{w}\t{w[::-1].upper()}" for w in words]}
+    phrases = [draw.choices(words[:40], k=draw.randint(2, 7)) for _ in range(300)]
+    lines["words.tsv"] = [f"{' '.join(p)}\t{' '.join(reversed(p))} ." for p in phrases]
+    lines["tags.tsv"] = [f"{' '.join(p)}\t{' '.join(w[0].upper() for w in p)}" for p in phrases]
+    lines["texts.txt"] = [" ".join(p) + " ." for p in phrases]
+    lines["features.tsv"] = [
+        f"{w}\t{w}{tag}\tV;{tag.upper()}" for w in words for tag in ("ed", "ing")
+    ]
+    lines["vectors.jsonl"] = [
+        json.dumps({"src": [[ord(c) / 100, len(w) * 1.0] for c in w], "tgt": w}) for w in words
+    ]
+    for name, content in lines.items():
+        (folder / name).write_text("\n".join(content) + "\n", encoding="utf-8")
+
+
+def regard(*args: str, cwd: Path, given: str | None = None) -> str:
+    """Run a command of regard with the code that this process would import."""
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONHASHSEED": "0"}
+    done = subprocess.run(
+        [sys.executable, "-m", "regard", *args],
+        cwd=cwd,
+        input=given,
+        capture_output=True,
+        text=True,
+        env=environment,
+        check=False,
+    )
+    if done.returncode:
+        raise SystemExit(f"regard {' '.join(args)} failed:\n{done.stderr[-3000:]}")
+    return done.stdout
+
+
+def sources(folder: Path, data: str) -> list[str]:
+    """Return a few sources of a data file, as `regard predict` takes them."""
+    lines = (folder / data).read_text(encoding="utf-8").splitlines()[:8]
+    if data == "vectors.jsonl":
+        return [json.dumps({"src": json.loads(line)["src"]}) for line in lines]
+    if data == "features.tsv":
+        return ["\t".join(line.split("\t")[::2]) for line in lines]
+    if data == "texts.txt":
+        return [" ".join(line.split()[:2]) for line in lines]
+    return [line.split("\t")[0] for line in lines]
+
+
+def predictions(folder: Path, run: Path, case: Case) -> dict[str, str]:
+    """Return predictions with scores, and their traces, one JSON object a line."""
+    given = "\n".join(sources(folder, case.data)) + "\n"
+    file = "in.jsonl" if case.data.endswith(".jsonl") else "in.txt"
+    (folder / file).write_text(given, encoding="utf-8")
+    options = ["--device", "cpu", "--max-len", "12", "--jsonl", "--beam", "3", "--trace", "t.jsonl"]
+    answers = regard("predict", str(run), file, *options, cwd=folder)
+    return {"predictions": answers, "traces": (folder / "t.jsonl").read_text(encoding="utf-8")}
+
+
+def facts_of(folder: Path, run: Path, case: Case) -> dict[str, Any]:
+    """Return what must not change: losses, weights, predictions and traces of a run."""
+    rows = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    timeless = [
+        {k: v for k, v in row.items() if isinstance(v, int | float) and "second" not in k}
+        for row in rows
+    ]
+    for row in timeless:
+        for name in [n for n in row if "per_s" in n or "time" in n or "checksum" in n]:
+            del row[name]
+    weights = {
+        name: hashlib.sha256(tensor.contiguous().numpy().tobytes()).hexdigest()
+        for name, tensor in load_file(run / "model.safetensors").items()
+    }
+    return {
+        "metrics": timeless,
+        "weights": weights,
+        **predictions(folder, run, case),
+    }
+
+
+def train(folder: Path, name: str, case: Case) -> Path:
+    """Train a case's run in a folder that has its data."""
+    run = folder / name
+    options = ("--preset", case.preset, "--size", "tiny", "-o", name, "-q")
+    regard("train", case.data, *options, *SETTINGS, *case.settings, cwd=folder)
+    return run
+
+
+def train_recipe(folder: Path, name: str, data: Path) -> dict[str, Any]:
+    """Return losses and weights of the first steps of a recipe, which show its batches."""
+    out = f"recipe-{name}"
+    options = ("--data-dir", str(data), "--no-test", "-q", "-o", out)
+    settings = ("steps=2", "eval_every=2", "eval_pairs=2", "device=cpu", "precision=32", "threads=1")
+    smaller = () if "lstm" in name else ("hidden=32",)
+    regard("train", f"recipes/{name}", *options, *settings, *smaller, cwd=folder)
+    weights = load_file(folder / out / "model.safetensors")
+    return {k: hashlib.sha256(v.numpy().tobytes()).hexdigest() for k, v in weights.items()}
+
+
+def chosen(arguments: argparse.Namespace) -> dict[str, Case]:
+    """Return the cases to run."""
+    if arguments.only:
+        return {name: CASES[name] for name in arguments.only}
+    return {n: case for n, case in CASES.items() if case.quick or not arguments.quick}
+
+
+def record(arguments: argparse.Namespace) -> int:
+    """Train all cases and keep what they gave."""
+    folder = arguments.folder.resolve()
+    folder.mkdir(parents=True, exist_ok=True)
+    write_data(folder)
+    for name, case in chosen(arguments).items():
+        run = train(folder, name, case)
+        (folder / f"{name}.json").write_text(json.dumps(facts_of(folder, run, case), indent=1))
+        print(f"{name}: recorded", flush=True)
+    for name in RECIPES if arguments.data else ():
+        weights = train_recipe(folder, name, arguments.data.resolve())
+        (folder / f"recipe-{name}.json").write_text(json.dumps(weights))
+        print(f"recipe {name}: recorded", flush=True)
+    return 0
+
+
+def differences(name: str, before: dict[str, Any], after: dict[str, Any]) -> Iterator[str]:
+    """Yield one line for each fact that has changed."""
+    for fact, value in before.items():
+        if after[fact] != value:
+            yield f"{name}: {fact} differ"
+
+
+def compare(arguments: argparse.Namespace) -> int:
+    """Train all cases again and open the recorded runs; return 1 if anything differs."""
+    baseline, wrong = arguments.folder.resolve(), 0
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = Path(temporary)
+        write_data(folder)
+        for name, case in chosen(arguments).items():
+            before = json.loads((baseline / f"{name}.json").read_text())
+            found = list(differences(name, before, facts_of(folder, train(folder, name, case), case)))
+            opened = predictions(folder, baseline / name, case)
+            before_opened = {fact: before[fact] for fact in opened}
+            found += differences(f"the recorded run of {name}", before_opened, opened)
+            (folder / "recorded.jsonl").write_text(before["traces"], encoding="utf-8")
+            regard("show", "recorded.jsonl", "--plain", cwd=folder)
+            steps = len(before["metrics"])
+            print("\n".join(found) or f"{name}: equal ({steps} evaluations)", flush=True)
+            wrong += len(found)
+        for name in RECIPES if arguments.data else ():
+            before = json.loads((baseline / f"recipe-{name}.json").read_text())
+            same = train_recipe(folder, name, arguments.data.resolve()) == before
+            print(f"recipe {name}: {'equal' if same else 'weights differ'}", flush=True)
+            wrong += not same
+    return int(wrong > 0)
+
+
+def main() -> int:
+    """Read the command line and run one of the two commands."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("command", choices=("record", "compare"))
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--quick", action="store_true", help="six cases instead of all")
+    parser.add_argument("--only", nargs="*", metavar="CASE", help="these cases alone")
+    parser.add_argument("--data", type=Path, help="folder of public data sets: recipes are compared too")
+    arguments = parser.parse_args()
+    return record(arguments) if arguments.command == "record" else compare(arguments)
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
