@@ -43,7 +43,9 @@ CASES = {
     "self-attentive": Case("pairs.tsv", "self-attentive", EVERY_STEP, quick=True),
     "transformer": Case("pairs.tsv", "transformer", EVERY_STEP, quick=True),
     "vectors": Case("vectors.jsonl", "bahdanau", FEW_STEPS, quick=True),
-    "tags": Case("tags.tsv", "rnn", ("src_tokenizer=space", "tgt_tokenizer=space", *FEW_STEPS), True),
+    "tags": Case(
+        "tags.tsv", "rnn", ("src_tokenizer=space", "tgt_tokenizer=space", *FEW_STEPS), True
+    ),
     "texts": Case("texts.txt", "lm-self-attentive", FEW_STEPS, quick=True),
     "features": Case("features.tsv", "pointer", ("ema=0.9", *FEW_STEPS)),
     "words": Case("words.tsv", "gnmt", ("tgt_tokenizer=bpe", "bpe_dropout=0.1", *FEW_STEPS)),
@@ -150,7 +152,14 @@ def train_recipe(folder: Path, name: str, data: Path) -> dict[str, Any]:
     """Return losses and weights of the first steps of a recipe, which show its batches."""
     out = f"recipe-{name}"
     options = ("--data-dir", str(data), "--no-test", "-q", "-o", out)
-    settings = ("steps=2", "eval_every=2", "eval_pairs=2", "device=cpu", "precision=32", "threads=1")
+    settings = (
+        "steps=2",
+        "eval_every=2",
+        "eval_pairs=2",
+        "device=cpu",
+        "precision=32",
+        "threads=1",
+    )
     smaller = () if "lstm" in name else ("hidden=32",)
     regard("train", f"recipes/{name}", *options, *settings, *smaller, cwd=folder)
     weights = load_file(folder / out / "model.safetensors")
@@ -195,7 +204,9 @@ def compare(arguments: argparse.Namespace) -> int:
         write_data(folder)
         for name, case in chosen(arguments).items():
             before = json.loads((baseline / f"{name}.json").read_text())
-            found = list(differences(name, before, facts_of(folder, train(folder, name, case), case)))
+            found = list(
+                differences(name, before, facts_of(folder, train(folder, name, case), case))
+            )
             opened = predictions(folder, baseline / name, case)
             before_opened = {fact: before[fact] for fact in opened}
             found += differences(f"the recorded run of {name}", before_opened, opened)
@@ -214,12 +225,16 @@ def compare(arguments: argparse.Namespace) -> int:
 
 def main() -> int:
     """Read the command line and run one of the two commands."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
     parser.add_argument("command", choices=("record", "compare"))
     parser.add_argument("folder", type=Path)
     parser.add_argument("--quick", action="store_true", help="six cases instead of all")
     parser.add_argument("--only", nargs="*", metavar="CASE", help="these cases alone")
-    parser.add_argument("--data", type=Path, help="folder of public data sets: recipes are compared too")
+    parser.add_argument(
+        "--data", type=Path, help="folder of public data sets: recipes are compared too"
+    )
     arguments = parser.parse_args()
     return record(arguments) if arguments.command == "record" else compare(arguments)
 
