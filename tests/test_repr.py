@@ -60,7 +60,7 @@ def test_seen_counts_what_it_has():
     with regard.capture(layer) as seen, torch.no_grad():
         layer(x, x, x)
         layer(x, x, x)
-    assert repr(seen) == "Seen('MultiheadAttention', modules=1, calls=2, notes=0)"
+    assert repr(seen) == "CaptureResult('MultiheadAttention', modules=1, calls=2, notes=0)"
 
 
 def test_a_trace_is_what_was_read_and_written():

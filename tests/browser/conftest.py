@@ -4,7 +4,7 @@ import shutil
 import pytest
 
 from browser import samples
-from regard.seeing import html
+from regard.seeing import html_page
 
 CHROMIUM = os.environ.get("REGARD_CHROMIUM") or shutil.which("chromium") or "/usr/bin/chromium"
 FLAGS = (
@@ -49,7 +49,7 @@ def saved(tmp_path_factory):
     def page(name):
         path = folder / f"{name}.html"
         if not path.exists():
-            path.write_text(html.render(traces[name]()), encoding="utf-8")
+            path.write_text(html_page.render(traces[name]()), encoding="utf-8")
         return path
 
     return page

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from regard.seeing import Decoded, Map, ModelInfo, Text, Token, Trace
+from regard.seeing import DecodingInfo, Map, ModelInfo, Text, Token, Trace
 
 HOSTILE = (
     "</script><script>window.hacked=1</script>",
@@ -79,7 +79,7 @@ def sentence(heads=4, layers=2):
         target,
         tuple(maps),
         model=ModelInfo("enfr", "transformer", "a3f09c2e11", 12000),
-        decoded=Decoded("beam", 5, 0, -2.31),
+        decoded=DecodingInfo("beam", 5, 0, -2.31),
         derived={
             "ablation": ablation,
             "gradient": np.abs(looked + draw.normal(scale=0.05, size=looked.shape)).astype("f4"),

@@ -6,7 +6,7 @@ import pytest
 
 from browser import samples
 from browser.test_page import until, until_here
-from regard.seeing import html
+from regard.seeing import html_page
 from regard.seeing.storage import to_json
 
 pytestmark = [
@@ -45,9 +45,9 @@ def live(chromium):
         address = route.request.url.removeprefix("http://regard.test/")
         name = address.removeprefix("page/")
         if address.split("#")[0] == "":
-            route.fulfill(body=html.render_live(page.info), content_type="text/html")
-        elif name in html.modules():
-            route.fulfill(body=html.modules()[name], content_type="text/javascript")
+            route.fulfill(body=html_page.render_live(page.info), content_type="text/html")
+        elif name in html_page.modules():
+            route.fulfill(body=html_page.modules()[name], content_type="text/javascript")
         elif address.startswith("api/"):
             page.questions.append((address, json.loads(route.request.post_data)))
             page.answer(route, address)

@@ -9,7 +9,7 @@ import sys
 import pytest
 
 from cli.tools import done, regard, sentence
-from regard.seeing import Map, Text, Token, Trace, files
+from regard.seeing import Map, Text, Token, Trace, display
 from regard.seeing.storage import from_json, to_json
 from regard.seeing.trace import KINDS
 from seeing.tools import HOSTILE, of_labels, translation
@@ -18,7 +18,7 @@ from seeing.tools import HOSTILE, of_labels, translation
 @pytest.fixture
 def saved(tmp_path):
     path = tmp_path / "trace.json"
-    files.save(translation(), path)
+    display.save(translation(), path)
     return path
 
 
@@ -26,7 +26,7 @@ def saved(tmp_path):
 def many(tmp_path):
     """Two layers of three heads."""
     path = tmp_path / "many.json"
-    files.save(of_labels("abc", "xy", heads=3, layers=2), path)
+    display.save(of_labels("abc", "xy", heads=3, layers=2), path)
     return path
 
 
@@ -80,7 +80,7 @@ def spelled(tmp_path):
     ]
     target = Text("NN OO", (Token("NN", (0, 2), 0), Token("OO", (3, 5), 1)))
     maps = (Map.of("cross", 0, [[[0.7, 0.1, 0.1, 0.1], [0.1, 0.1, 0.1, 0.7]]]),)
-    files.save(Trace(Text("no a", tuple(tokens)), target, maps), tmp_path / "spelled.json")
+    display.save(Trace(Text("no a", tuple(tokens)), target, maps), tmp_path / "spelled.json")
     return tmp_path / "spelled.json"
 
 
@@ -142,7 +142,7 @@ def test_heads_and_layers_can_be_chosen(many):
 
 
 def test_too_many_maps_do_not_flood(tmp_path):
-    files.save(of_labels("ab", "xy", heads=6, layers=4), tmp_path / "x.json")
+    display.save(of_labels("ab", "xy", heads=6, layers=4), tmp_path / "x.json")
     out = done(regard("show", tmp_path / "x.json", "--layer", "all", "--head", "all"))
     assert out.count("each row is an output") == 16
     assert "8 more maps" in out
@@ -164,7 +164,7 @@ def test_options_hold_for_files(saved, tmp_path):
 
 def test_hostile_tokens(tmp_path):
     labels = [label for label in HOSTILE if label != "\ud800"]
-    files.save(of_labels(labels, labels), tmp_path / "x.json")
+    display.save(of_labels(labels, labels), tmp_path / "x.json")
     out = done(regard("show", tmp_path / "x.json"))
     assert "\x9b" not in out
     assert "␛[31m" in out
@@ -216,7 +216,7 @@ def test_help_lists_the_kinds():
 
 
 def test_nothing_of_python_is_said_where_there_is_no_attention(tmp_path):
-    files.save(Trace(Text.of("a"), Text.of("x")), tmp_path / "x.json")
+    display.save(Trace(Text.of("a"), Text.of("x")), tmp_path / "x.json")
     said = sentence(regard("show", tmp_path / "x.json"), 2)
     assert "must have attention to draw" in said
     assert "False" not in said

@@ -11,7 +11,7 @@ import torch
 from models.cases import SRC_VOCAB, build
 from regard.seeing import Map, Text, Token, Trace, checks
 from regard.seeing.checks import agreement, check, kendall_tau, looked_at, shares
-from regard.seeing.stand_ins import other_tokens
+from regard.seeing.replacements import token_replacements
 
 SRC, TGT = [5, 9, 4, 11, 2], [6, 4, 12]
 
@@ -127,7 +127,7 @@ def others():
 )
 def test_every_model_with_attention_can_be_checked(preset):
     model = build(preset)
-    found = check(model, SRC, TGT, traced(model), other_tokens(SRC, others()))
+    found = check(model, SRC, TGT, traced(model), token_replacements(SRC, others()))
     wanted = {"ablation", "gradient"} | ({"rollout"} if preset == "transformer" else set())
     assert set(found.derived) == wanted
     assert all(np.isfinite(part).all() for part in found.derived.values())
@@ -141,7 +141,7 @@ def test_every_model_with_attention_can_be_checked(preset):
 @pytest.mark.parametrize("preset", ["seq2seq", "rnn"])
 def test_a_model_without_attention_says_so(preset):
     model = build(preset)
-    found = check(model, SRC, TGT, traced(model), other_tokens(SRC, others()))
+    found = check(model, SRC, TGT, traced(model), token_replacements(SRC, others()))
     assert set(found.derived) == {"ablation", "gradient"}
     assert "no attention" in found.checks["sentences"][0]
 
@@ -157,7 +157,7 @@ def test_looked_at_is_the_mean_of_all_layers_and_heads():
 def test_tau_of_each_head_is_that_of_its_own_agreement():
     model = build("transformer")
     trace = traced(model)
-    found = check(model, SRC, TGT, trace, other_tokens(SRC, others()))
+    found = check(model, SRC, TGT, trace, token_replacements(SRC, others()))
     expected = [
         [agreement(head, found.derived["ablation"]).tau for head in layer.weights]
         for layer in trace.of_kind("cross")
@@ -169,7 +169,7 @@ def test_random_orders_are_drawn_once_and_not_for_each_head(monkeypatch):
     drawn = []
     monkeypatch.setattr(checks, "_random_taus", lambda *rows: drawn.append(rows) or np.zeros(1))
     model = build("transformer")
-    check(model, SRC, TGT, traced(model), other_tokens(SRC, others()))
+    check(model, SRC, TGT, traced(model), token_replacements(SRC, others()))
     assert len(drawn) == 2  # against ablation, and against the gradient
 
 
@@ -178,7 +178,7 @@ def test_a_source_of_one_token_has_no_order():
     out = model(torch.tensor([[2]]), torch.tensor([1]), torch.tensor([[1]]), need_weights=True)
     end = Text("", (Token("</s>", special=True),))
     trace = Trace(end, end, (Map.of("cross", 0, out.maps["cross"][0][0].detach().numpy()),))
-    found = check(model, [2], [], trace, other_tokens([2], [[2]]))
+    found = check(model, [2], [], trace, token_replacements([2], [[2]]))
     assert found.checks["tau_ablation"] is None
     assert "cannot be compared" in found.checks["sentences"][0]
     assert found.checks["shuffled_log_prob"] == pytest.approx(found.checks["log_prob"])

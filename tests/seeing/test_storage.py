@@ -8,7 +8,17 @@ import numpy as np
 import pytest
 
 from regard.errors import ArgumentError
-from regard.seeing import Decoded, Map, ModelInfo, Text, Token, Trace, TraceError, files, storage
+from regard.seeing import (
+    DecodingInfo,
+    Map,
+    ModelInfo,
+    Text,
+    Token,
+    Trace,
+    TraceError,
+    display,
+    storage,
+)
 from seeing.tools import HOSTILE, of_labels, random_weights, translation
 
 
@@ -31,7 +41,7 @@ def whole():
             Map.of("memory", 0, [[[0.5, 0.25, 0.25], [0.0, 0.0, 1.0]]]),
         ),
         model=ModelInfo("run", "bahdanau", "abc", 7),
-        decoded=Decoded("beam", 5, 1, -1.5),
+        decoded=DecodingInfo("beam", 5, 1, -1.5),
         derived={"ablation": np.array([[1.5, -2.0], [0.25, 8.0]], dtype=np.float32)},
         checks={"tau": 0.5, "sentences": ["it is so"]},
         gold=((0, 0, True), (1, 0, False)),
@@ -79,7 +89,7 @@ def test_hostile_tokens_come_back_from_a_file(tmp_path):
     labels = list(HOSTILE)
     weights = random_weights(1, len(labels), len(labels))
     trace = Trace(Text.of(labels), Text.of(labels), (Map.of("cross", 0, weights),))
-    files.save(trace, tmp_path / "x.json")
+    display.save(trace, tmp_path / "x.json")
     again = storage.load(tmp_path / "x.json")
     assert again.source.labels == labels
     np.testing.assert_allclose(again.maps[0].weights, weights, atol=5e-4)
@@ -318,10 +328,10 @@ def test_weights_that_are_more_than_their_shape_says_are_not_inflated(monkeypatc
 def test_a_trace_that_could_not_be_read_again_is_not_saved(tmp_path, monkeypatch):
     trace = of_labels("ab", "cd")
     monkeypatch.setattr("regard.seeing.trace_schema.FREE_BYTES", 0)
-    files.save(trace, tmp_path / "x.json")
+    display.save(trace, tmp_path / "x.json")
     monkeypatch.setattr("regard.seeing.trace_schema.MAX_RATIO", 0)
     with pytest.raises(TraceError, match="a trace that is saved must have at most"):
-        files.save(trace, tmp_path / "y.json")
+        display.save(trace, tmp_path / "y.json")
     assert not (tmp_path / "y.json").exists()
 
 

@@ -10,9 +10,9 @@ from regard.data import Tokenizer
 from regard.decoding import DecodingOptions, greedy
 from regard.models import SequenceModel
 from regard.seeing import Trace
+from regard.seeing.attribution import shuffled_attention
 from regard.seeing.checks import check
-from regard.seeing.derive import shuffled_attention
-from regard.seeing.stand_ins import StandIns, other_tokens
+from regard.seeing.replacements import Replacements, token_replacements
 from regard.symbols import EOS, SYMBOLS
 
 
@@ -23,7 +23,7 @@ def checked(
     batch: tuple[Tensor, Tensor],
     tgt: list[int],
     trace: Trace,
-    unknown: StandIns,
+    unknown: Replacements,
     max_len: int | None = None,
 ) -> Trace:
     """The trace with what was derived and checked; see `seeing.checks.check`.
@@ -58,9 +58,9 @@ def _greedy(
     return greedy(module, src, lengths, options)[0][0].tokens
 
 
-def unknown_tokens(tokenizer: Tokenizer, src: Sequence[int]) -> StandIns:
+def unknown_tokens(tokenizer: Tokenizer, src: Sequence[int]) -> Replacements:
     """What could stand in the place of each token of a source."""
-    return other_tokens(src, [_others(tokenizer, token) for token in src])
+    return token_replacements(src, [_others(tokenizer, token) for token in src])
 
 
 def _others(tokenizer: Tokenizer, token: int) -> Sequence[int]:

@@ -38,7 +38,7 @@ from regard.decoding.options import check_least
 from regard.errors import ArgumentError, DataError
 from regard.evaluation import Perplexity, perplexity
 from regard.models import SequenceModel
-from regard.seeing import Decoded, ModelInfo, Text, Trace
+from regard.seeing import DecodingInfo, ModelInfo, Text, Trace
 from regard.seeing.alignment import Links
 from regard.symbols import UNK
 from regard.training import Saved
@@ -320,7 +320,7 @@ class Model:
             found = force_decode(self.module, src, lengths, forced, settings, kinds=wanted)
             pairs = zip(map(Source, targets), forced, strict=True)
             written = [text_given(tgt, *pair) for pair in pairs]
-            decoded = [Decoded(log_prob=h.log_prob) for h in found]
+            decoded = [DecodingInfo(log_prob=h.log_prob) for h in found]
         others = next_log_probs(self.module, src, lengths, [h.tokens for h in found])
         traces = []
         for i, h in enumerate(found):
@@ -339,7 +339,7 @@ class Model:
         return ids
 
     def _traced(
-        self, text: Any, ids: Any, written: Text, found: Hypothesis, decoded: Decoded
+        self, text: Any, ids: Any, written: Text, found: Hypothesis, decoded: DecodingInfo
     ) -> Traced:
         source = self._side.text(text, ids)
         target = with_probs(written, found.token_log_probs)

@@ -16,7 +16,7 @@ from regard.data.tables import Table, name_of_table
 from regard.decoding import Hypothesis
 from regard.errors import ArgumentError, DataError
 from regard.seeing import Text, Token
-from regard.seeing.stand_ins import StandIns, other_frames
+from regard.seeing.replacements import Replacements, frame_replacements
 
 
 @runtime_checkable
@@ -63,7 +63,7 @@ class Side(Protocol):
         """What the model has no token for."""
         ...
 
-    def unknown_inputs(self, row: Any) -> StandIns:
+    def unknown_inputs(self, row: Any) -> Replacements:
         """What stands in each place of a row when it is not known."""
         ...
 
@@ -136,7 +136,7 @@ class TextSide:
         """What stands where the model has no token."""
         return not_known(self._tokenizer, source, row)
 
-    def unknown_inputs(self, row: list[int]) -> StandIns:
+    def unknown_inputs(self, row: list[int]) -> Replacements:
         """Other tokens of the vocabulary."""
         return unknown_tokens(self._tokenizer, row)
 
@@ -203,9 +203,9 @@ class FrameSide:
         """Nothing: every number is known."""
         return ()
 
-    def unknown_inputs(self, row: Table) -> StandIns:
+    def unknown_inputs(self, row: Table) -> Replacements:
         """Other frames of the same source."""
-        return other_frames(row, self._frames.stack)
+        return frame_replacements(row, self._frames.stack)
 
     def replaced(self, tgt: Tokenizer, found: Hypothesis, source: Any, row: Table) -> list[str]:
         """Raises, since there are no words to take."""

@@ -18,8 +18,8 @@ from regard.errors import ArgumentError
 from regard.models import SequenceModel
 from regard.models.protocol import Maps
 from regard.ops.softmax import log_softmax
-from regard.seeing import Decoded, Map, ModelInfo, Text, Token, Trace
-from regard.seeing.trace import KINDS, SIDES, Kind
+from regard.seeing import DecodingInfo, Map, ModelInfo, Text, Token, Trace
+from regard.seeing.trace import KINDS, SIDES, MapKind
 from regard.symbols import BOS, EOS
 from regard.training import RunFolder
 
@@ -46,7 +46,7 @@ class Traced:
     source: Text
     target: Text
     model: ModelInfo
-    decoded: Decoded
+    decoded: DecodingInfo
     reads: bool = False
     notes: tuple[str, ...] = ()
 
@@ -107,12 +107,12 @@ def next_log_probs(
     return [row[:count] for row, count in zip(log_probs, places.tolist(), strict=True)]
 
 
-def how_decoded(options: DecodingOptions, found: Hypothesis, rank: int = 0) -> Decoded:
+def how_decoded(options: DecodingOptions, found: Hypothesis, rank: int = 0) -> DecodingInfo:
     """What the options made decoding do."""
     if options.num_samples:
-        return Decoded("sample", None, rank, found.log_prob)
+        return DecodingInfo("sample", None, rank, found.log_prob)
     mode = "greedy" if options.beam == 1 else "beam"
-    return Decoded(mode, options.beam, rank, found.log_prob)
+    return DecodingInfo(mode, options.beam, rank, found.log_prob)
 
 
 def model_info(paths: Sequence[Path], presets: Sequence[str]) -> ModelInfo:
@@ -163,6 +163,6 @@ def _as_maps(maps: Maps, src_len: int, tgt_len: int, reads: bool) -> tuple[Map, 
         rows = "read" if reads and rows == "target" else rows
         for layer, weights in enumerate(maps.get(kind, ())):
             own = weights[:, : sizes[rows], : sizes[columns]].float().numpy()
-            made = Map.of(cast(Kind, kind), layer, own, missing=True)
+            made = Map.of(cast(MapKind, kind), layer, own, missing=True)
             found.append(replace(made, rows=rows))
     return tuple(found)

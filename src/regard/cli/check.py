@@ -12,7 +12,7 @@ from regard.cli.pairs import one_source
 from regard.cli.tables import print_table, result_console
 from regard.seeing import Trace
 from regard.seeing.checks import looked_at, shares
-from regard.seeing.files import check_ending, save
+from regard.seeing.display import check_ending, save
 from regard.seeing.labels import told_apart
 from regard.seeing.storage import to_json
 from regard.seeing.trace import Weights

@@ -22,7 +22,7 @@ from regard.cli.tables import result_console
 from regard.data import Frames
 from regard.errors import ArgumentError
 from regard.seeing import Trace, View, select_all, storage, terminal
-from regard.seeing.files import check_ending, save
+from regard.seeing.display import check_ending, save
 from regard.seeing.ink import BLOCKS, LETTERS, takes_blocks
 
 VIEWS = ("matrix", "list", "heads")

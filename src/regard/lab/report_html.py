@@ -9,7 +9,7 @@ from regard.lab.experiment import Claim, Table, Verdict
 from regard.lab.plots import COLOURS, DARK_COLOURS
 from regard.lab.report import Drawn, Section, describe, summarise, why
 from regard.lab.report_markdown import TITLE
-from regard.seeing.modules import text_of
+from regard.seeing.page_modules import text_of
 from regard.version import __version__
 
 POLICY: Final = (

@@ -30,15 +30,15 @@ from regard.layers import ContentMemory
 from regard.models.encoders import SelfAttentiveEncoder
 from regard.ops.backend import watch
 from regard.seeing import recompute
-from regard.seeing.captured import Seen, Shape
+from regard.seeing.capture_result import CaptureResult, Shape
+from regard.seeing.forward_passes import AttentionCall, hides_all_ahead
 from regard.seeing.positions import Labels
-from regard.seeing.runs import Look, hides_all_ahead
-from regard.seeing.softmaxes import PRODUCTS, Softmaxes
+from regard.seeing.softmax_tracker import PRODUCTS, SoftmaxTracker
 
 MAX_WEIGHTS: Final = 50_000_000
 #: how rows of caches and states are selected
 SELECTIONS: Final = (torch.index_select, Tensor.index_select, Tensor.__getitem__)
-Wanted = Callable[[str], bool]
+NameFilter = Callable[[str], bool]
 #: mechanisms whose weights are had from the operators; all others are asked for them
 BY_OPERATOR: Final = (
     AdditiveAttention,
@@ -57,12 +57,12 @@ PARTS: Final = re.compile(
 @contextmanager
 def capture(
     module: nn.Module,
-    layers: str | Sequence[str] | Wanted | None = None,
+    layers: str | Sequence[str] | NameFilter | None = None,
     *,
     max_weights: int = MAX_WEIGHTS,
     tokens: Labels | None = None,
     lengths: Sequence[int] | Tensor | None = None,
-) -> Iterator[Seen]:
+) -> Iterator[CaptureResult]:
     """Record where a module looks while it runs inside the block.
 
     Recorded are regard's own attention, `nn.MultiheadAttention` and what is built from it, calls of
@@ -79,7 +79,7 @@ def capture(
         seen.traces[0]
 
     Each call of the module has a trace for each row. All steps of a `generate()` with a cache, and
-    of regard's own decoding, are joined into one; `seeing.runs` defines which calls are.
+    of regard's own decoding, are joined into one; `seeing.forward_passes` defines which calls are.
     Only the thread that opens the block is recorded: several threads can each capture their own.
 
     Args:
@@ -87,14 +87,14 @@ def capture(
         layers: the modules to look at: names as in `named_modules`, each with all that is under it,
             or a function that takes a name. All if None.
         max_weights: how many weights are kept at most; what comes after is left out, with a note.
-        tokens: names of the positions, as in `Seen.label`.
+        tokens: names of the positions, as in `CaptureResult.label`.
         lengths: number of real positions of each row; what is beyond is cut off in traces.
     """
     _check_module(module)
     wanted = _wanted(module, layers)
     if max_weights < 1:
         raise ArgumentError("max_weights", "be at least 1", max_weights, f"try {MAX_WEIGHTS}")
-    seen = Seen(type(module).__name__)
+    seen = CaptureResult(type(module).__name__)
     if lengths is not None:
         seen.cut(lengths.tolist() if isinstance(lengths, Tensor) else lengths)
     if tokens is not None:
@@ -180,7 +180,7 @@ def _leave(copied: nn.Module, *_: Any) -> None:
 class _Recorder:
     """Knows which module is running, and keeps the weights of the attention that it calls."""
 
-    def __init__(self, seen: Seen, wanted: Wanted, max_weights: int) -> None:
+    def __init__(self, seen: CaptureResult, wanted: NameFilter, max_weights: int) -> None:
         self.seen, self.wanted = seen, wanted
         self.room = max_weights
         self.frames: list[_Frame] = []
@@ -386,7 +386,9 @@ class _Recorder:
             if causal is None:
                 causal = rows == columns and hides_all_ahead(found)
             self.seen.keep(
-                Look(frame.name, self.run, found, causal, same, history, future, extra, slots)
+                AttentionCall(
+                    frame.name, self.run, found, causal, same, history, future, extra, slots
+                )
             )
 
 
@@ -443,7 +445,7 @@ class _TorchCalls(TorchFunctionMode):
 
     def __init__(self, recorder: _Recorder) -> None:
         super().__init__()
-        self.recorder, self.softmaxes = recorder, Softmaxes()
+        self.recorder, self.softmaxes = recorder, SoftmaxTracker()
 
     def __torch_function__(
         self, func: Any, types: Any, args: Any = (), kwargs: dict[str, Any] | None = None
@@ -537,12 +539,12 @@ def _refused(module: nn.Module) -> str | None:
     return None
 
 
-def _wanted(module: nn.Module, layers: Any) -> Wanted:
+def _wanted(module: nn.Module, layers: Any) -> NameFilter:
     """Whether a module is to be looked at, by its name."""
     if layers is None:
         return lambda name: True
     if callable(layers):
-        found: Wanted = layers
+        found: NameFilter = layers
         return found
     if not isinstance(layers, str | Sequence):
         rule = "be names of modules or a function of a name"

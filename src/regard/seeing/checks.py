@@ -15,8 +15,8 @@ import numpy.typing as npt
 
 from regard.models.protocol import SequenceModel
 from regard.preemption import in_turn
-from regard.seeing import derive
-from regard.seeing.stand_ins import Source, StandIns
+from regard.seeing import attribution
+from regard.seeing.replacements import Replacements, Source
 from regard.seeing.trace import Trace, Weights
 
 Array = npt.NDArray[Any]
@@ -137,7 +137,7 @@ def _number(value: float) -> float | None:
 
 
 @dataclass(frozen=True)
-class Checked:
+class CheckResult:
     """What was found about one trace.
 
     Attributes:
@@ -162,7 +162,7 @@ def check(
     src: Source,
     tgt: Sequence[int],
     trace: Trace,
-    unknown: StandIns,
+    unknown: Replacements,
 ) -> Trace:
     """The trace with what was derived and checked.
 
@@ -177,17 +177,17 @@ def check(
     """
     rows = len(trace.target.tokens)  # one fewer than steps if it was cut off
     derived: dict[str, Weights] = {
-        "ablation": derive.ablation(model, src, tgt, unknown)[:rows],
-        "gradient": derive.gradient(model, src, tgt)[:rows],
+        "ablation": attribution.ablation(model, src, tgt, unknown)[:rows],
+        "gradient": attribution.gradient(model, src, tgt)[:rows],
     }
     looked = looked_at(trace)
     if looked is None:
         return replace(trace, derived={**trace.derived, **derived}, checks=_no_attention())
     layers = [found.weights for found in trace.of_kind("encoder-self")]
     if layers:
-        derived["rollout"] = derive.rollout(looked, layers)
-    shuffled = derive.shuffle(model, src, tgt)
-    checked = Checked(
+        derived["rollout"] = attribution.rollout(looked, layers)
+    shuffled = attribution.shuffle(model, src, tgt)
+    checked = CheckResult(
         ablation=agreement(looked, derived["ablation"]),
         gradient=agreement(looked, shares(derived["gradient"]), least=LEAST_WEIGHT),
         by_head=[_by_head(found.weights, derived["ablation"]) for found in trace.of_kind("cross")],
@@ -225,7 +225,7 @@ def _no_attention() -> Mapping[str, Any]:
     return {"sentences": [sentence]}
 
 
-def _as_checks(checked: Checked, said: Sequence[str], *, rolled: bool) -> Mapping[str, Any]:
+def _as_checks(checked: CheckResult, said: Sequence[str], *, rolled: bool) -> Mapping[str, Any]:
     """Numbers and words that every surface can show, and JSON can hold."""
     found: dict[str, Any] = {}
     for name in ("ablation", "gradient"):
@@ -239,7 +239,7 @@ def _as_checks(checked: Checked, said: Sequence[str], *, rolled: bool) -> Mappin
     return found
 
 
-def _sentences(checked: Checked, *, rolled: bool) -> Iterator[str]:
+def _sentences(checked: CheckResult, *, rolled: bool) -> Iterator[str]:
     yield _in_words("ablation", checked.ablation)
     yield _in_words("the gradient", checked.gradient)
     yield (

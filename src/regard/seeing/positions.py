@@ -14,7 +14,7 @@ Fits = Callable[[int, int], bool]
 
 
 @dataclass(frozen=True)
-class Placed:
+class RowPositions:
     """The real positions of one row, from `start` to `end`, and their names."""
 
     start: int
@@ -28,7 +28,7 @@ class Placed:
 
 
 @dataclass(frozen=True)
-class Positions:
+class PositionNames:
     """Names and numbers of the positions of one side.
 
     Attributes:
@@ -43,7 +43,7 @@ class Positions:
     rows: tuple[tuple[str, ...], ...] | None = None
     lengths: tuple[int, ...] | None = None
 
-    def named(self, tokens: Labels) -> "Positions":
+    def named(self, tokens: Labels) -> "PositionNames":
         """With these names; rows that have their own are cut to them."""
         parts = [] if isinstance(tokens, str | Tensor) else list(tokens)
         if parts and all(isinstance(part, str) for part in parts):
@@ -54,7 +54,7 @@ class Positions:
         rows = tuple(tuple(map(str, part)) for part in parts)
         return replace(self, names=None, rows=rows)
 
-    def cut(self, lengths: Sequence[int]) -> "Positions":
+    def cut(self, lengths: Sequence[int]) -> "PositionNames":
         """With so many real positions in each row."""
         if not all(isinstance(length, int) and length >= 0 for length in lengths):
             raise ArgumentError("lengths", "be whole numbers from 0", repr(lengths), "count tokens")
@@ -70,7 +70,7 @@ class Positions:
 
     def place(
         self, row: int, batch: int, size: int, fits: Fits, *, main: bool, spare: bool
-    ) -> Placed:
+    ) -> RowPositions:
         """Find the real positions of one row, and name them; by number if they have no names.
 
         Fewer positions than the row has are the first ones, with padding after them, unless only
@@ -118,5 +118,5 @@ def _start(count: int, size: int, fits: Fits) -> int | None:
     return next((start for start in starts if fits(start, start + count)), None)
 
 
-def _placed(start: int, names: Sequence[str]) -> Placed:
-    return Placed(start, start + len(names), Text.of(names))
+def _placed(start: int, names: Sequence[str]) -> RowPositions:
+    return RowPositions(start, start + len(names), Text.of(names))

@@ -20,7 +20,7 @@ from regard.ops.additive_attention import additive_attention
 from regard.ops.backend import unwatched
 from regard.ops.dot_product_attention import dot_product_attention
 from regard.ops.self_attentive_rnn import self_attentive_rnn
-from regard.seeing.captured import Shape
+from regard.seeing.capture_result import Shape
 
 SDPA: Final = F.scaled_dot_product_attention
 #: what `flex_attention` calls, compiled with the backend "eager" or not at all

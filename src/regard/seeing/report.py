@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from regard.seeing.charts import Series, chart, number
 from regard.seeing.labels import fit, safe
-from regard.seeing.modules import text_of
+from regard.seeing.page_modules import text_of
 from regard.seeing.static import paths, pooled, token
 from regard.seeing.trace import Trace
 from regard.seeing.view import select

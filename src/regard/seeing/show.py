@@ -10,7 +10,7 @@ from typing import Any, Final
 import numpy as np
 
 from regard.errors import ArgumentError
-from regard.seeing.trace import TOLERANCE, Kind, Map, Text, Trace, Weights
+from regard.seeing.trace import TOLERANCE, Map, MapKind, Text, Trace, Weights
 
 #: the shapes that are taken, as an error names them
 SHAPES: Final = (
@@ -25,7 +25,7 @@ SPECIAL_LABELS: Final = (
 Labels = str | Sequence[str]
 
 
-class Shown:
+class Display:
     """A trace with what was chosen of it: printed, it is the map; in a notebook, the figure.
 
     Args:
@@ -54,9 +54,9 @@ class Shown:
 
     def save(self, path: str | Path, **options: Any) -> None:
         """Writes html, svg, png, pdf, csv or json, by the ending."""
-        from regard.seeing import files
+        from regard.seeing import display
 
-        files.save(self.trace, path, **{**self.options, **options})
+        display.save(self.trace, path, **{**self.options, **options})
 
 
 def show(
@@ -67,7 +67,7 @@ def show(
     layer: int | str = "auto",
     head: int | str = "auto",
     special: Any = "dim",
-) -> Shown:
+) -> Display:
     """Draws weights: a row for each output, a column for each input.
 
     Args:
@@ -83,7 +83,7 @@ def show(
     Returns:
         What prints as a map, is a figure in a notebook, and has `save(path)`.
     """
-    return Shown(to_trace(weights, src, tgt), layer=layer, head=head, special=special)
+    return Display(to_trace(weights, src, tgt), layer=layer, head=head, special=special)
 
 
 def to_trace(weights: Any, src: Labels | None = None, tgt: Labels | None = None) -> Trace:
@@ -93,7 +93,7 @@ def to_trace(weights: Any, src: Labels | None = None, tgt: Labels | None = None)
     source = _labels("src", src, columns)
     itself = tgt is None and rows == columns
     target = source if itself else _labels("tgt", tgt, rows)
-    kind: Kind = "encoder-self" if itself else "cross"
+    kind: MapKind = "encoder-self" if itself else "cross"
     maps = tuple(_map(kind, i, layer) for i, layer in enumerate(layers))
     if itself and all(map(_hides_ahead, layers)):
         # columns stay what they are: `decoder-self` itself would name them one later
@@ -189,7 +189,7 @@ def _text(labels: Sequence[str]) -> Text:
     return replace(plain, tokens=tuple(tokens))
 
 
-def _map(kind: Kind, layer: int, weights: Weights) -> Map:
+def _map(kind: MapKind, layer: int, weights: Weights) -> Map:
     """Rows may lack mass, as after cutting padding off; they cannot have too much."""
     total = weights.sum(axis=-1)
     if total.max() > 1 + TOLERANCE:

@@ -19,7 +19,7 @@ import numpy as np
 from regard import safe_read
 from regard.errors import ArgumentError
 from regard.seeing.trace import (
-    Decoded,
+    DecodingInfo,
     Map,
     ModelInfo,
     Text,
@@ -30,7 +30,7 @@ from regard.seeing.trace import (
 )
 
 if TYPE_CHECKING:
-    from regard.seeing.trace_schema import MapFile, TextFile, TokenFile
+    from regard.seeing.trace_schema import StoredMap, StoredText, StoredToken
 
 FORMAT: Final = "regard-trace"
 VERSION: Final = 1
@@ -83,7 +83,7 @@ def from_json(content: Any) -> Trace:
     # not above: pydantic takes a while to load, and is not needed to draw
     from pydantic import ValidationError
 
-    from regard.seeing.trace_schema import TraceFile
+    from regard.seeing.trace_schema import StoredTrace
 
     if not isinstance(content, dict) or content.get("format") != FORMAT:
         raise TraceError(
@@ -92,13 +92,13 @@ def from_json(content: Any) -> Trace:
         )
     _check_version(content.get("version"))
     try:
-        file = TraceFile.model_validate(content)
+        file = StoredTrace.model_validate(content)
         return Trace(
             source=_text_from(file.source),
             target=_text_from(file.target),
             maps=tuple(map(_map_from, file.maps)),
             model=ModelInfo(**dict(file.model)),
-            decoded=Decoded(**dict(file.decoded)),
+            decoded=DecodingInfo(**dict(file.decoded)),
             derived={name: _finite(name, unpack(dict(one))) for name, one in file.derived.items()},
             checks=file.checks,
             gold=tuple(file.gold),
@@ -130,7 +130,7 @@ def _not_whole(reason: str) -> TraceError:
     )
 
 
-class Found(NamedTuple):
+class LoadedTrace(NamedTuple):
     """A trace of a file, and how many the file holds."""
 
     trace: Trace
@@ -138,11 +138,11 @@ class Found(NamedTuple):
 
 
 def load(path: str | Path, line: int = 1) -> Trace:
-    """Reads a file that `files.save` or `regard predict --trace` has written; see `find`."""
+    """Reads a file that `display.save` or `regard predict --trace` has written; see `find`."""
     return find(path, line).trace
 
 
-def find(path: str | Path, line: int = 1) -> Found:
+def find(path: str | Path, line: int = 1) -> LoadedTrace:
     """Reads a file of one trace, or of a trace on each line.
 
     Args:
@@ -156,7 +156,7 @@ def find(path: str | Path, line: int = 1) -> Found:
         raise TraceError(
             f"{path} must hold a trace, but it is not JSON ({error}): save one again."
         ) from None
-    return Found(from_json(content), total)
+    return LoadedTrace(from_json(content), total)
 
 
 def _text_of(path: str | Path, number: int) -> tuple[bytes, int]:
@@ -241,11 +241,11 @@ def _text_to_json(text: Text) -> dict[str, Any]:
     return {"text": text.text, "tokens": [dict(vars(token)) for token in text.tokens]}
 
 
-def _text_from(file: "TextFile") -> Text:
+def _text_from(file: "StoredText") -> Text:
     return Text(file.text, tuple(_token_from(token) for token in file.tokens))
 
 
-def _token_from(file: "TokenFile") -> Token:
+def _token_from(file: "StoredToken") -> Token:
     return Token(**{**dict(file), "alternatives": tuple(file.alternatives)})
 
 
@@ -271,7 +271,7 @@ def _map_to_json(found: Map, how: str, steps: int) -> dict[str, Any]:
     }
 
 
-def _map_from(file: "MapFile") -> Map:
+def _map_from(file: "StoredMap") -> Map:
     weights = unpack(dict(file.weights))
     missing = None if file.missing is None else _finite("missing", unpack(dict(file.missing)))
     if file.weights.encoding == "sqrt8":

@@ -68,7 +68,9 @@ def matrix(
     columns = _labels(view.columns, COLUMN_LABEL, ascii)
     # gold needs the gap that tight cells do not have
     sizes = (CELL,) if view.gold else (CELL, TIGHT)
-    grids = [_Grid(view, names, columns, signs, Paint(color), scale, size) for size in sizes]
+    grids = [
+        _MatrixLayout(view, names, columns, signs, Paint(color), scale, size) for size in sizes
+    ]
     grid = next((grid for grid in grids if grid.width <= width), None)
     if grid is None:
         least = min(grid.width for grid in grids)
@@ -134,7 +136,7 @@ def heads(trace: Trace, *, kind: str = "auto", width: int = 100, ascii: bool = F
 
 
 @dataclass(frozen=True)
-class _Grid:
+class _MatrixLayout:
     """A map whose columns line up."""
 
     view: View

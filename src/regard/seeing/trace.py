@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from regard.errors import ArgumentError, RegardError
 
-Kind = Literal[
+MapKind = Literal[
     "cross",
     "encoder-self",
     "decoder-self",
@@ -20,14 +20,14 @@ Kind = Literal[
     "decoder-history",
     "memory",
 ]
-Side = Literal["source", "target", "read", "slots"]
+MapSide = Literal["source", "target", "read", "slots"]
 Unit = Literal["words", "tokens"]
 Weights = npt.NDArray[np.float32]
 
-KINDS: Final[tuple[str, ...]] = get_args(Kind)
+KINDS: Final[tuple[str, ...]] = get_args(MapKind)
 #: what the rows and the columns of each kind of map are; `read` is the target as the decoder reads
 #: it, one later than it writes it: `<s>` first, `</s>` never; `slots` are those of a memory
-SIDES: Final[dict[str, tuple[Side, Side]]] = {
+SIDES: Final[dict[str, tuple[MapSide, MapSide]]] = {
     "cross": ("target", "source"),
     "encoder-self": ("source", "source"),
     "encoder-history": ("source", "source"),
@@ -114,16 +114,16 @@ class Map:
         causal: whether no row may look past its own position.
     """
 
-    kind: Kind
+    kind: MapKind
     layer: int
     weights: Weights
     missing: Weights | None = None
-    rows: Side = "target"
-    columns: Side = "source"
+    rows: MapSide = "target"
+    columns: MapSide = "source"
     causal: bool = False
 
     @staticmethod
-    def of(kind: Kind, layer: int, weights: Any, *, missing: bool = False) -> "Map":
+    def of(kind: MapKind, layer: int, weights: Any, *, missing: bool = False) -> "Map":
         """A map from anything that numpy takes, with what is known of its kind.
 
         With `missing`, rows that do not sum to 1 keep what they lack; without, they are refused.
@@ -163,7 +163,7 @@ class ModelInfo:
 
 
 @dataclass(frozen=True)
-class Decoded:
+class DecodingInfo:
     """How the target came about: `greedy`, `beam`, `sample`, or `forced` if it was given."""
 
     mode: str = "forced"
@@ -194,7 +194,7 @@ class Trace:
     target: Text
     maps: tuple[Map, ...] = ()
     model: ModelInfo = field(default_factory=ModelInfo)
-    decoded: Decoded = field(default_factory=Decoded)
+    decoded: DecodingInfo = field(default_factory=DecodingInfo)
     derived: Mapping[str, Weights] = field(default_factory=dict)
     checks: Mapping[str, Any] = field(default_factory=dict)
     gold: tuple[tuple[int, int, bool], ...] = ()
@@ -219,11 +219,11 @@ class Trace:
         parts += [f"notes={len(self.notes)}"] * bool(self.notes)
         return f"Trace({', '.join(parts)})"
 
-    def labels(self, side: Side) -> list[str]:
+    def labels(self, side: MapSide) -> list[str]:
         """What to draw along a side of a map."""
         return [token.text for token in self.tokens(side)]
 
-    def tokens(self, side: Side) -> tuple[Token, ...]:
+    def tokens(self, side: MapSide) -> tuple[Token, ...]:
         """The tokens along a side of a map."""
         if side == "read":
             return (Token("<s>", special=True), *self.target.tokens[:-1])
@@ -243,15 +243,15 @@ class Trace:
 
     def show(self, **options: Any) -> Any:
         """What prints as a map and is a figure in a notebook; options are those of `select`."""
-        from regard.seeing.show import Shown
+        from regard.seeing.show import Display
 
-        return Shown(self, **options)
+        return Display(self, **options)
 
     def save(self, path: str | Path, **options: Any) -> None:
-        """Writes html, svg, png, pdf, csv or json, by the ending; see `seeing.files.save`."""
-        from regard.seeing import files
+        """Writes html, svg, png, pdf, csv or json, by the ending; see `seeing.display.save`."""
+        from regard.seeing import display
 
-        files.save(self, path, **options)
+        display.save(self, path, **options)
 
     @staticmethod
     def load(path: str | Path, line: int = 1) -> "Trace":

@@ -10,7 +10,7 @@ from typing import Annotated, Final, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, model_validator
 
-from regard.seeing.trace import Kind, Side, Unit
+from regard.seeing.trace import MapKind, MapSide, Unit
 
 #: weights of a whole trace at most: 100 layers of 16 heads have them over 400 tokens
 MAX_WEIGHTS: Final = 1 << 28
@@ -28,11 +28,11 @@ Axis = Annotated[int, Field(ge=0, le=MAX_TOKENS)]
 Prob = Annotated[float, Field(ge=0, le=1.001)]
 
 
-class _Record(BaseModel):
+class _StoredRecord(BaseModel):
     model_config = ConfigDict(allow_inf_nan=False, extra="forbid", protected_namespaces=())
 
 
-class PackedFile(_Record):
+class StoredArray(_StoredRecord):
     """An array: its shape, its encoding, and base64 of its deflated bytes."""
 
     shape: list[Axis] = Field(min_length=2, max_length=3)
@@ -46,7 +46,7 @@ class PackedFile(_Record):
         return prod(self.shape) * BYTES[self.encoding]
 
 
-class TokenFile(_Record):
+class StoredToken(_StoredRecord):
     """See `Token`."""
 
     text: str
@@ -57,26 +57,26 @@ class TokenFile(_Record):
     alternatives: list[tuple[str, Prob]]
 
 
-class TextFile(_Record):
+class StoredText(_StoredRecord):
     """See `Text`."""
 
     text: str
-    tokens: list[TokenFile] = Field(max_length=MAX_TOKENS)
+    tokens: list[StoredToken] = Field(max_length=MAX_TOKENS)
 
 
-class MapFile(_Record):
+class StoredMap(_StoredRecord):
     """See `Map`."""
 
-    kind: Kind
+    kind: MapKind
     layer: Count
-    rows: Side
-    columns: Side
+    rows: MapSide
+    columns: MapSide
     causal: bool
-    weights: PackedFile
-    missing: PackedFile | None
+    weights: StoredArray
+    missing: StoredArray | None
 
     @model_validator(mode="after")
-    def _check(self) -> "MapFile":
+    def _check(self) -> "StoredMap":
         heads, _, columns = self.weights.shape if len(self.weights.shape) == 3 else (0, 0, 0)
         if not heads:
             raise ValueError(f"the weights of a map have the shape {self.weights.shape}")
@@ -87,7 +87,7 @@ class MapFile(_Record):
         return self
 
 
-class ModelFile(_Record):
+class StoredModel(_StoredRecord):
     """See `ModelInfo`."""
 
     name: str
@@ -96,7 +96,7 @@ class ModelFile(_Record):
     step: Count | None
 
 
-class DecodedFile(_Record):
+class StoredDecoded(_StoredRecord):
     """See `Decoded`."""
 
     mode: str
@@ -105,17 +105,17 @@ class DecodedFile(_Record):
     log_prob: float | None
 
 
-class TraceFile(_Record):
+class StoredTrace(_StoredRecord):
     """See `Trace`."""
 
     format: str
     version: int
-    source: TextFile
-    target: TextFile
-    maps: list[MapFile] = Field(max_length=MAX_MAPS)
-    model: ModelFile
-    decoded: DecodedFile
-    derived: dict[str, PackedFile]
+    source: StoredText
+    target: StoredText
+    maps: list[StoredMap] = Field(max_length=MAX_MAPS)
+    model: StoredModel
+    decoded: StoredDecoded
+    derived: dict[str, StoredArray]
     checks: dict[str, JsonValue]
     gold: list[tuple[Count, Count, bool]]
     #: files that do not say what gold counts count words
@@ -123,7 +123,7 @@ class TraceFile(_Record):
     notes: list[str]
 
     @model_validator(mode="after")
-    def _check(self) -> "TraceFile":
+    def _check(self) -> "StoredTrace":
         sentences = self.checks.get("sentences", [])
         if not isinstance(sentences, list) or not all(isinstance(one, str) for one in sentences):
             raise ValueError("the sentences of its checks are not texts")
@@ -133,7 +133,7 @@ class TraceFile(_Record):
             raise ValueError(f"its weights inflate from {stored:,} to {inflated:,} bytes")
         return self
 
-    def _packed(self) -> Iterator[PackedFile]:
+    def _packed(self) -> Iterator[StoredArray]:
         for found in self.maps:
             yield found.weights
             if found.missing is not None:

@@ -75,7 +75,7 @@ class Sharpness(NamedTuple):
     value: float
 
 
-class _Pick(NamedTuple):
+class _HeadChoice(NamedTuple):
     """A layer and a head of it; None for the mean of all."""
 
     found: Map
@@ -216,17 +216,17 @@ def _maps(trace: Trace, kind: str) -> list[Map]:
     return list(trace.of_kind(chosen_kind(trace, kind)))
 
 
-def _picks(maps: Sequence[Map], layer: int | str, head: int | str) -> Iterator[_Pick]:
+def _picks(maps: Sequence[Map], layer: int | str, head: int | str) -> Iterator[_HeadChoice]:
     """All that the choice leaves open; a mean or a single head leaves nothing open."""
     for found in _layers(maps, layer):
         if head == "mean" or (head == "auto" and found.heads == 1):
-            yield _Pick(found, None)
+            yield _HeadChoice(found, None)
         elif head == "auto":
-            yield from (_Pick(found, i) for i in range(found.heads))
+            yield from (_HeadChoice(found, i) for i in range(found.heads))
         else:
             number = _number(head)
             if number is not None and 0 <= number < found.heads:
-                yield _Pick(found, number)
+                yield _HeadChoice(found, number)
 
 
 def _layers(maps: Sequence[Map], layer: int | str) -> list[Map]:
@@ -241,8 +241,8 @@ def _layers(maps: Sequence[Map], layer: int | str) -> list[Map]:
     return chosen
 
 
-def _heads(maps: Sequence[Map], layer: int) -> list[_Pick]:
-    return [_Pick(found, i) for found in _layers(maps, layer) for i in range(found.heads)]
+def _heads(maps: Sequence[Map], layer: int) -> list[_HeadChoice]:
+    return [_HeadChoice(found, i) for found in _layers(maps, layer) for i in range(found.heads)]
 
 
 def _number(value: Any) -> int | None:
@@ -261,7 +261,9 @@ def _no_such_head(maps: Sequence[Map], head: int | str) -> ArgumentError:
     return ArgumentError("head", f"be auto, mean, all, or {numbers}", repr(head), "choose one")
 
 
-def _title(maps: Sequence[Map], pick: _Pick, layer: int | str, head: int | str, reason: str) -> str:
+def _title(
+    maps: Sequence[Map], pick: _HeadChoice, layer: int | str, head: int | str, reason: str
+) -> str:
     """Names what was chosen; what nobody has chosen comes with the reason."""
     parts, found = [NAMES[pick.found.kind]], pick.found
     if len(maps) > 1:
@@ -275,12 +277,12 @@ def _title(maps: Sequence[Map], pick: _Pick, layer: int | str, head: int | str, 
 
 
 def _plain_view(
-    trace: Trace, maps: Sequence[Map], pick: _Pick, words: Merging, special: Special
+    trace: Trace, maps: Sequence[Map], pick: _HeadChoice, words: Merging, special: Special
 ) -> View:
     return _view(trace, pick, _title(maps, pick, "", "", ""), words, special)
 
 
-def _view(trace: Trace, pick: _Pick, title: str, words: Merging, special: Special) -> View:
+def _view(trace: Trace, pick: _HeadChoice, title: str, words: Merging, special: Special) -> View:
     merged = merge(trace, pick.map(), words=words)
     weights = merged.weights[0]
     shown_rows, shown_columns = _shown(merged.rows, special), _shown(merged.columns, special)

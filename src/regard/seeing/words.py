@@ -19,7 +19,7 @@ from typing import Literal
 import numpy as np
 from rich.cells import split_graphemes
 
-from regard.seeing.trace import Map, Side, Token, Trace, Weights
+from regard.seeing.trace import Map, MapSide, Token, Trace, Weights
 
 #: `auto` merges sub-words, and leaves characters alone
 Merging = bool | Literal["auto"]
@@ -47,7 +47,7 @@ class Group:
 
 
 @dataclass(frozen=True, eq=False)
-class Merged:
+class MergedMap:
     """A map of words: (heads, rows, columns), what each row lacks to 1, and what they are."""
 
     weights: Weights
@@ -56,11 +56,11 @@ class Merged:
     columns: tuple[Group, ...]
 
 
-def merge(trace: Trace, found: Map, *, words: Merging = True) -> Merged:
+def merge(trace: Trace, found: Map, *, words: Merging = True) -> MergedMap:
     """A map of a trace with sub-words merged to words."""
     rows, columns = (groups(trace, side, words=words) for side in (found.rows, found.columns))
     missing = found.missing if found.missing is not None else np.zeros(found.weights.shape[:2])
-    return Merged(
+    return MergedMap(
         merge_weights(found.weights, rows, columns),
         _row_means(missing.astype(np.float32), rows, axis=1),
         rows,
@@ -75,7 +75,7 @@ def merge_weights(weights: Weights, rows: Sequence[Group], columns: Sequence[Gro
     return _row_means(weights, rows, axis=weights.ndim - 2)
 
 
-def groups(trace: Trace, side: Side, *, words: Merging = True) -> tuple[Group, ...]:
+def groups(trace: Trace, side: MapSide, *, words: Merging = True) -> tuple[Group, ...]:
     """The words along a side of a map; with `words=False`, the tokens."""
     tokens = trace.tokens(side)
     text = (trace.source if side == "source" else trace.target).text

@@ -4,7 +4,7 @@ from typing import Any, Final, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from regard.seeing.trace import Kind, Unit
+from regard.seeing.trace import MapKind, Unit
 
 Statuses = dict[int | str, dict[str, Any]]
 
@@ -27,7 +27,7 @@ class Packed(_Answer):
 class MapAnswer(_Answer):
     """Where one layer looked."""
 
-    kind: Kind
+    kind: MapKind
     layer: int
     rows: str = Field(description="What looks: source, target or read.")
     columns: str = Field(description="What is looked at.")

@@ -9,7 +9,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
-from regard.seeing import html
+from regard.seeing import html_page
 from regard.serve import errors, page
 from regard.serve.answering import EVENTS, HEALTH, INFO, TRACE
 from regard.serve.asking import AskCheck, AskRun, AskStream
@@ -94,7 +94,7 @@ def _add_pages(app: FastAPI, models: Models, limits: Limits) -> None:
     @app.get("/", include_in_schema=False)
     @app.head("/", include_in_schema=False)
     async def live() -> Response:
-        return page.response(html.render_live(models.info(limits)))
+        return page.response(html_page.render_live(models.info(limits)))
 
     @app.get("/page/{name}", include_in_schema=False)
     async def module(name: str) -> Response:

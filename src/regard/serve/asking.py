@@ -4,7 +4,7 @@ from typing import Annotated
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, FiniteFloat
 
-from regard.seeing.trace import Kind
+from regard.seeing.trace import MapKind
 
 
 def _whole(text: str) -> str:
@@ -34,7 +34,7 @@ class Ask(BaseModel):
 class AskStream(Ask):
     """A text to answer token by token, which is greedy."""
 
-    kinds: list[Kind] | None = Field(None, description="Maps wanted; all if left out.")
+    kinds: list[MapKind] | None = Field(None, description="Maps wanted; all if left out.")
 
 
 class AskCheck(Ask):
@@ -47,4 +47,4 @@ class AskCheck(Ask):
 class AskRun(AskCheck):
     """A text to answer, how, and with which maps."""
 
-    kinds: list[Kind] | None = Field(None, description="Maps wanted; all if left out.")
+    kinds: list[MapKind] | None = Field(None, description="Maps wanted; all if left out.")

@@ -12,7 +12,7 @@ from regard.decoding import DecodingOptions, Streamed, stream
 from regard.models import PRESETS
 from regard.preemption import in_turn, preemption_point
 from regard.seeing import Trace
-from regard.seeing.derive import DRAWS, SHUFFLES
+from regard.seeing.attribution import DRAWS, SHUFFLES
 from regard.seeing.storage import to_json
 from regard.serve.errors import ServeError
 from regard.serve.examples import example, reads

@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from starlette.responses import HTMLResponse
 
-from regard.seeing import html
+from regard.seeing import html_page
 from regard.serve.errors import ServeError
 
 #: scripts that stand in a page, data not among them
@@ -26,7 +26,7 @@ def response(page: str) -> HTMLResponse:
 
 def policy(page: str) -> str:
     """The tightest policy under which a page works: scripts in it are named by their hashes."""
-    hashes = [html.script_hash(script) for script in _INLINE.findall(page)]
+    hashes = [html_page.script_hash(script) for script in _INLINE.findall(page)]
     rules = {
         "default-src": "'none'",
         "script-src": " ".join(["'self'", *hashes]),
@@ -54,7 +54,7 @@ def ask_for_token(*, wrong: bool) -> HTMLResponse:
 
 def module(name: str) -> str:
     """The source of one of the live page's modules."""
-    found = html.modules().get(name)
+    found = html_page.modules().get(name)
     if found is None:
         raise ServeError(404, "not_found", "the page has no such module", "load the page again")
     return found

@@ -11,7 +11,7 @@ from typing import Any, Final
 from regard.errors import ArgumentError
 from regard.seeing import static
 from regard.seeing.labels import fit, safe
-from regard.seeing.modules import MAIN, join, modules, text_of
+from regard.seeing.page_modules import MAIN, join, modules, text_of
 from regard.seeing.storage import to_json
 from regard.seeing.trace import Trace
 from regard.seeing.view import select

@@ -44,7 +44,7 @@ PRODUCTS: Final[frozenset[Call]] = frozenset(
 )
 
 
-class Known(NamedTuple):
+class TrackedSoftmax(NamedTuple):
     """What a softmax gave, and what shows whether its memory has been written to since.
 
     Attributes:
@@ -58,20 +58,20 @@ class Known(NamedTuple):
     copy: Tensor | None
 
     @staticmethod
-    def of(weights: Tensor) -> "Known":
+    def of(weights: Tensor) -> "TrackedSoftmax":
         """Remember weights as they are now."""
         weights = weights.detach()
         if weights.is_inference():
-            return Known(weights, None, weights.clone())
-        return Known(weights, weights._version, None)
+            return TrackedSoftmax(weights, None, weights.clone())
+        return TrackedSoftmax(weights, weights._version, None)
 
-    def move(self, move: Callable[[Tensor], Tensor]) -> "Known":
+    def move(self, move: Callable[[Tensor], Tensor]) -> "TrackedSoftmax":
         """The same after a change of shape or type."""
         with torch.no_grad():
             moved = move(self.weights)
             if self.copy is not None:
-                return Known(moved, None, move(self.copy))
-        return Known(moved, moved._version, None)
+                return TrackedSoftmax(moved, None, move(self.copy))
+        return TrackedSoftmax(moved, moved._version, None)
 
     @property
     def intact(self) -> bool:
@@ -87,7 +87,7 @@ class Known(NamedTuple):
         return self.weights
 
 
-class Softmaxes:
+class SoftmaxTracker:
     """The softmaxes of a run whose results may yet turn out to be weights of attention."""
 
     def __init__(self) -> None:
@@ -101,14 +101,14 @@ class Softmaxes:
             return
         if call in SOFTMAXES:
             if _over_last(args, options, out):
-                self._found[out] = Known.of(out)
+                self._found[out] = TrackedSoftmax.of(out)
         elif (call in DROPOUTS or call in MOVES) and given in self._found:
-            known: Known = self._found[given]
+            known: TrackedSoftmax = self._found[given]
             if call in MOVES and args and known.intact:
                 known = known.move(lambda weights: call(weights, *args[1:], **options))
             self._found[out] = known
 
-    def summing(self, call: Call, args: Sequence[Any]) -> Known | None:
+    def summing(self, call: Call, args: Sequence[Any]) -> TrackedSoftmax | None:
         """The weights by which a product sums values; None if it does no such thing."""
         operands = _of_einsum(args) if call is torch.einsum else args
         if len(operands) != 2 or not all(isinstance(part, Tensor) for part in operands):
@@ -118,7 +118,7 @@ class Softmaxes:
             return None
         if isinstance(values, nn.Parameter) or values.ndim != weights.ndim:
             return None  # a mixture of what was learned, such as embeddings or experts
-        found: Known = self._found[weights]
+        found: TrackedSoftmax = self._found[weights]
         return found
 
 

@@ -24,7 +24,7 @@ from regard.models.encoders import Encoder
 from regard.models.protocol import Memory, SequenceModel, evaluating
 from regard.ops.softmax import log_softmax
 from regard.preemption import in_turn, is_preemptible, preemptible, preemption_point
-from regard.seeing.stand_ins import Source, StandIns
+from regard.seeing.replacements import Replacements, Source
 from regard.seeing.trace import Weights
 from regard.symbols import BOS, EOS
 
@@ -42,7 +42,7 @@ def ablation(
     model: SequenceModel,
     src: Source,
     tgt: Sequence[int],
-    unknown: StandIns,
+    unknown: Replacements,
     *,
     draws: int = DRAWS,
     seed: int = 0,
@@ -177,7 +177,7 @@ def rollout(
     return (cross @ rolled).astype(np.float32)
 
 
-class Shuffled(NamedTuple):
+class ShuffleResult(NamedTuple):
     """What shuffled attention leaves of a target.
 
     Attributes:
@@ -198,7 +198,7 @@ def shuffle(
     *,
     times: int = SHUFFLES,
     seed: int = 0,
-) -> Shuffled:
+) -> ShuffleResult:
     """Scores the target with every row of the cross-attention shuffled, `times` times."""
     size = _rows_at_once(len(src), len(tgt))
     pieces = torch.split(_tensor(model, [src] * times), size)
@@ -210,7 +210,7 @@ def shuffle(
     first = plain.best.expand_as(best)
     kept = best[first].float().mean().item() if bool(first.any()) else 0.0
     before, after = (x.double().sum(dim=1).mean().item() for x in (plain.log_probs, log_probs))
-    return Shuffled(before, after, kept)
+    return ShuffleResult(before, after, kept)
 
 
 @contextmanager
@@ -251,20 +251,20 @@ def _cycle(real: int, length: int, chance: torch.Generator) -> Tensor:
     return order
 
 
-class _Forced(NamedTuple):
+class _ForcedScores(NamedTuple):
     """Of each target token and `eos`: its log-probability, and whether it is the likeliest."""
 
     log_probs: Float[Tensor, "batch steps"]
     best: Tensor
 
 
-def _forced(model: SequenceModel, src: Tensor, tgt: Sequence[int]) -> _Forced:
+def _forced(model: SequenceModel, src: Tensor, tgt: Sequence[int]) -> _ForcedScores:
     lengths = torch.full((len(src),), src.shape[1], device=src.device)
     read = torch.tensor([[BOS, *tgt]], device=src.device).expand(len(src), -1)
     written = torch.tensor([[*tgt, EOS]], device=src.device).expand(len(src), -1)
     logits = model(src, lengths, read).logits
     own = log_softmax(logits).gather(2, written[..., None]).squeeze(2)
-    return _Forced(own, logits.argmax(dim=-1) == written)
+    return _ForcedScores(own, logits.argmax(dim=-1) == written)
 
 
 def _tensor(model: nn.Module, rows: Sequence[Source]) -> Tensor:

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from regard.errors import ArgumentError, DataError
-from regard.seeing import files, save, select, storage
+from regard.seeing import display, save, select, storage
 from seeing.tools import HOSTILE, of_labels, translation
 
 
@@ -36,7 +36,7 @@ def test_the_ending_says_what_is_written(tmp_path, ending, start):
 
 
 def test_a_page(tmp_path):
-    pytest.importorskip("regard.seeing.html")
+    pytest.importorskip("regard.seeing.html_page")
     save(translation(), tmp_path / "x.html", title="a title")
     text = (tmp_path / "x.html").read_text(encoding="utf-8")
     assert "<html" in text
@@ -96,7 +96,7 @@ def test_json_is_the_trace(tmp_path):
 
 def test_a_picture_of_all_heads_is_refused(tmp_path):
     with pytest.raises(ArgumentError, match="one map here"):
-        files.save(of_labels("ab", "xy", heads=2), tmp_path / "x.svg", head="all")
+        display.save(of_labels("ab", "xy", heads=2), tmp_path / "x.svg", head="all")
 
 
 def test_svg_csv_and_json_need_no_matplotlib():

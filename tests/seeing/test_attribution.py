@@ -11,9 +11,9 @@ from models.cases import SRC_VOCAB, TGT_VOCAB, build
 from regard.errors import ArgumentError
 from regard.models import VectorInput, with_input
 from regard.models.protocol import ModelOutput, SequenceModel
-from regard.seeing import derive
-from regard.seeing.derive import gradient, rollout, shuffle, shuffled_attention
-from regard.seeing.stand_ins import other_frames, other_tokens
+from regard.seeing import attribution
+from regard.seeing.attribution import gradient, rollout, shuffle, shuffled_attention
+from regard.seeing.replacements import frame_replacements, token_replacements
 
 SRC, TGT = [5, 9, 4, 11, 2], [6, 4, 12]
 WITH_ATTENTION = [
@@ -35,7 +35,7 @@ WITH_ATTENTION = [
 
 
 def ablation(model, src, tgt, others, **options):
-    return derive.ablation(model, src, tgt, other_tokens(src, others), **options)
+    return attribution.ablation(model, src, tgt, token_replacements(src, others), **options)
 
 
 def log_probs(model, src=SRC, tgt=TGT):
@@ -233,7 +233,7 @@ def test_shuffling_values_is_shuffling_weights():
     # the same as weights that are moved by hand, in the order that the values were
     model = build("rnn-dot").eval()
     attention, orders = model.decoder.attention, []
-    cycle = derive._cycle
+    cycle = attribution._cycle
 
     def remember(*args):
         orders.append(cycle(*args))
@@ -259,12 +259,12 @@ def test_shuffling_values_is_shuffling_weights():
 def test_no_token_keeps_its_place_and_padding_does(real):
     chance = torch.Generator().manual_seed(1)
     for _ in range(20):
-        order = derive._cycle(real, 7, chance)
+        order = attribution._cycle(real, 7, chance)
         assert sorted(order.tolist()) == list(range(7))
         assert all(order[:real] != torch.arange(real))
         assert order[real:].tolist() == list(range(real, 7))
-    assert derive._cycle(1, 2, chance).tolist() == [0, 1]
-    assert derive._cycle(0, 2, chance).tolist() == [0, 1]
+    assert attribution._cycle(1, 2, chance).tolist() == [0, 1]
+    assert attribution._cycle(0, 2, chance).tolist() == [0, 1]
 
 
 def test_padding_does_not_matter_to_a_shuffle():
@@ -336,7 +336,7 @@ def moved(table, stack, place, other):
 )
 def test_a_frame_is_not_known_where_others_of_the_source_stand_there(stack, others):
     model = reads_frames(stack=stack)
-    found = derive.ablation(model, TABLE, TGT, other_frames(TABLE, stack))
+    found = attribution.ablation(model, TABLE, TGT, frame_replacements(TABLE, stack))
     base = frame_log_probs(model, TABLE)
     assert found.shape == (4, len(others))
     for place, several in enumerate(others):
@@ -350,7 +350,7 @@ def test_a_frame_is_not_known_where_others_of_the_source_stand_there(stack, othe
 
 def test_fewer_frames_are_tried_in_each_place_of_a_long_source():
     def tried(frames, stack=1):
-        others = other_frames(np.zeros((frames, 2), np.float32), stack).others
+        others = frame_replacements(np.zeros((frames, 2), np.float32), stack).others
         for place, several in enumerate(others):
             assert place * stack not in several
             assert len(set(several)) == len(several)
@@ -366,7 +366,7 @@ def test_fewer_frames_are_tried_in_each_place_of_a_long_source():
 
 def test_a_source_of_one_frame_has_nothing_else_in_its_place():
     model = reads_frames()
-    found = derive.ablation(model, TABLE[:1], TGT, other_frames(TABLE[:1], 1))
+    found = attribution.ablation(model, TABLE[:1], TGT, frame_replacements(TABLE[:1], 1))
     np.testing.assert_allclose(found, np.zeros((4, 1)), atol=1e-6)
 
 

@@ -70,9 +70,9 @@ def check_ending(path: str | Path) -> str:
 
 
 def _page(trace: Trace, title: str | None) -> str:
-    from regard.seeing import html
+    from regard.seeing import html_page
 
-    return html.render([trace], title=title)
+    return html_page.render([trace], title=title)
 
 
 def _write(path: str | Path, content: str | bytes) -> None:

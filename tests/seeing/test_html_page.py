@@ -7,8 +7,8 @@ import pytest
 
 from browser import samples
 from regard.errors import ArgumentError
-from regard.seeing import Map, Text, Trace, html, static
-from regard.seeing.modules import JoinError, join, modules
+from regard.seeing import Map, Text, Trace, html_page, static
+from regard.seeing.page_modules import JoinError, join, modules
 from regard.seeing.storage import from_json
 from regard.seeing.view import select
 
@@ -38,7 +38,7 @@ def elements(page):
 
 def test_the_data_of_a_page_is_the_trace():
     trace = samples.sentence()
-    parsed = elements(html.render([trace]))
+    parsed = elements(html_page.render([trace]))
     content = next(text for text in parsed.scripts if text.startswith('{"format"'))
     again = from_json(json.loads(content))
     assert again.source == trace.source
@@ -46,7 +46,7 @@ def test_the_data_of_a_page_is_the_trace():
 
 
 def test_no_token_becomes_markup():
-    page = html.render([samples.hostile()])
+    page = html_page.render([samples.hostile()])
     parsed = elements(page)
     assert [attrs for tag, attrs in parsed.found if tag in ("b", "img")] == []
     assert not any("onerror" in attrs for _, attrs in parsed.found)
@@ -56,7 +56,7 @@ def test_no_token_becomes_markup():
 
 
 def test_only_the_scripts_own_hash_may_run():
-    page = html.render([samples.far()])
+    page = html_page.render([samples.far()])
     policy = next(attrs["content"] for tag, attrs in elements(page).found if "http-equiv" in attrs)
     assert "script-src 'sha256-" in policy
     assert policy.startswith("default-src 'none'; style-src 'unsafe-inline'")
@@ -66,7 +66,7 @@ def test_only_the_scripts_own_hash_may_run():
 def test_a_page_begins_with_the_head_that_other_surfaces_show():
     trace = samples.sentence()
     view = select(trace)
-    attrs = next(a for _, a in elements(html.render([trace])).found if "data-best" in a)
+    attrs = next(a for _, a in elements(html_page.render([trace])).found if "data-best" in a)
     assert json.loads(attrs["data-best"]) == {
         "kind": "cross",
         "layer": view.layer,
@@ -76,18 +76,18 @@ def test_a_page_begins_with_the_head_that_other_surfaces_show():
 
 def test_a_page_of_nothing_is_refused():
     with pytest.raises(ArgumentError, match="at least one"):
-        html.render([])
+        html_page.render([])
 
 
 def test_a_trace_without_maps_and_an_empty_one_have_a_page():
     bare = Trace(Text.of(["a"]), Text.of(["b"]))
     none = Trace(Text.of([]), Text.of([]), (Map.of("cross", 0, np.zeros((1, 0, 0))),))
-    assert "holds no attention" in html.render([bare])
-    assert "<svg" in html.render([none])
+    assert "holds no attention" in html_page.render([bare])
+    assert "<svg" in html_page.render([none])
 
 
 def test_the_live_page_loads_modules_that_are_there():
-    page = html.render_live({"models": [{"name": "</script>"}], "limits": {}})
+    page = html_page.render_live({"models": [{"name": "</script>"}], "limits": {}})
     parsed = elements(page)
     (source,) = [attrs["src"] for tag, attrs in parsed.found if tag == "script" and "src" in attrs]
     assert source.removeprefix("page/") in modules()
@@ -128,7 +128,7 @@ def test_what_cannot_be_joined_is_refused(sources, reason):
 
 def test_numbers_that_json_does_not_have_are_null():
     content = {"a": float("-inf"), "b": [float("nan"), 1.5], "c": "NaN </script>"}
-    found = html.embedded(content)
+    found = html_page.embedded(content)
     assert json.loads(found, parse_constant=pytest.fail) == {
         "a": None,
         "b": [None, 1.5],

@@ -19,7 +19,7 @@ TRIED: Final = 2048
 FEWEST: Final = 4
 
 
-class StandIns(NamedTuple):
+class Replacements(NamedTuple):
     """What could stand in each place of a source.
 
     Attributes:
@@ -33,7 +33,7 @@ class StandIns(NamedTuple):
     said: tuple[str, ...] = ()
 
 
-def other_tokens(src: Sequence[int], others: Sequence[Sequence[int]]) -> StandIns:
+def token_replacements(src: Sequence[int], others: Sequence[Sequence[int]]) -> Replacements:
     """Other tokens, of which each place must have some.
 
     Args:
@@ -47,14 +47,14 @@ def other_tokens(src: Sequence[int], others: Sequence[Sequence[int]]) -> StandIn
             f"of lengths {list(map(len, others))}",
             "pass the ids of the vocabulary for each",
         )
-    return StandIns(others, _put_token)
+    return Replacements(others, _put_token)
 
 
 def _put_token(src: Sequence[int], place: int, token: int) -> list[int]:
     return [*src[:place], token, *src[place + 1 :]]
 
 
-def other_frames(table: Table, stack: int) -> StandIns:
+def frame_replacements(table: Table, stack: int) -> Replacements:
     """The other frames of the same source, as many at once as are joined to one.
 
     There is no vocabulary to draw from as there is for text. What the source has elsewhere is as
@@ -79,7 +79,7 @@ def other_frames(table: Table, stack: int) -> StandIns:
         f"Inputs are frames, counted from 0{joined}: one is not known where another of the same "
         "source stands in its place."
     )
-    return StandIns(others, partial(_put_frames, stack), (said,))
+    return Replacements(others, partial(_put_frames, stack), (said,))
 
 
 def _put_frames(stack: int, table: Table, place: int, other: int) -> Table:

@@ -32,7 +32,7 @@ BEAMS: Final = (
 
 
 @dataclass(frozen=True)
-class Look:
+class AttentionCall:
     """The weights of one call of an attention, or of the joined steps of one.
 
     Attributes:
@@ -91,7 +91,7 @@ class Look:
 
 
 @dataclass(frozen=True)
-class Reorder:
+class BatchReorder:
     """A selection of rows along the batch, made between two runs.
 
     Attributes:
@@ -106,7 +106,7 @@ class Reorder:
 
 
 @dataclass(frozen=True)
-class Pass:
+class ForwardPass:
     """The looks of runs that belong together, each with one row for each hypothesis.
 
     Attributes:
@@ -115,12 +115,14 @@ class Pass:
         notes: what a reader must know of how they were joined.
     """
 
-    looks: list[Look]
+    looks: list[AttentionCall]
     steps: list[int] | None = None
     notes: tuple[str, ...] = ()
 
 
-def passes(looks: Sequence[Look], runs: Sequence[str], reorders: Sequence[Reorder]) -> list[Pass]:
+def passes(
+    looks: Sequence[AttentionCall], runs: Sequence[str], reorders: Sequence[BatchReorder]
+) -> list[ForwardPass]:
     """Join the runs that belong together.
 
     Args:
@@ -128,7 +130,7 @@ def passes(looks: Sequence[Look], runs: Sequence[str], reorders: Sequence[Reorde
         runs: for each run the name of its outermost module, "" for the captured module itself.
         reorders: selections of rows between runs, in their order.
     """
-    of_run: dict[int, list[Look]] = {}
+    of_run: dict[int, list[AttentionCall]] = {}
     for look in looks:
         of_run.setdefault(look.run, []).append(_without_masked_rows(look))
     done: list[_Assembly] = []
@@ -150,7 +152,7 @@ def passes(looks: Sequence[Look], runs: Sequence[str], reorders: Sequence[Reorde
     return [assembly.close() for assembly in (*done, current) if assembly.runs]
 
 
-def _lost_rows(before: "_Assembly", found: list[Look]) -> str:
+def _lost_rows(before: "_Assembly", found: list[AttentionCall]) -> str:
     return (
         f"the batch has {found[0].weights.shape[0]} rows where it had "
         f"{before.runs[-1][0].weights.shape[0]}, and which is which is not known: what ran before "
@@ -173,9 +175,9 @@ class _Assembly:
 
     before: frozenset[str] = frozenset()
     notes: tuple[str, ...] = ()
-    runs: list[list[Look]] = field(default_factory=list)
+    runs: list[list[AttentionCall]] = field(default_factory=list)
     origins: list[tuple[int, ...]] = field(default_factory=list)
-    steps: dict[tuple[str, int], list[Look]] = field(default_factory=dict)
+    steps: dict[tuple[str, int], list[AttentionCall]] = field(default_factory=dict)
     whole: bool = False
 
     @property
@@ -183,7 +185,9 @@ class _Assembly:
         """The number of its last run."""
         return self.runs[-1][0].run if self.runs else -1
 
-    def parents(self, found: list[Look], reorders: list[Reorder]) -> tuple[int, ...] | None:
+    def parents(
+        self, found: list[AttentionCall], reorders: list[BatchReorder]
+    ) -> tuple[int, ...] | None:
         """The row of the last run that each row of the next one was; None if that is not known."""
         if not self.runs:
             return None
@@ -193,7 +197,7 @@ class _Assembly:
                 return reorder.indices
         return tuple(range(after)) if before == after else None
 
-    def continues(self, found: list[Look], outer: str, since: set[str]) -> bool:
+    def continues(self, found: list[AttentionCall], outer: str, since: set[str]) -> bool:
         """Whether a run belongs to this pass."""
         known = [(self.steps[key], look) for key, look in _keyed(found) if key in self.steps]
         if not known:
@@ -209,7 +213,7 @@ class _Assembly:
         single = all(look.size[0] == 1 for _, look in known)
         return outer != "" and all(fixed) and single and not restarts
 
-    def add(self, found: list[Look], outer: str, parents: tuple[int, ...]) -> None:
+    def add(self, found: list[AttentionCall], outer: str, parents: tuple[int, ...]) -> None:
         """Take a run in."""
         self.runs.append(found)
         self.origins.append(parents)
@@ -217,10 +221,10 @@ class _Assembly:
         for key, look in _keyed(found):
             self.steps.setdefault(key, []).append(look)
 
-    def close(self) -> Pass:
+    def close(self) -> ForwardPass:
         """The joined looks."""
         if len(self.runs) == 1:
-            return Pass(list(map(_without_empty_cache, self.runs[0])), notes=self.notes)
+            return ForwardPass(list(map(_without_empty_cache, self.runs[0])), notes=self.notes)
         lines, branched = _lines(self.origins)
         place = {found[0].run: i for i, found in enumerate(self.runs)}
         looks, steps = [], [0] * len(lines)
@@ -234,10 +238,10 @@ class _Assembly:
                     steps[i] = max(steps[i], count)
         stepped = any(len(same) > 1 for same in self.steps.values())
         notes = (*self.notes, *((BEAMS,) if branched else ()))
-        return Pass(looks, steps if stepped else None, notes)
+        return ForwardPass(looks, steps if stepped else None, notes)
 
 
-def _keyed(found: list[Look]) -> list[tuple[tuple[str, int], Look]]:
+def _keyed(found: list[AttentionCall]) -> list[tuple[tuple[str, int], AttentionCall]]:
     """Looks by the name of their module and how often it had been called in the run."""
     names = [look.name for look in found]
     return [((name, names[:i].count(name)), found[i]) for i, name in enumerate(names)]
@@ -259,7 +263,9 @@ def _lines(origins: Sequence[Sequence[int]]) -> tuple[list[dict[int, int]], bool
     return lines, branched
 
 
-def _continues_cache(first: Look, last: Look, queries: int, look: Look) -> bool:
+def _continues_cache(
+    first: AttentionCall, last: AttentionCall, queries: int, look: AttentionCall
+) -> bool:
     """Whether a look is at the keys of all looks so far and its own.
 
     Args:
@@ -287,11 +293,11 @@ def _continues_cache(first: Look, last: Look, queries: int, look: Look) -> bool:
     )
 
 
-def _has_weight_from(look: Look, column: int) -> bool:
+def _has_weight_from(look: AttentionCall, column: int) -> bool:
     return bool(look.weights[..., column:].any())
 
 
-def _without_empty_cache(look: Look) -> Look:
+def _without_empty_cache(look: AttentionCall) -> AttentionCall:
     """A look of self-attention without the end of a cache of a fixed size that is still empty."""
     rows, columns = look.size
     if look.crosses or look.slots or look.extra or rows >= columns or _has_weight_from(look, rows):
@@ -299,7 +305,7 @@ def _without_empty_cache(look: Look) -> Look:
     return replace(look, weights=look.weights[..., :rows])
 
 
-def _same_keys(steps: list[Look], look: Look) -> bool:
+def _same_keys(steps: list[AttentionCall], look: AttentionCall) -> bool:
     """Whether a look may be at the keys of the step before, as cross-attention is."""
     if look.named_self or (look.same is True and not look.slots):
         return False
@@ -307,9 +313,9 @@ def _same_keys(steps: list[Look], look: Look) -> bool:
     return look.weights.shape[1] == before[1] and look.weights.shape[3] == before[3]
 
 
-def _joined_in_run(looks: list[Look]) -> list[Look]:
+def _joined_in_run(looks: list[AttentionCall]) -> list[AttentionCall]:
     """Where a module was called with one query at a time in a run, one look with all of them."""
-    by_name: dict[str, list[Look]] = {}
+    by_name: dict[str, list[AttentionCall]] = {}
     for look in looks:
         by_name.setdefault(look.name, []).append(look)
     found = []
@@ -323,11 +329,11 @@ def _joined_in_run(looks: list[Look]) -> list[Look]:
     return found
 
 
-def _is_step(look: Look, other: Look) -> bool:
+def _is_step(look: AttentionCall, other: AttentionCall) -> bool:
     return other.weights.shape[2] == 1 and other.weights.shape[:2] == look.weights.shape[:2]
 
 
-def _join(steps: list[Look], rows: Sequence[Sequence[int | None]]) -> Look:
+def _join(steps: list[AttentionCall], rows: Sequence[Sequence[int | None]]) -> AttentionCall:
     """One look with the queries of all steps, earlier ones with zeros for later keys.
 
     Args:
@@ -369,7 +375,7 @@ def hides_all_ahead(weights: Tensor) -> bool:
     return not bool((ahead & ~alike).any()) and not bool(alike[..., :-1].all())
 
 
-def _without_masked_rows(look: Look) -> Look:
+def _without_masked_rows(look: AttentionCall) -> AttentionCall:
     """A look under a causal mask, with zeros in rows whose keys are all masked.
 
     These are the rows that have the same weight on all columns, also on those ahead.

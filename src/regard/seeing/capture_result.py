@@ -6,16 +6,16 @@ from typing import Final, cast
 from torch import Tensor
 
 from regard.errors import ArgumentError
-from regard.seeing.positions import Labels, Placed, Positions
-from regard.seeing.runs import Look, Pass, Reorder, passes
-from regard.seeing.trace import EXACT, Kind, Map, ModelInfo, Side, Text, Trace, lacking
+from regard.seeing.forward_passes import AttentionCall, BatchReorder, ForwardPass, passes
+from regard.seeing.positions import Labels, PositionNames, RowPositions
+from regard.seeing.trace import EXACT, Map, MapKind, MapSide, ModelInfo, Text, Trace, lacking
 
 Shape = tuple[int, int, int, int]
 
 MASKED: Final = "rows whose keys are all masked are drawn empty: the module spread them evenly"
 
 
-class Seen:
+class CaptureResult:
     """What has been seen so far.
 
     Attributes:
@@ -28,16 +28,16 @@ class Seen:
         self.maps: dict[str, list[Tensor]] = {}
         self.notes: list[str] = []
         self._model = model
-        self._looks: list[Look] = []
+        self._looks: list[AttentionCall] = []
         self._runs: list[str] = []
-        self._reorders: list[Reorder] = []
-        self._src = Positions("src_tokens")
-        self._tgt = Positions("tgt_tokens")
+        self._reorders: list[BatchReorder] = []
+        self._src = PositionNames("src_tokens")
+        self._tgt = PositionNames("tgt_tokens")
 
     def __repr__(self) -> str:
         calls = sum(map(len, self.maps.values()))
         counts = f"modules={len(self.maps)}, calls={calls}, notes={len(self.notes)}"
-        return f"Seen({self._model!r}, {counts})"
+        return f"CaptureResult({self._model!r}, {counts})"
 
     def label(self, src_tokens: Labels, tgt_tokens: Labels | None = None) -> None:
         """Names the positions: a list of tokens, or one list for each row of the batch.
@@ -68,9 +68,9 @@ class Seen:
 
     def reorder(self, rows: int, indices: Sequence[int]) -> None:
         """Note that rows of a batch were selected before the next run."""
-        self._reorders.append(Reorder(len(self._runs), rows, tuple(indices)))
+        self._reorders.append(BatchReorder(len(self._runs), rows, tuple(indices)))
 
-    def keep(self, look: Look) -> None:
+    def keep(self, look: AttentionCall) -> None:
         """Adds a look, in the order in which they come."""
         self._looks.append(look)
         self.maps.setdefault(look.name, []).append(look.weights)
@@ -82,7 +82,7 @@ class Seen:
 
     @property
     def traces(self) -> list[Trace]:
-        """One for each pass and each row of its batch; `seeing.runs` says what a pass is.
+        """One for each pass and each row of its batch; `seeing.forward_passes` says what a pass is.
 
         A call of the module is a pass, and so are all steps of a decoding together. Maps whose
         sizes do not go together, as where a model shortens its input on the way, come as further
@@ -102,7 +102,7 @@ class Seen:
             side.check_rows(batches)
         return [trace for part in found for trace in self._of_pass(part)]
 
-    def _of_pass(self, part: Pass) -> Iterator[Trace]:
+    def _of_pass(self, part: ForwardPass) -> Iterator[Trace]:
         rest = part.looks
         main = True
         while rest:
@@ -111,7 +111,7 @@ class Seen:
                 yield self._trace(group, part, row, main)
             main = False
 
-    def _trace(self, group: list[Look], part: Pass, row: int, main: bool) -> Trace:
+    def _trace(self, group: list[AttentionCall], part: ForwardPass, row: int, main: bool) -> Trace:
         """The trace of one row of the batch, of looks that go together."""
         batch = group[0].weights.shape[0]
         tgt_len, src_len = _sizes(group)
@@ -120,7 +120,7 @@ class Seen:
         stepped = part.steps is not None and len(part.steps) == batch
         over = tgt_len - min(tgt_len, part.steps[row]) if stepped and part.steps else 0
 
-        def place(positions: Positions, side: Side, size: int, reads: bool) -> Placed:
+        def place(positions: PositionNames, side: MapSide, size: int, reads: bool) -> RowPositions:
             def fits(start: int, end: int) -> bool:
                 found = zip(group, kinds, strict=True)
                 return all(_fits(look, row, kind, side, start, end) for look, kind in found)
@@ -150,7 +150,7 @@ class Seen:
         return Trace(source.text, target.text, tuple(maps), model, notes=tuple(notes))
 
 
-def _sizes(group: list[Look]) -> tuple[int, int]:
+def _sizes(group: list[AttentionCall]) -> tuple[int, int]:
     """Number of positions of the target and of the source."""
     for look in (*(one for one in group if one.crosses), *group):
         if not look.slots:
@@ -160,7 +160,12 @@ def _sizes(group: list[Look]) -> tuple[int, int]:
 
 
 def _fits(
-    look: Look, row: int, kind: tuple[Kind, Side, Side], side: Side, start: int, end: int
+    look: AttentionCall,
+    row: int,
+    kind: tuple[MapKind, MapSide, MapSide],
+    side: MapSide,
+    start: int,
+    end: int,
 ) -> bool:
     """Whether the weight of a look falls within some positions of a side, as far as it has them."""
     _, rows, columns = kind
@@ -174,19 +179,21 @@ def _fits(
     return bool((weights.sum(dim=-1) - weights[..., start:end].sum(dim=-1) <= EXACT).all())
 
 
-def _last(source: Placed, before: int) -> Placed:
+def _last(source: RowPositions, before: int) -> RowPositions:
     """The rows of a map whose first columns are `before` keys of a cache that was filled before."""
     start, end = max(0, source.start - before), source.end - before
-    return Placed(start, end, Text.of(source.text.labels[start - end :]))
+    return RowPositions(start, end, Text.of(source.text.labels[start - end :]))
 
 
-def _map(kind: Kind, layer: int, weights: Tensor, rows: Side, columns: Side, causal: bool) -> Map:
+def _map(
+    kind: MapKind, layer: int, weights: Tensor, rows: MapSide, columns: MapSide, causal: bool
+) -> Map:
     """A map; if a row sums to less than 1, with what they lack."""
     array = weights.contiguous().numpy()
     return Map(kind, layer, array, lacking(array), rows, columns, causal)
 
 
-def _beyond(look: Look, outside: Tensor) -> Iterator[str]:
+def _beyond(look: AttentionCall, outside: Tensor) -> Iterator[str]:
     """What is said where columns that are not drawn have weight."""
     most = float(outside.max()) if outside.numel() else 0.0
     if most > EXACT and look.extra:
@@ -195,7 +202,7 @@ def _beyond(look: Look, outside: Tensor) -> Iterator[str]:
         yield f"rows have up to {most:.2f} of their weight beyond `lengths`: no mask hides padding"
 
 
-def _split(looks: list[Look]) -> tuple[list[Look], list[Look]]:
+def _split(looks: list[AttentionCall]) -> tuple[list[AttentionCall], list[AttentionCall]]:
     """The looks that go together with the first one of a map between sequences, and the others."""
     first = next((look for look in looks if look.crosses), looks[0])
     batch, sizes = first.weights.shape[0], {first.size}
@@ -208,13 +215,15 @@ def _split(looks: list[Look]) -> tuple[list[Look], list[Look]]:
     )
 
 
-def _together(look: Look, first: Look, sizes: set[tuple[int, int]]) -> bool:
+def _together(look: AttentionCall, first: AttentionCall, sizes: set[tuple[int, int]]) -> bool:
     if look.slots:
         return look.size[0] == first.size[0]
     return look.size in sizes and (look.size == first.size or not look.crosses)
 
 
-def _kind(look: Look, two: bool, tgt_len: int, src_len: int) -> tuple[Kind, Side, Side]:
+def _kind(
+    look: AttentionCall, two: bool, tgt_len: int, src_len: int
+) -> tuple[MapKind, MapSide, MapSide]:
     """Which attention of a model it is, and what its rows and columns are."""
     if look.crosses:
         return "cross", "target", "source"
@@ -227,15 +236,15 @@ def _kind(look: Look, two: bool, tgt_len: int, src_len: int) -> tuple[Kind, Side
     if not two:
         later = tgt_len != src_len  # queries with a cache that was filled before
         decodes = named or ((look.causal or later) and not look.history)
-        kind = cast(Kind, f"{'decoder' if decodes else 'encoder'}-{what}")
+        kind = cast(MapKind, f"{'decoder' if decodes else 'encoder'}-{what}")
         return kind, "target" if later else "source", "source"
     size, encodes = look.size[0], "encoder" in look.name.lower() and not named
     if size == tgt_len and (size != src_len or named or (look.causal and not encodes)):
-        return cast(Kind, f"decoder-{what}"), "target", "target"
-    return cast(Kind, f"encoder-{what}"), "source", "source"
+        return cast(MapKind, f"decoder-{what}"), "target", "target"
+    return cast(MapKind, f"encoder-{what}"), "source", "source"
 
 
-def _names(group: list[Look], maps: list[Map]) -> Iterator[str]:
+def _names(group: list[AttentionCall], maps: list[Map]) -> Iterator[str]:
     """Which module each layer is."""
     for kind in dict.fromkeys(found.kind for found in maps):
         names = [look.name for look, found in zip(group, maps, strict=True) if found.kind == kind]
