@@ -13,7 +13,7 @@ SHAPES := --jaxtyping-packages=regard,beartype.beartype
 
 $(STAMP): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[all,dev]'
 	@touch $(STAMP)
 
 .PHONY: help install demo test check lint types unit shuffled plain compiled system others long browser fuzz bench clean

@@ -12,6 +12,7 @@ MODULES = sorted((SOURCES / "regard").rglob("*.py"))
 FLOORS = (
     (
         "errors",
+        "extras",
         "masks",
         "device",
         "symbols",

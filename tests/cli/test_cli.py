@@ -61,7 +61,7 @@ def test_doctor_names_torch_and_the_paths():
     ],
 )
 def test_doctor_tells_what_can_run_from_what_cannot(monkeypatch, numba, says):
-    monkeypatch.setattr(doctor, "find_spec", lambda name: numba)
+    monkeypatch.setattr(doctor, "is_installed", lambda name: numba)
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     assert dict(doctor.report())["additive_attention"] == says
 

@@ -1,13 +1,13 @@
 """`regard export`: what goes wrong is one sentence."""
 
-import importlib.util
 import json
+import sys
 
 import pytest
 
 from cli.tools import done, regard, sentence
 from export.tools import make_run
-from regard.export.folder import Written
+from regard.export.folder import ExportResult
 
 
 @pytest.fixture(scope="module")
@@ -23,7 +23,7 @@ def test_an_unknown_format(untrained):
 
 def test_what_was_written_as_json(tmp_path, monkeypatch):
     manifest = {"tokenizers": {"source": {"kind": "char"}}}
-    written = Written(tmp_path / "new", 1e-6, manifest)
+    written = ExportResult(tmp_path / "new", 1e-6, manifest)
     monkeypatch.setattr("regard.cli.export.exporting.export", lambda *_, **__: written)
     assert done(regard("export", "run")) == f"{tmp_path / 'new'}\n"
     result = regard("export", "run", "--json")
@@ -58,10 +58,8 @@ def test_a_language_model(tmp_path):
     [({"onnxruntime"}, "onnxruntime is"), ({"onnx", "onnxscript"}, "onnx and onnxscript are")],
 )
 def test_a_missing_extra(missing, words, untrained, tmp_path, monkeypatch):
-    find = importlib.util.find_spec
-    monkeypatch.setattr(
-        "regard.export.needs.find_spec", lambda name: None if name in missing else find(name)
-    )
+    for name in missing:
+        monkeypatch.setitem(sys.modules, name, None)
     said = sentence(regard("export", untrained, "-o", tmp_path / "new"), 1)
     assert f"{words} not installed" in said
     assert "regard[onnx]" in said

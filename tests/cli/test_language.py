@@ -11,7 +11,7 @@ import torch
 import regard as package
 from cli.tools import done, regard, sentence
 from regard.errors import RegardError
-from regard.serve.models import steps
+from regard.serve.served_models import steps
 from regard.symbols import EOS
 
 WORDS = ["one", "two", "three", "four", "five"]

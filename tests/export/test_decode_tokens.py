@@ -6,7 +6,7 @@ import pytest
 
 from regard.data import Tokenizer, source_ids
 from regard.data.parsing import parse_features
-from regard.export.decode import Tokens, answer
+from regard.export.decode import TokenCodec, answer
 from regard.symbols import BOS, EOS, PAD, UNK
 
 TEXTS = [
@@ -30,7 +30,7 @@ def test_ids_and_texts_are_those_of_the_package(kind, nfc, case, tmp_path):
         kind, plain * 3, nfc=nfc, case=case, vocab_size=90, features=["V", "PST", "3"]
     )
     ours.save(tmp_path / "tokenizer.json")
-    theirs = Tokens(tmp_path / "tokenizer.json", SYMBOLS)
+    theirs = TokenCodec(tmp_path / "tokenizer.json", SYMBOLS)
     for text in [*TEXTS, "quite new: words?"]:
         words, _, features = text.partition("\t")
         (expected,) = source_ids(ours, [words], [parse_features(features)])

@@ -18,7 +18,7 @@ from export.tools import FRAMES, assert_found, make_run
 from regard.data import pad_frames
 from regard.decoding import greedy
 from regard.export.decode import Exported
-from regard.export.given import GivenFrames, ScaledInput
+from regard.export.graph_inputs import FrameInputs, ScaledInput
 from regard.models import VectorInput
 
 # the run-time shape checks cannot be traced
@@ -109,7 +109,7 @@ def test_what_a_graph_computes_of_frames_is_what_the_model_reads(stack):
     frames = replace(FRAMES, stack=stack)
     adapter = VectorInput(5, 7, stack=stack)
     lengths = torch.tensor([6, 1, 5])
-    src = GivenFrames(frames).draw(lengths, torch.Generator().manual_seed(2))
+    src = FrameInputs(frames).draw(lengths, torch.Generator().manual_seed(2))
     assert src[1, 1:].isnan().all()
     expected = adapter(torch.from_numpy(frames.encode(src.numpy())), lengths)
     own = ScaledInput(adapter, frames)
@@ -120,5 +120,5 @@ def test_what_a_graph_computes_of_frames_is_what_the_model_reads(stack):
 @pytest.mark.parametrize("stack", [1, 2, 3])
 def test_sources_are_as_long_as_positions_ask_for(stack):
     frames, positions = replace(FRAMES, stack=stack), torch.tensor([5, 1, 11])
-    lengths = GivenFrames(frames).lengths(positions)
+    lengths = FrameInputs(frames).lengths(positions)
     assert frames.positions(lengths).tolist() == [5, 1, 11]

@@ -107,17 +107,17 @@ def digest(folder: Path) -> str:
 
 def judge(case: Case, sandbox: Sandbox, watch: Watch) -> str:
     """Run a case in this process, and say what is wrong with what it did; empty if nothing is."""
-    from regard.cli import app, running
+    from regard.cli import app, error_handling
 
     lacking: list[str] = []
-    describe = running.describe_memory_error
+    describe = error_handling.describe_memory_error
 
     def described(error: BaseException) -> str | None:
         found = describe(error)
         lacking.extend([] if found is None else [found])
         return found
 
-    running.describe_memory_error = described
+    error_handling.describe_memory_error = described
     watch.seen.clear()
     watch.allowed = str(sandbox.case)
     try:
@@ -125,7 +125,7 @@ def judge(case: Case, sandbox: Sandbox, watch: Watch) -> str:
             result = CliRunner().invoke(app, case.words, input=case.stdin)
     finally:
         watch.allowed = None
-        running.describe_memory_error = describe
+        error_handling.describe_memory_error = describe
     if watch.seen:
         return f"touched {watch.seen[0][:200]}"
     if digest(sandbox.canary) != sandbox.before:

@@ -11,7 +11,7 @@ import pytest
 
 from regard.preemption import preemption_point
 from regard.serve import connections
-from regard.serve.connections import Watch
+from regard.serve.connections import ConnectionLimiter
 from regard.serve.limits import Limits
 from serve.conftest import until
 from serve.test_errors import error
@@ -228,7 +228,7 @@ class Connection:
 
 
 def test_those_who_hold_most_lose_first():
-    watch = Watch(Limits(connections=8))
+    watch = ConnectionLimiter(Limits(connections=8))
     modest = [Connection("modest") for _ in range(3)]
     greedy = [Connection("greedy") for _ in range(5)]
     for connection in (*modest, *greedy):
@@ -247,10 +247,10 @@ def test_those_who_hold_most_lose_first():
 
 def test_few_file_handles_mean_few_connections(monkeypatch):
     monkeypatch.setattr(connections, "open_files", lambda wanted: 256)
-    watch = Watch(Limits(connections=2048))
+    watch = ConnectionLimiter(Limits(connections=2048))
     assert watch.most + 3 * watch.backlog + connections.RESERVED == 256
     monkeypatch.setattr(connections, "open_files", lambda wanted: 20)
-    assert Watch(Limits()).most == 1
+    assert ConnectionLimiter(Limits()).most == 1
 
 
 def test_too_many_open_files_are_said_once(live):

@@ -12,9 +12,9 @@ import torch
 
 from regard.preemption import preemption_point
 from regard.serve import scheduler
-from regard.serve.errors import ServeError
-from regard.serve.limits import Cost, Gate, Limits
-from regard.serve.scheduler import Scheduler, Usage, WorkError
+from regard.serve.http_errors import ServeError
+from regard.serve.limits import AdmissionControl, Cost, Limits
+from regard.serve.scheduler import ClientUsage, Scheduler, WorkError
 from serve.conftest import until
 
 SHORT, LONG = Cost(3, 5, 10), Cost(500, 500, 1_000_000)
@@ -278,7 +278,7 @@ def test_the_client_that_has_used_least_goes_first():
 
 
 def test_what_a_client_has_used_is_forgotten():
-    usage = Usage()
+    usage = ClientUsage()
     usage.add("a", 4.0, now=100.0)
     assert usage.of("a", now=100.0 + scheduler.HALF_LIFE) == pytest.approx(2.0)
     usage.add("a", 1.0, now=100.0 + scheduler.HALF_LIFE)
@@ -397,7 +397,7 @@ def test_a_piece_that_does_not_end_is_not_healthy():
 
 
 def test_the_gate_counts_those_inside():
-    gate = Gate(Limits(queue=2))
+    gate = AdmissionControl(Limits(queue=2))
     with gate.admit("a", 1), gate.admit("b", 1):
         with pytest.raises(ServeError, match="at most 2") as caught, gate.admit("c", 1):
             pass
@@ -409,7 +409,7 @@ def test_the_gate_counts_those_inside():
 
 
 def test_the_gate_counts_the_work_of_each_client():
-    gate = Gate(Limits(work=100))
+    gate = AdmissionControl(Limits(work=100))
     with gate.admit("a", 100), gate.admit("a", 100):
         with pytest.raises(ServeError, match="200 tokens") as caught, gate.admit("a", 1):
             pass

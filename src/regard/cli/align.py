@@ -12,10 +12,10 @@ from rich.progress import Progress
 from regard import api
 from regard.api import aligning
 from regard.api.aligning import SHIFTS, Choice, Places, Units
-from regard.cli.alignments import Direction, Result, as_object, best, show
+from regard.cli.alignments import AlignmentResult, Direction, as_object, best, show
 from regard.cli.commands import Symmetry
+from regard.cli.console import print_json
 from regard.cli.pairs import pairs_for
-from regard.cli.tables import print_json
 from regard.data import Pair, read_lines
 from regard.data.files import write_atomically
 from regard.data.lines import name_of
@@ -36,10 +36,10 @@ from regard.seeing.trace import Weights
 GOLD_CHARS = 1_000_000
 #: of a line that cannot be used
 NO_GOLD = Gold(frozenset(), frozenset())
-Pick = int | Literal["mean"] | None
+Selector = int | Literal["mean"] | None
 
 
-class Wish(NamedTuple):
+class AlignOptions(NamedTuple):
     """How attention is read; None where that is left open.
 
     Attributes:
@@ -50,13 +50,13 @@ class Wish(NamedTuple):
         batch: pairs at a time.
     """
 
-    layer: Pick
-    head: Pick
+    layer: Selector
+    head: Selector
     shift: int | None
     link: Callable[[Weights], Links]
     batch: int
 
-    def without_gold(self) -> "Wish":
+    def without_gold(self) -> "AlignOptions":
         """Nothing can be found to be best: what is open is the mean, not shifted."""
         return self._replace(
             layer="mean" if self.layer is None else self.layer,
@@ -109,7 +109,7 @@ def align(
     device: str,
 ) -> None:
     """Align the words of pairs by attention: Pharaoh format on stdout, error rates on stderr."""
-    wish = Wish(
+    options = AlignOptions(
         layer=_pick("layer", layer),
         head=_pick("head", head),
         shift=_shift(shift),
@@ -136,15 +136,15 @@ def align(
     golds = None if gold is None else _gold(gold, gold_first, sizes, places)
     if other is not None:
         _check_units(other, pairs, units, sizes)
-    found = _aligned(model, pairs, units, wish, judged=golds is not None)
-    result = Result(sizes, golds, best(found, golds))
+    found = _aligned(model, pairs, units, options, judged=golds is not None)
+    result = AlignmentResult(sizes, golds, best(found, golds))
     if other is not None:
-        back = _backward(other, pairs, units, wish, golds)
+        back = _backward(other, pairs, units, options, golds)
         result = result.joined(back, symmetrize.value)
     _write(result, places, output, as_json=as_json)
 
 
-def _pick(name: str, word: str) -> Pick:
+def _pick(name: str, word: str) -> Selector:
     if word == "auto":
         return None
     if word == "mean":
@@ -190,17 +190,17 @@ def _check_units(
 
 
 def _aligned(
-    model: api.Model, pairs: Sequence[Pair], units: Units, wish: Wish, *, judged: bool
+    model: api.Model, pairs: Sequence[Pair], units: Units, options: AlignOptions, *, judged: bool
 ) -> dict[Choice, list[Links]]:
-    wish = wish if judged else wish.without_gold()
+    options = options if judged else options.without_gold()
     with _progress(f"aligning with {model.path}", len(pairs)) as done:
         return aligning.align(
             model,
             pairs,
-            wish.choices,
+            options.choices,
             units=units,
-            link=wish.link,
-            batch=wish.batch,
+            link=options.link,
+            batch=options.batch,
             done=done,
         )
 
@@ -209,12 +209,12 @@ def _backward(
     model: api.Model,
     pairs: Sequence[Pair],
     units: Units,
-    wish: Wish,
+    options: AlignOptions,
     golds: Sequence[Gold] | None,
 ) -> Direction:
     """The alignments of a model that goes the other way, told the way that the first one goes."""
     judged = golds is not None
-    found = _aligned(model, _turned(pairs), units.turned, wish, judged=judged)
+    found = _aligned(model, _turned(pairs), units.turned, options, judged=judged)
     back = best(found, golds and [Gold(flip(one.sure), flip(one.possible)) for one in golds])
     return back._replace(links=[flip(links) for links in back.links])
 
@@ -228,7 +228,7 @@ def _progress(name: str, total: int) -> Iterator[Callable[[int], None]]:
         yield lambda pairs: bar.advance(task, pairs)
 
 
-def _write(result: Result, places: Places, output: Path | None, *, as_json: bool) -> None:
+def _write(result: AlignmentResult, places: Places, output: Path | None, *, as_json: bool) -> None:
     lines = places.spread([format_links(links) for links in result.links], "")
     if output is not None:
         with write_atomically(output) as file:

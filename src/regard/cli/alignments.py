@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 from rich.console import Console
 
 from regard.api.aligning import Choice
-from regard.cli.tables import print_table, result_console
+from regard.cli.console import print_table, result_console
 from regard.seeing.alignment import (
     SYMMETRIZE,
     Gold,
@@ -26,7 +26,7 @@ class Direction(NamedTuple):
     tried: dict[Choice, Quality]
 
 
-class Result(NamedTuple):
+class AlignmentResult(NamedTuple):
     """What was found for a file.
 
     Attributes:
@@ -43,7 +43,7 @@ class Result(NamedTuple):
     backward: Direction | None = None
     symmetry: str = ""
 
-    def joined(self, backward: Direction, symmetry: str) -> "Result":
+    def joined(self, backward: Direction, symmetry: str) -> "AlignmentResult":
         """The result with another direction."""
         return self._replace(backward=backward, symmetry=symmetry)
 
@@ -68,7 +68,7 @@ def best(found: dict[Choice, list[Links]], golds: Sequence[Gold] | None) -> Dire
     return Direction(chosen, found[chosen], tried)
 
 
-def scale(result: Result, golds: Sequence[Gold]) -> dict[str, Quality]:
+def scale(result: AlignmentResult, golds: Sequence[Gold]) -> dict[str, Quality]:
     """What is reached without a model, and by joining both directions."""
     found = {
         "uniform": uniform_quality(golds, result.sizes),
@@ -79,7 +79,7 @@ def scale(result: Result, golds: Sequence[Gold]) -> dict[str, Quality]:
     return found
 
 
-def show(result: Result) -> None:
+def show(result: AlignmentResult) -> None:
     """Tables on stderr."""
     console = result_console(stderr=True)
     ways = [("", result.forward)]
@@ -119,7 +119,7 @@ def _named(number: int | None) -> str:
     return "mean" if number is None else str(number)
 
 
-def _show_scale(console: Console, result: Result, golds: Sequence[Gold]) -> None:
+def _show_scale(console: Console, result: AlignmentResult, golds: Sequence[Gold]) -> None:
     rows = [
         [
             name,
@@ -131,7 +131,7 @@ def _show_scale(console: Console, result: Result, golds: Sequence[Gold]) -> None
     print_table(console, ["for scale", "AER", "precision", "recall", ""], rows)
 
 
-def as_object(result: Result) -> dict[str, Any]:
+def as_object(result: AlignmentResult) -> dict[str, Any]:
     """All of it as JSON holds it; rates are from 0 to 1."""
     directions = {"forward": result.forward, "backward": result.backward}
     found: dict[str, Any] = {"pairs": len(result.sizes), "symmetrize": result.symmetry or None}

@@ -7,9 +7,9 @@ from pathlib import Path
 from rich.console import Console
 
 from regard import api
+from regard.cli.console import print_table, result_console
 from regard.cli.features import told_of_features
 from regard.cli.pairs import one_source
-from regard.cli.tables import print_table, result_console
 from regard.seeing import Trace
 from regard.seeing.checks import looked_at, shares
 from regard.seeing.display import check_ending, save

@@ -13,12 +13,12 @@ from typing import Annotated, Any, Final
 
 import typer
 
-from regard.cli.running import Verbs
+from regard.cli.error_handling import CommandGroup
 from regard.version import __version__
 
 app = typer.Typer(
     name="regard",
-    cls=Verbs,
+    cls=CommandGroup,
     help="Sequence models that show what they look at.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,

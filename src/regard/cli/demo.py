@@ -11,7 +11,7 @@ from rich.console import Console
 
 from regard import api
 from regard.api.scoring import scored
-from regard.cli.running import SIGNALLED
+from regard.cli.error_handling import SIGNALLED
 from regard.cli.show import drawn
 from regard.data import Pair, read_pairs
 from regard.errors import ArgumentError

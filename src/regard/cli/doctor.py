@@ -3,13 +3,13 @@
 import platform
 from collections.abc import Callable, Iterable
 from importlib.metadata import PackageNotFoundError, version
-from importlib.util import find_spec
 from typing import Final
 
 import torch
 from torch import nn
 
-from regard.cli.tables import print_json, print_table, result_console
+from regard.cli.console import print_json, print_table, result_console
+from regard.extras import install_command, is_installed
 from regard.ops.additive_attention import PATHS as ADDITIVE
 from regard.ops.attentive_rnn import PATHS as ATTENTIVE
 from regard.ops.dot_product_attention import PATHS as DOT_PRODUCT
@@ -87,11 +87,11 @@ def _usable(paths: Iterable[str]) -> str:
 def _triton_lacks() -> str:
     if not torch.cuda.is_available():
         return "needs a GPU"
-    return "" if find_spec("triton") else "needs triton"
+    return "" if is_installed("triton") else "needs triton"
 
 
 def _cpu_lacks() -> str:
-    return "" if find_spec("numba") else "needs numba (pip install 'regard[cpu]')"
+    return "" if is_installed("numba") else f"needs numba ({install_command('cpu')})"
 
 
 def _installed(package: str) -> str:

@@ -12,9 +12,9 @@ from rich.progress import track
 from regard import api
 from regard.api import scoring
 from regard.api.results import Result
+from regard.cli.console import on_one_line, print_json, print_table, result_console
 from regard.cli.pairs import pairs_for
 from regard.cli.perplexity import check_options, show_perplexity
-from regard.cli.tables import on_one_line, print_json, print_table, result_console
 from regard.data import Frames, Pair
 from regard.data.files import write_along
 from regard.evaluation import SHARES, by_length, paired_bootstrap

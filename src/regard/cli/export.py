@@ -6,7 +6,7 @@ from pathlib import Path
 import typer
 
 from regard import export as exporting
-from regard.cli.tables import print_json
+from regard.cli.console import print_json
 
 
 def export(

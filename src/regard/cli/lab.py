@@ -10,8 +10,9 @@ from rich.console import Console
 from rich.progress import Progress, SpinnerColumn, TaskID, TextColumn, TimeElapsedColumn
 
 from regard import device as devices
-from regard.cli.running import FAILED, INTERRUPTED
-from regard.cli.tables import print_json, print_table, result_console
+from regard import extras
+from regard.cli.console import print_json, print_table, result_console
+from regard.cli.error_handling import FAILED, INTERRUPTED
 from regard.errors import ArgumentError
 from regard.lab import Bench, Claim, running
 from regard.lab.processes import processes
@@ -35,6 +36,7 @@ def lab(
     as_json: bool,
 ) -> None:
     """Run the experiments on what is said about attention, and write a report."""
+    extras.require("matplotlib", extra="lab", for_="`regard lab`")
     chosen = running.pick(names or [])
     if listed:
         return _list(chosen, as_json)
@@ -49,7 +51,7 @@ def lab(
         memory=output / "cache",
         fresh=fresh,
     )
-    with _Watch(Console(stderr=True)) as watch, processes(where, jobs) as pool:
+    with _ProgressReporter(Console(stderr=True)) as watch, processes(where, jobs) as pool:
         outcome = running.run(chosen, replace(bench, pool=pool), output, watch)
     return _conclude(outcome, output, as_json)
 
@@ -108,7 +110,7 @@ def _as_object(name: str, claim: Claim) -> dict[str, str]:
     return {"experiment": name, **said}
 
 
-class _Watch:
+class _ProgressReporter:
     """A line for each experiment on a terminal that moves; elsewhere a line when it has ended."""
 
     def __init__(self, console: Console) -> None:
@@ -124,7 +126,7 @@ class _Watch:
         )
         self._tasks: dict[str, TaskID] = {}
 
-    def __enter__(self) -> "_Watch":
+    def __enter__(self) -> "_ProgressReporter":
         self._progress.start()
         return self
 

@@ -3,7 +3,7 @@
 import typer
 
 from regard.api import box
-from regard.cli.tables import print_json, print_table, result_console
+from regard.cli.console import print_json, print_table, result_console
 
 #: what is told of each model, as its card names it
 FACTS = ("score", "scored on", "licence")

@@ -6,13 +6,13 @@ from typing import Any, NamedTuple
 from rich.console import Console
 
 from regard import api
+from regard.cli.console import print_json, print_table, result_console
 from regard.cli.pairs import texts_for
-from regard.cli.tables import print_json, print_table, result_console
 from regard.errors import ArgumentError
 from regard.evaluation import Perplexity
 
 
-class Row(NamedTuple):
+class PerplexityRow(NamedTuple):
     """A perplexity with its interval, and how it was counted."""
 
     name: str
@@ -42,11 +42,11 @@ def show_perplexity(model: api.Model, file: str, *, skip_bad: bool, as_json: boo
         _show(found, rows, result_console())
 
 
-def _rows(found: Perplexity, model: api.Model) -> list[Row]:
+def _rows(found: Perplexity, model: api.Model) -> list[PerplexityRow]:
     kind, join = model.tgt_tokenizer.kind, model.config.join_lines
     how = f"eos:counted|unk:{found.unknown}|tok:{kind}|lines:{join}"
     rows = [
-        Row(
+        PerplexityRow(
             "perplexity",
             found.value,
             *found.interval(),
@@ -56,11 +56,13 @@ def _rows(found: Perplexity, model: api.Model) -> list[Row]:
     ]
     if found.words != found.tokens:
         ends, signature = found.interval(per_word=True), f"perplexity|per:word|{how}"
-        rows.append(Row("perplexity per word", found.per_word, *ends, found.words, signature))
+        rows.append(
+            PerplexityRow("perplexity per word", found.per_word, *ends, found.words, signature)
+        )
     return rows
 
 
-def _as_json(found: Perplexity, rows: list[Row]) -> dict[str, Any]:
+def _as_json(found: Perplexity, rows: list[PerplexityRow]) -> dict[str, Any]:
     return {
         "texts": found.texts,
         "tokens": found.tokens,
@@ -71,7 +73,7 @@ def _as_json(found: Perplexity, rows: list[Row]) -> dict[str, Any]:
     }
 
 
-def _show(found: Perplexity, rows: list[Row], console: Console) -> None:
+def _show(found: Perplexity, rows: list[PerplexityRow], console: Console) -> None:
     console.print(
         f"{found.texts:,} texts, {found.tokens:,} tokens with an end of each line, "
         f"{found.unknown:,} of them unknown",

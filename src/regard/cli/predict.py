@@ -12,9 +12,9 @@ import typer
 from regard import api
 from regard.api import box
 from regard.api.texts import name_some
+from regard.cli.console import on_one_line
 from regard.cli.features import told_of_features
-from regard.cli.sources import Sources
-from regard.cli.tables import on_one_line
+from regard.cli.input_lines import InputLines
 from regard.data.files import write_along
 from regard.data.tables import SUFFIX
 from regard.errors import ArgumentError, DataError
@@ -72,7 +72,7 @@ def predict(
     }
     if beam is not None:
         options["beam"] = beam
-    lines = Sources(files, model, max_chars=max_chars, skip_bad=skip_bad)
+    lines = InputLines(files, model, max_chars=max_chars, skip_bad=skip_bad)
     maps = OWN if model.config.reads_texts else CROSS
     outputs = model.predict(
         told_of_features(model, lines),

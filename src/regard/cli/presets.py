@@ -1,6 +1,6 @@
 """`regard presets`."""
 
-from regard.cli.tables import print_json, print_table, result_console
+from regard.cli.console import print_json, print_table, result_console
 from regard.models import PRESETS
 
 

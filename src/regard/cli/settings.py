@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from regard.cli.tables import print_json, print_table, result_console
+from regard.cli.console import print_json, print_table, result_console
 from regard.training.config import check_preset
 from regard.training.settings import SettingRow, config_settings, preset_settings
 

@@ -15,10 +15,10 @@ from rich.console import Console
 
 from regard import api
 from regard.api.aligning import Units
+from regard.cli.console import result_console
 from regard.cli.features import told_of_features
-from regard.cli.gold import units_of, with_gold
+from regard.cli.gold_alignments import units_of, with_gold
 from regard.cli.pairs import one_source, source_lines
-from regard.cli.tables import result_console
 from regard.data import Frames
 from regard.errors import ArgumentError
 from regard.seeing import Trace, View, select_all, storage, terminal
@@ -68,7 +68,7 @@ def show(
         check_ending(output)
     if scale not in terminal.SCALES:
         raise ArgumentError("scale", "be fixed or row", repr(scale), "choose one")
-    asked = _Asked(text, target, beam)
+    asked = _TraceRequest(text, target, beam)
     found = _reopened(run, asked, line) if _is_file(run) else _made(run, asked, line, device)
     traces = (trace for trace, _ in found)
     if gold is not None:
@@ -110,7 +110,7 @@ def _form(view: str, as_list: bool, plain: bool, as_json: bool) -> str:
     return asked[0] if asked else view
 
 
-class _Asked(NamedTuple):
+class _TraceRequest(NamedTuple):
     """What a run is asked for."""
 
     text: str | None
@@ -123,7 +123,7 @@ def _is_file(run: Path) -> bool:
     return run.suffix in (".json", ".jsonl") and not run.is_dir()
 
 
-def _reopened(path: Path, asked: _Asked, line: int | None) -> Iterator[Counted]:
+def _reopened(path: Path, asked: _TraceRequest, line: int | None) -> Iterator[Counted]:
     """The trace that was saved; of several, one."""
     if any(value is not None for value in asked):
         raise ArgumentError(
@@ -138,7 +138,7 @@ def _reopened(path: Path, asked: _Asked, line: int | None) -> Iterator[Counted]:
     yield found.trace, partial(units_of, found.trace)
 
 
-def _made(run: Path, asked: _Asked, line: int | None, device: str) -> Iterator[Counted]:
+def _made(run: Path, asked: _TraceRequest, line: int | None, device: str) -> Iterator[Counted]:
     """A trace of each text."""
     if line is not None:
         fix = "leave it out, or name a file of traces"

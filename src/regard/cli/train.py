@@ -6,7 +6,7 @@ from typing import Any
 import typer
 
 from regard import recipes
-from regard.cli.running import SIGNALLED
+from regard.cli.error_handling import SIGNALLED
 from regard.errors import ArgumentError
 from regard.training import (
     RunFolder,

@@ -1,6 +1,6 @@
 """Models as files that other programs run, without torch and without regard."""
 
-from regard.export.folder import FORMATS, Written, export
-from regard.export.needs import ExportError
+from regard.export.errors import ExportError
+from regard.export.folder import FORMATS, ExportResult, export
 
-__all__ = ["FORMATS", "ExportError", "Written", "export"]
+__all__ = ["FORMATS", "ExportError", "ExportResult", "export"]

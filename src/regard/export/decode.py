@@ -21,7 +21,7 @@ BATCH = 32
 JOINER, WORD_START = "￭", "▁"
 
 
-class Tokens:
+class TokenCodec:
     """Cuts texts into ids and joins ids to texts, by one of the two tokenizer files."""
 
     def __init__(self, path: Path, symbols: dict[str, int]) -> None:
@@ -70,7 +70,7 @@ class Tokens:
         )
 
 
-class Tables:
+class VectorSource:
     """Reads sources that are vectors, (frames, features), as they are: the graph scales them."""
 
     def __init__(self, path: Path) -> None:
@@ -126,12 +126,12 @@ class Exported:
         folder = Path(folder)
         manifest = json.loads((folder / "manifest.json").read_text(encoding="utf-8"))
         self.symbols, self.limits = manifest["symbols"], manifest["limits"]
-        self.source: Tokens | Tables
+        self.source: TokenCodec | VectorSource
         if manifest["tokenizers"]["source"]["kind"] == "vectors":
-            self.source = Tables(folder / "tokenizer.src.json")
+            self.source = VectorSource(folder / "tokenizer.src.json")
         else:
-            self.source = Tokens(folder / "tokenizer.src.json", self.symbols)
-        self.target = Tokens(folder / "tokenizer.tgt.json", self.symbols)
+            self.source = TokenCodec(folder / "tokenizer.src.json", self.symbols)
+        self.target = TokenCodec(folder / "tokenizer.tgt.json", self.symbols)
         self.encoder, self.step = (
             onnxruntime.InferenceSession(folder / name, providers=["CPUExecutionProvider"])
             for name in ("encoder.onnx", "step.onnx")
@@ -178,7 +178,7 @@ class Exported:
 
     def bounds(self, rows: list[Any]) -> tuple[np.ndarray, np.ndarray]:
         """The fewest and the most tokens of each answer, eos not counted."""
-        joined = self.source.stack if isinstance(self.source, Tables) else 1
+        joined = self.source.stack if isinstance(self.source, VectorSource) else 1
         lengths = np.array([-(-len(row) // joined) for row in rows])
         if self.limits.get("one_per_source_token"):
             words = lengths - [row[-1:] == [self.symbols["eos"]] for row in rows]
@@ -189,7 +189,7 @@ class Exported:
     def first(self, src: np.ndarray, lengths: np.ndarray) -> dict[str, Any]:
         """Reads padded sources: the memory, and the state before the first token, by name."""
         names = [port.name for port in self.encoder.get_outputs()]
-        kind = np.float32 if isinstance(self.source, Tables) else np.int64
+        kind = np.float32 if isinstance(self.source, VectorSource) else np.int64
         inputs = {"src": src.astype(kind), "lengths": lengths.astype(np.int64)}
         return dict(zip(names, self.encoder.run(names, inputs), strict=True))
 

@@ -10,12 +10,13 @@ from typing import Any, Final, NamedTuple
 
 from torch import nn
 
+from regard import extras
 from regard.api import box
 from regard.data import Frames, SourceSide
 from regard.decoding import DecodingOptions
 from regard.errors import ArgumentError
-from regard.export.given import given_to
-from regard.export.needs import PACKAGES, ExportError, check_installed
+from regard.export.errors import ExportError
+from regard.export.graph_inputs import inputs_for
 from regard.export.readme import readme
 from regard.layers import LearnedPositions
 from regard.symbols import BOS, EOS, PAD, UNK
@@ -23,12 +24,14 @@ from regard.training import RunFolder, Saved
 from regard.version import __version__
 
 FORMATS: Final = ("onnx",)
+#: make the graphs, and run them
+PACKAGES: Final = ("onnx", "onnxscript", "onnxruntime")
 DECODER: Final = Path(__file__).with_name("decode.py")
 #: of manifest.json
 VERSION: Final = 1
 
 
-class Written(NamedTuple):
+class ExportResult(NamedTuple):
     """Where a model was exported to, and how far it is from the model itself."""
 
     path: Path
@@ -42,7 +45,7 @@ def export(
     *,
     to: str = "onnx",
     attention: bool = False,
-) -> Written:
+) -> ExportResult:
     """Writes a run as a folder of graphs, tokenisers and a program that needs neither torch nor us.
 
     Args:
@@ -53,7 +56,7 @@ def export(
     """
     if to not in FORMATS:
         raise ArgumentError("--to", f"be one of {', '.join(FORMATS)}", repr(to), "leave it out")
-    check_installed()
+    extras.require(*PACKAGES, extra="onnx", for_="`regard export`")
     found = box.find(run)
     path = Path(f"{found.resolve().name}-onnx") if output is None else Path(output)
     if path.exists() or path.is_symlink():
@@ -66,7 +69,7 @@ def export(
         folder.mkdir()
         manifest = _write(saved, found, folder, attention)
         folder.rename(path)
-    return Written(path, manifest["verified"]["largest_difference"], manifest)
+    return ExportResult(path, manifest["verified"]["largest_difference"], manifest)
 
 
 def _check_kind(saved: Saved, path: Path) -> None:
@@ -82,7 +85,7 @@ def _write(saved: Saved, run: Path, folder: Path, attention: bool) -> dict[str, 
     from regard.export.graphs import write_graphs  # not above: the extra may be missing
     from regard.export.verify import verify
 
-    given = given_to(saved.src_tokenizer)
+    given = inputs_for(saved.src_tokenizer)
     ports = write_graphs(saved.model, given, folder, attention=attention)
     saved.src_tokenizer.save(folder / "tokenizer.src.json")
     saved.tgt_tokenizer.save(folder / "tokenizer.tgt.json")

@@ -16,11 +16,11 @@ import torch
 from torch import Tensor, nn
 
 from regard import ops
+from regard.export.errors import ExportError
 from regard.export.flat import flatten, unflatten
-from regard.export.given import Given
-from regard.export.needs import ExportError
-from regard.export.readers import exportable, first_state
+from regard.export.graph_inputs import GraphInputs
 from regard.export.tagging import with_positions
+from regard.export.traceable import exportable, first_state
 from regard.interrupts import interruptible
 from regard.models import SequenceModel
 from regard.models.protocol import StepOutput
@@ -64,7 +64,7 @@ class Ports:
     first: list[Port]
     attention: list[Port]
 
-    def graphs(self, given: Given, vocab: int) -> dict[str, Any]:
+    def graphs(self, given: GraphInputs, vocab: int) -> dict[str, Any]:
         """Both graphs as manifest.json describes them, for this number of target tokens."""
         inputs = [*self.memory, *self.state]
         after = [_after(port) for port in self.state]
@@ -81,7 +81,7 @@ class Ports:
         }
 
 
-class Example(NamedTuple):
+class TracedExample(NamedTuple):
     """A model's own run, as far as it is needed to trace it."""
 
     src: Tensor
@@ -91,7 +91,9 @@ class Example(NamedTuple):
     step: StepOutput
 
     @staticmethod
-    def of(model: SequenceModel, sizes: dict[str, int], given: Given, attention: bool) -> "Example":
+    def of(
+        model: SequenceModel, sizes: dict[str, int], given: GraphInputs, attention: bool
+    ) -> "TracedExample":
         """Some sources, and the last of some steps."""
         rows, length = sizes["batch"], sizes["source"]
         positions = (torch.arange(rows) % length + 1).flip(0)
@@ -104,7 +106,7 @@ class Example(NamedTuple):
         for _ in range(sizes["steps"]):
             state = model.step(tokens, state).state
         last = model.step(tokens, state, need_weights=attention)
-        return Example(src, lengths, first_state(model, memory), state, last)
+        return TracedExample(src, lengths, first_state(model, memory), state, last)
 
     def tensors(self) -> dict[str, Tensor]:
         """The state before the last step."""
@@ -124,7 +126,7 @@ class Example(NamedTuple):
         return {name for name, tensor in self.tensors().items() if after[name] is tensor}
 
 
-class Reader(nn.Module):
+class EncoderGraph(nn.Module):
     """Source in; memory and first state out."""
 
     def __init__(self, model: SequenceModel, names: list[str]) -> None:
@@ -138,7 +140,7 @@ class Reader(nn.Module):
         return tuple(tensors[name] for name in self.names)
 
 
-class Writer(nn.Module):
+class StepGraph(nn.Module):
     """Newest tokens, memory and state in; log-probabilities, state and attention out."""
 
     def __init__(
@@ -157,7 +159,9 @@ class Writer(nn.Module):
         return log_softmax(out.logits), *(after[name] for name in self.changed), *looked
 
 
-def write_graphs(model: SequenceModel, given: Given, folder: Path, *, attention: bool) -> Ports:
+def write_graphs(
+    model: SequenceModel, given: GraphInputs, folder: Path, *, attention: bool
+) -> Ports:
     """Writes `encoder.onnx` and `step.onnx`.
 
     Args:
@@ -168,8 +172,8 @@ def write_graphs(model: SequenceModel, given: Given, folder: Path, *, attention:
     """
     model = with_positions(model)
     with torch.no_grad(), ops.use_backend("reference"), _quietly():
-        small = Example.of(model, SMALL, given, attention)
-        large = Example.of(model, LARGE, given, attention)
+        small = TracedExample.of(model, SMALL, given, attention)
+        large = TracedExample.of(model, LARGE, given, attention)
         ports = compare(small, large)
         traced = exportable(model)
         given.prepare(traced)
@@ -184,7 +188,7 @@ def _looked(out: StepOutput) -> dict[str, Tensor]:
     return {str(number): weights.squeeze(2) for number, weights in layers}
 
 
-def compare(small: Example, large: Example) -> Ports:
+def compare(small: TracedExample, large: TracedExample) -> Ports:
     """What the graphs of two examples' model take and return."""
     new = small.tensors().keys() - small.at_first().keys()
     if new:
@@ -219,11 +223,11 @@ def _compared(
 
 
 def _write_reader(
-    model: SequenceModel, example: Example, given: Given, ports: Ports, path: Path
+    model: SequenceModel, example: TracedExample, given: GraphInputs, ports: Ports, path: Path
 ) -> None:
     made = [*ports.memory, *ports.state]
     _write(
-        Reader(model, [port.part for port in made]),
+        EncoderGraph(model, [port.part for port in made]),
         (example.src, example.lengths),
         (_dynamic(given.shape), {0: "batch"}),
         ["src", "lengths"],
@@ -232,11 +236,11 @@ def _write_reader(
     )
 
 
-def _write_writer(model: SequenceModel, example: Example, ports: Ports, path: Path) -> None:
+def _write_writer(model: SequenceModel, example: TracedExample, ports: Ports, path: Path) -> None:
     inputs, tensors = [*ports.memory, *ports.state], example.tensors()
     parts, changed = [port.part for port in inputs], [port.part for port in ports.state]
     _write(
-        Writer(model, example.before, parts, changed, bool(ports.attention)),
+        StepGraph(model, example.before, parts, changed, bool(ports.attention)),
         (torch.full_like(example.lengths, BOS), [tensors[part] for part in parts]),
         ({0: "batch"}, [_dynamic(port.shape) for port in inputs]),
         ["tokens", *(port.name for port in inputs)],

@@ -13,8 +13,8 @@ from regard import ops
 from regard.decoding import DecodingOptions, greedy
 from regard.decoding.running import inference
 from regard.export.decode import Exported
-from regard.export.given import Given
-from regard.export.needs import ExportError
+from regard.export.errors import ExportError
+from regard.export.graph_inputs import GraphInputs
 from regard.models import SequenceModel
 from regard.symbols import BOS, EOS
 
@@ -25,7 +25,7 @@ BATCHES: Final = ((6,), (1, 1), (9, 2, 17, 5))
 STEPS: Final = 24
 
 
-def verify(model: SequenceModel, given: Given, folder: Path) -> float:
+def verify(model: SequenceModel, given: GraphInputs, folder: Path) -> float:
     """The largest difference of a log-probability, or of a weight of attention.
 
     Both take the same steps, those of the model's greedy search, and every token's log-probability
@@ -41,7 +41,7 @@ def verify(model: SequenceModel, given: Given, folder: Path) -> float:
     return worst
 
 
-def _largest_of_all(model: SequenceModel, given: Given, folder: Path) -> float:
+def _largest_of_all(model: SequenceModel, given: GraphInputs, folder: Path) -> float:
     try:
         exported = Exported(folder)
         with inference(model), ops.use_backend("reference"):
@@ -61,7 +61,7 @@ def _largest_of_all(model: SequenceModel, given: Given, folder: Path) -> float:
 def _differences(
     model: SequenceModel,
     exported: Exported,
-    given: Given,
+    given: GraphInputs,
     batch: tuple[int, ...],
     chance: torch.Generator,
 ) -> Iterator[float]:

@@ -8,6 +8,7 @@ from typing import Any, Final, Literal
 
 import numpy as np
 
+from regard import extras
 from regard.seeing.drawing import Box, Cells, Drawing, Words
 from regard.seeing.palette import STOPS
 
@@ -46,6 +47,7 @@ FONTS: Final = (
 
 def render(drawing: Drawing, form: Literal["png", "pdf"]) -> bytes:
     """The drawing as the bytes of a file."""
+    extras.require("matplotlib", extra="plot", for_=f"a .{form} file")
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 

@@ -10,14 +10,14 @@ from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
 from regard.seeing import html_page
-from regard.serve import errors, page
-from regard.serve.answering import EVENTS, HEALTH, INFO, TRACE
-from regard.serve.asking import AskCheck, AskRun, AskStream
-from regard.serve.border import Access, Border, as_response
-from regard.serve.desk import Desk, as_json
+from regard.serve import http_errors, pages
 from regard.serve.limits import Limits
 from regard.serve.logs import Log
-from regard.serve.models import Models
+from regard.serve.middleware import Access, RequestGuard, as_response
+from regard.serve.request_handler import RequestHandler, as_json
+from regard.serve.request_schema import CheckRequest, RunRequest, StreamRequest
+from regard.serve.response_schema import EVENTS, HEALTH, INFO, TRACE
+from regard.serve.served_models import Models
 from regard.version import __version__
 
 
@@ -30,7 +30,7 @@ def create_app(models: Models, limits: Limits, access: Access, log: Log) -> Fast
         access: who may ask.
         log: where to say what went wrong.
     """
-    desk = Desk(models, limits, log)
+    desk = RequestHandler(models, limits, log)
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
@@ -51,7 +51,7 @@ def create_app(models: Models, limits: Limits, access: Access, log: Log) -> Fast
         telemetry={"tracing": False, "metrics": False, "logs": False, "auto_configure": False},
     )
     app.add_middleware(
-        Border, access=access, limits=limits, features=models.features, failed=log.failed
+        RequestGuard, access=access, limits=limits, features=models.features, failed=log.failed
     )
     app.state.desk = desk
     app.add_exception_handler(HTTPException, _refused)
@@ -61,7 +61,7 @@ def create_app(models: Models, limits: Limits, access: Access, log: Log) -> Fast
     return app
 
 
-def _add_api(app: FastAPI, desk: Desk) -> None:
+def _add_api(app: FastAPI, desk: RequestHandler) -> None:
     @app.get("/healthz", responses=HEALTH)
     @app.head("/healthz", include_in_schema=False)
     async def healthz() -> dict[str, str]:
@@ -75,17 +75,17 @@ def _add_api(app: FastAPI, desk: Desk) -> None:
         return as_json(desk.info())
 
     @app.post("/api/run", responses=TRACE)
-    async def run(ask: AskRun, request: Request) -> Response:
+    async def run(ask: RunRequest, request: Request) -> Response:
         """Answer a text, and say where each output looked."""
         return await desk.answer(request, ask)
 
     @app.post("/api/stream", responses=EVENTS, response_class=StreamingResponse)
-    async def stream(ask: AskStream, request: Request) -> Response:
+    async def stream(ask: StreamRequest, request: Request) -> Response:
         """Answer a text token by token, each with where it looked."""
         return desk.stream(request, ask)
 
     @app.post("/api/check", responses=TRACE)
-    async def check(ask: AskCheck, request: Request) -> Response:
+    async def check(ask: CheckRequest, request: Request) -> Response:
         """Answer a text, and measure what mattered: ablation, gradient, and how they agree."""
         return await desk.answer(request, ask, "check")
 
@@ -94,15 +94,15 @@ def _add_pages(app: FastAPI, models: Models, limits: Limits) -> None:
     @app.get("/", include_in_schema=False)
     @app.head("/", include_in_schema=False)
     async def live() -> Response:
-        return page.response(html_page.render_live(models.info(limits)))
+        return pages.response(html_page.render_live(models.info(limits)))
 
     @app.get("/page/{name}", include_in_schema=False)
     async def module(name: str) -> Response:
-        return Response(page.module(name), media_type="text/javascript")
+        return Response(pages.module(name), media_type="text/javascript")
 
     @app.get("/docs", include_in_schema=False)
     async def docs() -> Response:
-        return page.response(page.docs(app.openapi()))
+        return pages.response(pages.docs(app.openapi()))
 
     @app.get("/favicon.ico", include_in_schema=False)
     async def favicon() -> Response:
@@ -111,9 +111,9 @@ def _add_pages(app: FastAPI, models: Models, limits: Limits) -> None:
 
 async def _refused(_: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
-    return as_response(errors.of_status(error.status_code, error.headers))
+    return as_response(http_errors.of_status(error.status_code, error.headers))
 
 
 async def _invalid(_: Request, error: Exception) -> Response:
     assert isinstance(error, RequestValidationError)
-    return as_response(errors.of_validation(error.errors()))
+    return as_response(http_errors.of_validation(error.errors()))

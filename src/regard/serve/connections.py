@@ -14,10 +14,10 @@ from typing import Any, Final
 import h11
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from regard.serve.border import HEADERS
-from regard.serve.errors import ServeError
-from regard.serve.events import dumps
+from regard.serve.event_stream import dumps
+from regard.serve.http_errors import ServeError
 from regard.serve.limits import Limits
+from regard.serve.middleware import HEADERS
 
 #: connections that the kernel keeps until they are accepted, and that are accepted at a time
 MOST_BACKLOG: Final = 128
@@ -29,7 +29,7 @@ USUAL_HANDLES: Final = 1024
 SHARE: Final = 0.75
 
 
-class Watch:
+class ConnectionLimiter:
     """Counts the connections of a server and closes those that are slow or too many.
 
     A new connection is always taken. If there are too many then, the one is closed that has waited
@@ -48,8 +48,8 @@ class Watch:
         self.read_seconds = min(limits.read_seconds, limits.seconds)
         #: a body, the work, and the time to read the answer
         self.request_seconds = self.read_seconds + 2 * limits.seconds
-        self._waiting: dict[WatchedProtocol, None] = {}  # for a request, oldest first
-        self._open: set[WatchedProtocol] = set()
+        self._waiting: dict[LimitedProtocol, None] = {}  # for a request, oldest first
+        self._open: set[LimitedProtocol] = set()
         self._of: Counter[str] = Counter()
 
     @property
@@ -57,7 +57,7 @@ class Watch:
         """The most connections of one address."""
         return max(1, int(SHARE * self.most))
 
-    def opened(self, connection: "WatchedProtocol") -> None:
+    def opened(self, connection: "LimitedProtocol") -> None:
         """Count a new connection; close another, or this one, if there are too many."""
         self._open.add(connection)
         self._of[connection.address] += 1
@@ -67,7 +67,7 @@ class Watch:
         elif len(self._open) > self.most:
             self._close_one(self._of.most_common(1)[0][0])
 
-    def closed(self, connection: "WatchedProtocol") -> None:
+    def closed(self, connection: "LimitedProtocol") -> None:
         """Forget a connection; once more is the same as once."""
         self._waiting.pop(connection, None)
         if connection in self._open:
@@ -76,11 +76,11 @@ class Watch:
             if not self._of[connection.address]:
                 del self._of[connection.address]
 
-    def waits(self, connection: "WatchedProtocol") -> None:
+    def waits(self, connection: "LimitedProtocol") -> None:
         """Note that a connection waits for a request, or for the rest of one."""
         self._waiting.setdefault(connection, None)
 
-    def asks(self, connection: "WatchedProtocol") -> None:
+    def asks(self, connection: "LimitedProtocol") -> None:
         """Note that the whole request of a connection has come."""
         self._waiting.pop(connection, None)
 
@@ -91,10 +91,10 @@ class Watch:
         oldest.drop()
 
 
-class WatchedProtocol(H11Protocol):
+class LimitedProtocol(H11Protocol):
     """HTTP/1.1 with time limits, and errors in the form of the API."""
 
-    def __init__(self, watch: Watch, *args: Any, **options: Any) -> None:
+    def __init__(self, watch: ConnectionLimiter, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
         self.watch, self.address = watch, ""
         self._timer: asyncio.TimerHandle | None = None
@@ -194,9 +194,9 @@ class WatchedProtocol(H11Protocol):
             self._timer = self.loop.call_later(seconds, act)
 
 
-def watched(watch: Watch) -> Callable[..., WatchedProtocol]:
+def watched(watch: ConnectionLimiter) -> Callable[..., LimitedProtocol]:
     """Return what makes protocols for a server."""
-    return partial(WatchedProtocol, watch)
+    return partial(LimitedProtocol, watch)
 
 
 def open_files(wanted: int) -> int:

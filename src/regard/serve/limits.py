@@ -7,7 +7,7 @@ from dataclasses import dataclass, fields
 from typing import Final, NamedTuple
 
 from regard.errors import ArgumentError
-from regard.serve.errors import ServeError
+from regard.serve.http_errors import ServeError
 
 #: bytes of a number in JSON, of a digit's precision that float32 does not have
 NUMBER_BYTES: Final = 26
@@ -133,7 +133,7 @@ def _too_long(name: str, most: int, unit: str, count: int, option: str) -> Serve
     )
 
 
-class Gate:
+class AdmissionControl:
     """Counts the requests inside and the work of each client, and refuses too much of either."""
 
     def __init__(self, limits: Limits) -> None:

@@ -32,7 +32,7 @@ import torch
 
 from regard.errors import describe_memory_error
 from regard.preemption import preemptible
-from regard.serve.errors import closing, out_of_memory
+from regard.serve.http_errors import closing, out_of_memory
 from regard.serve.limits import Cost
 
 Item = TypeVar("Item")
@@ -70,7 +70,7 @@ class WorkError(Exception):
 
 
 @dataclass
-class Tally:
+class SchedulerCounts:
     """What a scheduler has done so far.
 
     Attributes:
@@ -109,7 +109,7 @@ class _Rank(NamedTuple):
 
 
 @dataclass(eq=False)
-class _Batch(Generic[Item, Result]):
+class _JobBatch(Generic[Item, Result]):
     """Jobs that run together.
 
     Attributes:
@@ -135,7 +135,7 @@ class _Batch(Generic[Item, Result]):
         return max(self.first_level, sum(self.spent >= share for share in SHARES))
 
 
-class Usage:
+class ClientUsage:
     """Seconds of computing that each client has used of late; older ones count for less."""
 
     def __init__(self) -> None:
@@ -177,15 +177,15 @@ class Scheduler(Generic[Item, Result]):
         self._failed = failed
         self._changed = threading.Condition()
         self._waiting: list[_Job[Item, Result]] = []
-        self._started: list[_Batch[Item, Result]] = []
-        self._running: _Batch[Item, Result] | None = None
+        self._started: list[_JobBatch[Item, Result]] = []
+        self._running: _JobBatch[Item, Result] | None = None
         #: while nothing runs, the batch whose turn it is; None if it is that of a new one
-        self._called: _Batch[Item, Result] | None = None
-        self._usage = Usage()
+        self._called: _JobBatch[Item, Result] | None = None
+        self._usage = ClientUsage()
         self._threads: list[threading.Thread] = []
         self._broken = -RECOVERY
         self.closed = False
-        self.tally = Tally()
+        self.tally = SchedulerCounts()
 
     def start(self) -> None:
         """Begin to work."""
@@ -250,7 +250,7 @@ class Scheduler(Generic[Item, Result]):
                 self._drop_waiting(error)
                 time.sleep(LOOK)  # a fault that stays must not take all of the processor
 
-    def _begin(self) -> _Batch[Item, Result] | None:
+    def _begin(self) -> _JobBatch[Item, Result] | None:
         """Wait until a new batch may have the turn, and take it; None once closed."""
         with self._changed:
             while not self.closed:
@@ -268,7 +268,7 @@ class Scheduler(Generic[Item, Result]):
                 self._changed.wait(self._until_ripe(now) or None)
             return None
 
-    def _do(self, batch: _Batch[Item, Result]) -> None:
+    def _do(self, batch: _JobBatch[Item, Result]) -> None:
         """Run a batch to its end and hand out the results."""
         found: list[Result | Exception] = []
         try:
@@ -303,7 +303,7 @@ class Scheduler(Generic[Item, Result]):
         parts = [items[start : start + size] for start in range(0, len(items), size)]
         return list(itertools.chain.from_iterable(self._results(key, part) for part in parts))
 
-    def _point(self, batch: _Batch[Item, Result]) -> None:
+    def _point(self, batch: _JobBatch[Item, Result]) -> None:
         """Preemption point: stop, go on, or wait for the next turn."""
         now = time.monotonic()
         if batch.wanted and now - batch.seen >= LOOK:
@@ -326,14 +326,14 @@ class Scheduler(Generic[Item, Result]):
         self._called = called if rank is not None and (new is None or rank <= new) else None
         self._changed.notify_all()
 
-    def _charge(self, batch: _Batch[Item, Result], now: float) -> None:
+    def _charge(self, batch: _JobBatch[Item, Result], now: float) -> None:
         """Count the time since the last preemption point, and share it among the clients."""
         seconds, batch.seen = now - batch.seen, now
         batch.spent += seconds
         for client, count in Counter(job.client for job in batch.jobs).items():
             self._usage.add(client, seconds * count / len(batch.jobs), now)
 
-    def _other_goes_first(self, batch: _Batch[Item, Result], now: float) -> bool:
+    def _other_goes_first(self, batch: _JobBatch[Item, Result], now: float) -> bool:
         """Return whether the batch that has the turn should hand it over."""
         own = self._rank(batch, now)
         others = [self._rank(other, now) for other in self._started if other is not batch]
@@ -344,7 +344,7 @@ class Scheduler(Generic[Item, Result]):
             return other.level < own.level
         return now - batch.turn >= SLICE and other < own
 
-    def _rank(self, batch: _Batch[Item, Result], now: float) -> _Rank:
+    def _rank(self, batch: _JobBatch[Item, Result], now: float) -> _Rank:
         if not batch.wanted:  # it will stop at once, and let go of its memory
             return _Rank(-2, 0.0, batch.seen)
         aged = self._running is not batch and now - batch.seen > PATIENCE[batch.level]
@@ -385,7 +385,7 @@ class Scheduler(Generic[Item, Result]):
         oldest = min(job.arrived for job in self._waiting)
         return max(0.0, oldest + self._wait - now)
 
-    def _take(self, now: float) -> _Batch[Item, Result]:
+    def _take(self, now: float) -> _JobBatch[Item, Result]:
         """Return the job that goes first, and those that go with it."""
         lead = self._lead(now)
         assert lead is not None
@@ -397,7 +397,7 @@ class Scheduler(Generic[Item, Result]):
                 chosen = more
         chosen.sort(key=lambda job: job.arrived)
         self._waiting = [job for job in self._waiting if job not in chosen]
-        return _Batch(chosen, lead.level)
+        return _JobBatch(chosen, lead.level)
 
     def _drop_waiting(self, error: BaseException) -> None:
         with self._changed:

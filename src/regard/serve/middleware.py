@@ -13,9 +13,9 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.responses import RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from regard.serve import page
-from regard.serve.errors import INTERNAL, ServeError, closing, of_any, of_status, unauthorized
-from regard.serve.events import dumps
+from regard.serve import pages
+from regard.serve.event_stream import dumps
+from regard.serve.http_errors import INTERNAL, ServeError, closing, of_any, of_status, unauthorized
 from regard.serve.limits import Limits
 
 LOCAL: Final = ("127.0.0.1", "localhost", "[::1]")
@@ -101,7 +101,7 @@ def _bracketed(host: str) -> str:
 
 
 @final
-class Border:
+class RequestGuard:
     """Checks host, origin, media type and size; guards the answers; catches what goes wrong.
 
     Args:
@@ -196,7 +196,7 @@ class Border:
         if self.access.knows_token(headers):
             return None
         if path == "/" and scope["method"] in SAFE:
-            return page.ask_for_token(wrong=bool(given))
+            return pages.ask_for_token(wrong=bool(given))
         raise unauthorized()
 
     def _preflight(self, scope: Scope, headers: Headers) -> Response | None:

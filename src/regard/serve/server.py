@@ -12,11 +12,11 @@ from fastapi import FastAPI
 
 from regard.errors import ArgumentError, RegardError
 from regard.serve.app import create_app
-from regard.serve.border import Access
-from regard.serve.connections import Watch, watched
+from regard.serve.connections import ConnectionLimiter, watched
 from regard.serve.limits import Limits
 from regard.serve.logs import Log
-from regard.serve.models import Models
+from regard.serve.middleware import Access
+from regard.serve.served_models import Models
 
 #: seconds that open requests have once the server is to end
 GRACE: Final = 1
@@ -93,7 +93,7 @@ def make_server(
     ready: Callable[[], None] = lambda: None,
 ) -> "Server":
     """Return a server, to be run with a socket that is bound; `ready` is called once it runs."""
-    watch = Watch(limits)
+    watch = ConnectionLimiter(limits)
     if watch.most < limits.connections:
         log.write(
             f"at most {watch.most} connections at a time, since the process may have few files "

@@ -20,7 +20,7 @@ SOURCE: Final = "source"
 
 
 @runtime_checkable
-class Given(Protocol):
+class GraphInputs(Protocol):
     """The sources of a model."""
 
     @property
@@ -50,14 +50,14 @@ class Given(Protocol):
         ...
 
 
-def given_to(side: SourceSide) -> Given:
+def inputs_for(side: SourceSide) -> GraphInputs:
     """What the graphs of a run are given."""
-    return GivenFrames(side) if isinstance(side, Frames) else GivenTokens(side.vocab_size)
+    return FrameInputs(side) if isinstance(side, Frames) else TokenInputs(side.vocab_size)
 
 
 @final
 @dataclass(frozen=True)
-class GivenTokens:
+class TokenInputs:
     """Ids of so many tokens, `eos` last."""
 
     vocab: int
@@ -94,8 +94,8 @@ class GivenTokens:
 
 @final
 @dataclass(frozen=True)
-class GivenFrames:
-    """Tables of numbers that are not yet brought to scale."""
+class FrameInputs:
+    """VectorSource of numbers that are not yet brought to scale."""
 
     frames: Frames
 

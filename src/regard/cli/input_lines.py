@@ -15,7 +15,7 @@ from regard.errors import ArgumentError, DataError
 ADVICE: Final = OPTIONS._replace(longer="raise --max-chars")
 
 
-class Sources:
+class InputLines:
     """The lines of a file, or the tables of vectors of some, that a model can take.
 
     Attributes:

@@ -7,7 +7,7 @@ from typing import Any, Final
 from starlette.responses import HTMLResponse
 
 from regard.seeing import html_page
-from regard.serve.errors import ServeError
+from regard.serve.http_errors import ServeError
 
 #: scripts that stand in a page, data not among them
 _INLINE: Final = re.compile(

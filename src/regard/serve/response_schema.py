@@ -9,13 +9,13 @@ from regard.seeing.trace import MapKind, Unit
 Statuses = dict[int | str, dict[str, Any]]
 
 
-class _Answer(BaseModel):
+class _Response(BaseModel):
     """A part of an answer: it has these fields and no others."""
 
     model_config = ConfigDict(extra="forbid")
 
 
-class Packed(_Answer):
+class PackedArray(_Response):
     """An array of numbers."""
 
     shape: list[int]
@@ -24,7 +24,7 @@ class Packed(_Answer):
     data: str = Field(description="Base64 of the deflated little-endian bytes.")
 
 
-class MapAnswer(_Answer):
+class MapResponse(_Response):
     """Where one layer looked."""
 
     kind: MapKind
@@ -32,11 +32,11 @@ class MapAnswer(_Answer):
     rows: str = Field(description="What looks: source, target or read.")
     columns: str = Field(description="What is looked at.")
     causal: bool
-    weights: Packed = Field(description="(heads, rows, columns).")
-    missing: Packed | None = Field(description="What rows lack to 1; none if null.")
+    weights: PackedArray = Field(description="(heads, rows, columns).")
+    missing: PackedArray | None = Field(description="What rows lack to 1; none if null.")
 
 
-class TokenAnswer(_Answer):
+class TokenResponse(_Response):
     """A token of a text."""
 
     text: str
@@ -47,14 +47,14 @@ class TokenAnswer(_Answer):
     alternatives: list[tuple[str, float]]
 
 
-class TextAnswer(_Answer):
+class TextResponse(_Response):
     """A text and its tokens."""
 
     text: str
-    tokens: list[TokenAnswer]
+    tokens: list[TokenResponse]
 
 
-class ModelAnswer(_Answer):
+class ModelResponse(_Response):
     """Which model has answered."""
 
     name: str
@@ -63,7 +63,7 @@ class ModelAnswer(_Answer):
     step: int | None
 
 
-class DecodedAnswer(_Answer):
+class DecodingResponse(_Response):
     """How the answer was found."""
 
     mode: str
@@ -72,24 +72,24 @@ class DecodedAnswer(_Answer):
     log_prob: float | None
 
 
-class TraceAnswer(_Answer):
+class TraceResponse(_Response):
     """A trace, as `regard show -o x.json` writes it."""
 
     format: Literal["regard-trace"]
     version: int
-    source: TextAnswer
-    target: TextAnswer
-    maps: list[MapAnswer]
-    model: ModelAnswer
-    decoded: DecodedAnswer
-    derived: dict[str, Packed]
+    source: TextResponse
+    target: TextResponse
+    maps: list[MapResponse]
+    model: ModelResponse
+    decoded: DecodingResponse
+    derived: dict[str, PackedArray]
     checks: dict[str, Any]
     gold: list[tuple[int, int, bool]]
     gold_units: tuple[Unit, Unit] = Field(description="What gold counts: target, source.")
     notes: list[str]
 
 
-class InfoAnswer(_Answer):
+class InfoResponse(_Response):
     """What the server has, what it takes, and how busy it is."""
 
     version: str
@@ -99,14 +99,14 @@ class InfoAnswer(_Answer):
     load: dict[str, int]
 
 
-class EventAnswer(_Answer):
+class EventResponse(_Response):
     """One server-sent event."""
 
     event: Literal["source", "token", "done", "error"]
     data: str = Field(description="JSON.")
 
 
-class Problem(_Answer):
+class ErrorBody(_Response):
     """What is wrong: a word for programs, a sentence, and what to do next."""
 
     code: str
@@ -114,15 +114,15 @@ class Problem(_Answer):
     hint: str
 
 
-class ErrorAnswer(_Answer):
+class ErrorResponse(_Response):
     """An error."""
 
-    error: Problem
+    error: ErrorBody
 
 
 def _errors(**descriptions: str) -> Statuses:
     return {
-        int(status.removeprefix("s")): {"model": ErrorAnswer, "description": words}
+        int(status.removeprefix("s")): {"model": ErrorResponse, "description": words}
         for status, words in descriptions.items()
     }
 
@@ -132,7 +132,7 @@ ASKED: Final = _errors(
     s401="The token of the server is missing or wrong.",
 )
 HEALTH: Final = ASKED | _errors(s503="The models cannot be run.")
-INFO: Final[Statuses] = {200: {"model": InfoAnswer}, **ASKED}
+INFO: Final[Statuses] = {200: {"model": InfoResponse}, **ASKED}
 ANSWERED: Final = ASKED | _errors(
     s403="A page of another site asks.",
     s408="The body does not come.",
@@ -145,14 +145,14 @@ ANSWERED: Final = ASKED | _errors(
     s504="It takes too long.",
 )
 TRACE: Final[Statuses] = {
-    200: {"model": TraceAnswer, "description": "A trace, as `regard show -o x.json` writes it."},
+    200: {"model": TraceResponse, "description": "A trace, as `regard show -o x.json` writes it."},
     **ANSWERED,
 }
 EVENTS: Final[Statuses] = {
     200: {
         "description": "Server-sent events: `source` with the tokens that rows are of; `token` "
         "with token, prob and row, one for each token; then `done` with the trace; or `error`.",
-        "content": {"text/event-stream": {"schema": EventAnswer.model_json_schema()}},
+        "content": {"text/event-stream": {"schema": EventResponse.model_json_schema()}},
     },
     **ANSWERED,
 }

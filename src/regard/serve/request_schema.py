@@ -18,7 +18,7 @@ def _whole(text: str) -> str:
 Text = Annotated[str, AfterValidator(_whole)]
 
 
-class Ask(BaseModel):
+class SourceRequest(BaseModel):
     """A text to answer, or frames for a model that reads vectors."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
@@ -31,20 +31,20 @@ class Ask(BaseModel):
     model: str | None = Field(None, description="A model of /api/info; the first if left out.")
 
 
-class AskStream(Ask):
+class StreamRequest(SourceRequest):
     """A text to answer token by token, which is greedy."""
 
     kinds: list[MapKind] | None = Field(None, description="Maps wanted; all if left out.")
 
 
-class AskCheck(Ask):
+class CheckRequest(SourceRequest):
     """A text to answer, and how."""
 
     beam: int | None = Field(None, description="Width of the search; that of the run if left out.")
     target: Text | None = Field(None, description="What the model is made to write.")
 
 
-class AskRun(AskCheck):
+class RunRequest(CheckRequest):
     """A text to answer, how, and with which maps."""
 
     kinds: list[MapKind] | None = Field(None, description="Maps wanted; all if left out.")

@@ -13,27 +13,35 @@ from starlette.responses import Response
 from regard import api
 from regard.data import Frames
 from regard.decoding import Streamed
-from regard.serve import errors
-from regard.serve.asking import Ask, AskCheck, AskRun, AskStream
-from regard.serve.events import EventResponse, dumps, streamed
-from regard.serve.limits import Cost, Gate, Limits
+from regard.serve import http_errors
+from regard.serve.event_stream import EventStreamResponse, dumps, streamed
+from regard.serve.limits import AdmissionControl, Cost, Limits
 from regard.serve.logs import Log
-from regard.serve.models import Json, Models, Question, Task, cost, longest, source_length
+from regard.serve.request_schema import CheckRequest, RunRequest, SourceRequest, StreamRequest
 from regard.serve.scheduler import Scheduler
+from regard.serve.served_models import (
+    BatchKey,
+    Json,
+    Models,
+    WorkItem,
+    cost,
+    longest,
+    source_length,
+)
 
 Found = TypeVar("Found")
 
 
-class Order(NamedTuple):
+class PreparedRequest(NamedTuple):
     """A request that may be worked on: what it asks for, of which model, and what it takes."""
 
-    task: Task
-    question: Question
+    task: BatchKey
+    question: WorkItem
     model: api.Model
     cost: Cost
 
 
-class Desk:
+class RequestHandler:
     """Takes questions.
 
     Args:
@@ -44,11 +52,11 @@ class Desk:
 
     def __init__(self, models: Models, limits: Limits, log: Log) -> None:
         self.models, self.limits, self.log = models, limits, log
-        self.gate = Gate(limits)
+        self.gate = AdmissionControl(limits)
         self._open()
 
     def _open(self) -> None:
-        self.scheduler: Scheduler[Question, Json] = Scheduler(
+        self.scheduler: Scheduler[WorkItem, Json] = Scheduler(
             self.models.work,
             size=self.limits.batch,
             tokens=self.limits.batch_tokens,
@@ -74,14 +82,14 @@ class Desk:
     def check_health(self) -> None:
         """Raise `unhealthy` where requests would not be answered."""
         if not self.scheduler.is_working(self.limits.seconds):
-            raise errors.unhealthy()
+            raise http_errors.unhealthy()
 
     def info(self) -> Json:
         """What a client may want to know of the server, and how busy it is."""
         load = {"inside": self.gate.inside, **vars(self.scheduler.tally)}
         return {**self.models.info(self.limits), "load": load}
 
-    async def answer(self, request: Request, ask: Ask, verb: str = "run") -> Response:
+    async def answer(self, request: Request, ask: SourceRequest, verb: str = "run") -> Response:
         """A trace, worked out together with those of others who ask at the same time."""
         order = self._order(verb, ask)
         with ExitStack() as stack:
@@ -89,7 +97,7 @@ class Desk:
             job = self._submit(request, order)
             return as_json(await _while_awaited(request, job, self.limits.seconds))
 
-    def stream(self, request: Request, ask: AskStream) -> Response:
+    def stream(self, request: Request, ask: StreamRequest) -> Response:
         """An answer token by token, and its trace."""
         order = self._order("stream", ask)
 
@@ -106,30 +114,30 @@ class Desk:
                 seconds=self.limits.seconds,
                 failed=lambda error: self.log.failed(error, f"POST {request.url.path}"),
             )
-            return EventResponse(events, stack.pop_all().close)
+            return EventStreamResponse(events, stack.pop_all().close)
 
-    def _admit(self, stack: ExitStack, request: Request, order: Order) -> None:
+    def _admit(self, stack: ExitStack, request: Request, order: PreparedRequest) -> None:
         """Let a request inside until the stack is closed."""
         stack.enter_context(self.gate.admit(client_of(request), order.cost.work))
         source = order.question.source
         text = source if isinstance(source, str) else f"{len(source)} frames"
         stack.enter_context(self.log.timed(request.url.path, order.task.model, text))
 
-    def _submit(self, request: Request, order: Order) -> Awaitable[Json]:
+    def _submit(self, request: Request, order: PreparedRequest) -> Awaitable[Json]:
         return self.scheduler.submit(order.task, order.question, client_of(request), order.cost)
 
-    def _order(self, verb: str, ask: Ask) -> Order:
+    def _order(self, verb: str, ask: SourceRequest) -> PreparedRequest:
         """What is asked for, once it is known that it may be."""
         name, model = self.models.find(ask.model)
         source = self._source(model, ask)
         length = source_length(model, source)
-        task = Task(verb, name, max_len=longest(length, self.limits))
+        task = BatchKey(verb, name, max_len=longest(length, self.limits))
         if verb != "run":
             task = replace(task, only=object())
-        if isinstance(ask, AskRun | AskStream) and ask.kinds is not None:
+        if isinstance(ask, RunRequest | StreamRequest) and ask.kinds is not None:
             task = replace(task, kinds=tuple(sorted(set(ask.kinds))))
-        question, forced = Question(source), None
-        if isinstance(ask, AskCheck):
+        question, forced = WorkItem(source), None
+        if isinstance(ask, CheckRequest):
             self.limits.check_beam(ask.beam)
             task = replace(task, beam=ask.beam)
             if ask.target is not None:
@@ -142,9 +150,9 @@ class Desk:
             task = replace(task, beam=1)
         takes = cost(model, task, length, forced)
         self.limits.check_work(takes)
-        return Order(task, question, model, takes)
+        return PreparedRequest(task, question, model, takes)
 
-    def _source(self, model: api.Model, ask: Ask) -> Any:
+    def _source(self, model: api.Model, ask: SourceRequest) -> Any:
         """The source of a question, which is of the kind that the model reads.
 
         A text is never given to a model that reads vectors, which would open the file of that name.
@@ -152,7 +160,7 @@ class Desk:
         kind = "frames" if isinstance(model.source, Frames) else "text"
         given = [name for name in ("text", "frames") if getattr(ask, name) is not None]
         if given != [kind]:
-            raise errors.ServeError(
+            raise http_errors.ServeError(
                 422,
                 "invalid",
                 f"a question to this model must have {kind}, but it has "
@@ -186,7 +194,7 @@ async def _while_awaited(request: Request, job: Awaitable[Found], seconds: float
         await asyncio.wait({working, leaving}, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
         if working.done():
             return working.result()
-        raise errors.gone() if leaving.done() else errors.too_slow(seconds)
+        raise http_errors.gone() if leaving.done() else http_errors.too_slow(seconds)
     finally:
         working.cancel()
         leaving.cancel()

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from regard.errors import ArgumentError, RegardError
-from regard.serve import Access, errors
+from regard.serve import Access, http_errors
 
 
 def error(response, status, code):
@@ -234,7 +234,7 @@ def test_what_nobody_foresaw_is_500_without_the_text(serve, models, monkeypatch)
     (line,) = client.lines
     assert "secret" not in line
     assert "ZeroDivisionError" in line
-    assert "test_errors.py" in line
+    assert "test_http_errors.py" in line
     assert client.post("/api/run", json={"text": "a", "model": "blind"}).status_code == 200
 
 
@@ -272,10 +272,10 @@ def test_nothing_is_printed_unless_asked_for(serve):
 
 
 def test_the_sentence_of_an_error_is_cut_into_message_and_hint():
-    told = errors.of_regard(ArgumentError("beam", "be at least 1", "a: b", "choose 5"))
+    told = http_errors.of_regard(ArgumentError("beam", "be at least 1", "a: b", "choose 5"))
     assert told.body["error"] == {
         "code": "invalid",
         "message": "beam must be at least 1, but it is a: b",
         "hint": "choose 5",
     }
-    assert errors.of_regard(RegardError("no colon.")).message == "no colon"
+    assert http_errors.of_regard(RegardError("no colon.")).message == "no colon"

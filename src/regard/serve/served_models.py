@@ -14,8 +14,8 @@ from regard.preemption import in_turn, preemption_point
 from regard.seeing import Trace
 from regard.seeing.attribution import DRAWS, SHUFFLES
 from regard.seeing.storage import to_json
-from regard.serve.errors import ServeError
 from regard.serve.examples import example, reads
+from regard.serve.http_errors import ServeError
 from regard.serve.limits import Cost, Limits
 from regard.version import __version__
 
@@ -23,7 +23,7 @@ Json = dict[str, Any]
 
 
 @dataclass(frozen=True)
-class Task:
+class BatchKey:
     """What requests must have in common to run as one batch.
 
     Attributes:
@@ -50,7 +50,7 @@ class Task:
 
 
 @dataclass(frozen=True)
-class Question:
+class WorkItem:
     """A source and what to do with it.
 
     Attributes:
@@ -98,7 +98,7 @@ class Models:
             )
         return name, self.by_name[name]
 
-    def work(self, task: Task, questions: list[Question]) -> list[Json]:
+    def work(self, task: BatchKey, questions: list[WorkItem]) -> list[Json]:
         """The traces for questions that have a task in common, as JSON."""
         model = self.by_name[task.model]
         if task.verb == "check":
@@ -138,7 +138,7 @@ def _natural(length: int) -> int:
     return int(options.max_len_ratio * (length + 1) + options.max_len_extra)
 
 
-def cost(model: api.Model, task: Task, length: int, forced: int | None) -> Cost:
+def cost(model: api.Model, task: BatchKey, length: int, forced: int | None) -> Cost:
     """Return the tokens that a request takes at most.
 
     Args:
@@ -171,7 +171,7 @@ def steps(model: api.Model, source: Any, max_len: int | None) -> Iterator[Stream
 
 
 def _answered(
-    model: api.Model, questions: Sequence[Question], options: dict[str, Any]
+    model: api.Model, questions: Sequence[WorkItem], options: dict[str, Any]
 ) -> list[Trace]:
     """The model's own answers as one batch, and what it is made to write as another."""
     free = [q.source for q in questions if q.target is None]

@@ -23,7 +23,7 @@ INTERRUPTED: Final = SIGNALLED + signal.SIGINT
 
 
 @final
-class Verbs(TyperGroup):
+class CommandGroup(TyperGroup):
     """The verbs: 0 done, 1 failed, 2 bad usage, 130 interrupted, 143 terminated."""
 
     def main(self, *args: Any, **extra: Any) -> Any:

@@ -8,7 +8,7 @@ import pytest
 from regard.preemption import preemptible
 from regard.seeing import attribution
 from regard.serve.limits import Limits
-from regard.serve.models import longest, names, source_length
+from regard.serve.served_models import longest, names, source_length
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from starlette.types import Receive, Scope, Send
 
 from regard import api
 from regard.decoding import Streamed
-from regard.serve import errors
+from regard.serve import http_errors
 from regard.symbols import EOS, SYMBOLS
 
 Found = TypeVar("Found")
@@ -83,10 +83,10 @@ async def streamed(
             yield token_event(model, step)
         yield event("done", {"trace": working.result()})
     except TimeoutError:
-        yield event("error", errors.too_slow(seconds).body)
+        yield event("error", http_errors.too_slow(seconds).body)
     except Exception as error:
-        told = errors.of_any(error)
-        if told.status == errors.INTERNAL:
+        told = http_errors.of_any(error)
+        if told.status == http_errors.INTERNAL:
             failed(error)
         yield event("error", told.body)
     finally:
@@ -98,7 +98,7 @@ async def _until(deadline: float, found: Awaitable[Found]) -> Found:
 
 
 @final
-class EventResponse(StreamingResponse):
+class EventStreamResponse(StreamingResponse):
     """Server-sent events. However it ends, also if the client leaves, `done` is called once."""
 
     media_type = "text/event-stream"

@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from regard.serve.page import policy
+from regard.serve.pages import policy
 
 
 def test_the_page_is_served_with_a_policy_that_names_its_scripts(client):

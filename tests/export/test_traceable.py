@@ -5,14 +5,14 @@ import torch
 
 from models.cases import SRC_VOCAB, VARIANTS, build
 from regard.export.flat import flatten, unflatten
-from regard.export.given import GivenTokens
-from regard.export.graphs import LARGE, SMALL, Example, compare
-from regard.export.readers import LoopedRNN, exportable, first_state
+from regard.export.graph_inputs import TokenInputs
+from regard.export.graphs import LARGE, SMALL, TracedExample, compare
 from regard.export.tagging import with_positions
+from regard.export.traceable import LoopedRNN, exportable, first_state
 
 EXPORTED = [name for name in VARIANTS if not name.startswith("lm-")]
 LOOPED = [name for name in EXPORTED if name.startswith("self-attentive")]
-TOKENS = GivenTokens(SRC_VOCAB)
+TOKENS = TokenInputs(SRC_VOCAB)
 LENGTHS = torch.tensor([5, 2, 1])
 
 
@@ -36,7 +36,7 @@ def test_steps_from_the_first_state_of_the_graphs_are_those_of_the_model(variant
 @pytest.mark.parametrize("variant", EXPORTED)
 def test_every_axis_that_changes_has_a_name(variant):
     own = with_positions(build(variant).eval())
-    small, large = (Example.of(own, sizes, TOKENS, True) for sizes in (SMALL, LARGE))
+    small, large = (TracedExample.of(own, sizes, TOKENS, True) for sizes in (SMALL, LARGE))
     ports = compare(small, large)
     for port in (*ports.memory, *ports.state, *ports.attention):
         assert port.shape[0] == "batch"
@@ -61,7 +61,7 @@ def test_loops_in_the_graph_read_as_the_layers_do(variant):
 
 def test_a_cache_grows_and_the_memory_does_not():
     own = build("transformer").eval()
-    ports = compare(*(Example.of(own, sizes, TOKENS, False) for sizes in (SMALL, LARGE)))
+    ports = compare(*(TracedExample.of(own, sizes, TOKENS, False) for sizes in (SMALL, LARGE)))
     shapes = {port.name: port.shape for port in (*ports.memory, *ports.state)}
     assert shapes["state.layers.0.key"] == ["batch", 3, "steps", 4]
     assert shapes["memory.layers.1.memory_key"] == ["batch", 3, "source", 4]

@@ -1,0 +1,96 @@
+"""Optional dependencies: what the core does without, and the sentence for each missing extra."""
+
+import re
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+
+import regard as package
+from api.test_tracing import run_folder
+from cli.tools import regard, sentence
+from regard.extras import MissingExtraError, is_installed, require
+
+ROOT = Path(__file__).parents[1]
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
+EXTRAS = PROJECT["optional-dependencies"]
+#: what `import regard.attention` does without, though all but the last two are of the core
+NOT_FOR_LAYERS = {
+    *("pydantic", "pyarrow", "tokenizers", "typer", "rich", "sacrebleu", "jiwer", "safetensors"),
+    *("lightning_fabric", "matplotlib", "fastapi"),
+}
+
+
+def packages(requirements):
+    return {re.match(r"[\w-]+", requirement)[0] for requirement in requirements}
+
+
+def loaded(statement):
+    """Top-level modules that a statement loads in a new interpreter."""
+    program = f"import sys; {statement}; print(*{{name.partition('.')[0] for name in sys.modules}})"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert not done.returncode, done.stderr
+    return set(done.stdout.split())
+
+
+def test_layers_load_torch_and_little_else():
+    found = loaded("import regard.attention, regard.layers")
+    assert "torch" in found
+    assert not found & NOT_FOR_LAYERS
+
+
+def test_all_has_every_extra_and_the_core_has_none():
+    (everything,) = EXTRAS["all"]
+    named = re.fullmatch(r"regard\[([\w,]+)\]", everything)[1].split(",")
+    assert sorted(named) == sorted(EXTRAS.keys() - {"all", "dev"})
+    core = packages(PROJECT["dependencies"])
+    for name in named:
+        assert not packages(EXTRAS[name]) & core
+    assert "'.[all,dev]'" in (ROOT / "Makefile").read_text("utf-8")
+
+
+def test_require_names_what_is_missing_and_how_to_install_it(monkeypatch):
+    assert is_installed("json")
+    require("json", "re", extra="plot", for_="a test")
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    assert not is_installed("matplotlib")
+    with pytest.raises(MissingExtraError) as raised:
+        require("json", "matplotlib", extra="plot", for_="a picture")
+    assert str(raised.value) == (
+        "a picture needs json and matplotlib, but matplotlib is not installed: "
+        "run `pip install 'regard[plot]'`."
+    )
+    assert isinstance(raised.value, ImportError)
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    return run_folder(tmp_path_factory.mktemp("runs") / "run", "bahdanau")
+
+
+@pytest.mark.parametrize(
+    ("module", "extra", "words"),
+    [
+        ("fastapi", "serve", ["serve", "RUN"]),
+        ("uvicorn", "serve", ["serve", "RUN"]),
+        ("matplotlib", "plot", ["show", "RUN", "abc", "-o", "map.png"]),
+        ("matplotlib", "plot", ["show", "RUN", "abc", "-o", "map.pdf"]),
+        ("matplotlib", "lab", ["lab", "--list"]),
+        ("onnx", "onnx", ["export", "RUN", "-o", "new"]),
+        ("tensorboard", "tensorboard", ["train", "pairs.tsv", "tensorboard=true"]),
+    ],
+)
+def test_a_missing_extra_is_one_sentence(module, extra, words, run, tmp_path, monkeypatch):
+    (tmp_path / "pairs.tsv").write_text("ab\tba\n" * 20)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delattr(package, "serve", raising=False)  # as if it had never been imported
+    for name in [name for name in sys.modules if name.startswith("regard.serve")]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, module, None)
+    result = regard(*(run if word == "RUN" else word for word in words))
+    said = sentence(result, result.exit_code)
+    assert module in said
+    assert f"`pip install 'regard[{extra}]'`" in said
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["pairs.tsv"]
