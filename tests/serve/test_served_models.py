@@ -79,7 +79,7 @@ def test_a_check_stops_wherever_it_is_and_leaves_the_model_as_it_was(models, poi
 def test_a_check_in_pieces_finds_what_a_whole_one_finds(models, monkeypatch):
     model = models.by_name["tagged"]
     whole = model.check("abcd", "c b a", max_len=20)
-    monkeypatch.setattr(derive, "PIECE_TOKENS", 16)
+    monkeypatch.setattr(attribution, "PIECE_TOKENS", 16)
     with preemptible(lambda: None):
         pieces = model.check("abcd", "c b a", max_len=20)
     assert pieces.checks["sentences"] == whole.checks["sentences"]
