@@ -7,9 +7,9 @@ import tomllib
 from pathlib import Path
 
 import pytest
+from api.test_tracing import run_folder
 
 import regard as package
-from api.test_tracing import run_folder
 from cli.tools import regard, sentence
 from regard.extras import MissingExtraError, is_installed, require
 

@@ -7,7 +7,7 @@ import pytest
 import regard as package
 from cli.tools import done, regard, sentence
 from regard.api import Source
-from regard.api.reading import source_of
+from regard.api.read_pairs import source_of
 from regard.data import read_pairs
 from regard.errors import DataError
 

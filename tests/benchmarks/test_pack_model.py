@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from regard.api import box
+from regard.api import bundled_models
 from regard.data import Tokenizer
 from regard.training import RunFolder, make_config
 from regard.training.run_folder import build_model
@@ -44,9 +44,9 @@ def run(tmp_path):
 def test_a_run_becomes_a_model_with_a_card(run, tmp_path, monkeypatch):
     done = pack_model(run, "-o", tmp_path / "box" / "g2p", "--test-words", 7)
     assert done.returncode == 0, done.stderr
-    monkeypatch.setattr(box, "HOME", tmp_path / "box")
-    assert box.names() == ["g2p"]
-    card = box.card("g2p")
+    monkeypatch.setattr(bundled_models, "HOME", tmp_path / "box")
+    assert bundled_models.names() == ["g2p"]
+    card = bundled_models.card("g2p")
     _, after = done.stdout.splitlines()
     assert card["score"] in after
     assert card["scored on"].startswith("7 test words")

@@ -15,7 +15,7 @@ CARD = """# abc
 
 
 def test_each_model_is_told_by_its_card(tmp_path, monkeypatch):
-    monkeypatch.setattr("regard.api.box.HOME", tmp_path)
+    monkeypatch.setattr("regard.api.bundled_models.HOME", tmp_path)
     for name, text in (("abc", CARD), ("bare", "")):
         (tmp_path / name).mkdir()
         (tmp_path / name / "config.json").write_bytes(b" " * 1_240_000)
@@ -32,7 +32,7 @@ def test_each_model_is_told_by_its_card(tmp_path, monkeypatch):
 
 
 def test_models_as_json(tmp_path, monkeypatch):
-    monkeypatch.setattr("regard.api.box.HOME", tmp_path)
+    monkeypatch.setattr("regard.api.bundled_models.HOME", tmp_path)
     assert json.loads(done(regard("models", "--json"))) == []
     (tmp_path / "abc").mkdir()
     (tmp_path / "abc" / "config.json").write_bytes(b" " * 1_240_000)
@@ -51,7 +51,7 @@ def test_models_as_json(tmp_path, monkeypatch):
 
 
 def test_an_empty_box(tmp_path, monkeypatch):
-    monkeypatch.setattr("regard.api.box.HOME", tmp_path)
+    monkeypatch.setattr("regard.api.bundled_models.HOME", tmp_path)
     result = regard("models")
     assert done(result) == ""
     assert "no model is bundled" in result.stderr

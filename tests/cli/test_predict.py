@@ -117,7 +117,7 @@ def test_letters_that_the_run_has_not_seen(run):
 
 
 def test_a_bundled_model_is_a_run_and_a_file_of_its_name_is_a_file(run, in_folder, monkeypatch):
-    monkeypatch.setattr("regard.api.box.HOME", run.parent)
+    monkeypatch.setattr("regard.api.bundled_models.HOME", run.parent)
     by_folder = answers(regard("predict", run, stdin="abc\n"))
     assert answers(regard("predict", "run", stdin="abc\n")) == by_folder
     assert answers(regard("predict", run, "run", stdin="abc\n")) == by_folder

@@ -69,8 +69,8 @@ def test_one_line_says_where_and_an_interrupt_ends_it_quickly(run, started):
 
 
 def test_without_a_run_the_bundled_model_is_served(run, monkeypatch):
-    monkeypatch.setattr("regard.api.box.HOME", run.parent)
-    monkeypatch.setattr("regard.api.box.names", lambda: ["run"])
+    monkeypatch.setattr("regard.api.bundled_models.HOME", run.parent)
+    monkeypatch.setattr("regard.api.bundled_models.names", lambda: ["run"])
     served = []
     monkeypatch.setattr(
         "regard.serve.run", lambda bound, models, *rest, **more: served.append(models)
@@ -80,7 +80,7 @@ def test_without_a_run_the_bundled_model_is_served(run, monkeypatch):
 
 
 def test_without_a_run_and_without_a_bundled_model_one_must_be_named(tmp_path, monkeypatch):
-    monkeypatch.setattr("regard.api.box.HOME", tmp_path)
+    monkeypatch.setattr("regard.api.bundled_models.HOME", tmp_path)
     assert "no model is bundled" in sentence(regard("serve", "--port", 0), 2)
 
 

@@ -10,7 +10,7 @@ from importlib import import_module
 
 import pytest
 
-from api.test_tracing import run_folder
+from api.test_output import run_folder
 from cli.tools import done, regard
 from regard import api, lab
 from regard.cli import commands

@@ -8,9 +8,9 @@ import torch
 from decoding.test_presets import batch, model_of
 from models.cases import VARIANTS
 from regard.decoding import DecodingOptions, decode, force_decode
-from regard.decoding.leaving import Later, at_once
-from regard.decoding.readout import read_out
+from regard.decoding.batch_pruning import DelayedPruning, immediate_pruning
 from regard.decoding.search import Plan
+from regard.decoding.search_history import read_out
 from regard.models import COPY_PRESETS, PRESETS
 from regard.ops import use_backend
 
@@ -157,7 +157,7 @@ def test_nor_does_any_other_model(preset, monkeypatch):
 def test_asking_at_once_waits_for_the_device(monkeypatch):
     model, source = on_gpu("bahdanau")
     decode(model, *source, UNATTENDED["beam"])
-    monkeypatch.setattr("regard.decoding.strategies.Plan", plan_with(at_once))
+    monkeypatch.setattr("regard.decoding.search.Plan", plan_with(immediate_pruning))
     Watched(monkeypatch, model)
     with pytest.raises(RuntimeError, match="synchroniz"):
         decode(model, *source, UNATTENDED["beam"])
@@ -168,7 +168,9 @@ def test_late_rows_have_the_same_targets_there(lag, monkeypatch):
     model, (src, lengths) = model_of("bahdanau").cuda(), batch()
     options = DecodingOptions(beam=4, nbest=3, max_len=8)
     found = decode(model, src.cuda(), lengths.cuda(), options)
-    monkeypatch.setattr("regard.decoding.strategies.Plan", plan_with(lambda device: Later(lag)))
+    monkeypatch.setattr(
+        "regard.decoding.search.Plan", plan_with(lambda device: DelayedPruning(lag))
+    )
     other = decode(model, src.cuda(), lengths.cuda(), options)
     for row, same in zip(found, other, strict=True):
         assert [h.tokens for h in row] == [h.tokens for h in same]

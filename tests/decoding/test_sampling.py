@@ -6,7 +6,7 @@ import torch
 
 from decoding.toys import Toy, sources
 from regard.decoding import DecodingOptions, decode, sample
-from regard.decoding.sampling import draw
+from regard.decoding.candidates import draw
 from regard.symbols import EOS
 
 INF = float("inf")

@@ -21,7 +21,7 @@ from models.cases import (
     tgt_vocab,
 )
 from regard.models import PRESETS, TEXT_PRESETS
-from regard.models.sizes import ATTENTIVE, CONVOLUTIONAL, RECURRENT
+from regard.models.preset_parts import CONVOLUTIONAL, RECURRENT, TRANSFORMER
 
 KEYS = Path(__file__).parent / "keys"
 TEXTS = {variant for variant, (preset, _) in VARIANTS.items() if preset in TEXT_PRESETS}
@@ -308,7 +308,7 @@ def test_sizes_grow(preset, size):
 
 @pytest.mark.parametrize("preset", PRESETS)
 def test_every_size_can_be_set_by_name(preset):
-    tables = {"transformer": ATTENTIVE, "lm-transformer": ATTENTIVE, "conv": CONVOLUTIONAL}
+    tables = {"transformer": TRANSFORMER, "lm-transformer": TRANSFORMER, "conv": CONVOLUTIONAL}
     table = tables.get(preset, RECURRENT)
     names = set(inspect.signature(PRESETS[preset]).parameters)
     assert set(table["tiny"]._fields) <= names

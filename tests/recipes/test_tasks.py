@@ -9,7 +9,7 @@ import pytest
 
 from recipes import made
 from regard.api import Model, Output
-from regard.api.box import HOME
+from regard.api.bundled_models import HOME
 from regard.data import Tokenizer
 from regard.errors import ArgumentError, DataError
 from regard.recipes import TASKS, read

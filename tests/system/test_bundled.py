@@ -10,15 +10,17 @@ import sys
 import pytest
 
 import regard
-from regard.api import box
+from regard.api import bundled_models
 from regard.data import read_pairs
 from regard.evaluation import score
 
 pytestmark = [
     pytest.mark.system,
-    pytest.mark.skipif("g2p" not in box.names(), reason="src/regard/bundled/g2p is not there yet"),
+    pytest.mark.skipif(
+        "g2p" not in bundled_models.names(), reason="src/regard/bundled/g2p is not there yet"
+    ),
 ]
-TEST = box.HOME / "cmudict" / "test.tsv.gz"
+TEST = bundled_models.HOME / "cmudict" / "test.tsv.gz"
 #: every so many of the test words are answered
 EVERY = 40
 
@@ -34,7 +36,7 @@ def shares(text):
 
 
 def test_it_is_small_and_holds_nothing_else():
-    files = {path.name: path.stat().st_size for path in (box.HOME / "g2p").iterdir()}
+    files = {path.name: path.stat().st_size for path in (bundled_models.HOME / "g2p").iterdir()}
     assert sorted(files) == [
         "LICENSE.txt",
         "README.md",
@@ -47,7 +49,7 @@ def test_it_is_small_and_holds_nothing_else():
 
 
 def test_nothing_is_said_of_a_machine():
-    for path in (box.HOME / "g2p").glob("*.[jm]*[nd]"):
+    for path in (bundled_models.HOME / "g2p").glob("*.[jm]*[nd]"):
         text = path.read_text(encoding="utf-8")
         assert not any(word in text for word in ("/home/", "/root/", "/tmp/", "/work/"))
 
@@ -68,14 +70,16 @@ def test_its_score_is_that_of_its_card(g2p):
     pairs = list(read_pairs(TEST, references=True))[::EVERY]
     answers = [out.text for out in g2p.predict([p.src for p in pairs], attention=False)]
     references = [[p.tgt, *p.more] for p in pairs]
-    said_per, said_exact = shares(box.card("g2p")["score"])
+    said_per, said_exact = shares(bundled_models.card("g2p")["score"])
     # three standard errors of a share of 300 words
     assert score("exact", answers, references).value == pytest.approx(said_exact, abs=0.08)
     assert score("per", answers, references).value == pytest.approx(said_per, abs=0.025)
 
 
 def test_it_has_not_seen_the_test_words():
-    with gzip.open(box.HOME / "cmudict" / "train.tsv.gz", "rt", encoding="utf-8") as file:
+    with gzip.open(
+        bundled_models.HOME / "cmudict" / "train.tsv.gz", "rt", encoding="utf-8"
+    ) as file:
         seen = {line.partition("\t")[0] for line in file}
     assert not seen & {pair.src for pair in read_pairs(TEST, references=True)}
 

@@ -6,7 +6,7 @@ from statistics import mean
 import pytest
 
 import regard
-from regard.api.aligning import Choice, Units, align
+from regard.api.word_alignment import HeadChoice, Units, align
 from regard.data import Pair
 from regard.seeing.alignment import Gold, Quality, diagonal, uniform_quality
 
@@ -39,7 +39,7 @@ def test_links_of_a_reversal_are_found(model):
     pairs = [Pair(" ".join(word), " ".join(word[::-1]), 1) for word in fresh]
     truth = [frozenset((i, len(word) - 1 - i) for i in range(len(word))) for word in fresh]
     golds, sizes = [Gold(links, links) for links in truth], [(len(word),) * 2 for word in fresh]
-    choice = Choice(0, 0, 0)
+    choice = HeadChoice(0, 0, 0)
     found = align(model, pairs, lambda heads: [choice], units=Units.of(model, None))[choice]
     rates = {
         "attention": Quality.of(found, golds).aer,

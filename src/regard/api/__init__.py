@@ -1,8 +1,8 @@
 """Two functions and a model: `fit`, `load`, and what they return."""
 
+from regard.api.fit_load import fit, load
 from regard.api.model import BATCH, Model
 from regard.api.output import Output
-from regard.api.starting import fit, load
-from regard.api.texts import Source
+from regard.api.token_spans import Source
 
 __all__ = ["BATCH", "Model", "Output", "Source", "fit", "load"]

@@ -9,21 +9,12 @@ from typing import Any, Final, overload
 import torch
 from torch import Tensor
 
-from regard.api.asking import (
-    Wish,
-    check_has_sources,
-    check_reads_texts,
-    decoding_options,
-    in_chunks,
-)
-from regard.api.checking import checked
-from regard.api.keeping import check_same_tokens, copy_run
-from regard.api.output import Output
-from regard.api.results import Result
-from regard.api.sides import side_of
-from regard.api.texts import Source, text_given, text_written
-from regard.api.together import each
-from regard.api.tracing import (
+from regard.api.cpu_parallel import map_batches
+from regard.api.ensemble_files import check_same_tokens, copy_run
+from regard.api.faithfulness import checked
+from regard.api.output import (
+    EvaluationResult,
+    Output,
     Traced,
     check_kinds,
     how_decoded,
@@ -32,6 +23,15 @@ from regard.api.tracing import (
     with_alternatives,
     with_probs,
 )
+from regard.api.request import (
+    PredictRequest,
+    check_has_sources,
+    check_reads_texts,
+    decoding_options,
+    in_chunks,
+)
+from regard.api.sides import side_of
+from regard.api.token_spans import Source, text_given, text_written
 from regard.data import Frames, Tokenizer, text_side
 from regard.decoding import DecodingOptions, Ensemble, Hypothesis, decode, force_decode
 from regard.decoding.options import check_least
@@ -138,7 +138,7 @@ class Model:
         """
         self._side.check_several(texts)
         settings = decoding_options(self.config, options)
-        wish = Wish(settings, attention, check_kinds(kinds), replace_unk)
+        wish = PredictRequest(settings, attention, check_kinds(kinds), replace_unk)
         wish.check(self.config)
         check_least(1, batch=batch)
         seeds = wish.seeds()
@@ -236,7 +236,7 @@ class Model:
         tgt_file: str | Path | None = None,
         columns: Sequence[int | str] | None = None,
         skip_bad: bool = False,
-    ) -> Result:
+    ) -> EvaluationResult:
         """How good the answers to pairs are: what `regard evaluate` shows, in `rows`.
 
         Answers and targets are compared in the form of the target tokeniser, see
@@ -251,7 +251,7 @@ class Model:
             columns: source, target and, if any, features: names, or numbers from 0.
             skip_bad: whether bad lines are left out; otherwise the first one raises.
         """
-        from regard.api.scoring import evaluate  # which knows what a model is
+        from regard.api.evaluate_pairs import evaluate  # which knows what a model is
 
         how = {"tgt_file": tgt_file, "columns": columns, "skip_bad": skip_bad}
         return evaluate(self, pairs, metric, beam, **how)
@@ -277,7 +277,7 @@ class Model:
             columns: as there.
             skip_bad: as there.
         """
-        from regard.api.aligning import align_by_mean  # which knows what a model is
+        from regard.api.word_alignment import align_by_mean  # which knows what a model is
 
         how = {"tgt_file": tgt_file, "columns": columns, "skip_bad": skip_bad}
         return align_by_mean(self, pairs, words, **how)
@@ -381,13 +381,13 @@ class Model:
         return src.to(self.device), lengths.to(self.device)
 
     def _chunk(
-        self, texts: list[Any], wish: Wish, batch: int, seeds: Iterator[int | None]
+        self, texts: list[Any], wish: PredictRequest, batch: int, seeds: Iterator[int | None]
     ) -> list[Output]:
         """Like lengths go together, so that little is padded; answers come in the order asked."""
         ids = self.source_ids(texts)
         order = sorted(range(len(texts)), key=lambda i: len(ids[i]))
         rows = [order[start : start + batch] for start in range(0, len(order), batch)]
-        found = each(
+        found = map_batches(
             self.module,
             self.device,
             lambda part: self._decoded([ids[i] for i in part[0]], wish.of(part[0]).seeded(part[1])),
@@ -401,7 +401,7 @@ class Model:
         }
         return [answers[i] for i in range(len(texts))]
 
-    def _decoded(self, ids: list[Any], wish: Wish) -> list[list[Hypothesis]]:
+    def _decoded(self, ids: list[Any], wish: PredictRequest) -> list[list[Hypothesis]]:
         src, lengths = self.on_device(ids)
         return decode(
             self.module,
@@ -412,11 +412,15 @@ class Model:
             kinds=wish.needed,
         )
 
-    def _output(self, text: Any, ids: Any, hypotheses: Sequence[Hypothesis], wish: Wish) -> Output:
+    def _output(
+        self, text: Any, ids: Any, hypotheses: Sequence[Hypothesis], wish: PredictRequest
+    ) -> Output:
         outputs = [self._one(text, ids, h, rank, wish) for rank, h in enumerate(hypotheses)]
         return replace(outputs[0], alternatives=tuple(outputs[1:]))
 
-    def _one(self, text: Any, ids: Any, found: Hypothesis, rank: int, wish: Wish) -> Output:
+    def _one(
+        self, text: Any, ids: Any, found: Hypothesis, rank: int, wish: PredictRequest
+    ) -> Output:
         src_tokens, tgt = self._side.labels(ids), self.tgt_tokenizer
         unk = (
             self._side.replaced(tgt, found, text, ids) if wish.replace_unk else self._unknown(text)

@@ -7,9 +7,9 @@ from typing import Any, Protocol, final, runtime_checkable
 import numpy as np
 from torch import Tensor
 
-from regard.api.asking import check_several
-from regard.api.checking import unknown_tokens
-from regard.api.texts import Source, not_known, replaced, text_given, unknown_note
+from regard.api.faithfulness import unknown_tokens
+from regard.api.request import check_several
+from regard.api.token_spans import Source, not_known, replaced, text_given, unknown_note
 from regard.data import Frames, SourceSide, Tables, Tokenizer, pad, pad_frames, source_ids
 from regard.data.pairs import BadLine, short
 from regard.data.tables import Table, name_of_table

@@ -10,8 +10,8 @@ from rich.console import Console
 from rich.progress import Progress
 
 from regard import api
-from regard.api import aligning
-from regard.api.aligning import SHIFTS, Choice, Places, Units
+from regard.api import word_alignment
+from regard.api.word_alignment import SHIFTS, HeadChoice, Places, Units
 from regard.cli.alignments import AlignmentResult, Direction, as_object, best, show
 from regard.cli.commands import Symmetry
 from regard.cli.console import print_json
@@ -64,9 +64,9 @@ class AlignOptions(NamedTuple):
             shift=self.shift or 0,
         )
 
-    def choices(self, heads: Sequence[int]) -> list[Choice]:
+    def choices(self, heads: Sequence[int]) -> list[HeadChoice]:
         """The ways to read attention that are left, for these numbers of heads in the layers."""
-        every = aligning.all_choices(heads, SHIFTS if self.shift is None else [self.shift])
+        every = word_alignment.all_choices(heads, SHIFTS if self.shift is None else [self.shift])
         found = [choice for choice in every if self._fits(choice, heads)]
         if found:
             return found
@@ -79,7 +79,7 @@ class AlignOptions(NamedTuple):
             "choose with --layer and --head",
         )
 
-    def _fits(self, choice: Choice, heads: Sequence[int]) -> bool:
+    def _fits(self, choice: HeadChoice, heads: Sequence[int]) -> bool:
         is_mean = choice.layer is None or len(heads) == 1
         if not (self.layer in (None, choice.layer) or (self.layer == "mean" and is_mean)):
             return False
@@ -120,7 +120,7 @@ def align(
     other = None if reverse_run is None else api.load(reverse_run, device=device)
     for one in (model, other):
         if one is not None:
-            aligning.check_model(one)
+            word_alignment.check_model(one)
     bad: list[int] = []
     pairs = pairs_for(
         model,
@@ -132,7 +132,7 @@ def align(
         forced=True,
     )
     places, units = Places.of(pairs, bad), Units.of(model, words)
-    sizes = aligning.sizes(model, pairs, units)
+    sizes = word_alignment.sizes(model, pairs, units)
     golds = None if gold is None else _gold(gold, gold_first, sizes, places)
     if other is not None:
         _check_units(other, pairs, units, sizes)
@@ -181,7 +181,7 @@ def _turned(pairs: Sequence[Pair]) -> list[Pair]:
 def _check_units(
     other: api.Model, pairs: Sequence[Pair], units: Units, sizes: Sequence[tuple[int, int]]
 ) -> None:
-    own = aligning.sizes(other, _turned(pairs), units.turned)
+    own = word_alignment.sizes(other, _turned(pairs), units.turned)
     if own != [(target, source) for source, target in sizes]:
         raise RegardError(
             f"both runs must cut texts into the same units to be joined, but {other.path} cuts "
@@ -191,10 +191,10 @@ def _check_units(
 
 def _aligned(
     model: api.Model, pairs: Sequence[Pair], units: Units, options: AlignOptions, *, judged: bool
-) -> dict[Choice, list[Links]]:
+) -> dict[HeadChoice, list[Links]]:
     options = options if judged else options.without_gold()
     with _progress(f"aligning with {model.path}", len(pairs)) as done:
-        return aligning.align(
+        return word_alignment.align(
             model,
             pairs,
             options.choices,

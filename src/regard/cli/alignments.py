@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 from rich.console import Console
 
-from regard.api.aligning import Choice
+from regard.api.word_alignment import HeadChoice
 from regard.cli.console import print_table, result_console
 from regard.seeing.alignment import (
     SYMMETRIZE,
@@ -21,9 +21,9 @@ from regard.seeing.alignment import (
 class Direction(NamedTuple):
     """A model's alignments, how its attention was read for them, and all ways that were tried."""
 
-    chosen: Choice
+    chosen: HeadChoice
     links: list[Links]
-    tried: dict[Choice, Quality]
+    tried: dict[HeadChoice, Quality]
 
 
 class AlignmentResult(NamedTuple):
@@ -58,7 +58,7 @@ class AlignmentResult(NamedTuple):
         return self.forward.links if self.backward is None else self.by(self.symmetry)
 
 
-def best(found: dict[Choice, list[Links]], golds: Sequence[Gold] | None) -> Direction:
+def best(found: dict[HeadChoice, list[Links]], golds: Sequence[Gold] | None) -> Direction:
     """The way with the least error, the first of equals; without gold, the only one there is."""
     if golds is None:
         chosen, links = next(iter(found.items()))

@@ -10,7 +10,7 @@ import typer
 from rich.console import Console
 
 from regard import api
-from regard.api.scoring import scored
+from regard.api.evaluate_pairs import scored
 from regard.cli.error_handling import SIGNALLED
 from regard.cli.show import drawn
 from regard.data import Pair, read_pairs

@@ -10,8 +10,8 @@ from rich.console import Console
 from rich.progress import track
 
 from regard import api
-from regard.api import scoring
-from regard.api.results import Result
+from regard.api import evaluate_pairs
+from regard.api.output import EvaluationResult
 from regard.cli.console import on_one_line, print_json, print_table, result_console
 from regard.cli.pairs import pairs_for
 from regard.cli.perplexity import check_options, show_perplexity
@@ -46,20 +46,20 @@ def evaluate(
         show_perplexity(model, file, skip_bad=skip_bad, as_json=as_json)
         return
     second = None if against is None else api.load(against, device=device)
-    names = scoring.metric_names(model, _metrics(metrics))
+    names = evaluate_pairs.metric_names(model, _metrics(metrics))
     with nullcontext() if save is None else write_along(save, CHOOSE_SAVE) as write:
         pairs = pairs_for(model, file, tgt, columns=columns, skip_bad=skip_bad)
-        predictions = scoring.answers(model, pairs, beam, _shown)
+        predictions = evaluate_pairs.answers(model, pairs, beam, _shown)
         if write is not None:
             write("".join(on_one_line(line) + "\n" for line in predictions).encode())
-    references, normalizer = scoring.references_of(pairs), model.tgt_tokenizer
-    result = scoring.scored(model, names, predictions, pairs)
+    references, normalizer = evaluate_pairs.references_of(pairs), model.tgt_tokenizer
+    result = evaluate_pairs.scored(model, names, predictions, pairs)
     if lengths:
         sizes = [_size(model, p) for p in pairs]
         rows = by_length(names[:1], sizes, predictions, references, normalizer=normalizer)
         result = result._replace(lengths=rows)
     if second is not None:
-        other = scoring.answers(second, pairs, beam, _shown)
+        other = evaluate_pairs.answers(second, pairs, beam, _shown)
         comparison = paired_bootstrap(
             names[0], predictions, other, references, normalizer=normalizer
         )
@@ -97,7 +97,7 @@ def _value(name: str, value: float) -> str:
     return f"{100 * value:.2f}%" if name in SHARES else f"{value:.2f}"
 
 
-def _as_json(result: Result) -> dict[str, Any]:
+def _as_json(result: EvaluationResult) -> dict[str, Any]:
     return {
         "pairs": result.pairs,
         "metrics": [row._asdict() for row in result.rows],
@@ -106,7 +106,7 @@ def _as_json(result: Result) -> dict[str, Any]:
     }
 
 
-def _show(result: Result, console: Console, unit: str) -> None:
+def _show(result: EvaluationResult, console: Console, unit: str) -> None:
     console.print(f"{result.pairs:,} pairs", highlight=False)
     rows = [
         [

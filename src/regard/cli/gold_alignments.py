@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from regard.api.aligning import Units
+from regard.api.word_alignment import Units
 from regard.errors import ArgumentError
 from regard.seeing import Trace
 from regard.seeing.alignment import Link, parse_links

@@ -8,7 +8,7 @@ from typing import Any, Final
 from rich.console import Console
 
 from regard import api
-from regard.api.reading import pairs_of, read_for
+from regard.api.read_pairs import pairs_of, read_for
 from regard.cli.features import tell_of_features
 from regard.data import (
     BadLines,

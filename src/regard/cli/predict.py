@@ -10,8 +10,8 @@ from pathlib import Path
 import typer
 
 from regard import api
-from regard.api import box
-from regard.api.texts import name_some
+from regard.api import bundled_models
+from regard.api.token_spans import name_some
 from regard.cli.console import on_one_line
 from regard.cli.features import told_of_features
 from regard.cli.input_lines import InputLines
@@ -203,11 +203,11 @@ def _split(words: list[Path]) -> tuple[list[Path], list[str]]:
     """Folders and bundled models are runs; what comes after them is the file, or .npy files."""
     runs = list(words)
     files: list[str] = []
-    while len(runs) > 1 and runs[-1].suffix == SUFFIX and not box.is_run(runs[-1]):
+    while len(runs) > 1 and runs[-1].suffix == SUFFIX and not bundled_models.is_run(runs[-1]):
         files.insert(0, str(runs.pop()))
     if files:
         return runs, files
     *folders, last = words
-    if folders and (str(last) == "-" or not box.is_run(last)):
+    if folders and (str(last) == "-" or not bundled_models.is_run(last)):
         return folders, [str(last)]
     return words, ["-"]

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import typer
 
-from regard.api import box
+from regard.api import bundled_models
 from regard.errors import ArgumentError
 
 
@@ -49,7 +49,7 @@ def serve(
     with serving.bind(host, port) as bound:
         local = serving.is_local(bound)
         _check_token(host, token, local=local, none=no_token)
-        models = serving.Models.load(runs or [box.first()], device)
+        models = serving.Models.load(runs or [bundled_models.first()], device)
         names, url = ", ".join(models.by_name), serving.url_of(bound)
         serving.run(
             bound,

@@ -14,7 +14,7 @@ import typer
 from rich.console import Console
 
 from regard import api
-from regard.api.aligning import Units
+from regard.api.word_alignment import Units
 from regard.cli.console import result_console
 from regard.cli.features import told_of_features
 from regard.cli.gold_alignments import units_of, with_gold

@@ -7,24 +7,41 @@ one, and a row leaves the batch when none of its live hypotheses can win any mor
 
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from regard.decoding.hypothesis import Hypothesis
-from regard.decoding.lanes import Lanes
-from regard.decoding.leaving import Leaving, without_waiting
-from regard.decoding.options import DecodingOptions
-from regard.decoding.readout import read_out
-from regard.decoding.rules import Rules, check_prefix
-from regard.decoding.running import inference, of_encoder
-from regard.decoding.scoring import coverage_penalty, length_penalty, needed_look
-from regard.decoding.select import Choice
-from regard.decoding.trace import Ended, Ending, Move, Trace
+from regard.decoding.batch_pruning import BatchPruning, immediate_pruning, pruning_for
+from regard.decoding.beam_state import Lanes
+from regard.decoding.candidates import Candidates, draw, select
+from regard.decoding.constraints import Constraints, check_prefix
+from regard.decoding.hypothesis import (
+    Hypothesis,
+    coverage_penalty,
+    length_penalty,
+    required_cross_attention,
+)
+from regard.decoding.options import DEFAULT, DecodingOptions
+from regard.decoding.search_history import (
+    Endings,
+    FinishedHypotheses,
+    Move,
+    SearchHistory,
+    read_out,
+)
 from regard.errors import ArgumentError
-from regard.models.protocol import Lengths, Memory, SequenceModel, Src, StepOutput, check_batch
+from regard.models.protocol import (
+    Lengths,
+    Memory,
+    SequenceModel,
+    Src,
+    StepOutput,
+    check_batch,
+    inference,
+    is_encoder_map,
+)
 from regard.ops.softmax import log_softmax
 from regard.preemption import preemption_point
 from regard.state import State
@@ -32,7 +49,7 @@ from regard.symbols import BOS, EOS
 
 #: From log-probs (rows, lanes, vocab), scores (rows, lanes) and which lanes are over (rows, lanes)
 #: to ways to go on.
-Choose = Callable[[Tensor, Tensor, Tensor], Choice]
+Choose = Callable[[Tensor, Tensor, Tensor], Candidates]
 
 
 class Plan(NamedTuple):
@@ -50,7 +67,7 @@ class Plan(NamedTuple):
     lanes: int = 1
     kept: int = 1
     copies: int = 1
-    leaving: Callable[[torch.device], Leaving] = without_waiting
+    leaving: Callable[[torch.device], BatchPruning] = pruning_for
 
 
 def search(
@@ -64,12 +81,12 @@ def search(
     """Targets for all sources at once: a list for each, best first, with maps of these kinds."""
     check_batch(src, lengths)
     check_prefix(options.prefix, rows=len(src))
-    trace, left, leaving = Trace(kinds), [], plan.leaving(src.device)
+    trace, left, leaving = SearchHistory(kinds), [], plan.leaving(src.device)
     look = bool(kinds) or options.coverage_penalty > 0
     with inference(model):
-        memory = model.encode(src, lengths, need_weights=any(map(of_encoder, kinds)))
+        memory = model.encode(src, lengths, need_weights=any(map(is_encoder_map, kinds)))
         exact = model.tgt_lengths(memory)
-        rules = Rules.of(options, memory.lengths, exact, model.tgt_positions)
+        rules = Constraints.of(options, memory.lengths, exact, model.tgt_positions)
         front = Frontier.start(memory, rules, options, plan)
         state = model.start(memory)
         lanes = Lanes(state if plan.copies == 1 else state.reorder(front.ended.source))
@@ -94,7 +111,7 @@ def search(
             lanes.follow(out.state, move.parents, same_rows=front.tokens.shape == before)
         else:
             left.append(front.ended)
-        return read_out(trace, Ended.of_all(left), memory)
+        return read_out(trace, FinishedHypotheses.of_all(left), memory)
 
 
 @dataclass(frozen=True)
@@ -116,8 +133,8 @@ class Frontier(State):
     tokens: Int[Tensor, "rows lanes"]
     scores: Float[Tensor, "rows lanes"]
     over: Bool[Tensor, "rows lanes"]
-    ended: Ended
-    rules: Rules
+    ended: FinishedHypotheses
+    rules: Constraints
     longest: Float[Tensor, "rows 1"]
     real: Bool[Tensor, "rows src_len"]
     coverage: Float[Tensor, "rows lanes src_len"] | None
@@ -126,7 +143,7 @@ class Frontier(State):
     @staticmethod
     def start(
         memory: Memory,
-        rules: Rules,
+        rules: Constraints,
         options: DecodingOptions,
         plan: Plan,
     ) -> "Frontier":
@@ -138,7 +155,7 @@ class Frontier(State):
             tokens=tokens,
             scores=torch.zeros(batch, 1, device=device),
             over=torch.zeros(batch, 1, dtype=torch.bool, device=device),
-            ended=Ended.none(batch, plan.kept, device),
+            ended=FinishedHypotheses.none(batch, plan.kept, device),
             rules=rules,
             longest=length_penalty(rules.limits.double() + 1, options.length_penalty)[:, None],
             real=torch.arange(width, device=device) < memory.lengths[:, None],
@@ -174,7 +191,7 @@ def _extend(
     log_probs = log_softmax(out.logits).view(rows, lanes, -1)
     log_probs, cut = front.rules.allow(log_probs, step, front.history)
     if front.coverage is not None:
-        look = needed_look(out.maps).reshape(rows, lanes, -1)
+        look = required_cross_attention(out.maps).reshape(rows, lanes, -1)
         front = replace(front, coverage=front.coverage + look)
     choice = plan.choose(log_probs, front.scores, front.over)
     first = torch.arange(0, rows * lanes, lanes, device=choice.parents.device)[:, None]
@@ -196,12 +213,12 @@ def _extend(
 
 def _endings(
     front: Frontier,
-    choice: Choice,
+    choice: Candidates,
     cut: Bool[Tensor, "rows lanes"] | None,
     step: int,
     options: DecodingOptions,
     lanes: int,
-) -> Ending:
+) -> Endings:
     """The choices that end a hypothesis. To end it `eos` must be among the best `lanes`."""
     parents, tokens, last, log_prob = (part[:, :lanes] for part in choice)
     score = log_prob / length_penalty(float(step + 1), options.length_penalty)
@@ -209,15 +226,15 @@ def _endings(
     if coverage is not None:
         score = score + coverage_penalty(coverage, front.real[:, None], options.coverage_penalty)
     score = score.masked_fill(tokens != EOS, float("-inf"))
-    return Ending(score, log_prob, last, parents, None if cut is None else cut.gather(1, parents))
+    return Endings(score, log_prob, last, parents, None if cut is None else cut.gather(1, parents))
 
 
-def _goes_on(choice: Choice, lanes: int) -> Choice:
+def _goes_on(choice: Candidates, lanes: int) -> Candidates:
     """The best `lanes` choices that do not end a hypothesis; -inf where there are fewer."""
     ends = choice.tokens == EOS
     if choice.tokens.shape[1] > lanes:
         order = ends.sort(dim=1, stable=True).indices[:, :lanes]
-        choice = Choice(*(part.gather(1, order) for part in choice))
+        choice = Candidates(*(part.gather(1, order) for part in choice))
         ends = ends.gather(1, order)
     return choice._replace(scores=choice.scores.masked_fill(ends, float("-inf")))
 
@@ -232,7 +249,115 @@ def _take(
     return values.gather(1, parents[..., None].expand(-1, -1, values.shape[2]))
 
 
-def _longer(history: Tensor | None, live: Choice) -> Tensor | None:
+def _longer(history: Tensor | None, live: Candidates) -> Tensor | None:
     """The tokens of each lane, with its newest."""
     mine = _take(history, live.parents)
     return None if mine is None else torch.cat([mine, live.tokens[..., None]], dim=2)
+
+
+#: The maps that hypotheses carry if no others are asked for.
+CROSS: Final = ("cross",)
+
+
+def decode(
+    model: SequenceModel,
+    src: Src,
+    lengths: Lengths,
+    options: DecodingOptions = DEFAULT,
+    *,
+    need_weights: bool = False,
+    kinds: Collection[str] = CROSS,
+) -> list[list[Hypothesis]]:
+    """Targets as `options` ask for them: drawn if `num_samples` is not 0, greedy if `beam` is 1.
+
+    Args:
+        model: any model; it is run without dropout and given back as it was.
+        src: source tokens, or vectors or images for a model with an adapter; what stands beyond
+            `lengths` does not matter.
+        lengths: number of real source tokens of each row; it may be 0. All are real if None.
+        options: see `DecodingOptions`.
+        need_weights: whether hypotheses carry where the model looked.
+        kinds: which maps they carry then: `cross`, `decoder-self`, `decoder-history`,
+            `encoder-self`, `encoder-history`, `encoder-future`, `memory`. A kind that the model
+            does not have is left out.
+
+    Returns:
+        A list of hypotheses for each source, best first. It is shorter than asked for where the
+        rules allow fewer targets.
+    """
+    run = sample if options.num_samples else beam_search
+    return run(model, src, lengths, options, need_weights=need_weights, kinds=kinds)
+
+
+def greedy(
+    model: SequenceModel,
+    src: Src,
+    lengths: Lengths,
+    options: DecodingOptions = DEFAULT,
+    *,
+    need_weights: bool = False,
+    kinds: Collection[str] = CROSS,
+) -> list[list[Hypothesis]]:
+    """The likeliest token at every step; one hypothesis for each source. See `decode`."""
+    return search(model, src, lengths, options, Plan(_best(1)), kinds if need_weights else ())
+
+
+def beam_search(
+    model: SequenceModel,
+    src: Src,
+    lengths: Lengths,
+    options: DecodingOptions = DEFAULT,
+    *,
+    need_weights: bool = False,
+    kinds: Collection[str] = CROSS,
+) -> list[list[Hypothesis]]:
+    """The likeliest `beam` hypotheses go on at every step. See `decode`.
+
+    A hypothesis ends when its `eos` is among the best `beam` ways to go on. A source is done when
+    it has `nbest` that ended and no live one can score better, so nothing is cut short.
+    """
+    beam = options.beam
+    # each hypothesis ends in one way at most, so that enough others go on; a beam of 1 is greedy
+    ways = 2 * beam if beam > 1 else 1
+    plan = Plan(_best(ways), lanes=beam, kept=options.nbest)
+    return search(model, src, lengths, options, plan, kinds if need_weights else ())
+
+
+def sample(
+    model: SequenceModel,
+    src: Src,
+    lengths: Lengths,
+    options: DecodingOptions = DEFAULT,
+    *,
+    need_weights: bool = False,
+    kinds: Collection[str] = CROSS,
+) -> list[list[Hypothesis]]:
+    """Draws `num_samples` targets for each source; equal ones may come. See `decode`.
+
+    Their log-probabilities are the model's own, before temperature, `top_k` and `top_p`.
+    """
+    if not options.num_samples:
+        raise ArgumentError(
+            "num_samples", "be at least 1 to sample", 0, "set DecodingOptions(num_samples=1)"
+        )
+    generator = None
+    if options.seed is not None:
+        generator = torch.Generator(src.device).manual_seed(options.seed)
+
+    def choose(log_probs: Tensor, scores: Tensor, over: Tensor) -> Candidates:
+        tokens = draw(log_probs[:, 0], options, generator)
+        own = log_probs[:, 0].gather(1, tokens)
+        return Candidates(torch.zeros_like(tokens), tokens, own, scores + own)
+
+    # a row that stays longer would draw for longer, and others would draw something else
+    plan = Plan(choose, copies=options.num_samples, leaving=immediate_pruning)
+    return search(model, src, lengths, options, plan, kinds if need_weights else ())
+
+
+def _best(ways: int) -> Choose:
+    """Chooses the best ways to go on."""
+
+    def choose(log_probs: Tensor, scores: Tensor, over: Tensor) -> Candidates:
+        return select(log_probs, scores, over, ways)
+
+    return choose

@@ -6,12 +6,11 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from regard.decoding.constraints import Constraints, check_prefix
+from regard.decoding.hypothesis import last_cross_attention
 from regard.decoding.options import DEFAULT, DecodingOptions
-from regard.decoding.rules import Rules, check_prefix
-from regard.decoding.running import inference
-from regard.decoding.scoring import last_look
 from regard.errors import ArgumentError
-from regard.models.protocol import Lengths, SequenceModel, Src, check_batch
+from regard.models.protocol import Lengths, SequenceModel, Src, check_batch, inference
 from regard.ops.softmax import log_softmax
 from regard.symbols import BOS, EOS
 
@@ -61,7 +60,9 @@ def _steps(
     with inference(model):
         memory = model.encode(src, lengths)
         state = model.start(memory)
-        rules = Rules.of(options, memory.lengths, model.tgt_lengths(memory), model.tgt_positions)
+        rules = Constraints.of(
+            options, memory.lengths, model.tgt_lengths(memory), model.tgt_positions
+        )
     length = int(memory.lengths[0])
     history = torch.full((1, 1, 1), BOS, device=src.device)
     for step in range(rules.longest + 1):
@@ -72,7 +73,7 @@ def _steps(
             log_probs, _ = rules.allow(log_softmax(out.logits)[:, None], step, history[..., 1:])
             best = log_probs.max(dim=2)
             history = torch.cat([history, best.indices[..., None]], dim=2)
-            look = last_look(out.maps)
+            look = last_cross_attention(out.maps)
         token = int(best.indices)
         yield Streamed(
             token, float(best.values), None if look is None else look[0, 0, :length].cpu()

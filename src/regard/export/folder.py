@@ -11,7 +11,7 @@ from typing import Any, Final, NamedTuple
 from torch import nn
 
 from regard import extras
-from regard.api import box
+from regard.api import bundled_models
 from regard.data import Frames, SourceSide
 from regard.decoding import DecodingOptions
 from regard.errors import ArgumentError
@@ -57,7 +57,7 @@ def export(
     if to not in FORMATS:
         raise ArgumentError("--to", f"be one of {', '.join(FORMATS)}", repr(to), "leave it out")
     extras.require(*PACKAGES, extra="onnx", for_="`regard export`")
-    found = box.find(run)
+    found = bundled_models.find(run)
     path = Path(f"{found.resolve().name}-onnx") if output is None else Path(output)
     if path.exists() or path.is_symlink():
         raise ArgumentError("-o", "be a new folder", f"{path}, which exists", "choose another")

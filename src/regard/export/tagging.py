@@ -8,7 +8,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from regard.models import SequenceModel
-from regard.models.heads import CERTAIN, Tagger, TaggerState
+from regard.models.encoder_only import CERTAIN, Tagger, TaggerState
 from regard.models.protocol import Memory, ModelOutput, StepOutput
 from regard.state import State
 from regard.symbols import EOS

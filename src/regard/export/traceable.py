@@ -18,9 +18,9 @@ from regard.attention import CoverageAttention
 from regard.layers import RecurrentState, RNNStack, SelfAttentiveRNN
 from regard.layers.rnn import RecurrentOutput
 from regard.models import SequenceModel
-from regard.models.decoders import Source
+from regard.models.decoders import ProjectedMemory
 from regard.models.encoders import RecurrentEncoder, SelfAttentiveEncoder
-from regard.models.monotonic import MonotonicDecoder, MonotonicState
+from regard.models.monotonic_decoder import MonotonicDecoder, MonotonicState
 from regard.models.protocol import Memory
 from regard.ops import History, SelfAttentiveOutput
 from regard.ops.self_attentive_rnn import reference
@@ -217,7 +217,7 @@ def _never_empty(state: State) -> State:
 
 def _nothing_covered(state: State) -> State:
     """With zeros where steps before the first would have looked."""
-    if not isinstance(state, Source):
+    if not isinstance(state, ProjectedMemory):
         return state
     zeros = torch.zeros_like(state.mask, dtype=state.keys.dtype)
     return replace(state, past=replace(state.past, weights=zeros, coverage=zeros))

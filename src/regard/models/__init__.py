@@ -2,13 +2,18 @@
 
 from regard.models.adapters import InputAdapter, PatchInput, VectorInput
 from regard.models.encoder_decoder import EncoderDecoder
-from regard.models.head_presets import CLASSIFIERS, LANGUAGE_MODELS
-from regard.models.heads import Classifier, ClassifierOutput, LanguageModel, Tagger
-from regard.models.presets import COPY_PRESETS, PRESETS, TAG_PRESETS
+from regard.models.encoder_only import Classifier, ClassifierOutput, Tagger
+from regard.models.encoders import with_input
+from regard.models.language_model import LanguageModel, TextModel
+from regard.models.presets import (
+    CLASSIFIERS,
+    COPY_PRESETS,
+    LANGUAGE_MODELS,
+    PRESETS,
+    TAG_PRESETS,
+    TEXT_PRESETS,
+)
 from regard.models.protocol import Maps, Memory, ModelOutput, SequenceModel, StepOutput
-from regard.models.text_model import TextModel
-from regard.models.text_presets import TEXT_PRESETS
-from regard.models.with_input import with_input
 
 __all__ = [
     "CLASSIFIERS",

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from regard import masks
 from regard.errors import ArgumentError
-from regard.models.embedding import Positions
+from regard.models.embedding import PositionalEncoding
 from regard.models.protocol import (
     Lengths,
     Src,
@@ -29,7 +29,7 @@ class InputAdapter(nn.Module, ABC):
     """
 
     dim: int
-    positions: Positions | None
+    positions: PositionalEncoding | None
 
     @abstractmethod
     def forward(self, src: Tensor, lengths: Lengths = None) -> Float[Tensor, "batch length dim"]:
@@ -94,7 +94,7 @@ class VectorInput(InputAdapter):
         features: int,
         dim: int,
         *,
-        positions: Positions | None = None,
+        positions: PositionalEncoding | None = None,
         dropout: float = 0.0,
         stack: int = 1,
     ) -> None:
@@ -128,7 +128,7 @@ class VectorInput(InputAdapter):
         return (lengths + self.stack - 1).div(self.stack, rounding_mode="floor")
 
 
-class Grid(NamedTuple):
+class PatchGrid(NamedTuple):
     """How many patches an image has from top to bottom, and from left to right."""
 
     rows: int
@@ -156,7 +156,7 @@ class PatchInput(InputAdapter):
         patch: int,
         dim: int,
         *,
-        positions: Positions | None = None,
+        positions: PositionalEncoding | None = None,
         dropout: float = 0.0,
     ) -> None:
         super().__init__()
@@ -183,7 +183,7 @@ class PatchInput(InputAdapter):
         """The number of patches, as it is."""
         return lengths
 
-    def grid(self, src: Float[Tensor, "batch channels height width"]) -> Grid:
+    def grid(self, src: Float[Tensor, "batch channels height width"]) -> PatchGrid:
         """How the patches lie: `weights.unflatten(-1, grid)` lays weights over the images."""
         check_axes("src", src, "batch channels height width")
         _, channels, height, width = src.shape
@@ -195,7 +195,7 @@ class PatchInput(InputAdapter):
                 f"of shape {tuple(src.shape)}",
                 "cut or pad the images, or make PatchInput for other channels or patches",
             )
-        return Grid(height // self.patch, width // self.patch)
+        return PatchGrid(height // self.patch, width // self.patch)
 
 
 def _only_real(
@@ -208,6 +208,6 @@ def _only_real(
     return x.where(masks.padding(lengths, x.shape[1])[:, 0, 0, :, None], 0.0)
 
 
-def _placed(x: Tensor, positions: Positions | None, dropout: nn.Dropout) -> Tensor:
+def _placed(x: Tensor, positions: PositionalEncoding | None, dropout: nn.Dropout) -> Tensor:
     dropped: Tensor = dropout(x if positions is None else positions(x))
     return dropped

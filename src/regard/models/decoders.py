@@ -6,7 +6,7 @@ call from the first state, a decoding step is a call with one token.
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
-from typing import NamedTuple, cast, final
+from typing import ClassVar, NamedTuple, cast, final
 
 import torch
 import torch.nn.functional as F
@@ -16,10 +16,16 @@ from torch import Tensor, nn
 from regard import ops
 from regard.attention import Attention, Past, Projected, Scorer
 from regard.errors import ArgumentError
-from regard.layers import RecurrentState, RNNStack
-from regard.models.bodies import CausalBody
-from regard.models.embedding import TokenEmbedding, check_unplaced
-from regard.models.output import Output
+from regard.layers import (
+    ConvDecoder,
+    ConvState,
+    RecurrentState,
+    RNNStack,
+    TransformerDecoder,
+    TransformerState,
+)
+from regard.models.causal_body import CausalBody
+from regard.models.embedding import OutputLayer, TokenEmbedding, check_unplaced
 from regard.models.protocol import Keep, Maps, Memory
 from regard.preemption import in_turn, is_preemptible
 from regard.state import State
@@ -41,6 +47,9 @@ class DecoderOutput(NamedTuple):
 class Decoder(nn.Module, ABC):
     """Scores the next token after each one it is given."""
 
+    #: whether targets may hold tokens copied from the source, which must then have tokens
+    copies_source: ClassVar[bool] = False
+
     @abstractmethod
     def start(self, memory: Memory) -> State:
         """The state before the first token, with all of the memory that steps will need."""
@@ -58,7 +67,7 @@ class Decoder(nn.Module, ABC):
 
 
 @dataclass(frozen=True)
-class Source(State):
+class ProjectedMemory(State):
     """The memory as an attention needs it at every step.
 
     Attributes:
@@ -74,15 +83,15 @@ class Source(State):
     past: Past
 
     @staticmethod
-    def of(memory: Memory, attention: Attention) -> "Source":
+    def of(memory: Memory, attention: Attention) -> "ProjectedMemory":
         """The source before the first step."""
         keys = attention.project_keys(memory.output if memory.keys is None else memory.keys)
         past = Past(torch.zeros_like(memory.lengths), None)
-        return Source(keys.tensor, memory.output, memory.mask, past)
+        return ProjectedMemory(keys.tensor, memory.output, memory.mask, past)
 
     def look(
         self, attention: Attention, query: Tensor, *, need_weights: bool
-    ) -> tuple[Tensor, Tensor | None, "Source"]:
+    ) -> tuple[Tensor, Tensor | None, "ProjectedMemory"]:
         """Contexts and weights of queries, and the source as the next step finds it."""
         context, weights = attention(
             query,
@@ -105,7 +114,7 @@ class RecurrentDecoderState(State):
 
     rnn: RecurrentState
     context: Float[Tensor, "batch dim"]
-    source: Source | None
+    source: ProjectedMemory | None
 
 
 class Reading(NamedTuple):
@@ -138,7 +147,7 @@ class RecurrentDecoder(Decoder):
         context_size: width of a context.
         summary_size: width of the summary that the first state is made from.
         dropout: probability of dropping a feature before the output layer.
-        tied: whether the output layer uses the embedding's table, see `Output`.
+        tied: whether the output layer uses the embedding's table, see `OutputLayer`.
     """
 
     def __init__(
@@ -160,7 +169,7 @@ class RecurrentDecoder(Decoder):
         self.bridge = nn.Linear(summary_size, states)
         self.memory_bridge = nn.Linear(summary_size, states) if stack.cell == "lstm" else None
         width = stack.output_size + context_size
-        self.output = Output(width, embedding, dropout=dropout, tied=tied)
+        self.output = OutputLayer(width, embedding, dropout=dropout, tied=tied)
 
     def start(self, memory: Memory) -> State:
         """The first state of the RNN is made from the summary of the source."""
@@ -173,7 +182,7 @@ class RecurrentDecoder(Decoder):
         return RecurrentDecoderState(
             RecurrentState(hidden, cell),
             summary.new_zeros(summary.shape[0], self.context_size),
-            Source.of(memory, self.attention),
+            ProjectedMemory.of(memory, self.attention),
         )
 
     def forward(
@@ -214,7 +223,7 @@ class RecurrentDecoder(Decoder):
         return one_layer and tokens.shape[1] > 1 and not is_preemptible()
 
     def _all_steps(
-        self, x: Tensor, state: RecurrentDecoderState, source: Source, need_weights: bool
+        self, x: Tensor, state: RecurrentDecoderState, source: ProjectedMemory, need_weights: bool
     ) -> Reading:
         """All steps by one operator, with the embeddings' part of the gates in one product."""
         layer = cast(nn.RNNBase, self.stack.ahead[0])
@@ -270,7 +279,7 @@ class ParallelDecoderState(State):
 
     body: State
     top: RecurrentState | None
-    source: Source
+    source: ProjectedMemory
 
 
 @final
@@ -289,7 +298,7 @@ class ParallelDecoder(Decoder):
         context_size: width of a context.
         summary_size: width of the summary that the body starts from; None to start from zeros.
         dropout: probability of dropping a feature before the output layer.
-        tied: whether the output layer uses the embedding's table, see `Output`.
+        tied: whether the output layer uses the embedding's table, see `OutputLayer`.
     """
 
     def __init__(
@@ -310,7 +319,7 @@ class ParallelDecoder(Decoder):
         starts = summary_size is not None and body.context_size > 0
         self.bridge = nn.Linear(summary_size or 1, body.context_size) if starts else None
         width = (body.output_size if top is None else top.output_size) + context_size
-        self.output = Output(width, embedding, dropout=dropout, tied=tied)
+        self.output = OutputLayer(width, embedding, dropout=dropout, tied=tied)
 
     def start(self, memory: Memory) -> State:
         """Nothing read, nothing looked at; the body may start from the summary of the source."""
@@ -319,7 +328,7 @@ class ParallelDecoder(Decoder):
         return ParallelDecoderState(
             self.body.start(batch, like, context),
             None if self.top is None else self.top.init_state(batch, like),
-            Source.of(memory, self.attention),
+            ProjectedMemory.of(memory, self.attention),
         )
 
     def forward(
@@ -355,3 +364,73 @@ def _summary(memory: Memory) -> Tensor:
             "use RecurrentEncoder or SelfAttentiveEncoder",
         )
     return memory.summary
+
+
+@final
+class AttentionDecoder(Decoder):
+    """A Transformer decoder.
+
+    Args:
+        embedding: of target tokens.
+        decoder: the layers.
+        tied: whether the output layer uses the embedding's table, see `OutputLayer`.
+    """
+
+    def __init__(
+        self, embedding: TokenEmbedding, decoder: TransformerDecoder, *, tied: bool = False
+    ) -> None:
+        super().__init__()
+        self.embedding, self.decoder = embedding, decoder
+        self.output = OutputLayer(decoder.dim, embedding, tied=tied)
+
+    def start(self, memory: Memory) -> State:
+        """Empty caches, and the memory's keys and values of every layer."""
+        return self.decoder.start(memory.output, memory.mask, key=memory.keys)
+
+    def forward(
+        self,
+        tokens: Int[Tensor, "batch tgt_len"],
+        state: State,
+        *,
+        keep: Keep | None = None,
+        need_weights: bool = False,
+    ) -> DecoderOutput:
+        """The maps are `decoder-self` and `cross`, of each layer."""
+        state = cast(TransformerState, state)
+        x = self.embedding(tokens, start=state.position)
+        out = self.decoder(x, state, need_weights=need_weights)
+        maps: Maps = {}
+        if need_weights:
+            maps = {"decoder-self": out.self_weights, "cross": out.cross_weights}
+        logits = self.output(out.output, self.embedding, keep)
+        return DecoderOutput(logits, out.state, maps)
+
+
+@final
+class ConvolutionalDecoder(Decoder):
+    """Gated convolutions with attention in every layer."""
+
+    def __init__(self, embedding: TokenEmbedding, decoder: ConvDecoder) -> None:
+        super().__init__()
+        self.embedding, self.decoder = embedding, decoder
+        self.output = OutputLayer(decoder.dim, embedding)
+
+    def start(self, memory: Memory) -> State:
+        """Zeros before the first token."""
+        keys = memory.output if memory.keys is None else memory.keys
+        return self.decoder.start(keys, memory.output, memory.mask)
+
+    def forward(
+        self,
+        tokens: Int[Tensor, "batch tgt_len"],
+        state: State,
+        *,
+        keep: Keep | None = None,
+        need_weights: bool = False,
+    ) -> DecoderOutput:
+        """The maps are `cross`, of each layer."""
+        state = cast(ConvState, state)
+        x = self.embedding(tokens, start=state.position)
+        output, after, weights = self.decoder(x, state, need_weights=need_weights)
+        maps: Maps = {"cross": weights} if need_weights else {}
+        return DecoderOutput(self.output(output, self.embedding, keep), after, maps)

@@ -2,17 +2,18 @@
 
 from typing import Any, Protocol, final, runtime_checkable
 
+import torch
 import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from regard.errors import ArgumentError
-from regard.models.protocol import check_tokens
+from regard.models.protocol import Keep, check_tokens, select_positions
 from regard.ops.check import check_axes, check_positive, check_share
 
 
 @runtime_checkable
-class Positions(Protocol):
+class PositionalEncoding(Protocol):
     """Adds positions to vectors, e.g. `SinusoidalPositions`."""
 
     def __call__(self, x: Tensor, *, start: int = 0) -> Tensor:
@@ -46,7 +47,7 @@ class TokenEmbedding(nn.Module):
         vocab: int,
         dim: int,
         *,
-        positions: Positions | None = None,
+        positions: PositionalEncoding | None = None,
         scale: float = 1.0,
         dropout: float = 0.0,
         word_dropout: float = 0.0,
@@ -110,3 +111,47 @@ def _put_back(
     """What is loaded for the borrower is what it has: the owner's name brings the new values."""
     assert isinstance(module, TokenEmbedding)
     state[f"{prefix}table.weight"] = module.table.weight.detach()
+
+
+@final
+class OutputLayer(nn.Module):
+    """`W x + b`, or with tied weights `E P x + b`: E is the table of the target's embedding.
+
+    A tied layer judges a token by the vector that stands for it (Press and Wolf, 2017,
+    https://arxiv.org/abs/1608.05859). P is there where the features are not as wide as E.
+
+    Args:
+        width: of the features.
+        embedding: of the target tokens; a tied layer gets its table with each call, and keeps none.
+        dropout: probability of dropping a feature.
+        tied: whether E is used in place of a matrix of its own.
+    """
+
+    weight: Tensor | None
+
+    def __init__(
+        self, width: int, embedding: TokenEmbedding, *, dropout: float = 0.0, tied: bool = False
+    ) -> None:
+        super().__init__()
+        self.dropout = nn.Dropout(dropout)
+        if tied:
+            self.register_parameter("weight", None)
+            self.bias = nn.Parameter(torch.zeros(embedding.vocab))
+            narrow = width != embedding.dim
+            self.projection = nn.Linear(width, embedding.dim, bias=False) if narrow else None
+        else:
+            linear = nn.Linear(width, embedding.vocab)
+            self.weight, self.bias, self.projection = linear.weight, linear.bias, None
+
+    def forward(
+        self,
+        features: Float[Tensor, "batch tgt_len width"],
+        embedding: TokenEmbedding,
+        keep: Keep | None = None,
+    ) -> Float[Tensor, "batch tgt_len vocab"] | Float[Tensor, "kept vocab"]:
+        """Scores of every token; of the positions to keep alone, so that padding costs nothing."""
+        x = self.dropout(features if keep is None else select_positions(features, keep))
+        if self.weight is not None:
+            return F.linear(x, self.weight, self.bias)
+        x = x if self.projection is None else self.projection(x)
+        return F.linear(x, embedding.table.weight, self.bias)

@@ -1,18 +1,21 @@
 """Encoders: from a source to a memory."""
 
 from abc import ABC, abstractmethod
-from typing import NamedTuple, cast, final
+from typing import NamedTuple, TypeVar, cast, final
 
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
 from regard import masks
+from regard.errors import ArgumentError
 from regard.layers import ConvEncoder, RNNStack, SelfAttentiveRNN, TransformerEncoder
 from regard.layers.padding import in_source_order, mirrored, real_steps, reverse
-from regard.models.adapters import read_source
-from regard.models.bodies import SelfAttentiveBody
+from regard.models.adapters import InputAdapter, read_source
+from regard.models.causal_body import SelfAttentiveBody
 from regard.models.protocol import Lengths, Maps, Memory, Src
+
+ModelT = TypeVar("ModelT", bound=nn.Module)
 
 
 class Encoder(nn.Module, ABC):
@@ -166,3 +169,61 @@ class ConvolutionalEncoder(Encoder):
         keys = self.encoder(x, mask)
         values = torch.where(mask[:, 0, 0, :, None], keys + x, 0.0)
         return Memory(values, real, keys=keys, tokens=tokens)
+
+
+def with_input(model: ModelT, adapter: InputAdapter) -> ModelT:
+    """The model itself, whose encoder now reads with the adapter in place of its embedding.
+
+    Args:
+        model: an encoder-decoder, a tagger or a classifier, such as a preset makes. How many source
+            tokens it was made for does not matter.
+        adapter: `VectorInput` or `PatchInput`, as wide as the embedding that it replaces; with
+            positions where that had some.
+    """
+    _check_adapter(adapter)
+    encoder = _encoder(model)
+    if adapter.dim != encoder.input_size:
+        raise ArgumentError(
+            "adapter.dim",
+            f"be {encoder.input_size}, the width that the encoder reads",
+            adapter.dim,
+            "change it, or make the model with another embed or dim",
+        )
+    if getattr(encoder.embedding, "positions", None) is not None and adapter.positions is None:
+        raise ArgumentError(
+            "adapter.positions",
+            "be given, since this encoder gets its order from them",
+            None,
+            f"pass positions=SinusoidalPositions({adapter.dim}) to {type(adapter).__name__}",
+        )
+    encoder.embedding = adapter
+    return model
+
+
+def _check_adapter(adapter: object) -> None:
+    if not isinstance(adapter, InputAdapter):
+        raise ArgumentError(
+            "adapter",
+            "be an InputAdapter, such as VectorInput(...) or PatchInput(...)",
+            f"a {type(adapter).__name__}",
+            "make one, or inherit InputAdapter",
+        )
+
+
+def _encoder(model: nn.Module) -> Encoder:
+    encoder = getattr(model, "encoder", None)
+    if not isinstance(encoder, Encoder):
+        raise ArgumentError(
+            "model",
+            "have an encoder that reads a source",
+            f"of the class {type(model).__name__}",
+            "choose a preset such as bahdanau",
+        )
+    if getattr(getattr(model, "decoder", None), "copies_source", False):
+        raise ArgumentError(
+            "model",
+            "not copy tokens of its source, since an adapter reads none",
+            "one with a PointerDecoder",
+            "choose the preset bahdanau, which is the same without copying",
+        )
+    return encoder

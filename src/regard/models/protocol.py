@@ -242,3 +242,22 @@ def check_tokens(name: str, tokens: Tensor, vocab: int) -> None:
             f"from {low} to {high}",
             "check that the tokeniser is the one that the model was made for",
         )
+
+
+@contextmanager
+def inference(model: nn.Module) -> Iterator[None]:
+    """Without gradients and without dropout; the model is given back as it was."""
+    with evaluating(model), torch.no_grad():
+        yield
+
+
+def is_encoder_map(kind: str) -> bool:
+    """Whether maps of this kind come from the encoder, one for all hypotheses of a source."""
+    return kind.startswith("encoder-")
+
+
+def select_positions(x: Tensor, keep: Keep) -> Tensor:
+    """What (batch, tgt_len, ...) holds at these positions, (kept, ...), row by row."""
+    if keep.dtype == torch.bool:
+        return x[keep]
+    return x.flatten(0, 1).index_select(0, keep)

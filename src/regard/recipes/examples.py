@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from regard import safe_read
-from regard.api.texts import with_features
+from regard.api.token_spans import with_features
 from regard.data.files import write_atomically
 from regard.data.lines import numbered_lines
 from regard.errors import DataError

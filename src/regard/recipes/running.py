@@ -11,7 +11,7 @@ from rich.console import Console
 
 from regard import api
 from regard import device as devices
-from regard.api.box import HOME
+from regard.api.bundled_models import HOME
 from regard.errors import ArgumentError, DataError
 from regard.recipes import examples, results
 from regard.recipes.examples import DEV, Example, Prepared

@@ -13,7 +13,7 @@ docs/small_data.md has what was measured with them.
 from math import ceil
 from typing import Any, Final, NamedTuple
 
-from regard.models.sizes import ATTENTIVE, CONVOLUTIONAL, RECURRENT
+from regard.models.preset_parts import CONVOLUTIONAL, RECURRENT, TRANSFORMER
 from regard.training.config import Config
 from regard.training.progress import Progress
 
@@ -34,7 +34,7 @@ TINY_BELOW: Final = 10.0
 TINY_RATES: Final = {"transformer": 2e-3}
 #: Options that a size stands for. A user who gives one of them has chosen a size.
 SIZE_OPTIONS: Final = frozenset(
-    name for table in (RECURRENT, ATTENTIVE, CONVOLUTIONAL) for name in table["small"]._fields
+    name for table in (RECURRENT, TRANSFORMER, CONVOLUTIONAL) for name in table["small"]._fields
 )
 
 #: Epochs of a run that has no limit, and its steps at least and at most.

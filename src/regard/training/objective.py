@@ -7,8 +7,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from regard.models import ModelOutput, SequenceModel
-from regard.models.keep import kept
-from regard.models.protocol import Src
+from regard.models.protocol import Src, select_positions
 from regard.symbols import PAD
 from regard.training.loss import cross_entropy
 from regard.training.rdrop import rdrop_loss
@@ -54,7 +53,7 @@ class Objective(nn.Module):
         """
         if keep is None:
             keep = (tgt_out != PAD).flatten().nonzero().squeeze(1)
-        gold = kept(tgt_out, keep)
+        gold = select_positions(tgt_out, keep)
         real = gold != PAD if padded else None
         if not self.rdrop:
             out = self.model(src, lengths, tgt_in, keep=keep)

@@ -3,7 +3,7 @@
 from inspect import Parameter
 from typing import Any, Final, Literal, NamedTuple, get_args, get_origin
 
-from regard.models.sizes import ATTENTIVE, CONVOLUTIONAL, RECURRENT
+from regard.models.preset_parts import CONVOLUTIONAL, RECURRENT, TRANSFORMER
 from regard.training.config import DEFAULTS, Config, preset_options
 
 #: what the options of the presets are for
@@ -63,7 +63,7 @@ def preset_settings(preset: str) -> list[SettingRow]:
 def _option(option: Parameter, names: Any) -> tuple[str, str]:
     """The default and the description; that of a size is the row called `small`."""
     description = _described(OPTIONS[option.name], option.annotation)
-    for table in (RECURRENT, ATTENTIVE, CONVOLUTIONAL):
+    for table in (RECURRENT, TRANSFORMER, CONVOLUTIONAL):
         fields = table["small"]._fields
         if option.default is None and option.name in fields and set(fields) <= set(names):
             sizes = {size: getattr(row, option.name) for size, row in table.items()}

@@ -29,16 +29,16 @@ from regard.lab.experiments.reading_terms import (
 from regard.lab.learning import match_width, seeded, train
 from regard.lab.statistics import interval
 from regard.lab.tasks import IGNORED, Batch
-from regard.models.head_presets import rnn_language_model, self_attentive_language_model
-from regard.models.heads import LanguageModel
+from regard.models import LANGUAGE_MODELS
+from regard.models.language_model import LanguageModel
 from regard.symbols import EOS, PAD, SYMBOLS, UNK
 
 #: each model, its cell, and what makes it
 MODELS: Final[dict[str, tuple[str, Any]]] = {
-    RNN: ("rnn", rnn_language_model),
-    SELF_RNN: ("rnn", self_attentive_language_model),
-    LSTM: ("lstm", rnn_language_model),
-    SELF_LSTM: ("lstm", self_attentive_language_model),
+    RNN: ("rnn", LANGUAGE_MODELS["rnn"]),
+    SELF_RNN: ("rnn", LANGUAGE_MODELS["self-attentive"]),
+    LSTM: ("lstm", LANGUAGE_MODELS["rnn"]),
+    SELF_LSTM: ("lstm", LANGUAGE_MODELS["self-attentive"]),
 }
 #: places in the lecture's sentence
 SUBJECT, VERB = 1, 3

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
-from regard.api.box import HOME
+from regard.api.bundled_models import HOME
 from regard.data import read_lines
 from regard.errors import ArgumentError, DataError
 

@@ -1,0 +1,257 @@
+"""What may be written at a step, and what must be."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from regard.decoding.options import DecodingOptions
+from regard.errors import ArgumentError
+from regard.state import State
+from regard.symbols import BOS, EOS, PAD, UNK
+
+NEVER = float("-inf")
+#: the most tokens that a target may be allowed to have
+MOST_TOKENS: Final = 100_000
+
+
+class Allowed(NamedTuple):
+    """What may be written.
+
+    Attributes:
+        log_probs: the model's own, (rows, lanes, vocab), -inf for what may not be written.
+        cut: where the limit forbids what the model would rather write, (rows, lanes); None if no
+            row is at its limit.
+    """
+
+    log_probs: Tensor
+    cut: Tensor | None
+
+
+@dataclass(frozen=True)
+class Constraints(State):
+    """The rules for each row.
+
+    Attributes:
+        limits: the most tokens of a target, `eos` not counted.
+        exact: how many tokens a target has, no more and no fewer, unless its limit is lower; None
+            where that is for the model to choose.
+        prefix: tokens that must come first, `pad` after the last; None if there are none.
+        shortest: the smallest of the limits,
+        longest: and the largest, known without asking the device.
+        min_len: the fewest tokens of a target.
+        ngram: length of the n-grams that may not come twice; 0 for no such rule.
+        never: tokens that are not written at all.
+    """
+
+    limits: Int[Tensor, " rows"]
+    exact: Int[Tensor, " rows"] | None
+    prefix: Int[Tensor, "rows prefix_len"] | None
+    shortest: int
+    longest: int
+    min_len: int
+    ngram: int
+    never: tuple[int, ...]
+
+    @staticmethod
+    def of(
+        options: DecodingOptions,
+        lengths: Int[Tensor, " rows"],
+        exact: Int[Tensor, " rows"] | None = None,
+        positions: int | None = None,
+    ) -> "Constraints":
+        """The rules that `options` mean for sources of these lengths.
+
+        Args:
+            options: of decoding.
+            lengths: of the sources.
+            exact: of the targets, where the model knows them.
+            positions: how many tokens of a target the model can take, `bos` first; None if any
+                number. A target ends with the last of them.
+        """
+        if exact is None:
+            limits = _limits(options, lengths.tolist())
+        else:
+            limits = _exact_limits(options, exact.tolist())
+        limits = _within(limits, options, positions)
+        # an unknown token leaves no trace in a text, which would be shorter than it has to be
+        known = options.forbid_unknown or exact is not None
+        return Constraints(
+            limits=torch.tensor(limits, dtype=torch.long, device=lengths.device),
+            exact=exact,
+            prefix=_padded(options.prefix or (), lengths.device),
+            shortest=min(limits),
+            longest=max(limits),
+            min_len=options.min_len,
+            ngram=options.no_repeat_ngram,
+            never=(PAD, BOS, UNK) if known else (PAD, BOS),
+        )
+
+    def allow(
+        self,
+        log_probs: Float[Tensor, "rows lanes vocab"],
+        step: int,
+        history: Int[Tensor, "rows lanes step"] | None = None,
+    ) -> Allowed:
+        """Forbids in place: `log_probs` is large, and nobody else's.
+
+        Args:
+            log_probs: the model's own, for the token after `step` others.
+            step: how many tokens have been written.
+            history: these tokens; needed where `ngram` is not 0.
+        """
+        must, prefix_scores = self._prefix_at(log_probs, step)
+        end = log_probs[..., EOS].clone()
+        for token in self.never:
+            log_probs[..., token] = NEVER
+        if self.ngram and history is not None:
+            log_probs = self._without_repeats(log_probs, history)
+        if self.exact is not None:
+            log_probs[..., EOS] = end.masked_fill((self.exact > step)[:, None], NEVER)
+        elif step < self.min_len:
+            log_probs[..., EOS] = NEVER
+            if log_probs.shape[2] <= 1 + len(self.never) + (step if self.ngram else 0):
+                stuck = log_probs.amax(dim=2) == NEVER
+                log_probs[..., EOS] = end.where(stuck, NEVER)
+        cut = None
+        if step >= self.shortest:
+            at_limit = (self.limits <= step)[:, None]
+            cut = at_limit & self._wants_more(log_probs, end, step)
+            log_probs.masked_fill_(at_limit[..., None], NEVER)
+            log_probs[..., EOS] = end.where(at_limit, log_probs[..., EOS])
+        if must is not None and prefix_scores is not None:
+            log_probs.masked_fill_((must != PAD)[..., None], NEVER)
+            log_probs.scatter_(2, must.expand_as(end)[..., None], prefix_scores[..., None])
+        return Allowed(log_probs, cut)
+
+    def _wants_more(
+        self, log_probs: Tensor, end: Float[Tensor, "rows lanes"], step: int
+    ) -> Bool[Tensor, "rows lanes"]:
+        """Where a target would be longer if it had no limit."""
+        if self.exact is not None:
+            return (self.exact > step)[:, None].expand_as(end)
+        return log_probs.amax(dim=2) > end
+
+    def _without_repeats(
+        self, log_probs: Float[Tensor, "rows lanes vocab"], history: Int[Tensor, "rows lanes step"]
+    ) -> Float[Tensor, "rows lanes vocab"]:
+        """Repeated n-grams forbidden, but where a target must go on and has no other way."""
+        if self.exact is None:
+            _forbid_repeats(log_probs, history, self.ngram)
+            return log_probs
+        before = log_probs.clone()
+        _forbid_repeats(log_probs, history, self.ngram)
+        words = log_probs.clone()
+        words[..., EOS] = NEVER
+        stuck = words.amax(dim=2, keepdim=True) == NEVER
+        return torch.where(stuck, before, log_probs)
+
+    def _prefix_at(
+        self, log_probs: Tensor, step: int
+    ) -> tuple[Int[Tensor, "rows 1"] | None, Float[Tensor, "rows lanes"] | None]:
+        """The token that must come next, `pad` if any may, and its scores, -inf for `pad`."""
+        if self.prefix is None or step >= self.prefix.shape[1]:
+            return None, None
+        must = self.prefix[:, step, None]
+        places = must.expand(log_probs.shape[:2])[..., None]
+        own = log_probs.gather(2, places).squeeze(2)
+        return must, own.masked_fill(must == PAD, NEVER)
+
+
+def check_prefix(
+    prefix: Sequence[Sequence[int]] | None, *, rows: int | None = None, vocab: int | None = None
+) -> None:
+    """Raises unless there is a prefix for each row, made of ids of the vocabulary."""
+    if prefix is None:
+        return
+    if rows is not None and len(prefix) != rows:
+        raise ArgumentError(
+            "prefix",
+            f"have a list of tokens for each of the {rows} sources",
+            f"a list of {len(prefix)}",
+            "give sources without a prefix an empty list",
+        )
+    highest = max((max(tokens, default=0) for tokens in prefix), default=0)
+    if vocab is not None and highest >= vocab:
+        raise ArgumentError(
+            "prefix",
+            f"hold ids below {vocab}, the size of the target vocabulary",
+            highest,
+            "check that the tokeniser is the one that the model was made for",
+        )
+
+
+def _limits(options: DecodingOptions, lengths: list[int]) -> list[int]:
+    """The limit of each row. One that grows with the source gives way to what is asked for."""
+    if options.max_len is not None:
+        return [options.max_len] * len(lengths)
+    ratio, extra, least = options.max_len_ratio, options.max_len_extra, options.min_len
+    first = options.prefix or [()] * len(lengths)
+    return [
+        max(math.floor(ratio * length) + extra, least, len(tokens))
+        for length, tokens in zip(lengths, first, strict=True)
+    ]
+
+
+def _exact_limits(options: DecodingOptions, exact: list[int]) -> list[int]:
+    """The limit of each row whose length is known: only `max_len` may be below it."""
+    for row, (tokens, length) in enumerate(zip(options.prefix or (), exact, strict=False)):
+        if len(tokens) > length:
+            raise ArgumentError(
+                "prefix",
+                "have at most as many tokens as its source, since this model writes one for each",
+                f"{len(tokens)} for {length} in row {row}",
+                "shorten it",
+            )
+    most = max(exact, default=0) if options.max_len is None else options.max_len
+    return [min(length, most) for length in exact]
+
+
+def _within(limits: list[int], options: DecodingOptions, positions: int | None) -> list[int]:
+    """The limits where a model has only so many positions, `bos` at the first."""
+    if max(limits) > MOST_TOKENS and positions is None:
+        raise ArgumentError(
+            "max_len",
+            f"allow at most {MOST_TOKENS:,} tokens of a target",
+            f"{max(limits):,}",
+            "lower it, or max_len_ratio, max_len_extra or min_len, from which it follows",
+        )
+    if positions is None:
+        return limits
+    longest = max(map(len, options.prefix or ()), default=0)
+    if longest >= positions:
+        raise ArgumentError(
+            "prefix",
+            f"have at most {positions - 1} tokens, the positions of the model without that of bos",
+            f"one of {longest}",
+            "shorten it",
+        )
+    return [min(limit, positions - 1) for limit in limits]
+
+
+def _padded(
+    prefix: Sequence[Sequence[int]], device: torch.device
+) -> Int[Tensor, "rows prefix_len"] | None:
+    width = max(map(len, prefix), default=0)
+    if not width:
+        return None
+    rows = [[*tokens, *[PAD] * (width - len(tokens))] for tokens in prefix]
+    return torch.tensor(rows, dtype=torch.long, device=device)
+
+
+def _forbid_repeats(
+    log_probs: Float[Tensor, "rows lanes vocab"], history: Int[Tensor, "rows lanes step"], n: int
+) -> None:
+    """Forbids each token that would end an n-gram for the second time."""
+    step = history.shape[2]
+    if step < n:
+        return
+    grams = history.unfold(2, n, 1)  # (rows, lanes, grams, n)
+    newest = history[..., step - n + 1 :]  # the n - 1 tokens that the next one follows
+    again = (grams[..., :-1] == newest[:, :, None]).all(dim=3)
+    # what ends no repeated n-gram points at pad, which is forbidden anyway
+    log_probs.scatter_(2, grams[..., -1].where(again, PAD), NEVER)

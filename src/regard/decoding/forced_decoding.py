@@ -1,0 +1,96 @@
+"""How likely a model finds a target that is given, and where it looks while it writes it."""
+
+from collections.abc import Collection, Sequence
+
+import torch
+from torch import Tensor
+
+from regard.decoding.hypothesis import (
+    Hypothesis,
+    coverage_penalty,
+    length_penalty,
+    required_cross_attention,
+)
+from regard.decoding.options import DEFAULT, DecodingOptions
+from regard.decoding.search import CROSS
+from regard.decoding.search_history import attention, on_cpu
+from regard.errors import ArgumentError
+from regard.models.protocol import (
+    Lengths,
+    SequenceModel,
+    Src,
+    check_batch,
+    check_tokens,
+    inference,
+    real_lengths,
+)
+from regard.ops.softmax import log_softmax
+from regard.symbols import BOS, EOS, PAD
+
+
+def force_decode(
+    model: SequenceModel,
+    src: Src,
+    lengths: Lengths,
+    tgt: Sequence[Sequence[int]],
+    options: DecodingOptions = DEFAULT,
+    *,
+    need_weights: bool = True,
+    kinds: Collection[str] = CROSS,
+) -> list[Hypothesis]:
+    """The hypotheses that decoding would return if it came upon these targets.
+
+    Args:
+        model: any model; it is run without dropout and given back as it was.
+        src: source tokens.
+        lengths: number of real source tokens of each row; all are real if None.
+        tgt: the tokens of a target for each source, without `bos` and `eos`.
+        options: of them, the two penalties count towards the score.
+        need_weights: whether hypotheses carry where the model looked.
+        kinds: which maps they carry, as in `decode`.
+    """
+    check_batch(src, lengths)
+    if len(tgt) != len(src):
+        raise ArgumentError(
+            "tgt",
+            f"have a target for each of the {len(src)} sources",
+            f"a list of {len(tgt)}",
+            "an empty target is an empty list",
+        )
+    kinds = kinds if need_weights else ()
+    beta = options.coverage_penalty
+    read, written = _shifted(tgt, src.device)
+    with inference(model):
+        out = model(src, lengths, read, need_weights=bool(kinds) or beta > 0)
+        check_tokens("tgt", written, out.logits.shape[2])
+        read_lengths = real_lengths(src, lengths) if out.lengths is None else out.lengths
+        own = log_softmax(out.logits).gather(2, written[..., None]).squeeze(2)
+        steps = torch.tensor([len(tokens) + 1 for tokens in tgt], device=src.device)
+        own = own.masked_fill(torch.arange(own.shape[1], device=src.device) >= steps[:, None], 0.0)
+        log_prob = own.sum(dim=1)
+        score = log_prob / length_penalty(steps.double(), options.length_penalty)
+        if beta:
+            look = required_cross_attention(out.maps)
+            rows = torch.arange(look.shape[1], device=src.device) < steps[:, None]
+            real = torch.arange(look.shape[2], device=src.device) < read_lengths[:, None]
+            score = score + coverage_penalty((look * rows[..., None]).sum(dim=1), real, beta)
+    maps, sizes = on_cpu(out.maps, kinds), read_lengths.tolist()
+    lists = (score.tolist(), log_prob.tolist(), own.tolist())
+    return [
+        Hypothesis(
+            tokens=list(tokens),
+            score=total,
+            log_prob=sum_,
+            token_log_probs=terms[: len(tokens) + 1],
+            attention=attention(maps, i, len(tokens) + 1, sizes[i]),
+        )
+        for i, (tokens, total, sum_, terms) in enumerate(zip(tgt, *lists, strict=True))
+    ]
+
+
+def _shifted(tgt: Sequence[Sequence[int]], device: torch.device) -> tuple[Tensor, Tensor]:
+    """What the model reads and what it writes, (batch, longest + 1)."""
+    width = max(map(len, tgt), default=0)
+    read = [[BOS, *tokens, *[PAD] * (width - len(tokens))] for tokens in tgt]
+    written = [[*tokens, EOS, *[PAD] * (width - len(tokens))] for tokens in tgt]
+    return torch.tensor(read, device=device), torch.tensor(written, device=device)

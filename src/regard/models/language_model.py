@@ -1,0 +1,151 @@
+"""A language model as training and decoding know models: one that has nothing to read."""
+
+from dataclasses import dataclass
+from typing import cast, final
+
+from jaxtyping import Int
+from torch import Tensor, nn
+
+from regard.models.causal_body import CausalBody
+from regard.models.embedding import OutputLayer, TokenEmbedding, positions_of
+from regard.models.protocol import (
+    Keep,
+    Lengths,
+    Memory,
+    ModelOutput,
+    SequenceModel,
+    Src,
+    StepOutput,
+    check_source,
+    real_lengths,
+)
+from regard.ops.check import check_axes
+from regard.state import State
+
+
+@dataclass(frozen=True)
+class LanguageState(State):
+    """The state of the body, and how many tokens it has read."""
+
+    body: State
+    position: int
+
+
+@final
+class LanguageModel(nn.Module):
+    """Scores the next token after each one, with nothing but the text to go by.
+
+    Args:
+        embedding: of the tokens.
+        body: what reads them.
+        dropout: probability of dropping a feature before the output layer.
+        tied: whether the output layer shares the table of the embedding.
+    """
+
+    def __init__(
+        self,
+        embedding: TokenEmbedding,
+        body: CausalBody,
+        *,
+        dropout: float = 0.0,
+        tied: bool = False,
+    ) -> None:
+        super().__init__()
+        self.embedding, self.body = embedding, body
+        self.output = OutputLayer(body.output_size, embedding, dropout=dropout, tied=tied)
+
+    def start(self, batch: int) -> State:
+        """The state before the first token."""
+        return LanguageState(self.body.start(batch, self.embedding.table.weight), 0)
+
+    def step(
+        self, tokens: Int[Tensor, " batch"], state: State, *, need_weights: bool = False
+    ) -> StepOutput:
+        """Takes the newest token of each row and scores the next one."""
+        check_axes("tokens", tokens, "batch")
+        logits, after, maps = self._run(tokens[:, None], cast(LanguageState, state), need_weights)
+        return StepOutput(logits[:, 0], after, maps)
+
+    def forward(
+        self,
+        tokens: Int[Tensor, "batch length"],
+        state: State | None = None,
+        *,
+        keep: Keep | None = None,
+        need_weights: bool = False,
+    ) -> StepOutput:
+        """Logits (batch, length, vocab), going on from `state`; position t scores token t + 1.
+
+        With `keep`, only these positions are scored, (kept, vocab), row by row.
+        """
+        first = self.start(len(tokens)) if state is None else state
+        return self._run(tokens, cast(LanguageState, first), need_weights, keep)
+
+    def _run(
+        self,
+        tokens: Tensor,
+        state: LanguageState,
+        need_weights: bool,
+        keep: Tensor | None = None,
+    ) -> StepOutput:
+        x = self.embedding(tokens, start=state.position)
+        out = self.body(x, state.body, need_weights=need_weights)
+        after = LanguageState(out.state, state.position + tokens.shape[1])
+        maps = {f"decoder-{kind}": tensors for kind, tensors in out.maps.items()}
+        return StepOutput(self.output(out.output, self.embedding, keep), after, maps)
+
+
+@final
+class TextModel(SequenceModel):
+    """Writes texts token by token, and looks at its own past alone.
+
+    There must be a source, as for every model, but what it holds changes nothing.
+
+    Args:
+        language: what scores the next token.
+    """
+
+    def __init__(self, language: LanguageModel) -> None:
+        super().__init__()
+        self.language = language
+
+    @property
+    def tgt_positions(self) -> int | None:
+        """How many positions the language model has learned."""
+        return positions_of(self.language.embedding)
+
+    def encode(
+        self,
+        src: Src,
+        lengths: Lengths,
+        *,
+        need_weights: bool = False,
+    ) -> Memory:
+        """A memory of width 0: the source is not read."""
+        check_source(src, lengths)
+        nothing = self.language.embedding.table.weight.new_empty(*src.shape, 0)
+        return Memory(nothing, real_lengths(src, lengths))
+
+    def start(self, memory: Memory) -> State:
+        """The state before the first token."""
+        return self.language.start(len(memory.lengths))
+
+    def step(
+        self, tokens: Int[Tensor, " batch"], state: State, *, need_weights: bool = False
+    ) -> StepOutput:
+        """Takes the newest token of each row and scores the next one."""
+        return self.language.step(tokens, state, need_weights=need_weights)
+
+    def forward(
+        self,
+        src: Src,
+        lengths: Lengths,
+        tgt: Int[Tensor, "batch tgt_len"],
+        *,
+        keep: Keep | None = None,
+        need_weights: bool = False,
+    ) -> ModelOutput:
+        """Scores all next tokens at once, given the right ones before them."""
+        check_source(src, lengths)
+        out: StepOutput = self.language(tgt, keep=keep, need_weights=need_weights)
+        return ModelOutput(out.logits, out.maps)

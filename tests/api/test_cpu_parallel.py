@@ -1,0 +1,100 @@
+"""Batches that are answered side by side."""
+
+import threading
+
+import pytest
+import torch
+from torch import nn
+
+from regard.api.cpu_parallel import map_batches
+from regard.models.protocol import evaluating
+
+CPU = torch.device("cpu")
+
+
+@pytest.fixture(autouse=True)
+def two_threads():
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    yield
+    torch.set_num_threads(before)
+
+
+def where(batch):
+    """Who answers, and with how many threads."""
+    return threading.get_ident(), torch.get_num_threads()
+
+
+def test_answers_come_in_the_order_of_the_batches():
+    assert map_batches(nn.Linear(1, 1), CPU, lambda batch: batch * 2, list(range(50))) == [
+        2 * i for i in range(50)
+    ]
+
+
+def test_two_batches_are_worked_on_at_once_with_a_thread_each():
+    meet = threading.Barrier(2, timeout=20)
+
+    def both(batch):
+        meet.wait()  # nobody passes unless two are there
+        return where(batch)
+
+    found = map_batches(nn.Linear(1, 1), CPU, both, [0, 1])
+    assert {threads for _, threads in found} == {1}
+    assert torch.get_num_threads() == 2
+
+
+@pytest.mark.parametrize("reason", ["one batch", "a GPU", "hooks", "autocast", "in order"])
+def test_some_work_stays_in_the_thread_that_asks(reason):
+    model, device, batches = nn.Linear(1, 1), CPU, [0, 1, 2]
+    if reason == "one batch":
+        batches = [0]
+    if reason == "a GPU":
+        device = torch.device("cuda")
+    if reason == "hooks":
+        model.register_forward_pre_hook(lambda *_: None)
+    with torch.autocast("cpu", enabled=reason == "autocast"):
+        found = map_batches(model, device, where, batches, in_order=reason == "in order")
+    assert set(found) == {(threading.get_ident(), 2)}
+
+
+def test_what_goes_wrong_in_a_thread_is_raised_and_the_threads_are_given_back():
+    def fails(batch):
+        raise ValueError(batch)
+
+    with pytest.raises(ValueError, match="0"):
+        map_batches(nn.Linear(1, 1), CPU, fails, [0, 1, 2])
+    assert torch.get_num_threads() == 2
+
+
+def test_the_model_is_in_evaluation_mode_until_the_last_batch_is_answered():
+    model = nn.Sequential(nn.Linear(1, 1), nn.Dropout())
+    model[0].eval()
+    both_are_in = threading.Barrier(2, timeout=20)
+    first_is_out, found = threading.Event(), []
+
+    def work(batch):
+        with evaluating(model):
+            both_are_in.wait()
+            if batch == 1:
+                assert first_is_out.wait(timeout=20)
+            found.append(model[1].training)
+        if batch == 0:
+            first_is_out.set()
+
+    map_batches(model, CPU, work, [0, 1])
+    assert found == [False, False]
+    assert [module.training for module in model.modules()] == [True, False, True]
+
+
+def test_two_callers_may_ask_one_model_at_once():
+    """The first to leave does not bring dropout back to the one that is still at work."""
+    model = nn.Sequential(nn.Dropout())
+    shared = nn.Sequential(model)  # as an ensemble has it
+    inner, outer = evaluating(model), evaluating(shared)
+    inner.__enter__()
+    outer.__enter__()
+    inner.__exit__(None, None, None)
+    assert not any(module.training for module in model.modules())
+    assert not shared.training
+    outer.__exit__(None, None, None)
+    assert all(module.training for module in shared.modules())

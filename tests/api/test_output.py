@@ -1,0 +1,335 @@
+"""Traces of answers, for every preset: tokens, probabilities, and maps."""
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+import regard
+from models.cases import RECURRENT, SIZES, VARIANTS
+from regard.api.token_spans import replaced, split_features, text_given, text_written
+from regard.data import Tokenizer, source_ids
+from regard.decoding import Hypothesis
+from regard.errors import ArgumentError
+from regard.seeing.trace import KINDS, Text
+from regard.symbols import UNK
+from regard.training import RunFolder, make_config
+from regard.training.run_folder import build_model
+
+SOURCES = ["abc", "hgfedcba", "d", "hahaha"]
+TARGETS = ["a b c", "H E D", "b f g"]
+OWN_KINDS = {
+    "rnn": [],
+    "seq2seq": [],
+    "transformer": ["cross", "encoder-self", "decoder-self"],
+    "self-attentive": ["cross", "encoder-history", "decoder-history"],
+    "self-attentive-both": ["cross", "encoder-history", "encoder-future", "decoder-history"],
+    "self-attentive-lstm-both": ["cross", "encoder-history", "encoder-future", "decoder-history"],
+    "memory": ["cross", "memory"],
+    "lm-rnn": [],
+    "lm-self-attentive": ["decoder-history"],
+    "lm-transformer": ["decoder-self"],
+}
+
+
+def run_folder(path, variant, features=()):
+    """A run that was never trained, with weights so large that its answers differ."""
+    preset, changes = VARIANTS[variant]
+    config = make_config({"preset": preset, **SIZES.get(preset, RECURRENT), **changes})
+    folder = RunFolder(path)
+    folder.create()
+    folder.write_config(config)
+    tgt = Tokenizer.train("space", TARGETS)
+    one = config.reads_texts or config.shared_vocab
+    src = tgt if one else Tokenizer.train("char", SOURCES, features=features)
+    src.save(folder.src_tokenizer_file)
+    tgt.save(folder.tgt_tokenizer_file)
+    torch.manual_seed(4)
+    model = build_model(config, src, tgt)
+    folder.write_model({k: 3 * w if w.ndim > 1 else w for k, w in model.state_dict().items()})
+    return path
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory):
+    path = run_folder(tmp_path_factory.mktemp("runs") / "plain", "bahdanau")
+    (path / "metrics.jsonl").write_text('{"step": 7}\n{"step": 19}\n')
+    return regard.load(path)
+
+
+@pytest.fixture(scope="module")
+def tagged(tmp_path_factory):
+    path = tmp_path_factory.mktemp("runs") / "tagged"
+    return regard.load(run_folder(path, "bahdanau", features=["V", "PST"]))
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_the_map_of_a_beam_hypothesis_is_that_of_forcing_it(variant, tmp_path):
+    model = regard.load(run_folder(tmp_path / "run", variant))
+    options = {"beam": 3, "max_len": 6, "min_len": 3, "forbid_unknown": True}
+    for text in SOURCES[1:3]:
+        found = model.trace(text, **options)
+        forced = model.trace(text, target=found.target.text)
+        preset = OWN_KINDS.get(VARIANTS[variant][0], ["cross"])
+        assert found.kinds == forced.kinds == OWN_KINDS.get(variant, preset)
+        assert len(found.maps) == len(forced.maps)
+        for one, other in zip(found.maps, forced.maps, strict=True):
+            height, width = one.weights.shape[1:]
+            expected = other.weights[:, :height, :width]
+            np.testing.assert_allclose(one.weights, expected, atol=1e-5)
+        for token, other in zip(found.target.tokens, forced.target.tokens, strict=False):
+            assert token.text == other.text
+            assert token.prob == pytest.approx(other.prob, abs=1e-5)
+
+
+def test_the_trace_of_an_output_is_that_of_the_model(model):
+    out = model("abc", beam=3, max_len=5)
+    trace = model.trace("abc", beam=3, max_len=5)
+    assert out.trace.source == trace.source
+    assert out.trace.target.text == trace.target.text == out.text
+    assert out.trace.model == trace.model
+    assert out.trace.decoded.log_prob == pytest.approx(out.log_prob)
+    np.testing.assert_allclose(out.trace.maps[0].weights, trace.maps[0].weights, atol=1e-5)
+    assert out.trace is out.trace
+
+
+def test_the_model_is_named(model):
+    info = model("abc").trace.model
+    assert (info.name, info.kind, info.step) == ("plain", "bahdanau", 19)
+    assert len(info.checkpoint) == 12
+    assert info.checkpoint == regard.load(model.path).info.checkpoint
+
+
+def test_an_ensemble_is_named(model, tmp_path):
+    other = run_folder(tmp_path / "other", "luong")
+    trace = regard.load(model.path, other).trace("abc")
+    assert (trace.model.name, trace.model.kind) == ("plain + other", "bahdanau + luong")
+    assert trace.model.checkpoint.count("+") == 1
+
+
+def test_how_it_was_decoded(model):
+    greedy = model("abc", beam=1).trace.decoded
+    assert (greedy.mode, greedy.beam, greedy.rank) == ("greedy", 1, 0)
+    out = model("abc", beam=4, nbest=3)
+    ranks = [answer.trace.decoded.rank for answer in (out, *out.alternatives)]
+    assert (out.trace.decoded.mode, out.trace.decoded.beam, ranks) == ("beam", 4, [0, 1, 2])
+    assert model.trace("abc", num_samples=1, seed=1).decoded.mode == "sample"
+    forced = model.trace("abc", "a b").decoded
+    assert (forced.mode, forced.beam) == ("forced", None)
+
+
+def test_probabilities_are_those_of_the_tokens(model):
+    out = model("abc", min_len=2, max_len=9)
+    probs = [token.prob for token in out.trace.target.tokens]
+    terms = out.token_log_probs[: len(probs)]
+    assert probs == pytest.approx([math.exp(term) for term in terms])
+    assert all(token.prob is None for token in out.trace.source.tokens)
+
+
+def test_alternatives_are_the_likeliest_others(model):
+    tokens = model.trace("abc", target="a b c").target.tokens
+    ids = model.tgt_tokenizer.encode("a b c")
+    src = torch.tensor([[*model.src_tokenizer.encode("abc"), 2]])
+    with torch.no_grad():
+        logits = model.module(src, torch.tensor([4]), torch.tensor([[1, *ids]])).logits[0]
+    for token, own, probs in zip(tokens, [*ids, 2], logits.softmax(-1), strict=True):
+        order = [i for i in probs.argsort(descending=True).tolist() if i != own][:3]
+        assert [text for text, _ in token.alternatives] == model.tgt_tokenizer.tokens(order)
+        assert [p for _, p in token.alternatives] == pytest.approx(probs[order].tolist(), abs=1e-5)
+        assert token.prob == pytest.approx(float(probs[own]), abs=1e-5)
+
+
+def test_the_kinds_asked_for(tmp_path):
+    model = regard.load(run_folder(tmp_path / "run", "transformer"))
+    assert model.trace("abc", kinds=["encoder-self"]).kinds == ["encoder-self"]
+    assert model("abc").trace.kinds == ["cross", "encoder-self", "decoder-self"]
+    (out,) = model.predict(["abc"], kinds=["cross"])
+    assert list(out.maps) == ["cross"]
+    layers = [found.layer for found in model.trace("abc").of_kind("cross")]
+    assert layers == [0, 1]
+
+
+def test_an_answer_that_was_cut_off_has_no_end(model):
+    trace = model("abc", min_len=3, max_len=3).trace
+    assert [token.special for token in trace.target.tokens] == [False] * 3
+    assert trace.maps[0].weights.shape == (1, 3, 4)
+    assert "cut" in trace.notes[0]
+    assert model.trace("abc", target="a").notes == ()
+
+
+@pytest.mark.parametrize("variant", ["bahdanau", "transformer", "self-attentive"])
+def test_no_tokens_at_all(variant, tmp_path):
+    model = regard.load(run_folder(tmp_path / "run", variant))
+    out = model("", max_len=0)
+    assert out.trace.source.labels == ["</s>"]
+    trace = replace(out, finished=False, traced=replace(out.traced, target=Text("", ()))).trace
+    assert {found.weights.shape[1] for found in trace.maps if found.rows == "target"} == {0}
+    forced = model.trace("", target="")
+    assert forced.target.labels == ["</s>"]
+    assert {found.kind for found in forced.maps} == {found.kind for found in trace.maps}
+
+
+def test_features_are_special_tokens(tagged):
+    text = "abc\tV; PST"
+    source = tagged(text).trace.source
+    assert source.text == text
+    assert source.labels == ["a", "b", "c", "[V]", "[PST]", "</s>"]
+    assert [token.special for token in source.tokens] == [False] * 3 + [True] * 3
+    spans = [token.span for token in source.tokens[:-1]]
+    assert [text[a:b] for a, b in spans] == ["a", "b", "c", "V", "PST"]
+    assert [token.word for token in source.tokens] == [0, 0, 0, None, None, None]
+
+
+def test_a_local_attention_keeps_what_its_rows_lack(tmp_path):
+    model = regard.load(run_folder(tmp_path / "run", "luong-local-p"))
+    (found,) = model.trace("hgfedcba").maps
+    assert found.missing is not None
+    assert found.missing.max() > 0.01
+
+
+@pytest.mark.plain
+@pytest.mark.parametrize(
+    ("call", "words"),
+    [
+        (lambda m: m("abc", attention=False).trace, "attention must be True for a trace"),
+        (lambda m: m.trace("abc", target=5), "target must be a string, but it is 5"),
+        (lambda m: m.trace("abc", kinds="cross"), "kinds must be a list .*, but it is 'cross'"),
+        (lambda m: m.trace("abc", kinds=["corss"]), "kinds must be a list .*, but it is 'corss'"),
+        (lambda m: m.trace("abc", baem=2), "'beam' is meant"),
+        (lambda m: m.trace(5), "text must be a string"),
+    ],
+)
+def test_wrong_calls(model, call, words):
+    with pytest.raises(ArgumentError, match=words):
+        call(model)
+
+
+def test_all_kinds_have_a_name():
+    assert set().union(*OWN_KINDS.values()) == set(KINDS)
+
+
+TEXTS = ["low lower lowest", "newer wider", "the lowest of the new", "a-b, c"]
+
+
+@pytest.mark.parametrize("kind", ["char", "space", "word", "bpe", "unigram"])
+@pytest.mark.parametrize("text", TEXTS)
+def test_a_written_text_has_the_spans_and_words_of_a_given_one(kind, text):
+    tokenizer = Tokenizer.train(kind, TEXTS * 3, vocab_size=40)
+    ids = tokenizer.encode(text)
+    written = text_written(tokenizer, ids)
+    given = text_given(tokenizer, text, ids)
+    assert written.text == text
+    for one, other in zip(written.tokens, given.tokens, strict=True):
+        assert one.text == other.text
+        assert (one.span, one.word) == (other.span, other.word)
+
+
+def test_a_written_text_may_be_cut_in_another_way_than_a_given_one():
+    tokenizer = Tokenizer.train("bpe", TEXTS * 3, vocab_size=60)
+    by_name = {tokenizer.tokens([i])[0]: i for i in range(tokenizer.vocab_size)}
+    ids = [by_name[piece] for piece in ("▁", "l", "o", "w", "▁low", "▁", "l")]
+    assert tokenizer.encode("low low l") != ids
+    text = text_written(tokenizer, ids)
+    assert text.text == "low low l"
+    spans = [token.span for token in text.tokens]
+    assert spans == [(0, 0), (0, 1), (1, 2), (2, 3), (4, 7), (8, 8), (8, 9), None]
+    assert [token.word for token in text.tokens] == [0, 0, 0, 0, 1, 2, 2, None]
+
+
+def test_an_unknown_token_has_no_span_unless_it_was_replaced():
+    tokenizer = Tokenizer.train("space", ["a b"])
+    a, b = tokenizer.encode("a b")
+    plain = text_written(tokenizer, [a, 3, b])
+    assert (plain.text, [t.span for t in plain.tokens]) == ("a b", [(0, 1), None, (2, 3), None])
+    filled = text_written(tokenizer, [a, 3, b], unk=["xyz"])
+    assert filled.text == "a xyz b"
+    assert [t.span for t in filled.tokens] == [(0, 1), (2, 5), (6, 7), None]
+    assert [t.word for t in filled.tokens] == [0, 1, 2, None]
+    assert filled.labels == ["a", "<unk>", "b", "</s>"]
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (
+            "CAC",
+            "3 of 3 inputs are unknown to the model: 'C', 'A'; was it trained on another case?",
+        ),
+        (
+            "今日",
+            "2 of 2 inputs are unknown to the model: '今', '日'; was it trained on another script?",
+        ),
+        (
+            "ÉÉx",
+            "3 of 3 inputs are unknown to the model: 'É', 'x'; was it trained on another script?",
+        ),
+        ("abC", "1 of 3 inputs is unknown to the model: 'C'"),
+        (
+            "abcdefgh1234567",
+            "7 of 15 inputs are unknown to the model: '1', '2', '3', '4', '5', 2 more",
+        ),
+        ("ab", None),
+        ("", None),
+    ],
+)
+def test_a_source_that_the_model_does_not_know_is_noted(model, text, said):
+    notes = model.trace(text, target="a b").notes
+    assert [note for note in notes if "unknown" in note] == ([] if said is None else [said])
+
+
+def test_an_answer_says_what_of_its_source_is_unknown(model, tagged):
+    for attention in (True, False):
+        known, unknown = model(["abc", "aXbe\u0301X"], attention=attention)
+        assert known.unknown == ()
+        assert unknown.unknown == ("X", "e\u0301", "X")
+    assert tagged("abc\tV;FUT").unknown == ("FUT",)
+
+
+def test_a_source_in_another_case_is_drawn_as_the_model_reads_it(tmp_path):
+    path = run_folder(tmp_path / "run", "bahdanau")
+    folder = RunFolder(path)
+    both = Tokenizer.load(folder.src_tokenizer_file).in_case("lower")
+    both.save(folder.src_tokenizer_file)
+    model = regard.load(path)
+    assert model("ABC").text == model("abc").text
+    found = model.trace("aBé")
+    assert found.source.text == "aBé"
+    assert found.source.labels == ["a", "b", "<unk>", "</s>"]
+    assert found.notes[0] == "1 of 3 inputs is unknown to the model: 'é'"
+
+
+def test_a_language_model_begins_with_what_it_is_given(tmp_path):
+    model = regard.load(run_folder(tmp_path / "run", "lm-rnn"))
+    for ask in (model, model.trace):
+        with pytest.raises(ArgumentError, match="prefix must be left out for a language model"):
+            ask("a b", prefix=[[5]])
+
+
+CHARS = Tokenizer.train("char", ["abc de"], features=["V"])
+PARTS = Tokenizer.train("bpe", ["hello world"] * 9, vocab_size=60)
+
+
+@pytest.mark.parametrize(
+    ("src", "text", "looked_at", "word"),
+    [
+        (CHARS, "ab c", 0, "a"),
+        (CHARS, "ab c", 2, " "),
+        (CHARS, "aXc", 1, "X"),
+        (CHARS, "ab\tV", 2, "b"),  # after the feature, which is no word, it looked at this
+        (CHARS, "\tV", 0, None),
+        (PARTS, "hello world", 1, "world"),
+    ],
+)
+def test_what_stands_for_an_unknown_word_is_text_and_not_how_it_is_drawn(
+    src, text, looked_at, word
+):
+    plain, features = split_features(text)
+    (ids,) = source_ids(src, [plain], [features])
+    weights = torch.zeros(1, 2, len(ids))
+    weights[..., 1 % len(ids)] = 0.25
+    weights[..., looked_at] = 0.75
+    found = Hypothesis([UNK], 0.0, 0.0, [0.0, 0.0], {"cross": (weights,)})
+    tgt = Tokenizer.train("space", TARGETS)
+    assert replaced(src, tgt, found, text, ids) == ([] if word is None else [word])

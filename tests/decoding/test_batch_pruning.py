@@ -1,0 +1,139 @@
+"""Rows that leave late change nothing."""
+
+from itertools import chain
+
+import pytest
+import torch
+from torch import nn
+
+from decoding.toys import Toy, sources
+from regard.decoding import DecodingOptions, decode, sample
+from regard.decoding.batch_pruning import (
+    DelayedPruning,
+    ImmediatePruning,
+    immediate_pruning,
+    pruning_for,
+)
+from regard.decoding.candidates import select
+from regard.decoding.search import CROSS, Plan, search
+from regard.models import PRESETS
+
+MAX_LEN = 6
+OPTIONS = {
+    "greedy": DecodingOptions(beam=1, max_len=MAX_LEN),
+    "beam": DecodingOptions(beam=3, nbest=3, max_len=MAX_LEN),
+    "one of a beam": DecodingOptions(beam=4, nbest=1, max_len=MAX_LEN, min_len=1),
+    "penalties": DecodingOptions(
+        beam=3, nbest=2, max_len=MAX_LEN, length_penalty=0.7, coverage_penalty=0.3
+    ),
+    "rules": DecodingOptions(
+        beam=3, max_len=MAX_LEN, no_repeat_ngram=2, prefix=[[4], [], [5, 4], *[[]] * 6]
+    ),
+    "limits that differ": DecodingOptions(beam=2, nbest=2, max_len_ratio=1.0, max_len_extra=1),
+}
+
+
+def searched(toy, options, leaving):
+    def choose(log_probs, scores, over):
+        return select(log_probs, scores, over, 2 * options.beam if options.beam > 1 else 1)
+
+    src, lengths = sources(0, 3, 5, 1, 2, 6, 4, 0, 1)
+    lengths[1], lengths[4] = 2, 1
+    plan = Plan(choose, lanes=options.beam, kept=options.nbest, leaving=lambda device: leaving)
+    toy.rows_per_step.clear()
+    return search(toy, src, lengths, options, plan, CROSS), list(toy.rows_per_step)
+
+
+@pytest.mark.parametrize("lag", [1, 3, 99])
+@pytest.mark.parametrize("options", OPTIONS.values(), ids=OPTIONS)
+@pytest.mark.parametrize("seed", range(2))
+def test_an_answer_that_comes_late_gives_the_same_hypotheses(options, lag, seed):
+    toy = Toy(7, MAX_LEN, seed=seed)
+    toy.logits[..., 2] += 1.5  # so that sources end at different steps
+    soon, now = searched(toy, options, ImmediatePruning())
+    late, then = searched(toy, options, DelayedPruning(lag))
+    assert late == soon
+    for one, other in zip(chain(*soon), chain(*late), strict=True):
+        assert one.attention["cross"][0].equal(other.attention["cross"][0])
+    # the test is of use only where rows leave at more steps than one, and later if late
+    assert len(set(now)) > 2
+    assert sum(then) > sum(now) or len(now) == 1
+
+
+def conv(positions):
+    torch.manual_seed(3)
+    model = PRESETS["conv"](11, 7, "tiny", dropout=0.0, max_len=64).eval()
+    # of the decoder alone; what is learned does not depend on how many there are
+    positional = model.decoder.embedding.positions
+    positional.table = nn.Parameter(positional.table[:positions])
+    with torch.no_grad():
+        model.decoder.output.bias[2] += 1.0  # so that all rows are over before their limits
+    steps, own = [], model.step
+
+    def step(tokens, state, **named):
+        steps.append(len(tokens))
+        return own(tokens, state, **named)
+
+    model.step = step
+    return model, steps
+
+
+def test_rows_that_leave_late_never_reach_past_the_last_position(monkeypatch):
+    source = torch.randint(4, 11, (5, 3)), torch.tensor([3, 1, 2, 3, 2])
+    options = DecodingOptions(beam=3, nbest=2, max_len_ratio=1.0, max_len_extra=30)
+    free, steps = conv(64)
+    soon = decode(free, *source, options, need_weights=True)
+    assert max(len(row[0].tokens) for row in soon) < len(steps) < 30
+    monkeypatch.setattr(
+        "regard.decoding.search.Plan",
+        lambda *args, **named: Plan(*args, **named, leaving=lambda device: DelayedPruning(1)),
+    )
+    tight, late = conv(len(steps))
+    assert decode(tight, *source, options, need_weights=True) == soon
+    assert len(late) <= len(steps)
+    # a row that would need one more position ends with the last that there is
+    short, late = conv(2)
+    found = decode(short, *source, options)
+    assert max(len(one.tokens) for row in found for one in row) == 1
+    assert len(late) <= 2
+
+
+def test_rows_leave_so_many_steps_after_they_were_over():
+    leaving = DelayedPruning(2)
+    over = torch.tensor
+    assert leaving.after(over([False, True, False])) is None
+    assert leaving.after(over([True, True, False])) is None
+    parting = leaving.after(over([True, True, True]))
+    assert parting.gone.tolist() == [1]
+    assert parting.stay.tolist() == [0, 2]
+    # answers about rows that had other numbers are forgotten
+    assert leaving.after(over([True, True])) is None
+    assert leaving.after(over([True, True])) is None
+    parting = leaving.after(over([True, True]))
+    assert (parting.gone.tolist(), parting.stay.tolist()) == ([0, 1], [])
+
+
+def test_without_a_lag_it_is_at_once():
+    for done in ([False, False], [True, False]):
+        one, other = (
+            kind.after(torch.tensor(done)) for kind in (DelayedPruning(0), ImmediatePruning())
+        )
+        assert str(one) == str(other)
+
+
+def test_only_a_gpu_answers_later():
+    assert isinstance(pruning_for(torch.device("cpu")), ImmediatePruning)
+    assert isinstance(pruning_for(torch.device("cuda")), DelayedPruning)
+    assert isinstance(immediate_pruning(torch.device("cuda")), ImmediatePruning)
+
+
+def test_samples_do_not_depend_on_when_a_gpu_answers(monkeypatch):
+    plans = []
+
+    def search(*args):
+        plans.append(args[4])
+        return []
+
+    monkeypatch.setattr("regard.decoding.search.search", search)
+    sample(Toy(7, MAX_LEN), *sources(0, 1), DecodingOptions(num_samples=3))
+    assert [plan.leaving for plan in plans] == [immediate_pruning]

@@ -1,0 +1,190 @@
+"""Hard monotonic attention: the sum over alignments, and what it is made of."""
+
+import itertools
+
+import pytest
+import torch
+
+import regard
+from chips import bf16_autocast
+from models.cases import BATCH, SRC_LEN, TGT_LEN, TGT_VOCAB, build, pairs
+from regard.decoding import DecodingOptions, decode
+from regard.errors import ArgumentError
+from regard.models import monotonic_decoder
+from regard.training.objective import Objective
+
+WRITTEN = 3
+
+
+def parts(model, src, lengths, tgt):
+    """Scores (tgt_len, src_len) and emissions (tgt_len, src_len, vocab) of each row, by itself."""
+    decoder = model.decoder
+    for row, length in enumerate(lengths.tolist()):
+        memory = model.encode(src[row : row + 1, :length], lengths[row : row + 1]).output[0]
+        s, _ = decoder.body.stack(decoder.embedding(tgt[row : row + 1]))
+        s = s[0]
+        scores = torch.einsum("td,de,ie->ti", s, decoder.attention.key_proj.weight, memory)
+        rows = []
+        for h in memory:
+            joined = torch.cat([s, h.expand(len(s), -1)], dim=1)
+            weight = torch.cat([decoder.body_proj.weight, decoder.memory_proj.weight], dim=1)
+            hidden = torch.tanh(joined @ weight.T + decoder.body_proj.bias)
+            rows.append((hidden @ decoder.output.weight.T + decoder.output.bias).log_softmax(1))
+        yield scores, torch.stack(rows, dim=1)
+
+
+def by_enumeration(model, src, lengths, tgt, written):
+    """`log p(y_1 .. y_n)` of each row, by going through every alignment."""
+    found = []
+    for row, (scores, emission) in enumerate(parts(model, src, lengths, tgt)):
+        total = []
+        for path in itertools.combinations_with_replacement(range(scores.shape[1]), len(tgt[row])):
+            term = torch.zeros((), dtype=scores.dtype)
+            for t, (j, i) in enumerate(itertools.pairwise((0, *path))):
+                term = term + scores[t, j:].log_softmax(0)[i - j]
+                term = term + emission[t, i, written[row, t]]
+            total.append(term)
+        found.append(torch.stack(total).logsumexp(0))
+    return torch.stack(found)
+
+
+def short():
+    """Sources, and targets of a few tokens: what is read and what is written."""
+    src, lengths, tgt = pairs()
+    written = torch.cat([tgt[:, 1:WRITTEN], torch.full((BATCH, 1), 2)], dim=1)
+    return src, lengths, tgt[:, :WRITTEN], written
+
+
+@pytest.mark.parametrize("layers", [1, 2])
+def test_the_likelihood_is_the_sum_over_all_alignments(layers):
+    src, lengths, tgt, written = short()
+    model = build("monotonic", layers=layers).double().eval()
+    with torch.no_grad():
+        for weight in model.parameters():
+            weight.mul_(2)
+    logits = model(src, lengths, tgt).logits
+    found = logits.gather(2, written[..., None]).squeeze(2).sum(dim=1)
+    expected = by_enumeration(model, src, lengths, tgt, written)
+    torch.testing.assert_close(found, expected, atol=1e-12, rtol=0)
+    weights = list(model.parameters())
+    for ours, theirs in zip(
+        torch.autograd.grad(found.sum(), weights),
+        torch.autograd.grad(expected.sum(), weights),
+        strict=True,
+    ):
+        torch.testing.assert_close(ours, theirs, atol=1e-12, rtol=0)
+
+
+def test_logits_are_log_probabilities():
+    logits = build("monotonic")(*pairs()).logits
+    torch.testing.assert_close(logits.logsumexp(dim=2), torch.zeros(BATCH, TGT_LEN))
+
+
+def test_the_map_mixes_the_outputs_of_the_positions():
+    src, lengths, tgt = pairs()
+    model = build("monotonic").double().eval()
+    out = model(src, lengths, tgt, need_weights=True)
+    for row, (_, emission) in enumerate(parts(model, src, lengths, tgt)):
+        weights = out.maps["cross"][0][row, 0, :, : emission.shape[1]]
+        expected = torch.einsum("ti,tiv->tv", weights, emission.exp()).log()
+        torch.testing.assert_close(out.logits[row], expected, atol=1e-12, rtol=0)
+
+
+def test_the_first_output_may_come_from_anywhere():
+    src, lengths, tgt = pairs()
+    model = build("monotonic").double().eval()
+    first = model(src, lengths, tgt, need_weights=True).maps["cross"][0][:, 0, 0]
+    for row, (scores, _) in enumerate(parts(model, src, lengths, tgt)):
+        expected = scores[0].softmax(0)
+        torch.testing.assert_close(first[row, : len(expected)], expected, atol=1e-12, rtol=0)
+
+
+def test_what_is_behind_a_sure_position_is_never_looked_at_again():
+    src, lengths, tgt = pairs()
+    lengths = torch.full_like(lengths, SRC_LEN)
+    model = build("monotonic").eval()
+    state = model.start(model.encode(src, lengths))
+    state = model.step(tgt[:, 0], state).state
+    # the first token can have come from position 4 alone
+    sure = torch.arange(SRC_LEN) == 4
+    object.__setattr__(state, "joint", state.joint.masked_fill(~sure[None, :, None], -1e30))
+    for t in range(1, TGT_LEN):
+        out = model.step(tgt[:, t], state, need_weights=True)
+        state = out.state
+        assert (out.maps["cross"][0][..., :4] == 0).all()
+        torch.testing.assert_close(out.maps["cross"][0].sum(-1), torch.ones(BATCH, 1, 1))
+
+
+def test_the_loss_may_write_over_the_logits():
+    src, lengths, tgt = pairs()
+    gold = tgt.roll(-1, dims=1)
+    model, other = build("monotonic"), build("monotonic")
+    Objective(model, 0.1)(src, lengths, tgt, gold).backward()
+    logits = other(src, lengths, tgt).logits.flatten(0, 1)
+    torch.nn.functional.cross_entropy(
+        logits, gold.flatten(), label_smoothing=0.1, reduction="sum"
+    ).backward()
+    for one, two in zip(model.parameters(), other.parameters(), strict=True):
+        torch.testing.assert_close(one.grad, two.grad, atol=1e-5, rtol=1e-4)
+
+
+def test_sums_are_in_float32_under_autocast():
+    src, lengths, tgt = pairs()
+    with bf16_autocast():
+        out = build("monotonic")(src, lengths, tgt, need_weights=True)
+    assert out.logits.dtype == out.maps["cross"][0].dtype == torch.float32
+    torch.testing.assert_close(out.logits.logsumexp(dim=2), torch.zeros(BATCH, TGT_LEN))
+
+
+def test_a_model_in_half_precision_sums_in_float32():
+    model = build("monotonic").bfloat16()
+    out = model(*pairs(), need_weights=True)
+    assert out.logits.dtype == torch.float32
+    torch.testing.assert_close(out.logits.logsumexp(dim=2), torch.zeros(BATCH, TGT_LEN))
+
+
+def test_the_decoder_reads_the_target_alone():
+    src, lengths, tgt = pairs()
+    model = build("monotonic").eval()
+    states = [
+        model.step(tgt[:, 0], model.start(model.encode(x, lengths))).state.body.hidden
+        for x in (src, src.flip(1))
+    ]
+    assert torch.equal(*states)
+
+
+def test_a_source_without_tokens_is_written_from_what_was_written():
+    src, _, tgt = pairs()
+    model, nothing = build("monotonic").eval(), torch.zeros(BATCH, dtype=torch.long)
+    out = model(src, nothing, tgt, need_weights=True)
+    assert (out.maps["cross"][0] == 0).all()
+    torch.testing.assert_close(out.logits.logsumexp(dim=2), torch.zeros(BATCH, TGT_LEN))
+    assert torch.equal(out.logits, model(src[:, :1], nothing, tgt).logits)
+
+
+def test_a_long_target_is_finite():
+    src, lengths, _ = pairs()
+    model = build("monotonic")
+    out = model(src, lengths, torch.randint(4, TGT_VOCAB, (BATCH, 211)))
+    out.logits.sum().backward()
+    assert out.logits.isfinite().all()
+    assert all(weight.grad.isfinite().all() for weight in model.parameters())
+
+
+@pytest.mark.plain
+def test_too_many_scores_are_refused_in_words(monkeypatch):
+    src, lengths, tgt = pairs()
+    model = build("monotonic").eval()
+    monkeypatch.setattr(monotonic_decoder, "LARGEST", BATCH * TGT_LEN * SRC_LEN * TGT_VOCAB)
+    assert model(src, lengths, tgt).logits.isfinite().all()
+    monkeypatch.setattr(monotonic_decoder, "LARGEST", BATCH * TGT_LEN * SRC_LEN * TGT_VOCAB - 1)
+    with pytest.raises(ArgumentError, match=r"at most 1,364, .* 3 x 5 x 7 x 13: .*smaller batches"):
+        model(src, lengths, tgt)
+    assert decode(model, src, lengths, DecodingOptions(beam=2, max_len=3))
+
+
+def test_capture_sees_it():
+    model = build("monotonic").eval()
+    with regard.capture(model) as seen, torch.no_grad():
+        expected = model(*pairs(), need_weights=True).maps["cross"][0]
+    torch.testing.assert_close(seen.maps["decoder"][0], expected)
