@@ -19,6 +19,7 @@ FLOORS = (
         "state",
         "version",
         "checkout",
+        "decoding_options",
         "interrupts",
         "safe_read",
         "preemption",

@@ -34,7 +34,7 @@ from regard.api.sides import side_of
 from regard.api.token_spans import Source, text_given, text_written
 from regard.data import Frames, Tokenizer, text_side
 from regard.decoding import DecodingOptions, Ensemble, Hypothesis, decode, force_decode
-from regard.decoding.options import check_least
+from regard.decoding_options import check_least
 from regard.errors import ArgumentError, DataError
 from regard.evaluation import Perplexity, perplexity
 from regard.models import SequenceModel

@@ -4,9 +4,9 @@ from regard.decoding.candidates import Candidates, select
 from regard.decoding.ensemble import Ensemble
 from regard.decoding.forced_decoding import force_decode
 from regard.decoding.hypothesis import Hypothesis, replace_unknown
-from regard.decoding.options import DecodingOptions
 from regard.decoding.search import beam_search, decode, greedy, sample
 from regard.decoding.streaming import Streamed, stream
+from regard.decoding_options import DecodingOptions
 
 __all__ = [
     "Candidates",

@@ -10,7 +10,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from regard.decoding.options import DecodingOptions
+from regard.decoding_options import DecodingOptions
 
 # Tokens whose maximum stands for all of them when a vocabulary is searched.
 BLOCK: Final = 64

@@ -9,7 +9,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from regard.decoding.options import DecodingOptions
+from regard.decoding_options import DecodingOptions
 from regard.errors import ArgumentError
 from regard.state import State
 from regard.symbols import BOS, EOS, PAD, UNK

@@ -11,9 +11,9 @@ from regard.decoding.hypothesis import (
     length_penalty,
     required_cross_attention,
 )
-from regard.decoding.options import DEFAULT, DecodingOptions
 from regard.decoding.search import CROSS
 from regard.decoding.search_history import attention, on_cpu
+from regard.decoding_options import DEFAULT, DecodingOptions
 from regard.errors import ArgumentError
 from regard.models.protocol import (
     Lengths,

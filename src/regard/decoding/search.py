@@ -23,7 +23,6 @@ from regard.decoding.hypothesis import (
     length_penalty,
     required_cross_attention,
 )
-from regard.decoding.options import DEFAULT, DecodingOptions
 from regard.decoding.search_history import (
     Endings,
     FinishedHypotheses,
@@ -31,6 +30,7 @@ from regard.decoding.search_history import (
     SearchHistory,
     read_out,
 )
+from regard.decoding_options import DEFAULT, DecodingOptions
 from regard.errors import ArgumentError
 from regard.models.protocol import (
     Lengths,

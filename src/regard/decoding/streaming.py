@@ -8,7 +8,7 @@ from torch import Tensor
 
 from regard.decoding.constraints import Constraints, check_prefix
 from regard.decoding.hypothesis import last_cross_attention
-from regard.decoding.options import DEFAULT, DecodingOptions
+from regard.decoding_options import DEFAULT, DecodingOptions
 from regard.errors import ArgumentError
 from regard.models.protocol import Lengths, SequenceModel, Src, check_batch, inference
 from regard.ops.softmax import log_softmax
