@@ -170,7 +170,7 @@ class Decoder(NamedTuple):
             with ops.use_backend(path), torch.autocast("cuda", self.low, self.low is not None):
                 output = ops.attentive_rnn(
                     given["inputs"],
-                    ops.Looked(given["hidden"], given.get("memory"), given["context"]),
+                    ops.AttentiveState(given["hidden"], given.get("memory"), given["context"]),
                     ops.AttentiveWeights(*(given[k] for k in WEIGHTS)),
                     score,
                     given["key"],

@@ -13,8 +13,9 @@ import torch
 from ops.rule import accept
 from regard.errors import BackendError
 from regard.ops import additive_attention as operator
-from regard.ops import use_backend
-from regard.ops.additive_attention import HAS_NUMBA, PATHS, _cpu_refuses
+from regard.ops import backend, use_backend
+from regard.ops.additive_attention import PATHS, _refuse_cpu
+from regard.ops.backend import HAS_NUMBA
 
 needs_numba = pytest.mark.skipif(not HAS_NUMBA, reason="needs numba")
 MODULE = sys.modules["regard.ops.additive_attention"]  # the name stands for the function
@@ -154,8 +155,8 @@ def test_a_forked_process_can_go_on():
 def test_gradients_have_gradients():
     tensors = {name: x.requires_grad_() for name, x in inputs().items()}
     found = []
-    for backend in ("cpu", "reference"):
-        (context,) = by(backend)(**tensors)
+    for name in ("cpu", "reference"):
+        (context,) = by(name)(**tensors)
         (d_query,) = torch.autograd.grad(
             context.square().sum(), tensors["query"], create_graph=True
         )
@@ -200,7 +201,7 @@ def test_torch_finds_nothing_wrong_with_the_registration():
 
 
 def test_without_numba_another_path_is_taken(monkeypatch):
-    monkeypatch.setattr(MODULE, "HAS_NUMBA", False)
+    monkeypatch.setattr(backend, "HAS_NUMBA", False)
     assert "not installed" in PATHS["cpu"].refuses(*CALL, None, False)
     assert operator(*CALL).context.shape == (2, 3, 11)
     with use_backend("cpu"), pytest.raises(BackendError, match="numba is not installed"):
@@ -208,30 +209,30 @@ def test_without_numba_another_path_is_taken(monkeypatch):
 
 
 def test_the_path_says_what_it_refuses(monkeypatch):
-    monkeypatch.setattr(MODULE, "HAS_NUMBA", True)
+    monkeypatch.setattr(backend, "HAS_NUMBA", True)
     with use_backend("cpu"):
-        assert _cpu_refuses(*CALL, None, False) is None
-        assert "float64" in _cpu_refuses(*(x.double() for x in CALL), None, False)
-        assert "on meta" in _cpu_refuses(*(x.to("meta") for x in CALL), None, False)
+        assert _refuse_cpu(*CALL, None, False) is None
+        assert "float64" in _refuse_cpu(*(x.double() for x in CALL), None, False)
+        assert "on meta" in _refuse_cpu(*(x.to("meta") for x in CALL), None, False)
 
 
 def test_few_elements_are_left_to_torch_unless_asked_for_by_name(monkeypatch):
-    monkeypatch.setattr(MODULE, "HAS_NUMBA", True)
-    assert "so few elements" in _cpu_refuses(*CALL, None, False)
-    monkeypatch.setattr(MODULE, "ENOUGH_FOR_CPU", 1)
-    assert _cpu_refuses(*CALL, None, False) is None
+    monkeypatch.setattr(backend, "HAS_NUMBA", True)
+    assert "so few elements" in _refuse_cpu(*CALL, None, False)
+    monkeypatch.setattr(MODULE, "CPU_MIN_ELEMENTS", 1)
+    assert _refuse_cpu(*CALL, None, False) is None
 
 
 def test_few_queries_with_gradients_are_left_to_torch(monkeypatch):
-    monkeypatch.setattr(MODULE, "HAS_NUMBA", True)
-    monkeypatch.setattr(MODULE, "ENOUGH_FOR_CPU", 1)
+    monkeypatch.setattr(backend, "HAS_NUMBA", True)
+    monkeypatch.setattr(MODULE, "CPU_MIN_ELEMENTS", 1)
     query, *others = CALL
     learned = query.clone().requires_grad_()
-    assert "so few queries" in _cpu_refuses(learned, *others, None, False)
+    assert "so few queries" in _refuse_cpu(learned, *others, None, False)
     with torch.no_grad():
-        assert _cpu_refuses(learned, *others, None, False) is None
+        assert _refuse_cpu(learned, *others, None, False) is None
     many = learned.expand(2, 3, 5).repeat(1, 2, 1)
-    assert _cpu_refuses(many, *others, None, False) is None
+    assert _refuse_cpu(many, *others, None, False) is None
 
 
 def test_nothing_imports_numba_before_it_is_needed():

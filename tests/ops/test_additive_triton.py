@@ -8,8 +8,9 @@ import torch
 from interpreter import check_kept
 from regard.errors import BackendError
 from regard.ops import additive_attention as operator
-from regard.ops import use_backend
-from regard.ops.additive_attention import HAS_TRITON, PATHS, _triton_refuses
+from regard.ops import backend, use_backend
+from regard.ops.additive_attention import PATHS, _refuse_triton
+from regard.ops.backend import HAS_TRITON
 
 CALL = (torch.zeros(2, 3, 5), torch.zeros(2, 7, 5), torch.zeros(5), torch.zeros(2, 7, 11))
 CASES = 21  # of interpreted.py
@@ -23,7 +24,7 @@ def test_the_kernels_keep_the_rule_in_the_interpreter():
 
 
 def test_without_triton_another_path_is_taken(monkeypatch):
-    monkeypatch.setattr(MODULE, "HAS_TRITON", False)
+    monkeypatch.setattr(backend, "HAS_TRITON", False)
     assert "not installed" in PATHS["triton"].refuses(*CALL, None, False)
     assert operator(*CALL).context.shape == (2, 3, 11)
     with use_backend("triton"), pytest.raises(BackendError, match="triton is not installed"):
@@ -48,15 +49,15 @@ def test_nothing_imports_triton_before_it_is_needed():
     ],
 )
 def test_the_path_says_what_it_refuses(monkeypatch, call, reason):
-    monkeypatch.setattr(MODULE, "HAS_TRITON", True)
-    assert reason in _triton_refuses(*call, None, False)
+    monkeypatch.setattr(backend, "HAS_TRITON", True)
+    assert reason in _refuse_triton(*call, None, False)
 
 
 def test_the_path_refuses_what_its_kernels_cannot_hold(monkeypatch):
-    monkeypatch.setattr(MODULE, "HAS_TRITON", True)
-    monkeypatch.setattr(MODULE, "INTERPRETED", True)
-    assert _triton_refuses(*CALL, None, False) is None
-    assert "float64" in _triton_refuses(*(x.double() for x in CALL), None, False)
+    monkeypatch.setattr(backend, "HAS_TRITON", True)
+    monkeypatch.setattr(backend, "INTERPRETED", True)
+    assert _refuse_triton(*CALL, None, False) is None
+    assert "float64" in _refuse_triton(*(x.double() for x in CALL), None, False)
     query, key, v, value = (x.to("meta") for x in CALL)
     many = [x[:1].expand(65_536, -1, -1) for x in (query, key, value)]
-    assert "65536" in _triton_refuses(many[0], many[1], v, many[2], None, False)
+    assert "65536" in _refuse_triton(many[0], many[1], v, many[2], None, False)

@@ -8,14 +8,13 @@ from ops.rule import DTYPES, LAYOUTS, accept, where
 from regard.errors import ArgumentError, BackendError
 from regard.ops import (
     AdditiveScore,
+    AttentiveState,
     AttentiveWeights,
     DotScore,
-    Looked,
     attentive_rnn,
     use_backend,
 )
-from regard.ops.attentive_rnn import PATHS
-from regard.ops.attentive_rnn.looking import weights_of
+from regard.ops.attentive_rnn import PATHS, attention_weights
 from regard.ops.self_attentive_rnn import GATES
 
 BATCH, LENGTH, KEYS, HIDDEN, SCORE_DIM, VALUE = 3, 5, 7, 4, 11, 2
@@ -78,7 +77,7 @@ def run(backend, cell, score, tensors, mask, **options):
     with use_backend(backend):
         return attentive_rnn(
             tensors["inputs"],
-            Looked(tensors["hidden"], tensors.get("memory"), tensors["context"]),
+            AttentiveState(tensors["hidden"], tensors.get("memory"), tensors["context"]),
             AttentiveWeights(
                 tensors["context_weight"], tensors["hidden_weight"], tensors.get("bias")
             ),
@@ -145,11 +144,11 @@ def test_weights_are_those_that_made_the_contexts(score, kind, backend, monkeypa
 
 
 @pytest.mark.parametrize("backend", sorted(PATHS))
-def test_weights_of_products_can_be_had_under_every_backend(backend):
+def test_attention_weights_products_can_be_had_under_every_backend(backend):
     hidden, key = torch.ones(1, 1, 2), torch.tensor([[[0.0, 0.0], [3.0, 1.0], [9.0, 9.0]]])
     mask = torch.tensor([[True, True, False]])
     with use_backend(backend):
-        weights = weights_of(DotScore(math.log(3) / 4), hidden, key, key, mask)
+        weights = attention_weights(DotScore(math.log(3) / 4), hidden, key, key, mask)
     torch.testing.assert_close(weights, torch.tensor([[[[0.25, 0.75, 0.0]]]]))
 
 
@@ -267,7 +266,7 @@ def test_a_score_of_ones_own_runs_by_the_definition():
     right = run("reference", "gru", "dot", tensors | {"key": tensors["key"] / 2}, mask)
     found = attentive_rnn(
         tensors["inputs"],
-        Looked(tensors["hidden"], None, tensors["context"]),
+        AttentiveState(tensors["hidden"], None, tensors["context"]),
         AttentiveWeights(*(tensors[n] for n in ("context_weight", "hidden_weight", "bias"))),
         Half(),
         tensors["key"],

@@ -8,7 +8,9 @@ import ops.test_attentive_rnn as small
 from interpreter import check_kept
 from ops.rule import accept, where
 from regard.errors import BackendError
-from regard.ops.attentive_rnn import HAS_TRITON, PATHS
+from regard.ops import backend
+from regard.ops.attentive_rnn import PATHS
+from regard.ops.backend import HAS_TRITON
 
 CASES = 8  # of interpreted_attentive.py
 SIZES = [(1, 40, 77, 17, 5, 9), (19, 23, 31, 40, 24, 70), (70, 9, 13, 129, 200, 33)]
@@ -35,13 +37,13 @@ def call(**changes):
 
 
 def test_the_path_says_what_it_refuses(monkeypatch):
-    monkeypatch.setattr(MODULE, "HAS_TRITON", False)
+    monkeypatch.setattr(backend, "HAS_TRITON", False)
     with pytest.raises(BackendError, match="triton is not installed"):
         call()()
-    monkeypatch.setattr(MODULE, "HAS_TRITON", True)
+    monkeypatch.setattr(backend, "HAS_TRITON", True)
     with pytest.raises(BackendError, match="the inputs are on cpu"):
         call()()
-    monkeypatch.setattr(MODULE, "INTERPRETED", True)
+    monkeypatch.setattr(backend, "INTERPRETED", True)
     with pytest.raises(BackendError, match="float64"):
         call(**small.tensors_of("gru", "dot"))()
     rows = {"value": (small.BATCH, small.KEYS), "context": (small.BATCH,)}
@@ -52,7 +54,7 @@ def test_the_path_says_what_it_refuses(monkeypatch):
 
 
 def test_other_paths_are_taken_where_the_kernels_cannot_run(monkeypatch):
-    monkeypatch.setattr(MODULE, "HAS_TRITON", False)
+    monkeypatch.setattr(backend, "HAS_TRITON", False)
     given = small.tensors_of("gru", "dot", dtype=torch.float32)
     auto = small.run("auto", "gru", "dot", given, small.mask_of("none"))
     other = small.run("torch", "gru", "dot", given, small.mask_of("none"))

@@ -8,7 +8,7 @@ from regard import ops
 from regard.errors import BackendError
 from regard.ops import active_backend, additive_attention, use_backend
 from regard.ops.additive_attention import PATHS as ADDITIVE_PATHS
-from regard.ops.backend import Path, choose, unwatched, watch
+from regard.ops.backend import OperatorPath, choose, unwatched, watch
 from regard.ops.dot_product_attention import PATHS as DOT_PATHS
 from regard.ops.self_attentive_rnn import PATHS as RNN_PATHS
 
@@ -25,7 +25,7 @@ def refuses_odd(x):
     return "an odd number was given" if x % 2 else None
 
 
-PATHS = {"torch": Path(fast, refuses_odd), "reference": Path(slow)}
+PATHS = {"torch": OperatorPath(fast, refuses_odd), "reference": OperatorPath(slow)}
 
 
 def test_auto_takes_the_first_path_that_accepts():
@@ -55,7 +55,7 @@ def test_a_path_that_is_not_there_raises():
 
 def test_auto_raises_if_every_path_refuses():
     with pytest.raises(BackendError, match="no path of op"):
-        choose("op", {"torch": Path(fast, refuses_odd)}, 3)
+        choose("op", {"torch": OperatorPath(fast, refuses_odd)}, 3)
 
 
 def test_the_backend_is_restored_after_an_exception():
@@ -83,8 +83,10 @@ def test_a_call_of_an_operator_never_falls_back(monkeypatch):
         torch.ones(7),
         torch.ones(2, 5, 1),
     )
-    monkeypatch.setitem(ADDITIVE_PATHS, "reference", Path(must_not_run))
-    monkeypatch.setitem(ADDITIVE_PATHS, "torch", Path(must_not_run, lambda *args: "it is Monday"))
+    monkeypatch.setitem(ADDITIVE_PATHS, "reference", OperatorPath(must_not_run))
+    monkeypatch.setitem(
+        ADDITIVE_PATHS, "torch", OperatorPath(must_not_run, lambda *args: "it is Monday")
+    )
     with use_backend("torch"), pytest.raises(BackendError, match="it is Monday"):
         additive_attention(query, key, v, value)
 
@@ -121,7 +123,7 @@ def test_a_path_may_judge_all_that_it_would_run(monkeypatch, paths, call):
         return reference(*args, **kwargs)
 
     reference = paths["reference"].run
-    monkeypatch.setitem(paths, "torch", Path(run, refusal))
+    monkeypatch.setitem(paths, "torch", OperatorPath(run, refusal))
     with use_backend("torch"):
         call()
     (asked, asked_named), (ran, ran_named) = seen["asked"], seen["ran"]

@@ -8,7 +8,8 @@ import torch
 from ops.rule import accept
 from regard.errors import BackendError
 from regard.ops import AdditiveScore, DotScore, self_attentive_rnn, use_backend
-from regard.ops.self_attentive_rnn import GATES, HAS_NUMBA, PATHS, empty_history
+from regard.ops.backend import HAS_NUMBA
+from regard.ops.self_attentive_rnn import GATES, PATHS, empty_history
 
 pytestmark = pytest.mark.skipif(not HAS_NUMBA, reason="needs numba")
 
@@ -198,22 +199,22 @@ def chosen(monkeypatch, length, score, hidden=8):
     "score", [DotScore(), AdditiveScore(*torch.zeros(2, 8, 8), torch.zeros(8))]
 )
 def test_enough_steps_take_the_kernels(monkeypatch, score):
-    assert chosen(monkeypatch, MODULE.ENOUGH_FOR_CPU, score) == ["cpu"]
-    assert chosen(monkeypatch, MODULE.ENOUGH_FOR_CPU - 1, score)[-1] == "torch"
+    assert chosen(monkeypatch, MODULE.CPU_MIN_STEPS, score) == ["cpu"]
+    assert chosen(monkeypatch, MODULE.CPU_MIN_STEPS - 1, score)[-1] == "torch"
 
 
 def test_weights_that_no_cache_holds_take_torch(monkeypatch):
-    steps, Q = MODULE.ENOUGH_FOR_CPU, torch.zeros(8, 8)
-    monkeypatch.setattr(MODULE, "FITS_THE_CPU", 3 * 64)
+    steps, Q = MODULE.CPU_MIN_STEPS, torch.zeros(8, 8)
+    monkeypatch.setattr(MODULE, "CPU_MAX_WEIGHTS", 3 * 64)
     assert chosen(monkeypatch, steps, DotScore(1.0, Q, Q)) == ["cpu"]
-    monkeypatch.setattr(MODULE, "FITS_THE_CPU", 3 * 64 - 1)
+    monkeypatch.setattr(MODULE, "CPU_MAX_WEIGHTS", 3 * 64 - 1)
     assert chosen(monkeypatch, steps, DotScore(1.0, Q, Q))[-1] == "torch"
     assert chosen(monkeypatch, steps, DotScore())[-1] == "cpu"
 
 
 @pytest.mark.compile
 def test_compiled_code_takes_no_kernels():
-    tensors = tensors_of("rnn", "additive", batch=2, length=MODULE.ENOUGH_FOR_CPU)
+    tensors = tensors_of("rnn", "additive", batch=2, length=MODULE.CPU_MIN_STEPS)
 
     def op(inputs, recurrent_weight, query_weight, key_weight, v):
         score = AdditiveScore(query_weight, key_weight, v)

@@ -10,8 +10,9 @@ import ops.test_self_attentive_rnn as small
 from interpreter import check_kept
 from ops.rule import accept, where
 from regard.errors import BackendError
-from regard.ops import AdditiveScore, DotScore, self_attentive_rnn, use_backend
-from regard.ops.self_attentive_rnn import HAS_TRITON, PATHS, _triton_refuses, empty_history
+from regard.ops import AdditiveScore, DotScore, backend, self_attentive_rnn, use_backend
+from regard.ops.backend import HAS_TRITON
+from regard.ops.self_attentive_rnn import PATHS, _refuse_triton, empty_history
 
 CASES = 10  # of interpreted_recurrence.py
 SIZES = [(1, 300, 17, 5), (19, 41, 40, 24), (37, 23, 129, 200), (150, 9, 33, 8), (8, 70, 512, 512)]
@@ -35,7 +36,7 @@ def test_the_kernels_keep_the_rule_in_the_interpreter():
 
 
 def test_without_triton_another_path_is_taken(monkeypatch):
-    monkeypatch.setattr(MODULE, "HAS_TRITON", False)
+    monkeypatch.setattr(backend, "HAS_TRITON", False)
     assert "not installed" in PATHS["triton"].refuses(INPUTS, WEIGHT, DotScore(), EMPTY)
     assert self_attentive_rnn(INPUTS, WEIGHT, DotScore()).hidden.shape == (2, 5, 3)
     with use_backend("triton"), pytest.raises(BackendError, match="triton is not installed"):
@@ -53,18 +54,18 @@ def test_nothing_imports_triton_before_it_is_needed():
 
 
 def test_the_path_says_what_it_refuses(monkeypatch):
-    monkeypatch.setattr(MODULE, "HAS_TRITON", True)
-    assert "the inputs are on cpu" in _triton_refuses(INPUTS, WEIGHT, DotScore(), EMPTY)
-    monkeypatch.setattr(MODULE, "INTERPRETED", True)
-    assert _triton_refuses(INPUTS, WEIGHT, DotScore(), EMPTY) is None
+    monkeypatch.setattr(backend, "HAS_TRITON", True)
+    assert "the inputs are on cpu" in _refuse_triton(INPUTS, WEIGHT, DotScore(), EMPTY)
+    monkeypatch.setattr(backend, "INTERPRETED", True)
+    assert _refuse_triton(INPUTS, WEIGHT, DotScore(), EMPTY) is None
     own = small.Newest()
-    assert "the score is a Newest" in _triton_refuses(INPUTS, WEIGHT, own, EMPTY)
-    assert "float64" in _triton_refuses(INPUTS.double(), WEIGHT.double(), DotScore(), EMPTY)
+    assert "the score is a Newest" in _refuse_triton(INPUTS, WEIGHT, own, EMPTY)
+    assert "float64" in _refuse_triton(INPUTS.double(), WEIGHT.double(), DotScore(), EMPTY)
     tape, real = torch.zeros(2, 7, 3), torch.ones(2, 7, dtype=torch.bool)
     later = replace(EMPTY, hidden=tape, keys=tape, real=real)
-    assert "this one has 7 steps" in _triton_refuses(INPUTS, WEIGHT, DotScore(), later)
+    assert "this one has 7 steps" in _refuse_triton(INPUTS, WEIGHT, DotScore(), later)
     wide = torch.zeros(4097, 4097, device="meta")
-    assert "4097" in _triton_refuses(INPUTS, wide, DotScore(), EMPTY)
+    assert "4097" in _refuse_triton(INPUTS, wide, DotScore(), EMPTY)
 
 
 def sizes(monkeypatch, batch, hidden, score_dim):

@@ -70,7 +70,7 @@ def attentive(length, width):
     mask = torch.arange(7) < torch.tensor([[7], [4]])
 
     def run(x, cast):
-        before = ops.Looked(*(None if y is None else cast(y) for y in start))
+        before = ops.AttentiveState(*(None if y is None else cast(y) for y in start))
         gates = ops.AttentiveWeights(*(None if y is None else cast(y) for y in weights))
         out = ops.attentive_rnn(x, before, gates, ops.DotScore(), cast(key), cast(value), mask)
         return out.hidden + out.context.sum(dim=-1, keepdim=True)

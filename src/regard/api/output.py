@@ -18,7 +18,7 @@ from regard.errors import ArgumentError
 from regard.evaluation import Comparison, LengthRow
 from regard.models import SequenceModel
 from regard.models.protocol import Maps, inference
-from regard.ops.softmax import log_softmax
+from regard.ops.primitives import log_softmax
 from regard.seeing import DecodingInfo, Map, ModelInfo, Text, Token, Trace
 from regard.seeing.trace import KINDS, SIDES, MapKind, brief
 from regard.symbols import BOS, EOS

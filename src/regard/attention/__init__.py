@@ -1,15 +1,13 @@
 """The mechanisms, one paper per file."""
 
 from regard.attention.additive import AdditiveAttention
-from regard.attention.alibi import ALiBi
 from regard.attention.coverage import CoverageAttention
 from regard.attention.interface import Attention, Past, Projected, Scorer
 from regard.attention.local import LocalAttention, PositionPredictor
 from regard.attention.location import LocationAwareAttention
 from regard.attention.multi_head import MultiHeadAttention
 from regard.attention.multiplicative import MultiplicativeAttention
-from regard.attention.positions import PositionBias
-from regard.attention.relative import ShawRelativePositions
+from regard.attention.position_bias import ALiBi, PositionBias, ShawRelativePositions
 from regard.attention.scaled_dot_product import ScaledDotProductAttention
 from regard.attention.simple import SimpleSelfAttention
 from regard.ops import AttentionOutput

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from regard import ops
 from regard.masks import Mask
-from regard.ops import AttentionOutput, Score
+from regard.ops import AttentionOutput, ScoreFunction
 from regard.ops.check import check_width
 from regard.state import State
 
@@ -99,7 +99,7 @@ class Scorer(Protocol):
         """Scores of all queries against all keys, (batch, 1, q_len, kv_len)."""
         ...
 
-    def as_score(self) -> Score:
+    def as_score(self) -> ScoreFunction:
         """The same score for one query at a time, as `ops.self_attentive_rnn` takes it."""
         ...
 

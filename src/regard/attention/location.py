@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from regard import masks
 from regard.attention.interface import Attention, Past, Projected, projected
-from regard.attention.one_by_one import look_one_by_one
+from regard.attention.stepwise import attend_stepwise
 from regard.errors import ArgumentError
 from regard.masks import Mask
 from regard.ops import AttentionOutput
@@ -80,7 +80,7 @@ class LocationAwareAttention(Attention):
         check_equal("agree in batch", query=batch, key=keys.shape[0], value=value.shape[0])
         if mask is not None:
             masks.check(mask, batch, 1, q_len, kv_len)
-        return look_one_by_one(
+        return attend_stepwise(
             queries, partial(self._located, keys), self.v, value, mask, past, need_weights
         )
 

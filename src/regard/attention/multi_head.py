@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from regard import ops
 from regard.attention.interface import Attention, Past, Projected
-from regard.attention.positions import PositionBias
+from regard.attention.position_bias import PositionBias
 from regard.errors import ArgumentError
 from regard.masks import Mask
 from regard.ops import AttentionOutput

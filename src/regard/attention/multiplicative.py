@@ -9,7 +9,7 @@ from regard.attention.additive import AdditiveAttention
 from regard.attention.interface import Attention, Past, Projected, projected, single_head
 from regard.errors import ArgumentError
 from regard.masks import Mask
-from regard.ops import AttentionOutput, DotScore, Score
+from regard.ops import AttentionOutput, DotScore, ScoreFunction
 from regard.ops.check import check_choice, check_positive, check_width
 
 
@@ -72,7 +72,7 @@ class MultiplicativeAttention(Attention):
         check_width("query", query, self.query_size)
         return (query @ projected(self, key).mT)[:, None]
 
-    def as_score(self) -> Score:
+    def as_score(self) -> ScoreFunction:
         """The same score for one query at a time."""
         if self.concat is not None:
             return self.concat.as_score()

@@ -9,7 +9,7 @@ from regard.attention.interface import Attention, Past, Projected, projected, si
 from regard.masks import Mask
 from regard.ops import AttentionOutput, DotScore
 from regard.ops.check import check_equal, check_width
-from regard.ops.product import scaled_product
+from regard.ops.primitives import scaled_product
 
 
 @final

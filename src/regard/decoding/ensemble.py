@@ -21,7 +21,7 @@ from regard.models.protocol import (
     StepOutput,
 )
 from regard.ops.check import check_axes
-from regard.ops.softmax import log_softmax
+from regard.ops.primitives import log_softmax
 from regard.state import State
 
 

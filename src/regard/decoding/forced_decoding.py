@@ -24,7 +24,7 @@ from regard.models.protocol import (
     inference,
     real_lengths,
 )
-from regard.ops.softmax import log_softmax
+from regard.ops.primitives import log_softmax
 from regard.symbols import BOS, EOS, PAD
 
 

@@ -42,7 +42,7 @@ from regard.models.protocol import (
     inference,
     is_encoder_map,
 )
-from regard.ops.softmax import log_softmax
+from regard.ops.primitives import log_softmax
 from regard.preemption import preemption_point
 from regard.state import State
 from regard.symbols import BOS, EOS

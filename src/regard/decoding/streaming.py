@@ -11,7 +11,7 @@ from regard.decoding.hypothesis import last_cross_attention
 from regard.decoding_options import DEFAULT, DecodingOptions
 from regard.errors import ArgumentError
 from regard.models.protocol import Lengths, SequenceModel, Src, check_batch, inference
-from regard.ops.softmax import log_softmax
+from regard.ops.primitives import log_softmax
 from regard.symbols import BOS, EOS
 
 

@@ -24,7 +24,7 @@ from regard.export.traceable import exportable, first_state
 from regard.interrupts import interruptible
 from regard.models import SequenceModel
 from regard.models.protocol import StepOutput
-from regard.ops.softmax import log_softmax
+from regard.ops.primitives import log_softmax
 from regard.state import State
 from regard.symbols import BOS
 

@@ -9,8 +9,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from regard import masks
-from regard.attention.alibi import ALiBi
-from regard.attention.relative import ShawRelativePositions
+from regard.attention import ALiBi, ShawRelativePositions
 from regard.layers import (
     LayerOptions,
     LearnedPositions,

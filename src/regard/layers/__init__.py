@@ -1,22 +1,24 @@
 """The layers that models are made of."""
 
-from regard.layers.content_memory import ContentMemory, Recalled
+from regard.layers.content_memory import ContentMemory, ContentMemoryOutput
 from regard.layers.conv import ConvDecoder, ConvEncoder, ConvState, GatedConvolution
 from regard.layers.interchange import from_torch, to_torch
 from regard.layers.positions import LearnedPositions, RotaryPositions, SinusoidalPositions
 from regard.layers.rnn import RecurrentOutput, RecurrentState, RNNStack
 from regard.layers.self_attentive import SelfAttentiveRNN
 from regard.layers.transformer import (
+    FeedForward,
+    LayerOptions,
     TransformerDecoder,
     TransformerDecoderLayer,
     TransformerEncoder,
     TransformerEncoderLayer,
     TransformerState,
 )
-from regard.layers.transformer_blocks import FeedForward, LayerOptions
 
 __all__ = [
     "ContentMemory",
+    "ContentMemoryOutput",
     "ConvDecoder",
     "ConvEncoder",
     "ConvState",
@@ -25,7 +27,6 @@ __all__ = [
     "LayerOptions",
     "LearnedPositions",
     "RNNStack",
-    "Recalled",
     "RecurrentOutput",
     "RecurrentState",
     "RotaryPositions",

@@ -17,7 +17,7 @@ from regard.ops.check import check_positive
 TINY: Final = 1e-8
 
 
-class Recalled(NamedTuple):
+class ContentMemoryOutput(NamedTuple):
     """What a step finds in the memory, and what it leaves there.
 
     Attributes:
@@ -61,7 +61,7 @@ class ContentMemory(nn.Module):
 
     def forward(
         self, x: Float[Tensor, "batch input_size"], slots: Float[Tensor, "batch slots width"]
-    ) -> Recalled:
+    ) -> ContentMemoryOutput:
         """Writes to the slots, and reads what they hold then."""
         made = self.heads(x)
         with torch.autocast(x.device.type, enabled=False):
@@ -73,7 +73,7 @@ class ContentMemory(nn.Module):
             slots = written(slots, where, erase.sigmoid(), add.tanh())
             weights = content_weights(slots, to_read, beta[:, 1:])
             read = (weights.unsqueeze(1) @ slots).squeeze(1)
-        return Recalled(read.to(x.dtype), weights.to(x.dtype), slots)
+        return ContentMemoryOutput(read.to(x.dtype), weights.to(x.dtype), slots)
 
 
 def content_weights(

@@ -5,29 +5,24 @@ whole, with their dtype, device, mode and `requires_grad`. Attention and RNNs ar
 """
 
 import copy
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final, TypeVar, cast, overload
 
 import torch
 import torch.nn.functional as F
-from torch import nn
+from torch import Tensor, nn
 
 from regard.attention import MultiHeadAttention
 from regard.errors import ArgumentError
-from regard.layers.interchange_parts import (
-    attention_from_torch,
-    attention_to_torch,
-    rnn_from_torch,
-    rnn_to_torch,
-)
-from regard.layers.rnn import RNNStack
+from regard.layers.rnn import CELLS, Cell, RNNStack
 from regard.layers.transformer import (
+    Activation,
+    LayerOptions,
     TransformerDecoder,
     TransformerDecoderLayer,
     TransformerEncoder,
     TransformerEncoderLayer,
 )
-from regard.layers.transformer_blocks import Activation, LayerOptions
 from regard.ops.check import check_positive
 
 Made = TypeVar("Made", bound=nn.Module)
@@ -51,6 +46,7 @@ DECODER_PARTS: Final = ENCODER_PARTS | {
     "feed_forward_residual.norm": "norm3",
     "feed_forward_residual.dropout": "dropout3",
 }
+RNN_CELLS: Final[dict[str, Cell]] = {"RNN_TANH": "rnn", "GRU": "gru", "LSTM": "lstm"}
 ATTENTION_PARTS: Final = ("attention", "self_attn", "cross", "multihead_attn")
 
 
@@ -115,10 +111,10 @@ def to_torch(module: nn.Module) -> nn.Module:
     return _convert(module, TO_TORCH)
 
 
-Table = Mapping[type[nn.Module], Callable[[Any], nn.Module]]
+Converters = Mapping[type[nn.Module], Callable[[Any], nn.Module]]
 
 
-def _convert(module: nn.Module, table: Table) -> nn.Module:
+def _convert(module: nn.Module, table: Converters) -> nn.Module:
     # by its very type: a subclass may compute something else with the same weights
     if type(module) not in table:
         raise ArgumentError(
@@ -139,6 +135,139 @@ def _convert(module: nn.Module, table: Table) -> nn.Module:
     # Where torch has loaded its definitions for that device, even they draw random numbers.
     with torch.device("meta"), torch.random.fork_rng(devices=()):
         return table[type(module)](module)
+
+
+def _attention_from_torch(theirs: nn.MultiheadAttention) -> MultiHeadAttention:
+    """Ours, with three projections for the tensor that torch keeps them in."""
+    given = {"add_bias_kv": theirs.bias_k is not None, "add_zero_attn": theirs.add_zero_attn}
+    for name, value in given.items():
+        _require(name, value, False, "ours sees given keys alone, so make torch's without it")
+    ours = MultiHeadAttention(
+        theirs.embed_dim,
+        theirs.num_heads,
+        key_size=theirs.kdim,
+        value_size=theirs.vdim,
+        bias=theirs.in_proj_bias is not None,
+        dropout=theirs.dropout,
+    )
+    linears = (ours.query_proj, ours.key_proj, ours.value_proj)
+    if theirs._qkv_same_embed_dim:
+        _cut(theirs.in_proj_weight, "weight", linears)
+    else:
+        separate = (theirs.q_proj_weight, theirs.k_proj_weight, theirs.v_proj_weight)
+        for linear, weight in zip(linears, separate, strict=True):
+            linear.weight = _copied(weight)
+    if theirs.in_proj_bias is not None:
+        _cut(theirs.in_proj_bias, "bias", linears)
+    _copy_linear(theirs.out_proj, ours.out_proj)
+    return ours.train(theirs.training)
+
+
+def _attention_to_torch(ours: MultiHeadAttention) -> nn.MultiheadAttention:
+    """Torch's, with its one tensor where it would have one."""
+    fix = "torch's has nothing like it, so leave it out or keep this module"
+    _require("num_kv_heads", ours.num_kv_heads, ours.num_heads, fix)
+    _require("position_bias", ours.position_bias, None, fix)
+    _require("rotation", ours.rotation, None, fix)
+    theirs = nn.MultiheadAttention(
+        ours.dim,
+        ours.num_heads,
+        dropout=ours.dropout,
+        bias=ours.query_proj.bias is not None,
+        kdim=ours.key_size,
+        vdim=ours.value_size,
+        batch_first=True,
+    )
+    linears = (ours.query_proj, ours.key_proj, ours.value_proj)
+    if theirs._qkv_same_embed_dim:
+        theirs.in_proj_weight = _joined("weight", linears)
+    else:
+        separate = (_copied(linear.weight) for linear in linears)
+        theirs.q_proj_weight, theirs.k_proj_weight, theirs.v_proj_weight = separate
+    if theirs.in_proj_bias is not None:
+        theirs.in_proj_bias = _joined("bias", linears)
+    _copy_linear(ours.out_proj, theirs.out_proj)
+    return theirs.train(ours.training)
+
+
+def _rnn_from_torch(theirs: nn.RNNBase) -> RNNStack:
+    """A stack of single layers."""
+    _require("proj_size", theirs.proj_size, 0, "ours has no projection, so make torch's without")
+    fix = "ours has the paper's tanh alone, so keep torch's module or train one with tanh"
+    _require("nonlinearity", getattr(theirs, "nonlinearity", "tanh"), "tanh", fix)
+    ours = RNNStack(
+        theirs.input_size,
+        theirs.hidden_size,
+        cell=RNN_CELLS[theirs.mode],
+        num_layers=theirs.num_layers,
+        bidirectional=theirs.bidirectional,
+        dropout=theirs.dropout,
+        bias=theirs.bias,
+    )
+    for layer, name, torch_name in _rnn_weights(ours):
+        setattr(layer, name, _copied(getattr(theirs, torch_name)))
+    return ours.train(theirs.training)
+
+
+def _rnn_to_torch(ours: RNNStack) -> nn.RNNBase:
+    """One module for all layers."""
+    theirs = CELLS[ours.cell](
+        ours.input_size,
+        ours.hidden_size,
+        num_layers=ours.num_layers,
+        bias=cast(nn.RNNBase, ours.ahead[0]).bias,
+        batch_first=True,
+        bidirectional=ours.back is not None,
+    )
+    theirs.dropout = ours.dropout.p  # its constructor warns of one that a single layer never uses
+    for layer, name, torch_name in _rnn_weights(ours):
+        setattr(theirs, torch_name, _copied(getattr(layer, name)))
+    return theirs.train(ours.training)
+
+
+def _rnn_weights(ours: RNNStack) -> Iterator[tuple[nn.RNNBase, str, str]]:
+    """Each layer of ours with the names of its weights, here and in torch's stack."""
+    directions = {"": ours.ahead} if ours.back is None else {"": ours.ahead, "_reverse": ours.back}
+    for suffix, layers in directions.items():
+        for i, layer in enumerate(cast(Sequence[nn.RNNBase], layers)):
+            for name in layer._flat_weights_names:
+                yield layer, name, f"{name.removesuffix('0')}{i}{suffix}"
+
+
+def _cut(whole: nn.Parameter, name: str, linears: Sequence[nn.Linear]) -> None:
+    """Gives each of the three its third of what torch keeps in one tensor."""
+    for linear, third in zip(linears, whole.chunk(3), strict=True):
+        setattr(linear, name, nn.Parameter(third.detach().clone(), whole.requires_grad))
+
+
+def _joined(name: str, linears: Sequence[nn.Linear]) -> nn.Parameter:
+    thirds: list[nn.Parameter] = [getattr(linear, name) for linear in linears]
+    kinds = {(t.dtype, t.device, t.requires_grad) for t in thirds}
+    if len(kinds) > 1:
+        raise ArgumentError(
+            f"{name} of query_proj, key_proj and value_proj",
+            "agree in dtype, device and requires_grad, since torch keeps them in one tensor",
+            " and ".join(sorted(map(str, kinds))),
+            "make them agree first",
+        )
+    return nn.Parameter(torch.cat([t.detach() for t in thirds]), thirds[0].requires_grad)
+
+
+def _copy_linear(source: nn.Linear, target: nn.Linear) -> None:
+    target.weight = _copied(source.weight)
+    if source.bias is not None:
+        target.bias = _copied(source.bias)
+
+
+def _copied(parameter: Tensor) -> nn.Parameter:
+    return nn.Parameter(parameter.detach().clone(), parameter.requires_grad)
+
+
+def _require(name: str, value: object, wanted: object, fix: str) -> None:
+    """Raises where a module has what the other side does not know."""
+    if value != wanted:
+        shown = type(value).__name__ if isinstance(value, nn.Module) else value
+        raise ArgumentError(name, f"be {wanted} to be carried over", shown, fix)
 
 
 def _encoder_layer_from_torch(theirs: nn.TransformerEncoderLayer) -> TransformerEncoderLayer:
@@ -199,27 +328,27 @@ def _decoder_to_torch(ours: TransformerDecoder) -> nn.TransformerDecoder:
     return _with_layers(theirs, ours, layers)
 
 
-FROM_TORCH: Final[Table] = {
-    nn.MultiheadAttention: attention_from_torch,
+FROM_TORCH: Final[Converters] = {
+    nn.MultiheadAttention: _attention_from_torch,
     nn.TransformerEncoderLayer: _encoder_layer_from_torch,
     nn.TransformerEncoder: _encoder_from_torch,
     nn.TransformerDecoderLayer: _decoder_layer_from_torch,
     nn.TransformerDecoder: _decoder_from_torch,
-    nn.LSTM: rnn_from_torch,
-    nn.GRU: rnn_from_torch,
-    nn.RNN: rnn_from_torch,
+    nn.LSTM: _rnn_from_torch,
+    nn.GRU: _rnn_from_torch,
+    nn.RNN: _rnn_from_torch,
 }
-TO_TORCH: Final[Table] = {
-    MultiHeadAttention: attention_to_torch,
+TO_TORCH: Final[Converters] = {
+    MultiHeadAttention: _attention_to_torch,
     TransformerEncoderLayer: _encoder_layer_to_torch,
     TransformerEncoder: _encoder_to_torch,
     TransformerDecoderLayer: _decoder_layer_to_torch,
     TransformerDecoder: _decoder_to_torch,
-    RNNStack: rnn_to_torch,
+    RNNStack: _rnn_to_torch,
 }
 
 
-def _with_parts(made: Made, source: nn.Module, names: Mapping[str, str], table: Table) -> Made:
+def _with_parts(made: Made, source: nn.Module, names: Mapping[str, str], table: Converters) -> Made:
     """Puts a copy of each part of `source` where it belongs."""
     made.train(source.training)
     for name, source_name in names.items():
@@ -229,7 +358,7 @@ def _with_parts(made: Made, source: nn.Module, names: Mapping[str, str], table: 
     return made
 
 
-def _layers(stack: nn.Module, table: Table) -> list[nn.Module]:
+def _layers(stack: nn.Module, table: Converters) -> list[nn.Module]:
     layers = cast(nn.ModuleList, stack.layers)
     check_positive(num_layers=len(layers))
     return [_convert(layer, table) for layer in layers]

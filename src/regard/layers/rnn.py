@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
-from typing import Final, Literal, NamedTuple, cast, final
+from typing import Final, NamedTuple, cast, final
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -17,9 +17,8 @@ from torch import Tensor, nn
 from regard.errors import ArgumentError
 from regard.layers.padding import mirrored, no_padding, real_steps, reverse
 from regard.ops.check import check_axes, check_choice, check_equal, check_positive, check_width
+from regard.ops.recurrence.cells import Cell
 from regard.state import State
-
-Cell = Literal["rnn", "gru", "lstm"]
 
 CELLS: Final[dict[str, type[nn.RNN] | type[nn.GRU] | type[nn.LSTM]]] = {
     "rnn": nn.RNN,

@@ -10,7 +10,11 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from regard.layers import RecurrentState, RNNStack, SelfAttentiveRNN
-from regard.layers.transformer import DecoderOutput, TransformerDecoder, TransformerState
+from regard.layers.transformer import (
+    TransformerDecoder,
+    TransformerDecoderOutput,
+    TransformerState,
+)
 from regard.models.protocol import Maps
 from regard.ops import History
 from regard.ops.check import check_positive
@@ -139,7 +143,7 @@ class TransformerBody(CausalBody):
         self, x: Float[Tensor, "batch length dim"], state: State, *, need_weights: bool = False
     ) -> BodyOutput:
         """The maps are `self`, of each layer."""
-        out: DecoderOutput = self.decoder(
+        out: TransformerDecoderOutput = self.decoder(
             x, cast(TransformerState, state), need_weights=need_weights
         )
         return BodyOutput(out.output, out.state, {"self": out.self_weights} if need_weights else {})

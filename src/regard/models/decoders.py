@@ -232,7 +232,7 @@ class RecurrentDecoder(Decoder):
         memory = state.rnn.memory
         out = ops.attentive_rnn(
             F.linear(x, weight[:, :width], cast(Tensor, layer.bias_ih_l0) if layer.bias else None),
-            ops.Looked(
+            ops.AttentiveState(
                 state.rnn.hidden[:, 0], None if memory is None else memory[:, 0], state.context
             ),
             ops.AttentiveWeights(

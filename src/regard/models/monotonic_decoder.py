@@ -15,7 +15,7 @@ from regard.models.causal_body import CausalBody
 from regard.models.decoders import Decoder, DecoderOutput
 from regard.models.embedding import OutputLayer, TokenEmbedding, check_unplaced
 from regard.models.protocol import Keep, Maps, Memory, select_positions
-from regard.ops.softmax import log_softmax
+from regard.ops.primitives import log_softmax
 from regard.state import State
 
 # One number for each token at each position of each step: 1 GiB in float32, of which training has

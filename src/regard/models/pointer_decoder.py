@@ -16,7 +16,7 @@ from regard.errors import ArgumentError
 from regard.models.decoders import Decoder, DecoderOutput, RecurrentDecoder, RecurrentDecoderState
 from regard.models.embedding import TokenEmbedding
 from regard.models.protocol import Keep, Maps, Memory, select_positions
-from regard.ops.softmax import log_softmax
+from regard.ops.primitives import log_softmax
 from regard.state import State
 
 #: The least that can be copied of a token: its logarithm, and one through it, are finite numbers,

@@ -1,31 +1,35 @@
-"""The operators: each a folder with its definition, its fast paths and its maths."""
+"""Operators: each a folder with its definition, its fast paths and its maths."""
 
 from regard.ops.additive_attention import additive_attention
-from regard.ops.attentive_rnn import AttentiveOutput, AttentiveWeights, Looked, attentive_rnn
+from regard.ops.attentive_rnn import (
+    AttentiveOutput,
+    AttentiveState,
+    AttentiveWeights,
+    attentive_rnn,
+)
 from regard.ops.backend import BACKENDS, active_backend, use_backend
 from regard.ops.dot_product_attention import dot_product_attention
 from regard.ops.monotonic_alignment import monotonic_alignment
-from regard.ops.output import AttentionOutput
+from regard.ops.primitives import AttentionOutput, masked_softmax
 from regard.ops.self_attentive_rnn import (
     AdditiveScore,
     DotScore,
     History,
-    Score,
+    ScoreFunction,
     SelfAttentiveOutput,
     self_attentive_rnn,
 )
-from regard.ops.softmax import masked_softmax
 
 __all__ = [
     "BACKENDS",
     "AdditiveScore",
     "AttentionOutput",
     "AttentiveOutput",
+    "AttentiveState",
     "AttentiveWeights",
     "DotScore",
     "History",
-    "Looked",
-    "Score",
+    "ScoreFunction",
     "SelfAttentiveOutput",
     "active_backend",
     "additive_attention",

@@ -1,12 +1,13 @@
-"""Which implementation of an operator runs.
+"""Backends of operators: which are available, and which one runs a call.
 
-Each operator lists its paths in one literal dictionary, best first. `auto` takes the first path
-that does not refuse the arguments. A path that was asked for by name and refuses raises: nothing
-falls back silently.
+Each operator lists its implementations in one literal dictionary, `PATHS`, best first. `auto` takes
+the first that does not refuse the arguments. A backend that was requested by name and refuses
+raises: nothing falls back silently.
 
 Watchers see the calls of operators in the context (thread or task) that has added them.
 """
 
+import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -15,34 +16,66 @@ from functools import partial
 from typing import Any, Final, Generic, TypeVar, cast
 
 import torch
+from torch import Tensor
 
 from regard.device import is_transformed
 from regard.errors import ArgumentError, BackendError
+from regard.extras import install_command, is_installed
 
 BACKENDS: Final = ("auto", "reference", "torch", "cpu", "triton")
 
-Run = TypeVar("Run", bound=Callable[..., object])
+HAS_TRITON: Final = is_installed("triton")
+HAS_NUMBA: Final = is_installed("numba")
+# Triton's interpreter tests kernels without a GPU; triton itself reads this when it is imported.
+INTERPRETED: Final = os.environ.get("TRITON_INTERPRET") == "1"
+
+ImplementationT = TypeVar("ImplementationT", bound=Callable[..., object])
 
 
 @dataclass(frozen=True)
-class Path(Generic[Run]):
-    """One way to run an operator.
+class OperatorPath(Generic[ImplementationT]):
+    """One implementation of an operator.
 
     Args:
         run: the implementation, with the operator's own signature.
         refuses: takes the same arguments; says why this path cannot run them, or None if it can.
         transformable: runs in the place of `run` under transforms of `torch.func` and forward-mode
-            differentiation, whose tensors neither a kernel nor a backward pass written by hand can
+            differentiation, whose tensors neither kernels nor hand-written backward passes can
             read; None if `run` can.
     """
 
-    run: Run
+    run: ImplementationT
     refuses: Callable[..., str | None] = lambda *args, **kwargs: None
-    transformable: Run | None = None
+    transformable: ImplementationT | None = None
 
 
-#: Runs in the place of an implementation: it gets the operator's name, the implementation, and the
-#: arguments, and returns what the implementation returns.
+def refuse_triton(tensor: Tensor, name: str) -> str | None:
+    """The reason why triton kernels cannot run on the device of `tensor`, or None."""
+    if not HAS_TRITON:
+        return "since triton is not installed"
+    if tensor.device.type != "cuda" and not INTERPRETED:
+        return f"since it runs on cuda and {name} on {tensor.device.type}"
+    return None
+
+
+def refuse_numba(tensor: Tensor, name: str) -> str | None:
+    """The reason why numba kernels cannot run on the device of `tensor`, or None."""
+    if not HAS_NUMBA:
+        return f"since numba is not installed ({install_command('cpu')})"
+    if tensor.device.type != "cpu":
+        return f"since it runs on cpu and {name} on {tensor.device.type}"
+    return None
+
+
+def refuse_float64(*tensors: Tensor) -> str | None:
+    """The reason why float32 kernels cannot compute with these tensors, or None."""
+    if any(tensor.dtype == torch.float64 for tensor in tensors):
+        return "since its kernels compute in float32 and the inputs are float64"
+    return None
+
+
+#: Called in the place of an implementation with the operator's name, the implementation and the
+#: arguments; returns the result of the implementation.
 Watcher = Callable[..., Any]
 
 _watchers: ContextVar[tuple[Watcher, ...]] = ContextVar("watchers", default=())
@@ -79,7 +112,7 @@ _active = "auto"
 
 @contextmanager
 def use_backend(name: str) -> Iterator[None]:
-    """Runs the operators inside the block by one backend, in every thread of the process.
+    """Run the operators inside the block by one backend, in every thread of the process.
 
     Args:
         name: "auto", "reference" (the definition), "torch", "cpu" or "triton".
@@ -101,20 +134,24 @@ def active_backend() -> str:
     return _active
 
 
-def choose(op: str, paths: Mapping[str, Path[Run]], *args: object, **kwargs: object) -> Run:
+def choose(
+    op: str, paths: Mapping[str, OperatorPath[ImplementationT]], *args: object, **kwargs: object
+) -> ImplementationT:
     """The implementation of `op` for these arguments, passed through the watchers."""
     run = implementation(op, paths, *args, **kwargs)
     if torch.compiler.is_compiling():  # which cannot trace a ContextVar
         return run
     for watcher in _watchers.get():
-        run = cast(Run, partial(watcher, op, run))
+        run = cast(ImplementationT, partial(watcher, op, run))
     return run
 
 
-def implementation(op: str, paths: Mapping[str, Path[Run]], *args: object, **kwargs: object) -> Run:
-    """The implementation of `op` that the active backend stands for, for these arguments.
+def implementation(
+    op: str, paths: Mapping[str, OperatorPath[ImplementationT]], *args: object, **kwargs: object
+) -> ImplementationT:
+    """The implementation of `op` for these arguments, hidden from the watchers.
 
-    Watchers do not see it: operators that call another one take it from here.
+    For operators that call another one.
     """
     path = _path(op, paths, *args, **kwargs)
     if path.transformable is not None and is_transformed():
@@ -122,7 +159,9 @@ def implementation(op: str, paths: Mapping[str, Path[Run]], *args: object, **kwa
     return path.run
 
 
-def _path(op: str, paths: Mapping[str, Path[Run]], *args: object, **kwargs: object) -> Path[Run]:
+def _path(
+    op: str, paths: Mapping[str, OperatorPath[ImplementationT]], *args: object, **kwargs: object
+) -> OperatorPath[ImplementationT]:
     if _active == "auto":
         for path in paths.values():
             if path.refuses(*args, **kwargs) is None:

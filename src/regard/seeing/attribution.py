@@ -22,7 +22,7 @@ from regard.models.adapters import InputAdapter
 from regard.models.embedding import TokenEmbedding
 from regard.models.encoders import Encoder
 from regard.models.protocol import Memory, SequenceModel, evaluating
-from regard.ops.softmax import log_softmax
+from regard.ops.primitives import log_softmax
 from regard.preemption import in_turn, is_preemptible, preemptible, preemption_point
 from regard.seeing.replacements import Replacements, Source
 from regard.seeing.trace import Weights

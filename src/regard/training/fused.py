@@ -13,8 +13,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from regard.errors import ArgumentError
-from regard.ops.additive_attention import HAS_TRITON, INTERPRETED
-from regard.ops.backend import active_backend
+from regard.ops.backend import HAS_TRITON, INTERPRETED, active_backend
 
 #: the kernels compute in float32, which would be too little for float64
 TYPES: Final = (torch.float32, torch.bfloat16, torch.float16)

@@ -12,7 +12,7 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.autograd.function import FunctionCtx, once_differentiable
 
-from regard.ops.additive_attention.triton_launch import launch, on
+from regard.ops.triton_launch import launch, on
 from regard.training import triton_loss_kernels as kernels
 
 #: tokens of a row that are in work at once, of one pass and of two

@@ -1,8 +1,6 @@
 """Additive attention (Bahdanau et al., 2015, https://arxiv.org/abs/1409.0473)."""
 
-import os
-from importlib.util import find_spec
-from typing import Final
+from typing import Any, Final
 
 import torch
 from jaxtyping import Float
@@ -11,84 +9,63 @@ from torch import Tensor
 from regard import masks
 from regard.masks import Mask
 from regard.ops.additive_attention import reference, torch_path
-from regard.ops.backend import Path, active_backend, choose
+from regard.ops.backend import (
+    OperatorPath,
+    active_backend,
+    choose,
+    refuse_float64,
+    refuse_numba,
+    refuse_triton,
+)
 from regard.ops.check import check_axes, check_equal, check_float
-from regard.ops.output import AttentionOutput
+from regard.ops.primitives import AttentionOutput
 
-HAS_TRITON: Final = find_spec("triton") is not None
-HAS_NUMBA: Final = find_spec("numba") is not None
-# What kernels are tested with where there is no GPU; triton itself reads it when it is imported.
-INTERPRETED: Final = os.environ.get("TRITON_INTERPRET") == "1"
-MOST_ROWS: Final = 65_535  # of a batch: as many as the last axis of a grid may have
-#: pairs of query and key, times features, from which on the kernels on the CPU are chosen
-ENOUGH_FOR_CPU: Final = 1 << 18
-#: so few queries do not pay for the exponentials of the keys on the way back
-FEW_FOR_CPU: Final = 4
+MAX_BATCH: Final = 65_535  # the largest extent of the last axis of a CUDA grid
+#: pairs of query and key, times features, from which on `auto` chooses the CPU kernels
+CPU_MIN_ELEMENTS: Final = 1 << 18
+#: up to so many queries the backward pass does not amortise the exponentials of the keys
+CPU_FEW_QUERIES: Final = 4
 
 
-def _by_triton(
-    query: Float[Tensor, "batch q_len hidden"],
-    key: Float[Tensor, "batch kv_len hidden"],
-    v: Float[Tensor, " hidden"],
-    value: Float[Tensor, "batch kv_len v_dim"],
-    mask: Mask | None = None,
-    need_weights: bool = False,
-) -> AttentionOutput:
+def _run_triton(*args: Any) -> AttentionOutput:
     from regard.ops.additive_attention import triton_path  # not above: triton may be missing
 
-    return triton_path.additive_attention(query, key, v, value, mask, need_weights)
+    return triton_path.additive_attention(*args)
 
 
-def _triton_refuses(
+def _refuse_triton(
     query: Tensor, key: Tensor, v: Tensor, value: Tensor, mask: Mask | None, need_weights: bool
 ) -> str | None:
-    if not HAS_TRITON:
-        return "since triton is not installed"
-    if query.device.type != "cuda" and not INTERPRETED:
-        return f"since it runs on cuda and the query is on {query.device.type}"
-    if torch.float64 in (query.dtype, key.dtype, v.dtype, value.dtype):
-        return "since its kernels compute in float32 and the inputs are float64"
-    if query.shape[0] > MOST_ROWS:
-        return f"since a batch of {query.shape[0]} is larger than {MOST_ROWS}"
-    return None
+    reason = refuse_triton(query, "the query is") or refuse_float64(query, key, v, value)
+    if reason is None and query.shape[0] > MAX_BATCH:
+        reason = f"since a batch of {query.shape[0]} is larger than {MAX_BATCH}"
+    return reason
 
 
-def _by_numba(
-    query: Float[Tensor, "batch q_len hidden"],
-    key: Float[Tensor, "batch kv_len hidden"],
-    v: Float[Tensor, " hidden"],
-    value: Float[Tensor, "batch kv_len v_dim"],
-    mask: Mask | None = None,
-    need_weights: bool = False,
-) -> AttentionOutput:
+def _run_numba(*args: Any) -> AttentionOutput:
     from regard.ops.additive_attention import cpu_path  # not above: numba may be missing
 
-    return cpu_path.additive_attention(query, key, v, value, mask, need_weights)
+    return cpu_path.additive_attention(*args)
 
 
-def _cpu_refuses(
+def _refuse_cpu(
     query: Tensor, key: Tensor, v: Tensor, value: Tensor, mask: Mask | None, need_weights: bool
 ) -> str | None:
-    if not HAS_NUMBA:
-        return "since numba is not installed (pip install 'regard[cpu]')"
-    if query.device.type != "cpu":
-        return f"since it runs on cpu and the query is on {query.device.type}"
-    if torch.float64 in (query.dtype, key.dtype, v.dtype, value.dtype):
-        return "since its kernels compute in float32 and the inputs are float64"
-    if active_backend() == "auto":
-        if query.numel() * key.shape[1] < ENOUGH_FOR_CPU:
+    reason = refuse_numba(query, "the query is") or refuse_float64(query, key, v, value)
+    if reason is None and active_backend() == "auto":
+        if query.numel() * key.shape[1] < CPU_MIN_ELEMENTS:
             return "since torch is faster for so few elements"
-        learns = torch.is_grad_enabled() and any(x.requires_grad for x in (query, key, v, value))
-        if learns and query.shape[1] <= FEW_FOR_CPU:
+        trains = torch.is_grad_enabled() and any(x.requires_grad for x in (query, key, v, value))
+        if trains and query.shape[1] <= CPU_FEW_QUERIES:
             return "since torch is faster for so few queries with gradients"
-    return None
+    return reason
 
 
 PATHS: Final = {
-    "triton": Path(_by_triton, _triton_refuses, torch_path.additive_attention),
-    "cpu": Path(_by_numba, _cpu_refuses, torch_path.additive_attention),
-    "torch": Path(torch_path.additive_attention),
-    "reference": Path(reference.additive_attention),
+    "triton": OperatorPath(_run_triton, _refuse_triton, torch_path.additive_attention),
+    "cpu": OperatorPath(_run_numba, _refuse_cpu, torch_path.additive_attention),
+    "torch": OperatorPath(torch_path.additive_attention),
+    "reference": OperatorPath(reference.additive_attention),
 }
 
 
@@ -100,15 +77,15 @@ def additive_attention(
     mask: Mask | None = None,
     need_weights: bool = False,
 ) -> AttentionOutput:
-    """Mixes the values by `softmax(v . tanh(query_t + key_i))`.
+    """Mix the values by `softmax(v . tanh(query_t + key_i))`.
 
     A query without any allowed key gets zero weights, a zero context and zero gradients.
 
     Args:
         query: projected queries, `W q_t`.
         key: projected keys, `U k_i`.
-        v: weighs the features of the hidden layer into one score.
-        value: what is mixed.
+        v: weights of the hidden features in the score.
+        value: vectors that are mixed.
         mask: True where a query may attend; broadcastable to (batch, 1, q_len, kv_len).
         need_weights: whether to return the weights, (batch, 1, q_len, kv_len).
     """

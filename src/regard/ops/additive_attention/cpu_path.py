@@ -18,7 +18,7 @@ from regard.ops.additive_attention import cpu_kernels as kernels
 from regard.ops.additive_attention import reference
 from regard.ops.additive_attention.cpu_parts import STEP
 from regard.ops.additive_attention.cpu_threads import share
-from regard.ops.output import AttentionOutput
+from regard.ops.primitives import AttentionOutput
 from regard.ops.register import Operator, register
 
 # Elements (pairs of query and key, times features) that are worth one more thread.

@@ -5,8 +5,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from regard.masks import Mask
-from regard.ops.output import AttentionOutput
-from regard.ops.softmax import masked_softmax
+from regard.ops.primitives import AttentionOutput, masked_softmax
 
 
 def additive_attention(

@@ -6,7 +6,7 @@ from torch import Tensor
 
 from regard.masks import Mask
 from regard.ops.additive_attention import reference
-from regard.ops.output import AttentionOutput
+from regard.ops.primitives import AttentionOutput
 
 # Elements of the (batch, slab, kv_len, hidden) tensor that are alive at once without gradients:
 # 16 Mi floats are 64 MiB.

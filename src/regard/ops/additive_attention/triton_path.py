@@ -15,9 +15,9 @@ from torch import Tensor
 
 from regard.masks import Mask
 from regard.ops.additive_attention import triton_kernels as kernels
-from regard.ops.additive_attention.triton_launch import aligned, launch, on
-from regard.ops.output import AttentionOutput
+from regard.ops.primitives import AttentionOutput
 from regard.ops.register import Operator, register
+from regard.ops.triton_launch import aligned, launch, on
 
 
 def additive_attention(

@@ -1,21 +1,56 @@
 """The attentive recurrence, written to be read: the fast path beside it is tested against this."""
 
+from typing import NamedTuple
+
 import torch
 import torch.nn.functional as F
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from regard.ops.attentive_rnn.values import AttentiveOutput, AttentiveWeights, Looked
-from regard.ops.self_attentive_rnn.cells import Cell, gru_cell, lstm_cell, rnn_cell
-from regard.ops.self_attentive_rnn.score import Score
-from regard.ops.softmax import masked_softmax
+from regard.ops.primitives import masked_softmax
+from regard.ops.recurrence.cells import Cell, gru_cell, lstm_cell, rnn_cell
+from regard.ops.recurrence.scores import ScoreFunction
+
+
+class AttentiveState(NamedTuple):
+    """State between steps: hidden state, memory of an LSTM, and the last context."""
+
+    hidden: Float[Tensor, "batch hidden"]
+    memory: Float[Tensor, "batch hidden"] | None
+    context: Float[Tensor, "batch v_dim"]
+
+
+class AttentiveWeights(NamedTuple):
+    """Weights of the gates, in torch's order.
+
+    Attributes:
+        context: applied to the last context.
+        hidden: applied to the last hidden state.
+        bias: added to the hidden part, which the `gru` cell multiplies by its reset gate.
+    """
+
+    context: Float[Tensor, "gates v_dim"]
+    hidden: Float[Tensor, "gates hidden"]
+    bias: Float[Tensor, " gates"] | None
+
+
+class AttentiveOutput(NamedTuple):
+    """Hidden states and contexts of all steps, (batch, length, ...), and the state after them.
+
+    The attention weights, (batch, 1, length, kv_len), are None unless requested.
+    """
+
+    hidden: Tensor
+    context: Tensor
+    end: AttentiveState
+    weights: Tensor | None = None
 
 
 def attentive_rnn(
     inputs: Float[Tensor, "batch length gates"],
-    start: Looked,
+    start: AttentiveState,
     weights: AttentiveWeights,
-    score: Score,
+    score: ScoreFunction,
     key: Float[Tensor, "batch kv_len score_dim"],
     value: Float[Tensor, "batch kv_len v_dim"],
     mask: Bool[Tensor, "batch kv_len"],
@@ -33,12 +68,12 @@ def attentive_rnn(
         else:
             hidden = gru_cell(x, h, hidden) if cell == "gru" else rnn_cell(x, h)
         scores = score.scores(score.query(hidden), key)  # (batch, kv_len)
-        look = masked_softmax(scores[:, None, None], mask[:, None, None]).squeeze(1)
-        context = (look.to(value.dtype) @ value).squeeze(1)
+        attention = masked_softmax(scores[:, None, None], mask[:, None, None]).squeeze(1)
+        context = (attention.to(value.dtype) @ value).squeeze(1)
         hiddens.append(hidden)
         contexts.append(context)
     return AttentiveOutput(
         torch.stack(hiddens, dim=1),
         torch.stack(contexts, dim=1),
-        Looked(hidden, memory, context),
+        AttentiveState(hidden, memory, context),
     )

@@ -5,17 +5,17 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from regard.ops.attentive_rnn import reference
-from regard.ops.attentive_rnn.by_hand import Recurrence
-from regard.ops.attentive_rnn.values import AttentiveOutput, AttentiveWeights, Looked
-from regard.ops.self_attentive_rnn.cells import Cell
-from regard.ops.self_attentive_rnn.score import AdditiveScore, DotScore, Score
+from regard.ops.attentive_rnn.manual_autograd import Recurrence
+from regard.ops.attentive_rnn.reference import AttentiveOutput, AttentiveState, AttentiveWeights
+from regard.ops.recurrence.cells import Cell
+from regard.ops.recurrence.scores import AdditiveScore, DotScore, ScoreFunction
 
 
 def attentive_rnn(
     inputs: Float[Tensor, "batch length gates"],
-    start: Looked,
+    start: AttentiveState,
     weights: AttentiveWeights,
-    score: Score,
+    score: ScoreFunction,
     key: Float[Tensor, "batch kv_len score_dim"],
     value: Float[Tensor, "batch kv_len v_dim"],
     mask: Bool[Tensor, "batch kv_len"],
@@ -47,4 +47,4 @@ def attentive_rnn(
     kind = inputs.dtype
     hidden, context = hidden.to(kind), context.to(kind)
     memory = None if memory is None else memory.to(kind)
-    return AttentiveOutput(hidden, context, Looked(hidden[:, -1], memory, context[:, -1]))
+    return AttentiveOutput(hidden, context, AttentiveState(hidden[:, -1], memory, context[:, -1]))

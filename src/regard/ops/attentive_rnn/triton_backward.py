@@ -11,7 +11,7 @@ import triton
 import triton.language as tl
 
 from regard.ops.attentive_rnn.triton_forward import query_of
-from regard.ops.self_attentive_rnn.triton_shared import (
+from regard.ops.recurrence.triton_blocks import (
     TILE,
     arrived_last,
     exp,

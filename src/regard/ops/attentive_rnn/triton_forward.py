@@ -9,7 +9,7 @@ wait for each other between the phases of a step: `cell` makes s_t, `project` ma
 import triton
 import triton.language as tl
 
-from regard.ops.self_attentive_rnn.triton_shared import (
+from regard.ops.recurrence.triton_blocks import (
     TILE,
     arrived_last,
     exp,

@@ -4,17 +4,17 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from regard.ops.attentive_rnn import triton_ops
-from regard.ops.attentive_rnn.values import AttentiveOutput, AttentiveWeights, Looked
-from regard.ops.self_attentive_rnn.cells import Cell
-from regard.ops.self_attentive_rnn.score import AdditiveScore, DotScore, Score
+from regard.ops.attentive_rnn import triton_operators
+from regard.ops.attentive_rnn.reference import AttentiveOutput, AttentiveState, AttentiveWeights
+from regard.ops.recurrence.cells import Cell
+from regard.ops.recurrence.scores import AdditiveScore, DotScore, ScoreFunction
 
 
 def attentive_rnn(
     inputs: Float[Tensor, "batch length gates"],
-    start: Looked,
+    start: AttentiveState,
     weights: AttentiveWeights,
-    score: Score,
+    score: ScoreFunction,
     key: Float[Tensor, "batch kv_len score_dim"],
     value: Float[Tensor, "batch kv_len v_dim"],
     mask: Bool[Tensor, "batch kv_len"],
@@ -32,7 +32,7 @@ def attentive_rnn(
             query = None if query is None else score.scale * query.float()
             scale = score.scale
         v = score.v.float() if isinstance(score, AdditiveScore) else None
-        hidden, contexts, memory, *_ = triton_ops.run(
+        hidden, contexts, memory, *_ = triton_operators.run(
             inputs.float(),
             start.hidden.float(),
             None if start.memory is None else start.memory.float(),
@@ -51,5 +51,5 @@ def attentive_rnn(
     hidden, contexts = hidden.to(kind), contexts.to(kind)
     last = memory[:, -1].to(kind) if cell == "lstm" else None
     return AttentiveOutput(
-        hidden[:, 1:], contexts[:, 1:], Looked(hidden[:, -1], last, contexts[:, -1])
+        hidden[:, 1:], contexts[:, 1:], AttentiveState(hidden[:, -1], last, contexts[:, -1])
     )

@@ -8,14 +8,14 @@ from torch import Tensor
 from regard import masks
 from regard.errors import ArgumentError
 from regard.masks import Bias, Mask
-from regard.ops.backend import Path, choose
+from regard.ops.backend import OperatorPath, choose
 from regard.ops.check import check_axes, check_equal, check_float
 from regard.ops.dot_product_attention import reference, torch_path
-from regard.ops.output import AttentionOutput
+from regard.ops.primitives import AttentionOutput
 
 PATHS: Final = {
-    "torch": Path(torch_path.dot_product_attention),
-    "reference": Path(reference.dot_product_attention),
+    "torch": OperatorPath(torch_path.dot_product_attention),
+    "reference": OperatorPath(reference.dot_product_attention),
 }
 
 

@@ -6,9 +6,7 @@ from torch import Tensor
 
 from regard import masks
 from regard.masks import Bias, Mask
-from regard.ops.output import AttentionOutput
-from regard.ops.product import scaled_product
-from regard.ops.softmax import masked_softmax
+from regard.ops.primitives import AttentionOutput, masked_softmax, scaled_product
 
 
 def dot_product_attention(

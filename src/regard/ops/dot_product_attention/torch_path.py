@@ -13,7 +13,7 @@ from regard import masks
 from regard.device import is_forward_mode
 from regard.masks import Bias, Mask
 from regard.ops.dot_product_attention import reference
-from regard.ops.output import AttentionOutput
+from regard.ops.primitives import AttentionOutput
 
 # keys up to which the definition's backward pass wins on the CPU in half precision
 SHORT: Final = 128

@@ -7,13 +7,13 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from regard.errors import ArgumentError
-from regard.ops.backend import Path, choose
+from regard.ops.backend import OperatorPath, choose
 from regard.ops.check import check_axes, check_equal, check_float
 from regard.ops.monotonic_alignment import reference, torch_path
 
 PATHS: Final = {
-    "torch": Path(torch_path.monotonic_alignment),
-    "reference": Path(reference.monotonic_alignment),
+    "torch": OperatorPath(torch_path.monotonic_alignment),
+    "reference": OperatorPath(reference.monotonic_alignment),
 }
 
 

@@ -1,24 +1,28 @@
-"""The self-attentive recurrence: every step looks back at all steps before it.
+"""The self-attentive recurrence: every step attends to all steps before it.
 
 Cheng et al., 2016, "Long Short-Term Memory-Networks for Machine Reading",
 https://arxiv.org/abs/1601.06733, and its simple form, in which `h_t = tanh(A [x_t, c_{t-1}] + b)`.
 """
 
-import os
-from importlib.util import find_spec
-from typing import Any, Final, TypedDict
+from typing import Any, Final
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
 from regard.errors import ArgumentError
-from regard.ops.backend import Path, active_backend, choose
-from regard.ops.check import check_axes, check_equal, check_float
+from regard.ops.backend import OperatorPath, active_backend, choose, refuse_float64, refuse_numba
+from regard.ops.check import check_axes, check_choice, check_equal, check_float
+from regard.ops.recurrence import refuse_score, refuse_triton_recurrence
+from regard.ops.recurrence.cells import GATES, Cell
+from regard.ops.recurrence.scores import AdditiveScore, DotScore, ScoreFunction
 from regard.ops.self_attentive_rnn import reference, torch_path
-from regard.ops.self_attentive_rnn.cells import GATES, Cell
-from regard.ops.self_attentive_rnn.history import History, SelfAttentiveOutput, empty_history
-from regard.ops.self_attentive_rnn.score import AdditiveScore, DotScore, Score
+from regard.ops.self_attentive_rnn.history import (
+    History,
+    RecurrenceOptions,
+    SelfAttentiveOutput,
+    empty_history,
+)
 
 __all__ = [
     "GATES",
@@ -26,95 +30,73 @@ __all__ = [
     "Cell",
     "DotScore",
     "History",
-    "Score",
+    "ScoreFunction",
     "SelfAttentiveOutput",
     "empty_history",
     "self_attentive_rnn",
 ]
 
-HAS_TRITON: Final = find_spec("triton") is not None
-HAS_NUMBA: Final = find_spec("numba") is not None
-# What kernels are tested with where there is no GPU; triton itself reads it when it is imported.
-INTERPRETED: Final = os.environ.get("TRITON_INTERPRET") == "1"
-#: steps of a call from which on the kernels on the CPU are chosen
-ENOUGH_FOR_CPU: Final = 16
-#: numbers in all weights up to which they are: more do not stay in the caches of a core
-FITS_THE_CPU: Final = 1 << 19
-WIDEST: Final = 2048  # hidden states and keys, of which a program holds some lines
+#: steps of a call from which on `auto` chooses the CPU kernels
+CPU_MIN_STEPS: Final = 16
+#: numbers in all weights up to which it does: more do not stay in the caches of a core
+CPU_MAX_WEIGHTS: Final = 1 << 19
+MAX_WIDTH: Final = 2048  # of hidden states and keys: a GPU program holds some rows of them
 
 
-def _by_triton(*args: Any, **options: Any) -> SelfAttentiveOutput:
+def _run_triton(*args: Any, **options: Any) -> SelfAttentiveOutput:
     from regard.ops.self_attentive_rnn import triton_path  # not above: triton may be missing
 
     return triton_path.self_attentive_rnn(*args, **options)
 
 
-def _triton_refuses(
-    inputs: Tensor, recurrent_weight: Tensor, score: Score, state: History, **options: object
+def _refuse_triton(
+    inputs: Tensor, weight: Tensor, score: ScoreFunction, state: History, **options: object
 ) -> str | None:
-    if not HAS_TRITON:
-        return "since triton is not installed"
-    if inputs.device.type != "cuda" and not INTERPRETED:
-        return f"since it runs on cuda and the inputs are on {inputs.device.type}"
-    if torch.version.hip is not None:
-        return "since its kernels are written for NVIDIA's chips and this torch is built for others"
-    if not isinstance(score, DotScore | AdditiveScore):
-        return (
-            f"since it knows DotScore and AdditiveScore, and the score is a {type(score).__name__}"
-        )
-    if torch.float64 in (inputs.dtype, recurrent_weight.dtype):
-        return "since its kernels compute in float32 and the inputs are float64"
-    if state.hidden.shape[1]:
-        return (
-            f"since it begins with an empty history and this one has {state.hidden.shape[1]} steps"
-        )
-    widest = max(recurrent_weight.shape[1], state.keys.shape[2])
-    if widest > WIDEST:
-        return f"since a width of {widest} is more than {WIDEST}"
-    return None
+    width, steps = max(weight.shape[1], state.keys.shape[2]), state.hidden.shape[1]
+    reason = refuse_triton_recurrence(inputs, score, weight, width=width, max_width=MAX_WIDTH)
+    if reason is None and steps:
+        reason = f"since it begins with an empty history and this one has {steps} steps"
+    return reason
 
 
-def _by_numba(*args: Any, **options: Any) -> SelfAttentiveOutput:
+def _run_numba(*args: Any, **options: Any) -> SelfAttentiveOutput:
     from regard.ops.self_attentive_rnn import cpu_path  # not above: numba may be missing
 
     return cpu_path.self_attentive_rnn(*args, **options)
 
 
-def _cpu_refuses(
-    inputs: Tensor, recurrent_weight: Tensor, score: Score, state: History, **options: object
+def _refuse_cpu(
+    inputs: Tensor, weight: Tensor, score: ScoreFunction, state: History, **options: object
 ) -> str | None:
-    if not HAS_NUMBA:
-        return "since numba is not installed (pip install 'regard[cpu]')"
-    if inputs.device.type != "cpu":
-        return f"since it runs on cpu and the inputs are on {inputs.device.type}"
-    if not isinstance(score, DotScore | AdditiveScore):
-        return f"since it knows DotScore and AdditiveScore, not {type(score).__name__}"
-    if torch.float64 in (inputs.dtype, recurrent_weight.dtype):
-        return "since its kernels compute in float32 and the inputs are float64"
-    if active_backend() != "auto":
-        return None
+    reason = refuse_numba(inputs, "the inputs are") or refuse_score(score)
+    reason = reason or refuse_float64(inputs, weight)
+    if reason is not None or active_backend() != "auto":
+        return reason
     if torch.compiler.is_compiling():
         return "since torch.compile unrolls the steps"
-    if inputs.shape[1] < ENOUGH_FOR_CPU:
+    if inputs.shape[1] < CPU_MIN_STEPS:
         return "since torch is as fast for so few steps"
-    weights = (recurrent_weight, score.query_weight, score.key_weight)
-    if sum(weight.numel() for weight in weights if weight is not None) > FITS_THE_CPU:
+    assert isinstance(score, DotScore | AdditiveScore)
+    weights = (weight, score.query_weight, score.key_weight)
+    if sum(each.numel() for each in weights if each is not None) > CPU_MAX_WEIGHTS:
         return "since torch is as fast for so wide a recurrence"
     return None
 
 
 PATHS: Final = {
-    "triton": Path(_by_triton, _triton_refuses, reference.self_attentive_rnn),
-    "cpu": Path(_by_numba, _cpu_refuses, reference.self_attentive_rnn),
-    "torch": Path(torch_path.self_attentive_rnn, transformable=reference.self_attentive_rnn),
-    "reference": Path(reference.self_attentive_rnn),
+    "triton": OperatorPath(_run_triton, _refuse_triton, reference.self_attentive_rnn),
+    "cpu": OperatorPath(_run_numba, _refuse_cpu, reference.self_attentive_rnn),
+    "torch": OperatorPath(
+        torch_path.self_attentive_rnn, transformable=reference.self_attentive_rnn
+    ),
+    "reference": OperatorPath(reference.self_attentive_rnn),
 }
 
 
 def self_attentive_rnn(
     inputs: Float[Tensor, "batch length gates"],
     recurrent_weight: Float[Tensor, "gates hidden"],
-    score: Score,
+    score: ScoreFunction,
     state: History | None = None,
     *,
     cell: Cell = "rnn",
@@ -123,23 +105,23 @@ def self_attentive_rnn(
     lengths: Int[Tensor, " batch"] | None = None,
     need_weights: bool = False,
 ) -> SelfAttentiveOutput:
-    """Runs the recurrence over a sequence, or over one more piece of it.
+    """Run the recurrence over a sequence, or over a continuation of it.
 
     The cells `rnn` and `gru` compute h_t from the context c_{t-1}, score it with h_1 to h_t, and
-    mix these into c_t. The cell `lstm` looks at h_1 to h_{t-1} first, mixes hidden and memory tape,
-    and computes h_t from the mixture.
+    mix these into c_t. The cell `lstm` attends to h_1 to h_{t-1} first, mixes hidden states and
+    memories, and computes h_t from the mixture.
 
     Args:
         inputs: the input's half of all gates, `A_x x_t + b`, computed for the whole sequence.
         recurrent_weight: the context's half of `A`; (hidden, 3 hidden or 4 hidden, hidden) rows for
             `rnn`, `gru` (reset, update, new) and `lstm` (input, forget, new, output).
-        score: how two steps are scored.
-        state: the history to go on from; empty if None.
+        score: the score function of queries and keys.
+        state: the history to continue; empty if None.
         cell: "rnn", "gru" or "lstm".
         recurrent_bias: added to the context's half; the `gru` cell multiplies it by its reset gate.
         query_inputs: the input's part of each query, for the `lstm` cell alone.
-        lengths: number of real steps of each row; what is padded comes out as zero and is never
-            looked at.
+        lengths: number of real steps of each row; padding comes out as zero and is never attended
+            to.
         need_weights: whether to return the weights, (batch, 1, length, steps).
     """
     _check_gates(inputs, recurrent_weight, cell)
@@ -161,12 +143,12 @@ def self_attentive_rnn(
     if (state.memory is not None) != (cell == "lstm"):
         raise ArgumentError(
             "state",
-            "have a memory tape for the cell 'lstm' and for no other",
-            f"one {'with' if state.memory is not None else 'without'} it for {cell!r}",
-            "go on with the cell that made the state",
+            "have memories for the cell 'lstm' and for no other",
+            f"one {'with' if state.memory is not None else 'without'} them for {cell!r}",
+            "continue with the cell that made the state",
         )
     args = (inputs, recurrent_weight, score, state)
-    options: _Options = {
+    options: RecurrenceOptions = {
         "cell": cell,
         "recurrent_bias": recurrent_bias,
         "query_inputs": query_inputs,
@@ -176,19 +158,8 @@ def self_attentive_rnn(
     return choose("self_attentive_rnn", PATHS, *args, **options)(*args, **options)
 
 
-class _Options(TypedDict):
-    cell: Cell
-    recurrent_bias: Tensor | None
-    query_inputs: Tensor | None
-    lengths: Tensor | None
-    need_weights: bool
-
-
 def _check_gates(inputs: Tensor, recurrent_weight: Tensor, cell: Cell) -> None:
-    if cell not in GATES:
-        raise ArgumentError(
-            "cell", f"be one of {', '.join(GATES)}", repr(cell), "see the docstring"
-        )
+    check_choice("cell", cell, GATES)
     check_axes("inputs", inputs, "batch length gates")
     check_axes("recurrent_weight", recurrent_weight, "gates hidden")
     check_float(inputs=inputs, recurrent_weight=recurrent_weight)

@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from regard.ops.self_attentive_rnn.looking import Look, dots, look_of
+from regard.ops.self_attentive_rnn.attend import Look, dots, look_of
 from regard.ops.self_attentive_rnn.sums import Sums
 
 

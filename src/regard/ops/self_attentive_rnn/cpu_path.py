@@ -9,14 +9,14 @@ from torch import Tensor
 
 from regard.ops.additive_attention.cpu_parts import STEP
 from regard.ops.additive_attention.cpu_threads import share
+from regard.ops.recurrence.cells import Cell
+from regard.ops.recurrence.scores import ScoreFunction
 from regard.ops.register import check_first_order
 from regard.ops.self_attentive_rnn import cpu_kernels as kernels
 from regard.ops.self_attentive_rnn import torch_path
-from regard.ops.self_attentive_rnn.by_hand import longer
 from regard.ops.self_attentive_rnn.by_hand_back import Weights
-from regard.ops.self_attentive_rnn.cells import Cell
 from regard.ops.self_attentive_rnn.history import History, SelfAttentiveOutput
-from regard.ops.self_attentive_rnn.score import Score
+from regard.ops.self_attentive_rnn.manual_autograd import longer
 
 #: rows that the way back needs of the gates of a step, per unit of the hidden state
 KEPT = {"rnn": 0, "gru": 4, "lstm": 6}
@@ -27,7 +27,7 @@ WORTH_A_THREAD = 1 << 18
 def self_attentive_rnn(
     inputs: Float[Tensor, "batch length gates"],
     recurrent_weight: Float[Tensor, "gates hidden"],
-    score: Score,
+    score: ScoreFunction,
     state: History,
     *,
     cell: Cell = "rnn",

@@ -1,12 +1,13 @@
-"""What a self-attentive RNN carries from step to step, and what it returns."""
+"""State, options and output of the self-attentive recurrence."""
 
 from dataclasses import dataclass, replace
-from typing import NamedTuple
+from typing import NamedTuple, TypedDict
 
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from regard.ops.recurrence.cells import Cell
 from regard.state import State
 
 
@@ -15,11 +16,11 @@ class History(State):
     """All steps so far.
 
     Attributes:
-        context: what the next step gets in place of a hidden state; zero before the first.
-        hidden: the hidden tape.
-        keys: the hidden tape as the score sees it.
-        memory: the memory tape of the `lstm` cell; None for the others.
-        real: False where a row was padded, so that no later step looks there.
+        context: input of the next step in place of a hidden state; zero before the first.
+        hidden: hidden states.
+        keys: hidden states as projected by the score function.
+        memory: memories of the `lstm` cell; None for the others.
+        real: False at padding, to which no later step attends.
     """
 
     context: Float[Tensor, "batch hidden"]
@@ -35,14 +36,24 @@ class History(State):
         return replace(self, context=torch.where(real, context, self.context))
 
 
+class RecurrenceOptions(TypedDict):
+    """Keyword arguments that every implementation of the recurrence takes."""
+
+    cell: Cell
+    recurrent_bias: Float[Tensor, " gates"] | None
+    query_inputs: Float[Tensor, "batch length score_dim"] | None
+    lengths: Int[Tensor, " batch"] | None
+    need_weights: bool
+
+
 class SelfAttentiveOutput(NamedTuple):
-    """The whole sequence, and the history with which the next call goes on.
+    """Outputs of the whole sequence, and the history for the next call.
 
     Attributes:
         hidden: h_t, (batch, length, hidden).
-        context: c_t, what step t leaves to step t + 1, (batch, length, hidden).
-        weights: (batch, 1, length, steps), steps counting the earlier history too; or None.
-        state: the history, to go on from.
+        context: c_t, the input of step t + 1, (batch, length, hidden).
+        weights: (batch, 1, length, steps), steps including the earlier history; or None.
+        state: the history to continue.
     """
 
     hidden: Tensor
@@ -54,7 +65,7 @@ class SelfAttentiveOutput(NamedTuple):
 def empty_history(
     like: Tensor, batch: int, hidden: int, score_dim: int, *, with_memory: bool
 ) -> History:
-    """The history before the first step, on the device and of the type of `like`."""
+    """The history before the first step, with the device and dtype of `like`."""
     tape = like.new_zeros(batch, 0, hidden)
     return History(
         context=like.new_zeros(batch, hidden),

@@ -8,10 +8,10 @@ import torch.nn.functional as F
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from regard.ops.self_attentive_rnn.cells import Cell, gru_cell, lstm_cell, rnn_cell
+from regard.ops.primitives import masked_softmax
+from regard.ops.recurrence.cells import Cell, gru_cell, lstm_cell, rnn_cell
+from regard.ops.recurrence.scores import ScoreFunction
 from regard.ops.self_attentive_rnn.history import History, SelfAttentiveOutput
-from regard.ops.self_attentive_rnn.score import Score
-from regard.ops.softmax import masked_softmax
 
 
 class Recurrence(NamedTuple):
@@ -19,7 +19,7 @@ class Recurrence(NamedTuple):
 
     weight: Float[Tensor, "gates hidden"]
     bias: Float[Tensor, " gates"] | None
-    score: Score
+    score: ScoreFunction
 
     def gates(self, context: Float[Tensor, "batch hidden"]) -> Float[Tensor, "batch gates"]:
         """The context's half of `A [x_t, c_{t-1}] + b`."""
@@ -37,7 +37,7 @@ class Step(NamedTuple):
 def self_attentive_rnn(
     inputs: Float[Tensor, "batch length gates"],
     recurrent_weight: Float[Tensor, "gates hidden"],
-    score: Score,
+    score: ScoreFunction,
     state: History,
     *,
     cell: Cell = "rnn",
@@ -126,7 +126,7 @@ def _look_back_from(
 
 
 def _look(
-    query: Float[Tensor, "batch score_dim"], history: History, score: Score
+    query: Float[Tensor, "batch score_dim"], history: History, score: ScoreFunction
 ) -> Float[Tensor, "batch steps"]:
     scores = score.scores(query, history.keys)
     return masked_softmax(scores[:, None, None], history.real[:, None, None])[:, 0, 0]

@@ -4,7 +4,7 @@ from typing import final
 
 from torch import Tensor
 
-from regard.ops.self_attentive_rnn.looking import mix
+from regard.ops.self_attentive_rnn.attend import mix
 
 # Steps whose share is added to the whole tape at once.
 BLOCK = 16

@@ -7,17 +7,17 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from regard.ops.recurrence.cells import Cell
+from regard.ops.recurrence.scores import AdditiveScore, DotScore, ScoreFunction
 from regard.ops.self_attentive_rnn import reference
-from regard.ops.self_attentive_rnn.by_hand import Recurrence
-from regard.ops.self_attentive_rnn.cells import Cell
 from regard.ops.self_attentive_rnn.history import History, SelfAttentiveOutput
-from regard.ops.self_attentive_rnn.score import AdditiveScore, DotScore, Score
+from regard.ops.self_attentive_rnn.manual_autograd import Recurrence
 
 
 def self_attentive_rnn(
     inputs: Float[Tensor, "batch length gates"],
     recurrent_weight: Float[Tensor, "gates hidden"],
-    score: Score,
+    score: ScoreFunction,
     state: History,
     *,
     cell: Cell = "rnn",
@@ -45,7 +45,7 @@ def by_steps(
     steps: Callable[..., Any],
     inputs: Float[Tensor, "batch length gates"],
     recurrent_weight: Float[Tensor, "gates hidden"],
-    score: Score,
+    score: ScoreFunction,
     state: History,
     *,
     cell: Cell = "rnn",

@@ -11,7 +11,7 @@ it is there when its turn comes. Gradients of the weights are left to products o
 import triton
 import triton.language as tl
 
-from regard.ops.self_attentive_rnn.triton_shared import (
+from regard.ops.recurrence.triton_blocks import (
     TILE,
     arrived_last,
     exp,

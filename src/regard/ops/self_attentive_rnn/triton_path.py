@@ -12,16 +12,16 @@ import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from regard.ops.self_attentive_rnn import reference, triton_ops
-from regard.ops.self_attentive_rnn.cells import Cell
+from regard.ops.recurrence.cells import Cell
+from regard.ops.recurrence.scores import AdditiveScore, DotScore, ScoreFunction
+from regard.ops.self_attentive_rnn import reference, triton_operators
 from regard.ops.self_attentive_rnn.history import History, SelfAttentiveOutput
-from regard.ops.self_attentive_rnn.score import AdditiveScore, DotScore, Score
 
 
 def self_attentive_rnn(
     inputs: Float[Tensor, "batch length gates"],
     recurrent_weight: Float[Tensor, "gates hidden"],
-    score: Score,
+    score: ScoreFunction,
     state: History,
     *,
     cell: Cell = "rnn",
@@ -38,7 +38,7 @@ def self_attentive_rnn(
     steps = real.sum(dim=(1, 2), dtype=torch.int32)
     with torch.autocast(inputs.device.type, enabled=False):
         asked = _fold(score, query_inputs)
-        hidden, contexts, memory, maps, *_ = triton_ops.run(
+        hidden, contexts, memory, maps, *_ = triton_operators.run(
             inputs.float(),
             asked.inputs,
             state.context.float(),

@@ -12,7 +12,7 @@ from regard.masks import Mask
 from regard.ops import AttentionOutput
 
 
-def look_one_by_one(
+def attend_stepwise(
     queries: Float[Tensor, "batch q_len hidden"],
     keys: Callable[[Past], Float[Tensor, "batch kv_len hidden"]],
     v: Float[Tensor, " hidden"],

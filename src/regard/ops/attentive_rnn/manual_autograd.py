@@ -12,8 +12,8 @@ from typing import Any, Final, final
 import torch
 from torch import Tensor
 
+from regard.ops.recurrence.cells import Cell
 from regard.ops.register import check_first_order
-from regard.ops.self_attentive_rnn.cells import Cell
 
 
 @final

@@ -10,11 +10,11 @@ import torch
 import triton
 from torch import Tensor
 
-from regard.ops.additive_attention.triton_launch import aligned, on
+from regard.ops.recurrence.cells import GATES, Cell
 from regard.ops.register import Operator, register
-from regard.ops.self_attentive_rnn.cells import GATES, Cell
 from regard.ops.self_attentive_rnn.triton_backward import backward_kernel
 from regard.ops.self_attentive_rnn.triton_forward import forward_kernel
+from regard.ops.triton_launch import aligned, on
 
 #: hidden-sized tapes of gates that the way back needs: r z n u; i f g o, recalled, mixed
 KEPT: Final = {"rnn": 0, "gru": 4, "lstm": 6}

@@ -11,11 +11,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from regard.ops.primitives import masked_softmax
+from regard.ops.recurrence.cells import Cell
 from regard.ops.register import check_first_order
+from regard.ops.self_attentive_rnn.attend import Look, look_of, mix
 from regard.ops.self_attentive_rnn.by_hand_back import Tapes, Weights, times, walk_back
-from regard.ops.self_attentive_rnn.cells import Cell
-from regard.ops.self_attentive_rnn.looking import Look, look_of, mix
-from regard.ops.softmax import masked_softmax
 
 
 class Recurrence(torch.autograd.Function):

@@ -1,7 +1,7 @@
-"""How a step of the recurrence scores the steps before it.
+"""Score functions of recurrences: how well a query matches a key.
 
-A score is anything with the three methods of `Score`. The two classes here hold their weights in
-the open, so that a fused kernel can take them; the definition takes any other object as well.
+A score function is any object with the three methods of `ScoreFunction`. The two classes here
+expose their weights to the fused kernels; the definition takes any other object as well.
 """
 
 from typing import NamedTuple, Protocol, runtime_checkable
@@ -11,23 +11,23 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor
 
-from regard.ops.product import scaled_product
+from regard.ops.primitives import scaled_product
 
 
 @runtime_checkable
-class Score(Protocol):
-    """Scores a query against keys, each projected once."""
+class ScoreFunction(Protocol):
+    """Projects queries and keys once each, and scores them against each other."""
 
     def query(self, state: Tensor) -> Tensor:
-        """Projects (batch, hidden) to (batch, score_dim)."""
+        """Project (batch, hidden) to (batch, score_dim)."""
         ...
 
     def key(self, hidden: Tensor) -> Tensor:
-        """Projects (batch, hidden) to (batch, score_dim)."""
+        """Project (batch, hidden) to (batch, score_dim)."""
         ...
 
     def scores(self, query: Tensor, keys: Tensor) -> Tensor:
-        """Scores (batch, score_dim) against (batch, steps, score_dim): (batch, steps)."""
+        """Score (batch, score_dim) against (batch, steps, score_dim): (batch, steps)."""
         ...
 
 
@@ -39,17 +39,17 @@ class DotScore(NamedTuple):
     key_weight: Float[Tensor, "score_dim hidden"] | None = None
 
     def query(self, state: Float[Tensor, "batch hidden"]) -> Float[Tensor, "batch score_dim"]:
-        """Projects what looks."""
+        """Project the query."""
         return state if self.query_weight is None else F.linear(state, self.query_weight)
 
     def key(self, hidden: Float[Tensor, "batch hidden"]) -> Float[Tensor, "batch score_dim"]:
-        """Projects what is looked at."""
+        """Project a key."""
         return hidden if self.key_weight is None else F.linear(hidden, self.key_weight)
 
     def scores(
         self, query: Float[Tensor, "batch score_dim"], keys: Float[Tensor, "batch steps score_dim"]
     ) -> Float[Tensor, "batch steps"]:
-        """One product per step of the history."""
+        """One product per key."""
         return scaled_product(query[:, None], keys.mT, self.scale).squeeze(1)
 
 
@@ -61,15 +61,15 @@ class AdditiveScore(NamedTuple):
     v: Float[Tensor, " score_dim"]
 
     def query(self, state: Float[Tensor, "batch hidden"]) -> Float[Tensor, "batch score_dim"]:
-        """Projects what looks."""
+        """Project the query."""
         return F.linear(state, self.query_weight)
 
     def key(self, hidden: Float[Tensor, "batch hidden"]) -> Float[Tensor, "batch score_dim"]:
-        """Projects what is looked at."""
+        """Project a key."""
         return F.linear(hidden, self.key_weight)
 
     def scores(
         self, query: Float[Tensor, "batch score_dim"], keys: Float[Tensor, "batch steps score_dim"]
     ) -> Float[Tensor, "batch steps"]:
-        """One small network per step of the history."""
+        """One small network per key."""
         return torch.tanh(query[:, None] + keys) @ self.v

@@ -1,0 +1,138 @@
+"""Relative positions as a bias on the scores of multi-head attention."""
+
+import math
+from abc import ABC, abstractmethod
+from typing import final
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+
+from regard.masks import Bias
+from regard.ops.check import check_equal, check_positive
+
+
+class PositionBias(nn.Module, ABC):
+    """A bias that depends on the distance between query and key.
+
+    Queries stand at the last positions of the keys, as with a cache.
+    """
+
+    @property
+    def mixes(self) -> bool:
+        """Whether `mix` adds to the contexts, which requires the weights."""
+        return False
+
+    @abstractmethod
+    def forward(self, query: Float[Tensor, "batch heads q_len head_dim"], kv_len: int) -> Bias:
+        """The bias to add to the scaled scores."""
+
+    def mix(
+        self, weights: Float[Tensor, "batch heads q_len kv_len"]
+    ) -> Float[Tensor, "batch heads q_len head_dim"]:
+        """The vectors to add to the contexts, if `mixes`."""
+        raise NotImplementedError(f"{type(self).__name__} adds nothing to the contexts")
+
+
+@final
+class ALiBi(PositionBias):
+    """Attention with linear biases (Press et al., 2022, https://arxiv.org/abs/2108.12409).
+
+    Subtracts `slope * distance` from each score, with another slope for each head. Nothing is
+    learned. The distance counts in both directions, so that encoders can use it too; under a
+    causal mask it is the paper's.
+
+    Args:
+        num_heads: number of heads of the query.
+    """
+
+    slopes: Tensor
+
+    def __init__(self, num_heads: int) -> None:
+        super().__init__()
+        check_positive(num_heads=num_heads)
+        self.register_buffer("slopes", torch.tensor(_slopes(num_heads)), persistent=False)
+
+    def forward(
+        self, query: Float[Tensor, "batch heads q_len head_dim"], kv_len: int
+    ) -> Float[Tensor, "1 heads q_len kv_len"]:
+        """The same bias for every row of the batch."""
+        distance = _distances(query.shape[2], kv_len, query.device).abs()
+        return (-self.slopes[:, None, None] * distance)[None].to(query.dtype)
+
+
+@final
+class ShawRelativePositions(PositionBias):
+    """Relative position representations (Shaw et al., 2018, https://arxiv.org/abs/1803.02155).
+
+    A learned vector for each distance is added to the keys and, on request, to the values:
+    `e_ij = q_i . (k_j + a^K_ij) / sqrt(d)` and `z_i = sum_j w_ij (v_j + a^V_ij)`, eq. 3 and 4.
+    Heads share the vectors. Distances beyond `max_distance` count as `max_distance`.
+
+    Args:
+        head_dim: width of a head.
+        max_distance: the largest distance with a vector of its own (k in the paper).
+        values: whether distances also have a vector that is added to the values. It needs the
+            weights, so that the fused kernels cannot be used; the paper found no gain in it.
+    """
+
+    def __init__(self, head_dim: int, max_distance: int, *, values: bool = False) -> None:
+        super().__init__()
+        check_positive(head_dim=head_dim, max_distance=max_distance)
+        self.max_distance = max_distance
+        count = 2 * max_distance + 1
+        self.key_table = nn.Parameter(torch.randn(count, head_dim) * head_dim**-0.5)
+        self.value_table = (
+            nn.Parameter(torch.randn(count, head_dim) * head_dim**-0.5) if values else None
+        )
+
+    @property
+    def mixes(self) -> bool:
+        """Whether values have position vectors too."""
+        return self.value_table is not None
+
+    def forward(
+        self, query: Float[Tensor, "batch heads q_len head_dim"], kv_len: int
+    ) -> Float[Tensor, "batch heads q_len kv_len"]:
+        """`q_i . a^K_ij / sqrt(d)`, by one product per distance rather than per pair."""
+        check_equal("agree in width", query=query.shape[3], head_dim=self.key_table.shape[1])
+        scaled = query * query.shape[-1] ** -0.5
+        by_distance: Tensor = (
+            scaled @ self.key_table.to(query.dtype).T
+        )  # (batch, heads, q_len, distances)
+        rows = self._rows(query.shape[2], kv_len, query.device)
+        return by_distance.gather(-1, rows.expand(*query.shape[:3], kv_len))
+
+    def mix(
+        self, weights: Float[Tensor, "batch heads q_len kv_len"]
+    ) -> Float[Tensor, "batch heads q_len head_dim"]:
+        """`sum_j w_ij a^V_ij`, by adding up the weights of each distance first."""
+        assert self.value_table is not None
+        rows = self._rows(weights.shape[2], weights.shape[3], weights.device)
+        by_distance = weights.new_zeros(*weights.shape[:3], len(self.value_table))
+        by_distance = by_distance.scatter_add(-1, rows.expand_as(weights), weights)
+        mixed: Tensor = by_distance @ self.value_table.to(weights.dtype)
+        return mixed
+
+    def _rows(self, q_len: int, kv_len: int, device: torch.device) -> Int[Tensor, "q_len kv_len"]:
+        """The row of the tables for each pair of query and key."""
+        distance = _distances(q_len, kv_len, device)
+        return distance.clamp(-self.max_distance, self.max_distance) + self.max_distance
+
+
+def _distances(q_len: int, kv_len: int, device: torch.device) -> Int[Tensor, "q_len kv_len"]:
+    """Position of the key minus that of the query."""
+    queries = torch.arange(kv_len - q_len, kv_len, device=device)
+    return torch.arange(kv_len, device=device) - queries[:, None]
+
+
+def _slopes(num_heads: int) -> list[float]:
+    """The geometric series `2^(-8/n), 2^(-16/n), ...` for n a power of two.
+
+    Between two powers, every other term of the larger power's series is appended to that of the
+    smaller one, as in the authors' code.
+    """
+    power = 2 ** math.floor(math.log2(num_heads))
+    slopes = [2.0 ** (-8 * i / power) for i in range(1, power + 1)]
+    finer = [2.0 ** (-8 * i / (2 * power)) for i in range(1, 2 * power + 1, 2)]
+    return slopes + finer[: num_heads - power]

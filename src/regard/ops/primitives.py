@@ -1,0 +1,56 @@
+"""Building blocks of the attention contract: scaled products, softmax, and the output type."""
+
+import math
+from typing import NamedTuple
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from regard.masks import Mask
+
+
+class AttentionOutput(NamedTuple):
+    """The context of each query, and the weights that its values were mixed with.
+
+    Attributes:
+        context: (batch, q_len, width); (batch, heads, q_len, width) from operators on heads.
+        weights: (batch, heads, q_len, kv_len), per head and before dropout; None unless requested.
+    """
+
+    context: Tensor
+    weights: Tensor | None
+
+
+def scaled_product(
+    query: Float[Tensor, "*batch q_len dim"], key: Float[Tensor, "*batch dim kv_len"], scale: float
+) -> Float[Tensor, "*batch q_len kv_len"]:
+    """`query @ key * scale`, without overflow where half precision holds the scores alone.
+
+    The power of two in the scale multiplies the query first, which is exact.
+    """
+    power = 2.0 ** min(0, math.frexp(scale)[1])
+    return query * power @ key * (scale / power)
+
+
+def masked_softmax(
+    scores: Float[Tensor, "batch heads q_len kv_len"], mask: Mask | None
+) -> Float[Tensor, "batch heads q_len kv_len"]:
+    """Weights over the allowed keys, in float32 or wider, cast back to the dtype of the scores.
+
+    A query without any allowed key gets zero weights and a zero gradient.
+    """
+    wide = scores if scores.dtype == torch.float64 else scores.float()
+    if mask is None:
+        return wide.softmax(dim=-1).to(scores.dtype)
+    # A row of -inf alone would softmax to NaN, forward and backward. Such rows keep their scores
+    # here and lose their weights below, so that no NaN ever exists.
+    blocked = ~mask & mask.any(dim=-1, keepdim=True)
+    weights = wide.masked_fill(blocked, float("-inf")).softmax(dim=-1)
+    return weights.masked_fill(~mask, 0.0).to(scores.dtype)
+
+
+def log_softmax(logits: Float[Tensor, "*batch vocab"]) -> Float[Tensor, "*batch vocab"]:
+    """Log-probabilities in float32 at least, since half precision has too few digits for them."""
+    # cast first: torch's CPU kernel takes four times as long when it casts by itself
+    return logits.to(torch.promote_types(logits.dtype, torch.float32)).log_softmax(-1)
