@@ -9,7 +9,9 @@
 A job is one training: a system (`before`, `after`: two source trees of regard; `yoyodyne`), a task,
 a number of training pairs, a model, a budget in minutes, and a machine (`cpu`: two cores; `cuda`).
 Jobs run side by side, each on cores of its own. None is started that cannot end within the limit,
-and the result of each is on disk when it ends.
+and the result of each is on disk when it ends. With `--keep FOLDER`, jobs longer than the limit are
+started too: they are stopped by SIGTERM before it, and a second command with the same folder resumes
+them.
 """
 
 import argparse
@@ -32,7 +34,7 @@ from typing import Any, Final
 
 import small_data_page as page
 from report import ROOT, machine, source
-from small_data_job import TEST
+from small_data_job import STOPPING, TEST
 
 SIZES: Final = (300, 1_000, 4_000, 20_000, 100_000)
 #: all pairs that there are of names, for 100,000
@@ -43,6 +45,8 @@ LENGTHS: Final = (3, 12)
 CHILD: Final = Path(__file__).with_name("small_data_job.py")
 #: seconds that a job needs beside its budget, until one has been seen: imports, data, scoring
 OVERHEAD: Final = {"cpu": 30.0, "cuda": 35.0}
+#: seconds before the limit at which a job that is to be resumed is stopped
+STOP: Final = 25.0
 #: cores of a job
 CORES: Final = {"cpu": 2, "cuda": 1}
 
@@ -57,11 +61,14 @@ class Job:
     model: str
     minutes: float
     machine: str
+    #: settings beside the defaults: a seed, or what might become a default
+    settings: dict[str, Any] = field(default_factory=dict)
 
     @property
     def name(self) -> str:
         """A name for its folder and its log."""
-        return "-".join(str(value) for value in asdict(self).values())
+        values = [*asdict(self).values()][:-1]
+        return "-".join(map(str, [*values, *itertools.chain(*self.settings.items())]))
 
 
 def jobs(
@@ -116,6 +123,57 @@ def again(system: str) -> list[Job]:
     ]
 
 
+def seeded(system: str, task: str, model: str, seed: int, **settings: Any) -> Job:
+    """Return a job of one minute of a GPU on 20,000 pairs, with a seed and further settings."""
+    return Job(system, task, 20_000, model, 1, "cuda", {"seed": seed, **settings})
+
+
+def policies() -> list[Job]:
+    """Return jobs that compare what might become defaults of a GPU, by three seeds."""
+    cells = (("cmudict", "transformer", 300), ("katakana", "bahdanau", 500))
+    found: list[Job] = []
+    for seed in (1, 2, 3):
+        for task, model, interval in cells:
+            found += [
+                seeded("after", task, model, seed),
+                seeded("after", task, model, seed, dropout=0.3),
+            ]
+            if seed < 3:
+                found.append(seeded("after", task, model, seed, eval_every=interval))
+    for task, model, interval in cells:
+        found += [
+            seeded("before", task, model, 2),
+            seeded("after", task, model, 1, dropout=0.3, eval_every=interval),
+            seeded("after", task, model, 1, ema=0.999),
+        ]
+    return found
+
+
+def twins(model: str, sizes: Iterable[int], minutes: float, where: str) -> list[Job]:
+    """Return jobs of all tasks, each of both trees."""
+    found = [jobs(system, [model], sizes, minutes, where) for system in ("after", "before")]
+    return [job for pair in zip(*found, strict=True) for job in pair]
+
+
+def both(task: str, pairs: int, model: str, minutes: float, where: str) -> list[Job]:
+    """Return a job of each tree."""
+    return [Job(s, task, pairs, model, minutes, where) for s in ("after", "before")]
+
+
+def warm_up(model: str) -> list[Job]:
+    """Return jobs after which the kernels of both trees for this CPU have been compiled."""
+    return [Job(system, "reversal", 300, model, 0.1, "cpu") for system in ("after", "before")]
+
+
+def ten_minutes() -> list[Job]:
+    """Return the jobs that one command stops and the next one resumes."""
+    return [
+        *both("cmudict", 20_000, "bahdanau", 10, "cpu"),
+        *both("katakana", 20_000, "transformer", 10, "cpu"),
+        Job("before", "cmudict", 100_000, "transformer", 10, "cuda"),
+    ]
+
+
 def peers(tasks: Iterable[str] = TASKS) -> list[Job]:
     """Return the jobs of yoyodyne."""
     found = [
@@ -132,6 +190,26 @@ LISTS: Final = {
     "second": lambda: [*paired("after"), *peers(["katakana"])[:2], *further()],
     # the cells of `after` that a run of 285 seconds has time for
     "third": lambda: again("after"),
+    # to be followed at once by `fourth-rest`, on the same machine
+    "fourth": lambda: [
+        *ten_minutes(),
+        *warm_up("self-attentive"),
+        *policies(),
+        *twins("self-attentive", (4_000, 1_000, 20_000), 1, "cpu"),
+    ],
+    "fourth-rest": lambda: [
+        *ten_minutes(),
+        *both("reversal", 300, "self-attentive", 1, "cpu"),
+        *both("cmudict", 4_000, "self-attentive", 1, "cuda")[1:],
+        *both("katakana", 4_000, "self-attentive", 1, "cuda")[1:],
+        *both("cmudict", 20_000, "self-attentive", 1, "cuda")[1:],
+    ],
+    "trial-fourth": lambda: [
+        Job("after", "reversal", 300, "self-attentive", 0.4, "cpu"),
+        Job("before", "reversal", 300, "self-attentive", 0.4, "cpu"),
+        Job("after", "cmudict", 300, "transformer", 0.1, "cpu", {"seed": 2, "dropout": 0.3}),
+        Job("after", "cmudict", 300, "bahdanau", 0.1, "cpu", {"ema": 0.999, "eval_every": 5}),
+    ],
     "trial": lambda: [
         Job(system, "reversal", 300, model, 0.1, where)
         for where in CORES
@@ -151,6 +229,11 @@ class Running:
     log: Path
     work: Path = field(repr=False)
 
+    @property
+    def stopping(self) -> Path:
+        """The file that tells a job that it is stopped, to be resumed later."""
+        return self.work / STOPPING
+
 
 class Bench:
     """Runs jobs side by side; every result is on disk when its job ends."""
@@ -160,7 +243,8 @@ class Bench:
         self.out: Path = args.out
         self.out.mkdir(parents=True, exist_ok=True)
         self.results, self.log = self.out / "results.jsonl", self.out / "log.txt"
-        self.scratch = Path(tempfile.mkdtemp(prefix="small-data-"))
+        self.scratch = Path(args.keep or tempfile.mkdtemp(prefix="small-data-"))
+        self.scratch.mkdir(parents=True, exist_ok=True)
         have = sorted(os.sched_getaffinity(0))
         slots = ["cuda"] * args.cuda_slots + ["cpu"] * args.cpu_slots
         if sum(CORES[kind] for kind in slots) > len(have):
@@ -186,6 +270,9 @@ class Bench:
                         waiting.remove(job)
                         running.append(self.start(job))
                 for one in list(running):
+                    if self.left < STOP and self.can_wait(one.job) and not one.stopping.exists():
+                        one.stopping.touch()
+                        one.process.terminate()
                     if one.process.poll() is not None or self.left < 0:
                         running.remove(one)
                         self.finish(one)
@@ -193,7 +280,8 @@ class Bench:
         finally:
             for one in running:
                 _end(one.process)
-            shutil.rmtree(self.scratch, ignore_errors=True)
+            if not self.args.keep:
+                shutil.rmtree(self.scratch, ignore_errors=True)
 
     @property
     def left(self) -> float:
@@ -202,8 +290,14 @@ class Bench:
 
     def needs(self, job: Job) -> float:
         """Return the seconds that a job may take, by those that have ended."""
+        if self.can_wait(job):
+            return STOP + 10
         seen = self.overhead[job.machine]
         return 60 * job.minutes + (1.1 * max(seen) if len(seen) > 2 else OVERHEAD[job.machine])
+
+    def can_wait(self, job: Job) -> bool:
+        """Return whether a job may end in a later command."""
+        return bool(self.args.keep) and 60 * job.minutes > self.args.limit_of_one
 
     def facts(self) -> dict[str, Any]:
         """Return what all jobs have in common."""
@@ -218,6 +312,7 @@ class Bench:
         """Start a job on free cores."""
         cores, work = self.free[job.machine].pop(0), self.scratch / job.name
         log = self.scratch / f"{job.name}.log"
+        (work / STOPPING).unlink(missing_ok=True)
         tree = self.args.before if job.system == "before" else ROOT / "src"
         path = [str(Path(tree).resolve()), *map(str, self.args.site)]
         env = {**os.environ, "PYTHONPATH": os.pathsep.join(path), "PYTHONUNBUFFERED": "1"}
@@ -246,23 +341,29 @@ class Bench:
         lines = Path(f"{one.log}.out").read_text(errors="replace").strip().splitlines()
         found: dict[str, Any] = {}
         if code == 0 and lines:
-            found = json.loads(lines[-1])
-            self.overhead[one.job.machine].append(seconds - 60 * one.job.minutes)
+            found = {**json.loads(lines[-1]), "said": one.log.read_text(errors="replace")[-1500:]}
+            if not self.can_wait(one.job):
+                self.overhead[one.job.machine].append(seconds - 60 * one.job.minutes)
         else:
             tail = one.log.read_text(errors="replace")[-2000:]
             found = {"failed": "out of time" if code is None else code, "stderr": tail}
+            if code is None and self.can_wait(one.job):  # its last checkpoint is still there
+                found["stopped"] = True
         commit = self.args.before_commit if one.job.system == "before" else source()["commit"]
         slots = {"cpu": self.args.cpu_slots, "cuda": self.args.cuda_slots}
         where = {"cores": len(one.cores), "slots": slots, "commit": commit, "seconds_all": seconds}
-        self.record({"kind": "result", "job": asdict(one.job), **where, **found})
-        told = (
-            f"exact {found['exact']:.3f}"
-            if "exact" in found
-            else "FAILED " + found["stderr"][-300:]
-        )
+        kind = "stopped" if "stopped" in found else "result"
+        self.record({"kind": kind, "job": asdict(one.job), **where, **found})
+        if "stopped" in found:
+            told = "stopped, to be resumed"
+        elif "exact" in found:
+            told = f"exact {found['exact']:.3f}"
+        else:
+            told = "FAILED " + found["stderr"][-300:]
         self.say(f"{one.job.name}: {told}, {seconds:.0f} s, step {found.get('step')}")
         self.free[one.job.machine].append(one.cores)
-        shutil.rmtree(one.work, ignore_errors=True)
+        if kind == "result":
+            shutil.rmtree(one.work, ignore_errors=True)
 
     def record(self, row: dict[str, Any]) -> None:
         """Append a line that a kill cannot take back."""
@@ -344,6 +445,10 @@ def main() -> int:
     run.add_argument("--data", type=Path, required=True)
     run.add_argument("--out", type=Path, required=True)
     run.add_argument("--limit", type=float, default=560, help="seconds in all")
+    run.add_argument("--keep", type=Path, help="the folder of jobs that a later command resumes")
+    run.add_argument(
+        "--limit-of-one", type=float, default=570, help="seconds of a job that need a later command"
+    )
     run.add_argument("--before", type=Path, help="the source tree that the change began from")
     run.add_argument("--before-commit", help="its commit")
     run.add_argument("--site", type=Path, action="append", default=[], help="more packages")

@@ -22,6 +22,12 @@ TEST: Final = 500
 LETTERS: Final = ("reversal",)
 #: threads of a run on the CPU
 THREADS: Final = 2
+#: the file by which a job is told that the signal it gets is no end
+STOPPING: Final = "stopping"
+
+
+class Stopped(Exception):
+    """The run was stopped by a signal, to be resumed by the next command."""
 
 
 class Example(NamedTuple):
@@ -76,18 +82,27 @@ def longest(task: str, examples: Iterable[Example]) -> int:
 
 def train_regard(job: dict[str, Any], train: Path, work: Path) -> dict[str, Any]:
     """Train a preset of regard, and say how far it came."""
-    from regard.training import make_config, start_run
+    from regard.training import make_config, resume_run, start_run
 
+    if (work / "run").exists():
+        resume_run(work / "run")
+        return _progress(work)
     threads = {"threads": THREADS} if job["machine"] == "cpu" else {}
     settings = {"data": str(train), "preset": job["model"], "minutes": job["minutes"]}
     config = make_config(
         {**settings, **job.get("settings", {}), "device": job["machine"], **threads}
     )
     start_run(config, work / "run")
-    metrics = (work / "run" / "metrics.jsonl").read_text(encoding="utf-8")
-    rows = [json.loads(line) for line in metrics.splitlines()]
+    return _progress(work)
+
+
+def _progress(work: Path) -> dict[str, Any]:
+    metrics = work / "run" / "metrics.jsonl"
+    if not metrics.exists():  # stopped before the first evaluation
+        return {}
+    rows = [json.loads(line) for line in metrics.read_text(encoding="utf-8").splitlines()]
     names = ("step", "epoch", "tokens", "seconds")
-    return {name: rows[-1][name] for name in names} | {"evaluations": len(rows)}
+    return {n: rows[-1][n] for n in names} | {"evaluations": len(rows), "metrics": rows}
 
 
 def predict_regard(job: dict[str, Any], test: Sequence[Example], work: Path) -> list[str]:
@@ -103,7 +118,11 @@ def run_regard(
     job: dict[str, Any], train: Sequence[Example], test: Sequence[Example], work: Path
 ) -> Any:
     """Train and score a preset of regard, which holds out dev pairs itself."""
-    progress = train_regard(job, write(work / "pairs.tsv", train), work)
+    file = work / "pairs.tsv"
+    progress = train_regard(job, file if file.exists() else write(file, train), work)
+    if (work / STOPPING).exists():
+        (work / STOPPING).unlink()
+        raise Stopped
     return progress, predict_regard(job, test, work)
 
 
@@ -214,6 +233,8 @@ def run(job: dict[str, Any], data: Path, work: Path) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    print(
-        json.dumps(run(json.loads(sys.argv[1]), Path(sys.argv[2]), Path(sys.argv[3]))), flush=True
-    )
+    try:
+        found = run(json.loads(sys.argv[1]), Path(sys.argv[2]), Path(sys.argv[3]))
+    except Stopped:
+        found = {"stopped": True}
+    print(json.dumps(found), flush=True)

@@ -1,7 +1,9 @@
 """Results of `small_data.py`: kept as JSON, shown as docs/small_data.md."""
 
+import itertools
 import json
 import math
+import statistics
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, Final
@@ -26,19 +28,32 @@ TASKS: Final = {
     "reversal": "strings of 3 to 12 letters, reversed",
 }
 
+#: marks of results of the tree after the change whose defaults have changed since, by commit
+FORMER: Final = {"2944b284d74a": "†"}
+NOTES: Final = {
+    "†": "measured at an earlier commit of the defaults, by which a run could end before its "
+    "minutes were over.",
+}
+
 Record = dict[str, Any]
 
 
 def collect(files: Iterable[Path], target: Path = RESULTS) -> None:
-    """Add the results of runs to those that are kept; a later one of the same job replaces."""
+    """Add the results of runs to those that are kept; a later one of the same job replaces.
+
+    Jobs of less than a minute only compile kernels, and those that were stopped are resumed later.
+    """
     record = json.loads(target.read_text()) if target.exists() else {"machines": [], "results": []}
     found = {_key(result): result for result in record["results"]}
     for file in files:
         for line in file.read_text(encoding="utf-8").splitlines():
             row = json.loads(line)
-            if row.pop("kind") == "machine":
+            kind = row.pop("kind")
+            if kind == "machine":
                 if row not in record["machines"]:
                     record["machines"].append(row)
+            elif kind == "stopped" or row["job"]["minutes"] < 1:
+                continue
             elif "exact" in row or _key(row) not in found:
                 found[_key(row)] = {name: row[name] for name in KEPT if name in row}
     record["results"] = [found[key] for key in sorted(found)]
@@ -60,17 +75,15 @@ def render(*, check: bool, source: Path = RESULTS, target: Path = PAGE) -> int:
 def page(record: Record) -> str:
     """Return the whole page."""
     done = [result for result in record["results"] if "exact" in result]
-    newest = record["machines"][-1].get("source", {}).get("commit")
     parts = [_head(record, done)]
-    where = sorted({(r["job"]["machine"], r["job"]["minutes"]) for r in done})
+    plain = [result for result in done if not _changes(result)]
+    where = sorted({(r["job"]["machine"], r["job"]["minutes"]) for r in plain})
     for machine, minutes in where:
-        here = [r for r in done if (r["job"]["machine"], r["job"]["minutes"]) == (machine, minutes)]
-        parts.append(_table(machine, minutes, here, newest))
-    if any(_is_older(result, newest) for result in done):
-        parts.append(
-            "† measured at an earlier commit of the defaults, by which a run could end before its "
-            "minutes were over.\n"
-        )
+        here = [r["job"]["machine"] == machine and r["job"]["minutes"] == minutes for r in plain]
+        parts.append(_table(machine, minutes, list(itertools.compress(plain, here))))
+    marks = {_mark(cell) for cell in _cells(plain).values()}
+    parts += [f"{mark} {note}\n" for mark, note in NOTES.items() if mark in marks]
+    parts += _trials(done)
     missing = [result["job"] for result in record["results"] if "exact" not in result]
     if missing:
         names = ", ".join(f"{j['system']} {j['model']} on {j['task']}" for j in missing)
@@ -106,8 +119,9 @@ several lines; pairs that have one were left out for it.
 
 A cell has the per cent of {tests} unseen test sources that are answered exactly right, the error
 rate per output symbol in brackets, and the optimiser steps. All answers are found greedily. A run
-holds out its own dev pairs of those given, about 5%. Each cell is one run with one seed, and the
-test set alone gives a score near 50% a standard error of {_standard_error(done):.1f} points.
+holds out its own dev pairs of those given, about 5%. A cell is one run with one seed, or the mean
+over as many as it names, and the test set alone gives a score near 50% a standard error of
+{_standard_error(done):.1f} points.
 
 Machine: {machines}. torch {torch}, numba {numba}.
 """
@@ -126,18 +140,45 @@ def _machine(row: Record) -> str:
     return f"{row['cpu']} with {row['cores']} cores, {jobs}"
 
 
-def _is_older(result: Record, newest: str | None) -> bool:
-    """Return whether a result of the tree after the change is not of its newest commit."""
-    return result["job"]["system"] == "after" and result["commit"] != newest
+def _changes(result: Record) -> Record:
+    """Return the settings of a job that are not the defaults, without its seed."""
+    return {k: v for k, v in result["job"].get("settings", {}).items() if k != "seed"}
 
 
-def _table(machine: str, minutes: float, results: list[Record], newest: str | None) -> str:
-    cells: dict[tuple[str, int, str], dict[str, Record]] = {}
+def _seed(result: Record) -> int:
+    return int(result["job"].get("settings", {}).get("seed", 1))
+
+
+def _model(job: Record) -> str:
+    return PEERS[job["model"]] if job["system"] == "yoyodyne" else str(job["model"])
+
+
+def _cells(results: Iterable[Record]) -> dict[tuple[Any, ...], list[Record]]:
+    """Return the runs of each cell, one for each seed: those of the newest commit if there are any.
+
+    The results of one commit follow another's in the order of `FORMER`.
+    """
+    cells: dict[tuple[Any, ...], list[Record]] = {}
     for result in results:
         job = result["job"]
-        model = PEERS[job["model"]] if job["system"] == "yoyodyne" else job["model"]
-        cells.setdefault((job["task"], job["pairs"], model), {})[job["system"]] = result
-    order = sorted(cells, key=lambda cell: (cell[0], MODELS.index(cell[2]), cell[1]))
+        key = (job["machine"], job["minutes"], job["task"], _model(job), job["pairs"])
+        changes = json.dumps(_changes(result), sort_keys=True)
+        cells.setdefault((*key, job["system"], changes), []).append(result)
+    return {key: [r for r in runs if _mark([r]) == _mark(runs)] for key, runs in cells.items()}
+
+
+def _mark(runs: list[Record]) -> str:
+    """Return the mark of the newest of some runs; none if their defaults are those of today."""
+    after = [r for r in runs if r["job"]["system"] == "after"]
+    marks = [FORMER.get(result["commit"], "") for result in after]
+    return min(marks, key=["", *reversed(NOTES)].index) if marks else ""
+
+
+def _table(machine: str, minutes: float, results: list[Record]) -> str:
+    rows: dict[tuple[str, str, int], dict[str, list[Record]]] = {}
+    for (*_, task, model, pairs, system, _), runs in _cells(results).items():
+        rows.setdefault((task, model, pairs), {})[system] = runs
+    order = sorted(rows, key=lambda row: (row[0], MODELS.index(row[1]), row[2]))
     unit = "minute" if minutes == 1 else "minutes"
     lines = [
         f"## {MACHINES[machine]}, {minutes:g} {unit}",
@@ -145,22 +186,58 @@ def _table(machine: str, minutes: float, results: list[Record], newest: str | No
         "| task | model | pairs | before | after | yoyodyne |",
         "|---|---|--:|--:|--:|--:|",
     ]
-    for task, pairs, model in order:
-        found = cells[task, pairs, model]
-        values = " | ".join(_cell(found.get(system), found, newest) for system in SYSTEMS)
+    for task, model, pairs in order:
+        found = rows[task, model, pairs]
+        best = max(_mean(runs, "exact") for runs in found.values()) if len(found) > 1 else None
+        values = " | ".join(_cell(found.get(system, []), best) for system in SYSTEMS)
         lines.append(f"| {task} | {model} | {pairs:,} | {values} |")
     return "\n".join(lines) + "\n"
 
 
-def _cell(result: Record | None, beside: dict[str, Record], newest: str | None) -> str:
-    """Return a score, in bold if it is the highest of its row."""
-    if result is None:
+def _cell(runs: list[Record], best: float | None) -> str:
+    """Return the mean score of a cell's runs, in bold if it is the highest of its row."""
+    if not runs:
         return ""
-    best = result["exact"] == max(other["exact"] for other in beside.values())
-    exact = f"{100 * result['exact']:.1f}"
-    shown = f"**{exact}**" if best and len(beside) > 1 else exact
-    mark = "†" if _is_older(result, newest) else ""
-    return f"{shown} ({100 * result['error_rate']:.1f}), {result['step']:,} steps{mark}"
+    value = _mean(runs, "exact")
+    shown = f"{100 * value:.1f}"
+    shown = f"**{shown}**" if value == best else shown
+    steps = f"{100 * _mean(runs, 'error_rate'):.1f}), {_mean(runs, 'step'):,.0f} steps"
+    seeds = f", {len(runs)} seeds" if len(runs) > 1 else ""
+    return f"{shown} ({steps}{seeds}{_mark(runs)}"
+
+
+def _mean(runs: list[Record], name: str) -> float:
+    return statistics.fmean(result[name] for result in runs)
+
+
+def _trials(done: list[Record]) -> list[str]:
+    """Return the section of settings that were tried beside the defaults, if there is any."""
+    cells = _cells(done)
+    tried = {key[:-2] for key in cells if key[-1] != "{}"}
+    if not tried:
+        return []
+    lines = [
+        "## Other settings beside the defaults",
+        "",
+        "The scores of each seed stand behind the mean.",
+        "",
+        "| task | model | pairs | machine | minutes | tree | settings | exact | error rate |",
+        "|---|---|--:|---|--:|---|---|--:|--:|",
+    ]
+    for key, runs in sorted(cells.items(), key=lambda cell: cell[0]):
+        if key[:-2] not in tried:
+            continue
+        machine, minutes, task, model, pairs, system, changes = key
+        settings = ", ".join(f"{k}={v:g}" for k, v in json.loads(changes).items())
+        each = [f"{100 * r['exact']:.1f}" for r in sorted(runs, key=_seed)]
+        exact = f"{100 * _mean(runs, 'exact'):.1f}"
+        exact += f" ({', '.join(each)})" if len(each) > 1 else ""
+        lines.append(
+            f"| {task} | {model} | {pairs:,} | {MACHINES[machine]} | {minutes:g} | {system} "
+            f"| {settings or 'defaults'}{_mark(runs)} | {exact} "
+            f"| {100 * _mean(runs, 'error_rate'):.1f} |"
+        )
+    return ["\n".join(lines) + "\n"]
 
 
 def _listed(values: Iterable[str | None]) -> str:
@@ -170,4 +247,5 @@ def _listed(values: Iterable[str | None]) -> str:
 def _key(result: Record) -> tuple[str, ...]:
     job = result["job"]
     names = ("machine", "minutes", "task", "model", "pairs", "system")
-    return tuple(f"{job[name]:>12}" for name in names)
+    settings = {"seed": 1, **job.get("settings", {})}
+    return (*(f"{job[name]:>12}" for name in names), json.dumps(settings, sort_keys=True))

@@ -43,7 +43,7 @@ def test_scores_by_hand(monkeypatch):
 
 def test_every_job_after_the_change_has_a_twin_before_it(bench):
     jobs = [*bench.LISTS["first"](), *bench.LISTS["second"]()]
-    keys = {tuple(asdict(job).values()) for job in jobs}
+    keys = {tuple(map(str, asdict(job).values())) for job in jobs}
     assert all(("before", *key[1:]) in keys for key in keys if key[0] == "after")
 
 
@@ -57,7 +57,7 @@ def test_a_job_that_cannot_end_in_time_is_not_started_and_results_outlive_the_be
     monkeypatch.setattr(bench, "CORES", {"cpu": 1, "cuda": 1})
     args = Namespace(
         out=tmp_path / "out", cpu_slots=1, cuda_slots=0, limit=100.0, before=tmp_path, site=[],
-        data=tmp_path, before_commit="abc", list="trial",
+        data=tmp_path, before_commit="abc", list="trial", keep=None, limit_of_one=570.0,
     )  # fmt: skip
     quick, long = (bench.Job("before", "reversal", 300, "bahdanau", m, "cpu") for m in (0.01, 9))
     bench.Bench(args).run([long, quick])
