@@ -149,6 +149,30 @@ def policies() -> list[Job]:
     return found
 
 
+def averaged() -> list[Job]:
+    """Return jobs with a moving average of the weights, beside those with the defaults."""
+    cells = [("cmudict", "transformer"), ("katakana", "bahdanau")]
+    found = [seeded("after", t, m, seed, ema=0.999) for seed in (1, 2, 3) for t, m in cells]
+    cells = [*itertools.product(("cmudict", "katakana"), page.MODELS)]
+    found += [Job("after", t, 4_000, m, 1, "cpu", {"ema": 0.999}) for t, m in cells]
+    return [*found, Job("after", "cmudict", 1_000, "bahdanau", 1, "cpu", {"ema": 0.999})]
+
+
+#: cells whose runs by an earlier state of the tree had ended too early
+THREE_MINUTES: Final = (("cmudict", 4_000), ("katakana", 20_000))
+ATTENTIVE_GPU: Final = (("cmudict", 4_000), ("katakana", 4_000), ("cmudict", 20_000))
+AGAIN_GPU: Final = (
+    ("cmudict", 4_000, "bahdanau"),
+    ("cmudict", 100_000, "bahdanau"),
+    ("katakana", 4_000, "bahdanau"),
+    ("katakana", 79_057, "bahdanau"),
+    ("cmudict", 4_000, "transformer"),
+    ("katakana", 4_000, "transformer"),
+    ("cmudict", 1_000, "bahdanau"),
+    ("katakana", 1_000, "bahdanau"),
+)
+
+
 def twins(model: str, sizes: Iterable[int], minutes: float, where: str) -> list[Job]:
     """Return jobs of all tasks, each of both trees."""
     found = [jobs(system, [model], sizes, minutes, where) for system in ("after", "before")]
@@ -204,6 +228,22 @@ LISTS: Final = {
         *both("katakana", 4_000, "self-attentive", 1, "cuda")[1:],
         *both("cmudict", 20_000, "self-attentive", 1, "cuda")[1:],
     ],
+    "fifth": lambda: [
+        *both("reversal", 4_000, "transformer", 3, "cpu"),
+        *warm_up("self-attentive"),
+        *warm_up("bahdanau")[:1],
+        *jobs("after", ["transformer"], (4_000,), 1, "cpu"),
+        *(Job("after", t, n, "bahdanau", 3, "cpu") for t, n in THREE_MINUTES),
+        *averaged(),
+        *jobs("after", ["transformer"], (1_000, 20_000), 1, "cpu"),
+        *twins("self-attentive", (20_000,), 1, "cpu"),
+        *peers(["katakana"])[2:4],
+        Job("before", "reversal", 20_000, "transformer", 1, "cpu"),
+        *twins("self-attentive", (300,), 1, "cpu")[:4],
+        *(Job("after", t, n, "self-attentive", 1, "cuda") for t, n in ATTENTIVE_GPU),
+        *both("katakana", 20_000, "self-attentive", 1, "cuda"),
+        *(Job("after", t, n, m, 1, "cuda") for t, n, m in AGAIN_GPU),
+    ],
     "trial-fourth": lambda: [
         Job("after", "reversal", 300, "self-attentive", 0.4, "cpu"),
         Job("before", "reversal", 300, "self-attentive", 0.4, "cpu"),
@@ -228,11 +268,8 @@ class Running:
     began: float
     log: Path
     work: Path = field(repr=False)
-
-    @property
-    def stopping(self) -> Path:
-        """The file that tells a job that it is stopped, to be resumed later."""
-        return self.work / STOPPING
+    #: whether it was told to stop, to be resumed by a later command
+    stopping: bool = False
 
 
 class Bench:
@@ -270,8 +307,9 @@ class Bench:
                         waiting.remove(job)
                         running.append(self.start(job))
                 for one in list(running):
-                    if self.left < STOP and self.can_wait(one.job) and not one.stopping.exists():
-                        one.stopping.touch()
+                    if self.left < STOP and self.can_wait(one.job) and not one.stopping:
+                        one.stopping = True
+                        (one.work / STOPPING).touch()
                         one.process.terminate()
                     if one.process.poll() is not None or self.left < 0:
                         running.remove(one)
