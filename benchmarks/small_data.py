@@ -10,7 +10,7 @@ A job is one training: a system (`before`, `after`: two source trees of regard; 
 a number of training pairs, a model, a budget in minutes, and a machine (`cpu`: two cores; `cuda`).
 Jobs run side by side, each on cores of its own. None is started that cannot end within the limit,
 and the result of each is on disk when it ends. With `--keep FOLDER`, jobs longer than the limit are
-started too: they are stopped by SIGTERM before it, and a second command with the same folder resumes
+started too: they are stopped by SIGTERM before it, and a later command with the same folder resumes
 them.
 """
 
@@ -45,6 +45,19 @@ LENGTHS: Final = (3, 12)
 CHILD: Final = Path(__file__).with_name("small_data_job.py")
 #: seconds that a job needs beside its budget, until one has been seen: imports, data, scoring
 OVERHEAD: Final = {"cpu": 30.0, "cuda": 35.0}
+#: cells whose runs by an earlier state of the tree had ended too early
+THREE_MINUTES: Final = (("cmudict", 4_000), ("katakana", 20_000))
+ATTENTIVE_GPU: Final = (("cmudict", 4_000), ("katakana", 4_000), ("cmudict", 20_000))
+AGAIN_GPU: Final = (
+    ("cmudict", 4_000, "bahdanau"),
+    ("cmudict", 100_000, "bahdanau"),
+    ("katakana", 4_000, "bahdanau"),
+    ("katakana", 79_057, "bahdanau"),
+    ("cmudict", 4_000, "transformer"),
+    ("katakana", 4_000, "transformer"),
+    ("cmudict", 1_000, "bahdanau"),
+    ("katakana", 1_000, "bahdanau"),
+)
 #: seconds before the limit at which a job that is to be resumed is stopped
 STOP: Final = 25.0
 #: cores of a job
@@ -101,16 +114,18 @@ def paired(system: str) -> list[Job]:
     ]
 
 
+def twins(model: str, sizes: Iterable[int], minutes: float, where: str) -> list[Job]:
+    """Return jobs of all tasks, each of both trees."""
+    found = [jobs(system, [model], sizes, minutes, where) for system in ("after", "before")]
+    return [job for pair in zip(*found, strict=True) for job in pair]
+
+
 def further() -> list[Job]:
     """Return jobs of both trees, each beside its twin, for what time is left."""
-    found = {
-        system: [
-            *jobs(system, ["bahdanau"], (300, 100_000), 1, "cpu"),
-            *jobs(system, ["self-attentive"], (4_000,), 1, "cpu"),
-        ]
-        for system in ("after", "before")
-    }
-    return [job for twins in zip(*found.values(), strict=True) for job in twins]
+    return [
+        *twins("bahdanau", (300, 100_000), 1, "cpu"),
+        *twins("self-attentive", (4_000,), 1, "cpu"),
+    ]
 
 
 def again(system: str) -> list[Job]:
@@ -156,27 +171,6 @@ def averaged() -> list[Job]:
     cells = [*itertools.product(("cmudict", "katakana"), page.MODELS)]
     found += [Job("after", t, 4_000, m, 1, "cpu", {"ema": 0.999}) for t, m in cells]
     return [*found, Job("after", "cmudict", 1_000, "bahdanau", 1, "cpu", {"ema": 0.999})]
-
-
-#: cells whose runs by an earlier state of the tree had ended too early
-THREE_MINUTES: Final = (("cmudict", 4_000), ("katakana", 20_000))
-ATTENTIVE_GPU: Final = (("cmudict", 4_000), ("katakana", 4_000), ("cmudict", 20_000))
-AGAIN_GPU: Final = (
-    ("cmudict", 4_000, "bahdanau"),
-    ("cmudict", 100_000, "bahdanau"),
-    ("katakana", 4_000, "bahdanau"),
-    ("katakana", 79_057, "bahdanau"),
-    ("cmudict", 4_000, "transformer"),
-    ("katakana", 4_000, "transformer"),
-    ("cmudict", 1_000, "bahdanau"),
-    ("katakana", 1_000, "bahdanau"),
-)
-
-
-def twins(model: str, sizes: Iterable[int], minutes: float, where: str) -> list[Job]:
-    """Return jobs of all tasks, each of both trees."""
-    found = [jobs(system, [model], sizes, minutes, where) for system in ("after", "before")]
-    return [job for pair in zip(*found, strict=True) for job in pair]
 
 
 def both(task: str, pairs: int, model: str, minutes: float, where: str) -> list[Job]:
@@ -244,12 +238,6 @@ LISTS: Final = {
         *both("katakana", 20_000, "self-attentive", 1, "cuda"),
         *(Job("after", t, n, m, 1, "cuda") for t, n, m in AGAIN_GPU),
     ],
-    "trial-fourth": lambda: [
-        Job("after", "reversal", 300, "self-attentive", 0.4, "cpu"),
-        Job("before", "reversal", 300, "self-attentive", 0.4, "cpu"),
-        Job("after", "cmudict", 300, "transformer", 0.1, "cpu", {"seed": 2, "dropout": 0.3}),
-        Job("after", "cmudict", 300, "bahdanau", 0.1, "cpu", {"ema": 0.999, "eval_every": 5}),
-    ],
     "trial": lambda: [
         Job(system, "reversal", 300, model, 0.1, where)
         for where in CORES
@@ -307,10 +295,8 @@ class Bench:
                         waiting.remove(job)
                         running.append(self.start(job))
                 for one in list(running):
-                    if self.left < STOP and self.can_wait(one.job) and not one.stopping:
-                        one.stopping = True
-                        (one.work / STOPPING).touch()
-                        one.process.terminate()
+                    if self.left < STOP and self.can_wait(one.job):
+                        self.stop(one)
                     if one.process.poll() is not None or self.left < 0:
                         running.remove(one)
                         self.finish(one)
@@ -329,7 +315,7 @@ class Bench:
     def needs(self, job: Job) -> float:
         """Return the seconds that a job may take, by those that have ended."""
         if self.can_wait(job):
-            return STOP + 10
+            return 2 * STOP
         seen = self.overhead[job.machine]
         return 60 * job.minutes + (1.1 * max(seen) if len(seen) > 2 else OVERHEAD[job.machine])
 
@@ -370,6 +356,13 @@ class Bench:
             )
         self.say(f"started {job.name} on {cores}")
         return Running(job, cores, process, time.monotonic(), log, work)
+
+    def stop(self, one: Running) -> None:
+        """Ask a job to save its run and end; a second signal would end it at once."""
+        if not one.stopping:
+            one.stopping = True
+            (one.work / STOPPING).touch()
+            one.process.terminate()
 
     def finish(self, one: Running) -> None:
         """Record how a job ended, and free its cores."""

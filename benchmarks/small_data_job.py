@@ -26,7 +26,7 @@ THREADS: Final = 2
 STOPPING: Final = "stopping"
 
 
-class Stopped(Exception):
+class StoppedError(Exception):
     """The run was stopped by a signal, to be resumed by the next command."""
 
 
@@ -122,7 +122,7 @@ def run_regard(
     progress = train_regard(job, file if file.exists() else write(file, train), work)
     if (work / STOPPING).exists():
         (work / STOPPING).unlink()
-        raise Stopped
+        raise StoppedError
     return progress, predict_regard(job, test, work)
 
 
@@ -235,6 +235,6 @@ def run(job: dict[str, Any], data: Path, work: Path) -> dict[str, Any]:
 if __name__ == "__main__":
     try:
         found = run(json.loads(sys.argv[1]), Path(sys.argv[2]), Path(sys.argv[3]))
-    except Stopped:
+    except StoppedError:
         found = {"stopped": True}
     print(json.dumps(found), flush=True)

@@ -47,6 +47,12 @@ def test_every_job_after_the_change_has_a_twin_before_it(bench):
     assert all(("before", *key[1:]) in keys for key in keys if key[0] == "after")
 
 
+def arguments(tmp_path, **changes):
+    given = {"out": tmp_path / "out", "cpu_slots": 1, "cuda_slots": 0, "limit": 100.0}
+    given |= {"before": tmp_path, "before_commit": "abc", "site": [], "data": tmp_path}
+    return Namespace(**given | {"list": "trial", "keep": None, "limit_of_one": 570.0} | changes)
+
+
 def test_a_job_that_cannot_end_in_time_is_not_started_and_results_outlive_the_bench(
     bench, tmp_path, monkeypatch
 ):
@@ -55,17 +61,53 @@ def test_a_job_that_cannot_end_in_time_is_not_started_and_results_outlive_the_be
     child.write_text('print("{\\"exact\\": 0.5, \\"step\\": 3}")\n')
     monkeypatch.setattr(bench, "CHILD", child)
     monkeypatch.setattr(bench, "CORES", {"cpu": 1, "cuda": 1})
-    args = Namespace(
-        out=tmp_path / "out", cpu_slots=1, cuda_slots=0, limit=100.0, before=tmp_path, site=[],
-        data=tmp_path, before_commit="abc", list="trial", keep=None, limit_of_one=570.0,
-    )  # fmt: skip
     quick, long = (bench.Job("before", "reversal", 300, "bahdanau", m, "cpu") for m in (0.01, 9))
-    bench.Bench(args).run([long, quick])
+    bench.Bench(arguments(tmp_path)).run([long, quick])
     log = (tmp_path / "out" / "results.jsonl").read_text()
     rows = [json.loads(line) for line in log.splitlines()]
     assert [row["kind"] for row in rows] == ["machine", "result"]
     assert (rows[1]["job"], rows[1]["exact"]) == (asdict(quick), 0.5)
     assert rows[1]["commit"] == "abc"
+
+
+#: stands for a training that saves itself when it is stopped, and is ended by a second signal
+STOPPED_ONCE = """
+import signal, sys, time
+from pathlib import Path
+work = Path(sys.argv[3])
+work.mkdir(exist_ok=True)
+def stop(*_):
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    (work / "stopping").unlink()
+    (work / "saved").touch()
+    time.sleep(0.2)
+    print('{"stopped": true}')
+    sys.exit()
+signal.signal(signal.SIGTERM, stop)
+(work / "ready").touch()
+time.sleep(60)
+"""
+
+
+def test_a_job_longer_than_a_command_is_stopped_once_and_its_folder_is_kept(
+    bench, tmp_path, monkeypatch
+):
+    (tmp_path / "child.py").write_text(STOPPED_ONCE)
+    monkeypatch.setattr(bench, "CHILD", tmp_path / "child.py")
+    monkeypatch.setattr(bench, "CORES", {"cpu": 1, "cuda": 1})
+    made = bench.Bench(arguments(tmp_path, keep=tmp_path / "keep"))
+    job = bench.Job("before", "reversal", 300, "bahdanau", 10, "cpu")
+    assert made.needs(job) < 100  # although it takes ten minutes
+    one = made.start(job)
+    while not (one.work / "ready").exists():
+        assert one.process.poll() is None
+    made.stop(one)
+    while one.process.poll() is None:
+        made.stop(one)
+    made.finish(one)
+    (result,) = map(json.loads, (tmp_path / "out" / "results.jsonl").read_text().splitlines())
+    assert (result["kind"], one.process.returncode) == ("stopped", 0)
+    assert (one.work / "saved").exists()
 
 
 def row(system, exact, *, pairs=4_000, model="bahdanau", **changes):
@@ -96,11 +138,43 @@ def test_a_row_has_all_systems_and_the_best_is_bold(page, tmp_path):
     )
 
 
-def test_what_an_earlier_commit_has_measured_is_marked(page, tmp_path):
-    rows = [row("before", 0.25, commit="old"), row("after", 0.5, commit="b" * 40)]
+def test_what_former_defaults_have_measured_is_marked(page, tmp_path):
+    (former,) = page.FORMER
+    rows = [row("before", 0.25, commit=former), row("after", 0.5, commit=former)]
     text = page.page(json.loads(kept(page, tmp_path, *rows).read_text()))
     assert "| 25.0 (25.0), 1,234 steps | **50.0** (25.0), 1,234 steps† |" in text
-    assert "† measured at an earlier commit" in text
+    assert "\n† measured at an earlier commit" in text
+
+
+def seeded(exact, seed, **settings):
+    made = row("after", exact)
+    made["job"]["settings"] = {"seed": seed, **settings}
+    return made
+
+
+def test_a_cell_is_the_mean_of_its_seeds_without_those_of_former_defaults(page, tmp_path):
+    (former,) = page.FORMER
+    rows = [seeded(0.5, 1), seeded(0.25, 2), {**seeded(0.9, 3), "commit": former}]
+    text = page.page(json.loads(kept(page, tmp_path, *rows).read_text()))
+    assert "| 37.5 (25.0), 1,234 steps, 2 seeds |" in text
+    assert "†" not in text
+
+
+def test_settings_beside_the_defaults_have_a_section_of_their_own(page, tmp_path):
+    rows = [row("after", 0.5), seeded(0.75, 1, ema=0.999), seeded(0.25, 2, ema=0.999)]
+    text = page.page(json.loads(kept(page, tmp_path, *rows).read_text()))
+    cells, tried = text.split("## Other settings beside the defaults")
+    assert "50.0 (25.0), 1,234 steps |" in cells
+    assert "75.0" not in cells
+    assert "| after | defaults | 50.0 | 25.0 |" in tried
+    assert "| after | ema=0.999 | 50.0 (75.0, 25.0) | 25.0 |" in tried
+
+
+def test_jobs_that_were_stopped_or_only_compile_kernels_are_no_results(page, tmp_path):
+    short = row("after", 0.5)
+    short["job"]["minutes"] = 0.1
+    target = kept(page, tmp_path, short, row("after", 0.5, kind="stopped"), row("before", 0.5))
+    assert [r["job"]["system"] for r in json.loads(target.read_text())["results"]] == ["before"]
 
 
 def test_a_later_result_of_a_job_replaces(page, tmp_path):
