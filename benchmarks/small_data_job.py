@@ -142,7 +142,7 @@ def run_yoyodyne(
     from yoyodyne.data import DataModule, Mapper
     from yoyodyne.models import modules
 
-    from regard.data import dev_share, held_out
+    from regard.data import dev_share, is_held_out
 
     if job["machine"] == "cpu":
         torch.set_num_threads(THREADS)
@@ -150,8 +150,10 @@ def run_yoyodyne(
     share = dev_share(len(pairs))
     pairs = [e for e in pairs if '"' not in e.src + e.references[0]]
     files = {
-        "train": write(work / "train.tsv", [e for e in pairs if not held_out(e.src, share=share)]),
-        "val": write(work / "val.tsv", [e for e in pairs if held_out(e.src, share=share)]),
+        "train": write(
+            work / "train.tsv", [e for e in pairs if not is_held_out(e.src, share=share)]
+        ),
+        "val": write(work / "val.tsv", [e for e in pairs if is_held_out(e.src, share=share)]),
         "predict": write(work / "test.tsv", test),
     }
     separators = {"source_sep": "", "target_sep": "" if job["task"] in LETTERS else " "}

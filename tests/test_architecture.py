@@ -13,6 +13,7 @@ FLOORS = (
     (
         "errors",
         "extras",
+        "atomic_files",
         "masks",
         "device",
         "symbols",

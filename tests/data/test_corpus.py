@@ -10,7 +10,7 @@ import pytest
 
 from data.tools import make_corpus, make_pairs, make_tokenizers
 from regard.data import Corpus, Pair, Tokenizer, build_corpus, open_or_build_corpus, read_pairs
-from regard.data.corpus import check, note_path
+from regard.data.corpus import corpus_problem, note_path
 from regard.errors import ArgumentError, DataError
 from regard.symbols import EOS
 
@@ -21,7 +21,7 @@ LIMITS = {"max_src_len": 100, "max_tgt_len": 100}
 def small_parts(monkeypatch):
     """Many record batches, of several encoded parts each."""
     monkeypatch.setattr("regard.data.pairs.CHUNK_PAIRS", 5)
-    monkeypatch.setattr("regard.data.building.WRITTEN", 3)
+    monkeypatch.setattr("regard.data.encode_corpus.WRITTEN", 3)
 
 
 @pytest.mark.parametrize("texts", [True, False])
@@ -93,7 +93,7 @@ def test_long_pairs_are_left_out_and_counted(tmp_path, small_parts):
 
 def test_parts_are_cut_by_characters_too(tmp_path, monkeypatch):
     monkeypatch.setattr("regard.data.pairs.CHUNK_CHARS", 40)
-    monkeypatch.setattr("regard.data.building.WRITTEN", 1)
+    monkeypatch.setattr("regard.data.encode_corpus.WRITTEN", 1)
     seen = []
     pairs = [Pair("a" * 19, "1", i) for i in range(5)]
     make_corpus(tmp_path / "c.arrow", pairs, progress=seen.append)
@@ -259,7 +259,7 @@ def test_a_crafted_corpus_with_the_right_checksum_is_built_again(tmp_path):
     """Whoever changes a corpus can change its checksum as well."""
     path = tmp_path / "c.arrow"
     make_corpus(path, make_pairs(30))
-    assert check(path) is None
+    assert corpus_problem(path) is None
     table = pyarrow.ipc.open_file(pyarrow.BufferReader(path.read_bytes())).read_all()
     texts = pyarrow.array(["a"] * 30)
     changes = [
@@ -273,10 +273,10 @@ def test_a_crafted_corpus_with_the_right_checksum_is_built_again(tmp_path):
         with pyarrow.ipc.new_file(str(path), changed.schema) as writer:
             writer.write_table(changed)
         seal(path)
-        assert check(path) is not None
+        assert corpus_problem(path) is not None
     path.write_bytes(b"ARROW1")
     seal(path)
-    assert "cannot be read as Arrow" in check(path)
+    assert "cannot be read as Arrow" in corpus_problem(path)
 
 
 def seal(path):
@@ -289,4 +289,4 @@ def test_a_pipe_in_the_place_of_a_corpus_is_not_waited_for(tmp_path):
     make_corpus(tmp_path / "c.arrow", make_pairs(3))
     (tmp_path / "c.arrow").unlink()
     os.mkfifo(tmp_path / "c.arrow")
-    assert "missing or damaged" in check(tmp_path / "c.arrow")
+    assert "missing or damaged" in corpus_problem(tmp_path / "c.arrow")

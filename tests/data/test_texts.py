@@ -2,7 +2,7 @@ import gzip
 
 import pytest
 
-from regard.data import Pair, Tokenizer, build_corpus, collate, joined, read_texts, target_ids
+from regard.data import Pair, Tokenizer, build_corpus, collate, join_lines, read_texts, target_ids
 from regard.errors import DataError
 from regard.symbols import BOS, EOS, PAD
 
@@ -49,12 +49,12 @@ def test_bad_lines_can_be_left_out():
 
 def test_lines_that_follow_each_other_are_joined():
     lines = [Pair("", letter, number) for number, letter in enumerate("abcde", start=1)]
-    assert list(joined(lines, 2)) == [
+    assert list(join_lines(lines, 2)) == [
         Pair("", "a\nb", 1),
         Pair("", "c\nd", 3),
         Pair("", "e", 5),
     ]
-    assert list(joined(lines, 1)) == lines
+    assert list(join_lines(lines, 1)) == lines
 
 
 def test_eos_stands_between_the_lines_of_a_text_and_never_inside_the_target_of_a_pair():

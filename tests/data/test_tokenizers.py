@@ -8,9 +8,9 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from data.tools import SCRIPTS, shared
-from regard.data import KINDS, Tokenizer, read_pairs
-from regard.data.kept import checksum
-from regard.data.words import JOINER
+from regard.data import TOKENIZER_KINDS, Tokenizer, read_pairs
+from regard.data.checksummed_json import json_checksum
+from regard.data.lookup_codecs import JOINER
 from regard.errors import ArgumentError, DataError
 from regard.symbols import BOS, EOS, PAD, SYMBOLS, UNK
 
@@ -32,7 +32,7 @@ def train(kind, texts=SENTENCES, **options):
     return Tokenizer.train(kind, texts, **options)
 
 
-@pytest.fixture(scope="module", params=KINDS)
+@pytest.fixture(scope="module", params=TOKENIZER_KINDS)
 def tokenizer(request):
     return train(request.param)
 
@@ -162,7 +162,7 @@ def test_what_is_remembered_changes_nothing(monkeypatch):
     expected = {kind: train(kind).encode_batch(SENTENCES) for kind in ("word", "bpe")}
     for limit in ("MAX_REMEMBERED", "MAX_WORD"):
         with monkeypatch.context() as patch:
-            patch.setattr(f"regard.data.codecs.{limit}", 3)
+            patch.setattr(f"regard.data.lookup_codecs.{limit}", 3)
             for kind, ids in expected.items():
                 tokenizer = train(kind)
                 assert [tokenizer.encode(text) for text in SENTENCES] == ids
@@ -248,8 +248,8 @@ def test_files_that_only_know_lower_case_are_read(tmp_path, lowercase, case):
         "model": ["<pad>", "<s>", "</s>", "<unk>", "a"],
     }
     text = json.dumps(content, sort_keys=True)
-    checksum = hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
-    (tmp_path / "old.json").write_text(json.dumps({**content, "checksum": checksum}))
+    json_checksum = hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
+    (tmp_path / "old.json").write_text(json.dumps({**content, "checksum": json_checksum}))
     tokenizer = Tokenizer.load(tmp_path / "old.json")
     assert tokenizer.case == case
     assert tokenizer.encode("aA") == [4, 4 if lowercase else 3]
@@ -272,7 +272,7 @@ def test_no_token_may_be_lost_to_a_case():
 
 
 def test_fingerprints_tell_tokenizers_apart():
-    made = [train(kind) for kind in KINDS] + [train("char", SENTENCES[:4])]
+    made = [train(kind) for kind in TOKENIZER_KINDS] + [train("char", SENTENCES[:4])]
     made += [
         train("char", **o)
         for o in ({"nfc": False}, {"case": "lower"}, {"case": "upper"}, {"features": "V"})
@@ -280,7 +280,7 @@ def test_fingerprints_tell_tokenizers_apart():
     assert len({tokenizer.fingerprint for tokenizer in made}) == len(made)
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", TOKENIZER_KINDS)
 def test_training_is_the_same_each_time(kind):
     assert train(kind).fingerprint == train(kind).fingerprint
 
@@ -329,7 +329,7 @@ def test_wrong_arguments():
         train("chars")
     with pytest.raises(ArgumentError, match=r"vocab_size must be more than 4, .* but it is 4"):
         train("char", vocab_size=4)
-    for kind in KINDS:
+    for kind in TOKENIZER_KINDS:
         with pytest.raises(ArgumentError, match="texts must have something in them"):
             train(kind, [])
 
@@ -397,7 +397,7 @@ def test_features_stand_after_the_words_that_joined(tmp_path):
 @given(ASSIGNED)
 def test_normal_form_is_what_is_written_of_a_known_text(text):
     assume(JOINER not in text)
-    for kind in KINDS:
+    for kind in TOKENIZER_KINDS:
         known = train(kind, [text, "x"], case="lower", vocab_size=10_000)
         ids = known.encode(text)
         assume(UNK not in ids)
@@ -409,7 +409,9 @@ def test_normal_form_keeps_what_is_unknown():
     decomposed = unicodedata.normalize("NFD", " Ärger  über\u00a0Ω ")
     forms = {
         kind: train(kind, ["a b"], case=case).normalize(decomposed)
-        for kind, case in zip(KINDS, ["keep", "keep", "lower", "keep", "keep"], strict=True)
+        for kind, case in zip(
+            TOKENIZER_KINDS, ["keep", "keep", "lower", "keep", "keep"], strict=True
+        )
     }
     whole = " Ärger  über\u00a0Ω "
     assert forms["char"] == forms["bpe"] == forms["unigram"] == whole
@@ -439,7 +441,7 @@ def rewritten(tmp_path, kind, change):
     content = json.loads(path.read_text(encoding="utf-8"))
     del content["checksum"]
     change(content)
-    path.write_text(json.dumps({**content, "checksum": checksum(content)}), encoding="utf-8")
+    path.write_text(json.dumps({**content, "checksum": json_checksum(content)}), encoding="utf-8")
     return path
 
 

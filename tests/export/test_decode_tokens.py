@@ -5,7 +5,7 @@ import io
 import pytest
 
 from regard.data import Tokenizer, source_ids
-from regard.data.parsing import parse_features
+from regard.data.row_parsers import parse_features
 from regard.export.decode import TokenCodec, answer
 from regard.symbols import BOS, EOS, PAD, UNK
 

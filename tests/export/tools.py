@@ -3,7 +3,7 @@
 import numpy as np
 import torch
 
-from regard.data import Frames, Tokenizer
+from regard.data import FrameScaler, Tokenizer
 from regard.training import RunFolder, make_config
 from regard.training.run_folder import build_model
 
@@ -16,7 +16,7 @@ SIZES = {
 
 
 #: far from 0, and on scales of their own
-FRAMES = Frames(5, 1, (0.0, 40.0, -3.0, 1e6, 0.5), (1.0, 30.0, 0.1, 0.5, 1.0))
+FRAMES = FrameScaler(5, 1, (0.0, 40.0, -3.0, 1e6, 0.5), (1.0, 30.0, 0.1, 0.5, 1.0))
 
 
 def make_run(path, preset="bahdanau", features=(), seed=4, src=None):

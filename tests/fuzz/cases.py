@@ -17,8 +17,8 @@ import torch
 from pyarrow import parquet
 
 from fuzz.mutations import ODD, dumps, flip, lie, mutate, replace_kind
-from regard.data import Frames, Tokenizer
-from regard.data.kept import checksum
+from regard.data import FrameScaler, Tokenizer
+from regard.data.checksummed_json import json_checksum
 from regard.seeing import Map, Text, Trace, storage
 from regard.training import RunFolder, make_config, start_run
 from regard.training.run_folder import build_model
@@ -76,9 +76,9 @@ def make_bases(folder: Path) -> None:
     start_run(make_config({**settings, **short, **small}), folder / "trained", quiet=True)
 
 
-def _side(kind: str, features: tuple[str, ...]) -> Tokenizer | Frames:
+def _side(kind: str, features: tuple[str, ...]) -> Tokenizer | FrameScaler:
     if kind == "vectors":
-        return Frames(2, 1, (0.0, 0.5), (1.0, 2.0))
+        return FrameScaler(2, 1, (0.0, 0.5), (1.0, 2.0))
     return Tokenizer.train(kind, WORDS * 5, vocab_size=24, features=features)
 
 
@@ -175,7 +175,7 @@ def _sealed(value: dict[str, Any]) -> dict[str, Any]:
     """A tokeniser with the checksum of its content, as an attacker would write it."""
     rest = {name: part for name, part in value.items() if name != "checksum"}
     try:
-        return {**rest, "checksum": checksum(json.loads(dumps(rest)))}
+        return {**rest, "checksum": json_checksum(json.loads(dumps(rest)))}
     except RecursionError:
         return value
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from regard.data import Frames, Tokenizer
+from regard.data import FrameScaler, Tokenizer
 from regard.seeing.storage import from_json
 from regard.serve import Models
 from regard.training import RunFolder, make_config
@@ -22,7 +22,7 @@ def vectors(tmp_path_factory):
     folder = RunFolder(path)
     folder.create()
     folder.write_config(config)
-    src = Frames(3, 2, (0.0, 1.0, 0.0), (1.0, 2.0, 1.0))
+    src = FrameScaler(3, 2, (0.0, 1.0, 0.0), (1.0, 2.0, 1.0))
     tgt = Tokenizer.train("space", [" ".join("abcdefgh")])
     src.save(folder.src_tokenizer_file)
     tgt.save(folder.tgt_tokenizer_file)

@@ -10,7 +10,7 @@ import resource
 import pytest
 import torch
 
-from regard.data.files import write_whole
+from regard.atomic_files import write_atomic
 from regard.training.checkpoint import (
     Checkpoint,
     CheckpointError,
@@ -272,27 +272,27 @@ def test_the_same_step_twice_with_other_tensors(folder, monkeypatch):
 
 def test_whole_or_not_at_all(tmp_path, monkeypatch):
     path = tmp_path / "file"
-    write_whole(path, b"old")
+    write_atomic(path, b"old")
 
     def fail(handle):
         raise OSError("the disk is full")
 
     monkeypatch.setattr("os.fsync", fail)
     with pytest.raises(OSError, match="full"):
-        write_whole(path, b"new")
+        write_atomic(path, b"new")
     assert path.read_bytes() == b"old"
 
 
 def test_a_file_takes_its_place_at_once(tmp_path, monkeypatch):
     path = tmp_path / "file"
-    write_whole(path, b"old")
+    write_atomic(path, b"old")
 
     def fail(source, target):
         raise OSError("the power is gone")
 
     monkeypatch.setattr("os.replace", fail)
     with pytest.raises(OSError, match="power"):
-        write_whole(path, b"new")
+        write_atomic(path, b"new")
     assert path.read_bytes() == b"old"
 
 
@@ -336,12 +336,12 @@ def test_random_states():
 
 def test_a_full_disk_leaves_the_old_file_and_names_it(tmp_path, monkeypatch):
     path = tmp_path / "file"
-    write_whole(path, b"old")
+    write_atomic(path, b"old")
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     try:
         resource.setrlimit(resource.RLIMIT_FSIZE, (1000, before[1]))
         with pytest.raises(OSError, match="too large") as caught:
-            write_whole(path, b"n" * 5000)
+            write_atomic(path, b"n" * 5000)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
     assert caught.value.filename == str(path)

@@ -10,7 +10,7 @@ import torch
 from rich.console import Console
 
 import regard
-from regard.data import Frames, Tokenizer, collate, tables
+from regard.data import FrameScaler, Tokenizer, collate, frame_tables
 from regard.errors import ArgumentError, DataError
 from regard.layers import LearnedPositions, SinusoidalPositions
 from regard.models import COPY_PRESETS, PRESETS, TAG_PRESETS, TEXT_PRESETS, VectorInput
@@ -66,7 +66,7 @@ def test_vectors_are_recognised_and_said_so(tmp_path, form):
     why = "names of .npy files" if form == "npy" else "tables of numbers"
     assert f"source: vectors of 5 numbers, because the sources are {why}." in said
     assert "brought to mean 0 and deviation 1" in said
-    assert isinstance(task.src_tokenizer, Frames)
+    assert isinstance(task.src_tokenizer, FrameScaler)
     every = np.concatenate([task.corpus.frames(i) for i in range(len(task.corpus))])
     np.testing.assert_allclose(every.mean(axis=0), np.zeros(FEATURES), atol=1e-5)
     np.testing.assert_allclose(every.std(axis=0), np.ones(FEATURES), rtol=1e-5)
@@ -107,7 +107,7 @@ def test_one_number_for_each_frame_must_be_asked_for(tmp_path):
 @pytest.mark.parametrize("preset", [name for name in PRESETS if name not in REFUSED])
 @pytest.mark.parametrize("stack", [1, 2])
 def test_presets_read_vectors(preset, stack):
-    frames = Frames(5, stack, (0.0,) * 5, (1.0,) * 5)
+    frames = FrameScaler(5, stack, (0.0,) * 5, (1.0,) * 5)
     target = Tokenizer.train("space", ["a b c"])
     config = make_config({"preset": preset, "size": "tiny"})
     model = build_model(config, frames, target).eval()
@@ -126,7 +126,7 @@ def test_presets_read_vectors(preset, stack):
 
 
 def test_positions_are_those_that_the_preset_has():
-    frames, target = Frames(5, 1, (0.0,) * 5, (1.0,) * 5), Tokenizer.train("space", ["a"])
+    frames, target = FrameScaler(5, 1, (0.0,) * 5, (1.0,) * 5), Tokenizer.train("space", ["a"])
 
     def positions(**settings):
         config = make_config({"size": "tiny", **settings})
@@ -179,7 +179,7 @@ def test_features_beside_vectors_are_refused(tmp_path):
     said = refused(tmp_path, rows)
     assert "the source is vectors, which no features join, but it has 'V'" in said
     task, _ = task_of(tmp_path, rows, features=False)
-    assert isinstance(task.src_tokenizer, Frames)
+    assert isinstance(task.src_tokenizer, FrameScaler)
 
 
 def test_dev_pairs_are_read_from_their_own_folder_and_must_have_the_same_width(tmp_path):
@@ -246,13 +246,13 @@ def test_a_run_finds_again_what_it_has_learned_of_its_sources(tmp_path):
 
 def counted_tables(monkeypatch):
     """How many tables were parsed so far, in a list of one."""
-    parsed, parse = [0], tables.as_table
+    parsed, parse = [0], frame_tables.as_frames
 
     def counting(value):
         parsed[0] += 1
         return parse(value)
 
-    monkeypatch.setattr(tables, "as_table", counting)
+    monkeypatch.setattr(frame_tables, "as_frames", counting)
     return parsed
 
 
@@ -279,7 +279,8 @@ def test_each_source_is_parsed_once_before_the_first_step(tmp_path, monkeypatch,
 def test_pairs_are_encoded_as_if_they_were_read_again_each_time(tmp_path, monkeypatch):
     data = write_jsonl(tmp_path / "a.jsonl", spoken(80))
     once, _ = task_of(tmp_path / "a", data)
-    monkeypatch.setattr("regard.training.run_data.keep_read", lambda pairs, path: list(pairs))
+    cache = "regard.training.run_data.write_frame_cache"
+    monkeypatch.setattr(cache, lambda pairs, path: list(pairs))
     again, _ = task_of(tmp_path / "b", data)
     for one, other in ((once.corpus, again.corpus), (once.dev.corpus, again.dev.corpus)):
         assert one.path.read_bytes() == other.path.read_bytes()
@@ -327,4 +328,4 @@ def test_numbers_of_pairs_in_memory_are_known_too(tmp_path):
 def test_python_pairs_are_trained_on(tmp_path):
     rows = [(torch.from_numpy(table), text) for table, text in spoken(80)]
     model = regard.fit(rows, **TINY, quiet=True, output=tmp_path / "run")
-    assert isinstance(model.source, Frames)
+    assert isinstance(model.source, FrameScaler)

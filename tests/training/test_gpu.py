@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from data.tools import make_corpus, make_pairs
-from regard.data import Frames, Pair, Shape, Tokenizer, build_corpus, collate
+from regard.data import BatchShape, FrameScaler, Pair, Tokenizer, build_corpus, collate
 from regard.models import PRESETS
 from regard.training.fabric import Fabric
 from regard.training.frames import reading_frames
@@ -63,7 +63,7 @@ def test_a_step_without_places_does(tmp_path):
         objective(batch.src, batch.src_lengths, batch.tgt_in, batch.tgt_out)
 
 
-SHAPE = Shape(40, 64, 64)
+SHAPE = BatchShape(40, 64, 64)
 
 
 def recorded(preset, precision, rdrop=0.0, **options):
@@ -76,7 +76,7 @@ def recorded(preset, precision, rdrop=0.0, **options):
 def frames_corpus(path, count, stack):
     """Pairs whose sources are vectors, and what is known of them."""
     pairs = [Pair(str(i), t, i, frames=x) for i, (x, t) in enumerate(spoken(count, longest=9))]
-    frames = Frames.measure((pair.frames for pair in pairs), stack=stack)
+    frames = FrameScaler.measure((pair.frames for pair in pairs), stack=stack)
     target = Tokenizer.train("space", [pair.tgt for pair in pairs])
     return frames, build_corpus(pairs, frames, target, path, max_src_len=99, max_tgt_len=99)
 

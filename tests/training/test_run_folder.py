@@ -8,7 +8,7 @@ import os
 import pytest
 import torch
 
-from regard.data import Frames
+from regard.data import FrameScaler
 from regard.errors import DataError
 from regard.training import RunError, RunFolder, make_config, resume_run, start_run
 from regard.training.run_folder import build_model
@@ -250,7 +250,7 @@ def test_pipes_and_links_in_a_folder_from_elsewhere(folder, tmp_path, name):
 
 def test_vectors_for_a_model_that_reads_tokens(folder):
     run, _ = folder
-    Frames(2, 1, (0.0, 0.0), (1.0, 1.0)).save(run.src_tokenizer_file)
+    FrameScaler(2, 1, (0.0, 0.0), (1.0, 1.0)).save(run.src_tokenizer_file)
     rewrite_config(run, lambda c: c["config"].update(preset="lm-rnn", metric="loss"))
     with pytest.raises(RunError, match="must hold the weights of the preset lm-rnn"):
         run.load()

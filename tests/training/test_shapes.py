@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from data.tools import make_corpus, make_pairs
-from regard.data import BatchPlan, Shape, collate
+from regard.data import BatchPlan, BatchShape, collate
 from regard.errors import ArgumentError
 from regard.models import PRESETS
 from regard.symbols import PAD
@@ -40,7 +40,10 @@ def test_every_batch_of_an_epoch_has_room_in_its_shape_and_few_shapes_are_enough
 
 def test_a_batch_has_its_shape_and_rows_that_are_missing_have_no_targets(tmp_path):
     corpus = make_corpus(tmp_path / "c.arrow", make_pairs(9))
-    plain, batch = collate(corpus, np.arange(5)), collate(corpus, np.arange(5), Shape(8, 40, 48))
+    plain, batch = (
+        collate(corpus, np.arange(5)),
+        collate(corpus, np.arange(5), BatchShape(8, 40, 48)),
+    )
     assert batch.src.shape == (8, 40)
     assert batch.tgt_in.shape == batch.tgt_out.shape == (8, 48)
     assert torch.equal(batch.src[:5, : plain.src.shape[1]], plain.src)
@@ -53,7 +56,7 @@ def test_a_batch_has_its_shape_and_rows_that_are_missing_have_no_targets(tmp_pat
 def test_a_shape_without_room_is_refused(tmp_path):
     corpus = make_corpus(tmp_path / "c.arrow", make_pairs(9))
     with pytest.raises(ArgumentError, match="at least 5 rows, but it is 4"):
-        collate(corpus, np.arange(5), Shape(4, 40, 48))
+        collate(corpus, np.arange(5), BatchShape(4, 40, 48))
 
 
 @pytest.mark.parametrize("rdrop", [0.0, 2.0])
@@ -65,7 +68,7 @@ def test_what_fills_a_shape_counts_neither_in_the_loss_nor_in_the_gradient(prese
     model = PRESETS[preset](VOCAB, VOCAB, "tiny", dropout=0.0, **options).double()
     objective = Objective(model, 0.1, rdrop)
     found = []
-    for shape in (None, Shape(12, 40, 48)):
+    for shape in (None, BatchShape(12, 40, 48)):
         batch = collate(corpus, rows, shape)
         sides = (batch.src, batch.src_lengths, batch.tgt_in, batch.tgt_out, batch.tgt_places)
         loss = objective(*sides, padded=shape is not None)

@@ -13,9 +13,9 @@ from regard.models import PRESETS, TAG_PRESETS, TEXT_PRESETS
 from regard.training import RunFolder, make_config, resume_run, start_run
 from regard.training.checks import check_settings
 from regard.training.loop import train
+from regard.training.pretrained_embeddings import embeddings
 from regard.training.progress import Progress
 from regard.training.setup import prepare
-from regard.training.vectors import embeddings
 from regard.training.watch import Watch
 from training.tools import SETTINGS
 

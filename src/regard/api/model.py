@@ -32,7 +32,7 @@ from regard.api.request import (
 )
 from regard.api.sides import side_of
 from regard.api.token_spans import Source, text_given, text_written
-from regard.data import Frames, Tokenizer, text_side
+from regard.data import FrameScaler, Tokenizer, require_tokenizer
 from regard.decoding import DecodingOptions, Ensemble, Hypothesis, decode, force_decode
 from regard.decoding_options import check_least
 from regard.errors import ArgumentError, DataError
@@ -82,12 +82,12 @@ class Model:
     @property
     def src_tokenizer(self) -> Tokenizer:
         """What cuts sources into tokens; raises where they are vectors."""
-        return text_side(self.source, "what is asked for")
+        return require_tokenizer(self.source, "what is asked for")
 
     @property
     def features(self) -> tuple[str, ...]:
         """The features that sources may have after a tab."""
-        return () if isinstance(self.source, Frames) else self.source.features
+        return () if isinstance(self.source, FrameScaler) else self.source.features
 
     @cached_property
     def info(self) -> ModelInfo:

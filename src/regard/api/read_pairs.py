@@ -9,23 +9,23 @@ from regard.api.model import Model
 from regard.api.request import check_pairs
 from regard.api.token_spans import Source
 from regard.data import (
-    Frames,
+    FrameReader,
+    FrameScaler,
     Pair,
     PairReader,
-    SourceSide,
-    Tables,
-    folder_of,
-    only_text,
+    SourceEncoder,
+    base_folder,
     read_pairs,
+    require_text,
 )
-from regard.data.advice import IN_PYTHON, Advice
-from regard.data.lines import flows_once
-from regard.data.pairs import BadLine, column_names
-from regard.data.tables import Sources
+from regard.data.error_hints import PYTHON_HINTS, BadLine, ErrorHints
+from regard.data.pair_reader import SourceTransform
+from regard.data.pairs import column_names
+from regard.data.text_files import is_pipe
 from regard.errors import DataError
 
 #: the arguments of `Model.evaluate` and `Model.align`
-ARGUMENTS: Final = IN_PYTHON._replace(features="", references="", longer="")
+ARGUMENTS: Final = PYTHON_HINTS._replace(features="", references="", longer="")
 
 
 def read_for(
@@ -36,7 +36,7 @@ def read_for(
     columns: Sequence[int | str] | None = None,
     skip_bad: bool = False,
     on_bad: Callable[[DataError], None] | None = None,
-    advice: Advice = ARGUMENTS,
+    advice: ErrorHints = ARGUMENTS,
     forced: bool = False,
 ) -> PairReader:
     """Pairs for a model; what follows source and target is features if it knows some, else further
@@ -74,9 +74,13 @@ def read_for(
     )
 
 
-def _sources(side: SourceSide, place: Any) -> Sources:
+def _sources(side: SourceEncoder, place: Any) -> SourceTransform:
     """What becomes of sources that are read from a place."""
-    return Tables(folder_of(place), side.features) if isinstance(side, Frames) else only_text
+    return (
+        FrameReader(base_folder(place), side.features)
+        if isinstance(side, FrameScaler)
+        else require_text
+    )
 
 
 def source_of(pair: Pair) -> Any:
@@ -84,7 +88,7 @@ def source_of(pair: Pair) -> Any:
     return Source(pair.src, pair.features) if pair.frames is None else pair.frames
 
 
-def _fitting(model: Model, sources: Sources, forced: bool) -> Sources:
+def _fitting(model: Model, sources: SourceTransform, forced: bool) -> SourceTransform:
     """The same, where a model has learned so many positions that a pair may not fit."""
     if model.module.src_positions is None and model.module.tgt_positions is None:
         return sources
@@ -124,6 +128,6 @@ def _peeked(
     return chain(first, rest), columns
 
 
-def _is_tagged(file: Any, advice: Advice) -> bool:
+def _is_tagged(file: Any, advice: ErrorHints) -> bool:
     """Whether a third column looks like features rather than like a further target."""
-    return not flows_once(file) and read_pairs(file, advice=advice).format.features is not None
+    return not is_pipe(file) and read_pairs(file, advice=advice).format.features is not None

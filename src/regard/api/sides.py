@@ -10,9 +10,17 @@ from torch import Tensor
 from regard.api.faithfulness import unknown_tokens
 from regard.api.request import check_several
 from regard.api.token_spans import Source, not_known, replaced, text_given, unknown_note
-from regard.data import Frames, SourceSide, Tables, Tokenizer, pad, pad_frames, source_ids
-from regard.data.pairs import BadLine, short
-from regard.data.tables import Table, name_of_table
+from regard.data import (
+    FrameReader,
+    FrameScaler,
+    SourceEncoder,
+    Tokenizer,
+    pad,
+    pad_frames,
+    source_ids,
+)
+from regard.data.error_hints import BadLine, shorten
+from regard.data.frame_tables import FrameArray, frames_name
 from regard.decoding import Hypothesis
 from regard.errors import ArgumentError, DataError
 from regard.seeing import Text, Token
@@ -72,9 +80,9 @@ class Side(Protocol):
         ...
 
 
-def side_of(source: SourceSide) -> Side:
+def side_of(source: SourceEncoder) -> Side:
     """How the sources of a run are read."""
-    return FrameSide(source) if isinstance(source, Frames) else TextSide(source)
+    return FrameSide(source) if isinstance(source, FrameScaler) else TextSide(source)
 
 
 @final
@@ -100,7 +108,7 @@ class TextSide:
         if isinstance(source, Source):
             return
         if not isinstance(source, str):
-            raise ArgumentError("text", "be a string", short(source), "convert it to one")
+            raise ArgumentError("text", "be a string", shorten(source), "convert it to one")
         if self._tokenizer.features and source.count("\t") > 1:
             raise _too_many_tabs("features after one tab", source)
 
@@ -151,7 +159,7 @@ class TextSide:
 class FrameSide:
     """Sources are tables (frames, features), or names of .npy files."""
 
-    def __init__(self, frames: Frames) -> None:
+    def __init__(self, frames: FrameScaler) -> None:
         self._frames = frames
 
     def is_one(self, given: Any) -> bool:
@@ -177,46 +185,48 @@ class FrameSide:
         """Raises as `check` does."""
         self.check(line)
 
-    def rows(self, sources: Sequence[Any]) -> list[Table]:
+    def rows(self, sources: Sequence[Any]) -> list[FrameArray]:
         """Tables, brought to scale."""
         return [self._frames.encode(self._table(source)) for source in sources]
 
-    def batch(self, rows: Sequence[Table]) -> tuple[Tensor, Tensor]:
+    def batch(self, rows: Sequence[FrameArray]) -> tuple[Tensor, Tensor]:
         """Padded tables."""
         return pad_frames(rows)
 
-    def labels(self, row: Table) -> list[str]:
+    def labels(self, row: FrameArray) -> list[str]:
         """The numbers of the frames."""
         return self._frames.labels(len(row))
 
-    def text(self, source: Any, row: Table) -> Text:
+    def text(self, source: Any, row: FrameArray) -> Text:
         """The name of the file, or what tells the numbers from others; its frames."""
         named = isinstance(source, str | Path)
-        name = str(source) if named else name_of_table(self._table(source))
+        name = str(source) if named else frames_name(self._table(source))
         return Text(name, tuple(map(Token, self.labels(row))))
 
     def notes(self, text: Text) -> tuple[str, ...]:
         """Nothing."""
         return ()
 
-    def unknown(self, source: Any, row: Table) -> tuple[str, ...]:
+    def unknown(self, source: Any, row: FrameArray) -> tuple[str, ...]:
         """Nothing: every number is known."""
         return ()
 
-    def unknown_inputs(self, row: Table) -> Replacements:
+    def unknown_inputs(self, row: FrameArray) -> Replacements:
         """Other frames of the same source."""
         return frame_replacements(row, self._frames.stack)
 
-    def replaced(self, tgt: Tokenizer, found: Hypothesis, source: Any, row: Table) -> list[str]:
+    def replaced(
+        self, tgt: Tokenizer, found: Hypothesis, source: Any, row: FrameArray
+    ) -> list[str]:
         """Raises, since there are no words to take."""
         raise ArgumentError(
             "replace_unk", "be left out where sources are vectors", True, "they have no words"
         )
 
-    def _table(self, source: Any) -> Table:
+    def _table(self, source: Any) -> FrameArray:
         """The numbers of a source as they were given."""
         try:
-            return Tables(Path(), self._frames.features).table(source)
+            return FrameReader(Path(), self._frames.features).table(source)
         except BadLine as bad:
             raise DataError("source", None, bad.reason, str(bad.fix), kind=bad.kind) from None
 

@@ -5,9 +5,9 @@ from itertools import pairwise
 from typing import Final, NamedTuple
 
 from regard.data import Tokenizer, parse_features
-from regard.data.codecs import words_at
-from regard.data.normal import Span
-from regard.data.subwords import WORD_START
+from regard.data.lookup_codecs import words_at
+from regard.data.normalization import Span
+from regard.data.subword_codec import WORD_START
 from regard.decoding import Hypothesis, replace_unknown
 from regard.seeing import Text, Token
 from regard.symbols import EOS, SYMBOLS, UNK

@@ -7,8 +7,8 @@ import numpy as np
 
 from regard.api.model import Model
 from regard.api.read_pairs import pairs_of, read_for
-from regard.data import Pair, Tokenizer, source_ids, text_side
-from regard.data.codecs import words_of
+from regard.data import Pair, Tokenizer, require_tokenizer, source_ids
+from regard.data.lookup_codecs import words_of
 from regard.decoding import force_decode
 from regard.errors import RegardError
 from regard.seeing.alignment import Links, merge_units, shift_rows, strongest
@@ -103,7 +103,7 @@ def check_model(model: Model) -> None:
     """Raises where a model has learned from texts alone, or reads vectors, which have no words."""
     if model.config.reads_texts:
         raise _cannot_align(model)
-    text_side(model.source, "an alignment")
+    require_tokenizer(model.source, "an alignment")
 
 
 def _cannot_align(model: Model) -> RegardError:

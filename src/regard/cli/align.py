@@ -12,13 +12,13 @@ from rich.progress import Progress
 from regard import api
 from regard.api import word_alignment
 from regard.api.word_alignment import SHIFTS, HeadChoice, Places, Units
+from regard.atomic_files import atomic_output
 from regard.cli.alignments import AlignmentResult, Direction, as_object, best, show
 from regard.cli.commands import Symmetry
 from regard.cli.console import print_json
 from regard.cli.pairs import pairs_for
 from regard.data import Pair, read_lines
-from regard.data.files import write_atomically
-from regard.data.lines import name_of
+from regard.data.text_files import display_name
 from regard.errors import ArgumentError, RegardError
 from regard.seeing.alignment import (
     Gold,
@@ -167,10 +167,10 @@ def _gold(file: str, first: int, sizes: Sequence[tuple[int, int]], places: Place
     lines = list(read_lines(file, max_chars=GOLD_CHARS))
     while len(lines) > places.total and not lines[-1].strip():
         lines.pop()
-    found = read_gold(name_of(file), lines, first=first)
+    found = read_gold(display_name(file), lines, first=first)
     if len(found) == places.total:
         found = [NO_GOLD if bad else gold for bad, gold in zip(places.bad, found, strict=True)]
-    check_gold(name_of(file), found, places.spread(sizes, (0, 0)))
+    check_gold(display_name(file), found, places.spread(sizes, (0, 0)))
     return [gold for bad, gold in zip(places.bad, found, strict=True) if not bad]
 
 
@@ -231,7 +231,7 @@ def _progress(name: str, total: int) -> Iterator[Callable[[int], None]]:
 def _write(result: AlignmentResult, places: Places, output: Path | None, *, as_json: bool) -> None:
     lines = places.spread([format_links(links) for links in result.links], "")
     if output is not None:
-        with write_atomically(output) as file:
+        with atomic_output(output) as file:
             file.write("".join(line + "\n" for line in lines).encode())
     if as_json:
         found = as_object(result) | {"alignments": lines}

@@ -12,11 +12,11 @@ from rich.progress import track
 from regard import api
 from regard.api import evaluate_pairs
 from regard.api.output import EvaluationResult
+from regard.atomic_files import incremental_output
 from regard.cli.console import on_one_line, print_json, print_table, result_console
 from regard.cli.pairs import pairs_for
 from regard.cli.perplexity import check_options, show_perplexity
-from regard.data import Frames, Pair
-from regard.data.files import write_along
+from regard.data import FrameScaler, Pair
 from regard.evaluation import SHARES, by_length, paired_bootstrap
 
 CHOOSE_SAVE: Final = "choose another with --save"
@@ -47,7 +47,7 @@ def evaluate(
         return
     second = None if against is None else api.load(against, device=device)
     names = evaluate_pairs.metric_names(model, _metrics(metrics))
-    with nullcontext() if save is None else write_along(save, CHOOSE_SAVE) as write:
+    with nullcontext() if save is None else incremental_output(save, CHOOSE_SAVE) as write:
         pairs = pairs_for(model, file, tgt, columns=columns, skip_bad=skip_bad)
         predictions = evaluate_pairs.answers(model, pairs, beam, _shown)
         if write is not None:
@@ -67,7 +67,7 @@ def evaluate(
     if as_json:
         print_json(_as_json(result))
     else:
-        unit = "source frames" if isinstance(model.source, Frames) else "source tokens"
+        unit = "source frames" if isinstance(model.source, FrameScaler) else "source tokens"
         _show(result, result_console(), unit)
 
 

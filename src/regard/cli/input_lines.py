@@ -6,9 +6,9 @@ from typing import Any, Final
 
 from regard import api
 from regard.cli.pairs import OPTIONS, source_name
-from regard.data import BadLines, Frames, read_lines, read_tables
-from regard.data.lines import name_of
-from regard.data.pairs import BadLine
+from regard.data import BadLines, FrameScaler, read_frame_sources, read_lines
+from regard.data.error_hints import BadLine
+from regard.data.text_files import display_name
 from regard.errors import ArgumentError, DataError
 
 #: how errors write its options
@@ -35,7 +35,7 @@ class InputLines:
 
     def __iter__(self) -> Iterator[Any]:
         side, (first, *others) = self._model.source, self._files
-        if isinstance(side, Frames):
+        if isinstance(side, FrameScaler):
             for file in self._files:
                 yield from self._tables(file, side.features)
             return
@@ -45,7 +45,7 @@ class InputLines:
 
     def _tables(self, file: str, features: int) -> Iterator[Any]:
         name = source_name(self._model)
-        for table in read_tables(file, features=features, bad=self.bad, name=name):
+        for table in read_frame_sources(file, features=features, bad=self.bad, name=name):
             self._places.append(None)
             yield table
 
@@ -56,7 +56,7 @@ class InputLines:
                 self._model.check_source(line)
             except DataError as error:
                 wrong = BadLine(error.kind, error.reason, error.fix)
-                self.bad.add(name_of(file), good + self.bad.total + 1, wrong)
+                self.bad.add(display_name(file), good + self.bad.total + 1, wrong)
                 continue
             good += 1
             self._places.append(None)

@@ -12,21 +12,21 @@ from regard.api.read_pairs import pairs_of, read_for
 from regard.cli.features import tell_of_features
 from regard.data import (
     BadLines,
-    Frames,
+    FrameScaler,
     Pair,
     PairReader,
-    joined,
+    join_lines,
+    read_frame_sources,
     read_lines,
-    read_tables,
     read_texts,
 )
-from regard.data.advice import Advice, with_commas
-from regard.data.lines import name_of
+from regard.data.error_hints import ErrorHints, with_commas
 from regard.data.pairs import column_names
+from regard.data.text_files import display_name
 from regard.errors import ArgumentError, DataError
 
 #: the options of the verbs that read pairs for a run
-OPTIONS: Final = Advice(
+OPTIONS: Final = ErrorHints(
     tgt="TGT",
     targets="name the second of two parallel files after it",
     columns=lambda columns: f"--columns {shlex.quote(with_commas(columns))}",
@@ -78,7 +78,7 @@ def texts_for(model: api.Model, file: str, *, skip_bad: bool = False) -> list[st
     """The texts of a file, lines joined as those that the model has learned from."""
     limit = model.config.max_chars
     reader = read_texts(file, skip_bad=skip_bad, max_chars=limit, advice=OPTIONS)
-    texts = [pair.tgt for pair in joined(reader, model.config.join_lines)]
+    texts = [pair.tgt for pair in join_lines(reader, model.config.join_lines)]
     _tell(reader)
     return texts
 
@@ -91,9 +91,9 @@ def _tell(reader: PairReader) -> None:
 
 def source_lines(model: api.Model, file: str) -> Iterator[Any]:
     """The lines of a file, checked as sources of a model; or its tables of vectors."""
-    if isinstance(model.source, Frames):
+    if isinstance(model.source, FrameScaler):
         features, bad = model.source.features, BadLines(advice=OPTIONS._replace(skip=""))
-        return read_tables(file, features=features, bad=bad, name=source_name(model))
+        return read_frame_sources(file, features=features, bad=bad, name=source_name(model))
     return _checked(model, file, read_lines(file, max_chars=model.config.max_chars, advice=OPTIONS))
 
 
@@ -103,18 +103,18 @@ def _checked(model: api.Model, file: str, lines: Iterable[str]) -> Iterator[str]
             model.check_source(line)
         except DataError as error:
             fix, kind = error.fix, error.kind
-            raise DataError(name_of(file), number, error.reason, fix, kind=kind) from None
+            raise DataError(display_name(file), number, error.reason, fix, kind=kind) from None
         yield line
 
 
 def one_source(model: api.Model, text: str) -> Any:
     """The text itself; of a run that reads vectors, the only table of the file that it names."""
-    if not isinstance(model.source, Frames):
+    if not isinstance(model.source, FrameScaler):
         model.check_source(text)
         return text
     found = list(itertools.islice(source_lines(model, text), 2))
     if len(found) != 1:
-        many = f"{name_of(text)}, which has {'several' if found else 'none'}"
+        many = f"{display_name(text)}, which has {'several' if found else 'none'}"
         raise ArgumentError("TEXT", "be a file of one source", many, "write it as a .npy file")
     return found[0]
 

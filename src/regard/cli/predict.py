@@ -12,11 +12,11 @@ import typer
 from regard import api
 from regard.api import bundled_models
 from regard.api.token_spans import name_some
+from regard.atomic_files import incremental_output
 from regard.cli.console import on_one_line
 from regard.cli.features import told_of_features
 from regard.cli.input_lines import InputLines
-from regard.data.files import write_along
-from regard.data.tables import SUFFIX
+from regard.data.frame_tables import SUFFIX
 from regard.errors import ArgumentError, DataError
 from regard.seeing import storage
 from regard.symbols import UNK
@@ -183,7 +183,7 @@ def _trace_writer(path: Path | None) -> Iterator[Callable[[api.Output], None]]:
         return
     kept = 0
     try:
-        with write_along(path) as write:
+        with incremental_output(path) as write:
 
             def keep(output: api.Output) -> None:
                 nonlocal kept

@@ -19,7 +19,7 @@ from regard.cli.console import result_console
 from regard.cli.features import told_of_features
 from regard.cli.gold_alignments import units_of, with_gold
 from regard.cli.pairs import one_source, source_lines
-from regard.data import Frames
+from regard.data import FrameScaler
 from regard.errors import ArgumentError
 from regard.seeing import Trace, View, select_all, storage, terminal
 from regard.seeing.display import check_ending, save
@@ -149,7 +149,7 @@ def _made(run: Path, asked: _TraceRequest, line: int | None, device: str) -> Ite
         )
     model = api.load(run, device=device)
     count = partial(Units.of, model)
-    in_file = asked.text == "-" or isinstance(model.source, Frames)
+    in_file = asked.text == "-" or isinstance(model.source, FrameScaler)
     sources = source_lines(model, asked.text) if in_file else [one_source(model, asked.text)]
     texts = told_of_features(model, sources)
     options: dict[str, Any] = {} if asked.beam is None else {"beam": asked.beam}

@@ -1,68 +1,79 @@
 """From a file of pairs to batches of token ids."""
 
-from regard.data.batches import Batches, BatchPlan
-from regard.data.building import build_corpus, open_or_build_corpus
-from regard.data.choice import Choice, choose_kind
-from regard.data.collate import Batch, Shape, collate, pad, pad_frames
+from regard.data.batches import Batch, Batches, BatchPlan, BatchShape, collate, pad, pad_frames
+from regard.data.bpe_dropout import BPEDropout, Resegmenter
 from regard.data.corpus import Corpus, EncodedPairs, FrameRows
-from regard.data.files import fingerprint
-from regard.data.frames import Frames
-from regard.data.merge_dropout import MergeDropout, Recutter
-from regard.data.pairs import BadLines, Format, Pair
-from regard.data.parsing import parse_features
-from regard.data.read_tables import read_tables
-from regard.data.reading import PairReader, keep_stdin, read_lines, read_pairs
-from regard.data.source import SourceSide, load_side, source_ids, target_ids, text_side
-from regard.data.split import dev_share, held_out
-from regard.data.tables import Tables, as_given, as_table, folder_of, only_text
-from regard.data.texts import joined, read_texts
-from regard.data.tokenizers import KINDS, Tokenizer
-from regard.data.vectors import VectorFile, open_vectors
+from regard.data.dev_set import dev_share, is_held_out
+from regard.data.encode_corpus import build_corpus, open_or_build_corpus
+from regard.data.error_hints import BadLines
+from regard.data.frame_tables import FrameReader, as_frames, base_folder, read_frame_sources
+from regard.data.pair_reader import (
+    PairReader,
+    join_lines,
+    keep_source,
+    read_lines,
+    read_pairs,
+    read_texts,
+    require_text,
+    save_stdin,
+)
+from regard.data.pairs import Format, Pair
+from regard.data.row_parsers import parse_features
+from regard.data.source_encoders import (
+    FrameScaler,
+    SourceEncoder,
+    load_source_encoder,
+    require_tokenizer,
+)
+from regard.data.text_files import fingerprint
+from regard.data.tokenizer_selection import TokenizerChoice, choose_tokenizer
+from regard.data.tokenizers import TOKENIZER_KINDS, Tokenizer, source_ids, target_ids
+from regard.data.word_vectors import WordVectorFile, open_word_vectors
 
 __all__ = [
-    "KINDS",
+    "TOKENIZER_KINDS",
+    "BPEDropout",
     "BadLines",
     "Batch",
     "BatchPlan",
+    "BatchShape",
     "Batches",
-    "Choice",
     "Corpus",
     "EncodedPairs",
     "Format",
+    "FrameReader",
     "FrameRows",
-    "Frames",
-    "MergeDropout",
+    "FrameScaler",
     "Pair",
     "PairReader",
-    "Recutter",
-    "Shape",
-    "SourceSide",
-    "Tables",
+    "Resegmenter",
+    "SourceEncoder",
     "Tokenizer",
-    "VectorFile",
-    "as_given",
-    "as_table",
+    "TokenizerChoice",
+    "WordVectorFile",
+    "as_frames",
+    "base_folder",
     "build_corpus",
-    "choose_kind",
+    "choose_tokenizer",
     "collate",
     "dev_share",
     "fingerprint",
-    "folder_of",
-    "held_out",
-    "joined",
-    "keep_stdin",
-    "load_side",
-    "only_text",
+    "is_held_out",
+    "join_lines",
+    "keep_source",
+    "load_source_encoder",
     "open_or_build_corpus",
-    "open_vectors",
+    "open_word_vectors",
     "pad",
     "pad_frames",
     "parse_features",
+    "read_frame_sources",
     "read_lines",
     "read_pairs",
-    "read_tables",
     "read_texts",
+    "require_text",
+    "require_tokenizer",
+    "save_stdin",
     "source_ids",
     "target_ids",
-    "text_side",
 ]

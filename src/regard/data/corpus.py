@@ -14,9 +14,9 @@ import numpy as np
 from jaxtyping import Bool, Float32, Int, Int32, Int64, Integer
 
 from regard import safe_read
-from regard.data import arrow, kept
-from regard.data.columns import TEXTS, text_fields
-from regard.data.files import write_atomically
+from regard.atomic_files import atomic_output
+from regard.data import lazy_pyarrow as arrow
+from regard.data.checksummed_json import json_checksum
 from regard.data.pairs import Pair
 from regard.errors import DataError
 from regard.symbols import PAD
@@ -113,7 +113,7 @@ class Corpus:
     """
 
     def __init__(self, path: Path) -> None:
-        """Opens the file; `check` has found that it is whole."""
+        """Opens the file; `corpus_problem` has found that it is whole."""
         self.path = path
         with arrow.memory_map(str(path)) as file:
             self._bytes = file.read_buffer()
@@ -211,7 +211,7 @@ def note_path(path: Path) -> Path:
     return path.with_name(f"{path.name}.json")
 
 
-def checksum(path: Path) -> int:
+def crc32_of_file(path: Path) -> int:
     """A checksum of the whole file, which is read in small pieces and not mapped."""
     crc = 0
     with open(path, "rb") as file:
@@ -222,8 +222,8 @@ def checksum(path: Path) -> int:
 
 def write_note(path: Path, content: dict[str, int]) -> None:
     """Write the JSON file beside a corpus, with a checksum of its own."""
-    note = {**content, "checksum": kept.checksum(content)}
-    with write_atomically(note_path(path)) as file:
+    note = {**content, "checksum": json_checksum(content)}
+    with atomic_output(note_path(path)) as file:
         file.write(json.dumps(note).encode())
 
 
@@ -275,7 +275,7 @@ def _lies_in(column: Any, content: Any) -> bool:
     return bool(0 <= first < content.size)
 
 
-def check(path: Path) -> str | None:
+def corpus_problem(path: Path) -> str | None:
     """What is wrong with a corpus, or None."""
     try:
         for file in (note_path(path), path):
@@ -283,10 +283,21 @@ def check(path: Path) -> str | None:
         note = safe_read.parse_json(note_path(path).read_bytes())
         expected = note["crc32"]
         # notes of older runs have no checksum, and three entries
-        if len(note) > 3 and note.pop("checksum") != kept.checksum(note):
+        if len(note) > 3 and note.pop("checksum") != json_checksum(note):
             raise ValueError("its content does not match its checksum")
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return f"{note_path(path).name} is missing or damaged"
-    if checksum(path) != expected:
+    if crc32_of_file(path) != expected:
         return "its checksum is not that of its content"
     return _layout_problem(path)
+
+
+#: what is kept of a pair as text
+TEXTS: Final = ("src_text", "tgt_text", "line", "more", "features")
+
+
+def text_fields() -> list[tuple[str, Any]]:
+    """The names of `TEXTS` with their types."""
+    strings = arrow.list_(arrow.string())
+    types = (arrow.string(), arrow.string(), arrow.int64(), strings, strings)
+    return list(zip(TEXTS, types, strict=True))

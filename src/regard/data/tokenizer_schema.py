@@ -17,7 +17,7 @@ from pydantic import (
 
 from regard.symbols import SYMBOLS, UNK
 
-#: how `data.subwords` cuts words before it cuts them into parts
+#: how `data.subword_codec` cuts words before it cuts them into parts
 PRE_TOKENIZER: Final = {
     "type": "Sequence",
     "pretokenizers": [
@@ -108,7 +108,7 @@ TEXT_KINDS: Final = ("char", "space", "word", "bpe", "unigram")
 PIECES: Final = TypeAdapter(Annotated[list[str], AfterValidator(_checked_pieces)])
 
 
-class TextFile(_Record):
+class TokenizerFile(_Record):
     """A file of `Tokenizer`; `model` is what its codec is made from."""
 
     version: int
@@ -121,7 +121,7 @@ class TextFile(_Record):
     model: Any
 
     @model_validator(mode="after")
-    def _check(self) -> "TextFile":
+    def _check(self) -> "TokenizerFile":
         if self.kind not in ("bpe", "unigram"):
             self.model = PIECES.validate_python(self.model)
             return self
@@ -132,8 +132,8 @@ class TextFile(_Record):
         return self
 
 
-class FramesFile(_Record):
-    """A file of `Frames`."""
+class FrameScalerFile(_Record):
+    """A file of `FrameScaler`."""
 
     version: int
     kind: Literal["vectors"]
@@ -143,7 +143,7 @@ class FramesFile(_Record):
     scale: list[Annotated[float, Field(gt=0)]]
 
     @model_validator(mode="after")
-    def _check(self) -> "FramesFile":
+    def _check(self) -> "FrameScalerFile":
         if not len(self.mean) == len(self.scale) == self.features:
             raise ValueError(f"mean and scale must have {self.features} numbers each")
         return self

@@ -7,19 +7,25 @@ from typing import Any, Final, Literal, SupportsIndex, get_args
 from pydantic import ValidationError
 
 from regard import safe_read
-from regard.data.codecs import CharCodec, Codec, SpaceCodec, words_at
-from regard.data.kept import VERSION, checksum, not_kept, read_kept, write_kept
-from regard.data.lines import PathLike
-from regard.data.normal import Span, normaliser, origins
-from regard.data.subwords import SubwordCodec, from_json, train_bpe, train_unigram
-from regard.data.tokenizer_schema import TextFile
-from regard.data.words import WordCodec
+from regard.data.checksummed_json import (
+    VERSION,
+    invalid_file,
+    json_checksum,
+    read_checksummed,
+    write_checksummed,
+)
+from regard.data.lookup_codecs import CharCodec, Codec, SpaceCodec, WordCodec, words_at
+from regard.data.normalization import Span, normaliser, origins
+from regard.data.pairs import Pair
+from regard.data.subword_codec import SubwordCodec, from_json, train_bpe, train_unigram
+from regard.data.tokenizer_schema import TokenizerFile
 from regard.errors import ArgumentError
+from regard.safe_read import PathLike
 from regard.symbols import EOS, SYMBOLS, UNK
 
 TokenizerKind = Literal["char", "space", "word", "bpe", "unigram"]
 
-KINDS: Final[tuple[str, ...]] = get_args(TokenizerKind)
+TOKENIZER_KINDS: Final[tuple[str, ...]] = get_args(TokenizerKind)
 TRAINERS: Final[dict[str, Callable[[Iterable[str], int, int], Codec]]] = {
     "char": CharCodec.train,
     "space": SpaceCodec.train,
@@ -91,7 +97,7 @@ class Tokenizer:
             case: "lower" or "upper" to bring text to that case, "keep" to leave it as it is.
             features: the names of all features.
         """
-        check_kind(kind)
+        check_tokenizer_kind(kind)
         if vocab_size <= len(SYMBOLS):
             raise ArgumentError(
                 "vocab_size",
@@ -247,30 +253,30 @@ class Tokenizer:
     @property
     def fingerprint(self) -> str:
         """A short text that is the same for tokenisers that do the same."""
-        return checksum(self._to_json())
+        return json_checksum(self._to_json())
 
     def save(self, path: PathLike) -> None:
         """Writes a JSON file."""
-        write_kept(path, self._to_json())
+        write_checksummed(path, self._to_json())
 
     @classmethod
     def load(cls, path: PathLike) -> "Tokenizer":
         """Reads what `save` has written."""
-        return cls.from_json(path, read_kept(path))
+        return cls.from_json(path, read_checksummed(path))
 
     @classmethod
     def from_json(cls, path: PathLike, content: dict[str, Any]) -> "Tokenizer":
         """The tokeniser that a file holds."""
         if content.get("kind") == "vectors":
-            raise not_kept(path, "it is of the kind vectors, which cuts no text")
+            raise invalid_file(path, "it is of the kind vectors, which cuts no text")
         try:
-            file = TextFile.model_validate(content)
+            file = TokenizerFile.model_validate(content)
         except ValidationError as error:
-            raise not_kept(path, safe_read.explain(error)) from None
+            raise invalid_file(path, safe_read.explain(error)) from None
         try:
             codec = LOADERS[file.kind](file.model)
         except ValueError as error:
-            raise not_kept(path, str(error)) from None
+            raise invalid_file(path, str(error)) from None
         case = file.case or ("lower" if file.lowercase else "keep")
         return cls(file.kind, codec, nfc=file.nfc, case=case, features=file.features)
 
@@ -285,7 +291,36 @@ class Tokenizer:
         }
 
 
-def check_kind(kind: str) -> None:
+def check_tokenizer_kind(kind: str) -> None:
     """Raises unless there is such a kind of tokeniser."""
-    if kind not in KINDS:
-        raise ArgumentError("kind", f"be one of {', '.join(KINDS)}", repr(kind), "choose one")
+    if kind not in TOKENIZER_KINDS:
+        raise ArgumentError(
+            "kind", f"be one of {', '.join(TOKENIZER_KINDS)}", repr(kind), "choose one"
+        )
+
+
+def source_ids(
+    tokenizer: Tokenizer, texts: Sequence[str], features: Sequence[Sequence[str]] | None = None
+) -> list[list[int]]:
+    """Ids of sources, each with `eos` at its end: a place to look at when there is none better.
+
+    So a source is never empty, a reader knows where it ends, and a model that writes one output per
+    input ends where its source does.
+    """
+    return [[*ids, EOS] for ids in tokenizer.encode_batch(texts, features)]
+
+
+def target_ids(tokenizer: Tokenizer, pairs: Sequence[Pair]) -> list[list[int]]:
+    """Ids of targets, without `eos` at their end.
+
+    A text without a source may have several lines: each is cut into tokens by itself, and `eos`
+    stands between them.
+    """
+    lines = [[pair.tgt] if pair.src else pair.tgt.split("\n") for pair in pairs]
+    ids = iter(tokenizer.encode_batch([line for several in lines for line in several]))
+    return [_with_ends([next(ids) for _ in several]) for several in lines]
+
+
+def _with_ends(lines: Sequence[list[int]]) -> list[int]:
+    first, *others = lines
+    return [*first, *(token for line in others for token in (EOS, *line))]

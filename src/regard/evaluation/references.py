@@ -4,7 +4,7 @@ import unicodedata
 from collections.abc import Sequence
 from typing import Final, NamedTuple, Protocol, final, runtime_checkable
 
-from regard.data.normal import SPACES, collapse_spaces
+from regard.data.normalization import SPACES, collapse_spaces
 from regard.errors import ArgumentError
 
 #: For each source one reference, or several of which any will do.

@@ -12,7 +12,7 @@ from torch import nn
 
 from regard import extras
 from regard.api import bundled_models
-from regard.data import Frames, SourceSide
+from regard.data import FrameScaler, SourceEncoder
 from regard.decoding import DecodingOptions
 from regard.errors import ArgumentError
 from regard.export.errors import ExportError
@@ -131,8 +131,8 @@ def _manifest(saved: Saved, run: Path, folder: Path) -> dict[str, Any]:
     }
 
 
-def _described(side: SourceSide) -> dict[str, Any]:
-    if isinstance(side, Frames):
+def _described(side: SourceEncoder) -> dict[str, Any]:
+    if isinstance(side, FrameScaler):
         return {"kind": side.kind, "features": side.features, "stack": side.stack}
     return {"kind": side.kind, "tokens": side.vocab_size}
 

@@ -9,7 +9,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from regard import masks
-from regard.data import Frames, SourceSide
+from regard.data import FrameScaler, SourceEncoder
 from regard.models import EncoderDecoder, SequenceModel, VectorInput
 from regard.models.adapters import InputAdapter
 from regard.models.protocol import Lengths
@@ -50,9 +50,9 @@ class GraphInputs(Protocol):
         ...
 
 
-def inputs_for(side: SourceSide) -> GraphInputs:
+def inputs_for(side: SourceEncoder) -> GraphInputs:
     """What the graphs of a run are given."""
-    return FrameInputs(side) if isinstance(side, Frames) else TokenInputs(side.vocab_size)
+    return FrameInputs(side) if isinstance(side, FrameScaler) else TokenInputs(side.vocab_size)
 
 
 @final
@@ -97,7 +97,7 @@ class TokenInputs:
 class FrameInputs:
     """VectorSource of numbers that are not yet brought to scale."""
 
-    frames: Frames
+    frames: FrameScaler
 
     @property
     def dtype(self) -> str:
@@ -136,15 +136,15 @@ class FrameInputs:
 class ScaledInput(InputAdapter):
     """A `VectorInput` that reads numbers as they are, in a form that a graph can hold.
 
-    They are brought to scale in float64, as `Frames` does it: what is far from 0 and changes little
-    would lose its digits otherwise.
+    They are brought to scale in float64, as `FrameScaler` does it: what is far from 0 and changes
+    little would lose its digits otherwise.
 
     Args:
         adapter: what is to be computed.
         frames: the scale, and how many frames are joined.
     """
 
-    def __init__(self, adapter: VectorInput, frames: Frames) -> None:
+    def __init__(self, adapter: VectorInput, frames: FrameScaler) -> None:
         super().__init__()
         self.adapter, self.stack = adapter, frames.stack
         self.dim, self.positions = adapter.dim, adapter.positions

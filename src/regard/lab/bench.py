@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 import torch
 
-from regard.data.files import write_atomically
+from regard.atomic_files import atomic_output
 from regard.lab.fingerprint import fingerprint
 
 Chosen = TypeVar("Chosen")
@@ -144,6 +144,6 @@ def _keep(place: Path | None, found: Any) -> Any:
     result = plain(found)
     if place is not None:
         place.parent.mkdir(parents=True, exist_ok=True)
-        with write_atomically(place) as file:
+        with atomic_output(place) as file:
             file.write(json.dumps(result, allow_nan=False).encode())
     return result

@@ -8,7 +8,7 @@ from importlib.resources import as_file, files
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from regard.data.lines import open_bytes
+from regard.data.text_files import open_bytes
 from regard.symbols import SYMBOLS, UNK
 
 MULTI30K: Final = "multi30k"

@@ -10,7 +10,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from regard.data.lines import open_bytes
+from regard.data.text_files import open_bytes
 from regard.lab.corpora import bundled
 
 MNIST: Final = "mnist"

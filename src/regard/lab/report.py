@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, Final, get_args
 
 from regard import lab
-from regard.data.files import write_atomically
+from regard.atomic_files import atomic_output
 from regard.lab import results, running
 from regard.lab.experiment import Claim, Experiment, Table, Verdict
 from regard.lab.results import Result
@@ -55,7 +55,7 @@ def write(folder: Path) -> list[Section]:
         ("report.html", report_html.render(sections)),
         ("report.md", report_markdown.render(sections)),
     ):
-        with write_atomically(folder / name) as file:
+        with atomic_output(folder / name) as file:
             file.write(text.encode())
     return sections
 

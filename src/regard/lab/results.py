@@ -13,7 +13,7 @@ import numpy as np
 import torch
 
 from regard import checkout
-from regard.data.files import write_atomically
+from regard.atomic_files import atomic_output
 from regard.lab.bench import Bench, plain
 from regard.lab.experiment import Data
 from regard.version import __version__
@@ -40,7 +40,7 @@ def save(result: Result, folder: Path) -> None:
     """Writes a result where `load` finds it."""
     path = _path(folder, result.name)
     path.parent.mkdir(parents=True, exist_ok=True)
-    with write_atomically(path) as file:
+    with atomic_output(path) as file:
         file.write(json.dumps(plain(asdict(result)), indent=1, ensure_ascii=False).encode())
 
 

@@ -9,8 +9,8 @@ from typing import Any
 
 from regard import safe_read
 from regard.api.token_spans import with_features
-from regard.data.files import write_atomically
-from regard.data.lines import numbered_lines
+from regard.atomic_files import atomic_output
+from regard.data.text_files import numbered_lines
 from regard.errors import DataError
 
 DEV = "dev"
@@ -117,6 +117,6 @@ def _example(path: Path, number: int, line: bytes) -> Example:
 
 
 def _write_lines(path: Path, lines: Iterable[str]) -> None:
-    with write_atomically(path) as file:
+    with atomic_output(path) as file:
         for line in lines:
             file.write(f"{line}\n".encode())

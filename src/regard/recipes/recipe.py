@@ -11,7 +11,7 @@ from typing import Annotated, Any, Final
 from pydantic import Field, TypeAdapter, ValidationError
 
 from regard import safe_read
-from regard.data.files import write_whole
+from regard.atomic_files import write_atomic
 from regard.errors import ArgumentError, DataError
 from regard.recipes.tasks import TASKS, Task
 from regard.training import read_toml
@@ -78,7 +78,7 @@ class Recipe:
         """Keeps the recipe in a run's folder."""
         folder.mkdir(parents=True, exist_ok=True)
         text = json.dumps(asdict(self), indent=2, ensure_ascii=False, default=list)
-        write_whole(folder / RECORD, f"{text}\n".encode())
+        write_atomic(folder / RECORD, f"{text}\n".encode())
 
 
 def find(word: str) -> Path | None:

@@ -12,7 +12,7 @@ from typing import Any, Final
 import torch
 
 from regard import checkout, safe_read
-from regard.data.files import write_whole
+from regard.atomic_files import write_atomic
 from regard.errors import DataError
 from regard.recipes.recipe import Recipe
 from regard.recipes.tasks import Verdict
@@ -46,7 +46,7 @@ def write(folder: Path, result: Result) -> None:
     """Keeps a result."""
     folder.mkdir(parents=True, exist_ok=True)
     text = json.dumps(result, indent=2, ensure_ascii=False)
-    write_whole(folder / FILE, f"{text}\n".encode())
+    write_atomic(folder / FILE, f"{text}\n".encode())
 
 
 def begin(recipe: Recipe, overrides: Mapping[str, Any], device: torch.device) -> Result:

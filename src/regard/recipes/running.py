@@ -19,7 +19,7 @@ from regard.recipes.recipe import Recipe
 from regard.recipes.tasks import TASKS
 from regard.training import RunError, RunFolder, make_config, resume_run, start_run
 from regard.training.config import check_model
-from regard.training.vectors import check_vectors
+from regard.training.pretrained_embeddings import check_vectors
 from regard.training.watch import Notes, say
 
 #: where runs go, each in a folder with the name of its recipe and its seed

@@ -77,10 +77,10 @@ def _page(trace: Trace, title: str | None) -> str:
 
 def _write(path: str | Path, content: str | bytes) -> None:
     # the floor of data is heavy, and not needed to draw
-    from regard.data.files import write_atomically
+    from regard.atomic_files import atomic_output
 
     # half a character, which a shell passes on for a byte that is no text, becomes `\udcff`: what
     # JSON reads as the same half again
     data = content.encode("utf-8", "backslashreplace") if isinstance(content, str) else content
-    with write_atomically(path) as file:
+    with atomic_output(path) as file:
         file.write(data)

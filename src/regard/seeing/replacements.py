@@ -6,11 +6,11 @@ from typing import Any, Final, NamedTuple
 
 import numpy as np
 
-from regard.data.tables import Table
+from regard.data.frame_tables import FrameArray
 from regard.errors import ArgumentError
 
 #: a source as a model reads it: ids of tokens, or a table of frames
-Source = Sequence[int] | Table
+Source = Sequence[int] | FrameArray
 #: a source with something else in one place, both named by numbers
 Put = Callable[[Any, int, int], Any]
 
@@ -54,7 +54,7 @@ def _put_token(src: Sequence[int], place: int, token: int) -> list[int]:
     return [*src[:place], token, *src[place + 1 :]]
 
 
-def frame_replacements(table: Table, stack: int) -> Replacements:
+def frame_replacements(table: FrameArray, stack: int) -> Replacements:
     """The other frames of the same source, as many at once as are joined to one.
 
     There is no vocabulary to draw from as there is for text. What the source has elsewhere is as
@@ -82,7 +82,7 @@ def frame_replacements(table: Table, stack: int) -> Replacements:
     return Replacements(others, partial(_put_frames, stack), (said,))
 
 
-def _put_frames(stack: int, table: Table, place: int, other: int) -> Table:
+def _put_frames(stack: int, table: FrameArray, place: int, other: int) -> FrameArray:
     """The frames of a place become those from `other` on."""
     start = place * stack
     size = min(stack, len(table) - start)

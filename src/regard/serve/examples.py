@@ -6,7 +6,7 @@ from typing import Any, Final
 import numpy as np
 
 from regard import api
-from regard.data import Corpus, Frames, Tokenizer
+from regard.data import Corpus, FrameScaler, Tokenizer
 from regard.training import RunFolder
 
 #: how a model card shows examples: pairs of the dev set, or else a command
@@ -27,7 +27,7 @@ UNITS: Final = {
 def reads(model: api.Model) -> str:
     """Return a line on what a model reads, such as "text, letter by letter"."""
     source = model.source
-    if isinstance(source, Frames):
+    if isinstance(source, FrameScaler):
         return f"frames of {_count(source.features, 'number')}, one frame on each line"
     said = UNITS.get(source.kind, "text")
     if model.config.reads_texts:
@@ -49,7 +49,7 @@ def _count(count: int, noun: str) -> str:
 def example(model: api.Model) -> str | list[list[float]] | None:
     """Return a source of the run's dev set; None if the run folder has kept none."""
     folder = RunFolder(model.path)
-    if isinstance(model.source, Frames):
+    if isinstance(model.source, FrameScaler):
         return _frames(folder, model.source)
     return _text(folder, model)
 
@@ -64,7 +64,7 @@ def _text(folder: RunFolder, model: api.Model) -> str | None:
     return next((text for text in found if len(text) <= MOST_CHARS), None)
 
 
-def _frames(folder: RunFolder, source: Frames) -> list[list[float]] | None:
+def _frames(folder: RunFolder, source: FrameScaler) -> list[list[float]] | None:
     """Return frames as they were before they were brought to scale."""
     file = folder.data / "dev.arrow"
     if not file.exists():

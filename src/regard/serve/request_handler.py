@@ -11,7 +11,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from regard import api
-from regard.data import Frames
+from regard.data import FrameScaler
 from regard.decoding import Streamed
 from regard.serve import http_errors
 from regard.serve.event_stream import EventStreamResponse, dumps, streamed
@@ -157,7 +157,7 @@ class RequestHandler:
 
         A text is never given to a model that reads vectors, which would open the file of that name.
         """
-        kind = "frames" if isinstance(model.source, Frames) else "text"
+        kind = "frames" if isinstance(model.source, FrameScaler) else "text"
         given = [name for name in ("text", "frames") if getattr(ask, name) is not None]
         if given != [kind]:
             raise http_errors.ServeError(

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from regard import api
-from regard.data import Frames, Tokenizer
+from regard.data import FrameScaler, Tokenizer
 from regard.decoding import DecodingOptions, Streamed, stream
 from regard.models import PRESETS
 from regard.preemption import in_turn, preemption_point
@@ -84,7 +84,7 @@ class Models:
     def features(self) -> int:
         """Numbers of the widest frame that a model reads; 0 if all read text."""
         sources = [model.source for model in self.by_name.values()]
-        return max((s.features for s in sources if isinstance(s, Frames)), default=0)
+        return max((s.features for s in sources if isinstance(s, FrameScaler)), default=0)
 
     def find(self, name: str | None) -> tuple[str, api.Model]:
         """A model by its name; the first if None."""
@@ -125,7 +125,7 @@ def source_length(model: api.Model, source: Any) -> int:
     """Positions that a model reads of a source, `</s>` not counted."""
     (row,) = model.source_ids([source])
     frames = model.source
-    return frames.positions(len(row)) if isinstance(frames, Frames) else len(row) - 1
+    return frames.positions(len(row)) if isinstance(frames, FrameScaler) else len(row) - 1
 
 
 def longest(length: int, limits: Limits) -> int | None:
@@ -202,7 +202,7 @@ def _describe(name: str, model: api.Model) -> Json:
         "preset": config.preset,
         "size": config.size,
         "beam": config.beam,
-        "source": _frames(source) if isinstance(source, Frames) else _tokenizer(source),
+        "source": _frames(source) if isinstance(source, FrameScaler) else _tokenizer(source),
         "target": _tokenizer(model.tgt_tokenizer),
         "reads": reads(model),
         "example": example(model),
@@ -217,7 +217,7 @@ def _tokenizer(tokenizer: Tokenizer) -> Json:
     }
 
 
-def _frames(frames: Frames) -> Json:
+def _frames(frames: FrameScaler) -> Json:
     return {"tokenizer": frames.kind, "numbers": frames.features, "stack": frames.stack}
 
 

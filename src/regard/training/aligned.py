@@ -5,10 +5,9 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Final
 
 from regard.data import Pair, Tokenizer, source_ids
-from regard.data.pairs import BadLine, BadLines
-from regard.data.source import target_ids
+from regard.data.error_hints import SETTING_HINTS, BadLine, BadLines
+from regard.data.tokenizers import target_ids
 from regard.errors import DataError
-from regard.training.advice import SETTINGS
 
 #: pairs that are cut into tokens at once
 CHUNK: Final = 4096
@@ -37,7 +36,7 @@ def aligned(
         skip_bad: whether to leave bad lines out; otherwise the first one raises `DataError`.
         say: called with a sentence if any were left out.
     """
-    bad, good, rest = BadLines(skip_bad, advice=SETTINGS), 0, iter(pairs)
+    bad, good, rest = BadLines(skip_bad, advice=SETTING_HINTS), 0, iter(pairs)
     while chunk := list(itertools.islice(rest, CHUNK)):
         # a source ends with eos, for which nothing is written
         reads = source_ids(src, [p.src for p in chunk], [p.features for p in chunk])

@@ -4,11 +4,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
+from regard.data.dev_set import DevSet, overlapping_sources
 from regard.training.config import Config
 from regard.training.defaults import has_stalled
-from regard.training.dev_set import DevSet
 from regard.training.progress import Progress
-from regard.training.seen import seen_sources
 from regard.training.task import Task
 
 #: what a limit counts, where its name does not say it
@@ -74,7 +73,7 @@ def _warn_of_seen(task: Task, say: Callable[[str], None]) -> None:
     """What is held out by hash has no source in common with the rest; a file of dev pairs may."""
     if task.config.dev is None or task.config.reads_texts or task.corpus.features:
         return
-    seen, count = seen_sources(task.corpus, task.dev), len(task.dev.sources)
+    seen, count = overlapping_sources(task.corpus, task.dev), len(task.dev.sources)
     if seen:
         both = "is also a source" if seen == 1 else "are also sources"
         say(

@@ -6,8 +6,8 @@ import textwrap
 
 import torch
 
-from regard.data import Frames, SourceSide
-from regard.data.files import write_whole
+from regard.atomic_files import write_atomic
+from regard.data import FrameScaler, SourceEncoder
 from regard.training.best import Averaged
 from regard.training.progress import Progress
 from regard.training.task import Task
@@ -37,8 +37,8 @@ def _sizes(task: Task) -> str:
 
 def _tokens(task: Task) -> dict[str, str]:
     """How each side is cut; texts have one side."""
-    sides: dict[str, SourceSide] = {"target tokens": task.tgt_tokenizer}
-    source = "source" if isinstance(task.src_tokenizer, Frames) else "source tokens"
+    sides: dict[str, SourceEncoder] = {"target tokens": task.tgt_tokenizer}
+    source = "source" if isinstance(task.src_tokenizer, FrameScaler) else "source tokens"
     sides = {source: task.src_tokenizer, **sides}
     if task.config.reads_texts:
         sides = {"tokens": task.tgt_tokenizer}
@@ -89,7 +89,7 @@ The model has seen the data above and {_else(task)}, and repeats what is wrong i
 says where it looked, not why it answered.
 """
     # the name of a file need not be text
-    write_whole(task.folder.card_file, text.encode(errors="backslashreplace"))
+    write_atomic(task.folder.card_file, text.encode(errors="backslashreplace"))
 
 
 def _judged(task: Task) -> str:
@@ -108,7 +108,7 @@ def _average(task: Task, averaged: Averaged | None) -> str:
 
 def _files(task: Task) -> tuple[str, str]:
     """Names for what a user would predict from, and judge the model by."""
-    if isinstance(task.src_tokenizer, Frames):
+    if isinstance(task.src_tokenizer, FrameScaler):
         return "input.npy", "test.jsonl"
     return "input.txt", "test.txt" if task.config.reads_texts else "test.tsv"
 

@@ -17,7 +17,7 @@ from safetensors.torch import load, save
 from torch import Tensor
 
 from regard import safe_read
-from regard.data.files import content_checksum, write_whole
+from regard.atomic_files import content_checksum, write_atomic
 from regard.errors import RegardError
 from regard.training.weights_file import physical_memory
 
@@ -61,12 +61,12 @@ def save_checkpoint(folder: Path, step: int, checkpoint: Checkpoint, *, kept: in
     record = {"step": step, "checksum": checksum, "numbers": checkpoint.numbers}
     if not _holds(path, checksum):
         path.with_suffix(".json").unlink(missing_ok=True)  # it is of other tensors
-        write_whole(path, content)
+        write_atomic(path, content)
     text = json.dumps(record, sort_keys=True)
     sealed = json.dumps(
         {"record": record, "checksum": content_checksum(text.encode())}, sort_keys=True
     )
-    write_whole(path.with_suffix(".json"), sealed.encode())
+    write_atomic(path.with_suffix(".json"), sealed.encode())
     others = [other for other in _paths(folder) if other != path]
     finished = [other for other in others if _is_finished(other)]
     for old in set(others).difference(finished[: kept - 1]):

@@ -2,11 +2,11 @@
 
 from typing import Final
 
-from regard.data.lines import STDIN, flows_once
+from regard.data.text_files import STDIN, is_pipe
 from regard.errors import ArgumentError
 from regard.training.config import Config, check_model
 from regard.training.frames import check_frames, check_no_frames
-from regard.training.vectors import check_vectors
+from regard.training.pretrained_embeddings import check_vectors
 
 #: the settings that name files, which are read more than once
 FILES: Final = ("data", "tgt", "dev", "dev_tgt", "src_vectors", "tgt_vectors")
@@ -59,7 +59,7 @@ def _check_files(config: Config) -> None:
     """Raises for a file that can be read but once; stdin is kept, if it is the data."""
     for name in FILES:
         file = getattr(config, name)
-        if not file or (name == "data" and file == STDIN) or not flows_once(file):
+        if not file or (name == "data" and file == STDIN) or not is_pipe(file):
             continue
         fix = "write it to a file first"
         if name == "data":

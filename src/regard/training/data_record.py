@@ -4,8 +4,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from regard.data.files import FileContent
-from regard.data.kept import VERSION, not_kept, read_kept, write_kept
+from regard.data.checksummed_json import VERSION, invalid_file, read_checksummed, write_checksummed
+from regard.data.text_files import FileContent
 
 KIND = "sources"
 
@@ -54,14 +54,16 @@ class DataRecord(NamedTuple):
     def write(self, path: Path) -> None:
         """Write the record with its checksum."""
         files = {name: [file.name, *file.content] for name, file in self.files.items()}
-        write_kept(path, {"version": VERSION, "kind": KIND, **self._asdict(), "files": files})
+        write_checksummed(
+            path, {"version": VERSION, "kind": KIND, **self._asdict(), "files": files}
+        )
 
     @staticmethod
     def read(path: Path) -> "DataRecord":
         """Read what `write` has written; raises DataError if it is damaged."""
-        content: dict[str, Any] = read_kept(path)
+        content: dict[str, Any] = read_checksummed(path)
         if content.pop("version") != VERSION or content.pop("kind") != KIND:
-            raise not_kept(path, "it is not a record of data")
+            raise invalid_file(path, "it is not a record of data")
         rows = content.pop("files").items()
         files = {setting: SourceFile(name, FileContent(*rest)) for setting, (name, *rest) in rows}
         return DataRecord(files, **content)

@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from regard.data import Frames, SourceSide, collate
+from regard.data import FrameScaler, SourceEncoder, collate
 from regard.decoding import DecodingOptions, decode
 from regard.evaluation import score
 from regard.symbols import PAD
@@ -107,9 +107,9 @@ def _loss_and_health(task: Task) -> tuple[float, AttentionHealth | None]:
     return total / max(1, tokens), health
 
 
-def _health(side: SourceSide, maps: Tensor, src: Tensor, tgt: Tensor) -> AttentionHealth:
+def _health(side: SourceEncoder, maps: Tensor, src: Tensor, tgt: Tensor) -> AttentionHealth:
     """How attention is spread. Vectors may have been joined, and have no `</s>` to collapse to."""
-    if isinstance(side, Frames):
+    if isinstance(side, FrameScaler):
         return attention_health(maps, side.positions(src), tgt)._replace(last=0.0)
     return attention_health(maps, src, tgt)
 

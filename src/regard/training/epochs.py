@@ -5,13 +5,13 @@ from typing import NamedTuple, final
 from regard.data import (
     Batches,
     BatchPlan,
+    BPEDropout,
     Corpus,
     EncodedPairs,
-    MergeDropout,
-    Recutter,
-    SourceSide,
+    Resegmenter,
+    SourceEncoder,
     Tokenizer,
-    text_side,
+    require_tokenizer,
 )
 from regard.training.checks import no_bpe
 from regard.training.config import Config
@@ -40,7 +40,7 @@ class Epochs:
         self,
         config: Config,
         corpus: Corpus,
-        recutter: Recutter | None = None,
+        recutter: Resegmenter | None = None,
         shapes: Shapes | None = None,
     ) -> None:
         self._config, self._corpus, self._recutter = config, corpus, recutter
@@ -68,16 +68,16 @@ class Epochs:
 
 
 def make_recutter(
-    config: Config, corpus: Corpus, src: SourceSide, tgt: Tokenizer
-) -> Recutter | None:
+    config: Config, corpus: Corpus, src: SourceEncoder, tgt: Tokenizer
+) -> Resegmenter | None:
     """What cuts the sides that are cut by bpe anew for each pass, if it is asked for."""
     if not config.bpe_dropout:
         return None
     if "bpe" not in (src.kind, tgt.kind):
         raise no_bpe(config, src.kind, tgt.kind)
-    texts = (text_side(src, "bpe_dropout"), tgt)
-    sides = (MergeDropout(t, config.bpe_dropout) if t.kind == "bpe" else None for t in texts)
-    return Recutter(
+    texts = (require_tokenizer(src, "bpe_dropout"), tgt)
+    sides = (BPEDropout(t, config.bpe_dropout) if t.kind == "bpe" else None for t in texts)
+    return Resegmenter(
         corpus,
         *sides,
         max_src_len=config.max_src_len,

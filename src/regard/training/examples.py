@@ -7,7 +7,7 @@ from typing import Final
 import numpy as np
 import torch
 
-from regard.data import Frames, Tokenizer, collate
+from regard.data import FrameScaler, Tokenizer, collate
 from regard.decoding import Hypothesis, force_decode
 from regard.seeing.trace import KINDS, SIDES, Map, Text, Token, Trace, TraceError
 from regard.symbols import EOS
@@ -51,7 +51,7 @@ def look(task: Task, outputs: Sequence[str]) -> list[Trace]:
 
 def _source(task: Task, row: int, text: str) -> Text:
     side, corpus = task.src_tokenizer, task.dev.corpus
-    if isinstance(side, Frames):
+    if isinstance(side, FrameScaler):
         return Text(text, tuple(map(Token, side.labels(int(corpus.src_lengths[row])))))
     return _text(side, corpus.src(row).tolist(), text)
 

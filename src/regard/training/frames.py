@@ -4,8 +4,8 @@ from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
 from typing import Final
 
-from regard.data import Frames, Pair
-from regard.data.tables import Table, are_tables
+from regard.data import FrameScaler, Pair
+from regard.data.frame_tables import FrameArray, are_tables
 from regard.errors import ArgumentError, DataError
 from regard.models import EncoderDecoder, SequenceModel, VectorInput, with_input
 from regard.models.embedding import TokenEmbedding
@@ -74,7 +74,7 @@ def check_no_frames(config: Config) -> None:
             )
 
 
-def measured(config: Config, pairs: Iterable[Pair], name: str) -> Frames:
+def measured(config: Config, pairs: Iterable[Pair], name: str) -> FrameScaler:
     """What is known of the sources of training pairs, which are read once.
 
     Args:
@@ -83,10 +83,10 @@ def measured(config: Config, pairs: Iterable[Pair], name: str) -> Frames:
         name: what messages call the file they come from.
     """
     tables = (_table(pair, name) for pair in pairs)
-    return Frames.measure(tables, stack=config.stack, scaled=config.scale_vectors)
+    return FrameScaler.measure(tables, stack=config.stack, scaled=config.scale_vectors)
 
 
-def _table(pair: Pair, name: str) -> Table:
+def _table(pair: Pair, name: str) -> FrameArray:
     if pair.features:
         raise DataError(
             name,
@@ -94,11 +94,11 @@ def _table(pair: Pair, name: str) -> Table:
             f"the source is vectors, which no features join, but it has {pair.features[0]!r}",
             "join them to the frames as numbers, or leave them out with features=False",
         )
-    table: Table = pair.frames
+    table: FrameArray = pair.frames
     return table
 
 
-def reading_frames(model: SequenceModel, frames: Frames) -> SequenceModel:
+def reading_frames(model: SequenceModel, frames: FrameScaler) -> SequenceModel:
     """The model itself, whose encoder now reads vectors, with the positions that it had."""
     assert isinstance(model, EncoderDecoder)
     encoder = model.encoder

@@ -8,7 +8,7 @@ from typing import Final, NamedTuple, final
 import torch
 from torch import Tensor, nn
 
-from regard.data import Batch, Shape
+from regard.data import Batch, BatchShape
 from regard.training.fabric import Fabric
 
 #: batches of a shape that are computed step by step before it is recorded: in the first one kernels
@@ -43,8 +43,8 @@ class RecordedGradients:
         self.fabric, self.model = fabric, model
         self.parameters = [p for p in model.parameters() if p.requires_grad]
         self.gradients = [torch.zeros_like(p) for p in self.parameters]
-        self.seen: Counter[Shape] = Counter()
-        self.recordings: dict[Shape, _Recording] = {}
+        self.seen: Counter[BatchShape] = Counter()
+        self.recordings: dict[BatchShape, _Recording] = {}
         self.pool = torch.cuda.graph_pool_handle()
         self.stream = torch.cuda.Stream(fabric.device)  # type: ignore[no-untyped-call]
         self.records = True
@@ -56,7 +56,7 @@ class RecordedGradients:
             batch: one that has been padded to a shape, on the host.
             scale: what its summed loss is multiplied by.
         """
-        shape = Shape(len(batch.src), batch.src.shape[1], batch.tgt_in.shape[1])
+        shape = BatchShape(len(batch.src), batch.src.shape[1], batch.tgt_in.shape[1])
         sides = _sides(batch)
         self.seen[shape] += 1
         recording = self.recordings.get(shape)
@@ -83,7 +83,7 @@ class RecordedGradients:
         for parameter, gradient in zip(self.parameters, self.gradients, strict=True):
             parameter.grad = gradient
 
-    def _worth_it(self, shape: Shape) -> bool:
+    def _worth_it(self, shape: BatchShape) -> bool:
         return self.records and self.seen[shape] > BEFORE and len(self.recordings) < MOST
 
     def _compute(self, inputs: tuple[Tensor, ...]) -> Tensor:
@@ -98,7 +98,7 @@ class RecordedGradients:
         torch._foreach_copy_(self.gradients, new)
         return loss.detach()
 
-    def _record(self, shape: Shape, inputs: tuple[Tensor, ...]) -> bool:
+    def _record(self, shape: BatchShape, inputs: tuple[Tensor, ...]) -> bool:
         """Whether the shape is recorded now; where that fails, nothing is recorded any more."""
         graph, now = torch.cuda.CUDAGraph(), torch.cuda.current_stream()
         self._make_room()

@@ -6,14 +6,14 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
-from regard.data import EncodedPairs, SourceSide, Tokenizer, collate
+from regard.data import EncodedPairs, SourceEncoder, Tokenizer, collate
 from regard.errors import ArgumentError
 from regard.models import SequenceModel
 from regard.training.config import Config
 from regard.training.fabric import Fabric, FabricModule
 from regard.training.objective import Objective
+from regard.training.pretrained_embeddings import embeddings, start_from_vectors
 from regard.training.run_folder import build_model
-from regard.training.vectors import embeddings, start_from_vectors
 
 
 class Learner(NamedTuple):
@@ -27,7 +27,7 @@ class Learner(NamedTuple):
 def make_learner(
     config: Config,
     fabric: Fabric,
-    src: SourceSide,
+    src: SourceEncoder,
     tgt: Tokenizer,
     say: Callable[[str], None],
     *,

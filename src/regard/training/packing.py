@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from regard.data import Tokenizer, text_side
+from regard.data import Tokenizer, require_tokenizer
 from regard.training.config import Config
 from regard.training.run_folder import RunError, RunFolder
 
@@ -21,7 +21,7 @@ def pack(run: RunFolder, output: RunFolder, *, src_case: str | None = None) -> N
     """
     output.check_new()
     saved = run.load()
-    src = text_side(saved.src_tokenizer, "what is packed")
+    src = require_tokenizer(saved.src_tokenizer, "what is packed")
     src = src if src_case is None else src.in_case(src_case)
     config = without_places(saved.config)
     output.path.mkdir(parents=True, exist_ok=True)

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from regard.data.files import write_whole
+from regard.atomic_files import write_atomic
 from regard.seeing.report import render_report
 from regard.seeing.storage import from_json, to_json
 from regard.seeing.trace import Trace, TraceError
@@ -46,7 +46,7 @@ class Report:
         title, starts = self.folder.resolve().name, sorted({*self.starts} - {0})
         page = render_report(self.history, self.examples, self.card, title, starts)
         # the name of a file need not be text
-        write_whole(self.folder / PAGE, page.encode(errors="backslashreplace"))
+        write_atomic(self.folder / PAGE, page.encode(errors="backslashreplace"))
 
 
 def open_report(

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, final
 
 from regard import safe_read
-from regard.data.files import content_checksum, write_whole
+from regard.atomic_files import content_checksum, write_atomic
 
 Row = dict[str, Any]
 
@@ -86,7 +86,7 @@ class RowLog:
                 if line.row is not None and self.step_of(line.row) <= step
             )
         if kept != content:
-            write_whole(self.path, kept)
+            write_atomic(self.path, kept)
 
     def lines(self) -> list[Line]:
         """Return all lines, without a last one that a kill has cut off."""

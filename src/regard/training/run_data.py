@@ -8,46 +8,46 @@ from typing import Any, Final, final
 
 from regard.data import (
     Corpus,
-    Frames,
+    FrameReader,
+    FrameScaler,
     Pair,
     PairReader,
-    SourceSide,
-    Tables,
+    SourceEncoder,
     Tokenizer,
-    as_given,
-    choose_kind,
+    base_folder,
+    choose_tokenizer,
     dev_share,
     fingerprint,
-    folder_of,
-    held_out,
-    joined,
-    keep_stdin,
-    load_side,
-    only_text,
+    is_held_out,
+    join_lines,
+    keep_source,
+    load_source_encoder,
     open_or_build_corpus,
     read_pairs,
     read_texts,
-    text_side,
+    require_text,
+    require_tokenizer,
+    save_stdin,
 )
-from regard.data.advice import Advice
-from regard.data.building import corpus_key
-from regard.data.corpus import check
-from regard.data.files import FileContent, measure
-from regard.data.normal import CASES
+from regard.data.corpus import corpus_problem
+from regard.data.dev_set import DevSet
+from regard.data.encode_corpus import corpus_key
+from regard.data.error_hints import DEV_SETTING_HINTS, SETTING_HINTS, ErrorHints
+from regard.data.frame_cache import FrameCache, Survey, survey, write_frame_cache
+from regard.data.frame_tables import value_fingerprint
+from regard.data.normalization import CASES
+from regard.data.pair_reader import SourceTransform
 from regard.data.pairs import column_names
-from regard.data.read_once import ReadOnce, Survey, keep_read, survey
-from regard.data.tables import Sources, content_of
+from regard.data.text_files import FileContent, measure_file
 from regard.errors import ArgumentError, DataError
-from regard.training.advice import DEV_SETTINGS, SETTINGS
 from regard.training.aligned import aligned
 from regard.training.checkpoint import has_checkpoint
 from regard.training.checks import shared_kind
 from regard.training.config import Config
 from regard.training.data_record import DataRecord, SourceFile
-from regard.training.dev_set import DevSet
 from regard.training.frames import check_frames, check_no_frames, measured, why_vectors
+from regard.training.pretrained_embeddings import grown
 from regard.training.run_folder import RunFolder
-from regard.training.vectors import grown
 
 #: lines that tokenisers are trained on, at most
 TOKENIZER_LINES: Final = 1_000_000
@@ -82,23 +82,23 @@ class RunData:
         self.contents: dict[str, FileContent | None] = {}
         self.told: set[str] = set()
         # of each part, where sources are vectors: its pairs, once they are parsed; what is known
-        self.once: dict[str, ReadOnce] = {}
+        self.once: dict[str, FrameCache] = {}
         self.surveys: dict[str, Survey] = {}
         self.reads_frames = False
         # of each place that pairs are read from: what becomes of their sources
-        self.sources: Callable[[Any], Sources] = lambda place: as_given
+        self.sources: Callable[[Any], SourceTransform] = lambda place: keep_source
         self.stdin = folder.stdin_file
         if config.data == "-" and pairs is None and not self.stdin.exists():
-            keep_stdin(self.stdin)
+            save_stdin(self.stdin)
 
-    def tokenizers(self) -> tuple[SourceSide, Tokenizer]:
+    def tokenizers(self) -> tuple[SourceEncoder, Tokenizer]:
         """Those of the run, trained at its first start."""
         src_file, tgt_file = self.folder.src_tokenizer_file, self.folder.tgt_tokenizer_file
-        src: SourceSide
+        src: SourceEncoder
         self._check_files()
         if src_file.exists() and tgt_file.exists():
-            src = load_side(src_file)
-            self._settle(src.features if isinstance(src, Frames) else 0)
+            src = load_source_encoder(src_file)
+            self._settle(src.features if isinstance(src, FrameScaler) else 0)
             return src, Tokenizer.load(tgt_file)
         reason = why_vectors(self.config, lambda: iter(self._every("train")))
         src, tgt = self._learned_of_frames(reason) if reason else self._learned_of_texts()
@@ -111,13 +111,13 @@ class RunData:
     def _settle(self, features: int | None) -> None:
         """From now on sources are vectors with so many features, any number if None; 0 is text."""
 
-        def tables(place: Any) -> Sources:
-            return Tables(Path() if place == str(self.stdin) else folder_of(place), features)
+        def tables(place: Any) -> SourceTransform:
+            return FrameReader(Path() if place == str(self.stdin) else base_folder(place), features)
 
         self.reads_frames = features != 0
-        self.sources = tables if self.reads_frames else lambda place: only_text
+        self.sources = tables if self.reads_frames else lambda place: require_text
 
-    def _learned_of_frames(self, reason: str) -> tuple[Frames, Tokenizer]:
+    def _learned_of_frames(self, reason: str) -> tuple[FrameScaler, Tokenizer]:
         """What is known of sources that are vectors, and the tokeniser of their targets."""
         check_frames(self.config)
         self._settle(None)
@@ -169,7 +169,7 @@ class RunData:
     def _learn(
         self, side: str, asked: str, texts: list[str], features: Sequence[str] = ()
     ) -> Tokenizer:
-        kind, reason = choose_kind(texts) if asked == "auto" else (asked, "it was asked for")
+        kind, reason = choose_tokenizer(texts) if asked == "auto" else (asked, "it was asked for")
         tokenizer = Tokenizer.train(
             kind,
             texts,
@@ -180,7 +180,7 @@ class RunData:
         self.say(f"{side} tokens: {kind}, {tokenizer.vocab_size} of them, because {reason}.")
         return grown(self.config, side, tokenizer, self.say)
 
-    def corpora(self, src: SourceSide, tgt: Tokenizer) -> tuple[Corpus, DevSet]:
+    def corpora(self, src: SourceEncoder, tgt: Tokenizer) -> tuple[Corpus, DevSet]:
         """The training pairs, and the dev pairs with their texts."""
         try:
             return self._corpora(src, tgt)
@@ -189,7 +189,7 @@ class RunData:
             for part in PARTS:
                 self.folder.read_file(part).unlink(missing_ok=True)
 
-    def _corpora(self, src: SourceSide, tgt: Tokenizer) -> tuple[Corpus, DevSet]:
+    def _corpora(self, src: SourceEncoder, tgt: Tokenizer) -> tuple[Corpus, DevSet]:
         self._check_tables()
         if self.record is None:
             self._check_older_run(src, tgt)
@@ -248,10 +248,10 @@ class RunData:
             what = "the vectors that it names have changed since the run began"
             self._accept(DataError(self._name_of("train"), None, what, CHANGED))
 
-    def _check_older_run(self, src: SourceSide, tgt: Tokenizer) -> None:
+    def _check_older_run(self, src: SourceEncoder, tgt: Tokenizer) -> None:
         """Like `_check_files`, for a run without a record: its corpora know what they are of."""
         paths = [self.folder.data / f"{part}.arrow" for part in PARTS]
-        whole = all(path.exists() and check(path) is None for path in paths)
+        whole = all(path.exists() and corpus_problem(path) is None for path in paths)
         if self.config.dev is None and not self.share:
             self.share = dev_share(self._count())
         if not whole:
@@ -291,7 +291,7 @@ class RunData:
     def _kept_dev(self) -> Corpus:
         """The dev set from before the data have changed."""
         path = self.folder.data / "dev.arrow"
-        problem = check(path) if path.exists() else "it is missing"
+        problem = corpus_problem(path) if path.exists() else "it is missing"
         if problem is not None:
             fix = "restore it from a copy, or start a new run"
             what = f"{problem}, and the data that it was made from have changed"
@@ -336,13 +336,13 @@ class RunData:
             return None if given is None else FileContent(0, len(self.pairs or ()), given)
         name = getattr(self.config, setting)
         path = self.stdin if name == "-" else Path(name)
-        return measure(path) if path.exists() else None
+        return measure_file(path) if path.exists() else None
 
     def _corpus(
         self,
         part: str,
         pairs: Callable[[], Iterable[Pair]],
-        src: SourceSide,
+        src: SourceEncoder,
         tgt: Tokenizer,
         *,
         texts: bool = False,
@@ -367,13 +367,13 @@ class RunData:
             raise DataError(self._name_of(part), None, error.reason, error.fix) from None
 
     def _fit_for_model(
-        self, pairs: Iterable[Pair], part: str, src: SourceSide, tgt: Tokenizer
+        self, pairs: Iterable[Pair], part: str, src: SourceEncoder, tgt: Tokenizer
     ) -> Iterable[Pair]:
         config = self.config
         if not config.tags:
             return pairs
         name, skip, preset = self._name_of(part), config.skip_bad, config.preset
-        text = text_side(src, f"the preset {preset}")
+        text = require_tokenizer(src, f"the preset {preset}")
         return aligned(pairs, text, tgt, preset=preset, name=name, skip_bad=skip, say=self.say)
 
     def _too_few(self, part: str) -> DataError:
@@ -415,7 +415,7 @@ class RunData:
         """What tells pairs that come from no file from others."""
         if self.pairs is None:
             return None
-        return fingerprint(pairs=list(map(content_of, self.pairs)))
+        return fingerprint(pairs=list(map(value_fingerprint, self.pairs)))
 
     def _train(self) -> Iterator[Pair]:
         return (p for p in self._every("train") if not self._is_dev(p))
@@ -432,7 +432,7 @@ class RunData:
             self.share = dev_share(self._count())
         # letters in another case are the same source to a model that brings them to one
         source = CASES[self.config.src_case](pair.src)
-        return held_out(source or pair.tgt, share=self.share)
+        return is_held_out(source or pair.tgt, share=self.share)
 
     def _count(self) -> int:
         """How many pairs there are to train with and to hold out."""
@@ -452,14 +452,14 @@ class RunData:
 
     def _keep(self, part: str) -> None:
         """Reads the pairs of a file; whoever wants them from now on finds them parsed."""
-        self.once[part] = keep_read(self._every(part), self.folder.read_file(part))
+        self.once[part] = write_frame_cache(self._every(part), self.folder.read_file(part))
 
     def _every(self, part: str) -> Iterable[Pair]:
         """All pairs of the file of a part."""
         if part in self.once:
             return self.once[part]
         if part == "dev" and self.config.dev is not None:
-            return self._read(self.config.dev, self.config.dev_tgt, DEV_SETTINGS)
+            return self._read(self.config.dev, self.config.dev_tgt, DEV_SETTING_HINTS)
         return self._read_train()
 
     def _read_train(self) -> Iterable[Pair]:
@@ -473,12 +473,12 @@ class RunData:
         return self._read(source, self.config.tgt)
 
     def _read(
-        self, source: str | PairSource, tgt: str | None, advice: Advice = SETTINGS
+        self, source: str | PairSource, tgt: str | None, advice: ErrorHints = SETTING_HINTS
     ) -> Iterator[Pair]:
         try:
             reader = self._reader(source, tgt, advice)
             self._once(reader.note.replace(str(self.stdin), "stdin"))
-            yield from joined(self._plain(reader), self.config.join_lines)
+            yield from join_lines(self._plain(reader), self.config.join_lines)
         except DataError as error:
             if error.file != str(self.stdin):
                 raise
@@ -492,7 +492,7 @@ class RunData:
             self.told.add(sentence)
             self.say(sentence)
 
-    def _reader(self, source: str | PairSource, tgt: str | None, advice: Advice) -> PairReader:
+    def _reader(self, source: str | PairSource, tgt: str | None, advice: ErrorHints) -> PairReader:
         skip_bad, max_chars = self.config.skip_bad, self.config.max_chars
         if self.config.reads_texts:
             texts = source if isinstance(source, str) else map(_alone, source)

@@ -13,9 +13,9 @@ import torch
 from torch import Tensor
 
 from regard import safe_read
-from regard.data import Frames, SourceSide, Tokenizer, load_side
-from regard.data.files import write_whole
-from regard.data.kept import checksum
+from regard.atomic_files import write_atomic
+from regard.data import FrameScaler, SourceEncoder, Tokenizer, load_source_encoder
+from regard.data.checksummed_json import json_checksum
 from regard.errors import ArgumentError, RegardError
 from regard.models import PRESETS, SequenceModel
 from regard.training.config import Config, make_config
@@ -47,7 +47,7 @@ class Saved(NamedTuple):
     """A model with what turns text into its tokens and back, or brings vectors to scale."""
 
     model: SequenceModel
-    src_tokenizer: SourceSide
+    src_tokenizer: SourceEncoder
     tgt_tokenizer: Tokenizer
     config: Config
 
@@ -193,8 +193,8 @@ class RunFolder:
     def write_config(self, config: Config) -> None:
         """Records the settings that the run was started with."""
         record = {"format": FORMAT, "regard": __version__, "config": config.model_dump()}
-        record["checksum"] = checksum(record)
-        write_whole(self.config_file, (json.dumps(record, indent=2) + "\n").encode())
+        record["checksum"] = json_checksum(record)
+        write_atomic(self.config_file, (json.dumps(record, indent=2) + "\n").encode())
 
     def read_config(self) -> Config:
         """The settings that the run was started with."""
@@ -234,7 +234,7 @@ class RunFolder:
         if unknown:
             raise self._no_config(f"it has an entry {min(unknown)!r:.80}")
         content = {name: value for name, value in record.items() if name != "checksum"}
-        if "checksum" in record and checksum(content) != record["checksum"]:
+        if "checksum" in record and json_checksum(content) != record["checksum"]:
             raise self._no_config(
                 "its content does not match its checksum; whoever has edited it can remove its "
                 '"checksum"'
@@ -254,7 +254,7 @@ class RunFolder:
             )
         for file in (self.src_tokenizer_file, self.tgt_tokenizer_file):
             safe_read.open_regular(file, inside=self.path).close()
-        src = load_side(self.src_tokenizer_file)
+        src = load_source_encoder(self.src_tokenizer_file)
         tgt = Tokenizer.load(self.tgt_tokenizer_file)
         model = self._checked_model(config, src, tgt)
         try:
@@ -266,12 +266,12 @@ class RunFolder:
         model.load_state_dict(weights)
         return Saved(model.to(device).eval(), src, tgt, config)
 
-    def _checked_model(self, config: Config, src: SourceSide, tgt: Tokenizer) -> SequenceModel:
+    def _checked_model(self, config: Config, src: SourceEncoder, tgt: Tokenizer) -> SequenceModel:
         """Build the model of the run, if its weights have the sizes that its settings name."""
         try:
             shapes = read_shapes(self.model_file, inside=self.path)
             check_sizes({**config.model, "stack": config.stack}, shapes)
-            if isinstance(src, Frames):
+            if isinstance(src, FrameScaler):
                 check_frames(config)
                 check_sizes({"features": src.features, "stack": src.stack}, shapes)
             build_checked(lambda: build_model(config, src, tgt), shapes)
@@ -305,10 +305,10 @@ def _as_meant(settings: Mapping[str, Any], version: int) -> Mapping[str, Any]:
     return settings
 
 
-def build_model(config: Config, src: SourceSide, tgt: Tokenizer) -> SequenceModel:
+def build_model(config: Config, src: SourceEncoder, tgt: Tokenizer) -> SequenceModel:
     """The preset of a config for two vocabularies; what copies is told what no target has."""
     preset = PRESETS[config.preset]
-    if isinstance(src, Frames):  # how many source tokens there would be does not matter
+    if isinstance(src, FrameScaler):  # how many source tokens there would be does not matter
         return reading_frames(preset(1, tgt.vocab_size, config.model_size, **config.model), src)
     told = {"src_only": len(src.features)} if config.copies else {}
     return preset(src.vocab_size, tgt.vocab_size, config.model_size, **config.model, **told)

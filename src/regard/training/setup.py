@@ -6,6 +6,7 @@ import torch
 from rich.console import Console
 
 from regard.data import Corpus, Tokenizer
+from regard.data.dev_set import DevSet
 from regard.training.announce import announced
 from regard.training.config import Config
 from regard.training.defaults import (
@@ -15,7 +16,6 @@ from regard.training.defaults import (
     fill_settings,
     steps_limit,
 )
-from regard.training.dev_set import DevSet
 from regard.training.ema import MovingAverage
 from regard.training.epochs import Epochs, make_recutter
 from regard.training.fabric import Fabric

@@ -6,7 +6,7 @@ from typing import Final
 import numpy as np
 from jaxtyping import Int, Integer
 
-from regard.data import EncodedPairs, Shape
+from regard.data import BatchShape, EncodedPairs
 from regard.training.config import Config
 
 #: lengths are multiples of this at least,
@@ -47,13 +47,13 @@ class Shapes:
         """What each target is padded to at least, eos included."""
         return rounded(pairs.tgt_lengths + 1, self.max_tgt_len)
 
-    def of_batch(self, pairs: EncodedPairs, rows: Int[np.ndarray, " rows"]) -> Shape:
+    def of_batch(self, pairs: EncodedPairs, rows: Int[np.ndarray, " rows"]) -> BatchShape:
         """The smallest of the shapes that has room for these pairs."""
         src_len = int(rounded(pairs.src_lengths[rows], self.max_src_len).max())
         tgt_len = int(rounded(pairs.tgt_lengths[rows] + 1, self.max_tgt_len).max())
         room = self.sentences or max(1, (self.tokens or 0) // (src_len + tgt_len))
         part = -(-room // SHARE)
-        return Shape(max(len(rows), min(room, -(-len(rows) // part) * part)), src_len, tgt_len)
+        return BatchShape(max(len(rows), min(room, -(-len(rows) // part) * part)), src_len, tgt_len)
 
 
 def rounded(lengths: Integer[np.ndarray, " any"], most: int) -> Int[np.ndarray, " any"]:

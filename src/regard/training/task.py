@@ -12,11 +12,11 @@ from jaxtyping import Int
 from torch import Tensor
 
 from regard import device as devices
-from regard.data import Corpus, EncodedPairs, SourceSide, Tokenizer
+from regard.data import Corpus, EncodedPairs, SourceEncoder, Tokenizer
+from regard.data.dev_set import DevSet
 from regard.models import SequenceModel
 from regard.training.config import Config
 from regard.training.defaults import has_stalled
-from regard.training.dev_set import DevSet
 from regard.training.ema import MovingAverage
 from regard.training.epochs import Epochs
 from regard.training.events import Events
@@ -76,7 +76,7 @@ class Task:
     corpus: Corpus
     epochs: Epochs
     dev: DevSet
-    src_tokenizer: SourceSide
+    src_tokenizer: SourceEncoder
     tgt_tokenizer: Tokenizer
     metric: DevMetric
     schedule: str

@@ -22,7 +22,7 @@ from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
 from regard import safe_read
-from regard.data.files import write_whole
+from regard.atomic_files import write_atomic
 
 Shapes = Mapping[str, tuple[int, ...]]
 
@@ -52,7 +52,7 @@ def write_weights(path: Path, weights: Mapping[str, Tensor]) -> None:
     assert head is not None, "safetensors writes metadata first"
     start, end = head.span(1)
     content[start:end] = b"%08x" % zlib.crc32(content)
-    write_whole(path, bytes(content))
+    write_atomic(path, bytes(content))
 
 
 def read_weights(path: Path, *, inside: Path | None = None) -> dict[str, Tensor]:

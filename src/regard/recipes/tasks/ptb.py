@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from regard.api import Model
-from regard.data import Pair, joined, read_lines
+from regard.data import Pair, join_lines, read_lines
 from regard.recipes.examples import Example, Prepared
 from regard.recipes.figures import Figure
 from regard.recipes.tasks.reading import find
@@ -39,7 +39,7 @@ def judge(model: Model, examples: Sequence[Example], decoding: Mapping[str, Any]
     """The perplexity of all lines together."""
     lines = (Pair("", example.references[0], i) for i, example in enumerate(examples, start=1))
     join = model.config.join_lines
-    found = model.perplexity([pair.tgt for pair in joined(lines, join)])
+    found = model.perplexity([pair.tgt for pair in join_lines(lines, join)])
     signature = f"perplexity|per:word|eos:counted|words:{found.words}|lines:{join}"
     return Verdict([Figure("perplexity", found.per_word, signature, False)], [])
 

@@ -1,0 +1,118 @@
+"""Files that are replaced atomically, and content checksums."""
+
+import errno
+import hashlib
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO
+
+from regard.errors import DataError
+from regard.safe_read import PathLike
+
+CHECK_FOLDER = "check that its folder exists, may be written to and has room"
+
+
+def _part_of(path: Path) -> Path:
+    """Where a file is written before it takes its place."""
+    if not path.name:  # "" and "." name the folder itself
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
+    return path.with_name(f".{path.name}.{os.getpid()}.part")
+
+
+@contextmanager
+def atomic_writer(path: Path) -> Iterator[IO[bytes]]:
+    """A file to write to that takes the place of `path` at once, when all of it is on the disk.
+
+    The temporary name has the process number in it, so that two processes cannot mix. An OSError
+    names `path`, since a full disk does not say which file has no room.
+    """
+    part = _part_of(path)
+    try:
+        with open(part, "wb") as file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(part, path)
+        fsync_folder(path.parent)
+    except OSError as error:
+        if error.errno is not None:
+            error.filename = str(path)
+        raise
+    finally:
+        part.unlink(missing_ok=True)
+
+
+def write_atomic(path: Path, content: bytes) -> None:
+    """Writes a file so that, whenever the power goes, the old or the new one is there, whole."""
+    with atomic_writer(path) as file:
+        file.write(content)
+
+
+@contextmanager
+def atomic_output(path: PathLike) -> Iterator[IO[bytes]]:
+    """As `atomic_writer`, for what a user has asked to be written: it is told what went wrong."""
+    with _told(path), atomic_writer(Path(path)) as file:
+        yield file
+
+
+@contextmanager
+def incremental_output(
+    path: PathLike, fix: str = CHECK_FOLDER
+) -> Iterator[Callable[[bytes], None]]:
+    """Yield a function that adds to a file, which takes the place of `path` when the block ends.
+
+    The block may do other work: its errors pass as they are, and leave `path` as it was. A link is
+    followed. A pipe or a device is written to as it is.
+    """
+    place = Path(os.path.realpath(path))
+    is_file = not place.exists() or place.is_file()
+    with _told(path, fix):
+        part = _part_of(place) if is_file else place
+        file = open(part, "wb")  # noqa: SIM115
+
+    def write(content: bytes) -> None:
+        with _told(path, fix):
+            file.write(content)
+            file.flush()
+
+    try:
+        yield write
+        if is_file:
+            with _told(path, fix):
+                os.fsync(file.fileno())
+                os.replace(part, place)
+                fsync_folder(place.parent)
+    finally:
+        file.close()
+        if is_file:
+            part.unlink(missing_ok=True)
+
+
+@contextmanager
+def _told(path: PathLike, fix: str = CHECK_FOLDER) -> Iterator[None]:
+    """Turn an OSError into a sentence about the file that a user has asked for."""
+    try:
+        yield
+    except OSError as error:
+        raise DataError(
+            str(path),
+            None,
+            f"the file cannot be written ({error.strerror or error})",
+            fix,
+        ) from error
+
+
+def fsync_folder(folder: Path) -> None:
+    """A new name is only safe when its folder is on the disk, too."""
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def content_checksum(content: bytes) -> str:
+    """Return the checksum by which files of a run are verified."""
+    return hashlib.blake2b(content, digest_size=16).hexdigest()

@@ -1,0 +1,47 @@
+"""JSON files with a checksum."""
+
+import json
+from typing import Any, Final
+
+from regard import safe_read
+from regard.atomic_files import atomic_output, content_checksum
+from regard.data.text_files import display_name
+from regard.errors import DataError
+from regard.safe_read import PathLike
+
+VERSION: Final = 1
+
+
+def json_checksum(content: dict[str, Any]) -> str:
+    """A short text that is the same for the same content."""
+    text = json.dumps(content, sort_keys=True)
+    return content_checksum(text.encode())
+
+
+def write_checksummed(path: PathLike, content: dict[str, Any]) -> None:
+    """Writes content and its checksum."""
+    whole = {**content, "checksum": json_checksum(content)}
+    with atomic_output(path) as file:
+        file.write(json.dumps(whole, ensure_ascii=False, indent=1).encode())
+
+
+def read_checksummed(path: PathLike) -> dict[str, Any]:
+    """Reads what `write_checksummed` has written, without the checksum."""
+    raw = safe_read.read_bytes(path, safe_read.MAX_JSON)
+    try:
+        content = safe_read.parse_json(raw)
+    except safe_read.InvalidJSONError:
+        raise invalid_file(path, "it is not a tokeniser of regard") from None
+    if not isinstance(content, dict) or not {"version", "checksum"} <= content.keys():
+        raise invalid_file(path, "it is not a tokeniser of regard")
+    # first, since later formats may have other checksums
+    safe_read.check_format(path, content["version"], VERSION)
+    if content.pop("checksum") != json_checksum(content):
+        raise invalid_file(path, "its checksum is not that of its content")
+    return content
+
+
+def invalid_file(path: PathLike, reason: str) -> DataError:
+    """What to say of a file that is none of these, or not whole."""
+    fix = "copy it again from the run that it belongs to, or train that run again"
+    return DataError(display_name(path), None, reason, fix)

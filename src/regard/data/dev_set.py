@@ -1,0 +1,124 @@
+"""Dev sets: what is held out, distinct sources, overlap with training data."""
+
+import hashlib
+import unicodedata
+from typing import Final, NamedTuple
+
+import numpy as np
+from jaxtyping import Int, Int64, UInt64
+
+from regard.data.corpus import Corpus
+from regard.data.pairs import Pair
+from regard.errors import ArgumentError
+from regard.symbols import UNK
+
+SHARE: Final = 0.05
+MOST: Final = 2000
+FEWEST: Final = 20
+LARGEST_SHARE: Final = 0.2
+
+
+def dev_share(count: int) -> float:
+    """The share of `count` pairs to hold out: 5%, which is 2,000 pairs at most.
+
+    Of fewer than 400 pairs it is more, so that about 20 can be expected, but never over 20%.
+    """
+    if count < 1:
+        raise ArgumentError("count", "be at least 1", count, "count the pairs first")
+    return min(MOST / count, max(SHARE, min(LARGEST_SHARE, FEWEST / count)))
+
+
+def is_held_out(src: str, *, share: float) -> bool:
+    """Whether the pairs of a source are held out.
+
+    Spellings that differ in Unicode's normal form or in spaces around them are one source. What
+    is held out at one share is held out at any larger one.
+    """
+    if not 0 <= share < 1:
+        raise ArgumentError(
+            "share", "be at least 0 and less than 1", share, "write 5 percent as 0.05"
+        )
+    text = unicodedata.normalize("NFC", src.strip())
+    digest = hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8).digest()
+    return int.from_bytes(digest, "big") < share * 2**64
+
+
+class DevSet(NamedTuple):
+    """The dev pairs as text and as tokens; a source that stands in several pairs comes once.
+
+    Attributes:
+        sources: all different ones, in the order of the pairs.
+        references: the targets of each source, any of which is right.
+        rows: for each source its first pair in the corpus.
+        corpus: all pairs.
+    """
+
+    sources: list[str]
+    references: list[list[str]]
+    rows: Int[np.ndarray, " sources"]
+    corpus: Corpus
+
+    @staticmethod
+    def of(corpus: Corpus) -> "DevSet":
+        """The dev set of a corpus that has kept its texts."""
+        places: dict[tuple[object, ...], int] = {}
+        sources: list[str] = []
+        references: list[dict[str, None]] = []
+        rows: list[int] = []
+        for row in range(len(corpus)):
+            pair = corpus.pair(row)
+            place = places.setdefault(_identity(pair, row), len(places))
+            if place == len(sources):
+                sources.append(pair.src)
+                references.append({})
+                rows.append(row)
+            references[place] |= dict.fromkeys([pair.tgt, *pair.more])
+        return DevSet(sources, [list(r) for r in references], np.array(rows), corpus)
+
+
+def _identity(pair: Pair, row: int) -> tuple[object, ...]:
+    """What makes two sources one: spelled alike, but for Unicode's form, with the same features.
+
+    Texts, which have no source, are each by itself.
+    """
+    src = unicodedata.normalize("NFC", pair.src.strip())
+    return (src, pair.features) if src or pair.features else (row,)
+
+
+#: training sources that are looked at together, so that memory is bounded
+CHUNK: Final = 1 << 16
+
+
+def overlapping_sources(train: Corpus, dev: DevSet) -> int:
+    """How many of the different dev sources are sources of training pairs, token for token.
+
+    One with unknown tokens is taken for new, since what stands behind them may be. Sources are
+    compared by sums of 64 bits, which agree for two that differ once in 2**64 cases.
+    """
+    lengths = dev.corpus.src_lengths[dev.rows]
+    seen = 0
+    for length in np.unique(lengths).tolist():
+        asked = _ids(dev.corpus, dev.rows[lengths == length], length)
+        wanted = _sums(asked[~(asked == UNK).any(axis=1)])
+        found = np.zeros(len(wanted), bool)
+        rows = np.flatnonzero(train.src_lengths == length)
+        for first in range(0, len(rows), CHUNK):
+            found |= np.isin(wanted, _sums(_ids(train, rows[first : first + CHUNK], length)))
+        seen += int(found.sum())
+    return seen
+
+
+def _ids(
+    corpus: Corpus, rows: Int[np.ndarray, " rows"], length: int
+) -> Int64[np.ndarray, "rows length"]:
+    """The tokens of sources that all have one length."""
+    ids, _ = corpus.ids("src", rows).padded(length)
+    return ids
+
+
+def _sums(ids: Int64[np.ndarray, "rows length"]) -> UInt64[np.ndarray, " rows"]:
+    """What tells sources of one length apart: their ids, each times a number of its place."""
+    places = np.random.default_rng(0).integers(1 << 63, size=ids.shape[1], dtype=np.uint64)
+    places = 2 * places + 1  # odd, so that two ids in one place never come to the same
+    sums: UInt64[np.ndarray, " rows"] = (ids.astype(np.uint64) * places).sum(axis=1)
+    return sums

@@ -1,0 +1,344 @@
+"""Encoding of pairs into a corpus file."""
+
+import itertools
+from collections.abc import Callable, Iterable, Iterator, Sequence, Sized
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, NamedTuple, Protocol, final, runtime_checkable
+
+import numpy as np
+from jaxtyping import Int32, Shaped
+
+from regard.atomic_files import atomic_output
+from regard.data import lazy_pyarrow as arrow
+from regard.data.corpus import (
+    FINGERPRINT,
+    LAYOUT,
+    Corpus,
+    corpus_problem,
+    crc32_of_file,
+    text_fields,
+    write_note,
+)
+from regard.data.pairs import Pair, in_chunks
+from regard.data.source_encoders import FrameScaler, SourceEncoder
+from regard.data.text_files import fingerprint
+from regard.data.tokenizers import Tokenizer, source_ids, target_ids
+from regard.errors import ArgumentError, DataError
+from regard.safe_read import PathLike
+
+
+class Flat(NamedTuple):
+    """Many rows, one after the other; the lengths count tokens or frames."""
+
+    values: Shaped[np.ndarray, " values"]
+    lengths: Int32[np.ndarray, " rows"]
+
+    def offsets(self) -> Int32[np.ndarray, " ends"]:
+        """Where each row begins, and where the last one ends."""
+        return np.concatenate([[0], np.cumsum(self.lengths, dtype=np.int32)]).astype(np.int32)
+
+
+def joined_flat(parts: Sequence[Flat]) -> Flat:
+    """Rows of several parts, in their order."""
+    values, lengths = zip(*parts, strict=True)
+    return Flat(np.concatenate(values), np.concatenate(lengths))
+
+
+@runtime_checkable
+class Store(Protocol):
+    """How rows are kept until they are written, and then written."""
+
+    @property
+    def type(self) -> Any:
+        """Arrow's type of a row."""
+        ...
+
+    def flat(self, rows: Sequence[Any]) -> Flat:
+        """Rows as they are kept."""
+        ...
+
+    def lists(self, flat: Flat) -> Any:
+        """Rows as Arrow has them."""
+        ...
+
+
+@final
+@dataclass(frozen=True)
+class IdStore:
+    """Rows of ids, all of one type."""
+
+    dtype: np.dtype[Any]
+
+    @property
+    def type(self) -> Any:
+        """A list of integers."""
+        return arrow.list_(arrow.from_numpy_dtype(self.dtype))
+
+    def flat(self, rows: Sequence[Sequence[int]]) -> Flat:
+        """All ids in one array."""
+        lengths = np.fromiter(map(len, rows), np.int32, len(rows))
+        every = itertools.chain.from_iterable(rows)
+        return Flat(np.fromiter(every, self.dtype, int(lengths.sum())), lengths)
+
+    def lists(self, flat: Flat) -> Any:
+        """A list for each row."""
+        return arrow.ListArray.from_arrays(arrow.array(flat.offsets()), arrow.array(flat.values))
+
+
+@final
+@dataclass(frozen=True)
+class FrameStore:
+    """Rows of frames, all of one width."""
+
+    features: int
+
+    @property
+    def type(self) -> Any:
+        """A list of lists that are equally long."""
+        return arrow.list_(arrow.list_(arrow.float32(), self.features))
+
+    def flat(self, rows: Sequence[np.ndarray]) -> Flat:
+        """All numbers in one array."""
+        lengths = np.fromiter(map(len, rows), np.int32, len(rows))
+        return Flat(np.concatenate([np.zeros(0, np.float32), *map(np.ravel, rows)]), lengths)
+
+    def lists(self, flat: Flat) -> Any:
+        """A list of frames for each row."""
+        frames = arrow.FixedSizeListArray.from_arrays(arrow.array(flat.values), self.features)
+        return arrow.ListArray.from_arrays(arrow.array(flat.offsets()), frames)
+
+
+class Column(NamedTuple):
+    """One side of a corpus.
+
+    Attributes:
+        encode: gives the row of each pair: ids, or a table.
+        fits: whether the row of a pair has something in it, and is no longer than a limit.
+        store: how rows are written.
+    """
+
+    encode: Callable[[Sequence[Pair]], Sequence[Any]]
+    fits: Callable[[Pair, Any, int], bool]
+    store: Store
+
+
+def columns(src: SourceEncoder, tgt: Tokenizer) -> tuple[Column, Column]:
+    """The columns of both sides."""
+    most = max(tgt.vocab_size, 0 if isinstance(src, FrameScaler) else src.vocab_size)
+    ids = IdStore(np.dtype(np.uint16 if most <= np.iinfo(np.uint16).max else np.int32))
+    return _source(src, ids), Column(lambda pairs: target_ids(tgt, pairs), _is_short, ids)
+
+
+def _source(src: SourceEncoder, ids: IdStore) -> Column:
+    if isinstance(src, FrameScaler):
+        encode = src.encode
+        store = FrameStore(src.features)
+        return Column(lambda pairs: [encode(p.frames) for p in pairs], _is_short, store)
+    return Column(
+        lambda pairs: source_ids(src, [p.src for p in pairs], [p.features for p in pairs]),
+        _is_source,
+        ids,
+    )
+
+
+def _is_short(pair: Pair, row: Sized, most: int) -> bool:
+    return len(row) <= most
+
+
+def _is_source(pair: Pair, ids: Sequence[int], most: int) -> bool:
+    """Eos does not count. A source without any token has no meaning, unless there is none: that is
+    a text."""
+    return (len(ids) > 1 or not pair.src) and len(ids) <= most + 1
+
+
+def text_arrays(pairs: Sequence[Pair]) -> list[Any]:
+    """The texts of pairs as Arrow has them, an array for each of `TEXTS`."""
+    values: list[list[Any]] = [
+        [pair.src for pair in pairs],
+        [pair.tgt for pair in pairs],
+        [pair.line for pair in pairs],
+        [list(pair.more) for pair in pairs],
+        [list(pair.features) for pair in pairs],
+    ]
+    return [arrow.array(v, kind) for v, (_, kind) in zip(values, text_fields(), strict=True)]
+
+
+#: chunks of pairs that are written at once, so that memory is bounded
+WRITTEN: Final = 16
+
+
+class _Encoded(NamedTuple):
+    src: Flat
+    tgt: Flat
+    pairs: list[Pair]
+    dropped: int
+
+
+def build_corpus(
+    pairs: Iterable[Pair],
+    src_tok: SourceEncoder,
+    tgt_tok: Tokenizer,
+    path: PathLike,
+    *,
+    max_src_len: int,
+    max_tgt_len: int,
+    texts: bool = False,
+    source: str = "",
+    progress: Callable[[int], None] | None = None,
+) -> Corpus:
+    """Encodes pairs and writes them to a file, which is there when it is whole.
+
+    Args:
+        pairs: what to encode; read once.
+        src_tok: tokeniser of the sources, or what brings their vectors to scale.
+        tgt_tok: tokeniser of the targets.
+        path: the file to write.
+        max_src_len: the most source tokens, features among them and eos not, or frames; pairs
+            that are longer are left out.
+        max_tgt_len: the most target tokens, without bos and eos.
+        texts: whether to keep the text of the pairs, too, which scoring needs.
+        source: what the pairs come from, as `fingerprint` says it.
+        progress: called now and then with the number of pairs read so far.
+    """
+    encoder = _Encoder(src_tok, tgt_tok, max_src_len, max_tgt_len, texts)
+    key = corpus_key(source, src_tok, tgt_tok, max_src_len, max_tgt_len, texts)
+    path = Path(path)
+    schema = encoder.schema.with_metadata({FINGERPRINT: key})
+    kept = read = 0
+    with atomic_output(path) as file, arrow.ipc.new_file(file, schema) as writer:
+        for parts in _grouped(map(encoder.encode, in_chunks(pairs)), WRITTEN):
+            batch = encoder.batch(parts)
+            writer.write_batch(batch)
+            kept += batch.num_rows
+            read += batch.num_rows + sum(part.dropped for part in parts)
+            if progress is not None:
+                progress(read)
+        if not kept:
+            raise _nothing_left(path, read, max_src_len, max_tgt_len, src_tok)
+    write_note(path, {"pairs": kept, "dropped": read - kept, "crc32": crc32_of_file(path)})
+    return Corpus(path)
+
+
+def open_or_build_corpus(
+    pairs: Callable[[], Iterable[Pair]],
+    src_tok: SourceEncoder,
+    tgt_tok: Tokenizer,
+    path: PathLike,
+    *,
+    source: str,
+    max_src_len: int,
+    max_tgt_len: int,
+    texts: bool = False,
+    progress: Callable[[int], None] | None = None,
+    say: Callable[[str], None] | None = None,
+) -> Corpus:
+    """Opens the corpus that was built from the same data before, or else builds it.
+
+    Args:
+        pairs: called for the pairs only if the corpus must be built.
+        src_tok: as for `build_corpus`, and so are all that are not named here.
+        tgt_tok: as there.
+        path: as there.
+        source: what `pairs` come from: `fingerprint(files, ...)` with all that chooses among them.
+        max_src_len: as there.
+        max_tgt_len: as there.
+        texts: as there.
+        progress: as there.
+        say: called with a sentence if there is a file that cannot be used.
+    """
+    path = Path(path)
+    if path.exists():
+        problem = corpus_problem(path)
+        key = corpus_key(source, src_tok, tgt_tok, max_src_len, max_tgt_len, texts)
+        if problem is None:
+            corpus = Corpus(path)
+            if corpus.fingerprint == key:
+                return corpus
+            problem = "it was made from other data, by other tokenisers or with other limits"
+        if say is not None:
+            say(f"{path}: {problem}, so it is built again.")
+    return build_corpus(
+        pairs(),
+        src_tok,
+        tgt_tok,
+        path,
+        max_src_len=max_src_len,
+        max_tgt_len=max_tgt_len,
+        texts=texts,
+        source=source,
+        progress=progress,
+    )
+
+
+def corpus_key(
+    source: str, src_tok: SourceEncoder, tgt_tok: Tokenizer, max_src: int, max_tgt: int, texts: bool
+) -> str:
+    """Return the fingerprint of a corpus: of its data, tokenisers and limits."""
+    tokenizers = [src_tok.fingerprint, tgt_tok.fingerprint]
+    return fingerprint(
+        layout=LAYOUT, source=source, tokenizers=tokenizers, limits=[max_src, max_tgt], texts=texts
+    )
+
+
+class _Encoder:
+    """Turns pairs into ids or frames, and these into record batches."""
+
+    def __init__(
+        self, src_tok: SourceEncoder, tgt_tok: Tokenizer, max_src: int, max_tgt: int, texts: bool
+    ) -> None:
+        for name, value in (("max_src_len", max_src), ("max_tgt_len", max_tgt)):
+            if value < 1:
+                raise ArgumentError(name, "be at least 1", value, "raise it")
+        self._src, self._tgt = columns(src_tok, tgt_tok)
+        self._max_src, self._max_tgt = max_src, max_tgt
+        self._texts = texts
+        fields = [("src", self._src.store.type), ("tgt", self._tgt.store.type)]
+        self.schema = arrow.schema([*fields, *(text_fields() if texts else [])])
+
+    def encode(self, pairs: Sequence[Pair]) -> _Encoded:
+        """What all pairs become that are not too long."""
+        src, tgt = self._src.encode(pairs), self._tgt.encode(pairs)
+        kept = [
+            i
+            for i, pair in enumerate(pairs)
+            if self._src.fits(pair, src[i], self._max_src)
+            and self._tgt.fits(pair, tgt[i], self._max_tgt)
+        ]
+        return _Encoded(
+            self._src.store.flat([src[i] for i in kept]),
+            self._tgt.store.flat([tgt[i] for i in kept]),
+            # what is written of a pair is its text
+            [pairs[i]._replace(frames=None) for i in kept] if self._texts else [],
+            len(pairs) - len(kept),
+        )
+
+    def batch(self, parts: Sequence[_Encoded]) -> Any:
+        """One record batch of several encoded parts."""
+        sides = [
+            self._src.store.lists(joined_flat([part.src for part in parts])),
+            self._tgt.store.lists(joined_flat([part.tgt for part in parts])),
+        ]
+        if self._texts:
+            pairs = [pair for part in parts for pair in part.pairs]
+            sides += text_arrays(pairs)
+        return arrow.RecordBatch.from_arrays(sides, schema=self.schema)
+
+
+def _grouped(parts: Iterator[_Encoded], size: int) -> Iterator[list[_Encoded]]:
+    while group := list(itertools.islice(parts, size)):
+        yield group
+
+
+def _nothing_left(
+    path: Path, read: int, max_src: int, max_tgt: int, side: SourceEncoder
+) -> DataError:
+    limits = f"{max_src} source {'frames ' if isinstance(side, FrameScaler) else ''}or {max_tgt}"
+    if not read:
+        return DataError(str(path), None, "there are no pairs to encode", "check the data")
+    return DataError(
+        str(path),
+        None,
+        f"all {read:,} pairs are longer than {limits} target tokens",
+        "raise max_src_len and max_tgt_len",
+    )

@@ -1,0 +1,258 @@
+"""Detection of a file's format from its name and first lines."""
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from regard.data.error_hints import PYTHON_HINTS, BadLine, Columns, ErrorHints
+from regard.data.pairs import Format
+from regard.data.row_parsers import json_record
+from regard.data.text_files import decode, display_name, format_suffix
+from regard.errors import ArgumentError, DataError
+from regard.safe_read import PathLike
+
+Head = Sequence[tuple[int, bytes]]
+
+FORMATS: Final = ("auto", "tsv", "jsonl", "parquet")
+JSON_SUFFIXES: Final = (".jsonl", ".ndjson", ".json")
+KEYS: Final = (("src", "tgt"), ("source", "target"), ("input", "output"))
+FEATURES_KEY: Final = "features"
+TAGS: Final = re.compile(r"[^\s;]+(;[^\s;]+)*")
+
+
+@dataclass(frozen=True)
+class ReadOptions:
+    """What the caller of `read_pairs` asks for; see there."""
+
+    format: str = "auto"
+    columns: Columns | None = None
+    features: bool = False
+    references: bool = False
+    advice: ErrorHints = PYTHON_HINTS
+
+    def check(self) -> None:
+        """Raises where an option has no meaning, alone or together with others."""
+        if self.format not in FORMATS:
+            raise ArgumentError(
+                "format", f"be one of {', '.join(FORMATS)}", repr(self.format), "choose one"
+            )
+        write = self.advice.columns
+        if self.columns is not None and not self._columns_fit(self.columns):
+            raise ArgumentError(
+                "columns",
+                "name source, target and, if there is one, features, by number from 0 or by name",
+                repr(self.columns),
+                f"write {write((0, 1))}, {write(('en', 'fr'))} or, with features, "
+                f"{write((0, 1, 2))}",
+            )
+        if self.features and self.references:
+            raise ArgumentError(
+                "references", "be left out if there are features", True, "choose one of the two"
+            )
+
+    def check_no_format(self) -> None:
+        """Raises for a source that has no format to choose."""
+        if self.format != "auto":
+            raise _only_for_one_file("format", self.format)
+
+    def check_no_columns(self) -> None:
+        """Raises for a source that has no columns to choose from."""
+        if self.columns is not None:
+            raise _only_for_one_file("columns", self.columns)
+
+    def _columns_fit(self, columns: Columns) -> bool:
+        if isinstance(columns, str) or not isinstance(columns, Sequence):
+            return False
+        if len(columns) not in ((3,) if self.features else (2, 3)):
+            return False
+        return all(isinstance(c, str) or (isinstance(c, int) and c >= 0) for c in columns)
+
+
+def _only_for_one_file(name: str, value: object) -> ArgumentError:
+    rule = "be left out unless the source is one file"
+    if name == "columns":
+        rule += " or dictionaries"
+    return ArgumentError(name, rule, repr(value), "leave it out")
+
+
+def is_parquet(source: PathLike, wanted: ReadOptions) -> bool:
+    """Whether a file is Parquet by its name: it has no lines, and its start need not be read."""
+    by_name = wanted.format == "auto" and format_suffix(source) == ".parquet"
+    return wanted.format == "parquet" or by_name
+
+
+def kind_of(source: PathLike, wanted: ReadOptions, head: Head) -> str:
+    """The kind of a file, from its name or its first line."""
+    suffix, first = format_suffix(source), head[0][1] if head else b""
+    if wanted.format != "auto":
+        return wanted.format
+    if first.startswith(b"PAR1"):
+        return "parquet"
+    if suffix == ".csv":
+        raise DataError(
+            display_name(source),
+            None,
+            "comma-separated files are not read",
+            "save it with tabs between the columns, or as JSON lines",
+        )
+    if suffix in JSON_SUFFIXES or first.lstrip().startswith((b'{"', b"{ ", b"[{")):
+        return "jsonl"
+    return "tsv"
+
+
+def tsv_format(source: PathLike, head: Head, wanted: ReadOptions) -> Format:
+    """Which columns of a tab-separated file are what.
+
+    A third column that looks like features is taken as that, if the caller has left all open.
+    """
+    columns = wanted.columns
+    if columns is not None and any(isinstance(column, str) for column in columns):
+        numbers = _header_columns(source, head, columns, wanted.advice)
+        return _chosen("tsv", numbers, wanted, header=True)
+    if columns is not None:
+        return _chosen("tsv", columns, wanted)
+    if wanted.references:
+        return Format("tsv", references=True)
+    tagged = wanted.features or (wanted.format == "auto" and _looks_like_tags(head))
+    return Format("tsv", features=2 if tagged else None, exact=True)
+
+
+def _chosen(kind: Any, columns: Columns, wanted: ReadOptions, *, header: bool = False) -> Format:
+    third = columns[2] if len(columns) == 3 else None
+    return Format(kind, (columns[0], columns[1]), third, wanted.references, header=header)
+
+
+def _header_columns(
+    source: PathLike, head: Head, columns: Columns, advice: ErrorHints
+) -> list[int]:
+    names = head[0][1].decode("utf-8", "replace").split("\t") if head else []
+    missing = [column for column in columns if isinstance(column, str) and column not in names]
+    if missing:
+        raise DataError(
+            display_name(source),
+            1,
+            f"there is no column {missing[0]!r} among {', '.join(map(repr, names))}",
+            f"name columns that stand in the first line, or give their numbers from 0, as in "
+            f"{advice.columns((0, 1))}",
+        )
+    return [names.index(column) if isinstance(column, str) else column for column in columns]
+
+
+def header_note(file: str, cells: Sequence[Any], shape: Format, advice: ErrorHints | None) -> str:
+    """A sentence, where a first pair looks like the names of columns; otherwise nothing.
+
+    Args:
+        file: what messages call the source.
+        cells: what stands in its first row.
+        shape: how the source is read.
+        advice: how to choose columns by their names, if the source has any.
+    """
+    asked = [c for c in (*shape.columns, shape.features) if isinstance(c, int) and c < len(cells)]
+    names = [str(cells[column]) for column in asked]
+    for known in KEYS:
+        if sorted(map(str.lower, names[:2])) == sorted(known):
+            first = sorted(names[:2], key=lambda name: known.index(name.lower()))
+            fix = "delete it"
+            if advice is not None and not (shape.references and len(cells) > 2):
+                fix += f", or leave it out with {advice.columns([*first, *names[2:]])}"
+            return f"{file}, line 1: it looks like names of columns, but it is a pair here: {fix}."
+    return ""
+
+
+def _looks_like_tags(head: Head) -> bool:
+    """Whether most lines have three columns, and these lines all have tags in the third."""
+    lines = tagged = 0
+    several = False
+    for _, raw in head:
+        try:
+            cells = decode(raw).split("\t")
+        except BadLine:
+            continue
+        lines += 1
+        if len(cells) > 3 or (len(cells) == 3 and not TAGS.fullmatch(cells[2])):
+            return False
+        tagged += len(cells) == 3
+        several = several or (len(cells) == 3 and ";" in cells[2])
+    return several and 2 * tagged > lines
+
+
+def jsonl_format(source: PathLike, head: Head, wanted: ReadOptions) -> Format:
+    """Which keys of the objects are what. The first line that can be read decides."""
+    if head and head[0][1].lstrip().startswith(b"["):
+        raise DataError(
+            display_name(source),
+            1,
+            "this is one JSON array, and not an object on each line",
+            "convert it with `jq -c '.[]'`",
+        )
+    if wanted.columns is not None:
+        _check_names(wanted.columns, "the source is JSON")
+        return _chosen("jsonl", wanted.columns, wanted)
+    for number, raw in head:
+        try:
+            names = list(json_record(decode(raw)))
+        except BadLine:
+            continue
+        return _named("jsonl", display_name(source), number, [*names, FEATURES_KEY], wanted)
+    return Format("jsonl", KEYS[0], FEATURES_KEY, wanted.references)
+
+
+def items_format(first: Any, wanted: ReadOptions) -> Format:
+    """Where source and target stand in Python objects; the first one decides.
+
+    Args:
+        first: a tuple, or a dictionary, whose keys are names as in JSON.
+        wanted: what the caller asks for.
+    """
+    if not isinstance(first, Mapping):
+        wanted.check_no_columns()
+        features = 2 if wanted.features else None
+        return Format("pairs", features=features, references=wanted.references)
+    if wanted.columns is None:
+        return _named("pairs", "pairs", 1, [*map(str, first), FEATURES_KEY], wanted)
+    _check_names(wanted.columns, "the pairs are dictionaries")
+    return _chosen("pairs", wanted.columns, wanted)
+
+
+def _check_names(columns: Columns, where: str) -> None:
+    if any(isinstance(column, int) for column in columns):
+        raise ArgumentError("columns", f"be names where {where}", repr(columns), "name its keys")
+
+
+def parquet_format(source: PathLike, names: Sequence[str], wanted: ReadOptions) -> Format:
+    """Which columns of a Parquet table are what."""
+    if wanted.columns is None and len(names) == 2:
+        return Format("parquet", (names[0], names[1]), None, wanted.references)
+    if wanted.columns is None:
+        return _named("parquet", display_name(source), None, names, wanted)
+    numbered = dict(enumerate(names))
+    wrong = [column for column in wanted.columns if column not in numbered and column not in names]
+    if wrong:
+        raise DataError(
+            display_name(source),
+            None,
+            f"there is no column {wrong[0]!r} among {', '.join(map(repr, names))}",
+            wanted.advice.choose("check the names", names),
+        )
+    chosen = [names[column] if isinstance(column, int) else column for column in wanted.columns]
+    return _chosen("parquet", chosen, wanted)
+
+
+def _named(
+    kind: Any, file: str, line: int | None, names: Sequence[str], wanted: ReadOptions
+) -> Format:
+    """The format of a source whose columns have names, if they are among those that are known."""
+    features = FEATURES_KEY if FEATURES_KEY in names else None
+    for src, tgt in KEYS:
+        if src in names and tgt in names:
+            return Format(kind, (src, tgt), features, wanted.references)
+    known = " or ".join(f"{src}/{tgt}" for src, tgt in KEYS)
+    found = ", ".join(name for name in names if name != FEATURES_KEY)
+    raise DataError(
+        file,
+        line,
+        f"source and target are expected as {known}, but the names are {found}",
+        wanted.advice.choose("rename them", [name for name in names if name != FEATURES_KEY]),
+        kind="missing key",
+    )

@@ -1,0 +1,350 @@
+"""Sources that are frames of numbers: given as arrays or lists, or in .npy files."""
+
+import hashlib
+import json
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from tokenize import TokenError
+from typing import Any, Final, final
+
+import numpy as np
+import torch
+from jaxtyping import Float32
+from torch import Tensor
+
+from regard import safe_read
+from regard.data import lazy_pyarrow as arrow
+from regard.data.error_hints import BadLine, BadLines, shorten
+from regard.data.file_formats import KEYS
+from regard.data.pair_reader import check_column, not_parquet, rows_at_once
+from regard.data.pairs import Pair
+from regard.data.row_parsers import json_record
+from regard.data.text_files import (
+    DAMAGE,
+    STDIN,
+    decode,
+    display_name,
+    format_suffix,
+    numbered_lines,
+    open_bytes,
+)
+from regard.errors import DataError
+from regard.safe_read import PathLike
+
+#: axes are frames and features; the number of frames differs from source to source
+FrameArray = Float32[np.ndarray, "_frames features"]
+
+SUFFIX: Final = ".npy"
+#: what numpy raises for headers that are damaged or absurd, which it reads as Python
+NPY_ERRORS: Final = (
+    *(EOFError, OverflowError, RecursionError, SyntaxError, TypeError, ValueError),
+    TokenError,
+)
+#: numpy's kinds of numbers
+NUMBERS: Final = "fiub"
+
+
+@final
+class FrameReader:
+    """Makes the sources of pairs tables of one width, (frames, features).
+
+    A pair is then called by the name of its file, or by what tells its numbers from others.
+
+    Args:
+        folder: where the names of files begin that are no whole paths.
+        features: the width; that of the first table if None.
+    """
+
+    def __init__(self, folder: Path, features: int | None = None) -> None:
+        self._folder, self._features = folder, features
+
+    def __call__(self, pair: Pair) -> Pair:
+        """The pair with its table, as float32."""
+        table = self._of_file(pair.src) if pair.frames is None else as_frames(pair.frames)
+        self._check_width(table)
+        return pair._replace(src=pair.src or frames_name(table), frames=table)
+
+    def table(self, source: Any) -> FrameArray:
+        """The table of a source alone: numbers, or the name of a file."""
+        named = isinstance(source, str | os.PathLike)
+        pair = Pair(os.fspath(source), "", 0) if named else Pair("", "", 0, frames=source)
+        table: FrameArray = self(pair).frames
+        return table
+
+    def path(self, name: str) -> Path:
+        """Where a file lies that a source names."""
+        return self._folder / name
+
+    def _of_file(self, name: str) -> FrameArray:
+        try:
+            return read_npy(self.path(name))
+        except BadLine as bad:
+            raise BadLine(bad.kind, f"{self.path(name)}: {bad.reason}", bad.fix) from None
+
+    def _check_width(self, table: FrameArray) -> None:
+        width = table.shape[1]
+        if self._features is None:
+            self._features = width
+        if width != self._features:
+            raise BadLine(
+                "other number of features",
+                f"each frame of the source has {_counted(width, 'number')}, where "
+                f"{self._features} {'is' if self._features == 1 else 'are'} expected",
+                "give all sources the same features",
+            )
+
+
+def base_folder(source: Any) -> Path:
+    """Where names of files begin that stand in a source: the folder of its file, or this one."""
+    named = isinstance(source, str | os.PathLike) and source != STDIN
+    return Path(os.fspath(source)).parent if named else Path()
+
+
+def as_frames(value: Any) -> FrameArray:
+    """Numbers of any type as a table; one number for each frame is one feature."""
+    try:
+        array = _array(value)
+    except (ValueError, TypeError):
+        raise _ragged(value) from None
+    if array.dtype.kind not in NUMBERS:
+        raise BadLine(
+            "not numbers",
+            f"the source must be a table of numbers, but it is {shorten(value)}",
+            "write it as [[0.1, 0.2], [0.3, 0.4]], a list of numbers for each frame",
+        )
+    if array.ndim == 1:
+        array = array[:, None]
+    if array.ndim != 2:
+        raise BadLine(
+            "not a table",
+            f"the source must have two axes, frames and features, but its shape is {array.shape}",
+            "give each source by itself, one row for each frame",
+        )
+    if not array.size:
+        raise BadLine(
+            "empty source",
+            f"the source has {_counted(array.shape[0], 'frame')} of "
+            f"{_counted(array.shape[1], 'number')}",
+            "fill it in or delete the line",
+        )
+    return _finite(array)
+
+
+def read_npy(path: Path) -> FrameArray:
+    """The table in a .npy file. Python objects in it are never made."""
+    if path.suffix.lower() != SUFFIX:
+        raise BadLine(
+            "not a .npy file",
+            "a source must be numbers, or the name of a .npy file",
+            "write the frames with numpy.save, and name that file",
+        )
+    try:
+        safe_read.open_regular(path).close()  # a pipe would be waited for
+        array = np.lib.format.open_memmap(path, mode="r")  # which cannot hold objects
+    except safe_read.MissingFileError:
+        raise _cannot_open(FileNotFoundError()) from None
+    except DataError as error:
+        raise BadLine("unreadable file", error.reason, "name a file that can be read") from None
+    except OSError as error:
+        raise _cannot_open(error) from None
+    except NPY_ERRORS as error:
+        raise _no_npy(error) from None
+    return as_frames(array)
+
+
+def frames_name(table: FrameArray) -> str:
+    """What to call a table that has no name: the same for the same numbers."""
+    digest = hashlib.blake2b(np.ascontiguousarray(table).tobytes(), digest_size=4).hexdigest()
+    return f"{_counted(len(table), 'frame')} #{digest}"
+
+
+def value_fingerprint(value: Any) -> str:
+    """A text that is the same for the same value; that of a large array is short."""
+    if isinstance(value, list | tuple) and any(isinstance(v, np.ndarray | Tensor) for v in value):
+        return repr([value_fingerprint(part) for part in value])
+    if isinstance(value, Mapping):
+        return repr({name: value_fingerprint(part) for name, part in value.items()})
+    if not isinstance(value, np.ndarray | Tensor):
+        return repr(value)
+    array = np.ascontiguousarray(_array(value))
+    digest = hashlib.blake2b(array.tobytes(), digest_size=16).hexdigest()
+    return f"{array.dtype}{array.shape} #{digest}"
+
+
+def are_tables(pairs: Sequence[Pair]) -> str:
+    """Why the sources of these pairs are to be read as vectors; empty if they are not."""
+    if pairs and all(_is_deep(pair.frames) for pair in pairs):
+        return "the sources are tables of numbers"
+    if pairs and all(pair.frames is None and pair.src.endswith(SUFFIX) for pair in pairs):
+        return f"the sources are names of {SUFFIX} files"
+    return ""
+
+
+def _is_deep(value: Any) -> bool:
+    """Whether it is a table for sure: an array, or lists of numbers in a list."""
+    if isinstance(value, np.ndarray | Tensor):
+        return True
+    rows = isinstance(value, list | tuple) and value and isinstance(value[0], list | tuple)
+    return bool(rows) and all(isinstance(number, int | float) for number in value[0])
+
+
+def _array(value: Any) -> np.ndarray:
+    if isinstance(value, Tensor):
+        return value.detach().to("cpu", torch.float32).numpy()
+    # types are few, and rows may be many
+    if isinstance(value, list | tuple) and any(issubclass(t, Tensor) for t in {*map(type, value)}):
+        value = [row.tolist() if isinstance(row, Tensor) else row for row in value]
+    return np.asarray(value)
+
+
+def _finite(array: np.ndarray) -> FrameArray:
+    """The numbers as float32, all of which must be finite then."""
+    with np.errstate(over="ignore"):
+        table = np.array(array, np.float32, order="C")
+    wrong = np.argwhere(~np.isfinite(table))
+    if len(wrong):
+        frame, feature = wrong[0].tolist()
+        raise BadLine(
+            "not finite",
+            f"number {feature} of frame {frame}, counted from 0, is {array[frame, feature]}, "
+            "which is no finite float32",
+            "replace it by a number",
+        )
+    return table
+
+
+def _ragged(value: Any) -> BadLine:
+    widths = [len(row) for row in value if isinstance(row, list | tuple)]
+    other = next((i for i, width in enumerate(widths) if width != widths[0]), None)
+    reason = f"the source must be a table of numbers, but it is {shorten(value)}"
+    if other is not None:
+        reason = (
+            f"frame {other} of the source, counted from 0, has {_counted(widths[other], 'number')} "
+            f"where frame 0 has {widths[0]}"
+        )
+    return BadLine("ragged", reason, "give each frame the same features")
+
+
+def _cannot_open(error: OSError) -> BadLine:
+    if isinstance(error, FileNotFoundError):
+        fix = "check the name, and the folder that it begins in"
+        return BadLine("missing file", "there is no such file", fix)
+    reason = (error.strerror or str(error)).lower()
+    return BadLine("unreadable file", f"it cannot be read ({reason})", "name a file that can")
+
+
+def _no_npy(error: Exception) -> BadLine:
+    said = (str(error).splitlines() or ["it is cut off"])[0].rstrip(". ")
+    if "objects" in said:
+        said = "it holds Python objects"
+    elif "magic string is not correct" in said:
+        said = "it does not begin as one"
+    return BadLine(
+        "not a .npy file",
+        f"it cannot be read as a .npy file of numbers ({said})",
+        "write it again with numpy.save, from an array of floats",
+    )
+
+
+def _counted(count: int, what: str) -> str:
+    return f"{count:,} {what}{'s' * (count != 1)}"
+
+
+#: what a source may be called, where it has a name
+NAMES: Final = tuple(src for src, _ in KEYS)
+
+
+def read_frame_sources(
+    file: PathLike, *, features: int, bad: BadLines, name: str | None = None
+) -> Iterator[Any]:
+    """Sources one after another: arrays, or names of .npy files that hold one.
+
+    Args:
+        file: a .npy file, which is one source; Parquet; or lines (`-` for stdin), each of which is
+            an object with a source, a table in JSON, or the name of a .npy file.
+        features: numbers of a frame.
+        bad: counts what cannot be a source, or raises it.
+        name: what the source is called where it has a name; one of those that are known if None.
+    """
+    names = NAMES if name is None else (name,)
+    tables = FrameReader(base_folder(file), features)
+    if format_suffix(file) == SUFFIX:
+        yield from _alone(Path(file), tables, bad)
+        return
+    for number, value in _values(file, names):
+        try:
+            source = _of_line(decode(value), names) if isinstance(value, bytes) else value
+            table = tables.table(source)
+        except BadLine as wrong:
+            bad.add(display_name(file), number, wrong)
+            continue
+        # a file keeps its name, by which maps are called
+        yield str(tables.path(source)) if isinstance(source, str) else table
+
+
+def _alone(file: Path, tables: FrameReader, bad: BadLines) -> Iterator[str]:
+    """The name of a .npy file, if it can be a source."""
+    try:
+        tables.table(read_npy(file))
+    except BadLine as wrong:
+        bad.add(str(file), None, wrong)
+        return
+    yield str(file)
+
+
+def _values(file: PathLike, names: Sequence[str]) -> Iterator[tuple[int, Any]]:
+    if format_suffix(file) == ".parquet":
+        return _column(file, names)
+    return numbered_lines(file)
+
+
+def _of_line(text: str, names: Sequence[str]) -> Any:
+    """What stands on a line: a table, or the name of a file."""
+    line = text.strip()
+    if not line:
+        raise BadLine("empty line", "the line is empty", "delete it")
+    if line.startswith("["):
+        try:
+            return json.loads(line)
+        except (ValueError, RecursionError):
+            fix = "write one whole table on each line"
+            raise BadLine("invalid JSON", f"invalid JSON, {shorten(line)}", fix) from None
+    if not line.startswith("{"):
+        return line
+    record: Mapping[str, Any] = json_record(line)
+    found = [name for name in names if name in record]
+    if not found:
+        raise BadLine(
+            "missing key",
+            f"there is no key {' or '.join(map(repr, names))} among "
+            f"{', '.join(map(repr, record)) or 'none'}",
+            "rename the source",
+        )
+    return record[found[0]]
+
+
+def _column(file: PathLike, names: Sequence[str]) -> Iterator[tuple[int, Any]]:
+    """The sources in a Parquet table: its only column, or one by its name."""
+    with open_bytes(file) as stream:
+        try:
+            table = arrow.parquet.ParquetFile(stream)
+            known = table.schema_arrow.names
+            found = [name for name in names if name in known] or (known if len(known) == 1 else [])
+            if not found:
+                raise DataError(
+                    display_name(file),
+                    None,
+                    f"there is no column {' or '.join(map(repr, names))} among "
+                    f"{', '.join(map(repr, known))}",
+                    "rename the column of sources",
+                )
+            check_column(display_name(file), table.schema_arrow, found[0])
+            rows = (
+                value
+                for batch in table.iter_batches(rows_at_once(table, found[0]), columns=found[:1])
+                for value in batch.column(0).to_pylist()
+            )
+            yield from enumerate(rows, start=1)
+        except (arrow.ArrowException, UnicodeDecodeError, *DAMAGE) as error:
+            raise not_parquet(display_name(file), error) from None

@@ -1,0 +1,283 @@
+"""Codecs that look up pieces in a table: characters, symbols and words."""
+
+import itertools
+import re
+import unicodedata
+from abc import ABC, abstractmethod
+from bisect import bisect_right
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, ClassVar, Final
+
+from regard.data.normalization import SPACES, Span, collapse_spaces
+from regard.symbols import SYMBOLS, UNK
+
+OPEN_BOX: Final = "␣"
+MAX_REMEMBERED: Final = 200_000
+MAX_WORD: Final = 64
+
+
+class Codec(ABC):
+    """Cuts normalised text into pieces that have numbers, and joins pieces to text.
+
+    Attributes:
+        pieces: the vocabulary; the first four are the special symbols.
+        form: the name of what `normalize` does; empty where it changes nothing that is common.
+    """
+
+    pieces: list[str]
+    form: ClassVar[str] = ""
+
+    @abstractmethod
+    def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
+        """The numbers of the pieces of each text."""
+
+    @abstractmethod
+    def spans(self, text: str) -> list[Span]:
+        """Where each piece stands in the text."""
+
+    @abstractmethod
+    def join(self, pieces: Sequence[str]) -> str:
+        """The text that the pieces make."""
+
+    def normalize(self, text: str) -> str:
+        """Return the text as `join` would write it if the vocabulary had all its pieces."""
+        return text
+
+    @abstractmethod
+    def show(self, piece: str) -> str:
+        """A piece as it should be drawn."""
+
+    @abstractmethod
+    def to_json(self) -> Any:
+        """All that is needed to make the codec again."""
+
+
+def count_pieces(pieces: Iterable[Iterable[str]], vocab_size: int, min_count: int) -> list[str]:
+    """The special symbols and the most frequent pieces, ties in the order of the alphabet."""
+    counts: Counter[str] = Counter()
+    for some in pieces:
+        counts.update(some)
+    for symbol in SYMBOLS:
+        del counts[symbol]
+    often = ((-count, piece) for piece, count in counts.items() if count >= min_count)
+    return [*SYMBOLS, *(piece for _, piece in sorted(often)[: vocab_size - len(SYMBOLS)])]
+
+
+def table_of(pieces: Sequence[str]) -> dict[str, int]:
+    """Numbers of all pieces but the special symbols, which text cannot name."""
+    return {piece: i for i, piece in enumerate(pieces) if i >= len(SYMBOLS)}
+
+
+class CharCodec(Codec):
+    """One piece per character. Joined again, the text is the same to the last character."""
+
+    def __init__(self, pieces: Sequence[str]) -> None:
+        self.pieces = list(pieces)
+        self._table = table_of(pieces)
+
+    @classmethod
+    def train(cls, texts: Iterable[str], vocab_size: int, min_count: int) -> "CharCodec":
+        """Counts characters."""
+        return cls(count_pieces(texts, vocab_size, min_count))
+
+    def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
+        """The numbers of the characters of each text."""
+        find = self._table.get
+        return [[find(char, UNK) for char in text] for text in texts]
+
+    def spans(self, text: str) -> list[Span]:
+        """Every character by itself."""
+        return [(i, i + 1) for i in range(len(text))]
+
+    def join(self, pieces: Sequence[str]) -> str:
+        """The characters without anything between them."""
+        return "".join(pieces)
+
+    def show(self, piece: str) -> str:
+        """The character; a space is made visible."""
+        return OPEN_BOX if piece == " " else piece
+
+    def to_json(self) -> Any:
+        """The vocabulary."""
+        return self.pieces
+
+
+class SpaceCodec(Codec):
+    """One piece per symbol between spaces, such as a phoneme."""
+
+    form = SPACES
+
+    def __init__(self, pieces: Sequence[str]) -> None:
+        self.pieces = list(pieces)
+        self._table = table_of(pieces)
+
+    @classmethod
+    def train(cls, texts: Iterable[str], vocab_size: int, min_count: int) -> "SpaceCodec":
+        """Counts symbols."""
+        return cls(count_pieces((text.split() for text in texts), vocab_size, min_count))
+
+    def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
+        """The numbers of the symbols of each text."""
+        find = self._table.get
+        return [[find(symbol, UNK) for symbol in text.split()] for text in texts]
+
+    def spans(self, text: str) -> list[Span]:
+        """Every symbol, without the spaces around it."""
+        return words_of(text)
+
+    def join(self, pieces: Sequence[str]) -> str:
+        """The symbols with a space between them."""
+        return " ".join(pieces)
+
+    def normalize(self, text: str) -> str:
+        """Return the symbols with a single space between them."""
+        return collapse_spaces(text)
+
+    def show(self, piece: str) -> str:
+        """The symbol."""
+        return piece
+
+    def to_json(self) -> Any:
+        """The vocabulary."""
+        return self.pieces
+
+
+class Chunks:
+    """Remembers the numbers of words that come again and again.
+
+    Args:
+        cut_all: the numbers of each of some words.
+    """
+
+    def __init__(self, cut_all: Callable[[Sequence[str]], list[list[int]]]) -> None:
+        self._cut_all = cut_all
+        self._known: dict[str, list[int]] = {}
+
+    def encode_batch(self, texts: Sequence[Sequence[str]]) -> list[list[int]]:
+        """The numbers of each text, which is a list of words."""
+        known, rest = self._known, dict[str, list[int]]()
+        missing = list({word: None for text in texts for word in text if word not in known})
+        room = len(known) < MAX_REMEMBERED
+        for word, ids in zip(missing, self._cut_all(missing), strict=True):
+            (known if room and len(word) <= MAX_WORD else rest)[word] = ids
+
+        def find(word: str) -> list[int]:
+            return rest[word] if word in rest else known[word]
+
+        return [list(itertools.chain.from_iterable(map(find, text))) for text in texts]
+
+
+def words_of(text: str) -> list[Span]:
+    """Where the words stand, which have spaces around them."""
+    return [match.span() for match in re.finditer(r"\S+", text)]
+
+
+def words_at(text: str, places: Iterable[int]) -> list[int | None]:
+    """The word that each of these characters is part of, counted from 0; a space is of none."""
+    words = words_of(text)
+    starts = [start for start, _ in words]
+    found: list[int | None] = []
+    for place in places:
+        word = bisect_right(starts, place) - 1
+        found.append(word if word >= 0 and place < words[word][1] else None)
+    return found
+
+
+JOINER: Final = "￭"
+# what joins the letters of Persian and Indic words is part of the word
+IN_WORDS: Final = "_\u200c\u200d"
+
+
+class WordCodec(Codec):
+    """Words and punctuation marks, each a piece.
+
+    A mark that stands close to what is beside it has a joiner there, as in the tokeniser of
+    OpenNMT (Klein et al., 2017), and words never have one: `"so", he said` is `"￭`, `so`, `￭"`,
+    `￭,`, `he`, `said`. So a word has one number wherever it stands, and nothing is lost.
+    """
+
+    form = SPACES
+
+    def __init__(self, pieces: Sequence[str]) -> None:
+        self.pieces = list(pieces)
+        self._table = table_of(pieces)
+        self._chunks = Chunks(self._cut_all)
+
+    @classmethod
+    def train(cls, texts: Iterable[str], vocab_size: int, min_count: int) -> "WordCodec":
+        """Counts words and marks."""
+        chunks: dict[str, list[str]] = {}
+
+        def pieces(text: str) -> Iterable[str]:
+            for chunk in text.split():
+                if chunk not in chunks:
+                    chunks[chunk] = mark_joins(cut_word(chunk))
+                yield from chunks[chunk]
+
+        return cls(count_pieces(map(pieces, texts), vocab_size, min_count))
+
+    def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
+        """The numbers of the words and marks of each text."""
+        return self._chunks.encode_batch([text.split() for text in texts])
+
+    def _cut_all(self, chunks: Sequence[str]) -> list[list[int]]:
+        find = self._table.get
+        return [[find(piece, UNK) for piece in mark_joins(cut_word(chunk))] for chunk in chunks]
+
+    def spans(self, text: str) -> list[Span]:
+        """Every word and every mark, without the spaces around them."""
+        found = []
+        for start, end in words_of(text):
+            for piece in cut_word(text[start:end]):
+                found.append((start, start + len(piece)))
+                start += len(piece)
+        return found
+
+    def join(self, pieces: Sequence[str]) -> str:
+        """The words with spaces between them where no mark says otherwise."""
+        text, joined = [], True
+        for piece in pieces:
+            if not (joined or _joins(piece, 0)):
+                text.append(" ")
+            joined = _joins(piece, -1)
+            text.append(self.show(piece))
+        return "".join(text)
+
+    def normalize(self, text: str) -> str:
+        """Return the words with a single space between them."""
+        return collapse_spaces(text)
+
+    def show(self, piece: str) -> str:
+        """The word or the mark alone."""
+        piece = piece[1:] if _joins(piece, 0) else piece
+        return piece[:-1] if _joins(piece, -1) else piece
+
+    def to_json(self) -> Any:
+        """The vocabulary."""
+        return self.pieces
+
+
+def cut_word(word: str) -> list[str]:
+    """Runs of letters, marks and digits, and runs of one and the same other character."""
+    runs = itertools.groupby(word, key=lambda char: "" if _in_word(char) else char)
+    return ["".join(run) for _, run in runs]
+
+
+def mark_joins(pieces: Sequence[str]) -> list[str]:
+    """Puts joiners on the punctuation of one word: on its right only if a word follows."""
+    marked = []
+    for i, piece in enumerate(pieces):
+        if not _in_word(piece[0]):
+            before_word = i + 1 < len(pieces) and _in_word(pieces[i + 1][0])
+            piece = JOINER * (i > 0) + piece + JOINER * before_word
+        marked.append(piece)
+    return marked
+
+
+def _in_word(char: str) -> bool:
+    return char.isalnum() or char in IN_WORDS or unicodedata.category(char).startswith("M")
+
+
+def _joins(piece: str, side: int) -> bool:
+    return len(piece) > 1 and piece[side] == JOINER

@@ -1,0 +1,470 @@
+"""Readers of pairs and texts from files, compressed or not, and from Python."""
+
+import itertools
+import os
+import shutil
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, Final, NamedTuple
+
+from regard.atomic_files import atomic_output
+from regard.data import lazy_pyarrow as arrow
+from regard.data.error_hints import PYTHON_HINTS, BadLine, BadLines, Columns, ErrorHints, shorten
+from regard.data.file_formats import (
+    ReadOptions,
+    header_note,
+    is_parquet,
+    items_format,
+    jsonl_format,
+    kind_of,
+    parquet_format,
+    tsv_format,
+)
+from regard.data.pairs import Format, Pair
+from regard.data.row_parsers import Parser, check_text, check_unicode, parser_for
+from regard.data.text_files import (
+    DAMAGE,
+    STDIN,
+    decode,
+    display_name,
+    format_suffix,
+    numbered_lines,
+    open_bytes,
+    stdin_bytes,
+)
+from regard.errors import ArgumentError, DataError
+from regard.safe_read import PathLike
+
+#: what makes the source of a pair what it is to be
+SourceTransform = Callable[[Pair], Pair]
+
+
+def keep_source(pair: Pair) -> Pair:
+    """The pair, whatever its source is."""
+    return pair
+
+
+def require_text(pair: Pair) -> Pair:
+    """The pair, if its source is a text."""
+    if pair.frames is None:
+        return pair
+    raise BadLine(
+        "not a string",
+        f"the source must be a string, but it is {shorten(pair.frames)}",
+        lambda advice: advice.numbers("convert it to a string"),
+    )
+
+
+Rows = Iterator[tuple[int, Any]]
+
+HEAD: Final = 20
+PARQUET_ROWS: Final = 4096
+#: of a table whose sources are tables themselves: a number in Python takes many bytes
+NESTED_ROWS: Final = 64
+
+
+class OpenedSource(NamedTuple):
+    """Rows with their numbers, and what is known about them."""
+
+    name: str
+    rows: Rows
+    format: Format
+    files: tuple[str, str] | None = None
+    note: str = ""
+
+
+def open_rows(
+    source: PathLike | Iterable[Any], tgt_file: PathLike | None, wanted: ReadOptions
+) -> OpenedSource:
+    """Opens a file, two parallel files, or any iterable. What is missing is noticed here."""
+    wanted.check()
+    if isinstance(source, str | os.PathLike):
+        return (
+            _open_file(source, wanted)
+            if tgt_file is None
+            else _side_by_side(source, tgt_file, wanted)
+        )
+    if tgt_file is not None:
+        raise ArgumentError(
+            "tgt_file", "be left out if the source is no file", repr(tgt_file), "leave it out"
+        )
+    return _open_items(source, wanted)
+
+
+def _open_items(source: Iterable[Any], wanted: ReadOptions) -> OpenedSource:
+    wanted.check_no_format()
+    rows = enumerate(source, start=1)
+    head = list(itertools.islice(rows, 1))
+    first = head[0][1] if head else ()
+    shape = items_format(first, wanted)
+    note = header_note("pairs", first, shape, None) if isinstance(first, list | tuple) else ""
+    return OpenedSource("pairs", itertools.chain(head, rows), shape, note=note)
+
+
+def _open_file(source: PathLike, wanted: ReadOptions) -> OpenedSource:
+    if is_parquet(source, wanted):
+        return _open_parquet(source, wanted)
+    lines = _to_last_line(numbered_lines(source))
+    head = list(itertools.islice(lines, HEAD))
+    kind = kind_of(source, wanted, head)
+    if kind == "parquet":
+        return _open_parquet(source, wanted)
+    shape = (jsonl_format if kind == "jsonl" else tsv_format)(source, head, wanted)
+    rows = itertools.chain(head[1:] if shape.header else head, lines)
+    note = ""
+    if head and kind == "tsv" and not shape.header:
+        cells = head[0][1].decode("utf-8", "replace").split("\t")
+        note = header_note(display_name(source), cells, shape, wanted.advice)
+    return OpenedSource(display_name(source), rows, shape, note=note)
+
+
+def _to_last_line(lines: Rows) -> Rows:
+    """The lines up to the last one that is not empty: those before it may be missing something."""
+    blank = 0  # lines that are held back: only their number, since there may be billions of them
+    for number, row in lines:
+        if _is_blank(row):
+            blank += 1
+            continue
+        yield from ((before, b"") for before in range(number - blank, number))
+        blank = 0
+        yield number, row
+
+
+def _is_blank(raw: bytes | None) -> bool:
+    return raw is None or not raw.strip()
+
+
+def _side_by_side(source: PathLike, tgt_file: PathLike, wanted: ReadOptions) -> OpenedSource:
+    wanted.check_no_format()
+    wanted.check_no_columns()
+    tgt = wanted.advice.tgt
+    if wanted.features or wanted.references:
+        raise ArgumentError(
+            tgt, "be left out with features or references", repr(tgt_file), "use one file"
+        )
+    if source == STDIN and tgt_file == STDIN:
+        raise ArgumentError(tgt, "be a file if the source is stdin", "'-'", "name a file")
+    files = (display_name(source), display_name(tgt_file))
+    rows = _zipped(files, numbered_lines(source), numbered_lines(tgt_file))
+    # the first row opens both files, so that a missing one is noticed now
+    rows = itertools.chain(list(itertools.islice(rows, 1)), rows)
+    return OpenedSource(files[0], rows, Format("parallel"), files)
+
+
+def _zipped(files: tuple[str, str], left: Rows, right: Rows) -> Rows:
+    """Both sides of each line, up to the last one on which either has something."""
+    counts, blank = [0, 0], 0
+    uneven = False
+    for number, row in enumerate(itertools.zip_longest(left, right), start=1):
+        src, tgt = (None if line is None else line[1] for line in row)
+        counts = [
+            count if _is_blank(raw) else number
+            for count, raw in zip(counts, (src, tgt), strict=True)
+        ]
+        if number not in counts:
+            blank += 1
+            continue
+        uneven = uneven or src is None or tgt is None
+        if not uneven:
+            yield from ((before, (b"", b"")) for before in range(number - blank, number))
+            yield number, (src, tgt)
+        blank = 0
+    if uneven:
+        raise DataError(
+            files[0],
+            None,
+            f"it has {counts[0]:,} lines, and {files[1]} has {counts[1]:,}",
+            "make them line up, one target for each source",
+            kind="different lengths",
+        )
+
+
+def _open_parquet(source: PathLike, wanted: ReadOptions) -> OpenedSource:
+    name = display_name(source)
+    if source == STDIN:
+        raise DataError(name, None, "Parquet cannot be read from a pipe", "save it as a file first")
+    try:
+        with open_bytes(source) as stream:
+            schema = arrow.parquet.read_schema(stream)
+    except (arrow.ArrowException, UnicodeDecodeError, *DAMAGE) as error:
+        raise not_parquet(name, error) from None
+    shape = parquet_format(source, schema.names, wanted)
+    for column in (*shape.columns, shape.features):
+        if column is not None:
+            check_column(name, schema, str(column))
+    return OpenedSource(name, _parquet_rows(source, shape), shape)
+
+
+def _parquet_rows(source: PathLike, shape: Format) -> Rows:
+    columns = [str(c) for c in (*shape.columns, shape.features) if c is not None]
+    number = 0
+    with open_bytes(source) as stream:
+        try:
+            table = arrow.parquet.ParquetFile(stream)
+            for batch in table.iter_batches(
+                batch_size=rows_at_once(table, columns[0]), columns=columns
+            ):
+                values = [batch.column(column).to_pylist() for column in columns]
+                for row in zip(*values, strict=True):
+                    number += 1
+                    yield number, row
+        except (arrow.ArrowException, UnicodeDecodeError, *DAMAGE) as error:
+            raise not_parquet(display_name(source), error) from None
+
+
+def check_column(name: str, schema: Any, column: str) -> None:
+    """Raises unless a Parquet file has one column of this name, of values that Python can hold."""
+    if schema.names.count(column) != 1:
+        reason = f"there must be one column {column!r}, but there are {schema.names.count(column)}"
+        raise DataError(name, None, reason, "rename the others")
+    kind = schema.field(column).type
+    if any(arrow.types.is_temporal(leaf) for leaf in _leaves(kind)):
+        reason = f"the column {column!r} must hold texts or numbers, but it holds {kind}"
+        raise DataError(name, None, reason, "convert it to text")
+
+
+def _leaves(kind: Any) -> Iterator[Any]:
+    """The types inside a type, and itself if there are none."""
+    if arrow.types.is_dictionary(kind):
+        yield from _leaves(kind.value_type)
+    elif not arrow.types.is_nested(kind):
+        yield kind
+    for i in range(kind.num_fields):
+        yield from _leaves(kind.field(i).type)
+
+
+def rows_at_once(table: Any, column: str) -> int:
+    """How many rows of a Parquet file are read at a time."""
+    nested = arrow.types.is_nested(table.schema_arrow.field(column).type)
+    return NESTED_ROWS if nested else PARQUET_ROWS
+
+
+def not_parquet(name: str, error: Exception) -> DataError:
+    """What to say of a file that pyarrow cannot read."""
+    reason = str(error).splitlines()[0].rstrip(". ")
+    return DataError(
+        name,
+        None,
+        f"it cannot be read as Parquet ({reason})",
+        "it is cut off, damaged or something else, so copy it again, or name it by what it is",
+    )
+
+
+MAX_CHARS: Final = 10_000
+#: kinds of files whose cells are text
+LINES: Final = ("tsv", "parallel")
+
+
+class PairReader(Iterator[Pair]):
+    """Pairs from a source, in its order and once.
+
+    Attributes:
+        format: how the source is read; print it.
+        bad: the lines that were left out so far; print it at the end.
+        note: a sentence on what may be wrong with the source; empty if nothing is.
+    """
+
+    def __init__(self, opened: OpenedSource, parse: Parser, bad: BadLines) -> None:
+        self.format = opened.format
+        self.bad = bad
+        self.note = opened.note
+        self._pairs = self._read(opened, parse)
+
+    def __next__(self) -> Pair:
+        return next(self._pairs)
+
+    def _read(self, opened: OpenedSource, parse: Parser) -> Iterator[Pair]:
+        count = 0
+        for number, row in opened.rows:
+            try:
+                pair = parse(number, row)
+            except BadLine as bad:
+                self.bad.add(opened.name, number, bad)
+                continue
+            count += 1
+            yield pair
+        if not count:
+            raise _nothing_read(opened, self.bad)
+
+
+def _nothing_read(opened: OpenedSource, bad: BadLines) -> DataError:
+    name, what = opened.name, "texts" if opened.format.kind == "text" else "pairs"
+    if not bad.total:
+        return DataError(name, None, f"there are no {what} in it", "check that it is the right one")
+    first = bad.first[0]
+    reason = f"all {bad.total:,} lines are bad ({bad.reasons}), this one because {first.reason}"
+    return DataError(name, first.line, reason, first.fix)
+
+
+def read_pairs(
+    source: PathLike | Iterable[Any],
+    *,
+    tgt_file: PathLike | None = None,
+    format: str = "auto",
+    columns: Columns | None = None,
+    features: bool = False,
+    references: bool = False,
+    skip_bad: bool = False,
+    on_bad: Callable[[DataError], None] | None = None,
+    max_chars: int = MAX_CHARS,
+    advice: ErrorHints = PYTHON_HINTS,
+    sources: SourceTransform = require_text,
+) -> PairReader:
+    """Reads pairs of source and target, never more than a few at once.
+
+    Args:
+        source: a file (`-` for stdin) or an iterable of tuples (source, target), or of dictionaries
+            with names as in JSON. Files may be compressed as gz, xz or bz2.
+        tgt_file: the file of the targets, if the source's file has only sources.
+        format: `tsv`, `jsonl` or `parquet`, if the name of the file does not say.
+        columns: which columns are source, target and, as a third, features: numbers from 0, or
+            names of keys, Parquet columns or columns in the first line of a TSV file.
+        features: whether the third column of a TSV file has features, like `V;PST;3;SG`. A file
+            whose third column looks like this is taken so unless `format` is given.
+        references: whether further columns are further accepted targets; in JSON and Parquet,
+            whether the target may be a list.
+        skip_bad: whether to count bad lines and go on; otherwise the first one raises `DataError`.
+        on_bad: called with the error of each line that was left out.
+        max_chars: the most characters that one side may have.
+        advice: how errors write the options that mend them.
+        sources: what becomes of sources: `require_text`, `keep_source`, or `Tables` of numbers.
+    """
+    opened = open_rows(source, tgt_file, ReadOptions(format, columns, features, references, advice))
+    parse = _with_sources(parser_for(opened.format, max_chars, opened.files), opened, sources)
+    return PairReader(opened, parse, BadLines(skip_bad, on_bad, advice))
+
+
+def _with_sources(parse: Parser, opened: OpenedSource, sources: SourceTransform) -> Parser:
+    """The parser of a row and of what its source is to be.
+
+    Files of lines have nothing but text, and are millions of lines long.
+    """
+    if sources is keep_source or (sources is require_text and opened.format.kind in LINES):
+        return parse
+    return lambda number, row: sources(parse(number, row))
+
+
+def read_lines(
+    source: PathLike | Iterable[str],
+    *,
+    max_chars: int = MAX_CHARS,
+    advice: ErrorHints = PYTHON_HINTS,
+    bad: BadLines | None = None,
+) -> Iterator[str]:
+    """Reads lines to predict from: one source on each, or nothing.
+
+    The lines are checked as sources of pairs are. The first bad one raises `DataError`.
+
+    Args:
+        source: a file, or lines.
+        max_chars: the most characters of a line.
+        advice: how errors write the options that mend them.
+        bad: counts bad lines and has its own advice; with it, they can be left out.
+    """
+    name, rows = _named_rows(source)
+    for number, row in rows:
+        try:
+            text = decode(row) if isinstance(row, bytes) else row
+            check_unicode("source", text)
+            if text != "" and not str(text).isspace():
+                check_text("source", text, max_chars)
+        except BadLine as wrong:
+            if bad is None:
+                fix = wrong.fixed_by(advice)
+                raise DataError(name, number, wrong.reason, fix, kind=wrong.kind) from None
+            bad.add(name, number, wrong)
+            continue
+        yield text
+
+
+def _named_rows(source: PathLike | Iterable[str]) -> tuple[str, Rows]:
+    if isinstance(source, str | os.PathLike):
+        return display_name(source), numbered_lines(source)
+    return "lines", enumerate(source, start=1)
+
+
+def save_stdin(path: PathLike) -> None:
+    """Writes stdin to a file: training reads its data more than once, and a pipe flows once."""
+    with atomic_output(path) as file:
+        shutil.copyfileobj(stdin_bytes(), file)
+
+
+TEXT: Final = Format("text")
+#: endings of files that hold no lines of text
+TABLES: Final = (".csv", ".jsonl", ".ndjson", ".json", ".parquet")
+
+
+def read_texts(
+    source: PathLike | Iterable[Any],
+    *,
+    skip_bad: bool = False,
+    on_bad: Callable[[DataError], None] | None = None,
+    max_chars: int = MAX_CHARS,
+    advice: ErrorHints = PYTHON_HINTS,
+) -> PairReader:
+    """Reads texts as pairs whose source is empty; lines with nothing on them are passed over.
+
+    Args:
+        source: a file with one text on each line (`-` for stdin), plain or compressed as gz, xz or
+            bz2; or an iterable of strings.
+        skip_bad: whether to count bad lines and go on; otherwise the first one raises `DataError`.
+        on_bad: called with the error of each line that was left out.
+        max_chars: the most characters that a line may have.
+        advice: how errors write the options that mend them.
+    """
+
+    def parse(number: int, row: Any) -> Pair:
+        return Pair("", _checked(row, max_chars), number)
+
+    return PairReader(_opened(source), parse, BadLines(skip_bad, on_bad, advice))
+
+
+def join_lines(lines: Iterable[Pair], count: int) -> Iterator[Pair]:
+    """Texts of `count` lines that follow each other, with line ends between them.
+
+    A text has the number of its first line, and the last one may have fewer lines.
+    """
+    if count == 1:
+        yield from lines
+        return
+    rest = iter(lines)
+    while group := list(itertools.islice(rest, count)):
+        yield group[0]._replace(tgt="\n".join(line.tgt for line in group))
+
+
+def _opened(source: PathLike | Iterable[Any]) -> OpenedSource:
+    if not isinstance(source, str | os.PathLike):
+        rows = ((i, text) for i, text in enumerate(source, start=1) if not _is_blank_text(text))
+        return OpenedSource("texts", rows, TEXT)
+    name, suffix = display_name(source), format_suffix(source)
+    if suffix in TABLES:
+        raise DataError(
+            name,
+            None,
+            f"texts are read from plain files, one on each line, and this ends in {suffix}",
+            "write the texts alone to a file",
+        )
+    return OpenedSource(name, ((i, raw) for i, raw in numbered_lines(source) if raw.strip()), TEXT)
+
+
+def _is_blank_text(text: Any) -> bool:
+    return isinstance(text, str) and not text.strip()
+
+
+def _checked(row: Any, max_chars: int) -> str:
+    text = decode(row) if isinstance(row, bytes) else row
+    check_unicode("text", text)
+    if not isinstance(text, str):
+        return check_text("text", text, max_chars)  # which says what it is instead
+    if "\t" in text:
+        raise BadLine(
+            "too many columns",
+            f"tabs cut the line in {text.count(chr(9)) + 1} columns, where a text has one",
+            "write the texts alone, or choose a preset that reads pairs",
+        )
+    if len(text) > max_chars:
+        raise BadLine(
+            "too long",
+            f"the line has {len(text):,} characters, and the limit is {max_chars:,}",
+            lambda advice: advice.shorter("cut it"),
+        )
+    return text

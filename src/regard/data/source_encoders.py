@@ -1,0 +1,186 @@
+"""Encoders of sources: a tokeniser for text, a scaler for frames."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any, ClassVar, TypeVar
+
+import numpy as np
+from pydantic import ValidationError
+from torch import Tensor
+
+from regard import safe_read
+from regard.data.checksummed_json import (
+    VERSION,
+    invalid_file,
+    json_checksum,
+    read_checksummed,
+    write_checksummed,
+)
+from regard.data.frame_tables import FrameArray
+from regard.data.tokenizer_schema import TEXT_KINDS, FrameScalerFile
+from regard.data.tokenizers import Tokenizer
+from regard.errors import ArgumentError, RegardError
+from regard.safe_read import PathLike
+
+Lengths = TypeVar("Lengths", int, Tensor)
+
+
+@dataclass(frozen=True)
+class FrameScaler:
+    """Stands where a tokeniser would, for sources that are tables (frames, features).
+
+    Attributes:
+        features: numbers of a frame.
+        stack: frames that the model joins to one.
+        mean: what is taken away from each feature, so that its mean is 0 over the training data.
+        scale: what each feature is divided by then, so that its deviation is 1.
+    """
+
+    kind: ClassVar[str] = "vectors"
+
+    features: int
+    stack: int
+    mean: tuple[float, ...]
+    scale: tuple[float, ...]
+
+    @staticmethod
+    def measure(
+        tables: Iterable[FrameArray], *, stack: int = 1, scaled: bool = True
+    ) -> "FrameScaler":
+        """What training data are like; they are read once and not kept.
+
+        Args:
+            tables: all of the same width.
+            stack: frames that the model joins to one.
+            scaled: whether to bring features to scale; otherwise they stay as they are.
+        """
+        sums = _Sums()
+        for table in tables:
+            sums.add(table)
+        if not sums.count:
+            raise ArgumentError("tables", "be at least one", "none", "check where they come from")
+        width = len(sums.shift)
+        if not scaled:
+            return FrameScaler(width, stack, (0.0,) * width, (1.0,) * width)
+        return FrameScaler(width, stack, tuple(sums.mean.tolist()), tuple(sums.scale.tolist()))
+
+    def encode(self, table: FrameArray) -> FrameArray:
+        """A table as the model reads it."""
+        scaled: FrameArray = ((table - np.array(self.mean)) / np.array(self.scale)).astype(
+            np.float32
+        )
+        return scaled
+
+    def positions(self, frames: Lengths) -> Lengths:
+        """How many vectors the model makes of so many frames."""
+        return (frames + self.stack - 1) // self.stack
+
+    def labels(self, frames: int) -> list[str]:
+        """What to call these vectors: the number of the frame, or of the first and the last."""
+        starts = range(0, frames, self.stack)
+        ends = [min(start + self.stack, frames) - 1 for start in starts]
+        return [
+            str(start) if start == end else f"{start}-{end}"
+            for start, end in zip(starts, ends, strict=True)
+        ]
+
+    @property
+    def summary(self) -> str:
+        """What it is, in a few words."""
+        joined = f", {self.stack} frames joined to one" if self.stack > 1 else ""
+        return f"vectors of {self.features} number{'s' * (self.features != 1)}{joined}"
+
+    @property
+    def fingerprint(self) -> str:
+        """A short text that is the same for those that do the same."""
+        return json_checksum(self._to_json())
+
+    def save(self, path: PathLike) -> None:
+        """Writes a JSON file."""
+        write_checksummed(path, self._to_json())
+
+    @classmethod
+    def load(cls, path: PathLike) -> "FrameScaler":
+        """Reads what `save` has written."""
+        return cls.from_json(path, read_checksummed(path))
+
+    @classmethod
+    def from_json(cls, path: PathLike, content: dict[str, Any]) -> "FrameScaler":
+        """What a file holds."""
+        if content.get("kind") in TEXT_KINDS:
+            raise invalid_file(path, f"it is of the kind {content['kind']}, which is for text")
+        try:
+            file = FrameScalerFile.model_validate(content)
+        except ValidationError as error:
+            raise invalid_file(path, safe_read.explain(error)) from None
+        return cls(file.features, file.stack, tuple(file.mean), tuple(file.scale))
+
+    def _to_json(self) -> dict[str, Any]:
+        return {
+            "version": VERSION,
+            "kind": self.kind,
+            "features": self.features,
+            "stack": self.stack,
+            "mean": list(self.mean),
+            "scale": list(self.scale),
+        }
+
+
+class _Sums:
+    """Sums over all frames, in float64.
+
+    They are of differences from the first frame: so squares are small, however far the numbers are
+    from 0, and a feature that never changes has a variance of 0 and no less.
+    """
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.shift = self.first = self.second = np.zeros(0)
+
+    def add(self, table: FrameArray) -> None:
+        if not self.count:
+            self.shift = table[0].astype(np.float64)
+            self.first = self.second = np.zeros_like(self.shift)
+        away = table - self.shift
+        self.count += len(away)
+        self.first = self.first + away.sum(axis=0)
+        self.second = self.second + (away**2).sum(axis=0)
+
+    @property
+    def mean(self) -> np.ndarray:
+        mean: np.ndarray = self.shift + self.first / self.count
+        return mean
+
+    @property
+    def scale(self) -> np.ndarray:
+        """The standard deviation; 1 for a feature that never changes."""
+        variance = self.second / self.count - (self.first / self.count) ** 2
+        deviation: np.ndarray = np.sqrt(np.maximum(variance, 0.0))
+        return np.where(deviation > 0, deviation, 1.0)
+
+
+#: what a run knows of its sources: how text is cut, or how vectors are brought to scale
+SourceEncoder = Tokenizer | FrameScaler
+
+
+def load_source_encoder(path: PathLike) -> SourceEncoder:
+    """What a run has kept of its sources."""
+    content = read_checksummed(path)
+    if content.get("kind") == FrameScaler.kind:
+        return FrameScaler.from_json(path, content)
+    return Tokenizer.from_json(path, content)
+
+
+def require_tokenizer(side: SourceEncoder, what: str) -> Tokenizer:
+    """The tokeniser of sources that are text.
+
+    Args:
+        side: of a run.
+        what: must have such sources, worded to go before "must".
+    """
+    if isinstance(side, Tokenizer):
+        return side
+    raise RegardError(
+        f"{what} must have a source of text, but this run reads {side.summary}: use `regard "
+        f"predict`, `regard evaluate`, `regard show` or `regard check` with it."
+    )

@@ -1,0 +1,247 @@
+r"""Numbered lines of text from any file: plain or compressed, by name or from stdin.
+
+Lines end at `\n` alone, as `wc -l` counts them; a `\r` before it and a byte order mark at the
+start of the file are taken away. Everything else stays as it is.
+"""
+
+import bz2
+import gzip
+import hashlib
+import io
+import json
+import lzma
+import os
+import stat
+import sys
+import zlib
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack, contextmanager
+from typing import IO, Any, Final, NamedTuple
+
+from regard.data.error_hints import BadLine
+from regard.errors import DataError
+from regard.safe_read import PathLike, invalid_name
+
+STDIN: Final = "-"
+OPENERS: Final[dict[str, Callable[..., Any]]] = {
+    ".gz": gzip.open,
+    ".xz": lzma.open,
+    ".bz2": bz2.open,
+}
+BOM: Final = b"\xef\xbb\xbf"
+UTF_16: Final = (b"\xff\xfe", b"\xfe\xff")
+# so that a file without line ends cannot fill the memory
+MAX_BYTES: Final = 1 << 24
+DAMAGE: Final = (EOFError, OSError, zlib.error, lzma.LZMAError)
+
+
+def display_name(source: PathLike) -> str:
+    """What messages call the file."""
+    return "stdin" if source == STDIN else os.fspath(source)
+
+
+def format_suffix(source: PathLike) -> str:
+    """The last suffix, in lower case, that does not speak of compression."""
+    stem, suffix = os.path.splitext(os.fspath(source))
+    return (os.path.splitext(stem)[1] if suffix in OPENERS else suffix).lower()
+
+
+def is_pipe(source: PathLike) -> bool:
+    """Whether what was read of it is gone: stdin, and a pipe, as shells make of `<(...)`."""
+    if source == STDIN:
+        return True
+    try:
+        mode = os.stat(source).st_mode
+    except (OSError, ValueError):  # opening it says what is wrong
+        return False
+    return stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode)
+
+
+@contextmanager
+def open_bytes(source: PathLike) -> Iterator[IO[bytes]]:
+    """The bytes of a file, decompressed if its name or its first bytes say so."""
+    with ExitStack() as stack:
+        raw = stdin_bytes() if source == STDIN else stack.enter_context(_open(source))
+        opener = OPENERS.get(os.path.splitext(os.fspath(source))[1]) or _opener_by_content(raw)
+        if opener is None:
+            yield raw
+        else:
+            # a readline in Python would be several times as slow
+            yield stack.enter_context(io.BufferedReader(opener(raw, "rb"), 1 << 16))
+
+
+def stdin_bytes() -> Any:
+    """The bytes of stdin, which may be any stream that somebody has put there."""
+    if sys.stdin is None:
+        reason, fix = "it is closed", "write lines to it, leave `<&-` out, or name a file"
+        raise DataError("stdin", None, reason, fix)
+    return sys.stdin.buffer
+
+
+def _open(source: PathLike) -> io.BufferedReader:
+    try:
+        return open(source, "rb")
+    except FileNotFoundError:
+        raise DataError(
+            display_name(source),
+            None,
+            "there is no such file",
+            "check the name, or the folder you are in",
+        ) from None
+    except IsADirectoryError:
+        raise DataError(
+            display_name(source),
+            None,
+            "this is a folder, not a file",
+            "name one of the files in it",
+        ) from None
+    except OSError as error:
+        raise DataError(
+            display_name(source),
+            None,
+            f"the file cannot be opened ({error.strerror})",
+            "check its permissions",
+        ) from None
+    except ValueError:  # a NUL, or half of a surrogate pair
+        raise invalid_name(os.fspath(source)) from None
+
+
+def _opener_by_content(raw: object) -> Callable[..., Any] | None:
+    head = raw.peek(10)[:10] if isinstance(raw, io.BufferedReader) else b""
+    if head.startswith(b"\x1f\x8b"):
+        return gzip.open
+    if head.startswith(b"\xfd7zXZ\x00"):
+        return lzma.open
+    return bz2.open if head.startswith(b"BZh") and head[4:] == b"1AY&SY" else None
+
+
+def numbered_lines(source: PathLike) -> Iterator[tuple[int, bytes]]:
+    """Line numbers from 1 and the lines without their ends; the file is opened with the first.
+
+    A line longer than `MAX_BYTES` comes cut to one byte more than that, for `decode` to refuse.
+    """
+    name, number = display_name(source), 0
+    with open_bytes(source) as stream:
+        try:
+            while raw := stream.readline(MAX_BYTES + 1):
+                number += 1
+                if number == 1:
+                    raw = _without_bom(name, raw)
+                if len(raw) > MAX_BYTES:
+                    _skip_to_end(stream, raw)
+                yield number, raw.removesuffix(b"\n").removesuffix(b"\r")
+        except DAMAGE as error:
+            raise damaged_file(name, number + 1, error) from None
+
+
+def damaged_file(name: str, line: int | None, error: Exception) -> DataError:
+    """What to say of a file whose end, or the rest of it, cannot be read."""
+    return DataError(
+        name,
+        line,
+        f"the file cannot be read on ({_wording(error)})",
+        "it is cut off or damaged, so copy or compress it again",
+    )
+
+
+def decode(raw: bytes) -> str:
+    """The text of a line."""
+    if len(raw) > MAX_BYTES:
+        raise BadLine(
+            "too long",
+            f"the line has more than {MAX_BYTES:,} bytes",
+            "check that the file has line ends",
+        )
+    if b"\0" in raw:
+        raise BadLine(
+            "NUL byte",
+            f"there is a NUL byte at offset {raw.index(0)} of the line",
+            "remove it, and check that this is a text file",
+        )
+    try:
+        return raw.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise BadLine(
+            "invalid UTF-8",
+            f"invalid UTF-8, byte 0x{raw[error.start]:02x} at offset {error.start} of the line",
+            "save the file as UTF-8",
+        ) from None
+
+
+def _without_bom(name: str, raw: bytes) -> bytes:
+    if raw.startswith(UTF_16):
+        raise DataError(
+            name,
+            1,
+            "the file is in UTF-16",
+            "convert it with `iconv -f UTF-16 -t UTF-8`",
+            kind="invalid UTF-8",
+        )
+    return raw.removeprefix(BOM)
+
+
+def _skip_to_end(stream: IO[bytes], raw: bytes) -> None:
+    while raw and not raw.endswith(b"\n"):
+        raw = stream.readline(MAX_BYTES)
+
+
+def _wording(error: Exception) -> str:
+    text = getattr(error, "strerror", None) or str(error) or type(error).__name__
+    return text[:1].lower() + text[1:].rstrip(".")
+
+
+BLOCK = 1 << 20
+
+
+class FileContent(NamedTuple):
+    """Size and checksum of what a file holds, decompressed."""
+
+    bytes: int
+    lines: int
+    checksum: str
+
+
+def measure_file(source: PathLike) -> FileContent:
+    """Return the size and the checksum of a file."""
+    digest, size, lines = hashlib.blake2b(digest_size=16), 0, 0
+    for block in _blocks(source):
+        digest.update(block)
+        size, lines = size + len(block), lines + block.count(b"\n")
+    return FileContent(size, lines, digest.hexdigest())
+
+
+def fingerprint(*sources: PathLike | Iterable[Any], **options: Any) -> str:
+    """A short text that changes with the content of the sources and with any option.
+
+    Files are known by their content, not by their name or date: a copy is the same, and a change
+    that leaves the date alone is noticed.
+
+    Args:
+        sources: files, or iterables of tuples of strings.
+        options: anything that JSON can write.
+    """
+    digest = hashlib.blake2b(digest_size=16)
+    for source in sources:
+        digest.update(_content(source))
+    digest.update(json.dumps(options, sort_keys=True).encode())
+    return digest.hexdigest()
+
+
+def _content(source: PathLike | Iterable[Any]) -> bytes:
+    digest = hashlib.blake2b(digest_size=16)
+    if isinstance(source, str | os.PathLike):
+        for block in _blocks(source):
+            digest.update(block)
+    else:
+        for item in source:
+            digest.update(json.dumps(item, ensure_ascii=True).encode() + b"\n")
+    return digest.digest()
+
+
+def _blocks(source: PathLike) -> Iterator[bytes]:
+    with open_bytes(source) as stream:
+        try:
+            while block := stream.read(BLOCK):
+                yield block
+        except DAMAGE as error:
+            raise damaged_file(display_name(source), None, error) from None

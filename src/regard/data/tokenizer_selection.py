@@ -1,0 +1,133 @@
+"""Choice of a tokeniser by statistics of the text."""
+
+import itertools
+import unicodedata
+from collections import Counter
+from collections.abc import Iterable
+from typing import Final, NamedTuple
+
+from regard.data.lookup_codecs import cut_word
+from regard.errors import ArgumentError
+
+SAMPLE: Final = 10_000
+# Each bound separates sets that we know: letters and phonemes of dictionaries, names, inflected
+# forms, dates, captions, everyday sentences, tokenised and plain Japanese.
+FEW_SPACES: Final = 0.05
+LONG: Final = 30.0
+SHORT: Final = 3.0
+MANY_DIGITS: Final = 0.2
+FEW_LABELS: Final = 100
+SMALL_SET: Final = 500
+SMALL_VOCABULARY: Final = 8000
+FEW_NEW_WORDS: Final = 0.01
+UNSPACED: Final = ("CJK", "HIRAGANA", "KATAKANA", "THAI", "LAO", "KHMER", "MYANMAR", "TIBETAN")
+
+
+class TokenizerChoice(NamedTuple):
+    """A kind of tokeniser, and why it was chosen, worded to follow "because"."""
+
+    kind: str
+    reason: str
+
+
+class _Measures(NamedTuple):
+    """What a sample of lines looks like."""
+
+    spaced: float  # share of lines with a space inside
+    chars: float  # characters per line
+    per_line: float  # chunks between spaces per line
+    types: int  # different chunks
+    repeats: float  # how often each of them comes
+    type_length: float  # characters of a different chunk
+    digits: float  # share of digits among characters
+    unspaced: float  # share of characters of scripts without spaces
+    words: int  # different words, without punctuation
+    new_words: float  # share of words in every second line that the other lines have not
+
+
+def choose_tokenizer(texts: Iterable[str]) -> TokenizerChoice:
+    """The kind of tokeniser that suits the first 10,000 texts."""
+    lines = [text.strip() for text in itertools.islice(texts, SAMPLE)]
+    lines = [line for line in lines if line]
+    if not lines:
+        raise ArgumentError(
+            "texts", "have something in them", "empty", "check where they come from"
+        )
+    seen = _measure(lines)
+    return _without_spaces(seen) or _symbols(seen) or _short(seen) or _running(seen)
+
+
+def _without_spaces(seen: _Measures) -> TokenizerChoice | None:
+    chunk = seen.chars / seen.per_line
+    if seen.unspaced > 0.5 and chunk > 4:
+        if seen.chars > LONG:
+            return TokenizerChoice("unigram", "the script has no spaces, and the lines are long")
+        return TokenizerChoice("char", "the script has no spaces, and the lines are short")
+    if seen.types <= FEW_LABELS and seen.repeats >= 20 and seen.spaced == 0:
+        return TokenizerChoice(
+            "space", f"the lines are {seen.types} words that come again and again"
+        )
+    if seen.spaced <= FEW_SPACES:
+        return TokenizerChoice("char", "the lines are single words")
+    return None
+
+
+def _symbols(seen: _Measures) -> TokenizerChoice | None:
+    if seen.unspaced > 0.5 and seen.type_length < 1.5:
+        return TokenizerChoice("space", "the lines are single characters with spaces between them")
+    closed = seen.types <= SMALL_SET and seen.repeats >= 5 and seen.digits < MANY_DIGITS
+    if closed and (seen.type_length <= 4 or seen.repeats >= 100):
+        return TokenizerChoice(
+            "space", f"the lines are made of {seen.types} symbols with spaces between"
+        )
+    return None
+
+
+def _short(seen: _Measures) -> TokenizerChoice | None:
+    if seen.digits >= MANY_DIGITS:
+        return TokenizerChoice("char", "there are many digits")
+    if seen.per_line <= SHORT and seen.repeats < 3:
+        return TokenizerChoice("char", "the lines are short, and most of their words are different")
+    return None
+
+
+def _running(seen: _Measures) -> TokenizerChoice:
+    if seen.words <= SMALL_VOCABULARY and seen.new_words <= FEW_NEW_WORDS:
+        return TokenizerChoice(
+            "word", f"this is running text of only {seen.words:,} different words"
+        )
+    new = f"{seen.new_words:.1%} of the words in one half of it are not in the other"
+    return TokenizerChoice("bpe", f"this is running text, and {new}")
+
+
+def _measure(lines: list[str]) -> _Measures:
+    chunks = Counter(chunk for line in lines for chunk in line.split())
+    chars = Counter("".join(lines))
+    total = sum(count for char, count in chars.items() if not char.isspace())
+    first, second = (_count_words(half) for half in (lines[::2], lines[1::2]))
+    new = sum(count for word, count in second.items() if word not in first)
+    return _Measures(
+        spaced=sum(len(line.split()) > 1 for line in lines) / len(lines),
+        chars=sum(map(len, lines)) / len(lines),
+        per_line=chunks.total() / len(lines),
+        types=len(chunks),
+        repeats=chunks.total() / len(chunks),
+        type_length=sum(map(len, chunks)) / len(chunks),
+        digits=sum(count for char, count in chars.items() if char.isdigit()) / total,
+        unspaced=sum(count for char, count in chars.items() if _is_unspaced(char)) / total,
+        words=len(first | second),
+        new_words=new / max(1, second.total()),
+    )
+
+
+def _count_words(lines: list[str]) -> Counter[str]:
+    chunks = Counter(chunk for line in lines for chunk in line.split())
+    words: Counter[str] = Counter()
+    for chunk, count in chunks.items():
+        for word in cut_word(chunk):
+            words[word] += count
+    return words
+
+
+def _is_unspaced(char: str) -> bool:
+    return unicodedata.name(char, "").startswith(UNSPACED)

@@ -1,0 +1,182 @@
+"""Embeddings initialised from pretrained word vectors."""
+
+from collections.abc import Callable
+from typing import Final
+
+import numpy as np
+import torch
+from torch import nn
+
+from regard.data import (
+    SourceEncoder,
+    Tokenizer,
+    WordVectorFile,
+    open_word_vectors,
+    require_tokenizer,
+)
+from regard.errors import ArgumentError, DataError
+from regard.models import PRESETS
+from regard.models.embedding import TokenEmbedding
+from regard.symbols import SYMBOLS
+from regard.training.config import Config, preset_options
+
+Say = Callable[[str], None]
+
+#: what embeddings call their ids, by the setting that names a file for them
+NAMES: Final = {"src_vectors": ("src",), "tgt_vectors": ("tgt", "tokens")}
+#: the files whose words join a vocabulary, by what it is the vocabulary of
+FILES: Final = {
+    "source": ("src_vectors",),
+    "target": ("tgt_vectors",),
+    "text": ("tgt_vectors",),
+    "source and target": ("src_vectors", "tgt_vectors"),
+}
+#: kinds of tokenisers whose tokens are words
+WHOLE: Final = ("word", "space")
+
+
+def check_vectors(config: Config) -> None:
+    """Raises where vectors cannot be what an embedding starts from; looks at their files."""
+    given = _given(config)
+    if not given and config.vectors_rate != 1:
+        raise ArgumentError(
+            "vectors_rate",
+            "be left out where no embedding starts from vectors",
+            f"{config.vectors_rate:g}",
+            "name a file with src_vectors or tgt_vectors",
+        )
+    if not given:
+        return
+    with torch.device("meta"):  # shapes without numbers
+        model = PRESETS[config.preset](8, 8, config.model_size, **config.model)
+    found = embeddings(config, model)
+    if len({id(embedding.table) for embedding in found.values()}) < len(found):
+        raise ArgumentError(
+            "src_vectors and tgt_vectors",
+            "not both be given where source and target share one embedding",
+            " and ".join(map(repr, given.values())),
+            "leave one of them out, or say tied=output",
+        )
+    for setting, embedding in found.items():
+        _opened(config, setting, embedding)
+
+
+def embeddings(config: Config, model: nn.Module) -> dict[str, TokenEmbedding]:
+    """The embeddings that start from vectors, by the setting that names the file."""
+    every = {e.name: e for e in model.modules() if isinstance(e, TokenEmbedding)}
+    found = {}
+    for setting, path in _given(config).items():
+        mine = [every[name] for name in NAMES[setting] if name in every]
+        if not mine:
+            raise _no_embedding(config, setting, path)
+        found[setting] = mine[0]
+    return found
+
+
+def grown(config: Config, side: str, tokenizer: Tokenizer, say: Say) -> Tokenizer:
+    """The tokeniser with words of the vectors' file in the room that the training data leave.
+
+    Such words have a meaning from the start, and the model may meet them when it is used.
+    """
+    for setting in FILES[side]:
+        path = _given(config).get(setting)
+        if path is None:
+            continue
+        more = tokenizer.grown(open_word_vectors(path).words(), config.vocab_size)
+        added = more.vocab_size - tokenizer.vocab_size
+        if added:
+            say(f"{side} tokens: {added:,} more from {path}, which the training data lack.")
+        tokenizer = more
+    return tokenizer
+
+
+def start_from_vectors(
+    config: Config, model: nn.Module, src: SourceEncoder, tgt: Tokenizer, say: Say
+) -> None:
+    """Puts vectors into the embeddings that are to start from them; others stay random."""
+    for setting, embedding in embeddings(config, model).items():
+        tokenizer = require_tokenizer(src, setting) if setting == "src_vectors" else tgt
+        file = _opened(config, setting, embedding)
+        found, total = fill(embedding, tokenizer, file), tokenizer.vocab_size
+        if not found:
+            raise _none_found(config, setting, tokenizer, file)
+        side, rest = _side(config, setting), f"the others at random{_learning(config.vectors_rate)}"
+        say(f"{side} vectors: {found:,} of {total:,} tokens start from {file.name}, {rest}.")
+        if tokenizer.kind not in WHOLE and found < total / 2:
+            say(f"these tokens are {tokenizer.kind}: {_words(setting)} has more of them.")
+
+
+def fill(embedding: TokenEmbedding, tokenizer: Tokenizer, file: WordVectorFile) -> int:
+    """Gives tokens the vectors that a file has for them; how many tokens it had one for.
+
+    Tokens are looked up as they are shown, and then in lower case. Symbols and features have none.
+    """
+    ids = range(len(SYMBOLS), tokenizer.vocab_size - len(tokenizer.features))
+    shown = tokenizer.tokens(ids)
+    vectors = file.vectors({*shown, *map(str.lower, shown)})
+    names = (word if word in vectors else word.lower() for word in shown)
+    found = {i: vectors[name] for i, name in zip(ids, names, strict=True) if name in vectors}
+    if found:
+        rows = torch.from_numpy(np.stack(list(found.values())))
+        with torch.no_grad():  # what the model sees is then the vector itself
+            embedding.table.weight[list(found)] = rows / embedding.scale
+    return len(found)
+
+
+def _given(config: Config) -> dict[str, str]:
+    """The files that were named, by their settings."""
+    files = {"src_vectors": config.src_vectors, "tgt_vectors": config.tgt_vectors}
+    return {setting: path for setting, path in files.items() if path is not None}
+
+
+def _opened(config: Config, setting: str, embedding: TokenEmbedding) -> WordVectorFile:
+    """The file of a setting, as wide as the embedding."""
+    path = _given(config)[setting]
+    if not path:
+        raise ArgumentError(setting, "be a file, which is read twice", repr(path), "name one")
+    file = open_word_vectors(path)
+    if file.width != embedding.dim:
+        size = "embed" if "embed" in preset_options(config.preset) else "dim"
+        raise ArgumentError(
+            size,
+            f"be {file.width}, the width of the vectors in {path}",
+            embedding.dim,
+            f"add {size}={file.width}, or name vectors that are {embedding.dim} wide",
+        )
+    return file
+
+
+def _no_embedding(config: Config, setting: str, path: str) -> ArgumentError:
+    if config.reads_texts:
+        rule, fix = "be left out for texts", f"say tgt_vectors={path}, as with tgt_tokenizer"
+    else:
+        rule = f"be left out for the preset {config.preset}, which has no such embedding"
+        fix = "leave it out"
+    return ArgumentError(setting, rule, repr(path), fix)
+
+
+def _none_found(
+    config: Config, setting: str, tokenizer: Tokenizer, file: WordVectorFile
+) -> DataError:
+    fix = "check that language and case are those of the data"
+    if tokenizer.kind not in WHOLE:
+        fix += f", or add {_words(setting)}"
+    reason = f"there is no vector for any of the {_side(config, setting)} tokens"
+    return DataError(file.name, None, f"{reason}, which are {tokenizer.kind}", fix)
+
+
+def _side(config: Config, setting: str) -> str:
+    """What the user calls the tokens."""
+    return "text" if config.reads_texts else "source" if setting == "src_vectors" else "target"
+
+
+def _words(setting: str) -> str:
+    """What to add so that tokens are words."""
+    return setting.replace("vectors", "tokenizer") + "=word"
+
+
+def _learning(rate: float) -> str:
+    """How the rows of a table learn, where it is in a way of their own."""
+    if rate == 1:
+        return ""
+    return f", and all learn at {rate:g} of the rate" if rate else ", and all stay as they are"

@@ -1,0 +1,59 @@
+import hashlib
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from regard.data import dev_share, is_held_out
+from regard.errors import ArgumentError
+
+
+@pytest.mark.parametrize(
+    ("count", "share"),
+    [
+        (10, 0.2),
+        (100, 0.2),
+        (200, 0.1),
+        (400, 0.05),
+        (40_000, 0.05),
+        (100_000, 0.02),
+        (5_000_000, 0.0004),
+    ],
+)
+def test_share(count, share):
+    assert dev_share(count) == pytest.approx(share)
+
+
+def test_the_hash_is_frozen():
+    """A change here would move pairs from the training data of old runs to the dev set of new."""
+    digest = hashlib.blake2b("été".encode(), digest_size=8).hexdigest()
+    place = int(digest, 16) / 2**64
+    assert is_held_out("été", share=place + 1e-9)
+    assert not is_held_out("été", share=place - 1e-9)
+    chosen = [word for word in map(str, range(60)) if is_held_out(word, share=0.1)]
+    assert chosen == ["18", "29", "47", "55"]
+
+
+def test_about_the_share_is_held_out():
+    held = sum(is_held_out(f"source {i}", share=0.05) for i in range(20_000))
+    assert held == pytest.approx(1000, abs=130)  # four standard deviations
+
+
+@given(st.text(), st.floats(0, 0.99), st.floats(0, 0.99))
+def test_a_larger_share_holds_out_no_less(text, one, other):
+    small, large = sorted((one, other))
+    assert is_held_out(text, share=small) <= is_held_out(text, share=large)
+
+
+def test_spellings_of_one_source_stay_together():
+    for i in range(50):
+        assert is_held_out(f"e\u0301{i}", share=0.5) == is_held_out(f" é{i} ", share=0.5)
+
+
+def test_the_ends():
+    assert not any(is_held_out(str(i), share=0.0) for i in range(100))
+    for share in (-0.1, 1.0, 5.0):
+        with pytest.raises(ArgumentError, match="share must be at least 0 and less than 1"):
+            is_held_out("a", share=share)
+    with pytest.raises(ArgumentError, match="count must be at least 1, but it is 0"):
+        dev_share(0)

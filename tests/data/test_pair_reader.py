@@ -1,0 +1,744 @@
+import bz2
+import gzip
+import io
+import json
+import lzma
+import sys
+from pathlib import Path
+
+import pyarrow
+import pytest
+from pyarrow import parquet
+
+from data.tools import SCRIPTS, shared
+from regard.data import Pair, parse_features, read_lines, read_pairs, save_stdin
+from regard.data.pairs import column_names
+from regard.data.text_files import MAX_BYTES
+from regard.errors import ArgumentError, DataError
+
+GOOD = b"a b\tx\nc\ty z\n"
+PAIRS = [Pair("a b", "x", 1), Pair("c", "y z", 2)]
+
+
+@pytest.fixture
+def write(tmp_path):
+    def write(content, name="pairs.tsv"):
+        path = tmp_path / name
+        path.write_bytes(content)
+        return path
+
+    return write
+
+
+@pytest.fixture
+def stdin(monkeypatch):
+    def give(content):
+        raw = io.BufferedReader(io.BytesIO(content))
+        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(raw))
+
+    return give
+
+
+def sentence(source, **options):
+    """What is said when the source is read, its folder taken out."""
+    with pytest.raises(DataError) as caught:
+        list(read_pairs(source, **options))
+    text = str(caught.value)
+    assert text.endswith(".")
+    assert "\n" not in text
+    return text.replace(f"{Path(caught.value.file).parent}/", "")
+
+
+@pytest.mark.parametrize(
+    ("name", "compress"),
+    [
+        ("pairs.tsv", bytes),
+        ("pairs.txt", bytes),
+        ("pairs", bytes),
+        ("pairs.tsv.gz", gzip.compress),
+        ("pairs.tsv.xz", lzma.compress),
+        ("pairs.tsv.bz2", bz2.compress),
+        ("gzip-without-a-name", gzip.compress),
+        ("xz-without-a-name", lzma.compress),
+        ("bz2-without-a-name", bz2.compress),
+    ],
+)
+def test_a_file_by_any_name(write, name, compress):
+    assert list(read_pairs(write(compress(GOOD), name))) == PAIRS
+    assert list(read_pairs(str(write(compress(GOOD), name)))) == PAIRS
+
+
+@pytest.mark.parametrize("compress", [bytes, gzip.compress])
+def test_stdin(stdin, compress):
+    stdin(compress(GOOD))
+    assert list(read_pairs("-")) == PAIRS
+    assert not sys.stdin.buffer.closed
+
+
+def test_stdin_is_named_in_errors(stdin):
+    stdin(b"ab\n")
+    assert sentence("-").startswith("stdin, line 1: there is no tab")
+
+
+def test_stdin_without_peek(monkeypatch):
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(GOOD)))
+    assert list(read_pairs("-")) == PAIRS
+
+
+def test_stdin_is_kept_to_be_read_again(stdin, tmp_path):
+    stdin(gzip.compress(GOOD, mtime=0))
+    save_stdin(tmp_path / "kept")
+    assert list(read_pairs(tmp_path / "kept")) == list(read_pairs(tmp_path / "kept")) == PAIRS
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"\xef\xbb\xbfa b\tx\nc\ty z\n",
+        b"a b\tx\r\nc\ty z\r\n",
+        b"\xef\xbb\xbfa b\tx\r\nc\ty z",
+    ],
+    ids=["bom", "crlf", "both, and no last line end"],
+)
+def test_bom_and_crlf_leave_no_trace(write, content):
+    assert list(read_pairs(write(content))) == PAIRS
+
+
+@pytest.mark.parametrize("text", SCRIPTS.values(), ids=SCRIPTS)
+def test_text_is_given_as_it_is(write, text):
+    decomposed = "e\u0301 \u2028\u0085\u00a0." + text
+    (pair,) = read_pairs(write(f"{decomposed}\t{text}\n".encode()))
+    assert (pair.src, pair.tgt) == (decomposed, text)
+
+
+def test_a_word_of_300_characters(write):
+    (pair,) = read_pairs(write(b"x" * 300 + b"\ty\n"))
+    assert pair.src == "x" * 300
+
+
+BAD_LINES = {
+    "invalid UTF-8": (
+        b"c\xff\td",
+        "invalid UTF-8, byte 0xff at offset 1 of the line: save the file as UTF-8",
+    ),
+    "NUL byte": (
+        b"c\td\0",
+        "there is a NUL byte at offset 3 of the line: remove it, and check that this is a text "
+        "file",
+    ),
+    "empty source": (b"\td", "the source side is empty: fill it in or delete the line"),
+    "empty target": (
+        b"c\t \xe3\x80\x80",
+        "the target side is empty: fill it in or delete the line",
+    ),
+    "empty line": (b"", "the line is empty: delete it"),
+    "missing tab": (
+        b"c d",
+        "there is no tab between source and target: put one there, or name the second of two "
+        "parallel files as tgt_file",
+    ),
+    "too many columns": (
+        b"c\td\te",
+        "the line has 3 columns where 2 are expected: choose with columns=(0, 1), or take what "
+        "follows as features=True or references=True",
+    ),
+    "too long": (
+        b"c\t" + b"d" * 100_000,
+        "the target side has 100,000 characters, and the limit is 10,000: shorten it, or raise "
+        "max_chars",
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", BAD_LINES)
+def test_the_first_bad_line_has_its_sentence(write, kind):
+    content, words = BAD_LINES[kind]
+    path = write(b"a\tb\n" + content + b"\nc\td\n")
+    expected = f"pairs.tsv, line 2: {words}, or leave bad lines out with skip_bad=True."
+    assert sentence(path) == expected
+    with pytest.raises(DataError) as caught:
+        list(read_pairs(path))
+    assert (caught.value.kind, caught.value.line) == (kind, 2)
+
+
+def test_bad_lines_are_counted_by_reason(write):
+    content = b"\n".join([b"a\tb", *(line for line, _ in BAD_LINES.values()), b"c\td\n"])
+    errors = []
+    reader = read_pairs(write(content), skip_bad=True, on_bad=errors.append)
+    assert [pair.line for pair in reader] == [1, 10]
+    assert reader.bad.counts == dict.fromkeys(BAD_LINES, 1)
+    assert [error.line for error in errors] == list(range(2, 10))
+    assert reader.bad.first == errors[:3]
+    text = str(reader.bad)
+    assert text.startswith("8 bad lines were left out (1 invalid UTF-8, 1 NUL byte, ")
+    assert text.count("\n") == 3
+    assert "skip_bad" not in text
+
+
+def test_no_bad_lines(write):
+    reader = read_pairs(write(GOOD), skip_bad=True)
+    list(reader)
+    assert str(reader.bad) == "no bad lines"
+
+
+def test_all_lines_bad(write):
+    assert sentence(write(b"a\n\nb\n"), skip_bad=True) == (
+        "pairs.tsv, line 1: all 3 lines are bad (2 missing tab, 1 empty line), this one because "
+        "there is no tab between source and target: put one there, or name the second of two "
+        "parallel files as tgt_file."
+    )
+
+
+def test_max_chars_can_be_raised(write):
+    path = write(b"a\t" + b"b" * 20)
+    assert "has 20 characters, and the limit is 19:" in sentence(path, max_chars=19)
+    assert len(list(read_pairs(path, max_chars=20))) == 1
+
+
+def test_a_line_that_does_not_end(write, monkeypatch):
+    monkeypatch.setattr("regard.data.text_files.MAX_BYTES", 50)
+    path = write(b"a\tb\n" + b"x" * 170 + b"\nc\td\n")
+    assert "line 2: the line has more than 50 bytes: check that the file has line" in sentence(path)
+    reader = read_pairs(path, skip_bad=True)
+    assert list(reader) == [Pair("a", "b", 1), Pair("c", "d", 3)]
+    assert MAX_BYTES > 100_000
+
+
+def test_files_that_cannot_be_opened(tmp_path, write):
+    missing = "none.tsv: there is no such file: check the name, or the folder you are in."
+    assert sentence(tmp_path / "none.tsv") == missing
+    assert sentence(write(GOOD), tgt_file=tmp_path / "none.tsv") == missing
+    assert "this is a folder, not a file: name one of the files in it." in sentence(tmp_path)
+    assert sentence(write(b"")) == (
+        "pairs.tsv: there are no pairs in it: check that it is the right one."
+    )
+
+
+def test_errors_of_opening_come_at_once(tmp_path):
+    with pytest.raises(DataError):
+        read_pairs(tmp_path / "none.tsv")
+
+
+@pytest.mark.parametrize(
+    ("content", "name", "reason"),
+    [
+        (GOOD, "pairs.tsv.gz", "not a gzipped file"),
+        (gzip.compress(GOOD, mtime=0)[:-9], "pairs.tsv.gz", "compressed file ended before the end"),
+        (gzip.compress(GOOD, mtime=0)[:-8] + b"12345678", "pairs.tsv.gz", "CRC check failed"),
+        (
+            gzip.compress(GOOD, mtime=0)[:10] + b"\xff" * 20,
+            "pairs.tsv.gz",
+            "error -3 while decompressing",
+        ),
+        (GOOD, "pairs.tsv.xz", "input format not supported by decoder"),
+        (lzma.compress(GOOD)[:-9], "pairs.tsv.xz", "compressed file ended before the end"),
+        (GOOD, "pairs.tsv.bz2", "invalid data stream"),
+    ],
+)
+def test_damaged_compression(write, content, name, reason):
+    text = sentence(write(content, name))
+    assert text.startswith(f"{name}, line ")
+    assert f"the file cannot be read on ({reason}".lower() in text.lower()
+    assert text.endswith("): it is cut off or damaged, so copy or compress it again.")
+
+
+def test_damage_is_not_skipped(write):
+    path = write(gzip.compress(GOOD, mtime=0)[:-9], "pairs.tsv.gz")
+    assert "cut off or damaged" in sentence(path, skip_bad=True)
+
+
+def test_utf_16(write):
+    assert sentence(write("a\tb\n".encode("utf-16"))) == (
+        "pairs.tsv, line 1: the file is in UTF-16: convert it with `iconv -f UTF-16 -t UTF-8`."
+    )
+
+
+@pytest.mark.parametrize(("name", "compress"), [("a.csv", bytes), ("a.CSV.gz", gzip.compress)])
+def test_csv(write, name, compress):
+    assert sentence(write(compress(b"a,b\n"), name)) == (
+        f"{name}: comma-separated files are not read: save it with tabs between the columns, or "
+        "as JSON lines."
+    )
+
+
+def test_parallel_files(write):
+    src, tgt = write(b"a b\nc\n", "src.txt"), write(b"x\r\ny z\r\n", "tgt.txt")
+    reader = read_pairs(src, tgt_file=tgt)
+    assert list(reader) == PAIRS
+    assert str(reader.format) == "two parallel files"
+
+
+def test_one_parallel_file_from_stdin(write, stdin):
+    stdin(b"a b\nc\n")
+    assert list(read_pairs("-", tgt_file=write(b"x\ny z\n"))) == PAIRS
+
+
+@pytest.mark.parametrize(("src", "tgt"), [(b"a\nb\nc\n", b"x\n"), (b"a\n", b"x\ny\nz\n")])
+def test_parallel_files_of_different_lengths(write, src, tgt):
+    left, right = src.count(b"\n"), tgt.count(b"\n")
+    path, tgt_file = write(src, "src.txt"), write(tgt, "tgt.txt")
+    expected = (
+        f"src.txt: it has {left} lines, and tgt.txt has {right}: "
+        "make them line up, one target for each source."
+    )
+    assert sentence(path, tgt_file=tgt_file) == expected
+    assert sentence(path, tgt_file=tgt_file, skip_bad=True) == expected
+
+
+def test_each_side_is_blamed_on_its_file(write):
+    good, bad = write(b"a\nb\n", "good.txt"), write(b"x\n\xff\n", "bad.txt")
+    assert sentence(good, tgt_file=bad).startswith("bad.txt, line 2: invalid UTF-8")
+    assert sentence(bad, tgt_file=good).startswith("bad.txt, line 2: invalid UTF-8")
+    assert len(list(read_pairs(good, tgt_file=bad, skip_bad=True))) == 1
+
+
+@pytest.mark.parametrize("keys", [("src", "tgt"), ("source", "target"), ("input", "output")])
+def test_jsonl(write, keys):
+    lines = [json.dumps({"id": 7, keys[0]: p.src, keys[1]: p.tgt}) for p in PAIRS]
+    content = "\n".join(lines).encode()
+    for name in ("pairs.jsonl", "pairs.json.gz", "pairs"):
+        raw = gzip.compress(content, mtime=0) if name.endswith(".gz") else content
+        assert list(read_pairs(write(raw, name))) == PAIRS
+
+
+def test_jsonl_with_chosen_keys(write):
+    content = b'{"en": "a b", "fr": "x", "tags": ["V", "PST"]}\n'
+    path = write(content, "pairs.jsonl")
+    assert list(read_pairs(path, columns=("en", "fr"))) == [Pair("a b", "x", 1)]
+    expected = [Pair("a b", "x", 1, (), ("V", "PST"))]
+    assert list(read_pairs(path, columns=("en", "fr", "tags"))) == expected
+
+
+def test_jsonl_with_features_and_references(write):
+    content = b'{"src": "a", "tgt": ["x", "y"], "features": "V;PST"}\n{"src": "b", "tgt": "z"}\n'
+    pairs = list(read_pairs(write(content, "pairs.jsonl"), references=True))
+    assert pairs == [Pair("a", "x", 1, ("y",), ("V", "PST")), Pair("b", "z", 2)]
+
+
+BAD_JSON = {
+    "invalid JSON": (b'{"src": "a", ', "invalid JSON at character 13: write one whole object"),
+    "missing key": (b'{"src": "a"}', "there is no key 'tgt' among 'src': add it, or leave"),
+    "not a string": (b'{"src": "a", "tgt": 3}', "the target must be a string, but it is 3:"),
+    "empty target": (b'{"src": "a", "tgt": null}', "the target side is empty:"),
+    "empty line": (b" ", "the line is empty: delete it"),
+    "invalid UTF-8": (
+        b'{"src": "\\ud800", "tgt": "b"}',
+        "character 0 of the source is half of a surrogate pair: write the whole character",
+    ),
+    "NUL byte": (
+        b'{"src": "a", "tgt": "b\\u0000"}',
+        "there is a NUL character at position 1 of the target: remove it",
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", BAD_JSON)
+def test_bad_json(write, kind):
+    content, words = BAD_JSON[kind]
+    good = b'{"src": "a", "tgt": "b"}\n'
+    path = write(good + content + b"\n" + good, "pairs.jsonl")
+    assert sentence(path).startswith(f"pairs.jsonl, line 2: {words}")
+    reader = read_pairs(path, skip_bad=True)
+    assert len(list(reader)) == 2
+    assert reader.bad.counts == {kind: 1}
+
+
+@pytest.mark.parametrize(
+    "line", [b'["a", "b"]', b"7", b"[" * 100_000, b'{"src": ' + b"1" * 5000 + b"}"]
+)
+def test_json_that_is_no_object(write, line):
+    path = write(b'{"src": "a", "tgt": "b"}\n' + line, "pairs.jsonl")
+    assert "line 2: " in sentence(path)
+    assert len(list(read_pairs(path, skip_bad=True))) == 1
+
+
+def test_json_arrays_and_unknown_keys(write):
+    assert "this is one JSON array" in sentence(write(b'[{"src": "a"}]', "pairs.json"))
+    assert sentence(write(b'{"en": "a", "fr": "b"}', "pairs.jsonl")) == (
+        "pairs.jsonl, line 1: source and target are expected as src/tgt or source/target or "
+        "input/output, but the names are en, fr: rename them, or choose two of these, as in "
+        "columns=('en', 'fr')."
+    )
+
+
+@pytest.fixture
+def table(tmp_path):
+    def table(**columns):
+        parquet.write_table(pyarrow.table(columns), tmp_path / "pairs.parquet")
+        return tmp_path / "pairs.parquet"
+
+    return table
+
+
+def test_parquet(table):
+    path = table(en=["a b", "c"], fr=["x", "y z"])
+    assert list(read_pairs(path)) == PAIRS
+    assert list(read_pairs(path.rename(path.with_name("pairs")))) == PAIRS
+
+
+def test_parquet_with_chosen_columns(table):
+    path = table(fr=["x", "y z"], n=[1, 2], en=["a b", "c"])
+    assert list(read_pairs(path, columns=("en", "fr"))) == PAIRS
+    assert list(read_pairs(path, columns=(2, 0))) == PAIRS
+    assert "the names are fr, n, en: rename them, or choose two" in sentence(path)
+    assert "there is no column 'de' among 'fr', 'n', 'en'" in sentence(path, columns=("en", "de"))
+    assert "line 1: the target must be a string, but it is 1" in sentence(path, columns=("en", "n"))
+
+
+def test_bad_parquet(table, write, stdin):
+    path = table(en=["a b", "c"], fr=["x", None])
+    assert sentence(path).startswith("pairs.parquet, line 2: the target side is empty")
+    assert "it cannot be read as Parquet" in sentence(write(path.read_bytes()[:-9], path.name))
+    stdin(b"PAR1")
+    assert "Parquet cannot be read from a pipe: save it" in sentence("-")
+
+
+def test_more_parquet_rows_than_are_read_at_once(table, monkeypatch):
+    monkeypatch.setattr("regard.data.pair_reader.PARQUET_ROWS", 7)
+    texts = [str(i) for i in range(50)]
+    pairs = list(read_pairs(table(src=texts, tgt=texts)))
+    assert pairs == [Pair(text, text, i + 1) for i, text in enumerate(texts)]
+
+
+def test_python_pairs():
+    assert list(read_pairs([("a b", "x"), ["c", "y z"]])) == PAIRS
+    assert list(read_pairs(iter([("a b", "x"), Pair("c", "y z", 7)]))) == PAIRS
+    assert list(read_pairs([("a", "x", "V;PST")], features=True)) == [
+        Pair("a", "x", 1, (), ("V", "PST"))
+    ]
+    assert list(read_pairs([("a", "x", "y", "z")], references=True)) == [
+        Pair("a", "x", 1, ("y", "z"))
+    ]
+
+
+@pytest.mark.parametrize(
+    ("item", "words"),
+    [
+        ("ab", "an item must be a tuple (source, target), but it is 'ab'"),
+        (("a",), "an item must be a tuple (source, target), but it is ('a',)"),
+        (("a", 3), "the target must be a string, but it is 3"),
+        (("", "x"), "the source side is empty"),
+        (("a", "x\0"), "there is a NUL character at position 1 of the target"),
+        (("a", "\udc80"), "character 0 of the target is half of a surrogate pair"),
+        (("a", "x", "y"), "the item has 3 parts where 2 are expected"),
+    ],
+)
+def test_bad_python_pairs(item, words):
+    assert sentence([("a", "b"), item]).startswith(f"pairs, line 2: {words}")
+
+
+@pytest.mark.parametrize(("src", "tgt"), [("src", "tgt"), ("source", "target")])
+def test_dictionaries_are_read_by_their_names(src, tgt):
+    rows = [{tgt: "x", src: "a b"}, {src: "c", tgt: "y z", "features": "V;PST"}]
+    reader = read_pairs(rows)
+    assert list(reader) == [PAIRS[0], PAIRS[1]._replace(features=("V", "PST"))]
+    assert str(reader.format) == (
+        f"pairs of strings, source from {src!r}, target from {tgt!r}, features from 'features'"
+    )
+
+
+def test_dictionaries_are_read_by_the_names_that_are_given():
+    rows = [{"fr": "x", "en": "a b", "tags": "N"}, {"fr": "y z", "en": "c", "tags": ""}]
+    assert list(read_pairs(rows, columns=("en", "fr"))) == PAIRS
+    assert next(read_pairs(rows, columns=("en", "fr", "tags"))).features == ("N",)
+    assert list(read_pairs(rows, columns=("fr", "en")))[1] == Pair("y z", "c", 2)
+    assert "the names are fr, en, tags" in sentence(rows)
+    with pytest.raises(ArgumentError, match="columns must be names where the pairs are dict"):
+        read_pairs(rows, columns=(0, 1))
+
+
+@pytest.mark.parametrize(
+    ("item", "words"),
+    [
+        ({"src": "a"}, "there is no key 'tgt' among 'src'"),
+        ({"src": "a", "tgt": 3}, "the target must be a string, but it is 3"),
+        ({"src": "", "tgt": "b"}, "the source side is empty"),
+        (("a", "b"), "an item must be a dictionary as the first one is, but it is ('a', 'b')"),
+    ],
+)
+def test_bad_dictionaries(item, words):
+    assert sentence([{"src": "a", "tgt": "b"}, item]).startswith(f"pairs, line 2: {words}")
+
+
+def test_a_dictionary_among_tuples_is_bad():
+    said = sentence([("a", "b"), {"src": "a", "tgt": "b"}])
+    assert said.startswith("pairs, line 2: an item must be a tuple (source, target)")
+
+
+def test_no_python_pairs():
+    assert sentence([]).startswith("pairs: there are no pairs in it")
+
+
+def test_features_are_found(write):
+    reader = read_pairs(write(b"go\twent\tV;PST\nox\toxen\tN\n"))
+    assert list(reader) == [
+        Pair("go", "went", 1, (), ("V", "PST")),
+        Pair("ox", "oxen", 2, (), ("N",)),
+    ]
+    assert str(reader.format) == (
+        "tab-separated columns, source from column 1, target from column 2, features from column 3"
+    )
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"go\twent\tis gone\n",
+        b"go\twent\tV\n",
+        b"go\twent\tV;PST\tx\n",
+        b"a\tb\tV;\n",
+        b"a\tb\tc; d\n",
+        b"a\tb\nc\td\tV;PST\n",
+    ],
+)
+def test_other_columns_are_no_features(write, content):
+    path = write(content)
+    assert "columns where 2 are expected" in sentence(path)
+    if content.count(b"\t") == 2 and content.count(b"\n") == 1:
+        (pair,) = read_pairs(path, features=True)
+        assert pair.features == parse_features(content.decode().split("\t")[2])
+
+
+def test_a_format_is_not_guessed_if_given(write):
+    path = write(b"go\twent\tV;PST\n")
+    assert "3 columns where 2 are expected" in sentence(path, format="tsv")
+    assert "invalid JSON" in sentence(path, format="jsonl")
+
+
+def test_lines_without_their_features(write):
+    text = sentence(write(b"go\twent\tV;PST\nox\toxen\nsee\tsaw\tV;PST\n"))
+    assert "line 2: the line has 2 columns, and column 3 is asked for: add what is" in text
+
+
+@pytest.mark.parametrize("features", [["V", " PST", "", "3;SG"], "V; PST;;3;SG"])
+def test_a_list_of_features_gives_the_symbols_of_their_text(features):
+    (pair,) = read_pairs([{"src": "a", "tgt": "x", "features": features}])
+    assert pair.features == ("V", "PST", "3", "SG")
+
+
+def test_a_list_of_features_is_checked_as_text(write):
+    path = write(b'{"src": "a", "tgt": "x", "features": ["V", "\\ud800"]}\n', "pairs.jsonl")
+    assert sentence(path).startswith("pairs.jsonl, line 1: character 0 of the features is half of")
+
+
+def test_a_name_of_a_column_is_a_number_if_python_can_read_it_as_one():
+    assert column_names(["0", "12", "²", "en"]) == (0, 12, "²", "en")
+
+
+def test_a_parquet_file_cut_off_inside_its_compression(tmp_path):
+    table = io.BytesIO()
+    parquet.write_table(pyarrow.table({"src": ["a"], "tgt": ["x"]}), table)
+    path = tmp_path / "pairs.parquet.gz"
+    path.write_bytes(gzip.compress(table.getvalue()))
+    assert list(read_pairs(path)) == [Pair("a", "x", 1)]
+    path.write_bytes(path.read_bytes()[:-50])
+    assert "it cannot be read as Parquet (Compressed file ended before" in sentence(path)
+
+
+def test_features_of_any_spelling():
+    assert parse_features("V;PST; 3;;SG ") == ("V", "PST", "3", "SG")
+    assert parse_features("") == ()
+
+
+def test_references(write):
+    content = b"a\tx\ty\tz\nb\tx\nc\tx\t\ty\n"
+    reader = read_pairs(write(content), references=True)
+    assert [pair.more for pair in reader] == [("y", "z"), (), ("y",)]
+    assert str(reader.format).endswith("the others being further references")
+
+
+def test_columns(write):
+    path = write(b"en\tde\tfr\nhouse\tHaus\tmaison\n")
+    assert list(read_pairs(path, columns=(0, 2)))[1] == Pair("house", "maison", 2)
+    assert list(read_pairs(path, columns=(2, 0)))[1] == Pair("maison", "house", 2)
+    assert list(read_pairs(path, columns=("fr", "de"))) == [Pair("maison", "Haus", 2)]
+    assert list(read_pairs(path, columns=(0, 2, 1)))[1].features == ("Haus",)
+    assert list(read_pairs(path, columns=(0, 1)))[1] == Pair("house", "Haus", 2)
+    assert "has 3 columns, and column 5 is asked for" in sentence(path, columns=(0, 4))
+    assert "there is no column 'es' among 'en', 'de', 'fr'" in sentence(path, columns=("en", "es"))
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"format": "xml"}, "format must be one of auto, tsv, jsonl, parquet, but it is 'xml'"),
+        ({"columns": "en"}, "columns must name source, target"),
+        ({"columns": (1,)}, "columns must name source, target"),
+        ({"columns": (0, -1)}, "columns must name source, target"),
+        ({"columns": (0, 1), "features": True}, "columns must name source, target"),
+        ({"features": True, "references": True}, "references must be left out if there are"),
+        ({"tgt_file": "x", "columns": (0, 1)}, "columns must be left out unless the source is one"),
+        ({"tgt_file": "x", "format": "tsv"}, "format must be left out unless the source is one"),
+        ({"tgt_file": "x", "features": True}, "tgt_file must be left out with features"),
+    ],
+)
+def test_options_that_have_no_meaning(write, options, words):
+    with pytest.raises(ArgumentError) as caught:
+        read_pairs(write(GOOD), **options)
+    assert words in str(caught.value)
+
+
+BLANK_ENDS = [b"\n", b"\n\n\n", b" \n\t\n", b"\r\n\r\n", b" ", b"\n" * 50]
+
+
+@pytest.mark.parametrize("end", BLANK_ENDS)
+def test_empty_lines_at_the_end_of_a_file_are_passed_over(write, stdin, end):
+    reader = read_pairs(write(GOOD + end))
+    assert list(reader) == PAIRS
+    assert not reader.bad.total
+    jsonl = b'{"src": "a b", "tgt": "x"}\n{"src": "c", "tgt": "y z"}\n'
+    assert list(read_pairs(write(jsonl + end, "pairs.jsonl"))) == PAIRS
+    assert list(read_pairs(write(b"en\tfr\n" + GOOD + end), columns=("en", "fr"))) == [
+        pair._replace(line=pair.line + 1) for pair in PAIRS
+    ]
+    stdin(GOOD + end)
+    assert list(read_pairs("-")) == PAIRS
+
+
+def test_an_empty_line_in_the_middle_is_bad(write):
+    path = write(b"a\tb\n\n\nc\td\n\n")
+    assert sentence(path).startswith("pairs.tsv, line 2: the line is empty")
+    reader = read_pairs(path, skip_bad=True)
+    assert [pair.line for pair in reader] == [1, 4]
+    assert reader.bad.counts == {"empty line": 2}
+
+
+def test_a_file_of_empty_lines_has_no_pairs(write):
+    assert sentence(write(b"\n\n")).startswith("pairs.tsv: there are no pairs in it")
+    empty = write(b"\n", "empty.txt")
+    assert sentence(write(b"\n\n", "src.txt"), tgt_file=empty).startswith("src.txt: there are no")
+
+
+@pytest.mark.parametrize("end", [b"", *BLANK_ENDS])
+@pytest.mark.parametrize("other", [b"", b"\n", b"\n\n"])
+def test_parallel_files_may_end_with_empty_lines(write, end, other):
+    src, tgt = write(b"a b\nc\n" + end, "src.txt"), write(b"x\ny z\n" + other, "tgt.txt")
+    assert list(read_pairs(src, tgt_file=tgt)) == PAIRS
+
+
+def test_parallel_files_stay_side_by_side_at_empty_lines(write):
+    src, tgt = write(b"a\n\nb\nc\n\n", "src.txt"), write(b"x\n\n\nz\n", "tgt.txt")
+    assert sentence(src, tgt_file=tgt).startswith("src.txt, line 2: the source side is empty")
+    reader = read_pairs(src, tgt_file=tgt, skip_bad=True)
+    assert list(reader) == [Pair("a", "x", 1), Pair("c", "z", 4)]
+    assert reader.bad.counts == {"empty source": 1, "empty target": 1}
+
+
+def test_a_last_target_that_is_empty_is_not_passed_over(write):
+    src, tgt = write(b"a\nb\n", "src.txt"), write(b"x\n\n", "tgt.txt")
+    assert sentence(src, tgt_file=tgt).startswith("tgt.txt, line 2: the target side is empty")
+    assert list(read_pairs(src, tgt_file=tgt, skip_bad=True)) == [Pair("a", "x", 1)]
+
+
+def test_empty_lines_do_not_make_up_for_missing_ones(write):
+    src, tgt = write(b"a\nb\n\n\nc\n", "src.txt"), write(b"x\ny\n\n", "tgt.txt")
+    expected = "src.txt: it has 5 lines, and tgt.txt has 2"
+    assert sentence(src, tgt_file=tgt, skip_bad=True).startswith(expected)
+
+
+@pytest.mark.parametrize(
+    ("first", "columns"),
+    [
+        (b"source\ttarget", ("source", "target")),
+        (b"src\ttgt", ("src", "tgt")),
+        (b"Input\tOutput", ("Input", "Output")),
+        (b"TARGET\tSOURCE", ("SOURCE", "TARGET")),
+    ],
+)
+def test_a_first_line_that_looks_like_names_is_noted_and_can_be_left_out(write, first, columns):
+    path = write(first + b"\n" + GOOD)
+    reader = read_pairs(path)
+    assert reader.note.replace(f"{path.parent}/", "") == (
+        "pairs.tsv, line 1: it looks like names of columns, but it is a pair here: delete it, or "
+        f"leave it out with columns={columns}."
+    )
+    assert len(list(reader)) == 3
+    mended = read_pairs(path, columns=columns)
+    assert mended.note == ""
+    assert [pair.line for pair in mended] == [2, 3]
+
+
+def test_the_names_of_features_and_of_chosen_columns_are_noted(write):
+    path = write(b"source\ttarget\ttags\n" + b"go\twent\tV;PST\n" * 3)
+    assert "columns=('source', 'target', 'tags')" in read_pairs(path).note
+    path = write(b"id\tsource\ttarget\n" + b"1\ta\tb\n")
+    assert "columns=('source', 'target')" in read_pairs(path, columns=(1, 2)).note
+    assert read_pairs(path, columns=(0, 1)).note == ""
+    path = write(b"source\ttarget\talso\n" + b"a\tb\tc\n")
+    assert read_pairs(path, references=True).note.endswith("a pair here: delete it.")
+    assert read_pairs([("src", "tgt"), ("a", "b")]).note.startswith("pairs, line 1: it looks")
+
+
+@pytest.mark.parametrize(
+    "content", [GOOD, b"", b"source", b"source\tsource\n", b"a\tb\nsource\ttarget\n", b"\xff\t\n"]
+)
+def test_nothing_is_noted_of_other_first_lines(write, content):
+    assert read_pairs(write(content)).note == ""
+    assert read_pairs([{"source": "source", "target": "target"}]).note == ""
+
+
+@pytest.mark.plain
+@pytest.mark.parametrize("columns", [5, (0, None), (0, 1.5), {0, 1}])
+def test_columns_that_are_none(write, columns):
+    with pytest.raises(ArgumentError, match="columns must name source, target"):
+        read_pairs(write(GOOD), columns=columns)
+
+
+def test_options_that_need_files(write, stdin):
+    with pytest.raises(ArgumentError, match="tgt_file must be left out if the source is no file"):
+        read_pairs([("a", "b")], tgt_file=write(GOOD))
+    with pytest.raises(ArgumentError, match="columns must be left out unless"):
+        read_pairs([("a", "b")], columns=(0, 1))
+    with pytest.raises(ArgumentError, match="columns must be names where the source is JSON"):
+        read_pairs(write(b"{}", "pairs.jsonl"), columns=(0, 1))
+    with pytest.raises(ArgumentError, match="tgt_file must be a file if the source is stdin"):
+        read_pairs("-", tgt_file="-")
+
+
+def test_a_file_is_read_bit_by_bit(monkeypatch):
+    read = []
+
+    def lines(source):
+        for number in range(1, 10_000):
+            read.append(number)
+            yield number, b"a\tb"
+
+    monkeypatch.setattr("regard.data.pair_reader.numbered_lines", lines)
+    reader = read_pairs("long.tsv")
+    assert next(reader) == Pair("a", "b", 1)
+    assert len(read) <= 20
+    assert sum(1 for _ in reader) == 9998
+
+
+def test_lines_to_predict_from(write, stdin):
+    path = write(b"\xef\xbb\xbfa b\r\n\r\n \nc\td\n", "input.txt.gz")
+    path.write_bytes(gzip.compress(path.read_bytes()))
+    assert list(read_lines(path)) == ["a b", "", " ", "c\td"]
+    stdin(b"a\n\nb")
+    assert list(read_lines("-")) == ["a", "", "b"]
+    assert list(read_lines(["a", ""])) == ["a", ""]
+    assert list(read_lines(write(b"", "empty"))) == []
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        (b"\xff", "invalid UTF-8, byte 0xff at offset 0 of the line: save the file as UTF-8."),
+        (b"\0", "there is a NUL byte at offset 0 of the line: remove it, and check that this"),
+        (b"a" * 10_001, "the source side has 10,001 characters, and the limit is 10,000:"),
+    ],
+)
+def test_bad_lines_to_predict_from(write, content, words):
+    lines = read_lines(write(b"a\n" + content, "input.txt"))
+    assert next(lines) == "a"
+    with pytest.raises(DataError) as caught:
+        next(lines)
+    assert f"input.txt, line 2: {words}" in str(caught.value)
+
+
+def test_real_files():
+    assert sum(1 for _ in read_pairs(shared("cmudict_07b_cntk/dev.tsv.gz"))) == 5447
+    test = list(read_pairs(shared("cmudict_g014b2b/test.multiref.tsv.gz"), references=True))
+    assert (len(test), max(len(pair.more) for pair in test)) == (12_000, 5)
+    dates = read_pairs(shared("dates_babel/dev.tsv.gz"), columns=(1, 2, 0))
+    assert next(dates) == Pair("zo 9 mrt 1958", "1958-03-09", 1, (), ("nl_NL",))

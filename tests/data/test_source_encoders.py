@@ -1,0 +1,183 @@
+"""What a run keeps of vectors, and vectors in a corpus and in batches."""
+
+import json
+
+import numpy as np
+import pytest
+import torch
+
+from regard.data import (
+    BatchShape,
+    Corpus,
+    FrameScaler,
+    Pair,
+    Tokenizer,
+    build_corpus,
+    collate,
+    load_source_encoder,
+    pad_frames,
+    require_tokenizer,
+)
+from regard.errors import ArgumentError, DataError, RegardError
+
+
+def tables(count, features=3, seed=1):
+    draw = np.random.default_rng(seed)
+    return [
+        draw.normal(size=(draw.integers(1, 8), features)).astype(np.float32) for _ in range(count)
+    ]
+
+
+def pairs_of(given):
+    targets = [" ".join(str(k % 10) for k in range(i % 5 + 1)) for i in range(len(given))]
+    return [
+        Pair(f"s{i}", t, i + 1, frames=table)
+        for i, (table, t) in enumerate(zip(given, targets, strict=True))
+    ]
+
+
+def made(path, given, *, stack=1, **options):
+    pairs = pairs_of(given)
+    frames = FrameScaler.measure(given, stack=stack)
+    target = Tokenizer.train("space", (pair.tgt for pair in pairs))
+    options = {"max_src_len": 100, "max_tgt_len": 100} | options
+    return frames, build_corpus(pairs, frames, target, path, **options)
+
+
+def test_mean_and_deviation_by_hand():
+    first = np.array([[1.0, 7.0, -2.0], [3.0, 7.0, 2.0]], np.float32)
+    second = np.array([[5.0, 7.0, 0.0]], np.float32)
+    found = FrameScaler.measure(iter([first, second]), stack=2)
+    assert (found.features, found.stack) == (3, 2)
+    np.testing.assert_allclose(found.mean, [3.0, 7.0, 0.0], atol=1e-15)
+    # deviations are of all frames: sqrt((4 + 0 + 4) / 3); the second never changes
+    np.testing.assert_allclose(found.scale, [(8 / 3) ** 0.5, 1.0, (8 / 3) ** 0.5])
+    np.testing.assert_allclose(
+        found.encode(first), [[-(1.5**0.5), 0.0, -(1.5**0.5)], [0.0, 0.0, 1.5**0.5]], rtol=1e-6
+    )
+    assert found.encode(first).dtype == np.float32
+
+
+def test_statistics_are_right_far_from_zero():
+    draw = np.random.default_rng(2)
+    far = [(1e7 + draw.integers(-3, 4, size=(50, 2))).astype(np.float32) for _ in range(40)]
+    every = np.concatenate(far).astype(np.float64)
+    found = FrameScaler.measure(far)
+    np.testing.assert_allclose(found.mean, every.mean(axis=0), rtol=1e-12)
+    np.testing.assert_allclose(found.scale, every.std(axis=0), rtol=1e-9)
+
+
+def test_a_constant_that_float32_cannot_hold_exactly_has_scale_1():
+    constant = np.full((1001, 1), 0.1, np.float32)
+    assert FrameScaler.measure([constant, constant]).scale == (1.0,)
+
+
+def test_numbers_can_be_left_as_they_are():
+    found = FrameScaler.measure(tables(5), scaled=False)
+    assert (found.mean, found.scale) == ((0.0,) * 3, (1.0,) * 3)
+    assert found.encode(tables(1)[0]).tolist() == tables(1)[0].tolist()
+    with pytest.raises(ArgumentError, match="tables must be at least one"):
+        FrameScaler.measure([])
+
+
+def test_labels_count_frames():
+    assert FrameScaler(1, 1, (0.0,), (1.0,)).labels(3) == ["0", "1", "2"]
+    two = FrameScaler(1, 2, (0.0,), (1.0,))
+    assert two.labels(5) == ["0-1", "2-3", "4"]
+    assert [two.positions(n) for n in (1, 2, 3)] == [1, 1, 2]
+    assert two.positions(torch.tensor([1, 2, 3])).tolist() == [1, 1, 2]
+
+
+def test_it_is_kept_in_a_file_and_told_from_a_tokenizer(tmp_path):
+    frames = FrameScaler.measure(tables(5), stack=3)
+    frames.save(tmp_path / "f.json")
+    assert (
+        load_source_encoder(tmp_path / "f.json") == frames == FrameScaler.load(tmp_path / "f.json")
+    )
+    assert load_source_encoder(tmp_path / "f.json").fingerprint == frames.fingerprint
+    assert frames.fingerprint != FrameScaler.measure(tables(5)).fingerprint
+    with pytest.raises(DataError, match="it is of the kind vectors, which cuts no text"):
+        Tokenizer.load(tmp_path / "f.json")
+    Tokenizer.train("char", ["ab"]).save(tmp_path / "t.json")
+    assert isinstance(load_source_encoder(tmp_path / "t.json"), Tokenizer)
+    with pytest.raises(DataError, match="it is of the kind char, which is for text"):
+        FrameScaler.load(tmp_path / "t.json")
+    content = json.loads((tmp_path / "f.json").read_text())
+    content["mean"][0] += 1
+    (tmp_path / "f.json").write_text(json.dumps(content))
+    with pytest.raises(DataError, match="its checksum is not that of its content"):
+        load_source_encoder(tmp_path / "f.json")
+
+
+def test_what_needs_text_says_so():
+    frames = FrameScaler.measure(tables(5), stack=2)
+    with pytest.raises(RegardError) as caught:
+        require_tokenizer(frames, "a check")
+    assert str(caught.value) == (
+        "a check must have a source of text, but this run reads vectors of 3 numbers, 2 frames "
+        "joined to one: use `regard predict`, `regard evaluate`, `regard show` or `regard "
+        "check` with it."
+    )
+
+
+@pytest.mark.parametrize("vocabulary", [12, 70_000])
+def test_a_corpus_gives_back_what_was_put_in(tmp_path, monkeypatch, vocabulary):
+    monkeypatch.setattr("regard.data.pairs.CHUNK_PAIRS", 3)
+    monkeypatch.setattr("regard.data.encode_corpus.WRITTEN", 2)
+    monkeypatch.setattr(Tokenizer, "vocab_size", vocabulary)
+    given = tables(29)
+    frames, corpus = made(tmp_path / "c.arrow", given, texts=True)
+    assert corpus.features == 3
+    assert corpus.src_lengths.tolist() == [len(table) for table in given]
+    for i, (table, pair) in enumerate(zip(given, pairs_of(given), strict=True)):
+        np.testing.assert_array_equal(corpus.frames(i), frames.encode(table))
+        assert corpus.pair(i) == pair._replace(frames=None)
+        assert len(corpus.tgt(i)) == i % 5 + 1
+    assert not corpus.frames(0).flags.owndata
+
+
+def test_longer_ones_are_left_out(tmp_path):
+    given = tables(29)
+    _, corpus = made(tmp_path / "c.arrow", given, max_src_len=4)
+    assert corpus.src_lengths.tolist() == [len(t) for t in given if len(t) <= 4]
+    assert corpus.dropped == sum(len(t) > 4 for t in given)
+    with pytest.raises(
+        DataError, match="all 29 pairs are longer than 4 source frames or 100 target tokens"
+    ):
+        made(tmp_path / "d.arrow", [np.zeros((9, 3), np.float32)] * 29, max_src_len=4)
+
+
+def test_batches_have_zeros_beyond_the_lengths(tmp_path):
+    given = tables(29)
+    frames, corpus = made(tmp_path / "c.arrow", given)
+    rows = np.array([4, 17, 2, 11, 23])
+    batch = collate(corpus, rows)
+    longest = max(len(given[row]) for row in rows)
+    assert batch.src.shape == (5, longest, 3)
+    assert batch.src.dtype == torch.float32
+    assert batch.src_lengths.tolist() == [len(given[row]) for row in rows]
+    for own, row in zip(batch.src, rows, strict=True):
+        expected = frames.encode(given[row])
+        np.testing.assert_array_equal(own[: len(expected)].numpy(), expected)
+        assert not own[len(expected) :].any()
+    alone, lengths = pad_frames([frames.encode(given[row]) for row in rows])
+    assert torch.equal(alone, batch.src)
+    assert torch.equal(lengths, batch.src_lengths)
+
+
+def test_batches_of_a_shape_have_it_whatever_their_pairs_are(tmp_path):
+    _, corpus = made(tmp_path / "c.arrow", tables(29))
+    batch = collate(corpus, np.array([4, 17]), BatchShape(3, 11, 7))
+    assert batch.src.shape == (3, 11, 3)
+    assert torch.equal(batch.src[2], batch.src[0])
+    assert batch.tgt_out[2].tolist() == [0] * 7
+    assert batch.tgt_places.tolist() == list(range(21))
+
+
+def test_a_corpus_of_text_has_no_frames(tmp_path):
+    from data.tools import make_corpus, make_pairs
+
+    corpus = make_corpus(tmp_path / "t.arrow", make_pairs(11))
+    assert isinstance(corpus, Corpus)
+    assert corpus.features == 0
+    assert collate(corpus, np.array([1, 2])).src.dtype == torch.int64

@@ -1,0 +1,58 @@
+import pytest
+from tokenizers import Tokenizer as HFTokenizer
+
+from data.tools import SCRIPTS
+from regard.data import Tokenizer
+
+TEXTS = ["the low lower lowest tide", "new newer newest tide", "wide wider widest tide"] * 3
+
+
+def test_byte_pair_encoding_by_hand():
+    # in ▁aab ▁aab ▁ac, only ▁ and a are neighbours three times
+    tokenizer = Tokenizer.train("bpe", ["aab aab ac"], min_count=3)
+    assert tokenizer.tokens(range(4, tokenizer.vocab_size)) == ["a", "b", "c", "▁", "▁a"]
+    assert tokenizer.tokens(tokenizer.encode("aab c")) == ["▁a", "a", "b", "▁", "c"]
+
+
+@pytest.mark.parametrize("kind", ["bpe", "unigram"])
+def test_words_one_by_one_are_the_lines(kind):
+    """Asking for each word and remembering it gives what the whole line gives."""
+    tokenizer = Tokenizer.train(kind, [*TEXTS, *SCRIPTS.values()])
+    whole = HFTokenizer.from_str(tokenizer._codec._model.to_str())
+    for text in TEXTS:
+        line = "▁" + text.replace(" ", " ▁")
+        pieces = [piece for word in line.split(" ") for piece in whole.encode(word).tokens]
+        assert tokenizer.tokens(tokenizer.encode(text)) == pieces
+
+
+@pytest.mark.parametrize("kind", ["bpe", "unigram"])
+def test_common_words_are_shorter(kind):
+    tokenizer = Tokenizer.train(kind, TEXTS)
+    assert len(tokenizer.encode("tide")) < len(tokenizer.encode("edit"))
+
+
+@pytest.mark.parametrize("kind", ["bpe", "unigram"])
+def test_spaces_are_kept(kind):
+    tokenizer = Tokenizer.train(kind, TEXTS)
+    for text in (" tide", "tide ", "tide  tide", " ", ""):
+        assert tokenizer.decode(tokenizer.encode(text)) == text
+
+
+def test_what_is_learned_from_is_bounded(monkeypatch):
+    texts = ["ab " * 500 + "cd " * 100 + "e"]
+    expected = Tokenizer.train("bpe", texts).tokens(range(4, 12))
+    monkeypatch.setattr("regard.data.subword_codec.MAX_WORDS", 60)
+    assert Tokenizer.train("bpe", texts).tokens(range(4, 12)) == expected
+    monkeypatch.setattr("regard.data.subword_codec.MAX_TYPES", 1)
+    small = Tokenizer.train("bpe", ["ab", "cd", "ab"])
+    assert small.tokens(small.encode("ab cd")) == ["▁ab", "▁", "<unk>", "<unk>"]
+
+
+def test_a_large_alphabet_leaves_room():
+    signs = [chr(0x4E00 + i) for i in range(300)]
+    texts = ["".join(signs), *(["学习"] * 9)]
+    for kind in ("bpe", "unigram"):
+        tokenizer = Tokenizer.train(kind, texts, vocab_size=100)
+        assert tokenizer.vocab_size <= 100
+        assert 3 not in tokenizer.encode("学习")
+    assert tokenizer.fingerprint == Tokenizer.train("unigram", texts, vocab_size=100).fingerprint

@@ -1,0 +1,82 @@
+import itertools
+
+import pytest
+
+from data.tools import shared
+from regard.data import choose_tokenizer, read_pairs
+from regard.errors import ArgumentError
+
+WORDS = [*"woman watches yellow umbrella children playing winter street houses".split(), "a"]  # noqa: SIM905
+
+
+def names(count):
+    letters = itertools.product("bdgklmnr", "aeiou", "bdgklmnr", "aeiou")
+    return ["".join(name) for name in itertools.islice(letters, count)]
+
+
+def sentences(words, count, length=8):
+    return [
+        " ".join(words[(i * 7 + k * k + i * k) % len(words)] for k in range(length))
+        for i in range(count)
+    ]
+
+
+CASES = {
+    "words": (names(300), "char", "the lines are single words"),
+    "chinese words": (["学习", "语言"] * 5, "char", "the lines are single words"),
+    "chinese phrases": (["我喜欢学习新的语言"] * 5, "char", "no spaces, and the lines are short"),
+    "chinese sentences": (["我喜欢学习新的语言" * 5] * 50, "unigram", "the lines are long"),
+    "phonemes": (sentences(["AH", "B", "K", "IY", "NG"], 100, 6), "space", "made of 5 symbols"),
+    "katakana": (["シ ョ リ ャ ン", "ト ゥ ホ"] * 9, "space", "single characters with spaces"),
+    "actions": (sentences(["I_WALK", "I_JUMP"], 200), "space", "made of 2 symbols"),
+    "labels": (["positive", "negative"] * 50, "space", "2 words that come again"),
+    "dates": (["7 Mai 2034", "1 Juni 1985"] * 9, "char", "there are many digits"),
+    "full names": ([f"{a} {b}" for a, b in itertools.pairwise(names(90))], "char", "are short"),
+    "few words": (sentences(WORDS, 60), "word", "running text of only 10 different words"),
+    "many words": (sentences(names(1500), 300), "bpe", "of the words in one half"),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_kinds(case):
+    texts, kind, reason = CASES[case]
+    choice = choose_tokenizer(iter(texts))
+    assert choice.kind == kind
+    assert reason in choice.reason
+
+
+def test_only_the_first_lines_count():
+    read = []
+    texts = (read.append(1) or "word" + "x" * (i % 9) for i in itertools.count())
+    assert choose_tokenizer(texts).kind == "space"
+    assert len(read) == 10_000
+
+
+def test_no_text():
+    for texts in ([], [""], ["  "]):
+        with pytest.raises(ArgumentError, match="texts must have something in them"):
+            choose_tokenizer(texts)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("name", "columns", "kinds"),
+    [
+        ("cmudict_g014b2b/train.tsv.gz", (0, 1), ("char", "space")),
+        ("multi30k/train.en-de-fr-cs.tsv.gz", (0, 1), ("bpe", "bpe")),
+        ("tatoeba_eng_fra/mini.train.eng-fra.tsv.gz", (0, 1), ("word", "word")),
+        ("dates_babel/train.tsv.gz", (1, 2), ("char", "char")),
+        ("g2p_sigmorphon2021/medium.train.tsv.gz", (1, 2), ("char", "space")),
+        ("inflection_2017_task1/train-medium.tsv.gz", (1, 2), ("char", "char")),
+        ("translit_wikidata/katakana.train.tsv.gz", (0, 1), ("char", "space")),
+        ("translit_wikidata/arabic.train.tsv.gz", (0, 1), ("char", "space")),
+        ("scan/simple.train.tsv.gz", (0, 1), ("space", "space")),
+    ],
+)
+def test_real_files(name, columns, kinds):
+    pairs = list(itertools.islice(read_pairs(shared(name), columns=columns), 10_000))
+    chosen = (
+        choose_tokenizer(p.src for p in pairs).kind,
+        choose_tokenizer(p.tgt for p in pairs).kind,
+    )
+    assert chosen == kinds
