@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from browser import samples
-from regard.seeing.labels import safe
+from regard.seeing.labels import printable
 from regard.seeing.view import select
 
 pytestmark = [
@@ -359,7 +359,7 @@ def test_words_and_characters_are_told_apart_as_in_the_terminal(visit, name):
         assert page.locator(f".block.{side} .token").count() == len(labels)
         if name != "hostile":  # what cannot be seen has other signs in a terminal
             drawn = page.locator(f".block.{side} .token").all_inner_texts()
-            assert drawn == [safe(label) for label in labels]
+            assert drawn == [printable(label) for label in labels]
 
 
 @pytest.mark.parametrize("width", [1200, 320])

@@ -177,7 +177,7 @@ def test_hostile_tokens(tmp_path):
         (["--kind", "foo"], ["kind", "cross", "'foo'"]),
         (["--layer", "7"], ["layer", "0", "'7'"]),
         (["--head", "7"], ["head", "mean", "'7'"]),
-        (["--special", "x"], ["special", "dim, hide, show"]),
+        (["--special", "x"], ["special", "dim, hide or show"]),
         (["--scale", "x"], ["scale", "fixed or row"]),
         (["--view", "x"], ["view", "matrix, list, heads"]),
         (["--list", "--plain"], ["--list and --plain"]),

@@ -10,7 +10,7 @@ import pytest
 from rich.cells import cell_len
 
 from regard.seeing import Map, Text, Trace, figure, select
-from regard.seeing.layout import MOST, lay_out
+from regard.seeing.figure import MOST, PAGE, CellsShape, FigureLayout, cells_svg, pooled
 from regard.seeing.palette import STOPS, colour, ink
 from seeing.tools import HOSTILE, of_labels, translation
 
@@ -150,7 +150,7 @@ def test_beyond_the_most_a_single_peak_survives_and_the_cut_is_said():
     trace = Trace(
         Text.of([str(i) for i in range(size)]), Text.of("x"), (Map.of("cross", 0, weights),)
     )
-    layout = lay_out(select(trace))
+    layout = FigureLayout(select(trace))
     assert layout.view.weights.shape == (1, 342)  # three to a cell
     assert layout.view.weights[0, 700 // 3] == pytest.approx(0.9)
     assert any("3 inputs to a cell" in note for note in layout.notes)
@@ -204,3 +204,31 @@ def test_letters_that_no_font_has_do_no_harm():
 def test_a_large_png_has_the_cells():
     labels = [str(i) for i in range(60)]
     assert figure.png(select(of_labels(labels, labels))).startswith(b"\x89PNG")
+
+
+def test_a_single_peak_survives_pooling():
+    weights = np.zeros((300, 301), dtype=np.float32)
+    weights[217, 58] = 1.0
+    labels = [str(i) for i in range(301)]
+    small = pooled(replace(select(of_labels(labels, labels[:300])), weights=weights), 10)
+    assert small.weights.shape == (10, 10)
+    assert np.argwhere(small.weights == 1.0).tolist() == [[217 // 30, 58 // 31]]
+    assert small.weights.sum() == 1.0
+
+
+def test_each_cell_of_a_figure_in_a_page_is_in_the_path_of_its_shade():
+    shares = np.array([[0.0, 1.0], [0.51, 0.49]], dtype=np.float32)
+    svg = cells_svg(CellsShape(0, 0, 10.0, shares), PAGE)
+    shades = {n: d.count("M") for n, d in re.findall(r'fill="var\(--q(\d)\)" d="([^"]*)"', svg)}
+    assert shades == {"4": 2, "8": 1}  # the shade of zero is that of the ground
+    assert "M1 0h.96v.96h-.96z" in svg
+
+
+def test_a_figure_in_a_page_has_its_colours_and_no_text_that_the_page_has():
+    root = drawn(select(translation()), theme=PAGE)
+    fills = {element.get("fill") for element in root.iter() if element.get("fill")}
+    assert all(fill.startswith("var(--") for fill in fills)
+    assert {"le", "chat", "the", "p", "0.99"} <= set(texts(root))
+    assert ".70" not in texts(root)
+    assert "cross-attention · words" not in texts(root)
+    assert 'looked mostly at "the" (0.70)' in root.find(f"{SVG}desc").text

@@ -7,7 +7,7 @@ import pytest
 
 from browser import samples
 from regard.errors import ArgumentError
-from regard.seeing import Map, Text, Trace, html_page, static
+from regard.seeing import Map, Text, Trace, html_page
 from regard.seeing.page_modules import JoinError, join, modules
 from regard.seeing.storage import from_json
 from regard.seeing.view import select
@@ -135,19 +135,3 @@ def test_numbers_that_json_does_not_have_are_null():
         "c": "NaN </script>",
     }
     assert "<" not in found
-
-
-def test_a_single_peak_survives_pooling():
-    weights = np.zeros((300, 301), dtype=np.float32)
-    weights[217, 58] = 1.0
-    small = static.pooled(weights, 10, 7)
-    assert small.shape == (10, 7)
-    assert np.argwhere(small == 1.0).tolist() == [[217 * 10 // 300, 58 * 7 // 301]]
-    assert small.sum() == 1.0
-
-
-def test_each_cell_of_a_static_figure_is_in_the_path_of_its_shade():
-    drawn = static.paths(np.array([[0.0, 1.0], [0.51, 0.49]], dtype=np.float32), 10.0)
-    shades = {n: d.count("M") for n, d in re.findall(r'class="q(\d)" d="([^"]*)"', drawn)}
-    assert shades == {"0": 1, "4": 2, "8": 1}
-    assert "M10 0h9v9h-9z" in drawn

@@ -9,7 +9,7 @@ from rich.cells import cell_len
 
 from regard.errors import ArgumentError
 from regard.seeing import Map, Text, Trace, select
-from regard.seeing.labels import fit, plain_ascii, safe, told_apart
+from regard.seeing.labels import fit, number_duplicates, plain_ascii, printable
 from regard.seeing.terminal import heads, listing, matrix, plain
 from seeing.tools import HOSTILE, of_labels, translation
 
@@ -203,7 +203,7 @@ def test_inputs_that_look_alike_are_told_apart_in_the_list():
     trace = Trace(Text.of("TaT"), Text.of("x"), (Map.of("cross", 0, [[[0.3, 0.1, 0.6]]]),))
     assert "T#2 0.60" in listing(select(trace))
     assert '"T#2" (0.60)' in plain(select(trace))
-    assert told_apart(["a", "b", "a"]) == ["a#1", "b", "a#2"]
+    assert number_duplicates(["a", "b", "a"]) == ["a#1", "b", "a#2"]
 
 
 def test_sentences():
@@ -276,7 +276,7 @@ def test_too_many_heads_are_a_list():
 
 @pytest.mark.plain
 def test_an_unknown_scale_is_refused():
-    with pytest.raises(ArgumentError, match="fixed, row, but it is 'log'"):
+    with pytest.raises(ArgumentError, match="fixed or row, but it is 'log'"):
         matrix(view(), scale="log")
 
 
@@ -316,7 +316,7 @@ def test_an_empty_map_is_drawn():
     ],
 )
 def test_every_token_can_be_seen(token, shown):
-    assert safe(token) == shown
+    assert printable(token) == shown
 
 
 def test_a_cut_does_not_tear_letters_apart():

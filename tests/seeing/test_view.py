@@ -171,7 +171,7 @@ def test_what_is_not_there_is_named(options, said):
 
 @pytest.mark.plain
 def test_special_tokens_can_be_treated_in_three_ways():
-    with pytest.raises(ArgumentError, match="dim, hide, show, but it is 'drop'"):
+    with pytest.raises(ArgumentError, match="dim, hide or show, but it is 'drop'"):
         select(trace([EVEN]), special="drop")
 
 

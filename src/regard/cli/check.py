@@ -13,7 +13,7 @@ from regard.cli.pairs import one_source
 from regard.seeing import Trace
 from regard.seeing.checks import looked_at, shares
 from regard.seeing.display import check_ending, save
-from regard.seeing.labels import told_apart
+from regard.seeing.labels import number_duplicates
 from regard.seeing.storage import to_json
 from regard.seeing.trace import Weights
 
@@ -52,7 +52,7 @@ def _show(trace: Trace, console: Console) -> None:
     columns.append(("gradient (share)", shares(trace.derived["gradient"])))
     if "rollout" in trace.derived:
         columns.append(("rollout", trace.derived["rollout"]))
-    labels, rows = told_apart(trace.source.labels), []
+    labels, rows = number_duplicates(trace.source.labels), []
     for i, token in enumerate(trace.target.tokens):
         cells = [_strongest(labels, matrix[i].tolist()) for _, matrix in columns]
         rows.append([token.text, "" if token.prob is None else f"{token.prob:.2f}", *cells])

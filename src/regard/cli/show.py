@@ -23,7 +23,8 @@ from regard.data import FrameScaler
 from regard.errors import ArgumentError
 from regard.seeing import Trace, View, select_all, storage, terminal
 from regard.seeing.display import check_ending, save
-from regard.seeing.ink import BLOCKS, LETTERS, takes_blocks
+from regard.seeing.terminal import ASCII_GLYPHS, BLOCK_GLYPHS, supports_blocks
+from regard.seeing.view import check_scale
 
 VIEWS = ("matrix", "list", "heads")
 #: maps that are printed at most
@@ -66,8 +67,7 @@ def show(
     }
     if output is not None:
         check_ending(output)
-    if scale not in terminal.SCALES:
-        raise ArgumentError("scale", "be fixed or row", repr(scale), "choose one")
+    check_scale(scale)
     asked = _TraceRequest(text, target, beam)
     found = _reopened(run, asked, line) if _is_file(run) else _made(run, asked, line, device)
     traces = (trace for trace, _ in found)
@@ -91,13 +91,13 @@ def drawn(
     if form == "json":
         return json.dumps(storage.to_json(trace), ensure_ascii=False)
     console = result_console()
-    ascii = ascii or not takes_blocks(sys.stdout.encoding)
+    ascii = ascii or not supports_blocks(sys.stdout.encoding)
     if form == "heads":
         return terminal.heads(trace, kind=choice["kind"], width=_width(console), ascii=ascii)
     views = select_all(trace, **choice)
     maps = [_one(view, form, scale, ascii, console) for view in views[:MOST_MAPS]]
-    signs = LETTERS if ascii else BLOCKS
-    return "\n\n".join([*maps, *signs.more(len(views) - MOST_MAPS, "maps")])
+    glyphs = ASCII_GLYPHS if ascii else BLOCK_GLYPHS
+    return "\n\n".join([*maps, *glyphs.more(len(views) - MOST_MAPS, "maps")])
 
 
 def _form(view: str, as_list: bool, plain: bool, as_json: bool) -> str:

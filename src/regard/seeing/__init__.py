@@ -1,4 +1,4 @@
-"""Seeing where each output looked: the trace, and all that is drawn from it."""
+"""Traces of what each output attended to, and everything that records, checks and draws them."""
 
 from regard.seeing.display import save
 from regard.seeing.trace import DecodingInfo, Map, ModelInfo, Text, Token, Trace, TraceError

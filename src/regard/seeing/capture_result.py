@@ -8,7 +8,7 @@ from torch import Tensor
 from regard.errors import ArgumentError
 from regard.seeing.forward_passes import AttentionCall, BatchReorder, ForwardPass, passes
 from regard.seeing.positions import Labels, PositionNames, RowPositions
-from regard.seeing.trace import EXACT, Map, MapKind, MapSide, ModelInfo, Text, Trace, lacking
+from regard.seeing.trace import EXACT, Map, MapKind, MapSide, ModelInfo, Text, Trace, missing_mass
 
 Shape = tuple[int, int, int, int]
 
@@ -190,7 +190,7 @@ def _map(
 ) -> Map:
     """A map; if a row sums to less than 1, with what they lack."""
     array = weights.contiguous().numpy()
-    return Map(kind, layer, array, lacking(array), rows, columns, causal)
+    return Map(kind, layer, array, missing_mass(array), rows, columns, causal)
 
 
 def _beyond(look: AttentionCall, outside: Tensor) -> Iterator[str]:

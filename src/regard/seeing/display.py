@@ -1,22 +1,66 @@
-"""A trace as a file, by the ending of its name."""
+"""Show and save traces, and bind that to `Trace`, which itself is plain data.
 
-from collections.abc import Callable
+The only place that knows every surface: importing `regard.seeing` gives `Trace` its methods `show`,
+`save`, `load` and its display in notebooks.
+"""
+
+import csv
+import io
+import sys
+from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Final
+from shutil import get_terminal_size
+from typing import Any, Final
 
+from regard.atomic_files import atomic_output
 from regard.errors import ArgumentError
-from regard.seeing import figure, storage, tables
-from regard.seeing.terminal import Scale
+from regard.seeing import figure, html_page, storage, terminal
+from regard.seeing.labels import printable
 from regard.seeing.trace import Trace
-from regard.seeing.view import Special, select, select_all
+from regard.seeing.view import Scale, Special, View, select, select_all
 from regard.seeing.words import Merging
 
 ENDINGS: Final = ("html", "svg", "png", "pdf", "csv", "json")
-DRAWN: Final[dict[str, Callable[..., str | bytes]]] = {
+DRAW: Final[dict[str, Callable[..., str | bytes]]] = {
     "svg": figure.svg,
     "png": figure.png,
     "pdf": figure.pdf,
 }
+CSV_COLUMNS: Final = (
+    *("kind", "layer", "head", "row", "output", "probability", "column", "input", "weight"),
+    "hidden",
+)
+#: cells of a table and figures in a notebook at most; more would slow it down
+MOST_CELLS: Final = 2500
+MOST_VIEWS: Final = 12
+
+
+class Display:
+    """Selected maps of a trace: printed as text, or a figure in a notebook.
+
+    Args:
+        trace: to show.
+        options: of `select`: kind, layer, head, words, special.
+    """
+
+    def __init__(self, trace: Trace, **options: Any) -> None:
+        self.trace = trace
+        self.options = options
+
+    def __str__(self) -> str:
+        views = select_all(self.trace, **self.options)
+        width = get_terminal_size().columns
+        ascii = not terminal.supports_blocks(sys.stdout.encoding)
+        return "\n\n".join(terminal.matrix(view, width, ascii=ascii) for view in views)
+
+    __repr__ = __str__
+
+    def _repr_html_(self) -> str:
+        return notebook_html(self.trace, **self.options)
+
+    def save(self, path: str | Path, **options: Any) -> None:
+        """Write html, svg, png, pdf, csv or json, by the ending; see `seeing.display.save`."""
+        save(self.trace, path, **{**self.options, **options})
 
 
 def save(
@@ -31,13 +75,13 @@ def save(
     scale: Scale = "fixed",
     title: str | None = None,
 ) -> None:
-    """Writes html, svg, png, pdf, csv or json.
+    """Write html, svg, png, pdf, csv or json.
 
-    A page (html) and a trace (json) hold all maps; there the options of the view have no say.
+    A page (html) and a trace (json) hold all maps and ignore the options of the view.
 
     Args:
-        trace: what to write.
-        path: the file; its ending says which kind it is.
+        trace: to write.
+        path: the file; its ending chooses the format.
         kind: of the map, as for `select`.
         layer: counted from 0, or `auto`; for csv also `all`.
         head: counted from 0, `mean` or `auto`; for csv also `all`.
@@ -47,20 +91,22 @@ def save(
         title: of a page.
     """
     ending = check_ending(path)
+    content: str | bytes
     if ending == "html":
-        _write(path, _page(trace, title))
+        content = html_page.render([trace], title=title)
     elif ending == "json":
-        _write(path, storage.dumps(trace))
+        content = storage.dumps(trace)
     elif ending == "csv":
         views = select_all(trace, kind=kind, layer=layer, head=head, words=words, special=special)
-        _write(path, tables.to_csv(views))
+        content = to_csv(views)
     else:
         view = select(trace, kind=kind, layer=layer, head=head, words=words, special=special)
-        _write(path, DRAWN[ending](view, scale=scale))
+        content = DRAW[ending](view, scale=scale)
+    _write(path, content)
 
 
 def check_ending(path: str | Path) -> str:
-    """The ending of a file that can be written; raises for any other."""
+    """Return the ending of a file name; raises ArgumentError if its format is not supported."""
     ending = Path(path).suffix.lower().removeprefix(".")
     if ending not in ENDINGS:
         raise ArgumentError(
@@ -69,18 +115,58 @@ def check_ending(path: str | Path) -> str:
     return ending
 
 
-def _page(trace: Trace, title: str | None) -> str:
-    from regard.seeing import html_page
-
-    return html_page.render([trace], title=title)
-
-
 def _write(path: str | Path, content: str | bytes) -> None:
-    # the floor of data is heavy, and not needed to draw
-    from regard.atomic_files import atomic_output
-
-    # half a character, which a shell passes on for a byte that is no text, becomes `\udcff`: what
-    # JSON reads as the same half again
+    # a lone surrogate, by which a shell passes on a byte that is no text, becomes `\udcff`, which
+    # JSON reads as the same surrogate
     data = content.encode("utf-8", "backslashreplace") if isinstance(content, str) else content
     with atomic_output(path) as file:
         file.write(data)
+
+
+def to_csv(views: Iterable[View]) -> str:
+    """Return a line for each cell, with exact weights.
+
+    Rows, columns, layers and heads are counted from 0; the mean of all heads is `mean`. Tokens are
+    not altered, so a spreadsheet may take one for a formula. `hidden` is the mass of the row
+    outside the columns.
+    """
+    file = io.StringIO()
+    writer = csv.writer(file, lineterminator="\n")
+    writer.writerow(CSV_COLUMNS)
+    for view in views:
+        head = "mean" if view.head is None else view.head
+        for i, (output, prob) in enumerate(zip(view.rows, view.probs, strict=True)):
+            start = (view.kind, view.layer, head, i, output, "" if prob is None else prob)
+            for j, label in enumerate(view.columns):
+                # numpy writes the fewest digits that give the same number again
+                writer.writerow((*start, j, label, str(view.weights[i, j]), str(view.hidden[i])))
+    return file.getvalue()
+
+
+def notebook_html(trace: Trace, *, scale: Scale = "fixed", **options: Any) -> str:
+    """Return figures of the selected views, each with its numbers in a table that can be opened.
+
+    Neither needs scripts, so they also show in notebooks that are not trusted.
+    """
+    views = select_all(trace, **options)
+    return html_page.template("notebook.html").render(
+        text=printable(trace.target.text) if trace.target.text else "",
+        figures=[(view, figure.svg(view, scale=scale)) for view in views[:MOST_VIEWS]],
+        most_cells=MOST_CELLS,
+        more=len(views) - MOST_VIEWS,
+    )
+
+
+def _trace_html(trace: Trace) -> str | None:
+    # None makes a notebook show the repr
+    return notebook_html(trace) if trace.maps else None
+
+
+def _show(trace: Trace, **options: Any) -> Display:
+    return Display(trace, **options)
+
+
+Trace.show = _show
+Trace.save = save
+Trace.load = staticmethod(storage.load)
+Trace._repr_html_ = _trace_html

@@ -1,93 +1,486 @@
-"""A view as a figure: SVG that stands alone, without scripts, and loads nothing; PNG and PDF."""
+"""Static figures of a view: SVG without scripts, and PNG and PDF of the same shapes by matplotlib.
 
+A notebook, a page without scripts and the report of a run need figures where matplotlib is not
+installed, so the SVG is written here.
+"""
+
+import io
+import warnings
 from collections import defaultdict
-from typing import Final
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from functools import cache
+from math import ceil, cos, radians, sin
+from pathlib import Path
+from typing import Any, Final, Literal, NamedTuple
 from xml.sax.saxutils import escape, quoteattr
 
-from regard.seeing.drawing import Box, Cells, Drawing, Shape, Words
-from regard.seeing.labels import safe
-from regard.seeing.layout import WHAT, lay_out
-from regard.seeing.palette import colour
-from regard.seeing.sentences import sentences
-from regard.seeing.terminal import Scale
-from regard.seeing.view import View
+import numpy as np
+from rich.cells import cell_len
 
-FONT: Final = (
+from regard import extras
+from regard.seeing.labels import fit, font_safe, printable, short_weight, wrap
+from regard.seeing.palette import DIM, GROUND, LINE, MARK, STOPS, TEXT, colour, ink
+from regard.seeing.trace import Weights
+from regard.seeing.view import NEGLIGIBLE, Scale, View, check_scale, sentences
+
+#: cells of a label at most
+LABEL: Final = 24
+#: cells this large hold their number
+WITH_NUMBER: Final = 26
+#: pixels of a label, and of one cell of its text
+FONT_SIZE: Final = 12
+GLYPH: Final = 7.4
+MARGIN: Final = 16.0
+GAP: Final = 8.0
+#: pixels of a line of text, and of one of its letters with some to spare
+LEADING: Final = 18.0
+LETTER: Final = 6.8
+TITLE_LETTER: Final = 7.5
+#: pixels of a column of numbers at the right
+SIDE: Final = 52.0
+#: minimal width of a figure with a title
+MIN_WIDTH: Final = 400.0
+#: steps and pixels of the colour scale
+STEPS: Final = 16
+STEP: Final = 8.0
+#: cells up to which each is a shape of its own, which has its weight as a tooltip
+MAX_TOOLTIPS: Final = 2000
+#: outputs that the description covers
+DESCRIBED: Final = 40
+WHAT: Final = "each row is an output; its cells say where it looked"
+SVG_FONTS: Final = (
     "system-ui, 'Segoe UI', 'Noto Sans', 'DejaVu Sans', 'Noto Sans CJK JP', "
     "'Noto Sans Arabic', sans-serif"
 )
-#: colours of cells that are not shapes of their own
-LEVELS: Final = 64
-#: outputs that the description tells of
-TOLD: Final = 40
+#: fonts for the characters that the first lacks; matplotlib tries the installed ones in turn
+FONTS: Final = (
+    *("DejaVu Sans", "Noto Sans", "Noto Sans CJK JP", "Noto Sans CJK SC", "Noto Sans CJK KR"),
+    *("Noto Sans Arabic", "Noto Sans Hebrew", "Noto Sans Devanagari", "Noto Emoji", "Symbola"),
+    *("WenQuanYi Micro Hei", "IPAGothic", "Hiragino Sans", "PingFang SC", "Apple SD Gothic Neo"),
+    *("Geeza Pro", "Yu Gothic", "Microsoft YaHei", "Malgun Gothic", "Segoe UI", "Segoe UI Emoji"),
+    "Arial Unicode MS",
+)
+#: pixels of a figure to an inch, and points to a pixel
+INCH: Final = 100
+POINT: Final = 72 / INCH
+#: size in pixels from which a PNG has one pixel for each of the figure's instead of two
+LARGE: Final = 2000
 
 
-def svg(view: View, *, scale: Scale = "fixed") -> str:
-    """The figure as SVG."""
-    drawing = Drawing(lay_out(view, scale))
-    size = f"{drawing.width:.0f}", f"{drawing.height:.0f}"
-    title = safe(view.title)
+class TextShape(NamedTuple):
+    """Text with its baseline at (x, y), rotated counter-clockwise by `angle` degrees."""
+
+    x: float
+    y: float
+    text: str
+    size: int = FONT_SIZE
+    fill: str = TEXT
+    anchor: str = "start"
+    bold: bool = False
+    angle: int = 0
+
+
+class BoxShape(NamedTuple):
+    """A rectangle."""
+
+    x: float
+    y: float
+    width: float
+    height: float
+    fill: str | None = None
+    stroke: str | None = None
+    line_width: float = 1.0
+    dashed: bool = False
+    tooltip: str = ""
+
+
+class CellsShape(NamedTuple):
+    """Many cells of one size, without numbers, coloured by their shares from 0 to 1."""
+
+    x: float
+    y: float
+    cell: float
+    shares: Weights
+
+
+@dataclass(frozen=True)
+class Theme:
+    """Colours and level of detail of a figure.
+
+    Attributes:
+        colour: of a share from 0 to 1.
+        shades: number of colours of cells that are not shapes of their own, less one.
+        sizes: (rows or columns, pixels of a cell), the first that suffices being taken; maps
+            beyond the last are max-pooled to it.
+        standalone: whether title, colour scale, notes, numbers and tooltips are part of the figure.
+    """
+
+    text: str
+    dim: str
+    line: str
+    ground: str
+    mark: str
+    colour: Callable[[float], str]
+    shades: int
+    sizes: tuple[tuple[int, int], ...]
+    standalone: bool
+
+
+#: rows and columns at most
+MOST: Final = 512
+LIGHT: Final = Theme(
+    *(TEXT, DIM, LINE, GROUND, MARK, colour, 64),
+    sizes=((18, 40), (36, 26), (100, 16), (MOST, 6)),
+    standalone=True,
+)
+PAGE_SHADES: Final = 8
+#: for a figure inside a page, whose style sheet has colours for light and for dark
+PAGE: Final = Theme(
+    *("var(--text)", "var(--dim)", "var(--line)", "none", "var(--mark)"),
+    colour=lambda share: f"var(--q{round(share * PAGE_SHADES)})",
+    shades=PAGE_SHADES,
+    sizes=((48, 22), (128, 5)),
+    standalone=False,
+)
+
+
+class FigureLayout:
+    """Positions of all parts of a figure, in pixels.
+
+    Attributes:
+        view: with printable labels, and no more rows and columns than the theme allows.
+        shares: intensity of each cell, from 0 to 1.
+        notes: lines under the figure.
+    """
+
+    def __init__(self, view: View, scale: Scale = "fixed", theme: Theme = LIGHT) -> None:
+        self.theme = theme
+        self.hides, self.has_probs = view.hides_mass, view.has_probs
+        self.view = view = pooled(view, theme.sizes[-1][0])
+        longest_side = max(len(view.rows), len(view.columns))
+        self.cell = next(size for most, size in theme.sizes if longest_side <= most)
+        self.font = min(FONT_SIZE, max(9, self.cell - 3))
+        self.label_step = ceil((self.font + 1) / self.cell)
+        self.shares = self._shares(scale)
+        # labels lean where cells are wide enough for it, and stand upright elsewhere
+        self.angle = 45 if self.cell >= 20 else 90
+        self.cells_width = float(self.cell) * len(view.columns)
+        self.cells_height = float(self.cell) * len(view.rows)
+        self.sides = [*["hidden"] * self.hides, *["p"] * self.has_probs]
+        self.x = MARGIN + max(map(self._pixels, view.rows), default=0.0) + GAP
+        right = max(self._overhang(), GAP + SIDE * len(self.sides))
+        self.width = self.x + self.cells_width + right + MARGIN
+        longest = max(map(self._pixels, view.columns), default=0.0) * sin(radians(self.angle))
+        self.title: list[str] = []
+        self.notes: list[str] = []
+        if not theme.standalone:
+            self.y = longest + LEADING
+            self.height = self.y + self.cells_height + GAP
+            return
+        self.width = max(MIN_WIDTH, self.width)
+        room = self.width - 2 * MARGIN
+        self.title = wrap(printable(view.title), " · ", int(room / TITLE_LETTER))
+        self.y = MARGIN + LEADING * (len(self.title) + 2) + GAP + longest
+        self.foot = self.y + self.cells_height + GAP + LEADING
+        for note in self._remarks(scale):
+            self.notes += wrap(note, " ", int(room / LETTER), chop=True)
+        self.height = self.foot + LEADING * (1 + len(self.notes)) + MARGIN
+
+    def shapes(self) -> Iterator[TextShape | BoxShape | CellsShape]:
+        """Yield the shapes from back to front."""
+        if self.theme.standalone:
+            yield BoxShape(0.0, 0.0, self.width, self.height, fill=self.theme.ground)
+            yield from self._header()
+        yield from self._column_labels()
+        yield from self._cells()
+        yield from self._gold()
+        yield from self._rows()
+        if self.theme.standalone:
+            yield from self._footer()
+
+    def _shares(self, scale: Scale) -> Weights:
+        weights = self.view.weights
+        if scale == "row":
+            top = weights.max(axis=1, keepdims=True, initial=0.0)
+            shares: Weights = np.zeros_like(weights)
+            np.divide(weights, top, out=shares, where=top > 0)
+            return shares
+        if not self.theme.standalone and weights.shape[1] > 64:
+            # the few shades of a page would leave nothing of the weights of a long row
+            scaled: Weights = weights / max(float(weights.max(initial=0.0)), 1e-9)
+            return scaled
+        return weights
+
+    def _remarks(self, scale: Scale) -> Iterator[str]:
+        if scale == "row":
+            yield "the darkest cell of each row is its strongest"
+        if self.view.gold:
+            yield "outlined: gold links; dashed: possible ones"
+        yield from map(font_safe, self.view.notes)
+
+    def _header(self) -> Iterator[TextShape]:
+        for i, line in enumerate(self.title):
+            yield TextShape(MARGIN, MARGIN + LEADING * (i + 0.8), line, size=13, bold=i == 0)
+        y = MARGIN + LEADING * (len(self.title) + 0.8)
+        yield TextShape(MARGIN, y, WHAT, fill=self.theme.dim)
+
+    def _column_labels(self) -> Iterator[TextShape]:
+        view, theme, y = self.view, self.theme, self.y - GAP / 2
+        lean = self.font * 0.35 if self.angle == 90 else 0.0
+        for j in range(0, len(view.columns), self.label_step):
+            x = self.x + self.cell * (j + 0.5) + lean
+            fill = theme.dim if view.column_special[j] else theme.text
+            yield TextShape(x, y, view.columns[j], self.font, fill, angle=self.angle)
+        for i, name in enumerate(self.sides):
+            yield TextShape(self._side(i), y, name, self.font, theme.dim, "end")
+
+    def _rows(self) -> Iterator[TextShape]:
+        view, theme = self.view, self.theme
+        for i in range(0, len(view.rows), self.label_step):
+            y = self.y + self.cell * (i + 0.5) + self.font * 0.35
+            fill = theme.dim if view.row_special[i] else theme.text
+            yield TextShape(self.x - GAP, y, view.rows[i], self.font, fill, "end")
+            values = [float(view.hidden[i])] * self.hides + [view.probs[i]] * self.has_probs
+            for k, value in enumerate(values):
+                if value is not None:
+                    yield TextShape(self._side(k), y, f"{value:.2f}", self.font, theme.dim, "end")
+
+    def _cells(self) -> Iterator[TextShape | BoxShape | CellsShape]:
+        view, theme, cell = self.view, self.theme, float(self.cell)
+        fill = theme.colour(0.0)
+        yield BoxShape(self.x, self.y, self.cells_width, self.cells_height, fill, theme.line)
+        if self.shares.size > MAX_TOOLTIPS or not theme.standalone:
+            yield CellsShape(self.x, self.y, cell, self.shares)
+            return
+        size = 11 if cell > 30 else 9
+        for i, j in np.ndindex(*self.shares.shape):
+            weight, share = float(view.weights[i, j]), float(self.shares[i, j])
+            x, y = self.x + cell * j, self.y + cell * i
+            tooltip = f"{view.rows[i]} ← {view.columns[j]}: {weight:.3f}"
+            yield BoxShape(x, y, cell, cell, theme.colour(share), theme.ground, tooltip=tooltip)
+            if cell >= WITH_NUMBER and weight >= NEGLIGIBLE:
+                bold = j == int(view.weights[i].argmax())
+                x, y = x + cell / 2, y + cell / 2 + size * 0.35
+                yield TextShape(x, y, short_weight(weight), size, ink(share), "middle", bold)
+
+    def _gold(self) -> Iterator[BoxShape]:
+        cell = self.cell
+        for i, j, sure in self.view.gold:
+            x, y, size = self.x + cell * j + 1.5, self.y + cell * i + 1.5, cell - 3.0
+            yield BoxShape(x, y, size, size, None, self.theme.mark, 2.0, dashed=not sure)
+
+    def _footer(self) -> Iterator[TextShape | BoxShape]:
+        """Yield the colour scale and the notes."""
+        dim, left, baseline = self.theme.dim, MARGIN + 12, self.foot + 3
+        yield TextShape(MARGIN, baseline, "0", fill=dim)
+        for i in range(STEPS):
+            fill = self.theme.colour(i / (STEPS - 1))
+            yield BoxShape(left + STEP * i, self.foot - 7, STEP, 10.0, fill)
+        legend = "1 weight" + " · p: probability of the output" * self.has_probs
+        yield TextShape(left + STEP * STEPS + 4, baseline, legend, fill=dim)
+        for i, line in enumerate(self.notes):
+            yield TextShape(MARGIN, self.foot + LEADING * (i + 1.2), line, fill=dim)
+
+    def _pixels(self, label: str) -> float:
+        """Return the approximate width of a label."""
+        return cell_len(label) * GLYPH * self.font / FONT_SIZE
+
+    def _side(self, i: int) -> float:
+        """Return the right end of a column of numbers."""
+        return self.x + self.cells_width + SIDE * (i + 1)
+
+    def _overhang(self) -> float:
+        """Return how far leaning labels reach past the last column."""
+        reach = cos(radians(self.angle))
+        ends = [
+            self.cell * (j + 0.5) + self._pixels(label) * reach - self.cells_width
+            for j, label in enumerate(self.view.columns)
+        ]
+        return max([*ends, 0.0])
+
+
+def svg(view: View, *, scale: Scale = "fixed", theme: Theme = LIGHT) -> str:
+    """Return the figure as SVG with a title and a description, which loads nothing."""
+    check_scale(scale)
+    layout = FigureLayout(view, scale, theme)
+    width, height, title = round(layout.width), round(layout.height), printable(view.title)
+    writers: dict[type, Callable[..., str]] = {
+        TextShape: _svg_text,
+        BoxShape: _svg_box,
+        CellsShape: lambda cells: cells_svg(cells, theme),
+    }
     return "\n".join(
         [
-            f'<svg xmlns="http://www.w3.org/2000/svg" width="{size[0]}" height="{size[1]}" '
-            f'viewBox="0 0 {" ".join(size)}" role="img" aria-label={quoteattr(f"{WHAT}: {title}")} '
-            f'font-family="{FONT}">',
+            f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}" '
+            f'viewBox="0 0 {width} {height}" role="img" aria-label={quoteattr(f"{WHAT}: {title}")} '
+            f'font-family="{SVG_FONTS}">',
             f"<title>{escape(title)}</title>",
-            f"<desc>{escape(' '.join(sentences(view, most_rows=TOLD)))}</desc>",
-            *map(_written, drawing.shapes()),
+            f"<desc>{escape(' '.join(sentences(view, most_rows=DESCRIBED)))}</desc>",
+            *(writers[type(shape)](shape) for shape in layout.shapes()),
             "</svg>\n",
         ]
     )
 
 
-def png(view: View, *, scale: Scale = "fixed") -> bytes:
-    """The figure as PNG, at two pixels to each of the SVG's."""
-    from regard.seeing import plot
+def _svg_text(shape: TextShape) -> str:
+    place = f'x="{shape.x:.1f}" y="{shape.y:.1f}"'
+    if shape.angle:
+        place = f'transform="translate({shape.x:.1f} {shape.y:.1f}) rotate(-{shape.angle})"'
+    anchor = "" if shape.anchor == "start" else f' text-anchor="{shape.anchor}"'
+    bold = ' font-weight="700"' if shape.bold else ""
+    style = f'font-size="{shape.size}" fill="{shape.fill}"{anchor}{bold}'
+    # pointing at a number points at its cell
+    return f'<text {place} {style} pointer-events="none">{escape(shape.text)}</text>'
 
-    return plot.render(Drawing(lay_out(view, scale)), "png")
+
+def _svg_box(box: BoxShape) -> str:
+    place = f'x="{box.x:.1f}" y="{box.y:.1f}" width="{box.width:.1f}" height="{box.height:.1f}"'
+    stroke = "" if box.stroke is None else f' stroke="{box.stroke}" stroke-width="{box.line_width}"'
+    dashes = ' stroke-dasharray="4 3"' if box.dashed else ""
+    tooltip = f"<title>{escape(box.tooltip)}</title>" if box.tooltip else ""
+    return f'<rect {place} fill="{box.fill or "none"}"{stroke}{dashes}>{tooltip}</rect>'
+
+
+def cells_svg(cells: CellsShape, theme: Theme) -> str:
+    """Return cells as one path for each colour, so that a large map stays a small file.
+
+    Cells of the colour of zero are not drawn.
+    """
+    paths = defaultdict(list)
+    levels = (cells.shares.clip(0, 1) * theme.shades).round().astype(int)
+    # a gap tells the large cells of a page apart, which have few shades
+    side = ".96" if cells.cell > 6 and not theme.standalone else "1"
+    for i, j in zip(*levels.nonzero(), strict=True):
+        paths[int(levels[i, j])].append(f"M{j} {i}h{side}v{side}h-{side}z")
+    place = f"translate({cells.x:.1f} {cells.y:.1f}) scale({cells.cell:g})"
+    colours = (
+        f'<path fill="{theme.colour(level / theme.shades)}" d="{"".join(path)}"/>'
+        for level, path in sorted(paths.items())
+    )
+    return "\n".join([f'<g transform="{place}" shape-rendering="crispEdges">', *colours, "</g>"])
+
+
+def pooled(view: View, most: int) -> View:
+    """Return a view with short labels and at most `most` rows and columns, by max-pooling."""
+    down, across = (ceil(len(side) / most) or 1 for side in (view.rows, view.columns))
+    rows, columns = range(0, len(view.rows), down), range(0, len(view.columns), across)
+    weights = view.weights
+    if weights.size:
+        weights = np.maximum.reduceat(weights, list(rows), axis=0)
+        weights = np.maximum.reduceat(weights, list(columns), axis=1)
+    notes = [
+        f"{many} {what} to a cell, which shows the strongest"
+        for many, what in ((down, "outputs"), (across, "inputs"))
+        if many > 1
+    ]
+    return replace(
+        view,
+        rows=[fit(font_safe(view.rows[i]), LABEL) for i in rows],
+        columns=[fit(font_safe(view.columns[j]), LABEL) for j in columns],
+        weights=weights,
+        hidden=view.hidden[::down],
+        probs=view.probs[::down],
+        row_special=view.row_special[::down],
+        column_special=view.column_special[::across],
+        notes=(*view.notes, *notes),
+        gold=tuple((i // down, j // across, sure) for i, j, sure in view.gold),
+    )
+
+
+def png(view: View, *, scale: Scale = "fixed") -> bytes:
+    """Return the figure as PNG, at two pixels to each of the SVG's."""
+    return _render(view, scale, "png")
 
 
 def pdf(view: View, *, scale: Scale = "fixed") -> bytes:
-    """The figure as PDF."""
-    from regard.seeing import plot
-
-    return plot.render(Drawing(lay_out(view, scale)), "pdf")
+    """Return the figure as PDF."""
+    return _render(view, scale, "pdf")
 
 
-def _written(shape: Shape) -> str:
-    if isinstance(shape, Words):
-        return _words(shape)
-    return _box(shape) if isinstance(shape, Box) else _cells(shape)
+def _render(view: View, scale: Scale, form: Literal["png", "pdf"]) -> bytes:
+    check_scale(scale)
+    extras.require("matplotlib", extra="plot", for_=f"a .{form} file")
+    from matplotlib import rc_context
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    layout = FigureLayout(view, scale)
+    figure = Figure(figsize=(layout.width / INCH, layout.height / INCH), dpi=INCH)
+    FigureCanvasAgg(figure)
+    axes = figure.add_axes((0, 0, 1, 1))
+    axes.set_axis_off()
+    axes.set_xlim(0, layout.width)
+    axes.set_ylim(layout.height, 0)
+    painters: dict[type, Callable[..., None]] = {
+        TextShape: _paint_text,
+        BoxShape: _paint_box,
+        CellsShape: _paint_cells,
+    }
+    for shape in layout.shapes():
+        painters[type(shape)](axes, shape)
+    file = io.BytesIO()
+    dpi = 2 * INCH if max(layout.width, layout.height) < LARGE else INCH
+    # without dates, so that the same map gives the same file
+    metadata = {"CreationDate": None} if form == "pdf" else {"Software": None}
+    # a character that no installed font has is drawn as an empty box, which says enough
+    with warnings.catch_warnings(), rc_context({"pdf.fonttype": 42}):
+        warnings.filterwarnings("ignore", message=r"(?s).*[Gg]lyph")
+        figure.savefig(file, format=form, dpi=dpi, metadata=metadata)
+    return file.getvalue()
 
 
-def _words(words: Words) -> str:
-    place = f'x="{words.x:.1f}" y="{words.y:.1f}"'
-    if words.angle:
-        place = f'transform="translate({words.x:.1f} {words.y:.1f}) rotate(-{words.angle})"'
-    anchor = "" if words.anchor == "start" else f' text-anchor="{words.anchor}"'
-    bold = ' font-weight="700"' if words.bold else ""
-    style = f'font-size="{words.size}" fill="{words.fill}"{anchor}{bold}'
-    # pointing at a number points at its cell
-    return f'<text {place} {style} pointer-events="none">{escape(words.text)}</text>'
-
-
-def _box(box: Box) -> str:
-    place = f'x="{box.x:.1f}" y="{box.y:.1f}" width="{box.width:.1f}" height="{box.height:.1f}"'
-    stroke = "" if box.stroke is None else f' stroke="{box.stroke}" stroke-width="{box.thick}"'
-    dashes = ' stroke-dasharray="4 3"' if box.dashed else ""
-    said = f"<title>{escape(box.said)}</title>" if box.said else ""
-    return f'<rect {place} fill="{box.fill or "none"}"{stroke}{dashes}>{said}</rect>'
-
-
-def _cells(cells: Cells) -> str:
-    """One shape for all cells of a colour: a large map stays a small file."""
-    paths = defaultdict(list)
-    levels = (cells.shares.clip(0, 1) * LEVELS).round().astype(int)
-    for i, j in zip(*levels.nonzero(), strict=True):
-        paths[int(levels[i, j])].append(f"M{j} {i}h1v1h-1z")
-    place = f"translate({cells.x:.1f} {cells.y:.1f}) scale({cells.cell})"
-    drawn = (
-        f'<path fill="{colour(level / LEVELS)}" d="{"".join(path)}"/>'
-        for level, path in sorted(paths.items())
+def _paint_text(axes: Any, shape: TextShape) -> None:
+    axes.text(
+        shape.x,
+        shape.y,
+        shape.text,
+        fontsize=shape.size * POINT,
+        color=shape.fill,
+        ha={"start": "left", "middle": "center", "end": "right"}[shape.anchor],
+        va="baseline",
+        weight="bold" if shape.bold else "normal",
+        rotation=shape.angle,
+        rotation_mode="anchor",
+        fontfamily=list(_installed_fonts()),
+        parse_math=False,  # a dollar sign is a token
     )
-    return "\n".join([f'<g transform="{place}" shape-rendering="crispEdges">', *drawn, "</g>"])
+
+
+def _paint_box(axes: Any, box: BoxShape) -> None:
+    from matplotlib.patches import Rectangle
+
+    patch = Rectangle(
+        (box.x, box.y),
+        box.width,
+        box.height,
+        facecolor=box.fill or "none",
+        edgecolor=box.stroke or "none",
+        linewidth=box.line_width * POINT,
+        linestyle=(0, (2, 1.5)) if box.dashed else "solid",
+    )
+    axes.add_patch(patch)
+
+
+def _paint_cells(axes: Any, cells: CellsShape) -> None:
+    from matplotlib.colors import LinearSegmentedColormap
+
+    rows, columns = cells.shares.shape
+    right, bottom = cells.x + columns * cells.cell, cells.y + rows * cells.cell
+    axes.imshow(
+        np.clip(cells.shares, 0, 1),
+        cmap=LinearSegmentedColormap.from_list("regard", STOPS),
+        vmin=0,
+        vmax=1,
+        extent=(cells.x, right, bottom, cells.y),
+        interpolation="nearest",
+        aspect="auto",
+    )
+
+
+@cache
+def _installed_fonts() -> tuple[str, ...]:
+    from matplotlib import font_manager
+
+    known = {entry.name for entry in font_manager.fontManager.ttflist if Path(entry.fname).exists()}
+    return tuple(name for name in FONTS if name in known) or ("sans-serif",)

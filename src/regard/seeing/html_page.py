@@ -1,34 +1,39 @@
-"""The page: one file that works offline, and the same page for `regard serve`."""
+"""The HTML page of traces: one file that works offline, and the same page for `regard serve`."""
 
 import base64
 import hashlib
 import json
-import re
-from collections.abc import Mapping, Sequence
-from html import escape
-from typing import Any, Final
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cache
+from typing import TYPE_CHECKING, Any, Final
 
 from regard.errors import ArgumentError
-from regard.seeing import static
-from regard.seeing.labels import fit, safe
+from regard.seeing.figure import PAGE, svg
+from regard.seeing.labels import fit, printable
 from regard.seeing.page_modules import MAIN, join, modules, text_of
 from regard.seeing.storage import to_json
 from regard.seeing.trace import Trace
-from regard.seeing.view import select
+from regard.seeing.view import View, select
 from regard.version import __version__
 
-__all__ = ["modules", "render", "render_live"]
+if TYPE_CHECKING:
+    from jinja2 import Template
 
-#: traces that are also drawn for readers without scripts
+__all__ = ["embedded", "modules", "render", "render_live", "script_hash", "template"]
+
+#: traces that are also drawn for readers without scripts, and links that are listed of each
 MOST_STATIC: Final = 12
+MOST_LINKS: Final = 40
+#: cells of a label in a table
+LABEL: Final = 18
 
 
 def render(traces: Sequence[Trace], *, title: str | None = None, live: bool = False) -> str:
-    """A page that shows traces and loads nothing from anywhere.
+    """Return a page that shows traces and loads nothing from anywhere.
 
     Args:
         traces: one, or several to choose from.
-        title: of the page; what was read and written, if None.
+        title: of the page; source and target by default.
         live: whether the page may ask the server that it comes from; see `render_live`.
     """
     if live:
@@ -36,40 +41,72 @@ def render(traces: Sequence[Trace], *, title: str | None = None, live: bool = Fa
     if not traces:
         raise ArgumentError("traces", "be at least one", "an empty list", "pass a trace")
     script = join(modules())
-    return _page(
+    return template("page.html").render(
         title=title or _title(traces),
         policy=_policy(script_hash(script)),
-        static=_static(traces),
-        data="\n".join(_data(trace) for trace in traces),
-        script=f"<script>{script}</script>",
+        live=False,
+        examples=list(map(_example, traces)),
+        script=script,
+        **_constants(),
     )
 
 
 def render_live(
     info: Mapping[str, Any], traces: Sequence[Trace] = (), *, title: str | None = None
 ) -> str:
-    """The page that asks its server; modules are loaded from `page/`.
+    """Return the page that asks its server and loads its modules from `page/`.
 
     Args:
-        info: what `/api/info` says: `models`, each with a `name`, and `limits`.
+        info: response of `/api/info`: `models`, each with a `name`, and `limits`.
         traces: to show before anything is typed.
         title: of the page.
     """
-    about = f'<script type="application/json" id="live">{embedded(dict(info))}</script>'
-    return _page(
+    return template("page.html").render(
         title=title or "regard: see what it looks at",
         policy=_policy("'self'") + "; connect-src 'self'",
-        static='<noscript><p class="note">This page needs JavaScript to ask the model; '
-        "`regard show` draws the same in a terminal.</p></noscript>",
-        data="\n".join([about, *(_data(trace) for trace in traces)]),
-        script=f'<script type="module" src="page/{MAIN}"></script>',
+        live=True,
+        info=embedded(dict(info)),
+        examples=list(map(_example, traces)),
+        main=MAIN,
+        **_constants(),
     )
 
 
-def embedded(content: Any) -> str:
-    """JSON that can stand inside a script element: nothing in it can end it, or open another.
+@cache
+def template(name: str) -> "Template":
+    """Return a template of this package, which escapes whatever is filled in."""
+    from jinja2 import Environment, PackageLoader, StrictUndefined  # only needed to write pages
+    from markupsafe import Markup
 
-    Numbers that JSON does not have, of which one would leave the page empty, are null.
+    environment = Environment(
+        loader=PackageLoader("regard.seeing"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+    )
+
+    def label(text: str, width: int = LABEL) -> str:
+        return fit(printable(text), width)
+
+    def token(text: str, width: int = LABEL) -> Markup:
+        # its direction does not turn the text around it
+        return Markup("<bdi>{}</bdi>").format(label(text, width))
+
+    environment.filters |= {
+        "label": label,
+        "token": token,
+        "figure": lambda view: Markup(svg(view, theme=PAGE)),
+        "strongest_links": _strongest_links,
+    }
+    return environment.get_template(name)
+
+
+def embedded(content: Any) -> str:
+    """Return JSON for a script element, which nothing in it can close.
+
+    NaN and infinities, which JSON does not have, become null.
     """
     try:
         text = json.dumps(content, separators=(",", ":"), allow_nan=False)
@@ -80,7 +117,7 @@ def embedded(content: Any) -> str:
 
 
 def script_hash(script: str) -> str:
-    """How a content security policy names a script that it allows."""
+    """Return the source expression by which a content security policy allows a script."""
     return f"'sha256-{base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()}'"
 
 
@@ -91,40 +128,36 @@ def _policy(scripts: str) -> str:
     )
 
 
-def _page(**parts: str) -> str:
-    """The template, filled in one pass, so that what is filled in is never read as a place."""
-    known = {**parts, "title": escape(parts["title"]), "policy": escape(parts["policy"])}
-    known |= {"version": escape(__version__), "style": text_of("style.css")}
-    return re.sub(r"\{\{(\w+)\}\}", lambda found: known[found[1]], text_of("index.html"))
+def _constants() -> dict[str, Any]:
+    return {
+        "version": __version__,
+        "style": text_of("style.css"),
+        "most_static": MOST_STATIC,
+        "most_links": MOST_LINKS,
+    }
 
 
 def _title(traces: Sequence[Trace]) -> str:
     first = traces[0]
     if len(traces) > 1:
         return f"{len(traces)} examples" + (f" of {first.model.name}" if first.model.name else "")
-    return f"{fit(safe(first.source.text), 40)} → {fit(safe(first.target.text), 40)}"
+    return " → ".join(fit(printable(side.text), 40) for side in (first.source, first.target))
 
 
-def _data(trace: Trace) -> str:
-    label = escape(fit(safe(trace.source.text), 60))
-    return (
-        f'<script type="application/json" class="trace" data-label="{label}" '
-        f'data-best="{escape(_best(trace))}">{embedded(to_json(trace))}</script>'
-    )
+def _example(trace: Trace) -> dict[str, Any]:
+    """Return the data of a trace, and the head that is shown first, as on every surface."""
+    view = select(trace) if trace.maps else None
+    best: dict[str, Any] = {}
+    if view is not None:
+        head = "mean" if view.head is None else view.head
+        best = {"kind": view.kind, "layer": view.layer, "head": head}
+    data = embedded(to_json(trace))
+    return {"trace": trace, "view": view, "best": json.dumps(best), "data": data}
 
 
-def _best(trace: Trace) -> str:
-    """The head to begin with, which is the one that every other surface shows."""
-    if not trace.maps:
-        return "{}"
-    view = select(trace)
-    head = "mean" if view.head is None else view.head
-    return json.dumps({"kind": view.kind, "layer": view.layer, "head": head})
-
-
-def _static(traces: Sequence[Trace]) -> str:
-    several = len(traces) > 1
-    sections = "".join(static.section(trace, heading=several) for trace in traces[:MOST_STATIC])
-    rest = len(traces) - MOST_STATIC
-    cut = f'<p class="note">{rest} more need JavaScript to be shown.</p>' if rest > 0 else ""
-    return f'<div id="static" class="static">{sections}{cut}</div>'
+def _strongest_links(view: View) -> Iterator[tuple[str, str, float]]:
+    """Yield the largest weight of each row with its labels."""
+    for row, weights in zip(view.rows[:MOST_LINKS], view.weights, strict=False):
+        if len(weights):
+            best = int(weights.argmax())
+            yield row, view.columns[best], float(weights[best])

@@ -1,6 +1,6 @@
-"""Tokens as labels: safe to print, as wide as they look, cut where a reader sees a cut.
+"""Tokens as labels: safe to print, measured in terminal cells, truncated visibly.
 
-A token is data of somebody else: it may hold a newline, an escape sequence, or nothing at all.
+A token is untrusted data: it may hold a newline, an escape sequence, or nothing at all.
 """
 
 import unicodedata
@@ -8,9 +8,9 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Final
 
-from rich.cells import cell_len, split_graphemes
+from rich.cells import cell_len, chop_cells, split_graphemes
 
-#: what stands for a token without any character
+#: label of an empty token
 EMPTY: Final = "∅"
 #: shown instead of characters that would move the cursor or cannot be seen
 VISIBLE: Final = {
@@ -38,8 +38,8 @@ ISOLATE: Final = "\u2068"
 POP: Final = "\u2069"
 
 
-def safe(token: str) -> str:
-    """A token as it can be printed anywhere: one line, nothing invisible, no escape sequences."""
+def printable(token: str) -> str:
+    """Return a token that is safe to print: one line, nothing invisible, no escape sequences."""
     if not token:
         return EMPTY
     if not token.strip():
@@ -68,7 +68,7 @@ def _visible(char: str) -> str:
 
 
 def _space(char: str) -> str:
-    """A space where nothing but spaces can tell a reader that it is there."""
+    """Return a visible symbol for a space in a token of spaces alone."""
     shown = _visible(char)
     return _code(char) if shown == char else shown
 
@@ -78,22 +78,22 @@ def _code(char: str) -> str:
 
 
 def _is_none(code: int) -> bool:
-    """Whether Unicode has set it aside for never being a character; XML cannot hold some."""
+    """Return whether a code is a Unicode noncharacter, some of which XML cannot hold."""
     return code & 0xFFFE == 0xFFFE or 0xFDD0 <= code <= 0xFDEF
 
 
-def drawn(token: str) -> str:
-    """The same with signs that the usual fonts of figures have."""
-    return safe(token).translate(FOR_FONTS)
+def font_safe(token: str) -> str:
+    """Return a printable token with symbols that the usual fonts of figures have."""
+    return printable(token).translate(FOR_FONTS)
 
 
 def plain_ascii(text: str) -> str:
-    r"""The same in ASCII alone: what is not becomes `\u4eca`."""
+    r"""Return the text in ASCII, other characters as `\u4eca`."""
     return text.encode("ascii", "backslashreplace").decode("ascii")
 
 
 def fit(text: str, width: int, *, ellipsis: str = "…") -> str:
-    """The text, cut to so many cells if it is wider; no character is cut in two."""
+    """Truncate a text to a number of cells, between graphemes."""
     if cell_len(text) <= width:
         return text
     room, kept = width - cell_len(ellipsis), []
@@ -106,17 +106,32 @@ def fit(text: str, width: int, *, ellipsis: str = "…") -> str:
 
 
 def pad_left(text: str, width: int) -> str:
-    """The text at the right end of so many cells."""
+    """Pad a text on the left to a number of cells."""
     return " " * (width - cell_len(text)) + text
 
 
-def pad_right(text: str, width: int) -> str:
-    """The text at the left end of so many cells."""
-    return text + " " * (width - cell_len(text))
+def wrap(text: str, separator: str, width: int, *, chop: bool = False) -> list[str]:
+    """Break a text at its separators into lines of a number of cells.
+
+    A part that is wider than a line overflows it, or is broken too if `chop`.
+    """
+    lines = [""]
+    for part in text.split(separator):
+        longer = f"{lines[-1]}{separator}{part}" if lines[-1] else part
+        if cell_len(longer) <= width or not (lines[-1] or chop):
+            lines[-1] = longer
+        else:
+            lines += chop_cells(part, width) if chop else [part]
+    return [line for line in lines if line]
 
 
-def told_apart(labels: Sequence[str]) -> list[str]:
-    """Labels that come more than once with their number: the second `B` is `B#2`."""
+def short_weight(weight: float) -> str:
+    """Return a weight in three characters."""
+    return "1.0" if weight >= 0.995 else f".{round(max(0.0, weight) * 100):02d}"
+
+
+def number_duplicates(labels: Sequence[str]) -> list[str]:
+    """Number the labels that occur more than once: the second `B` becomes `B#2`."""
     counts, seen = Counter(labels), Counter[str]()
     found = []
     for label in labels:
@@ -126,10 +141,10 @@ def told_apart(labels: Sequence[str]) -> list[str]:
 
 
 def is_right_to_left(text: str) -> bool:
-    """Whether any of it is written from right to left."""
+    """Return whether any character of a text is written from right to left."""
     return any(unicodedata.bidirectional(char) in RIGHT_TO_LEFT for char in text)
 
 
-def isolated(text: str) -> str:
-    """Right-to-left text in marks that keep it apart from what stands beside it."""
+def isolate_direction(text: str) -> str:
+    """Wrap right-to-left text in marks that keep the text beside it in order."""
     return f"{ISOLATE}{text}{POP}" if is_right_to_left(text) else text

@@ -1,45 +1,29 @@
-"""The report of a training run: its curves, and the maps of a few examples as it learned."""
+"""The report of a training run: its curves, and the maps of a few examples at each evaluation."""
 
+import math
 from collections.abc import Mapping, Sequence
-from html import escape
+from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
-from regard.seeing.charts import Series, chart, number
-from regard.seeing.labels import fit, safe
+from regard.seeing.figure import PAGE, CellsShape, cells_svg, pooled
+from regard.seeing.html_page import template
 from regard.seeing.page_modules import text_of
-from regard.seeing.static import paths, pooled, token
 from regard.seeing.trace import Trace
 from regard.seeing.view import select
 from regard.version import __version__
 
-#: evaluations whose maps are shown, and cells along a side of such a map
+#: evaluations whose maps are shown, cells along a side of such a map, and its width in pixels
 MOST_COLUMNS: Final = 12
 MOST_CELLS: Final = 64
-#: width of a map
-SIZE: Final = 80
+MAP_SIZE: Final = 80
 #: rows of the table at most
 MOST_ROWS: Final = 200
-POLICY: Final = "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'"
-STYLE: Final = """
-.charts { display: grid; grid-template-columns: repeat(auto-fill, minmax(min(100%, 24rem), 1fr));
-  gap: 1rem 1.5rem }
-.chart { margin: 0 } .chart svg { max-width: 100%; height: auto }
-.chart text { font-size: 11.5px } .chart .grid { stroke: var(--line); stroke-width: 1 }
-.chart polyline, .chart .key line { fill: none; stroke-width: 2; stroke-linejoin: round }
-.s0 { stroke: var(--accent) } circle.s0 { fill: var(--accent) }
-.s1 { stroke: var(--mark) } circle.s1 { fill: var(--mark) }
-.s2 { stroke: var(--dim) } circle.s2 { fill: var(--dim) }
-.key { display: inline-flex; align-items: center; gap: 0.3rem; margin-left: 1rem }
-.example { margin: 1.4rem 0 } .example > p { margin: 0.1rem 0 0.6rem; overflow-wrap: anywhere }
-.through { display: flex; flex-wrap: wrap; gap: 0.75rem; list-style: none; margin: 0; padding: 0 }
-.through li { width: 5rem; font-size: 0.8125rem; overflow-wrap: anywhere }
-.through svg { display: block; border: 1px solid var(--line) }
-.static h2 { font-size: 1.05rem; margin-top: 1.8rem }
-.rows th, .rows td { padding: 0.15rem 0.9rem 0.15rem 0; text-align: end;
-  border-bottom: 1px solid var(--line) }
-.card { grid-template-columns: max-content minmax(0, 1fr) }
-"""
+#: points of a curve at most, and those that are also marked by dots
+MOST_POINTS: Final = 600
+MOST_DOTS: Final = 40
+#: curves differ in shape as well as in colour
+DASHES: Final = ("none", "6 4", "2 3")
 
 
 def render_report(
@@ -49,67 +33,188 @@ def render_report(
     title: str,
     starts: Sequence[int] = (),
 ) -> str:
-    """A page without scripts that loads nothing.
+    """Return a page without scripts that loads nothing.
 
     Args:
         history: a row for each evaluation, as in metrics.jsonl; `lr` and `evaluation_seconds` may
             be among its numbers.
         examples: by step, the traces of the same few dev pairs, always in the same order.
-        card: names and values to head the page with.
+        card: names and values for the head of the page.
         title: of the page.
-        starts: steps at which the run was resumed, perhaps with another budget, which the learning
-            rate follows: its line is not drawn across them.
+        starts: steps at which the run was resumed, perhaps with another budget; the curve of the
+            learning rate, which follows the budget, is interrupted there.
     """
-    facts = "".join(
-        f"<dt>{escape(name)}</dt><dd>{escape(str(value))}</dd>" for name, value in card.items()
+    shown = [examples[i] for i in evenly_spaced(len(examples), MOST_COLUMNS)]
+    has_maps = any(trace.maps for _, traces in shown for trace in traces)
+    count = max((len(traces) for _, traces in shown), default=0) if has_maps else 0
+    return template("report.html").render(
+        title=title,
+        style=text_of("style.css"),
+        version=__version__,
+        card=card,
+        charts=_charts(history, starts),
+        examples=[
+            _example([(step, ts[i]) for step, ts in shown if i < len(ts)]) for i in range(count)
+        ],
+        shown=len(shown),
+        evaluations=len(examples),
+        map_size=MAP_SIZE,
+        columns=_names(history),
+        rows=history[-MOST_ROWS:],
+        history=len(history),
+        format_cell=format_cell,
     )
-    return (
-        '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
-        f'<meta http-equiv="Content-Security-Policy" content="{escape(POLICY)}">'
-        '<meta name="viewport" content="width=device-width, initial-scale=1">'
-        f'<meta name="color-scheme" content="light dark"><title>{escape(title)}</title>'
-        f"<style>{text_of('style.css')}{STYLE}</style></head><body>"
-        f'<header class="top"><h1>{escape(title)}</h1></header>'
-        f'<main class="static"><dl class="card">{facts}</dl>'
-        f'<h2>Curves</h2><div class="charts">{_curves(history, starts)}</div>'
-        f"{_examples(examples)}<h2>All evaluations</h2>{_table(history)}</main>"
-        f"<footer><p>Made with regard {escape(__version__)}.</p></footer></body></html>\n"
+
+
+class Curve(NamedTuple):
+    """A named series of points (x, y); it is interrupted after each x of `breaks`."""
+
+    name: str
+    points: Sequence[tuple[float, float]]
+    breaks: Sequence[float] = ()
+
+
+class PlacedCurve(NamedTuple):
+    """A curve in pixels."""
+
+    name: str
+    dashes: str
+    last: str
+    polylines: list[list[tuple[float, float]]]
+    dots: list[tuple[float, float]]
+
+
+class ChartAxis(NamedTuple):
+    """Range of an axis, and its ticks at round numbers."""
+
+    low: float
+    high: float
+    ticks: list[float]
+
+    @staticmethod
+    def over(values: Sequence[float], count: int = 4) -> "ChartAxis":
+        """Return an axis that covers all values."""
+        low, high = min(values), max(values)
+        if low == high:
+            low, high = low - (abs(low) or 1.0) / 2, high + (abs(high) or 1.0) / 2
+        rough = (high - low) / count
+        unit = 10.0 ** math.floor(math.log10(rough))
+        step = next(unit * f for f in (1, 2, 2.5, 5, 10) if unit * f >= rough * 0.999)
+        first, last = math.floor(low / step + 1e-9), math.ceil(high / step - 1e-9)
+        ticks = [step * i for i in range(first, last + 1)]
+        return ChartAxis(ticks[0], ticks[-1], ticks)
+
+    def share(self, value: float) -> float:
+        """Return the position of a value along the axis, from 0 to 1."""
+        return (value - self.low) / (self.high - self.low)
+
+
+@dataclass(frozen=True)
+class Chart:
+    """Curves over training steps, in pixels, as the template of the report draws them."""
+
+    title: str
+    curves: list[PlacedCurve]
+    x_ticks: list[tuple[float, str]]
+    y_ticks: list[tuple[float, str]]
+    width: int = 420
+    height: int = 210
+    left: int = 56
+    right: int = 400
+    top: int = 14
+    bottom: int = 176
+
+
+def chart(title: str, curves: Sequence[Curve]) -> Chart | None:
+    """Place curves in a chart; None if none of them has a finite point."""
+    kept = [curve._replace(points=_finite(curve.points)) for curve in curves]
+    kept = [curve for curve in kept if curve.points]
+    if not kept:
+        return None
+    x_axis = ChartAxis.over([x for curve in kept for x, _ in curve.points])
+    y_axis = ChartAxis.over([y for curve in kept for _, y in curve.points])
+
+    def x_at(value: float) -> float:
+        return Chart.left + x_axis.share(value) * (Chart.right - Chart.left)
+
+    def y_at(value: float) -> float:
+        return Chart.bottom - y_axis.share(value) * (Chart.bottom - Chart.top)
+
+    placed = []
+    for i, curve in enumerate(kept):
+        parts: dict[int, list[tuple[float, float]]] = {}
+        for x, y in curve.points:
+            parts.setdefault(sum(x > b for b in curve.breaks), []).append((x_at(x), y_at(y)))
+        points = [point for part in parts.values() for point in part]
+        last = short_number(curve.points[-1][1])
+        dots = points if len(points) <= MOST_DOTS else []
+        placed.append(
+            PlacedCurve(curve.name, DASHES[i % len(DASHES)], last, list(parts.values()), dots)
+        )
+    return Chart(
+        title,
+        placed,
+        [(x_at(tick), short_number(tick)) for tick in x_axis.ticks],
+        [(y_at(tick), short_number(tick)) for tick in y_axis.ticks],
     )
 
 
-def _curves(history: Sequence[Mapping[str, Any]], starts: Sequence[int]) -> str:
-    metrics = [name for name in _names(history) if name.startswith("dev_") and name != "dev_loss"]
-    losses = [
-        Series("train", _points(history, "train_loss")),
-        Series("dev", _points(history, "dev_loss")),
-    ]
-    charts = [chart("Loss, nats per token", "step", losses)]
-    for name in metrics:
-        shown = name.replace("_", " ")
-        charts.append(chart(shown, "step", [Series(shown, _points(history, name))]))
-    rate = [Series("learning rate", _points(history, "lr"), starts)]
-    charts.append(chart("Learning rate", "step", rate))
-    charts.append(chart("Tokens per second", "step", [Series("tokens/s", speeds(history))]))
-    return "".join(charts)
+def _finite(points: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
+    """Return the finite points, thinned so that the last one stays."""
+    found = [(x, y) for x, y in points if math.isfinite(x) and math.isfinite(y)]
+    step = max(1, math.ceil(len(found) / MOST_POINTS))
+    return found[::-1][::step][::-1]
 
 
-def speeds(history: Sequence[Mapping[str, Any]]) -> list[tuple[float, float]]:
-    """Tokens per second of training between one evaluation and the next, or since the start."""
-    rows = [{"step": 0, "tokens": 0, "seconds": 0.0}, *history]
+def short_number(value: float) -> str:
+    """Format a number for an axis."""
+    if value == 0:
+        return "0"
+    if abs(value) >= 1e6:
+        return f"{value / 1e6:g}M"
+    if abs(value) >= 1e4:
+        return f"{value / 1e3:.4g}k"
+    return f"{value:.3g}" if abs(value) < 1000 else f"{value:.0f}"
+
+
+def format_cell(value: object) -> str:
+    """Format a value of the table of all evaluations."""
+    if isinstance(value, float):
+        return short_number(value)
+    return "–" if value is None else str(value)
+
+
+def _charts(history: Sequence[Mapping[str, Any]], starts: Sequence[int]) -> list[Chart]:
+    def points(name: str) -> list[tuple[float, float]]:
+        values = ((row["step"], row.get(name)) for row in history)
+        return [(float(x), float(y)) for x, y in values if y is not None]
+
+    losses = [Curve("train", points("train_loss")), Curve("dev", points("dev_loss"))]
+    charts = [chart("Loss, nats per token", losses)]
+    for name in _names(history):
+        if name.startswith("dev_") and name != "dev_loss":
+            label = name.replace("_", " ")
+            charts.append(chart(label, [Curve(label, points(name))]))
+    charts.append(chart("Learning rate", [Curve("learning rate", points("lr"), starts)]))
+    charts.append(chart("Tokens per second", [Curve("tokens/s", tokens_per_second(history))]))
+    return [found for found in charts if found is not None]
+
+
+def tokens_per_second(history: Sequence[Mapping[str, Any]]) -> list[tuple[float, float]]:
+    """Return the training speed between consecutive evaluations, without their own time."""
     found = []
-    for before, after in pairwise(rows):
-        seconds = _training_seconds(after) - _training_seconds(before)
-        if seconds > 0:
-            found.append((float(after["step"]), (after["tokens"] - before["tokens"]) / seconds))
+    for before, after in pairwise([{"step": 0, "tokens": 0, "seconds": 0.0}, *history]):
+        start, end = (
+            float(r["seconds"] - r.get("evaluation_seconds", 0.0)) for r in (before, after)
+        )
+        if end > start:
+            speed = (after["tokens"] - before["tokens"]) / (end - start)
+            found.append((float(after["step"]), speed))
     return found
 
 
-def _training_seconds(row: Mapping[str, Any]) -> float:
-    return float(row["seconds"] - row.get("evaluation_seconds", 0.0))
-
-
-def thinned(count: int, most: int = MOST_COLUMNS) -> list[int]:
-    """Which of `count` to show: the first, the last, and some between, evenly."""
+def evenly_spaced(count: int, most: int) -> list[int]:
+    """Return at most `most` of `count` indices: the first, the last, and some between, evenly."""
     if count <= most:
         return list(range(count))
     return sorted({round(i * (count - 1) / (most - 1)) for i in range(most)})
@@ -119,74 +224,27 @@ def _names(history: Sequence[Mapping[str, Any]]) -> list[str]:
     return list(dict.fromkeys(name for row in history for name in row))
 
 
-def _points(history: Sequence[Mapping[str, Any]], name: str) -> list[tuple[float, float]]:
-    values = ((row["step"], row.get(name)) for row in history)
-    return [(float(x), float(y)) for x, y in values if y is not None]
-
-
-def _examples(examples: Sequence[tuple[int, Sequence[Trace]]]) -> str:
-    shown = [examples[i] for i in thinned(len(examples))]
-    if not shown or not any(trace.maps for _, traces in shown for trace in traces):
-        return ""
-    cut = "" if len(shown) == len(examples) else f" {len(shown)} of {len(examples)} are shown."
-    many = range(max(len(traces) for _, traces in shown))
-    parts = [
-        _example([(step, traces[i]) for step, traces in shown if i < len(traces)]) for i in many
-    ]
-    return (
-        "<h2>Attention through training</h2><p>The same dev examples at each evaluation, the model "
-        "made to write the reference: a row is a token of the reference and says where the model "
-        f"looked, from 0 to 1 on one scale.{cut} Below each map, what it writes by "
-        "itself, or the perplexity of a text.</p>" + "".join(parts)
-    )
-
-
-def _example(steps: Sequence[tuple[int, Trace]]) -> str:
+def _example(steps: Sequence[tuple[int, Trace]]) -> dict[str, Any]:
+    """Return the texts of one example and its map at each step."""
     first = steps[0][1]
-    maps = "".join(_map(step, trace) for step, trace in steps)
+    maps = []
+    for step, trace in steps:
+        if not trace.maps:
+            continue
+        view = select(trace, words=False)
+        weights = pooled(view, MOST_CELLS).weights
+        height, width = weights.shape
+        cell = MAP_SIZE / max(height, width, 1)
+        best = view.columns[int(view.weights[0].argmax())] if view.weights.size else ""
+        maps.append(
+            {
+                "step": step,
+                "width": width * cell,
+                "height": height * cell,
+                "cells": cells_svg(CellsShape(0, 0, cell, weights), PAGE),
+                "strongest": best,
+                "notes": trace.notes,
+            }
+        )
     texts = [text for text in (first.source.text, first.target.text) if text]
-    title = " → ".join(token(text, 80) for text in texts)
-    return f'<section class="example"><h3>{title}</h3><ol class="through">{maps}</ol></section>'
-
-
-def _map(step: int, trace: Trace) -> str:
-    if not trace.maps:
-        return ""
-    view = select(trace, words=False)
-    rows, columns = view.weights.shape
-    height, width = min(rows, MOST_CELLS), min(columns, MOST_CELLS)
-    cell = SIZE / max(height, width, 1)
-    size = f'width="{SIZE}" viewBox="0 0 {width * cell:.0f} {height * cell:.0f}"'
-    notes = "".join(f"<div>{token(note, 60)}</div>" for note in trace.notes)
-    best = fit(safe(_strongest(view.columns, view.weights)), 40)
-    return (
-        f'<li><svg {size} role="img" aria-label="step {step}: the first token looked most at '
-        f'{escape(best)}">{paths(pooled(view.weights, height, width), cell)}</svg>'
-        f'<span class="dim">step {step}</span>{notes}</li>'
-    )
-
-
-def _strongest(columns: Sequence[str], weights: Any) -> str:
-    return columns[int(weights[0].argmax())] if weights.size else ""
-
-
-def _table(history: Sequence[Mapping[str, Any]]) -> str:
-    names = _names(history)
-    rows = history[-MOST_ROWS:]
-    head = "".join(f'<th scope="col">{escape(name.replace("_", " "))}</th>' for name in names)
-    body = "".join(
-        "<tr>" + "".join(f"<td>{_value(row.get(name))}</td>" for name in names) + "</tr>"
-        for row in rows
-    )
-    cut = f"The last {MOST_ROWS} of {len(history)}." if len(rows) < len(history) else ""
-    return (
-        f'<div class="scroll" tabindex="0" role="region" aria-label="All evaluations">'
-        f'<table class="rows"><caption>{cut}</caption><thead><tr>{head}</tr></thead>'
-        f"<tbody>{body}</tbody></table></div>"
-    )
-
-
-def _value(value: object) -> str:
-    if isinstance(value, float):
-        return number(value)
-    return escape(str(value)) if value is not None else "–"
+    return {"texts": texts, "maps": maps}

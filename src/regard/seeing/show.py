@@ -1,62 +1,26 @@
-"""`regard.show`: bare weights, from anywhere, as a map."""
+"""`regard.show`: display bare attention weights from any library."""
 
-import sys
 from collections.abc import Sequence
 from dataclasses import replace
-from pathlib import Path
-from shutil import get_terminal_size
 from typing import Any, Final
 
 import numpy as np
 
 from regard.errors import ArgumentError
+from regard.seeing.display import Display
 from regard.seeing.trace import TOLERANCE, Map, MapKind, Text, Trace, Weights
 
-#: the shapes that are taken, as an error names them
+#: accepted shapes, for error messages
 SHAPES: Final = (
     "[q, k], [heads, q, k], [layers, heads, q, k], [1, heads, q, k] for a batch of one, "
     "or a tuple of them, one for each layer"
 )
-#: labels that stand for no part of a text, in the tokenisers that are common
+#: special tokens of common tokenizers
 SPECIAL_LABELS: Final = (
     *("<pad>", "<s>", "</s>", "<bos>", "<eos>", "[CLS]", "[SEP]", "[PAD]", "[BOS]", "[EOS]"),
     *("<|endoftext|>", "<|begin_of_text|>", "<|end_of_text|>"),
 )
 Labels = str | Sequence[str]
-
-
-class Display:
-    """A trace with what was chosen of it: printed, it is the map; in a notebook, the figure.
-
-    Args:
-        trace: what to draw.
-        options: of `select`: kind, layer, head, words, special.
-    """
-
-    def __init__(self, trace: Trace, **options: Any) -> None:
-        self.trace = trace
-        self.options = options
-
-    def __str__(self) -> str:
-        from regard.seeing import terminal, view
-        from regard.seeing.ink import takes_blocks
-
-        views = view.select_all(self.trace, **self.options)
-        width, plain = get_terminal_size().columns, not takes_blocks(sys.stdout.encoding)
-        return "\n\n".join(terminal.matrix(one, width, ascii=plain) for one in views)
-
-    __repr__ = __str__
-
-    def _repr_html_(self) -> str:
-        from regard.seeing import notebook
-
-        return notebook.to_html(self.trace, **self.options)
-
-    def save(self, path: str | Path, **options: Any) -> None:
-        """Writes html, svg, png, pdf, csv or json, by the ending."""
-        from regard.seeing import display
-
-        display.save(self.trace, path, **{**self.options, **options})
 
 
 def show(
@@ -68,26 +32,26 @@ def show(
     head: int | str = "auto",
     special: Any = "dim",
 ) -> Display:
-    """Draws weights: a row for each output, a column for each input.
+    """Display weights: a row for each output, a column for each input.
 
     Args:
         weights: torch, numpy, or lists: [q, k], [heads, q, k], [layers, heads, q, k], a batch of
             one, or a tuple of layers.
-        src: a label for each column; a string is cut at its spaces, or into its characters. Numbers
-            if None.
-        tgt: a label for each row; if None, those of `src` where the map is square, else numbers.
+        src: a label for each column; a string is split at its spaces, or into its characters.
+            Default: numbers.
+        tgt: a label for each row. Default: those of `src` if the map is square, else numbers.
         layer: counted from 0, `all`, or `auto` for the one with the sharpest rows.
         head: counted from 0, `mean`, `all`, or `auto` for the one with the sharpest rows.
-        special: `dim`, `hide` or `show`: what is done with labels like `</s>`.
+        special: treatment of labels like `</s>`: `dim`, `hide` or `show`.
 
     Returns:
-        What prints as a map, is a figure in a notebook, and has `save(path)`.
+        An object that prints as a map, is a figure in a notebook, and has `save(path)`.
     """
     return Display(to_trace(weights, src, tgt), layer=layer, head=head, special=special)
 
 
 def to_trace(weights: Any, src: Labels | None = None, tgt: Labels | None = None) -> Trace:
-    """Weights and labels as a trace."""
+    """Make a trace from weights and labels."""
     layers = _layers(weights)
     rows, columns = layers[0].shape[1:]
     source = _labels("src", src, columns)
@@ -96,7 +60,7 @@ def to_trace(weights: Any, src: Labels | None = None, tgt: Labels | None = None)
     kind: MapKind = "encoder-self" if itself else "cross"
     maps = tuple(_map(kind, i, layer) for i, layer in enumerate(layers))
     if itself and all(map(_hides_ahead, layers)):
-        # columns stay what they are: `decoder-self` itself would name them one later
+        # `decoder-self` by itself would shift the labels of its columns by one
         maps = tuple(
             replace(one, kind="decoder-self", causal=not np.triu(one.weights, 1).any())
             for one in maps
@@ -105,7 +69,7 @@ def to_trace(weights: Any, src: Labels | None = None, tgt: Labels | None = None)
 
 
 def _hides_ahead(weights: Weights) -> bool:
-    """Whether no row has weight on what comes after it.
+    """Return whether no row has weight on later columns.
 
     Rows of equal weights do not count: they are padding, whose keys are all masked.
     """
@@ -115,7 +79,7 @@ def _hides_ahead(weights: Weights) -> bool:
 
 
 def _layers(weights: Any) -> list[Weights]:
-    """An array (heads, q, k) for each layer."""
+    """Return an array (heads, q, k) for each layer."""
     if isinstance(weights, tuple | list) and weights and any(map(_is_array, weights)):
         layers = [_one_layer(layer, f"layer {i}") for i, layer in enumerate(weights)]
         sizes = {layer.shape[1:] for layer in layers}
@@ -190,7 +154,7 @@ def _text(labels: Sequence[str]) -> Text:
 
 
 def _map(kind: MapKind, layer: int, weights: Weights) -> Map:
-    """Rows may lack mass, as after cutting padding off; they cannot have too much."""
+    """Make a map; rows may sum to less than 1, as after removing padding, but not to more."""
     total = weights.sum(axis=-1)
     if total.max() > 1 + TOLERANCE:
         raise ArgumentError(

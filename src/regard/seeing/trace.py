@@ -1,10 +1,13 @@
-"""What a run of a model leaves behind, and what every picture is drawn from: the Trace."""
+"""The trace of one model run: texts, attention maps and what is known about them.
+
+Plain data that every surface draws. What shows and saves a trace stands above this file and is
+bound to `Trace` in `seeing.display`.
+"""
 
 import reprlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
-from typing import Any, Final, Literal, get_args
+from typing import Any, ClassVar, Final, Literal, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -25,8 +28,8 @@ Unit = Literal["words", "tokens"]
 Weights = npt.NDArray[np.float32]
 
 KINDS: Final[tuple[str, ...]] = get_args(MapKind)
-#: what the rows and the columns of each kind of map are; `read` is the target as the decoder reads
-#: it, one later than it writes it: `<s>` first, `</s>` never; `slots` are those of a memory
+#: rows and columns of each kind of map; `read` is the target as decoder input, shifted right by
+#: one: `<s>` first, without `</s>`; `slots` are those of a memory
 SIDES: Final[dict[str, tuple[MapSide, MapSide]]] = {
     "cross": ("target", "source"),
     "encoder-self": ("source", "source"),
@@ -36,20 +39,20 @@ SIDES: Final[dict[str, tuple[MapSide, MapSide]]] = {
     "decoder-history": ("target", "read"),
     "memory": ("target", "slots"),
 }
-#: kinds whose rows cannot look ahead
+#: kinds whose rows cannot attend to later positions
 CAUSAL: Final = ("decoder-self", "decoder-history", "encoder-history")
-#: how far the weights of a row may be from 1, which is what half precision brings
+#: largest difference from 1 of a row's sum, as half precision causes
 TOLERANCE: Final = 0.01
-#: a row that sums to less than 1 by more than this keeps what it lacks
+#: smallest missing mass of a row that is stored
 EXACT: Final = 1e-3
 
 
 class TraceError(RegardError, ValueError):
-    """The parts of a trace do not fit together, or a file does not hold one."""
+    """Raised if the parts of a trace are inconsistent, or a file holds no trace."""
 
 
 def brief(text: str) -> str:
-    """Return the repr of a text, on one line and cut in its middle where it is long."""
+    """Return the repr of a text on one line, shortened in its middle if it is long."""
     shortened = reprlib.Repr()
     shortened.maxstring = 80
     return shortened.repr(text)
@@ -60,12 +63,12 @@ class Token:
     """One token.
 
     Attributes:
-        text: what to draw.
-        span: where it stands in the text, as (start, end); None if it is not part of it.
-        word: the word that it is part of, counted from 0; None for special tokens and spaces.
+        text: label to draw.
+        span: (start, end) in the text; None if it is not part of it.
+        word: index of its word; None for special tokens and spaces.
         special: whether it is one of regard's own symbols, like `</s>`, or a feature.
-        prob: the probability that the model gave it; None for inputs.
-        alternatives: other tokens that could have stood here, with their probabilities.
+        prob: probability under the model; None for inputs.
+        alternatives: other candidates for this position with their probabilities.
     """
 
     text: str
@@ -78,14 +81,14 @@ class Token:
 
 @dataclass(frozen=True)
 class Text:
-    """A text and its tokens. `</s>`, if the model has read or written it, is the last of them."""
+    """A text and its tokens, `</s>` last if the model has read or written it."""
 
     text: str
     tokens: tuple[Token, ...]
 
     @staticmethod
     def of(tokens: Sequence[str], text: str | None = None) -> "Text":
-        """A text of which no more than its tokens is known: each is a word."""
+        """Make a text from labels alone, each of which is a word."""
         return Text(
             " ".join(tokens) if text is None else text,
             tuple(Token(token, word=i) for i, token in enumerate(tokens)),
@@ -96,22 +99,22 @@ class Text:
 
     @property
     def labels(self) -> list[str]:
-        """What to draw for each token."""
+        """The label of each token."""
         return [token.text for token in self.tokens]
 
 
 @dataclass(frozen=True)
 class Map:
-    """The weights of one layer.
+    """The attention weights of one layer.
 
     Attributes:
         kind: which attention of the model it is.
         layer: counted from 0.
-        weights: (heads, rows, columns); a row says where one position looked.
-        missing: the mass that each row lacks to 1, (heads, rows); None if it lacks nothing.
-        rows: what the rows are.
-        columns: what the columns are.
-        causal: whether no row may look past its own position.
+        weights: (heads, rows, columns); a row holds the weights of one query position.
+        missing: 1 minus the sum of each row, (heads, rows); None if all rows sum to 1.
+        rows: side that the rows belong to.
+        columns: side that the columns belong to.
+        causal: whether no row may attend past its own position.
     """
 
     kind: MapKind
@@ -124,29 +127,28 @@ class Map:
 
     @staticmethod
     def of(kind: MapKind, layer: int, weights: Any, *, missing: bool = False) -> "Map":
-        """A map from anything that numpy takes, with what is known of its kind.
+        """Make a map from anything that numpy takes; sides and causality follow from its kind.
 
-        With `missing`, rows that do not sum to 1 keep what they lack; without, they are refused.
-        Where no row lacks anything, nothing is kept.
+        With `missing`, the mass that rows lack to 1 is stored; without, such rows are refused.
         """
         if kind not in SIDES:
             raise ArgumentError("kind", f"be one of {', '.join(KINDS)}", repr(kind), "choose one")
         array = np.ascontiguousarray(weights, dtype=np.float32)
-        lacks = lacking(array) if missing else None
+        mass = missing_mass(array) if missing else None
         rows, columns = SIDES[kind]
-        return Map(kind, layer, array, lacks, rows, columns, kind in CAUSAL)
+        return Map(kind, layer, array, mass, rows, columns, kind in CAUSAL)
 
     def __repr__(self) -> str:
         return f"Map({self.kind!r}, layer={self.layer}, weights={self.weights.shape})"
 
     @property
     def heads(self) -> int:
-        """How many there are."""
+        """Number of heads."""
         return int(self.weights.shape[0])
 
 
-def lacking(weights: Weights) -> Weights | None:
-    """What each row lacks to 1; None where that is nothing but rounding."""
+def missing_mass(weights: Weights) -> Weights | None:
+    """Return 1 minus the sum of each row; None if all differences are rounding."""
     lacks: Weights = (1.0 - weights.sum(axis=-1)).astype(np.float32)
     real = np.abs(lacks) > EXACT
     return np.where(real, lacks, np.float32(0.0)) if bool(real.any()) else None
@@ -154,7 +156,7 @@ def lacking(weights: Weights) -> Weights | None:
 
 @dataclass(frozen=True)
 class ModelInfo:
-    """Which model it was."""
+    """Name, kind, checkpoint and step of a model."""
 
     name: str = ""
     kind: str = ""
@@ -164,7 +166,7 @@ class ModelInfo:
 
 @dataclass(frozen=True)
 class DecodingInfo:
-    """How the target came about: `greedy`, `beam`, `sample`, or `forced` if it was given."""
+    """How the target was decoded: `greedy`, `beam`, `sample`, or `forced` if it was given."""
 
     mode: str = "forced"
     beam: int | None = None
@@ -174,20 +176,23 @@ class DecodingInfo:
 
 @dataclass(frozen=True)
 class Trace:
-    """One source, one target, and where each position of both looked.
+    """One source, one target, and the attention maps between them.
 
     Attributes:
-        source: what the model read.
-        target: what it wrote; the same as the source where a model only reads.
-        maps: of all layers that were looked at.
-        model: which model it was.
-        decoded: how the target came about.
-        derived: further matrices (target tokens, source tokens) by name: `ablation`, `gradient`,
+        source: input of the model.
+        target: output of the model; the source itself if the model writes nothing.
+        maps: of all recorded layers.
+        model: name and checkpoint of the model.
+        decoded: how the target was decoded.
+        derived: attributions (target tokens, source tokens) by name: `ablation`, `gradient`,
             `rollout`. A row need not sum to 1.
-        checks: numbers and words about the trace that `regard check` has found.
-        gold: links (target, source, sure) that a person has made, counted from 0.
-        gold_units: what `gold` counts in the target and in the source.
-        notes: what a reader must know about it, such as "only the last 512 tokens".
+        checks: results of `regard check`, as numbers and sentences.
+        gold: manual alignment links (target, source, sure), counted from 0.
+        gold_units: units that `gold` counts in the target and in the source.
+        notes: remarks for the reader, such as "only the last 512 tokens".
+        show: return a `Display` of the trace; options are those of `select`.
+        save: write html, svg, png, pdf, csv or json, by the ending; see `seeing.display.save`.
+        load: read a trace that was saved as json; see `seeing.storage.load`.
     """
 
     source: Text
@@ -200,6 +205,12 @@ class Trace:
     gold: tuple[tuple[int, int, bool], ...] = ()
     notes: tuple[str, ...] = ()
     gold_units: tuple[Unit, Unit] = ("words", "words")
+
+    # bound by `seeing.display`
+    show: ClassVar[Callable[..., Any]]
+    save: ClassVar[Callable[..., None]]
+    load: ClassVar[Callable[..., "Trace"]]
+    _repr_html_: ClassVar[Callable[..., str | None]]
 
     def __post_init__(self) -> None:
         for found in self.maps:
@@ -220,11 +231,11 @@ class Trace:
         return f"Trace({', '.join(parts)})"
 
     def labels(self, side: MapSide) -> list[str]:
-        """What to draw along a side of a map."""
+        """Return the labels along a side of a map."""
         return [token.text for token in self.tokens(side)]
 
     def tokens(self, side: MapSide) -> tuple[Token, ...]:
-        """The tokens along a side of a map."""
+        """Return the tokens along a side of a map."""
         if side == "read":
             return (Token("<s>", special=True), *self.target.tokens[:-1])
         if side == "slots":
@@ -232,49 +243,24 @@ class Trace:
         return (self.source if side == "source" else self.target).tokens
 
     def of_kind(self, kind: str) -> Iterator[Map]:
-        """The maps of one kind, lowest layer first."""
+        """Iterate over the maps of one kind, lowest layer first."""
         return iter(sorted((m for m in self.maps if m.kind == kind), key=lambda m: m.layer))
 
     @property
     def kinds(self) -> list[str]:
-        """The kinds there are, in the order of `KINDS`."""
+        """Kinds of the maps, in the order of `KINDS`."""
         present = {found.kind for found in self.maps}
         return [kind for kind in KINDS if kind in present]
 
-    def show(self, **options: Any) -> Any:
-        """What prints as a map and is a figure in a notebook; options are those of `select`."""
-        from regard.seeing.show import Display
-
-        return Display(self, **options)
-
-    def save(self, path: str | Path, **options: Any) -> None:
-        """Writes html, svg, png, pdf, csv or json, by the ending; see `seeing.display.save`."""
-        from regard.seeing import display
-
-        display.save(self, path, **options)
-
-    @staticmethod
-    def load(path: str | Path, line: int = 1) -> "Trace":
-        """Reopens what `save` has written as json; of a file with a trace on each line, one."""
-        from regard.seeing import storage
-
-        return storage.load(path, line)
-
-    def _repr_html_(self) -> str | None:
-        """The figure, in a notebook; None, which is plain text, where there is nothing to draw."""
-        from regard.seeing import notebook
-
-        return notebook.to_html(self) if self.maps else None
-
 
 def _slots(maps: Sequence[Map]) -> int:
-    """How many a memory has; a map that is not (heads, rows, columns) is refused elsewhere."""
+    """Return the number of memory slots; invalid shapes are left to `_check_map`."""
     sizes = [found.weights.shape for found in maps if found.columns == "slots"]
     return max((size[2] for size in sizes if len(size) == 3), default=0)
 
 
 def _check_map(trace: Trace, found: Map) -> None:
-    """Odd pictures are mostly bookkeeping bugs: they are stopped here."""
+    """Raise unless a map fits the texts: odd pictures are mostly bookkeeping bugs."""
     name = f"the {found.kind} map of layer {found.layer}"
     weights = found.weights
     rows, columns = len(trace.labels(found.rows)), len(trace.labels(found.columns))

@@ -1,20 +1,29 @@
-"""One picture's worth of a trace: which map, which head, which tokens."""
+"""Views: one map of a trace, with one head and its labels, ready to draw on any surface."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from operator import index
-from typing import Any, Final, Literal, NamedTuple
+from typing import Any, Final, Literal, NamedTuple, get_args
 
 import numpy as np
 
 from regard.errors import ArgumentError
+from regard.seeing.labels import fit, number_duplicates, printable
 from regard.seeing.trace import Map, Token, Trace, Unit, Weights
 from regard.seeing.words import Group, Merging, merge
 
 Special = Literal["dim", "hide", "show"]
-SPECIAL: Final = ("dim", "hide", "show")
+SPECIAL: Final[tuple[str, ...]] = get_args(Special)
+#: full intensity is a weight of 1, or the largest weight of each row
+Scale = Literal["fixed", "row"]
+SCALES: Final[tuple[str, ...]] = get_args(Scale)
+#: mass that is not worth mentioning
+NEGLIGIBLE: Final = 0.005
+#: inputs that a sentence names at most, and cells of their labels
+NAMED: Final = 3
+SENTENCE_LABEL: Final = 40
 
-#: what a reader calls each kind of map
+#: titles of the kinds of maps
 NAMES: Final = {
     "cross": "cross-attention",
     "encoder-self": "encoder self-attention",
@@ -25,25 +34,25 @@ NAMES: Final = {
     "memory": "slots of the memory that were read",
 }
 
-#: what `history` may mean, the outputs' first
+#: kinds that `history` may mean, in order of preference
 HISTORIES: Final = ("decoder-history", "encoder-history")
 
 
 @dataclass(frozen=True, eq=False)
 class View:
-    """A matrix with its labels: what is drawn, on every surface.
+    """A matrix with its labels.
 
     Attributes:
-        title: which map it is, and why this one if nobody has said.
+        title: name of the map, with the reason if it was selected automatically.
         rows: labels of the outputs.
         columns: labels of the inputs.
         weights: (rows, columns).
-        hidden: mass of each row that no column shows: hidden tokens, and what the row lacks to 1.
-        probs: probability of each row's output; None where there is none.
-        row_special: which rows are special tokens, to be drawn dim.
-        column_special: which columns are special tokens, to be drawn dim.
-        notes: what a reader must know about it.
-        gold: links (row, column, sure) that a person has made.
+        hidden: mass of each row outside the columns: hidden tokens, and what the row lacks to 1.
+        probs: probability of each row's output; None if unknown.
+        row_special: special tokens among the rows, to be drawn dim.
+        column_special: special tokens among the columns, to be drawn dim.
+        notes: remarks for the reader.
+        gold: manual alignment links (row, column, sure).
         kind: of the map.
         layer: counted from 0.
         head: counted from 0; None for the mean of all.
@@ -66,9 +75,19 @@ class View:
     def __repr__(self) -> str:
         return f"View({self.title!r}, weights={self.weights.shape})"
 
+    @property
+    def hides_mass(self) -> bool:
+        """Whether any row has mass outside the columns."""
+        return bool((np.abs(self.hidden) >= NEGLIGIBLE).any())
+
+    @property
+    def has_probs(self) -> bool:
+        """Whether any output has a probability."""
+        return any(prob is not None for prob in self.probs)
+
 
 class Sharpness(NamedTuple):
-    """How sharp the rows of one head are: 1 if each looks at one token, 1/n if at all alike."""
+    """Sharpness of one head: 1 if each row attends to one token, 1/n if evenly to n."""
 
     layer: int
     head: int
@@ -76,13 +95,13 @@ class Sharpness(NamedTuple):
 
 
 class _HeadChoice(NamedTuple):
-    """A layer and a head of it; None for the mean of all."""
+    """A layer and one of its heads, or None for their mean."""
 
     found: Map
     head: int | None
 
     def map(self) -> Map:
-        """The map of this head alone."""
+        """Return the map of this head alone."""
         weights, missing = self.found.weights, self.found.missing
         return replace(
             self.found,
@@ -106,7 +125,7 @@ def select(
     words: Merging = "auto",
     special: Special = "dim",
 ) -> View:
-    """The view of one map.
+    """Return the view of one map.
 
     Args:
         trace: what to look at.
@@ -114,15 +133,15 @@ def select(
             is the decoder's, or else the encoder's.
         layer: counted from 0; `auto` is the one with the sharpest rows.
         head: counted from 0, or `mean`; `auto` is the one with the sharpest rows.
-        words: whether to merge sub-words; `auto` does, and leaves characters alone.
-        special: `hide` leaves special tokens out; what rows gave them is kept in `View.hidden`,
-            and no weight changes. `dim` and `show` keep them.
+        words: whether to merge sub-words; `auto` does, except for tokens of single characters.
+        special: `hide` leaves special tokens out; their mass is kept in `View.hidden`, and no
+            weight is renormalised. `dim` and `show` keep them.
     """
     if "all" in (layer, head):
         raise ArgumentError(
             "layer and head", "name one map here", "'all'", "choose one, or save all as html"
         )
-    _check_special(special)
+    _check_choice("special", special, SPECIAL)
     maps = _maps(trace, kind)
     picks = list(_picks(maps, layer, head))
     if not picks:
@@ -141,17 +160,17 @@ def select_all(
     words: Merging = "auto",
     special: Special = "dim",
 ) -> list[View]:
-    """A view of each map that is asked for: `layer` or `head`, or both, may be `all`."""
+    """Return a view of each selected map: `layer` or `head`, or both, may be `all`."""
     if "all" not in (layer, head):
         return [select(trace, kind=kind, layer=layer, head=head, words=words, special=special)]
-    _check_special(special)
-    maps = _maps(trace, kind)
+    _check_choice("special", special, SPECIAL)
+    maps = maps_shown = _maps(trace, kind)
     if layer != "all":
         best = select(trace, kind=kind, layer=layer, head="auto").layer
-        return [_plain_view(trace, maps, pick, words, special) for pick in _heads(maps, best)]
-    if head == "all":
-        every = [pick for found in maps for pick in _heads(maps, found.layer)]
-        return [_plain_view(trace, maps, pick, words, special) for pick in every]
+        maps_shown = _layers(maps, best)
+    if layer != "all" or head == "all":
+        picks = [_HeadChoice(found, i) for found in maps_shown for i in range(found.heads)]
+        return [_view(trace, p, _title(maps, p, "", "", ""), words, special) for p in picks]
     return [
         select(trace, kind=kind, layer=found.layer, head=head, words=words, special=special)
         for found in maps
@@ -159,9 +178,9 @@ def select_all(
 
 
 def sharpness(trace: Trace, found: Map, weights: Weights) -> float:
-    """The mean of the strongest weight of each row.
+    """Return the mean over the rows of their largest weight.
 
-    Special tokens do not count: a head that rests on `</s>` has found nothing.
+    Special tokens are left out: a head that attends to `</s>` alone has found nothing.
     """
     rows, columns = (_real(trace.tokens(side)) for side in (found.rows, found.columns))
     kept = weights[np.ix_(rows, columns)]
@@ -169,7 +188,7 @@ def sharpness(trace: Trace, found: Map, weights: Weights) -> float:
 
 
 def all_sharpness(trace: Trace, kind: str = "auto") -> list[Sharpness]:
-    """How sharp each head of a kind is, layer by layer."""
+    """Return the sharpness of each head of a kind, layer by layer."""
     return [
         Sharpness(found.layer, head, sharpness(trace, found, found.weights[head]))
         for found in _maps(trace, kind)
@@ -178,9 +197,9 @@ def all_sharpness(trace: Trace, kind: str = "auto") -> list[Sharpness]:
 
 
 def chosen_kind(trace: Trace, kind: str = "auto") -> str:
-    """The kind itself; for `auto`, cross-attention or else the first there is.
+    """Resolve `auto` to cross-attention or else the first kind, and `history` to one of two.
 
-    `history` is either of the two kinds of a self-attentive RNN, that of the outputs first.
+    Raises ArgumentError if the trace has no map of the kind.
     """
     kinds = trace.kinds
     if not kinds:
@@ -192,24 +211,29 @@ def chosen_kind(trace: Trace, kind: str = "auto") -> str:
         )
     if kind == "auto":
         return "cross" if "cross" in kinds else kinds[0]
-    found = HISTORIES if kind == "history" else (kind,)
-    for one in found:
-        if one in kinds:
-            return one
+    for candidate in HISTORIES if kind == "history" else (kind,):
+        if candidate in kinds:
+            return candidate
     raise ArgumentError(
         "kind", f"be auto, or one that the trace has: {', '.join(kinds)}", repr(kind), "choose"
     )
 
 
 def _real(tokens: Sequence[Token]) -> list[int]:
-    """Tokens that are not special; all, if each of them is."""
+    """Return the indices of tokens that are not special; of all, if each of them is."""
     real = [i for i, token in enumerate(tokens) if not token.special]
     return real or list(range(len(tokens)))
 
 
-def _check_special(special: str) -> None:
-    if special not in SPECIAL:
-        raise ArgumentError("special", f"be one of {', '.join(SPECIAL)}", repr(special), "choose")
+def check_scale(scale: str) -> None:
+    """Raise ArgumentError for an unknown scale."""
+    _check_choice("scale", scale, SCALES)
+
+
+def _check_choice(name: str, value: str, choices: Sequence[str]) -> None:
+    if value not in choices:
+        rule = f"be {', '.join(choices[:-1])} or {choices[-1]}"
+        raise ArgumentError(name, rule, repr(value), "choose one")
 
 
 def _maps(trace: Trace, kind: str) -> list[Map]:
@@ -217,7 +241,7 @@ def _maps(trace: Trace, kind: str) -> list[Map]:
 
 
 def _picks(maps: Sequence[Map], layer: int | str, head: int | str) -> Iterator[_HeadChoice]:
-    """All that the choice leaves open; a mean or a single head leaves nothing open."""
+    """Yield the candidates that the options leave open; a mean or one head is a single one."""
     for found in _layers(maps, layer):
         if head == "mean" or (head == "auto" and found.heads == 1):
             yield _HeadChoice(found, None)
@@ -241,12 +265,8 @@ def _layers(maps: Sequence[Map], layer: int | str) -> list[Map]:
     return chosen
 
 
-def _heads(maps: Sequence[Map], layer: int) -> list[_HeadChoice]:
-    return [_HeadChoice(found, i) for found in _layers(maps, layer) for i in range(found.heads)]
-
-
 def _number(value: Any) -> int | None:
-    """A whole number of any kind, such as the one that numpy's argmax gives; None for all else."""
+    """Return a whole number of any type, such as numpy's, as int; None for everything else."""
     if isinstance(value, str):
         return int(value) if value.isdecimal() else None
     try:
@@ -264,7 +284,7 @@ def _no_such_head(maps: Sequence[Map], head: int | str) -> ArgumentError:
 def _title(
     maps: Sequence[Map], pick: _HeadChoice, layer: int | str, head: int | str, reason: str
 ) -> str:
-    """Names what was chosen; what nobody has chosen comes with the reason."""
+    """Name the map; a layer or head that was selected automatically comes with the reason."""
     parts, found = [NAMES[pick.found.kind]], pick.found
     if len(maps) > 1:
         why = f" ({reason})" if layer == "auto" and reason else ""
@@ -276,16 +296,10 @@ def _title(
     return " · ".join(parts)
 
 
-def _plain_view(
-    trace: Trace, maps: Sequence[Map], pick: _HeadChoice, words: Merging, special: Special
-) -> View:
-    return _view(trace, pick, _title(maps, pick, "", "", ""), words, special)
-
-
 def _view(trace: Trace, pick: _HeadChoice, title: str, words: Merging, special: Special) -> View:
     merged = merge(trace, pick.map(), words=words)
     weights = merged.weights[0]
-    shown_rows, shown_columns = _shown(merged.rows, special), _shown(merged.columns, special)
+    shown_rows, shown_columns = _kept(merged.rows, special), _kept(merged.columns, special)
     out = sorted(set(range(len(merged.columns))) - set(shown_columns))
     rows = [merged.rows[i] for i in shown_rows]
     columns = [merged.columns[i] for i in shown_columns]
@@ -307,13 +321,13 @@ def _view(trace: Trace, pick: _HeadChoice, title: str, words: Merging, special: 
 
 
 def _unit(*sides: Sequence[Group]) -> str:
-    """Words, if none of them stands there in parts."""
+    """Return `words` if no word is split into several labels, else `tokens`."""
     numbers = [[group.word for group in side if group.word is not None] for side in sides]
     whole = all(len(found) == len(set(found)) for found in numbers)
     return "words" if whole and any(numbers) else "tokens"
 
 
-def _shown(side: Sequence[Group], special: Special) -> list[int]:
+def _kept(side: Sequence[Group], special: Special) -> list[int]:
     return [i for i, group in enumerate(side) if special != "hide" or not group.special]
 
 
@@ -326,7 +340,7 @@ def _hidden_note(columns: Sequence[Group], out: Sequence[int]) -> Iterator[str]:
 def _gold(
     trace: Trace, found: Map, rows: Sequence[Group], columns: Sequence[Group]
 ) -> Iterator[tuple[int, int, bool]]:
-    """Links, at each of their cells; a cell with a sure link is sure."""
+    """Yield the cells of gold links; a cell with a sure link is sure."""
     if found.kind != "cross":
         return
     cells: dict[tuple[int, int], bool] = {}
@@ -339,7 +353,38 @@ def _gold(
 
 
 def _at(side: Sequence[Group], number: int, unit: Unit) -> list[int]:
-    """Where along a side a word stands, or what a token is part of."""
+    """Return the indices of the groups that hold a word or a token."""
     if unit == "words":
         return [i for i, group in enumerate(side) if group.word == number]
     return [i for i, group in enumerate(side) if group.start <= number < group.end]
+
+
+def sentences(view: View, *, most_rows: int) -> list[str]:
+    """Describe a view: a sentence about the map, one for each output, and the notes."""
+    lines = [f"Where each output looked: {view.title.replace(' · ', ', ')}."]
+    inputs = number_duplicates([fit(printable(label), SENTENCE_LABEL) for label in view.columns])
+    lines += [_sentence(view, i, inputs) for i in range(min(len(view.rows), most_rows))]
+    more = len(view.rows) - most_rows
+    if more > 0:
+        lines.append(f"{more} more outputs are not listed: save all with -o x.html.")
+    return lines + [f"Note: {printable(note)}." for note in view.notes]
+
+
+def _sentence(view: View, i: int, inputs: Sequence[str]) -> str:
+    weights, prob, hidden = view.weights[i], view.probs[i], float(view.hidden[i])
+    order = [int(j) for j in np.argsort(-weights, kind="stable")[:NAMED]]
+    named = [j for j in order if weights[j] >= NEGLIGIBLE]
+    rest = float(weights.sum()) - float(weights[named].sum())
+    where = "at no input that is shown"
+    if named:
+        mostly = "mostly " if weights[named[0]] >= 0.5 else ""
+        where = f"{mostly}at " + ", then ".join(f'"{inputs[j]}" ({weights[j]:.2f})' for j in named)
+    output = fit(printable(view.rows[i]), SENTENCE_LABEL)
+    parts = [f'Output {i + 1}, "{output}", looked {where}']
+    if rest >= NEGLIGIBLE:
+        parts.append(f"the other inputs got {rest:.2f}")
+    if hidden >= NEGLIGIBLE:
+        parts.append(f"{hidden:.2f} is hidden")
+    if prob is not None:
+        parts.append(f"its probability is {prob:.2f}")
+    return "; ".join(parts) + "."
