@@ -28,9 +28,7 @@ sys.path[:0] = [str(ROOT / "tests"), str(ROOT / "benchmarks")]
 import report  # noqa: E402
 from gpu_time import graph_of, row_ms, versions  # noqa: E402
 from regard.ops import use_backend  # noqa: E402
-from regard.training import fused  # noqa: E402
-from regard.training.loss import cross_entropy  # noqa: E402
-from regard.training.rdrop import rdrop_loss  # noqa: E402
+from regard.training.losses import cross_entropy, rdrop_loss, takes_kernels  # noqa: E402
 from training.losses import ALPHA, breaches, cross_entropies, made, rdrops  # noqa: E402
 
 SMOOTHING = 0.1
@@ -90,7 +88,7 @@ def measure(case: Case) -> Iterator[dict[str, Any]]:
         record["dtype"] = str(case.dtype).removeprefix("torch.")
         with use_backend(path):
             found = case.breaches() if path == "triton" else []
-            if path == "triton" and not fused.takes(held):
+            if path == "triton" and not takes_kernels(held):
                 found = ["the kernels do not run on this GPU"]
             if found:
                 yield record | {"breaches": found}

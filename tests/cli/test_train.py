@@ -384,7 +384,7 @@ def test_events(pairs, in_folder):
 
 @pytest.mark.plain
 def test_events_need_their_package(pairs, in_folder, monkeypatch):
-    monkeypatch.setattr("regard.training.events.find_spec", lambda name: None)
+    monkeypatch.setattr("regard.training.reporting.find_spec", lambda name: None)
     said = sentence(regard("train", pairs, *BRIEF, "tensorboard=true"), 2)
     assert "regard[tensorboard]" in said
     assert not (in_folder / "runs").exists()
@@ -394,7 +394,7 @@ def test_what_is_wrong_inside_is_reported_without_a_traceback(pairs, in_folder, 
     def broken(*args, **options):
         raise RuntimeError("the first line\nthe second")
 
-    monkeypatch.setattr("regard.training.start.train", broken)
+    monkeypatch.setattr("regard.training.run.train", broken)
     said = sentence(regard("train", pairs, *BRIEF), 1)
     assert "RuntimeError: the first line)" in said
     path = said.split()[-1].removesuffix(".")

@@ -19,7 +19,7 @@ from regard.evaluation import (
     paired_bootstrap,
     score,
 )
-from regard.evaluation.statistics import bleu_values, chrf_values, sacrebleu_statistics
+from regard.evaluation.metrics import bleu_values, chrf_values, sacrebleu_statistics
 
 SYSTEM = [
     "the cat sat on the mat",

@@ -11,7 +11,7 @@ from models.cases import BATCH, SRC_LEN, TGT_LEN, TGT_VOCAB, build, pairs
 from regard.decoding import DecodingOptions, decode
 from regard.errors import ArgumentError
 from regard.models import monotonic_decoder
-from regard.training.objective import Objective
+from regard.training.losses import Objective
 
 WRITTEN = 3
 

@@ -11,7 +11,7 @@ from models.cases import BATCH, RECURRENT, SRC_VOCAB, build, pairs
 from regard.errors import ArgumentError
 from regard.models import PRESETS
 from regard.models.pointer_decoder import PointerDecoder, coverage_loss, mixture, put_together
-from regard.training.loss import cross_entropy
+from regard.training.losses import cross_entropy
 
 VOCAB, STEPS, WIDTH = 11, 3, 5
 

@@ -17,7 +17,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from regard.models import PRESETS
 from regard.ops import use_backend
-from regard.training.objective import Objective
+from regard.training.losses import Objective
 
 VOCAB, ROWS = 23, 10
 SIZES = {"embed": 16, "hidden": 32, "layers": 1, "dropout": 0.0}

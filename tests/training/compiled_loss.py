@@ -1,13 +1,13 @@
 """Compiles the kernels of the losses for a GPU that need not be there; prints what was compiled.
 
-Run by test_fused.py in a process of its own: a compiler that cannot do it may end the process.
+Run by test_triton_losses.py in a process of its own: a compiler that cannot do it may end it.
 """
 
 import triton
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
-from regard.training import triton_loss, triton_loss_kernels
+from regard.training import triton_losses
 
 TARGET = GPUTarget("cuda", 90, 32)
 KERNELS = ("cross_entropy", "cross_entropy_backward", "rdrop", "rdrop_backward")
@@ -19,9 +19,9 @@ INTEGERS = ("rows", "V")
 
 
 def compiled(name, dtype, vocab):
-    kernel = getattr(triton_loss_kernels, f"{name}_kernel")
-    most = triton_loss.PAIR_BLOCK if name.startswith("rdrop") else triton_loss.BLOCK
-    tile = triton_loss.tile(vocab, most)
+    kernel = getattr(triton_losses, f"{name}_kernel")
+    most = triton_losses.PAIR_BLOCK if name.startswith("rdrop") else triton_losses.BLOCK
+    tile = triton_losses.tile(vocab, most)
     constants = {"HAS_REAL": True, "SMOOTH": True, "ROWS": tile.rows, "BLOCK": tile.block}
     signature, values, known = {}, {}, {}
     for i, arg in enumerate(kernel.arg_names):

@@ -1,7 +1,7 @@
 """Puts the kernels of the losses beside float64 on the CPU, by Triton's interpreter.
 
-Run by test_fused.py in a process of its own: the interpreter is chosen when triton is imported, for
-the whole process. Prints what breaks.
+Run by test_triton_losses.py in a process of its own: the interpreter is chosen when triton is
+imported, for the whole process. Prints what breaks.
 """
 
 import sys
@@ -14,7 +14,7 @@ import torch
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from ops.conftest import POISONED, poison
-from regard.training.loss import cross_entropy
+from regard.training.losses import cross_entropy
 from training.losses import breaches, cross_entropies, made, rdrops
 
 INF = float("inf")

@@ -8,8 +8,7 @@ import torch
 import torch.nn.functional as F
 
 from regard.ops import use_backend
-from regard.training.loss import cross_entropy
-from regard.training.rdrop import definition, rdrop_loss
+from regard.training.losses import cross_entropy, definition, rdrop_loss
 
 ALPHA = 5.0
 

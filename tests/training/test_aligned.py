@@ -5,8 +5,7 @@ from rich.console import Console
 
 from regard.errors import ArgumentError, DataError
 from regard.training import RunFolder, make_config
-from regard.training.checks import check_settings
-from regard.training.setup import prepare
+from regard.training.setup import check_settings, prepare
 
 SMALL = {"preset": "rnn", "embed": 5, "hidden": 7, "layers": 1, "device": "cpu", "steps": 1}
 GOOD = [(f"{a} {b} c", f"{b} {a} C") for a in "abcdefgh" for b in "stuvwxyz"]

@@ -4,11 +4,11 @@ import torch
 from rich.console import Console
 from safetensors.torch import load_file
 
-from regard.training.best import average, drop_worse, keep_best, write_final
-from regard.training.dev import Evaluation
+from regard.training.checkpoint import average, drop_worse, keep_best, write_final
+from regard.training.console_reporter import ConsoleReporter
+from regard.training.evaluator import Evaluation
 from regard.training.loop import save
 from regard.training.progress import Progress
-from regard.training.watch import Watch
 from regard.training.weights_file import write_weights
 
 
@@ -86,8 +86,8 @@ def finish(task, scores, of_average, monkeypatch):
         asked.append(next(task.module.parameters()).flatten()[0].item())
         return Evaluation(of_average, {"per": of_average}, 0.0, None, [], [])
 
-    monkeypatch.setattr("regard.training.best.evaluate", evaluate)
-    watch = Watch(Console(quiet=True), task.spent, [], quiet=True)
+    monkeypatch.setattr("regard.training.checkpoint.evaluate", evaluate)
+    watch = ConsoleReporter(Console(quiet=True), task.spent, [], quiet=True)
     return write_final(task, progress, watch), asked
 
 
@@ -117,7 +117,7 @@ def test_the_second_best_does_not_take_the_place_of_a_best_one_that_is_lost(make
     task.folder.best.mkdir()
     fill(task, 4.0)
     task.folder.write_model(task.module.state_dict())
-    monkeypatch.setattr("regard.training.best.write_weights", skip_writing(lost))
+    monkeypatch.setattr("regard.training.checkpoint.write_weights", skip_writing(lost))
     assert finish(task, [0.3, 0.9, 0.2, 0.1], 0.15, monkeypatch) == (None, [])
     assert final_weight(task) == {4.0}
 

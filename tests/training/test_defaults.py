@@ -9,6 +9,7 @@ from rich.console import Console
 
 from regard.models import PRESETS
 from regard.training import RunFolder, loop, make_config, resume_run, start_run
+from regard.training.console_reporter import ConsoleReporter
 from regard.training.defaults import (
     BATCH_TOKENS,
     Facts,
@@ -22,7 +23,6 @@ from regard.training.defaults import (
 )
 from regard.training.progress import Progress
 from regard.training.setup import prepare
-from regard.training.watch import Watch
 from training.tools import SETTINGS
 
 CPU = Facts(examples=4_000, tokens=17.0, on_gpu=False)
@@ -229,7 +229,7 @@ def test_a_run_uses_its_minutes_where_evaluations_are_slow(make_task, monkeypatc
     monkeypatch.setattr(loop, "_step", slow_step)
     monkeypatch.setattr(loop, "_evaluate", slow_evaluation)
     task = make_task(steps=None, minutes=3.0, eval_every=None, warmup=None, report=False)
-    watch = Watch(Console(quiet=True), task.spent, [], quiet=True)
+    watch = ConsoleReporter(Console(quiet=True), task.spent, [], quiet=True)
     progress = loop.train(task, Progress(), watch)
     assert progress.seconds >= 180
     assert task.is_over(progress)

@@ -11,9 +11,9 @@ from rich.console import Console
 from regard.data import dev_set
 from regard.evaluation import score
 from regard.symbols import SYMBOLS
-from regard.training import RunFolder, dev, make_config
-from regard.training.examples import look
+from regard.training import RunFolder, evaluator, make_config
 from regard.training.progress import Progress
+from regard.training.reporting import look
 from regard.training.setup import prepare
 from training.tools import SETTINGS
 
@@ -109,8 +109,8 @@ def test_texts_without_a_source_are_each_by_itself(task, tmp_path):
 )
 def test_any_target_will_do(task, monkeypatch, said, per, exact):
     it = task(metric="per")[0]
-    monkeypatch.setattr(dev, "_outputs", lambda _: said)
-    found = dev.evaluate(it, Progress())
+    monkeypatch.setattr(evaluator, "_outputs", lambda _: said)
+    found = evaluator.evaluate(it, Progress())
     assert found.metrics["per"] == pytest.approx(per)
     assert found.metrics["exact"] == pytest.approx(exact)
     assert found.metrics["per"] == score("per", said, it.dev.references).value
@@ -123,11 +123,11 @@ def test_outputs_are_those_of_the_sources(task):
     it.module.eval()
     for weight in it.module.parameters():
         torch.nn.init.normal_(weight)
-    together = dev._outputs(it)
+    together = evaluator._outputs(it)
     assert len(set(together)) == 3
     for place, row in enumerate(it.dev.rows):
         alone = replace(it, dev=it.dev._replace(rows=it.dev.rows[place : place + 1]))
-        assert dev._outputs(alone) == [together[place]], row
+        assert evaluator._outputs(alone) == [together[place]], row
     traces = look(it, together)
     assert {trace.source.text for trace in traces} == {"abc", "ab", "hgfedc"}
     for trace in traces:
@@ -141,14 +141,14 @@ def test_outputs_without_an_end_are_cut_where_no_reference_reaches(task):
     it.module.eval()
     with torch.no_grad():
         it.module.decoder.output.bias[len(SYMBOLS)] = 1e4  # one letter for ever
-    assert [len(said.split()) for said in dev._outputs(it)] == [2 * 3 + dev.EXTRA] * 2
+    assert [len(said.split()) for said in evaluator._outputs(it)] == [2 * 3 + evaluator.EXTRA] * 2
     it.config = it.config.model_copy(update={"max_tgt_len": 5})
-    assert [len(said.split()) for said in dev._outputs(it)] == [5, 5]
+    assert [len(said.split()) for said in evaluator._outputs(it)] == [5, 5]
 
 
 def test_references_are_compared_as_the_model_writes_them(task, monkeypatch):
     decomposed = unicodedata.normalize("NFD", "é o ")
     it = task(["cafe\té  o", f"caf\t{decomposed}"], metric="per")[0]
-    monkeypatch.setattr(dev, "_outputs", lambda _: ["é o", "é o"])
-    found = dev.evaluate(it, Progress())
+    monkeypatch.setattr(evaluator, "_outputs", lambda _: ["é o", "é o"])
+    found = evaluator.evaluate(it, Progress())
     assert (found.score, found.metrics["exact"]) == (0, 1)

@@ -15,12 +15,11 @@ from regard.errors import ArgumentError, DataError
 from regard.layers import LearnedPositions, SinusoidalPositions
 from regard.models import COPY_PRESETS, PRESETS, TAG_PRESETS, TEXT_PRESETS, VectorInput
 from regard.training import RunFolder, make_config, start_run
-from regard.training.checks import check_settings
-from regard.training.dev import evaluate
+from regard.training.epochs import Shapes
+from regard.training.evaluator import evaluate
 from regard.training.progress import Progress
 from regard.training.run_folder import build_model
-from regard.training.setup import prepare
-from regard.training.shapes import Shapes
+from regard.training.setup import check_settings, prepare
 from sounds import FEATURES, spoken, write_jsonl, write_npy
 
 TINY = {

@@ -7,10 +7,10 @@ import torch
 from data.tools import make_corpus, make_pairs
 from regard.data import BatchShape, FrameScaler, Pair, Tokenizer, build_corpus, collate
 from regard.models import PRESETS
-from regard.training.fabric import Fabric
+from regard.training.distributed import Fabric
 from regard.training.frames import reading_frames
-from regard.training.gradients import BEFORE, RecordedGradients
-from regard.training.objective import Objective
+from regard.training.losses import Objective
+from regard.training.optimization import BEFORE, CudaGraphGradients
 from sounds import FEATURES, spoken
 
 pytestmark = [
@@ -70,7 +70,7 @@ def recorded(preset, precision, rdrop=0.0, **options):
     torch.manual_seed(3)
     fabric = Fabric(accelerator="cuda", devices=1, precision=precision)
     model = PRESETS[preset](VOCAB, VOCAB, "tiny", **options)
-    return RecordedGradients(fabric, fabric.setup(Objective(model, 0.1, rdrop)))
+    return CudaGraphGradients(fabric, fabric.setup(Objective(model, 0.1, rdrop)))
 
 
 def frames_corpus(path, count, stack):
@@ -133,7 +133,7 @@ def test_replayed_steps_that_read_vectors_are_those_one_by_one(preset, precision
         torch.manual_seed(3)
         fabric = Fabric(accelerator="cuda", devices=1, precision=precision)
         model = reading_frames(PRESETS[preset](1, VOCAB, "tiny", dropout=0.0), frames)
-        steps.append(RecordedGradients(fabric, fabric.setup(Objective(model, 0.1))))
+        steps.append(CudaGraphGradients(fabric, fabric.setup(Objective(model, 0.1))))
     check_replays(*steps, batches, precision)
 
 
@@ -154,7 +154,7 @@ def test_a_table_that_is_kept_has_no_gradient_in_a_replay_either(preset, tmp_pat
         fabric = Fabric(accelerator="cuda", devices=1, precision="32-true")
         model = PRESETS[preset](VOCAB, VOCAB, "tiny", dropout=0.0)
         table = model.encoder.embedding.table.weight.requires_grad_(not kept)
-        steps = RecordedGradients(fabric, fabric.setup(Objective(model, 0.1)))
+        steps = CudaGraphGradients(fabric, fabric.setup(Objective(model, 0.1)))
         for _ in range(BEFORE + 2):
             steps(batch, 0.5)
         assert list(steps.recordings) == [SHAPE]
@@ -201,7 +201,7 @@ def test_what_cannot_be_recorded_is_taken_step_by_step(tmp_path):
     corpus = make_corpus(tmp_path / "c.arrow", make_pairs(30))
     batch = collate(corpus, np.arange(30), SHAPE)
     fabric = Fabric(accelerator="cuda", devices=1)
-    steps = RecordedGradients(fabric, fabric.setup(Asks()))
+    steps = CudaGraphGradients(fabric, fabric.setup(Asks()))
     found = [float(steps(batch, 2.0)) for _ in range(BEFORE + 3)]
     assert found == [2.0 * batch.src.max()] * (BEFORE + 3)
     assert steps.gradients[0] == 2.0 * batch.src.max()

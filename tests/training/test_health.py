@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from regard.training.health import attention_health, describe_attention, describe_outputs
+from regard.training.evaluator import attention_health, describe_attention, describe_outputs
 
 SRC, TGT = 5, 7
 

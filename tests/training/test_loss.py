@@ -2,8 +2,8 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from regard.training import loss as loss_module
-from regard.training.loss import cross_entropy
+from regard.training import losses as loss_module
+from regard.training.losses import cross_entropy
 
 TOKENS, VOCAB = 53, 131
 TYPES = [torch.float64, torch.float32, torch.bfloat16, torch.float16]

@@ -6,9 +6,8 @@ import pytest
 import torch
 
 from regard.ops import use_backend
-from regard.training import fused
-from regard.training.loss import cross_entropy
-from regard.training.rdrop import rdrop_loss
+from regard.training import losses
+from regard.training.losses import cross_entropy, rdrop_loss
 from training.losses import ALPHA, breaches, cross_entropies, distance, made, rdrops
 
 pytestmark = [
@@ -34,7 +33,7 @@ KERNELS = {
 @LOSSES
 def test_the_kernels_keep_the_rule(loss, passes, dtype, vocab, smoothing):
     logits, target, real = made(300, vocab, passes, dtype, "cuda")
-    assert fused.takes(logits)
+    assert losses.takes_kernels(logits)
     for counts in (real, None):
         assert not breaches(loss, logits, target, smoothing, counts, -0.13)
 
@@ -60,7 +59,7 @@ def test_passes_that_nearly_agree_keep_the_rule(alpha):
 def test_logits_that_do_not_lie_in_order_are_taken_too(loss, passes):
     logits, target, real = made(300, 1030, passes, device="cuda")
     across = logits.T.contiguous().T
-    assert not fused.takes(across)
+    assert not losses.takes_kernels(across)
     right = loss("auto", logits, target, 0.1, real, 1.0)
     for found, expected in zip(loss("auto", across, target, 0.1, real, 1.0), right, strict=True):
         torch.testing.assert_close(found, expected)

@@ -9,8 +9,8 @@ from models.cases import build, pairs
 from regard.errors import ArgumentError
 from regard.symbols import PAD
 from regard.training import make_config, start_run
-from regard.training.checks import check_settings
-from regard.training.objective import Objective
+from regard.training.losses import Objective
+from regard.training.setup import check_settings
 from training.tools import SETTINGS
 
 

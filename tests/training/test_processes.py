@@ -8,10 +8,10 @@ import torch
 from rich.console import Console
 
 from regard.training import loop, setup
-from regard.training.fabric import Fabric
+from regard.training.console_reporter import ConsoleReporter
+from regard.training.distributed import Fabric
 from regard.training.progress import Progress
 from regard.training.task import Task
-from regard.training.watch import Watch
 
 
 @pytest.mark.parametrize(("first", "sent"), [(True, 5.0), (False, 0.0)])
@@ -42,7 +42,7 @@ def test_the_clock_of_all_ends_the_run_and_lowers_the_rate(make_task, monkeypatc
         return torch.zeros(())
 
     monkeypatch.setattr(loop, "_step", step)
-    watch = Watch(Console(quiet=True), task.spent, [], quiet=True)
+    watch = ConsoleReporter(Console(quiet=True), task.spent, [], quiet=True)
     assert loop.train(task, Progress(), watch).step == 3
     assert rates == pytest.approx([1, 2 / 3, 1 / 3])
 

@@ -5,10 +5,8 @@ import torch
 import torch.nn.functional as F
 
 from models.cases import BATCH, build, pairs
-from regard.training import loss as loss_module
-from regard.training.loss import cross_entropy
-from regard.training.objective import Objective
-from regard.training.rdrop import rdrop_loss
+from regard.training import losses as loss_module
+from regard.training.losses import Objective, cross_entropy, rdrop_loss
 
 TOKENS, VOCAB = 29, 37
 TYPES = [torch.float64, torch.float32, torch.bfloat16, torch.float16]
@@ -111,7 +109,7 @@ def test_every_row_is_dropped_in_two_ways(variant, batch, monkeypatch):
         seen.append(logits.detach().clone())
         return rdrop_loss(logits, *rest)
 
-    monkeypatch.setattr("regard.training.objective.rdrop_loss", spy)
+    monkeypatch.setattr("regard.training.losses.rdrop_loss", spy)
     model = build(variant, dropout=0.5)
     found = Objective(model, 0.1, rdrop=5.0)(*batch)
     found.backward()

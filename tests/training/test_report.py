@@ -5,9 +5,8 @@ import pytest
 import torch
 
 from regard.training import RunFolder, make_config, start_run
-from regard.training.examples import chosen, look
 from regard.training.progress import Progress
-from regard.training.report import PAGE, ROWS, Report
+from regard.training.reporting import PAGE, ROWS, HtmlReport, chosen, look
 from training.tools import SETTINGS, assert_same, weights
 
 BRIEF = {**SETTINGS, "steps": 9, "eval_every": 3, "save_every": 9}
@@ -67,12 +66,12 @@ def test_a_model_whose_weights_are_not_numbers_still_has_a_report(make_task):
 def test_what_was_kept_survives_a_stop_and_later_steps_are_forgotten(make_task):
     task = make_task()
     folder, traces = task.folder.path, look(task, ["out"] * len(task.dev.sources))
-    report = Report(folder, 0, {})
+    report = HtmlReport(folder, 0, {})
     for step in (3, 6, 9):
         report.write({"step": step, "tokens": step, "seconds": step, "dev_loss": 1.0}, 0.1, traces)
     with open(folder / ROWS, "a", encoding="utf-8") as file:
         file.write('{"row": {"st')  # the power went
-    again = Report(folder, 6, {})
+    again = HtmlReport(folder, 6, {})
     assert [row["step"] for row in again.history] == [3, 6]
     again.write({"step": 9, "tokens": 9, "seconds": 9, "dev_loss": 0.5}, 0.1, traces)
     page = (folder / PAGE).read_text(encoding="utf-8")
@@ -84,13 +83,13 @@ def test_the_learning_rate_is_not_drawn_across_a_resume(make_task):
     """A run that is given more steps has another rate from there on."""
     folder = make_task().folder.path
     row = {"tokens": 3, "seconds": 3, "dev_loss": 1.0}
-    report = Report(folder, 0, {})
+    report = HtmlReport(folder, 0, {})
     for step, rate in ((3, 0.5), (6, 0.01)):
         report.write({"step": step, **row}, rate, [])
-    again = Report(folder, 6, {})
+    again = HtmlReport(folder, 6, {})
     for step, rate in ((9, 0.4), (12, 0.01)):
         again.write({"step": step, **row}, rate, [])
-    assert Report(folder, 12, {}).starts == [0, 0, 6, 6]
+    assert HtmlReport(folder, 12, {}).starts == [0, 0, 6, 6]
     _, chart = (folder / PAGE).read_text(encoding="utf-8").split("Learning rate</strong>")
     lines = chart.partition("</svg>")[0].split('<polyline class="s0" points="')[1:]
     assert [line.partition('"')[0].count(",") for line in lines] == [2, 2]
@@ -105,6 +104,6 @@ def test_the_rate_that_is_drawn_is_the_schedules_also_where_no_step_was_taken(ma
 
 def test_the_name_of_a_file_may_be_of_any_bytes(make_task):
     task = make_task()
-    report = Report(task.folder.path, 0, {"data": os.fsdecode(b"caf\xe9.tsv")})
+    report = HtmlReport(task.folder.path, 0, {"data": os.fsdecode(b"caf\xe9.tsv")})
     report.write({"step": 3, "tokens": 3, "seconds": 3, "dev_loss": 1.0}, 0.1, [])
     assert "caf\\udce9.tsv" in (task.folder.path / PAGE).read_text(encoding="utf-8")

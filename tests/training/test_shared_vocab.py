@@ -7,7 +7,7 @@ from safetensors.torch import load_file
 import regard
 from regard.errors import ArgumentError
 from regard.training import RunFolder, make_config, start_run
-from regard.training.checks import check_settings
+from regard.training.setup import check_settings
 from training.tools import SETTINGS
 
 TIED = {"shared_vocab": True, "tied": "all", "src_tokenizer": "char"}

@@ -16,13 +16,13 @@ from regard.models import TEXT_PRESETS
 from regard.symbols import BOS, EOS
 from regard.training import RunFolder, make_config
 from regard.training.config import check_model
-from regard.training.dev import evaluate
-from regard.training.examples import look
+from regard.training.console_reporter import ConsoleReporter
+from regard.training.evaluator import evaluate
 from regard.training.loop import train
-from regard.training.objective import Objective
+from regard.training.losses import Objective
 from regard.training.progress import Progress
+from regard.training.reporting import look
 from regard.training.setup import prepare
-from regard.training.watch import Watch
 
 BRIEF = {"batch_sentences": 16, "steps": 6, "warmup": 5, "precision": "32", "device": "cpu"}
 SIZES = {"lm-transformer": {"dim": 16, "heads": 2, "feed_forward": 16, "layers": 1}}
@@ -79,7 +79,9 @@ def test_perplexity_falls_and_the_best_is_kept(make_text_task):
     task = make_text_task("lm-rnn", steps=150, eval_every=50, lr=2e-2, dropout=0.0)
     before = evaluate(task, Progress()).score
     progress = train(
-        task, Progress(), Watch(Console(quiet=True), task.spent, task.dev.sources, quiet=True)
+        task,
+        Progress(),
+        ConsoleReporter(Console(quiet=True), task.spent, task.dev.sources, quiet=True),
     )
     rows = task.folder.read_metrics()
     print(before, [row["dev_perplexity"] for row in rows])

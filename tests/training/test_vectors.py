@@ -11,12 +11,11 @@ import regard
 from regard.errors import ArgumentError, DataError
 from regard.models import PRESETS, TAG_PRESETS, TEXT_PRESETS
 from regard.training import RunFolder, make_config, resume_run, start_run
-from regard.training.checks import check_settings
+from regard.training.console_reporter import ConsoleReporter
 from regard.training.loop import train
 from regard.training.pretrained_embeddings import embeddings
 from regard.training.progress import Progress
-from regard.training.setup import prepare
-from regard.training.watch import Watch
+from regard.training.setup import check_settings, prepare
 from training.tools import SETTINGS
 
 WORDS = ["red", "green", "blue", "Black", "white", "grey"]
@@ -178,7 +177,7 @@ def trained(make, **settings):
     table = task.module.encoder.embedding.table.weight
     before = table.detach().clone()
     other = task.module.decoder.embedding.table.weight.detach().clone()
-    train(task, Progress(), Watch(Console(quiet=True), task.spent, [], quiet=True))
+    train(task, Progress(), ConsoleReporter(Console(quiet=True), task.spent, [], quiet=True))
     assert not torch.equal(other, task.module.decoder.embedding.table.weight)
     return before, table.detach().clone()
 

@@ -16,8 +16,8 @@ from regard.cli.show import drawn
 from regard.data import Pair, read_pairs
 from regard.errors import ArgumentError
 from regard.training import Config, RunError, RunFolder, make_config, start_run
+from regard.training.console_reporter import StderrConsole, say
 from regard.training.task import RATES
-from regard.training.watch import Notes, say
 
 WORDS = ("regard", "attention", "knowledge", "phoneme")
 
@@ -33,7 +33,7 @@ def demo(
     """Train on the bundled pronouncing dictionary, evaluate, and draw where the model looked."""
     if test_words < 1:
         raise ArgumentError("test_words", "be at least 1", test_words, "2000 take some seconds")
-    console, notes = Console(), Notes()
+    console, notes = Console(), StderrConsole()
     with as_file(files("regard") / "bundled" / "cmudict") as data:
         settings = {"preset": preset, "minutes": minutes, "seed": seed}
         config = _config(data / "train.tsv.gz", settings)

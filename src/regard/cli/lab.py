@@ -16,7 +16,7 @@ from regard.cli.error_handling import FAILED, INTERRUPTED
 from regard.errors import ArgumentError
 from regard.lab import Bench, Claim, running
 from regard.lab.processes import processes
-from regard.training.watch import say
+from regard.training.console_reporter import say
 
 #: seeds of a quick run and of a full one
 SEEDS: Final = {True: 3, False: 5}

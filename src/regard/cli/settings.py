@@ -3,8 +3,7 @@
 from typing import Final
 
 from regard.cli.console import print_json, print_table, result_console
-from regard.training.config import check_preset
-from regard.training.settings import SettingRow, config_settings, preset_settings
+from regard.training.config import SettingRow, check_preset, config_settings, preset_settings
 
 #: titles of the groups of settings, before their first
 GROUPS: Final = {

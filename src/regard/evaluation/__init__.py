@@ -2,25 +2,32 @@
 
 from regard.evaluation.bootstrap import (
     Comparison,
-    Interval,
+    ConfidenceInterval,
     confidence_interval,
     paired_bootstrap,
 )
 from regard.evaluation.by_length import LengthRow, by_length
-from regard.evaluation.language import Perplexity, perplexity
-from regard.evaluation.metrics import METRICS, SHARES, Score, choose_metrics, score
-from regard.evaluation.references import PLAIN_TEXT, Normalizer
+from regard.evaluation.metrics import (
+    METRICS,
+    PLAIN_TEXT,
+    SHARES,
+    MetricScore,
+    Normalizer,
+    choose_metrics,
+    score,
+)
+from regard.evaluation.perplexity import Perplexity, perplexity
 
 __all__ = [
     "METRICS",
     "PLAIN_TEXT",
     "SHARES",
     "Comparison",
-    "Interval",
+    "ConfidenceInterval",
     "LengthRow",
+    "MetricScore",
     "Normalizer",
     "Perplexity",
-    "Score",
     "by_length",
     "choose_metrics",
     "confidence_interval",

@@ -11,16 +11,23 @@ import numpy as np
 from jaxtyping import Float
 
 from regard.errors import ArgumentError
-from regard.evaluation.metrics import find_metric
-from regard.evaluation.references import PLAIN_TEXT, Normalizer, References, compared
-from regard.evaluation.statistics import Statistics, Sums, ratio
+from regard.evaluation.metrics import (
+    PLAIN_TEXT,
+    Normalizer,
+    References,
+    Statistics,
+    Sums,
+    compared,
+    find_metric,
+    ratio,
+)
 
 # Draws that are held in memory at a time.
 DRAWS: Final = 1 << 22
 
 
 @dataclass(frozen=True)
-class Interval:
+class ConfidenceInterval:
     """A score and where it would lie in other samples.
 
     Attributes:
@@ -74,7 +81,7 @@ def confidence_interval(
     seed: int = 1,
     tokenize: str = "13a",
     normalizer: Normalizer = PLAIN_TEXT,
-) -> Interval:
+) -> ConfidenceInterval:
     """The interval that holds the score of `confidence` of all resamples.
 
     Args:
@@ -93,7 +100,7 @@ def confidence_interval(
     values = metric.values(_resampled(statistics, samples, seed))
     low, high = _ends(values, confidence)
     whole = float(metric.values(statistics.sum(axis=0, keepdims=True))[0])
-    return Interval(name, whole, low, high, confidence)
+    return ConfidenceInterval(name, whole, low, high, confidence)
 
 
 def ratio_interval(

@@ -6,8 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from regard.errors import ArgumentError
-from regard.evaluation.metrics import find_metric
-from regard.evaluation.references import PLAIN_TEXT, Normalizer, References, compared
+from regard.evaluation.metrics import PLAIN_TEXT, Normalizer, References, compared, find_metric
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from torch import Generator, Tensor, nn
 from regard.errors import ArgumentError
 from regard.lab.statistics import Interval
 from regard.lab.tasks import IGNORED, Draw
-from regard.training.schedule import learning_rate
+from regard.training.optimization import learning_rate
 
 Built = TypeVar("Built", bound=nn.Module)
 

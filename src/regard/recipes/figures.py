@@ -6,7 +6,7 @@ from statistics import fmean
 
 from sacrebleu.metrics.bleu import BLEU
 
-from regard.evaluation import PLAIN_TEXT, Normalizer, Score, score
+from regard.evaluation import PLAIN_TEXT, MetricScore, Normalizer, score
 from regard.recipes.examples import Example
 
 
@@ -97,7 +97,7 @@ def bleu_of_tokens(
 
 def _score(
     name: str, examples: Sequence[Example], answers: Sequence[str], normalizer: Normalizer
-) -> Score:
+) -> MetricScore:
     references = [example.references for example in examples]
     return score(name, answers, references, normalizer=normalizer)
 

@@ -19,8 +19,8 @@ from regard.recipes.recipe import Recipe
 from regard.recipes.tasks import TASKS
 from regard.training import RunError, RunFolder, make_config, resume_run, start_run
 from regard.training.config import check_model
+from regard.training.console_reporter import StderrConsole, say
 from regard.training.pretrained_embeddings import check_vectors
-from regard.training.watch import Notes, say
 
 #: where runs go, each in a folder with the name of its recipe and its seed
 RUNS: Final = Path("runs") / "recipes"
@@ -52,7 +52,7 @@ def start(
     recipe = recipe.changed(overrides)
     _check_alone()
     folder = RunFolder(output or RUNS / f"{recipe.name}-{recipe.seed}")
-    console = Notes(quiet=quiet)
+    console = StderrConsole(quiet=quiet)
     _check_new(folder)
     if not recipe.members:  # before anything is read
         config = make_config(_placed(recipe.settings, data))
@@ -104,7 +104,7 @@ def resume(
         accept_loss: as for `resume_run`, and so is
         accept_changed_data: this.
     """
-    console = Notes(quiet=quiet)
+    console = StderrConsole(quiet=quiet)
     members = [resolve(member, folder.path.parent) for member in recipe.members]
     _check_overrides(recipe, overrides)
     if not members and (overrides or not folder.finished):

@@ -6,7 +6,7 @@ from regard.training.config import Config, make_config, parse_overrides, read_to
 from regard.training.run_folder import RunError, RunFolder, Saved
 
 if TYPE_CHECKING:
-    from regard.training.start import resume_run, start_run
+    from regard.training.run import resume_run, start_run
 
 __all__ = [
     "Config",
@@ -24,7 +24,7 @@ __all__ = [
 def __getattr__(name: str) -> Any:
     """Imports what trains when it is first used: who only uses a model need not wait for it."""
     if name in ("resume_run", "start_run"):
-        from regard.training import start
+        from regard.training import run
 
-        return getattr(start, name)
+        return getattr(run, name)
     raise AttributeError(f"module 'regard.training' has no attribute {name!r}")

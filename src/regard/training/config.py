@@ -5,8 +5,9 @@ import inspect
 import json
 import tomllib
 from collections.abc import Iterable, Mapping
+from inspect import Parameter
 from pathlib import Path
-from typing import Annotated, Any, Final, Literal, get_args
+from typing import Annotated, Any, Final, Literal, NamedTuple, get_args, get_origin
 
 import torch
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError, field_validator
@@ -14,10 +15,13 @@ from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError,
 from regard import safe_read
 from regard.errors import ArgumentError, DataError, RegardError
 from regard.models import COPY_PRESETS, PRESETS, TAG_PRESETS, TEXT_PRESETS
+from regard.models.preset_parts import CONVOLUTIONAL, RECURRENT, TRANSFORMER
 
 TokenizerKind = Literal["auto", "char", "space", "word", "bpe", "unigram"]
 SourceKind = Literal["auto", "char", "space", "word", "bpe", "unigram", "vectors"]
-Metric = Literal["auto", "loss", "bleu", "chrf", "ter", "wer", "cer", "per", "exact", "perplexity"]
+MetricName = Literal[
+    "auto", "loss", "bleu", "chrf", "ter", "wer", "cer", "per", "exact", "perplexity"
+]
 Case = Literal["keep", "lower", "upper"]
 Schedule = Literal["auto", "cosine", "linear", "inverse-sqrt", "constant"]
 Precision = Literal["auto", "32", "bf16", "fp16"]
@@ -149,7 +153,7 @@ class Config(BaseModel):
         description="dev sources that are decoded at an evaluation; default 1,000, or fewer for "
         "few minutes of a CPU",
     )
-    metric: Metric = Field(
+    metric: MetricName = Field(
         "auto", description="decides which checkpoint is best; auto asks the target"
     )
     patience: int | None = Field(
@@ -315,6 +319,29 @@ def _check_positions(config: Config) -> None:
         )
 
 
+def no_bpe(config: Config, src: str, tgt: str) -> ArgumentError:
+    """What to say where merges are to be left out, and there are none."""
+    return ArgumentError(
+        "bpe_dropout",
+        "be 0 where no side is cut by bpe",
+        f"{config.bpe_dropout:g} with {src} and {tgt}",
+        "add src_tokenizer=bpe and tgt_tokenizer=bpe, or leave it out",
+    )
+
+
+def shared_kind(config: Config) -> str:
+    """The kind of a tokeniser for both sides, as the user wants it; auto where it is open."""
+    asked = {config.src_tokenizer, config.tgt_tokenizer} - {"auto"}
+    if config.shared_vocab and len(asked) > 1:
+        raise ArgumentError(
+            "src_tokenizer and tgt_tokenizer",
+            "be the same with shared_vocab",
+            f"{config.src_tokenizer} and {config.tgt_tokenizer}",
+            "name one of them alone, or leave shared_vocab out",
+        )
+    return next(iter(asked), "auto")
+
+
 def parse_overrides(words: Iterable[str]) -> dict[str, Any]:
     """`key=value` words as settings; values are read as JSON where they can be."""
     settings: dict[str, Any] = {}
@@ -422,3 +449,85 @@ def _broken_rule(error: ValidationError, name: str | None = None) -> ArgumentErr
     return ArgumentError(
         where, rule.format(**first.get("ctx", {})), repr(first["input"]), "see `regard settings`"
     )
+
+
+#: what the options of the presets are for
+OPTIONS: Final = {
+    "embed": "width of the token embeddings",
+    "hidden": "width of the recurrent layers and of the memory; even",
+    "layers": "layers of the encoder, and of the decoder",
+    "cell": "the recurrence",
+    "bidirectional": "half of the encoder reads the source from its end",
+    "dropout": "share of features that are left out in training",
+    "attention_dropout": "share of attention weights that are left out; none is as dropout",
+    "word_dropout": "share of tokens whose vectors are left out in training",
+    "tied": "what shares the target's embedding: the output layer, or the source's as well",
+    "coverage": "weight of the loss on looking twice at a source token; 0 has none",
+    "score": "how a state is scored against the memory",
+    "slots": "vectors that the external memory holds",
+    "half_width": "tokens to either side that local attention sees",
+    "dim": "width of the layers",
+    "heads": "heads of each attention; they divide dim",
+    "feed_forward": "width inside the feed-forward layers",
+    "norm_first": "normalise before each part of a layer, not after it",
+    "kernel": "tokens that a convolution sees at once",
+    "max_len": "positions that are learned: tokens of a side at most",
+}
+
+
+class SettingRow(NamedTuple):
+    """A setting as it is shown."""
+
+    name: str
+    default: str
+    description: str
+
+
+def config_settings(preset: str = "bahdanau") -> list[SettingRow]:
+    """The settings of every run, with the defaults that they have for a preset."""
+    own = DEFAULTS.get(preset, {})
+    return [
+        SettingRow(
+            name,
+            _shown(own.get(name, field.default)),
+            _described(field.description or "", field.annotation),
+        )
+        for name, field in Config.model_fields.items()
+        if name != "model"
+    ]
+
+
+def preset_settings(preset: str) -> list[SettingRow]:
+    """The settings that a preset adds: its sizes and its options."""
+    return [
+        SettingRow(name, *_option(option, preset_options(preset).keys()))
+        for name, option in preset_options(preset).items()
+    ]
+
+
+def _option(option: Parameter, names: Any) -> tuple[str, str]:
+    """The default and the description; that of a size is the row called `small`."""
+    description = _described(OPTIONS[option.name], option.annotation)
+    for table in (RECURRENT, TRANSFORMER, CONVOLUTIONAL):
+        fields = table["small"]._fields
+        if option.default is None and option.name in fields and set(fields) <= set(names):
+            sizes = {size: getattr(row, option.name) for size, row in table.items()}
+            by_size = ", ".join(f"{size} {value}" for size, value in sizes.items())
+            return str(sizes["small"]), f"{description} ({by_size})"
+    return _shown(option.default), description
+
+
+def _described(description: str, annotation: Any) -> str:
+    choices = _choices(annotation)
+    return f"{description}: {', '.join(choices)}" if choices else description
+
+
+def _choices(annotation: Any) -> tuple[str, ...]:
+    """What a setting may be, where it is one of a few words."""
+    return get_args(annotation) if get_origin(annotation) is Literal else ()
+
+
+def _shown(value: object) -> str:
+    """A value as it is written in key=value."""
+    words = {"True": "true", "False": "false", "None": "none"}
+    return words.get(str(value), str(value))

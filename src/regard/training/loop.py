@@ -14,33 +14,35 @@ from torch import Tensor
 
 from regard.data import collate
 from regard.errors import ArgumentError
-from regard.training.best import drop_worse, keep_best, write_unjudged
 from regard.training.checkpoint import (
     Checkpoint,
+    drop_worse,
+    keep_best,
     pack_optimizer,
     random_states,
     save_checkpoint,
     set_random_states,
     unpack_optimizer,
+    write_unjudged,
 )
+from regard.training.console_reporter import ConsoleReporter
 from regard.training.defaults import evaluation_is_due
-from regard.training.dev import Evaluation, evaluate
-from regard.training.examples import look
+from regard.training.evaluator import Evaluation, evaluate
 from regard.training.progress import Progress
+from regard.training.reporting import look
 from regard.training.run_folder import RunError
-from regard.training.task import Share, Task
-from regard.training.watch import Watch
+from regard.training.task import BatchShare, Task
 
 #: steps after which a GPU is asked whether gradients are still finite
-LOOK: Final = 50
+CHECK_EVERY: Final = 50
 #: seconds in which two signals are one: a launcher passes on what its processes have had already
-TOGETHER: Final = 1.0
+SIGNAL_WINDOW_S: Final = 1.0
 #: sent when a terminal closes; Windows has no such signal
 HANGUP: Final[signal.Signals | None] = getattr(signal, "SIGHUP", None)
 
 
 @dataclass
-class Stop:
+class StopRequest:
     """Whether the user has asked the run to stop after this step, when, and by which signal."""
 
     asked: bool = False
@@ -48,7 +50,7 @@ class Stop:
     number: int = signal.SIGINT
 
 
-def train(task: Task, progress: Progress, watch: Watch) -> Progress:
+def train(task: Task, progress: Progress, watch: ConsoleReporter) -> Progress:
     """Trains until the budget is spent, nothing improves, or the user stops it."""
     task.model.train()
     stopped = False
@@ -110,7 +112,7 @@ def _step(task: Task, progress: Progress) -> Tensor:
     return total
 
 
-def _gradient(task: Task, batches: Sequence[Share]) -> Tensor:
+def _gradient(task: Task, batches: Sequence[BatchShare]) -> Tensor:
     """Leaves the gradient of some batches with the parameters; their loss per target token."""
     world, tokens = task.fabric.world_size, sum(batch.global_tgt_tokens for batch in batches)
     if task.recorded is not None and task.epochs.shapes is not None:
@@ -135,7 +137,8 @@ def _check(task: Task, progress: Progress, norm: Tensor | None) -> None:
     if norm is None or task.scaler_state() is not None:
         return
     due = any(
-        progress.step % every == 0 for every in (LOOK, task.eval_every, task.config.save_every)
+        progress.step % every == 0
+        for every in (CHECK_EVERY, task.eval_every, task.config.save_every)
     )
     if (due or norm.device.type == "cpu") and not math.isfinite(norm.item()):
         raise ArgumentError(
@@ -146,7 +149,7 @@ def _check(task: Task, progress: Progress, norm: Tensor | None) -> None:
         )
 
 
-def _evaluate(task: Task, progress: Progress, watch: Watch) -> None:
+def _evaluate(task: Task, progress: Progress, watch: ConsoleReporter) -> None:
     """Scores the dev set, keeps the weights if they are among the best, and says how it stands."""
     task.settle_losses(progress)
     result: Evaluation | None = None
@@ -233,20 +236,20 @@ def restore(task: Task, checkpoint: Checkpoint) -> list[str]:
 
 
 @contextmanager
-def _stop_on_signal(watch: Watch) -> Iterator[Stop]:
+def _stop_on_signal(watch: ConsoleReporter) -> Iterator[StopRequest]:
     """The first Ctrl-C, SIGTERM or SIGHUP asks for a stop after the step; a later Ctrl-C or SIGTERM
     stops at once.
 
     SIGHUP comes when a terminal closes. It stays ignored where it is, as under `nohup`.
     """
-    stop = Stop()
+    stop = StopRequest()
 
     def ask(number: int, frame: FrameType | None) -> None:
         now = time.monotonic()
         if not stop.asked:
             stop.asked, stop.at, stop.number = True, now, number
             watch.stopping()
-        elif now - stop.at > TOGETHER and number != HANGUP:
+        elif now - stop.at > SIGNAL_WINDOW_S and number != HANGUP:
             raise KeyboardInterrupt
 
     numbers = [signal.SIGINT, signal.SIGTERM]

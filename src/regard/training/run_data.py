@@ -42,8 +42,7 @@ from regard.data.text_files import FileContent, measure_file
 from regard.errors import ArgumentError, DataError
 from regard.training.aligned import aligned
 from regard.training.checkpoint import has_checkpoint
-from regard.training.checks import shared_kind
-from regard.training.config import Config
+from regard.training.config import Config, shared_kind
 from regard.training.data_record import DataRecord, SourceFile
 from regard.training.frames import check_frames, check_no_frames, measured, why_vectors
 from regard.training.pretrained_embeddings import grown

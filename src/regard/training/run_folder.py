@@ -4,23 +4,22 @@ import json
 import os
 import re
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, final
 
 import torch
 from torch import Tensor
 
 from regard import safe_read
-from regard.atomic_files import write_atomic
+from regard.atomic_files import content_checksum, write_atomic
 from regard.data import FrameScaler, SourceEncoder, Tokenizer, load_source_encoder
 from regard.data.checksummed_json import json_checksum
 from regard.errors import ArgumentError, RegardError
 from regard.models import PRESETS, SequenceModel
 from regard.training.config import Config, make_config
 from regard.training.frames import check_frames, reading_frames
-from regard.training.row_log import RowLog
 from regard.training.weights_file import (
     UnusableWeightsError,
     build_checked,
@@ -312,3 +311,104 @@ def build_model(config: Config, src: SourceEncoder, tgt: Tokenizer) -> SequenceM
         return reading_frames(preset(1, tgt.vocab_size, config.model_size, **config.model), src)
     told = {"src_only": len(src.features)} if config.copies else {}
     return preset(src.vocab_size, tgt.vocab_size, config.model_size, **config.model, **told)
+
+
+LogRow = dict[str, Any]
+
+
+class LogLine(NamedTuple):
+    """A line of the file; `row` is None if it is not one of its rows."""
+
+    number: int
+    raw: bytes
+    row: LogRow | None
+
+
+@final
+class RowLog:
+    """A JSONL file of evaluations.
+
+    Args:
+        path: the file.
+        step_of: returns the step of a row; raises KeyError or TypeError for what is not a row.
+    """
+
+    def __init__(self, path: Path, step_of: Callable[[LogRow], int]) -> None:
+        self.path, self.step_of = path, step_of
+
+    def append(self, row: Mapping[str, Any]) -> None:
+        """Add a row. It is on the disk before a checkpoint can say that it is there."""
+        with open(self.path, "ab") as file:
+            file.write(json.dumps(row).encode() + b"\n")
+            file.flush()
+            os.fsync(file.fileno())
+
+    def seal(self) -> dict[str, Any] | None:
+        """Return the length and the checksum of the file; None if it is missing."""
+        if not self.path.exists():
+            return None
+        content = self.path.read_bytes()
+        return {"bytes": len(content), "checksum": content_checksum(content)}
+
+    def problem(self, seal: Mapping[str, Any] | None) -> str | None:
+        """Say how the file differs from what a checkpoint has sealed; None if it does not."""
+        if seal is None:
+            damaged = self.damaged_lines()
+            return f"line {damaged[0]} is not a row of it" if damaged else None
+        if not self.path.exists():
+            return "it is missing"
+        content = self.path.read_bytes()
+        if content_checksum(content[: seal["bytes"]]) == seal["checksum"]:
+            return None
+        if len(content) < seal["bytes"]:
+            return f"it has {len(content)} bytes of {seal['bytes']}"
+        damaged = self.damaged_lines()
+        where = f"line {damaged[0]} is not a row of it" if damaged else "a row was changed"
+        return f"{where}, and its content does not match its checksum"
+
+    def cut(self, seal: Mapping[str, Any] | None, step: int) -> None:
+        """Drop the rows that a resumed run will write again.
+
+        Args:
+            seal: what the checkpoint says of the file. If the file does not match it, or there is
+                none, every row that can be read is kept, up to
+            step: the last evaluation of the checkpoint.
+        """
+        if not self.path.exists():
+            return
+        content = self.path.read_bytes()
+        if seal is not None and self.problem(seal) is None:
+            kept = content[: seal["bytes"]]
+        else:
+            kept = b"".join(
+                line.raw + b"\n"
+                for line in self.lines()
+                if line.row is not None and self.step_of(line.row) <= step
+            )
+        if kept != content:
+            write_atomic(self.path, kept)
+
+    def lines(self) -> list[LogLine]:
+        """Return all lines, without a last one that a kill has cut off."""
+        if not self.path.exists():
+            return []
+        whole, _, _ = self.path.read_bytes().rpartition(b"\n")
+        return [
+            LogLine(i, raw, self._row(raw)) for i, raw in enumerate(whole.split(b"\n"), 1) if raw
+        ]
+
+    def rows(self) -> list[LogRow]:
+        """Return all rows that can be read."""
+        return [line.row for line in self.lines() if line.row is not None]
+
+    def damaged_lines(self) -> list[int]:
+        """Return the numbers of the lines that are not rows."""
+        return [line.number for line in self.lines() if line.row is None]
+
+    def _row(self, raw: bytes) -> LogRow | None:
+        try:
+            row = safe_read.parse_json(raw)
+            int(self.step_of(row))
+        except (ValueError, KeyError, TypeError):
+            return None
+        return dict(row)

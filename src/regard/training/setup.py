@@ -1,29 +1,40 @@
 """From a config to a task: tokenisers, encoded data, model, optimiser. Each choice is announced."""
 
+from collections.abc import Callable
+from pathlib import Path
 from typing import Final
 
 import torch
 from rich.console import Console
 
 from regard.data import Corpus, Tokenizer
-from regard.data.dev_set import DevSet
-from regard.training.announce import announced
-from regard.training.config import Config
+from regard.data.dev_set import DevSet, overlapping_sources
+from regard.data.text_files import STDIN, is_pipe
+from regard.errors import ArgumentError
+from regard.training.config import Config, check_model, no_bpe, shared_kind
+from regard.training.console_reporter import say as say_to
 from regard.training.defaults import (
     Facts,
     describe_defaults,
     evaluation_interval,
     fill_settings,
+    has_stalled,
     steps_limit,
 )
-from regard.training.ema import MovingAverage
-from regard.training.epochs import Epochs, make_recutter
-from regard.training.fabric import Fabric
-from regard.training.gradients import RecordedGradients
-from regard.training.learner import can_record, check_precision, make_learner
+from regard.training.distributed import Fabric
+from regard.training.epochs import BatchShapes, Epochs, make_recutter
+from regard.training.frames import check_frames, check_no_frames
+from regard.training.optimization import (
+    CudaGraphGradients,
+    ExponentialMovingAverage,
+    can_record,
+    check_precision,
+    make_learner,
+)
+from regard.training.pretrained_embeddings import check_vectors
+from regard.training.progress import Progress
 from regard.training.run_data import PairSource, RunData
 from regard.training.run_folder import RunFolder
-from regard.training.shapes import Shapes
 from regard.training.task import (
     RATE,
     RATES,
@@ -31,7 +42,6 @@ from regard.training.task import (
     Task,
     make_fabric,
 )
-from regard.training.watch import say as say_to
 
 #: which metric decides, by the kind of the target's tokeniser
 METRICS: Final = {"char": "exact", "space": "per", "word": "bleu", "bpe": "bleu", "unigram": "bleu"}
@@ -80,7 +90,7 @@ def prepare(
         config, fabric, src_tokenizer, tgt_tokenizer, say, resumed=resumed
     )
     check_precision(model, corpus, fabric, precision)
-    shapes = Shapes.of(config) if can_record(config, fabric, precision) else None
+    shapes = BatchShapes.of(config) if can_record(config, fabric, precision) else None
     epochs = Epochs(config, corpus, recutter, shapes)
     per_epoch = max(1, len(epochs[0].batches) // config.accumulate)
     interval = evaluation_interval(config, per_epoch, _dev_share(config, corpus, dev))
@@ -106,8 +116,8 @@ def prepare(
             steps=steps_limit(config, per_epoch),
             eval_every=interval,
             losses=torch.zeros((), device=fabric.device),
-            ema=MovingAverage(module, config.ema) if config.ema else None,
-            recorded=None if shapes is None else RecordedGradients(fabric, model),
+            ema=ExponentialMovingAverage(module, config.ema) if config.ema else None,
+            recorded=None if shapes is None else CudaGraphGradients(fabric, model),
         ),
         precision,
         defaults,
@@ -133,3 +143,152 @@ def _metric(config: Config, tgt: Tokenizer) -> DevMetric:
 
 def _schedule(config: Config) -> str:
     return "cosine" if config.schedule == "auto" else config.schedule
+
+
+#: the settings that name files, which are read more than once
+FILES: Final = ("data", "tgt", "dev", "dev_tgt", "src_vectors", "tgt_vectors")
+
+
+def check_settings(config: Config) -> None:
+    """Raises where settings contradict each other, or no model can be made of them."""
+    _check_files(config)
+    if config.src_tokenizer == "vectors" and not config.reads_texts:
+        check_frames(config)
+    elif config.src_tokenizer != "auto" or config.reads_texts:
+        check_no_frames(config)
+    shared_kind(config)
+    if config.model.get("tied") == "all" and not config.shared_vocab:
+        raise ArgumentError(
+            "tied",
+            "be 'all' only where source and target have one vocabulary",
+            "'all' without shared_vocab",
+            "add shared_vocab=true, or say tied=output",
+        )
+    if config.copies and not config.shared_vocab:
+        raise ArgumentError(
+            "shared_vocab",
+            f"be true for the preset {config.preset}, which copies tokens of the source",
+            "false",
+            "leave shared_vocab=false out",
+        )
+    if config.src_case != "keep" and (config.shared_vocab or config.reads_texts):
+        raise ArgumentError(
+            "src_case",
+            "be keep where one tokeniser cuts what is read and what is written",
+            repr(config.src_case),
+            "bring the data to one case instead",
+        )
+    kinds = (config.src_tokenizer, config.tgt_tokenizer)
+    if config.bpe_dropout and not {"auto", "bpe"} & set(kinds):
+        raise no_bpe(config, *kinds)
+    if config.bpe_dropout and config.tags:
+        raise ArgumentError(
+            "bpe_dropout",
+            f"be 0 for the preset {config.preset}, which writes one token for each that it reads",
+            f"{config.bpe_dropout:g}",
+            "leave it out, or choose seq2seq or another preset",
+        )
+    check_model(config)
+    check_vectors(config)
+
+
+def _check_files(config: Config) -> None:
+    """Raises for a file that can be read but once; stdin is kept, if it is the data."""
+    for name in FILES:
+        file = getattr(config, name)
+        if not file or (name == "data" and file == STDIN) or not is_pipe(file):
+            continue
+        fix = "write it to a file first"
+        if name == "data":
+            fix += ", or pipe it to `regard train -`"
+        rule = "be a file that can be read more than once"
+        raise ArgumentError(name, rule, f"{file!r}, which is a pipe", fix)
+
+
+#: what a limit counts, where its name does not say it
+MEANING: Final = {"patience": " (evaluations without a better one)"}
+
+
+def announced(task: Task, precision: str, defaults: str | None, say: Callable[[str], None]) -> Task:
+    """The task, of which the user has been told."""
+    weights = sum(p.numel() for p in task.module.parameters())
+    batches, what = task.epochs[0].batches, task.config.examples
+    say(
+        f"model: {task.config.preset}, {task.config.size}, {weights:,} weights, on "
+        f"{task.fabric.device} in {precision}"
+        + (f", {task.fabric.world_size} processes" if task.fabric.world_size > 1 else "")
+        + "."
+    )
+    say(
+        f"data: {len(task.corpus):,} training {what} in {len(batches):,} batches "
+        f"({_padding(task):.0%} padding), {len(task.dev.corpus):,} dev {what}"
+        + _different(task.dev)
+        + (" held out by hash." if task.config.dev is None else ".")
+    )
+    if defaults is not None:
+        say(defaults)
+    _warn_of_seen(task, say)
+    if task.recorded is not None:
+        say("steps are replayed from CUDA graphs, one for each shape of a batch.")
+    say(f"the checkpoint with the best dev {task.metric.name} is kept, in {task.folder.path}.")
+    return task
+
+
+def reached(config: Config, progress: Progress, folder: Path) -> str:
+    """Say which limit has ended a run, and what to give so that it goes on."""
+    over: dict[str, int | float] = {}
+    if config.epochs is not None and progress.epoch >= config.epochs:
+        over["epochs"] = config.epochs
+    if config.minutes is not None and progress.seconds >= 60 * config.minutes:
+        over["minutes"] = config.minutes
+    if config.steps is not None and progress.step >= config.steps:
+        over["steps"] = config.steps
+    if has_stalled(config, progress, spent=1.0):
+        over["patience"] = progress.stale if config.patience is None else config.patience
+    over = over or {"steps": progress.step}  # the default limit, which follows from the data
+    what = " and ".join(f"{n}={_number(v)}{MEANING.get(n, '')}" for n, v in over.items())
+    more = " ".join(f"{name}={_number(2 * value)}" for name, value in over.items())
+    return (
+        f"{what} {'is' if len(over) == 1 else 'are'} reached: give more, as in `regard train "
+        f"--resume {folder} {more}`."
+    )
+
+
+def _number(value: int | float) -> str:
+    return str(value) if isinstance(value, int) else f"{value:g}"
+
+
+def _different(dev: DevSet) -> str:
+    """A source with several targets is judged once, by any of them."""
+    count = len(dev.sources)
+    return f" of {count:,} sources" if count < len(dev.corpus) else ""
+
+
+def _warn_of_seen(task: Task, say: Callable[[str], None]) -> None:
+    """What is held out by hash has no source in common with the rest; a file of dev pairs may."""
+    if task.config.dev is None or task.config.reads_texts or task.corpus.features:
+        return
+    seen, count = overlapping_sources(task.corpus, task.dev), len(task.dev.sources)
+    if seen:
+        both = "is also a source" if seen == 1 else "are also sources"
+        say(
+            f"{seen:,} of {count:,} dev sources ({_share(seen / count)}) {both} of training pairs, "
+            "and what was learned does not show how the model does on new ones: leave such pairs "
+            "out of one of the files."
+        )
+
+
+def _share(share: float) -> str:
+    """In per cent, with what is needed to tell it from nothing."""
+    return f"{share:.0%}" if share >= 0.01 else "less than 1%"
+
+
+def _padding(task: Task) -> float:
+    """The share of padding among all tokens of the first pass."""
+    pairs, batches = task.epochs[0]
+    shapes = task.epochs.shapes
+    if shapes is None:
+        return batches.padding_share
+    found = [shapes.of_batch(pairs, rows) for rows in map(batches.__getitem__, range(len(batches)))]
+    real = int(pairs.src_lengths.sum() + pairs.tgt_lengths.sum()) + len(pairs.tgt_lengths)
+    return 1 - real / sum(shape.rows * (shape.src_len + shape.tgt_len) for shape in found)

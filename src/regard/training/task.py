@@ -4,7 +4,7 @@ import logging
 import os
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from typing import Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
 import torch
@@ -17,15 +17,14 @@ from regard.data.dev_set import DevSet
 from regard.models import SequenceModel
 from regard.training.config import Config
 from regard.training.defaults import has_stalled
-from regard.training.ema import MovingAverage
+from regard.training.distributed import Fabric, FabricModule
 from regard.training.epochs import Epochs
-from regard.training.events import Events
-from regard.training.fabric import Fabric, FabricModule
-from regard.training.gradients import RecordedGradients
+from regard.training.optimization import CudaGraphGradients, ExponentialMovingAverage, learning_rate
 from regard.training.progress import Progress
-from regard.training.report import Report
 from regard.training.run_folder import RunFolder
-from regard.training.schedule import learning_rate
+
+if TYPE_CHECKING:
+    from regard.training.reporting import HtmlReport, TensorBoardWriter
 
 PRECISIONS: Final = {"32": "32-true", "bf16": "bf16-mixed", "fp16": "16-mixed"}
 
@@ -34,7 +33,7 @@ RATES: Final = {"transformer": 1e-3, "conv": 1e-3}
 RATE: Final = 3e-3
 
 
-class Share(NamedTuple):
+class BatchShare(NamedTuple):
     """What this process gets of a batch.
 
     Attributes:
@@ -84,11 +83,11 @@ class Task:
     steps: int
     eval_every: int
     losses: Tensor
-    ema: MovingAverage | None = None
-    recorded: RecordedGradients | None = None
+    ema: ExponentialMovingAverage | None = None
+    recorded: CudaGraphGradients | None = None
     loss_count: int = 0
-    events: Events | None = None
-    report: Report | None = None
+    events: "TensorBoardWriter | None" = None
+    report: "HtmlReport | None" = None
 
     def shares(self, progress: Progress) -> dict[str, float]:
         """The share of each limit that is used up, by the name of its setting."""
@@ -125,7 +124,7 @@ class Task:
         """In this block the model has the weights that are judged and written."""
         return nullcontext() if self.ema is None else self.ema.in_place()
 
-    def next_batches(self, progress: Progress) -> list[Share]:
+    def next_batches(self, progress: Progress) -> list[BatchShare]:
         """This process's shares of the next `accumulate` batches; moves the position on."""
         shares = []
         for _ in range(self.config.accumulate):
@@ -139,13 +138,13 @@ class Task:
                 progress.epoch, progress.batch = progress.epoch + 1, 0
         return shares
 
-    def _share(self, pairs: EncodedPairs, rows: Int[np.ndarray, " rows"]) -> Share:
+    def _share(self, pairs: EncodedPairs, rows: Int[np.ndarray, " rows"]) -> BatchShare:
         targets = int(pairs.tgt_lengths[rows].sum()) + len(rows)
         tokens = targets + int(pairs.src_lengths[rows].sum())
         mine = rows[self.fabric.global_rank :: self.fabric.world_size]
         if len(mine):
-            return Share(pairs, mine, 1.0, targets, tokens)
-        return Share(pairs, rows[:1], 0.0, targets, tokens)
+            return BatchShare(pairs, mine, 1.0, targets, tokens)
+        return BatchShare(pairs, rows[:1], 0.0, targets, tokens)
 
     def settle_losses(self, progress: Progress) -> None:
         """Moves the losses of the last steps, of all processes, from the device to the progress."""

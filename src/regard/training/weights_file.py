@@ -24,7 +24,7 @@ from torch.overrides import TorchFunctionMode
 from regard import safe_read
 from regard.atomic_files import write_atomic
 
-Shapes = Mapping[str, tuple[int, ...]]
+WeightShapes = Mapping[str, tuple[int, ...]]
 
 #: a model of a hundred layers has some thousands of tensors
 MAX_TENSORS: Final = 10_000
@@ -80,7 +80,7 @@ def read_weights(path: Path, *, inside: Path | None = None) -> dict[str, Tensor]
     return tensors
 
 
-def read_shapes(path: Path, *, inside: Path) -> Shapes:
+def read_shapes(path: Path, *, inside: Path) -> WeightShapes:
     """Return the shape of each tensor of a safetensors file, of which the header alone is read."""
     with safe_read.open_regular(path, inside=inside) as file:
         size, claimed = os.fstat(file.fileno()).st_size, int.from_bytes(file.read(8), "little")
@@ -103,7 +103,7 @@ def read_shapes(path: Path, *, inside: Path) -> Shapes:
     return shapes
 
 
-def check_sizes(settings: Mapping[str, object], shapes: Shapes) -> None:
+def check_sizes(settings: Mapping[str, object], shapes: WeightShapes) -> None:
     """Raise if a size or a number of layers is larger than anything that the weights have."""
     longest = max((axis for shape in shapes.values() for axis in shape), default=0)
     most = max(longest, len(shapes))
@@ -130,7 +130,7 @@ class _ShapesOnly(TorchFunctionMode):
         return func(*args, **kwargs)
 
 
-def build_checked(build: Callable[[], nn.Module], shapes: Shapes) -> None:
+def build_checked(build: Callable[[], nn.Module], shapes: WeightShapes) -> None:
     """Build a model without memory, and raise unless its weights have these names and shapes."""
     try:
         with torch.device("meta"), _ShapesOnly():

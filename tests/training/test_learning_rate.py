@@ -2,7 +2,7 @@ import math
 
 import pytest
 
-from regard.training.schedule import SCHEDULES, learning_rate
+from regard.training.optimization import SCHEDULES, learning_rate
 
 
 def rates(schedule, *, steps=100, warmup=10, highest=2.0):

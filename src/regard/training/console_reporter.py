@@ -14,8 +14,12 @@ from rich.progress import Progress as Bar
 from torch import Tensor
 
 from regard.evaluation import SHARES
-from regard.training.dev import Evaluation
-from regard.training.health import AttentionHealth, describe_attention, describe_outputs
+from regard.training.evaluator import (
+    AttentionHealth,
+    Evaluation,
+    describe_attention,
+    describe_outputs,
+)
 from regard.training.progress import Progress
 
 #: seconds between two looks at the loss for the bar, which wait for the device
@@ -33,7 +37,7 @@ def say(console: Console, sentence: str) -> None:
 
 
 @final
-class Notes(Console):
+class StderrConsole(Console):
     """Stderr, for a run that goes on where nobody reads it any more.
 
     Ctrl-C ends the `tee` behind a run at once, and a terminal that is closed ends all output; only
@@ -81,7 +85,7 @@ class _Unbreakable:
         return getattr(self._stream, name)
 
 
-class Watch:
+class ConsoleReporter:
     """Tells the user how a run goes. In a process that is not the first it tells nothing.
 
     Args:
@@ -119,7 +123,7 @@ class Watch:
         self.header = False
 
     @contextmanager
-    def running(self) -> Iterator["Watch"]:
+    def running(self) -> Iterator["ConsoleReporter"]:
         """Shows the bar while the block runs."""
         with self.bar:
             yield self

@@ -11,9 +11,8 @@ import torch
 from interpreter import check_kept
 from regard.errors import ArgumentError
 from regard.ops import use_backend
-from regard.training import fused
-from regard.training.loss import cross_entropy
-from regard.training.rdrop import rdrop_loss
+from regard.training import losses
+from regard.training.losses import cross_entropy, rdrop_loss
 
 CASES = 53  # of interpreted_loss.py
 LOGITS, TARGET = torch.zeros(4, 7), torch.tensor([1, 2, 3, 4])
@@ -32,23 +31,23 @@ def on_gpu(logits=LOGITS):
 @pytest.fixture
 def gpu(monkeypatch):
     """What the kernels ask of a GPU; the row on which they are tried stays on the CPU."""
-    monkeypatch.setattr(fused, "HAS_TRITON", True)
+    monkeypatch.setattr(losses, "HAS_TRITON", True)
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (9, 0))
     zeros = torch.zeros
     monkeypatch.setattr(torch, "zeros", lambda *shape, device, **kind: zeros(*shape, **kind))
-    fused._works.cache_clear()
+    losses._works.cache_clear()
     yield
-    fused._works.cache_clear()
+    losses._works.cache_clear()
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(not fused.HAS_TRITON, reason="needs triton")
+@pytest.mark.skipif(not losses.HAS_TRITON, reason="needs triton")
 def test_the_kernels_keep_the_rule_in_the_interpreter():
     check_kept(Path(__file__).with_name("interpreted_loss.py"), CASES)
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(not fused.HAS_TRITON, reason="needs triton")
+@pytest.mark.skipif(not losses.HAS_TRITON, reason="needs triton")
 def test_the_kernels_compile_for_a_gpu(tmp_path):
     done = subprocess.run(
         [sys.executable, "-W", "ignore", Path(__file__).with_name("compiled_loss.py")],
@@ -62,30 +61,30 @@ def test_the_kernels_compile_for_a_gpu(tmp_path):
 
 
 def test_a_cpu_has_no_use_for_the_kernels(monkeypatch):
-    monkeypatch.setattr(fused, "HAS_TRITON", True)
-    assert not fused.takes(LOGITS)
+    monkeypatch.setattr(losses, "HAS_TRITON", True)
+    assert not losses.takes_kernels(LOGITS)
 
 
 @pytest.mark.usefixtures("gpu")
 def test_a_gpu_has(monkeypatch):
     tried = []
-    monkeypatch.setattr(fused, "cross_entropy", lambda *given: tried.append(given))
+    monkeypatch.setattr(losses, "triton_cross_entropy", lambda *given: tried.append(given))
     for dtype in (torch.float32, torch.bfloat16, torch.float16):
-        assert fused.takes(on_gpu(LOGITS.to(dtype)))
+        assert losses.takes_kernels(on_gpu(LOGITS.to(dtype)))
     assert len(tried) == 1
     for name, taken in (("torch", False), ("reference", False), ("cpu", False), ("triton", True)):
         with use_backend(name):
-            assert fused.takes(on_gpu()) == taken
-    assert not fused.takes(on_gpu(LOGITS.double()))
-    assert not fused.takes(on_gpu(LOGITS.T))
-    monkeypatch.setattr(fused, "HAS_TRITON", False)
-    assert not fused.takes(on_gpu())
+            assert losses.takes_kernels(on_gpu()) == taken
+    assert not losses.takes_kernels(on_gpu(LOGITS.double()))
+    assert not losses.takes_kernels(on_gpu(LOGITS.T))
+    monkeypatch.setattr(losses, "HAS_TRITON", False)
+    assert not losses.takes_kernels(on_gpu())
 
 
 @pytest.mark.usefixtures("gpu")
 def test_an_old_gpu_is_left_to_torch(monkeypatch):
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (7, 5))
-    assert not fused.takes(on_gpu())
+    assert not losses.takes_kernels(on_gpu())
 
 
 @pytest.mark.usefixtures("gpu")
@@ -93,10 +92,10 @@ def test_kernels_that_do_not_compile_are_left_to_torch_with_a_warning(monkeypatc
     def fail(*given):
         raise RuntimeError("Failed to find C compiler.\nPlease")
 
-    monkeypatch.setattr(fused, "cross_entropy", fail)
+    monkeypatch.setattr(losses, "triton_cross_entropy", fail)
     with pytest.warns(UserWarning, match=r"without their kernels, slower: Failed to find C comp"):
-        assert not fused.takes(on_gpu())
-    assert not fused.takes(on_gpu())  # and no second warning
+        assert not losses.takes_kernels(on_gpu())
+    assert not losses.takes_kernels(on_gpu())  # and no second warning
 
 
 @pytest.mark.usefixtures("gpu")
@@ -104,16 +103,16 @@ def test_a_full_gpu_says_nothing_about_kernels(monkeypatch):
     def fail(*given):
         raise torch.OutOfMemoryError
 
-    monkeypatch.setattr(fused, "cross_entropy", fail)
+    monkeypatch.setattr(losses, "triton_cross_entropy", fail)
     with pytest.raises(torch.OutOfMemoryError):
-        fused.takes(on_gpu())
+        losses.takes_kernels(on_gpu())
 
 
 def test_both_losses_ask_for_their_kernels(monkeypatch):
     given = []
-    monkeypatch.setattr(fused, "takes", lambda logits: True)
-    for name in ("cross_entropy", "rdrop_loss"):
-        monkeypatch.setattr(fused, name, lambda *args: given.append(args) or torch.tensor(3.0))
+    monkeypatch.setattr(losses, "takes_kernels", lambda logits: True)
+    for name in ("triton_cross_entropy", "triton_rdrop_loss"):
+        monkeypatch.setattr(losses, name, lambda *args: given.append(args) or torch.tensor(3.0))
     assert cross_entropy(LOGITS, TARGET, 0.1) == 3
     assert rdrop_loss(LOGITS, TARGET[:2], 0.1, 5.0) == 3
     assert [args[2:] for args in given] == [(0.1, None), (0.1, 5.0, None)]
@@ -124,14 +123,14 @@ def test_both_losses_ask_for_their_kernels(monkeypatch):
 def test_what_is_too_short_is_refused(real):
     short = TARGET[:3] if real is None else TARGET
     with pytest.raises(ArgumentError, match="have one row for each target token"):
-        fused.cross_entropy(LOGITS, short, 0.1, real)
+        losses.triton_cross_entropy(LOGITS, short, 0.1, real)
     with pytest.raises(ArgumentError, match="logits for 4, target for "):
-        fused.rdrop_loss(LOGITS, TARGET[:2] if real is not None else TARGET, 0.1, 5.0, real)
+        losses.triton_rdrop_loss(LOGITS, TARGET[:2] if real is not None else TARGET, 0.1, 5.0, real)
 
 
 def test_nothing_imports_triton_before_it_is_needed():
     code = (
-        "import sys, torch; from regard.training.loss import cross_entropy as loss;"
+        "import sys, torch; from regard.training.losses import cross_entropy as loss;"
         "loss(torch.zeros(2, 3), torch.zeros(2).long());"
         "print([m for m in sys.modules if m.startswith('regard') and 'triton' in m])"
     )

@@ -9,10 +9,9 @@ import pytest
 import torch
 from rich.console import Console
 
-from regard.training.dev import Evaluation
-from regard.training.health import AttentionHealth
+from regard.training.console_reporter import ConsoleReporter, StderrConsole, say
+from regard.training.evaluator import AttentionHealth, Evaluation
 from regard.training.progress import Progress
-from regard.training.watch import Notes, Watch, say
 
 FORMED = AttentionHealth(sharpness=0.9, column=0.2, last=0.1, even=0.2)
 
@@ -22,7 +21,7 @@ def watching(**options):
     sources = [f"source {i}" for i in range(20)]
     references = [[f"target {i}"] for i in range(20)]
     console = Console(file=file, width=40)
-    return Watch(console, lambda progress: 0.5, sources, references, **options), file
+    return ConsoleReporter(console, lambda progress: 0.5, sources, references, **options), file
 
 
 def evaluation(**changes):
@@ -39,7 +38,7 @@ def test_a_run_goes_on_where_nobody_reads_what_it_says(monkeypatch, capfd):
     with suppress(BrokenPipeError), open(start, "w", buffering=1) as gone:
         monkeypatch.setattr(sys, "stderr", gone)
         monkeypatch.setattr(sys, "__stderr__", gone)
-        watch = Watch(Notes(), lambda progress: 0.5, [])
+        watch = ConsoleReporter(StderrConsole(), lambda progress: 0.5, [])
         watch.stopping()
         watch.note("judged")
         watch.note("saved")
@@ -102,7 +101,7 @@ class Clock:
 def lines_of_steps(monkeypatch, times, *, evaluated_at=None):
     """What a pipe gets of steps at some times, in seconds since the start."""
     clock = Clock()
-    monkeypatch.setattr("regard.training.watch.time", clock)
+    monkeypatch.setattr("regard.training.console_reporter.time", clock)
     watch, file = watching()
     for step, seconds in enumerate(times, 1):
         clock.now = 100.0 + seconds

@@ -9,18 +9,18 @@ from torch import nn
 
 from models.cases import SIZES
 from regard.models import PRESETS
-from regard.training.ema import MovingAverage
+from regard.training.console_reporter import ConsoleReporter
 from regard.training.loop import _step, restore, save, train
+from regard.training.optimization import ExponentialMovingAverage
 from regard.training.progress import Progress
-from regard.training.run_state import read_state
-from regard.training.watch import Watch
+from regard.training.run import read_state
 from training.tools import assert_same, weights
 
 
 def test_by_hand():
     module = nn.Linear(1, 1, bias=False)
     nn.init.constant_(module.weight, 4.0)
-    ema = MovingAverage(module, 0.25)
+    ema = ExponentialMovingAverage(module, 0.25)
     nn.init.constant_(module.weight, 8.0)
     ema.update(1)  # (1 + 1) / (10 + 1) is less than the decay
     assert ema.average[0].item() == pytest.approx(2 / 11 * 4 + 9 / 11 * 8)
@@ -31,7 +31,7 @@ def test_by_hand():
 
 def test_own_weights_come_back_to_the_last_bit():
     module = nn.GRU(3, 5)
-    ema = MovingAverage(module, 0.9)
+    ema = ExponentialMovingAverage(module, 0.9)
     for weight in module.parameters():
         nn.init.normal_(weight)
     ema.update(3)
@@ -47,7 +47,7 @@ def test_own_weights_come_back_to_the_last_bit():
 
 def test_a_shared_table_is_averaged_once():
     model = PRESETS["transformer"](7, 7, **SIZES["transformer"], tied="all")
-    ema = MovingAverage(model, 0.9)
+    ema = ExponentialMovingAverage(model, 0.9)
     assert len(ema.average) == len(model.state_dict())
 
 
@@ -65,7 +65,7 @@ def test_the_average_is_judged_and_written_and_the_weights_go_on(make_task):
             mean.mul_(decay).add_(weight.detach(), alpha=1 - decay)
     # the average is no part of the training
     assert_same(dict(plain.module.state_dict()), dict(averaged.module.state_dict()))
-    train(averaged, progress, Watch(Console(quiet=True), averaged.spent, [], quiet=True))
+    train(averaged, progress, ConsoleReporter(Console(quiet=True), averaged.spent, [], quiet=True))
     written = weights(averaged.folder.path)
     for (name, _), mean in zip(averaged.module.named_parameters(), expected, strict=True):
         torch.testing.assert_close(written[name], mean)

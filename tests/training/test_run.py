@@ -107,7 +107,7 @@ def test_a_signal_that_comes_twice_at_once_is_one(begin, monkeypatch, seconds):
 
 
 def test_a_second_signal_stops_at_once(begin, monkeypatch):
-    monkeypatch.setattr(loop, "TOGETHER", 0.01)
+    monkeypatch.setattr(loop, "SIGNAL_WINDOW_S", 0.01)
     stop_after(4, monkeypatch, signal.SIGINT, 0.02, signal.SIGINT)
     with pytest.raises(KeyboardInterrupt):
         begin(save_every=100)
@@ -122,7 +122,7 @@ def test_a_closed_terminal_saves_and_stops(begin, monkeypatch):
 
 
 def test_a_closed_terminal_does_not_cut_short_what_another_signal_began(begin, monkeypatch):
-    monkeypatch.setattr(loop, "TOGETHER", 0.01)
+    monkeypatch.setattr(loop, "SIGNAL_WINDOW_S", 0.01)
     stop_after(4, monkeypatch, signal.SIGTERM, 0.02, signal.SIGHUP)
     assert (begin(save_every=100).checkpoints / "step-00000004.json").exists()
 

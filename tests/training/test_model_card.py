@@ -6,9 +6,9 @@ import re
 from dataclasses import replace
 
 from regard.training import RunFolder
-from regard.training.best import Averaged
-from regard.training.card import write_card
+from regard.training.checkpoint import Averaged
 from regard.training.progress import Progress
+from regard.training.reporting import write_card
 from regard.version import __version__
 
 

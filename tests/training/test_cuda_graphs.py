@@ -7,9 +7,9 @@ import torch
 from data.tools import make_corpus, make_pairs
 from regard.data import collate
 from regard.models import PRESETS
-from regard.training.fabric import Fabric
-from regard.training.gradients import RecordedGradients
-from regard.training.objective import Objective
+from regard.training.distributed import Fabric
+from regard.training.losses import Objective
+from regard.training.optimization import CudaGraphGradients
 
 
 @pytest.fixture
@@ -18,7 +18,7 @@ def steps():
     fabric = Fabric(accelerator="cpu", devices=1)
     model = PRESETS["transformer"](300, 300, "tiny", dropout=0.0)
     model.unused = torch.nn.Parameter(torch.ones(3))
-    found = object.__new__(RecordedGradients)  # without the streams of a GPU
+    found = object.__new__(CudaGraphGradients)  # without the streams of a GPU
     found.fabric, found.model = fabric, fabric.setup(Objective(model, 0.1))
     found.parameters = list(found.model.parameters())
     found.gradients = [torch.full_like(p, 7.0) for p in found.parameters]

@@ -9,8 +9,8 @@ from regard.data import BatchPlan, BatchShape, collate
 from regard.errors import ArgumentError
 from regard.models import PRESETS
 from regard.symbols import PAD
-from regard.training.objective import Objective
-from regard.training.shapes import Shapes, rounded
+from regard.training.epochs import Shapes, rounded
+from regard.training.losses import Objective
 
 VOCAB = 300
 

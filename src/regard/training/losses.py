@@ -1,0 +1,353 @@
+"""Cross entropy and R-Drop over large vocabularies, and `Objective`, a model with its loss.
+
+The logits of a batch are the largest tensor of training, and the textbook formulation makes four of
+their size: float32 logits, log-softmax, and a gradient of each. Here there is one: rows are widened
+to float32 as many at a time as a cache holds, the forward pass keeps one number per row, and the
+backward pass writes the gradient over the logits. On a GPU the kernels of `triton_losses.py` do the
+same in the dtype of the logits.
+
+R-Drop (Wu et al., 2021, https://arxiv.org/abs/2106.14448) makes two passes with different dropout
+agree. With p and q their distributions for a token, the paper's loss is
+`-log p(gold) - log q(gold) + alpha / 2 (KL(p || q) + KL(q || p))`. Half of that is used here, so
+that losses and clipped gradients have the scale of a single pass.
+"""
+
+import warnings
+from collections.abc import Iterator
+from functools import cache
+from typing import Any, Final, final
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Bool, Float, Int
+from torch import Tensor, nn
+from torch.autograd.function import FunctionCtx, once_differentiable
+
+from regard.errors import ArgumentError
+from regard.models import ModelOutput, SequenceModel
+from regard.models.protocol import Src, select_positions
+from regard.ops.backend import HAS_TRITON, INTERPRETED, active_backend
+from regard.symbols import PAD
+
+# Logits that are in work at once: 4 MiB in float32 on a CPU; a GPU wants few, large calls.
+CHUNK: Final = {"cpu": 1 << 20}
+GPU_CHUNK: Final = 1 << 28
+
+
+def cross_entropy(
+    logits: Float[Tensor, "tokens vocab"],
+    target: Int[Tensor, " tokens"],
+    smoothing: float = 0.0,
+    real: Bool[Tensor, " tokens"] | None = None,
+) -> Float[Tensor, ""]:
+    """The summed loss of the targets, as `F.cross_entropy` has it, in float32 at least.
+
+    The backward pass destroys the logits: they must have no other use.
+
+    Args:
+        logits: of every target token; of any float type.
+        target: the right ones.
+        smoothing: share of the probability that is spread evenly over the vocabulary.
+        real: which targets count; all of them if None.
+    """
+    if takes_kernels(logits):
+        return triton_cross_entropy(logits, target, smoothing, real)
+    loss: Tensor = _ChunkedCrossEntropy.apply(logits, target, smoothing, real)  # type: ignore[no-untyped-call]
+    return loss
+
+
+class _ChunkedCrossEntropy(torch.autograd.Function):
+    """`lse - (1 - e) logit_target - e mean(logits)` per row, with `lse = log sum exp(logits)`."""
+
+    @staticmethod
+    def forward(
+        ctx: FunctionCtx, logits: Tensor, target: Tensor, smoothing: float, real: Tensor | None
+    ) -> Float[Tensor, ""]:
+        rows, dtype = chunk_rows(logits), wide(logits)
+        # one buffer for all chunks: memory that is new to the process is slow to get
+        room = torch.empty_like(logits[:rows], dtype=dtype)
+        losses, totals = [], []
+        chunks = zip(torch.split(logits, rows), torch.split(target, rows), strict=True)
+        for part, gold in chunks:
+            top = part.amax(dim=1, keepdim=True).to(dtype)
+            own = part.gather(1, gold[:, None]).squeeze(1).to(dtype)
+            x = room[: len(part)].copy_(part).sub_(top)
+            above = x.exp_().sum(dim=1).log_()
+            top = top.squeeze(1)
+            loss = above + (1 - smoothing) * (top - own)
+            if smoothing:
+                loss += smoothing * (top - part.mean(dim=1, dtype=dtype))
+            losses.append(loss)
+            totals.append(top + above)
+        ctx.save_for_backward(logits, target, torch.cat(totals), real)  # type: ignore[arg-type]
+        ctx.smoothing = smoothing  # type: ignore[attr-defined]
+        every = torch.cat(losses)
+        return (every if real is None else every * real).sum()
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Float[Tensor, ""]) -> tuple[Tensor, None, None, None]:
+        """`grad * (softmax(logits) - (1 - e) onehot - e / vocab)`, over the logits."""
+        logits, target, totals, real = ctx.saved_tensors
+        rows, dtype = chunk_rows(logits), wide(logits)
+        same = logits.dtype == dtype
+        room = logits[:0] if same else torch.empty_like(logits[:rows], dtype=dtype)
+        # what each row counts
+        each = grad.to(dtype).expand(len(target), 1)
+        each = each if real is None else each * real[:, None]
+        hits = (ctx.smoothing - 1) * each
+        chunks = (torch.split(x, rows) for x in (logits, target, totals, each, hits))
+        for part, gold, total, slope, hit in zip(*chunks, strict=True):
+            x = part if same else room[: len(part)].copy_(part)
+            x.sub_(total[:, None]).exp_().mul_(slope)
+            if ctx.smoothing:
+                x.sub_(slope * (ctx.smoothing / part.shape[1]))
+            x.scatter_add_(1, gold[:, None], hit)
+            if not same:
+                part.copy_(x)
+        return logits, None, None, None
+
+
+def chunk_rows(logits: Tensor) -> int:
+    """How many rows are in work at once."""
+    size = CHUNK.get(logits.device.type, GPU_CHUNK)
+    return max(1, size // max(1, logits.shape[1]))
+
+
+def wide(logits: Tensor) -> torch.dtype:
+    """The type that sums are taken in."""
+    return torch.promote_types(logits.dtype, torch.float32)
+
+
+def rdrop_loss(
+    logits: Float[Tensor, "two_tokens vocab"],
+    target: Int[Tensor, " tokens"],
+    smoothing: float,
+    alpha: float,
+    real: Bool[Tensor, " tokens"] | None = None,
+) -> Float[Tensor, ""]:
+    """The summed loss of the targets.
+
+    `(CE(p) + CE(q)) / 2 + alpha / 4 (KL(p || q) + KL(q || p))` for each token, with label smoothing
+    in the cross entropies. The backward pass destroys the logits: they must have no other use.
+
+    Args:
+        logits: of all tokens in the first pass, then of the same tokens in the second one.
+        target: the right ones.
+        smoothing: share of the probability that is spread evenly over the vocabulary.
+        alpha: the weight of the divergence, as in the paper.
+        real: which targets count; all of them if None.
+    """
+    if takes_kernels(logits):
+        return triton_rdrop_loss(logits, target, smoothing, alpha, real)
+    options = (smoothing, alpha, real)
+    loss: Tensor = _ChunkedRDrop.apply(logits, target, *options)  # type: ignore[no-untyped-call]
+    return loss
+
+
+def definition(
+    first: Float[Tensor, "tokens vocab"],
+    second: Float[Tensor, "tokens vocab"],
+    target: Int[Tensor, " tokens"],
+    smoothing: float,
+    alpha: float,
+    real: Bool[Tensor, " tokens"] | None = None,
+) -> Float[Tensor, ""]:
+    """The loss of a few tokens, to be read. `KL(p || q) + KL(q || p) = sum (p - q) log(p / q)`."""
+    log_p, log_q = F.log_softmax(first, dim=1), F.log_softmax(second, dim=1)
+    both = log_p + log_q
+    hits = F.nll_loss(both, target, reduction="none")
+    entropies = (1 - smoothing) * hits - smoothing * both.mean(dim=1)
+    divergence = ((log_p.exp() - log_q.exp()) * (log_p - log_q)).sum(dim=1)
+    each = entropies / 2 + alpha / 4 * divergence
+    return (each if real is None else each * real).sum()
+
+
+class _ChunkedRDrop(torch.autograd.Function):
+    """A few rows at a time, forward and once more backward, with the gradient over the logits."""
+
+    @staticmethod
+    def forward(
+        ctx: FunctionCtx,
+        logits: Tensor,
+        target: Tensor,
+        smoothing: float,
+        alpha: float,
+        real: Tensor | None,
+    ) -> Float[Tensor, ""]:
+        ctx.save_for_backward(logits, target, real)  # type: ignore[arg-type]
+        ctx.options = (smoothing, alpha)  # type: ignore[attr-defined]
+        total = torch.zeros((), dtype=wide(logits), device=logits.device)
+        for first, second, gold, counts in _chunks(logits, target, real):
+            p, q = first.to(total.dtype), second.to(total.dtype)
+            total += definition(p, q, gold, smoothing, alpha, counts)
+        return total
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Float[Tensor, ""]) -> tuple[Tensor, None, None, None, None]:
+        logits, target, real = ctx.saved_tensors
+        for first, second, gold, counts in _chunks(logits, target, real):
+            p, q = (x.to(wide(x), copy=True).requires_grad_() for x in (first, second))
+            with torch.enable_grad():
+                smoothing, alpha = ctx.options
+                loss = definition(p, q, gold, smoothing, alpha, counts)
+            for x, slope in zip((first, second), torch.autograd.grad(loss, (p, q)), strict=True):
+                x.copy_(slope.mul_(grad))
+        return logits, None, None, None, None
+
+
+def _chunks(
+    logits: Tensor, target: Tensor, real: Tensor | None
+) -> Iterator[tuple[Tensor, Tensor, Tensor, Tensor | None]]:
+    """Rows of both passes that belong together, as many as are worked on at once."""
+    # the definition leaves about eight tensors of their size to the backward pass
+    rows = max(1, chunk_rows(logits) // 8)
+    sides = (logits[: len(target)], logits[len(target) :], target)
+    parts = [torch.split(x, rows) for x in sides]
+    counts = [None] * len(parts[0]) if real is None else torch.split(real, rows)
+    return zip(*parts, counts, strict=True)
+
+
+@final
+class Objective(nn.Module):
+    """A model with its loss.
+
+    Precision and DDP wrap the call of a module and widen what it returns, so that it pays to
+    return one number and not the logits.
+
+    Args:
+        model: what is trained.
+        smoothing: see `cross_entropy`.
+        rdrop: the weight alpha of `rdrop_loss`; with 0 there is one pass and no divergence.
+    """
+
+    def __init__(self, model: SequenceModel, smoothing: float = 0.0, rdrop: float = 0.0) -> None:
+        super().__init__()
+        self.model, self.smoothing, self.rdrop = model, smoothing, rdrop
+
+    def forward(
+        self,
+        src: Src,
+        lengths: Int[Tensor, " batch"],
+        tgt_in: Int[Tensor, "batch tgt_len"],
+        tgt_out: Int[Tensor, "batch tgt_len"],
+        keep: Int[Tensor, " kept"] | None = None,
+        *,
+        padded: bool = False,
+    ) -> Float[Tensor, ""]:
+        """The summed loss of the target tokens that are no padding, a model's own among them.
+
+        Args:
+            src: source tokens, or frames.
+            lengths: how many of them are real, of each row.
+            tgt_in: what the model is given.
+            tgt_out: what it is to say.
+            keep: the places of what is no padding in `tgt_out`, as a batch has them; without them
+                the device is asked.
+            padded: whether there may be padding among the places to keep; it does not count.
+        """
+        if keep is None:
+            keep = (tgt_out != PAD).flatten().nonzero().squeeze(1)
+        gold = select_positions(tgt_out, keep)
+        real = gold != PAD if padded else None
+        if not self.rdrop:
+            out = self.model(src, lengths, tgt_in, keep=keep)
+            loss = cross_entropy(out.logits, gold, self.smoothing, real)
+            return _with_penalty(loss, out, real, passes=1)
+        # both passes are one over each row twice: every row drops features of its own
+        src, lengths, tgt_in = (torch.cat([x, x]) for x in (src, lengths, tgt_in))
+        keep = torch.cat([keep, keep + tgt_out.numel()])
+        out = self.model(src, lengths, tgt_in, keep=keep)
+        loss = rdrop_loss(out.logits, gold, self.smoothing, self.rdrop, real)
+        return _with_penalty(loss, out, real, passes=2)
+
+
+def _with_penalty(
+    loss: Tensor, out: ModelOutput, real: Tensor | None, passes: int
+) -> Float[Tensor, ""]:
+    """The loss and what the model adds to that of each token, mean over the passes."""
+    if out.penalty is None:
+        return loss
+    penalty = out.penalty if real is None else out.penalty * real.repeat(passes)
+    return loss + penalty.sum() / passes
+
+
+#: the kernels compute in float32, which would be too little for float64
+TYPES: Final = (torch.float32, torch.bfloat16, torch.float16)
+#: the compute capability that triton asks for
+OLDEST: Final = (8, 0)
+
+
+def takes_kernels(logits: Tensor) -> bool:
+    """Whether the kernels can and may run: by `use_backend`, "auto" and "triton" want them."""
+    if active_backend() not in ("auto", "triton") or torch.compiler.is_compiling():
+        return False
+    if not HAS_TRITON or logits.dtype not in TYPES or not logits.is_contiguous():
+        return False
+    return INTERPRETED or (logits.device.type == "cuda" and _works(logits.device))
+
+
+def triton_cross_entropy(
+    logits: Float[Tensor, "tokens vocab"],
+    target: Int[Tensor, " tokens"],
+    smoothing: float,
+    real: Bool[Tensor, " tokens"] | None,
+) -> Float[Tensor, ""]:
+    """`cross_entropy` by the kernel."""
+    _check(logits, target, real, passes=1)
+    from regard.training.triton_losses import TritonCrossEntropy  # not above: triton may be missing
+
+    loss: Tensor = TritonCrossEntropy.apply(logits, target.contiguous(), smoothing, real)  # type: ignore[no-untyped-call]
+    return loss
+
+
+def triton_rdrop_loss(
+    logits: Float[Tensor, "two_tokens vocab"],
+    target: Int[Tensor, " tokens"],
+    smoothing: float,
+    alpha: float,
+    real: Bool[Tensor, " tokens"] | None,
+) -> Float[Tensor, ""]:
+    """`rdrop_loss` by the kernel."""
+    _check(logits, target, real, passes=2)
+    from regard.training.triton_losses import TritonRDrop  # not above: triton may be missing
+
+    options = (smoothing, alpha, real)
+    loss: Tensor = TritonRDrop.apply(logits, target.contiguous(), *options)  # type: ignore[no-untyped-call]
+    return loss
+
+
+def _check(logits: Tensor, target: Tensor, real: Tensor | None, *, passes: int) -> None:
+    """Kernels would read beyond the end of what is too short, and notice nothing."""
+    sizes = {"logits": len(logits), "target": passes * len(target)}
+    if real is not None:
+        sizes["real"] = passes * len(real)
+    if len(set(sizes.values())) > 1:
+        raise ArgumentError(
+            " and ".join(sizes),
+            "have one row for each target token, in each pass",
+            ", ".join(f"{name} for {size}" for name, size in sizes.items()),
+            "give all of them for the same tokens",
+        )
+
+
+@cache
+def _works(device: torch.device) -> bool:
+    """Whether kernels compile and run on a GPU, asked once of one row.
+
+    Triton may be there without what it needs: a compiler for C, or the headers of Python. A model
+    without any other kernel is still to train then.
+    """
+    if torch.cuda.get_device_capability(device) < OLDEST:
+        return False
+    row, gold = torch.zeros(1, 1, device=device), torch.zeros(1, dtype=torch.long, device=device)
+    try:
+        triton_cross_entropy(row, gold, 0.0, None)
+    except torch.OutOfMemoryError:  # which says nothing about kernels
+        raise
+    except Exception as error:
+        reason = (str(error) or type(error).__name__).partition("\n")[0]
+        warnings.warn(f"losses run without their kernels, slower: {reason}", stacklevel=4)
+        return False
+    return True
