@@ -9,7 +9,7 @@ from regard.data import BatchPlan, BatchShape, collate
 from regard.errors import ArgumentError
 from regard.models import PRESETS
 from regard.symbols import PAD
-from regard.training.epochs import Shapes, rounded
+from regard.training.epochs import BatchShapes, rounded
 from regard.training.losses import Objective
 
 VOCAB = 300
@@ -29,7 +29,7 @@ def test_no_length_is_rounded_beyond_the_longest_that_there_may_be():
 
 def test_every_batch_of_an_epoch_has_room_in_its_shape_and_few_shapes_are_enough(tmp_path):
     corpus = make_corpus(tmp_path / "c.arrow", make_pairs(2000))
-    shapes = Shapes(max_src_len=256, max_tgt_len=257, tokens=512)
+    shapes = BatchShapes(max_src_len=256, max_tgt_len=257, tokens=512)
     lengths = (shapes.src_lengths(corpus), shapes.tgt_lengths(corpus) - 1)
     batches = BatchPlan(*lengths, max_tokens=512, seed=1).epoch(0)
     found = [shapes.of_batch(corpus, rows) for rows in batches]

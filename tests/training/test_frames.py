@@ -15,7 +15,7 @@ from regard.errors import ArgumentError, DataError
 from regard.layers import LearnedPositions, SinusoidalPositions
 from regard.models import COPY_PRESETS, PRESETS, TAG_PRESETS, TEXT_PRESETS, VectorInput
 from regard.training import RunFolder, make_config, start_run
-from regard.training.epochs import Shapes
+from regard.training.epochs import BatchShapes
 from regard.training.evaluator import evaluate
 from regard.training.progress import Progress
 from regard.training.run_folder import build_model
@@ -218,7 +218,7 @@ def test_longer_sources_are_left_out_and_counted(tmp_path):
 
 def test_batches_keep_few_shapes(tmp_path):
     task, _ = task_of(tmp_path, spoken(80))
-    shapes = Shapes.of(task.config)
+    shapes = BatchShapes.of(task.config)
     rows = task.epochs[0].batches[0]
     shape = shapes.of_batch(task.corpus, rows)
     batch = collate(task.corpus, rows, shape)

@@ -92,7 +92,9 @@ def test_stopped_later_a_run_keeps_its_best_weights(begin, monkeypatch):
 
 
 def test_stopped_before_its_first_step_a_run_has_no_model(begin, monkeypatch):
-    monkeypatch.setattr(loop, "Stop", lambda: SimpleNamespace(asked=True, number=signal.SIGINT))
+    monkeypatch.setattr(
+        loop, "StopRequest", lambda: SimpleNamespace(asked=True, number=signal.SIGINT)
+    )
     folder = begin()
     with pytest.raises(RunError, match="has not been evaluated yet"):
         folder.load()
