@@ -16,7 +16,7 @@ from regard.evaluation.metrics import (
     choose_metrics,
     score,
 )
-from regard.evaluation.perplexity import Perplexity, perplexity
+from regard.evaluation.text_perplexity import Perplexity, perplexity
 
 __all__ = [
     "METRICS",

@@ -66,7 +66,7 @@ def test_many_batches_are_scored_as_one(monkeypatch):
     model = Bigrams(torch.rand(size, size).softmax(dim=1))
     texts = ["a b c", "b", "c a", "a a a a a", "b c"]
     whole = perplexity(model, TOKENIZER, texts)
-    monkeypatch.setattr("regard.evaluation.perplexity.BATCH_TOKENS", 3)
+    monkeypatch.setattr("regard.evaluation.text_perplexity.BATCH_TOKENS", 3)
     assert perplexity(model, TOKENIZER, texts).nats == pytest.approx(whole.nats, rel=1e-6)
 
 
