@@ -3,7 +3,7 @@
     python benchmarks/search_lag.py --json benchmarks/results/search-lag-h200.json
 
 Targets are as long as their sources, so that rows leave step by step. The number that is best is
-`LAG` in src/regard/decoding/batch_pruning.py.
+`GPU_LAG` in src/regard/decoding/batch_pruning.py.
 """
 
 import argparse
@@ -12,7 +12,6 @@ import json
 import statistics
 import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 from unittest.mock import patch
@@ -24,33 +23,20 @@ sys.path.insert(0, str(ROOT / "benchmarks"))
 
 import report  # noqa: E402
 from regard.decoding import DecodingOptions, beam_search  # noqa: E402
-from regard.decoding.batch_pruning import BatchPruning, DelayedPruning, ImmediatePruning  # noqa: E402
-from regard.decoding.search import Plan  # noqa: E402
 from regard.models import PRESETS  # noqa: E402
 
 VOCAB, ROWS, LENGTH = 8000, 64, 24
 NAMES: Final = ("bahdanau", "gnmt", "transformer")
-LAGS: Final[dict[str, Callable[[], BatchPruning]]] = {
-    "at once": ImmediatePruning,
-    "1": lambda: DelayedPruning(1),
-    "2": lambda: DelayedPruning(2),
-    "4": lambda: DelayedPruning(4),
-}
+LAGS: Final = {"at once": 0, "1": 1, "2": 2, "4": 4}
 #: searches that are not timed, and those that are
 FIRST, TIMED = 2, 5
 
 
-def milliseconds(
-    model: Any, source: list[torch.Tensor], beam: int, leaving: Callable[[], BatchPruning]
-) -> list[float]:
+def milliseconds(model: Any, source: list[torch.Tensor], beam: int, lag: int) -> list[float]:
     """The time of each search."""
     options = DecodingOptions(beam=beam, max_len_ratio=1.0, max_len_extra=2)
-
-    def plan(*args: Any, **named: Any) -> Plan:
-        return Plan(*args, **named, leaving=lambda device: leaving())
-
     spans = []
-    with patch("regard.decoding.search.Plan", plan):
+    with patch("regard.decoding.search.lag_for", lambda device: lag):
         for _ in range(FIRST + TIMED):
             wait(source[0].device)
             began = time.perf_counter()

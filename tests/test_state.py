@@ -1,11 +1,11 @@
-from dataclasses import FrozenInstanceError, dataclass
+from dataclasses import FrozenInstanceError, dataclass, field
 from typing import NamedTuple
 
 import pytest
 import torch
 from torch import Tensor
 
-from regard.state import State
+from regard.state import OF_SOURCE, State, map_leaves
 
 
 class Pair(NamedTuple):
@@ -57,3 +57,49 @@ def test_reorder_leaves_the_state_it_came_from_alone():
     assert before.tokens.tolist() == [10, 11, 12]
     with pytest.raises(FrozenInstanceError):
         before.step = 6
+
+
+@dataclass(frozen=True)
+class Sourced(State):
+    memory: Tensor = field(metadata=OF_SOURCE)
+    both: Inner = field(metadata=OF_SOURCE)
+    newest: Tensor = field(kw_only=True)
+    inner: Inner = field(kw_only=True)
+
+
+@dataclass(frozen=True)
+class Own(State):
+    tensor: Tensor
+
+    def reorder(self, indices):
+        return Own(self.tensor[indices] + 100)
+
+
+@dataclass(frozen=True)
+class HasOwn(State):
+    own: Own
+
+
+def test_tensors_of_the_source_stay_where_rows_do():
+    rows = torch.tensor([1, 2])
+    state = Sourced(rows, Inner(rows), newest=rows, inner=Inner(rows))
+    after = state.reorder_within_sources(torch.tensor([1, 1]))
+    assert after.memory is rows
+    assert after.both.tape is rows
+    assert (after.newest.tolist(), after.inner.tape.tolist()) == ([2, 2], [2, 2])
+    assert state.reorder(torch.tensor([1])).memory.tolist() == [2]
+
+
+@pytest.mark.parametrize("reorder", ["reorder", "reorder_within_sources"])
+def test_a_state_that_reorders_itself_is_asked_to(reorder):
+    indices = torch.tensor([1, 1])
+    own = Own(torch.tensor([1, 2]))
+    assert getattr(own, reorder)(indices).tensor.tolist() == [102, 102]
+    assert getattr(HasOwn(own), reorder)(indices).own.tensor.tolist() == [102, 102]
+
+
+def test_leaves_have_names():
+    names = []
+    map_leaves(outer(), lambda name, leaf, of_source: names.append(name) or leaf)
+    expected = "tokens inner.tape layers.0.tape layers.1.tape pair.0 by_name.left.tape step"
+    assert names == expected.split()

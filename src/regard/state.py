@@ -1,13 +1,19 @@
-"""What a decoder carries from step to step: a value, batch first, that can be reordered."""
+"""Decoder states: trees of tensors, batch first, that follow the hypotheses of a search."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 from jaxtyping import Int
 from torch import Tensor
 
 # not typing.Self, which the run-time shape checks cannot read on a method
 StateT = TypeVar("StateT", bound="State")
+
+#: The metadata of a field that belongs to the source, as the projected keys of a memory: no step
+#: changes its tensors, and they are equal for all hypotheses of a source, so a search does not copy
+#: them when one hypothesis takes the place of another.
+OF_SOURCE: Final = {"of_source": True}
 
 
 @dataclass(frozen=True)
@@ -19,19 +25,49 @@ class State:
     """
 
     def reorder(self: StateT, indices: Int[Tensor, " rows"]) -> StateT:
-        """The state whose row i is row `indices[i]` of this one; rows may repeat or be left out."""
-        changed = {f.name: _rows(getattr(self, f.name), indices) for f in fields(self)}
-        return replace(self, **changed)
+        """Return the state whose row i is row `indices[i]`; rows may repeat or be left out."""
+        return map_leaves(self, lambda name, leaf, of_source: _rows(leaf, indices))
+
+    def reorder_within_sources(self: StateT, indices: Int[Tensor, " rows"]) -> StateT:
+        """Like `reorder`, if each row stays with its source, whose tensors are not copied then."""
+        if type(self).reorder is not State.reorder:
+            return self.reorder(indices)
+        return map_leaves(
+            self, lambda name, leaf, of_source: leaf if of_source else _rows(leaf, indices)
+        )
 
 
-def _rows(value: Any, indices: Tensor) -> Any:
-    if isinstance(value, Tensor):
-        return value.index_select(0, indices)
-    if isinstance(value, State):
-        return value.reorder(indices)
-    if isinstance(value, dict):
-        return {name: _rows(v, indices) for name, v in value.items()}
-    if isinstance(value, tuple):
-        rows = [_rows(v, indices) for v in value]
-        return type(value)(*rows) if hasattr(value, "_fields") else tuple(rows)
-    return value
+def map_leaves(state: StateT, change: Callable[[str, Any, bool], Any]) -> StateT:
+    """Return a state of the same structure with every leaf changed.
+
+    Args:
+        state: to walk through. A nested state with a `reorder` of its own is a leaf.
+        change: gets the name of a leaf, as `layers.0.key`, the leaf, a tensor or a plain number,
+            and whether it is of the source; returns the new leaf.
+    """
+
+    def walk(value: Any, name: str, source: bool) -> Any:
+        if isinstance(value, State) and (value is state or type(value).reorder is State.reorder):
+            parts = {}
+            for f in fields(value):
+                below = source or f.metadata.get("of_source", False)
+                parts[f.name] = walk(getattr(value, f.name), join(name, f.name), below)
+            return replace(value, **parts)
+        if isinstance(value, dict):
+            return {key: walk(inner, join(name, key), source) for key, inner in value.items()}
+        if isinstance(value, tuple):
+            inner = [walk(part, join(name, str(i)), source) for i, part in enumerate(value)]
+            return type(value)(*inner) if hasattr(value, "_fields") else tuple(inner)
+        return None if value is None else change(name, value, source)
+
+    def join(name: str, part: str) -> str:
+        return f"{name}.{part}" if name else part
+
+    changed: StateT = walk(state, "", False)
+    return changed
+
+
+def _rows(leaf: Any, indices: Tensor) -> Any:
+    if isinstance(leaf, Tensor):
+        return leaf.index_select(0, indices)
+    return leaf.reorder(indices) if isinstance(leaf, State) else leaf

@@ -8,14 +8,9 @@ from torch import nn
 
 from decoding.toys import Toy, sources
 from regard.decoding import DecodingOptions, decode, sample
-from regard.decoding.batch_pruning import (
-    DelayedPruning,
-    ImmediatePruning,
-    immediate_pruning,
-    pruning_for,
-)
+from regard.decoding.batch_pruning import BatchPruning, lag_for
 from regard.decoding.candidates import select
-from regard.decoding.search import CROSS, Plan, search
+from regard.decoding.search import CROSS, SearchPlan, search
 from regard.models import PRESETS
 
 MAX_LEN = 6
@@ -33,13 +28,13 @@ OPTIONS = {
 }
 
 
-def searched(toy, options, leaving):
+def searched(toy, options, lag):
     def choose(log_probs, scores, over):
         return select(log_probs, scores, over, 2 * options.beam if options.beam > 1 else 1)
 
     src, lengths = sources(0, 3, 5, 1, 2, 6, 4, 0, 1)
     lengths[1], lengths[4] = 2, 1
-    plan = Plan(choose, lanes=options.beam, kept=options.nbest, leaving=lambda device: leaving)
+    plan = SearchPlan(choose, beams=options.beam, kept=options.nbest, lag=lag)
     toy.rows_per_step.clear()
     return search(toy, src, lengths, options, plan, CROSS), list(toy.rows_per_step)
 
@@ -50,8 +45,8 @@ def searched(toy, options, leaving):
 def test_an_answer_that_comes_late_gives_the_same_hypotheses(options, lag, seed):
     toy = Toy(7, MAX_LEN, seed=seed)
     toy.logits[..., 2] += 1.5  # so that sources end at different steps
-    soon, now = searched(toy, options, ImmediatePruning())
-    late, then = searched(toy, options, DelayedPruning(lag))
+    soon, now = searched(toy, options, 0)
+    late, then = searched(toy, options, lag)
     assert late == soon
     for one, other in zip(chain(*soon), chain(*late), strict=True):
         assert one.attention["cross"][0].equal(other.attention["cross"][0])
@@ -84,10 +79,7 @@ def test_rows_that_leave_late_never_reach_past_the_last_position(monkeypatch):
     free, steps = conv(64)
     soon = decode(free, *source, options, need_weights=True)
     assert max(len(row[0].tokens) for row in soon) < len(steps) < 30
-    monkeypatch.setattr(
-        "regard.decoding.search.Plan",
-        lambda *args, **named: Plan(*args, **named, leaving=lambda device: DelayedPruning(1)),
-    )
+    monkeypatch.setattr("regard.decoding.search.lag_for", lambda device: 1)
     tight, late = conv(len(steps))
     assert decode(tight, *source, options, need_weights=True) == soon
     assert len(late) <= len(steps)
@@ -99,32 +91,30 @@ def test_rows_that_leave_late_never_reach_past_the_last_position(monkeypatch):
 
 
 def test_rows_leave_so_many_steps_after_they_were_over():
-    leaving = DelayedPruning(2)
+    pruning = BatchPruning(2)
     over = torch.tensor
-    assert leaving.after(over([False, True, False])) is None
-    assert leaving.after(over([True, True, False])) is None
-    parting = leaving.after(over([True, True, True]))
-    assert parting.gone.tolist() == [1]
-    assert parting.stay.tolist() == [0, 2]
+    assert pruning.after(over([False, True, False])) is None
+    assert pruning.after(over([True, True, False])) is None
+    pruned = pruning.after(over([True, True, True]))
+    assert pruned.gone.tolist() == [1]
+    assert pruned.stay.tolist() == [0, 2]
     # answers about rows that had other numbers are forgotten
-    assert leaving.after(over([True, True])) is None
-    assert leaving.after(over([True, True])) is None
-    parting = leaving.after(over([True, True]))
-    assert (parting.gone.tolist(), parting.stay.tolist()) == ([0, 1], [])
+    assert pruning.after(over([True, True])) is None
+    assert pruning.after(over([True, True])) is None
+    pruned = pruning.after(over([True, True]))
+    assert (pruned.gone.tolist(), pruned.stay.tolist()) == ([0, 1], [])
 
 
 def test_without_a_lag_it_is_at_once():
-    for done in ([False, False], [True, False]):
-        one, other = (
-            kind.after(torch.tensor(done)) for kind in (DelayedPruning(0), ImmediatePruning())
-        )
-        assert str(one) == str(other)
+    pruning = BatchPruning(0)
+    assert pruning.after(torch.tensor([False, False])) is None
+    pruned = pruning.after(torch.tensor([True, False]))
+    assert (pruned.gone.tolist(), pruned.stay.tolist()) == ([0], [1])
 
 
 def test_only_a_gpu_answers_later():
-    assert isinstance(pruning_for(torch.device("cpu")), ImmediatePruning)
-    assert isinstance(pruning_for(torch.device("cuda")), DelayedPruning)
-    assert isinstance(immediate_pruning(torch.device("cuda")), ImmediatePruning)
+    assert lag_for(torch.device("cpu")) == 0
+    assert lag_for(torch.device("cuda")) > 0
 
 
 def test_samples_do_not_depend_on_when_a_gpu_answers(monkeypatch):
@@ -136,4 +126,4 @@ def test_samples_do_not_depend_on_when_a_gpu_answers(monkeypatch):
 
     monkeypatch.setattr("regard.decoding.search.search", search)
     sample(Toy(7, MAX_LEN), *sources(0, 1), DecodingOptions(num_samples=3))
-    assert [plan.leaving for plan in plans] == [immediate_pruning]
+    assert [plan.lag for plan in plans] == [0]

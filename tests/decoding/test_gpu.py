@@ -8,8 +8,7 @@ import torch
 from decoding.test_presets import batch, model_of
 from models.cases import VARIANTS
 from regard.decoding import DecodingOptions, decode, force_decode
-from regard.decoding.batch_pruning import DelayedPruning, immediate_pruning
-from regard.decoding.search import Plan
+from regard.decoding.batch_pruning import BatchPruning
 from regard.decoding.search_history import read_out
 from regard.models import COPY_PRESETS, PRESETS
 from regard.ops import use_backend
@@ -157,7 +156,7 @@ def test_nor_does_any_other_model(preset, monkeypatch):
 def test_asking_at_once_waits_for_the_device(monkeypatch):
     model, source = on_gpu("bahdanau")
     decode(model, *source, UNATTENDED["beam"])
-    monkeypatch.setattr("regard.decoding.search.Plan", plan_with(immediate_pruning))
+    monkeypatch.setattr(BatchPruning, "after", lambda self, done: bool(done.any()) and None)
     Watched(monkeypatch, model)
     with pytest.raises(RuntimeError, match="synchroniz"):
         decode(model, *source, UNATTENDED["beam"])
@@ -168,14 +167,8 @@ def test_late_rows_have_the_same_targets_there(lag, monkeypatch):
     model, (src, lengths) = model_of("bahdanau").cuda(), batch()
     options = DecodingOptions(beam=4, nbest=3, max_len=8)
     found = decode(model, src.cuda(), lengths.cuda(), options)
-    monkeypatch.setattr(
-        "regard.decoding.search.Plan", plan_with(lambda device: DelayedPruning(lag))
-    )
+    monkeypatch.setattr("regard.decoding.search.lag_for", lambda device: lag)
     other = decode(model, src.cuda(), lengths.cuda(), options)
     for row, same in zip(found, other, strict=True):
         assert [h.tokens for h in row] == [h.tokens for h in same]
         assert [h.score for h in row] == pytest.approx([h.score for h in same], abs=1e-9)
-
-
-def plan_with(leaving):
-    return lambda *args, **named: Plan(*args, **named, leaving=leaving)

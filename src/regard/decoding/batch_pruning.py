@@ -1,12 +1,10 @@
-"""When rows of a search that are over leave the batch.
+"""Removal of finished rows from the batch of a search.
 
-To know which rows these are, the device must be asked. A CPU answers at once. A GPU would first
-have to finish all that it has been given, and would have nothing to do while the host prepares the
-next step. There the answer is looked at some steps later: a row that is over changes nothing any
-more, so it only leaves a little later.
+Which rows are done is known on the device. A CPU answers at once. A GPU would first have to finish
+all queued work, and would then be idle while the host prepares the next step. There the answer is
+read some steps later: a finished row does not change any more, so it only leaves a little later.
 """
 
-from abc import ABC, abstractmethod
 from collections import deque
 from typing import Final, NamedTuple, final
 
@@ -15,104 +13,78 @@ from jaxtyping import Bool, Int
 from torch import Tensor
 
 #: Steps between a question to a GPU and its answer, as benchmarks/search_lag.py compares them: two
-#: are a little faster than one, and with four the rows that are over may cost more than is won.
-LAG: Final = 2
+#: are a little faster than one, and with four the finished rows may cost more than is won.
+GPU_LAG: Final = 2
 
 
 class Pruned(NamedTuple):
-    """Rows of a batch, by number, on the device of the search.
+    """Row numbers of a batch, on the device of the search.
 
     Attributes:
-        gone: which leave.
-        stay: which do not.
+        gone: rows that are removed.
+        stay: rows that go on.
     """
 
     gone: Int[Tensor, " gone"]
     stay: Int[Tensor, " stay"]
 
 
-class BatchPruning(ABC):
-    """Says which rows leave, during one search."""
-
-    @abstractmethod
-    def after(self, done: Bool[Tensor, " rows"]) -> Pruned | None:
-        """The rows that leave after a step; None if all stay.
-
-        Args:
-            done: which rows are over. A row that was over at one step is over at all later ones.
-        """
-
-
 @final
-class ImmediatePruning(BatchPruning):
-    """Waits for the answer."""
+class BatchPruning:
+    """Decides which rows leave the batch, during one search.
 
-    def after(self, done: Bool[Tensor, " rows"]) -> Pruned | None:
-        """All that are over."""
-        return _parting(done) if bool(done.any()) else None
-
-
-@final
-class DelayedPruning(BatchPruning):
-    """Looks at an answer when some more steps have been given to the device.
-
-    The number of steps is fixed: when rows leave does not depend on how fast the device is, so
-    that the same search gives the same numbers again, down to how sums are rounded.
+    The number of steps is fixed and does not depend on the speed of the device, so that the same
+    search gives the same numbers again, down to how sums are rounded.
 
     Args:
-        lag: how many steps.
+        lag: steps between asking which rows are done and reading the answer; 0 waits for it.
     """
 
     def __init__(self, lag: int) -> None:
         self.lag = lag
-        self.asked: deque[_Answer] = deque()
+        self._asked: deque[_PendingFlags] = deque()
 
     def after(self, done: Bool[Tensor, " rows"]) -> Pruned | None:
-        """Those that were over `lag` steps ago."""
-        self.asked.append(_Answer(done))
-        if len(self.asked) <= self.lag:
+        """Return the rows that were done `lag` steps ago; None if there are none.
+
+        Args:
+            done: rows that are done after this step. A row that is done stays done.
+        """
+        self._asked.append(_PendingFlags(done))
+        if len(self._asked) <= self.lag:
             return None
-        answer = self.asked.popleft().read()
-        if not bool(answer.any()):
+        flags = self._asked.popleft().read()
+        if not bool(flags.any()):
             return None
-        # the others count rows that have another number now; the next question asks again
-        self.asked.clear()
-        return Pruned(*(_sent(part, done.device) for part in _parting(answer)))
+        # later answers count rows whose numbers change now; the next question asks again
+        self._asked.clear()
+        gone, stay = flags.nonzero().squeeze(1), (~flags).nonzero().squeeze(1)
+        return Pruned(_to_device(gone, done.device), _to_device(stay, done.device))
 
 
-def immediate_pruning(device: torch.device) -> BatchPruning:
-    """For searches in which the number of rows matters, as where each draws a random number."""
-    return ImmediatePruning()
+def lag_for(device: torch.device) -> int:
+    """Return the lag with which a search is fastest on a device."""
+    return GPU_LAG if device.type == "cuda" else 0
 
 
-def pruning_for(device: torch.device) -> BatchPruning:
-    """As fast as the device allows."""
-    return DelayedPruning(LAG) if device.type == "cuda" else ImmediatePruning()
-
-
-class _Answer:
+class _PendingFlags:
     """Flags on their way to the host."""
 
     def __init__(self, flags: Bool[Tensor, " rows"]) -> None:
-        room = torch.empty(flags.shape, dtype=flags.dtype, pin_memory=flags.is_cuda)
-        self.flags = room.copy_(flags, non_blocking=True)
-        self.here = (
-            torch.cuda.current_stream(flags.device).record_event() if flags.is_cuda else None
-        )
+        self.event = None
+        self.flags = flags
+        if flags.is_cuda:
+            pinned = torch.empty(flags.shape, dtype=flags.dtype, pin_memory=True)
+            self.flags = pinned.copy_(flags, non_blocking=True)
+            self.event = torch.cuda.current_stream(flags.device).record_event()
 
     def read(self) -> Bool[Tensor, " rows"]:
-        """The flags, once they are here."""
-        if self.here is not None:
-            self.here.synchronize()
+        """Wait for the flags and return them."""
+        if self.event is not None:
+            self.event.synchronize()
         return self.flags
 
 
-def _parting(done: Bool[Tensor, " rows"]) -> Pruned:
-    return Pruned(done.nonzero().squeeze(1), (~done).nonzero().squeeze(1))
-
-
-def _sent(rows: Int[Tensor, " some"], device: torch.device) -> Int[Tensor, " some"]:
-    """The same on the device, which is not waited for."""
-    if device.type == "cpu":
-        return rows
-    return rows.pin_memory().to(device, non_blocking=True)
+def _to_device(rows: Int[Tensor, " some"], device: torch.device) -> Int[Tensor, " some"]:
+    """Copy to the device without waiting for it."""
+    return rows if device.type == "cpu" else rows.pin_memory().to(device, non_blocking=True)

@@ -1,4 +1,4 @@
-"""The heart of beam search: the best ways to go on, as a pure function.
+"""The heart of beam search as a pure function: the best candidates of a step; and sampling.
 
 Ties go to the lower hypothesis and then to the lower token, on every device and in every batch.
 Half-precision logits have many.
@@ -17,13 +17,13 @@ BLOCK: Final = 64
 
 
 class Candidates(NamedTuple):
-    """Ways to go on, best first; each tensor is (rows, k).
+    """Extensions of hypotheses by one token, best first; each tensor is (rows, k).
 
     Attributes:
-        parents: which hypothesis of the row goes on.
-        tokens: with which token.
-        log_probs: of that token.
-        scores: of the hypothesis with it; -inf if it is none.
+        parents: the hypothesis of the row that is extended.
+        tokens: the token that extends it.
+        log_probs: the log-probability of that token.
+        scores: the log-probability of the extended hypothesis; -inf where there is none.
     """
 
     parents: Tensor
@@ -33,20 +33,20 @@ class Candidates(NamedTuple):
 
 
 def select(
-    log_probs: Float[Tensor, "rows lanes vocab"],
-    scores: Float[Tensor, "rows lanes"],
-    finished: Bool[Tensor, "rows lanes"],
+    log_probs: Float[Tensor, "rows beams vocab"],
+    scores: Float[Tensor, "rows beams"],
+    finished: Bool[Tensor, "rows beams"],
     k: int,
 ) -> Candidates:
-    """The k best of all hypotheses of a row with one more token each.
+    """Return the k best extensions of all hypotheses of a row.
 
     A large vocabulary is read once, and neither copied nor sorted: see `_select_by_blocks`.
 
     Args:
         log_probs: of each token after each hypothesis.
         scores: of the hypotheses so far.
-        finished: hypotheses that do not go on.
-        k: how many; fewer are returned if there are fewer.
+        finished: hypotheses that are not extended.
+        k: number of candidates; fewer are returned if there are fewer.
     """
     scores = scores.masked_fill(finished, float("-inf"))
     if log_probs.shape[2] > 4 * BLOCK:
@@ -60,9 +60,9 @@ def select(
 def top(
     values: Float[Tensor, "rows n"], k: int
 ) -> tuple[Float[Tensor, "rows k"], Int[Tensor, "rows k"]]:
-    """The k largest of each row and where they stand, the earlier first among equals.
+    """Return the k largest values of each row and their indices, the earlier first among equals.
 
-    `topk` takes any of equal values, so it only says where the edge is.
+    `topk` takes any of equal values, so it only gives the smallest value that is taken.
     """
     n = values.shape[1]
     k = min(k, n)
@@ -78,23 +78,23 @@ def top(
 
 
 def _select_by_blocks(
-    log_probs: Float[Tensor, "rows lanes vocab"], scores: Float[Tensor, "rows lanes"], k: int
+    log_probs: Float[Tensor, "rows beams vocab"], scores: Float[Tensor, "rows beams"], k: int
 ) -> Candidates:
-    """The same choice: the k best tokens are in the k blocks with the best maxima."""
+    """Like `select`: the k best tokens are in the k blocks with the largest maxima."""
     vocab, flat = log_probs.shape[2], log_probs.flatten(1)
     highest = _block_maxima(log_probs)
     blocks = highest.shape[2]
     # in the order of the vocabulary again, so that the earlier of equals stays the earlier
     index = top((highest + scores[..., None]).flatten(1), k)[1].sort(dim=1).values
-    lane = index // blocks
+    beam = index // blocks
     first = index % blocks * BLOCK
     tokens = first[..., None] + torch.arange(BLOCK, device=first.device)  # (rows, k, BLOCK)
-    places = lane[..., None] * vocab + tokens.clamp(max=vocab - 1)
+    places = beam[..., None] * vocab + tokens.clamp(max=vocab - 1)
     own = flat.gather(1, places.flatten(1)).view_as(places)
-    totals = (own + scores.gather(1, lane)[..., None]).masked_fill(tokens >= vocab, float("-inf"))
+    totals = (own + scores.gather(1, beam)[..., None]).masked_fill(tokens >= vocab, float("-inf"))
     best, which = top(totals.flatten(1), k)
     return Candidates(
-        lane.gather(1, which // BLOCK),
+        beam.gather(1, which // BLOCK),
         tokens.flatten(1).gather(1, which).clamp(max=vocab - 1),
         own.flatten(1).gather(1, which),
         best,
@@ -102,12 +102,12 @@ def _select_by_blocks(
 
 
 def _block_maxima(
-    log_probs: Float[Tensor, "rows lanes vocab"],
-) -> Float[Tensor, "rows lanes blocks"]:
-    """The best of each `BLOCK` tokens; the last block may have fewer."""
-    rows, lanes, vocab = log_probs.shape
+    log_probs: Float[Tensor, "rows beams vocab"],
+) -> Float[Tensor, "rows beams blocks"]:
+    """Return the maximum of each `BLOCK` tokens; the last block may have fewer."""
+    rows, beams, vocab = log_probs.shape
     whole = vocab // BLOCK
-    highest = log_probs[..., : whole * BLOCK].view(rows, lanes, whole, BLOCK).amax(dim=3)
+    highest = log_probs[..., : whole * BLOCK].view(rows, beams, whole, BLOCK).amax(dim=3)
     if vocab % BLOCK == 0:
         return highest
     rest = log_probs[..., whole * BLOCK :].amax(dim=2, keepdim=True)
@@ -119,9 +119,11 @@ def draw(
     options: DecodingOptions,
     generator: torch.Generator | None = None,
 ) -> Int[Tensor, "rows 1"]:
-    """A token for each row. What is -inf is never drawn; the rest need not sum to 1.
+    """Sample a token for each row. Tokens of -inf are never drawn; the rest need not sum to 1.
 
-    The distribution function is inverted, at the cost of one random number per row.
+    `top_k` is from Fan et al. (2018), https://arxiv.org/abs/1805.04833, `top_p` from Holtzman et
+    al. (2020), https://arxiv.org/abs/1904.09751. The cumulative distribution is inverted, at the
+    cost of one random number per row.
     """
     # the best is 0, whatever it is divided by, and in double precision nothing else overflows
     wide = log_probs.double()
@@ -135,7 +137,7 @@ def draw(
     mass = probs.cumsum(dim=1)
     total = mass[:, -1:]
     point = torch.rand(total.shape, dtype=total.dtype, device=total.device, generator=generator)
-    # below the total whatever the rounding, so that the token found has a probability
+    # below the total in spite of rounding, so that the token has a positive probability
     point = torch.minimum(point * total, torch.nextafter(total, torch.zeros_like(total)))
     place = torch.searchsorted(mass, point, right=True).clamp(max=mass.shape[1] - 1)
     return place if tokens is None else tokens.gather(1, place)

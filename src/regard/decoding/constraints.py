@@ -1,4 +1,4 @@
-"""What may be written at a step, and what must be."""
+"""Constraints on targets: length limits, prefixes, forbidden tokens and repeated n-grams."""
 
 import math
 from collections.abc import Sequence
@@ -20,12 +20,12 @@ MOST_TOKENS: Final = 100_000
 
 
 class Allowed(NamedTuple):
-    """What may be written.
+    """Tokens that are allowed at a step.
 
     Attributes:
-        log_probs: the model's own, (rows, lanes, vocab), -inf for what may not be written.
-        cut: where the limit forbids what the model would rather write, (rows, lanes); None if no
-            row is at its limit.
+        log_probs: the model's own, (rows, beams, vocab), -inf for tokens that are not allowed.
+        cut: where the length limit forbids a likelier token, (rows, beams); None if no row is at
+            its limit.
     """
 
     log_probs: Tensor
@@ -34,18 +34,17 @@ class Allowed(NamedTuple):
 
 @dataclass(frozen=True)
 class Constraints(State):
-    """The rules for each row.
+    """The constraints of each row.
 
     Attributes:
-        limits: the most tokens of a target, `eos` not counted.
-        exact: how many tokens a target has, no more and no fewer, unless its limit is lower; None
-            where that is for the model to choose.
+        limits: most tokens of a target, `eos` not counted.
+        exact: number of tokens of a target, unless its limit is lower; None if the model chooses.
         prefix: tokens that must come first, `pad` after the last; None if there are none.
-        shortest: the smallest of the limits,
-        longest: and the largest, known without asking the device.
-        min_len: the fewest tokens of a target.
-        ngram: length of the n-grams that may not come twice; 0 for no such rule.
-        never: tokens that are not written at all.
+        shortest: the smallest of the limits, known without asking the device.
+        longest: the largest of them.
+        min_len: fewest tokens of a target.
+        ngram: length of the n-grams that may not repeat; 0 allows all.
+        never: tokens that are never allowed.
     """
 
     limits: Int[Tensor, " rows"]
@@ -64,22 +63,22 @@ class Constraints(State):
         exact: Int[Tensor, " rows"] | None = None,
         positions: int | None = None,
     ) -> "Constraints":
-        """The rules that `options` mean for sources of these lengths.
+        """Return the constraints of `options` for sources of these lengths.
 
         Args:
             options: of decoding.
             lengths: of the sources.
             exact: of the targets, where the model knows them.
-            positions: how many tokens of a target the model can take, `bos` first; None if any
-                number. A target ends with the last of them.
+            positions: most tokens of a target that the model can take, `bos` first; None if
+                unlimited. A target ends with the last of them.
         """
         if exact is None:
             limits = _limits(options, lengths.tolist())
         else:
             limits = _exact_limits(options, exact.tolist())
         limits = _within(limits, options, positions)
-        # an unknown token leaves no trace in a text, which would be shorter than it has to be
-        known = options.forbid_unknown or exact is not None
+        # an unknown token is not part of a text, which would be shorter than it has to be
+        forbid_unknown = options.forbid_unknown or exact is not None
         return Constraints(
             limits=torch.tensor(limits, dtype=torch.long, device=lengths.device),
             exact=exact,
@@ -88,21 +87,21 @@ class Constraints(State):
             longest=max(limits),
             min_len=options.min_len,
             ngram=options.no_repeat_ngram,
-            never=(PAD, BOS, UNK) if known else (PAD, BOS),
+            never=(PAD, BOS, UNK) if forbid_unknown else (PAD, BOS),
         )
 
     def allow(
         self,
-        log_probs: Float[Tensor, "rows lanes vocab"],
+        log_probs: Float[Tensor, "rows beams vocab"],
         step: int,
-        history: Int[Tensor, "rows lanes step"] | None = None,
+        history: Int[Tensor, "rows beams step"] | None = None,
     ) -> Allowed:
-        """Forbids in place: `log_probs` is large, and nobody else's.
+        """Mask tokens that are not allowed, in place, since `log_probs` is large.
 
         Args:
             log_probs: the model's own, for the token after `step` others.
-            step: how many tokens have been written.
-            history: these tokens; needed where `ngram` is not 0.
+            step: number of tokens so far.
+            history: these tokens; needed if `ngram` is not 0.
         """
         must, prefix_scores = self._prefix_at(log_probs, step)
         end = log_probs[..., EOS].clone()
@@ -129,17 +128,17 @@ class Constraints(State):
         return Allowed(log_probs, cut)
 
     def _wants_more(
-        self, log_probs: Tensor, end: Float[Tensor, "rows lanes"], step: int
-    ) -> Bool[Tensor, "rows lanes"]:
-        """Where a target would be longer if it had no limit."""
+        self, log_probs: Tensor, end: Float[Tensor, "rows beams"], step: int
+    ) -> Bool[Tensor, "rows beams"]:
+        """Return where a target would go on if it had no limit."""
         if self.exact is not None:
             return (self.exact > step)[:, None].expand_as(end)
         return log_probs.amax(dim=2) > end
 
     def _without_repeats(
-        self, log_probs: Float[Tensor, "rows lanes vocab"], history: Int[Tensor, "rows lanes step"]
-    ) -> Float[Tensor, "rows lanes vocab"]:
-        """Repeated n-grams forbidden, but where a target must go on and has no other way."""
+        self, log_probs: Float[Tensor, "rows beams vocab"], history: Int[Tensor, "rows beams step"]
+    ) -> Float[Tensor, "rows beams vocab"]:
+        """Forbid repeated n-grams, unless a target must go on and nothing else is allowed."""
         if self.exact is None:
             _forbid_repeats(log_probs, history, self.ngram)
             return log_probs
@@ -152,8 +151,8 @@ class Constraints(State):
 
     def _prefix_at(
         self, log_probs: Tensor, step: int
-    ) -> tuple[Int[Tensor, "rows 1"] | None, Float[Tensor, "rows lanes"] | None]:
-        """The token that must come next, `pad` if any may, and its scores, -inf for `pad`."""
+    ) -> tuple[Int[Tensor, "rows 1"] | None, Float[Tensor, "rows beams"] | None]:
+        """Return the token that must come next, `pad` if any may, and its scores."""
         if self.prefix is None or step >= self.prefix.shape[1]:
             return None, None
         must = self.prefix[:, step, None]
@@ -186,7 +185,7 @@ def check_prefix(
 
 
 def _limits(options: DecodingOptions, lengths: list[int]) -> list[int]:
-    """The limit of each row. One that grows with the source gives way to what is asked for."""
+    """Return the limit of each row; one by source length is at least `min_len` and the prefix."""
     if options.max_len is not None:
         return [options.max_len] * len(lengths)
     ratio, extra, least = options.max_len_ratio, options.max_len_extra, options.min_len
@@ -198,7 +197,7 @@ def _limits(options: DecodingOptions, lengths: list[int]) -> list[int]:
 
 
 def _exact_limits(options: DecodingOptions, exact: list[int]) -> list[int]:
-    """The limit of each row whose length is known: only `max_len` may be below it."""
+    """Return the limit of each row of known length: only `max_len` may be below it."""
     for row, (tokens, length) in enumerate(zip(options.prefix or (), exact, strict=False)):
         if len(tokens) > length:
             raise ArgumentError(
@@ -212,7 +211,7 @@ def _exact_limits(options: DecodingOptions, exact: list[int]) -> list[int]:
 
 
 def _within(limits: list[int], options: DecodingOptions, positions: int | None) -> list[int]:
-    """The limits where a model has only so many positions, `bos` at the first."""
+    """Return the limits within the positions of a model, of which `bos` takes the first."""
     if max(limits) > MOST_TOKENS and positions is None:
         raise ArgumentError(
             "max_len",
@@ -244,14 +243,14 @@ def _padded(
 
 
 def _forbid_repeats(
-    log_probs: Float[Tensor, "rows lanes vocab"], history: Int[Tensor, "rows lanes step"], n: int
+    log_probs: Float[Tensor, "rows beams vocab"], history: Int[Tensor, "rows beams step"], n: int
 ) -> None:
-    """Forbids each token that would end an n-gram for the second time."""
+    """Forbid each token that would complete an n-gram for the second time."""
     step = history.shape[2]
     if step < n:
         return
-    grams = history.unfold(2, n, 1)  # (rows, lanes, grams, n)
+    grams = history.unfold(2, n, 1)  # (rows, beams, grams, n)
     newest = history[..., step - n + 1 :]  # the n - 1 tokens that the next one follows
     again = (grams[..., :-1] == newest[:, :, None]).all(dim=3)
-    # what ends no repeated n-gram points at pad, which is forbidden anyway
+    # the others point at pad, which is forbidden anyway
     log_probs.scatter_(2, grams[..., -1].where(again, PAD), NEVER)

@@ -1,4 +1,4 @@
-"""Several models as one."""
+"""Ensembles: several models that write one target together."""
 
 import math
 from collections.abc import Iterable, Sequence
@@ -27,7 +27,7 @@ from regard.state import State
 
 @dataclass(frozen=True)
 class JointMemory(Memory):
-    """The memories of all models; what stands in the fields of one memory is the first model's."""
+    """The memories of all models; the fields of a single memory are the first model's."""
 
     parts: tuple[Memory, ...] = ()
 
@@ -41,7 +41,7 @@ class JointState(State):
 
 @final
 class Ensemble(SequenceModel):
-    """Models that write one target together: the mean of their probabilities at every token.
+    """Averages the probabilities of several models at every token.
 
     They have the same vocabularies. Maps are the mean over the models too; those of models with
     different layers or heads are first reduced to the mean over the heads of the last layer.
@@ -58,22 +58,16 @@ class Ensemble(SequenceModel):
 
     @property
     def src_positions(self) -> int | None:
-        """As many as the model with the fewest has."""
+        """The fewest of all models."""
         return _fewest(model.src_positions for model in self._models())
 
     @property
     def tgt_positions(self) -> int | None:
-        """As many as the model with the fewest has."""
+        """The fewest of all models."""
         return _fewest(model.tgt_positions for model in self._models())
 
-    def encode(
-        self,
-        src: Src,
-        lengths: Lengths,
-        *,
-        need_weights: bool = False,
-    ) -> Memory:
-        """Each model reads the source."""
+    def encode(self, src: Src, lengths: Lengths, *, need_weights: bool = False) -> Memory:
+        """Encode the source with each model."""
         parts = tuple(m.encode(src, lengths, need_weights=need_weights) for m in self._models())
         first = parts[0]
         _check_one_length([part.output.shape[1] for part in parts])
@@ -82,13 +76,13 @@ class Ensemble(SequenceModel):
         )
 
     def start(self, memory: Memory) -> State:
-        """The state of each before the first token."""
+        """Return the state of each model before the first token."""
         parts = cast(JointMemory, memory).parts
         pairs = zip(self._models(), parts, strict=True)
         return JointState(tuple(model.start(part) for model, part in pairs))
 
     def tgt_lengths(self, memory: Memory) -> Int[Tensor, " batch"] | None:
-        """What the first model says that knows it: the others write as many tokens as it does."""
+        """Return those of the first model that knows them; the others write as many tokens."""
         pairs = zip(self._models(), cast(JointMemory, memory).parts, strict=True)
         known = (model.tgt_lengths(part) for model, part in pairs)
         return next((lengths for lengths in known if lengths is not None), None)
@@ -96,7 +90,7 @@ class Ensemble(SequenceModel):
     def step(
         self, tokens: Int[Tensor, " batch"], state: State, *, need_weights: bool = False
     ) -> StepOutput:
-        """A step of each model. The logits are log-probabilities."""
+        """Run a step of each model. The logits are log-probabilities."""
         check_axes("tokens", tokens, "batch")
         pairs = zip(self._models(), cast(JointState, state).parts, strict=True)
         outs = [model.step(tokens, part, need_weights=need_weights) for model, part in pairs]
@@ -115,7 +109,7 @@ class Ensemble(SequenceModel):
         keep: Keep | None = None,
         need_weights: bool = False,
     ) -> ModelOutput:
-        """All next tokens at once."""
+        """Score all next tokens at once."""
         outs = [
             model(src, lengths, tgt, keep=keep, need_weights=need_weights)
             for model in self._models()
@@ -145,7 +139,7 @@ def _check_one_length(lengths: list[int]) -> None:
 
 
 def _mean_of_probabilities(logits: list[Tensor]) -> Tensor:
-    """The logarithm of the mean, (..., vocab)."""
+    """Return the log of the mean probability, (..., vocab)."""
     sizes = [part.shape[-1] for part in logits]
     if len(set(sizes)) > 1:
         raise ArgumentError(
@@ -158,7 +152,7 @@ def _mean_of_probabilities(logits: list[Tensor]) -> Tensor:
 
 
 def _mean_maps(maps: list[Maps]) -> Maps:
-    """The mean over the models that have maps of a kind; slots of two memories are not the same."""
+    """Average over the models that have maps of a kind; slots of two memories do not correspond."""
     kinds = dict.fromkeys(kind for part in maps for kind in part if kind != "memory")
     return {kind: _mean_layers([part[kind] for part in maps if kind in part]) for kind in kinds}
 

@@ -1,4 +1,4 @@
-"""How likely a model finds a target that is given, and where it looks while it writes it."""
+"""Forced decoding: score given targets, with the attention of a model that writes them."""
 
 from collections.abc import Collection, Sequence
 
@@ -9,10 +9,11 @@ from regard.decoding.hypothesis import (
     Hypothesis,
     coverage_penalty,
     length_penalty,
+    maps_on_cpu,
     required_cross_attention,
+    row_maps,
 )
 from regard.decoding.search import CROSS
-from regard.decoding.search_history import attention, on_cpu
 from regard.decoding_options import DEFAULT, DecodingOptions
 from regard.errors import ArgumentError
 from regard.models.protocol import (
@@ -38,16 +39,16 @@ def force_decode(
     need_weights: bool = True,
     kinds: Collection[str] = CROSS,
 ) -> list[Hypothesis]:
-    """The hypotheses that decoding would return if it came upon these targets.
+    """Return the hypotheses that decoding would return if it found these targets.
 
     Args:
         model: any model; it is run without dropout and given back as it was.
         src: source tokens.
         lengths: number of real source tokens of each row; all are real if None.
         tgt: the tokens of a target for each source, without `bos` and `eos`.
-        options: of them, the two penalties count towards the score.
-        need_weights: whether hypotheses carry where the model looked.
-        kinds: which maps they carry, as in `decode`.
+        options: the two penalties count towards the score; the others are ignored.
+        need_weights: whether hypotheses carry attention maps.
+        kinds: the maps that they carry, as in `decode`.
     """
     check_batch(src, lengths)
     if len(tgt) != len(src):
@@ -70,11 +71,11 @@ def force_decode(
         log_prob = own.sum(dim=1)
         score = log_prob / length_penalty(steps.double(), options.length_penalty)
         if beta:
-            look = required_cross_attention(out.maps)
-            rows = torch.arange(look.shape[1], device=src.device) < steps[:, None]
-            real = torch.arange(look.shape[2], device=src.device) < read_lengths[:, None]
-            score = score + coverage_penalty((look * rows[..., None]).sum(dim=1), real, beta)
-    maps, sizes = on_cpu(out.maps, kinds), read_lengths.tolist()
+            weights = required_cross_attention(out.maps)
+            rows = torch.arange(weights.shape[1], device=src.device) < steps[:, None]
+            real = torch.arange(weights.shape[2], device=src.device) < read_lengths[:, None]
+            score = score + coverage_penalty((weights * rows[..., None]).sum(dim=1), real, beta)
+    maps, sizes = maps_on_cpu(out.maps, kinds), read_lengths.tolist()
     lists = (score.tolist(), log_prob.tolist(), own.tolist())
     return [
         Hypothesis(
@@ -82,14 +83,14 @@ def force_decode(
             score=total,
             log_prob=sum_,
             token_log_probs=terms[: len(tokens) + 1],
-            attention=attention(maps, i, len(tokens) + 1, sizes[i]),
+            attention=row_maps(maps, i, len(tokens) + 1, sizes[i]),
         )
         for i, (tokens, total, sum_, terms) in enumerate(zip(tgt, *lists, strict=True))
     ]
 
 
 def _shifted(tgt: Sequence[Sequence[int]], device: torch.device) -> tuple[Tensor, Tensor]:
-    """What the model reads and what it writes, (batch, longest + 1)."""
+    """Return what the model reads, `bos` first, and what it writes, (batch, longest + 1)."""
     width = max(map(len, tgt), default=0)
     read = [[BOS, *tokens, *[PAD] * (width - len(tokens))] for tokens in tgt]
     written = [[*tokens, EOS, *[PAD] * (width - len(tokens))] for tokens in tgt]

@@ -1,6 +1,10 @@
-"""What decoding returns: one target, how likely it is, and where the model looked."""
+"""Hypotheses: targets that decoding returns, their scores and their attention maps.
 
-from collections.abc import Mapping, Sequence
+Scores are those of Wu et al. (2016), https://arxiv.org/abs/1609.08144, eq. 14:
+`log P(Y|X) / lp(Y) + cp(X; Y)`.
+"""
+
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, TypeVar
 
@@ -8,8 +12,14 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from regard.errors import ArgumentError
-from regard.models.protocol import Maps
+from regard.models.protocol import Maps, is_encoder_map
 from regard.symbols import SYMBOLS, UNK
+
+# A source token without any attention costs beta times the logarithm of this, not infinity: local
+# attention gives exact zeros.
+LEAST_COVERAGE: Final = 1e-6
+
+Number = TypeVar("Number", float, Tensor)
 
 
 @dataclass(frozen=True)
@@ -18,14 +28,14 @@ class Hypothesis:
 
     Attributes:
         tokens: the target, without `bos` and `eos`.
-        score: what hypotheses are ranked by: `log_prob` with the penalties that were asked for.
+        score: what hypotheses are ranked by: `log_prob` with the penalties of the options.
         log_prob: the model's log-probability of the whole target, `eos` included.
         token_log_probs: its terms, one per token and one for `eos`.
         attention: by kind, one tensor (heads, q_len, kv_len) per layer, on the CPU. Row t of
             `cross` is where the model looked when it wrote token t, and the last row when it wrote
             `eos`; its columns are the real source tokens. The columns of `decoder-self` and
             `decoder-history` are the tokens that the model had read by then, `bos` first.
-        finished: False if the limit of length cut it off and the model would have gone on.
+        finished: False if the length limit cut it off and the model would have gone on.
     """
 
     tokens: list[int]
@@ -42,15 +52,8 @@ class Hypothesis:
         return f"Hypothesis({', '.join(parts)})"
 
 
-# A source token that nothing looked at costs beta times the logarithm of this, not infinity:
-# local attention gives exact zeros.
-LEAST_COVERAGE: Final = 1e-6
-
-Number = TypeVar("Number", float, Tensor)
-
-
 def length_penalty(length: Number, alpha: float) -> Number:
-    """lp(Y) of targets with `length` tokens, `eos` counted: 1 for the shortest that there is."""
+    """Return lp(Y) of targets with `length` tokens, `eos` counted; 1 for the shortest."""
     penalty: Number = ((5 + length) / 6) ** alpha
     return penalty
 
@@ -58,28 +61,54 @@ def length_penalty(length: Number, alpha: float) -> Number:
 def coverage_penalty(
     coverage: Float[Tensor, "*rows src_len"], real: Bool[Tensor, "*#rows src_len"], beta: float
 ) -> Float[Tensor, "*rows"]:
-    """cp(X; Y): 0 if every source token got one whole look, and less than 0 otherwise."""
+    """Return cp(X; Y): 0 if the weights of every source token sum to 1 or more, else negative."""
     missing = coverage.clamp(LEAST_COVERAGE, 1.0).log().masked_fill(~real, 0.0)
     return beta * missing.sum(dim=-1)
 
 
 def last_cross_attention(maps: Maps) -> Float[Tensor, "*batch q_len kv_len"] | None:
-    """The cross attention of the last layer, mean over its heads; None for a model without one."""
+    """Return the last layer's cross-attention, mean over its heads; None if there is none."""
     layers = maps.get("cross")
     return layers[-1].mean(dim=-3) if layers else None
 
 
 def required_cross_attention(maps: Maps) -> Float[Tensor, "batch q_len kv_len"]:
-    """The same, of a model that must have it."""
-    look = last_cross_attention(maps)
-    if look is None:
+    """Like `last_cross_attention`, but raises if the model has none."""
+    weights = last_cross_attention(maps)
+    if weights is None:
         raise ArgumentError(
             "coverage_penalty",
             "be 0 for a model without cross attention",
             "more than 0",
             "leave it out, or use a preset that attends",
         )
-    return look
+    return weights
+
+
+def maps_on_cpu(maps: Maps, kinds: Collection[str]) -> Maps:
+    """Copy the maps of these kinds to the CPU, a whole layer at a time."""
+    return {kind: tuple(m.cpu() for m in maps[kind]) for kind in kinds if kind in maps}
+
+
+def row_maps(maps: Maps, row: int, tgt_len: int, src_len: int) -> Maps:
+    """Return the maps of one row, without padding.
+
+    Each is a copy, so that a hypothesis does not hold the maps of its whole batch in memory.
+
+    Args:
+        maps: a row for each hypothesis, or each source.
+        row: which row.
+        tgt_len: steps of the hypothesis, the one that wrote `eos` included.
+        src_len: real tokens of its source.
+    """
+
+    def trim(kind: str, weights: Float[Tensor, "heads q_len kv_len"]) -> Tensor:
+        if is_encoder_map(kind):
+            return weights[:, :src_len, :src_len].clone()
+        columns = {"cross": src_len, "memory": None}  # all slots of a memory are real
+        return weights[:, :tgt_len, : columns.get(kind, tgt_len)].clone()
+
+    return {kind: tuple(trim(kind, layer[row]) for layer in maps[kind]) for kind in maps}
 
 
 def replace_unknown(
@@ -90,7 +119,10 @@ def replace_unknown(
     unk: str = SYMBOLS[UNK],
     dictionary: Mapping[str, str] | None = None,
 ) -> list[str]:
-    """The target with each unknown word replaced by the source word that was most looked at.
+    """Replace each unknown word of a target by the source word with the most attention.
+
+    Luong et al. (2015), https://arxiv.org/abs/1410.8206, do so with alignments; here they come from
+    the attention itself.
 
     Args:
         tokens: the words of a hypothesis.
@@ -102,15 +134,15 @@ def replace_unknown(
     unknown = [place for place, token in enumerate(tokens) if token == unk]
     if not unknown or not src_tokens:
         return list(tokens)
-    look = last_cross_attention(attention)
-    if look is None:
+    weights = last_cross_attention(attention)
+    if weights is None:
         raise ArgumentError(
             "attention",
             "have a map `cross` to replace unknown words by",
             f"of the kinds {sorted(attention)}",
             "decode with need_weights=True and a preset that attends",
         )
-    rows, columns = look.shape
+    rows, columns = weights.shape
     if rows < len(tokens) or columns < len(src_tokens):
         raise ArgumentError(
             "attention",
@@ -119,7 +151,7 @@ def replace_unknown(
             f"of {rows} rows and {columns} columns",
             "pass the words of the same source and hypothesis",
         )
-    replaced, most = list(tokens), look[:, : len(src_tokens)].argmax(dim=1).tolist()
+    replaced, most = list(tokens), weights[:, : len(src_tokens)].argmax(dim=1).tolist()
     for place in unknown:
         word = src_tokens[most[place]]
         replaced[place] = word if dictionary is None else dictionary.get(word, word)

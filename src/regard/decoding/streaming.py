@@ -1,4 +1,4 @@
-"""One target, token by token, as it is written."""
+"""Streaming: the tokens of one target as they are written."""
 
 from collections.abc import Iterator
 from typing import NamedTuple
@@ -19,10 +19,10 @@ class Streamed(NamedTuple):
     """One step.
 
     Attributes:
-        token: what was written; `eos` at the last step.
+        token: the new token; `eos` at the last step.
         log_prob: its log-probability.
-        cross: where the model looked, (src_len,): the last layer, mean over its heads; None for a
-            model without cross attention.
+        cross: the last layer's cross-attention, (src_len,), mean over its heads; None if the model
+            has none.
     """
 
     token: int
@@ -36,16 +36,16 @@ def stream(
     lengths: Lengths,
     options: DecodingOptions = DEFAULT,
 ) -> Iterator[Streamed]:
-    """Writes greedily and yields each token at once; `eos` comes last.
+    """Search greedily and yield each token at once; `eos` comes last.
 
-    The model is set to evaluation at each step and given back before the token is handed out, so a
-    stream that is left in the middle leaves nothing behind.
+    The model is set to evaluation at each step and set back before the token is yielded, so
+    an abandoned stream leaves nothing behind.
 
     Args:
         model: any model.
         src: one source.
         lengths: its number of real tokens; all are real if None.
-        options: of them, the limits, the prefix and the rules count.
+        options: the limits, the prefix and the constraints count; the others are ignored.
     """
     check_batch(src, lengths)
     if len(src) != 1:
@@ -60,23 +60,23 @@ def _steps(
     with inference(model):
         memory = model.encode(src, lengths)
         state = model.start(memory)
-        rules = Constraints.of(
+        constraints = Constraints.of(
             options, memory.lengths, model.tgt_lengths(memory), model.tgt_positions
         )
     length = int(memory.lengths[0])
     history = torch.full((1, 1, 1), BOS, device=src.device)
-    for step in range(rules.longest + 1):
+    for step in range(constraints.longest + 1):
         with inference(model):
             out = model.step(history[:, 0, -1], state, need_weights=True)
             state = out.state
             check_prefix(options.prefix, vocab=out.logits.shape[1])
-            log_probs, _ = rules.allow(log_softmax(out.logits)[:, None], step, history[..., 1:])
-            best = log_probs.max(dim=2)
+            log_probs = log_softmax(out.logits)[:, None]
+            best = constraints.allow(log_probs, step, history[..., 1:]).log_probs.max(dim=2)
             history = torch.cat([history, best.indices[..., None]], dim=2)
-            look = last_cross_attention(out.maps)
+            weights = last_cross_attention(out.maps)
         token = int(best.indices)
         yield Streamed(
-            token, float(best.values), None if look is None else look[0, 0, :length].cpu()
+            token, float(best.values), None if weights is None else weights[0, 0, :length].cpu()
         )
         if token == EOS:
             return

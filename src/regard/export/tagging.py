@@ -1,6 +1,6 @@
 """The word-by-word model, with the position of each row in a tensor."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, cast, final
 
 import torch
@@ -10,7 +10,7 @@ from torch import Tensor
 from regard.models import SequenceModel
 from regard.models.encoder_only import CERTAIN, Tagger, TaggerState
 from regard.models.protocol import Memory, ModelOutput, StepOutput
-from regard.state import State
+from regard.state import OF_SOURCE, State
 from regard.symbols import EOS
 
 
@@ -23,8 +23,8 @@ def with_positions(model: SequenceModel) -> SequenceModel:
 class Tags(State):
     """The scores of every position, the lengths of the sources, and the position that is next."""
 
-    logits: Float[Tensor, "batch src_len tgt_vocab"]
-    ends: Int[Tensor, " batch"]
+    logits: Float[Tensor, "batch src_len tgt_vocab"] = field(metadata=OF_SOURCE)
+    ends: Int[Tensor, " batch"] = field(metadata=OF_SOURCE)
     position: Int[Tensor, " batch"]
 
 

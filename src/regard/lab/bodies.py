@@ -19,8 +19,8 @@ from regard.layers import (
     TransformerEncoder,
 )
 from regard.layers.conv import HALF, GatedConvolution
-from regard.layers.rnn import Cell
 from regard.ops.check import check_choice
+from regard.ops.recurrence.cells import Cell
 
 HEADS: Final = 4
 

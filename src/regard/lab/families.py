@@ -22,8 +22,8 @@ from regard.attention import MultiHeadAttention, SimpleSelfAttention
 from regard.errors import ArgumentError
 from regard.layers import ConvEncoder, RNNStack, SelfAttentiveRNN
 from regard.layers.conv import HALF, GatedConvolution
-from regard.layers.rnn import Cell
 from regard.ops.backend import active_backend
+from regard.ops.recurrence.cells import Cell
 
 KERNEL: Final = 3
 #: one head for each 64 of the width, as large as the fused kernels like them

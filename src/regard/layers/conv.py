@@ -5,7 +5,7 @@ square root of a half keeps the variance in shallow stacks, and the rest is the 
 """
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final, NamedTuple, cast, final
 
 import torch
@@ -18,7 +18,7 @@ from regard.attention import MultiplicativeAttention, Projected
 from regard.errors import ArgumentError
 from regard.masks import Mask
 from regard.ops.check import check_equal, check_positive, check_width
-from regard.state import State
+from regard.state import OF_SOURCE, State
 
 HALF: Final = math.sqrt(0.5)
 
@@ -94,9 +94,9 @@ class ConvState(State):
     """
 
     recent: tuple[Float[Tensor, "batch reach dim"], ...]
-    keys: Float[Tensor, "batch kv_len dim"]
-    values: Float[Tensor, "batch kv_len dim"]
-    memory_mask: Mask | None
+    keys: Float[Tensor, "batch kv_len dim"] = field(metadata=OF_SOURCE)
+    values: Float[Tensor, "batch kv_len dim"] = field(metadata=OF_SOURCE)
+    memory_mask: Mask | None = field(metadata=OF_SOURCE)
     position: int
 
 

@@ -6,7 +6,7 @@ of length 1.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final, Literal, NamedTuple, cast, final
 
 import torch
@@ -20,7 +20,7 @@ from regard.attention.multi_head import Rotation
 from regard.errors import ArgumentError
 from regard.masks import Mask
 from regard.ops.check import check_choice, check_equal, check_positive, check_share, check_width
-from regard.state import State
+from regard.state import OF_SOURCE, State
 
 Activation = Literal["relu", "gelu"]
 ACTIVATIONS: Final[dict[str, Callable[[Tensor], Tensor]]] = {"relu": F.relu, "gelu": F.gelu}
@@ -168,8 +168,12 @@ class LayerState(State):
 
     key: Float[Tensor, "batch heads positions head_dim"]
     value: Float[Tensor, "batch heads positions head_dim"]
-    memory_key: Float[Tensor, "batch memory_heads kv_len head_dim"] | None
-    memory_value: Float[Tensor, "batch memory_heads kv_len head_dim"] | None
+    memory_key: Float[Tensor, "batch memory_heads kv_len head_dim"] | None = field(
+        metadata=OF_SOURCE
+    )
+    memory_value: Float[Tensor, "batch memory_heads kv_len head_dim"] | None = field(
+        metadata=OF_SOURCE
+    )
 
 
 @dataclass(frozen=True)
@@ -177,7 +181,7 @@ class TransformerState(State):
     """The state of all layers, and which vectors of the memory are real."""
 
     layers: tuple[LayerState, ...]
-    memory_mask: Mask | None
+    memory_mask: Mask | None = field(metadata=OF_SOURCE)
 
     @property
     def position(self) -> int:

@@ -5,7 +5,7 @@ call from the first state, a decoding step is a call with one token.
 """
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import ClassVar, NamedTuple, cast, final
 
 import torch
@@ -28,7 +28,7 @@ from regard.models.causal_body import CausalBody
 from regard.models.embedding import OutputLayer, TokenEmbedding, check_unplaced
 from regard.models.protocol import Keep, Maps, Memory
 from regard.preemption import in_turn, is_preemptible
-from regard.state import State
+from regard.state import OF_SOURCE, State
 
 
 class DecoderOutput(NamedTuple):
@@ -77,9 +77,9 @@ class ProjectedMemory(State):
         past: where the attention stands and looked last.
     """
 
-    keys: Tensor
-    values: Float[Tensor, "batch src_len dim"]
-    mask: Bool[Tensor, "batch 1 1 src_len"]
+    keys: Tensor = field(metadata=OF_SOURCE)
+    values: Float[Tensor, "batch src_len dim"] = field(metadata=OF_SOURCE)
+    mask: Bool[Tensor, "batch 1 1 src_len"] = field(metadata=OF_SOURCE)
     past: Past
 
     @staticmethod

@@ -1,6 +1,6 @@
 """Heads for tasks other than turning one sequence into another of its own length."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple, cast, final
 
 import torch
@@ -21,7 +21,7 @@ from regard.models.protocol import (
     select_positions,
 )
 from regard.ops.check import check_axes, check_positive
-from regard.state import State
+from regard.state import OF_SOURCE, State
 from regard.symbols import EOS
 
 # How sure a tagger is of `eos` after its last tag; finite in float16, and exact in a softmax.
@@ -32,8 +32,8 @@ CERTAIN = 1e4
 class TaggerState(State):
     """The scores of every position, and the position that is next."""
 
-    logits: Float[Tensor, "batch src_len tgt_vocab"]
-    lengths: Int[Tensor, " batch"]
+    logits: Float[Tensor, "batch src_len tgt_vocab"] = field(metadata=OF_SOURCE)
+    lengths: Int[Tensor, " batch"] = field(metadata=OF_SOURCE)
     position: int
 
 

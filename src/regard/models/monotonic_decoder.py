@@ -1,7 +1,7 @@
 """The decoder with exact hard monotonic attention."""
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Final, cast, final
 
 import torch
@@ -16,7 +16,7 @@ from regard.models.decoders import Decoder, DecoderOutput
 from regard.models.embedding import OutputLayer, TokenEmbedding, check_unplaced
 from regard.models.protocol import Keep, Maps, Memory, select_positions
 from regard.ops.primitives import log_softmax
-from regard.state import State
+from regard.state import OF_SOURCE, State
 
 # One number for each token at each position of each step: 1 GiB in float32, of which training has
 # several copies at once. Batches of characters stay far below.
@@ -37,9 +37,9 @@ class MonotonicState(State):
     """
 
     body: State
-    keys: Float[Tensor, "batch src_len score_dim"]
-    features: Float[Tensor, "batch src_len hidden"]
-    mask: Bool[Tensor, "batch src_len"]
+    keys: Float[Tensor, "batch src_len score_dim"] = field(metadata=OF_SOURCE)
+    features: Float[Tensor, "batch src_len hidden"] = field(metadata=OF_SOURCE)
+    mask: Bool[Tensor, "batch src_len"] = field(metadata=OF_SOURCE)
     joint: Float[Tensor, "batch src_len tgt_vocab"] | None
 
 

@@ -5,7 +5,7 @@ See et al., 2017, https://arxiv.org/abs/1704.04368, eq. 8 to 13: the probability
 gate is `g = sigmoid(w [s_t; c_t; y_t] + b)`, of the newest token's vector y_t.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import ClassVar, Final, cast, final
 
 import torch
@@ -17,7 +17,7 @@ from regard.models.decoders import Decoder, DecoderOutput, RecurrentDecoder, Rec
 from regard.models.embedding import TokenEmbedding
 from regard.models.protocol import Keep, Maps, Memory, select_positions
 from regard.ops.primitives import log_softmax
-from regard.state import State
+from regard.state import OF_SOURCE, State
 
 #: The least that can be copied of a token: its logarithm, and one through it, are finite numbers,
 #: those that fp16's scaling makes of them too.
@@ -29,7 +29,7 @@ class PointerState(State):
     """The state of the decoder that reads and looks, and the source that is copied from."""
 
     recurrent: RecurrentDecoderState
-    tokens: Int[Tensor, "batch src_len"]
+    tokens: Int[Tensor, "batch src_len"] = field(metadata=OF_SOURCE)
 
 
 @final

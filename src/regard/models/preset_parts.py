@@ -17,13 +17,13 @@ from regard.layers import (
     SinusoidalPositions,
     TransformerEncoder,
 )
-from regard.layers.rnn import Cell
 from regard.models.causal_body import SelfAttentiveBody
 from regard.models.decoders import RecurrentDecoder
 from regard.models.embedding import TokenEmbedding
 from regard.models.encoder_decoder import EncoderDecoder
 from regard.models.encoders import AttentionEncoder, RecurrentEncoder, SelfAttentiveEncoder
 from regard.ops.check import check_choice, check_positive
+from regard.ops.recurrence.cells import Cell
 
 Size = Literal["tiny", "small", "base"]
 

@@ -21,7 +21,6 @@ from regard.layers import (
     RNNStack,
     TransformerDecoder,
 )
-from regard.layers.rnn import Cell
 from regard.models.causal_body import CausalBody, RecurrentBody, TransformerBody
 from regard.models.decoders import (
     AttentionDecoder,
@@ -59,6 +58,7 @@ from regard.models.preset_parts import (
 )
 from regard.models.protocol import SequenceModel
 from regard.ops.check import check_choice, check_weight
+from regard.ops.recurrence.cells import Cell
 
 
 def rnn(
