@@ -1,0 +1,365 @@
+"""Measure the strength of the tests: mutate random places, and count what the tests notice.
+
+A mutant changes one operator, constant, condition or statement. The tests that reach its line run
+until the first one fails; a mutant that none of them notices has survived. Two versions of the code
+are compared by the share of mutants that are caught.
+
+    python benchmarks/mutation.py --repo DIR --out mutants.json --mutants 200 --workers 16
+
+First all fast tests of the mutated packages run once, and record which lines each one reaches: by
+`sys.monitoring` from Python 3.12 on, by the much slower `sys.settrace` before. Files of GPU kernels
+are left out: no CPU reaches them.
+"""
+
+import argparse
+import ast
+import json
+import os
+import random
+import shlex
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter, defaultdict
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from queue import Queue
+from typing import Any, NamedTuple
+
+PACKAGES = ("ops", "attention", "decoding", "training")
+FAST = "not compile and not system and not slow and not browser and not long and not gpu"
+#: tests of one mutant, the quickest of those that reach its line
+MOST_TESTS = 40
+#: seconds after which a mutant that hangs counts as caught
+LIMIT = 90
+COMPARISONS = {"<": "<=", "<=": "<", ">": ">=", ">=": ">", "==": "!=", "!=": "==", "is": "is not"}
+ARITHMETIC = {"+": "-", "-": "+", "*": "/", "/": "*", "//": "*", "%": "*", "@": "*", "&": "|"}
+
+#: pytest plugin that writes, for each test, its seconds and the lines of the package it reaches
+PLUGIN = """
+import json, os, sys, time
+
+import pytest
+
+ROOT = os.environ["MUTATION_SOURCE"]
+TOOL, monitoring = 3, getattr(sys, "monitoring", None)
+lines, records = set(), []
+
+
+def on_line(code, line):
+    if code.co_filename.startswith(ROOT):
+        lines.add((code.co_filename[len(ROOT):], line))
+    return monitoring and monitoring.DISABLE
+
+
+def on_event(frame, event, argument):
+    if not frame.f_code.co_filename.startswith(ROOT):
+        return None
+    on_line(frame.f_code, frame.f_lineno)
+    return on_event
+
+
+if monitoring:
+    monitoring.use_tool_id(TOOL, "mutation")
+    monitoring.register_callback(TOOL, monitoring.events.LINE, on_line)
+    monitoring.set_events(TOOL, monitoring.events.LINE)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item):
+    lines.clear()
+    if monitoring:
+        monitoring.restart_events()
+    else:
+        sys.settrace(on_event)
+    began = time.perf_counter()
+    result = yield
+    reached = {}
+    for file, line in lines:
+        reached.setdefault(file, []).append(line)
+    records.append((item.nodeid, time.perf_counter() - began, reached))
+    return result
+
+
+def pytest_runtest_logreport(report):
+    if report.failed:
+        records.append((report.nodeid, -1.0, {}))
+
+
+def pytest_sessionfinish(session):
+    if records:
+        name = os.path.join(os.environ["MUTATION_OUT"], f"{os.getpid()}.json")
+        with open(name, "w") as file:
+            json.dump(records, file)
+"""
+
+
+class Mutant(NamedTuple):
+    """One change of the source: a span of a line and what replaces it."""
+
+    file: str
+    line: int
+    start: int
+    end: int
+    new: str
+    kind: str
+
+
+def mutants_of(file: str, source: str) -> Iterator[Mutant]:
+    """Yield all mutants of a file. Annotations, docstrings and error messages are left alone."""
+    lines = source.encode().splitlines()
+    tree = ast.parse(source)
+    skipped: set[int] = set()
+    for node in ast.walk(tree):
+        parts: list[Any] = [getattr(node, "annotation", None), getattr(node, "returns", None)]
+        parts += node.decorator_list if hasattr(node, "decorator_list") else []
+        if isinstance(node, ast.Raise | ast.Assert):
+            parts.append(node)
+        for part in filter(None, parts):
+            skipped |= {id(inner) for inner in ast.walk(part)}
+
+    def text_between(left: ast.expr, right: ast.expr) -> tuple[int, int, str] | None:
+        if left.end_lineno != right.lineno:
+            return None
+        assert left.end_col_offset is not None
+        between = lines[right.lineno - 1][left.end_col_offset : right.col_offset].decode()
+        operator = between.strip(" ()")
+        start = left.end_col_offset + between.find(operator)
+        return start, start + len(operator), operator
+
+    for node in ast.walk(tree):
+        if id(node) in skipped:
+            continue
+        line = getattr(node, "lineno", 0)
+        if isinstance(node, ast.Compare) and len(node.ops) == 1:
+            if found := text_between(node.left, node.comparators[0]):
+                start, end, operator = found
+                if operator in COMPARISONS:
+                    row = node.comparators[0].lineno
+                    yield Mutant(file, row, start, end, COMPARISONS[operator], "comparison")
+        elif isinstance(node, ast.BinOp):
+            if found := text_between(node.left, node.right):
+                start, end, operator = found
+                if operator in ARITHMETIC:
+                    row = node.right.lineno
+                    yield Mutant(file, row, start, end, ARITHMETIC[operator], "arithmetic")
+        elif isinstance(node, ast.BoolOp):
+            if found := text_between(node.values[0], node.values[1]):
+                start, end, operator = found
+                other = "or" if isinstance(node.op, ast.And) else "and"
+                if operator in ("and", "or"):
+                    yield Mutant(file, node.values[1].lineno, start, end, other, "boolean")
+        elif isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not):
+            yield Mutant(file, line, node.col_offset, node.col_offset + 4, "", "negation")
+        elif isinstance(node, ast.Constant) and node.lineno == node.end_lineno:
+            assert node.end_col_offset is not None
+            new = None
+            if isinstance(node.value, bool):
+                new = str(not node.value)
+            elif isinstance(node.value, int | float):
+                new = repr(node.value + 1)
+            if new is not None:
+                yield Mutant(file, line, node.col_offset, node.end_col_offset, new, "constant")
+        elif isinstance(node, ast.If | ast.IfExp) and node.test.lineno == node.test.end_lineno:
+            test = node.test
+            assert test.end_col_offset is not None
+            old = lines[test.lineno - 1][test.col_offset : test.end_col_offset].decode()
+            new = f"not ({old})"
+            yield Mutant(file, test.lineno, test.col_offset, test.end_col_offset, new, "condition")
+        elif (
+            isinstance(node, ast.Expr)
+            and isinstance(node.value, ast.Call)
+            and node.lineno == node.end_lineno
+        ):
+            assert node.end_col_offset is not None
+            yield Mutant(file, line, node.col_offset, node.end_col_offset, "pass", "statement")
+
+
+def mutate(source: str, mutant: Mutant) -> str | None:
+    """Return the source with the change, or None if it is then no Python."""
+    lines = source.encode().splitlines(keepends=True)
+    row = lines[mutant.line - 1]
+    changed = row[: mutant.start] + mutant.new.encode() + row[mutant.end :]
+    lines[mutant.line - 1] = changed
+    text = b"".join(lines).decode()
+    try:
+        compile(text, mutant.file, "exec")
+    except SyntaxError:
+        return None
+    return text if text != source else None
+
+
+def is_measured(path: Path) -> bool:
+    """Return whether a file can be reached without a GPU."""
+    return "triton" not in path.name
+
+
+class Checkout:
+    """A copy of the package that a worker may change, beside the tests."""
+
+    def __init__(self, repo: Path, folder: Path) -> None:
+        self.folder = folder
+        shutil.copytree(repo / "src", folder / "src", ignore=shutil.ignore_patterns("__pycache__"))
+        for name in ("tests", "recipes", "README.md", "pyproject.toml", "benchmarks", "docs"):
+            (folder / name).symlink_to(repo / name)
+
+    def environment(self, **more: str) -> dict[str, str]:
+        """Return the environment of a test run of this copy."""
+        paths = [str(self.folder / "src"), str(self.folder), os.environ.get("PYTHONPATH", "")]
+        return {
+            **os.environ,
+            "PYTHONPATH": os.pathsep.join(paths),
+            "PYTHONDONTWRITEBYTECODE": "1",
+            "OMP_NUM_THREADS": "1",
+            **more,
+        }
+
+    def pytest(self, *args: str, timeout: float, **more: str) -> subprocess.CompletedProcess[str]:
+        """Run pytest on this copy."""
+        command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *args]
+        return subprocess.run(
+            command,
+            cwd=self.folder,
+            env=self.environment(**more),
+            capture_output=True,
+            text=True,
+            timeout=timeout,
+            check=False,
+        )
+
+
+def reach(checkout: Checkout, arguments: argparse.Namespace) -> tuple[dict[str, Any], set[str]]:
+    """Run the fast tests once; return lines and seconds by test, and tests that fail anyway."""
+    out = checkout.folder / "reached"
+    out.mkdir()
+    (checkout.folder / "mutation_plugin.py").write_text(PLUGIN)
+    folders = [f"tests/{package}" for package in arguments.packages]
+    done = checkout.pytest(
+        *folders,
+        "-m",
+        FAST,
+        "-n",
+        str(arguments.workers),
+        "-p",
+        "mutation_plugin",
+        *arguments.pytest,
+        timeout=arguments.seconds,
+        MUTATION_SOURCE=str(checkout.folder / "src") + os.sep,
+        MUTATION_OUT=str(out),
+    )
+    print(done.stdout[-600:], flush=True)
+    tests, failing = {}, set()
+    for file in out.glob("*.json"):
+        for name, seconds, lines in json.loads(file.read_text()):
+            if seconds < 0:
+                failing.add(name)
+            else:
+                tests[name] = (seconds, lines)
+    return tests, failing
+
+
+def judge(
+    checkout: Checkout, source: str, mutant: Mutant, tests: list[str], options: list[str]
+) -> str:
+    """Return `caught` or `survived` for one mutant."""
+    path = checkout.folder / "src" / mutant.file
+    changed = mutate(source, mutant)
+    assert changed is not None
+    path.write_text(changed)
+    try:
+        done = checkout.pytest("-x", *options, *tests, timeout=LIMIT)
+        return "survived" if done.returncode == 0 else "caught"
+    except subprocess.TimeoutExpired:
+        return "caught"
+    finally:
+        path.write_text(source)
+
+
+def run(arguments: argparse.Namespace) -> dict[str, Any]:
+    """Mutate, test and count."""
+    began, repo = time.time(), arguments.repo.resolve()
+    with tempfile.TemporaryDirectory() as temporary:
+        folders = [Path(temporary) / str(i) for i in range(arguments.workers)]
+        copies = [Checkout(repo, folder) for folder in folders]
+        tests, failing = reach(copies[0], arguments)
+        print(f"{len(tests)} tests, {len(failing)} of them fail without any mutant", flush=True)
+        by_line: dict[tuple[str, int], list[tuple[float, str]]] = defaultdict(list)
+        for name, (seconds, lines) in tests.items():
+            for file, numbers in lines.items() if name not in failing else ():
+                for number in numbers:
+                    by_line[file, number].append((seconds, name))
+        sources, candidates = {}, []
+        for package in arguments.packages:
+            for path in sorted((repo / "src" / "regard" / package).rglob("*.py")):
+                if is_measured(path):
+                    file = str(path.relative_to(repo / "src"))
+                    sources[file] = path.read_text(encoding="utf-8")
+                    candidates += list(mutants_of(file, sources[file]))
+        random.Random(arguments.seed).shuffle(candidates)
+        chosen = []
+        for mutant in candidates:
+            if len(chosen) < arguments.mutants and mutate(sources[mutant.file], mutant):
+                chosen.append(mutant)
+        free: Queue[Checkout] = Queue()
+        for copy in copies:
+            free.put(copy)
+
+        def work(mutant: Mutant) -> str:
+            reaching = sorted(by_line.get((mutant.file, mutant.line), []))[:MOST_TESTS]
+            if not reaching:
+                return "not reached"
+            if time.time() - began > arguments.seconds:
+                return "no time"
+            copy = free.get()
+            try:
+                names = [name for _, name in reaching]
+                return judge(copy, sources[mutant.file], mutant, names, arguments.pytest)
+            finally:
+                free.put(copy)
+
+        with ThreadPoolExecutor(arguments.workers) as pool:
+            verdicts = list(pool.map(work, chosen))
+    counts = Counter(verdicts)
+    measured = len(chosen) - counts["no time"]
+    return {
+        "mutants": measured,
+        "caught": counts["caught"],
+        "survived": counts["survived"],
+        "not_reached": counts["not reached"],
+        "no_time": counts["no time"],
+        "share_caught": round(counts["caught"] / max(1, measured), 4),
+        "candidates": len(candidates),
+        "seconds": round(time.time() - began),
+        "left": [
+            {**mutant._asdict(), "verdict": verdict}
+            for mutant, verdict in zip(chosen, verdicts, strict=True)
+            if verdict not in ("caught",)
+        ],
+    }
+
+
+def main() -> int:
+    """Read the command line and write the counts."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
+    parser.add_argument("--repo", type=Path, default=Path(__file__).resolve().parents[1])
+    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--packages", nargs="*", default=PACKAGES)
+    parser.add_argument("--mutants", type=int, default=200)
+    parser.add_argument("--workers", type=int, default=os.cpu_count() or 1)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--seconds", type=float, default=3600, help="time for all of it")
+    parser.add_argument("--pytest", type=shlex.split, default=[], help="more options of pytest")
+    arguments = parser.parse_args()
+    result = run(arguments)
+    arguments.out.write_text(json.dumps(result, indent=1) + "\n")
+    print({name: value for name, value in result.items() if name != "left"})
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
