@@ -14,6 +14,7 @@ import sys
 import time
 from collections import defaultdict
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +31,7 @@ class Package:
         self.files = sorted(self.source.rglob("*.py"))
         self.texts = {file: file.read_text(encoding="utf-8") for file in self.files}
         self.trees = {file: ast.parse(text) for file, text in self.texts.items()}
+        self.nodes = {file: list(ast.walk(tree)) for file, tree in self.trees.items()}
         self.names = {self.module(file): file for file in self.files}
 
     def module(self, file: Path) -> str:
@@ -37,13 +39,14 @@ class Package:
         parts = file.relative_to(self.source).with_suffix("").parts
         return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
 
+    @cache  # noqa: B019 (one short process)
     def imported(self, file: Path) -> set[str]:
         """Return the modules of the package that a file imports, also inside functions.
 
         Names that are imported for type checking alone count too: a reader follows them.
         """
         module, found = self.module(file), set()
-        for node in ast.walk(self.trees[file]):
+        for node in self.nodes[file]:
             if isinstance(node, ast.Import):
                 targets = [alias.name for alias in node.names]
             elif isinstance(node, ast.ImportFrom):
@@ -71,7 +74,7 @@ class Package:
             name: {
                 other
                 for other in self.imported(file)
-                if not name.startswith(f"{other}.") and not other == name
+                if not name.startswith(f"{other}.") and other != name
             }
             for name, file in self.names.items()
         }
@@ -102,8 +105,8 @@ class Package:
 
     def definitions(self) -> Iterator[tuple[Path, Any]]:
         """Yield every class and function with its file."""
-        for file, tree in self.trees.items():
-            for node in ast.walk(tree):
+        for file, nodes in self.nodes.items():
+            for node in nodes:
                 if isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
                     yield file, node
 
@@ -115,6 +118,13 @@ class Package:
                 if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
                     places[node.name].append(self.module(file))
         return {name: found for name, found in places.items() if len(found) > 1}
+
+    def vague_docstrings(self) -> list[str]:
+        """Return modules, classes and functions whose docstring begins with one of VAGUE."""
+        places = [(self.module(file), tree) for file, tree in self.trees.items()]
+        places += [(f"{self.module(f)}.{node.name}", node) for f, node in self.definitions()]
+        firsts = ((place, (ast.get_docstring(node) or "").split(" ")[0]) for place, node in places)
+        return [place for place, first in firsts if first in VAGUE]
 
     def flow(self, start: str, value: re.Pattern[str]) -> dict[str, Any]:
         """Follow calls that pass a value on, from one function, depth first.
@@ -174,8 +184,6 @@ def measure(root: Path) -> dict[str, Any]:
     """Return the figures of a checkout that reading it gives."""
     package = Package(root)
     lines = {file: text.count("\n") for file, text in package.texts.items()}
-    documented = [*package.trees.values(), *(node for _, node in package.definitions())]
-    firsts = [(ast.get_docstring(node) or "").split(" ")[0] for node in documented]
     project = (root / "pyproject.toml").read_text(encoding="utf-8")
     dependencies = re.search(r"^dependencies = \[(.*?)^\]", project, re.S | re.M)
     circles = package.circles()
@@ -185,7 +193,7 @@ def measure(root: Path) -> dict[str, Any]:
         "files_under_40_lines": sum(
             n < 40 for file, n in lines.items() if file.name != "__init__.py"
         ),
-        "docstrings_that_begin_vaguely": sum(first in VAGUE for first in firsts),
+        "docstrings_that_begin_vaguely": len(package.vague_docstrings()),
         "circles": len(circles),
         "files_in_circles": sum(map(len, circles)),
         "public_class_names_repeated": len(package.repeated_classes()),
@@ -199,18 +207,50 @@ def measure(root: Path) -> dict[str, Any]:
 
 
 def flows(root: Path) -> list[dict[str, Any]]:
-    """Return the ways of `config` from training and of `texts` from prediction."""
+    """Return the way of `config` from the start of a run."""
     package = Package(root)
-    wanted = (("start_run", r"\bconfig\b"), ("predict", r"\b(texts|sources)\b"))
-    found = []
-    for function, pattern in wanted:
-        for file, node in package.definitions():
-            inside = "api" if function == "predict" else "training"
-            if getattr(node, "name", "") == function and inside in str(file):
-                start = f"{package.module(file)}:{function}"
-                found.append(package.flow(start, re.compile(pattern)))
-                break
-    return found
+    starts = [
+        f"{package.module(file)}:{node.name}"
+        for file, node in package.definitions()
+        if node.name == "start_run" and "training" in str(file)
+    ]
+    return [package.flow(start, re.compile(r"\bconfig\b")) for start in starts[:1]]
+
+
+#: prints the files of functions in the order in which prediction first calls them
+WATCH_PREDICT = """
+import sys
+import regard
+model = regard.load("g2p", device="cpu")
+seen, files = set(), []
+def watch(frame, event, argument):
+    code = frame.f_code
+    name = code.co_filename.rpartition("/src/regard/")[2]
+    if event == "call" and "/src/regard/" in code.co_filename and code not in seen:
+        seen.add(code)
+        if name.split("/")[0] not in ("ops", "attention", "layers", "models"):
+            files.append(name)
+sys.setprofile(watch)
+list(model.predict(["attention"]))
+sys.setprofile(None)
+print("\\n".join(files))
+"""
+
+
+def way_of_texts(root: Path) -> dict[str, Any]:
+    """Run a prediction, and return the files that its texts pass above the model's own."""
+    done = subprocess.run(
+        [sys.executable, "-c", WATCH_PREDICT],
+        env={"PYTHONPATH": str(root / "src"), "PATH": "/usr/bin:/bin", "OMP_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    walk = done.stdout.split()
+    path = [file for i, file in enumerate(walk) if i == 0 or file != walk[i - 1]]
+    files = list(dict.fromkeys(path))
+    back = len(path) - len(files)
+    return {"from": "Model:predict", "files": len(files), "comes_back": back, "path": files}
 
 
 def seconds(root: Path, code: str) -> float:
@@ -244,7 +284,7 @@ def main() -> int:
     arguments = parser.parse_args()
     began = time.time()
     figures = measure(arguments.repo)
-    for flow in flows(arguments.repo):
+    for flow in [*flows(arguments.repo), way_of_texts(arguments.repo)]:
         name = flow["from"].rpartition(":")[2]
         figures[f"files_from_{name}"] = flow["files"]
         figures[f"returns_from_{name}"] = flow["comes_back"]

@@ -30,7 +30,11 @@ SETTINGS = (
 )
 
 
-def pytest_collection_modifyitems(items):
+def pytest_collection_modifyitems(config, items):
+    if not torch.cuda.is_available():
+        on_gpu = [item for item in items if item.get_closest_marker("gpu")]
+        config.hook.pytest_deselected(items=on_gpu)
+        items[:] = [item for item in items if not item.get_closest_marker("gpu")]
     # what trains comes first, so that at the end both workers have short tests to share
     items.sort(key=lambda item: item.get_closest_marker("system") is None)
 

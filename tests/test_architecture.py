@@ -1,11 +1,13 @@
 """Imports point down only: the floors of the package, read from its sources."""
 
 import ast
+import runpy
 from pathlib import Path
 
 import pytest
 
 SOURCES = Path(__file__).parents[1] / "src"
+Package = runpy.run_path(str(SOURCES.parent / "benchmarks" / "house.py"))["Package"]
 MODULES = sorted((SOURCES / "regard").rglob("*.py"))
 
 # From the ground up. Parts of one floor stand side by side and do not import each other.
@@ -92,10 +94,49 @@ def test_every_part_has_a_floor():
     assert not missing, f"give {missing} a place in FLOORS"
 
 
-@pytest.mark.parametrize("path", MODULES, ids=module_name)
-def test_imports_point_down(path):
-    package = path.name == "__init__.py"
-    assert not list(violations(module_name(path), path.read_text(encoding="utf-8"), package))
+def test_imports_point_down():
+    found = [
+        line
+        for path in MODULES
+        for line in violations(
+            module_name(path), path.read_text(encoding="utf-8"), path.name == "__init__.py"
+        )
+    ]
+    assert not found, "\n".join(found)
+
+
+@pytest.fixture(scope="module")
+def package():
+    return Package(SOURCES.parent)
+
+
+@pytest.mark.skip(reason="until the redesign is whole")
+def test_no_import_circles_not_even_through_imports_inside_functions(package):
+    assert package.circles() == []
+
+
+@pytest.mark.skip(reason="until the redesign is whole")
+def test_a_public_class_name_has_one_meaning(package):
+    assert package.repeated_classes() == {}
+
+
+@pytest.mark.skip(reason="until the redesign is whole")
+def test_docstrings_begin_with_what_a_reader_would_search_for(package):
+    assert package.vague_docstrings() == []
+
+
+def test_a_circle_a_repeated_class_and_a_vague_docstring_are_found(tmp_path):
+    folder = tmp_path / "src" / "fake"
+    folder.mkdir(parents=True)
+    (folder / "__init__.py").write_text("")
+    (folder / "a.py").write_text("from fake import b\nclass Same: ...\n")
+    (folder / "b.py").write_text("from fake.c import x\nclass Same: ...\nclass _Own: ...\n")
+    (folder / "c.py").write_text('def f():\n    """Whether so."""\n    from .a import y\n')
+    (folder / "d.py").write_text('"""Return whether so."""\nfrom fake import a\nclass _Own: ...\n')
+    found = Package(tmp_path)
+    assert found.circles() == [["fake.a", "fake.b", "fake.c"]]
+    assert found.repeated_classes() == {"Same": ["fake.a", "fake.b"]}
+    assert found.vague_docstrings() == ["fake.c.f"]
 
 
 @pytest.mark.parametrize(

@@ -130,7 +130,6 @@ def test_lengths_must_fit_the_batch():
 
 
 @pytest.mark.gpu
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 @pytest.mark.parametrize(("name", "adapter"), CASES)
 def test_targets_on_a_gpu_are_those_of_the_cpu(name, adapter):
     model, (src, lengths) = model_of(name, adapter), source(adapter)

@@ -96,7 +96,6 @@ def test_attention_by_the_definition_holds_maps_and_the_fused_path_does_not():
 
 
 @pytest.mark.gpu
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs CUDA")
 def test_memory_on_cuda():
     device, layer = torch.device("cuda"), nn.Tanh()
     x = torch.randn(1024, 1024, device=device)

@@ -110,7 +110,6 @@ def test_nothing_is_left_on_the_module(name):
 
 
 @pytest.mark.gpu
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs CUDA")
 @each
 def test_cuda_equals_cpu(name):
     module, tensors = build(name), inputs(name)
@@ -126,7 +125,6 @@ def test_cuda_equals_cpu(name):
 
 
 @pytest.mark.gpu
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs CUDA")
 @each
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 def test_cuda_autocast_is_near_float32(name, dtype):

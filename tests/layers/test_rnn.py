@@ -260,7 +260,6 @@ def test_the_memory_stands_still_in_padding_whatever_the_weights():
 
 
 @pytest.mark.gpu
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs CUDA")
 @each_cell
 @pytest.mark.parametrize("train", [True, False])
 def test_cuda_equals_cpu(cell, train):
@@ -280,7 +279,6 @@ def test_cuda_equals_cpu(cell, train):
 
 
 @pytest.mark.gpu
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs CUDA")
 @each_cell
 def test_interchange_keeps_the_device(cell):
     theirs = TORCH[cell](INPUT, HIDDEN, 2, bidirectional=True).cuda()

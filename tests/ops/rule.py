@@ -108,7 +108,6 @@ def where(*backends: str) -> list[object]:
 
     on_cuda = [
         pytest.mark.gpu,
-        pytest.mark.skipif(not torch.cuda.is_available(), reason="needs CUDA"),
         # the thread of the first backward pass finds no context, and makes one
         pytest.mark.filterwarnings("ignore:Attempting to run cuBLAS:UserWarning"),
     ]

@@ -15,7 +15,6 @@ from sounds import FEATURES, spoken
 
 pytestmark = [
     pytest.mark.gpu,
-    pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device"),
     pytest.mark.filterwarnings("ignore:Synchronization debug mode is a prototype:UserWarning"),
     # the thread of the first backward pass finds no context, and makes one
     pytest.mark.filterwarnings("ignore:Attempting to run cuBLAS:UserWarning"),

@@ -12,7 +12,6 @@ from training.losses import ALPHA, breaches, cross_entropies, distance, made, rd
 
 pytestmark = [
     pytest.mark.gpu,
-    pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device"),
     # the thread of the first backward pass finds no context, and makes one
     pytest.mark.filterwarnings("ignore:Attempting to run cuBLAS:UserWarning"),
 ]
