@@ -156,7 +156,7 @@ def test_a_cell_is_the_mean_of_its_seeds_without_those_of_former_defaults(page, 
     (former,) = page.FORMER
     rows = [seeded(0.5, 1), seeded(0.25, 2), {**seeded(0.9, 3), "commit": former}]
     text = page.page(json.loads(kept(page, tmp_path, *rows).read_text()))
-    assert "| 37.5 (25.0), 1,234 steps, 2 seeds |" in text
+    assert "| 37.5 (25.0), 1,234 steps, 2 runs |" in text
     assert "†" not in text
 
 
@@ -166,8 +166,8 @@ def test_settings_beside_the_defaults_have_a_section_of_their_own(page, tmp_path
     cells, tried = text.split("## Other settings beside the defaults")
     assert "50.0 (25.0), 1,234 steps |" in cells
     assert "75.0" not in cells
-    assert "| after | defaults | 50.0 | 25.0 |" in tried
-    assert "| after | ema=0.999 | 50.0 (75.0, 25.0) | 25.0 |" in tried
+    assert "| after | defaults | 50.0 | 25.0 | 1,234 |" in tried
+    assert "| after | ema=0.999 | 50.0 (75.0, 25.0) | 25.0 | 1,234 |" in tried
 
 
 def test_jobs_that_were_stopped_or_only_compile_kernels_are_no_results(page, tmp_path):
@@ -180,6 +180,12 @@ def test_jobs_that_were_stopped_or_only_compile_kernels_are_no_results(page, tmp
 def test_a_later_result_of_a_job_replaces(page, tmp_path):
     target = kept(page, tmp_path, row("after", 0.5), row("after", 0.75))
     assert [r["exact"] for r in json.loads(target.read_text())["results"]] == [0.75]
+
+
+def test_a_run_beside_fewer_others_does_not_replace_but_counts_too(page, tmp_path):
+    beside = [row("after", e, slots={"cpu": 6, "cuda": n}) for e, n in ((0.5, 4), (0.75, 2))]
+    target = kept(page, tmp_path, *beside)
+    assert "62.5 (25.0), 1,234 steps, 2 runs" in page.page(json.loads(target.read_text()))
 
 
 def test_a_job_that_failed_is_named_and_does_not_replace_a_result(page, tmp_path):
