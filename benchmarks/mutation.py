@@ -192,6 +192,16 @@ def mutate(source: str, mutant: Mutant) -> str | None:
     return text if text != source else None
 
 
+def lines_at_import(source: str) -> set[int]:
+    """Return the lines outside of functions, which run before any test."""
+    inside: set[int] = set()
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda):
+            body = node.body if isinstance(node.body, list) else [node.body]
+            inside |= set(range(body[0].lineno, (node.end_lineno or node.lineno) + 1))
+    return set(range(1, source.count("\n") + 2)) - inside
+
+
 def is_measured(path: Path) -> bool:
     """Return whether a file can be reached without a GPU."""
     return "triton" not in path.name
@@ -212,7 +222,6 @@ class Checkout:
         return {
             **os.environ,
             "PYTHONPATH": os.pathsep.join(paths),
-            "PYTHONDONTWRITEBYTECODE": "1",
             "OMP_NUM_THREADS": "1",
             **more,
         }
@@ -268,14 +277,21 @@ def judge(
     path = checkout.folder / "src" / mutant.file
     changed = mutate(source, mutant)
     assert changed is not None
-    path.write_text(changed)
+    _write(path, changed)
     try:
         done = checkout.pytest("-x", *options, *tests, timeout=LIMIT)
         return "survived" if done.returncode == 0 else "caught"
     except subprocess.TimeoutExpired:
         return "caught"
     finally:
-        path.write_text(source)
+        _write(path, source)
+
+
+def _write(path: Path, source: str) -> None:
+    """Write a module. Its bytecode may look up to date within the same second, so it is removed."""
+    path.write_text(source, encoding="utf-8")
+    for cached in (path.parent / "__pycache__").glob(f"{path.stem}.*.pyc"):
+        cached.unlink()
 
 
 def run(arguments: argparse.Namespace) -> dict[str, Any]:
@@ -287,17 +303,20 @@ def run(arguments: argparse.Namespace) -> dict[str, Any]:
         tests, failing = reach(copies[0], arguments)
         print(f"{len(tests)} tests, {len(failing)} of them fail without any mutant", flush=True)
         by_line: dict[tuple[str, int], list[tuple[float, str]]] = defaultdict(list)
+        by_file: dict[str, list[tuple[float, str]]] = defaultdict(list)
         for name, (seconds, lines) in tests.items():
             for file, numbers in lines.items() if name not in failing else ():
+                by_file[file].append((seconds, name))
                 for number in numbers:
                     by_line[file, number].append((seconds, name))
-        sources, candidates = {}, []
+        sources, candidates, at_import = {}, [], {}
         for package in arguments.packages:
             for path in sorted((repo / "src" / "regard" / package).rglob("*.py")):
                 if is_measured(path):
                     file = str(path.relative_to(repo / "src"))
                     sources[file] = path.read_text(encoding="utf-8")
                     candidates += list(mutants_of(file, sources[file]))
+                    at_import[file] = lines_at_import(sources[file])
         random.Random(arguments.seed).shuffle(candidates)
         chosen = []
         for mutant in candidates:
@@ -308,13 +327,16 @@ def run(arguments: argparse.Namespace) -> dict[str, Any]:
             free.put(copy)
 
         def work(mutant: Mutant) -> str:
-            reaching = sorted(by_line.get((mutant.file, mutant.line), []))[:MOST_TESTS]
+            reaching = by_line.get((mutant.file, mutant.line), [])
+            if mutant.line in at_import[mutant.file]:
+                reaching = by_file[mutant.file]
+            reaching = sorted(reaching)[:MOST_TESTS]
             if not reaching:
                 return "not reached"
-            if time.time() - began > arguments.seconds:
-                return "no time"
             copy = free.get()
             try:
+                if time.time() - began > arguments.seconds:
+                    return "no time"
                 names = [name for _, name in reaching]
                 return judge(copy, sources[mutant.file], mutant, names, arguments.pytest)
             finally:
