@@ -33,6 +33,7 @@ FLOORS = (
     ("layers",),
     ("models", "data"),
     ("decoding", "evaluation", "seeing"),
+    ("kinds",),
     ("training",),
     ("api",),
     ("lab", "cli", "serve", "recipes", "export"),

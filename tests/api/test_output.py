@@ -9,14 +9,14 @@ import torch
 
 import regard
 from models.cases import RECURRENT, SIZES, VARIANTS
-from regard.api.token_spans import replaced, split_features, text_given, text_written
 from regard.data import Tokenizer, source_ids
 from regard.decoding import Hypothesis
 from regard.errors import ArgumentError
+from regard.kinds import open_kind
+from regard.kinds.text_source import replaced, split_features, text_given, text_written
 from regard.seeing.trace import KINDS, Text
 from regard.symbols import UNK
 from regard.training import RunFolder, make_config
-from regard.training.run_folder import build_model
 
 SOURCES = ["abc", "hgfedcba", "d", "hahaha"]
 TARGETS = ["a b c", "H E D", "b f g"]
@@ -47,7 +47,7 @@ def run_folder(path, variant, features=()):
     src.save(folder.src_tokenizer_file)
     tgt.save(folder.tgt_tokenizer_file)
     torch.manual_seed(4)
-    model = build_model(config, src, tgt)
+    model = open_kind(config, src, tgt).build_model()
     folder.write_model({k: 3 * w if w.ndim > 1 else w for k, w in model.state_dict().items()})
     return path
 

@@ -9,8 +9,8 @@ import torch
 
 from regard.api import bundled_models
 from regard.data import Tokenizer
+from regard.kinds import open_kind
 from regard.training import RunFolder, make_config
-from regard.training.run_folder import build_model
 
 ROOT = Path(__file__).resolve().parents[2]
 LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ'"
@@ -37,7 +37,7 @@ def run(tmp_path):
     src.save(folder.src_tokenizer_file)
     tgt.save(folder.tgt_tokenizer_file)
     torch.manual_seed(2)
-    folder.write_model(build_model(config, src, tgt).state_dict())
+    folder.write_model(open_kind(config, src, tgt).build_model().state_dict())
     return folder.path
 
 

@@ -18,7 +18,7 @@ from export.tools import FRAMES, assert_found, make_run
 from regard.data import pad_frames
 from regard.decoding import greedy
 from regard.export.decode import Exported
-from regard.export.graph_inputs import FrameInputs, ScaledInput
+from regard.kinds.graph_inputs import FrameInputs, ScaledInput
 from regard.models import VectorInput
 
 # the run-time shape checks cannot be traced

@@ -4,8 +4,8 @@ import numpy as np
 import torch
 
 from regard.data import FrameScaler, Tokenizer
+from regard.kinds import open_kind
 from regard.training import RunFolder, make_config
-from regard.training.run_folder import build_model
 
 SOURCES = ["abc", "hgfedcba", "d", "hahaha"]
 TARGETS = ["a b c", "H E D", "b f g"]
@@ -32,7 +32,7 @@ def make_run(path, preset="bahdanau", features=(), seed=4, src=None):
     src.save(folder.src_tokenizer_file)
     tgt.save(folder.tgt_tokenizer_file)
     torch.manual_seed(seed)
-    model = build_model(config, src, tgt)
+    model = open_kind(config, src, tgt).build_model()
     folder.write_model({k: 3 * w if w.ndim > 1 else w for k, w in model.state_dict().items()})
     return path
 

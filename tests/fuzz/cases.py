@@ -19,9 +19,9 @@ from pyarrow import parquet
 from fuzz.mutations import ODD, dumps, flip, lie, mutate, replace_kind
 from regard.data import FrameScaler, Tokenizer
 from regard.data.checksummed_json import json_checksum
+from regard.kinds import open_kind
 from regard.seeing import Map, Text, Trace, storage
 from regard.training import RunFolder, make_config, start_run
-from regard.training.run_folder import build_model
 
 WORDS = ("abc", "bcad", "dab", "a b c", "cab d", "abc, abd.", "dcba")
 SIZES = {
@@ -66,7 +66,7 @@ def make_bases(folder: Path) -> None:
         run.write_config(config)
         src.save(run.src_tokenizer_file)
         tgt.save(run.tgt_tokenizer_file)
-        run.write_model(build_model(config, src, tgt).state_dict())
+        run.write_model(open_kind(config, src, tgt).build_model().state_dict())
         run.append_metrics({"step": 3, "dev_loss": 1.5, "seconds": 1.0})
         shutil.rmtree(run.data)
     _write_data(folder)

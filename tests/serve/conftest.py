@@ -10,9 +10,9 @@ import torch
 from starlette.testclient import TestClient
 
 from regard.data import Tokenizer
+from regard.kinds import open_kind
 from regard.serve import Access, Limits, Log, Models, bind, create_app, make_server, url_of
 from regard.training import RunFolder, make_config
-from regard.training.run_folder import build_model
 
 LETTERS = ["abcdefgh", "hgfe dcba"]
 SIZES = {"embed": 6, "hidden": 10, "layers": 1}
@@ -30,7 +30,7 @@ def run_folder(path, preset, features=()):
     src.save(folder.src_tokenizer_file)
     tgt.save(folder.tgt_tokenizer_file)
     torch.manual_seed(4)
-    model = build_model(config, src, tgt)
+    model = open_kind(config, src, tgt).build_model()
     folder.write_model({k: 3 * w if w.ndim > 1 else w for k, w in model.state_dict().items()})
     return path
 

@@ -12,13 +12,13 @@ from rich.console import Console
 import regard
 from regard.data import FrameScaler, Tokenizer, collate, frame_tables
 from regard.errors import ArgumentError, DataError
+from regard.kinds import open_kind
 from regard.layers import LearnedPositions, SinusoidalPositions
 from regard.models import COPY_PRESETS, PRESETS, TAG_PRESETS, TEXT_PRESETS, VectorInput
 from regard.training import RunFolder, make_config, start_run
 from regard.training.epochs import BatchShapes
 from regard.training.evaluator import evaluate
 from regard.training.progress import Progress
-from regard.training.run_folder import build_model
 from regard.training.setup import check_settings, prepare
 from sounds import FEATURES, spoken, write_jsonl, write_npy
 
@@ -109,7 +109,7 @@ def test_presets_read_vectors(preset, stack):
     frames = FrameScaler(5, stack, (0.0,) * 5, (1.0,) * 5)
     target = Tokenizer.train("space", ["a b c"])
     config = make_config({"preset": preset, "size": "tiny"})
-    model = build_model(config, frames, target).eval()
+    model = open_kind(config, frames, target).build_model().eval()
     adapter = model.encoder.embedding
     assert isinstance(adapter, VectorInput)
     text = PRESETS[preset](11, target.vocab_size, "tiny").encoder.embedding
@@ -129,7 +129,7 @@ def test_positions_are_those_that_the_preset_has():
 
     def positions(**settings):
         config = make_config({"size": "tiny", **settings})
-        return build_model(config, frames, target).encoder.embedding.positions
+        return open_kind(config, frames, target).build_model().encoder.embedding.positions
 
     assert isinstance(positions(preset="transformer"), SinusoidalPositions)
     assert isinstance(positions(preset="conv", max_len=300), LearnedPositions)

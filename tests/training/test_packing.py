@@ -7,9 +7,9 @@ import torch
 from safetensors.torch import load
 
 from regard.data import Tokenizer
+from regard.kinds import open_kind
 from regard.training import RunError, RunFolder, make_config
 from regard.training.packing import halved, pack, without_places
-from regard.training.run_folder import build_model
 
 SIZES = {"size": "tiny", "hidden": 8, "embed": 4}
 
@@ -26,7 +26,7 @@ def run(tmp_path):
     src.save(folder.src_tokenizer_file)
     tgt.save(folder.tgt_tokenizer_file)
     torch.manual_seed(3)
-    folder.write_model(build_model(config, src, tgt).state_dict())
+    folder.write_model(open_kind(config, src, tgt).build_model().state_dict())
     folder.card_file.write_text("a card")
     folder.append_metrics({"step": 5})
     return folder

@@ -10,8 +10,8 @@ import torch
 
 from regard.data import FrameScaler
 from regard.errors import DataError
+from regard.kinds import TextPairs
 from regard.training import RunError, RunFolder, make_config, resume_run, start_run
-from regard.training.run_folder import build_model
 
 
 @pytest.fixture
@@ -179,11 +179,13 @@ def test_sizes_that_the_weights_do_not_have(folder, monkeypatch, settings, said)
     run, _ = folder
     rewrite_config(run, lambda c: c["config"]["model"].update(settings))
 
+    build = TextPairs.build_model
+
     def without_memory(*given):
         assert torch.get_default_device().type == "meta"
-        return build_model(*given)
+        return build(*given)
 
-    monkeypatch.setattr("regard.training.run_folder.build_model", without_memory)
+    monkeypatch.setattr("regard.kinds.TextPairs.build_model", without_memory)
     with pytest.raises(RunError, match=f"must hold the weights .*{said}"):
         run.load()
 

@@ -3,6 +3,6 @@
 from regard.api.fit_load import fit, load
 from regard.api.model import BATCH, Model
 from regard.api.output import Output
-from regard.api.token_spans import Source
+from regard.kinds.text_source import Source
 
 __all__ = ["BATCH", "Model", "Output", "Source", "fit", "load"]

@@ -30,13 +30,12 @@ from regard.api.request import (
     decoding_options,
     in_chunks,
 )
-from regard.api.sides import side_of
-from regard.api.token_spans import Source, text_given, text_written
 from regard.data import FrameScaler, Tokenizer, require_tokenizer
 from regard.decoding import DecodingOptions, Ensemble, Hypothesis, decode, force_decode
 from regard.decoding_options import check_least
 from regard.errors import ArgumentError, DataError
 from regard.evaluation import Perplexity, perplexity
+from regard.kinds.text_source import Source, text_given, text_written
 from regard.models import SequenceModel
 from regard.seeing import DecodingInfo, ModelInfo, Text, Trace
 from regard.seeing.alignment import Links
@@ -62,7 +61,8 @@ class Model:
         self._paths = [Path(path) for path in paths]
         self._presets = [run.config.preset for run in runs]
         self.source, self.tgt_tokenizer = first.src_tokenizer, first.tgt_tokenizer
-        self._side = side_of(self.source)
+        self.kind = first.kind
+        self._side = self.kind.sources
         models = [run.model for run in runs]
         self.module: SequenceModel = models[0] if len(models) == 1 else Ensemble(models)
 
@@ -212,7 +212,7 @@ class Model:
         check_has_sources(self.config)
         ((tgt, trace),) = self._traces([text], _alone(target), None, options)
         (row,) = self.source_ids([text])
-        batch, unknown = self.on_device([row]), self._side.unknown_inputs(row)
+        batch, unknown = self.on_device([row]), self._side.replacements(row)
         most = options.get("max_len")
         return checked(self.module, self.tgt_tokenizer, row, batch, tgt, trace, unknown, most)
 

@@ -7,7 +7,6 @@ from typing import Any, Final
 
 from regard.api.model import Model
 from regard.api.request import check_pairs
-from regard.api.token_spans import Source
 from regard.data import (
     FrameReader,
     FrameScaler,
@@ -23,6 +22,7 @@ from regard.data.pair_reader import SourceTransform
 from regard.data.pairs import column_names
 from regard.data.text_files import is_pipe
 from regard.errors import DataError
+from regard.kinds.text_source import Source
 
 #: the arguments of `Model.evaluate` and `Model.align`
 ARGUMENTS: Final = PYTHON_HINTS._replace(features="", references="", longer="")

@@ -7,7 +7,7 @@ from typing import Any
 import typer
 
 from regard import api
-from regard.api.token_spans import name_some
+from regard.kinds.text_source import name_some
 
 
 def told_of_features(model: api.Model, texts: Iterable[Any]) -> Iterator[Any]:

@@ -11,13 +11,13 @@ import typer
 
 from regard import api
 from regard.api import bundled_models
-from regard.api.token_spans import name_some
 from regard.atomic_files import incremental_output
 from regard.cli.console import on_one_line
 from regard.cli.features import told_of_features
 from regard.cli.input_lines import InputLines
 from regard.data.frame_tables import SUFFIX
 from regard.errors import ArgumentError, DataError
+from regard.kinds.text_source import name_some
 from regard.seeing import storage
 from regard.symbols import UNK
 

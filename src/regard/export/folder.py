@@ -16,7 +16,6 @@ from regard.data import FrameScaler, SourceEncoder
 from regard.decoding import DecodingOptions
 from regard.errors import ArgumentError
 from regard.export.errors import ExportError
-from regard.export.graph_inputs import inputs_for
 from regard.export.readme import readme
 from regard.layers import LearnedPositions
 from regard.symbols import BOS, EOS, PAD, UNK
@@ -85,7 +84,7 @@ def _write(saved: Saved, run: Path, folder: Path, attention: bool) -> dict[str, 
     from regard.export.graphs import write_graphs  # not above: the extra may be missing
     from regard.export.verify import verify
 
-    given = inputs_for(saved.src_tokenizer)
+    given = saved.kind.sources.graph_inputs()
     ports = write_graphs(saved.model, given, folder, attention=attention)
     saved.src_tokenizer.save(folder / "tokenizer.src.json")
     saved.tgt_tokenizer.save(folder / "tokenizer.tgt.json")

@@ -18,10 +18,10 @@ from torch import Tensor, nn
 from regard import ops
 from regard.export.errors import ExportError
 from regard.export.flat import flatten, unflatten
-from regard.export.graph_inputs import GraphInputs
 from regard.export.tagging import with_positions
 from regard.export.traceable import exportable, first_state
 from regard.interrupts import interruptible
+from regard.kinds.graph_inputs import GraphInputs
 from regard.models import SequenceModel
 from regard.models.protocol import StepOutput
 from regard.ops.primitives import log_softmax

@@ -13,7 +13,7 @@ from regard import ops
 from regard.decoding import DecodingOptions, greedy
 from regard.export.decode import Exported
 from regard.export.errors import ExportError
-from regard.export.graph_inputs import GraphInputs
+from regard.kinds.graph_inputs import GraphInputs
 from regard.models import SequenceModel
 from regard.models.protocol import inference
 from regard.symbols import BOS, EOS

@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from regard import safe_read
-from regard.api.token_spans import with_features
 from regard.atomic_files import atomic_output
 from regard.data.text_files import numbered_lines
 from regard.errors import DataError
+from regard.kinds.text_source import with_features
 
 DEV = "dev"
 

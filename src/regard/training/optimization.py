@@ -14,13 +14,13 @@ from torch import Tensor, nn
 
 from regard.data import Batch, BatchShape, EncodedPairs, SourceEncoder, Tokenizer, collate
 from regard.errors import ArgumentError
+from regard.kinds import open_kind
 from regard.models import SequenceModel
 from regard.training.config import Config
 from regard.training.defaults import WARMUP, warmup_factor
 from regard.training.distributed import Fabric, FabricModule
 from regard.training.losses import Objective
 from regard.training.pretrained_embeddings import embeddings, start_from_vectors
-from regard.training.run_folder import build_model
 
 #: (step, warm-up steps, share of the budget that is spent) -> factor on the highest rate
 Factor = Callable[[int, int, float], float]
@@ -262,7 +262,7 @@ def make_learner(
 ) -> Learner:
     """A model with the weights that a run begins with; `resumed` if a checkpoint brings others."""
     torch.manual_seed(config.seed)
-    module = build_model(config, src, tgt)
+    module = open_kind(config, src, tgt).build_model()
     if not resumed:
         start_from_vectors(config, module, src, tgt, say)
     optimizer = torch.optim.AdamW(_groups(module, config), lr=0.0, betas=(0.9, 0.98), fused=True)

@@ -14,12 +14,12 @@ from torch import Tensor
 
 from regard import safe_read
 from regard.atomic_files import content_checksum, write_atomic
-from regard.data import FrameScaler, SourceEncoder, Tokenizer, load_source_encoder
+from regard.data import SourceEncoder, Tokenizer
 from regard.data.checksummed_json import json_checksum
 from regard.errors import ArgumentError, RegardError
-from regard.models import PRESETS, SequenceModel
+from regard.kinds import DataKind, load_encoder, open_kind
+from regard.models import SequenceModel
 from regard.training.config import Config, make_config
-from regard.training.frames import check_frames, reading_frames
 from regard.training.weights_file import (
     UnusableWeightsError,
     build_checked,
@@ -49,6 +49,7 @@ class Saved(NamedTuple):
     src_tokenizer: SourceEncoder
     tgt_tokenizer: Tokenizer
     config: Config
+    kind: DataKind
 
 
 class RunFolder:
@@ -253,9 +254,10 @@ class RunFolder:
             )
         for file in (self.src_tokenizer_file, self.tgt_tokenizer_file):
             safe_read.open_regular(file, inside=self.path).close()
-        src = load_source_encoder(self.src_tokenizer_file)
+        src = load_encoder(self.src_tokenizer_file)
         tgt = Tokenizer.load(self.tgt_tokenizer_file)
-        model = self._checked_model(config, src, tgt)
+        kind = open_kind(config, src, tgt)
+        model = self._checked_model(config, kind)
         try:
             weights = read_weights(self.model_file, inside=self.path)
         except UnusableWeightsError as error:
@@ -263,20 +265,19 @@ class RunFolder:
         if not all(bool(weight.isfinite().all()) for weight in weights.values()):
             raise self._no_weights(config, "some of them are not finite numbers")
         model.load_state_dict(weights)
-        return Saved(model.to(device).eval(), src, tgt, config)
+        return Saved(model.to(device).eval(), src, tgt, config, kind)
 
-    def _checked_model(self, config: Config, src: SourceEncoder, tgt: Tokenizer) -> SequenceModel:
+    def _checked_model(self, config: Config, kind: DataKind) -> SequenceModel:
         """Build the model of the run, if its weights have the sizes that its settings name."""
         try:
             shapes = read_shapes(self.model_file, inside=self.path)
             check_sizes({**config.model, "stack": config.stack}, shapes)
-            if isinstance(src, FrameScaler):
-                check_frames(config)
-                check_sizes({"features": src.features, "stack": src.stack}, shapes)
-            build_checked(lambda: build_model(config, src, tgt), shapes)
+            kind.check_settings(config)
+            check_sizes(kind.stored_sizes, shapes)
+            build_checked(kind.build_model, shapes)
         except (UnusableWeightsError, ArgumentError) as error:
             raise self._no_weights(config, str(error).removesuffix(".")) from None
-        return build_model(config, src, tgt)
+        return kind.build_model()
 
     def _no_weights(self, config: Config, reason: str) -> RunError:
         return RunError(
@@ -302,15 +303,6 @@ def _as_meant(settings: Mapping[str, Any], version: int) -> Mapping[str, Any]:
     if version < 2 and settings.get("eval_every") is None:
         return {**settings, "eval_every": "epoch"}
     return settings
-
-
-def build_model(config: Config, src: SourceEncoder, tgt: Tokenizer) -> SequenceModel:
-    """The preset of a config for two vocabularies; what copies is told what no target has."""
-    preset = PRESETS[config.preset]
-    if isinstance(src, FrameScaler):  # how many source tokens there would be does not matter
-        return reading_frames(preset(1, tgt.vocab_size, config.model_size, **config.model), src)
-    told = {"src_only": len(src.features)} if config.copies else {}
-    return preset(src.vocab_size, tgt.vocab_size, config.model_size, **config.model, **told)
 
 
 LogRow = dict[str, Any]

@@ -1,4 +1,4 @@
-"""What a graph is given to read: ids of tokens, or frames as a user has them."""
+"""Inputs of exported graphs: token ids, or frames before scaling."""
 
 from dataclasses import dataclass
 from typing import Final, Protocol, cast, final, runtime_checkable
@@ -9,7 +9,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from regard import masks
-from regard.data import FrameScaler, SourceEncoder
+from regard.data import FrameScaler
 from regard.models import EncoderDecoder, SequenceModel, VectorInput
 from regard.models.adapters import InputAdapter
 from regard.models.protocol import Lengths
@@ -48,11 +48,6 @@ class GraphInputs(Protocol):
     def prepare(self, model: SequenceModel) -> None:
         """Lets a copy of the model read what a user gives."""
         ...
-
-
-def inputs_for(side: SourceEncoder) -> GraphInputs:
-    """What the graphs of a run are given."""
-    return FrameInputs(side) if isinstance(side, FrameScaler) else TokenInputs(side.vocab_size)
 
 
 @final

@@ -1,0 +1,397 @@
+"""Kinds of data. A kind reads, learns from, encodes, labels and scores one sort of example.
+
+Everything that differs between sorts of data is a method or an attribute of these two classes, so
+that no other code asks which sort it has. `regard.kinds.KINDS` names all kinds.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, ClassVar, NamedTuple, Protocol, runtime_checkable
+
+import numpy as np
+from torch import Tensor
+
+from regard.data import (
+    BadLines,
+    Corpus,
+    Pair,
+    PairReader,
+    SourceEncoder,
+    Tokenizer,
+)
+from regard.data.dev_set import DevSet
+from regard.data.error_hints import ErrorHints
+from regard.data.pair_reader import SourceTransform
+from regard.decoding import DecodingOptions, Hypothesis
+from regard.kinds.graph_inputs import GraphInputs
+from regard.models import SequenceModel
+from regard.seeing import Text
+from regard.seeing.replacements import Replacements
+
+Say = Callable[[str], None]
+
+#: the metric that decides between checkpoints, by the kind of the target's tokeniser
+METRICS: dict[str, str] = {
+    "char": "exact",
+    "space": "per",
+    "word": "bleu",
+    "bpe": "bleu",
+    "unigram": "bleu",
+}
+
+
+@runtime_checkable
+class Settings(Protocol):
+    """The settings of a run that depend on its data; `regard.training.Config` has them."""
+
+    data: str
+    tgt: str | None
+    dev: str | None
+    dev_tgt: str | None
+    columns: tuple[str, ...] | None
+    features: bool | None
+    skip_bad: bool
+    max_chars: int
+    join_lines: int
+    preset: str
+    model: Any
+    src_tokenizer: Any
+    tgt_tokenizer: Any
+    src_case: Any
+    stack: int
+    scale_vectors: bool
+    shared_vocab: bool
+    vocab_size: int
+    src_vectors: str | None
+    tgt_vectors: str | None
+    bpe_dropout: float
+    metric: Any
+
+    @property
+    def model_size(self) -> Any:
+        """The row of the preset's sizes."""
+        ...
+
+
+class Encoders(NamedTuple):
+    """Encoders learned from training examples; `tokenizer.src.json` and `tokenizer.tgt.json`."""
+
+    source: SourceEncoder
+    target: Tokenizer
+
+
+@runtime_checkable
+class SourceAdapter(Protocol):
+    """Sources of a model, as a caller gives them and as the model reads them.
+
+    A row is what the model reads of one source: token ids with `eos`, or scaled frames.
+    """
+
+    #: what a source is measured in, such as "source tokens"
+    unit: str
+    #: what the model card calls the source encoder
+    card_name: str
+    #: whether a source ends with `eos`, which attention may collapse to
+    ends_with_eos: bool
+    #: whether a command line names a source by a file
+    is_file: bool
+    #: the field of a server's request that holds a source
+    request_field: str
+
+    @property
+    def feature_names(self) -> tuple[str, ...]:
+        """Features that may follow a source after a tab."""
+        ...
+
+    @property
+    def frame_size(self) -> int:
+        """Numbers per frame, or 0 for text."""
+        ...
+
+    def is_one(self, given: Any) -> bool:
+        """Return whether this is one source, and not several."""
+        ...
+
+    def check_several(self, given: Any) -> None:
+        """Raise ArgumentError unless given an iterable of sources."""
+        ...
+
+    def check(self, source: Any) -> None:
+        """Raise RegardError if this cannot be a source."""
+        ...
+
+    def check_line(self, line: Any) -> None:
+        """Like `check`, for a line of a file."""
+        ...
+
+    def rows(self, sources: Sequence[Any]) -> list[Any]:
+        """Encode sources."""
+        ...
+
+    def batch(self, rows: Sequence[Any]) -> tuple[Tensor, Tensor]:
+        """Pad rows to a batch; returns the batch and the lengths of the rows."""
+        ...
+
+    def positions(self, lengths: Any) -> Any:
+        """Return how many vectors a model makes of rows of these lengths."""
+        ...
+
+    def length(self, row: Any) -> int:
+        """Return the positions of a row, `eos` not counted."""
+        ...
+
+    def labels(self, row: Any) -> list[str]:
+        """Return a label for each position: the columns of an attention map."""
+        ...
+
+    def text(self, source: Any, row: Any) -> Text:
+        """Return a source as traces hold it."""
+        ...
+
+    def corpus_text(self, corpus: Corpus, row: int, text: str) -> Text:
+        """Return the source of an encoded example as traces hold it."""
+        ...
+
+    def notes(self, text: Text) -> tuple[str, ...]:
+        """Return remarks for readers of a trace, such as unknown tokens."""
+        ...
+
+    def unknown(self, source: Any, row: Any) -> tuple[str, ...]:
+        """Return the parts of a source that the model has no token for."""
+        ...
+
+    def replacements(self, row: Any) -> Replacements:
+        """Return what may replace each input in an ablation."""
+        ...
+
+    def replaced(self, tgt: Tokenizer, found: Hypothesis, source: Any, row: Any) -> list[str]:
+        """Return for each unknown output the source word with the largest attention weight."""
+        ...
+
+    def size(self, pair: Pair) -> int:
+        """Return the length of a pair's source in `unit`."""
+        ...
+
+    def transform(self, place: Any) -> SourceTransform:
+        """Return the function that parses the sources of pairs read from a place."""
+        ...
+
+    def of_pair(self, pair: Pair) -> Any:
+        """Return the source of a pair as `Model.predict` takes it."""
+        ...
+
+    def read(
+        self,
+        files: Sequence[str],
+        settings: Settings,
+        *,
+        max_chars: int,
+        bad: BadLines,
+        check: Callable[[Any], None],
+    ) -> Iterator[Any]:
+        """Read sources without targets; unusable ones are added to `bad`.
+
+        Args:
+            files: "-" is stdin.
+            settings: of the run, which may name the column of sources.
+            max_chars: the most characters of a line.
+            bad: counts unusable sources, or raises the first.
+            check: raises DataError for a source that does not fit the model.
+        """
+        ...
+
+    def describe(self) -> dict[str, Any]:
+        """Return the encoder's properties, as a server's `/api/info` states them."""
+        ...
+
+    def manifest(self) -> dict[str, Any]:
+        """Return the encoder's properties, as the manifest of an exported model states them."""
+        ...
+
+    def reads(self) -> str:
+        """Return a phrase about what a model reads, such as "text, letter by letter"."""
+        ...
+
+    def example(self, card: str, dev: Path) -> Any:
+        """Return an example source, or None.
+
+        Args:
+            card: text of the model card.
+            dev: file of the encoded dev set, which may be missing.
+        """
+        ...
+
+    def graph_inputs(self) -> GraphInputs:
+        """Return the description of an exported graph's inputs."""
+        ...
+
+
+class DataKind(ABC):
+    """One kind of data. The class knows how to recognise, read and learn; an instance has encoders.
+
+    Args:
+        settings: those of the run.
+        encoders: learned by `learn`, or loaded from a run folder.
+    """
+
+    #: its key in `KINDS`
+    name: ClassVar[str]
+    #: what messages call the examples
+    examples: ClassVar[str] = "pairs"
+    #: what messages call distinct inputs
+    inputs: ClassVar[str] = "sources"
+    #: whether an example has a source that the model encodes and attends to
+    has_sources: ClassVar[bool] = True
+    #: whether the model writes one output per input
+    one_output_per_input: ClassVar[bool] = False
+    #: whether parsing is slow, so that parsed examples are kept on disk until they are encoded
+    caches_parsed: ClassVar[bool] = False
+    #: whether the default batch size grows with the number of examples
+    scales_batches: ClassVar[bool] = True
+    #: attention maps that are printed with predictions
+    shown_maps: ClassVar[tuple[str, ...]] = ("cross",)
+    #: file names in example commands: inputs to predict from, and examples to evaluate with
+    example_files: ClassVar[tuple[str, str]] = ("input.txt", "test.tsv")
+    #: how a source file says which encoder it is for: values of "kind" in tokenizer.src.json
+    encoder_kinds: ClassVar[tuple[str, ...]] = ()
+
+    #: the sources of examples
+    sources: SourceAdapter
+
+    def __init__(self, settings: Settings, encoders: Encoders) -> None:
+        self.settings = settings
+        self.encoders = encoders
+        self.source, self.target = encoders
+
+    @classmethod
+    @abstractmethod
+    def is_possible(cls, settings: Settings) -> bool:
+        """Return whether the settings leave this kind open."""
+
+    @classmethod
+    @abstractmethod
+    def recognise(cls, settings: Settings, first: Callable[[], Sequence[Pair]]) -> str:
+        """Return why the data are of this kind, worded to follow "because"; "" if they are not.
+
+        Args:
+            settings: which leave this kind open.
+            first: reads the first pairs, their sources as they stand in the file.
+        """
+
+    @classmethod
+    @abstractmethod
+    def check_settings(cls, settings: Settings) -> None:
+        """Raise ArgumentError if a setting makes no sense for this kind."""
+
+    @classmethod
+    @abstractmethod
+    def read(
+        cls,
+        settings: Settings,
+        source: Any,
+        tgt_file: str | None,
+        hints: ErrorHints,
+        *,
+        folder: Path,
+        encoder: SourceEncoder | None = None,
+    ) -> PairReader:
+        """Read examples.
+
+        Args:
+            settings: of the run.
+            source: a file, or examples given in Python.
+            tgt_file: the targets, if they are another file.
+            hints: how errors name the settings.
+            folder: where relative file names among the sources start.
+            encoder: of the sources, once it is learned.
+        """
+
+    @classmethod
+    @abstractmethod
+    def learn(
+        cls, settings: Settings, pairs: Iterable[Pair], *, file: str, why: str, say: Say
+    ) -> Encoders:
+        """Learn the encoders from training examples.
+
+        Args:
+            settings: of the run.
+            pairs: at least one; read once.
+            file: what messages call their file.
+            why: the answer of `recognise`.
+            say: announces each choice.
+        """
+
+    @classmethod
+    @abstractmethod
+    def load_encoder(cls, path: Path, content: dict[str, Any]) -> SourceEncoder:
+        """Return the source encoder that a run folder holds; raises DataError if it is damaged."""
+
+    @classmethod
+    def fingerprint_options(cls, settings: Settings) -> dict[str, Any]:
+        """Return settings beyond those of all kinds that change the encoded examples."""
+        return {}
+
+    @classmethod
+    def split_key(cls, pair: Pair) -> str:
+        """Return the text whose hash decides whether an example is held out."""
+        return pair.src
+
+    def usable(
+        self, pairs: Iterable[Pair], *, file: str, skip_bad: bool, say: Say
+    ) -> Iterable[Pair]:
+        """Return the examples that a model of this kind can learn from; others are bad lines."""
+        return pairs
+
+    @abstractmethod
+    def build_model(self) -> SequenceModel:
+        """Build the preset of the settings for these encoders."""
+
+    @property
+    def stored_sizes(self) -> dict[str, Any]:
+        """Sizes of the encoders that stored weights must agree with, by name."""
+        return {}
+
+    def default_metric(self) -> str:
+        """Return the metric that decides between checkpoints."""
+        return METRICS[self.target.kind]
+
+    def sort_lengths(self, corpus: Corpus) -> np.ndarray:
+        """Return the lengths by which dev examples are batched."""
+        return corpus.src_lengths
+
+    def overlap(self, train: Corpus, dev: DevSet) -> int:
+        """Return how many dev sources are also sources of training pairs."""
+        return 0
+
+    def max_positions(self, model: SequenceModel) -> int | None:
+        """Return the longest source that the model has positions for; None if any fits."""
+        return model.src_positions
+
+    def prefixed(self, options: DecodingOptions, rows: Sequence[Any]) -> DecodingOptions:
+        """Return decoding options for these sources, each with the prefix that it must begin with.
+
+        A single prefix is that of every source.
+        """
+        prefix = options.prefix or ()
+        return replace(options, prefix=[*prefix] * len(rows)) if len(prefix) == 1 else options
+
+    def unknown_words(self, source: Any) -> list[str]:
+        """Return the words that outputs repeat from a source though the model has no token."""
+        return []
+
+    def encoder_rows(self) -> dict[str, str]:
+        """Return rows of the model card about the encoders."""
+        rows = {self.sources.card_name: self.source.summary, "target tokens": self.target.summary}
+        return rows | self._vector_rows("target vectors")
+
+    def _vector_rows(self, target: str) -> dict[str, str]:
+        files = {"source vectors": self.settings.src_vectors, target: self.settings.tgt_vectors}
+        return {name: f"start from {file}" for name, file in files.items() if file}
+
+    def card_examples(self, dev: DevSet) -> str:
+        """Return the model card's paragraph with dev examples."""
+        pairs = zip(dev.sources[:3], dev.references[:3], strict=True)
+        lines = [f"    {src} -> {references[0]}" for src, references in pairs]
+        return "Pairs of its dev set look like this:\n\n" + "\n".join(lines) + "\n"

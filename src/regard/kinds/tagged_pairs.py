@@ -1,0 +1,145 @@
+"""Tagged pairs: one output token per input token, such as words and their parts of speech."""
+
+import itertools
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, Final, final
+
+from regard.data import (
+    TOKENIZER_KINDS,
+    Corpus,
+    Pair,
+    PairReader,
+    SourceEncoder,
+    Tokenizer,
+    require_text,
+    source_ids,
+)
+from regard.data.dev_set import DevSet, overlapping_sources
+from regard.data.error_hints import SETTING_HINTS, BadLine, BadLines, ErrorHints
+from regard.data.tokenizers import target_ids
+from regard.errors import ArgumentError, DataError
+from regard.kinds.data_kind import DataKind, Encoders, Say, Settings
+from regard.kinds.text_pairs import (
+    build_text_model,
+    check_pair_settings,
+    check_text_settings,
+    learn_pair_tokenizers,
+    read_pair_files,
+)
+from regard.kinds.text_source import TextSource
+from regard.models import TAG_PRESETS, SequenceModel
+
+#: pairs that are tokenised at once
+CHUNK: Final = 4096
+
+
+@final
+class TaggedPairs(DataKind):
+    """Pairs of texts with as many target tokens as source tokens."""
+
+    name = "tagged-pairs"
+    encoder_kinds = TOKENIZER_KINDS
+    one_output_per_input = True
+
+    def __init__(self, settings: Settings, encoders: Encoders) -> None:
+        super().__init__(settings, encoders)
+        self.source: Tokenizer
+        self.sources = TextSource(self.source)
+
+    @classmethod
+    def is_possible(cls, settings: Settings) -> bool:
+        """Return whether the preset writes one token per source token."""
+        return settings.preset in TAG_PRESETS and settings.src_tokenizer != "vectors"
+
+    @classmethod
+    def recognise(cls, settings: Settings, first: Callable[[], Sequence[Pair]]) -> str:
+        """Return that the preset decides."""
+        return f"the preset {settings.preset} writes one token for each that it reads"
+
+    @classmethod
+    def check_settings(cls, settings: Settings) -> None:
+        """Raise ArgumentError for settings that are not for text, or change lengths."""
+        check_text_settings(settings)
+        check_pair_settings(settings)
+        if settings.bpe_dropout:
+            raise ArgumentError(
+                "bpe_dropout",
+                f"be 0 for the preset {settings.preset}, which writes one token for each that it "
+                "reads",
+                f"{settings.bpe_dropout:g}",
+                "leave it out, or choose seq2seq or another preset",
+            )
+
+    @classmethod
+    def read(
+        cls,
+        settings: Settings,
+        source: Any,
+        tgt_file: str | None,
+        hints: ErrorHints,
+        *,
+        folder: Path,
+        encoder: SourceEncoder | None = None,
+    ) -> PairReader:
+        """Read pairs of texts."""
+        return read_pair_files(settings, source, tgt_file, hints, require_text)
+
+    @classmethod
+    def learn(
+        cls, settings: Settings, pairs: Iterable[Pair], *, file: str, why: str, say: Say
+    ) -> Encoders:
+        """Learn a tokeniser for each side, or one for both."""
+        return learn_pair_tokenizers(settings, pairs, say)
+
+    @classmethod
+    def load_encoder(cls, path: Path, content: dict[str, Any]) -> SourceEncoder:
+        """Return the tokeniser of the sources."""
+        return Tokenizer.from_json(path, content)
+
+    def usable(
+        self, pairs: Iterable[Pair], *, file: str, skip_bad: bool, say: Say
+    ) -> Iterator[Pair]:
+        """Yield the pairs whose sides have equally many tokens; another one is a bad line.
+
+        Lengths are known only once the tokenisers are.
+        """
+        bad, good, rest = BadLines(skip_bad, advice=SETTING_HINTS), 0, iter(pairs)
+        while chunk := list(itertools.islice(rest, CHUNK)):
+            reads = source_ids(self.source, [p.src for p in chunk], [p.features for p in chunk])
+            writes = target_ids(self.target, chunk)
+            for pair, read, written in zip(chunk, reads, writes, strict=True):
+                # a source ends with eos, for which nothing is written
+                if len(read) - 1 != len(written):
+                    bad.add(file, pair.line, self._unequal(pair, len(read) - 1, len(written)))
+                    continue
+                good += 1
+                yield pair
+        if bad.total and not good:
+            first = bad.first[0]
+            what = f"all {bad.total:,} pairs are bad ({bad.reasons})"
+            raise DataError(file, first.line, f"{what}, this one because {first.reason}", first.fix)
+        if bad.total:
+            say(f"{file}: {bad}")
+
+    def _unequal(self, pair: Pair, reads: int, writes: int) -> BadLine:
+        """Return the error of a pair with another number of targets than of inputs."""
+        count = len(pair.features)
+        features = f", {count} feature{'s' * (count != 1)} among them" if count else ""
+        words_agree = len(pair.src.split()) + count == len(pair.tgt.split())
+        first = "add src_tokenizer=space tgt_tokenizer=space" if words_agree else "mend the line"
+        return BadLine(
+            "other number of tokens",
+            f"the preset {self.settings.preset} writes one token for each that it reads, but the "
+            f"line has {reads:,} source token{'s' * (reads != 1)} ({self.source.kind}{features}) "
+            f"and {writes:,} target token{'s' * (writes != 1)} ({self.target.kind})",
+            f"{first}, or choose seq2seq or another preset",
+        )
+
+    def build_model(self) -> SequenceModel:
+        """Build the preset for both vocabularies."""
+        return build_text_model(self.settings, self.source, self.target)
+
+    def overlap(self, train: Corpus, dev: DevSet) -> int:
+        """Return how many dev sources occur in the training data, token by token."""
+        return overlapping_sources(train, dev)

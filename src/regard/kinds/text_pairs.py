@@ -1,0 +1,168 @@
+"""Pairs of texts: a source that is read, and a target that is written."""
+
+import itertools
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, final
+
+from regard.data import (
+    TOKENIZER_KINDS,
+    Corpus,
+    Pair,
+    PairReader,
+    SourceEncoder,
+    Tokenizer,
+    read_pairs,
+    require_text,
+)
+from regard.data.dev_set import DevSet, overlapping_sources
+from regard.data.error_hints import ErrorHints
+from regard.data.pair_reader import SourceTransform
+from regard.data.pairs import column_names
+from regard.errors import ArgumentError
+from regard.kinds.data_kind import DataKind, Encoders, Say, Settings
+from regard.kinds.text_source import TextSource
+from regard.kinds.tokenizer_training import (
+    TOKENIZER_LINES,
+    learn_tokenizer,
+    shared_tokenizer_kind,
+)
+from regard.models import COPY_PRESETS, PRESETS, TAG_PRESETS, TEXT_PRESETS, SequenceModel
+
+
+@final
+class TextPairs(DataKind):
+    """Pairs of texts, such as sentences and translations, or words and their pronunciation."""
+
+    name = "text-pairs"
+    encoder_kinds = TOKENIZER_KINDS
+
+    def __init__(self, settings: Settings, encoders: Encoders) -> None:
+        super().__init__(settings, encoders)
+        self.source: Tokenizer
+        self.sources = TextSource(self.source)
+
+    @classmethod
+    def is_possible(cls, settings: Settings) -> bool:
+        """Return whether sources may be text, and the preset reads pairs of any lengths."""
+        other = settings.preset in TEXT_PRESETS or settings.preset in TAG_PRESETS
+        return settings.src_tokenizer != "vectors" and not other
+
+    @classmethod
+    def recognise(cls, settings: Settings, first: Callable[[], Sequence[Pair]]) -> str:
+        """Return that nothing else was recognised: pairs are text unless they look otherwise."""
+        return "the sources are text"
+
+    @classmethod
+    def check_settings(cls, settings: Settings) -> None:
+        """Raise ArgumentError for settings of frames, or of texts without a source."""
+        check_text_settings(settings)
+        check_pair_settings(settings)
+
+    @classmethod
+    def read(
+        cls,
+        settings: Settings,
+        source: Any,
+        tgt_file: str | None,
+        hints: ErrorHints,
+        *,
+        folder: Path,
+        encoder: SourceEncoder | None = None,
+    ) -> PairReader:
+        """Read pairs of texts."""
+        return read_pair_files(settings, source, tgt_file, hints, require_text)
+
+    @classmethod
+    def learn(
+        cls, settings: Settings, pairs: Iterable[Pair], *, file: str, why: str, say: Say
+    ) -> Encoders:
+        """Learn a tokeniser for each side, or one for both."""
+        return learn_pair_tokenizers(settings, pairs, say)
+
+    @classmethod
+    def load_encoder(cls, path: Path, content: dict[str, Any]) -> SourceEncoder:
+        """Return the tokeniser of the sources."""
+        return Tokenizer.from_json(path, content)
+
+    def build_model(self) -> SequenceModel:
+        """Build the preset; one that copies learns how many source tokens are features."""
+        copies = self.settings.preset in COPY_PRESETS
+        more = {"src_only": len(self.source.features)} if copies else {}
+        return build_text_model(self.settings, self.source, self.target, **more)
+
+    def overlap(self, train: Corpus, dev: DevSet) -> int:
+        """Return how many dev sources occur in the training data, token by token."""
+        return overlapping_sources(train, dev)
+
+
+def build_text_model(
+    settings: Settings, source: Tokenizer, target: Tokenizer, **more: Any
+) -> SequenceModel:
+    """Build the preset of the settings for two vocabularies."""
+    sizes = source.vocab_size, target.vocab_size
+    return PRESETS[settings.preset](*sizes, settings.model_size, **settings.model, **more)
+
+
+def read_pair_files(
+    settings: Settings,
+    source: Any,
+    tgt_file: str | None,
+    hints: ErrorHints,
+    sources: SourceTransform,
+) -> PairReader:
+    """Read pairs as the settings of a run lay them out."""
+    # beside tuples, columns are meant for the file of dev pairs
+    tuples = not isinstance(source, str) and not isinstance(next(iter(source), ()), Mapping)
+    columns = None if tuples and settings.dev is not None else settings.columns
+    return read_pairs(
+        source,
+        tgt_file=tgt_file,
+        columns=column_names(columns),
+        features=bool(settings.features),
+        skip_bad=settings.skip_bad,
+        max_chars=settings.max_chars,
+        advice=hints,
+        sources=sources,
+    )
+
+
+def learn_pair_tokenizers(settings: Settings, pairs: Iterable[Pair], say: Say) -> Encoders:
+    """Learn a tokeniser for each side of pairs of texts, or one for both."""
+    lines = list(itertools.islice(pairs, TOKENIZER_LINES))
+    features = sorted({f for p in lines for f in p.features})
+    if settings.shared_vocab:
+        # alternating, so that the sample by which a kind is chosen has both sides
+        texts = [text for p in lines for text in (p.src, p.tgt)]
+        kind = shared_tokenizer_kind(settings)
+        both = learn_tokenizer(settings, "source and target", kind, texts, say, features)
+        return Encoders(both, both)
+    sources, targets = [p.src for p in lines], [p.tgt for p in lines]
+    return Encoders(
+        learn_tokenizer(settings, "source", settings.src_tokenizer, sources, say, features),
+        learn_tokenizer(settings, "target", settings.tgt_tokenizer, targets, say),
+    )
+
+
+def check_text_settings(settings: Settings) -> None:
+    """Raise ArgumentError for a setting that is only for frames."""
+    for name, default in (("stack", 1), ("scale_vectors", True)):
+        value = getattr(settings, name)
+        if value != default:
+            raise ArgumentError(
+                name,
+                "be left out where sources are text",
+                repr(value),
+                "add src_tokenizer=vectors if they are vectors",
+            )
+
+
+def check_pair_settings(settings: Settings) -> None:
+    """Raise ArgumentError for a setting that is only for texts without a source."""
+    if settings.join_lines > 1:
+        raise ArgumentError(
+            "join_lines",
+            "be 1 for pairs",
+            repr(settings.join_lines),
+            f"the preset {settings.preset} reads pairs",
+        )

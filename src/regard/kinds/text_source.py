@@ -1,0 +1,426 @@
+"""Text sources: tokens, their positions in the text, and the words that they are part of."""
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import pairwise
+from pathlib import Path
+from typing import Any, Final, NamedTuple, final
+
+from torch import Tensor
+
+from regard.data import (
+    BadLines,
+    Corpus,
+    Pair,
+    Tokenizer,
+    pad,
+    parse_features,
+    read_lines,
+    require_text,
+    source_ids,
+)
+from regard.data.error_hints import BadLine, shorten
+from regard.data.lookup_codecs import words_at
+from regard.data.normalization import Span
+from regard.data.pair_reader import SourceTransform
+from regard.data.subword_codec import WORD_START
+from regard.data.text_files import display_name
+from regard.decoding import Hypothesis, replace_unknown
+from regard.errors import ArgumentError, DataError
+from regard.kinds.data_kind import Settings
+from regard.kinds.graph_inputs import GraphInputs, TokenInputs
+from regard.seeing import Text, Token
+from regard.seeing.replacements import Replacements, token_replacements
+from regard.symbols import EOS, SYMBOLS, UNK
+
+END: Final = Token(SYMBOLS[EOS], special=True)
+SUBWORDS: Final = ("bpe", "unigram")
+#: unknown inputs that a note names
+NAMED: Final = 5
+#: how a model card shows examples: pairs of the dev set, or else a command
+CARD_PAIR: Final = re.compile(r"^ {4}(\S.*?) -> .+$", re.MULTILINE)
+CARD_COMMAND: Final = re.compile(r"^regard show \S+ (\S+)$", re.MULTILINE)
+#: the most characters of an example
+EXAMPLE_CHARS: Final = 200
+#: what a model reads, by the kind of its tokeniser
+UNITS: Final = {
+    "char": "text, letter by letter",
+    "space": "tokens with blanks between them",
+    "word": "text, word by word",
+}
+
+
+class Source(NamedTuple):
+    """A source with its features beside it, so that a tab in its text is part of the text.
+
+    Attributes:
+        text: what is read.
+        features: symbols that join it.
+    """
+
+    text: str
+    features: tuple[str, ...] = ()
+
+    @staticmethod
+    def of(tokenizer: Tokenizer, given: "str | Source") -> "Source":
+        """Return a source; a string has features after a tab where the tokeniser knows some."""
+        if isinstance(given, Source):
+            return given
+        return Source(*split_features(given)) if tokenizer.features else Source(given)
+
+
+def text_given(tokenizer: Tokenizer, given: str | Source, ids: Sequence[int]) -> Text:
+    """A text that was cut into these tokens, `eos` not among them; features follow it at a tab."""
+    plain, features = Source.of(tokenizer, given)
+    text = with_features(plain, features) if isinstance(given, Source) else given
+    spans = tokenizer.spans(plain)
+    shown = tokenizer.tokens(ids)
+    cut = zip(shown[: len(spans)], spans, tokenizer.word_ids(plain), strict=True)
+    tokens = [Token(piece, span, word) for piece, span, word in cut]
+    named = zip(shown[len(spans) :], _feature_spans(text, features, len(plain) + 1), strict=True)
+    tokens += [Token(name, span, special=True) for name, span in named]
+    return Text(text, (*tokens, END))
+
+
+def with_features(text: str, features: Sequence[str]) -> str:
+    """A source and its features in one string, as lines of text have them: after a tab."""
+    return f"{text}\t{';'.join(features)}" if features else text
+
+
+def split_features(text: str) -> tuple[str, tuple[str, ...]]:
+    """A text and its features, which a tab separates."""
+    plain, _, features = text.partition("\t")
+    return plain, parse_features(features)
+
+
+def _feature_spans(text: str, features: Iterable[str], start: int) -> list[Span]:
+    """Where the features stand that follow a text, from this place on."""
+    spans, end = [], start
+    for name in features:
+        at = text.index(name, end)
+        end = at + len(name)
+        spans.append((at, end))
+    return spans
+
+
+def unknown_in(source: Text) -> tuple[str, ...]:
+    """What stands in a source where the model has no token for it, in order."""
+    spans = (token.span for token in source.tokens if token.text == SYMBOLS[UNK])
+    return tuple(source.text[slice(*span)] for span in spans if span is not None)
+
+
+def not_known(tokenizer: Tokenizer, given: str | Source, ids: Sequence[int]) -> tuple[str, ...]:
+    """What the model has no token for, of a source that was cut into these, `eos` last."""
+    return unknown_in(text_given(tokenizer, given, ids[:-1])) if UNK in ids else ()
+
+
+def replaced(
+    src: Tokenizer, tgt: Tokenizer, found: Hypothesis, asked: str | Source, ids: Sequence[int]
+) -> list[str]:
+    """What stands for each unknown word of an answer: the source's, where it looked most."""
+    if UNK not in found.tokens:
+        return []
+    given = words_of(src, text_given(src, asked, ids[:-1]))
+    if not given:
+        return []
+    words = replace_unknown(tgt.tokens(found.tokens), found.attention, given)
+    return [word for word, i in zip(words, found.tokens, strict=True) if i == UNK]
+
+
+def words_of(tokenizer: Tokenizer, source: Text) -> list[str]:
+    """What stands in a source at each token, as an answer may have it; features are no part of it.
+
+    Tokens are not taken as they are drawn, which shows spaces: what an answer needs of these, its
+    own tokens say.
+    """
+    words = []
+    for token in source.tokens:
+        if token.special or token.span is None:
+            continue
+        there = source.text[slice(*token.span)]
+        as_drawn = token.text != SYMBOLS[UNK] and not there.isspace()
+        words.append(token.text if as_drawn else there)
+    if tokenizer.kind in SUBWORDS:
+        return [word.removeprefix(WORD_START) for word in words]
+    return words
+
+
+def unknown_note(tokenizer: Tokenizer, source: Text) -> tuple[str, ...]:
+    """A sentence that names what the model does not know, if there is anything.
+
+    Where that is most of the source, the user is asked whether the model knows another case.
+    """
+    unknown, total = unknown_in(source), len(source.tokens) - 1
+    if not unknown:
+        return ()
+    are = "is" if len(unknown) == 1 else "are"
+    said = f"{len(unknown)} of {total} inputs {are} unknown to the model: {name_some(unknown)}"
+    if 2 * len(unknown) <= total:
+        return (said,)
+    plain = Source.of(tokenizer, source.text).text
+    turned = tokenizer.encode(plain.swapcase()).count(UNK)
+    how = "another case" if turned < len(unknown) else "another script"
+    return (f"{said}; was it trained on {how}?",)
+
+
+def name_some(unknown: Iterable[str]) -> str:
+    """The first few different ones, quoted."""
+    names = [repr(name) for name in dict.fromkeys(unknown)]
+    more = [f"{len(names) - NAMED} more"] if len(names) > NAMED else []
+    return ", ".join([*names[:NAMED], *more])
+
+
+def text_written(
+    tokenizer: Tokenizer, ids: Sequence[int], *, unk: Sequence[str] = (), finished: bool = True
+) -> Text:
+    """The text that these tokens make, with `eos` after them if it is finished.
+
+    A token stands where the text grows by it: models cut words as their tokeniser never would. An
+    unknown word that leaves no trace in the text has no span.
+
+    Args:
+        tokenizer: that of the target.
+        ids: without `eos`.
+        unk: what stands for each unknown token.
+        finished: whether the model ended it.
+    """
+    grown = [tokenizer.decode(ids[:end], unk=unk) for end in range(len(ids) + 1)]
+    text = grown[-1]
+    spans = [(len(before), len(after)) for before, after in pairwise(grown)]
+    if tokenizer.kind != "char":
+        spans = [_without_space(text, span) for span in spans]
+    words = words_at(text, (start for start, _ in spans))
+    tokens = [
+        Token(piece) if start == end and number == UNK else Token(piece, (start, end), word)
+        for piece, number, (start, end), word in zip(
+            tokenizer.tokens(ids), ids, spans, words, strict=True
+        )
+    ]
+    return Text(text, (*tokens, END) if finished else tuple(tokens))
+
+
+def _without_space(text: str, span: Span) -> Span:
+    """A space that joins a piece to what is before it is no part of it."""
+    start, end = span
+    while start < end and text[start].isspace():
+        start += 1
+    return start, end
+
+
+@final
+class TextSource:
+    """Text sources; features follow a text after a tab, or stand beside it in a `Source`.
+
+    Args:
+        tokenizer: of the sources.
+        continued: whether outputs continue the source, as those of a language model do.
+        card_patterns: how the model card shows a source.
+    """
+
+    unit = "source tokens"
+    card_name = "source tokens"
+    ends_with_eos = True
+    is_file = False
+    request_field = "text"
+    frame_size = 0
+
+    def __init__(
+        self,
+        tokenizer: Tokenizer,
+        *,
+        continued: bool = False,
+        card_patterns: Sequence[re.Pattern[str]] = (CARD_PAIR, CARD_COMMAND),
+    ) -> None:
+        self._tokenizer = tokenizer
+        self._continued = continued
+        self._card_patterns = card_patterns
+
+    @property
+    def feature_names(self) -> tuple[str, ...]:
+        """Features that the tokeniser knows."""
+        return self._tokenizer.features
+
+    def is_one(self, given: Any) -> bool:
+        """Return whether this is a string or a `Source`."""
+        return isinstance(given, str | Source)
+
+    def check_several(self, given: Any) -> None:
+        """Raise ArgumentError unless given an iterable of texts."""
+        check_several(given)
+
+    def check(self, source: Any) -> None:
+        """Raise unless it is a `Source`, or a string with at most one tab before its features.
+
+        Without features, a tab in a string is part of the text.
+        """
+        if isinstance(source, Source):
+            return
+        if not isinstance(source, str):
+            raise ArgumentError("text", "be a string", shorten(source), "convert it to one")
+        if self._tokenizer.features and source.count("\t") > 1:
+            raise _too_many_tabs("features after one tab", source)
+
+    def check_line(self, line: Any) -> None:
+        """Like `check`, and raises for a tab if the model has no features."""
+        self.check(line)
+        if isinstance(line, str) and "\t" in line and not self._tokenizer.features:
+            raise _too_many_tabs("no tab, since the run has no features", line)
+
+    def rows(self, sources: Sequence[str | Source]) -> list[list[int]]:
+        """Return ids of tokens, features and `eos`."""
+        read = [Source.of(self._tokenizer, source) for source in sources]
+        texts, features = [source.text for source in read], [source.features for source in read]
+        return source_ids(self._tokenizer, texts, features)
+
+    def batch(self, rows: Sequence[list[int]]) -> tuple[Tensor, Tensor]:
+        """Pad ids."""
+        return pad(rows)
+
+    def positions(self, lengths: Any) -> Any:
+        """Return the lengths: a token is a position."""
+        return lengths
+
+    def length(self, row: list[int]) -> int:
+        """Return the number of tokens without `eos`."""
+        return len(row) - 1
+
+    def labels(self, row: list[int]) -> list[str]:
+        """Return the tokens."""
+        return self._tokenizer.tokens(row)
+
+    def text(self, source: str | Source, row: list[int]) -> Text:
+        """Return the text, its tokens and their spans."""
+        return text_given(self._tokenizer, source, row[:-1])
+
+    def corpus_text(self, corpus: Corpus, row: int, text: str) -> Text:
+        """Return the text with the tokens that the corpus holds."""
+        return text_of_ids(self._tokenizer, corpus.src(row).tolist(), text)
+
+    def notes(self, text: Text) -> tuple[str, ...]:
+        """Return a sentence about unknown tokens, if there are any."""
+        return unknown_note(self._tokenizer, text)
+
+    def unknown(self, source: str | Source, row: list[int]) -> tuple[str, ...]:
+        """Return the parts of the text that became `unk`."""
+        return not_known(self._tokenizer, source, row)
+
+    def replacements(self, row: list[int]) -> Replacements:
+        """Return other tokens of the vocabulary: features for a feature, text for text.
+
+        Every source ends with `eos`, so that nothing else could stand there.
+        """
+        first_feature = self._tokenizer.vocab_size - len(self._tokenizer.features)
+
+        def others(token: int) -> Sequence[int]:
+            if token == EOS:
+                return [EOS]
+            if token >= first_feature:
+                return range(first_feature, self._tokenizer.vocab_size)
+            return range(len(SYMBOLS), first_feature)
+
+        return token_replacements(row, [others(token) for token in row])
+
+    def replaced(
+        self, tgt: Tokenizer, found: Hypothesis, source: str | Source, row: list[int]
+    ) -> list[str]:
+        """Return words of the source for unknown outputs."""
+        return replaced(self._tokenizer, tgt, found, source, row)
+
+    def size(self, pair: Pair) -> int:
+        """Return the number of tokens, features not counted."""
+        return len(self._tokenizer.encode(pair.src))
+
+    def transform(self, place: Any) -> SourceTransform:
+        """Return a check that sources are text."""
+        return require_text
+
+    def of_pair(self, pair: Pair) -> Source:
+        """Return the text with its features beside it."""
+        return Source(pair.src, pair.features)
+
+    def read(
+        self,
+        files: Sequence[str],
+        settings: Settings,
+        *,
+        max_chars: int,
+        bad: BadLines,
+        check: Callable[[Any], None],
+    ) -> Iterator[str]:
+        """Read one text per line of one file."""
+        file, *others = files
+        if others:
+            raise ArgumentError("FILE", "be one for a run that reads text", file, "join the files")
+        good = 0
+        for line in read_lines(file, max_chars=max_chars, bad=bad):
+            try:
+                check(line)
+            except DataError as error:
+                wrong = BadLine(error.kind, error.reason, error.fix)
+                bad.add(display_name(file), good + bad.total + 1, wrong)
+                continue
+            good += 1
+            yield line
+
+    def describe(self) -> dict[str, Any]:
+        """Return the tokeniser's kind, its vocabulary's size and the number of its features."""
+        return describe_tokenizer(self._tokenizer)
+
+    def manifest(self) -> dict[str, Any]:
+        """Return the tokeniser's kind and the size of its vocabulary."""
+        return {"kind": self._tokenizer.kind, "tokens": self._tokenizer.vocab_size}
+
+    def reads(self) -> str:
+        """Return a phrase such as "text, letter by letter"."""
+        said = UNITS.get(self._tokenizer.kind, "text")
+        if self._continued:
+            said += ", which it goes on with"
+        if not self._tokenizer.features:
+            return said
+        named = ";".join(self._tokenizer.features[:2])
+        return f"{said}; features may follow after a tab, as in <TAB>{named}"
+
+    def example(self, card: str, dev: Path) -> str | None:
+        """Return the first short source that the model card shows."""
+        found = (m[1] for pattern in self._card_patterns for m in pattern.finditer(card))
+        return next((text for text in found if len(text) <= EXAMPLE_CHARS), None)
+
+    def graph_inputs(self) -> GraphInputs:
+        """Return token ids."""
+        return TokenInputs(self._tokenizer.vocab_size)
+
+
+def describe_tokenizer(tokenizer: Tokenizer) -> dict[str, Any]:
+    """Return a tokeniser's properties, as a server's `/api/info` states them."""
+    return {
+        "tokenizer": tokenizer.kind,
+        "vocabulary": tokenizer.vocab_size,
+        "features": len(tokenizer.features),
+    }
+
+
+def check_several(texts: Any) -> None:
+    """Raise ArgumentError unless given an iterable of texts: not for a string, nor for a dict."""
+    if isinstance(texts, str | bytes):
+        fix = "call the model with it, or put it in a list"
+        raise ArgumentError("texts", "be several", f"one text, {texts!r:.40}", fix)
+    if isinstance(texts, Mapping) or not isinstance(texts, Iterable):
+        fix = "give the model a string, or a list of strings"
+        raise ArgumentError("text", "be a string, or several", f"{texts!r:.40}", fix)
+
+
+def text_of_ids(tokenizer: Tokenizer, ids: Sequence[int], text: str) -> Text:
+    """Return a text with the labels of its tokens, each a word of its own."""
+    labels = tokenizer.tokens(ids)
+    tokens = [Token(label, word=i, special=ids[i] == EOS) for i, label in enumerate(labels)]
+    return Text(text, tuple(tokens))
+
+
+def _too_many_tabs(have: str, source: str) -> DataError:
+    return DataError(
+        "text",
+        None,
+        f"a source must have {have}, but this one has {source.count(chr(9))}",
+        "leave the targets out, for example with `cut -f1`",
+        kind="with a tab too many",
+    )
