@@ -7,9 +7,8 @@ import tomllib
 from pathlib import Path
 
 import pytest
-from api.test_tracing import run_folder
 
-import regard as package
+from api.test_output import run_folder
 from cli.tools import regard, sentence
 from regard.extras import MissingExtraError, is_installed, require
 
@@ -85,9 +84,6 @@ def run(tmp_path_factory):
 def test_a_missing_extra_is_one_sentence(module, extra, words, run, tmp_path, monkeypatch):
     (tmp_path / "pairs.tsv").write_text("ab\tba\n" * 20)
     monkeypatch.chdir(tmp_path)
-    monkeypatch.delattr(package, "serve", raising=False)  # as if it had never been imported
-    for name in [name for name in sys.modules if name.startswith("regard.serve")]:
-        monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, module, None)
     result = regard(*(run if word == "RUN" else word for word in words))
     said = sentence(result, result.exit_code)

@@ -33,7 +33,7 @@ import signal, sys
 
 class Finder:
     def find_spec(self, name, path, target=None):
-        if name == "regard.cli.presets":
+        if name == "regard.cli.info":
             try:
                 {INTERRUPT}
             except KeyboardInterrupt:
@@ -57,7 +57,7 @@ def presets(*, as_json):
     Held()
     print("done")
 
-sys.modules["regard.cli.presets"] = types.SimpleNamespace(presets=presets)
+sys.modules["regard.cli.info"] = types.SimpleNamespace(presets=presets)
 sys.unraisablehook = lambda lost: None
 from regard.__main__ import main
 sys.argv = ["regard", "presets"]

@@ -18,7 +18,8 @@ def _option(default: Any, help: str | None = None, **rules: Any) -> Any:
     Args:
         default: the value if none is given.
         help: one sentence for the command line; None for fields that are no option there.
-        rules: `min` and `max`, inclusive, or `above`, exclusive; and `fix`, for the error.
+        rules: `min` and `max`, inclusive, or `above`, exclusive; `fix`, for the error; and
+            `shown_default`, the default in words.
     """
     return field(default=default, metadata=rules if help is None else {"help": help, **rules})
 
@@ -43,8 +44,15 @@ class DecodingOptions:
     """
 
     beam: int = _option(5, "Beam width; 1 is greedy search.", min=1)
-    nbest: int = _option(1, "Hypotheses per source, at most the beam width.", min=1)
-    max_len: int | None = _option(None, "Most tokens of an answer.", min=0)
+    nbest: int = _option(
+        1,
+        "Hypotheses per source, at most the beam width. Several are rows of number, rank, score "
+        "and text, separated by tabs.",
+        min=1,
+    )
+    max_len: int | None = _option(
+        None, "Most tokens of an answer.", min=0, shown_default="by length of the source"
+    )
     max_len_ratio: float = _option(2.0, min=0, fix="0 disables it")
     max_len_extra: int = _option(20, min=0)
     min_len: int = _option(0, "Fewest tokens of an answer.", min=0)
@@ -77,7 +85,9 @@ class DecodingOptions:
         max=1,
         fix="1 samples among all tokens",
     )
-    seed: int | None = _option(None, "Random seed of the samples.")
+    seed: int | None = _option(
+        None, "Random seed of the samples.", shown_default="a different one each time"
+    )
 
     def __post_init__(self) -> None:
         for option in fields(self):

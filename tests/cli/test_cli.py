@@ -9,7 +9,7 @@ import torch
 
 from cli.tools import BRIEF, done, regard, sentence
 from regard import __version__
-from regard.cli import doctor
+from regard.cli import info
 from regard.models import PRESETS
 
 VERBS = ("train", "predict", "evaluate", "export", "demo", "lab", "models", "settings")
@@ -61,9 +61,9 @@ def test_doctor_names_torch_and_the_paths():
     ],
 )
 def test_doctor_tells_what_can_run_from_what_cannot(monkeypatch, numba, says):
-    monkeypatch.setattr(doctor, "is_installed", lambda name: numba)
+    monkeypatch.setattr(info, "is_installed", lambda name: numba)
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    assert dict(doctor.report())["additive_attention"] == says
+    assert dict(info.report())["additive_attention"] == says
 
 
 @pytest.mark.parametrize("args", [(), ("--help",), ("-h",)])
@@ -122,7 +122,7 @@ def test_a_full_disk(monkeypatch):
     def full():
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr("regard.cli.doctor.report", full)
+    monkeypatch.setattr("regard.cli.info.report", full)
     assert "No space left on device" in sentence(regard("doctor"), 1)
 
 
@@ -131,14 +131,14 @@ def test_a_file_that_cannot_be_opened_says_what_to_do(monkeypatch, tmp_path):
         tmp_path / "no" / "x": f"its folder must exist, make {tmp_path / 'no'} first.",
         tmp_path / "x": "check its name.",
     }.items():
-        monkeypatch.setattr("regard.cli.doctor.report", path.read_text)
+        monkeypatch.setattr("regard.cli.info.report", path.read_text)
         said = sentence(regard("doctor"), 1)
         assert said.startswith(f"{path}: it cannot be read or written (No such file")
         assert said.endswith(fix)
 
 
 def test_an_output_that_cannot_hold_a_letter(monkeypatch):
-    monkeypatch.setattr("regard.cli.presets.print_table", lambda *_: "a我b".encode("latin-1"))
+    monkeypatch.setattr("regard.cli.info.print_table", lambda *_: "a我b".encode("latin-1"))
     assert sentence(regard("presets"), 1) == (
         "the output must be able to hold all letters, but its encoding latin-1 has no '\\u6211': "
         "set PYTHONIOENCODING=utf-8."
@@ -171,7 +171,7 @@ def too_large_to_fork():
     ],
 )
 def test_too_little_memory_is_told_with_what_to_lower(monkeypatch, allocate, says):
-    monkeypatch.setattr("regard.cli.doctor.report", allocate)
+    monkeypatch.setattr("regard.cli.info.report", allocate)
     said = sentence(regard("doctor"), 1)
     assert said.startswith(says)
     assert "batch_tokens" in said

@@ -84,7 +84,7 @@ def test_no_such_preset():
 
 
 def test_a_terminal_of_80_columns_is_wide_enough(monkeypatch):
-    monkeypatch.setattr("regard.cli.console.PIPED", 80)
+    monkeypatch.setattr("regard.cli.console.PIPE_WIDTH", 80)
     lines = done(regard("settings")).splitlines()
     assert max(map(len, lines)) <= 80
     assert "batch_sentences" in "\n".join(lines)

@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 import typing
+from dataclasses import fields
 from importlib import import_module
 
 import pytest
@@ -14,7 +15,9 @@ from api.test_output import run_folder
 from cli.tools import done, regard
 from regard import api, lab
 from regard.cli import commands
+from regard.decoding_options import DecodingOptions
 from regard.seeing.trace import KINDS
+from regard.serve.limits import Limits
 
 PROGRAM = """
 import json, sys
@@ -38,6 +41,9 @@ HEAVY = (
 )
 #: what help and completion do without
 NEVER = {*HEAVY, "torch", "numpy", "transformers", "tokenizers", "sacrebleu"}
+#: commands that are not implemented in a module of their own name
+MODULES = dict.fromkeys(("models", "presets", "settings", "doctor"), "info")
+MODULES |= dict.fromkeys(("export", "serve"), "deployment")
 NAMES = [command.callback.__name__ for command in commands.app.registered_commands]
 
 
@@ -122,10 +128,31 @@ def test_completion_can_be_shown_and_installed():
 @pytest.mark.parametrize("name", NAMES)
 def test_a_command_takes_the_options_that_it_declares(name):
     declared = getattr(commands, name)
-    does = getattr(import_module(f"regard.cli.{name}"), name)
+    does = getattr(import_module(f"regard.cli.{MODULES.get(name, name)}"), name)
     assert list(inspect.signature(declared).parameters) == list(inspect.signature(does).parameters)
     hints, own = typing.get_type_hints(declared), typing.get_type_hints(does)
     assert hints == own
+
+
+@pytest.mark.parametrize(
+    ("name", "cls", "renamed"),
+    [
+        ("predict", DecodingOptions, {}),
+        ("serve", Limits, {"chars": "--max-chars", "seconds": "--timeout"}),
+    ],
+)
+def test_options_have_the_defaults_and_help_of_the_fields_that_they_are_made_from(
+    name, cls, renamed
+):
+    made = commands.expanded_signature(getattr(commands, name)).parameters
+    shown = " ".join(done(regard(name, "--help")).replace("│", " ").split())
+    for field in fields(cls):
+        if "help" in field.metadata and field.name != "beam":
+            assert made[field.name].default == field.default
+            option = renamed.get(field.name, made[field.name].annotation.__metadata__[0].default)
+            assert f"{option} " in shown
+            assert field.metadata["help"] in shown
+    assert ("max_len_ratio" in made, "prefix" in made) == (False, name == "predict")
 
 
 def test_what_help_says_of_other_parts_is_true():

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from regard.cli import doctor
+from regard.cli import info
 from regard.errors import ArgumentError
 from regard.training import make_config, start_run
 from training.tools import SETTINGS, assert_same
@@ -51,13 +51,13 @@ def test_the_trial_changes_nothing(make_task, monkeypatch):
 
 
 def test_the_doctor_says_so(monkeypatch):
-    report = dict(doctor.report())
+    report = dict(info.report())
     assert report["cpu precisions"].startswith("32, bf16")
 
     def refuse(self, *args):
         raise RuntimeError(SEEN)
 
     monkeypatch.setattr(nn.LSTM, "forward", refuse)
-    found = dict(doctor.report())["cpu precisions"]
+    found = dict(info.report())["cpu precisions"]
     assert found.startswith("32, bf16 but for ")
     assert "LSTM" in found

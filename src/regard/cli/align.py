@@ -1,52 +1,49 @@
-"""`regard align`."""
+"""`regard align`: word alignments from attention, and their error rates against gold."""
 
 import sys
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
+from itertools import groupby
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from rich.console import Console
-from rich.progress import Progress
 
 from regard import api
 from regard.api import word_alignment
 from regard.api.word_alignment import SHIFTS, HeadChoice, Places, Units
 from regard.atomic_files import atomic_output
-from regard.cli.alignments import AlignmentResult, Direction, as_object, best, show
 from regard.cli.commands import Symmetry
-from regard.cli.console import print_json
-from regard.cli.pairs import pairs_for
-from regard.data import Pair, read_lines
-from regard.data.text_files import display_name
+from regard.cli.console import print_json, print_table, progress_bar, result_console
+from regard.cli.gold_alignments import read_gold_file
+from regard.cli.input_lines import pairs_for
+from regard.data import Pair
 from regard.errors import ArgumentError, RegardError
 from regard.seeing.alignment import (
+    SYMMETRIZE,
     Gold,
     Links,
+    Quality,
     above,
-    check_gold,
+    diagonal,
     flip,
     format_links,
-    read_gold,
     strongest,
+    uniform_quality,
 )
 from regard.seeing.trace import Weights
 
-#: the most characters of a line of gold
-GOLD_CHARS = 1_000_000
-#: of a line that cannot be used
-NO_GOLD = Gold(frozenset(), frozenset())
+#: a layer or head by number, the mean of all, or None for the best
 Selector = int | Literal["mean"] | None
 
 
 class AlignOptions(NamedTuple):
-    """How attention is read; None where that is left open.
+    """Options of reading alignments from attention; None where the gold decides.
 
     Attributes:
-        layer: which, or the mean of all.
-        head: which, or the mean of all.
+        layer: number, or the mean of all layers.
+        head: number, or the mean of all heads.
         shift: 0, 1 or -1.
-        link: makes links of a map of words.
+        link: function from a map of words to links.
         batch: pairs at a time.
     """
 
@@ -57,7 +54,7 @@ class AlignOptions(NamedTuple):
     batch: int
 
     def without_gold(self) -> "AlignOptions":
-        """Nothing can be found to be best: what is open is the mean, not shifted."""
+        """Return the options with defaults for what only gold can decide: the mean, no shift."""
         return self._replace(
             layer="mean" if self.layer is None else self.layer,
             head="mean" if self.head is None else self.head,
@@ -65,9 +62,9 @@ class AlignOptions(NamedTuple):
         )
 
     def choices(self, heads: Sequence[int]) -> list[HeadChoice]:
-        """The ways to read attention that are left, for these numbers of heads in the layers."""
+        """Return the candidates that match the options, given the number of heads per layer."""
         every = word_alignment.all_choices(heads, SHIFTS if self.shift is None else [self.shift])
-        found = [choice for choice in every if self._fits(choice, heads)]
+        found = [choice for choice in every if self._matches(choice, heads)]
         if found:
             return found
         layers, most = len(heads) - 1, max(heads) - 1
@@ -79,12 +76,70 @@ class AlignOptions(NamedTuple):
             "choose with --layer and --head",
         )
 
-    def _fits(self, choice: HeadChoice, heads: Sequence[int]) -> bool:
+    def _matches(self, choice: HeadChoice, heads: Sequence[int]) -> bool:
         is_mean = choice.layer is None or len(heads) == 1
         if not (self.layer in (None, choice.layer) or (self.layer == "mean" and is_mean)):
             return False
         is_mean = choice.head is None or heads[choice.layer or 0] == 1
         return self.head in (None, choice.head) or (self.head == "mean" and is_mean)
+
+
+class Direction(NamedTuple):
+    """Alignments of one model: the chosen layer, head and shift, and the quality of all tried."""
+
+    chosen: HeadChoice
+    links: list[Links]
+    tried: dict[HeadChoice, Quality]
+
+    @staticmethod
+    def best(found: dict[HeadChoice, list[Links]], golds: Sequence[Gold] | None) -> "Direction":
+        """Return the candidate with the lowest error rate, or the only one if there is no gold."""
+        if golds is None:
+            chosen, links = next(iter(found.items()))
+            return Direction(chosen, links, {})
+        tried = {choice: Quality.of(links, golds) for choice, links in found.items()}
+        chosen = min(tried, key=lambda choice: tried[choice].aer)
+        return Direction(chosen, found[chosen], tried)
+
+
+class AlignmentResult(NamedTuple):
+    """Alignments of a file.
+
+    Attributes:
+        sizes: numbers of source and target words of each pair.
+        golds: gold links of each pair, if there are any.
+        forward: alignments from source to target.
+        backward: alignments of a model from target to source.
+        symmetry: method that joins both directions.
+    """
+
+    sizes: list[tuple[int, int]]
+    golds: Sequence[Gold] | None
+    forward: Direction
+    backward: Direction | None = None
+    symmetry: str = ""
+
+    def symmetrized(self, symmetry: str) -> list[Links]:
+        """Return both directions joined by one method."""
+        assert self.backward is not None
+        return list(map(SYMMETRIZE[symmetry], self.forward.links, self.backward.links))
+
+    @property
+    def links(self) -> list[Links]:
+        """The alignment of each pair."""
+        return self.forward.links if self.backward is None else self.symmetrized(self.symmetry)
+
+    def baselines(self) -> dict[str, Quality]:
+        """Return the quality without a model, and of each way to join both directions."""
+        if self.golds is None:
+            return {}
+        found = {
+            "uniform": uniform_quality(self.golds, self.sizes),
+            "diagonal": Quality.of([diagonal(*size) for size in self.sizes], self.golds),
+        }
+        if self.backward is not None:
+            found |= {name: Quality.of(self.symmetrized(name), self.golds) for name in SYMMETRIZE}
+        return found
 
 
 def align(
@@ -110,15 +165,15 @@ def align(
 ) -> None:
     """Align the words of pairs by attention: Pharaoh format on stdout, error rates on stderr."""
     options = AlignOptions(
-        layer=_pick("layer", layer),
-        head=_pick("head", head),
+        layer=_selector("layer", layer),
+        head=_selector("head", head),
         shift=_shift(shift),
         link=strongest if threshold is None else above(threshold),
         batch=batch,
     )
     model = api.load(run, device=device)
-    other = None if reverse_run is None else api.load(reverse_run, device=device)
-    for one in (model, other):
+    reverse = None if reverse_run is None else api.load(reverse_run, device=device)
+    for one in (model, reverse):
         if one is not None:
             word_alignment.check_model(one)
     bad: list[int] = []
@@ -133,18 +188,18 @@ def align(
     )
     places, units = Places.of(pairs, bad), Units.of(model, words)
     sizes = word_alignment.sizes(model, pairs, units)
-    golds = None if gold is None else _gold(gold, gold_first, sizes, places)
-    if other is not None:
-        _check_units(other, pairs, units, sizes)
-    found = _aligned(model, pairs, units, options, judged=golds is not None)
-    result = AlignmentResult(sizes, golds, best(found, golds))
-    if other is not None:
-        back = _backward(other, pairs, units, options, golds)
-        result = result.joined(back, symmetrize.value)
+    golds = None if gold is None else read_gold_file(gold, gold_first, sizes, places)
+    if reverse is not None:
+        _check_units(reverse, pairs, units, sizes)
+    found = _aligned(model, pairs, units, options, has_gold=golds is not None)
+    result = AlignmentResult(sizes, golds, Direction.best(found, golds))
+    if reverse is not None:
+        backward = _backward(reverse, pairs, units, options, golds)
+        result = result._replace(backward=backward, symmetry=symmetrize.value)
     _write(result, places, output, as_json=as_json)
 
 
-def _pick(name: str, word: str) -> Selector:
+def _selector(name: str, word: str) -> Selector:
     if word == "auto":
         return None
     if word == "mean":
@@ -162,38 +217,27 @@ def _shift(word: str) -> int | None:
     raise ArgumentError("--shift", "be auto, 0, 1 or -1", repr(word), "choose one")
 
 
-def _gold(file: str, first: int, sizes: Sequence[tuple[int, int]], places: Places) -> list[Gold]:
-    """The gold of each pair. A bad line has a line of gold, too, of which nothing is asked."""
-    lines = list(read_lines(file, max_chars=GOLD_CHARS))
-    while len(lines) > places.total and not lines[-1].strip():
-        lines.pop()
-    found = read_gold(display_name(file), lines, first=first)
-    if len(found) == places.total:
-        found = [NO_GOLD if bad else gold for bad, gold in zip(places.bad, found, strict=True)]
-    check_gold(display_name(file), found, places.spread(sizes, (0, 0)))
-    return [gold for bad, gold in zip(places.bad, found, strict=True) if not bad]
-
-
-def _turned(pairs: Sequence[Pair]) -> list[Pair]:
+def _swapped(pairs: Sequence[Pair]) -> list[Pair]:
     return [Pair(pair.tgt, pair.src, pair.line) for pair in pairs]
 
 
 def _check_units(
-    other: api.Model, pairs: Sequence[Pair], units: Units, sizes: Sequence[tuple[int, int]]
+    reverse: api.Model, pairs: Sequence[Pair], units: Units, sizes: Sequence[tuple[int, int]]
 ) -> None:
-    own = word_alignment.sizes(other, _turned(pairs), units.turned)
+    own = word_alignment.sizes(reverse, _swapped(pairs), units.turned)
     if own != [(target, source) for source, target in sizes]:
         raise RegardError(
-            f"both runs must cut texts into the same units to be joined, but {other.path} cuts "
+            f"both runs must cut texts into the same units to be joined, but {reverse.path} cuts "
             f"them otherwise: link words with --words."
         )
 
 
 def _aligned(
-    model: api.Model, pairs: Sequence[Pair], units: Units, options: AlignOptions, *, judged: bool
+    model: api.Model, pairs: Sequence[Pair], units: Units, options: AlignOptions, *, has_gold: bool
 ) -> dict[HeadChoice, list[Links]]:
-    options = options if judged else options.without_gold()
-    with _progress(f"aligning with {model.path}", len(pairs)) as done:
+    """Return the links of each candidate layer, head and shift."""
+    options = options if has_gold else options.without_gold()
+    with progress_bar(f"aligning with {model.path}", len(pairs)) as done:
         return word_alignment.align(
             model,
             pairs,
@@ -212,32 +256,90 @@ def _backward(
     options: AlignOptions,
     golds: Sequence[Gold] | None,
 ) -> Direction:
-    """The alignments of a model that goes the other way, told the way that the first one goes."""
-    judged = golds is not None
-    found = _aligned(model, _turned(pairs), units.turned, options, judged=judged)
-    back = best(found, golds and [Gold(flip(one.sure), flip(one.possible)) for one in golds])
-    return back._replace(links=[flip(links) for links in back.links])
-
-
-@contextmanager
-def _progress(name: str, total: int) -> Iterator[Callable[[int], None]]:
-    """A bar on stderr, where that is a terminal."""
-    console = Console(stderr=True)
-    with Progress(console=console, transient=True, disable=not console.is_terminal) as bar:
-        task = bar.add_task(name, total=total)
-        yield lambda pairs: bar.advance(task, pairs)
+    """Return the alignments of a target-to-source model, turned to source-to-target links."""
+    found = _aligned(model, _swapped(pairs), units.turned, options, has_gold=golds is not None)
+    flipped = golds and [Gold(flip(gold.sure), flip(gold.possible)) for gold in golds]
+    backward = Direction.best(found, flipped)
+    return backward._replace(links=[flip(links) for links in backward.links])
 
 
 def _write(result: AlignmentResult, places: Places, output: Path | None, *, as_json: bool) -> None:
     lines = places.spread([format_links(links) for links in result.links], "")
+    text = "".join(line + "\n" for line in lines)
     if output is not None:
         with atomic_output(output) as file:
-            file.write("".join(line + "\n" for line in lines).encode())
+            file.write(text.encode())
     if as_json:
-        found = as_object(result) | {"alignments": lines}
-        print_json(found)
-        return
+        return print_json(_as_object(result) | {"alignments": lines})
     if output is None:
-        sys.stdout.write("".join(line + "\n" for line in lines))
+        sys.stdout.write(text)
         sys.stdout.flush()
-    show(result)
+    return _print_tables(result, result_console(stderr=True))
+
+
+def _print_tables(result: AlignmentResult, console: Console) -> None:
+    directions = [("", result.forward)]
+    if result.backward is not None:
+        directions = [
+            ("source to target: ", result.forward),
+            ("target to source: ", result.backward),
+        ]
+    for name, direction in directions:
+        if result.golds is None:
+            console.print(f"{name}read from {direction.chosen}", highlight=False)
+        else:
+            _print_tried(console, name, direction, len(result.golds))
+    if result.golds is not None:
+        rows = [
+            [
+                name,
+                *(f"{100 * value:.1f}" for value in _rates(quality).values()),
+                "written" if name == result.symmetry else "",
+            ]
+            for name, quality in result.baselines().items()
+        ]
+        print_table(console, ["for scale", "AER", "precision", "recall", ""], rows)
+
+
+def _print_tried(console: Console, name: str, direction: Direction, pairs: int) -> None:
+    """Print the error rate of each head in one column per shift, then the best in a sentence."""
+    shifts = list(dict.fromkeys(choice.shift for choice in direction.tried))
+    rows = []
+    for layer_and_head, same in groupby(direction.tried, key=lambda choice: choice[:2]):
+        found = list(same)
+        labels = ("mean" if number is None else str(number) for number in layer_and_head)
+        cells = [f"{100 * direction.tried[choice].aer:.1f}" for choice in found]
+        rows.append([*labels, *cells, "best" if direction.chosen in found else ""])
+    titles = [f"AER, shift {shift:+d}" if shift else "AER, no shift" for shift in shifts]
+    print_table(console, ["layer", "head", *titles, ""], rows)
+    one = direction.tried[direction.chosen]
+    how = f", the best of {len(direction.tried)} on these {pairs:,} pairs themselves"
+    console.print(
+        f"{name}{direction.chosen}: AER {100 * one.aer:.1f}, precision {100 * one.precision:.1f}, "
+        f"recall {100 * one.recall:.1f}{how if len(direction.tried) > 1 else ''}",
+        highlight=False,
+        soft_wrap=True,
+    )
+
+
+def _as_object(result: AlignmentResult) -> dict[str, Any]:
+    """Return the result for `--json`; rates are from 0 to 1."""
+    directions = {"forward": result.forward, "backward": result.backward}
+    return {
+        "pairs": len(result.sizes),
+        "symmetrize": result.symmetry or None,
+        **{
+            name: None
+            if direction is None
+            else {
+                "chosen": direction.chosen._asdict(),
+                "tried": [c._asdict() | _rates(quality) for c, quality in direction.tried.items()],
+            }
+            for name, direction in directions.items()
+        },
+        "scale": {name: _rates(quality) for name, quality in result.baselines().items()},
+    }
+
+
+def _rates(quality: Quality) -> dict[str, float]:
+    return {"aer": quality.aer, "precision": quality.precision, "recall": quality.recall}

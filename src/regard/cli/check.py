@@ -1,15 +1,15 @@
-"""`regard check`."""
+"""`regard check`: attention compared with attribution."""
 
 import json
 import sys
 from pathlib import Path
+from typing import Final
 
 from rich.console import Console
 
 from regard import api
 from regard.cli.console import print_table, result_console
-from regard.cli.features import told_of_features
-from regard.cli.pairs import one_source
+from regard.cli.input_lines import one_source, warn_if_bare
 from regard.seeing import Trace
 from regard.seeing.checks import looked_at, shares
 from regard.seeing.display import check_ending, save
@@ -18,7 +18,7 @@ from regard.seeing.storage import to_json
 from regard.seeing.trace import Weights
 
 #: inputs that are named for each output
-NAMED = 3
+MAX_NAMED: Final = 3
 
 
 def check(
@@ -35,7 +35,7 @@ def check(
     if output is not None:
         check_ending(output)
     model = api.load(run, device=device)
-    (source,) = told_of_features(model, [one_source(model, text)])
+    (source,) = warn_if_bare(model, [one_source(model, text)])
     trace = model.check(source, target, **({} if beam is None else {"beam": beam}))
     if output is not None:
         save(trace, output)
@@ -63,7 +63,7 @@ def _show(trace: Trace, console: Console) -> None:
 
 
 def _strongest(labels: list[str], row: list[float]) -> str:
-    """The inputs with the greatest values, which are not nothing, the greatest first."""
+    """Return the inputs with the largest values above 0, the largest first."""
     ranked = sorted(zip(row, labels, strict=True), key=lambda pair: -pair[0])
-    shown = [f"{label} {value:.2f}" for value, label in ranked[:NAMED] if value >= 0.005]
+    shown = [f"{label} {value:.2f}" for value, label in ranked[:MAX_NAMED] if value >= 0.005]
     return "  ".join(shown) or "·"

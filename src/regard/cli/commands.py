@@ -1,19 +1,24 @@
-"""The commands of `regard`, with their options.
+"""Declarations of all commands of `regard`, with their options.
 
-Help and completion need what stands here and nothing more, so that they answer at once. What a
-command does is the function of its name in the module of its name, which is imported when it runs.
+Help and completion need this file and nothing more, so that they answer at once. A command is
+implemented by the function of its name in another module, which is imported when it runs.
 """
 
-from collections.abc import Callable
+import inspect
+from collections.abc import Callable, Iterator
+from dataclasses import fields
 from enum import StrEnum
 from functools import wraps
 from importlib import import_module
+from inspect import Parameter
 from pathlib import Path
-from typing import Annotated, Any, Final
+from typing import Annotated, Any, Final, get_args, get_type_hints
 
 import typer
 
 from regard.cli.error_handling import CommandGroup
+from regard.decoding_options import DecodingOptions
+from regard.serve.limits import Limits
 from regard.version import __version__
 
 app = typer.Typer(
@@ -32,8 +37,11 @@ EXPERIMENTS: Final = (
 )
 
 
+Declaration = Callable[..., None]
+
+
 class Symmetry(StrEnum):
-    """How two directions of alignment become one."""
+    """Method of joining two directions of alignment."""
 
     intersection = "intersection"
     union = "union"
@@ -41,43 +49,86 @@ class Symmetry(StrEnum):
     grow_diag_final_and = "grow-diag-final-and"
 
 
-Run = Annotated[Path, typer.Argument(metavar="RUN", help="A run folder, or a bundled model: g2p.")]
-Targets = Annotated[
+RunArgument = Annotated[
+    Path, typer.Argument(metavar="RUN", help="A run folder, or a bundled model: g2p.")
+]
+TargetsArgument = Annotated[
     str | None, typer.Argument(metavar="TGT", help="The targets, if the sides are two files.")
 ]
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
-Beam = Annotated[
+JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+BeamOption = Annotated[
     int | None,
-    typer.Option(help="Width of the search; 1 is greedy.", show_default="that of the run"),
+    typer.Option(help="Beam width; 1 is greedy search.", show_default="that of the run"),
 ]
-Columns = Annotated[
+ColumnsOption = Annotated[
     str | None,
     typer.Option(
         help="Source, target and, if any, features: names, or numbers as in 0,2.",
         show_default="those of the run",
     ),
 ]
-Device = Annotated[str, typer.Option(help="cpu, cuda or auto.")]
-SkipBad = Annotated[bool, typer.Option("--skip-bad", help="Count bad lines and go on.")]
-Target = Annotated[
+DeviceOption = Annotated[str, typer.Option(help="cpu, cuda or auto.")]
+SkipBadOption = Annotated[bool, typer.Option("--skip-bad", help="Count bad lines and go on.")]
+TargetOption = Annotated[
     str | None,
-    typer.Option(help="What the model is made to write.", show_default="its own answer"),
+    typer.Option(help="Text that the model is forced to write.", show_default="its own prediction"),
 ]
 
 
-def command(**settings: Any) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Register a function as a command, whose work another one of its name does."""
+def command(module: str = "", **settings: Any) -> Callable[[Declaration], Declaration]:
+    """Register a declaration as a command.
 
-    def register(declared: Callable[..., None]) -> Callable[..., None]:
+    `**options: Annotated[Any, SomeDataclass]` declares an option for each field of the dataclass.
+
+    Args:
+        module: module of `regard.cli` with the implementation; the name of the command if empty.
+        settings: passed on to typer.
+    """
+
+    def register(declared: Declaration) -> Declaration:
         name = declared.__name__
 
         @wraps(declared)
         def execute(**options: Any) -> None:
-            getattr(import_module(f"regard.cli.{name}"), name)(**options)
+            getattr(import_module(f"regard.cli.{module or name}"), name)(**options)
 
-        return app.command(**settings)(execute)
+        execute.__signature__ = expanded_signature(declared)  # type: ignore[attr-defined]
+        app.command(**settings)(execute)
+        return declared
 
     return register
+
+
+def expanded_signature(declared: Declaration) -> inspect.Signature:
+    """Return the signature of a declaration, with the fields of a dataclass for `**options`."""
+    parameters: dict[str, Parameter] = {}
+    for name, parameter in inspect.signature(declared).parameters.items():
+        if parameter.kind is Parameter.VAR_KEYWORD:
+            made = _options_of(get_args(parameter.annotation)[1], panel=name.capitalize())
+            parameters = {one.name: one for one in made} | parameters
+        else:
+            parameters[name] = parameter.replace(kind=Parameter.KEYWORD_ONLY)
+    return inspect.Signature(list(parameters.values()))
+
+
+def _options_of(cls: type, panel: str) -> Iterator[Parameter]:
+    """Yield an option for each field of a dataclass that has a help text."""
+    types = get_type_hints(cls)
+    for field in fields(cls):
+        about = field.metadata
+        if "help" in about:
+            option = typer.Option(
+                about.get("option", f"--{field.name.replace('_', '-')}"),
+                help=about["help"],
+                show_default=about.get("shown_default", True),
+                rich_help_panel=panel,
+            )
+            yield Parameter(
+                field.name,
+                Parameter.KEYWORD_ONLY,
+                default=field.default,
+                annotation=Annotated[types[field.name], option],
+            )
 
 
 def _version(wanted: bool) -> bool:
@@ -162,7 +213,7 @@ def train(
             "it was.",
         ),
     ] = False,
-    skip_bad: SkipBad = False,
+    skip_bad: SkipBadOption = False,
     data_dir: Annotated[
         Path | None,
         typer.Option(
@@ -195,43 +246,10 @@ def predict(
             "A language model goes on with each line. Vectors are JSONL, Parquet or .npy files.",
         ),
     ],
-    beam: Beam = None,
-    nbest: Annotated[
-        int,
-        typer.Option(
-            help="Answers per source. Each of several is a row: number of the source, rank, score "
-            "and text, with tabs between them."
-        ),
-    ] = 1,
-    length_penalty: Annotated[float, typer.Option(help="Above 0 favours longer answers.")] = 0.6,
-    coverage_penalty: Annotated[
-        float, typer.Option(help="Above 0 favours answers that have looked at everything.")
-    ] = 0.0,
-    no_repeat_ngram: Annotated[
-        int, typer.Option(help="No n-gram of this length twice; 0 for no rule.")
-    ] = 0,
-    min_len: Annotated[int, typer.Option(help="Fewest tokens of an answer.")] = 0,
-    max_len: Annotated[
-        int | None,
-        typer.Option(help="Most tokens of an answer.", show_default="by length of the source"),
-    ] = None,
-    num_samples: Annotated[
-        int, typer.Option(help="Draw this many answers instead of searching.")
-    ] = 0,
-    temperature: Annotated[float, typer.Option(help="Of the draws.")] = 1.0,
-    top_k: Annotated[int, typer.Option(help="Draw among this many tokens; 0 for all.")] = 0,
-    top_p: Annotated[
-        float, typer.Option(help="Draw among the likeliest with this probability.")
-    ] = 1.0,
-    seed: Annotated[
-        int | None, typer.Option(help="Of the draws.", show_default="another each time")
-    ] = None,
+    beam: BeamOption = None,
     prefix: Annotated[
         str | None, typer.Option(help="What every answer begins with.", show_default=False)
     ] = None,
-    forbid_unknown: Annotated[
-        bool, typer.Option("--forbid-unknown", help="Never write <unk>.")
-    ] = False,
     replace_unk: Annotated[
         bool,
         typer.Option("--replace-unk", help="Unknown words become the source word most looked at."),
@@ -272,14 +290,15 @@ def predict(
     precision: Annotated[
         str, typer.Option(help="Of the weights: 32, or bf16, which is faster on newer chips.")
     ] = "32",
-    device: Device = "auto",
+    device: DeviceOption = "auto",
+    **decoding: Annotated[Any, DecodingOptions],
 ) -> None:
-    """Answer each line of a file: one answer per line on stdout."""
+    """Predict the target of each line of a file: one prediction per line on stdout."""
 
 
 @command(no_args_is_help=True)
 def evaluate(
-    run: Run,
+    run: RunArgument,
     file: Annotated[
         str,
         typer.Argument(
@@ -288,14 +307,14 @@ def evaluate(
             "features of a run that has features. For a language model, a text on each line.",
         ),
     ],
-    tgt: Targets = None,
+    tgt: TargetsArgument = None,
     metrics: Annotated[
         str | None,
         typer.Option(
             help="Comma-separated: bleu, chrf, ter, wer, cer, per, exact.", show_default="by target"
         ),
     ] = None,
-    beam: Beam = None,
+    beam: BeamOption = None,
     lengths: Annotated[
         bool, typer.Option("--by-length", help="Also by length of the source.")
     ] = False,
@@ -303,14 +322,14 @@ def evaluate(
         Path | None,
         typer.Option(help="A second run, compared by a paired bootstrap.", show_default=False),
     ] = None,
-    columns: Columns = None,
-    skip_bad: SkipBad = False,
+    columns: ColumnsOption = None,
+    skip_bad: SkipBadOption = False,
     save: Annotated[
         Path | None,
         typer.Option(help="Write the predictions here, one per line.", show_default=False),
     ] = None,
-    as_json: AsJson = False,
-    device: Device = "auto",
+    as_json: JsonOption = False,
+    device: DeviceOption = "auto",
 ) -> None:
     """Score a model's answers: BLEU and chrF, error rates and exact match, or perplexity.
 
@@ -377,7 +396,7 @@ def show(
     scale: Annotated[
         str, typer.Option(help="Full ink for 1 (fixed), or for the strongest of each row (row).")
     ] = "fixed",
-    target: Target = None,
+    target: TargetOption = None,
     gold: Annotated[
         str | None,
         typer.Option(
@@ -386,7 +405,7 @@ def show(
             show_default=False,
         ),
     ] = None,
-    beam: Beam = None,
+    beam: BeamOption = None,
     line: Annotated[
         int | None,
         typer.Option(
@@ -394,22 +413,22 @@ def show(
         ),
     ] = None,
     ascii: Annotated[bool, typer.Option("--ascii", help="Draw with ASCII alone.")] = False,
-    device: Device = "auto",
+    device: DeviceOption = "auto",
 ) -> None:
     """Draw where each output looked."""
 
 
 @command(no_args_is_help=True)
 def check(
-    run: Run,
+    run: RunArgument,
     text: Annotated[
         str,
         typer.Argument(
             metavar="TEXT", help="A source; for a run that reads vectors, a file of one."
         ),
     ],
-    target: Target = None,
-    beam: Beam = None,
+    target: TargetOption = None,
+    beam: BeamOption = None,
     output: Annotated[
         Path | None,
         typer.Option(
@@ -422,16 +441,16 @@ def check(
         ),
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the trace as JSON.")] = False,
-    device: Device = "auto",
+    device: DeviceOption = "auto",
 ) -> None:
     """Compare what each output looked at with what mattered to it."""
 
 
 @command(no_args_is_help=True)
 def align(
-    run: Run,
+    run: RunArgument,
     file: Annotated[str, typer.Argument(metavar="FILE", help="Pairs to align; stdin if '-'.")],
-    tgt: Targets = None,
+    tgt: TargetsArgument = None,
     gold: Annotated[
         str | None,
         typer.Option(
@@ -477,7 +496,7 @@ def align(
             show_default="words, and letters of a side that is read by letters",
         ),
     ] = None,
-    columns: Columns = None,
+    columns: ColumnsOption = None,
     skip_bad: Annotated[
         bool,
         typer.Option("--skip-bad", help="Count bad lines; each has an empty line for its links."),
@@ -486,16 +505,16 @@ def align(
         Path | None,
         typer.Option("-o", "--output", help="Write the alignments here.", show_default="stdout"),
     ] = None,
-    as_json: AsJson = False,
+    as_json: JsonOption = False,
     batch: Annotated[int, typer.Option(help="Pairs at a time.", min=1)] = 32,
-    device: Device = "auto",
+    device: DeviceOption = "auto",
 ) -> None:
     """Align the words of pairs by attention: Pharaoh format on stdout, error rates on stderr."""
 
 
-@command(no_args_is_help=True)
+@command("deployment", no_args_is_help=True)
 def export(
-    run: Run,
+    run: RunArgument,
     to: Annotated[str, typer.Option(help="The format: onnx.")] = "onnx",
     output: Annotated[
         Path | None,
@@ -504,7 +523,7 @@ def export(
     attention: Annotated[
         bool, typer.Option("--attention", help="Let each step also say where it looked.")
     ] = False,
-    as_json: AsJson = False,
+    as_json: JsonOption = False,
 ) -> None:
     """Write a model as graphs that run without torch and regard.
 
@@ -514,7 +533,7 @@ def export(
     """
 
 
-@command()
+@command("deployment")
 def serve(
     runs: Annotated[
         list[Path] | None,
@@ -547,29 +566,11 @@ def serve(
     no_token: Annotated[
         bool, typer.Option("--no-token", help="Let other machines in without a token.")
     ] = False,
-    max_chars: Annotated[int, typer.Option(help="Most characters of a text.")] = 2000,
-    max_tokens: Annotated[int, typer.Option(help="Most tokens of a text or an answer.")] = 512,
-    max_work: Annotated[
-        int,
-        typer.Option(help="Most tokens that a model reads and writes for one request in all."),
-    ] = 12_000_000,
-    timeout: Annotated[float, typer.Option(help="Most seconds of a request.")] = 30.0,
-    read_timeout: Annotated[
-        float, typer.Option(help="Most seconds in which a request's header, or body, must come.")
-    ] = 10.0,
-    connections: Annotated[int, typer.Option(help="Most open connections.")] = 2048,
-    queue: Annotated[int, typer.Option(help="Most requests that wait or run at a time.")] = 256,
-    batch: Annotated[int, typer.Option(help="Most requests that are decoded together.")] = 32,
-    batch_tokens: Annotated[
-        int, typer.Option(help="Most tokens that are decoded together, padding included.")
-    ] = 16384,
-    wait_ms: Annotated[
-        float, typer.Option(help="Milliseconds that a request waits for others.")
-    ] = 5.0,
     log_text: Annotated[
         bool, typer.Option("--log-text", help="Print what is asked, which may be private.")
     ] = False,
-    device: Device = "auto",
+    device: DeviceOption = "auto",
+    **limits: Annotated[Any, Limits],
 ) -> None:
     """Serve a live page and an API: type, and see where each output looks."""
 
@@ -606,7 +607,7 @@ def lab(
     output: Annotated[
         Path, typer.Option("-o", "--output", help="The folder of results and of the report.")
     ] = Path("lab-report"),
-    device: Device = "auto",
+    device: DeviceOption = "auto",
     seeds: Annotated[
         int | None,
         typer.Option(
@@ -637,12 +638,12 @@ def lab(
     listed: Annotated[
         bool, typer.Option("--list", help="Print the experiments and what they ask.")
     ] = False,
-    as_json: AsJson = False,
+    as_json: JsonOption = False,
 ) -> None:
     """Run the experiments on what is said about attention, and write a report."""
 
 
-@command()
+@command("info")
 def models(
     as_json: Annotated[
         bool, typer.Option("--json", help="Print all that their cards say as JSON.")
@@ -651,12 +652,12 @@ def models(
     """List the models that come with regard: each is a RUN by name."""
 
 
-@command()
+@command("info")
 def settings(
     preset: Annotated[
         str, typer.Argument(metavar="PRESET", help="The model whose own settings come last.")
     ] = "bahdanau",
-    as_json: AsJson = False,
+    as_json: JsonOption = False,
 ) -> None:
     """List all settings of a run, with their defaults.
 
@@ -664,11 +665,11 @@ def settings(
     """
 
 
-@command()
-def presets(as_json: AsJson = False) -> None:
+@command("info")
+def presets(as_json: JsonOption = False) -> None:
     """List the presets: each is a model by name."""
 
 
-@command()
-def doctor(as_json: AsJson = False) -> None:
+@command("info")
+def doctor(as_json: JsonOption = False) -> None:
     """Say what regard finds on this machine: versions, devices, backends."""

@@ -1,15 +1,18 @@
-"""Results on stdout: tables, or JSON."""
+"""Output of the command line: tables and JSON on stdout, notes and progress bars on stderr."""
 
 import json
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, Final
 
+import typer
 from rich.console import Console
+from rich.progress import Progress
 from rich.table import Table
 
-#: a file or a pipe gets each row on one line
-PIPED: Final = 250
+#: columns of a table that goes to a file or a pipe, so that each row stays on one line
+PIPE_WIDTH: Final = 250
 
 
 class ResultConsole(Console):
@@ -21,15 +24,15 @@ class ResultConsole(Console):
 
 
 def result_console(*, stderr: bool = False) -> Console:
-    """The console for results: as wide as the terminal, or wide enough where there is none."""
+    """Return a console for results, as wide as the terminal or `PIPE_WIDTH` without one."""
     console = ResultConsole(stderr=stderr)
-    return console if console.is_terminal else ResultConsole(stderr=stderr, width=PIPED)
+    return console if console.is_terminal else ResultConsole(stderr=stderr, width=PIPE_WIDTH)
 
 
 def print_table(
     console: Console, titles: Sequence[str], rows: Iterable[Sequence[str]], *, header: bool = True
 ) -> None:
-    """Prints rows in columns; all but the last column keep their words on one line."""
+    """Print rows in columns; only the last column is wrapped."""
     table = Table(box=None, pad_edge=False, show_header=header)
     for title in titles:
         table.add_column(title, overflow="fold", no_wrap=title != titles[-1])
@@ -38,11 +41,25 @@ def print_table(
     console.print(table, highlight=False, markup=False)
 
 
-def on_one_line(text: str) -> str:
-    """An answer among others, which stand one on each line: targets of JSON may have line ends."""
+def print_json(value: Any) -> None:
+    """Print one value as JSON, and nothing else, in ASCII, which every stdout takes."""
+    sys.stdout.write(json.dumps(value, indent=2) + "\n")
+
+
+def one_line(text: str) -> str:
+    """Return a prediction without line breaks, which targets read from JSON may have."""
     return text.replace("\n", " ")
 
 
-def print_json(found: Any) -> None:
-    """Prints one value as JSON, and nothing else. It is ASCII, which every stdout takes."""
-    sys.stdout.write(json.dumps(found, indent=2) + "\n")
+def note(sentence: str) -> None:
+    """Print a line on stderr that begins with the name of the program."""
+    typer.echo(f"regard: {sentence}", err=True)
+
+
+@contextmanager
+def progress_bar(label: str, total: int) -> Iterator[Callable[[int], None]]:
+    """Show a progress bar on stderr if that is a terminal; the function it yields advances it."""
+    console = Console(stderr=True)
+    with Progress(console=console, transient=True, disable=not console.is_terminal) as bar:
+        task = bar.add_task(label, total=total)
+        yield lambda done: bar.advance(task, done)

@@ -1,4 +1,4 @@
-"""`regard demo`: the bundled task, from nothing to maps."""
+"""`regard demo`: train, evaluate and show a model of the bundled dictionary."""
 
 import shutil
 import time
@@ -45,7 +45,7 @@ def demo(
     if folder.stopped_by is not None:  # the user has been told how to go on
         raise typer.Exit(SIGNALLED + folder.stopped_by)
     model = api.load(output)
-    _judge(model, pairs[:: max(1, len(pairs) // test_words)][:test_words], console)
+    _evaluate(model, pairs[:: max(1, len(pairs) // test_words)][:test_words], console)
     for word in WORDS:
         say(console, f"{word.upper():>12}  {model(word.upper()).text}")
     console.print()
@@ -87,7 +87,7 @@ def _config(data: Path, settings: dict[str, Any]) -> Config:
 
 
 def _remove_earlier(output: Path, config: Config) -> bool:
-    """Makes room where an earlier demo stands; any other run is the user's own."""
+    """Remove an earlier demo and return whether there was one; raises for any other run."""
     folder = RunFolder(output)
     if not folder.started:
         return False
@@ -100,7 +100,7 @@ def _remove_earlier(output: Path, config: Config) -> bool:
     return True
 
 
-def _judge(model: api.Model, pairs: list[Pair], console: Console) -> None:
+def _evaluate(model: api.Model, pairs: list[Pair], console: Console) -> None:
     began = time.monotonic()
     answers = [a.text for a in model.predict([p.src for p in pairs], attention=False)]
     seconds = time.monotonic() - began

@@ -1,4 +1,4 @@
-"""How a verb ends: what went wrong as one sentence on stderr, and an exit code."""
+"""Errors and exit codes of the command line: one sentence on stderr, never a traceback."""
 
 import errno
 import signal
@@ -17,17 +17,17 @@ from regard.interrupts import interruptible
 
 FAILED: Final = 1
 BAD_USAGE: Final = 2
-#: added to the number of the signal that has ended a verb
+#: added to the number of the signal that has ended a command
 SIGNALLED: Final = 128
 INTERRUPTED: Final = SIGNALLED + signal.SIGINT
 
 
 @final
 class CommandGroup(TyperGroup):
-    """The verbs: 0 done, 1 failed, 2 bad usage, 130 interrupted, 143 terminated."""
+    """The commands, with exit codes 0 done, 1 failed, 2 bad usage, 130 interrupted, 143 ended."""
 
     def main(self, *args: Any, **extra: Any) -> Any:
-        """Runs a verb and ends the process. Nobody sees a traceback."""
+        """Run a command and exit; errors become one sentence."""
         extra |= {"standalone_mode": False, "prog_name": "regard"}
         try:
             with interruptible():
@@ -44,7 +44,7 @@ class CommandGroup(TyperGroup):
         sys.exit(code if isinstance(code, int) else 0)
 
     def invoke(self, ctx: Any) -> Any:
-        """Runs a verb; a reader who has seen enough of its output ends it well."""
+        """Run a command; a closed pipe on stdout, as of `| head`, ends it with success."""
         try:
             return super().invoke(ctx)
         except BrokenPipeError:
@@ -53,14 +53,14 @@ class CommandGroup(TyperGroup):
 
 
 def _report(error: Exception) -> int:
-    """Says what went wrong; the exit code."""
+    """Print an error as a sentence and return the exit code."""
     if isinstance(error, RegardError):
         _say(str(error))
         return BAD_USAGE if isinstance(error, ArgumentError) else FAILED
-    if hasattr(error, "format_message"):  # of the command line itself
+    if hasattr(error, "format_message"):  # a usage error of click
         return _report_usage(error)
-    if (lacking := describe_memory_error(error)) is not None:
-        _say(lacking)
+    if (reason := describe_memory_error(error)) is not None:
+        _say(reason)
     elif isinstance(error, UnicodeEncodeError):
         letter = error.object[error.start : error.start + 1]
         _say(
@@ -72,7 +72,7 @@ def _report(error: Exception) -> int:
     elif isinstance(error, OSError):
         what = error.filename if error.filename is not None else "output"
         said = f"{what}: it cannot be read or written ({error.strerror or error})"
-        _say(f"{said}: {_mended_by(error)}.")
+        _say(f"{said}: {_next_step(error)}.")
     else:
         _say(
             f"something inside regard went wrong ({type(error).__name__}: {_first_line(error)}): "
@@ -81,8 +81,8 @@ def _report(error: Exception) -> int:
     return FAILED
 
 
-def _mended_by(error: OSError) -> str:
-    """What to do next about a file."""
+def _next_step(error: OSError) -> str:
+    """Return the next step for a file that cannot be read or written."""
     if isinstance(error, PermissionError):
         return "check that it may be"
     if not isinstance(error, FileNotFoundError | NotADirectoryError) or error.filename is None:
@@ -95,13 +95,15 @@ def _report_usage(error: Any) -> int:
     message = error.format_message().rstrip(".")
     if message:  # there is none where the help was shown instead
         path = error.ctx.command_path if error.ctx is not None else "regard"
-        quotes = "put a TEXT of several words in quotes, or " if _cuts_text(error, message) else ""
+        quotes = (
+            "put a TEXT of several words in quotes, or " if _lacks_quotes(error, message) else ""
+        )
         _say(f"{_first_line(message)}: {quotes}see `{path} --help`.")
     return int(error.exit_code)
 
 
-def _cuts_text(error: Any, message: str) -> bool:
-    """Whether a verb got more words than it takes, and one of those that it takes is a text."""
+def _lacks_quotes(error: Any, message: str) -> bool:
+    """Return whether a command with a TEXT got more words than it takes."""
     takes = [] if error.ctx is None else [param.name for param in error.ctx.command.params]
     return "extra argument" in message and "text" in takes
 

@@ -1,23 +1,22 @@
-"""`regard evaluate`."""
+"""`regard evaluate`: metrics of a model's predictions, or the perplexity of a language model."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from contextlib import nullcontext
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any, Final
+from typing import Final, NamedTuple
 
 from rich.console import Console
-from rich.progress import track
 
 from regard import api
 from regard.api import evaluate_pairs
 from regard.api.output import EvaluationResult
 from regard.atomic_files import incremental_output
-from regard.cli.console import on_one_line, print_json, print_table, result_console
-from regard.cli.pairs import pairs_for
-from regard.cli.perplexity import check_options, show_perplexity
+from regard.cli.console import one_line, print_json, print_table, progress_bar, result_console
+from regard.cli.input_lines import pairs_for, texts_for
 from regard.data import FrameScaler, Pair
-from regard.evaluation import SHARES, by_length, paired_bootstrap
+from regard.errors import ArgumentError
+from regard.evaluation import SHARES, Perplexity, by_length, paired_bootstrap
 
 CHOOSE_SAVE: Final = "choose another with --save"
 
@@ -37,82 +36,81 @@ def evaluate(
     as_json: bool,
     device: str,
 ) -> None:
-    """Score a model's answers: BLEU and chrF, error rates and exact match, or perplexity."""
+    """Score a model's predictions: BLEU and chrF, error rates and exact match, or perplexity."""
     # what can go wrong comes before what takes long
     model = api.load(run, device=device)
     if model.config.reads_texts:
-        options = {"TGT": tgt, "--metrics": metrics, "--beam": beam, "--by-length": lengths}
-        check_options(options | {"--against": against, "--columns": columns, "--save": save})
-        show_perplexity(model, file, skip_bad=skip_bad, as_json=as_json)
-        return
+        for option, value in {
+            "TGT": tgt,
+            "--metrics": None if metrics == "perplexity" else metrics,
+            "--beam": beam,
+            "--by-length": lengths or None,
+            "--against": against,
+            "--columns": columns,
+            "--save": save,
+        }.items():
+            if value is not None:
+                fix = "its texts have a perplexity"
+                raise ArgumentError(option, "be left out for a language model", "given", fix)
+        return _evaluate_texts(model, file, skip_bad=skip_bad, as_json=as_json)
     second = None if against is None else api.load(against, device=device)
-    names = evaluate_pairs.metric_names(model, _metrics(metrics))
+    names = evaluate_pairs.metric_names(model, _split_names(metrics))
     with nullcontext() if save is None else incremental_output(save, CHOOSE_SAVE) as write:
         pairs = pairs_for(model, file, tgt, columns=columns, skip_bad=skip_bad)
-        predictions = evaluate_pairs.answers(model, pairs, beam, _shown)
+        predictions = evaluate_pairs.answers(model, pairs, beam, _with_progress)
         if write is not None:
-            write("".join(on_one_line(line) + "\n" for line in predictions).encode())
+            write("".join(one_line(line) + "\n" for line in predictions).encode())
     references, normalizer = evaluate_pairs.references_of(pairs), model.tgt_tokenizer
     result = evaluate_pairs.scored(model, names, predictions, pairs)
     if lengths:
-        sizes = [_size(model, p) for p in pairs]
+        sizes = [_source_length(model, pair) for pair in pairs]
         rows = by_length(names[:1], sizes, predictions, references, normalizer=normalizer)
         result = result._replace(lengths=rows)
     if second is not None:
-        other = evaluate_pairs.answers(second, pairs, beam, _shown)
+        other = evaluate_pairs.answers(second, pairs, beam, _with_progress)
         comparison = paired_bootstrap(
             names[0], predictions, other, references, normalizer=normalizer
         )
         result = result._replace(against=comparison)
     if as_json:
-        print_json(_as_json(result))
-    else:
-        unit = "source frames" if isinstance(model.source, FrameScaler) else "source tokens"
-        _show(result, result_console(), unit)
+        return print_json(
+            {
+                "pairs": result.pairs,
+                "metrics": [row._asdict() for row in result.rows],
+                "by_length": [asdict(row) for row in result.lengths],
+                "against": None if result.against is None else asdict(result.against),
+            }
+        )
+    unit = "source frames" if isinstance(model.source, FrameScaler) else "source tokens"
+    return _print_result(result, result_console(), unit)
 
 
-def _size(model: api.Model, pair: Pair) -> int:
-    """Tokens of a source, or its frames."""
+def _source_length(model: api.Model, pair: Pair) -> int:
     return len(model.src_tokenizer.encode(pair.src) if pair.frames is None else pair.frames)
 
 
-def _metrics(words: str | None) -> list[str]:
+def _split_names(words: str | None) -> list[str]:
     return [name for name in map(str.strip, (words or "").lower().split(",")) if name]
 
 
-def _shown(answers: Iterable[api.Output], total: int) -> Iterable[api.Output]:
-    """A bar on stderr, where that is a terminal."""
-    console = Console(stderr=True)
-    return track(
-        answers,
-        "answering",
-        total=total,
-        console=console,
-        transient=True,
-        disable=not console.is_terminal,
-    )
+def _with_progress(outputs: Iterable[api.Output], total: int) -> Iterator[api.Output]:
+    with progress_bar("predicting", total) as advance:
+        for output in outputs:
+            yield output
+            advance(1)
 
 
-def _value(name: str, value: float) -> str:
+def _format(name: str, value: float) -> str:
     return f"{100 * value:.2f}%" if name in SHARES else f"{value:.2f}"
 
 
-def _as_json(result: EvaluationResult) -> dict[str, Any]:
-    return {
-        "pairs": result.pairs,
-        "metrics": [row._asdict() for row in result.rows],
-        "by_length": [asdict(row) for row in result.lengths],
-        "against": None if result.against is None else asdict(result.against),
-    }
-
-
-def _show(result: EvaluationResult, console: Console, unit: str) -> None:
+def _print_result(result: EvaluationResult, console: Console, unit: str) -> None:
     console.print(f"{result.pairs:,} pairs", highlight=False)
     rows = [
         [
             row.name,
-            _value(row.name, row.value),
-            f"{_value(row.name, row.low)} to {_value(row.name, row.high)}",
+            _format(row.name, row.value),
+            f"{_format(row.name, row.low)} to {_format(row.name, row.high)}",
             row.signature,
         ]
         for row in result.rows
@@ -120,15 +118,73 @@ def _show(result: EvaluationResult, console: Console, unit: str) -> None:
     print_table(console, ("metric", "value", "95% interval", "signature"), rows)
     name = result.rows[0].name
     if result.lengths:
-        shown = [
-            [f"{row.shortest} to {row.longest}", str(row.count), _value(name, row.values[name])]
+        by_length = [
+            [f"{row.shortest} to {row.longest}", str(row.count), _format(name, row.values[name])]
             for row in result.lengths
         ]
-        print_table(console, (unit, "pairs", name), shown)
+        print_table(console, (unit, "pairs", name), by_length)
     if result.against is not None:
         c = result.against
         console.print(
-            f"{name}: {_value(name, c.first)} against {_value(name, c.second)}; better in "
+            f"{name}: {_format(name, c.first)} against {_format(name, c.second)}; better in "
             f"{c.wins:.0%} of resamples, p = {c.p_value:.3f}",
             highlight=False,
         )
+
+
+class PerplexityRow(NamedTuple):
+    """A perplexity with its confidence interval, and how it was counted."""
+
+    name: str
+    value: float
+    low: float
+    high: float
+    counted: int
+    signature: str
+
+
+def _evaluate_texts(model: api.Model, file: str, *, skip_bad: bool, as_json: bool) -> None:
+    found = model.perplexity(texts_for(model, file, skip_bad=skip_bad))
+    rows = _perplexity_rows(found, model)
+    if as_json:
+        return print_json(
+            {
+                "texts": found.texts,
+                "tokens": found.tokens,
+                "words": found.words,
+                "unknown": found.unknown,
+                "nats": found.nats,
+                "metrics": [row._asdict() for row in rows],
+            }
+        )
+    console = result_console()
+    console.print(
+        f"{found.texts:,} texts, {found.tokens:,} tokens with an end of each line, "
+        f"{found.unknown:,} of them unknown",
+        highlight=False,
+    )
+    cells = [
+        [
+            row.name,
+            f"{row.value:.2f}",
+            f"{row.low:.2f} to {row.high:.2f}",
+            f"{row.counted:,}",
+            row.signature,
+        ]
+        for row in rows
+    ]
+    return print_table(console, ("metric", "value", "95% interval", "counted", "signature"), cells)
+
+
+def _perplexity_rows(found: Perplexity, model: api.Model) -> list[PerplexityRow]:
+    """Return the perplexity per token and, if words are not the tokens, per word."""
+    kind, join = model.tgt_tokenizer.kind, model.config.join_lines
+    how = f"eos:counted|unk:{found.unknown}|tok:{kind}|lines:{join}"
+    low, high = found.interval()
+    signature = f"perplexity|per:token|{how}"
+    rows = [PerplexityRow("perplexity", found.value, low, high, found.tokens, signature)]
+    if found.words != found.tokens:
+        low, high = found.interval(per_word=True)
+        name, signature = "perplexity per word", f"perplexity|per:word|{how}"
+        rows.append(PerplexityRow(name, found.per_word, low, high, found.words, signature))
+    return rows

@@ -1,30 +1,59 @@
-"""Links that a person has made, for `regard show`: they count what `regard align` counts."""
+"""Gold alignments: links made by people, read from a file or given for one trace."""
 
+from collections.abc import Sequence
 from dataclasses import replace
+from typing import Final
 
-from regard.api.word_alignment import Units
+from regard.api.word_alignment import Places, Units
+from regard.data import read_lines
+from regard.data.text_files import display_name
 from regard.errors import ArgumentError
 from regard.seeing import Trace
-from regard.seeing.alignment import Link, parse_links
+from regard.seeing.alignment import Gold, Link, check_gold, parse_links, read_gold
 from regard.seeing.trace import Text, Unit
 from regard.seeing.words import one_by_one
 
+#: longest line of a file of gold, in characters
+MAX_CHARS: Final = 1_000_000
+NO_GOLD: Final = Gold(frozenset(), frozenset())
+
+
+def read_gold_file(
+    file: str, first: int, sizes: Sequence[tuple[int, int]], places: Places
+) -> list[Gold]:
+    """Return the gold of each pair; a bad line of the pairs has a line here that is not used.
+
+    Args:
+        file: Pharaoh format, a line for each pair.
+        first: number of the first word, 0 or 1.
+        sizes: words of the source and the target of each pair.
+        places: lines of the file of pairs that the pairs come from.
+    """
+    lines = list(read_lines(file, max_chars=MAX_CHARS))
+    while len(lines) > places.total and not lines[-1].strip():
+        lines.pop()
+    found = read_gold(display_name(file), lines, first=first)
+    if len(found) == places.total:
+        found = [NO_GOLD if bad else gold for bad, gold in zip(places.bad, found, strict=True)]
+    check_gold(display_name(file), found, places.spread(sizes, (0, 0)))
+    return [gold for bad, gold in zip(places.bad, found, strict=True) if not bad]
+
 
 def units_of(trace: Trace, words: bool | None) -> Units:
-    """What is linked where no model is at hand: as for a model, but seen from the tokens."""
+    """Return the units that a saved trace links: as for its model, but judged by its tokens."""
     if words is not None:
         return Units(words, words)
     return Units(*(not one_by_one(side.text, side.tokens) for side in (trace.source, trace.target)))
 
 
 def with_gold(trace: Trace, line: str, units: Units) -> Trace:
-    """The trace with the links of a line of Pharaoh format."""
+    """Return the trace with the links of a line of Pharaoh format."""
     try:
         found = parse_links(line)
     except ValueError as error:
         raise ArgumentError("gold", "be links like 0-0 1-2 2p1", repr(line), str(error)) from None
     links = sorted(found.possible)
-    source, target = (_unit(words) for words in units)
+    source, target = map(_unit, units)
     _check(links, (trace.source, source), (trace.target, target))
     gold = tuple((t, s, (s, t) in found.sure) for s, t in links)
     return replace(trace, gold=gold, gold_units=(target, source))
@@ -49,7 +78,7 @@ def _check(links: list[Link], *sides: tuple[Text, Unit]) -> None:
 
 
 def _size(text: Text, unit: Unit) -> int:
-    """How many there are; symbols and features are neither."""
+    """Return the number of words or tokens; symbols and features are neither."""
     if unit == "tokens":
         return sum(not token.special for token in text.tokens)
     return max((token.word + 1 for token in text.tokens if token.word is not None), default=0)

@@ -1,37 +1,147 @@
-"""Lines to answer, and what `regard predict` does with those that it cannot take."""
+"""Input of the command line: pairs, texts and sources for a run, laid out like its own data."""
 
+import itertools
+import re
+import shlex
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Final
 
+from rich.console import Console
+
 from regard import api
-from regard.cli.pairs import OPTIONS, source_name
-from regard.data import BadLines, FrameScaler, read_frame_sources, read_lines
-from regard.data.error_hints import BadLine
+from regard.api.read_pairs import pairs_of, read_for
+from regard.cli.console import note
+from regard.data import (
+    BadLines,
+    FrameScaler,
+    Pair,
+    PairReader,
+    join_lines,
+    read_frame_sources,
+    read_lines,
+    read_texts,
+)
+from regard.data.error_hints import BadLine, ErrorHints, with_commas
+from regard.data.pairs import column_names
 from regard.data.text_files import display_name
 from regard.errors import ArgumentError, DataError
+from regard.kinds.text_source import name_some
 
-#: how errors write its options
-ADVICE: Final = OPTIONS._replace(longer="raise --max-chars")
+#: how errors name the options of the commands that read data for a run
+OPTIONS: Final = ErrorHints(
+    tgt="TGT",
+    targets="name the second of two parallel files after it",
+    columns=lambda columns: f"--columns {shlex.quote(with_commas(columns))}",
+    skip="--skip-bad",
+)
+#: of commands that read sources and cannot leave any out, and of `regard predict`
+SOURCE_OPTIONS: Final = OPTIONS._replace(skip="")
+PREDICT_OPTIONS: Final = OPTIONS._replace(longer="raise --max-chars")
+
+
+def pairs_for(
+    model: api.Model,
+    file: str,
+    tgt: str | None,
+    *,
+    columns: str | None = None,
+    skip_bad: bool = False,
+    on_bad: Callable[[DataError], None] | None = None,
+    forced: bool = False,
+) -> list[Pair]:
+    """Return the pairs of a file that is laid out like the training data of a run.
+
+    Args:
+        model: the run; it says how its data are laid out, and whether they have features.
+        file: one file with both sides, or the sources.
+        tgt: the targets, if they are another file.
+        columns: comma-separated names or numbers; those of the run if None.
+        skip_bad: count bad lines and leave them out.
+        on_bad: called with the error of each line that is left out.
+        forced: the model is to be forced to the targets.
+    """
+    words = [word.strip() for word in columns.split(",")] if columns else None
+    reader = read_for(
+        model,
+        file,
+        tgt,
+        columns=column_names(words),
+        skip_bad=skip_bad,
+        on_bad=on_bad,
+        advice=OPTIONS,
+        forced=forced,
+    )
+    pairs = pairs_of(model, reader)
+    _report_reading(reader)
+    bare = next((pair.src for pair in pairs if not pair.features), None)
+    if bare is not None:
+        warn_of_features(model, bare)
+    return pairs
+
+
+def texts_for(model: api.Model, file: str, *, skip_bad: bool = False) -> list[str]:
+    """Return the texts of a file, with lines joined as in the training data of the run."""
+    limit = model.config.max_chars
+    reader = read_texts(file, skip_bad=skip_bad, max_chars=limit, advice=OPTIONS)
+    texts = [pair.tgt for pair in join_lines(reader, model.config.join_lines)]
+    _report_reading(reader)
+    return texts
+
+
+def _report_reading(reader: PairReader) -> None:
+    for sentence in (reader.note, str(reader.bad) if reader.bad.total else ""):
+        if sentence:
+            Console(stderr=True).print(sentence, highlight=False, markup=False, soft_wrap=True)
+
+
+def sources_of(model: api.Model, file: str) -> Iterator[Any]:
+    """Yield the sources of a file, one per line, or its tables of vectors."""
+    return iter(InputLines([file], model, advice=SOURCE_OPTIONS))
+
+
+def one_source(model: api.Model, text: str) -> Any:
+    """Return the text itself or, for a run that reads vectors, the only table of a file."""
+    if not isinstance(model.source, FrameScaler):
+        model.check_source(text)
+        return text
+    found = list(itertools.islice(sources_of(model, text), 2))
+    if len(found) != 1:
+        many = f"{display_name(text)}, which has {'several' if found else 'none'}"
+        raise ArgumentError("TEXT", "be a file of one source", many, "write it as a .npy file")
+    return found[0]
 
 
 class InputLines:
-    """The lines of a file, or the tables of vectors of some, that a model can take.
+    """Sources for a run: the lines of a file, or the tables of vectors of several files.
+
+    Args:
+        files: file names; `-` is stdin. Only a run that reads vectors takes several.
+        model: the run.
+        max_chars: longest line in characters; that of the run if None.
+        skip_bad: leave out the lines that the run cannot take; otherwise the first one raises.
+        advice: how errors name options.
 
     Attributes:
-        bad: the other ones; they are left out, or the first of them raises.
+        bad: the lines that were left out.
     """
 
     def __init__(
-        self, files: Sequence[str], model: api.Model, *, max_chars: int | None, skip_bad: bool
+        self,
+        files: Sequence[str],
+        model: api.Model,
+        *,
+        max_chars: int | None = None,
+        skip_bad: bool = False,
+        advice: ErrorHints = PREDICT_OPTIONS,
     ) -> None:
         if max_chars is not None and max_chars < 1:
             raise ArgumentError("--max-chars", "be at least 1", max_chars, "choose a larger number")
         self._files, self._model = files, model
         self._max_chars = model.config.max_chars if max_chars is None else max_chars
-        # a place for each line that was read and not yet answered
-        self._places: deque[DataError | None] = deque()
-        self.bad = BadLines(skip_bad, self._places.append, ADVICE)
+        # one entry for each line that was read and not yet predicted: None, or what is wrong
+        self._pending: deque[DataError | None] = deque()
+        self.bad = BadLines(skip_bad, self._pending.append, advice)
 
     def __iter__(self) -> Iterator[Any]:
         side, (first, *others) = self._model.source, self._files
@@ -44,9 +154,10 @@ class InputLines:
         yield from self._lines(first)
 
     def _tables(self, file: str, features: int) -> Iterator[Any]:
-        name = source_name(self._model)
+        column = (column_names(self._model.config.columns) or (None,))[0]
+        name = column if isinstance(column, str) else None
         for table in read_frame_sources(file, features=features, bad=self.bad, name=name):
-            self._places.append(None)
+            self._pending.append(None)
             yield table
 
     def _lines(self, file: str) -> Iterator[str]:
@@ -59,18 +170,41 @@ class InputLines:
                 self.bad.add(display_name(file), good + self.bad.total + 1, wrong)
                 continue
             good += 1
-            self._places.append(None)
+            self._pending.append(None)
             yield line
 
-    def in_place(self, outputs: Iterable[api.Output]) -> Iterator[api.Output | DataError]:
-        """The answers, and between them what was wrong with a line that has none."""
+    def merge_errors(self, outputs: Iterable[api.Output]) -> Iterator[api.Output | DataError]:
+        """Yield the outputs in order, with the error of each skipped line in its place."""
         for output in outputs:
-            yield from self._left_out()
-            self._places.popleft()
+            yield from self._skipped()
+            self._pending.popleft()
             yield output
-        yield from self._left_out()
+        yield from self._skipped()
 
-    def _left_out(self) -> Iterator[DataError]:
-        while self._places and (error := self._places[0]) is not None:
-            self._places.popleft()
+    def _skipped(self) -> Iterator[DataError]:
+        while self._pending and (error := self._pending[0]) is not None:
+            self._pending.popleft()
             yield error
+
+
+def warn_if_bare(model: api.Model, sources: Iterable[Any]) -> Iterator[Any]:
+    """Yield the sources unchanged; warn of the first one that lacks the features of the run."""
+    warned = False
+    for source in sources:
+        if not warned and isinstance(source, str) and source.strip() and "\t" not in source:
+            warned = True
+            warn_of_features(model, source)
+        yield source
+
+
+def warn_of_features(model: api.Model, text: str) -> None:
+    """Print that a source has no features, if the run was trained with some."""
+    known = model.features
+    if not known:
+        return
+    # a word that needs no quoting in a shell
+    word = text if re.fullmatch(r"[\w .,-]{1,30}", text) else "word"
+    note(
+        f"the run was trained with features, but {text!r:.40} has none: write them after a "
+        f"tab, as in $'{word}\\t{known[0]}'; the run knows {name_some(known)}."
+    )

@@ -1,4 +1,4 @@
-"""`regard lab`."""
+"""`regard lab`: experiments on attention, and their report."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -72,7 +72,7 @@ def _check_folders(output: Path, data: Path | None) -> None:
 
 
 def _conclude(outcome: running.Outcome, folder: Path, as_json: bool) -> None:
-    """Writes the report, prints the verdicts and ends with the exit code that they deserve."""
+    """Write the report, print the verdicts, and exit with the code that they call for."""
     from regard.lab import report
 
     notes = Console(stderr=True)
@@ -105,13 +105,13 @@ def _tell(claims: Sequence[Claim], page: str) -> None:
 
 
 def _as_object(name: str, claim: Claim) -> dict[str, str]:
-    """A claim as JSON holds it."""
+    """Return a claim for `--json`."""
     said = {"verdict": claim.verdict, "document": claim.source, "claim": claim.text}
     return {"experiment": name, **said}
 
 
 class _ProgressReporter:
-    """A line for each experiment on a terminal that moves; elsewhere a line when it has ended."""
+    """Progress of experiments: a live line for each on a terminal, elsewhere a line at its end."""
 
     def __init__(self, console: Console) -> None:
         self._console = console

@@ -1,4 +1,4 @@
-"""`regard predict`."""
+"""`regard predict`: predictions for the lines of a file."""
 
 import json
 import sys
@@ -6,43 +6,31 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any, Final
 
 import typer
 
 from regard import api
 from regard.api import bundled_models
 from regard.atomic_files import incremental_output
-from regard.cli.console import on_one_line
-from regard.cli.features import told_of_features
-from regard.cli.input_lines import InputLines
+from regard.cli.console import note, one_line
+from regard.cli.input_lines import InputLines, warn_if_bare
 from regard.data.frame_tables import SUFFIX
 from regard.errors import ArgumentError, DataError
 from regard.kinds.text_source import name_some
 from regard.seeing import storage
 from regard.symbols import UNK
 
-#: maps that are printed: over the source, or, of a language model, over its own past
-CROSS = ("cross",)
-OWN = ("decoder-self", "decoder-history")
+#: kinds of the maps that are printed: over the source or, for a language model, over its past
+SOURCE_MAPS: Final = ("cross",)
+SELF_MAPS: Final = ("decoder-self", "decoder-history")
 
 
 def predict(
     *,
     runs: list[Path],
     beam: int | None,
-    nbest: int,
-    length_penalty: float,
-    coverage_penalty: float,
-    no_repeat_ngram: int,
-    min_len: int,
-    max_len: int | None,
-    num_samples: int,
-    temperature: float,
-    top_k: int,
-    top_p: float,
-    seed: int | None,
     prefix: str | None,
-    forbid_unknown: bool,
     replace_unk: bool,
     as_jsonl: bool,
     trace: Path | None,
@@ -51,61 +39,50 @@ def predict(
     batch: int | None,
     precision: str,
     device: str,
+    **decoding: Any,
 ) -> None:
-    """Answer each line of a file: one answer per line on stdout."""
+    """Predict the target of each line of a file: one prediction per line on stdout."""
     folders, files = _split(runs)
     model = api.load(*folders, device=device, precision=precision)
-    options = {
-        "nbest": nbest,
-        "length_penalty": length_penalty,
-        "coverage_penalty": coverage_penalty,
-        "no_repeat_ngram": no_repeat_ngram,
-        "min_len": min_len,
-        "max_len": max_len,
-        "num_samples": num_samples,
-        "temperature": temperature,
-        "top_k": top_k,
-        "top_p": top_p,
-        "seed": seed,
-        "forbid_unknown": forbid_unknown,
-        "prefix": None if prefix is None else [_begun(model, prefix)],
-    }
+    options = decoding | {"prefix": None if prefix is None else [_prefix_ids(model, prefix)]}
     if beam is not None:
         options["beam"] = beam
     lines = InputLines(files, model, max_chars=max_chars, skip_bad=skip_bad)
-    maps = OWN if model.config.reads_texts else CROSS
+    maps = SELF_MAPS if model.config.reads_texts else SOURCE_MAPS
     outputs = model.predict(
-        told_of_features(model, lines),
+        warn_if_bare(model, lines),
         attention=as_jsonl or trace is not None,
         kinds=None if trace is not None else maps,
         replace_unk=replace_unk,
-        batch=_at_a_time(batch, files),
+        batch=_batch_size(batch, files),
         **options,
     )
     unknown: Counter[str] = Counter()
-    several = (num_samples or nbest) > 1
-    with _trace_writer(trace) as keep:
-        for number, output in enumerate(lines.in_place(outputs), start=1):
+    several = (decoding["num_samples"] or decoding["nbest"]) > 1
+    with _trace_writer(trace) as write_traces:
+        for number, output in enumerate(lines.merge_errors(outputs), start=1):
             if not isinstance(output, DataError):
-                keep(output)
+                write_traces(output)
                 unknown.update(output.unknown)
             sys.stdout.write(_json(output, maps) if as_jsonl else _text(number, output, several))
             sys.stdout.flush()
-    _tell_unknown(unknown)
+    if unknown:
+        names = name_some(name for name, _ in unknown.most_common())
+        note(f"the model does not know {names}: it read <unk> there.")
     if lines.bad.total:
-        typer.echo(f"regard: {lines.bad}", err=True)
+        note(str(lines.bad))
 
 
-def _at_a_time(given: int | None, files: list[str]) -> int:
-    """As many sources as was said, or one where they are typed, and who types is told how."""
+def _batch_size(given: int | None, files: list[str]) -> int:
+    """Return the batch size that was given, or 1 for sources typed in a terminal."""
     typed = files == ["-"] and sys.stdin is not None and sys.stdin.isatty()
     if typed:
-        typer.echo("regard: type a line and press Enter; Ctrl-D ends.", err=True)
+        note("type a line and press Enter; Ctrl-D ends.")
     return given if given is not None else 1 if typed else api.BATCH
 
 
-def _begun(model: api.Model, prefix: str) -> list[int]:
-    """The tokens that answers begin with."""
+def _prefix_ids(model: api.Model, prefix: str) -> list[int]:
+    """Return the tokens that every prediction begins with."""
     if model.config.reads_texts:
         raise ArgumentError(
             "--prefix",
@@ -121,19 +98,18 @@ def _begun(model: api.Model, prefix: str) -> list[int]:
 
 
 def _text(number: int, output: api.Output | DataError, several: bool) -> str:
-    """Return the lines of a source: its answer, or a row for each of several.
+    """Return the lines of a source: its prediction, or a row for each of several.
 
-    Columns of a row are the number of the source, the rank, the score and the text, with tabs
-    between them. A source without an answer keeps its place: an empty line, or a row whose score is
-    nan.
+    Columns of a row are the number of the source, the rank, the score and the text, separated by
+    tabs. A source without a prediction keeps its place: an empty line, or a row with the score nan.
     """
     if isinstance(output, DataError):
         return f"{number}\t1\tnan\t\n" if several else "\n"
     if not several:
-        return on_one_line(output.text) + "\n"
+        return one_line(output.text) + "\n"
     ranked = enumerate((output, *output.alternatives), start=1)
     return "".join(
-        f"{number}\t{rank}\t{answer.score:.4f}\t{on_one_line(answer.text)}\n"
+        f"{number}\t{rank}\t{answer.score:.4f}\t{one_line(answer.text)}\n"
         for rank, answer in ranked
     )
 
@@ -168,39 +144,32 @@ def _as_object(output: api.Output, maps: Collection[str]) -> dict[str, object]:
     }
 
 
-def _tell_unknown(unknown: Counter[str]) -> None:
-    """Says once what of the sources the model has no tokens for, the most frequent first."""
-    if unknown:
-        names = name_some(name for name, _ in unknown.most_common())
-        typer.echo(f"regard: the model does not know {names}: it read <unk> there.", err=True)
-
-
 @contextmanager
 def _trace_writer(path: Path | None) -> Iterator[Callable[[api.Output], None]]:
-    """What writes a line for each answer to a source, or nothing where there is no file."""
+    """Yield a function that writes the traces of an output; it does nothing if there is no path."""
     if path is None:
         yield lambda output: None
         return
-    kept = 0
+    written = 0
     try:
         with incremental_output(path) as write:
 
-            def keep(output: api.Output) -> None:
-                nonlocal kept
-                for answer in (output, *output.alternatives):
-                    line = storage.dumps(answer.trace) + "\n"
+            def write_traces(output: api.Output) -> None:
+                nonlocal written
+                for one in (output, *output.alternatives):
+                    line = storage.dumps(one.trace) + "\n"
                     write(line.encode("utf-8", "backslashreplace"))
-                    kept += 1
+                    written += 1
 
-            yield keep
+            yield write_traces
     except BaseException:
-        if kept:
-            typer.echo(f"{path} is as it was: {kept:,} traces were not kept", err=True)
+        if written:
+            typer.echo(f"{path} is as it was: {written:,} traces were not kept", err=True)
         raise
 
 
 def _split(words: list[Path]) -> tuple[list[Path], list[str]]:
-    """Folders and bundled models are runs; what comes after them is the file, or .npy files."""
+    """Split the arguments into run folders or bundled models, and the files after them."""
     runs = list(words)
     files: list[str] = []
     while len(runs) > 1 and runs[-1].suffix == SUFFIX and not bundled_models.is_run(runs[-1]):

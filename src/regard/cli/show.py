@@ -1,4 +1,4 @@
-"""`regard show`."""
+"""`regard show`: attention maps in the terminal or as a file."""
 
 import json
 import os
@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from itertools import islice
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import typer
 from rich.console import Console
@@ -16,9 +16,8 @@ from rich.console import Console
 from regard import api
 from regard.api.word_alignment import Units
 from regard.cli.console import result_console
-from regard.cli.features import told_of_features
 from regard.cli.gold_alignments import units_of, with_gold
-from regard.cli.pairs import one_source, source_lines
+from regard.cli.input_lines import one_source, sources_of, warn_if_bare
 from regard.data import FrameScaler
 from regard.errors import ArgumentError
 from regard.seeing import Trace, View, select_all, storage, terminal
@@ -26,12 +25,12 @@ from regard.seeing.display import check_ending, save
 from regard.seeing.terminal import ASCII_GLYPHS, BLOCK_GLYPHS, supports_blocks
 from regard.seeing.view import check_scale
 
-VIEWS = ("matrix", "list", "heads")
+VIEWS: Final = ("matrix", "list", "heads")
 #: maps that are printed at most
-MOST_MAPS = 16
-#: what the gold of a trace counts, for --words, --tokens or neither
-Count = Callable[[bool | None], Units]
-Counted = tuple[Trace, Count]
+MAX_MAPS: Final = 16
+#: returns the units of the gold of a trace, for --words, --tokens or neither
+UnitsFor = Callable[[bool | None], Units]
+TraceAndUnits = tuple[Trace, UnitsFor]
 
 
 def show(
@@ -68,8 +67,9 @@ def show(
     if output is not None:
         check_ending(output)
     check_scale(scale)
-    asked = _TraceRequest(text, target, beam)
-    found = _reopened(run, asked, line) if _is_file(run) else _made(run, asked, line, device)
+    request = _TraceRequest(text, target, beam)
+    is_file = run.suffix in (".json", ".jsonl") and not run.is_dir()
+    found = _saved(run, request, line) if is_file else _new(run, request, line, device)
     traces = (trace for trace, _ in found)
     if gold is not None:
         traces = (with_gold(trace, gold, count(words)) for trace, count in found)
@@ -80,14 +80,14 @@ def show(
     between = "" if form == "json" else "\n"
     for number, trace in enumerate(traces):
         text = drawn(trace, form, choice, scale, ascii)
-        # codes are there only where they are wanted: they shall not be taken out again
+        # colour codes are there only if the terminal shows them, so that click must not strip them
         typer.echo((between if number else "") + text, color=True)
 
 
 def drawn(
     trace: Trace, form: str, choice: dict[str, Any], scale: Any = "fixed", ascii: bool = False
 ) -> str:
-    """A trace as text that fits stdout: its width, its encoding, and whether it shows colours."""
+    """Return a trace as text that fits stdout: its width, its encoding, its colours."""
     if form == "json":
         return json.dumps(storage.to_json(trace), ensure_ascii=False)
     console = result_console()
@@ -95,37 +95,32 @@ def drawn(
     if form == "heads":
         return terminal.heads(trace, kind=choice["kind"], width=_width(console), ascii=ascii)
     views = select_all(trace, **choice)
-    maps = [_one(view, form, scale, ascii, console) for view in views[:MOST_MAPS]]
+    maps = [_one(view, form, scale, ascii, console) for view in views[:MAX_MAPS]]
     glyphs = ASCII_GLYPHS if ascii else BLOCK_GLYPHS
-    return "\n\n".join([*maps, *glyphs.more(len(views) - MOST_MAPS, "maps")])
+    return "\n\n".join([*maps, *glyphs.more(len(views) - MAX_MAPS, "maps")])
 
 
 def _form(view: str, as_list: bool, plain: bool, as_json: bool) -> str:
     if view not in VIEWS:
         raise ArgumentError("view", f"be one of {', '.join(VIEWS)}", repr(view), "choose one")
-    asked = [name for name, on in (("list", as_list), ("plain", plain), ("json", as_json)) if on]
-    if len(asked) > 1:
-        options = " and ".join(f"--{name}" for name in asked)
+    given = [name for name, on in (("list", as_list), ("plain", plain), ("json", as_json)) if on]
+    if len(given) > 1:
+        options = " and ".join(f"--{name}" for name in given)
         raise ArgumentError("the form", "be one of --list, --plain, --json", options, "choose one")
-    return asked[0] if asked else view
+    return given[0] if given else view
 
 
 class _TraceRequest(NamedTuple):
-    """What a run is asked for."""
+    """The trace that a run is to make."""
 
     text: str | None
     target: str | None
     beam: int | None
 
 
-def _is_file(run: Path) -> bool:
-    """Whether traces are saved there."""
-    return run.suffix in (".json", ".jsonl") and not run.is_dir()
-
-
-def _reopened(path: Path, asked: _TraceRequest, line: int | None) -> Iterator[Counted]:
-    """The trace that was saved; of several, one."""
-    if any(value is not None for value in asked):
+def _saved(path: Path, request: _TraceRequest, line: int | None) -> Iterator[TraceAndUnits]:
+    """Yield the saved trace with this number, or the first."""
+    if any(value is not None for value in request):
         raise ArgumentError(
             "TEXT, --target and --beam",
             "be left out for a saved trace, which has its own",
@@ -138,25 +133,27 @@ def _reopened(path: Path, asked: _TraceRequest, line: int | None) -> Iterator[Co
     yield found.trace, partial(units_of, found.trace)
 
 
-def _made(run: Path, asked: _TraceRequest, line: int | None, device: str) -> Iterator[Counted]:
-    """A trace of each text."""
+def _new(
+    run: Path, request: _TraceRequest, line: int | None, device: str
+) -> Iterator[TraceAndUnits]:
+    """Yield a trace of each source."""
     if line is not None:
         fix = "leave it out, or name a file of traces"
         raise ArgumentError("--line", "be left out for a run", line, fix)
-    if asked.text is None:
+    if request.text is None:
         raise ArgumentError(
             "TEXT", "be given", "missing", f"try `regard show {shlex.quote(str(run))} 'some text'`"
         )
     model = api.load(run, device=device)
     count = partial(Units.of, model)
-    in_file = asked.text == "-" or isinstance(model.source, FrameScaler)
-    sources = source_lines(model, asked.text) if in_file else [one_source(model, asked.text)]
-    texts = told_of_features(model, sources)
-    options: dict[str, Any] = {} if asked.beam is None else {"beam": asked.beam}
+    in_file = request.text == "-" or isinstance(model.source, FrameScaler)
+    sources = sources_of(model, request.text) if in_file else [one_source(model, request.text)]
+    texts = warn_if_bare(model, sources)
+    options: dict[str, Any] = {} if request.beam is None else {"beam": request.beam}
     if not model.config.reads_texts:
-        yield from ((model.trace(one, asked.target, **options), count) for one in texts)
+        yield from ((model.trace(one, request.target, **options), count) for one in texts)
         return
-    if asked.target is not None or asked.beam is not None:
+    if request.target is not None or request.beam is not None:
         raise ArgumentError(
             "--target and --beam",
             "be left out for a language model, which is made to write TEXT",
@@ -167,7 +164,7 @@ def _made(run: Path, asked: _TraceRequest, line: int | None, device: str) -> Ite
 
 
 def _only(traces: Iterator[Trace]) -> Trace:
-    """The trace, if it is one: a file holds no more."""
+    """Return the only trace; raises if there are several, since a file holds one."""
     found = list(islice(traces, 2))
     if len(found) != 1:
         many = "several" if found else "none"
@@ -185,6 +182,6 @@ def _one(view: View, form: str, scale: Any, ascii: bool, console: Console) -> st
 
 
 def _width(console: Console) -> int:
-    """Of the terminal; where there is none, what `COLUMNS` says, or wide enough."""
-    asked = os.environ.get("COLUMNS", "")
-    return int(asked) if asked.isdecimal() and int(asked) else console.width
+    """Return the width of the terminal; without one, that of `COLUMNS` or a large default."""
+    columns = os.environ.get("COLUMNS", "")
+    return int(columns) if columns.isdecimal() and int(columns) else console.width

@@ -1,4 +1,4 @@
-"""`regard train`."""
+"""`regard train`: a model from pairs, texts or a recipe."""
 
 from pathlib import Path
 from typing import Any
@@ -86,7 +86,7 @@ def train(
 
 
 def _recipe(words: list[str], resume: Path | None) -> recipes.Recipe | None:
-    """The recipe that is named first, or that the run was made by."""
+    """Return the recipe that is named first, or that the resumed run was made by."""
     if resume is not None:
         return recipes.kept(resume / recipes.INSIDE)
     path = recipes.find(words[0]) if words else None
@@ -94,7 +94,7 @@ def _recipe(words: list[str], resume: Path | None) -> recipes.Recipe | None:
 
 
 def _train(settings: dict[str, Any], output: Path | None, quiet: bool) -> RunFolder:
-    """Trains on the user's own data."""
+    """Train on the user's own data."""
     config = make_config(settings)
     if not config.data:
         raise ArgumentError(
@@ -104,7 +104,7 @@ def _train(settings: dict[str, Any], output: Path | None, quiet: bool) -> RunFol
 
 
 def _gather(words: list[str], resuming: bool) -> dict[str, Any]:
-    """Files first, then key=value; a file whose name has an equals sign is still a file."""
+    """Return the settings: files first, then key=value, unless a file has that name."""
     files = [w for w in words if "=" not in w or Path(w).exists()]
     settings: dict[str, Any] = {}
     if len(files) == 1 and files[0].endswith(".toml"):

@@ -1,19 +1,21 @@
 """The live page and the API: `regard serve`.
 
 Requests that arrive together are decoded as one batch, short ones go before long ones, clients take
-turns, and what nobody waits for any more is given up between two steps of decoding.
+turns, and work that no client waits for any more is cancelled between two steps of decoding.
 """
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Final
 
 from regard.extras import require
 
-require("fastapi", "uvicorn", extra="serve", for_="`regard serve`")
-
-from regard.serve.app import create_app
-from regard.serve.limits import Limits
-from regard.serve.logs import Log
-from regard.serve.middleware import Access
-from regard.serve.served_models import Models
-from regard.serve.server import AddressError, bind, is_local, make_server, run, url_of
+if TYPE_CHECKING:
+    from regard.serve.app import create_app
+    from regard.serve.limits import Limits
+    from regard.serve.logs import Log
+    from regard.serve.middleware import Access
+    from regard.serve.served_models import Models
+    from regard.serve.server import AddressError, bind, is_local, make_server, run, url_of
 
 __all__ = [
     "Access",
@@ -28,3 +30,20 @@ __all__ = [
     "run",
     "url_of",
 ]
+
+#: modules of the public names; they are imported on first use, since the web server is an extra
+HOMES: Final = {
+    "Access": "middleware",
+    "Limits": "limits",
+    "Log": "logs",
+    "Models": "served_models",
+    "create_app": "app",
+} | dict.fromkeys(("AddressError", "bind", "is_local", "make_server", "run", "url_of"), "server")
+
+
+def __getattr__(name: str) -> Any:
+    """Import a public name."""
+    if name not in HOMES:
+        raise AttributeError(f"module 'regard.serve' has no attribute {name!r}")
+    require("fastapi", "uvicorn", extra="serve", for_="`regard serve`")
+    return getattr(import_module(f"regard.serve.{HOMES[name]}"), name)

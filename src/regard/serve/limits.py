@@ -1,25 +1,26 @@
-"""How much one client, and all of them together, may ask for."""
+"""Limits of a server: of each request, of one client, and of all clients together."""
 
+import math
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, fields
-from typing import Final, NamedTuple
+from dataclasses import dataclass, field, fields
+from typing import Any, Final, NamedTuple
 
 from regard.errors import ArgumentError
 from regard.serve.http_errors import ServeError
 
-#: bytes of a number in JSON, of a digit's precision that float32 does not have
+#: bytes of a number in JSON, with more digits than float32 has
 NUMBER_BYTES: Final = 26
 
 
 class Cost(NamedTuple):
-    """Tokens that a request takes.
+    """Upper bound of the tokens that a request takes.
 
     Attributes:
-        source: of the source,
-        target: and of the target, for each hypothesis that is searched.
-        work: all that the model reads and writes for it, pass by pass.
+        source: tokens of the source.
+        target: tokens of the target, times the beam width.
+        work: tokens that the model reads and writes, over all passes.
     """
 
     source: int
@@ -27,68 +28,77 @@ class Cost(NamedTuple):
     work: int
 
 
+def _limit(default: Any, option: str, about: str, *, least: int = 1) -> Any:
+    """Return a field that is also an option of `regard serve`."""
+    return field(default=default, metadata={"option": option, "help": about, "least": least})
+
+
 @dataclass(frozen=True, kw_only=True)
 class Limits:
-    """Limits of a server.
+    """Limits of a server. Each field but `beam` is an option of `regard serve`.
 
     Attributes:
-        chars: the most characters of a text.
-        tokens: the most tokens of a source, and of an answer.
-        seconds: the longest that a request may take, waiting included.
-        queue: the most requests that wait or run at a time.
-        batch: the most requests that are decoded together,
-        batch_tokens: and the most tokens of their sources and targets, padding included.
-        wait_ms: how long a request waits for others to be decoded with, in milliseconds.
-        beam: the widest search.
-        work: the most tokens that the model reads and writes for one request, pass by pass; the
-            requests of a client that wait or run may take twice as many.
-        read_seconds: the longest that the header, and then the body, of a request may take to come.
-        connections: the most open connections.
+        beam: widest beam search.
     """
 
-    chars: int = 2000
-    tokens: int = 512
-    seconds: float = 30.0
-    queue: int = 256
-    batch: int = 32
-    batch_tokens: int = 16384
-    wait_ms: float = 5.0
+    chars: int = _limit(2000, "--max-chars", "Most characters of a text.")
+    tokens: int = _limit(512, "--max-tokens", "Most tokens of a source or a prediction.")
+    work: int = _limit(
+        12_000_000,
+        "--max-work",
+        "Most tokens that a model reads and writes for one request, over all passes. The requests "
+        "of one client that wait or run may take twice as many.",
+    )
+    seconds: float = _limit(30.0, "--timeout", "Most seconds of a request, waiting included.")
+    read_seconds: float = _limit(
+        10.0, "--read-timeout", "Most seconds in which a request's header, or body, must arrive."
+    )
+    connections: int = _limit(2048, "--connections", "Most open connections.")
+    queue: int = _limit(256, "--queue", "Most requests that wait or run at a time.")
+    batch: int = _limit(32, "--batch", "Most requests that are decoded together.")
+    batch_tokens: int = _limit(
+        16384,
+        "--batch-tokens",
+        "Most tokens of sources and targets that are decoded together, padding included.",
+    )
+    wait_ms: float = _limit(
+        5.0,
+        "--wait-ms",
+        "Milliseconds that a request waits for others to be batched with.",
+        least=0,
+    )
     beam: int = 16
-    work: int = 12_000_000
-    read_seconds: float = 10.0
-    connections: int = 2048
 
     def __post_init__(self) -> None:
-        for name in (field.name for field in fields(self)):
-            value, least = getattr(self, name), 0 if name == "wait_ms" else 1
-            if name in ("seconds", "read_seconds"):
-                if not 0 < value < float("inf"):
-                    raise ArgumentError(_OPTIONS[name], "be above 0", value, "30 is a good one")
-            elif not least <= value < float("inf"):
-                option = _OPTIONS[name]
+        for limit in fields(self):
+            option, value = limit.metadata.get("option", limit.name), getattr(self, limit.name)
+            if limit.name in ("seconds", "read_seconds"):
+                if not 0 < value < math.inf:
+                    raise ArgumentError(option, "be above 0", value, "30 is a good one")
+            elif not (least := limit.metadata.get("least", 1)) <= value < math.inf:
                 raise ArgumentError(option, f"be at least {least}", value, "choose a larger number")
 
     def body(self, features: int = 0) -> int:
-        """Return the most bytes of a request.
+        """Return the most bytes of a request body.
 
-        They hold two texts, each character of which may be escaped, or as many frames of `features`
-        numbers as there may be tokens.
+        It has room for two texts with every character escaped and, if frames have `features`
+        numbers, for as many frames as there may be tokens.
         """
         frames = self.tokens * (NUMBER_BYTES * features + 4) if features else 0
         return 2 * 12 * self.chars + 4096 + frames
 
     def check_chars(self, name: str, text: str) -> None:
-        """Refuses a text that is too long."""
+        """Raise if a text is too long."""
         if len(text) > self.chars:
             raise _too_long(name, self.chars, "characters", len(text), "--max-chars")
 
     def check_tokens(self, name: str, count: int, unit: str = "tokens") -> None:
-        """Refuses a text of too many tokens, or a source of too many frames."""
+        """Raise if a text has too many tokens, or a source too many frames."""
         if count > self.tokens:
             raise _too_long(name, self.tokens, unit, count, "--max-tokens")
 
     def check_work(self, cost: Cost) -> None:
-        """Refuse a request that the model would have to read and write too much for."""
+        """Raise if a request takes too much work."""
         if cost.work > self.work:
             raise ServeError(
                 413,
@@ -99,7 +109,7 @@ class Limits:
             )
 
     def check_beam(self, beam: int | None) -> None:
-        """Refuses a search that is too wide."""
+        """Raise if a beam is too wide."""
         if beam is not None and not 1 <= beam <= self.beam:
             raise ServeError(
                 422,
@@ -107,21 +117,6 @@ class Limits:
                 f"beam must be from 1 to {self.beam}, but it is {beam}",
                 "choose one of these",
             )
-
-
-_OPTIONS = {
-    "chars": "--max-chars",
-    "tokens": "--max-tokens",
-    "queue": "--queue",
-    "batch": "--batch",
-    "wait_ms": "--wait-ms",
-    "beam": "beam",
-    "seconds": "--timeout",
-    "read_seconds": "--read-timeout",
-    "batch_tokens": "--batch-tokens",
-    "work": "--max-work",
-    "connections": "--connections",
-}
 
 
 def _too_long(name: str, most: int, unit: str, count: int, option: str) -> ServeError:
@@ -134,7 +129,7 @@ def _too_long(name: str, most: int, unit: str, count: int, option: str) -> Serve
 
 
 class AdmissionControl:
-    """Counts the requests inside and the work of each client, and refuses too much of either."""
+    """Admission control: counts requests and the work of each client, and limits both."""
 
     def __init__(self, limits: Limits) -> None:
         self._limits, self.inside = limits, 0
@@ -142,7 +137,7 @@ class AdmissionControl:
 
     @contextmanager
     def admit(self, client: str, work: int) -> Iterator[None]:
-        """Let a request of a client inside; raises if there are too many, or too much work."""
+        """Count a request inside the block; raises if there are too many, or too much work."""
         most = 2 * self._limits.work
         if self.inside >= self._limits.queue:
             raise _busy(f"at most {self._limits.queue} requests may wait at a time, and as many do")

@@ -1,0 +1,88 @@
+"""Commands that put a model to use elsewhere: `regard serve` and `regard export`."""
+
+import shlex
+from pathlib import Path
+from typing import Any
+
+import typer
+
+from regard import serve as server
+from regard.api import bundled_models
+from regard.cli.console import note, print_json
+from regard.errors import ArgumentError
+from regard.export import export as export_run
+
+
+def export(
+    *,
+    run: Path,
+    to: str,
+    output: Path | None,
+    attention: bool,
+    as_json: bool,
+) -> None:
+    """Write a model as graphs that run without torch and regard."""
+    written = export_run(run, output, to=to, attention=attention)
+    vectors = written.manifest["tokenizers"]["source"]["kind"] == "vectors"
+    typer.echo(
+        f"the graphs differ from the model by {written.difference:.1e} at most; try `echo "
+        f"{'FILE.npy' if vectors else 'TEXT'} | python "
+        f"{shlex.quote(str(written.path / 'decode.py'))}`",
+        err=True,
+    )
+    if as_json:
+        print_json({"path": str(written.path), "difference": written.difference})
+    else:
+        typer.echo(str(written.path))
+
+
+def serve(
+    *,
+    runs: list[Path] | None,
+    host: str,
+    port: int,
+    allow_host: list[str] | None,
+    allow_origin: list[str] | None,
+    token: str | None,
+    no_token: bool,
+    log_text: bool,
+    device: str,
+    **limits: Any,
+) -> None:
+    """Serve a live page and an API: type, and see where each output looks."""
+    checked = server.Limits(**limits)
+    access = server.Access((host, *(allow_host or ())), tuple(allow_origin or ()), token)
+    with server.bind(host, port) as bound:
+        local = server.is_local(bound)
+        _check_token(host, token, local=local, none=no_token)
+        models = server.Models.load(runs or [bundled_models.first()], device)
+        names, url = ", ".join(models.by_name), server.url_of(bound)
+        server.run(
+            bound,
+            models,
+            checked,
+            access,
+            server.Log(note, log_text),
+            ready=lambda: note(f"{names} at {url} ({_audience(token, local=local)}Ctrl-C ends it)"),
+        )
+
+
+def _check_token(host: str, token: str | None, *, local: bool, none: bool) -> None:
+    if token is not None and not (token and token.isascii() and token.isprintable()):
+        raise ArgumentError("--token", "be letters and digits", repr(token), "choose another")
+    if token is not None and none:
+        raise ArgumentError("--no-token", "stand alone", "given with --token", "leave one out")
+    if token is None and not none and not local:
+        raise ArgumentError(
+            "--token",
+            f"be given, since --host {host} lets other machines in",
+            "missing",
+            "give --token TOKEN or set REGARD_TOKEN, or let everybody in with --no-token",
+        )
+
+
+def _audience(token: str | None, *, local: bool) -> str:
+    """Return who can connect, if that is not the machine itself alone."""
+    if token is not None:
+        return f"{'' if local else 'for other machines, too; '}open /?token=TOKEN; "
+    return "" if local else "for everybody who reaches this machine, without a token; "

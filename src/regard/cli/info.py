@@ -1,0 +1,168 @@
+"""Commands that list what there is: `regard models`, `presets`, `settings` and `doctor`."""
+
+import platform
+from collections.abc import Callable, Iterable
+from importlib.metadata import PackageNotFoundError, version
+from typing import Final
+
+import torch
+from torch import nn
+
+from regard.api import bundled_models
+from regard.cli.console import note, print_json, print_table, result_console
+from regard.extras import install_command, is_installed
+from regard.models import PRESETS
+from regard.ops.additive_attention import PATHS as ADDITIVE
+from regard.ops.attentive_rnn import PATHS as ATTENTIVE
+from regard.ops.dot_product_attention import PATHS as DOT_PRODUCT
+from regard.ops.monotonic_alignment import PATHS as MONOTONIC
+from regard.ops.self_attentive_rnn import PATHS as SELF_ATTENTIVE
+from regard.training.config import SettingRow, check_preset, config_settings, preset_settings
+from regard.version import __version__
+
+#: rows of `regard models`, by their names on the model card
+CARD_FACTS: Final = ("score", "scored on", "licence")
+#: titles of the groups of settings, by the first setting of each
+GROUPS: Final = {
+    "data": "data",
+    "preset": "model",
+    "src_tokenizer": "tokens",
+    "batch_tokens": "steps",
+    "steps": "limits",
+    "seed": "use",
+}
+
+OPERATORS: Final[dict[str, Iterable[str]]] = {
+    "additive_attention": ADDITIVE,
+    "dot_product_attention": DOT_PRODUCT,
+    "attentive_rnn": ATTENTIVE,
+    "self_attentive_rnn": SELF_ATTENTIVE,
+    "monotonic_alignment": MONOTONIC,
+}
+HALF_PRECISIONS: Final = {"bf16": torch.bfloat16, "fp16": torch.float16}
+#: layers that the presets are made of
+LAYERS: Final[dict[str, Callable[[], nn.Module]]] = {
+    "linear": lambda: nn.Linear(8, 8),
+    "GRU": lambda: nn.GRU(8, 8, batch_first=True),
+    "LSTM": lambda: nn.LSTM(8, 8, batch_first=True),
+    "attention": lambda: nn.MultiheadAttention(8, 2, batch_first=True),
+}
+
+
+def models(*, as_json: bool) -> None:
+    """List the models that come with regard: each is a RUN by name."""
+    if as_json:
+        return print_json(
+            [{"name": name, **bundled_models.card(name)} for name in bundled_models.names()]
+        )
+    rows: list[tuple[str, str]] = []
+    for name in bundled_models.names():
+        card = bundled_models.card(name)
+        facts = [("size", card["size"]), *((key, card[key]) for key in CARD_FACTS if key in card)]
+        rows.append((name, card.get("what it is", "")))
+        rows += [(f"  {key}", value) for key, value in facts]
+    if rows:
+        return print_table(result_console(), ("model", "what it is"), rows)
+    return note("no model is bundled here: train one with `regard train`.")
+
+
+def presets(*, as_json: bool) -> None:
+    """Print the name and the first line of each preset."""
+    rows = [(name, (preset.__doc__ or "").splitlines()[0]) for name, preset in PRESETS.items()]
+    if as_json:
+        return print_json([{"name": name, "description": summary} for name, summary in rows])
+    return print_table(result_console(), ("preset", "what it is"), rows)
+
+
+def settings(*, preset: str, as_json: bool) -> None:
+    """List all settings of a run, with their defaults."""
+    check_preset(preset)
+    groups = _grouped_settings(preset)
+    if as_json:
+        found = [row._asdict() | {"group": name} for name, own in groups.items() for row in own]
+        return print_json({"preset": preset, "settings": found})
+    rows: list[tuple[str, str, str]] = []
+    for name, own in groups.items():
+        rows += [("", "", ""), (f"[{name}]", "", ""), *own]
+    return print_table(result_console(), ("setting", "default", "what it is"), rows)
+
+
+def _grouped_settings(preset: str) -> dict[str, list[SettingRow]]:
+    """Return the settings by the title of their group; those of the preset come last."""
+    found: dict[str, list[SettingRow]] = {}
+    for row in config_settings(preset):
+        if row.name in GROUPS:
+            found[GROUPS[row.name]] = group = []
+        group.append(row._replace(default=preset) if row.name == "preset" else row)
+    return found | {preset: preset_settings(preset)}
+
+
+def doctor(*, as_json: bool) -> None:
+    """Print versions, devices and backends."""
+    if as_json:
+        return print_json(dict(report()))
+    return print_table(result_console(), ("name", "found"), report(), header=False)
+
+
+def report() -> list[tuple[str, str]]:
+    """Return versions, devices and backends by name, in the order of printing."""
+    return [
+        ("regard", __version__),
+        ("python", platform.python_version()),
+        ("torch", torch.__version__),
+        ("triton", _installed("triton")),
+        ("numba", _installed("numba")),
+        ("cpu", f"{torch.get_num_threads()} threads, {torch.backends.cpu.get_cpu_capability()}"),
+        ("cpu precisions", ", ".join(["32", *map(_cpu_precision, HALF_PRECISIONS)])),
+        ("cuda", _cuda()),
+        *((name, _usable(paths)) for name, paths in OPERATORS.items()),
+    ]
+
+
+def _cpu_precision(name: str) -> str:
+    """Return a half precision, with the layers that this CPU has no kernels for."""
+    lacking = [layer for layer, make in LAYERS.items() if not _trains(make, HALF_PRECISIONS[name])]
+    return f"{name} but for {' and '.join(lacking)}" if lacking else name
+
+
+def _trains(make: Callable[[], nn.Module], dtype: torch.dtype) -> bool:
+    """Return whether a layer runs forward and backward on this CPU under autocast."""
+    layer, x = make(), torch.zeros(2, 3, 8)
+    inputs = (x, x, x) if isinstance(layer, nn.MultiheadAttention) else (x,)
+    try:
+        with torch.autocast("cpu", dtype):
+            found = layer(*inputs)
+            (found[0] if isinstance(found, tuple) else found).float().sum().backward()
+    except RuntimeError:
+        return False
+    return True
+
+
+def _usable(paths: Iterable[str]) -> str:
+    """Return the backends that can run here, then why others cannot."""
+    lacks = {"triton": _triton_lacks(), "cpu": _cpu_lacks()}
+    able = [name for name in paths if not lacks.get(name)]
+    return "; ".join([", ".join(able), *(f"{n} {lacks[n]}" for n in paths if lacks.get(n))])
+
+
+def _triton_lacks() -> str:
+    if not torch.cuda.is_available():
+        return "needs a GPU"
+    return "" if is_installed("triton") else "needs triton"
+
+
+def _cpu_lacks() -> str:
+    return "" if is_installed("numba") else f"needs numba ({install_command('cpu')})"
+
+
+def _installed(package: str) -> str:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return "not installed"
+
+
+def _cuda() -> str:
+    if not torch.cuda.is_available():
+        return "none"
+    return ", ".join(torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count()))
