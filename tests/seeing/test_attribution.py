@@ -100,7 +100,7 @@ def test_ablation_in_pieces_is_the_same(monkeypatch):
     model = build("transformer")
     others = [range(4, SRC_VOCAB)] * 5
     whole = ablation(model, SRC, TGT, others)
-    monkeypatch.setattr(derive, "TOKENS", 30)
+    monkeypatch.setattr(attribution, "TOKENS", 30)
     np.testing.assert_allclose(ablation(model, SRC, TGT, others), whole, atol=1e-5)
 
 
@@ -139,7 +139,7 @@ def test_the_gradient_is_that_of_a_small_change(preset):
 def test_the_gradient_in_pieces_is_the_same(monkeypatch):
     model = build("gnmt")
     whole = gradient(model, SRC, TGT)
-    monkeypatch.setattr(derive, "TOKENS", 1)
+    monkeypatch.setattr(attribution, "TOKENS", 1)
     np.testing.assert_allclose(gradient(model, SRC, TGT), whole, rtol=1e-4)
 
 
@@ -240,7 +240,7 @@ def test_shuffling_values_is_shuffling_weights():
         return orders[-1]
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(derive, "_cycle", remember)
+        patch.setattr(attribution, "_cycle", remember)
         with shuffled_attention(model):
             shuffled = log_probs(model)
     plain_forward = attention.forward

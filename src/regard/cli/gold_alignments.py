@@ -11,7 +11,7 @@ from regard.errors import ArgumentError
 from regard.seeing import Trace
 from regard.seeing.alignment import Gold, Link, check_gold, parse_links, read_gold
 from regard.seeing.trace import Text, Unit
-from regard.seeing.words import one_by_one
+from regard.seeing.words import are_characters
 
 #: longest line of a file of gold, in characters
 MAX_CHARS: Final = 1_000_000
@@ -43,7 +43,9 @@ def units_of(trace: Trace, words: bool | None) -> Units:
     """Return the units that a saved trace links: as for its model, but judged by its tokens."""
     if words is not None:
         return Units(words, words)
-    return Units(*(not one_by_one(side.text, side.tokens) for side in (trace.source, trace.target)))
+    return Units(
+        *(not are_characters(side.text, side.tokens) for side in (trace.source, trace.target))
+    )
 
 
 def with_gold(trace: Trace, line: str, units: Units) -> Trace:

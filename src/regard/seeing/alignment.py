@@ -1,7 +1,7 @@
-"""Word alignments from cross-attention, and how good they are.
+"""Word alignments from cross-attention, their symmetrization, and alignment error rate.
 
-A link is (source word, target word), both counted from 0. In Pharaoh format a line holds those of
-one pair: `0-0 1-2`; a link that may be there but need not be, a possible one, is `1p2` or `1?2`.
+A link is (source word, target word), both counted from 0. In Pharaoh format a line holds the links
+of one pair, `0-0 1-2`; a possible link, as opposed to a sure one, is `1p2` or `1?2`.
 """
 
 import re
@@ -22,23 +22,21 @@ NEIGHBOURS: Final = ((-1, 0), (0, -1), (1, 0), (0, 1), (-1, -1), (-1, 1), (1, -1
 
 
 class Gold(NamedTuple):
-    """Links that a person has made; sure ones are possible, too."""
+    """Manual links; sure ones are possible, too."""
 
     sure: Links
     possible: Links
 
 
 def format_links(links: Iterable[Link]) -> str:
-    """One line of Pharaoh format, in order; empty for no links."""
+    """Return a line of Pharaoh format, in order; empty for no links."""
     return " ".join(f"{source}-{target}" for source, target in sorted(links))
 
 
 def parse_links(line: str, *, first: int = 0) -> Gold:
-    """Reads one line of Pharaoh format; raises `ValueError` at what is not a link.
+    """Parse a line of Pharaoh format whose first word has the number `first`, 0 or 1.
 
-    Args:
-        line: links with spaces between them.
-        first: the number of the first word in it, 0 or 1.
+    Raises ValueError for anything that is not a link.
     """
     sure, possible = set(), set()
     for word in line.split():
@@ -55,12 +53,12 @@ def parse_links(line: str, *, first: int = 0) -> Gold:
 
 
 def read_gold(name: str, lines: Iterable[str], *, first: int = 0) -> list[Gold]:
-    """The gold of each line; where there are tabs, what follows the last of them.
+    """Parse the links of each line, after its last tab if there are tabs.
 
     Args:
         name: of the file, for errors.
         lines: of the file.
-        first: the number of the first word in it, 0 or 1.
+        first: number of the first word, 0 or 1.
     """
     found = []
     for number, line in enumerate(lines, start=1):
@@ -73,7 +71,7 @@ def read_gold(name: str, lines: Iterable[str], *, first: int = 0) -> list[Gold]:
 
 
 def check_gold(name: str, gold: Sequence[Gold], sizes: Sequence[tuple[int, int]]) -> None:
-    """Raises unless there is gold for each pair, and it links words that there are.
+    """Raise DataError unless each pair has gold links, and they link existing words.
 
     Args:
         name: of the file, for errors.
@@ -102,15 +100,15 @@ def check_gold(name: str, gold: Sequence[Gold], sizes: Sequence[tuple[int, int]]
 def merge_units(
     weights: Weights, rows: Sequence[int | None], columns: Sequence[int | None]
 ) -> Weights:
-    """A map of tokens as one of words: columns of a word are summed, its rows averaged.
+    """Merge a map of tokens to words: columns of a word are summed, its rows averaged.
 
     Args:
         weights: (heads, rows, columns).
-        rows: the word of each row; None for those that belong to none.
-        columns: the word of each column.
+        rows: word of each row; None for rows that belong to none.
+        columns: word of each column.
 
     Returns:
-        (heads, words, words + 1); the last column is what went to columns that belong to no word.
+        (heads, words, words + 1); the last column is the mass of columns that belong to no word.
     """
     tall, wide = (
         1 + max((w for w in side if w is not None), default=-1) for side in (rows, columns)
@@ -126,7 +124,7 @@ def merge_units(
 
 
 def shift_rows(weights: Weights, shift: int) -> Weights:
-    """The map in which output t has the row of step t + shift; rows that there are not are zero."""
+    """Give output t the row of step t + shift; rows from outside the map are zero."""
     moved = np.zeros_like(weights)
     if shift >= 0:
         moved[..., : weights.shape[-2] - shift, :] = weights[..., shift:, :]
@@ -136,7 +134,7 @@ def shift_rows(weights: Weights, shift: int) -> Weights:
 
 
 def strongest(weights: Weights) -> Links:
-    """Each target word with the source word it looked at most, unless it looked at none more.
+    """Link each target word with its strongest source word, unless no word is stronger.
 
     Args:
         weights: (target words, source words + 1), the last column being no word.
@@ -149,7 +147,7 @@ def strongest(weights: Weights) -> Links:
 
 
 def above(threshold: float) -> Callable[[Weights], Links]:
-    """Links each target word with all source words that it gave at least so much weight."""
+    """Return a linker of each target word with all source words of at least this weight."""
     if not 0 < threshold <= 1:
         raise ArgumentError("threshold", "be above 0 and at most 1", threshold, "try 0.2")
 
@@ -162,13 +160,13 @@ def above(threshold: float) -> Callable[[Weights], Links]:
 
 @dataclass(frozen=True)
 class Quality:
-    """How good alignments are against gold (Och and Ney, 2003, doi:10.1162/089120103321337421).
+    """Quality of alignments against gold (Och and Ney, 2003, doi:10.1162/089120103321337421).
 
     Attributes:
-        links: how many links there are,
-        sure: how many sure ones are in the gold,
-        hit_sure: how many links are sure ones,
-        hit_possible: and how many are sure or possible.
+        links: number of links.
+        sure: number of sure links in the gold.
+        hit_sure: number of links that are sure.
+        hit_possible: number of links that are sure or possible.
     """
 
     links: float
@@ -178,7 +176,7 @@ class Quality:
 
     @staticmethod
     def of(found: Sequence[Links], gold: Sequence[Gold]) -> "Quality":
-        """Of the alignments of a whole file."""
+        """Count the links of a whole file."""
         pairs = list(zip(found, gold, strict=True))
         return Quality(
             links=float(sum(len(links) for links in found)),
@@ -189,23 +187,23 @@ class Quality:
 
     @property
     def precision(self) -> float:
-        """The share of links that are possible."""
+        """Share of links that are possible."""
         return self.hit_possible / self.links if self.links else 0.0
 
     @property
     def recall(self) -> float:
-        """The share of sure links that were found."""
+        """Share of sure links that were found."""
         return self.hit_sure / self.sure if self.sure else 0.0
 
     @property
     def aer(self) -> float:
-        """The alignment error rate, from 0 to 1: `1 - (|A & S| + |A & P|) / (|A| + |S|)`."""
+        """Alignment error rate, from 0 to 1: `1 - (|A & S| + |A & P|) / (|A| + |S|)`."""
         total = self.links + self.sure
         return 1 - (self.hit_sure + self.hit_possible) / total if total else 0.0
 
 
 def uniform_quality(gold: Sequence[Gold], sizes: Sequence[tuple[int, int]]) -> Quality:
-    """What is to be expected if each target word is linked with a source word drawn at random."""
+    """Return the expected quality of linking each target word with a random source word."""
     real = [(one, source, target) for one, (source, target) in zip(gold, sizes, strict=True)]
     return Quality(
         links=float(sum(target for _, source, target in real if source)),
@@ -216,29 +214,29 @@ def uniform_quality(gold: Sequence[Gold], sizes: Sequence[tuple[int, int]]) -> Q
 
 
 def diagonal(source: int, target: int) -> Links:
-    """Each target word with the source word that stands as far along."""
+    """Link each target word with the source word at the same relative position."""
     if not source:
         return frozenset()
     return frozenset(((2 * j + 1) * source // (2 * target), j) for j in range(target))
 
 
 def flip(links: Links) -> Links:
-    """Links of the other direction."""
+    """Return links of the other direction."""
     return frozenset((j, i) for i, j in links)
 
 
 def intersection(forward: Links, backward: Links) -> Links:
-    """Links that both directions have."""
+    """Return the links that both directions have."""
     return forward & backward
 
 
 def union(forward: Links, backward: Links) -> Links:
-    """Links that either direction has."""
+    """Return the links that either direction has."""
     return forward | backward
 
 
 def grow_diag_final(forward: Links, backward: Links) -> Links:
-    """The intersection, grown over neighbours in the union, then links with a word that has none.
+    """Grow the intersection over neighbours in the union, then link words without links.
 
     Koehn, Och and Marcu (2003), https://aclanthology.org/N03-1017; the order is that of Moses.
     """
@@ -246,12 +244,12 @@ def grow_diag_final(forward: Links, backward: Links) -> Links:
 
 
 def grow_diag_final_and(forward: Links, backward: Links) -> Links:
-    """Like `grow_diag_final`, but the last links are those of two words that have none."""
+    """Like `grow_diag_final`, but both words of a last link must be without links."""
     return _grow_final(forward, backward, any)
 
 
 def _grow_final(forward: Links, backward: Links, taken: Callable[[Iterable[bool]], bool]) -> Links:
-    """`taken` says of a last link whether too many of its two words have links already."""
+    """Grow, then add last links unless `taken` says that too many of their words have links."""
     found = _grow(set(forward & backward), sorted(forward | backward))
     for links in (forward, backward):
         for link in sorted(links):
@@ -261,11 +259,11 @@ def _grow_final(forward: Links, backward: Links, taken: Callable[[Iterable[bool]
 
 
 def _grow(found: set[Link], allowed: Sequence[Link]) -> set[Link]:
-    """Adds allowed neighbours that link a word that has no link, until there are none."""
+    """Add allowed neighbours that link a word without links, until there are none."""
     growing = True
     while growing:
         growing = False
-        for i, j in allowed:  # what is added ahead is met on the same way, as in Moses
+        for i, j in allowed:  # links added ahead are visited in the same pass, as in Moses
             if (i, j) not in found:
                 continue
             near = [(i + down, j + right) for down, right in NEIGHBOURS]
@@ -277,7 +275,7 @@ def _grow(found: set[Link], allowed: Sequence[Link]) -> set[Link]:
 
 
 def _linked(found: set[Link], link: Link) -> tuple[bool, bool]:
-    """Which of the two words of a link have links."""
+    """Return which of the two words of a link have links."""
     return any(i == link[0] for i, _ in found), any(j == link[1] for _, j in found)
 
 

@@ -1,8 +1,8 @@
-"""What is found by running a model again: ablation, gradient, rollout, shuffled attention.
+"""Attribution by running a model again: ablation, gradient, rollout, shuffled attention.
 
-A weight says where a model looked. What is here says what mattered to it. All of it is for one
-source and one target, which is forced; rows are target tokens, `eos` last, columns source tokens,
-or what the model makes of frames.
+A weight says where a model looked, an attribution what mattered to it. All functions take one
+source and one forced target; rows are target tokens, `eos` last, columns source tokens, or the
+positions that the model makes of frames.
 """
 
 import itertools
@@ -28,13 +28,13 @@ from regard.seeing.replacements import Replacements, Source
 from regard.seeing.trace import Weights
 from regard.symbols import BOS, EOS
 
-#: how many tokens stand in for one that is taken away
+#: replacements that are tried for an ablated input
 DRAWS: Final = 16
-#: how often attention is shuffled
+#: number of shuffles of the attention
 SHUFFLES: Final = 20
-#: the most tokens, of sources and targets together, that are scored at once
+#: tokens of sources and targets that are scored at once
 TOKENS: Final = 16_384
-#: the same where other work waits for its turn between two pieces
+#: the same where other work is let in between two batches
 PIECE_TOKENS: Final = 2_048
 
 
@@ -47,24 +47,24 @@ def ablation(
     draws: int = DRAWS,
     seed: int = 0,
 ) -> Weights:
-    """What each output costs when an input is not known, in nats.
+    """Return the cost of each output, in nats, if an input is unknown.
 
-    `log p(y_t | x) - log mean_z p(y_t | x with z in the place of x_i)`, where z are tokens that
-    could stand there. It is the prediction difference of Robnik-Sikonja and Kononenko (2008,
-    https://doi.org/10.1109/TKDE.2007.190734): an input is unknown, so its values are averaged. The
-    place stays: without a token, all that follow it would stand elsewhere, and a model that counts
-    would be charged for that. `unk` in its place would be a vector that training has hardly seen.
+    `log p(y_t | x) - log mean_z p(y_t | x with z in the place of x_i)`, where z are the
+    replacements of x_i: the prediction difference of Robnik-Sikonja and Kononenko (2008,
+    https://doi.org/10.1109/TKDE.2007.190734), which averages over the values of an unknown input.
+    The input is replaced, not deleted: deletion would move all that follow it, and a model that
+    counts would be charged for that. `unk` would be a vector that training has hardly seen.
 
     Args:
-        model: any model; it is run without dropout and given back as it was.
+        model: run without dropout, and left as it was.
         src: source ids as the model reads them, `eos` last; or a table of frames.
         tgt: target ids, without `bos` and `eos`.
-        unknown: what could stand in each place of the source.
-        draws: how many are tried in a place; all, if there are no more.
+        unknown: replacements of each position of the source.
+        draws: number of replacements that are tried at a position.
         seed: of the draws.
     """
-    chance = np.random.default_rng(seed)
-    chosen = [_draw(chance, ids, draws) for ids in unknown.others]
+    rng = np.random.default_rng(seed)
+    chosen = [_draw(rng, ids, draws) for ids in unknown.others]
     rows = (unknown.put(src, i, z) for i, ids in enumerate(chosen) for z in ids)
     scores = _log_probs(model, itertools.chain([src], rows), tgt)
     ends = np.cumsum([1, *map(len, chosen)])
@@ -73,10 +73,10 @@ def ablation(
     return np.stack(costs, axis=1).astype(np.float32)
 
 
-def _draw(chance: np.random.Generator, ids: Sequence[int], count: int) -> list[int]:
+def _draw(rng: np.random.Generator, ids: Sequence[int], count: int) -> list[int]:
     if len(ids) <= count:
         return list(ids)
-    return [ids[i] for i in chance.choice(len(ids), count, replace=False)]
+    return [ids[i] for i in rng.choice(len(ids), count, replace=False)]
 
 
 def _log_mean(log_probs: Any) -> Any:
@@ -84,7 +84,7 @@ def _log_mean(log_probs: Any) -> Any:
 
 
 def _log_probs(model: SequenceModel, sources: Iterator[Source], tgt: Sequence[int]) -> Any:
-    """Log-probabilities of the target after sources of one length, (sources, steps)."""
+    """Return log-probabilities of the target given sources of one length, (sources, steps)."""
     first = next(sources)
     size = _rows_at_once(len(first), len(tgt))
     found, every = [], itertools.chain([first], sources)
@@ -97,15 +97,14 @@ def _log_probs(model: SequenceModel, sources: Iterator[Source], tgt: Sequence[in
 
 
 def gradient(model: SequenceModel, src: Source, tgt: Sequence[int]) -> Weights:
-    """How fast the log-probability of each output changes with the vector of each input.
+    """Return the norm of the gradient of each output's log-probability for each input.
 
-    `|| d log p(y_t | x) / d e_i ||`, the Euclidean norm, where e_i is the embedding of x_i as the
-    encoder gets it, or what it gets of frames (Li et al., 2016, https://arxiv.org/abs/1506.01066).
-    Parameters keep the gradients they have. Row t of a batch has the loss of output t, so one pass
-    finds them all.
+    `|| d log p(y_t | x) / d e_i ||`, the Euclidean norm, where e_i is the embedding of x_i, or the
+    encoder's input made of frames (Li et al., 2016, https://arxiv.org/abs/1506.01066). Gradients of
+    parameters are not touched. Row t of a batch has the loss of output t, so one pass gives all.
 
     Args:
-        model: any model; it is run without dropout and given back as it was.
+        model: run without dropout, and left as it was.
         src: source ids as the model reads them, `eos` last; or a table of frames.
         tgt: target ids, without `bos` and `eos`.
     """
@@ -129,7 +128,7 @@ def gradient(model: SequenceModel, src: Source, tgt: Sequence[int]) -> Weights:
 def _without_cudnn(src: Tensor) -> Iterator[None]:
     """Run recurrent layers without cuDNN, whose kernels have no backward pass outside training.
 
-    The switch is that of the whole process, so nobody else gets a turn meanwhile.
+    The switch is global, so no other work is let in meanwhile.
     """
     if not src.is_cuda:
         yield
@@ -140,7 +139,7 @@ def _without_cudnn(src: Tensor) -> Iterator[None]:
 
 @contextmanager
 def _leaves(model: nn.Module, src: Tensor) -> Iterator[list[Tensor]]:
-    """Collects the embeddings of `src` (an ensemble has several), cut off from what made them."""
+    """Collect the embeddings of `src` (an ensemble has several) as leaves of the graph."""
     leaves: list[Tensor] = []
 
     def keep(module: nn.Module, inputs: tuple[Tensor, ...], output: Tensor) -> Tensor | None:
@@ -162,7 +161,7 @@ def rollout(
     cross: Float[np.ndarray, "rows columns"],
     encoder_self: Sequence[Float[np.ndarray, "heads columns columns"]],
 ) -> Weights:
-    """Where outputs looked, followed through the encoder's own attention to the inputs.
+    """Return attention rollout: cross-attention followed through the encoder's self-attention.
 
     `cross . A_n ... A_1` with `A_l = (mean over heads + identity) / 2`: the residual connection
     carries half of each position (Abnar and Zuidema, 2020, https://arxiv.org/abs/2005.00928).
@@ -178,12 +177,12 @@ def rollout(
 
 
 class ShuffleResult(NamedTuple):
-    """What shuffled attention leaves of a target.
+    """Scores of a target with and without shuffled attention.
 
     Attributes:
-        log_prob: its log-probability as the model is.
-        shuffled_log_prob: the mean over the shuffles.
-        kept: the share of its tokens that are still the likeliest, of those that were.
+        log_prob: of the target without shuffling.
+        shuffled_log_prob: mean over the shuffles.
+        kept: share of the likeliest tokens that remain the likeliest.
     """
 
     log_prob: float
@@ -199,7 +198,7 @@ def shuffle(
     times: int = SHUFFLES,
     seed: int = 0,
 ) -> ShuffleResult:
-    """Scores the target with every row of the cross-attention shuffled, `times` times."""
+    """Score the target with every row of the cross-attention shuffled, `times` times."""
     size = _rows_at_once(len(src), len(tgt))
     pieces = torch.split(_tensor(model, [src] * times), size)
     with evaluating(model), torch.no_grad():
@@ -215,20 +214,19 @@ def shuffle(
 
 @contextmanager
 def shuffled_attention(model: nn.Module, seed: int = 0) -> Iterator[None]:
-    """A model in here looks where it looks, and each weight goes to the value of another token.
+    """Apply each attention weight to the value of another token inside the block.
 
-    Mixing values in another order is the same as shuffling all rows of weights alike, for any
-    mechanism and any number of heads. Each source has an order of its own, in which no real token
-    keeps its place, unless it is the only one. Other threads that run the model meanwhile are not
-    affected.
+    Permuting values is the same as permuting all rows of weights alike, for any mechanism and any
+    number of heads. Each source has its own permutation, in which no real token keeps its place,
+    unless it is the only one. Other threads that run the model meanwhile are not affected.
     """
-    chance, thread = torch.Generator().manual_seed(seed), threading.get_ident()
+    rng, thread = torch.Generator().manual_seed(seed), threading.get_ident()
 
     def mix(module: nn.Module, inputs: object, memory: Memory) -> Memory:
         if threading.get_ident() != thread:
             return memory
         keys = memory.output if memory.keys is None else memory.keys
-        orders = [_cycle(n, memory.output.shape[1], chance) for n in memory.lengths.tolist()]
+        orders = [_cycle(n, memory.output.shape[1], rng) for n in memory.lengths.tolist()]
         order = torch.stack(orders).to(memory.output.device)[..., None]
         tokens = None if memory.tokens is None else memory.tokens.gather(1, order[..., 0])
         output = memory.output.gather(1, order.expand_as(memory.output))
@@ -243,16 +241,16 @@ def shuffled_attention(model: nn.Module, seed: int = 0) -> Iterator[None]:
             handle.remove()
 
 
-def _cycle(real: int, length: int, chance: torch.Generator) -> Tensor:
-    """An order of `length` places, the first `real` in one cycle, the others as they are."""
+def _cycle(real: int, length: int, rng: torch.Generator) -> Tensor:
+    """Return a permutation of `length` places: one cycle of the first `real`, the rest fixed."""
     order = torch.arange(length)
-    ring = torch.randperm(real, generator=chance)
+    ring = torch.randperm(real, generator=rng)
     order[ring] = ring.roll(1)
     return order
 
 
 class _ForcedScores(NamedTuple):
-    """Of each target token and `eos`: its log-probability, and whether it is the likeliest."""
+    """Log-probability of each target token and `eos`, and whether it is the likeliest."""
 
     log_probs: Float[Tensor, "batch steps"]
     best: Tensor

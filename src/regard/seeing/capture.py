@@ -1,7 +1,6 @@
-"""`regard.capture`: where the attention of any module looks, whatever kernel computes it."""
+"""`regard.capture`: record the attention weights of any module, whatever kernel computes them."""
 
 import difflib
-import inspect
 import itertools
 import math
 import re
@@ -15,7 +14,6 @@ import torch
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
-from regard import ops
 from regard.attention import (
     AdditiveAttention,
     Attention,
@@ -30,16 +28,16 @@ from regard.layers import ContentMemory
 from regard.models.encoders import SelfAttentiveEncoder
 from regard.ops.backend import watch
 from regard.seeing import recompute
-from regard.seeing.capture_result import CaptureResult, Shape
+from regard.seeing.capture_result import CaptureResult, Labels
 from regard.seeing.forward_passes import AttentionCall, hides_all_ahead
-from regard.seeing.positions import Labels
+from regard.seeing.recompute import PendingWeights
 from regard.seeing.softmax_tracker import PRODUCTS, SoftmaxTracker
 
 MAX_WEIGHTS: Final = 50_000_000
-#: how rows of caches and states are selected
+#: functions that select rows of caches and states
 SELECTIONS: Final = (torch.index_select, Tensor.index_select, Tensor.__getitem__)
 NameFilter = Callable[[str], bool]
-#: mechanisms whose weights are had from the operators; all others are asked for them
+#: mechanisms whose weights are recorded at the operators; all others are asked for them
 BY_OPERATOR: Final = (
     AdditiveAttention,
     MultiHeadAttention,
@@ -48,7 +46,7 @@ BY_OPERATOR: Final = (
     SimpleSelfAttention,
 )
 ATTENTION: Final = re.compile("attention|attn", re.IGNORECASE)
-#: words in the names of modules that belong to an attention, but do not attend
+#: parts of an attention that do not attend themselves, by their names
 PARTS: Final = re.compile(
     "norm|drop|bias|embed|proj|linear|conv|mask|output|residual|gate|scale", re.IGNORECASE
 )
@@ -63,43 +61,43 @@ def capture(
     tokens: Labels | None = None,
     lengths: Sequence[int] | Tensor | None = None,
 ) -> Iterator[CaptureResult]:
-    """Record where a module looks while it runs inside the block.
+    """Record the attention weights of a module while it runs inside the block.
 
     Recorded are regard's own attention, `nn.MultiheadAttention` and what is built from it, calls of
     `F.scaled_dot_product_attention` and `flex_attention`, and attention that is written out as a
-    softmax and a matrix product. Other fused kernels and functions that are compiled are not: a
-    module called an attention in which none was seen is named in the notes, as is everything else
-    whose weights cannot be had exactly.
+    softmax and a matrix product. Other fused kernels and compiled functions are not: a module that
+    is an attention by its name, but in which none was recorded, is named in the notes, as is
+    everything else whose weights cannot be had exactly.
     The weights are computed beside the module's own work, before dropout. Outputs, gradients and
     random numbers are those without the block, except that torch's inference fast path is off,
-    which rounds a little differently and leaves padding at zero. Nothing stays behind.
+    which rounds a little differently and leaves padding at zero. No hook stays behind.
 
         with regard.capture(module) as seen:
             module(x)
         seen.traces[0]
 
-    Each call of the module has a trace for each row. All steps of a `generate()` with a cache, and
-    of regard's own decoding, are joined into one; `seeing.forward_passes` defines which calls are.
+    Each call of the module has a trace for each row of the batch. All steps of a `generate()` with
+    a cache, and of regard's own decoding, are joined into one; see `seeing.forward_passes`.
     Only the thread that opens the block is recorded: several threads can each capture their own.
 
     Args:
         module: any module that is not compiled, scripted or a `DataParallel`.
-        layers: the modules to look at: names as in `named_modules`, each with all that is under it,
-            or a function that takes a name. All if None.
-        max_weights: how many weights are kept at most; what comes after is left out, with a note.
-        tokens: names of the positions, as in `CaptureResult.label`.
-        lengths: number of real positions of each row; what is beyond is cut off in traces.
+        layers: modules to record: names as in `named_modules`, each with its submodules, or a
+            predicate of a name. Default: all.
+        max_weights: number of weights that are kept; later ones are left out, with a note.
+        tokens: labels of the positions, as in `CaptureResult.label`.
+        lengths: number of real positions of each row; the rest is cut off in traces.
     """
     _check_module(module)
     wanted = _wanted(module, layers)
     if max_weights < 1:
         raise ArgumentError("max_weights", "be at least 1", max_weights, f"try {MAX_WEIGHTS}")
-    seen = CaptureResult(type(module).__name__)
+    result = CaptureResult(type(module).__name__)
     if lengths is not None:
-        seen.cut(lengths.tolist() if isinstance(lengths, Tensor) else lengths)
+        result.cut(lengths.tolist() if isinstance(lengths, Tensor) else lengths)
     if tokens is not None:
-        seen.label(tokens)
-    recorder = _Recorder(seen, wanted, max_weights)
+        result.label(tokens)
+    recorder = _Recorder(result, wanted, max_weights)
     with ExitStack() as stack:
         stack.callback(recorder.close)
         for name, part in module.named_modules():
@@ -107,7 +105,7 @@ def capture(
         stack.enter_context(watch(recorder.operator))
         # while a mode is on, torch's modules do not take their inference fast path
         stack.enter_context(_TorchCalls(recorder))
-        yield seen
+        yield result
 
 
 @dataclass
@@ -117,12 +115,12 @@ class _Frame:
     Attributes:
         name: as in `named_modules`.
         module: itself.
-        same: whether its queries and keys are one sequence; None if that is not known.
-        asks: whether it is asked for its weights, and
-        asked: whether its caller had asked for them too.
-        lengths: of the sequences that it was given.
-        cached: whether it was given a cache.
-        heard: whether an attention was seen in it, or an unseen one was noted.
+        same: whether its queries and keys are one sequence; None if unknown.
+        asks: whether we ask it for its weights.
+        asked: whether its caller asked for them too.
+        lengths: of the sequences among its arguments.
+        cached: whether a cache is among its arguments.
+        recorded: whether an attention in it was recorded or noted.
     """
 
     name: str
@@ -132,11 +130,11 @@ class _Frame:
     asked: bool = False
     lengths: frozenset[int] = frozenset()
     cached: bool = False
-    heard: bool = False
+    recorded: bool = False
 
     @property
     def attends(self) -> bool:
-        """Whether it is an attention by the name of its class or its own."""
+        """Whether it is an attention, by its class name or its own."""
         kind, leaf = type(self.module), self.name.rpartition(".")[2]
         if ATTENTION.search(kind.__name__):
             return True
@@ -145,7 +143,7 @@ class _Frame:
 
 
 class _Hook:
-    """A hook on one module, which a copy of the module does not keep."""
+    """A hook on one module that copies of the module do not keep."""
 
     def __init__(self, module: nn.Module, call: Callable[..., Any]) -> None:
         self.module, self.call = module, call
@@ -156,21 +154,21 @@ class _Hook:
         return self.call(part, *args)
 
     def __deepcopy__(self, memo: Any) -> Callable[..., None]:
-        return _leave
+        return _remove_copied_hooks
 
     def __reduce__(self) -> tuple[Callable[..., Any], tuple[()]]:
-        return _copied_hook, ()
+        return _removing_hook, ()
 
 
-def _copied_hook() -> Callable[..., None]:
-    return _leave
+def _removing_hook() -> Callable[..., None]:
+    return _remove_copied_hooks
 
 
-def _leave(copied: nn.Module, *_: Any) -> None:
-    """Stand in a copy of a module for the hooks of the original, and remove itself when called."""
+def _remove_copied_hooks(copied: nn.Module, *_: Any) -> None:
+    """Replace the hooks of the original in a copied module, and remove itself when called."""
     for part in copied.modules():
         for hooks in (part._forward_pre_hooks, part._forward_hooks):
-            for key in [key for key, hook in hooks.items() if hook is _leave]:
+            for key in [key for key, hook in hooks.items() if hook is _remove_copied_hooks]:
                 del hooks[key]
                 part._forward_pre_hooks_with_kwargs.pop(key, None)
                 part._forward_hooks_with_kwargs.pop(key, None)
@@ -178,10 +176,10 @@ def _leave(copied: nn.Module, *_: Any) -> None:
 
 
 class _Recorder:
-    """Knows which module is running, and keeps the weights of the attention that it calls."""
+    """Tracks which module is running, and records the weights of the attention that it calls."""
 
-    def __init__(self, seen: CaptureResult, wanted: NameFilter, max_weights: int) -> None:
-        self.seen, self.wanted = seen, wanted
+    def __init__(self, result: CaptureResult, wanted: NameFilter, max_weights: int) -> None:
+        self.result, self.wanted = result, wanted
         self.room = max_weights
         self.frames: list[_Frame] = []
         self.run = -1
@@ -194,13 +192,13 @@ class _Recorder:
         self.open = False
 
     def follow(self, name: str, module: nn.Module, stack: ExitStack) -> None:
-        """Hooks that say when the module starts and ends, until the stack is closed."""
+        """Register hooks that track when a module starts and ends, until the stack is closed."""
 
         def before(part: nn.Module, args: Any, kwargs: Any) -> Any:
             if not self._is_here():
                 return None
             if not self.frames:
-                self.run = self.seen.start_run(name)
+                self.run = self.result.start_run(name)
             frame = _frame(name, part, args, kwargs)
             self.frames.append(frame)
             return (args, {**kwargs, "need_weights": True}) if frame.asks else None
@@ -209,14 +207,14 @@ class _Recorder:
             if not self._is_here():
                 return None
             if not self.frames or self.frames[-1].module is not part:
-                return None  # another hook has failed before ours
+                return None  # another hook failed before ours
             frame = self.frames[-1]
             weights = getattr(output, "weights", None)
             if frame.asks and weights is not None:
-                self.keep(lambda: weights.shape, lambda: weights)
+                self.keep(PendingWeights(weights.shape, lambda: weights))
             self.frames.pop()
-            if output is not None and not frame.heard and self.wanted(frame.name):
-                self._miss(frame)
+            if output is not None and not frame.recorded and self.wanted(frame.name):
+                self._note_missed(frame)
             hides = frame.asks and not frame.asked and weights is not None
             return output._replace(weights=None) if hides else None
 
@@ -228,31 +226,31 @@ class _Recorder:
         stack.callback(last.remove)
 
     def _is_here(self) -> bool:
-        """Whether a module runs in the thread of the block; notes it if not."""
+        """Return whether a module runs in the thread of the block; note it if not."""
         if threading.get_ident() == self.thread:
             return self.open
         if self.open:
-            self.seen.note(
+            self.result.note(
                 "the module also ran in another thread, where nothing is recorded: open a block in "
                 "each thread"
             )
         return False
 
-    def _miss(self, frame: _Frame) -> None:
-        """Says so where a module is an attention by its name, and none was seen in it."""
+    def _note_missed(self, frame: _Frame) -> None:
+        """Note a module that is an attention by its name, but in which none was recorded."""
         if not frame.attends or self.silent:
             return
-        self.hear()
+        self._mark_recorded()
         kind = type(frame.module).__name__
         where = f"{frame.name} ({kind})" if frame.name else kind
-        self.seen.note(
+        self.result.note(
             f"{where} ran, but how it attends cannot be seen: neither by torch's functions nor "
             f"by a softmax and a matrix product"
         )
 
     @contextmanager
     def silence(self) -> Iterator[None]:
-        """Does not listen to what an attention itself calls."""
+        """Ignore the calls that an attention makes itself."""
         self.silent += 1
         try:
             yield
@@ -261,8 +259,8 @@ class _Recorder:
 
     @property
     def listens(self) -> bool:
-        """Whether a call is the module's own: not made by an attention that is seen as a whole, nor
-        by a backward pass that repeats it, nor for a CUDA graph, which cannot be read from."""
+        """Whether a call is the module's own: not made by an attention that is recorded as a whole,
+        nor by a backward pass that repeats it, nor for a CUDA graph, which cannot be read from."""
         if not (
             self.open
             and threading.get_ident() == self.thread
@@ -275,134 +273,100 @@ class _Recorder:
         return not self._in_cuda_graph()
 
     def _in_cuda_graph(self) -> bool:
-        """Whether calls are captured for a CUDA graph, when nothing may be read; notes it if so."""
+        """Return whether calls are captured for a CUDA graph; note it if so."""
         cuda = torch.cuda.is_initialized()  # type: ignore[no-untyped-call]
         if not cuda or not torch.cuda.is_current_stream_capturing():
             return False
-        self.seen.note("what ran while a CUDA graph was being captured is not recorded")
+        self.result.note("what ran while a CUDA graph was being captured is not recorded")
         return True
 
     def between_runs(self, call: Any, args: Any) -> None:
-        """Notes a selection of rows along a batch, by which caches and states are reordered."""
+        """Record a selection of rows of the batch, by which caches and states are reordered."""
         if call not in SELECTIONS or self.silent or not self.open or self._in_cuda_graph():
             return
         try:
             with recompute.aside():
-                found = _selected_rows(args)
-                if found is not None:
-                    self.seen.reorder(len(args[0]), found.tolist())
+                indices = _selected_rows(args)
+                if indices is not None:
+                    self.result.reorder(len(args[0]), indices.tolist())
         except Exception as error:
-            self.seen.note(f"rows were selected between two runs, but cannot be read ({error})")
+            self.result.note(f"rows were selected between two runs, but cannot be read ({error})")
 
     def operator(self, name: str, run: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-        """Runs an operator of regard, and keeps its weights."""
+        """Run an operator of regard, and record its weights."""
         with self.silence():
             output = run(*args, **kwargs)
-        if self.listens and name in recompute.OPERATORS:
+        if self.listens:
             with self.guard():
-                self._operator(name, SIGNATURES[name].bind(*args, **kwargs).arguments, output)
+                pending = recompute.from_operator(
+                    name, args, kwargs, output, reads_back=self.reads_back
+                )
+                if pending is not None:
+                    self.keep(pending)
         return output
-
-    def _operator(self, name: str, given: dict[str, Any], output: Any) -> None:
-        size, weights = recompute.OPERATORS[name]
-        history = name == "self_attentive_rnn"
-        causal = history or given.get("causal") or recompute.hides_ahead(given.get("mask"))
-        shape, future = size(given), history and self.reads_back
-        read = recompute.turned(weights) if future else weights
-        self.keep(
-            lambda: shape,
-            lambda: read(given, output),
-            causal=bool(causal) and not future and shape[2] == shape[3],
-            same=_one_sequence(name, given),
-            history=history,
-            future=future,
-        )
 
     @contextmanager
     def guard(self) -> Iterator[None]:
-        """Turns errors into notes: what is recorded must not stop the module."""
+        """Turn errors into notes: recording must not stop the module."""
         try:
             yield
         except Exception as error:
             where = self.frames[-1].name or "the module itself"
-            self.hear()
-            self.seen.note(f"the weights of {where} cannot be had ({error})")
+            self._mark_recorded()
+            self.result.note(f"the weights of {where} cannot be had ({error})")
 
-    def hear(self) -> None:
-        """Says of all modules that are running that an attention was seen in them."""
+    def _mark_recorded(self) -> None:
         for frame in self.frames:
-            frame.heard = True
+            frame.recorded = True
 
     @property
     def reads_back(self) -> bool:
-        """Whether what runs was given each source from its end."""
+        """Whether the running module was given each source from its end."""
         inside = itertools.pairwise(frame.module for frame in self.frames)
         return any(isinstance(a, SelfAttentiveEncoder) and b is a.back for a, b in inside)
 
-    def keep(
-        self,
-        shape: Callable[[], Shape | torch.Size],
-        weights: Callable[[], Tensor | None],
-        *,
-        causal: bool | None = False,
-        same: bool | None = None,
-        history: bool = False,
-        future: bool = False,
-        extra: int = 0,
-        slots: bool = False,
-    ) -> None:
-        """Computes and keeps the weights of a call, if they are wanted and there is room.
-
-        If `causal` is None, the weights themselves tell whether they are.
-        """
+    def keep(self, pending: PendingWeights) -> None:
+        """Compute and keep the weights of a call, if they are wanted and there is room."""
         frame = self.frames[-1]
-        self.hear()
+        self._mark_recorded()
         if not self.wanted(frame.name):
             return
         where = frame.name or "the module itself"
         with self.guard():
-            if math.prod(shape()) > self.room:
-                self.seen.note(
+            if math.prod(pending.shape) > self.room:
+                self.result.note(
                     f"the weights of {where} and others were not kept, since max_weights is "
                     f"reached: raise it, or choose layers"
                 )
                 return
             with recompute.aside(), self.silence():
-                found = weights()
-                assert found is not None
-                found = _readable(found)
-            if not bool(found.isfinite().all()):
-                self.seen.note(f"some weights of {where} are NaN, and are left out")
-                found = found.nan_to_num(nan=0.0)
-            self.room -= found.numel()
+                weights = _readable(pending.compute())
+            if not bool(weights.isfinite().all()):
+                self.result.note(f"some weights of {where} are NaN, and are left out")
+                weights = weights.nan_to_num(nan=0.0)
+            self.room -= weights.numel()
             if frame.module.training:
-                self.seen.note(
+                self.result.note(
                     "the module was in training mode: these are the weights before dropout"
                 )
-            rows, columns = found.shape[2:]
-            same = frame.same if same is None else same
+            rows, columns = weights.shape[2:]
+            same = frame.same if pending.same is None else pending.same
             if same is None and frame.cached and columns > rows and columns not in frame.lengths:
                 same = True
+            causal = pending.causal
             if causal is None:
-                causal = rows == columns and hides_all_ahead(found)
-            self.seen.keep(
-                AttentionCall(
-                    frame.name, self.run, found, causal, same, history, future, extra, slots
-                )
-            )
-
-
-#: of the operators, by name; implementations are called with the arguments of their operator
-SIGNATURES: Final = {name: inspect.signature(getattr(ops, name)) for name in recompute.OPERATORS}
+                causal = rows == columns and hides_all_ahead(weights)
+            call = AttentionCall(frame.name, self.run, weights, causal, same, *pending[4:])
+            self.result.keep(call)
 
 
 def _selected_rows(args: Sequence[Any]) -> Tensor | None:
-    """The indices of a selection of rows along the first axis; None if it is another one."""
+    """Return the indices of a selection along the first axis; None for any other selection."""
     tensor, *rest = args
     if len(rest) == 2 and rest[0] == 0 and tensor.ndim > 1:
         indices = rest[1]
     elif len(rest) == 1 and isinstance(rest[0], Tensor) and tensor.ndim > 2:
-        indices = rest[0]  # by indexing, which other code does with tensors that are no states
+        indices = rest[0]  # tensors of fewer axes are indexed by code that has no states
     else:
         return None
     numbers = indices.ndim == 1 and indices.dtype in (torch.int32, torch.int64)
@@ -410,7 +374,7 @@ def _selected_rows(args: Sequence[Any]) -> Tensor | None:
 
 
 def _readable(tensor: Tensor) -> Tensor:
-    """A copy on the CPU in float32, which is no inference tensor."""
+    """Return a copy on the CPU in float32 that is no inference tensor."""
     if torch._C._functorch.is_batchedtensor(tensor):
         raise RuntimeError("inside torch.vmap there is no batch to be seen")
     recompute.check_plain(weights=tensor)
@@ -432,7 +396,7 @@ def _frame(name: str, module: nn.Module, args: Any, kwargs: Any) -> _Frame:
         return _Frame(name, module, lengths=lengths, cached=cached)
     given = {**dict(zip(("query", "key"), args, strict=False)), **kwargs}
     query, key = given.get("query"), given.get("key")
-    # a decoder projects the keys of its source beforehand; those of its own cache it hides ahead
+    # a decoder projects the keys of its source beforehand; its own cache it reads causally
     same = (
         None if isinstance(key, Projected) and given.get("causal") else key is None or key is query
     )
@@ -441,7 +405,7 @@ def _frame(name: str, module: nn.Module, args: Any, kwargs: Any) -> _Frame:
 
 
 class _TorchCalls(TorchFunctionMode):
-    """Sees calls of torch's functions, and lets them go their way."""
+    """Observes calls of torch's functions."""
 
     def __init__(self, recorder: _Recorder) -> None:
         super().__init__()
@@ -462,57 +426,22 @@ class _TorchCalls(TorchFunctionMode):
         return output
 
     def _see(self, func: Any, args: Any, kwargs: dict[str, Any], output: Any) -> None:
-        if func is recompute.SDPA:
-            self._sdpa(recompute.bind_sdpa(*args, **kwargs))
-        elif func is recompute.MULTI_HEAD:
-            self._multi_head(recompute.bind_multi_head(*args, **kwargs))
-        elif func is recompute.FLEX:
-            self._flex(recompute.bind_flex(*args, **kwargs), output[0])
+        if func in recompute.TORCH_FUNCTIONS:
+            self.recorder.keep(recompute.TORCH_FUNCTIONS[func](output, *args, **kwargs))
         elif func in PRODUCTS:
-            self._product(func, args)
+            weights = self.softmaxes.weights_of_product(func, args)
+            if weights is not None:
+                slots = isinstance(self.recorder.frames[-1].module, ContentMemory)
+                self.recorder.keep(
+                    PendingWeights(
+                        weights.tensor.shape,
+                        lambda: recompute.four_axes(weights.read()),
+                        causal=None,
+                        slots=slots,
+                    )
+                )
         else:
             self.softmaxes.follow(func, args, kwargs, output)
-
-    def _product(self, func: Any, args: Any) -> None:
-        found = self.softmaxes.summing(func, args)
-        if found is not None:
-            self.recorder.keep(
-                lambda: found.weights.shape,
-                lambda: recompute.four_axes(found.read()),
-                causal=None,
-                slots=isinstance(self.recorder.frames[-1].module, ContentMemory),
-            )
-
-    def _sdpa(self, given: dict[str, Any]) -> None:
-        causal, (_, _, rows, columns) = recompute.sdpa_causal(given), recompute.sdpa_shape(given)
-        self.recorder.keep(
-            lambda: recompute.sdpa_shape(given),
-            lambda: recompute.sdpa_weights(given),
-            causal=causal,
-            same=True if causal and rows != columns else None,  # the queries are the last keys
-        )
-
-    def _flex(self, given: dict[str, Any], output: Tensor) -> None:
-        self.recorder.keep(
-            lambda: recompute.sdpa_shape(given),
-            lambda: recompute.flex_weights(given, output),
-            causal=None,
-        )
-
-    def _multi_head(self, given: dict[str, Any]) -> None:
-        self.recorder.keep(
-            lambda: recompute.multi_head_shape(given),
-            lambda: recompute.multi_head_weights(given),
-            causal=recompute.hides_ahead(given["attn_mask"], blocked=True),
-            same=given["query"] is given["key"],
-            extra=recompute.extra_keys(given),
-        )
-
-
-def _one_sequence(name: str, given: dict[str, Any]) -> bool | None:
-    if name in ("attentive_rnn", "monotonic_alignment"):
-        return False
-    return True if name == "self_attentive_rnn" or given.get("causal") else None
 
 
 def _check_module(module: nn.Module) -> None:
@@ -527,7 +456,7 @@ def _check_module(module: nn.Module) -> None:
 
 
 def _refused(module: nn.Module) -> str | None:
-    """What to do instead, if the module cannot be looked at."""
+    """Return the next step if a module cannot be captured, else None."""
     if isinstance(module, nn.DataParallel):
         return "pass its `.module`"
     if isinstance(module, torch.jit.ScriptModule):
@@ -535,12 +464,12 @@ def _refused(module: nn.Module) -> str | None:
     if hasattr(module, "_orig_mod"):
         return "pass the module that it was made from, its `._orig_mod`"
     if getattr(module, "_compiled_call_impl", None) is not None:
-        return "look at it before `.compile()` is called"
+        return "capture it before `.compile()` is called"
     return None
 
 
 def _wanted(module: nn.Module, layers: Any) -> NameFilter:
-    """Whether a module is to be looked at, by its name."""
+    """Return a predicate of the names of the modules to record."""
     if layers is None:
         return lambda name: True
     if callable(layers):

@@ -1,34 +1,145 @@
-"""What `capture` has seen, and how traces are made of it."""
+"""The result of `capture`: recorded weights, labels of their positions, and traces of them."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from typing import Final, cast
 
 from torch import Tensor
 
 from regard.errors import ArgumentError
-from regard.seeing.forward_passes import AttentionCall, BatchReorder, ForwardPass, passes
-from regard.seeing.positions import Labels, PositionNames, RowPositions
+from regard.seeing.forward_passes import AttentionCall, BatchReorder, ForwardPass, forward_passes
 from regard.seeing.trace import EXACT, Map, MapKind, MapSide, ModelInfo, Text, Trace, missing_mass
 
-Shape = tuple[int, int, int, int]
+Labels = Sequence[str] | Sequence[Sequence[str]]
+#: takes a start and an end; returns whether all weight of these positions falls on themselves
+SpanTest = Callable[[int, int], bool]
 
 MASKED: Final = "rows whose keys are all masked are drawn empty: the module spread them evenly"
 
 
+@dataclass(frozen=True)
+class RowPositions:
+    """The real positions of one row of a batch, from `start` to `end`, and their labels."""
+
+    start: int
+    end: int
+    text: Text
+
+    @property
+    def cut(self) -> slice:
+        """Their slice of all positions."""
+        return slice(self.start, self.end)
+
+
+@dataclass(frozen=True)
+class PositionNames:
+    """Labels and lengths of the positions of one side.
+
+    Attributes:
+        argument: name of the labels in error messages.
+        names: labels of all rows, or
+        rows: labels of each row.
+        lengths: number of real positions of each row.
+    """
+
+    argument: str
+    names: tuple[str, ...] | None = None
+    rows: tuple[tuple[str, ...], ...] | None = None
+    lengths: tuple[int, ...] | None = None
+
+    def named(self, tokens: Labels) -> "PositionNames":
+        """Return a copy with labels; rows that have their own are cut to them."""
+        parts = [] if isinstance(tokens, str | Tensor) else list(tokens)
+        if parts and all(isinstance(part, str) for part in parts):
+            return replace(self, names=tuple(map(str, parts)), rows=None)
+        if not parts or not all(isinstance(part, list | tuple) for part in parts):
+            rule = "be a list of strings, or a list of such lists"
+            raise ArgumentError("tokens", rule, repr(tokens), "cut the text into tokens first")
+        rows = tuple(tuple(map(str, part)) for part in parts)
+        return replace(self, names=None, rows=rows)
+
+    def cut(self, lengths: Sequence[int]) -> "PositionNames":
+        """Return a copy with the number of real positions of each row."""
+        if not all(isinstance(length, int) and length >= 0 for length in lengths):
+            raise ArgumentError("lengths", "be whole numbers from 0", repr(lengths), "count tokens")
+        return replace(self, lengths=tuple(lengths))
+
+    def check_rows(self, batches: set[int]) -> None:
+        """Raise if labels or lengths of each row fit no recorded batch."""
+        for name, given in ((self.argument, self.rows), ("lengths", self.lengths)):
+            if given is not None and len(given) not in batches:
+                sizes = " or ".join(map(str, sorted(batches)))
+                rule = f"be as many as the rows of a batch, {sizes}"
+                raise ArgumentError(name, rule, len(given), "give one for each row")
+
+    def place(
+        self, row: int, batch: int, size: int, fits: SpanTest, *, main: bool, spare: bool
+    ) -> RowPositions:
+        """Find the real positions of one row, and label them; with numbers by default.
+
+        If a row has fewer labels than positions, padding is assumed on the right, unless the
+        weights fit only elsewhere, as with padding on the left.
+
+        Args:
+            row: index in the batch.
+            batch: number of rows.
+            size: number of positions, padding included.
+            fits: tests a candidate span.
+            main: whether the labels must fit; for intermediate sizes within a model they need not.
+            spare: whether there may be a label for a last token that was written but never read.
+        """
+        own = self.rows is not None and len(self.rows) == batch
+        names = self.rows[row] if own and self.rows is not None else self.names
+        real: int | None = None
+        if self.lengths is not None and len(self.lengths) == batch:
+            real = min(size, self.lengths[row])
+        counts = [size] if real is None else [real]
+        if names is not None and own and real is None:
+            counts = [count for count in (len(names), len(names) - spare) if count <= size]
+        for count in counts:
+            start = _start(count, size, fits)
+            if start is not None:
+                break
+        else:
+            count, start = (counts or [size])[0], 0
+        if names is None:
+            return _placed(start, [str(i) for i in range(count)])
+        if len(names) == size:
+            return _placed(start, names[start : start + count])
+        if len(names) == count or (spare and len(names) == count + 1):
+            return _placed(start, names[:count])
+        if main:
+            rule = f"name the {count} positions of row {row}"
+            raise ArgumentError(self.argument, rule, f"{len(names)} tokens", "name them all")
+        return _placed(0, [str(i) for i in range(size if real is None else real)])
+
+
+def _start(count: int, size: int, fits: SpanTest) -> int | None:
+    """Return the start of `count` of `size` positions: at the front, at the end, or between."""
+    starts = [0, size - count, *range(1, size - count)]
+    if count in (0, size):
+        return 0
+    return next((start for start in starts if fits(start, start + count)), None)
+
+
+def _placed(start: int, names: Sequence[str]) -> RowPositions:
+    return RowPositions(start, start + len(names), Text.of(names))
+
+
 class CaptureResult:
-    """What has been seen so far.
+    """Weights that `capture` has recorded so far.
 
     Attributes:
         maps: weights by the name of the module, one tensor (batch, heads, q_len, kv_len) for each
             of its calls, on the CPU and in float32.
-        notes: what a reader of them must know.
+        notes: remarks about what was not recorded, or not exactly.
     """
 
     def __init__(self, model: str) -> None:
         self.maps: dict[str, list[Tensor]] = {}
         self.notes: list[str] = []
         self._model = model
-        self._looks: list[AttentionCall] = []
+        self._calls: list[AttentionCall] = []
         self._runs: list[str] = []
         self._reorders: list[BatchReorder] = []
         self._src = PositionNames("src_tokens")
@@ -40,55 +151,55 @@ class CaptureResult:
         return f"CaptureResult({self._model!r}, {counts})"
 
     def label(self, src_tokens: Labels, tgt_tokens: Labels | None = None) -> None:
-        """Names the positions: a list of tokens, or one list for each row of the batch.
+        """Label the positions: a list of tokens, or one list for each row of the batch.
 
-        Rows with names of their own are cut to as many positions, so that padding is not drawn: it
-        is on the right, unless the weights show that it is on the left. After a decoding, names are
-        those of the prompt and of what was written; the last token may be named, but since the
-        model has not read it there is no row for it.
+        Rows with labels of their own are cut to as many positions, so that padding is not drawn: it
+        is on the right, unless the weights show that it is on the left. After decoding, labels are
+        those of the prompt and of the output; the last token may be labelled, but has no row, since
+        the model has not read it.
 
         Args:
-            src_tokens: what the module reads.
-            tgt_tokens: what its decoder reads, where it has one.
+            src_tokens: input of the module.
+            tgt_tokens: input of its decoder, if it has one.
         """
         self._src = self._src.named(src_tokens)
         if tgt_tokens is not None:
             self._tgt = self._tgt.named(tgt_tokens)
 
     def cut(self, src_lengths: Sequence[int], tgt_lengths: Sequence[int] | None = None) -> None:
-        """Says how many positions of each row of the batch are real: the others are not drawn."""
+        """Set the number of real positions of each row; the others are not drawn."""
         self._src = self._src.cut(src_lengths)
         if tgt_lengths is not None:
             self._tgt = self._tgt.cut(tgt_lengths)
 
     def start_run(self, name: str) -> int:
-        """Count a run whose outermost module has this name; its number is returned."""
+        """Add a run by the name of its outermost module, and return its number."""
         self._runs.append(name)
         return len(self._runs) - 1
 
     def reorder(self, rows: int, indices: Sequence[int]) -> None:
-        """Note that rows of a batch were selected before the next run."""
+        """Record that rows of a batch were selected before the next run."""
         self._reorders.append(BatchReorder(len(self._runs), rows, tuple(indices)))
 
-    def keep(self, look: AttentionCall) -> None:
-        """Adds a look, in the order in which they come."""
-        self._looks.append(look)
-        self.maps.setdefault(look.name, []).append(look.weights)
+    def keep(self, call: AttentionCall) -> None:
+        """Add a call."""
+        self._calls.append(call)
+        self.maps.setdefault(call.name, []).append(call.weights)
 
     def note(self, sentence: str) -> None:
-        """Adds a note, once."""
+        """Add a note, once."""
         if sentence not in self.notes:
             self.notes.append(sentence)
 
     @property
     def traces(self) -> list[Trace]:
-        """One for each pass and each row of its batch; `seeing.forward_passes` says what a pass is.
+        """One trace for each forward pass (see `seeing.forward_passes`) and row of its batch.
 
-        A call of the module is a pass, and so are all steps of a decoding together. Maps whose
-        sizes do not go together, as where a model shortens its input on the way, come as further
-        traces of the same row.
+        A call of the module is a pass, and so are all steps of decoding together. Maps of
+        different sizes, as in a model that shortens its input on the way, are further traces of the
+        same row.
         """
-        if not self._looks:
+        if not self._calls:
             raise ArgumentError(
                 "module",
                 "run an attention inside the block",
@@ -96,14 +207,14 @@ class CaptureResult:
                 "capture sees regard's attention, nn.MultiheadAttention, nn.Transformer, "
                 "F.scaled_dot_product_attention, and a softmax whose result a matrix product takes",
             )
-        found = passes(self._looks, self._runs, self._reorders)
-        batches = {look.weights.shape[0] for part in found for look in part.looks}
+        found = forward_passes(self._calls, self._runs, self._reorders)
+        batches = {call.weights.shape[0] for part in found for call in part.calls}
         for side in (self._src, self._tgt):
             side.check_rows(batches)
         return [trace for part in found for trace in self._of_pass(part)]
 
     def _of_pass(self, part: ForwardPass) -> Iterator[Trace]:
-        rest = part.looks
+        rest = part.calls
         main = True
         while rest:
             group, rest = _split(rest)
@@ -112,18 +223,18 @@ class CaptureResult:
             main = False
 
     def _trace(self, group: list[AttentionCall], part: ForwardPass, row: int, main: bool) -> Trace:
-        """The trace of one row of the batch, of looks that go together."""
+        """Make the trace of one row of the batch from calls whose sizes fit together."""
         batch = group[0].weights.shape[0]
         tgt_len, src_len = _sizes(group)
-        two = any(look.crosses for look in group)
-        kinds = [_kind(look, two, tgt_len, src_len) for look in group]
+        two = any(call.crosses for call in group)
+        kinds = [_kind(call, two, tgt_len, src_len) for call in group]
         stepped = part.steps is not None and len(part.steps) == batch
         over = tgt_len - min(tgt_len, part.steps[row]) if stepped and part.steps else 0
 
         def place(positions: PositionNames, side: MapSide, size: int, reads: bool) -> RowPositions:
             def fits(start: int, end: int) -> bool:
                 found = zip(group, kinds, strict=True)
-                return all(_fits(look, row, kind, side, start, end) for look, kind in found)
+                return all(_fits(call, row, kind, side, start, end) for call, kind in found)
 
             spare = stepped and reads
             return positions.place(row, batch, size, fits, main=main, spare=spare)
@@ -137,41 +248,41 @@ class CaptureResult:
         cuts = {"source": source.cut, "target": target.cut, "slots": slice(None)}
         maps: list[Map] = []
         notes = dict.fromkeys((*self.notes, *part.notes))
-        for look, (kind, rows, columns) in zip(group, kinds, strict=True):
+        for call, (kind, rows, columns) in zip(group, kinds, strict=True):
             layer = sum(found.kind == kind for found in maps)
-            weights = look.weights[row, :, cuts[rows]]
-            if look.masked and not bool(weights.any(dim=-1).all()):
+            weights = call.weights[row, :, cuts[rows]]
+            if call.masked and not bool(weights.any(dim=-1).all()):
                 notes[MASKED] = None
             inside = weights[..., cuts[columns]]
-            notes |= dict.fromkeys(_beyond(look, weights.sum(dim=-1) - inside.sum(dim=-1)))
-            maps.append(_map(kind, layer, inside, rows, columns, look.causal))
+            notes |= dict.fromkeys(_beyond(call, weights.sum(dim=-1) - inside.sum(dim=-1)))
+            maps.append(_map(kind, layer, inside, rows, columns, call.causal))
         notes |= dict.fromkeys(_names(group, maps))
         model = ModelInfo(self._model)
         return Trace(source.text, target.text, tuple(maps), model, notes=tuple(notes))
 
 
 def _sizes(group: list[AttentionCall]) -> tuple[int, int]:
-    """Number of positions of the target and of the source."""
-    for look in (*(one for one in group if one.crosses), *group):
-        if not look.slots:
-            return look.size
+    """Return the numbers of target and source positions."""
+    for call in (*(one for one in group if one.crosses), *group):
+        if not call.slots:
+            return call.size
     rows = group[0].size[0]
     return rows, rows
 
 
 def _fits(
-    look: AttentionCall,
+    call: AttentionCall,
     row: int,
     kind: tuple[MapKind, MapSide, MapSide],
     side: MapSide,
     start: int,
     end: int,
 ) -> bool:
-    """Whether the weight of a look falls within some positions of a side, as far as it has them."""
+    """Return whether a call has no weight outside a span of a side."""
     _, rows, columns = kind
     if columns != side:
         return True
-    weights = look.weights[row, ..., : look.size[1]]
+    weights = call.weights[row, ..., : call.size[1]]
     if rows == side:
         weights = weights[:, start:end]
         if not bool(weights.any(dim=-1).all()):
@@ -180,7 +291,7 @@ def _fits(
 
 
 def _last(source: RowPositions, before: int) -> RowPositions:
-    """The rows of a map whose first columns are `before` keys of a cache that was filled before."""
+    """Return the rows of a map whose first `before` columns are keys of an older cache."""
     start, end = max(0, source.start - before), source.end - before
     return RowPositions(start, end, Text.of(source.text.labels[start - end :]))
 
@@ -188,65 +299,65 @@ def _last(source: RowPositions, before: int) -> RowPositions:
 def _map(
     kind: MapKind, layer: int, weights: Tensor, rows: MapSide, columns: MapSide, causal: bool
 ) -> Map:
-    """A map; if a row sums to less than 1, with what they lack."""
+    """Make a map; the mass that rows lack to 1 is stored."""
     array = weights.contiguous().numpy()
     return Map(kind, layer, array, missing_mass(array), rows, columns, causal)
 
 
-def _beyond(look: AttentionCall, outside: Tensor) -> Iterator[str]:
-    """What is said where columns that are not drawn have weight."""
+def _beyond(call: AttentionCall, outside: Tensor) -> Iterator[str]:
+    """Yield a note if columns that are not drawn have weight."""
     most = float(outside.max()) if outside.numel() else 0.0
-    if most > EXACT and look.extra:
+    if most > EXACT and call.extra:
         yield "some of the weight is on keys that are no input (bias_k or add_zero_attn)"
     elif most > EXACT:
         yield f"rows have up to {most:.2f} of their weight beyond `lengths`: no mask hides padding"
 
 
-def _split(looks: list[AttentionCall]) -> tuple[list[AttentionCall], list[AttentionCall]]:
-    """The looks that go together with the first one of a map between sequences, and the others."""
-    first = next((look for look in looks if look.crosses), looks[0])
+def _split(calls: list[AttentionCall]) -> tuple[list[AttentionCall], list[AttentionCall]]:
+    """Split into calls whose sizes fit the first cross-attention, and the others."""
+    first = next((call for call in calls if call.crosses), calls[0])
     batch, sizes = first.weights.shape[0], {first.size}
     if first.crosses:
         sizes |= {(side, side) for side in first.size}
-    fits = [look.weights.shape[0] == batch and _together(look, first, sizes) for look in looks]
+    fits = [call.weights.shape[0] == batch and _together(call, first, sizes) for call in calls]
     return (
-        [look for look, fit in zip(looks, fits, strict=True) if fit],
-        [look for look, fit in zip(looks, fits, strict=True) if not fit],
+        [call for call, fit in zip(calls, fits, strict=True) if fit],
+        [call for call, fit in zip(calls, fits, strict=True) if not fit],
     )
 
 
-def _together(look: AttentionCall, first: AttentionCall, sizes: set[tuple[int, int]]) -> bool:
-    if look.slots:
-        return look.size[0] == first.size[0]
-    return look.size in sizes and (look.size == first.size or not look.crosses)
+def _together(call: AttentionCall, first: AttentionCall, sizes: set[tuple[int, int]]) -> bool:
+    if call.slots:
+        return call.size[0] == first.size[0]
+    return call.size in sizes and (call.size == first.size or not call.crosses)
 
 
 def _kind(
-    look: AttentionCall, two: bool, tgt_len: int, src_len: int
+    call: AttentionCall, two: bool, tgt_len: int, src_len: int
 ) -> tuple[MapKind, MapSide, MapSide]:
-    """Which attention of a model it is, and what its rows and columns are."""
-    if look.crosses:
+    """Return the kind of attention, and the sides of its rows and columns."""
+    if call.crosses:
         return "cross", "target", "source"
-    if look.slots:
+    if call.slots:
         return "memory", "target", "slots"
-    if look.future:
+    if call.future:
         return "encoder-future", "source", "source"
-    named = "decoder" in look.name.lower()
-    what = "history" if look.history else "self"
+    named = "decoder" in call.name.lower()
+    what = "history" if call.history else "self"
     if not two:
         later = tgt_len != src_len  # queries with a cache that was filled before
-        decodes = named or ((look.causal or later) and not look.history)
+        decodes = named or ((call.causal or later) and not call.history)
         kind = cast(MapKind, f"{'decoder' if decodes else 'encoder'}-{what}")
         return kind, "target" if later else "source", "source"
-    size, encodes = look.size[0], "encoder" in look.name.lower() and not named
-    if size == tgt_len and (size != src_len or named or (look.causal and not encodes)):
+    size, encodes = call.size[0], "encoder" in call.name.lower() and not named
+    if size == tgt_len and (size != src_len or named or (call.causal and not encodes)):
         return cast(MapKind, f"decoder-{what}"), "target", "target"
     return cast(MapKind, f"encoder-{what}"), "source", "source"
 
 
 def _names(group: list[AttentionCall], maps: list[Map]) -> Iterator[str]:
-    """Which module each layer is."""
+    """Yield notes that name the modules of the layers."""
     for kind in dict.fromkeys(found.kind for found in maps):
-        names = [look.name for look, found in zip(group, maps, strict=True) if found.kind == kind]
+        names = [call.name for call, found in zip(group, maps, strict=True) if found.kind == kind]
         shown = names if len(names) <= 3 else [names[0], "…", names[-1]]
         yield f"layers of {kind}: {', '.join(name or 'the module itself' for name in shown)}"

@@ -1,9 +1,8 @@
-"""Whether what a model looked at is what mattered to it: numbers for one trace, and in words.
+"""Faithfulness of attention: agreement with ablation and gradient, and the effect of shuffling it.
 
-Kendall's tau compares two orders of the inputs, for each output. It is told nothing by differences
-that mean nothing: weights and shares below `LEAST_WEIGHT`, and costs below `LEAST_COST`, count as
-zero, and zeros as equal. Without that, a row whose weights are one 0.99 and seven of a millionth
-would be judged by the order of the seven.
+Kendall's tau compares two orders of the inputs, for each output. Weights and shares below
+`LEAST_WEIGHT`, and costs below `LEAST_COST`, count as zero, and zeros as ties: otherwise a row with
+one weight of 0.99 and seven of a millionth would be judged by the order of the seven.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -21,18 +20,18 @@ from regard.seeing.trace import Trace, Weights
 
 Array = npt.NDArray[Any]
 
-#: weights, and shares of a gradient, that count; what pictures hide is not judged either
+#: weights, and shares of a gradient, that count: those that figures show
 LEAST_WEIGHT: Final = 0.05
 #: costs that count, in nats: a tenth of a nat is a probability of 0.90 instead of 1
 LEAST_COST: Final = 0.1
 #: random orders that tau is compared with
 RANDOM_ORDERS: Final = 200
-#: comparisons of pairs that they may take, which is a second or two
+#: pairs that they compare at most, which takes a second or two
 MOST_PAIRS: Final = 400_000_000
 
 
 def kendall_tau(a: Array, b: Array) -> float:
-    """Kendall's tau-b of two rows of numbers; NaN where all numbers of one of them are equal.
+    """Return Kendall's tau-b of two rows of numbers; NaN if one of them is constant.
 
     `sum sign(a_i - a_j) sign(b_i - b_j)` over all pairs, over the geometric mean of the numbers of
     pairs that are not tied in each (Kendall, 1945, https://doi.org/10.1093/biomet/33.3.239).
@@ -41,7 +40,7 @@ def kendall_tau(a: Array, b: Array) -> float:
 
 
 def _signs(rows: Array) -> Array:
-    """Of all pairs: (..., n) to (..., n, n)."""
+    """Return the signs of all differences, (..., n) to (..., n, n)."""
     signs: Array = np.sign(rows[..., :, None] - rows[..., None, :])
     return signs
 
@@ -54,16 +53,16 @@ def _tau(a: Array, b: Array) -> Array:
 
 @dataclass(frozen=True)
 class Agreement:
-    """How alike two matrices order the inputs.
+    """Agreement of two matrices on the order of the inputs.
 
     Attributes:
         tau: mean of Kendall's tau-b over the rows that have an order; None if none has.
         exact: the same with every difference counting, however small.
-        random: the mean of tau for random orders,
-        low: and where 95% of them lie,
-        high: up to here.
-        rows: how many rows have an order in both matrices,
-        of: and how many there are.
+        random: mean of tau for random orders.
+        low: 2.5th percentile of tau for random orders.
+        high: 97.5th percentile.
+        rows: number of rows that have an order in both matrices.
+        of: number of rows.
     """
 
     tau: float | None
@@ -78,12 +77,12 @@ class Agreement:
 def agreement(
     weights: Weights, other: Weights, *, least: float = LEAST_COST, seed: int = 0
 ) -> Agreement:
-    """How alike weights and another matrix order the inputs, row by row.
+    """Return how far attention and an attribution agree on the order of the inputs, row by row.
 
     Args:
-        weights: where outputs looked; below `LEAST_WEIGHT` is nothing.
-        other: what mattered to them; below `least` is nothing.
-        least: the least that counts in `other`.
+        weights: of attention; those below `LEAST_WEIGHT` count as zero.
+        other: the attribution; values below `least` count as zero.
+        least: smallest value that counts in `other`.
         seed: of the random orders.
     """
     seen, mattered = _counting(weights, LEAST_WEIGHT), _counting(other, least)
@@ -103,26 +102,26 @@ def agreement(
 
 
 def _taus(a: Array, b: Array) -> Array:
-    """Tau of each row."""
+    """Return tau of each row."""
     return np.array([kendall_tau(*rows) for rows in in_turn(zip(a, b, strict=True))])
 
 
 def _counting(matrix: Weights, least: float) -> Array:
-    """Numbers without what is too small to count."""
+    """Set values to zero that are too small to count."""
     values = matrix.astype(np.float64)
     return np.where(np.abs(values) < least, 0.0, values)
 
 
 def _random_taus(seen: Array, mattered: Array, seed: int) -> Array:
-    """Means over the rows, each row's weights in random order, many times."""
+    """Return means over the rows, with the weights of each row in random order, many times."""
     if not seen.size:
         return np.empty(0)
-    chance = np.random.default_rng(seed)
+    rng = np.random.default_rng(seed)
     count = max(20, min(RANDOM_ORDERS, MOST_PAIRS // (seen.size * seen.shape[1])))
     total = np.zeros(count)
     for a, b in zip(seen, mattered, strict=True):
         b_signs = _signs(b)
-        orders = (chance.permutation(a) for _ in in_turn(range(count)))
+        orders = (rng.permutation(a) for _ in in_turn(range(count)))
         total += [float(_tau(_signs(order), b_signs)) for order in orders]
     return total / len(seen)
 
@@ -138,15 +137,15 @@ def _number(value: float) -> float | None:
 
 @dataclass(frozen=True)
 class CheckResult:
-    """What was found about one trace.
+    """Results of the checks of one trace.
 
     Attributes:
-        ablation: how alike attention and ablation order the inputs.
-        gradient: how alike attention and the gradient do.
+        ablation: agreement of attention with ablation.
+        gradient: agreement of attention with the gradient.
         by_head: tau against ablation of each head, layer by layer.
-        log_prob: of the target,
-        shuffled_log_prob: and with its attention shuffled, the mean over several times.
-        shuffled_kept: share of the likeliest tokens that stay the likeliest when it is.
+        log_prob: of the target.
+        shuffled_log_prob: of the target with shuffled attention, mean over several shuffles.
+        shuffled_kept: share of the likeliest tokens that remain so with shuffled attention.
     """
 
     ablation: Agreement
@@ -164,16 +163,16 @@ def check(
     trace: Trace,
     unknown: Replacements,
 ) -> Trace:
-    """The trace with what was derived and checked.
+    """Return the trace with attributions and the results of the checks.
 
-    What outputs looked at is the mean over all layers and heads of the cross-attention.
+    Attention is the mean over all layers and heads of the cross-attention.
 
     Args:
-        model: which has left the trace.
+        model: that the trace is of.
         src: source ids as the model reads them, `eos` last; or a table of frames.
         tgt: target ids, without `bos` and `eos`.
-        trace: of all kinds of maps that the model has.
-        unknown: what stands in each place of the source when it is not known.
+        trace: with all kinds of maps that the model has.
+        unknown: replacements of each input for the ablation.
     """
     rows = len(trace.target.tokens)  # one fewer than steps if it was cut off
     derived: dict[str, Weights] = {
@@ -198,24 +197,24 @@ def check(
     return replace(
         trace,
         derived={**trace.derived, **derived},
-        checks=_as_checks(checked, unknown.said, rolled=bool(layers)),
+        checks=_as_checks(checked, unknown.notes, rolled=bool(layers)),
     )
 
 
 def _by_head(heads: Weights, costs: Weights) -> list[float | None]:
-    """Tau against ablation; random orders, which take nearly all the time, are left out."""
+    """Return tau of each head against ablation, without the slow random orders."""
     mattered = _counting(costs, LEAST_COST)
     return [_mean(_taus(_counting(head, LEAST_WEIGHT), mattered)) for head in heads]
 
 
 def looked_at(trace: Trace) -> Weights | None:
-    """The mean over all layers and heads of the cross-attention; None if there is none."""
+    """Return the mean over all layers and heads of the cross-attention; None if there is none."""
     maps = [found.weights.mean(axis=0) for found in trace.of_kind("cross")]
     return np.mean(maps, axis=0, dtype=np.float32) if maps else None
 
 
 def shares(matrix: Weights) -> Weights:
-    """Rows that sum to 1; a row of zeros stays as it is."""
+    """Normalise rows to sum to 1; a row of zeros stays as it is."""
     total = matrix.sum(axis=1, keepdims=True)
     return (matrix / np.where(total > 0, total, 1.0)).astype(np.float32)
 
@@ -225,8 +224,8 @@ def _no_attention() -> Mapping[str, Any]:
     return {"sentences": [sentence]}
 
 
-def _as_checks(checked: CheckResult, said: Sequence[str], *, rolled: bool) -> Mapping[str, Any]:
-    """Numbers and words that every surface can show, and JSON can hold."""
+def _as_checks(checked: CheckResult, notes: Sequence[str], *, rolled: bool) -> Mapping[str, Any]:
+    """Return the results as numbers and sentences for JSON."""
     found: dict[str, Any] = {}
     for name in ("ablation", "gradient"):
         for part, value in asdict(getattr(checked, name)).items():
@@ -235,7 +234,7 @@ def _as_checks(checked: CheckResult, said: Sequence[str], *, rolled: bool) -> Ma
     found["log_prob"] = checked.log_prob
     found["shuffled_log_prob"] = checked.shuffled_log_prob
     found["shuffled_kept"] = checked.shuffled_kept
-    found["sentences"] = [*_sentences(checked, rolled=rolled), *said]
+    found["sentences"] = [*_sentences(checked, rolled=rolled), *notes]
     return found
 
 

@@ -1,8 +1,8 @@
-"""The page's ES modules, and one script made of them.
+"""The ES modules of the page, and a bundler that joins them into one script.
 
-The live page loads the modules as they are. A saved page can load nothing, so that its modules are
-joined into one inline script: each becomes a function that returns what the module exports, in an
-order in which every module comes after those that it imports.
+The live page loads the modules as they are. A saved page can load nothing, so its modules are
+joined into one inline script: each becomes a function that returns its exports, after the modules
+that it imports.
 """
 
 import re
@@ -22,16 +22,16 @@ _IMPORT: Final = re.compile(
 _EXPORT: Final = re.compile(
     r"^export (?=(?:async )?(?:function\*?|const|let|class) (?P<name>[\w$]+))", re.MULTILINE
 )
-#: what the joiner does not know, and must not leave in
+#: imports and exports in any other form, which are refused
 _OTHER: Final = re.compile(r"^(?:import|export)\b.*", re.MULTILINE)
 
 
 class JoinError(RegardError):
-    """The modules cannot be made into one script."""
+    """Raised if the modules cannot be joined into one script."""
 
 
 class Module(NamedTuple):
-    """A module: what it imports, what it exports, and the rest of it."""
+    """Imports, exports and body of a module."""
 
     imports: list[str]
     exports: list[str]
@@ -40,19 +40,19 @@ class Module(NamedTuple):
 
 @cache
 def text_of(name: str) -> str:
-    """A file of the page."""
+    """Return the text of a file of the page."""
     return files("regard.seeing").joinpath("page", name).read_text(encoding="utf-8")
 
 
 def modules() -> dict[str, str]:
-    """The sources of all modules by file name; `main.js` starts the page."""
+    """Return the sources of all modules by file name; `main.js` is the entry point."""
     folder = files("regard.seeing").joinpath("page")
     names = sorted(item.name for item in folder.iterdir() if item.name.endswith(".js"))
     return {name: text_of(name) for name in names}
 
 
 def join(sources: Mapping[str, str], main: str = MAIN) -> str:
-    """One script that does what the module `main` does."""
+    """Return one script with the module `main` and all that it imports."""
     parsed = {name: _parse(name, source) for name, source in sources.items()}
     parts = [_wrapped(name, parsed[name]) for name in _ordered(parsed, main)]
     script = '"use strict";\n' + "\n".join(parts)
@@ -84,7 +84,7 @@ def _parse(name: str, source: str) -> Module:
 
 
 def _renamed(names: str) -> str:
-    """`a as b` is `a: b` when an object is taken apart."""
+    """Turn `a as b` of an import into `a: b` of a destructuring."""
     return ", ".join(
         name.strip().replace(" as ", ": ") for name in names.split(",") if name.strip()
     )
@@ -100,7 +100,7 @@ def _wrapped(name: str, module: Module) -> str:
 
 
 def _ordered(parsed: Mapping[str, Module], main: str) -> list[str]:
-    """All that `main` needs, each after what it imports."""
+    """Return the modules that `main` needs, each after its imports."""
     done: list[str] = []
 
     def visit(name: str, path: Iterable[str]) -> None:

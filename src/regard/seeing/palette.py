@@ -1,7 +1,7 @@
-"""The colours of figures: one hue, from nothing to everything, on a light ground.
+"""Colours of figures: a sequential palette of one hue on a light ground.
 
-Lightness alone tells the weight, so that readers who see colours differently, and printers, see
-the same picture. The page has the same colours.
+Lightness alone encodes the weight, so the palette is safe for colour-blind readers and for print.
+The page has the same colours.
 """
 
 from typing import Final
@@ -11,15 +11,15 @@ TEXT: Final = "#1b222c"
 DIM: Final = "#59636f"
 LINE: Final = "#d5dbe3"
 GROUND: Final = "#ffffff"
-#: gold links; no common colour blindness takes it for blue
+#: gold links, in a colour that is distinct from blue for colour-blind readers
 MARK: Final = "#c2410c"
 BLACK: Final = "#000000"
-#: the luminance on which black and white can be read alike
+#: luminance on which black and white have equal contrast
 MIDDLE: Final = 0.179
 
 
 def colour(share: float) -> str:
-    """The colour of a share from 0 to 1."""
+    """Return the colour of a share from 0 to 1."""
     at = min(1.0, max(0.0, share)) * (len(STOPS) - 1)
     low = min(int(at), len(STOPS) - 2)
     before, after = _channels(STOPS[low]), _channels(STOPS[low + 1])
@@ -28,12 +28,12 @@ def colour(share: float) -> str:
 
 
 def ink(share: float) -> str:
-    """Black or white, whichever can be read better on the colour of a share."""
+    """Return black or white, whichever has more contrast on the colour of a share."""
     return BLACK if _luminance(colour(share)) > MIDDLE else GROUND
 
 
 def _luminance(code: str) -> float:
-    """As WCAG 2 defines it."""
+    """Return the relative luminance of WCAG 2."""
     shares = (channel / 255 for channel in _channels(code))
     linear = (s / 12.92 if s <= 0.04045 else ((s + 0.055) / 1.055) ** 2.4 for s in shares)
     return sum(w * s for w, s in zip((0.2126, 0.7152, 0.0722), linear, strict=True))

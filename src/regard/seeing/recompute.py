@@ -1,4 +1,4 @@
-"""The weights that fused kernels never make, by the definition, from what the kernels were given.
+"""Recompute the attention weights that fused kernels do not return, from the kernels' arguments.
 
 Nothing here draws random numbers or leaves a gradient. Weights are those before dropout.
 """
@@ -6,7 +6,8 @@ Nothing here draws random numbers or leaves a gradient. Weights are those before
 import inspect
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from typing import Any, Final
+from functools import partial
+from typing import Any, Final, NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -20,18 +21,38 @@ from regard.ops.additive_attention import additive_attention
 from regard.ops.backend import unwatched
 from regard.ops.dot_product_attention import dot_product_attention
 from regard.ops.self_attentive_rnn import self_attentive_rnn
-from regard.seeing.capture_result import Shape
 
-SDPA: Final = F.scaled_dot_product_attention
-#: what `flex_attention` calls, compiled with the backend "eager" or not at all
-FLEX: Final = flex_attention
-MULTI_HEAD: Final = F.multi_head_attention_forward
-_MULTI_HEAD_SIGNATURE: Final = inspect.signature(MULTI_HEAD)
+Shape = tuple[int, int, int, int]
+Arguments = Mapping[str, Any]
+
+
+class PendingWeights(NamedTuple):
+    """The weights of one call of attention, not computed yet.
+
+    Attributes:
+        shape: (batch, heads, q_len, kv_len), or another one with as many elements.
+        compute: returns the weights, (batch, heads, q_len, kv_len).
+        causal: whether later keys are masked; None if the weights themselves must tell.
+        same: whether queries and keys come from one sequence; None if unknown.
+        history: whether it is the attention of a self-attentive RNN to its past.
+        future: whether this RNN read from the end, so that its past is what follows.
+        extra: number of last columns that are no input.
+        slots: whether the columns are slots of an external memory.
+    """
+
+    shape: tuple[int, ...]
+    compute: Callable[[], Tensor]
+    causal: bool | None = False
+    same: bool | None = None
+    history: bool = False
+    future: bool = False
+    extra: int = 0
+    slots: bool = False
 
 
 @contextmanager
 def aside() -> Iterator[None]:
-    """For work beside the model's own: no gradient, no autocast, and no other block sees it."""
+    """Run without gradients, autocast, torch function modes and watchers of operators."""
     with ExitStack() as stack:
         stack.enter_context(torch._C.DisableTorchFunction())
         stack.enter_context(unwatched())
@@ -42,152 +63,20 @@ def aside() -> Iterator[None]:
 
 
 def check_plain(**tensors: Any) -> None:
-    """Raises for tensors that are not what they hold: wrappers with a meaning of their own."""
+    """Raise TypeError for subclasses of Tensor, which may not hold what they mean."""
     for name, tensor in tensors.items():
         if isinstance(tensor, Tensor) and type(tensor) not in (Tensor, nn.Parameter):
             raise TypeError(f"the {name} is a {type(tensor).__name__}, which is no plain tensor")
 
 
-def bind_sdpa(
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    attn_mask: Tensor | None = None,
-    dropout_p: float = 0.0,
-    is_causal: bool = False,
-    scale: float | None = None,
-    enable_gqa: bool = False,
-) -> dict[str, Any]:
-    """What a call of torch's scaled dot-product attention was given, by name."""
-    return dict(locals())
-
-
-def bind_multi_head(*args: Any, **kwargs: Any) -> dict[str, Any]:
-    """What a call of `F.multi_head_attention_forward` was given, by name."""
-    bound = _MULTI_HEAD_SIGNATURE.bind(*args, **kwargs)
-    bound.apply_defaults()
-    return dict(bound.arguments)
-
-
-def sdpa_shape(given: Mapping[str, Any]) -> Shape:
-    """(batch, heads, q_len, kv_len); the longest lengths of nested tensors."""
-    q, k = given["query"], given["key"]
-    if q.is_nested:
-        rows = [(part.shape, other.shape) for part, other in _rows_of(q, k)]
-        q_len, kv_len = max(a[-2] for a, _ in rows), max(b[-2] for _, b in rows)
-        return len(rows), rows[0][0][0], q_len, kv_len
-    heads = q.shape[-3] if q.ndim > 3 else 1
-    ahead = q.shape[:-3] if q.ndim > 3 else q.shape[:-2]
-    return int(ahead.numel()), heads, q.shape[-2], k.shape[-2]
-
-
-def sdpa_causal(given: Mapping[str, Any]) -> bool:
-    """Whether a call hides what comes after each position."""
-    mask, (_, _, rows, columns) = given["attn_mask"], sdpa_shape(given)
-    if isinstance(mask, CausalBias):
-        return rows == columns or mask.variant == CausalVariant.LOWER_RIGHT
-    return rows == columns and (bool(given["is_causal"]) or hides_ahead(mask))
-
-
-def sdpa_weights(given: Mapping[str, Any]) -> Tensor:
-    """`softmax(q k^T * scale)` over what the mask allows; zeros where it allows nothing."""
-    q, k, mask, scale = (given[name] for name in ("query", "key", "attn_mask", "scale"))
-    if q.is_nested:
-        return _nested_weights(given)
-    if isinstance(mask, CausalBias):
-        lower = mask.variant == CausalVariant.LOWER_RIGHT
-        size = mask.seq_len_q, mask.seq_len_kv
-        ones = torch.ones(size, dtype=torch.bool, device=q.device)
-        mask = ones.tril(size[1] - size[0] if lower else 0)
-    check_plain(query=q, key=k, mask=mask)
-    q, k = _wide(q), _wide(k)
-    if given["enable_gqa"]:
-        k = k.repeat_interleave(q.shape[-3] // k.shape[-3], dim=-3)
-    scores = q @ k.mT * (q.shape[-1] ** -0.5 if scale is None else scale)
-    allowed = torch.ones_like(scores, dtype=torch.bool)
-    if given["is_causal"]:  # torch aligns it at the top left
-        allowed = allowed.tril()
-    if mask is not None and mask.dtype == torch.bool:
-        allowed = allowed & mask
-    elif mask is not None:
-        scores, allowed = scores + _wide(mask), allowed & (mask != float("-inf"))
-    return ops.masked_softmax(four_axes(scores), four_axes(allowed))
-
-
-def _rows_of(*nested: Tensor) -> list[tuple[Tensor, ...]]:
-    return list(zip(*(tensor.unbind() for tensor in nested), strict=True))
-
-
-def _nested_weights(given: Mapping[str, Any]) -> Tensor:
-    """Of nested tensors, row by row, with zeros at the end of shorter rows."""
-    if given["attn_mask"] is not None:
-        raise TypeError("the query is a nested tensor, and there is a mask")
-    _, _, rows, columns = sdpa_shape(given)
-    found = []
-    for q, k in _rows_of(given["query"], given["key"]):
-        weights = sdpa_weights({**given, "query": q[None], "key": k[None]})
-        found.append(F.pad(weights, (0, columns - k.shape[-2], 0, rows - q.shape[-2])))
-    return torch.cat(found)
-
-
-def bind_flex(
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    score_mod: Any,
-    block_mask: Any,
-    scale: float,
-    *rest: Any,
-) -> dict[str, Any]:
-    """What the operator behind `flex_attention` was given, by name."""
-    return dict(locals())
-
-
-def flex_weights(given: Mapping[str, Any], output: Tensor) -> Tensor:
-    """The softmax of the modified scores; raises unless it mixes the values into the output."""
-    from torch._higher_order_ops.flex_attention import _math_attention_inner  # private: may move
-
-    q, k, v = (given[name] for name in ("query", "key", "value"))
-    check_plain(query=q, key=k)
-    k, v = (x.repeat_interleave(q.shape[1] // x.shape[1], dim=1) for x in (k, v))
-    k, v = (x.expand(q.shape[0], *x.shape[1:]) for x in (k, v))
-    args = (given["score_mod"], given["block_mask"], given["scale"], *given["rest"])
-    _, scores = _math_attention_inner(q, k, v, *args)
-    weights = ops.masked_softmax(scores, scores != float("-inf"))
-    close = torch.finfo(output.dtype).eps ** 0.5
-    if not torch.allclose((weights @ v.to(weights.dtype)).to(output.dtype), output, close, close):
-        raise ValueError("they do not give its output")
-    return weights
-
-
-def multi_head_shape(given: Mapping[str, Any]) -> Shape:
-    """(batch, heads, q_len, kv_len); torch's own layout is (length, batch, width)."""
-    q, k = given["query"], given["key"]
-    batch = q.shape[1] if q.ndim == 3 else 1
-    return batch, given["num_heads"], q.shape[0], k.shape[0] + extra_keys(given)
-
-
-def extra_keys(given: Mapping[str, Any]) -> int:
-    """Keys that are no input: a learned one, and one of zeros."""
-    return (given["bias_k"] is not None) + bool(given["add_zero_attn"])
-
-
-def multi_head_weights(given: Mapping[str, Any]) -> Tensor:
-    """Torch's own weights, asked for by head; where a query may see nothing it has NaN, not we."""
-    asked = {"need_weights": True, "average_attn_weights": False, "training": False}
-    found = MULTI_HEAD(**{**_all_wide(given), **asked})[1]
-    assert found is not None
-    return (found if found.ndim == 4 else found[None]).nan_to_num(nan=0.0)
-
-
 def hides_ahead(mask: Tensor | None, *, blocked: bool = False) -> bool:
-    """Whether a square mask hides all that comes after a position.
+    """Return whether a square mask hides all later positions.
 
-    Rows that are all masked, or not at all, do not count: they may be padding.
+    Rows that are masked altogether, or not at all, do not count: they may be padding.
 
     Args:
         mask: boolean, or float to be added.
-        blocked: whether True means that a position is hidden, as torch's modules have it.
+        blocked: whether True means that a position is hidden, as in torch's modules.
     """
     if mask is None or mask.ndim < 2 or mask.shape[-1] != mask.shape[-2] or mask.shape[-1] < 2:
         return False
@@ -199,85 +88,248 @@ def hides_ahead(mask: Tensor | None, *, blocked: bool = False) -> bool:
     return not bool((ahead & ~alike).any()) and not bool(alike[..., :-1].all())
 
 
-def dot_product_shape(given: Mapping[str, Any]) -> Shape:
-    """Of `ops.dot_product_attention`."""
+def four_axes(tensor: Tensor) -> Tensor:
+    """Return (batch, heads, q_len, kv_len); a tensor of three axes has no heads."""
+    if tensor.ndim == 2:
+        return tensor[None, None]
+    if tensor.ndim == 3:
+        return tensor[:, None]
+    return tensor.flatten(0, -4) if tensor.ndim > 4 else tensor
+
+
+def _sdpa(
+    output: Tensor,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attn_mask: Tensor | None = None,
+    dropout_p: float = 0.0,
+    is_causal: bool = False,
+    scale: float | None = None,
+    enable_gqa: bool = False,
+) -> PendingWeights:
+    """Describe a call of `F.scaled_dot_product_attention`."""
+    shape = _sdpa_shape(query, key)
+    square = shape[2] == shape[3]
+    if isinstance(attn_mask, CausalBias):
+        causal = square or attn_mask.variant == CausalVariant.LOWER_RIGHT
+    else:
+        causal = square and (bool(is_causal) or hides_ahead(attn_mask))
+    same = True if causal and not square else None  # the queries are the last keys
+    compute = partial(_sdpa_weights, query, key, attn_mask, is_causal, scale, enable_gqa)
+    return PendingWeights(shape, compute, causal, same)
+
+
+def _sdpa_shape(q: Tensor, k: Tensor) -> Shape:
+    """Return (batch, heads, q_len, kv_len), with the longest lengths of nested tensors."""
+    if q.is_nested:
+        rows = [(part.shape, other.shape) for part, other in _nested_rows(q, k)]
+        q_len, kv_len = max(a[-2] for a, _ in rows), max(b[-2] for _, b in rows)
+        return len(rows), rows[0][0][0], q_len, kv_len
+    heads = q.shape[-3] if q.ndim > 3 else 1
+    batch = q.shape[:-3] if q.ndim > 3 else q.shape[:-2]
+    return int(batch.numel()), heads, q.shape[-2], k.shape[-2]
+
+
+def _sdpa_weights(
+    q: Tensor,
+    k: Tensor,
+    mask: Tensor | None,
+    is_causal: bool,
+    scale: float | None,
+    enable_gqa: bool,
+) -> Tensor:
+    """Return `softmax(q k^T * scale)` over allowed keys; zeros for queries without any."""
+    if q.is_nested:
+        if mask is not None:
+            raise TypeError("the query is a nested tensor, and there is a mask")
+        _, _, rows, columns = _sdpa_shape(q, k)
+        found = []
+        for one, other in _nested_rows(q, k):
+            weights = _sdpa_weights(one[None], other[None], None, is_causal, scale, enable_gqa)
+            found.append(F.pad(weights, (0, columns - other.shape[-2], 0, rows - one.shape[-2])))
+        return torch.cat(found)
+    if isinstance(mask, CausalBias):
+        lower = mask.variant == CausalVariant.LOWER_RIGHT
+        size = mask.seq_len_q, mask.seq_len_kv
+        ones = torch.ones(size, dtype=torch.bool, device=q.device)
+        mask = ones.tril(size[1] - size[0] if lower else 0)
+    check_plain(query=q, key=k, mask=mask)
+    q, k = _wide(q), _wide(k)
+    if enable_gqa:
+        k = k.repeat_interleave(q.shape[-3] // k.shape[-3], dim=-3)
+    scores = q @ k.mT * (q.shape[-1] ** -0.5 if scale is None else scale)
+    allowed = torch.ones_like(scores, dtype=torch.bool)
+    if is_causal:  # torch aligns it at the top left
+        allowed = allowed.tril()
+    if mask is not None and mask.dtype == torch.bool:
+        allowed = allowed & mask
+    elif mask is not None:
+        scores, allowed = scores + _wide(mask), allowed & (mask != float("-inf"))
+    return ops.masked_softmax(four_axes(scores), four_axes(allowed))
+
+
+def _nested_rows(*nested: Tensor) -> list[tuple[Tensor, ...]]:
+    return list(zip(*(tensor.unbind() for tensor in nested), strict=True))
+
+
+def _flex(
+    output: tuple[Tensor, ...],
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    score_mod: Any,
+    block_mask: Any,
+    scale: float,
+    *rest: Any,
+) -> PendingWeights:
+    """Describe a call of the operator behind `flex_attention`."""
+    modifiers = (score_mod, block_mask, scale, *rest)
+    compute = partial(_flex_weights, query, key, value, modifiers, output[0])
+    return PendingWeights(_sdpa_shape(query, key), compute, causal=None)
+
+
+def _flex_weights(
+    q: Tensor, k: Tensor, v: Tensor, modifiers: tuple[Any, ...], output: Tensor
+) -> Tensor:
+    """Return the softmax of the modified scores; raises unless it reproduces the output."""
+    from torch._higher_order_ops.flex_attention import _math_attention_inner  # private: may move
+
+    check_plain(query=q, key=k)
+    k, v = (x.repeat_interleave(q.shape[1] // x.shape[1], dim=1) for x in (k, v))
+    k, v = (x.expand(q.shape[0], *x.shape[1:]) for x in (k, v))
+    _, scores = _math_attention_inner(q, k, v, *modifiers)
+    weights = ops.masked_softmax(scores, scores != float("-inf"))
+    close = torch.finfo(output.dtype).eps ** 0.5
+    if not torch.allclose((weights @ v.to(weights.dtype)).to(output.dtype), output, close, close):
+        raise ValueError("they do not give its output")
+    return weights
+
+
+_MULTI_HEAD_SIGNATURE: Final = inspect.signature(F.multi_head_attention_forward)
+
+
+def _multi_head(output: Any, *args: Any, **kwargs: Any) -> PendingWeights:
+    """Describe a call of `F.multi_head_attention_forward`, whose layout is (length, batch, dim)."""
+    bound = _MULTI_HEAD_SIGNATURE.bind(*args, **kwargs)
+    bound.apply_defaults()
+    given = dict(bound.arguments)
     q, k = given["query"], given["key"]
-    return q.shape[0], q.shape[1], q.shape[2], k.shape[2]
+    # keys that are no input: a learned one, and one of zeros
+    extra = (given["bias_k"] is not None) + bool(given["add_zero_attn"])
+    batch = q.shape[1] if q.ndim == 3 else 1
+
+    def compute() -> Tensor:
+        asked = {"need_weights": True, "average_attn_weights": False, "training": False}
+        weights = F.multi_head_attention_forward(**{**_all_wide(given), **asked})[1]
+        assert weights is not None
+        # torch has NaN for a query without keys
+        return (weights if weights.ndim == 4 else weights[None]).nan_to_num(nan=0.0)
+
+    return PendingWeights(
+        (batch, given["num_heads"], q.shape[0], k.shape[0] + extra),
+        compute,
+        causal=hides_ahead(given["attn_mask"], blocked=True),
+        same=q is k,
+        extra=extra,
+    )
 
 
-def additive_shape(given: Mapping[str, Any]) -> Shape:
-    """Of `ops.additive_attention`."""
-    return given["query"].shape[0], 1, given["query"].shape[1], given["key"].shape[1]
+#: functions of torch whose weights can be recomputed; each takes the output and the arguments.
+#: `flex_attention` calls its operator if it is compiled with the backend "eager" or not at all
+TORCH_FUNCTIONS: Final[dict[Callable[..., Any], Callable[..., PendingWeights]]] = {
+    F.scaled_dot_product_attention: _sdpa,
+    F.multi_head_attention_forward: _multi_head,
+    flex_attention: _flex,
+}
 
 
-def self_attentive_shape(given: Mapping[str, Any]) -> Shape:
-    """Of `ops.self_attentive_rnn`, which sees the steps of the state as well."""
-    (batch, length, _), state = given["inputs"].shape, given.get("state")
-    return batch, 1, length, length + (0 if state is None else state.hidden.shape[1])
-
-
-def attentive_shape(given: Mapping[str, Any]) -> Shape:
-    """Of `ops.attentive_rnn`."""
-    return given["inputs"].shape[0], 1, given["inputs"].shape[1], given["key"].shape[1]
-
-
-def monotonic_shape(given: Mapping[str, Any]) -> Shape:
-    """Of `ops.monotonic_alignment`."""
-    batch, tgt_len, src_len = given["scores"].shape
-    return batch, 1, tgt_len, src_len
-
-
-def dot_product_weights(given: Mapping[str, Any], output: Any) -> Tensor | None:
-    """Of `ops.dot_product_attention`."""
+def _dot_product_weights(given: Arguments, output: Any) -> Tensor | None:
     asked = {"need_weights": True, "dropout": 0.0}
     return dot_product_attention(**{**_all_wide(given), **asked}).weights
 
 
-def additive_weights(given: Mapping[str, Any], output: Any) -> Tensor | None:
-    """Of `ops.additive_attention`."""
+def _additive_weights(given: Arguments, output: Any) -> Tensor | None:
     return additive_attention(**{**_all_wide(given), "need_weights": True}).weights
 
 
-def self_attentive_weights(given: Mapping[str, Any], output: Any) -> Tensor | None:
-    """Of `ops.self_attentive_rnn`, which is run once more."""
+def _self_attentive_weights(given: Arguments, output: Any) -> Tensor | None:
     return self_attentive_rnn(**{**given, "need_weights": True}).weights
 
 
-def turned(weights: Callable[..., Tensor | None]) -> Callable[..., Tensor | None]:
-    """The same of sources that are given from their ends, in the order of the sources."""
-
-    def read(given: Mapping[str, Any], output: Any) -> Tensor | None:
-        found, lengths = weights(given, output), given["lengths"]
-        if found is None:
-            return None
-        return in_source_order(found, mirrored(real_steps(found[:, 0], lengths), lengths))
-
-    return read
+def _self_attentive_shape(given: Arguments) -> Shape:
+    (batch, length, _), state = given["inputs"].shape, given.get("state")
+    return batch, 1, length, length + (0 if state is None else state.hidden.shape[1])
 
 
-def attentive_weights(given: Mapping[str, Any], output: Any) -> Tensor | None:
-    """Of `ops.attentive_rnn`, from the hidden states of all its steps."""
+def _attentive_weights(given: Arguments, output: Any) -> Tensor:
+    """Recompute the scores from the hidden states of all steps."""
     score, key, mask = given["score"], given["key"], given["mask"]
     rows = [score.scores(score.query(hidden), key) for hidden in output.hidden.unbind(dim=1)]
     return ops.masked_softmax(torch.stack(rows, dim=1)[:, None], mask[:, None, None])
 
 
-def monotonic_weights(given: Mapping[str, Any], output: Any) -> Tensor | None:
-    """Of `ops.monotonic_alignment`, which returns their logarithms."""
-    return _wide(output).exp()[:, None]
+def _one_head(query: Tensor, key: Tensor) -> Shape:
+    return query.shape[0], 1, query.shape[1], key.shape[1]
 
 
-#: by the name of each operator, how large its map is, and how it comes about
-OPERATORS: Final[dict[str, tuple[Callable[..., Shape], Callable[..., Tensor | None]]]] = {
-    "additive_attention": (additive_shape, additive_weights),
-    "attentive_rnn": (attentive_shape, attentive_weights),
-    "dot_product_attention": (dot_product_shape, dot_product_weights),
-    "monotonic_alignment": (monotonic_shape, monotonic_weights),
-    "self_attentive_rnn": (self_attentive_shape, self_attentive_weights),
+class _Recipe(NamedTuple):
+    shape: Callable[[Arguments], Shape]
+    weights: Callable[[Arguments, Any], Tensor | None]
+
+
+_RECIPES: Final = {
+    "additive_attention": _Recipe(
+        lambda given: _one_head(given["query"], given["key"]), _additive_weights
+    ),
+    "attentive_rnn": _Recipe(
+        lambda given: _one_head(given["inputs"], given["key"]), _attentive_weights
+    ),
+    "dot_product_attention": _Recipe(
+        lambda given: (*given["query"].shape[:3], given["key"].shape[2]), _dot_product_weights
+    ),
+    "monotonic_alignment": _Recipe(
+        lambda given: (given["scores"].shape[0], 1, *given["scores"].shape[1:]),
+        lambda given, output: _wide(output).exp()[:, None],  # it returns logarithms
+    ),
+    "self_attentive_rnn": _Recipe(_self_attentive_shape, _self_attentive_weights),
 }
+_SIGNATURES: Final = {name: inspect.signature(getattr(ops, name)) for name in _RECIPES}
 
 
-def _all_wide(given: Mapping[str, Any]) -> dict[str, Any]:
+def from_operator(
+    name: str, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any, *, reads_back: bool
+) -> PendingWeights | None:
+    """Describe a call of one of regard's operators; None if it has no weights.
+
+    `reads_back` tells that sources are given from their ends.
+    """
+    if name not in _RECIPES:
+        return None
+    given = _SIGNATURES[name].bind(*args, **kwargs).arguments
+    shape = _RECIPES[name].shape(given)
+    history = name == "self_attentive_rnn"
+    future = history and reads_back
+    causal = history or given.get("causal") or hides_ahead(given.get("mask"))
+    same = True if history or given.get("causal") else None
+    if name in ("attentive_rnn", "monotonic_alignment"):
+        same = False
+
+    def compute() -> Tensor:
+        weights = _RECIPES[name].weights(given, output)
+        assert weights is not None
+        if not future:
+            return weights
+        lengths = given["lengths"]
+        return in_source_order(weights, mirrored(real_steps(weights[:, 0], lengths), lengths))
+
+    causal = bool(causal) and not future and shape[2] == shape[3]
+    return PendingWeights(shape, compute, causal, same, history, future)
+
+
+def _all_wide(given: Arguments) -> dict[str, Any]:
+    """Return the arguments with half-precision tensors as float32."""
+
     def wide(value: Any) -> Any:
         return _wide(value) if isinstance(value, Tensor) and value.is_floating_point() else value
 
@@ -287,12 +339,3 @@ def _all_wide(given: Mapping[str, Any]) -> dict[str, Any]:
 def _wide(tensor: Tensor) -> Tensor:
     tensor = tensor.detach()
     return tensor if tensor.dtype == torch.float64 else tensor.float()
-
-
-def four_axes(tensor: Tensor) -> Tensor:
-    """(batch, heads, q_len, kv_len); a tensor of three axes has no heads."""
-    if tensor.ndim == 2:
-        return tensor[None, None]
-    if tensor.ndim == 3:
-        return tensor[:, None]
-    return tensor.flatten(0, -4) if tensor.ndim > 4 else tensor

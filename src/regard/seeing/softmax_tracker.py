@@ -1,7 +1,7 @@
-"""Attention that a module writes out: a softmax over keys, then a matrix product with values.
+"""Find attention that is written out: a softmax over keys, then a matrix product with values.
 
-Torch's calls go past one by one. What a softmax gives is remembered and followed through dropout,
-casts and changes of shape; if a matrix product then sums values by it, it was attention.
+The result of each softmax is tracked through dropout, casts and changes of shape; if a matrix
+product then sums values by it, it was attention.
 """
 
 import re
@@ -16,9 +16,9 @@ from torch.utils.weak import WeakTensorKeyDictionary
 Call = Callable[..., Any]
 
 SOFTMAXES: Final[frozenset[Call]] = frozenset({F.softmax, torch.softmax, Tensor.softmax})
-#: what changes weights, but not what was looked at
+#: functions that change weights, but not what was attended to
 DROPOUTS: Final[frozenset[Call]] = frozenset({F.dropout, torch.dropout})
-#: what leaves weights as they are, and may be done to the remembered ones as well
+#: functions that keep the values, and are applied to the tracked weights as well
 MOVES: Final[frozenset[Call]] = frozenset(
     {
         Tensor.to,
@@ -45,57 +45,57 @@ PRODUCTS: Final[frozenset[Call]] = frozenset(
 
 
 class TrackedSoftmax(NamedTuple):
-    """What a softmax gave, and what shows whether its memory has been written to since.
+    """The result of a softmax, and the means to tell whether it was modified since.
 
     Attributes:
-        weights: the same memory.
-        version: how often it had been written to; None for inference tensors, which do not count.
-        copy: of those the values; None for others.
+        tensor: the result itself.
+        version: torch's count of writes to it; None for inference tensors, which have none.
+        copy: of an inference tensor; None for others.
     """
 
-    weights: Tensor
+    tensor: Tensor
     version: int | None
     copy: Tensor | None
 
     @staticmethod
     def of(weights: Tensor) -> "TrackedSoftmax":
-        """Remember weights as they are now."""
+        """Track weights as they are now."""
         weights = weights.detach()
         if weights.is_inference():
             return TrackedSoftmax(weights, None, weights.clone())
         return TrackedSoftmax(weights, weights._version, None)
 
     def move(self, move: Callable[[Tensor], Tensor]) -> "TrackedSoftmax":
-        """The same after a change of shape or type."""
+        """Return the weights after a change of shape or type."""
         with torch.no_grad():
-            moved = move(self.weights)
+            moved = move(self.tensor)
             if self.copy is not None:
                 return TrackedSoftmax(moved, None, move(self.copy))
         return TrackedSoftmax(moved, moved._version, None)
 
     @property
     def intact(self) -> bool:
-        """Whether nobody has written over them since."""
+        """Whether they have not been modified since."""
         if self.copy is not None:
-            return torch.equal(self.weights, self.copy)
-        return self.weights._version == self.version
+            return torch.equal(self.tensor, self.copy)
+        return self.tensor._version == self.version
 
     def read(self) -> Tensor:
-        """The weights; raises if somebody has written over them."""
+        """Return the weights; raises RuntimeError if they have been modified."""
         if not self.intact:
             raise RuntimeError("they were changed in place after their softmax")
-        return self.weights
+        return self.tensor
 
 
 class SoftmaxTracker:
-    """The softmaxes of a run whose results may yet turn out to be weights of attention."""
+    """Results of softmaxes that may turn out to be attention weights."""
 
     def __init__(self) -> None:
-        # not the tensors themselves, which would then live as long as the dictionary
+        # weak keys: tensors must not live as long as the dictionary
         self._found = WeakTensorKeyDictionary()
 
     def follow(self, call: Call, args: Sequence[Any], options: Mapping[str, Any], out: Any) -> None:
-        """Remembers what a call makes of a softmax, or a softmax itself."""
+        """Track the output of a softmax, or of a function applied to a tracked one."""
         given = args[0] if args else options.get("input")
         if not isinstance(given, Tensor) or not isinstance(out, Tensor):
             return
@@ -108,8 +108,8 @@ class SoftmaxTracker:
                 known = known.move(lambda weights: call(weights, *args[1:], **options))
             self._found[out] = known
 
-    def summing(self, call: Call, args: Sequence[Any]) -> TrackedSoftmax | None:
-        """The weights by which a product sums values; None if it does no such thing."""
+    def weights_of_product(self, call: Call, args: Sequence[Any]) -> TrackedSoftmax | None:
+        """Return the tracked weights by which a product sums values, or None."""
         operands = _of_einsum(args) if call is torch.einsum else args
         if len(operands) != 2 or not all(isinstance(part, Tensor) for part in operands):
             return None
@@ -117,7 +117,7 @@ class SoftmaxTracker:
         if weights not in self._found:
             return None
         if isinstance(values, nn.Parameter) or values.ndim != weights.ndim:
-            return None  # a mixture of what was learned, such as embeddings or experts
+            return None  # a mixture of parameters, such as embeddings or experts
         found: TrackedSoftmax = self._found[weights]
         return found
 
@@ -128,7 +128,7 @@ def _over_last(args: Sequence[Any], options: Mapping[str, Any], out: Tensor) -> 
 
 
 def _of_einsum(args: Sequence[Any]) -> Sequence[Any]:
-    """The operands, if the last axis of the first is summed over; none otherwise."""
+    """Return the operands if the last axis of the first is summed over, else nothing."""
     if len(args) != 3 or not isinstance(args[0], str):
         return ()
     found = re.fullmatch(r"((?:\.\.\.)?)(\w+)(\w),\1(\w+)->\1(\w+)", args[0].replace(" ", ""))

@@ -1,9 +1,9 @@
-"""A trace as JSON, small enough to stand in a page; and back.
+"""Traces as JSON that is small enough to embed in a page.
 
 Weights are the bulk. Up to a million of them are stored as float16; above that, one byte each: the
-square root of a weight in steps of 1/255, which keeps the mass of a row where linear bytes round
-its many small weights to nothing. Both are deflated and written as base64. Maps that deflate badly,
-as near-even ones do, take coarser steps, so that a page stays as small as it is promised to be.
+square root of a weight in steps of 1/255, which keeps the mass of a row, whereas linear bytes would
+round its many small weights to zero. Both are deflated and written as base64. Maps that deflate
+badly, as near-uniform ones do, take coarser steps, so that the size of a page stays bounded.
 """
 
 import base64
@@ -30,26 +30,26 @@ from regard.seeing.trace import (
 )
 
 if TYPE_CHECKING:
-    from regard.seeing.trace_schema import StoredMap, StoredText, StoredToken
+    from regard.seeing.trace_schema import StoredMap, StoredText
 
 FORMAT: Final = "regard-trace"
 VERSION: Final = 1
-#: weights of a whole trace beyond which each takes one byte
+#: weights of a trace beyond which each takes one byte
 HALF_LIMIT: Final = 1_000_000
-#: steps of a square root from 0 to 1, finest first; more characters than these ask for the next
+#: steps of a square root from 0 to 1; the first that needs at most this many characters is taken
 STEPS: Final = (255, 127, 63, 31)
 MOST_CHARACTERS: Final = 7_000_000
-#: of a trace as it is written
+#: size limit of a stored trace
 MAX_BYTES: Final = 1 << 26
 
 
 def to_json(trace: Trace) -> dict[str, Any]:
-    """Plain dictionaries, lists, numbers and strings."""
+    """Return a trace as plain dictionaries, lists, numbers and strings."""
     return {
         "format": FORMAT,
         "version": VERSION,
-        "source": _text_to_json(trace.source),
-        "target": _text_to_json(trace.target),
+        "source": {**vars(trace.source), "tokens": [dict(vars(t)) for t in trace.source.tokens]},
+        "target": {**vars(trace.target), "tokens": [dict(vars(t)) for t in trace.target.tokens]},
         "maps": _maps_to_json(trace),
         "model": dict(vars(trace.model)),
         "decoded": dict(vars(trace.decoded)),
@@ -62,7 +62,7 @@ def to_json(trace: Trace) -> dict[str, Any]:
 
 
 def dumps(trace: Trace) -> str:
-    """Return a trace as one line of JSON, for a file that `find` can read again."""
+    """Return a trace as one line of JSON for a file; raises TraceError if it is too large."""
     from regard.seeing.trace_schema import BYTES, MAX_WEIGHTS, may_inflate  # see `from_json`
 
     content = to_json(trace)
@@ -79,8 +79,8 @@ def dumps(trace: Trace) -> str:
 
 
 def from_json(content: Any) -> Trace:
-    """Reads what `to_json` has made; all that `Trace` asserts is asserted again."""
-    # not above: pydantic takes a while to load, and is not needed to draw
+    """Parse the result of `to_json`; raises TraceError if it is invalid."""
+    # pydantic is slow to import, and not needed to draw
     from pydantic import ValidationError
 
     from regard.seeing.trace_schema import StoredTrace
@@ -94,9 +94,9 @@ def from_json(content: Any) -> Trace:
     try:
         file = StoredTrace.model_validate(content)
         return Trace(
-            source=_text_from(file.source),
-            target=_text_from(file.target),
-            maps=tuple(map(_map_from, file.maps)),
+            source=_parse_text(file.source),
+            target=_parse_text(file.target),
+            maps=tuple(map(_parse_map, file.maps)),
             model=ModelInfo(**dict(file.model)),
             decoded=DecodingInfo(**dict(file.decoded)),
             derived={name: _finite(name, unpack(dict(one))) for name, one in file.derived.items()},
@@ -105,10 +105,11 @@ def from_json(content: Any) -> Trace:
             gold_units=file.gold_units,
             notes=tuple(file.notes),
         )
-    except ValidationError as error:
-        raise _not_whole(safe_read.explain(error)) from None
-    except PackedError as error:
-        raise _not_whole(str(error)) from None
+    except (ValidationError, PackedError) as error:
+        reason = safe_read.explain(error) if isinstance(error, ValidationError) else str(error)
+        raise TraceError(
+            f"the trace must be whole, but a part of it cannot be read ({reason}): save it again."
+        ) from None
 
 
 def _check_version(found: Any) -> None:
@@ -124,31 +125,20 @@ def _check_version(found: Any) -> None:
         )
 
 
-def _not_whole(reason: str) -> TraceError:
-    return TraceError(
-        f"the trace must be whole, but a part of it cannot be read ({reason}): save it again."
-    )
-
-
 class LoadedTrace(NamedTuple):
-    """A trace of a file, and how many the file holds."""
+    """A trace of a file, and the number of traces in the file."""
 
     trace: Trace
     total: int
 
 
 def load(path: str | Path, line: int = 1) -> Trace:
-    """Reads a file that `display.save` or `regard predict --trace` has written; see `find`."""
+    """Read a trace from a file that `Trace.save` or `regard predict --trace` wrote; see `find`."""
     return find(path, line).trace
 
 
 def find(path: str | Path, line: int = 1) -> LoadedTrace:
-    """Reads a file of one trace, or of a trace on each line.
-
-    Args:
-        path: the file.
-        line: which trace of it, counted from 1.
-    """
+    """Read one trace from a file of one trace, or of a trace on each line, counted from 1."""
     try:
         text, total = _text_of(path, line)
         content = safe_read.parse_json(text)
@@ -160,7 +150,7 @@ def find(path: str | Path, line: int = 1) -> LoadedTrace:
 
 
 def _text_of(path: str | Path, number: int) -> tuple[bytes, int]:
-    """One trace as it is written, and how many there are; no other is kept in memory."""
+    """Return the text of one trace and the number of traces, with one in memory at a time."""
     wanted, total = b"", 0
     with safe_read.open_regular(path) as file:
         while row := file.readline(MAX_BYTES + 1):
@@ -186,7 +176,7 @@ def _text_of(path: str | Path, number: int) -> tuple[bytes, int]:
 
 
 def _is_whole(row: bytes) -> bool:
-    """Whether a line is a value of its own; else one trace is written on all lines."""
+    """Return whether a line is complete JSON; otherwise one trace spans all lines."""
     try:
         safe_read.parse_json(row)
     except safe_read.InvalidJSONError:
@@ -195,7 +185,7 @@ def _is_whole(row: bytes) -> bool:
 
 
 def pack(array: Weights, how: str, steps: int = STEPS[0]) -> dict[str, Any]:
-    """An array as a dictionary: shape, encoding, and base64 of the deflated little-endian bytes."""
+    """Return an array as shape, encoding, and base64 of the deflated little-endian bytes."""
     if how == "sqrt8":
         raw = np.round(np.sqrt(np.clip(array, 0.0, 1.0)) * steps).astype(np.uint8)
     else:
@@ -205,11 +195,11 @@ def pack(array: Weights, how: str, steps: int = STEPS[0]) -> dict[str, Any]:
 
 
 class PackedError(ValueError):
-    """An array that cannot be unpacked: says why."""
+    """Raised for an array that cannot be unpacked."""
 
 
 def unpack(packed: Mapping[str, Any]) -> Weights:
-    """The array that `pack` was given, as exact as its encoding is."""
+    """Return the array that `pack` was given, up to the precision of its encoding."""
     shape, kind = packed["shape"], np.dtype(np.uint8 if packed["encoding"] == "sqrt8" else "<f2")
     raw = _inflated(packed["data"], math.prod(shape) * kind.itemsize)
     found = np.frombuffer(raw, dtype=kind).astype(np.float32)
@@ -220,7 +210,7 @@ def unpack(packed: Mapping[str, Any]) -> Weights:
 
 
 def _inflated(data: str, size: int) -> bytes:
-    """The bytes that base64 of deflated bytes stands for, if there are `size` of them."""
+    """Inflate base64 of deflated bytes; raises PackedError unless there are `size` of them."""
     try:
         stream = zlib.decompressobj()
         raw = stream.decompress(base64.b64decode(data, validate=True), size + 1)
@@ -237,16 +227,9 @@ def _finite(name: str, array: Weights) -> Weights:
     return array
 
 
-def _text_to_json(text: Text) -> dict[str, Any]:
-    return {"text": text.text, "tokens": [dict(vars(token)) for token in text.tokens]}
-
-
-def _text_from(file: "StoredText") -> Text:
-    return Text(file.text, tuple(_token_from(token) for token in file.tokens))
-
-
-def _token_from(file: "StoredToken") -> Token:
-    return Token(**{**dict(file), "alternatives": tuple(file.alternatives)})
+def _parse_text(file: "StoredText") -> Text:
+    tokens = ({**dict(token), "alternatives": tuple(token.alternatives)} for token in file.tokens)
+    return Text(file.text, tuple(Token(**token) for token in tokens))
 
 
 def _maps_to_json(trace: Trace) -> list[dict[str, Any]]:
@@ -271,33 +254,25 @@ def _map_to_json(found: Map, how: str, steps: int) -> dict[str, Any]:
     }
 
 
-def _map_from(file: "StoredMap") -> Map:
+def _parse_map(file: "StoredMap") -> Map:
     weights = unpack(dict(file.weights))
     missing = None if file.missing is None else _finite("missing", unpack(dict(file.missing)))
     if file.weights.encoding == "sqrt8":
-        weights = _restored(weights, missing, causal=file.causal)
-    return Map(
-        kind=file.kind,
-        layer=file.layer,
-        weights=weights,
-        missing=missing,
-        rows=file.rows,
-        columns=file.columns,
-        causal=file.causal,
-    )
+        weights = _rescaled(weights, missing, causal=file.causal)
+    return Map(file.kind, file.layer, weights, missing, file.rows, file.columns, file.causal)
 
 
-def _restored(weights: Weights, missing: Weights | None, *, causal: bool) -> Weights:
-    """Rows brought back to the sum that they had: rounding moves it by a percent or so.
+def _rescaled(weights: Weights, missing: Weights | None, *, causal: bool) -> Weights:
+    """Rescale rows to their original sums, which rounding moves by a percent or so.
 
-    A row of which rounding has left nothing was near even, and over thousands of columns: it is
-    even again.
+    A row that rounding has set to zero was near uniform over thousands of columns, and becomes
+    uniform again.
     """
     rows, columns = weights.shape[1:]
     even = np.tri(rows, columns, columns - rows if causal else columns, dtype=np.float32)
     weights = np.where(weights.any(axis=-1, keepdims=True), weights, even)
     total = weights.sum(axis=-1, keepdims=True)
     wanted = 1.0 if missing is None else 1.0 - missing[..., None]
-    restored: Weights = np.zeros_like(weights)
-    np.divide(weights * wanted, total, out=restored, where=total > 0)
-    return restored
+    rescaled: Weights = np.zeros_like(weights)
+    np.divide(weights * wanted, total, out=rescaled, where=total > 0)
+    return rescaled

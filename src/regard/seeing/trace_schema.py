@@ -1,6 +1,6 @@
-"""The content of trace files, checked when one is read: a stranger may have written it.
+"""Schema of trace files, which may come from untrusted sources.
 
-What deflated weights take in memory is known from their shapes, and is checked before any of them
+The memory that deflated weights need is known from their shapes, and is checked before any of them
 are inflated.
 """
 
@@ -12,12 +12,12 @@ from pydantic import BaseModel, ConfigDict, Field, JsonValue, model_validator
 
 from regard.seeing.trace import MapKind, MapSide, Unit
 
-#: weights of a whole trace at most: 100 layers of 16 heads have them over 400 tokens
+#: weights of a trace at most, as of 100 layers of 16 heads over 400 tokens
 MAX_WEIGHTS: Final = 1 << 28
-#: what weights may inflate to in any case, and how many times what they are stored in beyond that
+#: inflated size that is always allowed, and the allowed ratio to the stored size beyond it
 FREE_BYTES: Final = 1 << 26
 MAX_RATIO: Final = 200
-#: bytes that an encoding takes for each weight
+#: bytes per weight of each encoding
 BYTES: Final = {"float16": 2, "sqrt8": 1}
 MAX_MAPS: Final = 4096
 MAX_TOKENS: Final = 1 << 20
@@ -42,7 +42,7 @@ class StoredArray(_StoredRecord):
 
     @property
     def size(self) -> int:
-        """Bytes that it inflates to."""
+        """Inflated size in bytes."""
         return prod(self.shape) * BYTES[self.encoding]
 
 
@@ -118,7 +118,7 @@ class StoredTrace(_StoredRecord):
     derived: dict[str, StoredArray]
     checks: dict[str, JsonValue]
     gold: list[tuple[Count, Count, bool]]
-    #: files that do not say what gold counts count words
+    #: missing in the files of earlier versions
     gold_units: tuple[Unit, Unit] = ("words", "words")
     notes: list[str]
 
@@ -142,9 +142,8 @@ class StoredTrace(_StoredRecord):
 
 
 def may_inflate(inflated: int, stored: int) -> bool:
-    """Whether so many bytes of weights are few enough, for a trace and for what they are stored in.
+    """Return whether weights may be inflated, given their sizes in bytes.
 
-    Deflated zeros take a thousandth of their bytes: without a limit, a file of a megabyte could
-    fill the memory of whoever opens it.
+    Zeros deflate to a thousandth: without a limit, a file of a megabyte could fill the memory.
     """
     return inflated <= min(MAX_WEIGHTS, max(FREE_BYTES, MAX_RATIO * stored))

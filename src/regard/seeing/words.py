@@ -1,14 +1,13 @@
-"""Sub-words to words.
+"""Merge the sub-words of a map to words.
 
 Let A be a map (rows, columns), r a word of the output with the rows R, c one of the input with the
 columns C. The map of words is
 
     B[r, c] = 1/|R| sum_{i in R} sum_{j in C} A[i, j]
 
-The columns of a word are summed: what looked at a part of it looked at it. The rows of a word are
-averaged: a word looked where its parts looked, each counting the same. So the mass of a row is
-kept: where the rows of A sum to 1, those of B do. Special tokens stay as they are, and so do
-tokens that are part of no word, such as spaces.
+The columns of a word are summed: attention to a part is attention to the word. The rows of a word
+are averaged, each part counting the same. So the mass of a row is kept: if the rows of A sum to 1,
+those of B do. Special tokens, and tokens that are part of no word, such as spaces, are not merged.
 """
 
 from collections.abc import Sequence
@@ -30,12 +29,12 @@ class Group:
     """Tokens that are drawn as one: a word, or a single token.
 
     Attributes:
-        label: what to draw.
-        start: its first token.
-        end: the token after its last.
-        word: its number among the words of the text; None if it is not one.
+        label: to draw.
+        start: index of its first token.
+        end: index after its last token.
+        word: index of the word; None if it is not one.
         special: whether it is one of regard's own symbols, or a feature.
-        prob: the probability that all its tokens were given: the product of theirs.
+        prob: product of the probabilities of its tokens.
     """
 
     label: str
@@ -48,7 +47,7 @@ class Group:
 
 @dataclass(frozen=True, eq=False)
 class MergedMap:
-    """A map of words: (heads, rows, columns), what each row lacks to 1, and what they are."""
+    """A map of words, (heads, rows, columns), with the missing mass and the words of its sides."""
 
     weights: Weights
     missing: Weights
@@ -57,7 +56,7 @@ class MergedMap:
 
 
 def merge(trace: Trace, found: Map, *, words: Merging = True) -> MergedMap:
-    """A map of a trace with sub-words merged to words."""
+    """Merge the sub-words of a map of a trace to words."""
     rows, columns = (groups(trace, side, words=words) for side in (found.rows, found.columns))
     missing = found.missing if found.missing is not None else np.zeros(found.weights.shape[:2])
     return MergedMap(
@@ -69,18 +68,18 @@ def merge(trace: Trace, found: Map, *, words: Merging = True) -> MergedMap:
 
 
 def merge_weights(weights: Weights, rows: Sequence[Group], columns: Sequence[Group]) -> Weights:
-    """The last two axes merged: columns summed, rows averaged."""
+    """Merge the last two axes: columns are summed, rows averaged."""
     if columns:
         weights = np.add.reduceat(weights, [group.start for group in columns], axis=-1)
     return _row_means(weights, rows, axis=weights.ndim - 2)
 
 
 def groups(trace: Trace, side: MapSide, *, words: Merging = True) -> tuple[Group, ...]:
-    """The words along a side of a map; with `words=False`, the tokens."""
+    """Return the words along a side of a map; with `words=False`, the tokens."""
     tokens = trace.tokens(side)
     text = (trace.source if side == "source" else trace.target).text
     if words == "auto":
-        words = not one_by_one(text, tokens)
+        words = not are_characters(text, tokens)
     inside = [i > 0 and _same_word(tokens[i - 1], token) for i, token in enumerate(tokens)]
     cuts = [i for i in range(len(tokens)) if not (words and inside[i])]
     ends = [*cuts[1:], len(tokens)] if cuts else []
@@ -104,10 +103,10 @@ def _same_word(before: Token, token: Token) -> bool:
     return not special and token.word is not None and token.word == before.word
 
 
-def one_by_one(text: str, tokens: Sequence[Token]) -> bool:
-    """Whether every token is a single character: merging them would hide what the model does."""
+def are_characters(text: str, tokens: Sequence[Token]) -> bool:
+    """Return whether every token is a single character, which would be lost by merging."""
     own = [token for token in tokens if token.word is not None and not token.special]
-    # what an unknown token stands for is seen in the text alone
+    # an unknown token stands for a piece of the text
     pieces = [token.text if token.span is None else text[slice(*token.span)] for token in own]
     return all(len(split_graphemes(piece)[0]) <= 1 for piece in pieces)
 
@@ -126,7 +125,7 @@ def _group(text: str, tokens: Sequence[Token], start: int, end: int) -> Group:
 
 
 def _label(text: str, parts: Sequence[Token]) -> str:
-    """The word as it stands in the text; where that is not known, its tokens put together."""
+    """Return the word as in the text; its tokens joined if their spans are unknown."""
     spans = [token.span for token in parts if token.span is not None]
     if len(spans) == len(parts):
         return text[spans[0][0] : spans[-1][1]]
@@ -134,5 +133,5 @@ def _label(text: str, parts: Sequence[Token]) -> str:
 
 
 def _bare(label: str) -> str:
-    """Without the sign that starts a word, unless there is no more to it."""
+    """Remove the mark of a word's start, unless it is the whole label."""
     return label.removeprefix("▁") or label
