@@ -134,7 +134,7 @@ class _Frame:
 
     @property
     def attends(self) -> bool:
-        """Whether it is an attention, by its class name or its own."""
+        """True if it is an attention by its class name or its own."""
         kind, leaf = type(self.module), self.name.rpartition(".")[2]
         if ATTENTION.search(kind.__name__):
             return True
@@ -259,7 +259,7 @@ class _Recorder:
 
     @property
     def listens(self) -> bool:
-        """Whether a call is the module's own: not made by an attention that is recorded as a whole,
+        """True if a call is the module's own: not made by an attention that is recorded as a whole,
         nor by a backward pass that repeats it, nor for a CUDA graph, which cannot be read from."""
         if not (
             self.open
@@ -321,7 +321,7 @@ class _Recorder:
 
     @property
     def reads_back(self) -> bool:
-        """Whether the running module was given each source from its end."""
+        """True if the running module was given each source from its end."""
         inside = itertools.pairwise(frame.module for frame in self.frames)
         return any(isinstance(a, SelfAttentiveEncoder) and b is a.back for a, b in inside)
 

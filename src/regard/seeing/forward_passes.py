@@ -62,7 +62,7 @@ class AttentionCall:
 
     @property
     def crosses(self) -> bool:
-        """Whether it is cross-attention, as far as can be told."""
+        """True if it is cross-attention, as far as can be told."""
         if self.same is not None or self.slots:
             return not self.same and not self.slots
         if self.named_cross:
@@ -72,12 +72,12 @@ class AttentionCall:
 
     @property
     def named_cross(self) -> bool:
-        """Whether the module is a cross-attention by its name."""
+        """True if the module is a cross-attention by its name."""
         return any(part in self._leaf for part in CROSS_NAMES)
 
     @property
     def named_self(self) -> bool:
-        """Whether the module is a self-attention by its name."""
+        """True if the module is a self-attention by its name."""
         return "self" in self._leaf and not self.named_cross
 
     @property

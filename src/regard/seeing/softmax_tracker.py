@@ -75,7 +75,7 @@ class TrackedSoftmax(NamedTuple):
 
     @property
     def intact(self) -> bool:
-        """Whether they have not been modified since."""
+        """True if they have not been modified since."""
         if self.copy is not None:
             return torch.equal(self.tensor, self.copy)
         return self.tensor._version == self.version

@@ -166,7 +166,7 @@ class ModelInfo:
 
 @dataclass(frozen=True)
 class DecodingInfo:
-    """How the target was decoded: `greedy`, `beam`, `sample`, or `forced` if it was given."""
+    """Decoding of the target: `greedy`, `beam`, `sample`, or `forced` if it was given."""
 
     mode: str = "forced"
     beam: int | None = None

@@ -77,12 +77,12 @@ class View:
 
     @property
     def hides_mass(self) -> bool:
-        """Whether any row has mass outside the columns."""
+        """True if any row has mass outside the columns."""
         return bool((np.abs(self.hidden) >= NEGLIGIBLE).any())
 
     @property
     def has_probs(self) -> bool:
-        """Whether any output has a probability."""
+        """True if any output has a probability."""
         return any(prob is not None for prob in self.probs)
 
 
