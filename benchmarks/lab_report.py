@@ -12,7 +12,7 @@ import shutil
 import tempfile
 from pathlib import Path
 
-from regard.lab import report, results
+from regard.lab import report, runner
 
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "benchmarks" / "results" / "lab"
@@ -23,16 +23,16 @@ def write(into: Path, *, pictures: bool = True) -> None:
     """The report of the results that are here, and its figures, which pages show as SVG."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        shutil.copytree(RESULTS, folder / results.FOLDER)
+        shutil.copytree(RESULTS, folder / runner.RESULTS_DIR)
         print(report.summarise(report.write(folder)))
         into.mkdir(parents=True, exist_ok=True)
         shutil.copy(folder / "report.md", into / "README.md")
         if not pictures:
             return
-        shutil.rmtree(into / report.FIGURES, ignore_errors=True)
-        (into / report.FIGURES).mkdir()
-        for path in sorted((folder / report.FIGURES).glob("*.svg")):
-            shutil.copy(path, into / report.FIGURES)
+        shutil.rmtree(into / report.FIGURES_DIR, ignore_errors=True)
+        (into / report.FIGURES_DIR).mkdir()
+        for path in sorted((folder / report.FIGURES_DIR).glob("*.svg")):
+            shutil.copy(path, into / report.FIGURES_DIR)
 
 
 def main() -> None:
@@ -42,7 +42,7 @@ def main() -> None:
     folder = parser.parse_args().folder
     if folder is not None:
         RESULTS.mkdir(parents=True, exist_ok=True)
-        for path in sorted((folder / results.FOLDER).glob("*.json")):
+        for path in sorted((folder / runner.RESULTS_DIR).glob("*.json")):
             shutil.copy(path, RESULTS)
     write(PAGE)
 

@@ -19,7 +19,7 @@ from regard import api
 from regard.data import Pair, read_pairs
 from regard.errors import RegardError
 from regard.evaluation import by_length, score
-from regard.recipes import INSIDE, kept, results
+from regard.recipes import RECIPE_DIR, load_saved, result_file
 from regard.symbols import SYMBOLS
 from regard.training import RunFolder
 from regard.training.config import Config
@@ -164,7 +164,7 @@ def make(run: Path, output: RunFolder, options: argparse.Namespace) -> None:
 
 def training(run: Path) -> str:
     """What a run that a recipe made says of its training."""
-    result = results.read(run)
+    result = result_file.read(run)
     if result is None or "training" not in result:
         return "the command below"
     how = result["training"]
@@ -232,7 +232,7 @@ def changed(config: Config) -> dict[str, object]:
 
 def command(run: Path) -> str:
     """How the run was made: by a recipe, or as its settings say."""
-    recipe = kept(run / INSIDE)
+    recipe = load_saved(run / RECIPE_DIR)
     if recipe is not None:
         return f"regard train recipes/{recipe.name} --data-dir DIR seed={recipe.seed}"
     words = dict(changed(RunFolder(run).read_config()))

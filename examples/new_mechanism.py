@@ -21,11 +21,11 @@ from torch import Tensor, nn
 
 from regard import ops
 from regard.errors import RegardError
-from regard.lab import Bench, Data, families
-from regard.lab.curves import counted, say, timed
+from regard.lab import Data, ExperimentContext, layers
+from regard.lab.cost_curves import counted, format_law, timed
 from regard.lab.experiments import cost, path, recall
-from regard.lab.fading import fading
-from regard.lab.families import Family
+from regard.lab.gradient_decay import gradient_decay
+from regard.lab.layers import Family
 from regard.lab.plots import save
 
 
@@ -51,14 +51,14 @@ class CosineAttention(nn.Module):
 MINE = Family("cosine attention", CosineAttention)
 
 
-BESIDE = (families.CONVOLUTION, families.RNN, families.SELF_ATTENTION)
+BESIDE = (layers.CONVOLUTION, layers.RNN, layers.SELF_ATTENTION)
 
 
-def measured(bench: Bench, folder: Path | None) -> Table:
+def measured(context: ExperimentContext, folder: Path | None) -> Table:
     """Three experiments with one family more; their figures go into a folder, if there is one."""
-    costs = cost.measure(bench, families=(*BESIDE, MINE))
-    paths = path.measure(bench, families=(*BESIDE, MINE))
-    recalls = recall.measure(bench, families=(*BESIDE, MINE))
+    costs = cost.measure(context, families=(*BESIDE, MINE))
+    paths = path.measure(context, families=(*BESIDE, MINE))
+    recalls = recall.measure(context, families=(*BESIDE, MINE))
     table = Table(*HEADER)
     for family in (*BESIDE, MINE):
         recalled = right(family.name, recalls)
@@ -80,10 +80,10 @@ def cells(name: str, costs: Data, paths: Data) -> tuple[str, ...]:
     way = paths["paths"][name][-1]
     return (
         f"{counted(costs, name, 'length', 'parameters').y[-1]:,}",
-        say(operations.law()),
+        format_law(operations.law()),
         f"{seconds.y[-1]:.3f} at n = {seconds.x[-1]:,}",
         f"{way['path']} at n = {way['length']}",
-        f"{fading(paths, name).ratio.mean:.3g}",
+        f"{gradient_decay(paths, name).ratio.mean:.3g}",
     )
 
 
@@ -104,7 +104,7 @@ def main(arguments: list[str] | None = None) -> None:
     options = parser.parse_args(arguments)
     console, notes = Console(), Console(stderr=True)
     with notes.status("measuring"):
-        table = measured(Bench(torch.device("cpu"), seeds=(0,)), options.output)
+        table = measured(ExperimentContext(torch.device("cpu"), seeds=(0,)), options.output)
     console.print(table)
     console.print(
         "seconds: one training run on the fast path. way: layers or steps from the first input to "

@@ -27,7 +27,7 @@ from torch.nn.utils.rnn import pad_sequence
 
 from regard.decoding import DecodingOptions, Hypothesis, beam_search
 from regard.errors import RegardError
-from regard.lab.images import CLASSES, digits
+from regard.lab.datasets import CLASSES, digits
 from regard.layers import LearnedPositions
 from regard.models import (
     CLASSIFIERS,

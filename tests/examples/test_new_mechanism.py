@@ -2,7 +2,7 @@ import pytest
 import torch
 
 from examples import new_mechanism as example
-from regard.lab import Bench
+from regard.lab import ExperimentContext
 from regard.lab.experiments import cost, path, recall
 
 
@@ -35,8 +35,8 @@ def test_its_family_is_measured_beside_the_others(monkeypatch):
     monkeypatch.setattr(path, "RADII", ())
     brief = {"size": 2, "steps": 2, "batch": 4, "distances": [0, 1]}
     monkeypatch.setattr(recall, "QUICK", brief)
-    monkeypatch.setattr(example, "BESIDE", (example.families.RNN, example.families.SELF_ATTENTION))
-    table = example.measured(Bench(torch.device("cpu"), seeds=(0,)), None)
+    monkeypatch.setattr(example, "BESIDE", (example.layers.RNN, example.layers.SELF_ATTENTION))
+    table = example.measured(ExperimentContext(torch.device("cpu"), seeds=(0,)), None)
     assert list(table.columns[0].cells) == ["RNN", "self-attention", "cosine attention"]
     assert list(table.columns[4].cells)[-1] == "1 at n = 8"
     assert all(cell.endswith("%") for cell in table.columns[6].cells)

@@ -6,16 +6,16 @@ import pytest
 import torch
 
 from lab.tools import DRAWN, fail, install
-from regard.lab import Bench, Claim, report, running
-from regard.lab.report_html import NUMBER
+from regard.lab import Claim, ExperimentContext, report, runner
+from regard.lab.report import NUMBER
 
 VOID = {"meta", "path", "use", "rect", "br", "hr", "img", "link"}
 
 
 class Silent:
-    def begins(self, name): ...
-    def piece(self, name, label, kept): ...
-    def ends(self, name, sentence): ...
+    def on_start(self, name): ...
+    def on_piece(self, name, label, cached): ...
+    def on_end(self, name, status): ...
 
 
 class Reader(HTMLParser):
@@ -39,7 +39,7 @@ class Reader(HTMLParser):
 
 
 def measured(folder, *names, seeds=(0, 1)):
-    running.run(names, Bench(torch.device("cpu"), seeds=seeds), folder, Silent())
+    runner.run(names, ExperimentContext(torch.device("cpu"), seeds=seeds), folder, Silent())
     return report.write(folder)
 
 
@@ -190,8 +190,10 @@ def test_an_empty_folder_has_an_empty_report(monkeypatch, tmp_path):
 
 def test_verdicts_are_counted():
     claims = [Claim("", "", verdict, "") for verdict in ("holds", "holds", "does not hold")]
-    assert report.count(claims) == "3 claims: 2 hold, 0 hold with limits, 1 does not hold."
-    assert report.count(claims[:1]) == "1 claim: 1 holds, 0 hold with limits, 0 do not hold."
+    assert report.count_verdicts(claims) == "3 claims: 2 hold, 0 hold with limits, 1 does not hold."
+    assert (
+        report.count_verdicts(claims[:1]) == "1 claim: 1 holds, 0 hold with limits, 0 do not hold."
+    )
 
 
 @pytest.mark.parametrize("text", ["3", "-3.5", "1e-05", "12%", "3.2 ms", "1,024", "–", "± 3"])

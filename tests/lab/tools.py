@@ -5,7 +5,7 @@ from dataclasses import replace
 from types import ModuleType
 
 from regard import lab
-from regard.lab import Claim, Experiment, Plot, Table
+from regard.lab import Claim, Experiment, Plot, ReportTable
 from regard.lab.plots import COLOURS, line_with_band, new_figure
 
 
@@ -13,8 +13,8 @@ def half(*, number, device):
     return number / 2
 
 
-def measure(bench):
-    found = [bench.once(f"piece {seed}", half, number=seed) for seed in bench.seeds]
+def measure(context):
+    found = [context.cached(f"piece {seed}", half, number=seed) for seed in context.seeds]
     return {"halves": found, "pair": (1, float("nan"))}
 
 
@@ -32,7 +32,7 @@ def draw(data):
 
 
 def tabulate(data):
-    return [Table("All <halves>", ("seed", "half"), [(str(i), "a|b") for i in range(2)])]
+    return [ReportTable("All <halves>", ("seed", "half"), [(str(i), "a|b") for i in range(2)])]
 
 
 def draw_nothing(data):

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from regard.errors import ArgumentError, DataError
-from regard.recipes import Recipe, find, kept, read
+from regard.recipes import Recipe, find, load_saved, read
 from regard.training import make_config
 from regard.training.config import check_model
 from regard.training.defaults import Facts, fill_settings
@@ -110,11 +110,11 @@ def test_a_recipe_that_is_kept_comes_back(tmp_path):
         "a", "cmudict", {"dev_words": 3}, {"lr": 0.1}, members=("b:1",), published=(row,)
     )
     recipe.write(tmp_path)
-    assert kept(tmp_path) == recipe
-    assert kept(tmp_path / "elsewhere") is None
+    assert load_saved(tmp_path) == recipe
+    assert load_saved(tmp_path / "elsewhere") is None
     (tmp_path / "recipe.json").write_text('{"name": "a"}')
-    with pytest.raises(DataError, match=r"recipe\.json: this is no recipe"):
-        kept(tmp_path)
+    with pytest.raises(DataError, match=r"recipe\.json: this is not a recipe"):
+        load_saved(tmp_path)
 
 
 def test_the_ending_may_be_left_out(tmp_path):

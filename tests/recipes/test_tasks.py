@@ -13,8 +13,8 @@ from regard.api.bundled_models import HOME
 from regard.data import Tokenizer
 from regard.errors import ArgumentError, DataError
 from regard.recipes import TASKS, read
-from regard.recipes.examples import Example, Prepared, kept, write
-from regard.recipes.tasks.sst import likeliest
+from regard.recipes.prepared_data import PreparedData, RecipeExample, read_evaluation, write
+from regard.recipes.tasks.sst import most_probable_class
 
 ROOT = Path(__file__).resolve().parents[2]
 DATA = Path(os.environ.get("REGARD_DATA", ROOT.parent / "shared" / "data"))
@@ -29,12 +29,12 @@ def prepare(task, folder, **options):
 def test_cmudict_holds_out_whole_words(tmp_path):
     rows = made.cmudict(tmp_path)
     found = prepare("cmudict", tmp_path, dev_words=7)
-    train, dev = found.train, found.judged["dev"]
+    train, dev = found.train, found.evaluation["dev"]
     assert len(dev) == 7
     assert not {e.src for e in train} & {e.src for e in dev}
     again = [(e.src, said) for e in [*train, *dev] for said in e.references]
     assert sorted(again) == sorted(set(rows))  # a palindrome is said in one way
-    assert found.judged["test"][1] == Example("ABE", ("A B E", "E B A"))
+    assert found.evaluation["test"][1] == RecipeExample("ABE", ("A B E", "E B A"))
 
 
 def test_cmudict_asks_words_that_are_in_no_set(tmp_path):
@@ -43,12 +43,12 @@ def test_cmudict_asks_words_that_are_in_no_set(tmp_path):
     made.write(tmp_path, "words/list.txt.gz", rows)
     found = prepare("cmudict", tmp_path, dev_words=7, words="words/list.txt")
     # AAB is learned from, ABE is in test
-    assert [e.src for e in found.unanswered] == ["THE", "O'CLOCK", "JAZZ"]
-    assert not any(e.references for e in found.unanswered)
+    assert [e.src for e in found.unlabelled] == ["THE", "O'CLOCK", "JAZZ"]
+    assert not any(e.references for e in found.unlabelled)
     fewer = prepare("cmudict", tmp_path, dev_words=7, words="words/list.txt", most_words=2)
-    assert [e.src for e in fewer.unanswered] == ["THE", "O'CLOCK"]
-    assert prepare("cmudict", tmp_path, dev_words=7).unanswered == ()
-    with pytest.raises(DataError, match=r"must hold words/none\.txt"):
+    assert [e.src for e in fewer.unlabelled] == ["THE", "O'CLOCK"]
+    assert prepare("cmudict", tmp_path, dev_words=7).unlabelled == ()
+    with pytest.raises(DataError, match=r"must contain words/none\.txt"):
         prepare("cmudict", tmp_path, words="words/none.txt")
 
 
@@ -57,7 +57,7 @@ def test_cmudict_holds_out_the_same_words_in_any_order(tmp_path):
     made.cmudict(tmp_path / "two")
     made.write(tmp_path / "two", "cmudict_g014b2b/train.tsv.gz", rows[::-1])
     first, second = (
-        {e.src for e in prepare("cmudict", tmp_path / name, dev_words=7).judged["dev"]}
+        {e.src for e in prepare("cmudict", tmp_path / name, dev_words=7).evaluation["dev"]}
         for name in ("one", "two")
     )
     assert first == second
@@ -66,7 +66,7 @@ def test_cmudict_holds_out_the_same_words_in_any_order(tmp_path):
 def test_sigmorphon_takes_the_language_as_a_symbol(tmp_path):
     made.sigmorphon(tmp_path)
     found = prepare("sigmorphon", tmp_path, part="low")
-    assert found.train[0] == Example("가 값b", ("k a train",), ("kor",), "kor")
+    assert found.train[0] == RecipeExample("가 값b", ("k a train",), ("kor",), "kor")
     assert found.settings["src_tokenizer"] == "char"
     assert found.train[0].question == "가 값b\tkor"
     assert found.train[0].lines == ["가 값b\tk a train\tkor"]
@@ -84,7 +84,7 @@ def test_sigmorphon_spells_korean_letter_by_letter(tmp_path):
 def test_some_languages_alone(tmp_path):
     made.sigmorphon(tmp_path)
     found = prepare("sigmorphon", tmp_path, part="low", languages=("ice",))
-    assert [e.group for e in [*found.train, *found.judged["test"]]] == ["ice", "ice"]
+    assert [e.group for e in [*found.train, *found.evaluation["test"]]] == ["ice", "ice"]
     with pytest.raises(ArgumentError, match=r"recipe\.languages must .* xyz"):
         prepare("sigmorphon", tmp_path, part="low", languages=("xyz",))
 
@@ -92,7 +92,7 @@ def test_some_languages_alone(tmp_path):
 def test_inflection_asks_by_language_and_tags(tmp_path):
     made.inflection(tmp_path)
     found = prepare("inflection", tmp_path, part="medium")
-    assert found.train[0] == Example("gehen", ("ging",), ("german", "V", "PST"), "german")
+    assert found.train[0] == RecipeExample("gehen", ("ging",), ("german", "V", "PST"), "german")
     assert len(found.train) == 2
 
 
@@ -104,18 +104,18 @@ def test_copies_are_asked_by_a_tag_of_their_own_once(tmp_path):
         ("ging", ("ging",), ("german", "COPY")),
         ("shok", ("shok",), ("albanian", "COPY")),
     ]
-    assert len(found.judged["dev"]) == 2
+    assert len(found.evaluation["dev"]) == 2
 
 
 def test_multi30k_picks_its_columns(tmp_path):
     made.multi30k(tmp_path)
     found = prepare("multi30k", tmp_path, tgt="fr")
-    assert found.train[0] == Example("A Dog.", ("Un chien.",), group="fr")
-    assert found.judged["dev"][1].src == "val"
-    assert list(found.judged) == ["dev", "test", "test2017"]
-    assert "test2017" not in prepare("multi30k", tmp_path, tgt="cs").judged
+    assert found.train[0] == RecipeExample("A Dog.", ("Un chien.",), group="fr")
+    assert found.evaluation["dev"][1].src == "val"
+    assert list(found.evaluation) == ["dev", "test", "test2017"]
+    assert "test2017" not in prepare("multi30k", tmp_path, tgt="cs").evaluation
     lower = prepare("multi30k", tmp_path, tgt="en", src="de", lowercase=True)
-    assert lower.train[0] == Example("ein hund.", ("a dog.",), group="en")
+    assert lower.train[0] == RecipeExample("ein hund.", ("a dog.",), group="en")
     with pytest.raises(ArgumentError, match="another language than en"):
         prepare("multi30k", tmp_path, tgt="en")
 
@@ -123,33 +123,33 @@ def test_multi30k_picks_its_columns(tmp_path):
 def test_tatoeba_reads_its_three_files(tmp_path):
     made.tatoeba(tmp_path)
     found = prepare("tatoeba", tmp_path, part="mini")
-    sets = [found.train, found.judged["dev"], found.judged["test"]]
+    sets = [found.train, found.evaluation["dev"], found.evaluation["test"]]
     assert [rows[0].src for rows in sets] == ["train", "dev", "test"]
 
 
 def test_ptb_has_lines_in_their_order_without_a_source(tmp_path):
     made.ptb(tmp_path)
     found = prepare("ptb", tmp_path)
-    assert found.judged["dev"][:2] == [
-        Example("", ("the valid <unk> is here",)),
-        Example("", ("a b N",)),
+    assert found.evaluation["dev"][:2] == [
+        RecipeExample("", ("the valid <unk> is here",)),
+        RecipeExample("", ("a b N",)),
     ]
     folder = tmp_path / "kept"
     write(found, folder)
     assert (folder / "dev.tsv").read_text() == "the valid <unk> is here\na b N\n" * 5
-    assert kept(folder) == {name: list(rows) for name, rows in found.judged.items()}
+    assert read_evaluation(folder) == {name: list(rows) for name, rows in found.evaluation.items()}
 
 
 def test_training_sees_every_language_among_the_first_dev_pairs(tmp_path):
-    rows = [Example(f"w{i}", ("x", "y"), (), "a" if i < 50 else "b") for i in range(100)]
-    write(Prepared(rows, {"dev": rows}), tmp_path)
+    rows = [RecipeExample(f"w{i}", ("x", "y"), (), "a" if i < 50 else "b") for i in range(100)]
+    write(PreparedData(rows, {"dev": rows}), tmp_path)
     lines = (tmp_path / "dev.tsv").read_text().splitlines()
     assert sorted(lines) == sorted(line for row in rows for line in row.lines)
     first = [int(line.split("\t")[0][1:]) < 50 for line in lines[:60]]
     assert 10 < sum(first) < 50
     asked = [line.split("\t")[0] for line in lines]
     assert asked[::2] == asked[1::2]  # the references of a source stay together
-    assert kept(tmp_path)["dev"] == rows
+    assert read_evaluation(tmp_path)["dev"] == rows
 
 
 def test_sst_has_phrases_in_training_and_sentences_in_judging(tmp_path):
@@ -164,7 +164,7 @@ def test_sst_has_phrases_in_training_and_sentences_in_judging(tmp_path):
         ("bad film", "negative"),
         ("No bad film", "negative"),
     }
-    judged = [[(e.src, *e.references) for e in found.judged[name]] for name in ("dev", "test")]
+    judged = [[(e.src, *e.references) for e in found.evaluation[name]] for name in ("dev", "test")]
     assert judged[0] == [("lovely film", "positive"), ("lovely", "negative")]
     assert judged[1] == [("( 1/2", "negative")]  # the neutral sentence is left out
 
@@ -176,7 +176,7 @@ def test_sst_sentences_alone_and_five_classes(tmp_path):
         ("It is lovely .", "positive"),
         ("No bad film", "negative"),
     ]  # "A film" stands in the test set, too
-    assert found.judged["test"][1].references == ("neutral",)
+    assert found.evaluation["test"][1].references == ("neutral",)
 
 
 def test_sst_words_are_cut_at_hyphens_where_that_is_asked(tmp_path):
@@ -196,11 +196,11 @@ def test_sst_degrees_are_learned_and_classes_judged(tmp_path):
     assert learned["bad film"] == ("very-negative",)
     assert learned["bad"] == ("negative",)
     assert learned["film"] == ("neutral",)
-    assert [e.references for e in found.judged["dev"]] == [
+    assert [e.references for e in found.evaluation["dev"]] == [
         ("positive", "very-positive"),
         ("negative", "very-negative"),
     ]
-    assert [e.src for e in found.judged["test"]] == ["( 1/2"]  # no neutral sentence
+    assert [e.src for e in found.evaluation["test"]] == ["( 1/2"]  # no neutral sentence
     with pytest.raises(ArgumentError, match=r"recipe\.degrees must be for two classes"):
         prepare("sst", tmp_path, degrees=True, classes=5)
 
@@ -214,8 +214,8 @@ def said(**shares):
 
 def test_sst_degrees_of_a_class_count_together():
     close = {"neutral": 0.4, "positive": 0.25, "negative": 0.2, "very_negative": 0.15}
-    assert likeliest(said(**close)) == "negative"
-    assert likeliest(said(neutral=0.9, positive=0.06, nonsense=0.04)) == "positive"
+    assert most_probable_class(said(**close)) == "negative"
+    assert most_probable_class(said(neutral=0.9, positive=0.06, nonsense=0.04)) == "positive"
 
 
 class Searches(Model):
@@ -238,10 +238,13 @@ def test_sst_is_judged_by_classes_where_degrees_were_learned():
         "poor": {"positive": 0.4, "negative": 0.35, "very_negative": 0.25},
     }
     model = Searches(found)
-    rows = [Example("good", ("positive", "very-positive")), Example("poor", ("positive", "x"))]
-    verdict = TASKS["sst"].judge(model, rows, {"beam": 2})
-    assert verdict.answers == ["positive", "negative"]
-    assert verdict.figures[0].value == 50.0
+    rows = [
+        RecipeExample("good", ("positive", "very-positive")),
+        RecipeExample("poor", ("positive", "x")),
+    ]
+    verdict = TASKS["sst"].evaluate(model, rows, {"beam": 2})
+    assert verdict.predictions == ["positive", "negative"]
+    assert verdict.metrics[0].value == 50.0
     assert model.options["nbest"] == model.options["beam"] > 5  # every answer is found
 
 
@@ -285,7 +288,7 @@ def test_the_bundled_dictionary_is_that_of_the_papers():
     found = TASKS["cmudict"].prepare(HOME)
     train, judged = COUNTS["cmudict-bahdanau"]
     assert len(found.train) == train
-    assert {name: len(examples) for name, examples in found.judged.items()} == judged
+    assert {name: len(examples) for name, examples in found.evaluation.items()} == judged
 
 
 @pytest.mark.parametrize("task", ["multi30k", "ptb", "sst", "tatoeba"])
@@ -302,4 +305,4 @@ def test_real_files_have_the_sizes_that_papers_give(name):
     found = TASKS[recipe.task].prepare(DATA, **recipe.options)
     train, judged = COUNTS[name]
     assert train is None or len(found.train) == train
-    assert {part: len(rows) for part, rows in found.judged.items()} == judged
+    assert {part: len(rows) for part, rows in found.evaluation.items()} == judged

@@ -14,8 +14,8 @@ from regard import extras
 from regard.cli.console import print_json, print_table, result_console
 from regard.cli.error_handling import FAILED, INTERRUPTED
 from regard.errors import ArgumentError
-from regard.lab import Bench, Claim, running
-from regard.lab.processes import processes
+from regard.lab import Claim, ExperimentContext, runner
+from regard.lab.context import worker_pool
 from regard.training.console_reporter import say
 
 #: seeds of a quick run and of a full one
@@ -36,28 +36,28 @@ def lab(
     as_json: bool,
 ) -> None:
     """Run the experiments on what is said about attention, and write a report."""
-    extras.require("matplotlib", extra="lab", for_="`regard lab`")
-    chosen = running.pick(names or [])
+    extras.require("matplotlib", "scipy", extra="lab", for_="`regard lab`")
+    chosen = runner.pick(names or [])
     if listed:
         return _list(chosen, as_json)
     _check_folders(output, data)
     count = SEEDS[quick] if seeds is None else seeds
     where = devices.pick(device)
-    bench = Bench(
+    context = ExperimentContext(
         device=where,
         quick=quick,
         seeds=tuple(range(count)),
         data=data,
-        memory=output / "cache",
+        cache_dir=output / "cache",
         fresh=fresh,
     )
-    with _ProgressReporter(Console(stderr=True)) as watch, processes(where, jobs) as pool:
-        outcome = running.run(chosen, replace(bench, pool=pool), output, watch)
+    with _ProgressReporter(Console(stderr=True)) as observer, worker_pool(where, jobs) as pool:
+        outcome = runner.run(chosen, replace(context, pool=pool), output, observer)
     return _conclude(outcome, output, as_json)
 
 
 def _list(names: list[str], as_json: bool) -> None:
-    rows = [(name, running.find(name).question) for name in names]
+    rows = [(name, runner.find(name).question) for name in names]
     if as_json:
         return print_json([{"name": name, "question": question} for name, question in rows])
     return print_table(result_console(), ("experiment", "question"), rows)
@@ -71,7 +71,7 @@ def _check_folders(output: Path, data: Path | None) -> None:
     output.mkdir(parents=True, exist_ok=True)
 
 
-def _conclude(outcome: running.Outcome, folder: Path, as_json: bool) -> None:
+def _conclude(outcome: runner.RunOutcome, folder: Path, as_json: bool) -> None:
     """Write the report, print the verdicts, and exit with the code that they call for."""
     from regard.lab import report
 
@@ -89,7 +89,7 @@ def _conclude(outcome: running.Outcome, folder: Path, as_json: bool) -> None:
     else:
         _tell([claim for _, claim in claims], page)
     for name, said in failures.items():
-        say(notes, f"{said}: its traceback is in {running.log_path(folder, name)}.")
+        say(notes, f"{said}: its traceback is in {runner.log_path(folder, name)}.")
     if outcome.interrupted:
         say(notes, "What is finished is kept: the same command goes on there, without --fresh.")
         raise typer.Exit(INTERRUPTED)
@@ -133,17 +133,17 @@ class _ProgressReporter:
     def __exit__(self, *_: object) -> None:
         self._progress.stop()
 
-    def begins(self, name: str) -> None:
+    def on_start(self, name: str) -> None:
         self._tasks[name] = self._progress.add_task(name, total=None, last="")
 
-    def piece(self, name: str, label: str, kept: bool) -> None:
-        last = f"{label} (kept)" if kept else label
+    def on_piece(self, name: str, label: str, cached: bool) -> None:
+        last = f"{label} (cached)" if cached else label
         self._progress.update(self._tasks[name], advance=1, last=last)
 
-    def ends(self, name: str, sentence: str) -> None:
+    def on_end(self, name: str, status: str) -> None:
         task = self._tasks[name]
         pieces = self._progress.tasks[task].completed
-        self._progress.update(task, total=pieces, last=sentence)
+        self._progress.update(task, total=pieces, last=status)
         self._progress.stop_task(task)
         if not self._console.is_terminal:
-            say(self._console, f"{name}: {sentence}")
+            say(self._console, f"{name}: {status}")

@@ -88,7 +88,7 @@ def train(
 def _recipe(words: list[str], resume: Path | None) -> recipes.Recipe | None:
     """Return the recipe that is named first, or that the resumed run was made by."""
     if resume is not None:
-        return recipes.kept(resume / recipes.INSIDE)
+        return recipes.load_saved(resume / recipes.RECIPE_DIR)
     path = recipes.find(words[0]) if words else None
     return None if path is None else recipes.read(path)
 

@@ -1,24 +1,36 @@
-"""The lab: what the documents claim about attention, as experiments that anybody can run again."""
+"""The lab: reproducible experiments that test what tutorials claim about attention."""
 
 from typing import Final
 
-from regard.lab.bench import Bench
-from regard.lab.experiment import Claim, Data, Experiment, Plot, Table, Verdict
+from regard.lab.context import ExperimentContext
+from regard.lab.experiment import Claim, Data, Experiment, Plot, ReportTable, Verdict
 
-#: each experiment's name and the module whose `EXPERIMENT` it is, in the order of running: what
-#: is timed comes first, while the machine is quiet
+#: name of each experiment and the module that defines its `EXPERIMENT`, in the order of running:
+#: timed experiments come first, while the machine is idle
 EXPERIMENTS: Final[dict[str, str]] = {
-    "cost": "regard.lab.experiments.cost",
-    "path": "regard.lab.experiments.path",
-    "scale": "regard.lab.experiments.scale",
-    "bottleneck": "regard.lab.experiments.bottleneck",
-    "recall": "regard.lab.experiments.recall",
-    "order": "regard.lab.experiments.order",
-    "heads": "regard.lab.experiments.heads",
-    "word-by-word": "regard.lab.experiments.word_by_word",
-    "reading": "regard.lab.experiments.reading",
-    "vision": "regard.lab.experiments.vision",
-    "worked-example": "regard.lab.experiments.worked_example",
+    name: f"regard.lab.experiments.{name.replace('-', '_')}"
+    for name in (
+        "cost",
+        "path",
+        "scale",
+        "bottleneck",
+        "recall",
+        "order",
+        "heads",
+        "word-by-word",
+        "reading",
+        "vision",
+        "worked-example",
+    )
 }
 
-__all__ = ["EXPERIMENTS", "Bench", "Claim", "Data", "Experiment", "Plot", "Table", "Verdict"]
+__all__ = [
+    "EXPERIMENTS",
+    "Claim",
+    "Data",
+    "Experiment",
+    "ExperimentContext",
+    "Plot",
+    "ReportTable",
+    "Verdict",
+]

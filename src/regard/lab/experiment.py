@@ -1,4 +1,4 @@
-"""What an experiment is: a measurement, a judgement of claims, plots, all made of plain data."""
+"""Experiments: a measurement, the claims it tests, and the plots and tables that show it."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -7,23 +7,23 @@ from typing import TYPE_CHECKING, Any, Literal
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-    from regard.lab.bench import Bench
+    from regard.lab.context import ExperimentContext
 
 Data = dict[str, Any]
-"""What a measurement returns: whatever JSON can hold, so that it can be kept and drawn again."""
+"""Result of a measurement: JSON-serialisable, so that it can be saved and drawn again."""
 
 Verdict = Literal["holds", "holds with limits", "does not hold"]
 
 
 @dataclass(frozen=True)
 class Claim:
-    """One claim of a document beside what was measured.
+    """A claim of a document and the measured verdict on it.
 
     Attributes:
-        source: Which document makes it, and where.
-        text: The claim, in our words.
-        verdict: What the numbers say of it.
-        evidence: The measured numbers, in a sentence or two.
+        source: the document that makes the claim, with its section.
+        text: the claim, paraphrased.
+        verdict: the verdict of the measurement.
+        evidence: the measured numbers, in one or two sentences.
     """
 
     source: str
@@ -32,9 +32,16 @@ class Claim:
     evidence: str
 
 
+def verdict(partly: object, fully: object) -> Verdict:
+    """Return "does not hold" unless `partly`, and "holds" if `fully` is true as well."""
+    if not partly:
+        return "does not hold"
+    return "holds" if fully else "holds with limits"
+
+
 @dataclass(frozen=True)
 class Plot:
-    """A figure with its name (a file's stem) and a caption that can be read without it."""
+    """A figure with its name (the stem of its file) and a self-contained caption."""
 
     name: str
     caption: str
@@ -42,8 +49,8 @@ class Plot:
 
 
 @dataclass(frozen=True)
-class Table:
-    """Rows of text under a heading; numbers are already written out."""
+class ReportTable:
+    """A table of formatted text with a caption."""
 
     caption: str
     columns: Sequence[str]
@@ -52,25 +59,30 @@ class Table:
 
 @dataclass(frozen=True)
 class Experiment:
-    """A question, and how it is answered.
+    """A question, and the functions that answer it.
 
     Only `measure` runs models. `judge`, `draw` and `tabulate` are functions of its data, so that a
-    report is made again from kept data without measuring anything.
+    report can be written from saved data without measuring anything.
 
     Attributes:
-        name: What the command line calls it.
-        question: What it asks, in one sentence.
-        method: How it is measured, in a paragraph: models, parameter counts, budgets, seeds.
-        measure: Runs it on a bench.
-        judge: The claims with their verdicts.
-        draw: The plots.
-        tabulate: The tables.
+        name: name on the command line.
+        question: the question in one sentence.
+        method: the method in one paragraph: models, parameter counts, budgets, seeds.
+        measure: runs the experiment.
+        judge: returns the claims with their verdicts.
+        draw: returns the plots.
+        tabulate: returns the tables.
     """
 
     name: str
     question: str
     method: str
-    measure: "Callable[[Bench], Data]"
+    measure: "Callable[[ExperimentContext], Data]"
     judge: Callable[[Data], list[Claim]]
     draw: Callable[[Data], list[Plot]]
-    tabulate: Callable[[Data], list[Table]]
+    tabulate: Callable[[Data], list[ReportTable]]
+
+
+def select(rows: Sequence[Data], **wanted: Any) -> list[Data]:
+    """Return the rows that have the wanted values."""
+    return [row for row in rows if wanted.items() <= row.items()]

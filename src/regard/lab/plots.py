@@ -1,8 +1,9 @@
-"""How the lab's figures look: one palette, bands for intervals, SVG that a page can take in."""
+"""Style of the lab's figures: one palette, bands for intervals, SVG that a page can inline."""
 
 import io
+import math
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -11,11 +12,12 @@ from cycler import cycler
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from regard.lab.estimates import MeanInterval
 from regard.seeing.palette import DIM, GROUND, LINE, MARK, STOPS, TEXT
 
-#: told apart by readers of all kinds of colour vision; the first two are those of the maps
+#: distinguishable with any kind of colour vision; the first two are those of attention maps
 COLOURS: Final = (STOPS[5], MARK, "#009e73", "#56b4e9", "#a6559d", "#d19a00", "#6b7280")
-#: the same on a dark ground
+#: the same on a dark background
 DARK_COLOURS: Final = (
     "#a8d0f5",
     "#ff9d4d",
@@ -25,15 +27,13 @@ DARK_COLOURS: Final = (
     "#f7ea9c",
     "#7d8794",
 )
-#: told apart by shape as well as by colour
+#: lines differ by marker as well as by colour
 MARKERS: Final = ("o", "s", "^", "D", "v", "P", "X")
-#: inches of a figure, which is as wide as a page whatever stands in it
+#: width of every figure in inches, and its height by number of columns
 WIDTH: Final = 8.0
 HEIGHTS: Final = {1: 4.2, 2: 3.5, 3: 3.0}
-#: pixels of a PNG for an inch
-RESOLUTION: Final = 150
-#: how much of the ground is seen through a band
-BAND: Final = 0.18
+DPI: Final = 150
+BAND_ALPHA: Final = 0.18
 STYLE: Final[dict[Any, Any]] = {
     "axes.edgecolor": DIM,
     "axes.facecolor": "none",
@@ -51,14 +51,14 @@ STYLE: Final[dict[Any, Any]] = {
     "xtick.color": DIM,
     "ytick.color": DIM,
 }
-#: what a page says in place of a colour, so that a figure follows its ground
+#: CSS variables that replace colours in a page, so that a figure follows its theme
 VARIABLES: Final = {TEXT: "var(--text)", DIM: "var(--dim)", LINE: "var(--line)"} | {
     colour: f"var(--c{i})" for i, colour in enumerate(COLOURS)
 }
 
 
 def new_figure(columns: int = 1, rows: int = 1) -> tuple[Figure, list[Axes]]:
-    """A figure and its axes, row by row."""
+    """Return a figure and its axes, row by row."""
     with matplotlib.rc_context(STYLE):
         height = HEIGHTS[min(columns, max(HEIGHTS))] * rows
         figure = Figure(figsize=(WIDTH, height), layout="constrained")
@@ -76,29 +76,44 @@ def line_with_band(
     label: str,
     colour: str,
 ) -> None:
-    """A line through means in a band of their intervals; None leaves a gap.
+    """Draw a line with a band from `low` to `high`; None leaves a gap.
 
-    Args:
-        axes: Where to draw.
-        x: One place for each mean.
-        mean: What was measured.
-        low: Where each interval begins.
-        high: Where it ends.
-        label: What the legend calls the line.
-        colour: One of `COLOURS`, which brings its own marker.
+    Each of `COLOURS` brings its own marker.
     """
     marker = MARKERS[COLOURS.index(colour) % len(MARKERS)] if colour in COLOURS else "o"
     axes.plot(x, _numbers(mean), color=colour, marker=marker, label=label, zorder=3)
-    axes.fill_between(x, _numbers(low), _numbers(high), color=colour, alpha=BAND, linewidth=0)
+    axes.fill_between(x, _numbers(low), _numbers(high), color=colour, alpha=BAND_ALPHA, linewidth=0)
 
 
-def legend(axes: Axes, *, below: bool = False) -> None:
-    """A legend beside the axes, or in a row below the whole figure, where it hides nothing."""
+def interval_line(
+    axes: Axes,
+    x: Sequence[int | float],
+    intervals: Iterable[MeanInterval],
+    *,
+    label: str,
+    colour: str,
+    bounds: tuple[float, float] = (-math.inf, math.inf),
+) -> None:
+    """Draw means with a band of their intervals, clipped to the bounds of the quantity."""
+    found = list(intervals)
+    line_with_band(
+        axes,
+        x,
+        [one.mean for one in found],
+        [max(bounds[0], one.low) for one in found],
+        [min(bounds[1], one.high) for one in found],
+        label=label,
+        colour=colour,
+    )
+
+
+def legend(axes: Axes, *, below: bool = False, columns: int | None = None) -> None:
+    """Draw a legend beside the axes, or in rows below the whole figure."""
     handles, labels = axes.get_legend_handles_labels()
     if below:
         axes.figure.legend(
-            handles, labels, loc="outside lower center", ncols=len(labels), frameon=False,
-            labelcolor=TEXT,
+            handles, labels, loc="outside lower center", ncols=columns or len(labels),
+            frameon=False, labelcolor=TEXT,
         )  # fmt: skip
     else:
         axes.legend(
@@ -107,28 +122,33 @@ def legend(axes: Axes, *, below: bool = False) -> None:
         )  # fmt: skip
 
 
+def colour_of(place: int) -> str:
+    """Return the colour of the line at a place, starting again after the last colour."""
+    return COLOURS[place % len(COLOURS)]
+
+
 def save(figure: Figure, folder: Path, stem: str) -> str:
-    """Writes a figure as `stem.svg` and `stem.png`, and returns it as SVG for a page."""
+    """Write a figure as `stem.svg` and `stem.png`, and return its SVG for a page."""
     drawn = _svg(figure, stem)
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / f"{stem}.svg").write_text(_on_ground(drawn), encoding="utf-8")
-    figure.savefig(folder / f"{stem}.png", dpi=RESOLUTION, metadata={"Software": None})
+    (folder / f"{stem}.svg").write_text(_with_background(drawn), encoding="utf-8")
+    figure.savefig(folder / f"{stem}.png", dpi=DPI, metadata={"Software": None})
     return inline(drawn, stem)
 
 
 def inline(drawn: str, prefix: str) -> str:
-    """SVG that can stand in a page beside others: its ids, colours and rules are its own.
+    """Return SVG that can be inlined in a page: its ids are unique and its colours variables.
 
     Args:
-        drawn: A file of SVG, as matplotlib writes it.
-        prefix: What all ids begin with; another for each figure of a page.
+        drawn: an SVG file as matplotlib writes it.
+        prefix: prefix of all ids, different for each figure of a page.
     """
     body = drawn[drawn.index("<svg") :]
-    # a style element would hold for the whole page, which has the same rules for figures
+    # a style element would apply to the whole page, whose own style has the same rules
     body = re.sub(r"<defs>\s*<style.*?</style>\s*</defs>", "", body, flags=re.DOTALL)
     body = re.sub(r' id="([^"]+)"', rf' id="{prefix}-\1"', body)
     body = re.sub(r'(url\(#|href="#)', rf"\g<1>{prefix}-", body)
-    # the page says how wide it is; the view box keeps its shape
+    # the page sets the width; the view box keeps the aspect ratio
     body = re.sub(r'(<svg[^>]*?) (?:width|height)="[^"]*"', r"\1", body, count=1)
     body = re.sub(r'(<svg[^>]*?) (?:width|height)="[^"]*"', r"\1", body, count=1)
     for colour, variable in VARIABLES.items():
@@ -137,7 +157,7 @@ def inline(drawn: str, prefix: str) -> str:
 
 
 def _svg(figure: Figure, salt: str) -> str:
-    """The same text for the same figure: no date, no chance, words as words; on no ground."""
+    """Return the SVG of a figure, deterministic, with text as text and no background."""
     for box in (*figure.legends, *(axes.get_legend() for axes in figure.axes)):
         if box is not None:
             box.set_frame_on(False)
@@ -148,7 +168,7 @@ def _svg(figure: Figure, salt: str) -> str:
     return file.getvalue()
 
 
-def _on_ground(drawn: str) -> str:
+def _with_background(drawn: str) -> str:
     ground = f'<rect width="100%" height="100%" fill="{GROUND}"/>'
     return re.sub(r"(<svg.*?>)", rf"\1{ground}", drawn, count=1, flags=re.DOTALL)
 

@@ -1,24 +1,37 @@
-"""The report: what lies in a folder of results, judged, drawn and written as pages."""
+"""Write the report of a folder of results as one HTML page and as Markdown."""
 
+import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, get_args
 
+from jinja2 import Environment, PackageLoader, StrictUndefined, select_autoescape
+from markupsafe import Markup, escape
+
 from regard import lab
 from regard.atomic_files import atomic_output
-from regard.lab import results, running
-from regard.lab.experiment import Claim, Experiment, Table, Verdict
-from regard.lab.results import Result
+from regard.lab import plots, runner
+from regard.lab.experiment import Claim, Experiment, ReportTable, Verdict
+from regard.lab.runner import ExperimentResult
+from regard.seeing.page_modules import text_of
+from regard.version import __version__
 
-FIGURES: Final = "figures"
+TITLE: Final = "What the documents say about attention, measured"
+FIGURES_DIR: Final = "figures"
+CLAIM_COLUMNS: Final = ("claim", "document", "verdict", "measured")
 VERDICTS: Final[tuple[Verdict, ...]] = get_args(Verdict)
+#: signs of the verdicts, readable without colour, and their classes in report.css
+SIGNS: Final = dict(zip(VERDICTS, ("✓", "◐", "✗"), strict=True))
+CLASSES: Final = dict(zip(VERDICTS, ("holds", "limits", "fails"), strict=True))
+#: a number with or without a unit, or a dash in place of one
+NUMBER: Final = re.compile(r"[-+−±≈<>×\d.,e%\s]+( ?[a-zA-Zµ%]{1,3})?|[–—-]?")
 
 
 @dataclass(frozen=True)
-class Drawn:
-    """A plot that lies in the folder of figures, also as SVG for a page."""
+class SavedPlot:
+    """A plot in the folder of figures, with its SVG for a page."""
 
     stem: str
     caption: str
@@ -26,120 +39,170 @@ class Drawn:
 
 
 @dataclass(frozen=True)
-class Section:
-    """An experiment as the report shows it.
+class ReportSection:
+    """The section of an experiment.
 
     Attributes:
-        experiment: What was asked, and how.
-        result: Of it, or None where it failed before there was one.
-        claims: Judged.
-        plots: Drawn.
-        tables: Written.
-        failure: Why there is nothing, or nothing new; empty if all went well.
+        experiment: the experiment.
+        result: its result, or None if it failed before there was one.
+        claims: its claims with their verdicts.
+        plots: its plots.
+        tables: its tables.
+        failure: why there is nothing, or nothing new; empty if all went well.
     """
 
     experiment: Experiment
-    result: Result | None
+    result: ExperimentResult | None
     claims: Sequence[Claim] = ()
-    plots: Sequence[Drawn] = ()
-    tables: Sequence[Table] = ()
+    plots: Sequence[SavedPlot] = ()
+    tables: Sequence[ReportTable] = ()
     failure: str = ""
 
+    @property
+    def explanation(self) -> str:
+        """The failure, the file with its traceback, and the origin of what is shown anyway."""
+        earlier = " What stands here is from an earlier run." if self.claims else ""
+        return f"{self.failure}: its traceback is in {self.experiment.name}.log.{earlier}"
 
-def write(folder: Path) -> list[Section]:
-    """Writes report.html and report.md over all results of a folder whose experiment is known."""
-    from regard.lab import report_html, report_markdown
 
+def write(folder: Path) -> list[ReportSection]:
+    """Write report.html and report.md about all results of known experiments in a folder."""
     sections = [found for name in lab.EXPERIMENTS if (found := section(folder, name)) is not None]
-    for name, text in (
-        ("report.html", report_html.render(sections)),
-        ("report.md", report_markdown.render(sections)),
-    ):
+    claim_rows = [
+        (f"[{claim.text}](#{part.experiment.name})", claim.source, claim.verdict, claim.evidence)
+        for part in sections
+        for claim in part.claims
+    ]
+    values = {
+        "title": TITLE, "summary": summarise(sections), "sections": sections,
+        "claim_columns": CLAIM_COLUMNS, "claim_rows": claim_rows, "figures": FIGURES_DIR,
+        "signs": SIGNS, "classes": CLASSES, "version": __version__,
+        "colours": plots.COLOURS, "dark_colours": plots.DARK_COLOURS,
+        "page_style": Markup(text_of("style.css")),
+    }  # fmt: skip
+    environment = _environment()
+    for name in ("report.html", "report.md"):
+        text = environment.get_template(name).render(values).rstrip("\n") + "\n"
         with atomic_output(folder / name) as file:
             file.write(text.encode())
     return sections
 
 
-def section(folder: Path, name: str) -> Section | None:
-    """What a folder holds of an experiment; None if that is nothing."""
-    result, failure = results.load(folder, name), _failure(folder, name)
+def section(folder: Path, name: str) -> ReportSection | None:
+    """Return the section of an experiment, or None if the folder has nothing of it."""
+    log = runner.log_path(folder, name)
+    result, failure = runner.load(folder, name), ""
+    if log.is_file():
+        lines = log.read_text(encoding="utf-8", errors="replace").splitlines()
+        failure = next(iter(lines), "failed")
     if result is None:
-        return Section(running.find(name), None, failure=failure) if failure else None
-    experiment = running.find(name)
+        return ReportSection(runner.find(name), None, failure=failure) if failure else None
+    experiment = runner.find(name)
     try:
         claims, tables = experiment.judge(result.data), experiment.tabulate(result.data)
-        return Section(
-            experiment, result, claims, _draw(experiment, result, folder), tables, failure
-        )
-    except Exception as error:  # data of another version, or a mistake in the experiment
-        failure = running.note_failure(error, folder, name)
-        return Section(experiment, result, failure=failure)
+        saved = _save_plots(experiment, result, folder / FIGURES_DIR)
+        return ReportSection(experiment, result, claims, saved, tables, failure)
+    except Exception as error:  # data of another version, or a bug in the experiment
+        failure = runner.log_failure(error, folder, name)
+        return ReportSection(experiment, result, failure=failure)
 
 
-def count(claims: Iterable[Claim]) -> str:
-    """How many claims there are, and how many of each verdict."""
-    of = Counter(claim.verdict for claim in claims)
-    told = ", ".join(f"{of[verdict]} {_plural(verdict, of[verdict])}" for verdict in VERDICTS)
-    return f"{of.total()} claim{'s' * (of.total() != 1)}: {told}."
+def _save_plots(experiment: Experiment, result: ExperimentResult, folder: Path) -> list[SavedPlot]:
+    saved = []
+    for plot in experiment.draw(result.data):
+        stem = f"{experiment.name}-{plot.name}"
+        saved.append(SavedPlot(stem, plot.caption, plots.save(plot.figure, folder, stem)))
+    return saved
 
 
-def summarise(sections: Sequence[Section]) -> str:
-    """How many claims there are, and which experiments failed."""
-    told = count(claim for section in sections for claim in section.claims)
+def count_verdicts(claims: Iterable[Claim]) -> str:
+    """Return a sentence with the number of claims and of each verdict."""
+    counts = Counter(claim.verdict for claim in claims)
+
+    def phrase(verdict: Verdict) -> str:
+        if counts[verdict] != 1:
+            verb = verdict.replace("holds", "hold").replace("does not", "do not")
+            return f"{counts[verdict]} {verb}"
+        return f"1 {verdict}"
+
+    total = counts.total()
+    return f"{total} claim{'s' * (total != 1)}: {', '.join(map(phrase, VERDICTS))}."
+
+
+def summarise(sections: Sequence[ReportSection]) -> str:
+    """Return the number of claims with each verdict, and the experiments that failed."""
+    summary = count_verdicts(claim for section in sections for claim in section.claims)
     failed = [section.experiment.name for section in sections if section.failure]
-    return told + (f" Failed: {', '.join(failed)}." if failed else "")
+    return summary + (f" Failed: {', '.join(failed)}." if failed else "")
 
 
-def why(section: Section) -> str:
-    """What is said of an experiment that failed."""
-    name = section.experiment.name
-    earlier = " What stands here is from an earlier run." if section.claims else ""
-    return f"{section.failure}: its traceback is in {name}.log.{earlier}"
-
-
-def describe(facts: dict[str, Any]) -> list[tuple[str, str]]:
-    """Where and how a result was measured, in the order in which it is read."""
-    versions = ", ".join(f"{name} {number}" for name, number in facts["versions"].items())
-    kept, pieces = facts["kept_pieces"], facts["pieces"]
-    from_before = f", with {kept} of {pieces} pieces kept from before" if kept else ""
+def provenance(result: ExperimentResult) -> list[tuple[str, str]]:
+    """Return where and how a result was measured, as rows of a name and a value."""
+    facts = result.facts
+    cached, pieces, seeds = facts["kept_pieces"], facts["pieces"], facts["seeds"]
     rows = [
         ("command", f"`{facts['command']}`"),
-        ("seeds", _seeds(facts["seeds"])),
+        # a single seed says nothing about chance, and the reader must know it
+        ("seeds", ", ".join(map(str, seeds)) + SINGLE_SEED * (len(seeds) == 1)),
         ("device", facts["device"]),
         ("machine", f"{facts['machine']}, torch on {facts['threads']} threads"),
-        ("versions", versions),
+        ("versions", ", ".join(f"{name} {number}" for name, number in facts["versions"].items())),
         ("commit", facts["commit"] or ""),
-        ("measured", f"{facts['finished']}, in {facts['seconds']:g} s{from_before}"),
+        (
+            "measured",
+            f"{facts['finished']}, in {facts['seconds']:g} s"
+            + (f", with {cached} of {pieces} pieces kept from before" if cached else ""),
+        ),
     ]
     return [(name, value) for name, value in rows if value]
 
 
-def _seeds(seeds: list[int]) -> str:
-    """The seeds; one alone says nothing of chance, and the reader must know it."""
-    told = ", ".join(map(str, seeds))
-    alone = ", one alone: intervals over seeds have no width, and verdicts leave chance out"
-    return told + (alone if len(seeds) == 1 else "")
+SINGLE_SEED: Final = (
+    ", one alone: intervals over seeds have no width, and verdicts leave chance out"
+)
 
 
-def _failure(folder: Path, name: str) -> str:
-    """The first line of the log of one that failed."""
-    path = running.log_path(folder, name)
-    if not path.is_file():
-        return ""
-    return next(iter(path.read_text(encoding="utf-8", errors="replace").splitlines()), "failed")
+def _environment() -> Environment:
+    environment = Environment(
+        loader=PackageLoader("regard.lab"), autoescape=select_autoescape(),
+        undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True,
+    )  # fmt: skip
+    environment.filters |= {
+        "code": _code,
+        "labelled": _labelled,
+        "cell_classes": _cell_classes,
+        "provenance": provenance,
+        "one_line": _one_line,
+        "markdown_table": _markdown_table,
+    }
+    return environment
 
 
-def _draw(experiment: Experiment, result: Result, folder: Path) -> list[Drawn]:
-    from regard.lab import plots
+def _code(text: str) -> Markup:
+    """Escape a text for HTML, with `backquoted` parts as code."""
+    return Markup(re.sub(r"`([^`]+)`", r"<code>\1</code>", str(escape(text))))
 
+
+def _labelled(svg: str, caption: str) -> Markup:
+    """Return an SVG with its caption for screen readers."""
+    return Markup(svg.replace("<svg", f'<svg role="img" aria-label="{escape(caption)}"', 1))
+
+
+def _cell_classes(table: ReportTable) -> list[Markup]:
+    """Return the attribute of each column's cells: numbers are aligned at their end."""
+    if not table.rows:
+        return [Markup("")] * len(table.columns)
     return [
-        Drawn(stem, plot.caption, plots.save(plot.figure, folder / FIGURES, stem))
-        for plot in experiment.draw(result.data)
-        for stem in [f"{experiment.name}-{plot.name}"]
+        Markup(' class="number"' if all(map(NUMBER.fullmatch, cells)) else "")
+        for cells in zip(*table.rows, strict=True)
     ]
 
 
-def _plural(verdict: Verdict, number: int) -> str:
-    if number == 1:
-        return verdict
-    return verdict.replace("holds", "hold").replace("does not", "do not")
+def _markdown_table(rows: Iterable[Sequence[str]], columns: Sequence[str]) -> str:
+    lines: list[Any] = [columns, ["---"] * len(columns), *rows]
+    cells = ([_one_line(cell).replace("|", "\\|") for cell in line] for line in lines)
+    return "\n".join(f"| {' | '.join(line)} |" for line in cells)
+
+
+def _one_line(text: str) -> str:
+    return " ".join(text.split())

@@ -1,7 +1,8 @@
-"""Recipes: from the files of a public data set to a published kind of figure, in one command."""
+"""Recipes: reproduce a published result from the files of a public dataset with one command."""
 
-from regard.recipes.recipe import Recipe, find, kept, read
-from regard.recipes.running import INSIDE, RUNS, resume, start
+from regard.recipes.recipe import Recipe, find, load_saved, read
+from regard.recipes.runner import RECIPE_DIR, RUNS_DIR, resume, start
 from regard.recipes.tasks import TASKS
 
-__all__ = ["INSIDE", "RUNS", "TASKS", "Recipe", "find", "kept", "read", "resume", "start"]
+__all__ = ["RECIPE_DIR", "RUNS_DIR", "TASKS", "Recipe", "find", "load_saved", "read", "resume",
+           "start"]  # fmt: skip

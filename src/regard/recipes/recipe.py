@@ -1,4 +1,4 @@
-"""A recipe: a TOML file with the settings of a run, and a table that says what it is for."""
+"""Recipes: TOML files with the settings of a run and a table about its task."""
 
 import difflib
 import inspect
@@ -13,35 +13,33 @@ from pydantic import Field, TypeAdapter, ValidationError
 from regard import safe_read
 from regard.atomic_files import write_atomic
 from regard.errors import ArgumentError, DataError
-from regard.recipes.tasks import TASKS, Task
+from regard.recipes.tasks import TASKS, RecipeTask
 from regard.training import read_toml
 
 TABLE: Final = "recipe"
-#: what decides the data is the task's, not the file's
+#: settings of the data, which the task determines
 PREPARED: Final = ("data", "tgt", "dev", "dev_tgt", "columns")
 RECORD: Final = "recipe.json"
-
-
-#: what a name of a recipe that comes with regard begins with
+#: prefix of the names of bundled recipes
 SHELF: Final = "recipes"
 HERE: Final = Path(__file__).resolve().parent
-#: where those lie: beside this file where regard is installed, at the top of a checkout
-COMES_WITH: Final = (HERE / "files", HERE.parents[2] / SHELF)
+#: folders of bundled recipes: beside this file if installed, at the top of a checkout
+BUNDLED_DIRS: Final = (HERE / "files", HERE.parents[2] / SHELF)
 
 
 @dataclass(frozen=True)
 class Recipe:
-    """What leads to one result.
+    """Settings and data of a run that reproduces a result.
 
     Attributes:
-        name: that of its file.
-        task: who prepares the data and judges the model.
-        options: of the task.
-        settings: those of `regard train`.
-        decoding: options of `regard.Model.predict` when the model is judged.
-        members: runs that answer together, as folders or as `NAME:SEED`; none is trained then.
-        teacher: runs whose answers, given together, become the targets of training.
-        published: figures of others, each with `system`, `by`, `figures` and perhaps a `note`.
+        name: stem of its file.
+        task: name of the task that prepares the data and scores the model.
+        options: options of the task.
+        settings: settings of `regard train`.
+        decoding: options of `regard.Model.predict` for scoring.
+        members: runs of an ensemble, as folders or as `NAME:SEED`; nothing is trained then.
+        teacher: runs whose ensemble predictions become the training targets.
+        published: published results, each with `system`, `by`, `figures` and perhaps a `note`.
     """
 
     name: str
@@ -55,12 +53,12 @@ class Recipe:
 
     @property
     def seed(self) -> int:
-        """That of the run, which its folder is named by."""
+        """The seed of the run, which is part of its folder's name."""
         seed = _checked("seed", self.settings.get("seed", 1), Annotated[int, Field(ge=0)])
         return int(seed)
 
     def changed(self, settings: Mapping[str, Any]) -> "Recipe":
-        """With other settings; `recipe.NAME` is an option, as in `recipe.lowercase=true`."""
+        """Return the recipe with other settings; `recipe.NAME=...` sets an option of the task."""
         own = {name: value for name, value in settings.items() if name.startswith(f"{TABLE}.")}
         plain = {name: value for name, value in settings.items() if name not in own}
         table: dict[str, Any] = {**self.options, "decoding": dict(self.decoding)}
@@ -75,16 +73,16 @@ class Recipe:
         return replace(changed, published=self.published)
 
     def write(self, folder: Path) -> None:
-        """Keeps the recipe in a run's folder."""
+        """Write the recipe to the folder of a run."""
         folder.mkdir(parents=True, exist_ok=True)
         text = json.dumps(asdict(self), indent=2, ensure_ascii=False, default=list)
         write_atomic(folder / RECORD, f"{text}\n".encode())
 
 
 def find(word: str) -> Path | None:
-    """The TOML file that a word names; its ending may be left out.
+    """Return the TOML file that a word names, with or without its suffix, or None.
 
-    `recipes/NAME` is one of those that come with regard, where there is no such file here.
+    `recipes/NAME` is a bundled recipe if there is no such file here.
     """
     path = Path(word)
     named = path if path.suffix == ".toml" else Path(f"{word}.toml")
@@ -92,20 +90,20 @@ def find(word: str) -> Path | None:
         return named
     if path.exists() or path.parent != Path(SHELF):
         return None
-    ours = {file.stem: file for folder in COMES_WITH for file in folder.glob("*.toml")}
+    ours = {file.stem: file for folder in BUNDLED_DIRS for file in folder.glob("*.toml")}
     if named.stem in ours:
         return ours[named.stem]
     near = difflib.get_close_matches(named.stem, ours, n=1, cutoff=0.5)
     raise ArgumentError(
         "the recipe",
-        f"be a file, or one of the {len(ours)} that come with regard",
+        f"be a file, or one of the {len(ours)} bundled recipes",
         repr(word),
         f"perhaps {SHELF}/{near[0]} is meant" if near else "see recipes/README.md",
     )
 
 
 def read(path: Path) -> Recipe | None:
-    """The recipe of a TOML file; None where it has settings alone."""
+    """Return the recipe of a TOML file, or None if it has settings alone."""
     settings = read_toml(path)
     if TABLE not in settings:
         return None
@@ -115,8 +113,8 @@ def read(path: Path) -> Recipe | None:
     return make(path.stem, table, settings)
 
 
-def kept(folder: Path) -> Recipe | None:
-    """The recipe that a run was made by; None for other runs."""
+def load_saved(folder: Path) -> Recipe | None:
+    """Return the recipe of a run, or None for other runs."""
     path = folder / RECORD
     if not path.exists():
         return None
@@ -124,14 +122,14 @@ def kept(folder: Path) -> Recipe | None:
     try:
         found: Recipe = TypeAdapter(Recipe).validate_python(record)
     except ValidationError as error:
-        reason = f"this is no recipe ({safe_read.explain(error)})"
-        raise DataError(str(path), None, reason, "run the recipe anew") from None
+        reason = f"this is not a recipe ({safe_read.explain(error)})"
+        raise DataError(str(path), None, reason, "run the recipe again") from None
     _check_task(found.task)
     return found
 
 
 def make(name: str, table: Mapping[str, Any], settings: Mapping[str, Any]) -> Recipe:
-    """A recipe from its table and its settings, checked."""
+    """Return a recipe from its table and its settings, validated."""
     options = dict(table)
     task = options.pop("task", None)
     _check_task(task)
@@ -167,8 +165,8 @@ def _check_task(task: Any) -> None:
         )
 
 
-def _options(task: Task, name: str, given: Mapping[str, Any]) -> dict[str, Any]:
-    """The options of a task, each of its type."""
+def _options(task: RecipeTask, name: str, given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the options of a task, validated against the signature of `prepare`."""
     known = {
         option: parameter
         for option, parameter in inspect.signature(task.prepare, eval_str=True).parameters.items()
@@ -188,7 +186,7 @@ def _options(task: Task, name: str, given: Mapping[str, Any]) -> dict[str, Any]:
                 f"recipe.{option}",
                 f"be given for the task {name}",
                 "missing",
-                f"it is a {parameter.annotation}, to be written in the recipe's table",
+                f"it is a {parameter.annotation}; add it to the table of the recipe",
             )
     return {
         option: _checked(f"recipe.{option}", value, known[option].annotation)
@@ -201,7 +199,7 @@ def _checked(name: str, value: Any, kind: Any) -> Any:
         return TypeAdapter(kind).validate_python(value)
     except ValidationError as error:
         message = error.errors()[0]["msg"].removeprefix("Input should ")
-        raise ArgumentError(name, message, repr(value), "mend it in the recipe") from None
+        raise ArgumentError(name, message, repr(value), "correct it in the recipe") from None
 
 
 def _suggestion(word: str, known: Iterable[str]) -> str:

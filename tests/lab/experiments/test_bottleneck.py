@@ -6,9 +6,18 @@ import torch
 from torch import Generator
 
 from regard.lab.experiments import bottleneck
-from regard.lab.experiments.bottleneck import EXPERIMENT, draw_batch, joined
-from regard.lab.experiments.bottleneck_figures import ADDITIVE, DOT, FIXED, LABELS, SELF, slopes
-from regard.lab.tasks import IGNORED
+from regard.lab.experiments.bottleneck import (
+    ADDITIVE,
+    DOT,
+    EXPERIMENT,
+    FIXED,
+    LABELS,
+    SELF,
+    draw_batch,
+    joined,
+    slopes,
+)
+from regard.lab.synthetic_tasks import IGNORED
 from regard.symbols import BOS, EOS
 
 PAIRS = [([5], [6, 7]), ([8, 9], [4])]
@@ -114,9 +123,9 @@ def test_a_batch_has_bos_before_and_eos_after_the_target_and_asks_nothing_of_pad
 def test_a_perfect_answer_has_100_points_and_an_empty_one_none() -> None:
     task = bottleneck.load("made up", None)
     examples = joined(task.test, 4, 10, Generator().manual_seed(0))
-    right = bottleneck.judged(task, examples, [target for _, target in examples])
+    right = bottleneck.scores_by_length(task, examples, [target for _, target in examples])
     assert right["all"] == 100
-    assert bottleneck.judged(task, examples, [[] for _ in examples])["all"] == 0
+    assert bottleneck.scores_by_length(task, examples, [[] for _ in examples])["all"] == 0
 
 
 @pytest.mark.parametrize("preset", LABELS)

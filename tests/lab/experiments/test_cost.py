@@ -5,9 +5,9 @@ import json
 
 import pytest
 
-from regard.lab.bench import Bench
+from regard.lab.context import ExperimentContext
 from regard.lab.experiments import cost
-from regard.lab.families import FAMILIES
+from regard.lab.layers import FAMILIES
 
 D, N, BATCH = 64, 128, 4
 LENGTHS = [2**i for i in range(7, 13)]
@@ -200,7 +200,7 @@ def test_a_readers_family_is_measured_beside_the_others(monkeypatch):
     monkeypatch.setattr(cost, "count_sizes", lambda **kwargs: [])
     monkeypatch.setattr(cost, "time_sizes", lambda **kwargs: [])
 
-    class Told(Bench):
+    class Told(ExperimentContext):
         def once(self, label, compute, **arguments):
             labels.append(label)
             json.dumps(arguments)
@@ -218,7 +218,7 @@ def test_a_readers_family_is_measured_beside_the_others(monkeypatch):
 def test_there_are_sizes_enough_for_a_fit(quick, monkeypatch):
     import torch
 
-    class Told(Bench):
+    class Told(ExperimentContext):
         def once(self, label, compute, **arguments):
             assert len(arguments["sizes"]) >= 5
             return []

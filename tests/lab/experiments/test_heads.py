@@ -69,7 +69,7 @@ def test_the_number_of_heads_changes_no_count_of_parameters(looks: str):
 
 
 def test_a_run_gives_a_share():
-    share = heads.run(
+    share = heads.learn(
         heads=2, encoding="rotary", looks="four looks", rate=0.01, seed=1, steps=2, batch=3,
         device=CPU,
     )  # fmt: skip

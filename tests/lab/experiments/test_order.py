@@ -5,10 +5,10 @@ from itertools import product
 import pytest
 import torch
 
-from regard.lab import Bench
-from regard.lab.bodies import ENCODINGS
+from regard.lab import ExperimentContext
 from regard.lab.experiment import Data
 from regard.lab.experiments import order
+from regard.lab.layers import ENCODINGS
 
 CPU = torch.device("cpu")
 
@@ -42,7 +42,7 @@ def test_a_mask_that_knows_everything_makes_positions_dispensable():
 def test_a_mask_that_knows_something_is_a_limit_and_one_that_knows_nothing_is_none():
     some = made_up(none_causal={"accuracy": [0.4, 0.3]})
     assert verdicts(some)[2] == "holds with limits"
-    assert "40% are right instead of 20%" in order.judge(some)[2].evidence
+    assert "the accuracy is 40% instead of 20%" in order.judge(some)[2].evidence
     assert verdicts(made_up(none_causal={"accuracy": [0.25, 0.2]}))[2] == "holds"
 
 
@@ -63,13 +63,13 @@ def test_sines_that_end_with_the_trained_length_hold_with_limits():
     assert claim.verdict == "holds with limits"
     assert "100% at 16 tokens" in claim.evidence
     assert "30% at 64" in claim.evidence
-    assert "of these learned, rotary, relative and ALiBi still know it" in claim.evidence
+    assert "of these learned, rotary, relative and ALiBi still solve it" in claim.evidence
     assert verdicts(made_up(sinusoidal={"accuracy": [0.3, 0.3]}))[3] == "does not hold"
 
 
 def test_shuffling_inputs_shuffles_outputs_only_without_positions_and_mask():
     def moved(encoding: str, causal: bool) -> dict[str, float]:
-        return order.shuffle(encoding=encoding, causal=causal, seed=1, length=7, device=CPU)
+        return order.permute(encoding=encoding, causal=causal, seed=1, length=7, device=CPU)
 
     assert max(moved("none", False).values()) < order.SAME
     assert min(moved("none", True).values()) > order.SAME
@@ -78,12 +78,12 @@ def test_shuffling_inputs_shuffles_outputs_only_without_positions_and_mask():
 
 
 def test_alibi_without_a_mask_knows_distances_but_no_direction():
-    moved = order.shuffle(encoding="ALiBi", causal=False, seed=1, length=7, device=CPU)
+    moved = order.permute(encoding="ALiBi", causal=False, seed=1, length=7, device=CPU)
     assert moved["reversed"] < order.SAME < moved["shuffled"]
 
 
 def test_a_run_gives_a_share_for_each_length():
-    shares = order.run(
+    shares = order.learn(
         encoding="learned", causal=False, seed=1, rate=0.01, steps=2, batch=3, trained_to=5,
         lengths=[5, 11], device=CPU,
     )  # fmt: skip
@@ -102,7 +102,7 @@ def test_the_figure_has_a_line_per_encoding_and_the_table_a_row_per_mask():
 
 @pytest.mark.long
 def test_taking_positions_away_changes_the_verdict(monkeypatch):
-    run, known = order.run, {}
+    run, known = order.learn, {}
 
     def run_once(**case):
         """The same case is trained in the same way, whatever it is called."""
@@ -110,11 +110,11 @@ def test_taking_positions_away_changes_the_verdict(monkeypatch):
         known[key] = known.get(key) or run(**case)
         return known[key]
 
-    monkeypatch.setattr(order, "run", run_once)
-    bench = replace(Bench(CPU), seeds=(0,))
+    monkeypatch.setattr(order, "learn", run_once)
+    context = replace(ExperimentContext(CPU), seeds=(0,))
     names = {"none": "none", "sinusoidal": "sinusoidal"}
-    with_them = order.judge(order.measure(bench, names))
+    with_them = order.judge(order.measure(context, names))
     assert with_them[1].verdict == "holds"
     assert with_them[3].verdict != "does not hold"
-    without = order.judge(order.measure(bench, names | {"sinusoidal": "none"}))
+    without = order.judge(order.measure(context, names | {"sinusoidal": "none"}))
     assert [without[place].verdict for place in (1, 3)] == ["does not hold"] * 2

@@ -6,10 +6,10 @@ import math
 import pytest
 import torch
 
-from regard.lab.bench import Bench
+from regard.lab.context import ExperimentContext
 from regard.lab.experiments import path
-from regard.lab.fading import band, fading
-from regard.lab.families import CONVOLUTION, LSTM, RNN, SELF_ATTENTION
+from regard.lab.gradient_decay import geometric_means, gradient_decay
+from regard.lab.layers import CONVOLUTION, LSTM, RNN, SELF_ATTENTION
 
 CPU = torch.device("cpu")
 DISTANCES = [1, 2, 4, 8, 16, 32, 63]
@@ -111,14 +111,14 @@ def test_a_long_way_back_changes_the_verdict():
 
 
 def test_fading_of_an_exact_exponential():
-    found = fading(made_up(), "RNN")
+    found = gradient_decay(made_up(), "RNN")
     assert found.factor.mean == pytest.approx(0.5)
     assert found.ratio.mean == pytest.approx(2.0**62)
     assert (found.near, found.far, found.manner) == (1, 63, "exponentially")
 
 
 def test_fading_of_an_exact_power():
-    found = fading(made_up(RNN=shared(1.5)), "RNN")
+    found = gradient_decay(made_up(RNN=shared(1.5)), "RNN")
     assert found.power.mean == pytest.approx(-1.5)
     assert found.manner == "as a power"
 
@@ -126,13 +126,13 @@ def test_fading_of_an_exact_power():
 def test_what_does_not_arrive_is_left_out():
     short = [[0.5**d if d < 20 else 0.0 for d in DISTANCES] for _ in WOBBLE]
     data = made_up(RNN=short)
-    assert fading(data, "RNN").far == 16
-    assert band(data, "RNN")[-1] is None
+    assert gradient_decay(data, "RNN").far == 16
+    assert geometric_means(data, "RNN")[-1] is None
     path.EXPERIMENT.draw(data)
 
 
 def test_bands_are_geometric():
-    found = band(made_up(), "RNN")[0]
+    found = geometric_means(made_up(), "RNN")[0]
     assert found.mean == pytest.approx(0.5 * math.prod(WOBBLE) ** (1 / 3))
     assert found.low < found.mean < found.high
 
@@ -150,7 +150,7 @@ def test_plots_and_tables_name_every_family():
 def gradients(family, distances, **changes):
     arguments = {"options": {}, "radius": None, "forget": 0.0, "seed": 0, "width": 6, "length": 9}
     arguments |= changes
-    return path.gradients(family=family.told(), distances=distances, device=CPU, **arguments)
+    return path.gradient_sizes(family=family.spec(), distances=distances, device=CPU, **arguments)
 
 
 def test_gradients_of_an_rnn_shrink_with_its_radius():
@@ -161,7 +161,7 @@ def test_gradients_of_an_rnn_shrink_with_its_radius():
 
 
 def test_the_radius_is_what_it_says():
-    layer = path.kinds.seeded(RNN.told(), 6, 0)
+    layer = path.kinds.seeded(RNN.spec(), 6, 0)
     path._set_radius(layer, 3.0)
     weight = layer.stack.ahead[0].weight_hh_l0
     assert torch.linalg.eigvals(weight).abs().max().item() == pytest.approx(3.0, rel=1e-5)
@@ -173,7 +173,7 @@ def test_an_open_gate_keeps_more():
 
 
 def test_the_open_gate_is_the_forget_gate():
-    layer = path.kinds.seeded(LSTM.told(), 6, 0)
+    layer = path.kinds.seeded(LSTM.spec(), 6, 0)
     before = layer.stack.ahead[0].bias_ih_l0.detach().clone()
     path._open_gate(layer, 2.0)
     change = layer.stack.ahead[0].bias_ih_l0.detach() - before
@@ -190,7 +190,7 @@ def test_the_size_is_that_of_the_jacobian():
     # over many directions the mean square of J^T v is that of J divided by the width
     width, length = 5, 4
     found = gradients(SELF_ATTENTION, [3], width=width, length=length)[0]
-    layer = path.kinds.seeded(SELF_ATTENTION.told(), width, 0).double()
+    layer = path.kinds.seeded(SELF_ATTENTION.spec(), width, 0).double()
     chance = torch.Generator().manual_seed(0)
     shape = (path.DIRECTIONS, length, width)
     x = torch.randn(shape, generator=chance, dtype=torch.float64)
@@ -200,10 +200,10 @@ def test_the_size_is_that_of_the_jacobian():
 
 
 def test_a_readers_family_stands_among_the_others():
-    class Told(Bench):
-        def once(self, label, compute, **arguments):
+    class Told(ExperimentContext):
+        def cached(self, label, compute, **arguments):
             json.dumps(arguments)
-            return [1.0] * 7 if compute is path.gradients else 3
+            return [1.0] * 7 if compute is path.gradient_sizes else 3
 
     data = path.measure(Told(CPU, seeds=(0, 1)), families=(RNN, SELF_ATTENTION))
     assert list(data["paths"]) == ["RNN", "self-attention", "convolution"]
@@ -211,5 +211,5 @@ def test_a_readers_family_stands_among_the_others():
 
 
 def test_ways_are_counted_at_tiny_sizes():
-    assert path.steps_at(family=RNN.told(), length=4, device=CPU) == 4
-    assert path.layers_at(family=CONVOLUTION.told(), length=7, kernel=5, device=CPU) == 3
+    assert path.count_steps(family=RNN.spec(), length=4, device=CPU) == 4
+    assert path.count_layers(family=CONVOLUTION.spec(), length=7, kernel=5, device=CPU) == 3

@@ -7,9 +7,19 @@ import torch
 from torch import Generator
 
 from regard.lab.experiments import reading
-from regard.lab.experiments.reading import EXPERIMENT, draw_batch, losses, rows_of, times_even
-from regard.lab.experiments.reading_terms import LECTURE, LSTM, RNN, SELF_LSTM, SELF_RNN
-from regard.lab.tasks import IGNORED
+from regard.lab.experiments.reading import (
+    EXPERIMENT,
+    LECTURE,
+    LSTM,
+    RNN,
+    SELF_LSTM,
+    SELF_RNN,
+    collate,
+    draw_batch,
+    losses,
+    times_even,
+)
+from regard.lab.synthetic_tasks import IGNORED
 from regard.symbols import EOS
 
 CPU = torch.device("cpu")
@@ -125,7 +135,7 @@ def test_tables_tell_perplexities_and_what_the_verb_looked_at() -> None:
 
 
 def test_each_word_is_asked_for_the_next_and_the_last_for_the_end() -> None:
-    (tokens,), targets = rows_of([[5, 6, 7], [8, 9]])
+    (tokens,), targets = collate([[5, 6, 7], [8, 9]])
     assert tokens.tolist() == [[5, 6, 7], [8, 9, 0]]
     assert targets.tolist() == [[6, 7, EOS], [9, EOS, IGNORED]]
 

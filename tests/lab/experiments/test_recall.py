@@ -4,10 +4,10 @@ from dataclasses import replace
 import pytest
 import torch
 
-from regard.lab import Bench, learning
+from regard.lab import ExperimentContext, small_models
 from regard.lab.experiment import Data
 from regard.lab.experiments import recall
-from regard.lab.families import RNN, Family, Recurrent
+from regard.lab.layers import RNN, Family, RecurrentLayer
 
 CPU = torch.device("cpu")
 PLAIN = (RNN.name, recall.LSTM.name)
@@ -52,7 +52,7 @@ def test_an_rnn_that_falls_forgets_and_its_gradient_has_vanished():
 def test_a_model_that_never_learned_has_not_forgotten():
     claims = recall.judge(made_up(RNN=[0.3] * 4, LSTM=[0.3] * 4))
     assert claims[0].verdict == "does not hold"
-    assert "not having learned" in claims[0].evidence
+    assert "not learned rather than forgotten" in claims[0].evidence
 
 
 def test_failing_with_a_gradient_that_is_there_is_not_for_want_of_a_gradient():
@@ -93,7 +93,7 @@ def test_the_figures_have_a_line_per_family_and_the_table_a_row():
 @pytest.mark.parametrize("family", recall.FAMILIES, ids=lambda family: family.name)
 def test_no_family_sees_the_future(family: Family):
     task = recall.TASKS["copy"](2)
-    learner = learning.seeded(1, recall.model, family.told(), task, 12).eval()
+    learner = small_models.seeded(1, recall.build, family.spec(), task, 12).eval()
     tokens = torch.randint(task.vocab, (3, 11), generator=torch.Generator().manual_seed(2))
     changed = tokens.clone()
     changed[:, 7:] = (tokens[:, 7:] + 1) % task.vocab
@@ -103,8 +103,8 @@ def test_no_family_sees_the_future(family: Family):
 
 
 def test_a_run_says_what_is_right_and_what_is_left_at_every_distance():
-    result = recall.run(
-        family=RNN.told(), task="recall", size=2, width=8, rate=0.01, seed=1, steps=2, batch=3,
+    result = recall.learn(
+        family=RNN.spec(), task="recall", size=2, width=8, rate=0.01, seed=1, steps=2, batch=3,
         distances=[0, 5], farther=[11], device=CPU,
     )  # fmt: skip
     assert len(result["accuracy"]) == 3
@@ -116,13 +116,13 @@ def test_a_run_says_what_is_right_and_what_is_left_at_every_distance():
 def test_the_better_rate_of_the_first_seed_is_used_for_all(monkeypatch):
     asked = []
 
-    def run(*, family: dict[str, str], rate: float, seed: int, **others: object) -> Data:
+    def learn(*, family: dict[str, str], rate: float, seed: int, **others: object) -> Data:
         asked.append((rate, seed))
         return {"validation": rate if seed == 3 else -rate, "was": [rate, seed]}
 
-    monkeypatch.setattr(recall, "run", run)
+    monkeypatch.setattr(recall, "learn", learn)
     monkeypatch.setattr(recall, "TASKS", {"copy": recall.TASKS["copy"]})
-    data = recall.measure(replace(Bench(CPU), seeds=(3, 4)), [RNN])
+    data = recall.measure(replace(ExperimentContext(CPU), seeds=(3, 4)), [RNN])
     assert asked == [(0.003, 3), (0.01, 3), (0.01, 4)]
     assert [(run["rate"], run["seed"], run["was"]) for run in data["runs"]] == [
         (0.01, 3, [0.01, 3]),
@@ -130,14 +130,20 @@ def test_the_better_rate_of_the_first_seed_is_used_for_all(monkeypatch):
     ]
 
 
+def test_of_equally_good_rates_the_first_is_used(monkeypatch):
+    monkeypatch.setattr(recall, "learn", lambda **case: {"validation": 0.5})
+    (best,) = recall._choose_rates(ExperimentContext(CPU), [("", {})], [0.1, 0.2])
+    assert best == ({"rate": 0.1, "seed": 0}, {"validation": 0.5})
+
+
 @pytest.mark.long
 def test_a_plain_rnn_in_place_of_the_self_attentive_one_changes_the_verdict(monkeypatch):
     monkeypatch.setitem(recall.QUICK, "distances", [0, 4, 12])
-    bench = replace(Bench(CPU), seeds=(0,))
+    context = replace(ExperimentContext(CPU), seeds=(0,))
 
     def verdict(family: Family) -> str:
-        (claim,) = recall.judge(recall.measure(bench, families=[family]))
+        (claim,) = recall.judge(recall.measure(context, families=[family]))
         return claim.verdict
 
     assert verdict(recall.SELF_ATTENTIVE) != "does not hold"
-    assert verdict(Family(recall.SELF_ATTENTIVE.name, Recurrent)) == "does not hold"
+    assert verdict(Family(recall.SELF_ATTENTIVE.name, RecurrentLayer)) == "does not hold"

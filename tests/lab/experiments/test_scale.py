@@ -27,7 +27,7 @@ def test_the_norm_of_the_jacobian_by_hand(weights, norm):
 
 def test_scores_spread_as_the_root_of_the_width_or_not_at_all():
     found = {
-        scaled: scale.spread(seed=0, width=100, scaled=scaled, queries=1600, device=CPU)
+        scaled: scale.softmax_statistics(seed=0, width=100, scaled=scaled, queries=1600, device=CPU)
         for scaled in (True, False)
     }
     assert found[True]["deviation"] == pytest.approx(1, rel=0.03)
@@ -49,8 +49,8 @@ def test_a_gradient_s_size_changes_nothing_of_its_share():
 @pytest.mark.parametrize("task", TASKS)
 def test_a_head_learns(task):
     settings = {"task": task, "width": 32, "scaled": True, "rate": 0.01, "seed": 0, "batch": 8}
-    first = scale.train(**settings, steps=1, device=CPU)
-    assert scale.train(**settings, steps=40, device=CPU) < first / 2
+    first = scale.train_head(**settings, steps=1, device=CPU)
+    assert scale.train_head(**settings, steps=40, device=CPU) < first / 2
 
 
 def made(*, plain_median=lambda width: 10 / width**2, exponent=0.5, gone=0.7, gains=lambda size: 1):
@@ -106,7 +106,7 @@ def test_evidence_has_the_numbers():
     saturation, effect, _ = EXPERIMENT.judge(made())
     assert "power 0.50" in saturation.evidence
     assert "from d_k = 32 on" in saturation.evidence  # 10 / 32**2 is 5% of 0.18
-    assert "0.25 without and 0.25 with the scale if it is to find" in saturation.evidence
+    assert "0.25 without and 0.25 with the scale in the task find" in saturation.evidence
     assert "for 70% of the queries" in effect.evidence
 
 

@@ -5,10 +5,10 @@ from itertools import product
 import pytest
 import torch
 
-from regard.lab import learning
+from regard.lab import small_models
 from regard.lab.experiment import Data
 from regard.lab.experiments import word_by_word
-from regard.lab.tasks import SYMBOLS, Rewriting
+from regard.lab.synthetic_tasks import FIRST_WORD, Rewriting
 from regard.symbols import EOS
 
 CPU = torch.device("cpu")
@@ -57,10 +57,10 @@ def test_an_aligned_rnn_that_is_behind_in_place_refutes_its_use_there():
 
 
 def test_presets_have_equal_counts_of_parameters():
-    target = learning.count_parameters(partial(word_by_word.model, "bahdanau"), 16)
+    target = small_models.count_parameters(word_by_word.build, "bahdanau", 16)
     for preset in word_by_word.MODELS:
-        found = learning.match_width(partial(word_by_word.model, preset), target)
-        real = word_by_word.model(preset, found.width)
+        found = small_models.match_width(partial(word_by_word.build, preset), target)
+        real = word_by_word.build(preset, found.width)
         assert sum(p.numel() for p in real.parameters()) == found.parameters
         assert abs(found.parameters - target) <= 0.05 * target
 
@@ -68,7 +68,7 @@ def test_presets_have_equal_counts_of_parameters():
 @pytest.mark.parametrize("preset", word_by_word.MODELS)
 def test_a_run_gives_shares_of_words_and_sentences(preset: str, monkeypatch):
     monkeypatch.setattr(word_by_word, "EXAMPLES", 8)
-    shares = word_by_word.run(
+    shares = word_by_word.learn(
         preset=preset, order="reversed", width=3, seed=1, rate=0.01, steps=2, batch=3, device=CPU
     )
     assert 0 <= shares["sentences"] <= shares["words"] <= 1
@@ -82,9 +82,9 @@ class Rule:
 
     def __call__(self, model, src, lengths, options):
         from regard.decoding import Hypothesis
-        from regard.lab.tasks import ORDERS as KNOWN
+        from regard.lab.synthetic_tasks import ORDERS as KNOWN
 
-        gold = SYMBOLS + KNOWN[self.task.name](src - SYMBOLS, self.task.words)
+        gold = FIRST_WORD + KNOWN[self.task.name](src - FIRST_WORD, self.task.words)
         end = -1 if self.short else None
         return [[Hypothesis(row[:end], 0.0, 0.0, [])] for row in gold.tolist()]
 
@@ -93,16 +93,16 @@ class Rule:
 def test_right_words_and_sentences_are_counted(monkeypatch, short: bool, sentences: float):
     task = Rewriting("last word second", 8)
     monkeypatch.setattr(word_by_word, "greedy", Rule(task, short=short))
-    shares = word_by_word.translated(word_by_word.model("rnn", 3).model, task, 1, CPU)
+    shares = word_by_word.score(word_by_word.build("rnn", 3), task, 1, CPU)
     assert shares["sentences"] == sentences
-    lengths = range(word_by_word.SHORTEST, word_by_word.LONGEST + 1)
+    lengths = word_by_word.LENGTHS
     lost = len(lengths) / sum(lengths) if short else 0.0
     assert shares["words"] == pytest.approx(1 - lost)
 
 
 def test_an_aligned_rnn_writes_as_many_words_as_it_reads():
-    model = word_by_word.model("rnn", 3).model
-    src = torch.randint(SYMBOLS, SYMBOLS + 8, (2, 5))
+    model = word_by_word.build("rnn", 3)
+    src = torch.randint(FIRST_WORD + 8, (2, 5))
     logits = model(src, torch.tensor([5, 5]), torch.ones(2, 6, dtype=torch.int64)).logits
     assert (logits[:, 5].argmax(-1) == EOS).all()
 

@@ -1,20 +1,20 @@
 import pytest
 import torch
 
-from regard.lab import Bench
-from regard.lab.bench import plain
+from regard.lab import ExperimentContext
+from regard.lab.context import to_json_types
 from regard.lab.experiments import worked_example
 from regard.lab.experiments.worked_example import EXPERIMENT, PRINTED
 
 
 @pytest.fixture
 def data():
-    return plain(EXPERIMENT.measure(Bench(torch.device("cpu"))))
+    return to_json_types(EXPERIMENT.measure(ExperimentContext(torch.device("cpu"))))
 
 
 def replaced(data, stage, **fields):
     """The same data with other numbers in one stage."""
-    names = worked_example.Line._fields
+    names = worked_example.PrintedNumber._fields
     lines = [dict(zip(names, line, strict=True)) for line in data["lines"]]
     changed = [line | (fields if line["stage"] == stage else {}) for line in lines]
     return {"lines": [list(line.values()) for line in changed]}

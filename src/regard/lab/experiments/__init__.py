@@ -1,1 +1,1 @@
-"""The experiments, one per file."""
+"""The experiments of the lab, one module each."""

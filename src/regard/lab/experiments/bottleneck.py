@@ -1,128 +1,130 @@
-"""Quality against sentence length, through one fixed vector and with attention."""
+"""Quality by source length, through one fixed vector and with attention."""
 
 from collections.abc import Sequence
 from functools import cache, partial
-from typing import Any, Final, NamedTuple, final
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 import torch
-from torch import Generator, Tensor, nn
+from torch import Generator
 
 from regard.data import Tokenizer, pad
 from regard.decoding import DecodingOptions, greedy
 from regard.evaluation import by_length, score
-from regard.lab import corpora
-from regard.lab.bench import Bench
-from regard.lab.comparing import difference, spread
-from regard.lab.experiment import Claim, Data, Experiment, Verdict
-from regard.lab.experiments.bottleneck_figures import (
-    ADDITIVE,
-    DOT,
-    FIXED,
-    LABELS,
-    PER,
-    SELF,
-    draw,
-    of_row,
-    slopes,
-    tabulate,
-)
-from regard.lab.learning import match_width, seeded, train
-from regard.lab.statistics import interval
-from regard.lab.tasks import IGNORED, Batch
+from regard.lab import datasets
+from regard.lab.context import ExperimentContext
+from regard.lab.estimates import MeanInterval, difference, interval, spread
+from regard.lab.experiment import Claim, Data, Experiment, Plot, ReportTable, verdict
+from regard.lab.plots import COLOURS, interval_line, legend, new_figure
+from regard.lab.small_models import LogitsOnly, count_parameters, match_width, seeded, train
+from regard.lab.synthetic_tasks import IGNORED, TaskBatch
 from regard.models import SequenceModel
 from regard.models.presets import PRESETS
 from regard.symbols import BOS, EOS, PAD
 
-#: what the documents call attention between encoder and decoder
-REPAIRS: Final = (ADDITIVE, DOT)
-#: different words of the made-up language
+FIXED, ADDITIVE, DOT, SELF = "seq2seq", "bahdanau", "rnn-dot", "self-attentive"
+LABELS: Final = {
+    FIXED: "one fixed vector",
+    ADDITIVE: "additive attention",
+    DOT: "scaled dot-product attention",
+    SELF: "self-attentive RNNs, additive attention",
+}
+#: presets with what the documents call attention between encoder and decoder
+WITH_ATTENTION: Final = (ADDITIVE, DOT)
+#: number of different words of the made-up language
 WORDS: Final = 16
-#: how many rows of lengths; each holds a fifth of the test examples
+#: number of length buckets, each with an equal share of the test examples
 BUCKETS: Final = 5
-#: with attention, long sentences may cost at most this share of what they cost without: half of
-#: the loss gone is the least that can be called a repair
+#: slopes are reported per this many tokens
+PER: Final = 10
+#: with attention, the loss on long sources may be at most this share of the loss without: half
+#: of it gone is the least that can be called a repair
 REPAIRED: Final = 0.5
-#: sets apart the test examples' chance from that of training
+#: seed of the test examples, different from those of training
 TEST_SEED: Final = 77_777
-Coded = Sequence[tuple[list[int], list[int]]]
+Encoded = Sequence[tuple[list[int], list[int]]]
+
+MADE_UP: Final = {
+    "task": "made up", "embed": 32, "hidden": 64, "dropout": 0.0, "parts": 16, "batch": 96,
+    "steps": 220, "rate": 8e-3, "tests": 320,
+}  # fmt: skip
+#: an H200 waits for its host at every word: large batches are cheap, steps are not
+PRONUNCIATION: Final = {
+    "task": "pronunciation", "embed": 64, "hidden": 192, "dropout": 0.1, "parts": 3, "batch": 512,
+    "steps": 280, "rate": 3e-3, "tests": 1500,
+}  # fmt: skip
+#: a dozen epochs: after a few, all models write generic captions, and none can lose quality
+TRANSLATION: Final = PRONUNCIATION | {
+    "task": "translation", "embed": 128, "hidden": 320, "dropout": 0.2, "batch": 128,
+    "steps": 1500, "rate": 2e-3,
+}  # fmt: skip
+#: unit of length, measure of quality, and what sources are joined from
+TERMS: Final = {
+    "made up": ("words", "words right (%)", "words"),
+    "pronunciation": ("letters", "phonemes right (%)", "words"),
+    "translation": ("source tokens", "BLEU", "captions"),
+}
 
 
-class Task(NamedTuple):
-    """Pairs as token ids, the tokenisers, and the metric; quality is told in points up to 100."""
+class EncodedCorpus(NamedTuple):
+    """Pairs as token ids with their tokenizers and metric."""
 
     name: str
-    train: Coded
-    test: Coded
+    train: Encoded
+    test: Encoded
     src: Tokenizer
     tgt: Tokenizer
     metric: str
 
 
 @cache
-def load(name: str, data: str | None) -> Task:
-    """A task by its name; translation needs the folder that has it."""
+def load(name: str, data: str | None) -> EncodedCorpus:
+    """Return a corpus by name; translation needs the folder that has it."""
     if name == "translation":
-        pairs = corpora.translations(str(data))
+        pairs = datasets.translations(str(data))
     else:
-        pairs = corpora.made_up(WORDS) if name == "made up" else corpora.pronunciations()
+        made_up = name == "made up"
+        pairs = datasets.made_up_words(WORDS) if made_up else datasets.pronunciations()
     sides = list(zip(*pairs.train, strict=True))
     src, tgt = (
         Tokenizer.train(kind, side, vocab_size=4000)
         for kind, side in zip(pairs.kinds, sides, strict=True)
     )
 
-    def coded(rows: Sequence[tuple[str, str]]) -> Coded:
+    def encode(rows: Sequence[tuple[str, str]]) -> Encoded:
         sources, targets = zip(*rows, strict=True)
         return list(zip(src.encode_batch(sources), tgt.encode_batch(targets), strict=True))
 
-    return Task(pairs.name, coded(pairs.train), coded(pairs.test), src, tgt, pairs.metric)
+    return EncodedCorpus(
+        pairs.name, encode(pairs.train), encode(pairs.test), src, tgt, pairs.metric
+    )
 
 
-def joined(pairs: Coded, parts: int, count: int, chance: Generator) -> Coded:
-    """Examples made of `parts` pairs each, one after the other, drawn without order."""
-    drawn = torch.randint(len(pairs), (count, parts), generator=chance).tolist()
+def joined(pairs: Encoded, parts: int, count: int, generator: Generator) -> Encoded:
+    """Draw examples, each the concatenation of `parts` random pairs."""
+    drawn = torch.randint(len(pairs), (count, parts), generator=generator).tolist()
     return [
         ([t for i in rows for t in pairs[i][0]], [t for i in rows for t in pairs[i][1]])
         for rows in drawn
     ]
 
 
-def draw_batch(pairs: Coded, most: int, count: int, chance: Generator) -> Batch:
-    """A batch whose examples are all of as many parts, from 1 to `most`."""
-    parts = int(torch.randint(1, most + 1, (1,), generator=chance))
-    rows = joined(pairs, parts, count, chance)
+def draw_batch(pairs: Encoded, most: int, count: int, generator: Generator) -> TaskBatch:
+    """Draw a batch whose examples are all joined from the same number of pairs, 1 to `most`."""
+    parts = int(torch.randint(1, most + 1, (1,), generator=generator))
+    rows = joined(pairs, parts, count, generator)
     src, lengths = pad([[*source, EOS] for source, _ in rows])
     inputs, _ = pad([[BOS, *target] for _, target in rows])
     targets, _ = pad([[*target, EOS] for _, target in rows])
-    return Batch((src, lengths, inputs), targets.masked_fill(targets == PAD, IGNORED))
+    return TaskBatch((src, lengths, inputs), targets.masked_fill(targets == PAD, IGNORED))
 
 
-@final
-class Logits(nn.Module):
-    """A model that returns its scores alone."""
-
-    def __init__(self, model: SequenceModel) -> None:
-        super().__init__()
-        self.model = model
-
-    def forward(self, src: Tensor, lengths: Tensor, inputs: Tensor) -> Tensor:
-        """Scores of all next tokens."""
-        logits: Tensor = self.model(src, lengths, inputs).logits
-        return logits
-
-
-def build(preset: str, task: Task, embed: int, dropout: float, half: int) -> SequenceModel:
-    """A model of a preset, all of one layer of GRUs; `half` is half of its width."""
-    return PRESETS[preset](
-        task.src.vocab_size,
-        task.tgt.vocab_size,
-        embed=embed,
-        hidden=2 * half,
-        layers=1,
-        cell="gru",
-        dropout=dropout,
-    )
+def build(
+    preset: str, corpus: EncodedCorpus, embed: int, dropout: float, half: int
+) -> SequenceModel:
+    """Build a preset with one layer of GRUs; `half` is half of its width."""
+    sizes = {"embed": embed, "hidden": 2 * half, "layers": 1, "cell": "gru", "dropout": dropout}
+    return PRESETS[preset](corpus.src.vocab_size, corpus.tgt.vocab_size, **sizes)
 
 
 def learn(
@@ -141,39 +143,34 @@ def learn(
     tests: int,
     device: torch.device,
 ) -> dict[str, Any]:
-    """Trains one model, as large as the additive one is at `hidden`, and judges it by length."""
-    known = load(task, data)
-    make = partial(build, name, known, embed, dropout)
-    wanted = _parameters(partial(build, ADDITIVE, known, embed, dropout, hidden // 2))
+    """Train one model, as large as the additive one at `hidden`, and score it by length."""
+    corpus = load(task, data)
+    make = partial(build, name, corpus, embed, dropout)
+    wanted = count_parameters(build, ADDITIVE, corpus, embed, dropout, hidden // 2)
     half, parameters = match_width(make, wanted, name=name)
     model = seeded(seed, make, half)
-    draw = partial(draw_batch, known.train, parts, batch)
-    losses = train(Logits(model), draw, steps=steps, lr=rate, seed=seed, device=device)
-    chance = Generator().manual_seed(TEST_SEED)
+    draw = partial(draw_batch, corpus.train, parts, batch)
+    losses = train(LogitsOnly(model), draw, steps=steps, lr=rate, seed=seed, device=device)
+    generator = Generator().manual_seed(TEST_SEED)
     examples = [
         example
         for count in range(1, parts + 1)
-        for example in joined(known.test, count, tests // parts, chance)
+        for example in joined(corpus.test, count, tests // parts, generator)
     ]
     return {
-        "set": known.name,
+        "set": corpus.name,
         "parameters": parameters,
         "width": 2 * half,
         "loss": float(np.mean(losses[-10:])),
-        **judged(known, examples, answers(model, examples, batch, device)),
+        **scores_by_length(corpus, examples, predict(model, examples, batch, device)),
     }
 
 
-def _parameters(make: Any) -> int:
-    with torch.device("meta"):
-        return sum(p.numel() for p in make().parameters())
-
-
 @torch.no_grad()
-def answers(
-    model: SequenceModel, examples: Coded, batch: int, device: torch.device
+def predict(
+    model: SequenceModel, examples: Encoded, batch: int, device: torch.device
 ) -> list[list[int]]:
-    """The likeliest tokens, one after another, of every example."""
+    """Decode every example greedily."""
     options = DecodingOptions(beam=1, max_len_ratio=1.5, max_len_extra=10)
     found: list[list[int]] = []
     for start in range(0, len(examples), batch):
@@ -183,117 +180,78 @@ def answers(
     return found
 
 
-def judged(task: Task, examples: Coded, found: Sequence[list[int]]) -> dict[str, Any]:
-    """Points by length of the source, and over all."""
-    said = [task.tgt.decode(tokens) for tokens in found]
-    right = [task.tgt.decode(target) for _, target in examples]
+def scores_by_length(
+    corpus: EncodedCorpus, examples: Encoded, found: Sequence[list[int]]
+) -> dict[str, Any]:
+    """Return points by length of the source, and over all examples."""
+    answers = [corpus.tgt.decode(tokens) for tokens in found]
+    right = [corpus.tgt.decode(target) for _, target in examples]
     lengths = [len(source) for source, _ in examples]
-    rows = by_length([task.metric], lengths, said, right, buckets=BUCKETS)
+    rows = by_length([corpus.metric], lengths, answers, right, buckets=BUCKETS)
+
+    def points(value: float) -> float:
+        # BLEU as it is; of an error rate, the percentage that is right
+        return value if corpus.metric == "bleu" else 100 * (1 - value)
+
     return {
         "shortest": [row.shortest for row in rows],
         "longest": [row.longest for row in rows],
         "count": [row.count for row in rows],
-        "points": [_points(task.metric, row.values[task.metric]) for row in rows],
-        "all": _points(task.metric, score(task.metric, said, right).value),
+        "points": [points(row.values[corpus.metric]) for row in rows],
+        "all": points(score(corpus.metric, answers, right).value),
     }
 
 
-def _points(metric: str, value: float) -> float:
-    """BLEU as it is; of an error rate, the percentage that is right."""
-    return value if metric == "bleu" else 100 * (1 - value)
-
-
-MADE_UP: Final = {
-    "task": "made up",
-    "embed": 32,
-    "hidden": 64,
-    "dropout": 0.0,
-    "parts": 16,
-    "batch": 96,
-    "steps": 220,
-    "rate": 8e-3,
-    "tests": 320,
-}
-#: an H200 waits for its host at every word: large batches cost it little, steps much
-PRONOUNCING: Final = {
-    "task": "pronunciation",
-    "embed": 64,
-    "hidden": 192,
-    "dropout": 0.1,
-    "parts": 3,
-    "batch": 512,
-    "steps": 280,
-    "rate": 3e-3,
-    "tests": 1500,
-}
-TRANSLATING: Final = PRONOUNCING | {
-    "task": "translation",
-    "embed": 128,
-    "hidden": 320,
-    "dropout": 0.2,
-    # a dozen passes: with few all models write captions of nothing, and none can lose
-    "batch": 128,
-    "steps": 1500,
-    "rate": 2e-3,
-}
-#: what lengths are counted in, what quality is, and what is joined
-TERMS: Final = {
-    "made up": ("words", "words right (%)", "words"),
-    "pronunciation": ("letters", "phonemes right (%)", "words"),
-    "translation": ("source tokens", "BLEU", "captions"),
-}
-
-
-def measure(bench: Bench) -> Data:
-    """Trains every model with every seed, on the same examples in the same order."""
-    data = None if bench.quick else corpora.where(bench.data, corpora.MULTI30K)
-    longer = PRONOUNCING if data is None else TRANSLATING
-    settings: dict[str, Any] = {"data": data, **bench.choose(MADE_UP, longer)}
-    runs = bench.by_seed(learn, LABELS, settings)
+def measure(context: ExperimentContext) -> Data:
+    """Train every model with every seed, on the same examples in the same order."""
+    data = None if context.quick else datasets.folder_with(context.data, datasets.MULTI30K)
+    longer = PRONUNCIATION if data is None else TRANSLATION
+    settings: dict[str, Any] = {"data": data, **context.choose(MADE_UP, longer)}
+    runs = context.by_seed(learn, LABELS, settings)
     unit, quality, parts = TERMS[settings["task"]]
     return {
-        "set": runs[FIXED][0]["set"],
-        "unit": unit,
-        "quality": quality,
-        "joined": parts,
-        "parts": settings["parts"],
-        "steps": settings["steps"],
-        "batch": settings["batch"],
-        "seeds": list(bench.seeds),
-        "runs": runs,
-    }
+        "set": runs[FIXED][0]["set"], "unit": unit, "quality": quality, "joined": parts,
+        **{name: settings[name] for name in ("parts", "steps", "batch")},
+        "seeds": list(context.seeds), "runs": runs,
+    }  # fmt: skip
 
 
-def _lost(data: Data, preset: str) -> list[float]:
-    """Points between the shortest and the longest sources, seed by seed."""
-    return [run["points"][0] - run["points"][-1] for run in data["runs"][preset]]
+def middles(data: Data) -> list[float]:
+    """Return the middle length of each bucket; all models have the same test examples."""
+    run = data["runs"][FIXED][0]
+    return [(a + b) / 2 for a, b in zip(run["shortest"], run["longest"], strict=True)]
+
+
+def slopes(data: Data, preset: str) -> list[float]:
+    """Return the points gained (lost if negative) per `PER` tokens of length, by seed."""
+    x = middles(data)
+    return [PER * float(np.polyfit(x, run["points"], 1)[0]) for run in data["runs"][preset]]
+
+
+def bucket(data: Data, preset: str, row: int) -> list[float]:
+    """Return the points in one length bucket, by seed."""
+    return [run["points"][row] for run in data["runs"][preset]]
 
 
 def judge(data: Data) -> list[Claim]:
-    """The bottleneck, and whether attention repairs it."""
+    """Judge whether there is a bottleneck, and whether attention repairs it."""
     return [_bottleneck(data), _repair(data)]
 
 
 def _bottleneck(data: Data) -> Claim:
-    """Longer is worse through one vector, and more so than with attention: else it is not it."""
+    """Long sources must be worse through one vector, and more so than with attention."""
     own = slopes(data, FIXED)
-    steeper = {preset: difference(own, slopes(data, preset)) for preset in REPAIRS}
-    verdict: Verdict = "does not hold"
-    if interval(own).high < 0:
-        more = all(found.high < 0 for found in steeper.values())
-        verdict = "holds" if more else "holds with limits"
+    steeper = {preset: difference(own, slopes(data, preset)) for preset in WITH_ATTENTION}
     others = "; ".join(
         f"{LABELS[p]} {spread(interval(slopes(data, p)))}, a difference of {spread(found)}"
         for p, found in steeper.items()
     )
-    first, last = (interval(of_row(data, FIXED, row)).mean for row in (0, -1))
+    first, last = (interval(bucket(data, FIXED, row)).mean for row in (0, -1))
     return Claim(
         source="document 2, 1.1 point 3; document 4, on encoder-decoder RNNs",
-        text=(
-            "To press a whole source into one fixed vector loses information, and the more the "
-            "longer the source is."
-        ),
-        verdict=verdict,
+        text="Compressing a whole source into one fixed vector loses information, and more of it "
+        "the longer the source is.",
+        verdict=verdict(interval(own).high < 0, all(found.high < 0 for found in steeper.values())),
         evidence=(
             f"On {data['set']}, {data['quality']} through one vector goes from {first:.1f} for the "
             f"shortest sources to {last:.1f} for the longest: {spread(interval(own))} points per "
@@ -305,49 +263,98 @@ def _bottleneck(data: Data) -> Claim:
 
 
 def _repair(data: Data) -> Claim:
-    """With attention, the longest sources come out better, and lose at most half as much."""
-    gains = {p: difference(of_row(data, p, -1), of_row(data, FIXED, -1)) for p in REPAIRS}
-    without = interval(_lost(data, FIXED)).mean
-    lost = {p: interval(_lost(data, p)).mean for p in (*REPAIRS, SELF)}
-    verdict: Verdict = "does not hold"
-    if all(gain.low > 0 for gain in gains.values()):
-        repaired = all(lost[p] <= REPAIRED * without for p in REPAIRS)
-        verdict = "holds" if repaired else "holds with limits"
-    told = "; ".join(
-        f"{LABELS[p]} is {spread(gain)} points better on the longest sources, and loses "
-        f"{lost[p]:.1f} points from the shortest to them"
-        for p, gain in gains.items()
+    """With attention, the longest sources must be better, and lose at most half as much."""
+
+    def gain(preset: str) -> MeanInterval:
+        return difference(bucket(data, preset, -1), bucket(data, FIXED, -1))
+
+    def lost(preset: str) -> float:
+        runs = data["runs"][preset]
+        return interval([run["points"][0] - run["points"][-1] for run in runs]).mean
+
+    without = lost(FIXED)
+    listed = "; ".join(
+        f"{LABELS[p]} is {spread(gain(p))} points better on the longest sources, and loses "
+        f"{lost(p):.1f} points from the shortest to them"
+        for p in WITH_ATTENTION
     )
-    own = difference(of_row(data, SELF, -1), of_row(data, FIXED, -1))
     return Claim(
         source="document 2, 1.1; document 4, on Bahdanau's attention",
         text="Attention repairs this: the decoder reaches every part of a long source.",
-        verdict=verdict,
+        verdict=verdict(
+            all(gain(p).low > 0 for p in WITH_ATTENTION),
+            all(lost(p) <= REPAIRED * without for p in WITH_ATTENTION),
+        ),
         evidence=(
-            f"Where one vector loses {without:.1f} points, {told}. At most {REPAIRED:.0%} of the "
+            f"Where one vector loses {without:.1f} points, {listed}. At most {REPAIRED:.0%} of the "
             f"loss would be a repair. With {LABELS[SELF]}, whose encoder reads in one "
-            f"direction only, it is {spread(own)} points and {lost[SELF]:.1f}."
+            f"direction only, it is {spread(gain(SELF))} points and {lost(SELF):.1f}."
         ),
     )
 
 
+def draw(data: Data) -> list[Plot]:
+    """Draw quality over length, one line per model."""
+    figure, (axes,) = new_figure()
+    x = middles(data)
+    for colour, (preset, label) in zip(COLOURS, LABELS.items(), strict=False):
+        rows = [interval(bucket(data, preset, row)) for row in range(len(x))]
+        interval_line(axes, x, rows, label=label.replace(", ", ",\n"), colour=colour)
+    bottom, top = axes.get_ylim()
+    axes.set_ylim(max(0, bottom), min(102, top))  # Student's intervals may leave the range
+    axes.set_xlabel(f"length of the source ({data['unit']})")
+    axes.set_ylabel(data["quality"])
+    axes.set_title(f"Quality against length: {data['set']}")
+    legend(axes)
+    caption = (
+        f"{data['quality']} of test sources by length, joined from 1 to "
+        f"{data['parts']} {data['joined']}: means of {len(data['seeds'])} seeds, 95% "
+        f"bands. Each point holds a fifth of the sources."
+    )
+    return [Plot("length", caption, figure)]
+
+
+def tabulate(data: Data) -> list[ReportTable]:
+    """Tabulate parameters, quality and slope of each model, and its quality by length."""
+    run = data["runs"][FIXED][0]
+    lengths = [f"{a}-{b}" for a, b in zip(run["shortest"], run["longest"], strict=True)]
+    summary, by_row = [], []
+    for preset, label in LABELS.items():
+        found = data["runs"][preset]
+        sizes = [f"{found[0]['parameters']:,}", f"{found[0]['width']}"]
+        quality = spread(interval([one["all"] for one in found]))
+        slope = spread(interval(slopes(data, preset)))
+        summary.append([label, preset, *sizes, quality, slope])
+        rows = [spread(interval(bucket(data, preset, row))) for row in range(len(lengths))]
+        by_row.append([label, *rows])
+    caption = (
+        f"{data['set']}: {data['steps']} steps of {data['batch']} examples, "
+        f"{len(data['seeds'])} seeds; quality is {data['quality']}, with 95% intervals."
+    )
+    columns = ["model", "preset", "parameters", "width", "quality", f"per {PER} {data['unit']}"]
+    return [
+        ReportTable(caption, columns, summary),
+        ReportTable(f"The same by length ({data['unit']}).", ["model", *lengths], by_row),
+    ]
+
+
 EXPERIMENT: Final = Experiment(
     name="bottleneck",
-    question="Does one fixed vector lose long sentences, and does attention get them back?",
+    question="Does one fixed vector lose long sentences, and does attention recover them?",
     method=(
-        "Four encoder-decoders of GRUs, of one layer each, are as wide as it takes for equal "
-        "numbers of parameters, within 5%, and learn from the same examples in the same order: "
+        "Four encoder-decoders of one layer of GRUs each have widths that give them equal "
+        "parameter counts, within 5%, and learn from the same examples in the same order: "
         "through one fixed vector; with additive and with scaled dot-product attention over a "
         "bidirectional encoder; and of self-attentive RNNs with additive attention between them, "
         "whose encoder reads in one direction. Sources are joined from several pairs, as often "
         "from few as from many, in training as in the test, so that no length is new. Answers are "
-        "the likeliest token at every step. Quality is fitted by a straight line over the length, "
-        "for each seed. A full run translates one to three English captions into German "
-        "(Multi30k) where the data folder has them; where not, it pronounces one to three words "
-        "of the bundled CMUdict letter by letter, and the first pronunciation alone counts as "
-        "right. Neither can be learned in a quick run's time, and a slope of models that have not "
-        "learned short sources says nothing: a quick run translates one to sixteen words of a "
-        "made-up language, word for word, with nothing to guess from but the source."
+        "decoded greedily. A straight line is fitted to quality over length, for each seed. A full "
+        "run translates one to three English captions into German (Multi30k) if the data folder "
+        "has them; if not, it pronounces one to three words of the bundled CMUdict letter by "
+        "letter, and only the first pronunciation counts as right. Neither can be learned in the "
+        "time of a quick run, and the slope of models that have not learned short sources says "
+        "nothing: a quick run translates one to sixteen words of a made-up language, word for "
+        "word, with nothing to guess from but the source."
     ),
     measure=measure,
     judge=judge,

@@ -1,85 +1,109 @@
-"""What layers cost as sequences grow longer and vectors wider."""
+"""Cost of layers as sequences grow longer and vectors wider."""
 
 import platform
 from collections.abc import Sequence
+from itertools import product
 from typing import Final
 
 import torch
+from matplotlib.figure import Figure
 
-from regard.lab import families as kinds
-from regard.lab.bench import Bench
-from regard.lab.curves import Curve, counted, held, matrices_share, meet, say, size, timed
-from regard.lab.experiment import Claim, Data, Experiment, Verdict
-from regard.lab.experiments.cost_figures import draw, tabulate
-from regard.lab.families import FAMILIES, Family
-from regard.lab.statistics import PowerLaw
-from regard.lab.timing import Size, count_sizes, time_sizes
+from regard.lab.context import ExperimentContext
+from regard.lab.cost_curves import (
+    CostCurve,
+    LayerSize,
+    count_sizes,
+    counted,
+    crossover,
+    format_law,
+    format_size,
+    peak_memory,
+    time_sizes,
+    timed,
+)
+from regard.lab.estimates import PowerLaw, crossing
+from regard.lab.experiment import Claim, Data, Experiment, Plot, ReportTable, verdict
+from regard.lab.layers import (
+    BARE,
+    CONVOLUTION,
+    FAMILIES,
+    KERNEL,
+    RNN,
+    SELF_ATTENTION,
+    SELF_ATTENTIVE,
+    Family,
+)
+from regard.lab.plots import colour_of, legend, line_with_band, new_figure
+from regard.seeing.palette import TEXT
 
-PATHS: Final = {"fast": "auto", "reference": "reference"}
+#: backend of each path, and its name in the report
+BACKENDS: Final = {"fast": "auto", "reference": "reference"}
+PATHS: Final = {"fast": "fast path", "reference": "definition"}
+MODES: Final = {"forward": "forward", "training": "forward and backward"}
+#: letter and label of each swept size
+LETTERS: Final = {"length": "n", "width": "d", "kernel_size": "k"}
+LABELS: Final = {"length": "length n", "width": "width d"}
 KERNELS: Final = (1, 3, 5, 9, 17, 33)
-#: counts are exact: only a lower power beside the highest can move their exponent
-EXACT: Final = 0.05
-#: times follow an exponent if their interval comes this near: caches and calls bend them so much
-NEAR: Final = 0.2
-FLOAT: Final = 4
+#: tolerance of counted exponents: only a lower power beside the highest can move them
+COUNT_TOLERANCE: Final = 0.05
+#: tolerance of timed exponents, which caches and call overheads bend
+TIME_TOLERANCE: Final = 0.2
+BYTES_PER_FLOAT: Final = 4
 TABLE: Final = "document 3, table of CNN, RNN and self-attention"
 
 
-def measure(bench: Bench, families: Sequence[Family] = FAMILIES) -> Data:
-    """Counts and times of all families; a reader's own may stand among them."""
-    lengths: Sequence[int] = [2**i for i in bench.choose(range(5, 12), range(7, 15))]
-    widths: Sequence[int] = [2**i for i in bench.choose(range(6, 11), range(7, 13))]
-    length, width = bench.choose((128, 64), (256, 256))
+def measure(context: ExperimentContext, families: Sequence[Family] = FAMILIES) -> Data:
+    """Count and time all families, which may include your own."""
+    lengths: Sequence[int] = [2**i for i in context.choose(range(5, 12), range(7, 15))]
+    widths: Sequence[int] = [2**i for i in context.choose(range(6, 11), range(7, 13))]
+    length, width = context.choose((128, 64), (256, 256))
     sweeps = {
         "length": [{"length": n, "width": width} for n in lengths],
         "width": [{"length": length, "width": d} for d in widths],
     }
     kernels = [{"length": length, "width": width, "kernel_size": k} for k in KERNELS]
     data: Data = {
-        "machine": _machine(bench.device),
-        "length": length,
-        "width": width,
-        "batch": bench.choose(4, 8),
-        "kernel": kinds.KERNEL,
-        "counts": {},
-        "runs": {},
-    }
+        "machine": _machine(context.device), "length": length, "width": width,
+        "batch": context.choose(4, 8), "kernel": KERNEL, "counts": {}, "runs": {},
+    }  # fmt: skip
     for family in families:
-        own = sweeps | ({"kernel_size": kernels} if family is kinds.CONVOLUTION else {})
-        data["counts"][family.name] = _count(bench, family, own)
-        data["runs"][family.name] = _time(bench, family, own, data["batch"])
+        own = sweeps | ({"kernel_size": kernels} if family is CONVOLUTION else {})
+        data["counts"][family.name] = _count(context, family, own)
+        data["runs"][family.name] = _time(context, family, own, data["batch"])
     return data
 
 
-def _count(bench: Bench, family: Family, sweeps: dict[str, list[Size]]) -> Data:
-    longest = bench.choose(512, 2048)  # a loop over more steps counts nothing new
+def _count(context: ExperimentContext, family: Family, sweeps: dict[str, list[LayerSize]]) -> Data:
+    longest = context.choose(512, 2048)  # a loop over more steps would count nothing new
     return {
-        name: bench.once(
+        name: context.cached(
             f"{family.name}, operations",
             count_sizes,
-            family=family.told(),
+            family=family.spec(),
             sizes=[size for size in sizes if size["length"] <= longest],
         )
         for name, sizes in sweeps.items()
     }
 
 
-def _time(bench: Bench, family: Family, sweeps: dict[str, list[Size]], batch: int) -> Data:
+def _time(
+    context: ExperimentContext, family: Family, sweeps: dict[str, list[LayerSize]], batch: int
+) -> Data:
     return {
         path: {
-            name: bench.once(
+            name: context.cached(
                 f"{family.name}, {path}, {name}",
                 time_sizes,
-                family=family.told(),
+                family=family.spec(),
                 sizes=sizes,
                 batch=batch,
                 backend=backend,
-                patience=bench.choose(0.06, 0.2),
-                room=bench.choose(1, 16) * 2**30,
+                patience=context.choose(0.06, 0.2),
+                room=context.choose(1, 16) * 2**30,
             )
             for name, sizes in sweeps.items()
         }
-        for path, backend in PATHS.items()
+        for path, backend in BACKENDS.items()
     }
 
 
@@ -91,10 +115,10 @@ def _machine(device: torch.device) -> str:
 
 
 def judge(data: Data) -> list[Claim]:
-    """The documents' orders of growth beside counts, times and memory."""
+    """Compare the documents' orders of growth with counts, times and memory."""
     return [
-        _order(data, kinds.CONVOLUTION, "O(k n d²)", {"kernel_size": 1, "length": 1, "width": 2}),
-        _order(data, kinds.RNN, "O(n d²)", {"length": 1, "width": 2}),
+        _order(data, CONVOLUTION, "O(k n d²)", {"kernel_size": 1, "length": 1, "width": 2}),
+        _order(data, RNN, "O(n d²)", {"length": 1, "width": 2}),
         _attention_order(data),
         _self_attentive_order(data),
         _parallel(data),
@@ -104,135 +128,143 @@ def judge(data: Data) -> list[Claim]:
 
 
 def _order(data: Data, family: Family, order: str, exponents: dict[str, int]) -> Claim:
-    """A claim that is exact in what it counts; whether the clock agrees is said beside it."""
+    """Judge an order by its counts; the times decide whether it holds without limits."""
     counts = {s: counted(data, family.name, s, "operations").law() for s in exponents}
     times = {s: timed(data, family.name, "fast", s).law() for s in exponents}
+    right = _follow(counts, exponents, COUNT_TOLERANCE)
+    on_time = _follow(times, exponents, TIME_TOLERANCE)
     evidence = (
         f"Multiply-adds grow with exponents {_listed(counts)}; "
         f"training on the fast path takes time with exponents {_listed(times)}."
     )
-    verdict: Verdict = "does not hold"
-    if _follow(counts, exponents, EXACT):
-        verdict = "holds" if _follow(times, exponents, NEAR) else "holds with limits"
-    if verdict == "holds with limits":
-        evidence += " The count is right; the clock of this machine follows it only in part."
-    return Claim(TABLE, f"A layer of the kind {family.name} costs {order}.", verdict, evidence)
+    if right and not on_time:
+        evidence += " The count is right; the times on this machine follow it only in part."
+    return Claim(
+        TABLE,
+        f"A layer of the kind {family.name} costs {order}.",
+        verdict(right, on_time),
+        evidence,
+    )
 
 
 def _attention_order(data: Data) -> Claim:
     exponents = {"length": 2, "width": 1}
-    whole, bare = kinds.SELF_ATTENTION.name, kinds.BARE.name
-    counts = {
-        name: {s: counted(data, name, s, "operations").law() for s in exponents}
-        for name in (whole, bare)
-    }
-    times = {s: timed(data, whole, "fast", s).law() for s in exponents}
-    equal = matrices_share(data, whole, bare)
-    verdict: Verdict = "does not hold"
-    if _follow(counts[bare], exponents, EXACT):
-        every = _follow(counts[whole], exponents, EXACT)
-        verdict = "holds" if every and _follow(times, exponents, NEAR) else "holds with limits"
+    whole, bare = (
+        {s: counted(data, family.name, s, "operations").law() for s in exponents}
+        for family in (SELF_ATTENTION, BARE)
+    )
+    times = {s: timed(data, SELF_ATTENTION.name, "fast", s).law() for s in exponents}
+    fully = _follow(whole, exponents, COUNT_TOLERANCE) and _follow(times, exponents, TIME_TOLERANCE)
     evidence = (
-        f"Without matrices the multiply-adds have exponents {_listed(counts[bare])}. "
-        f"With those for queries, keys, values and output they have {_listed(counts[whole])}: "
+        f"Without projections the multiply-adds have exponents {_listed(bare)}. "
+        f"With those of query, key, value and output they have {_listed(whole)}: "
         "the table leaves out their n d². "
     )
+    equal = projections_crossover(data)
     if equal is not None:
         evidence += (
-            f"At d = {data['width']} the pairs outweigh the matrices only from n = {equal:.0f}. "
+            f"At d = {data['width']} the pairs outweigh the projections only from n = {equal:.0f}. "
         )
-    evidence += f"Times in training on the fast path: {_listed(times)}."
-    return Claim(TABLE, "A layer of self-attention costs O(n² d).", verdict, evidence)
+    return Claim(
+        TABLE,
+        "A layer of self-attention costs O(n² d).",
+        verdict(_follow(bare, exponents, COUNT_TOLERANCE), fully),
+        f"{evidence}Times in training on the fast path: {_listed(times)}.",
+    )
+
+
+def projections_crossover(data: Data) -> float | None:
+    """Return the length from which products of pairs outnumber those of the projections."""
+    whole, pairs = (
+        counted(data, family.name, "length", "operations") for family in (SELF_ATTENTION, BARE)
+    )
+    rest = [total - part for total, part in zip(whole.y, pairs.y, strict=True)]
+    return crossing(pairs.x, pairs.y, rest) if min(rest) > 0 else None
 
 
 def _self_attentive_order(data: Data) -> Claim:
-    looking, plain = kinds.SELF_ATTENTIVE.name, kinds.RNN.name
-    curve = counted(data, looking, "length", "operations")
-    base = counted(data, plain, "length", "operations").law()
-    law, steps = curve.law(), _look_back(data, curve)
-    times = timed(data, looking, "fast", "length").law()
-    seconds = timed(data, looking, "reference", "length").law()
-    shown = _is(times, 2, NEAR)
-    verdict: Verdict = "does not hold"
-    if _is(steps, 2, EXACT) and _is(base, 1, EXACT):
-        verdict = "holds" if _is(law, 2, EXACT) and shown else "holds with limits"
+    name = SELF_ATTENTIVE.name
+    law = counted(data, name, "length", "operations").law()
+    base = counted(data, RNN.name, "length", "operations").law()
+    steps = _attention_law(data)
+    times = timed(data, name, "fast", "length").law()
+    seconds = timed(data, name, "reference", "length").law()
+    shown = _is(times, 2, TIME_TOLERANCE)
     return Claim(
         "document 1, summary",
         "A self-attentive RNN costs 1 + 2 + ... + T = O(T²), where a plain RNN costs O(T).",
-        verdict,
-        f"Looking back alone takes multiply-adds with exponent {say(steps)}; with the four "
-        f"matrices of each step it is {say(law)}, and {say(base)} for the plain RNN. Times in "
-        f"training: {say(times)} on the fast path, {say(seconds)} by the definition."
-        + ("" if shown else " The clock does not show the square at these lengths."),
+        verdict(
+            _is(steps, 2, COUNT_TOLERANCE) and _is(base, 1, COUNT_TOLERANCE),
+            _is(law, 2, COUNT_TOLERANCE) and shown,
+        ),
+        f"Attention to the past alone takes multiply-adds with exponent {format_law(steps)}; with "
+        f"the four matrices of each step it is {format_law(law)}, and {format_law(base)} for the "
+        f"plain RNN. Times in training: {format_law(times)} on the fast path, "
+        f"{format_law(seconds)} in the definition."
+        + ("" if shown else " The times do not show the square at these lengths."),
     )
 
 
-def _look_back(data: Data, curve: Curve) -> PowerLaw | None:
-    """What is left when each step's matrices are taken off: 4 d² for a step of the cell `rnn`."""
-    rows = data["counts"][kinds.SELF_ATTENTIVE.name]["length"]
+def _attention_law(data: Data) -> PowerLaw | None:
+    """Fit what is left without the matrices of each step: 4 d² for the cell `rnn`."""
+    rows = data["counts"][SELF_ATTENTIVE.name]["length"]
     left = [row["operations"] - (4 * row["length"] + 1) * row["width"] ** 2 for row in rows]
-    return Curve(curve.x, left, left, left).law()
+    return CostCurve([row["length"] for row in rows], left, left, left).law()
 
 
 def _parallel(data: Data) -> Claim:
-    claimed = {kinds.CONVOLUTION.name: 0, kinds.RNN.name: 1, kinds.SELF_ATTENTION.name: 0}
+    claimed = {CONVOLUTION.name: 0, RNN.name: 1, SELF_ATTENTION.name: 0}
     chains = {name: counted(data, name, "length", "chain") for name in claimed}
-    right = all(_is(chains[name].law(), claimed[name], EXACT) for name in claimed)
-    looking = counted(data, kinds.SELF_ATTENTIVE.name, "length", "chain")
-    told = ", ".join(f"{name} {curve.y[-1]:,}" for name, curve in chains.items())
+    right = all(_is(chains[name].law(), claimed[name], COUNT_TOLERANCE) for name in claimed)
+    attentive = counted(data, SELF_ATTENTIVE.name, "length", "chain")
+    listed = ", ".join(f"{name} {curve.y[-1]:,}" for name, curve in chains.items())
     return Claim(
         TABLE,
         "Convolution and self-attention handle all n positions at once, an RNN one by one.",
-        "holds" if right else "does not hold",
-        f"The longest chain of products that wait for each other, at n = {looking.x[-1]:,}: "
-        f"{told}. The self-attentive RNN, which the table does not have, waits for "
-        f"{looking.y[-1]:,}: looking back does not make it parallel (exponent "
-        f"{say(looking.law())}).",
+        verdict(right, right),
+        f"The longest chain of dependent products, at n = {attentive.x[-1]:,}: {listed}. The "
+        f"self-attentive RNN, which the table does not have, has one of {attentive.y[-1]:,}: "
+        f"attention to the past does not make it parallel (exponent "
+        f"{format_law(attentive.law())}).",
     )
 
 
 def _memory(data: Data) -> Claim:
-    name, width = kinds.BARE.name, data["width"]
-    by_definition, fused = (held(data, name, path, "length") for path in ("reference", "fast"))
-    slow, fast = by_definition.law(), fused.law()
-    pairs = data["batch"] * by_definition.x[-1] ** 2
-    numbers = by_definition.y[-1] / pairs / FLOAT
-    verdict: Verdict = "does not hold"
-    if slow is not None and slow.last > 2 - NEAR:
-        whole = numbers >= width / 2 and fast is not None and fast.last > 2 - NEAR
-        verdict = "holds" if whole else "holds with limits"
+    definition, fused = (
+        peak_memory(data, BARE.name, path, "length") for path in ("reference", "fast")
+    )
+    slow, fast, longest = definition.law(), fused.law(), definition.x[-1]
+    numbers = definition.y[-1] / (data["batch"] * longest**2) / BYTES_PER_FLOAT
+    at_longest = fused.y[fused.x.index(longest)] if longest in fused.x else fused.y[-1]
+    square = 2 - TIME_TOLERANCE
     return Claim(
         "document 3, summary",
         "Self-attention needs O(n² d) of memory.",
-        verdict,
-        f"In training the definition holds {numbers:.1f} numbers for each pair of positions at "
-        f"n = {by_definition.x[-1]:,}, not d = {width} of them: the weights are n², with exponent "
-        f"{say(slow)}. The fast path makes no weights, and holds memory with exponent "
-        f"{say(fast)}: {by_definition.y[-1] / _at(fused, by_definition.x[-1]):.1f} times less.",
+        verdict(
+            slow is not None and slow.last > square,
+            numbers >= data["width"] / 2 and fast is not None and fast.last > square,
+        ),
+        f"In training the definition stores {numbers:.1f} numbers for each pair of positions at "
+        f"n = {longest:,}, not d = {data['width']} of them: the weights are n², with exponent "
+        f"{format_law(slow)}. The fast path stores no weights, and needs memory with exponent "
+        f"{format_law(fast)}: {definition.y[-1] / at_longest:.1f} times less.",
     )
 
 
-def _at(curve: Curve, x: int) -> int | float:
-    return curve.y[curve.x.index(x)] if x in curve.x else curve.y[-1]
-
-
 def _long_sequences(data: Data) -> Claim:
-    attention = timed(data, kinds.SELF_ATTENTION.name, "fast", "length")
+    attention = timed(data, SELF_ATTENTION.name, "fast", "length")
     found = {}
-    for family in (kinds.RNN, kinds.CONVOLUTION):
+    for family in (RNN, CONVOLUTION):
         other = timed(data, family.name, "fast", "length")
-        found[family.name] = (meet(attention, other), min(attention.x[-1], other.x[-1]))
+        found[family.name] = (crossover(attention, other), min(attention.x[-1], other.x[-1]))
     reached = [at is not None for at, _ in found.values()]
-    verdict: Verdict = "does not hold"
-    if any(reached):
-        verdict = "holds" if all(reached) else "holds with limits"
-    told = "; ".join(f"than the {name} {size(*where)}" for name, where in found.items())
+    listed = "; ".join(f"than the {name} {format_size(*where)}" for name, where in found.items())
     return Claim(
         "document 3, summary",
         "Long sequences are the bottleneck of self-attention.",
-        verdict,
+        verdict(any(reached), all(reached)),
         f"The length n from which a layer of width {data['width']} trains more slowly on the fast "
-        f"path of this machine ({data['machine']}): {told}.",
+        f"path of this machine ({data['machine']}): {listed}.",
     )
 
 
@@ -245,24 +277,135 @@ def _is(law: PowerLaw | None, exponent: int, within: float) -> bool:
 
 
 def _listed(laws: dict[str, PowerLaw | None]) -> str:
-    letters = {"length": "n", "width": "d", "kernel_size": "k"}
-    return ", ".join(f"{letters[sweep]}: {say(law)}" for sweep, law in laws.items())
+    return ", ".join(f"{LETTERS[sweep]}: {format_law(law)}" for sweep, law in laws.items())
+
+
+def draw(data: Data) -> list[Plot]:
+    """Draw operations, times and memory in log-log, where a power law is a straight line."""
+    fixed = f"At width {data['width']} or length {data['length']}, on {data['machine']}."
+    names = list(data["counts"])
+    operations = {
+        label: {name: counted(data, name, sweep, "operations") for name in names}
+        for sweep, label in LABELS.items()
+    }
+    memory = {
+        f"{LABELS['length']} ({path_name})": {
+            name: peak_memory(data, name, path, "length") for name in names
+        }
+        for path, path_name in PATHS.items()
+    }
+    plots = [
+        Plot(
+            "operations",
+            "Multiply-adds of one layer for one sequence, over its length and its width. "
+            f"Straight lines are power laws. {fixed}",
+            _figure("Counted operations", "multiply-adds", operations),
+        )
+    ]
+    for sweep in LABELS:
+        times = {
+            f"{LABELS[sweep]} ({path_name})": {
+                name: timed(data, name, path, sweep) for name in names
+            }
+            for path, path_name in PATHS.items()
+        }
+        caption = (
+            f"Seconds of one training run, forward and backward, over the {sweep}: medians, with "
+            f"bands from quartile to quartile. {fixed}"
+        )
+        figure = _figure(f"Time in training against {sweep}", "seconds", times)
+        plots.append(Plot(f"time-{sweep}", caption, figure))
+    caption = f"Peak memory in training, in the definition and on the fast path. {fixed}"
+    figure = _figure("Memory in training", "bytes", memory)
+    return [*plots, Plot("memory-length", caption, figure)]
+
+
+def _figure(title: str, unit: str, panels: dict[str, dict[str, CostCurve]]) -> Figure:
+    figure, axes = new_figure(columns=len(panels))
+    for panel, (label, curves) in zip(axes, panels.items(), strict=True):
+        for i, (name, curve) in enumerate(curves.items()):
+            line_with_band(
+                panel, curve.x, curve.y, curve.low, curve.high, label=name, colour=colour_of(i)
+            )
+        panel.set_xscale("log", base=2)  # the sizes are powers of two
+        panel.set(yscale="log", xlabel=label, ylabel=unit)
+    figure.suptitle(title, color=TEXT)
+    legend(axes[0], below=True, columns=3)
+    return figure
+
+
+def tabulate(data: Data) -> list[ReportTable]:
+    """Tabulate all exponents, the crossovers and the sizes of the layers."""
+    return [_exponents(data, "length"), _exponents(data, "width"), _crossovers(data), _layers(data)]
+
+
+def _exponents(data: Data, sweep: str) -> ReportTable:
+    columns = ["family", "multiply-adds"]
+    columns += [f"{mode}, {path}" for path, mode in product(PATHS.values(), MODES.values())]
+    columns += [f"memory, {path}" for path in PATHS.values()]
+    rows = []
+    for name in data["counts"]:
+        curves = [counted(data, name, sweep, "operations")]
+        curves += [timed(data, name, path, sweep, mode) for path, mode in product(PATHS, MODES)]
+        curves += [peak_memory(data, name, path, sweep) for path in PATHS]
+        rows.append([name, *(format_law(curve.law()) for curve in curves)])
+    return ReportTable(
+        f"Exponents of {LETTERS[sweep]} with 95% intervals, over the five largest sizes of each "
+        "curve.",
+        columns,
+        rows,
+    )
+
+
+def _crossovers(data: Data) -> ReportTable:
+    attention, rows = SELF_ATTENTION.name, []
+    for name in data["counts"]:
+        if name == attention:
+            continue
+        cells = [name]
+        for path, mode in product(PATHS, MODES):
+            ours, other = (timed(data, n, path, "length", mode) for n in (attention, name))
+            cells.append(format_size(crossover(ours, other), min(ours.x[-1], other.x[-1])))
+        rows.append(cells)
+    columns = [f"{mode}, {path}" for path, mode in product(PATHS.values(), MODES.values())]
+    return ReportTable(
+        "The length n from which self-attention is slower, interpolated in log-log; the shortest "
+        f"length if it is always slower. {data['machine']}, width {data['width']}.",
+        ["than", *columns],
+        rows,
+    )
+
+
+def _layers(data: Data) -> ReportTable:
+    rows = []
+    for name in data["counts"]:
+        chain = counted(data, name, "length", "chain")
+        parameters = counted(data, name, "length", "parameters").y[-1]
+        ends = [f"{chain.y[0]:,}", f"{chain.y[-1]:,}"]
+        rows.append([name, f"{parameters:,}", *ends, format_law(chain.law())])
+    first, last = chain.x[0], chain.x[-1]
+    return ReportTable(
+        f"One layer of width {data['width']}: parameters, and the longest chain of dependent "
+        "matrix products.",
+        ["family", "parameters", f"chain at n = {first:,}", f"at n = {last:,}", "exponent of n"],
+        rows,
+    )
 
 
 EXPERIMENT: Final = Experiment(
     name="cost",
     question="What do a convolution, an RNN, a self-attentive RNN and self-attention cost as "
     "sequences grow longer and vectors wider?",
-    method="One layer of each family, of equal width, on random vectors: against the length at a "
-    "fixed width, and against the width at a fixed length; the convolution against its kernel too. "
-    "Self-attention has a head for each 64 of its width. Multiply-adds and chains of dependent "
-    "products are counted on the definition, where sums and activations are left out. Times are "
-    "medians of at least three runs after a warm-up, with quartiles as bands, for the definition "
-    "and for the fast path, forward alone and with the way back. Memory is the most that is held "
-    "at a time beyond weights and inputs: by torch's allocator on CUDA, and as the sum of live "
-    "tensors on the CPU. Exponents are fitted in log-log to the five largest sizes of each curve, "
-    "with 95% intervals; where the points bend or scatter there is said to be none. A curve ends "
-    "early where a run takes too long or too much memory.",
+    method="One layer of each family, of equal width, on random vectors: over the length at a "
+    "fixed width, and over the width at a fixed length; the convolution over its kernel size too. "
+    "Self-attention has one head per 64 of its width. Multiply-adds and chains of dependent "
+    "products are counted on the definition, without sums and activations. Times are medians of "
+    "at least three runs after a warm-up, with quartiles as bands, for the definition and the "
+    "fast path, forward alone and with the backward pass. Memory is the peak beyond weights and "
+    "inputs: from torch's allocator on CUDA, and as the sum of live tensors on the CPU. Exponents "
+    "are fitted in log-log to the five largest sizes of each curve, with 95% intervals; if the "
+    "points bend or scatter, none is reported. A curve ends early if a run takes too long or too "
+    "much memory.",
     measure=measure,
     judge=judge,
     draw=draw,

@@ -1,200 +1,141 @@
-"""How far a signal goes from the first input to later outputs, and what is left of it."""
+"""Length of the path from the first input to later outputs, and the gradient along it."""
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
 import torch
-from torch import Tensor, nn
+from matplotlib.figure import Figure
 
-from regard.lab import families as kinds
-from regard.lab.bench import Bench
-from regard.lab.experiment import Claim, Data, Experiment, Verdict
-from regard.lab.experiments.path_figures import draw, tabulate
-from regard.lab.fading import EVEN, Fading, fading, path_law
-from regard.lab.families import Family, Recurrent
-from regard.lab.paths import layers_needed, steps_between
+from regard.lab import layers as lab_layers
+from regard.lab.context import ExperimentContext
+from regard.lab.estimates import PowerLaw, power_law
+from regard.lab.experiment import Claim, Data, Experiment, Plot, ReportTable, verdict
+from regard.lab.gradient_decay import (
+    DIRECTIONS,
+    EVEN,
+    GradientDecay,
+    geometric_means,
+    gradient_decay,
+    gradient_sizes,
+)
+from regard.lab.layers import (
+    CONVOLUTION,
+    GRU,
+    LSTM,
+    RNN,
+    SELF_ATTENTION,
+    SELF_ATTENTIVE,
+    SELF_ATTENTIVE_LSTM,
+    Family,
+    FamilySpec,
+)
+from regard.lab.path_lengths import layers_needed, steps_between
+from regard.lab.plots import colour_of, legend, line_with_band, new_figure
+from regard.seeing.palette import TEXT
 
-#: the kernel of the stacked convolutions
+#: kernel size of the stacked convolutions
 KERNEL: Final = 9
-#: kernels so large that (k - 1) / 2, how much nearer a layer comes, is nearly k / 2
+#: kernel sizes so large that (k - 1) / 2, the reach of a layer, is nearly k / 2
 KERNELS: Final = (9, 17, 33, 65, 129)
-LONG: Final = 257
+KERNEL_SWEEP_LENGTH: Final = 257
 LENGTHS: Final = (8, 16, 32, 64, 128)
 #: spectral radii of a plain RNN's recurrent matrix: below one, at it, above it
 RADII: Final = (0.5, 1.0, 2.0, 4.0)
-#: what is added to the bias of an LSTM's forget gate, so that it forgets little at first
+#: added to the bias of an LSTM's forget gate, so that it forgets little at first
 FORGET: Final = 4.0
-#: how many random directions of the output a gradient's size is the root mean square of
-DIRECTIONS: Final = 16
-#: counts are exact, but n - 1 and k - 1 stand in them where the table has n and k
-NEAR: Final = 0.2
-#: a way that gets no longer with n has an exponent of zero
+#: tolerance of counted exponents, since the counts have n - 1 and k - 1 in place of n and k
+TOLERANCE: Final = 0.2
+#: a path whose length does not depend on n has an exponent of zero
 FLAT: Final = 0.05
-FAMILIES: Final = (
-    kinds.RNN, kinds.GRU, kinds.LSTM, kinds.SELF_ATTENTIVE, kinds.SELF_ATTENTIVE_LSTM,
-    kinds.SELF_ATTENTION, kinds.CONVOLUTION,
-)  # fmt: skip
-STEPWISE: Final = (
-    kinds.RNN, kinds.GRU, kinds.LSTM, kinds.SELF_ATTENTIVE, kinds.SELF_ATTENTIVE_LSTM
-)  # fmt: skip
+#: gradients below this are lost in the rounding of single precision
+ROUNDING: Final = 1e-12
+RECURRENT: Final = (RNN, GRU, LSTM, SELF_ATTENTIVE, SELF_ATTENTIVE_LSTM)
+FAMILIES: Final = (*RECURRENT, SELF_ATTENTION, CONVOLUTION)
 OPEN_GATE: Final = "LSTM, forget gate open"
 
 
-def gradients(
-    *,
-    family: dict[str, str],
-    options: dict[str, Any],
-    radius: float | None,
-    forget: float,
-    seed: int,
-    width: int,
-    length: int,
-    distances: Sequence[int],
-    device: torch.device,
-) -> list[float]:
-    """The size of d output / d first input at some distances, before any training.
-
-    Args:
-        family: As `Family.told` tells it.
-        options: Of the layer.
-        radius: The spectral radius that a plain RNN's recurrent matrix is scaled to, or None.
-        forget: Added to the bias of an LSTM's forget gate.
-        seed: Of weights, inputs and directions.
-        width: Of the vectors.
-        length: Of the sequences.
-        distances: How many positions the output stands behind the first input.
-        device: Where to run.
-    """
-    layer = kinds.seeded(family, width, seed, **options).double()
-    if radius is not None:
-        _set_radius(layer, radius)
-    if forget:
-        _open_gate(layer, forget)
-    chance = torch.Generator().manual_seed(seed)
-    shape = (DIRECTIONS, length, width)
-    x = torch.randn(shape, generator=chance, dtype=torch.float64).to(device).requires_grad_()
-    ways = torch.randn(DIRECTIONS, width, generator=chance, dtype=torch.float64).to(device)
-    ways = ways / ways.norm(dim=-1, keepdim=True)
-    output = layer.to(device)(x)
-    return [_size(output[:, distance], ways, x) for distance in distances]
-
-
-def _size(output: Tensor, ways: Tensor, x: Tensor) -> float:
-    (gradient,) = torch.autograd.grad((output * ways).sum(), x, retain_graph=True)
-    return float(gradient[:, 0].square().sum(-1).mean().sqrt())
-
-
-def _set_radius(layer: nn.Module, radius: float) -> None:
-    assert isinstance(layer, Recurrent)
-    for cell in layer.stack.ahead:
-        weight = cell.get_parameter("weight_hh_l0")
-        with torch.no_grad():
-            weight.mul_(radius / torch.linalg.eigvals(weight).abs().max())
-
-
-def _open_gate(layer: nn.Module, forget: float) -> None:
-    assert isinstance(layer, Recurrent)
-    for cell in layer.stack.ahead:
-        bias = cell.get_parameter("bias_ih_l0")
-        with torch.no_grad():
-            bias[len(bias) // 4 : len(bias) // 2] += forget
-
-
-def layers_at(*, family: dict[str, str], length: int, kernel: int, device: torch.device) -> int:
-    """How many layers the last output needs to see the first input."""
-    del device  # a count needs no accelerator
+def count_layers(*, family: FamilySpec, length: int, kernel: int, device: torch.device) -> int:
+    """Return the number of layers until the last output depends on the first input."""
+    del device  # counting needs no accelerator
     options = {"kernel_size": kernel} if kernel else {}
-    return layers_needed(kinds.seeded(family, 4, 0, **options), length, 4)
+    return layers_needed(lab_layers.build_seeded(family, 4, 0, **options), length, 4)
 
 
-def steps_at(*, family: dict[str, str], length: int, device: torch.device) -> int:
-    """How many steps of a recurrence lie between the first input and the last output."""
+def count_steps(*, family: FamilySpec, length: int, device: torch.device) -> int:
+    """Return the number of recurrent steps between the first input and the last output."""
     del device
-    return steps_between(kinds.seeded(family, 4, 0), length, 4)
+    return steps_between(lab_layers.build_seeded(family, 4, 0), length, 4)
 
 
-@dataclass(frozen=True)
-class _Run:
-    """A family as its gradients are measured."""
-
-    name: str
-    family: Family
-    options: dict[str, int] = field(default_factory=dict)
-    radius: float | None = None
-    forget: float = 0.0
-
-
-def measure(bench: Bench, families: Sequence[Family] = FAMILIES) -> Data:
-    """Gradients of all families and seeds, and the ways counted; with a reader's own families."""
-    length, width = bench.choose((64, 32), (256, 128))
+def measure(context: ExperimentContext, families: Sequence[Family] = FAMILIES) -> Data:
+    """Measure gradients and count path lengths of all families, which may include your own."""
+    length, width = context.choose((64, 32), (256, 128))
     distances = sorted({round((length - 1) ** (i / 13)) for i in range(14)})
     layers = math.ceil((length - 1) / (KERNEL // 2))
-    stack = {"kernel_size": KERNEL, "num_layers": layers}
-    families = (*(f for f in families if f is not kinds.CONVOLUTION), kinds.CONVOLUTION)
-    runs = [_Run(f.name, f, options=stack if f is kinds.CONVOLUTION else {}) for f in families]
-    runs += [_Run(f"RNN, radius {radius:g}", kinds.RNN, radius=radius) for radius in RADII]
-    runs.append(_Run(OPEN_GATE, kinds.LSTM, forget=FORGET))
-    sizes = {
-        run.name: [
-            bench.once(
-                f"{run.name}, seed {seed}",
-                gradients,
-                family=run.family.told(),
-                options=run.options,
-                radius=run.radius,
-                forget=run.forget,
+    families = (*(f for f in families if f is not CONVOLUTION), CONVOLUTION)
+    plain: dict[str, Any] = {"options": {}, "radius": None, "forget": 0.0}
+    stack = plain | {"options": {"kernel_size": KERNEL, "num_layers": layers}}
+    runs: dict[str, tuple[Family, dict[str, Any]]] = {
+        family.name: (family, stack if family is CONVOLUTION else plain) for family in families
+    }
+    runs |= {f"RNN, radius {radius:g}": (RNN, plain | {"radius": radius}) for radius in RADII}
+    runs[OPEN_GATE] = (LSTM, plain | {"forget": FORGET})
+    gradients = {
+        name: [
+            context.cached(
+                f"{name}, seed {seed}",
+                gradient_sizes,
+                family=family.spec(),
+                **settings,
                 seed=seed,
                 width=width,
                 length=length,
                 distances=distances,
             )
-            for seed in bench.seeds
+            for seed in context.seeds
         ]
-        for run in runs
+        for name, (family, settings) in runs.items()
     }
-    return {
-        "length": length, "width": width, "layers": layers, "kernel": KERNEL,
-        "distances": distances, "gradients": sizes, "families": [f.name for f in families],
-        "paths": _paths(bench, families), "kernels": _kernels(bench),
-    }  # fmt: skip
-
-
-def _paths(bench: Bench, families: Sequence[Family]) -> Data:
-    """Layers that are needed, times the steps within one; a family without steps has one."""
-    found: Data = {}
-    for family in families:
-        told, rows = family.told(), []
-        for n in LENGTHS:
-            if family in STEPWISE:  # one layer is enough, and the way lies along its steps
-                way = bench.once(f"{family.name}, steps", steps_at, family=told, length=n)
-            else:
-                kernel = KERNEL if family is kinds.CONVOLUTION else 0
-                way = bench.once(
-                    f"{family.name}, layers", layers_at, family=told, length=n, kernel=kernel
-                )
-            rows.append({"length": n, "path": way})
-        found[family.name] = rows
-    return found
-
-
-def _kernels(bench: Bench) -> list[Data]:
-    told = kinds.CONVOLUTION.told()
-    return [
+    paths = {
+        family.name: [{"length": n, "path": _path_length(context, family, n)} for n in LENGTHS]
+        for family in families
+    }
+    kernels = [
         {
             "kernel": kernel,
-            "length": LONG,
-            "path": bench.once(
-                "convolution, layers", layers_at, family=told, length=LONG, kernel=kernel
-            ),
+            "length": KERNEL_SWEEP_LENGTH,
+            "path": _path_length(context, CONVOLUTION, KERNEL_SWEEP_LENGTH, kernel),
         }
         for kernel in KERNELS
     ]
+    return {
+        "length": length, "width": width, "layers": layers, "kernel": KERNEL,
+        "distances": distances, "gradients": gradients, "families": [f.name for f in families],
+        "paths": paths, "kernels": kernels,
+    }  # fmt: skip
+
+
+def _path_length(
+    context: ExperimentContext, family: Family, length: int, kernel: int = KERNEL
+) -> int:
+    """Count layers, or steps of a recurrence, whose path lies within one layer."""
+    told = {"family": family.spec(), "length": length}
+    if family in RECURRENT:
+        steps: int = context.cached(f"{family.name}, steps", count_steps, **told)
+        return steps
+    told["kernel"] = kernel if family is CONVOLUTION else 0
+    needed: int = context.cached(f"{family.name}, layers", count_layers, **told)
+    return needed
+
+
+def path_law(rows: Sequence[dict[str, Any]], size: str) -> PowerLaw:
+    """Fit the growth of counted paths with a size."""
+    return power_law([row[size] for row in rows], [row["path"] for row in rows])
 
 
 def judge(data: Data) -> list[Claim]:
-    """What the documents say of ways and gradients."""
+    """Judge the documents' claims about paths and gradients."""
     return [
         _longest_path(data),
         _self_attentive_path(data),
@@ -205,63 +146,58 @@ def judge(data: Data) -> list[Claim]:
 
 
 def _longest_path(data: Data) -> Claim:
-    claimed = {kinds.CONVOLUTION.name: 1, kinds.RNN.name: 1, kinds.SELF_ATTENTION.name: 0}
+    claimed = {CONVOLUTION.name: 1, RNN.name: 1, SELF_ATTENTION.name: 0}
     laws = {name: path_law(data["paths"][name], "length") for name in claimed}
     kernel = path_law(data["kernels"], "kernel")
-    right = all(laws[name].includes(claimed[name], within=NEAR) for name in claimed)
-    right = right and kernel.includes(-1, within=NEAR)
+    right = all(laws[name].includes(claimed[name], within=TOLERANCE) for name in claimed)
+    right = right and kernel.includes(-1, within=TOLERANCE)
     ends = {name: data["paths"][name][-1]["path"] for name in claimed}
-    length = data["paths"][kinds.RNN.name][-1]["length"]
+    length = data["paths"][RNN.name][-1]["length"]
     return Claim(
         "document 3, table of CNN, RNN and self-attention",
         "The longest path is O(n / k) for a CNN, O(n) for an RNN and O(1) for self-attention.",
-        "holds" if right else "does not hold",
+        verdict(right, right),
         f"From the first of {length} inputs to the last output it is {ends['convolution']} layers "
         f"of a convolution with k = {data['kernel']}, {ends['RNN']} steps of an RNN, "
         f"{ends['self-attention']} layer of self-attention. Exponents of n: "
         + "; ".join(f"{name} {law}" for name, law in laws.items())
-        + f". Exponent of k: {kernel}. A layer with a centred kernel comes (k - 1) / 2 positions "
-        "nearer, so that small kernels need more layers than n / k.",
+        + f". Exponent of k: {kernel}. A layer with a centred kernel reaches (k - 1) / 2 positions "
+        "to either side, so that small kernels need more layers than n / k.",
     )
 
 
 def _self_attentive_path(data: Data) -> Claim:
-    names = (kinds.SELF_ATTENTIVE.name, kinds.SELF_ATTENTIVE_LSTM.name)
+    names = (SELF_ATTENTIVE.name, SELF_ATTENTIVE_LSTM.name)
     laws = [path_law(data["paths"][name], "length") for name in names]
-    plain, looking = (fading(data, name) for name in (kinds.RNN.name, names[0]))
+    plain, attentive = (gradient_decay(data, name) for name in (RNN.name, names[0]))
     short = all(law.includes(0, within=FLAT) for law in laws)
-    verdict: Verdict = "does not hold"
-    if short:
-        verdict = "holds" if looking.ratio.high < EVEN else "holds with limits"
     ways = ", ".join(f"{n} {data['paths'][n][-1]['path']} steps" for n in names)
     return Claim(
         "document 1, summary",
-        "Looking back shortens the way from O(t) to O(1), which solves long-distance dependence.",
-        verdict,
-        f"The shortest way at n = {LENGTHS[-1]}: {ways}, against "
-        f"{data['paths'][kinds.RNN.name][-1]['path']} steps of the plain RNN. {_told(looking)} "
-        f"{_told(plain)} What comes along the short way falls as the distance to the power "
-        f"{looking.power}: each step shares its look among all steps before it.",
+        "Attention to the past shortens the path from O(t) to O(1), which solves long-distance "
+        "dependence.",
+        verdict(short, attentive.ratio.high < EVEN),
+        f"The shortest path at n = {LENGTHS[-1]}: {ways}, against "
+        f"{data['paths'][RNN.name][-1]['path']} steps of the plain RNN. {_sentence(attentive)} "
+        f"{_sentence(plain)} The gradient along the short path falls as the distance to the power "
+        f"{attentive.power}: each step divides its attention among all steps before it.",
     )
 
 
 def _vanish_or_explode(data: Data) -> Claim:
-    runs = {radius: fading(data, f"RNN, radius {radius:g}") for radius in RADII}
+    runs = {radius: gradient_decay(data, f"RNN, radius {radius:g}") for radius in RADII}
     vanishes = [r for r, run in runs.items() if run.exponential and run.factor.high < 1]
     explodes = [r for r, run in runs.items() if run.exponential and run.factor.low > 1]
-    verdict: Verdict = "does not hold"
-    if vanishes:
-        verdict = "holds" if explodes else "holds with limits"
-    held = all(run.factor.high < radius for radius, run in runs.items())
+    bounded = all(run.factor.high < radius for radius, run in runs.items())
     factors = ", ".join(f"{run.factor} at radius {r:g}" for r, run in runs.items())
     return Claim(
         "document 2, section 1.1; document 5, section 1",
         "Through the steps of an RNN, gradients shrink or grow exponentially.",
-        verdict,
-        f"A step multiplies the gradient by {factors}; by {fading(data, 'RNN').factor} as torch "
-        f"initialises it. It vanishes exponentially at {_radii(vanishes)} and explodes at "
-        f"{_radii(explodes)}."
-        + (" The factor is below the radius: tanh holds explosion back." if held else ""),
+        verdict(vanishes, explodes),
+        f"A step multiplies the gradient by {factors}; by {gradient_decay(data, 'RNN').factor} "
+        f"with torch's initialisation. It vanishes exponentially at {_radii(vanishes)} and "
+        f"explodes at {_radii(explodes)}."
+        + (" The factor is below the radius: tanh limits the growth." if bounded else ""),
     )
 
 
@@ -270,54 +206,138 @@ def _radii(radii: list[float]) -> str:
 
 
 def _gates(data: Data) -> Claim:
-    runs = {name: fading(data, name) for name in (kinds.LSTM.name, kinds.GRU.name, OPEN_GATE)}
+    runs = {name: gradient_decay(data, name) for name in (LSTM.name, GRU.name, OPEN_GATE)}
     lost = {name: run.factor.high < 1 and run.ratio.low > EVEN for name, run in runs.items()}
-    verdict: Verdict = "does not hold"
-    if lost[kinds.LSTM.name]:
-        verdict = "holds" if all(lost.values()) else "holds with limits"
     return Claim(
         "document 1, section 1; document 5, section 1",
         "An LSTM loses early inputs over long sequences too.",
-        verdict,
-        " ".join(_told(run) for run in runs.values())
+        verdict(lost[LSTM.name], all(lost.values())),
+        " ".join(_sentence(run) for run in runs.values())
         + f" The open gate has {FORGET:g} added to its bias."
-        + ("" if lost[OPEN_GATE] else " So its first bias decides how much it loses."),
+        + ("" if lost[OPEN_GATE] else " So its initial bias decides how much it loses."),
     )
 
 
 def _bias_to_the_near(data: Data) -> Claim:
-    plain, every = fading(data, kinds.RNN.name), fading(data, kinds.SELF_ATTENTION.name)
-    verdict: Verdict = "does not hold"
-    if plain.ratio.low > EVEN:
-        verdict = "holds" if every.ratio.high < EVEN else "holds with limits"
+    plain, every = (gradient_decay(data, family.name) for family in (RNN, SELF_ATTENTION))
     return Claim(
         "document 2, section 1.1; document 3, summary",
-        "The length of its ways makes an RNN favour what is near; self-attention does not.",
-        verdict,
-        f"{_told(plain)} {_told(every)}",
+        "The length of its paths makes an RNN favour what is near; self-attention does not.",
+        verdict(plain.ratio.low > EVEN, every.ratio.high < EVEN),
+        f"{_sentence(plain)} {_sentence(every)}",
     )
 
 
-def _told(run: Fading) -> str:
+def _sentence(run: GradientDecay) -> str:
     return (
         f"{run.name}: the gradient over {run.near} position{'s' if run.near > 1 else ''} is "
         f"{run.ratio.mean:.3g} times that over {run.far} ({run.factor} per step)."
     )
 
 
+def draw(data: Data) -> list[Plot]:
+    """Draw gradients over distance, of families and of recurrences, and the counted paths."""
+    families = list(data["paths"])
+    recurrences = [name for name in data["gradients"] if name not in families]
+    return [
+        Plot(
+            "gradients",
+            "The gradient of an output with respect to the first input, over the distance between "
+            f"them, as a share of that at distance {data['distances'][0]}, before training; width "
+            f"{data['width']}. The convolution is a stack of {data['layers']} layers with kernels "
+            f"of {data['kernel']}. Bands are 95% intervals over seeds.",
+            _gradient_figure(data, families, "What is left of the first input's gradient"),
+        ),
+        Plot(
+            "vanishing",
+            "The same for recurrences: a plain RNN by the spectral radius of its recurrent matrix, "
+            "and an LSTM whose forget gate starts open.",
+            _gradient_figure(data, recurrences, "Gradients that vanish, stay or explode"),
+        ),
+        Plot(
+            "path-length",
+            "The shortest path from the first input to the last output: stacked layers, or steps "
+            "of a recurrence. Plain RNN, GRU and LSTM lie on one line; the convolution has kernels "
+            f"of {data['kernel']}.",
+            _path_figure(data),
+        ),
+    ]
+
+
+def _gradient_figure(data: Data, names: Iterable[str], title: str) -> Figure:
+    figure, (axes,) = new_figure()
+    for i, name in enumerate(names):
+        bands = geometric_means(data, name)
+        # a deep stack scales all its gradients alike: shares are comparable between families
+        near = next(b.mean for b in bands if b is not None)
+        mean, low, high = (
+            [None if b is None else getattr(b, part) / near for b in bands]
+            for part in ("mean", "low", "high")
+        )
+        line_with_band(axes, data["distances"], mean, low, high, label=name, colour=colour_of(i))
+    axes.set(yscale="log", xlabel="distance in positions", ylabel="share of the gradient left")
+    axes.set_title(title, color=TEXT)
+    bottom, top = axes.get_ylim()
+    axes.set_ylim(max(bottom, ROUNDING), top)
+    legend(axes)
+    return figure
+
+
+def _path_figure(data: Data) -> Figure:
+    figure, (axes,) = new_figure()
+    for i, (name, rows) in enumerate(data["paths"].items()):
+        x, y = [row["length"] for row in rows], [row["path"] for row in rows]
+        line_with_band(axes, x, y, y, y, label=name, colour=colour_of(i))
+    axes.set_xscale("log", base=2)
+    axes.set_yscale("log", base=2)
+    axes.set(xlabel="length n", ylabel="layers or steps on the path")
+    axes.set_title("From the first input to the last output", color=TEXT)
+    legend(axes)
+    return figure
+
+
+def tabulate(data: Data) -> list[ReportTable]:
+    """Tabulate the decay of gradients and the counted paths."""
+    runs = [gradient_decay(data, name) for name in data["gradients"]]
+    decays = [[r.name, str(r.factor), f"{r.far}", str(r.ratio), r.kind] for r in runs]
+    paths = [
+        [name, *(f"{row['path']}" for row in rows), str(path_law(rows, "length"))]
+        for name, rows in data["paths"].items()
+    ]
+    kernels = data["kernels"]
+    lengths = [f"n = {row['length']}" for row in next(iter(data["paths"].values()))]
+    return [
+        ReportTable(
+            "How gradients change with distance, with 95% intervals over seeds.",
+            ["family", "factor per step", "up to", "near / far", "changes"],
+            decays,
+        ),
+        ReportTable(
+            "The shortest path from the first input to the last output.",
+            ["family", *lengths, "exponent of n"],
+            paths,
+        ),
+        ReportTable(
+            f"Layers of convolution across {kernels[0]['length']} positions, by kernel size.",
+            [*(f"k = {row['kernel']}" for row in kernels), "exponent of k"],
+            [[*(f"{row['path']}" for row in kernels), str(path_law(kernels, "kernel"))]],
+        ),
+    ]
+
+
 EXPERIMENT: Final = Experiment(
     name="path",
-    question="How far does a signal go from the first input to a later output, and how much of "
-    "its gradient arrives?",
+    question="How long is the path from the first input to a later output, and how much of its "
+    "gradient arrives?",
     method="One layer of each family, of equal width, before any training, in double precision, on "
     "random vectors; the convolution is a stack of as many layers as the length needs. The "
     f"gradient's size is the root mean square over {DIRECTIONS} random sequences and directions of "
-    "the output; bands are 95% intervals over seeds, in logarithms. The factor per step is the "
-    "slope of the logarithm over the distance. A plain RNN is measured as torch initialises it, "
-    "and with its recurrent matrix scaled to spectral radii below, at and above one. Path lengths "
-    "are counted: for layers, how many must lie on top of each other before the last output "
+    "the output; bands are 95% intervals over seeds, of logarithms. The factor per step is the "
+    "slope of the logarithm over the distance. A plain RNN is measured with torch's "
+    "initialisation, and with its recurrent matrix scaled to spectral radii below, at and above "
+    "one. Path lengths are counted: for layers, how many must be stacked until the last output "
     "depends on the first input, read off gradients; for recurrences, the fewest steps that "
-    "compute anything on a way through the autograd graph of the definition.",
+    "compute anything on a path through the autograd graph of the definition.",
     measure=measure,
     judge=judge,
     draw=draw,

@@ -1,57 +1,62 @@
-"""A language model that looks back: its perplexity, and where a verb looks."""
+"""Self-attentive language models: their perplexity, and where a verb looks."""
 
 import math
 from collections.abc import Sequence
 from functools import cache, partial
-from typing import Any, Final, NamedTuple, final
+from typing import Any, Final, NamedTuple
 
 import torch
 import torch.nn.functional as F
-from torch import Generator, Tensor, nn
+from matplotlib.axes import Axes
+from matplotlib.patches import Rectangle
+from torch import Generator, Tensor
 
 from regard.data import pad
-from regard.lab import corpora
-from regard.lab.bench import Bench
-from regard.lab.comparing import difference, spread
-from regard.lab.experiment import Claim, Data, Experiment, Table, Verdict
-from regard.lab.experiments.reading_figures import draw
-from regard.lab.experiments.reading_terms import (
-    LECTURE,
-    LSTM,
-    PLAIN,
-    POSITIONS,
-    RNN,
-    SELF_LSTM,
-    SELF_RNN,
-    SUBJECTS,
-    VERBS,
-)
-from regard.lab.learning import match_width, seeded, train
-from regard.lab.statistics import interval
-from regard.lab.tasks import IGNORED, Batch
+from regard.lab import datasets
+from regard.lab.context import ExperimentContext
+from regard.lab.estimates import difference, interval, spread
+from regard.lab.experiment import Claim, Data, Experiment, Plot, ReportTable, verdict
+from regard.lab.plots import COLOURS, interval_line, legend, new_figure
+from regard.lab.small_models import LogitsOnly, count_parameters, match_width, seeded, train
+from regard.lab.synthetic_tasks import IGNORED, TaskBatch
 from regard.models import LANGUAGE_MODELS
 from regard.models.language_model import LanguageModel
+from regard.seeing.palette import MARK, colour, ink
 from regard.symbols import EOS, PAD, SYMBOLS, UNK
 
-#: each model, its cell, and what makes it
+RNN, LSTM = "RNN", "LSTM"
+SELF_RNN, SELF_LSTM = "self-attentive RNN", "self-attentive LSTM"
+#: self-attentive models, and the same cell without attention
+PLAIN: Final = {SELF_RNN: RNN, SELF_LSTM: LSTM}
+#: cell and preset of each model
 MODELS: Final[dict[str, tuple[str, Any]]] = {
     RNN: ("rnn", LANGUAGE_MODELS["rnn"]),
     SELF_RNN: ("rnn", LANGUAGE_MODELS["self-attentive"]),
     LSTM: ("lstm", LANGUAGE_MODELS["rnn"]),
     SELF_LSTM: ("lstm", LANGUAGE_MODELS["self-attentive"]),
 }
+LECTURE: Final = ("the", "fbi", "is", "chasing", "a", "criminal", "on", "the", "run")
 #: places in the lecture's sentence
 SUBJECT, VERB = 1, 3
-#: how many words the verb may look at: the lecture's cell sees itself, the LSTM its past alone
+#: words that the verb may attend to: the lecture's cell sees itself, the LSTM its past alone
 CHOICES: Final = {SELF_RNN: VERB + 1, SELF_LSTM: VERB}
-#: how long the sentence from the text is that is drawn too
-SHOWN: Final = len(LECTURE)
-#: how many times even weights "clearly above even" is: half as much again
+#: words of sentences of the lecture's form; those that the text has are used
+SUBJECTS: Final = (
+    "fbi", "company", "government", "bank", "president", "court", "army", "firm", "senate",
+    "king", "queen", "duke", "prince", "lord", "soldier", "father", "boy",
+)  # fmt: skip
+VERBS: Final = (
+    "chasing", "buying", "selling", "seeking", "making", "taking", "losing", "planning",
+    "coming", "going", "speaking", "leaving", "running", "crying", "standing",
+)  # fmt: skip
+#: last word of each range of positions; the first word of a sentence is given, not predicted
+POSITIONS: Final = (3, 6, 11, 21, 60)
+#: a weight is clearly above even from one and a half times even weights on
 CLEARLY: Final = 1.5
 
 
-class Read(NamedTuple):
-    """Sentences as ids, longest last, and the vocabulary."""
+class EncodedText(NamedTuple):
+    """Sentences as ids, sorted by length, with their vocabulary."""
 
     name: str
     train: Sequence[list[int]]
@@ -60,49 +65,35 @@ class Read(NamedTuple):
 
 
 @cache
-def load(data: str | None, size: int) -> Read:
-    """The Penn Treebank, or Shakespeare where data is None, with the most frequent words."""
-    text = corpora.sentences(data)
-    vocab = corpora.vocabulary(text, size, (*LECTURE, *SUBJECTS, *VERBS))
+def load(data: str | None, size: int) -> EncodedText:
+    """Return the Penn Treebank, or Shakespeare if `data` is None, with the most frequent words."""
+    text = datasets.sentences(data)
+    vocab = datasets.vocabulary(text, size, (*LECTURE, *SUBJECTS, *VERBS))
     train, test = (
-        sorted((corpora.ids(s, vocab) for s in part), key=len) for part in (text.train, text.test)
+        sorted((datasets.encode(s, vocab) for s in part), key=len)
+        for part in (text.train, text.test)
     )
-    return Read(text.name, train, test, vocab)
+    return EncodedText(text.name, train, test, vocab)
 
 
-def rows_of(sentences: Sequence[list[int]]) -> Batch:
-    """Words in, the next words out, `eos` after the last; the first is not asked for."""
+def collate(sentences: Sequence[list[int]]) -> TaskBatch:
+    """Return words as inputs and the next words, then `eos`, as targets."""
     tokens, _ = pad(sentences)
     targets, _ = pad([[*sentence[1:], EOS] for sentence in sentences])
-    return Batch((tokens,), targets.masked_fill(targets == PAD, IGNORED))
+    return TaskBatch((tokens,), targets.masked_fill(targets == PAD, IGNORED))
 
 
-def draw_batch(sentences: Sequence[list[int]], count: int, chance: Generator) -> Batch:
-    """Neighbours among the sorted sentences, so that little is padded."""
-    start = int(torch.randint(max(1, len(sentences) - count + 1), (1,), generator=chance))
-    return rows_of(sentences[start : start + count])
-
-
-@final
-class Logits(nn.Module):
-    """A language model that returns its scores alone."""
-
-    def __init__(self, model: LanguageModel) -> None:
-        super().__init__()
-        self.model = model
-
-    def forward(self, tokens: Tensor) -> Tensor:
-        """Scores of all next words."""
-        logits: Tensor = self.model(tokens).logits
-        return logits
+def draw_batch(sentences: Sequence[list[int]], count: int, generator: Generator) -> TaskBatch:
+    """Draw neighbours among the sorted sentences, so that there is little padding."""
+    start = int(torch.randint(max(1, len(sentences) - count + 1), (1,), generator=generator))
+    return collate(sentences[start : start + count])
 
 
 def build(name: str, vocab: int, embed: int, dropout: float, hidden: int) -> LanguageModel:
-    """A model by its name, of one layer."""
+    """Build a model of one layer by name."""
     cell, make = MODELS[name]
-    model: LanguageModel = make(
-        vocab, embed=embed, hidden=hidden, layers=1, cell=cell, dropout=dropout
-    )
+    sizes = {"embed": embed, "hidden": hidden, "layers": 1, "cell": cell, "dropout": dropout}
+    model: LanguageModel = make(vocab, **sizes)
     return model
 
 
@@ -121,30 +112,29 @@ def learn(
     tests: int,
     device: torch.device,
 ) -> dict[str, Any]:
-    """Trains one model, as large as the LSTM is at `hidden`; judges it, and sees where it looks."""
-    read = load(data, words)
-    size = len(read.vocab) + len(SYMBOLS)
-    with torch.device("meta"):
-        wanted = sum(p.numel() for p in build(LSTM, size, embed, dropout, hidden).parameters())
+    """Train one model, as large as the LSTM at `hidden`; return its losses and its weights."""
+    text = load(data, words)
+    size = len(text.vocab) + len(SYMBOLS)
+    wanted = count_parameters(build, LSTM, size, embed, dropout, hidden)
     make = partial(build, name, size, embed, dropout)
     width, parameters = match_width(make, wanted, name=name)
     model = seeded(seed, make, width)
-    draw = partial(draw_batch, read.train, batch)
-    train(Logits(model), draw, steps=steps, lr=rate, seed=seed, device=device)
-    tested = read.test[:: max(1, len(read.test) // tests)]
+    draw = partial(draw_batch, text.train, batch)
+    train(LogitsOnly(model), draw, steps=steps, lr=rate, seed=seed, device=device)
+    tested = text.test[:: max(1, len(text.test) // tests)]
     result = {"parameters": parameters, "width": width, **losses(model, tested, batch, device)}
-    return result | (looks(model, read, device) if name in PLAIN else {})
+    return result | (attention_weights(model, text, device) if name in PLAIN else {})
 
 
 @torch.no_grad()
 def losses(
     model: LanguageModel, sentences: Sequence[list[int]], batch: int, device: torch.device
 ) -> dict[str, Any]:
-    """Nats per word, over all and by the place of the word in its sentence."""
+    """Return nats per word, over all words and by position in the sentence."""
     model.eval()
     sums, counts = torch.zeros(len(POSITIONS)), torch.zeros(len(POSITIONS))
     for start in range(0, len(sentences), batch):
-        (tokens,), targets = rows_of(sentences[start : start + batch]).to(device)
+        (tokens,), targets = collate(sentences[start : start + batch]).to(device)
         logits = model(tokens).logits
         loss = F.cross_entropy(
             logits.transpose(1, 2), targets, ignore_index=IGNORED, reduction="none"
@@ -158,79 +148,80 @@ def losses(
 
 
 @torch.no_grad()
-def looks(model: LanguageModel, read: Read, device: torch.device) -> dict[str, Any]:
-    """Weights of each word over its past in the lecture's sentence, and of verbs over subjects."""
-    subjects = [s for s in SUBJECTS if s in read.vocab]
-    verbs = [v for v in VERBS if v in read.vocab]
+def attention_weights(
+    model: LanguageModel, text: EncodedText, device: torch.device
+) -> dict[str, Any]:
+    """Return the weights in the lecture's sentence, and of verbs over subjects in its form."""
+    model.eval()
+
+    def weights(sentences: list[list[int]]) -> Tensor:
+        tokens, _ = pad(sentences)
+        (found,) = model(tokens.to(device), need_weights=True).maps["decoder-history"]
+        single: Tensor = found[:, 0].cpu()  # (sentences, words, words)
+        return single
+
+    subjects, verbs = ([w for w in words if w in text.vocab] for words in (SUBJECTS, VERBS))
     frames = [("the", subject, "is", verb) for subject in subjects for verb in verbs]
-    rows = _weights(model.eval(), [corpora.ids(f, read.vocab) for f in frames], device)[:, VERB]
-    known = {i: word for word, i in read.vocab.items()}
-    own = min((s for s in read.test if len(s) == SHOWN), key=lambda s: s.count(UNK))
+    rows = weights([datasets.encode(frame, text.vocab) for frame in frames])[:, VERB]
+    known = {i: word for word, i in text.vocab.items()}
+    own = min((s for s in text.test if len(s) == len(LECTURE)), key=lambda s: s.count(UNK))
     return {
-        "lecture": _table(_weights(model, [corpora.ids(LECTURE, read.vocab)], device)[0]),
-        "own": _table(_weights(model, [own], device)[0]),
+        "lecture": _rounded(weights([datasets.encode(LECTURE, text.vocab)])[0]),
+        "own": _rounded(weights([own])[0]),
         "own_words": [known.get(i, "?") for i in own],
         "frames": len(frames),
-        "verb_row": _table(rows.mean(dim=0, keepdim=True))[0],
+        "verb_row": _rounded(rows.mean(dim=0, keepdim=True))[0],
         "subject_first": float((rows[:, :VERB].argmax(dim=1) == SUBJECT).float().mean()),
     }
 
 
-def _weights(model: LanguageModel, sentences: list[list[int]], device: torch.device) -> Tensor:
-    """(sentences, words, words): where each word looked back."""
-    tokens, _ = pad(sentences)
-    (weights,) = model(tokens.to(device), need_weights=True).maps["decoder-history"]
-    found: Tensor = weights[:, 0].cpu()
-    return found
-
-
-def _table(rows: Tensor) -> list[list[float]]:
+def _rounded(rows: Tensor) -> list[list[float]]:
     return [[round(w, 5) for w in row] for row in rows.tolist()]
 
 
-def measure(bench: Bench) -> Data:
-    """Trains every model with every seed, on the same sentences in the same order."""
-    data = corpora.where(bench.data, corpora.PENN)
+def measure(context: ExperimentContext) -> Data:
+    """Train every model with every seed, on the same sentences in the same order."""
+    data = datasets.folder_with(context.data, datasets.PENN)
     settings: dict[str, Any] = {
         "data": data,
-        "words": bench.choose(2000, 10_000),
-        "embed": bench.choose(48, 256),
-        "hidden": bench.choose(64, 320),
-        "dropout": bench.choose(0.1, 0.4),
-        "batch": bench.choose(40, 256),
-        "steps": bench.choose(150, 2000),
-        "rate": bench.choose(1e-2, 3e-3),
-        "tests": bench.choose(600, 4000),
+        "words": context.choose(2000, 10_000),
+        "embed": context.choose(48, 256),
+        "hidden": context.choose(64, 320),
+        "dropout": context.choose(0.1, 0.4),
+        "batch": context.choose(40, 256),
+        "steps": context.choose(150, 2000),
+        "rate": context.choose(1e-2, 3e-3),
+        "tests": context.choose(600, 4000),
     }
-    runs = bench.by_seed(learn, MODELS, settings)
-    read = load(data, settings["words"])
+    runs = context.by_seed(learn, MODELS, settings)
+    text = load(data, settings["words"])
     return {
-        "set": read.name,
-        "unknown": [word for word in dict.fromkeys(LECTURE) if word not in read.vocab],
-        "words": len(read.vocab),
-        "sentences": len(read.train),
+        "set": text.name,
+        "unknown": [word for word in dict.fromkeys(LECTURE) if word not in text.vocab],
+        "words": len(text.vocab),
+        "sentences": len(text.train),
         "steps": settings["steps"],
         "batch": settings["batch"],
-        "seeds": list(bench.seeds),
+        "seeds": list(context.seeds),
         "runs": runs,
     }
 
 
+def judge(data: Data) -> list[Claim]:
+    """Judge where the verb looks, and whether attention to the past is a stronger memory."""
+    return [_chasing(data), _memory(data)]
+
+
 def times_even(data: Data, name: str, *, frames: bool) -> list[float]:
-    """How many times even weights the subject got from the verb, seed by seed.
+    """Return the verb's weight on the subject as a multiple of even weights, by seed.
 
     Args:
-        data: What was measured.
-        name: A model that looks back.
-        frames: The mean over all sentences of the lecture's form, rather than its own sentence.
+        data: measured data.
+        name: a self-attentive model.
+        frames: take the mean over all sentences of the lecture's form, not its own sentence.
     """
     rows = [run["verb_row"] if frames else run["lecture"][VERB] for run in data["runs"][name]]
     return [row[SUBJECT] * CHOICES[name] for row in rows]
-
-
-def judge(data: Data) -> list[Claim]:
-    """Where the verb looks, and whether looking back is a stronger memory."""
-    return [_chasing(data), _memory(data)]
 
 
 def _chasing(data: Data) -> Claim:
@@ -238,43 +229,31 @@ def _chasing(data: Data) -> Claim:
     found = {name: times_even(data, name, frames=bool(unknown)) for name in PLAIN}
     each = [times for name in PLAIN for times in found[name]]
     clear = sum(times >= CLEARLY for times in each)
-    verdict: Verdict = "does not hold"
-    if 2 * clear >= len(each):
-        verdict = "holds" if clear == len(each) else "holds with limits"
+    frames = data["runs"][SELF_RNN][0]["frames"]
+    intro = f"Trained on {data['set']}, the verb's weight on the subject, seed by seed:"
+    if unknown:
+        intro = (
+            f"{data['set']} does not have {' and '.join(sorted(unknown))}, so that the lecture's "
+            f"own sentence decides nothing. In {frames} sentences of its form, with words that the "
+            f"text has, the mean weight of verbs on subjects, seed by seed:"
+        )
+    sentences = [
+        intro,
+        *(f"{name}: {_list(found[name])} times even weights." for name in PLAIN),
+        f"That is clearly above even, {CLEARLY} times, in {clear} of {len(each)} runs.",
+    ]
+    for name in () if unknown else PLAIN:
+        first = interval([100 * run["subject_first"] for run in data["runs"][name]])
+        sentences.append(
+            f"In {frames} sentences of this form the {name} gives subjects "
+            f"{_list(times_even(data, name, frames=True))} times, and in {first.mean:.0f}% of them "
+            f"the subject gets the largest weight of all words before the verb."
+        )
     return Claim(
         source="document 1, slide 33",
         text='At "chasing", the self-attentive RNN gives "FBI" a very high weight.',
-        verdict=verdict,
-        evidence=" ".join(
-            [
-                _asked(data, unknown),
-                *(f"{name}: {_list(found[name])} times even weights." for name in PLAIN),
-                f"That is clearly above even, {CLEARLY} times, in {clear} of {len(each)} runs.",
-                *(() if unknown else (_in_frames(data, name) for name in PLAIN)),
-            ]
-        ),
-    )
-
-
-def _asked(data: Data, unknown: set[str]) -> str:
-    """Which words were looked at, seed by seed."""
-    if not unknown:
-        return f"Trained on {data['set']}, what the verb gives the subject, seed by seed:"
-    frames = data["runs"][SELF_RNN][0]["frames"]
-    return (
-        f"{data['set']} does not have {' and '.join(sorted(unknown))}, so that the lecture's own "
-        f"sentence decides nothing. In {frames} sentences of its form, with words that the text "
-        f"has, verbs give subjects in the mean, seed by seed:"
-    )
-
-
-def _in_frames(data: Data, name: str) -> str:
-    runs = data["runs"][name]
-    first = interval([100 * run["subject_first"] for run in runs])
-    return (
-        f"In {runs[0]['frames']} sentences of this form the {name} gives subjects "
-        f"{_list(times_even(data, name, frames=True))} times, and in {first.mean:.0f}% of them the "
-        f"subject gets most of all words before the verb."
+        verdict=verdict(2 * clear >= len(each), clear == len(each)),
+        evidence=" ".join(sentences),
     )
 
 
@@ -282,60 +261,115 @@ def _list(values: Sequence[float]) -> str:
     return ", ".join(f"{value:.2f}" for value in values)
 
 
-def _nats(data: Data, name: str) -> list[float]:
-    return [run["nats"] for run in data["runs"][name]]
-
-
-def _perplexity(data: Data, name: str) -> str:
-    return spread(interval([math.exp(nats) for nats in _nats(data, name)]))
-
-
 def _memory(data: Data) -> Claim:
-    gains = {name: difference(_nats(data, name), _nats(data, PLAIN[name])) for name in PLAIN}
-    better = sum(gain.high < 0 for gain in gains.values())
-    verdicts: tuple[Verdict, ...] = ("does not hold", "holds with limits", "holds")
-    told = "; ".join(
+    nats = {name: [run["nats"] for run in runs] for name, runs in data["runs"].items()}
+    gains = {name: difference(nats[name], nats[PLAIN[name]]) for name in PLAIN}
+    better = [gain.high < 0 for gain in gains.values()]
+    listed = "; ".join(
         f"{name} {_perplexity(data, name)} beside {PLAIN[name]} {_perplexity(data, PLAIN[name])}, "
         f"a difference of {spread(gain, 3)} nats per word"
         for name, gain in gains.items()
     )
-    return Claim(
-        source="document 1, 4",
-        text="Looking back at all that was read is a stronger memory than an RNN's state.",
-        verdict=verdicts[better],
-        evidence=(
-            f"Perplexity on {data['set']} at equal numbers of parameters and steps: {told} (95% "
-            f"intervals over {len(data['seeds'])} seeds; below 0 is better). Perplexity rewards "
-            f"whatever helps to guess the next word. Were it memory, the gain would grow with the "
-            f"place of the word in its sentence: {_by_place(data)}."
-        ),
-    )
-
-
-def _by_place(data: Data) -> str:
-    """What each model that looks back gains at the beginning of a sentence, and far into it."""
-    told = []
+    places = []
     for name, plain in PLAIN.items():
         first, last = (
             difference(*([run["by_place"][row] for run in data["runs"][n]] for n in (plain, name)))
             for row in (0, -1)
         )
-        told.append(
+        places.append(
             f"{name} {spread(first, 2)} at words 2 to {POSITIONS[0]}, {spread(last, 2)} "
             f"from word {POSITIONS[-2] + 1} on"
         )
-    return "; ".join(told)
+    return Claim(
+        source="document 1, 4",
+        text="Attention to all words so far is a stronger memory than an RNN's state.",
+        verdict=verdict(any(better), all(better)),
+        evidence=(
+            f"Perplexity on {data['set']} at equal numbers of parameters and steps: {listed} (95% "
+            f"intervals over {len(data['seeds'])} seeds; below 0 is better). Perplexity rewards "
+            f"whatever helps to predict the next word. Were it memory, the gain would grow with "
+            f"the position of the word in its sentence: {'; '.join(places)}."
+        ),
+    )
 
 
-def tabulate(data: Data) -> list[Table]:
-    """Perplexity and size of each model; what the verb gave each word, seed by seed."""
-    sizes = [
-        [
-            name,
-            f"{runs[0]['parameters']:,}",
-            f"{runs[0]['width']}",
-            _perplexity(data, name),
+def _perplexity(data: Data, name: str) -> str:
+    return spread(interval([math.exp(run["nats"]) for run in data["runs"][name]]))
+
+
+def draw(data: Data) -> list[Plot]:
+    """Draw each word's weights as the lecture draws them, and the gain of attention."""
+    lecture = [
+        f"{word}?" if word in data["unknown"] else word.upper() if word == "fbi" else word
+        for word in LECTURE
+    ]
+    plots = [_maps(data, "lecture", lecture), _gains(data)]
+    if data["unknown"]:
+        plots.insert(1, _maps(data, "own", data["runs"][SELF_RNN][0]["own_words"]))
+    return plots
+
+
+def _maps(data: Data, key: str, words: Sequence[str]) -> Plot:
+    figure, axes = new_figure(rows=2)
+    figure.set_size_inches(8.0, 7.2)
+    for panel, name in zip(axes, PLAIN, strict=True):
+        tables = torch.tensor([run[key] for run in data["runs"][name]])
+        _draw_words(panel, tables.mean(dim=0).tolist(), words)
+        panel.set_title(f"{name}: where each word looks back", fontsize=10)
+    caption = (
+        f'"{" ".join(words)}", read word by word from top to bottom, as on slide 33: the word '
+        f"being read is framed, and the words up to it are the darker the more weight they get; "
+        f"the mean of {len(data['seeds'])} seeds, trained on {data['set']}."
+    )
+    if key == "lecture" and data["unknown"]:
+        caption += " Words with a question mark are not in that text: the model sees one symbol."
+    return Plot(key, caption, figure)
+
+
+def _draw_words(axes: Axes, weights: Sequence[Sequence[float]], words: Sequence[str]) -> None:
+    """Draw one line of words for each word, up to it, shaded by weight."""
+    for row, line in enumerate(weights):
+        for column, word in enumerate(words[: row + 1]):
+            weight, corner = line[column], (column + 0.03, row + 0.05)
+            edge = MARK if column == row else "none"
+            box = Rectangle(corner, 0.94, 0.9, facecolor=colour(weight), edgecolor=edge, lw=1.4)
+            axes.add_patch(box)
+            label = f"{word} {100 * weight:.0f}"
+            axes.text(
+                column + 0.5, row + 0.52, label, color=ink(weight), ha="center", va="center", size=8
+            )
+    axes.set_xlim(0, len(words))
+    axes.set_ylim(len(words), 0)
+    axes.set_axis_off()
+
+
+def _gains(data: Data) -> Plot:
+    figure, (axes,) = new_figure()
+    rows = range(len(POSITIONS))
+    for hue, (name, plain) in zip(COLOURS, PLAIN.items(), strict=False):
+        found = [
+            difference(*([run["by_place"][row] for run in data["runs"][n]] for n in (plain, name)))
+            for row in rows
         ]
+        interval_line(axes, rows, found, label=f"{name}\nover {plain}", colour=hue)
+    axes.axhline(0, color=COLOURS[-1], linewidth=1)
+    starts = [2, *(last + 1 for last in POSITIONS[:-1])]
+    axes.set_xticks(rows, [f"{a}-{b}" for a, b in zip(starts, POSITIONS, strict=True)])
+    axes.set_xlabel("position of the predicted word in its sentence")
+    axes.set_ylabel("gain (nats per word)")
+    axes.set_title(f"Gain of attention to the past by position: {data['set']}")
+    legend(axes)
+    caption = (
+        "Nats per word that attention to the past saves over the same cell without it, of equal "
+        f"size; above 0 is better. Means of {len(data['seeds'])} seeds, 95% bands."
+    )
+    return Plot("places", caption, figure)
+
+
+def tabulate(data: Data) -> list[ReportTable]:
+    """Tabulate perplexity and size of each model, and the verb's weights by seed."""
+    sizes = [
+        [name, f"{runs[0]['parameters']:,}", f"{runs[0]['width']}", _perplexity(data, name)]
         for name, runs in data["runs"].items()
     ]
     caption = (
@@ -349,8 +383,8 @@ def tabulate(data: Data) -> list[Table]:
     ]
     columns = ["model", "parameters", "width", "perplexity (95% interval)"]
     return [
-        Table(caption, columns, sizes),
-        Table('What "chasing" looked at.', ["model", "seed", *LECTURE[: VERB + 1]], looked),
+        ReportTable(caption, columns, sizes),
+        ReportTable('Weights of "chasing".', ["model", "seed", *LECTURE[: VERB + 1]], looked),
     ]
 
 
@@ -358,17 +392,17 @@ EXPERIMENT: Final = Experiment(
     name="reading",
     question='Does a self-attentive RNN remember more, and does "chasing" look at "FBI"?',
     method=(
-        "Language models of one layer read sentences one at a time and guess each next word: a "
-        "plain RNN and an LSTM, and both as they look back at all words so far, the first as the "
-        "lecture has it (h_t from x_t and the last context, scaled dot-product), the second as "
-        "Cheng et al. (2016) have it. All have as many parameters as the LSTM, within 5%, and "
-        "read the same sentences in the same order. Words beyond the vocabulary (2,000 words in a "
-        "quick run) are one unknown word, and the first word of a sentence is given, so that "
-        "perplexities compare within a run, not with published ones. The text is the Penn "
-        "Treebank where the data folder has it, and bundled Shakespeare where not. Then they read "
-        "the lecture's sentence, and sentences of its form, the X is V-ing, with all subjects and "
-        "verbs of a list that the text has; even weights are 1 divided by the number of words "
-        "that may be looked at."
+        "Language models of one layer read sentences one at a time and predict each next word: a "
+        "plain RNN and an LSTM, and both with attention to all words so far, the first as in the "
+        "lecture (h_t from x_t and the last context, scaled dot-product), the second as in Cheng "
+        "et al. (2016). All have as many parameters as the LSTM, within 5%, and read the same "
+        "sentences in the same order. Words beyond the vocabulary (2,000 words in a quick run) are "
+        "one unknown word, and the first word of a sentence is given, so that perplexities are "
+        "comparable within a run, not with published ones. The text is the Penn Treebank if the "
+        "data folder has it, and bundled Shakespeare if not. Then they read the lecture's "
+        "sentence, and sentences of its form, the X is V-ing, with all subjects and verbs of a "
+        "list that the text has; even weights are 1 divided by the number of words that may be "
+        "attended to."
     ),
     measure=measure,
     judge=judge,

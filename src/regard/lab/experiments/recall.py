@@ -1,26 +1,46 @@
-"""What is still known of the first tokens at the end of a sequence that grows."""
+"""Memory of the first tokens at the end of a growing sequence."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, Final
 
-from regard.lab import learning
-from regard.lab.bench import Bench
-from regard.lab.bodies import (
-    CausalConvolution,
-    LooksBack,
-    PositionedTransformer,
-    looks_back_lstm,
-)
-from regard.lab.experiment import Claim, Data, Experiment, Plot, Table, Verdict
-from regard.lab.experiments.recall_runs import TASKS, model, run
-from regard.lab.families import GRU, LSTM, RNN, Family
-from regard.lab.plots import COLOURS, legend, line_with_band, new_figure
-from regard.lab.statistics import Interval, interval
+import torch
+from torch import Generator
 
-#: a model knows what it is asked if it is right this often
+from regard.lab import layers
+from regard.lab.context import ExperimentContext
+from regard.lab.estimates import MeanInterval, interval, percent
+from regard.lab.experiment import Claim, Data, Experiment, Plot, ReportTable, select, verdict
+from regard.lab.layers import (
+    GRU,
+    LSTM,
+    RNN,
+    CausalConvolution,
+    Family,
+    FamilySpec,
+    PositionedTransformer,
+    ProjectedSelfAttentiveRNN,
+    projected_self_attentive_lstm,
+)
+from regard.lab.plots import colour_of, interval_line, legend, line_with_band, new_figure
+from regard.lab.small_models import (
+    TokenModel,
+    accuracy,
+    count_parameters,
+    masked_loss,
+    match_width,
+    seeded,
+    train,
+)
+from regard.lab.synthetic_tasks import Copy, Recall, TaskBatch
+
+#: test examples per distance and seed
+EXAMPLES: Final = 256
+#: seed of the examples that choose a learning rate, which no reported number uses
+VALIDATION: Final = 77
+#: a model solves a task at this accuracy
 KNOWS: Final = 0.9
-#: it forgets if its share of right answers falls by more than this from the nearest to the farthest
+#: it forgets if its accuracy falls by more than this from the nearest to the farthest distance
 FALLS: Final = 0.1
 #: a gradient has vanished if less than this share of it is left
 VANISHED: Final = 0.01
@@ -31,110 +51,173 @@ FULL: Final[Data] = {
     "size": 4, "steps": 1500, "batch": 256, "distances": [0, 1, 2, 4, 8, 16, 32, 64, 128],
 }  # fmt: skip
 
-SELF_ATTENTIVE: Final = Family("self-attentive RNN", LooksBack)
-SELF_ATTENTIVE_LSTM: Final = Family("self-attentive LSTM", looks_back_lstm)
+SELF_ATTENTIVE: Final = Family("self-attentive RNN", ProjectedSelfAttentiveRNN)
+SELF_ATTENTIVE_LSTM: Final = Family("self-attentive LSTM", projected_self_attentive_lstm)
 TRANSFORMER: Final = Family("Transformer", PositionedTransformer)
 CONVOLUTION: Final = Family("convolution", CausalConvolution)
 FAMILIES: Final = (
     RNN, GRU, LSTM, SELF_ATTENTIVE, SELF_ATTENTIVE_LSTM, TRANSFORMER, CONVOLUTION,
 )  # fmt: skip
+TASKS: Final[dict[str, Callable[[int], Recall | Copy]]] = {
+    "recall": lambda size: Recall(size, 2 * size, 2 * size, 2 * size),
+    "copy": lambda size: Copy(size, 2 * size, 2 * size),
+}
 
 
-def measure(bench: Bench, families: Sequence[Family] = FAMILIES) -> Data:
-    """Every family on both tasks: the first seed chooses the learning rate, the others follow."""
-    setting: Data = dict(bench.choose(QUICK, FULL))
+def build(spec: FamilySpec, task: Recall | Copy, width: int) -> TokenModel:
+    """Build a family's layer between an embedding and a linear map."""
+    return TokenModel(task.vocab, task.classes, width, layers.build(spec, width))
+
+
+def learn(
+    *,
+    family: FamilySpec,
+    task: str,
+    size: int,
+    width: int,
+    rate: float,
+    seed: int,
+    steps: int,
+    batch: int,
+    distances: Sequence[int],
+    farther: Sequence[int],
+    device: torch.device,
+) -> Data:
+    """Train at random distances; return accuracies and gradients at those and farther ones."""
+    asked = TASKS[task](size)
+    model = seeded(seed, build, family, asked, width).to(device)
+    before = [gradient_left(model, asked, distance, device) for distance in distances]
+
+    def draw(generator: Generator) -> TaskBatch:
+        place = int(torch.randint(len(distances), (1,), generator=generator))
+        return asked.draw(batch, distances[place], generator)
+
+    def test(distance: int, examples: int) -> float:
+        def draw(generator: Generator) -> TaskBatch:
+            return asked.draw(EXAMPLES, distance, generator)
+
+        return accuracy(model, draw, batches=1, seed=examples, device=device)
+
+    train(model, draw, steps=steps, lr=rate, seed=seed, device=device)
+    return {
+        "accuracy": [test(distance, seed) for distance in [*distances, *farther]],
+        "validation": sum(test(d, VALIDATION) for d in distances) / len(distances),
+        "before": before,
+        "after": [gradient_left(model, asked, distance, device) for distance in distances],
+    }
+
+
+def gradient_left(
+    model: TokenModel, task: Recall | Copy, distance: int, device: torch.device
+) -> float:
+    """Return the loss gradient at the first token, as a share of that at the last token."""
+    batch = task.draw(64, distance, Generator().manual_seed(VALIDATION)).to(device)
+    model.train()  # cuDNN has no gradient of an RNN in eval mode; the models have no dropout
+    vectors = model.embedding(batch.inputs[0]).detach().requires_grad_()
+    loss = masked_loss(model.from_vectors(vectors)[:, -1:], batch.targets[:, -1:])
+    (gradient,) = torch.autograd.grad(loss, vectors)
+    first, last = (gradient[:, place].norm(dim=-1).mean() for place in (0, -1))
+    return float(first / last.clamp(min=torch.finfo(last.dtype).tiny))
+
+
+def measure(context: ExperimentContext, families: Sequence[Family] = FAMILIES) -> Data:
+    """Train every family on both tasks; the first seed chooses the learning rate of the others."""
+    setting: Data = dict(context.choose(QUICK, FULL))
     last = setting["distances"][-1]
     setting["farther"] = [2 * last, 4 * last]
-    rates = bench.choose([0.003, 0.01], [0.001, 0.003, 0.01])
-    width = bench.choose(32, 64)
+    rates = context.choose([0.003, 0.01], [0.001, 0.003, 0.01])
+    width = context.choose(32, 64)
     data: Data = {"setting": setting, "rates": rates, "sizes": [], "runs": []}
     data["families"] = [family.name for family in families]
     cases: list[tuple[str, Data]] = []
     for task in TASKS:
-        asks = TASKS[task](setting["size"])
-        count = learning.count_parameters(partial(model, TRANSFORMER.told(), asks), width)
+        asked = TASKS[task](setting["size"])
+        count = count_parameters(build, TRANSFORMER.spec(), asked, width)
         for family in families:
-            build = partial(model, family.told(), asks)
-            matched = learning.match_width(build, count, name=family.name)
+            matched = match_width(partial(build, family.spec(), asked), count, name=family.name)
             data["sizes"].append({"family": family.name, "task": task, **matched._asdict()})
-            told = {"family": family.told(), "task": task, "width": matched.width}
-            cases.append((f"{task}: {family.name}", told | setting))
-    chosen = _chosen(bench, cases, rates)
+            case = {"family": family.spec(), "task": task, "width": matched.width}
+            cases.append((f"{task}: {family.name}", case | setting))
+    first = _choose_rates(context, cases, rates)
     others = [
-        (label, case | {"rate": rate, "seed": seed})
-        for (label, case), (rate, _) in zip(cases, chosen, strict=True)
-        for seed in bench.seeds[1:]
+        (label, case | {"seed": seed})
+        for (label, _), (case, _) in zip(cases, first, strict=True)
+        for seed in context.seeds[1:]
     ]
-    first = [
-        (case | {"rate": rate, "seed": bench.seeds[0]}, result)
-        for (_, case), (rate, result) in zip(cases, chosen, strict=True)
-    ]
-    rest = zip([case for _, case in others], bench.each(run, others), strict=True)
-    for case, result in [*first, *rest]:
+    rest = [case for _, case in others]
+    first += zip(rest, context.map(learn, others), strict=True)
+    for case, result in first:
         named = {"family": case["family"]["name"]} | {k: case[k] for k in ("task", "rate", "seed")}
         data["runs"].append(named | result)
     return data
 
 
-def _chosen(
-    bench: Bench, cases: Sequence[tuple[str, Data]], rates: Sequence[float]
-) -> list[tuple[float, Data]]:
-    """For each case the learning rate with which the first seed learns best, and its result."""
+def _choose_rates(
+    context: ExperimentContext, cases: Sequence[tuple[str, Data]], rates: Sequence[float]
+) -> list[tuple[Data, Data]]:
+    """Return each case with the learning rate that is best for the first seed, and its result."""
     tries = [
-        (label, case | {"rate": rate, "seed": bench.seeds[0]})
+        (label, case | {"rate": rate, "seed": context.seeds[0]})
         for label, case in cases
         for rate in rates
     ]
-    results = bench.each(run, tries)
-    found = []
-    for start in range(0, len(results), len(rates)):
-        tried = dict(zip(rates, results[start : start + len(rates)], strict=True))
-        best = learning.best_rate({rate: one["validation"] for rate, one in tried.items()})
-        found.append((best, tried[best]))
-    return found
+    results = context.map(learn, tries)
+    tried = [(case, result) for (_, case), result in zip(tries, results, strict=True)]
+    return [
+        max(tried[start : start + len(rates)], key=lambda one: float(one[1]["validation"]))
+        for start in range(0, len(tried), len(rates))
+    ]
 
 
 def judge(data: Data) -> list[Claim]:
-    """What is said of forgetting, of looking back, and of why."""
+    """Judge the claims about forgetting, its cause, and attention to the past."""
     claims = []
     plain = [name for name in (RNN.name, LSTM.name) if name in data["families"]]
     if plain:
         claims += [_forgetting(data, plain), _vanishing(data, plain)]
-    backward = [SELF_ATTENTIVE.name, SELF_ATTENTIVE_LSTM.name]
     for source, text, names in (
         (
             "document 1, section 1",
             "With self-attention an RNN can look at step 1 however long the sequence is.",
-            backward,
+            [SELF_ATTENTIVE.name, SELF_ATTENTIVE_LSTM.name],
         ),
         (
             "document 3, section 1; document 5, section 1",
-            "Self-attention ties any two positions together and so solves long-range dependencies.",
+            "Self-attention connects any two positions and so solves long-range dependencies.",
             [TRANSFORMER.name],
         ),
     ):
         if present := [name for name in names if name in data["families"]]:
-            claims.append(_looking(data, source, text, present))
+            claims.append(_attending(data, source, text, present))
     return claims
 
 
 def _forgetting(data: Data, names: list[str]) -> Claim:
-    falls = {name: _worst_fall(data, name) for name in names}
+    last = len(data["setting"]["distances"]) - 1
+    ends = {
+        name: {task: [_shares(data, name, task)[i].mean for i in (0, last)] for task in TASKS}
+        for name in names
+    }
+    falls = {name: max(near - far for near, far in ends[name].values()) for name in names}
     forget = [name for name in names if falls[name] > FALLS]
-    told = "; ".join(f"{name}: {_near_and_far(data, name)}" for name in names)
-    evidence = f"Right answers at the shortest and the longest distance of training: {told}."
+    listed = "; ".join(
+        f"{name}: "
+        + ", ".join(f"{near:.0%} and {far:.0%} ({task})" for task, (near, far) in by_task.items())
+        for name, by_task in ends.items()
+    )
+    evidence = f"Accuracy at the shortest and the longest distance of training: {listed}."
     kept = [name for name in names if name not in forget]
     if know := [name for name in kept if _lowest(data, name, seen=True) >= KNOWS]:
-        evidence += f" Known at every distance, not lost on the way: {' and '.join(know)}."
+        evidence += f" Solved at every distance, nothing forgotten: {' and '.join(know)}."
     if never := [name for name in kept if name not in know]:
         evidence += (
-            f" As low near as far, which is not forgetting but not having learned: "
+            f" As low near as far, which means not learned rather than forgotten: "
             f"{' and '.join(never)}."
         )
     return Claim(
         "document 1, section 1",
         "RNNs, plain and LSTM, lose early information as the sequence grows.",
-        _verdict(len(forget), len(names)),
+        verdict(forget, len(forget) == len(names)),
         evidence,
     )
 
@@ -142,104 +225,70 @@ def _forgetting(data: Data, names: list[str]) -> Claim:
 def _vanishing(data: Data, names: list[str]) -> Claim:
     longest = data["setting"]["distances"][-1]
     fail = [name for name in names if _lowest(data, name, seen=True) < KNOWS]
-    gone = [name for name in names if _left(data, name, "before").mean < VANISHED]
-    told = "; ".join(
+    gone = [name for name in names if _left(data, name, "before") < VANISHED]
+    both = [name for name in fail if name in gone]
+    listed = "; ".join(
         f"{name}: {_share(_left(data, name, 'before'))} of the gradient is left before training "
-        f"and {_share(_left(data, name, 'after'))} after it, and it is right in "
+        f"and {_share(_left(data, name, 'after'))} after it, at an accuracy of "
         f"{_lowest(data, name, seen=True):.0%}"
         for name in names
     )
-    evidence = f"Over {longest} tokens of noise, on its worse task, {told}."
-    unexplained = [name for name in gone if name not in fail]
-    if unexplained:
+    evidence = f"Over {longest} tokens of noise, on its worse task, {listed}."
+    if unexplained := [name for name in gone if name not in fail]:
         evidence += (
             f" The gradient of {' and '.join(unexplained)} vanishes at the start and training "
-            "succeeds all the same: a small gradient slows learning, it does not forbid it."
+            "succeeds all the same: a small gradient slows learning, it does not prevent it."
         )
     return Claim(
         "document 2, section 1.1; document 5, section 1",
         "RNN and LSTM cannot hold long-range dependencies, because gradients vanish or explode.",
-        _verdict(len([name for name in fail if name in gone]), len(names)),
+        verdict(both, len(both) == len(names)),
         evidence,
     )
 
 
-def _looking(data: Data, source: str, text: str, names: list[str]) -> Claim:
+def _attending(data: Data, source: str, text: str, names: list[str]) -> Claim:
     seen = [_lowest(data, name, seen=True) for name in names]
     beyond = [_lowest(data, name, seen=False) for name in names]
     longest, farthest = data["setting"]["distances"][-1], data["setting"]["farther"][-1]
-    told = "; ".join(
-        f"{name}: at worst {near:.0%} right up to {longest} tokens of noise as in training, "
+    listed = "; ".join(
+        f"{name}: lowest accuracy {near:.0%} up to {longest} tokens of noise as in training, "
         f"{far:.0%} beyond, up to {farthest}"
         for name, near, far in zip(names, seen, beyond, strict=True)
     )
-    evidence = f"{told[0].upper()}{told[1:]}."
-    if min(seen) < KNOWS:
-        return Claim(source, text, "does not hold", evidence)
-    if min(beyond) < KNOWS:
-        evidence += " What can be reached must also be found: farther than in training it is not."
-        return Claim(source, text, "holds with limits", evidence)
-    return Claim(source, text, "holds", evidence)
+    found = verdict(min(seen) >= KNOWS, min(beyond) >= KNOWS)
+    evidence = f"{listed[0].upper()}{listed[1:]}."
+    if found == "holds with limits":
+        evidence += " What can be reached must also be found: beyond training distances it is not."
+    return Claim(source, text, found, evidence)
 
 
-def _verdict(holding: int, of: int) -> Verdict:
-    if holding == of:
-        return "holds"
-    return "holds with limits" if holding else "does not hold"
-
-
-def _shares(data: Data, name: str, task: str) -> list[Interval]:
-    """Right answers at each distance, over the seeds."""
-    runs = [run["accuracy"] for run in _runs(data, name, task)]
+def _shares(data: Data, name: str, task: str) -> list[MeanInterval]:
+    """Return the accuracy at each distance, over seeds."""
+    runs = [run["accuracy"] for run in select(data["runs"], family=name, task=task)]
     return [interval(values) for values in zip(*runs, strict=True)]
 
 
-def _runs(data: Data, name: str, task: str) -> list[Data]:
-    return [run for run in data["runs"] if (run["family"], run["task"]) == (name, task)]
-
-
 def _lowest(data: Data, name: str, *, seen: bool) -> float:
-    """The lowest mean share over both tasks, at distances of training or beyond them."""
+    """Return the lowest mean accuracy over both tasks, at training distances or beyond."""
     trained = len(data["setting"]["distances"])
     part = slice(None, trained) if seen else slice(trained, None)
     return min(share.mean for task in TASKS for share in _shares(data, name, task)[part])
 
 
-def _worst_fall(data: Data, name: str) -> float:
-    last = len(data["setting"]["distances"]) - 1
-    shares = [_shares(data, name, task) for task in TASKS]
-    return max(share[0].mean - share[last].mean for share in shares)
+def _left(data: Data, name: str, when: str) -> float:
+    """Return the share of the gradient at the longest distance, the smaller of both tasks."""
+    by_task = (select(data["runs"], family=name, task=task) for task in TASKS)
+    return min(interval([run[when][-1] for run in runs]).mean for runs in by_task)
 
 
-def _near_and_far(data: Data, name: str) -> str:
-    last = len(data["setting"]["distances"]) - 1
-    return ", ".join(
-        f"{_shares(data, name, task)[0].mean:.0%} and {_shares(data, name, task)[last].mean:.0%} "
-        f"({task})"
-        for task in TASKS
-    )
-
-
-def _left(data: Data, name: str, when: str) -> Interval:
-    """The share of the gradient at the longest distance, where it is smaller of both tasks."""
-    return min(
-        (
-            interval(
-                [r[when][-1] for r in data["runs"] if (r["family"], r["task"]) == (name, task)]
-            )
-            for task in TASKS
-        ),
-        key=lambda share: share.mean,
-    )
-
-
-def _share(left: Interval) -> str:
-    """A share that single precision may have rounded to nothing."""
-    return f"{left.mean:.1e}" if left.mean else "nothing that single precision can hold"
+def _share(left: float) -> str:
+    """Format a share that single precision may have rounded to zero."""
+    return f"{left:.1e}" if left else "nothing that single precision can hold"
 
 
 def draw(data: Data) -> list[Plot]:
-    """Right answers over the distance, for both tasks; the gradient over the distance."""
+    """Draw accuracies over the distance for both tasks, and gradients over the distance."""
     return [_accuracy_plot(data), _gradient_plot(data)]
 
 
@@ -247,23 +296,23 @@ def _accuracy_plot(data: Data) -> Plot:
     setting = data["setting"]
     distances = [*setting["distances"], *setting["farther"]]
     figure, axes = new_figure(columns=2)
-    for place, task in enumerate(TASKS):
-        for name, colour in zip(data["families"], _colours(data), strict=True):
+    for panel, task in zip(axes, TASKS, strict=True):
+        for i, name in enumerate(data["families"]):
             shares = _shares(data, name, task)
-            line_with_band(
-                axes[place], distances, *_columns(shares), label=name, colour=colour
-            )  # fmt: skip
+            interval_line(
+                panel, distances, shares, label=name, colour=colour_of(i), bounds=(0.0, 1.0)
+            )
         chance = 1 / TASKS[task](setting["size"]).classes
-        axes[place].axhline(chance, color="#6b7280", linestyle=":")
-        axes[place].axvline(setting["distances"][-1], color="#6b7280", linestyle="--")
-        axes[place].set(title=f"{task} after noise", ylim=(0, 1.03))
-        _log_distance(axes[place], distances)
-    axes[0].set_ylabel("share of right answers")
+        panel.axhline(chance, color="#6b7280", linestyle=":")
+        panel.axvline(setting["distances"][-1], color="#6b7280", linestyle="--")
+        panel.set(title=f"{task} after noise", ylim=(0, 1.03))
+        _log_distance(panel, distances)
+    axes[0].set_ylabel("accuracy")
     legend(axes[1])
     caption = (
-        "Right answers over the number of noise tokens between what is shown and what is asked, "
-        "with 95% intervals over seeds. Left of the dashed line are the distances of training; "
-        "the dotted line is chance."
+        "Accuracy over the number of noise tokens between what is shown and what is asked, with "
+        "95% intervals over seeds. Left of the dashed line are the distances of training; the "
+        "dotted line is chance."
     )
     return Plot("recall", caption, figure)
 
@@ -271,66 +320,49 @@ def _accuracy_plot(data: Data) -> Plot:
 def _gradient_plot(data: Data) -> Plot:
     distances = data["setting"]["distances"]
     figure, axes = new_figure(columns=2)
-    for place, when in enumerate(("before", "after")):
-        for name, colour in zip(data["families"], _colours(data), strict=True):
-            runs = [run[when] for run in _runs(data, name, "recall")]
+    for panel, when in zip(axes, ("before", "after"), strict=True):
+        for i, name in enumerate(data["families"]):
+            runs = [run[when] for run in select(data["runs"], family=name, task="recall")]
             means = [interval(values).mean for values in zip(*runs, strict=True)]
             shown = [mean if mean > 0 else None for mean in means]
-            line_with_band(axes[place], distances, shown, shown, shown, label=name, colour=colour)
-        axes[place].set(title=f"{when} training", yscale="log")
-        _log_distance(axes[place], distances)
+            line_with_band(panel, distances, shown, shown, shown, label=name, colour=colour_of(i))
+        panel.set(title=f"{when} training", yscale="log")
+        _log_distance(panel, distances)
     axes[0].set_ylabel("gradient at first / at last token")
     legend(axes[1])
     caption = (
-        "Recall: how much of the gradient of the answer's loss arrives at the first token, as a "
-        "share of that at the last, before and after training. Where it is zero, nothing is drawn."
+        "Recall: the gradient of the answer's loss at the first token, as a share of that at the "
+        "last, before and after training. Where it is zero, nothing is drawn."
     )
     return Plot("recall-gradient", caption, figure)
 
 
 def _log_distance(axes: Any, distances: list[int]) -> None:
+    ticks = distances[:1] + distances[1::2]
     axes.set_xscale("symlog", base=2, linthresh=1)
-    axes.set_xticks(
-        distances[:1] + distances[1::2], [str(d) for d in distances[:1] + distances[1::2]]
-    )
+    axes.set_xticks(ticks, [str(tick) for tick in ticks])
     axes.set_xlim(-0.3, 1.3 * distances[-1])
     axes.minorticks_off()
     axes.set_xlabel("distance [tokens of noise]")
 
 
-def _columns(shares: Sequence[Interval]) -> tuple[list[float], list[float], list[float]]:
-    """Means and ends, which cannot lie outside of a share's range."""
-    low = [max(0.0, share.low) for share in shares]
-    return [share.mean for share in shares], low, [min(1.0, share.high) for share in shares]
-
-
-def _colours(data: Data) -> list[str]:
-    return [COLOURS[place % len(COLOURS)] for place in range(len(data["families"]))]
-
-
-def tabulate(data: Data) -> list[Table]:
-    """How large each model was, and how far it reached."""
+def tabulate(data: Data) -> list[ReportTable]:
+    """Tabulate the size of each model and its accuracy near and far."""
     setting, rows = data["setting"], []
+    places = (0, len(setting["distances"]) - 1, -1)
     for size in data["sizes"]:
         name, task = size["family"], size["task"]
         shares = _shares(data, name, task)
-        last = len(setting["distances"]) - 1
-        rate = _runs(data, name, task)[0]["rate"]
-        rows.append(
-            [
-                task, name, str(size["width"]), f"{size['parameters']:,}", f"{rate:g}",
-                *(learning.percent(shares[place]) for place in (0, last, len(shares) - 1)),
-            ]
-        )  # fmt: skip
+        rate = select(data["runs"], family=name, task=task)[0]["rate"]
+        sizes = [str(size["width"]), f"{size['parameters']:,}", f"{rate:g}"]
+        rows.append([task, name, *sizes, *(percent(shares[place]) for place in places)])
     distances = (setting["distances"][0], setting["distances"][-1], setting["farther"][-1])
     caption = (
-        f"{setting['steps']} steps of {setting['batch']} examples each. The right answers at "
-        f"{distances[2]} tokens are beyond all distances of training."
+        f"{setting['steps']} steps of {setting['batch']} examples each. The accuracy at "
+        f"{distances[2]} tokens is beyond all distances of training."
     )
-    columns = [
-        "task", "model", "width", "parameters", "rate", *(f"right at {d}" for d in distances),
-    ]  # fmt: skip
-    return [Table(caption, columns, rows)]
+    columns = ["task", "model", "width", "parameters", "rate"]
+    return [ReportTable(caption, [*columns, *(f"accuracy at {d}" for d in distances)], rows)]
 
 
 EXPERIMENT: Final = Experiment(
@@ -342,7 +374,7 @@ EXPERIMENT: Final = Experiment(
         "model is one layer between an embedding and a linear map (the convolution has three), "
         "with a width that gives all the same number of parameters within 5%. All train for the "
         "same number of steps on the same examples, at distances drawn anew for each batch; the "
-        "learning rate is the better of a grid, the same for all, chosen on other examples with "
+        "learning rate is the best of a grid, the same for all, chosen on other examples with "
         "the first seed. Tested at each distance, and at two and four times the longest."
     ),
     measure=measure,

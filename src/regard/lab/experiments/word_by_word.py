@@ -1,68 +1,59 @@
-"""One output per input against reading all of the source first, in place and out of place."""
+"""One output per input, compared with reading the whole source first."""
 
 from functools import partial
 from itertools import product
-from typing import Final, final
+from typing import Final
 
 import torch
-from torch import Generator, Tensor, nn
+from torch import Generator
 
 from regard.decoding import DecodingOptions, greedy
-from regard.lab import learning
-from regard.lab.bench import Bench
-from regard.lab.experiment import Claim, Data, Experiment, Plot, Table, Verdict
+from regard.lab.context import ExperimentContext
+from regard.lab.estimates import MeanInterval, interval, percent
+from regard.lab.experiment import Claim, Data, Experiment, Plot, ReportTable, select, verdict
 from regard.lab.plots import COLOURS, legend, new_figure
-from regard.lab.statistics import Interval, interval
-from regard.lab.tasks import Batch, Rewriting
+from regard.lab.small_models import (
+    HELD_OUT,
+    LogitsOnly,
+    count_parameters,
+    match_width,
+    seeded,
+    train,
+)
+from regard.lab.synthetic_tasks import Rewriting, TaskBatch
 from regard.models import PRESETS, SequenceModel
 from regard.seeing.palette import TEXT
 
-#: the aligned RNN, the encoder-decoder through one vector, and the one with attention
-MODELS: Final = ("rnn", "seq2seq", "bahdanau")
-ALIGNED: Final = MODELS[0]
-TITLES: Final = {
-    "rnn": "word by word (rnn)",
+ALIGNED: Final = "rnn"
+#: presets and their names in the figure
+MODELS: Final = {
+    ALIGNED: "word by word (rnn)",
     "seq2seq": "encoder-decoder (seq2seq)",
     "bahdanau": "with attention (bahdanau)",
 }
 MONOTONE: Final = ("word for word", "running sum")
 REORDERING: Final = ("neighbours swapped", "last word second")
+ORDERS: Final = MONOTONE + REORDERING
 WORDS: Final = 8
-#: sentences of training have so many words, and those of the test too
-SHORTEST: Final = 3
-LONGEST: Final = 6
-#: a model can do a task if so many sentences are right as a whole
-DOES: Final = 0.9
-#: and cannot if fewer than half are
+#: lengths of the sentences in training and test
+LENGTHS: Final = range(3, 7)
+#: share of correct sentences from which a model solves a task, and below which it fails
+SOLVES: Final = 0.9
 FAILS: Final = 0.5
-#: sentences that a number in the report is made of, per seed
+#: test sentences per seed
 EXAMPLES: Final = 256
-#: a share of right sentences that is smaller by no more than this is as good
+#: a share of correct sentences that is smaller by no more than this is as good
 AS_GOOD: Final = 0.02
 
 
-@final
-class Forced(nn.Module):
-    """A preset that is told the target so far, and gives the scores of the next words."""
-
-    def __init__(self, model: SequenceModel) -> None:
-        super().__init__()
-        self.model = model
-
-    def forward(self, src: Tensor, lengths: Tensor, tgt: Tensor) -> Tensor:
-        """The scores alone."""
-        logits: Tensor = self.model(src, lengths, tgt).logits
-        return logits
-
-
-def model(preset: str, width: int) -> Forced:
-    """A preset with GRU cells and one layer; both directions of an encoder share `2 * width`."""
+def build(preset: str, width: int) -> SequenceModel:
+    """Build a preset with one layer of GRUs; both directions of an encoder share `2 * width`."""
     vocab = Rewriting(MONOTONE[0], WORDS).vocab
     sizes = {"embed": width, "hidden": 2 * width, "layers": 1}
-    return Forced(PRESETS[preset](vocab, vocab, cell="gru", dropout=0.0, **sizes))
+    return PRESETS[preset](vocab, vocab, cell="gru", dropout=0.0, **sizes)
 
 
-def run(
+def learn(
     *,
     preset: str,
     order: str,
@@ -73,55 +64,47 @@ def run(
     batch: int,
     device: torch.device,
 ) -> dict[str, float]:
-    """The shares of words and of whole sentences that are right after one training."""
+    """Train one model; return the shares of correct words and of correct sentences."""
     task = Rewriting(order, WORDS)
-    learner = learning.seeded(seed, model, preset, width)
+    model = seeded(seed, build, preset, width)
 
-    def draw(chance: Generator) -> Batch:
-        length = int(torch.randint(SHORTEST, LONGEST + 1, (1,), generator=chance))
-        return task.draw(batch, length, chance)
+    def draw(generator: Generator) -> TaskBatch:
+        length = int(torch.randint(LENGTHS[0], LENGTHS[-1] + 1, (1,), generator=generator))
+        return task.draw(batch, length, generator)
 
-    learning.train(learner, draw, steps=steps, lr=rate, seed=seed, device=device)
-    return translated(learner.model, task, seed, device)
+    train(LogitsOnly(model), draw, steps=steps, lr=rate, seed=seed, device=device)
+    return score(model.eval(), task, seed, device)
 
 
-def translated(
-    learner: SequenceModel, task: Rewriting, seed: int, device: torch.device
+def score(
+    model: SequenceModel, task: Rewriting, seed: int, device: torch.device
 ) -> dict[str, float]:
-    """How much of greedy translations is right, over all lengths; nothing is told to the model."""
-    chance = Generator().manual_seed(learning.HELD_OUT + seed)
+    """Return the shares of greedy translations that are correct, over all lengths."""
+    generator = Generator().manual_seed(HELD_OUT + seed)
     words = sentences = asked = 0
-    lengths = range(SHORTEST, LONGEST + 1)
-    for length in lengths:
-        src, gold = task.pairs(EXAMPLES // len(lengths), length, chance)
-        counts = torch.full((len(src),), length)
-        found = greedy(
-            learner, src.to(device), counts.to(device), DecodingOptions(beam=1, max_len=length + 2)
-        )
+    count = EXAMPLES // len(LENGTHS)
+    for length in LENGTHS:
+        src, gold = task.pairs(count, length, generator)
+        lengths, options = torch.full((count,), length), DecodingOptions(beam=1, max_len=length + 2)
+        found = greedy(model, src.to(device), lengths.to(device), options)
         for hypotheses, wanted in zip(found, gold.tolist(), strict=True):
             written = hypotheses[0].tokens
             sentences += written == wanted
             words += sum(a == b for a, b in zip(written, wanted, strict=False))
             asked += length
-    return {
-        "words": words / asked,
-        "sentences": sentences / (EXAMPLES // len(lengths) * len(lengths)),
-    }
+    return {"words": words / asked, "sentences": sentences / (count * len(LENGTHS))}
 
 
-def measure(bench: Bench) -> Data:
-    """Every preset on every order of words."""
-    setting = bench.choose(
+def measure(context: ExperimentContext) -> Data:
+    """Train every preset on every word order."""
+    setting = context.choose(
         {"steps": 300, "batch": 64, "rate": 0.01}, {"steps": 2000, "batch": 256, "rate": 0.005}
     )
-    target = learning.count_parameters(partial(model, "bahdanau"), bench.choose(16, 64))
-    sizes = {
-        preset: learning.match_width(partial(model, preset), target, name=preset)
-        for preset in MODELS
-    }
+    target = count_parameters(build, "bahdanau", context.choose(16, 64))
+    sizes = {preset: match_width(partial(build, preset), target, name=preset) for preset in MODELS}
     cases: list[Data] = [
         {"preset": preset, "order": order, "seed": seed}
-        for order, preset, seed in product(MONOTONE + REORDERING, MODELS, bench.seeds)
+        for order, preset, seed in product(ORDERS, MODELS, context.seeds)
     ]
     pieces = [
         (
@@ -130,7 +113,7 @@ def measure(bench: Bench) -> Data:
         )
         for case in cases
     ]
-    runs = [case | found for case, found in zip(cases, bench.each(run, pieces), strict=True)]
+    runs = [case | found for case, found in zip(cases, context.map(learn, pieces), strict=True)]
     return {
         "setting": setting,
         "sizes": {preset: size._asdict() for preset, size in sizes.items()},
@@ -139,80 +122,74 @@ def measure(bench: Bench) -> Data:
 
 
 def judge(data: Data) -> list[Claim]:
-    """Whether words one by one will do, for orders that change and for those that do not."""
-    return [_wrong_output(data), _series(data)]
+    """Judge one output per input, for orders that change and for those that do not."""
+    return [_wrong_output(data), _time_series(data)]
 
 
 def _wrong_output(data: Data) -> Claim:
     fails = [order for order in REORDERING if _right(data, ALIGNED, order).mean < FAILS]
-    solved = [order for order in REORDERING if max(_others(data, order).values()) >= DOES]
-    verdict: Verdict = "does not hold"
-    if fails:
-        complete = len(fails) == len(REORDERING) == len(solved)
-        verdict = "holds" if complete else "holds with limits"
-    told = "; ".join(
+    solved = [order for order in REORDERING if max(_others(data, order).values()) >= SOLVES]
+    listed = "; ".join(
         f"{order}: {_right(data, ALIGNED, order).mean:.0%} of sentences are right word by word "
-        f"(and {_right(data, ALIGNED, order, 'words').mean:.0%} of words), "
-        + ", ".join(f"{share:.0%} with {name}" for name, share in _others(data, order).items())
+        f"(and {_right(data, ALIGNED, order, 'words').mean:.0%} of words), {_compared(data, order)}"
         for order in REORDERING
     )
     return Claim(
         "document 4, figure 16-2",
         "A sentence cannot be translated word by word: an encoder-decoder that reads it first can.",
-        verdict,
-        f"{told[0].upper()}{told[1:]}. The aligned RNN cannot write a word before it is read, "
+        verdict(fails, len(fails) == len(REORDERING) == len(solved)),
+        f"{listed[0].upper()}{listed[1:]}. The aligned RNN cannot write a word before it is read, "
         "however long it trains.",
     )
 
 
-def _series(data: Data) -> Claim:
-    behind = [
+def _time_series(data: Data) -> Claim:
+    good = [
         order
         for order in MONOTONE
-        if _right(data, ALIGNED, order).mean < max(_others(data, order).values()) - AS_GOOD
+        if _right(data, ALIGNED, order).mean
+        >= max(SOLVES, max(_others(data, order).values()) - AS_GOOD)
     ]
-    does = [order for order in MONOTONE if _right(data, ALIGNED, order).mean >= DOES]
-    good = [order for order in does if order not in behind]
-    told = "; ".join(
+    listed = "; ".join(
         f"{order}: {_right(data, ALIGNED, order).mean:.0%} of sequences are right one step at a "
-        "time, "
-        + ", ".join(f"{share:.0%} with {name}" for name, share in _others(data, order).items())
+        f"time, {_compared(data, order)}"
         for order in MONOTONE
     )
-    verdict: Verdict = "holds with limits" if good else "does not hold"
     return Claim(
         "document 4, figure 16-2",
         "One output per input (a) suits time series best, where each step gets its own prediction.",
-        "holds" if len(good) == len(MONOTONE) else verdict,
-        f"{told[0].upper()}{told[1:]}. All have the same number of parameters and of steps.",
+        verdict(good, len(good) == len(MONOTONE)),
+        f"{listed[0].upper()}{listed[1:]}. All have the same number of parameters and of steps.",
     )
 
 
-def _right(data: Data, preset: str, order: str, unit: str = "sentences") -> Interval:
-    return interval(
-        [run[unit] for run in data["runs"] if (run["preset"], run["order"]) == (preset, order)]
-    )
+def _right(data: Data, preset: str, order: str, unit: str = "sentences") -> MeanInterval:
+    return interval([run[unit] for run in select(data["runs"], preset=preset, order=order)])
 
 
 def _others(data: Data, order: str) -> dict[str, float]:
-    """What the encoder-decoders reach."""
+    """Return the shares of correct sentences of the encoder-decoders."""
     return {name: _right(data, name, order).mean for name in MODELS if name != ALIGNED}
 
 
+def _compared(data: Data, order: str) -> str:
+    return ", ".join(f"{share:.0%} with {name}" for name, share in _others(data, order).items())
+
+
 def draw(data: Data) -> list[Plot]:
-    """Whole sentences that are right, for each order and model."""
+    """Draw the share of correct sentences for each order and model."""
     figure, (axes,) = new_figure()
-    orders, width = MONOTONE + REORDERING, 0.8 / len(MODELS)
-    for place, preset in enumerate(MODELS):
-        shares = [_right(data, preset, order) for order in orders]
+    width = 0.8 / len(MODELS)
+    for place, (preset, title) in enumerate(MODELS.items()):
+        shares = [_right(data, preset, order) for order in ORDERS]
         means = [share.mean for share in shares]
         below = [share.mean - max(0.0, share.low) for share in shares]
         above = [min(1.0, share.high) - share.mean for share in shares]
-        spots = [spot + (place - 1) * width for spot in range(len(orders))]
-        axes.bar(spots, means, width, color=COLOURS[place], label=TITLES[preset], zorder=2)
+        spots = [spot + (place - 1) * width for spot in range(len(ORDERS))]
+        axes.bar(spots, means, width, color=COLOURS[place], label=title, zorder=2)
         axes.errorbar(spots, means, [below, above], fmt="none", ecolor=TEXT, capsize=3, zorder=3)
-    axes.set_xticks(range(len(orders)), orders)
-    axes.set(ylim=(0, 1.03), ylabel="share of sentences all right", xlabel="what happens to words")
+    axes.set_xticks(range(len(ORDERS)), ORDERS)
+    axes.set(ylim=(0, 1.03), ylabel="share of correct sentences", xlabel="word order")
     axes.set_title("Translating word by word, and after reading the whole")
     legend(axes, below=True)
     caption = (
@@ -222,35 +199,34 @@ def draw(data: Data) -> list[Plot]:
     return [Plot("word-by-word", caption, figure)]
 
 
-def tabulate(data: Data) -> list[Table]:
-    """Parameters, and what is right, by word and by sentence."""
+def tabulate(data: Data) -> list[ReportTable]:
+    """Tabulate parameters and the shares of correct words and sentences."""
     setting = data["setting"]
     rows = [
         [
             order, preset, f"{data['sizes'][preset]['parameters']:,}",
-            learning.percent(_right(data, preset, order, "words")),
-            learning.percent(_right(data, preset, order)),
+            *(percent(_right(data, preset, order, unit)) for unit in ("words", "sentences")),
         ]
-        for order, preset in product(MONOTONE + REORDERING, MODELS)
+        for order, preset in product(ORDERS, MODELS)
     ]  # fmt: skip
     caption = (
-        f"{setting['steps']} steps of {setting['batch']} sentences of {SHORTEST} to {LONGEST} "
-        f"words, learning rate {setting['rate']:g}."
+        f"{setting['steps']} steps of {setting['batch']} sentences of {LENGTHS[0]} to "
+        f"{LENGTHS[-1]} words, learning rate {setting['rate']:g}."
     )
-    columns = ["order of words", "preset", "parameters", "right words", "right sentences"]
-    return [Table(caption, columns, rows)]
+    columns = ["word order", "preset", "parameters", "correct words", "correct sentences"]
+    return [ReportTable(caption, columns, rows)]
 
 
 EXPERIMENT: Final = Experiment(
     name="word-by-word",
     question="When may a model write one output per input, and when must it read first?",
     method=(
-        "Three presets with GRU cells and equal numbers of parameters within 5%: `rnn` writes one "
-        "word per word it reads; `seq2seq` reads the sentence into one vector first; `bahdanau` "
-        "looks at it while it writes. Four made-up languages: each word has its translation in "
-        "its place, or depends on the word before (a running sum); neighbours change places, or "
-        "the last word comes second, as a German verb does in English. The same steps, examples "
-        "and learning rate; greedy translation of new sentences; several seeds."
+        "Three presets with GRU cells and equal parameter counts within 5%: `rnn` writes one word "
+        "per word it reads; `seq2seq` reads the sentence into one vector first; `bahdanau` attends "
+        "to it while it writes. Four made-up languages: each word has its translation in its "
+        "place, or depends on the word before (a running sum); neighbours swap, or the last word "
+        "comes second, as a German verb does in English. The same steps, examples and learning "
+        "rate; greedy translation of new sentences; several seeds."
     ),
     measure=measure,
     judge=judge,

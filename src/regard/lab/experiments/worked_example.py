@@ -1,9 +1,9 @@
-"""A worked example of self-attention, recomputed, with a verdict on each of its numbers.
+"""A published worked example of self-attention, recomputed, with a verdict on each number.
 
 The example takes four vectors as queries and keys, and four as values, and follows the first query
-through scores, scaled scores, weights and context. Each number that it prints is compared with two
-of ours: the right one, and the one that follows from the numbers the example printed a stage
-before. The second tells a mistake from the trace of an earlier one.
+through scores, scaled scores, weights and context. Each printed number is compared with the right
+one, and with the one that follows from the numbers printed a stage before. The second comparison
+tells a mistake from the consequence of an earlier one.
 """
 
 from typing import Final, NamedTuple
@@ -12,14 +12,14 @@ import torch
 from torch import Tensor
 
 from regard import ops
-from regard.lab.bench import Bench
-from regard.lab.experiment import Claim, Data, Experiment, Plot, Table, Verdict
+from regard.lab.context import ExperimentContext
+from regard.lab.experiment import Claim, Data, Experiment, Plot, ReportTable, verdict
 from regard.lab.plots import COLOURS, MARKERS, legend, new_figure
 
 KEY: Final = [[0.1, 0.2, 0.3], [0.4, 0.5, 0.6], [0.7, 0.8, 0.9], [1.0, 1.1, 1.2]]
 VALUE: Final = [[1.0, 1.1, 1.2], [1.3, 1.4, 1.5], [1.6, 1.7, 1.8], [1.9, 2.0, 2.1]]
 
-#: what the example prints for its first query
+#: the numbers that the example prints for its first query
 PRINTED: Final = {
     "score": [0.14, 0.35, 0.56, 0.77],
     "scaled score": [0.08, 0.20, 0.32, 0.44],
@@ -34,14 +34,14 @@ FORMULAS: Final = {
 }
 HEADER: Final = ("number", "printed", "from the stage before", "right", "the printed number is")
 
-#: carried over: it follows from an earlier mistake
+#: verdicts on a number; one that follows from an earlier mistake is carried over
 RIGHT, CARRIED, WRONG = "right", "carried over", "wrong in itself"
-#: a query that gives a key less than this share of an even spread hardly looks at it
-LOOKS: Final = 0.1
+#: a query attends to a key from this share of even weights on
+ATTENDS: Final = 0.1
 
 
-class Line(NamedTuple):
-    """One printed number beside ours."""
+class PrintedNumber(NamedTuple):
+    """A printed number with the numbers that should be there."""
 
     stage: str
     number: int
@@ -51,13 +51,13 @@ class Line(NamedTuple):
 
     @property
     def verdict(self) -> str:
-        """What is to be said of the printed number, at the two digits that it has."""
+        """The verdict on the printed number, at its two digits."""
         if not agrees(self.printed, self.follows):
             return WRONG
         return RIGHT if agrees(self.printed, self.right) else CARRIED
 
     def cells(self) -> tuple[str, ...]:
-        """The line as text."""
+        """Return the row of a table."""
         return (
             f"{self.stage} {self.number}",
             f"{self.printed:.2f}",
@@ -68,12 +68,12 @@ class Line(NamedTuple):
 
 
 def agrees(printed: float, exact: float) -> bool:
-    """Whether `printed` is `exact`, rounded to two digits."""
+    """Return whether `printed` is `exact`, rounded to two digits."""
     return abs(printed - exact) <= 0.005 + 1e-9
 
 
 def right() -> dict[str, Tensor]:
-    """All stages of the first query, as regard computes them."""
+    """Return all stages of the first query, as regard computes them."""
     key, value = _tensor(KEY), _tensor(VALUE)
     query, scale = key[:1], key.shape[1] ** -0.5
     scores = query @ key.T
@@ -86,7 +86,7 @@ def right() -> dict[str, Tensor]:
 
 
 def follows() -> dict[str, Tensor]:
-    """Each stage computed from what the example prints for the stage before it."""
+    """Return each stage computed from the numbers printed for the stage before it."""
     printed = {name: _tensor(numbers) for name, numbers in PRINTED.items()}
     return {
         "score": right()["score"],
@@ -96,32 +96,32 @@ def follows() -> dict[str, Tensor]:
     }
 
 
-def lines() -> list[Line]:
-    """Every number of the example, in order."""
+def printed_numbers() -> list[PrintedNumber]:
+    """Return every number of the example, in order."""
     ours, theirs = right(), follows()
     return [
-        Line(stage, i + 1, number, theirs[stage][i].item(), ours[stage][i].item())
+        PrintedNumber(stage, i + 1, number, theirs[stage][i].item(), ours[stage][i].item())
         for stage, numbers in PRINTED.items()
         for i, number in enumerate(numbers)
     ]
 
 
-def measure(bench: Bench) -> Data:
-    """Computes the example; a few products, in float64, on any bench."""
-    return {"lines": [list(line) for line in lines()]}
+def measure(context: ExperimentContext) -> Data:
+    """Compute the example: a few products in float64."""
+    return {"lines": [list(line) for line in printed_numbers()]}
 
 
 def judge(data: Data) -> list[Claim]:
-    """One verdict for each stage, and one for what the example is meant to show."""
+    """Judge each stage, and the conclusion of the example."""
     found = _lines(data)
     claims = [
         _judge_stage(stage, [line for line in found if line.stage == stage]) for stage in FORMULAS
     ]
-    return [*claims, _judge_looking([line.right for line in found if line.stage == "weight"])]
+    return [*claims, _judge_conclusion([line.right for line in found if line.stage == "weight"])]
 
 
 def draw(data: Data) -> list[Plot]:
-    """Each stage's numbers: printed, following from the stage before, right."""
+    """Draw each stage's numbers: printed, following from the stage before, right."""
     figure, axes = new_figure(columns=2, rows=2)
     for at, stage in zip(axes, FORMULAS, strict=True):
         found = [line for line in _lines(data) if line.stage == stage]
@@ -143,27 +143,22 @@ def draw(data: Data) -> list[Plot]:
     return [Plot("stages", caption, figure)]
 
 
-def tabulate(data: Data) -> list[Table]:
-    """Line by line."""
+def tabulate(data: Data) -> list[ReportTable]:
+    """Tabulate every number."""
     rows = [line.cells() for line in _lines(data)]
-    return [Table("Every printed number beside the two of ours", HEADER, rows)]
+    return [ReportTable("Every printed number beside the two of ours", HEADER, rows)]
 
 
 def _tensor(rows: list[float] | list[list[float]]) -> Tensor:
     return torch.tensor(rows, dtype=torch.float64)
 
 
-def _lines(data: Data) -> list[Line]:
-    return [Line(*line) for line in data["lines"]]
+def _lines(data: Data) -> list[PrintedNumber]:
+    return [PrintedNumber(*line) for line in data["lines"]]
 
 
-def _judge_stage(stage: str, found: list[Line]) -> Claim:
+def _judge_stage(stage: str, found: list[PrintedNumber]) -> Claim:
     verdicts = [line.verdict for line in found]
-    verdict: Verdict = "holds with limits"
-    if WRONG in verdicts:
-        verdict = "does not hold"
-    elif CARRIED not in verdicts:
-        verdict = "holds"
     counted = ", ".join(f"{verdicts.count(kind)} {kind}" for kind in (RIGHT, CARRIED, WRONG))
     printed = ", ".join(f"{line.printed:.2f}" for line in found)
     exact = ", ".join(f"{line.right:.4f}" for line in found)
@@ -172,18 +167,18 @@ def _judge_stage(stage: str, found: list[Line]) -> Claim:
     return Claim(
         source="document 5, section 4",
         text=f"For the first query, {stage} ({FORMULAS[stage]}): {printed}.",
-        verdict=verdict,
+        verdict=verdict(WRONG not in verdicts, CARRIED not in verdicts),
         evidence=f"Of {len(found)} numbers {counted}. Right: {exact}{after}.",
     )
 
 
-def _judge_looking(weights: list[float]) -> Claim:
+def _judge_conclusion(weights: list[float]) -> Claim:
     least, even = min(weights), 1 / len(weights)
     greatest = 1 + weights.index(max(weights))
     return Claim(
         source="document 5, section 4",
         text="The output of the first position takes in all the others, not its own alone.",
-        verdict="holds" if least >= LOOKS * even else "does not hold",
+        verdict=verdict(least >= ATTENDS * even, least >= ATTENDS * even),
         evidence=(
             f"With the right weights, too: they go from {least:.4f} to {max(weights):.4f}, and an "
             f"even spread is {even:.4f}. The greatest goes to key {greatest}; the query's own gets "

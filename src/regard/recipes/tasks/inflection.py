@@ -1,7 +1,7 @@
 """Lemmas and tags to inflected forms in 52 languages: CoNLL-SIGMORPHON 2017, task 1.
 
-One model learns all languages. The tags of a form, and its language, are symbols that join the
-letters of the lemma.
+One model learns all languages. The tags of a form, and its language, are symbols that are appended
+to the letters of the lemma.
 """
 
 from collections.abc import Iterable, Iterator
@@ -10,10 +10,9 @@ from typing import Final, Literal
 
 from regard.data import parse_features
 from regard.errors import ArgumentError
-from regard.recipes.examples import Example, Prepared
-from regard.recipes.figures import by_group, exact
-from regard.recipes.tasks.reading import find, rows
-from regard.recipes.tasks.task import Task, by_answers
+from regard.recipes.paper_metrics import exact, mean_over_groups
+from regard.recipes.prepared_data import PreparedData, RecipeExample
+from regard.recipes.tasks.base import RecipeTask, evaluate_by, find_file, rows
 
 FOLDER: Final = "inflection_2017_task1"
 COPY: Final = "COPY"
@@ -31,22 +30,22 @@ def prepare(
     part: Literal["low", "medium"],
     languages: tuple[str, ...] = (),
     copies: bool = False,
-) -> Prepared:
-    """All languages, or some of them.
+) -> PreparedData:
+    """Read all languages, or some of them.
 
     Args:
-        folder: the public data sets.
+        folder: the public datasets.
         part: 100 or 1,000 forms of each language.
-        languages: which of them; all if empty.
-        copies: whether the model also learns to copy each lemma and each form of the training
-            set, asked by a tag of its own: most of a form is its lemma.
+        languages: a selection; all if empty.
+        copies: also train to copy each lemma and each form of the training set, marked by a tag
+            of its own, since most of a form is its lemma.
     """
 
-    def read(name: str) -> list[Example]:
+    def read(name: str) -> list[RecipeExample]:
         return [
-            Example(lemma, (form,), (language, *parse_features(tags)), language)
+            RecipeExample(lemma, (form,), (language, *parse_features(tags)), language)
             for language, lemma, form, tags in (
-                row[:4] for row in rows(find(folder, FOLDER, f"{name}.tsv"), 4)
+                row[:4] for row in rows(find_file(folder, FOLDER, f"{name}.tsv"), 4)
             )
             if not languages or language in languages
         ]
@@ -57,12 +56,12 @@ def prepare(
             "recipe.languages", "be in the data", ", ".join(languages), "leave it out for all"
         )
     more = list(_copies(train)) if copies else []
-    return Prepared([*train, *more], {"dev": read("dev"), "test": read("test")}, SETTINGS)
+    return PreparedData([*train, *more], {"dev": read("dev"), "test": read("test")}, SETTINGS)
 
 
-def _copies(train: Iterable[Example]) -> Iterator[Example]:
+def _copies(train: Iterable[RecipeExample]) -> Iterator[RecipeExample]:
     words = dict.fromkeys((e.group, word) for e in train for word in (e.src, *e.references))
-    return (Example(word, (word,), (language, COPY), language) for language, word in words)
+    return (RecipeExample(word, (word,), (language, COPY), language) for language, word in words)
 
 
-TASK: Final = Task(prepare, by_answers(by_group(exact)))
+TASK: Final = RecipeTask(prepare, evaluate_by(mean_over_groups(exact)))

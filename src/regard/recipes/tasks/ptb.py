@@ -1,6 +1,6 @@
-"""Newspaper text, word by word: the Penn Treebank with the 10,000 words of Mikolov et al. (2010).
+"""Language modelling: the Penn Treebank with the 10,000 words of Mikolov et al. (2010).
 
-Perplexity is per word and per line end. Each line is foreseen by itself, unless the run's
+Perplexity is per word and per line end. Each line is predicted by itself, unless the run's
 `join_lines` lets the model see the lines before it.
 """
 
@@ -10,38 +10,37 @@ from typing import Any, Final
 
 from regard.api import Model
 from regard.data import Pair, join_lines, read_lines
-from regard.recipes.examples import Example, Prepared
-from regard.recipes.figures import Figure
-from regard.recipes.tasks.reading import find
-from regard.recipes.tasks.task import Task, Verdict
+from regard.recipes.paper_metrics import MetricValue
+from regard.recipes.prepared_data import PreparedData, RecipeExample
+from regard.recipes.tasks.base import RecipeTask, TaskScores, find_file, split_train
 
-FOLDER: Final = "ptb"
 FILES: Final = {"train": "train", "dev": "valid", "test": "test"}
-#: room for all words of the files, and for the special symbols
+#: room for all words of the files and the special symbols
 SETTINGS: Final = {"tgt_tokenizer": "space", "vocab_size": 10_100}
 
 
-def prepare(folder: Path) -> Prepared:
-    """Lines of words, in their order."""
+def prepare(folder: Path) -> PreparedData:
+    """Read lines of words in their order."""
     sets = {
         name: [
-            Example("", (line.strip(),))
-            for line in read_lines(find(folder, FOLDER, f"ptb.{file}.txt"))
+            RecipeExample("", (line.strip(),))
+            for line in read_lines(find_file(folder, "ptb", f"ptb.{file}.txt"))
             if line.strip()
         ]
         for name, file in FILES.items()
     }
-    train = sets.pop("train")
-    return Prepared(train, sets, SETTINGS)
+    return split_train(sets, SETTINGS)
 
 
-def judge(model: Model, examples: Sequence[Example], decoding: Mapping[str, Any]) -> Verdict:
-    """The perplexity of all lines together."""
+def evaluate(
+    model: Model, examples: Sequence[RecipeExample], decoding: Mapping[str, Any]
+) -> TaskScores:
+    """Return the perplexity of all lines together."""
     lines = (Pair("", example.references[0], i) for i, example in enumerate(examples, start=1))
     join = model.config.join_lines
     found = model.perplexity([pair.tgt for pair in join_lines(lines, join)])
     signature = f"perplexity|per:word|eos:counted|words:{found.words}|lines:{join}"
-    return Verdict([Figure("perplexity", found.per_word, signature, False)], [])
+    return TaskScores([MetricValue("perplexity", found.per_word, signature, False)], [])
 
 
-TASK: Final = Task(prepare, judge)
+TASK: Final = RecipeTask(prepare, evaluate)

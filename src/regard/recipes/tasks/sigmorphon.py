@@ -1,6 +1,6 @@
 """Words to IPA in ten languages at once: SIGMORPHON 2021, task 1, low or medium.
 
-One model learns all languages. The language of a word is a symbol that joins its letters.
+One model learns all languages. The language of a word is a symbol that is appended to its letters.
 """
 
 import unicodedata
@@ -8,12 +8,10 @@ from pathlib import Path
 from typing import Final, Literal
 
 from regard.errors import ArgumentError
-from regard.recipes.examples import Example, Prepared
-from regard.recipes.figures import by_group, phoneme_errors, word_errors
-from regard.recipes.tasks.reading import find, rows
-from regard.recipes.tasks.task import Task, by_answers
+from regard.recipes.paper_metrics import mean_over_groups, phoneme_error_rate, word_error_rate
+from regard.recipes.prepared_data import PreparedData, RecipeExample
+from regard.recipes.tasks.base import RecipeTask, evaluate_by, find_file, rows, split_train
 
-FOLDER: Final = "g2p_sigmorphon2021"
 #: the syllables of Korean, each of two or three letters
 FIRST_SYLLABLE, LAST_SYLLABLE = "가", "힣"
 SPACE: Final = "␣"
@@ -25,21 +23,22 @@ def prepare(
     part: Literal["low", "medium"],
     languages: tuple[str, ...] = (),
     hangul: Literal["syllables", "letters"] = "syllables",
-) -> Prepared:
-    """All languages of a part, or some of them.
+) -> PreparedData:
+    """Read all languages of a part, or some of them.
 
     Args:
-        folder: the public data sets.
+        folder: the public datasets.
         part: 800 or 8,000 words of each language.
-        languages: which of them; all if empty.
-        hangul: whether Korean syllables are read whole or letter by letter. In the second case
-            spaces separate the symbols of all sources.
+        languages: a selection; all if empty.
+        hangul: read Korean by syllable or by letter. By letter, spaces separate the symbols of all
+            sources.
     """
     sets = {
         name: [
-            Example(_spelt(word, hangul), (said,), (language,), language)
+            RecipeExample(_spelled(word, hangul), (said,), (language,), language)
             for language, word, said in (
-                row[:3] for row in rows(find(folder, FOLDER, f"{part}.{name}.tsv"), 3)
+                row[:3]
+                for row in rows(find_file(folder, "g2p_sigmorphon2021", f"{part}.{name}.tsv"), 3)
             )
             if not languages or language in languages
         ]
@@ -58,12 +57,11 @@ def prepare(
         "features": True,
         "metric": "per",
     }
-    train = sets.pop("train")
-    return Prepared(train, sets, settings)
+    return split_train(sets, settings)
 
 
-def _spelt(word: str, hangul: str) -> str:
-    """A word as it is, or its symbols with spaces between them."""
+def _spelled(word: str, hangul: str) -> str:
+    """Return a word as it is, or its symbols separated by spaces."""
     if hangul == "syllables":
         return word
     split = (
@@ -75,4 +73,6 @@ def _spelt(word: str, hangul: str) -> str:
     return " ".join("".join(split))
 
 
-TASK: Final = Task(prepare, by_answers(by_group(word_errors), by_group(phoneme_errors)))
+TASK: Final = RecipeTask(
+    prepare, evaluate_by(mean_over_groups(word_error_rate), mean_over_groups(phoneme_error_rate))
+)

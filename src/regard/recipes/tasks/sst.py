@@ -1,7 +1,7 @@
-"""Whether a sentence of a film review likes the film: the Stanford Sentiment Treebank.
+"""Sentiment of sentences from film reviews: the Stanford Sentiment Treebank.
 
 Each node of a tree is a phrase with a label from 0, very negative, to 4, very positive. Sentences
-are the roots. The answer of the model is one word.
+are the roots. The prediction of the model is one word.
 """
 
 import math
@@ -15,21 +15,20 @@ from regard.api import Model, Output
 from regard.data import read_lines
 from regard.errors import ArgumentError, DataError
 from regard.ops.check import check_positive
-from regard.recipes.examples import Example, Prepared
-from regard.recipes.figures import exact
-from regard.recipes.tasks.reading import find
-from regard.recipes.tasks.task import BATCH, Task, Verdict, by_answers
+from regard.recipes.paper_metrics import exact
+from regard.recipes.prepared_data import PreparedData, RecipeExample
+from regard.recipes.tasks.base import BATCH, RecipeTask, TaskScores, evaluate_by, find_file
 
 FOLDER: Final = "sst"
-#: the answer to each label; neutral phrases are left out where there are two classes
-ANSWERS: Final = {
+#: the word of each label; two classes leave out neutral phrases
+CLASSES: Final = {
     2: ("negative", "negative", None, "positive", "positive"),
     5: ("very-negative", "negative", "neutral", "positive", "very-positive"),
 }
-#: hypotheses of a search that finds every answer there is
+#: a beam that finds all words
 BEAM: Final = 6
 BRACKETS: Final = {"-LRB-": "(", "-RRB-": ")"}
-#: what joins two words to one that few have seen
+#: hyphens and slashes inside words, which make many of them rare
 JOINT: Final = re.compile(r"(?<=\w)([-/])(?=\w)")
 TOKEN: Final = re.compile(r"\(([0-4]) |([^\s()]+)|(\))|\s+")
 SETTINGS: Final = {"src_tokenizer": "space", "tgt_tokenizer": "space", "metric": "exact"}
@@ -43,50 +42,50 @@ def prepare(
     sentences: int = 1,
     degrees: bool = False,
     hyphens: bool = True,
-) -> Prepared:
-    """Sentences and their labels.
+) -> PreparedData:
+    """Read sentences and their labels.
 
     Args:
-        folder: the public data sets.
+        folder: the public datasets.
         classes: two without the neutral ones, or all five.
-        phrases: whether the model also learns from the phrases inside the training sentences.
-        sentences: how often it meets a whole sentence for once that it meets a phrase.
-        degrees: whether it learns all five labels, those of neutral phrases among them, though two
-            classes are judged. The probability of a class is then that of its degrees.
-        hyphens: whether words like well-acted stay whole. Cut at their hyphens and slashes, many
-            that training has never seen are made of words that it has.
+        phrases: also train on the phrases inside the training sentences.
+        sentences: number of times that whole sentences are repeated.
+        degrees: train on all five labels, neutral ones included, though two classes are scored.
+            The probability of a class is then the sum of those of its degrees.
+        hyphens: keep words like well-acted whole. Split at their hyphens and slashes, many unseen
+            words consist of words that training has seen.
     """
     check_positive(sentences=sentences)
     if degrees and classes != 2:
         raise ArgumentError(
             "recipe.degrees", "be for two classes", f"true with {classes}", "five have them already"
         )
-    answers = ANSWERS[5 if degrees else classes]
+    answers = CLASSES[5 if degrees else classes]
     read = partial(_read, folder, hyphens=hyphens)
     train = read("train", answers, inner=phrases)
-    judged = {name: read(name, ANSWERS[classes], inner=False) for name in ("dev", "test")}
+    scored = {name: read(name, CLASSES[classes], inner=False) for name in ("dev", "test")}
     if degrees:
-        judged = {name: [_either(e) for e in examples] for name, examples in judged.items()}
-    apart = {example.src for examples in judged.values() for example in examples}
+        scored = {name: [_either(e) for e in examples] for name, examples in scored.items()}
+    apart = {example.src for examples in scored.values() for example in examples}
     once = dict.fromkeys(example for example in train if example.src not in apart)
     if sentences == 1:
-        return Prepared(list(once), judged, SETTINGS)
+        return PreparedData(list(once), scored, SETTINGS)
     whole = read("train", answers, inner=False) * (sentences - 1)
     again = [example for example in whole if example.src not in apart]
-    return Prepared([*once, *again], judged, SETTINGS)
+    return PreparedData([*once, *again], scored, SETTINGS)
 
 
-def _either(example: Example) -> Example:
-    """The same with both degrees of its class as its answers."""
+def _either(example: RecipeExample) -> RecipeExample:
+    """Return the example with both degrees of its class as references."""
     (word,) = example.references
-    return Example(example.src, (word, f"very-{word}"))
+    return RecipeExample(example.src, (word, f"very-{word}"))
 
 
 def _read(
     folder: Path, name: str, answers: tuple[str | None, ...], *, inner: bool, hyphens: bool
-) -> list[Example]:
-    path = find(folder, FOLDER, f"trees.{name}.txt")
-    found: list[Example] = []
+) -> list[RecipeExample]:
+    path = find_file(folder, FOLDER, f"trees.{name}.txt")
+    found: list[RecipeExample] = []
     for number, line in enumerate(read_lines(path), start=1):
         nodes = phrases_of(line, str(path), number)
         if not hyphens:
@@ -97,17 +96,17 @@ def _read(
 
 def _labelled(
     nodes: Iterable[tuple[int, str]], answers: tuple[str | None, ...]
-) -> Iterator[Example]:
+) -> Iterator[RecipeExample]:
     for label, text in nodes:
         answer = answers[label]
         if answer is not None:
-            yield Example(text, (answer,))
+            yield RecipeExample(text, (answer,))
 
 
 def phrases_of(tree: str, file: str, number: int) -> list[tuple[int, str]]:
-    """Labels and texts of all nodes of a tree, those inside before those around; the root last."""
+    """Return labels and texts of all nodes of a tree, children before parents, the root last."""
     words: list[str] = []
-    waiting: list[tuple[int, int]] = []  # label and first word of the nodes that are still open
+    waiting: list[tuple[int, int]] = []  # label and first word of open nodes
     nodes: list[tuple[int, str]] = []
     place = 0
     while place < len(tree):
@@ -128,24 +127,27 @@ def phrases_of(tree: str, file: str, number: int) -> list[tuple[int, str]]:
             number,
             f"the line must be a tree like (3 (2 good) (2 film)), but it is not at column "
             f"{place + 1}",
-            "copy the file again from where it comes from",
+            "copy the file again from its source",
         )
     return nodes
 
 
-def judge(model: Model, examples: Sequence[Example], decoding: Mapping[str, Any]) -> Verdict:
-    """Judges by the likeliest class, where an example accepts one or more answers of its class."""
+def evaluate(
+    model: Model, examples: Sequence[RecipeExample], decoding: Mapping[str, Any]
+) -> TaskScores:
+    """Score the most probable class if examples have several references, else the prediction."""
     if all(len(example.references) == 1 for example in examples):
-        return by_answers(exact)(model, examples, decoding)
+        return evaluate_by(exact)(model, examples, decoding)
     search = {**decoding, "beam": BEAM, "nbest": BEAM, "length_penalty": 0.0}
-    found = model.predict((e.question for e in examples), attention=False, batch=BATCH, **search)
-    answers = [likeliest((output, *output.alternatives)) for output in found]
-    return Verdict([exact(examples, answers, model.tgt_tokenizer)], answers)
+    inputs = (example.model_input for example in examples)
+    found = model.predict(inputs, attention=False, batch=BATCH, **search)
+    texts = [most_probable_class((output, *output.alternatives)) for output in found]
+    return TaskScores([exact(examples, texts, model.tgt_tokenizer)], texts)
 
 
-def likeliest(outputs: Iterable[Output]) -> str:
-    """The class whose degrees are likeliest together. What is neutral is of none."""
-    shares = {word: 0.0 for word in ANSWERS[2] if word}
+def most_probable_class(outputs: Iterable[Output]) -> str:
+    """Return the class whose degrees have the largest total probability; neutral has none."""
+    shares = {word: 0.0 for word in CLASSES[2] if word}
     for output in outputs:
         word = output.text.removeprefix("very-")
         if word in shares:
@@ -153,4 +155,4 @@ def likeliest(outputs: Iterable[Output]) -> str:
     return max(shares, key=shares.__getitem__)
 
 
-TASK: Final = Task(prepare, judge)
+TASK: Final = RecipeTask(prepare, evaluate)

@@ -1,0 +1,322 @@
+"""Layers that experiments compare, each a module over (batch, length, width).
+
+A layer runs its definition under `ops.use_backend("reference")` and its fastest path otherwise. To
+compare one of your own, wrap it in a `Family`.
+"""
+
+import hashlib
+import inspect
+import pkgutil
+import uuid
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, Literal, final
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from regard import masks
+from regard.attention import (
+    ALiBi,
+    MultiHeadAttention,
+    ShawRelativePositions,
+    SimpleSelfAttention,
+)
+from regard.errors import ArgumentError
+from regard.layers import (
+    ConvEncoder,
+    LayerOptions,
+    LearnedPositions,
+    RNNStack,
+    RotaryPositions,
+    SelfAttentiveRNN,
+    SinusoidalPositions,
+    TransformerEncoder,
+)
+from regard.layers.conv import HALF, GatedConvolution
+from regard.ops.backend import active_backend
+from regard.ops.check import check_choice
+from regard.ops.recurrence.cells import Cell
+
+KERNEL: Final = 3
+#: width of a head, a size that the fused kernels are fast at
+HEAD_DIM: Final = 64
+#: heads of a Transformer
+HEADS: Final = 4
+#: relative positions clip distances to this
+MAX_DISTANCE: Final = 8
+
+FamilySpec = dict[str, str]
+
+
+@dataclass(frozen=True)
+class Family:
+    """A kind of layer.
+
+    Attributes:
+        name: name in plots and tables.
+        build: makes the layer of a width, a module from and to (batch, length, width). It must be
+            a module-level function or class, so that cached results can identify their code.
+    """
+
+    name: str
+    build: Callable[..., nn.Module]
+
+    def __post_init__(self) -> None:
+        name = getattr(self.build, "__qualname__", "")
+        if not name.isidentifier():
+            raise ArgumentError(
+                "build",
+                "be a function or class at the top of a module",
+                name or repr(self.build),
+                "define it there with a name",
+            )
+
+    def spec(self) -> FamilySpec:
+        """Return a JSON-serialisable description that changes with the code of the layer."""
+        place = f"{self.build.__module__}:{self.build.__qualname__}"
+        return {"name": self.name, "build": place, "source": _source_digest(self.build)}
+
+
+def build(spec: FamilySpec, width: int, **options: Any) -> nn.Module:
+    """Build the layer that `Family.spec` describes."""
+    module = pkgutil.resolve_name(spec["build"])(width, **options)
+    if not isinstance(module, nn.Module):
+        raise ArgumentError(
+            spec["name"], "build a torch module", type(module).__name__, "return an nn.Module"
+        )
+    return module
+
+
+def build_seeded(spec: FamilySpec, width: int, seed: int, **options: Any) -> nn.Module:
+    """Build a layer whose initial weights depend on the seed alone."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        return build(spec, width, **options)
+
+
+def _source_digest(made: Callable[..., nn.Module]) -> str:
+    """Return a digest of the file that defines `made`; a random one if there is no file."""
+    try:
+        return hashlib.blake2b(Path(inspect.getfile(made)).read_bytes(), digest_size=8).hexdigest()
+    except (OSError, TypeError):
+        return uuid.uuid4().hex
+
+
+@final
+class ConvolutionLayer(nn.Module):
+    """Centred gated convolutions with residual connections; `kernel_size` is odd."""
+
+    def __init__(self, width: int, *, kernel_size: int = KERNEL, num_layers: int = 1) -> None:
+        super().__init__()
+        self.encoder = ConvEncoder(width, num_layers, kernel_size=kernel_size, dropout=0.0)
+
+    def forward(self, x: Float[Tensor, "batch length width"]) -> Tensor:
+        """Apply the convolutions in turn."""
+        if active_backend() != "reference":
+            result: Tensor = self.encoder(x)
+            return result
+        for layer in self.encoder.layers:
+            assert isinstance(layer, GatedConvolution)
+            x = (x + _convolve(layer.conv, x, self.encoder.reach)) * HALF
+        return x
+
+
+def _convolve(conv: nn.Conv1d, x: Tensor, reach: int) -> Tensor:
+    """The definition: one matrix product with the shifted sequence per place in the kernel."""
+    padded, length = F.pad(x, (0, 0, reach, reach)), x.shape[1]
+    products = [
+        padded[:, place : place + length] @ conv.weight[:, :, place].T
+        for place in range(conv.weight.shape[2])
+    ]
+    total = products[0] if conv.bias is None else products[0] + conv.bias
+    for product in products[1:]:
+        total = total + product
+    return F.glu(total, dim=-1)
+
+
+@final
+class CausalConvolution(nn.Module):
+    """Three gated convolutions of kernel size 5: a position sees itself and twelve before it."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList(GatedConvolution(width, 5) for _ in range(3))
+
+    def forward(self, x: Float[Tensor, "batch length width"]) -> Tensor:
+        """Apply the convolutions in turn."""
+        for layer in self.layers:
+            x = (x + layer(F.pad(x, (0, 0, 4, 0)))) * HALF
+        return x
+
+
+@final
+class RecurrentLayer(nn.Module):
+    """A plain RNN, a GRU or an LSTM."""
+
+    def __init__(self, width: int, *, cell: Cell = "rnn") -> None:
+        super().__init__()
+        self.stack = RNNStack(width, width, cell=cell)
+
+    def forward(self, x: Float[Tensor, "batch length width"]) -> Tensor:
+        """Run all steps with torch's kernel, or one by one in the definition."""
+        if active_backend() != "reference":
+            result: Tensor = self.stack(x).output
+            return result
+        state, outputs = self.stack.init_state(len(x), x), []
+        for vectors in x.unbind(1):
+            output, state = self.stack.step(vectors, state)
+            outputs.append(output)
+        return torch.stack(outputs, dim=1)
+
+
+def gru(width: int) -> RecurrentLayer:
+    """Build an RNN with a reset gate and an update gate."""
+    return RecurrentLayer(width, cell="gru")
+
+
+def lstm(width: int) -> RecurrentLayer:
+    """Build an RNN with a memory behind three gates."""
+    return RecurrentLayer(width, cell="lstm")
+
+
+@final
+class SelfAttentiveLayer(nn.Module):
+    """An RNN whose steps attend to all earlier steps; `output` names the vector that it returns."""
+
+    def __init__(
+        self, width: int, *, cell: Cell = "rnn", output: Literal["hidden", "context"] = "hidden"
+    ) -> None:
+        super().__init__()
+        self.layer = SelfAttentiveRNN(width, width, cell=cell)
+        self.output = output
+
+    def forward(self, x: Float[Tensor, "batch length width"]) -> Tensor:
+        """Run all steps."""
+        result: Tensor = getattr(self.layer(x), self.output)
+        return result
+
+
+def self_attentive_lstm(width: int) -> SelfAttentiveLayer:
+    """Build the LSTMN, which also attends over its memory tape."""
+    return SelfAttentiveLayer(width, cell="lstm")
+
+
+@final
+class ProjectedSelfAttentiveRNN(nn.Module):
+    """A self-attentive RNN whose `[h_t; c_t]`, as in its preset, is projected to the width."""
+
+    def __init__(self, width: int, *, cell: Cell = "rnn") -> None:
+        super().__init__()
+        self.layer = SelfAttentiveRNN(width, width, cell=cell)
+        self.merge = nn.Linear(2 * width, width)
+
+    def forward(self, x: Float[Tensor, "batch length width"]) -> Tensor:
+        """Run all steps."""
+        out = self.layer(x)
+        merged: Tensor = self.merge(torch.cat([out.hidden, out.context], dim=-1))
+        return merged
+
+
+def projected_self_attentive_lstm(width: int) -> ProjectedSelfAttentiveRNN:
+    """Build the same with the cell of the LSTMN."""
+    return ProjectedSelfAttentiveRNN(width, cell="lstm")
+
+
+@final
+class SelfAttentionLayer(nn.Module):
+    """Multi-head self-attention with projections of query, key, value and output."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.attention = MultiHeadAttention(width, max(1, width // HEAD_DIM))
+
+    def forward(self, x: Float[Tensor, "batch length width"]) -> Tensor:
+        """Let every position attend to all."""
+        context: Tensor = self.attention(x, x, x, need_weights=False).context
+        return context
+
+
+@final
+class BareSelfAttention(nn.Module):
+    """Self-attention without projections: `softmax(x x^T / sqrt(width)) x`."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.attention = SimpleSelfAttention(width**-0.5)
+
+    def forward(self, x: Float[Tensor, "batch length width"]) -> Tensor:
+        """Let every position attend to all."""
+        context: Tensor = self.attention(x, need_weights=False).context
+        return context
+
+
+@final
+class PositionedTransformer(nn.Module):
+    """A Transformer encoder with one of the position encodings of `ENCODINGS`.
+
+    Args:
+        width: width of the vectors.
+        heads: number of heads; divides the width.
+        layers: number of layers.
+        encoding: position encoding.
+        causal: whether a position may attend to earlier ones and itself alone.
+        longest: number of positions in a learned table.
+    """
+
+    def __init__(
+        self,
+        width: int,
+        *,
+        heads: int = HEADS,
+        layers: int = 1,
+        encoding: str = "sinusoidal",
+        causal: bool = True,
+        longest: int = 0,
+    ) -> None:
+        super().__init__()
+        check_choice("encoding", encoding, ENCODINGS)
+        added = ADDED_ENCODINGS.get(encoding)
+        self.positions = nn.Identity() if added is None else added(width, longest)
+        options = LayerOptions(dropout=0.0, **ENCODINGS[encoding](width // heads, heads))
+        self.encoder = TransformerEncoder(width, heads, 2 * width, layers, options)
+        self.causal = causal
+
+    def forward(self, x: Float[Tensor, "batch length width"]) -> Tensor:
+        """Encode all positions at once."""
+        mask = masks.causal(x.shape[1], device=x.device) if self.causal else None
+        output: Tensor = self.encoder(self.positions(x), mask).output
+        return output
+
+
+#: encodings that are added to the vectors before the first layer
+ADDED_ENCODINGS: Final[dict[str, Callable[[int, int], nn.Module]]] = {
+    "sinusoidal": lambda width, longest: SinusoidalPositions(width),
+    "learned": lambda width, longest: LearnedPositions(longest, width),
+}
+#: options of every layer's attention by encoding, from the width and number of its heads
+ENCODINGS: Final[dict[str, Callable[[int, int], dict[str, Any]]]] = {
+    "none": lambda head_dim, heads: {},
+    "sinusoidal": lambda head_dim, heads: {},
+    "learned": lambda head_dim, heads: {},
+    "rotary": lambda head_dim, heads: {"rotation": RotaryPositions(head_dim)},
+    "relative": lambda head_dim, heads: {
+        "position_bias": lambda: ShawRelativePositions(head_dim, MAX_DISTANCE)
+    },
+    "ALiBi": lambda head_dim, heads: {"position_bias": lambda: ALiBi(heads)},
+}
+
+CONVOLUTION: Final = Family("convolution", ConvolutionLayer)
+RNN: Final = Family("RNN", RecurrentLayer)
+GRU: Final = Family("GRU", gru)
+LSTM: Final = Family("LSTM", lstm)
+SELF_ATTENTIVE: Final = Family("self-attentive RNN", SelfAttentiveLayer)
+SELF_ATTENTIVE_LSTM: Final = Family("self-attentive LSTM", self_attentive_lstm)
+SELF_ATTENTION: Final = Family("self-attention", SelfAttentionLayer)
+BARE: Final = Family("self-attention, no matrices", BareSelfAttention)
+
+#: the families that the documents compare
+FAMILIES: Final = (CONVOLUTION, RNN, SELF_ATTENTIVE, SELF_ATTENTION, BARE)

@@ -1,0 +1,280 @@
+"""Run a recipe: prepare its data, train, score; or resume one that was stopped."""
+
+import os
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Final
+
+from rich.console import Console
+
+from regard import api
+from regard import device as devices
+from regard.api.bundled_models import HOME
+from regard.errors import ArgumentError, DataError
+from regard.recipes import prepared_data, result_file
+from regard.recipes.prepared_data import DEV, PreparedData, RecipeExample
+from regard.recipes.recipe import Recipe
+from regard.recipes.tasks import TASKS
+from regard.training import RunError, RunFolder, make_config, resume_run, start_run
+from regard.training.config import check_model
+from regard.training.console_reporter import StderrConsole, say
+from regard.training.pretrained_embeddings import check_vectors
+
+#: folder of runs, each named after its recipe and seed
+RUNS_DIR: Final = Path("runs") / "recipes"
+#: folder inside a run with the recipe, its prepared data and the predictions
+RECIPE_DIR: Final = "recipe"
+#: batch of a teacher, large since it predicts a hundred thousand examples
+TEACHER_BATCH: Final = 2048
+
+
+def start(
+    recipe: Recipe,
+    overrides: Mapping[str, Any],
+    *,
+    data: Path | None,
+    output: Path | None = None,
+    test: bool = True,
+    quiet: bool = False,
+) -> RunFolder:
+    """Run a recipe in a new folder.
+
+    Args:
+        recipe: the recipe as read.
+        overrides: settings that replace its own.
+        data: folder of public datasets; None for bundled data.
+        output: run folder; default `runs/recipes/NAME-SEED`.
+        test: score the test sets, not dev alone.
+        quiet: print nothing.
+    """
+    recipe = recipe.changed(overrides)
+    _check_alone()
+    folder = RunFolder(output or RUNS_DIR / f"{recipe.name}-{recipe.seed}")
+    console = StderrConsole(quiet=quiet)
+    _check_new(folder)
+    if not recipe.members:  # fail before anything is read
+        config = make_config(_placed(recipe.settings, data))
+        check_model(config)
+        check_vectors(config)
+    members, teacher = (
+        [resolve(member, folder.path.parent) for member in names]
+        for names in (recipe.members, recipe.teacher)
+    )
+    prepared = _prepare(recipe, data, console)
+    _check_teacher(prepared, teacher)
+    folder.create()
+    recipe.write(folder.path / RECIPE_DIR)
+    device = devices.pick(str(recipe.settings.get("device", "auto")))
+    result_file.write(folder.path, result_file.begin(recipe, overrides, device))
+    if members:
+        for name, rows in prepared.evaluation.items():
+            prepared_data.write_evaluation(folder.path / RECIPE_DIR, name, rows)
+    else:
+        if teacher:
+            prepared = distilled(prepared, teacher, recipe, device=str(device))
+        settings = prepared_data.write(prepared, folder.path / RECIPE_DIR)
+        settings |= _placed(recipe.settings, data)
+        folder = start_run(make_config(settings), folder.path, quiet=quiet)
+        if not folder.finished:
+            return folder
+    score(folder, recipe, members or [folder.path], test=test, console=console)
+    return folder
+
+
+def resume(
+    recipe: Recipe,
+    folder: RunFolder,
+    overrides: Mapping[str, Any],
+    *,
+    test: bool = True,
+    quiet: bool = False,
+    accept_loss: bool = False,
+    accept_changed_data: bool = False,
+) -> RunFolder:
+    """Resume a recipe's run; a finished one is only scored.
+
+    Args:
+        recipe: the recipe as saved in the run.
+        folder: the run.
+        overrides: settings that replace its own.
+        test: score the test sets, not dev alone.
+        quiet: print nothing.
+        accept_loss: as for `resume_run`.
+        accept_changed_data: as for `resume_run`.
+    """
+    console = StderrConsole(quiet=quiet)
+    members = [resolve(member, folder.path.parent) for member in recipe.members]
+    _check_overrides(recipe, overrides)
+    if not members and (overrides or not folder.finished):
+        folder = resume_run(
+            folder.path,
+            overrides,
+            quiet=quiet,
+            accept_loss=accept_loss,
+            accept_changed_data=accept_changed_data,
+        )
+        recipe = recipe.changed(overrides)
+        recipe.write(folder.path / RECIPE_DIR)
+        _reset_scores(folder.path, recipe, overrides)
+        if not folder.finished:
+            return folder
+    score(folder, recipe, members or [folder.path], test=test, console=console)
+    return folder
+
+
+def score(
+    folder: RunFolder,
+    recipe: Recipe,
+    runs: Sequence[Path],
+    *,
+    test: bool,
+    console: Console,
+) -> None:
+    """Score each set that has no score yet, and save each score at once."""
+    device = str(recipe.settings.get("device", "auto"))
+    result = result_file.read(folder.path) or result_file.begin(recipe, {}, devices.pick(device))
+    waiting = {
+        name: rows
+        for name, rows in prepared_data.read_evaluation(folder.path / RECIPE_DIR).items()
+        if name not in result["scores"] and (test or name == DEV)
+    }
+    if not waiting:
+        return say(console, f"all sets are scored already: see {folder.path / result_file.FILE}.")
+    model = api.load(*runs, device=device)
+    result["weights"] = sum(p.numel() for p in model.module.parameters())
+    result["training"] = result_file.training(folder) if folder.started else {}
+    result["curve"] = result_file.curve(folder) if folder.started else {}
+    for name, rows in waiting.items():
+        began = time.monotonic()
+        found = TASKS[recipe.task].evaluate(model, rows, recipe.decoding)
+        if found.predictions:
+            (folder.path / RECIPE_DIR / f"{name}.answers.txt").write_text(
+                "".join(f"{text}\n" for text in found.predictions), encoding="utf-8"
+            )
+        result["scores"][name] = result_file.scores(found, len(rows), time.monotonic() - began)
+        result_file.write(folder.path, result)
+        metrics = ", ".join(f"{m.name} {m.value:.2f}" for m in found.metrics)
+        say(console, f"{name}: {metrics} ({len(rows):,} examples).")
+    return None
+
+
+def resolve(member: str, beside: Path) -> Path:
+    """Return the run that a recipe names: a folder, or NAME:SEED in the same parent folder.
+
+    A run named by NAME:SEED must be finished; a folder may have been stopped on purpose.
+    """
+    name, _, seed = member.partition(":")
+    neighbour = RunFolder(beside / f"{name}-{seed or 1}")
+    if RunFolder(Path(member)).started:
+        return Path(member)
+    if neighbour.finished:
+        return neighbour.path
+    if neighbour.started:
+        raise ArgumentError(
+            "member",
+            "be a finished run",
+            f"{member!r}, which is not",
+            f"resume it with `regard train --resume {neighbour.path}`, or name its folder to use "
+            "it as it is",
+        )
+    raise ArgumentError(
+        "member",
+        f"be a run folder, or NAME:SEED of a run in {beside}",
+        repr(member),
+        f"train it with `regard train recipes/{name} seed={seed or 1}`",
+    )
+
+
+def distilled(
+    prepared: PreparedData, teacher: Sequence[Path], recipe: Recipe, *, device: str = "auto"
+) -> PreparedData:
+    """Replace the targets by the predictions of an ensemble: sequence-level distillation.
+
+    Kim and Rush (2016), https://aclanthology.org/D16-1139: one small model learns from predictions,
+    which are more regular than the data. Unlabelled sources are included, as in Sun et al. (2019),
+    https://arxiv.org/abs/1904.03446.
+    """
+    model = api.load(*teacher, device=device)
+    first: dict[str, RecipeExample] = {}
+    for example in (*prepared.train, *prepared.unlabelled):
+        first.setdefault(example.model_input, example)
+    outputs = model.predict(list(first), attention=False, batch=TEACHER_BATCH, **recipe.decoding)
+    train = []
+    for example, output in zip(first.values(), outputs, strict=True):
+        targets = (output.text,) if output.text else example.references[:1]
+        train.append(replace(example, references=targets))
+    return PreparedData([e for e in train if e.references], prepared.evaluation, prepared.settings)
+
+
+def _prepare(recipe: Recipe, data: Path | None, console: Console) -> PreparedData:
+    """Read the data of a recipe from a folder, or the bundled data if there is none."""
+    if data is not None and not data.is_dir():
+        raise DataError(str(data), None, "there is no such folder of datasets", "check the name")
+    prepared = TASKS[recipe.task].prepare(data or HOME, **recipe.options)
+    if data is None:
+        say(console, f"no --data-dir: using the bundled data of {recipe.task}.")
+    return prepared
+
+
+def _placed(settings: Mapping[str, Any], data: Path | None) -> dict[str, Any]:
+    """Return the settings with the paths of word vectors, which may be in the data folder."""
+    found = dict(settings)
+    for name in ("src_vectors", "tgt_vectors"):
+        file = settings.get(name)
+        if file and data is not None and not Path(file).exists() and (data / file).exists():
+            found[name] = str(data / file)
+    return found
+
+
+def _check_new(folder: RunFolder) -> None:
+    """Raise if a run or its scores would be overwritten; an ensemble has scores alone."""
+    folder.check_new()
+    if (result_file.read(folder.path) or {"scores": {}})["scores"]:
+        raise RunError(
+            f"the output folder must be new, but {folder.path} has scores: resume it with `regard "
+            f"train --resume {folder.path}`, or choose another with -o."
+        )
+
+
+def _check_overrides(recipe: Recipe, overrides: Mapping[str, Any]) -> None:
+    """Raise if a setting cannot change on resume."""
+    own = [name for name in overrides if name.startswith("recipe.") or recipe.members]
+    if own:
+        raise ArgumentError(
+            own[0],
+            "stay as it is when a recipe is resumed",
+            repr(overrides[own[0]]),
+            "start a new run for it with another -o",
+        )
+
+
+def _reset_scores(folder: Path, recipe: Recipe, overrides: Mapping[str, Any]) -> None:
+    """Remove the scores of a model that was trained further, and update its settings."""
+    result = result_file.read(folder)
+    if result is not None:
+        more = result_file.arguments(overrides)
+        told = {"settings": dict(recipe.settings), "command": " ".join([result["command"], *more])}
+        result_file.write(folder, {**result, **told, "scores": {}})
+
+
+def _check_teacher(prepared: PreparedData, teacher: Sequence[Path]) -> None:
+    """Raise if unlabelled examples have no teacher."""
+    if prepared.unlabelled and not teacher:
+        raise ArgumentError(
+            "recipe.teacher",
+            "name runs if there are unlabelled examples",
+            f"missing for {len(prepared.unlabelled):,} of them",
+            'give it, as in recipe.teacher=["g2p:1"]',
+        )
+
+
+def _check_alone() -> None:
+    if int(os.environ.get("WORLD_SIZE", 1)) > 1:
+        raise ArgumentError(
+            "a recipe",
+            "run in one process",
+            f"in {os.environ['WORLD_SIZE']}",
+            "run it without torchrun",
+        )

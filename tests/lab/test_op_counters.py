@@ -1,0 +1,102 @@
+import pytest
+import torch
+from torch import nn
+from torch.utils.flop_counter import FlopCounterMode
+
+from regard import ops
+from regard.lab import layers
+from regard.lab.op_counters import longest_chain, multiply_adds, peak_bytes
+
+CPU = torch.device("cpu")
+N, D = 11, 8
+
+#: multiplications of one layer at batch 1, counted on paper
+FORMULAS = {
+    layers.CONVOLUTION: 3 * N * D * 2 * D,  # three places, and a gate beside each output
+    layers.RNN: N * 2 * D * D,  # of the input and of the state
+    # input, context, query and key by matrices; then t scores and t mixed vectors at step t; and
+    # one vector more is projected, to learn how wide keys are
+    layers.SELF_ATTENTIVE: N * 4 * D * D + 2 * D * N * (N + 1) // 2 + D * D,
+    layers.SELF_ATTENTION: N * 4 * D * D + 2 * N * N * D,
+    layers.BARE: 2 * N * N * D,
+}
+named = pytest.mark.parametrize("family", FORMULAS, ids=lambda family: family.name)
+
+
+@named
+def test_multiplications_are_those_on_paper_and_of_torchs_counter(family):
+    layer, x = layers.build_seeded(family.spec(), D, seed=0), torch.randn(1, N, D)
+    with ops.use_backend("reference"):
+        counted = multiply_adds(lambda: layer(x))
+        with FlopCounterMode(display=False) as counter:
+            layer(x)
+    assert counted == FORMULAS[family]
+    assert counted == counter.get_total_flops() // 2
+
+
+@pytest.mark.parametrize(
+    ("family", "products"),
+    [
+        (layers.CONVOLUTION, 1),
+        (layers.RNN, N),
+        (layers.SELF_ATTENTIVE, 4 * N - 3),  # gates, query or key, scores, mixture of each step
+        (layers.SELF_ATTENTION, 4),  # project, score, mix, project
+        (layers.BARE, 2),
+    ],
+    ids=lambda value: value.name if isinstance(value, layers.Family) else None,
+)
+def test_the_longest_chain_of_products(family, products):
+    layer = layers.build_seeded(family.spec(), D, seed=0)
+    with ops.use_backend("reference"):
+        assert longest_chain(layer(torch.randn(1, N, D, requires_grad=True))) == products
+
+
+def test_a_chain_of_two_matrices_beside_a_shorter_one():
+    x, first, second = (torch.randn(3, 3, requires_grad=True) for _ in range(3))
+    assert longest_chain(x @ first @ second + x @ first) == 2
+    assert longest_chain(x + first) == 0
+
+
+def test_memory_of_a_sum_of_products():
+    x = torch.randn(10, 10)
+    # x @ x is 400 bytes, and so is its double; then both are held
+    assert peak_bytes(lambda: x @ x * 2, CPU) == 800
+
+
+def test_memory_that_was_let_go_is_not_counted_twice():
+    x = torch.randn(10, 10)
+
+    def run():
+        for _ in range(5):
+            x @ x
+
+    # the loop's last product lives until the next one has been made, and no longer
+    assert peak_bytes(run, CPU) <= 800
+
+
+def test_views_and_changes_in_place_take_no_memory():
+    x = torch.randn(10, 10)
+    assert peak_bytes(lambda: x.T[:3].view(3, 10).add_(1), CPU) == 0
+
+
+def test_what_only_the_autograd_graph_holds_counts():
+    x = torch.randn(10, 10, requires_grad=True)
+    # tanh keeps its result for the way back: five results live at the end, 400 bytes each
+    assert peak_bytes(lambda: x.tanh().tanh().tanh().tanh().tanh(), CPU) == 2000
+    with torch.no_grad():
+        assert peak_bytes(lambda: x.tanh().tanh().tanh().tanh().tanh(), CPU) == 800
+
+
+def test_attention_by_the_definition_holds_maps_and_the_fused_path_does_not():
+    layer, x = layers.build_seeded(layers.BARE.spec(), D, seed=0), torch.randn(1, 512, D)
+    one_map = 4 * 512 * 512
+    with ops.use_backend("reference"):
+        assert peak_bytes(lambda: layer(x), CPU) > one_map
+    assert peak_bytes(lambda: layer(x), CPU) < one_map / 10
+
+
+@pytest.mark.gpu
+def test_memory_on_cuda():
+    device, layer = torch.device("cuda"), nn.Tanh()
+    x = torch.randn(1024, 1024, device=device)
+    assert peak_bytes(lambda: layer(x), device) == 4 * 1024 * 1024

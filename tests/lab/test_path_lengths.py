@@ -1,0 +1,62 @@
+"""Ways through layers whose lengths can be told on paper."""
+
+import pytest
+import torch
+from torch import nn
+
+from regard.errors import ArgumentError
+from regard.lab import layers
+from regard.lab.path_lengths import layers_needed, steps_between
+
+WIDTH = 3
+
+
+class Before(nn.Module):
+    """Each output depends on the input before it alone."""
+
+    def forward(self, x):
+        return torch.cat([torch.zeros_like(x[:, :1]), x[:, :-1]], dim=1)
+
+
+@pytest.mark.parametrize(
+    ("kernel", "length", "layers"),
+    # a layer comes (kernel - 1) / 2 nearer, and the last output is length - 1 away
+    [(3, 2, 1), (3, 7, 6), (5, 7, 3), (5, 8, 4), (7, 7, 2), (15, 8, 1)],
+)
+def test_convolutions_need_layers_for_every_half_kernel(kernel, length, layers):
+    layer = layers.build_seeded(layers.CONVOLUTION.spec(), WIDTH, 0, kernel_size=kernel)
+    assert layers_needed(layer, length, WIDTH) == layers
+
+
+def test_a_layer_that_looks_one_back_needs_as_many_as_there_are_steps():
+    assert layers_needed(Before(), 6, WIDTH) == 5
+
+
+def test_attention_needs_one_layer():
+    layer = layers.build_seeded(layers.SELF_ATTENTION.spec(), WIDTH, 0)
+    assert layers_needed(layer, 9, WIDTH) == 1
+
+
+def test_a_layer_that_mixes_nothing_never_arrives():
+    with pytest.raises(ArgumentError, match="bring the first input nearer"):
+        layers_needed(nn.Linear(WIDTH, WIDTH), 5, WIDTH)
+
+
+@pytest.mark.parametrize("length", [2, 5, 9])
+@pytest.mark.parametrize(
+    "family", [layers.RNN, layers.GRU, layers.LSTM], ids=lambda family: family.name
+)
+def test_a_recurrence_goes_through_every_step(family, length):
+    assert steps_between(layers.build_seeded(family.spec(), WIDTH, 0), length, WIDTH) == length
+
+
+@pytest.mark.parametrize("length", [2, 5, 9])
+@pytest.mark.parametrize("cell", ["rnn", "gru", "lstm"])
+def test_looking_back_goes_through_the_first_step_and_the_last(cell, length):
+    layer = layers.build_seeded(layers.SELF_ATTENTIVE.spec(), WIDTH, 0, cell=cell)
+    assert steps_between(layer, length, WIDTH) == 2
+
+
+def test_only_recurrences_have_steps():
+    with pytest.raises(ArgumentError, match="layer must be recurrent, but it is Linear"):
+        steps_between(nn.Linear(WIDTH, WIDTH), 5, WIDTH)

@@ -1,0 +1,134 @@
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+import torch
+
+from lab.tools import fail, install, stop
+from regard import lab
+from regard.errors import ArgumentError
+from regard.lab import ExperimentContext, runner
+
+CPU = torch.device("cpu")
+
+
+class Heard:
+    def __init__(self):
+        self.told = []
+
+    def on_start(self, name):
+        self.told.append(("starts", name))
+
+    def on_piece(self, name, label, cached):
+        self.told.append((name, label, cached))
+
+    def on_end(self, name, status):
+        self.told.append(("ends", name, status.split()[0]))
+
+
+def run(names, folder, **settings):
+    heard = Heard()
+    settings = {"seeds": (0, 1), "memory": folder / "cache"} | settings
+    return runner.run(names, ExperimentContext(CPU, **settings), folder, heard), heard.told
+
+
+def test_all_experiments_in_their_order_and_named_ones_too(monkeypatch):
+    install(monkeypatch, cost={}, worked_example={}, heads={})
+    assert runner.pick([]) == ["cost", "worked-example", "heads"]
+    assert runner.pick(["heads", "cost", "heads"]) == ["cost", "heads"]
+
+
+@pytest.mark.parametrize(
+    ("wrong", "meant"), [("cots", "cost"), ("worked_example", "worked-example"), ("w", "worked")]
+)
+def test_an_unknown_name_gets_the_near_ones(monkeypatch, wrong, meant):
+    install(monkeypatch, cost={}, worked_example={}, heads={})
+    with pytest.raises(ArgumentError, match=rf"'{wrong}': try {meant}"):
+        runner.pick([wrong])
+
+
+def test_a_name_like_none_gets_them_all(monkeypatch):
+    install(monkeypatch, cost={}, heads={})
+    with pytest.raises(ArgumentError, match="try cost, heads;"):
+        runner.pick(["zzzz"])
+
+
+def test_every_experiment_of_the_lab_is_what_the_list_says():
+    for name in lab.EXPERIMENTS:
+        assert runner.find(name).name == name
+
+
+def test_a_result_is_written_with_its_facts(monkeypatch, tmp_path):
+    install(monkeypatch, one={})
+    outcome, told = run(["one"], tmp_path, quick=False)
+    assert outcome == runner.RunOutcome(["one"], {}, interrupted=False)
+    assert told == [
+        ("starts", "one"),
+        ("one", "piece 0", False),
+        ("one", "piece 1", False),
+        ("ends", "one", "done"),
+    ]
+    kept = json.loads((tmp_path / "results" / "one.json").read_text())
+    assert kept["data"] == {"halves": [0.0, 0.5], "pair": [1, None]}
+    facts = kept["facts"]
+    assert facts["command"] == "regard lab one --full --seeds 2 --device cpu"
+    assert facts["mode"] == "full"
+    assert facts["seeds"] == [0, 1]
+    assert facts["versions"]["torch"] == torch.__version__
+    assert (facts["pieces"], facts["kept_pieces"]) == (2, 0)
+    assert facts["seconds"] >= 0
+    assert runner.load(tmp_path, "one").data == kept["data"]
+
+
+def test_a_second_run_takes_what_is_kept(monkeypatch, tmp_path):
+    install(monkeypatch, one={})
+    run(["one"], tmp_path)
+    _, told = run(["one"], tmp_path, seeds=(0, 1, 2))
+    assert [kept for _, _, kept in told[1:-1]] == [True, True, False]
+    assert runner.load(tmp_path, "one").facts["kept_pieces"] == 2
+
+
+def test_one_that_fails_leaves_the_others_alone(monkeypatch, tmp_path):
+    install(monkeypatch, one={"measure": fail}, two={})
+    outcome, told = run(["one", "two"], tmp_path)
+    assert outcome.done == ["two"]
+    assert outcome.failed == {"one": "one failed (ValueError: the wire is cut)"}
+    assert ("ends", "one", "failed") in told
+    log = (tmp_path / "one.log").read_text()
+    assert log.startswith("one failed (ValueError: the wire is cut)\n")
+    assert "Traceback" in log
+    assert not (tmp_path / "results" / "one.json").exists()
+
+
+def test_a_success_takes_the_log_of_a_failure_away(monkeypatch, tmp_path):
+    install(monkeypatch, one={"measure": fail})
+    run(["one"], tmp_path)
+    install(monkeypatch, one={})
+    run(["one"], tmp_path)
+    assert not (tmp_path / "one.log").exists()
+
+
+def test_an_interrupt_keeps_what_is_finished_and_begins_nothing_more(monkeypatch, tmp_path):
+    install(monkeypatch, one={}, two={"measure": stop}, three={})
+    outcome, told = run(["one", "two", "three"], tmp_path)
+    assert outcome == runner.RunOutcome(["one"], {}, interrupted=True)
+    assert ("starts", "three") not in told
+    assert runner.load(tmp_path, "one") is not None
+
+
+@pytest.mark.parametrize("content", ["", "{", "[]", '{"name": "one"}'])
+def test_a_broken_result_is_none(tmp_path, content):
+    (tmp_path / "results").mkdir()
+    (tmp_path / "results" / "one.json").write_text(content)
+    assert runner.load(tmp_path, "one") is None
+
+
+@pytest.mark.plain
+def test_the_list_of_experiments_imports_none_of_them():
+    code = "import sys, regard.cli; print([m for m in sys.modules if 'lab.experiments' in m])"
+    told = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, env=os.environ
+    )
+    assert told.stdout.strip() == "[]"

@@ -1,0 +1,117 @@
+import math
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from regard.errors import ArgumentError
+from regard.lab import small_models
+from regard.lab.synthetic_tasks import IGNORED, Copy, DrawBatch, TaskBatch
+
+CPU = torch.device("cpu")
+
+
+def model() -> small_models.TokenModel:
+    return small_models.TokenModel(20, 8, 13, nn.Identity())
+
+
+def same_token(count: int = 17) -> DrawBatch:
+    """Asks for the token itself, in every other place."""
+
+    def draw(chance: torch.Generator) -> TaskBatch:
+        tokens = torch.randint(8, (count, 6), generator=chance)
+        targets = tokens.clone()
+        targets[:, ::2] = IGNORED
+        return TaskBatch((tokens,), targets)
+
+    return draw
+
+
+def test_a_model_learns_what_it_is_shown():
+    learner = small_models.seeded(1, model)
+    losses = small_models.train(learner, same_token(), steps=60, lr=0.05, seed=3, device=CPU)
+    assert len(losses) == 60
+    assert losses[-1] < 0.1 < losses[0]
+    assert small_models.accuracy(learner, same_token(), batches=2, seed=3, device=CPU) == 1.0
+
+
+def test_a_run_follows_from_its_seeds():
+    def final_loss(first: int, second: int) -> float:
+        torch.rand(first + second)  # what others draw must not matter
+        learner = small_models.seeded(first, model)
+        return small_models.train(learner, same_token(), steps=3, lr=0.01, seed=second, device=CPU)[
+            -1
+        ]
+
+    assert final_loss(1, 2) == final_loss(1, 2)
+    assert final_loss(1, 2) != final_loss(1, 3)
+    assert final_loss(1, 2) != final_loss(2, 2)
+
+
+def test_seeding_leaves_the_chance_of_others_alone():
+    torch.manual_seed(7)
+    wanted = torch.rand(3)
+    torch.manual_seed(7)
+    small_models.seeded(1, model)
+    assert torch.rand(3).equal(wanted)
+
+
+def test_only_positions_that_are_asked_count():
+    logits = torch.tensor([[[0.0, 0.0], [5.0, -5.0]]])
+    loss = small_models.masked_loss(logits, torch.tensor([[1, IGNORED]]))
+    assert loss.item() == pytest.approx(math.log(2))
+
+
+class Always(nn.Module):
+    """Says the same class everywhere."""
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        return nn.functional.one_hot(torch.full_like(tokens, 3), 8).float()
+
+
+def test_accuracy_counts_asked_positions_alone():
+    def draw(chance: torch.Generator) -> TaskBatch:
+        targets = torch.tensor([[3, 1, IGNORED], [3, 3, IGNORED]])
+        return TaskBatch((torch.zeros(2, 3, dtype=torch.int64),), targets)
+
+    assert small_models.accuracy(Always(), draw, batches=2, seed=0, device=CPU) == 0.75
+
+
+def test_evaluation_draws_other_examples_than_training():
+    drawn = []
+
+    def draw(chance: torch.Generator) -> TaskBatch:
+        drawn.append(torch.rand(1, generator=chance).item())
+        return Copy().draw(1, 1, chance)
+
+    learner = small_models.seeded(1, model)
+    small_models.train(learner, draw, steps=2, lr=0.01, seed=0, device=CPU)
+    small_models.accuracy(learner, draw, batches=2, seed=0, device=CPU)
+    assert len(set(drawn)) == 4
+
+
+def test_the_rate_rises_for_a_tenth_of_the_steps_and_falls_to_nearly_nothing():
+    rates = [small_models._rate(1.0, step, 100) for step in range(1, 101)]
+    assert rates[4] == pytest.approx(0.5, rel=0.02)
+    assert max(rates) == rates[9]
+    assert rates[-1] == 0.01
+
+
+def test_widths_are_matched_by_parameters():
+    # a linear map of width w to itself has w * w + w parameters: 110 at 10
+    matched = small_models.match_width(lambda width: nn.Linear(width, width), 112)
+    assert matched == (10, 110)
+
+
+def test_widths_that_are_refused_are_passed_over():
+    def build(width: int) -> nn.Module:
+        if width % 4:
+            raise ArgumentError("width", "be divisible by 4", width, "choose another")
+        return nn.Linear(width, width)
+
+    assert small_models.match_width(build, 270).width == 16
+
+
+def test_a_count_that_no_width_reaches_is_an_error():
+    with pytest.raises(ArgumentError, match="come within 5% of 100 parameters"):
+        small_models.match_width(lambda width: nn.Linear(width, width), 100)
