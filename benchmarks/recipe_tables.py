@@ -126,12 +126,7 @@ def theirs(row: Record, figures: Iterable[str]) -> str:
 
 
 def short_table(records: list[Record], recipes: int) -> str:
-    """The table of the README.
-
-    Args:
-        records: what has been measured.
-        recipes: how many there are, measured or not.
-    """
+    """Return the overview of all recipes, of which `recipes` is the number."""
     shown = headlines(records)
     if not shown:
         return "No recipe has been measured yet.\n"

@@ -1,15 +1,15 @@
-"""Tables of the recipes' results: collects what runs have left, and writes pages from it alone.
+"""Collect the results of recipe runs and write docs/recipes.md from them.
 
     python benchmarks/recipes.py collect runs/recipes/*     # into benchmarks/results/recipes-*.json
     python benchmarks/recipes.py collect out/sweep.json     # the same from the log of a sweep
-    python benchmarks/recipes.py trials out/sweep.json --name cmudict   # keeps what was tried
-    python benchmarks/recipes.py render                     # docs/recipes.md, and README's table
-    python benchmarks/recipes.py render --check             # 1 if these are not what results give
+    python benchmarks/recipes.py trials out/sweep.json --name cmudict   # keep the trials of a sweep
+    python benchmarks/recipes.py render                     # docs/recipes.md
+    python benchmarks/recipes.py render --check             # 1 if the page is out of date
 
-Only runs of a recipe as it stands are taken, with any seed, and only where test is scored. A run on
-a CPU is taken for the time that it needs to reach a score: it may have another budget, and needs
-no test score, unless it is an ensemble, which learns nothing. Each device has a file of its own,
-and means are over the runs of one device.
+Only runs of a recipe as it stands are accepted, with any seed, and only if the test set is scored.
+A run on a CPU counts for the time that it needs to reach a score: it may have another budget, and
+needs no test score, unless it is an ensemble, which trains nothing. Each device has a file of its
+own, and means are over the runs of one device.
 """
 
 import argparse
@@ -37,16 +37,14 @@ from report import ROOT
 
 RESULTS: Final = ROOT / "benchmarks" / "results"
 RECIPES: Final = ROOT / "recipes"
-#: what was learned from sweeps, in words; may be missing
+#: lessons from the sweeps, in prose; may be missing
 LESSONS: Final = ROOT / "benchmarks" / "sweeps" / "lessons.md"
 PAGE: Final = ROOT / "docs" / "recipes.md"
-README: Final = ROOT / "README.md"
-BEGIN, END = "<!-- recipes: made by benchmarks/recipes.py -->", "<!-- /recipes -->"
-#: what may differ from run to run of one recipe
+#: settings that may differ between runs of one recipe
 FREE: Final = ("seed", "device", "threads", "report", "save_every")
-#: what may also differ on a CPU: how long a run goes on, and how often it is looked at
+#: settings that may also differ on a CPU: budget and evaluation interval
 BUDGET: Final = ("minutes", "steps", "epochs", "patience", "eval_every")
-#: defaults that have since come to follow the data: recipes name them, their earlier results do not
+#: former fixed defaults that now depend on the data: recipes set them, earlier results did not
 FORMER: Final = {
     "size": "small",
     "batch_tokens": 4096,
@@ -59,35 +57,35 @@ POINT: Final = re.compile(r"\[\s+(\S+),\s+(\S+)\s+\]")
 
 HEAD: Final = (
     "# Recipes and their results\n\n"
-    "Written by `python benchmarks/recipes.py render` from `benchmarks/results/recipes-*`. How "
-    "each is run and counted is in [recipes/README.md](../recipes/README.md). A figure is the "
-    "mean over seeds, with the lowest and the highest in brackets. Settings were chosen by dev "
-    "figures; each test set was scored once for each model. Rows that do not name a recipe are "
-    "figures that others have published.\n"
+    "Written by `python benchmarks/recipes.py render` from `benchmarks/results/recipes-*`. "
+    "[recipes/README.md](../recipes/README.md) says how recipes are run and scored. Values are "
+    "means over seeds, with the lowest and the highest in brackets. Settings were chosen by dev "
+    "scores; each test set was scored once for each model. Rows that do not name a recipe are "
+    "published results.\n"
 )
 DEFAULTS: Final = (
-    "## The trainer's own defaults\n\n"
-    "A plain `regard train` takes its highest learning rate from `RATES` and `RATE` in "
-    "`src/regard/training/task.py`, and `make demo` the settings in `src/regard/cli/demo.py`. Both "
-    "were chosen by small sweeps on dev sets, the demo's by one of eight runs (commit 692d792). "
-    "The logs of these sweeps were not kept: the commits are the only evidence. Batch size, model "
-    "size, warm-up, evaluations and patience follow the data and the budget by "
-    "`src/regard/training/defaults.py`: [small_data.md](small_data.md) has what that reaches. "
-    "Recipes name all of these, so that their figures do not depend on it.\n"
+    "## Defaults of the trainer\n\n"
+    "A plain `regard train` takes its peak learning rate from `RATES` and `RATE` in "
+    "`src/regard/training/task.py`, and `make demo` its settings from "
+    "`src/regard/cli/demo.py`. Both were chosen by small sweeps on dev sets, the demo's by one of "
+    "eight runs (commit 692d792). The logs of these sweeps were not kept: the commits are the only "
+    "evidence. Batch size, model size, warmup, evaluations and patience follow the data and the "
+    "budget by `src/regard/training/defaults.py`: [small_data.md](small_data.md) has the results. "
+    "Recipes set all of these, so that their results do not depend on the defaults.\n"
 )
 
 
 def check(result: Record, recipe: Recipe, where: str) -> None:
-    """Raises where a result is not that of the recipe as it stands."""
+    """Raise unless a result is of the recipe as it stands."""
     cpu = result["device"] == "cpu"
-    together = bool(result.get("members"))  # nothing is trained, so that any device will do
+    together = bool(result.get("members"))  # nothing is trained: any device will do
     if (together or not cpu) and "test" not in result["scores"]:
-        raise SystemExit(f"{where}: its test set has no score: go on with `regard train --resume`.")
+        raise SystemExit(f"{where}: its test set has no score: use `regard train --resume`.")
     if cpu and not together and not result.get("curve"):
         raise SystemExit(
-            f"{where}: a result of a CPU must have a curve, but it has none: let the run end."
+            f"{where}: a result of a CPU must have a curve, but it has none: finish the run."
         )
-    timed = cpu and "test" not in result["scores"]  # what counts is how fast a score is reached
+    timed = cpu and "test" not in result["scores"]  # it shows how fast a score is reached
     free = (*FREE, *BUDGET) if timed else FREE
     for name in ("settings", "options", "decoding"):
         former = FORMER if name == "settings" else {}
@@ -104,14 +102,14 @@ def check(result: Record, recipe: Recipe, where: str) -> None:
 
 
 def _plain(settings: Any, free: Iterable[str]) -> Record:
-    """Settings as JSON has them, without those that are free."""
+    """Return settings as JSON restores them, without free ones."""
     kept = {key: value for key, value in dict(settings).items() if key not in free}
     plain: Record = json.loads(json.dumps(kept, default=list))
     return plain
 
 
 def collect(paths: Iterable[Path]) -> list[Path]:
-    """Takes the results of runs; a later one of the same recipe, device and seed replaces."""
+    """Save the results of runs; a later one of the same recipe, device and seed wins."""
     found: dict[tuple[str, str], dict[int, Record]] = {}
     for path, result in left_by(paths):
         check(result, recipe_of(result["recipe"]), str(path))
@@ -120,7 +118,7 @@ def collect(paths: Iterable[Path]) -> list[Path]:
 
 
 def _write(name: str, where: str, by_seed: dict[int, Record]) -> Path:
-    """Adds runs of a recipe to those that are kept of one device."""
+    """Add runs of a recipe to the file of one device."""
     target = RESULTS / f"recipes-{name}.{slug(where)}.json"
     before = json.loads(target.read_text())["runs"] if target.exists() else []
     merged = {run["seed"]: run for run in before} | by_seed
@@ -131,7 +129,7 @@ def _write(name: str, where: str, by_seed: dict[int, Record]) -> Path:
 
 
 def left_by(paths: Iterable[Path]) -> Iterator[tuple[Path, Record]]:
-    """Results of run folders, of files of results, and of all trials of a sweep that are done."""
+    """Yield results of run folders, of result files, and of finished trials of a sweep."""
     for path in paths:
         file = path / "result.json" if path.is_dir() else path
         record = load(file)
@@ -146,7 +144,7 @@ def left_by(paths: Iterable[Path]) -> Iterator[tuple[Path, Record]]:
 
 
 def load(path: Path) -> Record:
-    """A file of JSON that the user has named."""
+    """Read a JSON file named by the user."""
     try:
         found = json.loads(path.read_text())
     except (OSError, ValueError) as error:
@@ -157,7 +155,7 @@ def load(path: Path) -> Record:
 
 
 def keep_trials(path: Path, name: str) -> Path:
-    """Keeps what a sweep has tried; an earlier one of the same name is replaced."""
+    """Save the trials of a sweep; an earlier one of the same name is replaced."""
     log = load(path)
     if "trials" not in log:
         raise SystemExit(f"{path}: this must be the log of a sweep, but it has no trials.")
@@ -173,7 +171,7 @@ def keep_trials(path: Path, name: str) -> Path:
 
 
 def recipe_of(name: str) -> Recipe:
-    """The recipe of the repository with this name."""
+    """Return the recipe of the repository with this name."""
     path = RECIPES / f"{name}.toml"
     recipe = read(path) if path.exists() else None
     if recipe is None:
@@ -182,13 +180,13 @@ def recipe_of(name: str) -> Recipe:
 
 
 def field_of(name: str) -> str:
-    """The part of a task that a recipe of the repository belongs to."""
+    """Return the part of a task that a recipe belongs to."""
     recipe = recipe_of(name)
     return field(recipe.task, dict(recipe.options))
 
 
 def results() -> list[Record]:
-    """All results that are kept, by recipe and device, beside what the recipes say of others."""
+    """Return all saved results, by recipe and device, with the published ones."""
     records = [json.loads(path.read_text()) for path in sorted(RESULTS.glob("recipes-*.json"))]
     for record in records:
         rows = [dict(row) for row in recipe_of(record["recipe"]).published]
@@ -198,38 +196,25 @@ def results() -> list[Record]:
 
 
 def page(records: list[Record], sweeps: dict[str, Record], lessons: str = "") -> str:
-    """The page of the guide."""
+    """Return the text of docs/recipes.md."""
     tried = recipe_trials.section(sweeps, lessons)
     measured = ["No recipe has been measured yet.\n"]
     if records:
         quality = recipe_quality.section(records)
-        parts = [*task_sections(records), quality, runs_section(records)]
+        overview = f"## All recipes\n\n{short_table(records, len(list(RECIPES.glob('*.toml'))))}"
+        parts = [overview, *task_sections(records), quality, runs_section(records)]
         measured = [*parts, signatures_section(records)]
     return "\n".join(part for part in [HEAD, *measured, tried, DEFAULTS] if part)
 
 
-def with_table(readme: str, table: str) -> str:
-    """The README with its table between the markers."""
-    before, begin, rest = readme.partition(BEGIN)
-    _, end, after = rest.partition(END)
-    if not begin or not end:
-        raise SystemExit(f"README.md must have the markers {BEGIN} and {END}, but it has not both.")
-    return f"{before}{BEGIN}\n\n{table}\n{END}{after}"
-
-
 def render(*, check_only: bool) -> bool:
-    """Writes both pages; whether they were as results give them."""
+    """Write the page, unless only checking; return whether it was up to date."""
     records, sweeps = results(), recipe_trials.kept(RESULTS / "sweeps")
     lessons = LESSONS.read_text() if LESSONS.exists() else ""
-    table = short_table(records, len(list(RECIPES.glob("*.toml"))))
-    wanted = {
-        PAGE: page(records, sweeps, lessons),
-        README: with_table(README.read_text(), table),
-    }
-    same = all(path.exists() and path.read_text() == text for path, text in wanted.items())
+    text = page(records, sweeps, lessons)
+    same = PAGE.exists() and PAGE.read_text() == text
     if not check_only:
-        for path, text in wanted.items():
-            path.write_text(text)
+        PAGE.write_text(text)
     return same
 
 
@@ -238,15 +223,15 @@ def parse() -> argparse.Namespace:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     verbs = parser.add_subparsers(dest="verb", required=True)
-    taken = verbs.add_parser("collect", help="take the results of runs")
+    taken = verbs.add_parser("collect", help="save the results of runs")
     taken.add_argument(
         "runs", type=Path, nargs="+", help="run folders, files of results, logs of sweeps"
     )
-    tried = verbs.add_parser("trials", help="keep what a sweep has tried")
+    tried = verbs.add_parser("trials", help="save the trials of a sweep")
     tried.add_argument("sweep", type=Path, help="the log of the sweep")
-    tried.add_argument("--name", required=True, help="what the page calls the sweep")
-    shown = verbs.add_parser("render", help="write the pages")
-    shown.add_argument("--check", action="store_true", help="write nothing; 1 if they differ")
+    tried.add_argument("--name", required=True, help="name of the sweep on the page")
+    shown = verbs.add_parser("render", help="write docs/recipes.md")
+    shown.add_argument("--check", action="store_true", help="write nothing; 1 if it is out of date")
     return parser.parse_args()
 
 
@@ -258,7 +243,7 @@ def main() -> None:
     elif args.verb == "trials":
         print(keep_trials(args.sweep, args.name))
     elif not render(check_only=args.check) and args.check:
-        sys.exit("docs/recipes.md and README.md must be what the results give: render them anew.")
+        sys.exit("docs/recipes.md is out of date: run `python benchmarks/recipes.py render`.")
 
 
 if __name__ == "__main__":

@@ -281,12 +281,3 @@ def test_a_file_that_is_missing_is_named_without_a_traceback(script, monkeypatch
     monkeypatch.setattr("sys.argv", ["recipes.py", "trials", "no.json", "--name", "x"])
     with pytest.raises(SystemExit, match=r"^no\.json: this must be a file of JSON"):
         script.main()
-
-
-def test_the_table_stands_between_its_markers(script):
-    readme = f"before\n{script.BEGIN}\nold\n{script.END}\nafter\n"
-    new = script.with_table(readme, "| new |\n")
-    assert new == f"before\n{script.BEGIN}\n\n| new |\n\n{script.END}\nafter\n"
-    assert script.with_table(new, "| new |\n") == new
-    with pytest.raises(SystemExit, match="markers"):
-        script.with_table("no markers", "x")

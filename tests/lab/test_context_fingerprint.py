@@ -83,5 +83,5 @@ def test_experiments_do_not_stand_on_how_they_are_drawn_and_listed():
 
     module._sources.cache_clear()
     names = {path.name for path in module._sources(module.Path(scale.__file__))}
-    assert {"scale.py", "estimates.py", "softmax.py"} <= names
+    assert {"scale.py", "estimates.py", "primitives.py"} <= names
     assert not names & {"plots.py", "experiment.py"}

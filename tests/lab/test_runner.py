@@ -30,7 +30,7 @@ class Heard:
 
 def run(names, folder, **settings):
     heard = Heard()
-    settings = {"seeds": (0, 1), "memory": folder / "cache"} | settings
+    settings = {"seeds": (0, 1), "cache_dir": folder / "cache"} | settings
     return runner.run(names, ExperimentContext(CPU, **settings), folder, heard), heard.told
 
 

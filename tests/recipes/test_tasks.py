@@ -68,7 +68,7 @@ def test_sigmorphon_takes_the_language_as_a_symbol(tmp_path):
     found = prepare("sigmorphon", tmp_path, part="low")
     assert found.train[0] == RecipeExample("가 값b", ("k a train",), ("kor",), "kor")
     assert found.settings["src_tokenizer"] == "char"
-    assert found.train[0].question == "가 값b\tkor"
+    assert found.train[0].model_input == "가 값b\tkor"
     assert found.train[0].lines == ["가 값b\tk a train\tkor"]
 
 

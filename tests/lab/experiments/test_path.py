@@ -6,10 +6,11 @@ import math
 import pytest
 import torch
 
+from regard.lab import gradient_decay as gradient_decay_module
 from regard.lab.context import ExperimentContext
 from regard.lab.experiments import path
 from regard.lab.gradient_decay import geometric_means, gradient_decay
-from regard.lab.layers import CONVOLUTION, LSTM, RNN, SELF_ATTENTION
+from regard.lab.layers import CONVOLUTION, LSTM, RNN, SELF_ATTENTION, build_seeded
 
 CPU = torch.device("cpu")
 DISTANCES = [1, 2, 4, 8, 16, 32, 63]
@@ -114,13 +115,13 @@ def test_fading_of_an_exact_exponential():
     found = gradient_decay(made_up(), "RNN")
     assert found.factor.mean == pytest.approx(0.5)
     assert found.ratio.mean == pytest.approx(2.0**62)
-    assert (found.near, found.far, found.manner) == (1, 63, "exponentially")
+    assert (found.near, found.far, found.kind) == (1, 63, "exponentially")
 
 
 def test_fading_of_an_exact_power():
     found = gradient_decay(made_up(RNN=shared(1.5)), "RNN")
     assert found.power.mean == pytest.approx(-1.5)
-    assert found.manner == "as a power"
+    assert found.kind == "as a power"
 
 
 def test_what_does_not_arrive_is_left_out():
@@ -161,8 +162,8 @@ def test_gradients_of_an_rnn_shrink_with_its_radius():
 
 
 def test_the_radius_is_what_it_says():
-    layer = path.kinds.seeded(RNN.spec(), 6, 0)
-    path._set_radius(layer, 3.0)
+    layer = build_seeded(RNN.spec(), 6, 0)
+    gradient_decay_module._set_radius(layer, 3.0)
     weight = layer.stack.ahead[0].weight_hh_l0
     assert torch.linalg.eigvals(weight).abs().max().item() == pytest.approx(3.0, rel=1e-5)
 
@@ -173,9 +174,9 @@ def test_an_open_gate_keeps_more():
 
 
 def test_the_open_gate_is_the_forget_gate():
-    layer = path.kinds.seeded(LSTM.spec(), 6, 0)
+    layer = build_seeded(LSTM.spec(), 6, 0)
     before = layer.stack.ahead[0].bias_ih_l0.detach().clone()
-    path._open_gate(layer, 2.0)
+    gradient_decay_module._open_forget_gate(layer, 2.0)
     change = layer.stack.ahead[0].bias_ih_l0.detach() - before
     torch.testing.assert_close(change, torch.tensor([0.0] * 6 + [2.0] * 6 + [0.0] * 12))
 
@@ -190,7 +191,7 @@ def test_the_size_is_that_of_the_jacobian():
     # over many directions the mean square of J^T v is that of J divided by the width
     width, length = 5, 4
     found = gradients(SELF_ATTENTION, [3], width=width, length=length)[0]
-    layer = path.kinds.seeded(SELF_ATTENTION.spec(), width, 0).double()
+    layer = build_seeded(SELF_ATTENTION.spec(), width, 0).double()
     chance = torch.Generator().manual_seed(0)
     shape = (path.DIRECTIONS, length, width)
     x = torch.randn(shape, generator=chance, dtype=torch.float64)
