@@ -104,7 +104,7 @@ class GradientDecay:
 
     @property
     def kind(self) -> str:
-        """How the gradient changes with distance, in words."""
+        """The kind of change with distance, in words."""
         if 1 / EVEN < self.ratio.mean < EVEN:
             return "little"
         return "exponentially" if self.exponential else "as a power"

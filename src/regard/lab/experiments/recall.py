@@ -136,10 +136,10 @@ def measure(context: ExperimentContext, families: Sequence[Family] = FAMILIES) -
         for family in families:
             matched = match_width(partial(build, family.spec(), asked), count, name=family.name)
             data["sizes"].append({"family": family.name, "task": task, **matched._asdict()})
-            case = {"family": family.spec(), "task": task, "width": matched.width}
-            cases.append((f"{task}: {family.name}", case | setting))
+            sized = {"family": family.spec(), "task": task, "width": matched.width}
+            cases.append((f"{task}: {family.name}", sized | setting))
     first = _choose_rates(context, cases, rates)
-    others = [
+    others: list[tuple[str, Data]] = [
         (label, case | {"seed": seed})
         for (label, _), (case, _) in zip(cases, first, strict=True)
         for seed in context.seeds[1:]

@@ -35,7 +35,7 @@ BATCH: Final = 128
 INK_COLOURS: Final = LinearSegmentedColormap.from_list("ink", STOPS)
 
 
-class ClassifierOutput(NamedTuple):
+class PatchOutput(NamedTuple):
     """Logits of the classes, and weights of the class vector, (batch, patches) or None."""
 
     logits: Tensor
@@ -85,13 +85,13 @@ class PatchClassifier(nn.Module):
 
     def classify(
         self, x: Float[Tensor, "batch patches pixels"], *, need_weights: bool = True
-    ) -> ClassifierOutput:
+    ) -> PatchOutput:
         """Return logits and the class vector's weights in the last layer, averaged over heads."""
         first = self.first.expand(len(x), -1, -1)
         placed = self.positions(torch.cat([first, self.embedding(x)], dim=1))
         encoded, maps = self.encoder(placed, need_weights=need_weights)
         weights = maps[-1][:, :, 0, 1:].mean(dim=1) if maps else None
-        return ClassifierOutput(self.output(encoded[:, 0]), weights)
+        return PatchOutput(self.output(encoded[:, 0]), weights)
 
 
 @final
