@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from regard.attention import MultiHeadAttention
 from regard.errors import ArgumentError
-from regard.layers.rnn import CELLS, Cell, RNNStack
+from regard.layers.rnn import CELLS, RNNStack
 from regard.layers.transformer import (
     Activation,
     LayerOptions,
@@ -24,6 +24,7 @@ from regard.layers.transformer import (
     TransformerEncoderLayer,
 )
 from regard.ops.check import check_positive
+from regard.ops.recurrence.cells import Cell
 
 Made = TypeVar("Made", bound=nn.Module)
 TorchLayer = nn.TransformerEncoderLayer | nn.TransformerDecoderLayer

@@ -1,5 +1,6 @@
 """Additive attention (Bahdanau et al., 2015, https://arxiv.org/abs/1409.0473)."""
 
+from collections.abc import Callable
 from typing import Any, Final
 
 import torch
@@ -61,7 +62,7 @@ def _refuse_cpu(
     return reason
 
 
-PATHS: Final = {
+PATHS: Final[dict[str, OperatorPath[Callable[..., AttentionOutput]]]] = {
     "triton": OperatorPath(_run_triton, _refuse_triton, torch_path.additive_attention),
     "cpu": OperatorPath(_run_numba, _refuse_cpu, torch_path.additive_attention),
     "torch": OperatorPath(torch_path.additive_attention),
