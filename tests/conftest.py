@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 
+import pairwise
 import shapes
 
 # before anything of the package is imported
@@ -30,11 +31,13 @@ SETTINGS = (
 )
 
 
+@pytest.hookimpl(tryfirst=True)  # before `-m` selects
 def pytest_collection_modifyitems(config, items):
+    pairwise.thin(items)
     if not torch.cuda.is_available():
         on_gpu = [item for item in items if item.get_closest_marker("gpu")]
-        config.hook.pytest_deselected(items=on_gpu)
         items[:] = [item for item in items if not item.get_closest_marker("gpu")]
+        config.hook.pytest_deselected(items=on_gpu)
     # what trains comes first, so that at the end both workers have short tests to share
     items.sort(key=lambda item: item.get_closest_marker("system") is None)
 

@@ -20,7 +20,7 @@ from ops.rule import (
     wrong_in_forward_mode,
 )
 from ops.test_attentive_rnn import by, mask_of, tensors_of
-from regard.ops.attentive_rnn import triton_operators
+from regard.ops.attentive_rnn import triton_path
 
 # few keys make several turns and two parts
 SMALL = {"ELEMENTS": 64, "SLICES": 1}
@@ -61,13 +61,13 @@ def main():
     # of numpy, for what is computed and thrown away
     warnings.filterwarnings("ignore", category=RuntimeWarning)
     for name, value in SMALL.items():
-        setattr(triton_operators, name, value)
+        setattr(triton_path, name, value)
     for owner, name in POISONED:
         setattr(owner, name, poison(getattr(owner, name)))
     found = {}
     for name, cell, score, kind, dtype in cases():
         found[name] = trial(cell, score, kind, tensors_of(cell, score, 2, dtype))
-    triton_operators.SLICES = 2
+    triton_path.SLICES = 2
     strided = {k: transposed(x) for k, x in tensors_of("rnn", "scaled", 2, torch.float32).items()}
     found["transposed"] = trial("rnn", "scaled", "padding", strided)
     again = by("triton", "gru", "additive", mask_of("padding"))

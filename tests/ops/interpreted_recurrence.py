@@ -21,7 +21,7 @@ from ops.rule import (
     wrong_in_forward_mode,
 )
 from ops.test_self_attentive_rnn import by, tensors_of
-from regard.ops.self_attentive_rnn import triton_operators
+from regard.ops.self_attentive_rnn import triton_path
 
 LENGTH = 3
 # rows are tiles, tiles are lines: a history of three steps has two parts and several turns
@@ -65,13 +65,13 @@ def main():
     # of numpy, for what is computed and thrown away
     warnings.filterwarnings("ignore", category=RuntimeWarning)
     for name, value in SMALL.items():
-        setattr(triton_operators, name, value)
+        setattr(triton_path, name, value)
     for owner, name in POISONED:
         setattr(owner, name, poison(getattr(owner, name)))
     found = {}
     for name, cell, score, lengths, dtype in cases():
         found[name] = trial(cell, score, lengths, tensors_of(cell, score, LENGTH, dtype))
-    triton_operators.SLICES = 2
+    triton_path.SLICES = 2
     tensors = tensors_of("rnn", "scaled", 2, torch.float32)
     strided = {name: transposed(x) for name, x in tensors.items()}
     found["transposed"] = trial("rnn", "scaled", None, strided)

@@ -15,6 +15,13 @@ BATCH, Q_LEN, KV_LEN, HIDDEN, V_DIM = 3, 5, 7, 11, 13
 BACKENDS = ["torch", "cpu", "triton"]
 #: kernels that compute in float32 refuse float64
 TAKES_FLOAT64 = ["torch"]
+
+
+def refuses_float64(params):
+    """Whether a case of the rule ends with the refusal of its type."""
+    return params["dtype"] == torch.float64 and params["backend"] not in TAKES_FLOAT64
+
+
 EVERYWHERE = [("reference", "cpu"), *where(*BACKENDS)]
 
 
@@ -84,6 +91,7 @@ def test_the_definition_against_loops(kind):
             assert context[b, t].tolist() == pytest.approx(mix.tolist(), abs=1e-12)
 
 
+@pytest.mark.pairwise(trivial=refuses_float64)
 @pytest.mark.parametrize("need_weights", [False, True])
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("kind", MASKS)
@@ -96,6 +104,7 @@ def test_rule(backend, device, kind, dtype, need_weights):
     keep_the_rule(backend, kind, inputs(dtype=dtype, device=device), need_weights)
 
 
+@pytest.mark.pairwise
 @pytest.mark.parametrize(("q_len", "kv_len"), [(1, 1), (1, 7), (7, 1), (67, 131), (131, 67)])
 @pytest.mark.parametrize("kind", MASKS)
 @pytest.mark.parametrize(("backend", "device"), where(*BACKENDS))
@@ -103,6 +112,7 @@ def test_rule_for_lengths(backend, device, kind, q_len, kv_len):
     keep_the_rule(backend, kind, inputs(q_len, kv_len, device=device), need_weights=True)
 
 
+@pytest.mark.pairwise
 @pytest.mark.parametrize("q_len", [1, Q_LEN])
 @pytest.mark.parametrize("kind", MASKS)
 @pytest.mark.parametrize("size", [6.0, 60.0, 1e4])
@@ -116,6 +126,7 @@ def test_rule_for_large_inputs(backend, device, size, kind, q_len):
     keep_the_rule(backend, kind, tensors, need_weights=True)
 
 
+@pytest.mark.pairwise
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32])
 @pytest.mark.parametrize(("hidden", "v_dim"), [(1, 1), (2, 3), (67, 5), (257, 17), (520, 8)])
 @pytest.mark.parametrize(("backend", "device"), where(*BACKENDS))
@@ -220,6 +231,7 @@ def test_weights_come_only_if_asked_for(backend, device):
     assert weights.shape == (BATCH, 1, Q_LEN, KV_LEN)
 
 
+@pytest.mark.pairwise
 @pytest.mark.parametrize("need_weights", [False, True])
 @pytest.mark.parametrize("rows", [1, 2, 3])
 @pytest.mark.parametrize("kind", MASKS)

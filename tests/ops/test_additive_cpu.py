@@ -49,7 +49,7 @@ def threads():
 
 @needs_numba
 def test_the_exponential_is_right_to_the_last_bits():
-    from regard.ops.additive_attention.cpu_parts import exponential
+    from regard.ops.cpu_math import exponential
 
     for x in np.linspace(-86.9, 87.9, 997, dtype=np.float32):
         found = exponential(x)
@@ -262,12 +262,12 @@ def test_kernels_compile_where_no_folder_is_writable():
 @needs_numba
 @pytest.mark.parametrize(("seconds", "said"), [(0.3, 1), (0.0, 0)])
 def test_who_waits_for_the_compiler_is_told_why_once(monkeypatch, caplog, seconds, said):
-    from regard.ops.additive_attention import cpu_parts
+    from regard.ops import cpu_runtime
 
-    monkeypatch.setattr(cpu_parts, "PATIENCE", 0.1)
-    cpu_parts._say_once.cache_clear()
+    monkeypatch.setattr(cpu_runtime, "PATIENCE", 0.1)
+    cpu_runtime._announce_once.cache_clear()
     for _ in range(2):
-        with cpu_parts._announced():
+        with cpu_runtime._announced():
             time.sleep(seconds)
     assert len(caplog.records) == said
 

@@ -104,6 +104,7 @@ def test_every_path_is_on_trial():
     assert {*BACKENDS, "reference"} == PATHS.keys()
 
 
+@pytest.mark.pairwise
 @every_cell
 @every_score
 @pytest.mark.parametrize("kind", ["none", "padding", "blind row"])
@@ -126,6 +127,7 @@ class Own:
         self.query, self.key, self.scores = score.query, score.key, score.scores
 
 
+@pytest.mark.pairwise
 @pytest.mark.parametrize("score", [*SCORES, "own"])
 @pytest.mark.parametrize("kind", ["none", "blind row"])
 @every_path

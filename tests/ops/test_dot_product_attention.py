@@ -60,6 +60,7 @@ def test_by_hand():
     torch.testing.assert_close(context[0, 0, 0], torch.tensor([1.0, 6.0]))
 
 
+@pytest.mark.pairwise
 @pytest.mark.parametrize("backend", ["reference", *BACKENDS])
 @pytest.mark.parametrize("scale", [None, 0.3])
 @pytest.mark.parametrize("kind", ["none", "padding", "causal", "arbitrary"])
@@ -179,6 +180,7 @@ def test_rule(backend, device, kind, dtype):
 LENGTHS = [(1, 1), (1, 7), (7, 1), (67, 131), (131, 67), (64, 64), (192, 192), (61, 192)]
 
 
+@pytest.mark.pairwise
 @pytest.mark.parametrize(("q_len", "kv_len"), LENGTHS)
 @pytest.mark.parametrize("kind", MASKS)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
@@ -196,6 +198,7 @@ def test_rule_for_layouts(backend, device, layout):
     keep_the_rule(backend, "arbitrary", tensors)
 
 
+@pytest.mark.pairwise
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("kind", MASKS)
 @pytest.mark.parametrize(("backend", "device"), where(*BACKENDS))
@@ -219,6 +222,7 @@ def test_gradcheck(backend, kind):
         assert torch.autograd.gradcheck(op, [x.requires_grad_() for x in tensors.values()])
 
 
+@pytest.mark.pairwise
 @pytest.mark.parametrize("need_weights", [False, True])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("biased", [False, True])
@@ -277,6 +281,7 @@ TILES = {
 }
 
 
+@pytest.mark.pairwise
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
 @pytest.mark.parametrize("kind", MASKS)
 @pytest.mark.parametrize(

@@ -84,6 +84,7 @@ def test_it_is_the_sum_over_all_alignments_that_never_move_back(backend):
         torch.testing.assert_close(found[row], expected.float(), atol=1e-6, rtol=0)
 
 
+@pytest.mark.pairwise
 @pytest.mark.parametrize("scale", [1.0, 30.0])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize("tgt_len", [1, TGT_LEN, 61])

@@ -77,7 +77,7 @@ def threads(monkeypatch):
     """Sets the number of threads, each worth its while for the least work."""
     from regard.ops.self_attentive_rnn import cpu_path
 
-    monkeypatch.setattr(cpu_path, "WORTH_A_THREAD", 1)
+    monkeypatch.setattr(cpu_path, "ELEMENTS_PER_THREAD", 1)
     before = torch.get_num_threads()
     yield torch.set_num_threads
     torch.set_num_threads(before)
@@ -120,7 +120,7 @@ def test_rule_for_additive_scores_of_large_queries_and_keys(cell, size):
 
 
 def test_tanh_and_sigmoid_are_right_to_the_last_bits():
-    from regard.ops.self_attentive_rnn.cpu_parts import sigmoid, tanh
+    from regard.ops.cpu_math import sigmoid, tanh
 
     for size in np.logspace(-30, 3, 397, dtype=np.float32):
         for x in (size, -size):

@@ -14,6 +14,13 @@ BATCH, LENGTH, HIDDEN, SCORE_DIM, X_DIM = 2, 5, 3, 7, 11
 BACKENDS = ["torch", "cpu", "triton"]
 #: kernels that compute in float32 refuse float64, in which formulas are tested on the CPU
 TAKES_FLOAT64 = ["torch"]
+
+
+def refuses_float64(params):
+    """Whether a case of the rule ends with the refusal of its type."""
+    return params["dtype"] == torch.float64 and params["backend"] not in TAKES_FLOAT64
+
+
 CELLS = ["rnn", "gru", "lstm"]
 SCORES = {
     "dot": DotScore,
@@ -206,6 +213,7 @@ def test_the_first_step_can_look_at_itself_alone(backend, cell, score):
     assert output.weights[:, 0, 0].tolist() == [[1.0, 0.0, 0.0, 0.0, 0.0]] * BATCH
 
 
+@pytest.mark.pairwise
 @pytest.mark.parametrize("grad", [True, False])
 @pytest.mark.parametrize("split", [1, 2, 4])
 @every_path
@@ -330,6 +338,7 @@ def keep_the_rule(backend, cell, score, tensors, padding):
     )
 
 
+@pytest.mark.pairwise(trivial=refuses_float64)
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("padding", PADDINGS)
 @every_score
@@ -362,6 +371,7 @@ def test_rule_for_layouts(backend, device, cell, layout):
     keep_the_rule(backend, cell, "scaled", tensors, "padding")
 
 
+@pytest.mark.pairwise
 @pytest.mark.parametrize("padding", PADDINGS)
 @every_score
 @every_cell

@@ -1,27 +1,24 @@
 """Additive attention with coverage (See et al., 2017, https://arxiv.org/abs/1704.04368, eq. 11)."""
 
-from functools import partial
 from typing import ClassVar, final
 
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from regard import masks
 from regard.attention.interface import Attention, Past, Projected, projected
 from regard.attention.stepwise import attend_stepwise
 from regard.masks import Mask
 from regard.ops import AttentionOutput
-from regard.ops.check import check_equal, check_positive, check_width
+from regard.ops.check import check_positive, check_width
 
 
 @final
 class CoverageAttention(Attention):
-    """Additive attention that also sees how much each key was looked at before.
+    """Additive attention that also sees how much weight each key got before.
 
     `v . tanh(W query + U key_i + w_c c_i + b)`, where c_i is the sum of the weights that key i got
-    at all earlier steps. Before the first step it is zero. Queries that come together are taken one
-    after another.
+    at all earlier steps. Before the first step it is zero. Queries are taken one after another.
 
     Args:
         query_size: width of the queries.
@@ -55,23 +52,18 @@ class CoverageAttention(Attention):
         past: Past | None = None,
         need_weights: bool = True,
     ) -> AttentionOutput:
-        """See `Attention.forward`. What was looked at before comes from `past`."""
+        """See `Attention.forward`. The sum of earlier weights comes from `past`."""
         check_width("query", query, self.query_size)
         queries, keys = self.query_proj(query), projected(self, key)
-        batch, q_len, kv_len = query.shape[0], query.shape[1], keys.shape[1]
-        check_width("value", value, None)
-        check_equal("agree in batch", query=batch, key=keys.shape[0], value=value.shape[0])
-        if mask is not None:
-            masks.check(mask, batch, 1, q_len, kv_len)
         return attend_stepwise(
-            queries, partial(self._seen, keys), self.v, value, mask, past, need_weights
+            queries, keys, self._covered_keys, self.v, value, mask, past, need_weights
         )
 
-    def _seen(self, keys: Tensor, past: Past) -> Tensor:
+    def _covered_keys(self, keys: Tensor, past: Past) -> Tensor:
         """`U key_i + w_c c_i`."""
-        if past.coverage is None:  # zeros, and not nothing: in training every weight has a gradient
+        if past.coverage is None:  # zeros rather than nothing, so that every weight has a gradient
             coverage = keys.new_zeros(*keys.shape[:2], 1)
         else:
             coverage = past.coverage[:, 0].mT  # (batch, kv_len, 1)
-        seen: Tensor = keys + self.coverage_proj(coverage.to(self.v.dtype))
-        return seen
+        covered: Tensor = keys + self.coverage_proj(coverage.to(self.v.dtype))
+        return covered

@@ -1,4 +1,4 @@
-"""What all mechanisms have in common."""
+"""The interface of attention mechanisms, and what decoders pass between steps."""
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
@@ -18,7 +18,7 @@ from regard.state import State
 class Projected(NamedTuple):
     """Keys or values that a mechanism has projected already.
 
-    A type of its own, so that a tensor is always raw and nothing is projected twice, or never.
+    A type of its own: a plain tensor is always raw, so that nothing is projected twice.
     """
 
     tensor: Tensor
@@ -26,12 +26,12 @@ class Projected(NamedTuple):
 
 @dataclass(frozen=True)
 class Past(State):
-    """What the earlier steps of a decoder leave to mechanisms that move along the source.
+    """Earlier steps of a decoder, for mechanisms that depend on them.
 
     Attributes:
         position: how many queries came before, for each row.
-        weights: where the last of them looked.
-        coverage: the sum of where all of them looked.
+        weights: weights of the last of them.
+        coverage: sum of the weights of all of them.
     """
 
     position: Int[Tensor, " batch"]
@@ -39,7 +39,7 @@ class Past(State):
     coverage: Float[Tensor, "batch heads 1 kv_len"] | None = None
 
     def after(self, weights: Float[Tensor, "batch heads q_len kv_len"]) -> "Past":
-        """The past as it is after queries that looked there."""
+        """The past after queries with these weights."""
         wide = torch.promote_types(weights.dtype, torch.float32)  # sums need more digits
         total = weights.sum(dim=2, keepdim=True, dtype=wide)
         return Past(
@@ -50,13 +50,13 @@ class Past(State):
 
 
 class Attention(nn.Module, ABC):
-    """A mechanism: queries look at keys and get a mixture of values.
+    """A mechanism: queries attend to keys and get a mixture of values.
 
     `forward` takes keys as they are, or as `project_keys` has returned them: a decoder projects
     the keys once per source and passes them in at every step.
     """
 
-    #: whether a step needs to be told where earlier ones looked
+    #: whether a step needs the weights of earlier ones
     needs_past_weights: ClassVar[bool] = False
 
     @abstractmethod
@@ -74,14 +74,14 @@ class Attention(nn.Module, ABC):
         past: Past | None = None,
         need_weights: bool = True,
     ) -> AttentionOutput:
-        """The context of each query, (batch, q_len, value_size), and where it looked.
+        """The context of each query, (batch, q_len, value_size), and its weights.
 
         Args:
-            query: what looks.
-            key: what is looked at, raw or projected.
-            value: what is mixed.
+            query: queries.
+            key: keys, raw or projected.
+            value: vectors that are mixed.
             mask: True where a query may attend; broadcastable to (batch, heads, q_len, kv_len).
-            past: the steps before these queries; only mechanisms that move along the keys use it.
+            past: the steps before these queries, for mechanisms that depend on them.
             need_weights: whether to return the weights, (batch, heads, q_len, kv_len). Without
                 them the fastest path is taken.
         """
@@ -89,7 +89,7 @@ class Attention(nn.Module, ABC):
 
 @runtime_checkable
 class Scorer(Protocol):
-    """A mechanism whose scores can be had alone, before any mask and softmax."""
+    """A mechanism that returns its scores before mask and softmax."""
 
     def project_keys(self, key: Tensor) -> Projected:
         """As in `Attention`."""
@@ -105,7 +105,7 @@ class Scorer(Protocol):
 
 
 def projected(attention: Attention | Scorer, key: Tensor | Projected) -> Tensor:
-    """The projected keys, projected here if they come raw."""
+    """The projected keys; raw ones are projected."""
     return key.tensor if isinstance(key, Projected) else attention.project_keys(key).tensor
 
 

@@ -16,7 +16,7 @@ from regard.ops.check import check_equal, check_positive, check_width
 
 @final
 class PositionPredictor(nn.Module):
-    """Where on a source of length S a query wants to look: `S * sigmoid(v . tanh(W query))`."""
+    """The centre of attention on a source of length S: `S * sigmoid(v . tanh(W query))`."""
 
     def __init__(self, query_size: int, hidden_size: int) -> None:
         super().__init__()
@@ -36,7 +36,7 @@ class PositionPredictor(nn.Module):
 
 @final
 class LocalAttention(Attention):
-    """Looks through a window of the keys.
+    """Attends to a window of the keys.
 
     Without a predictor the window moves with the decoder, one key per step (local-m); past the end
     of the source it stays at the last key. With one, each query chooses its own centre p (local-p),

@@ -1,28 +1,25 @@
 """Location-aware attention (Chorowski et al., 2015, https://arxiv.org/abs/1506.07503, eq. 9)."""
 
-from functools import partial
 from typing import ClassVar, final
 
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from regard import masks
 from regard.attention.interface import Attention, Past, Projected, projected
 from regard.attention.stepwise import attend_stepwise
 from regard.errors import ArgumentError
 from regard.masks import Mask
 from regard.ops import AttentionOutput
-from regard.ops.check import check_equal, check_positive, check_width
+from regard.ops.check import check_positive, check_width
 
 
 @final
 class LocationAwareAttention(Attention):
-    """Additive attention that also sees where it looked a step ago.
+    """Additive attention that also sees the weights of the step before.
 
     `v . tanh(W query + V key_i + U f_i + b)`, where f is the last step's weights under a
-    convolution. Before the first step these weights are zero. Queries that come together are
-    taken one after another.
+    convolution. Before the first step these weights are zero. Queries are taken one after another.
 
     Args:
         query_size: width of the queries.
@@ -75,16 +72,11 @@ class LocationAwareAttention(Attention):
         """See `Attention.forward`. The last step's weights come from `past`."""
         check_width("query", query, self.query_size)
         queries, keys = self.query_proj(query), projected(self, key)
-        batch, q_len, kv_len = query.shape[0], query.shape[1], keys.shape[1]
-        check_width("value", value, None)
-        check_equal("agree in batch", query=batch, key=keys.shape[0], value=value.shape[0])
-        if mask is not None:
-            masks.check(mask, batch, 1, q_len, kv_len)
         return attend_stepwise(
-            queries, partial(self._located, keys), self.v, value, mask, past, need_weights
+            queries, keys, self._located_keys, self.v, value, mask, past, need_weights
         )
 
-    def _located(self, keys: Tensor, past: Past) -> Tensor:
+    def _located_keys(self, keys: Tensor, past: Past) -> Tensor:
         """`V key_i + U f_i`."""
         last = past.weights
         if last is None:

@@ -159,7 +159,7 @@ class LoopedRNN(nn.Module):
         """Runs all steps from the empty history."""
         layer, length = self.layer, x.shape[1]
         projection = layer.recurrent_proj
-        recurrence = reference.Recurrence(
+        recurrence = reference.RecurrenceParameters(
             projection.weight, projection.bias, layer.attention.as_score()
         )
         gates = layer.input_proj(x)
@@ -170,7 +170,7 @@ class LoopedRNN(nn.Module):
 
         def step(tapes: list[Tensor], now: list[Tensor]) -> tuple[list[Tensor], list[Tensor]]:
             place, gate, is_real, *query = now
-            begun = reference.Step(gate, query[0] if query else None, is_real)
+            begun = reference.StepInputs(gate, query[0] if query else None, is_real)
             after, _ = reference.STEPS[layer.cell](recurrence, begun, _history(tapes))
             # the newest step stands at the end of tapes that are one too long
             written = [_put(tape, place) for tape in _tapes(after)[1:]]

@@ -1,10 +1,11 @@
 # mypy: disable-error-code="no-untyped-call"
-"""Kernels as operators of torch's own dispatcher, so that compiling and differentiating work."""
+"""Kernels as operators of torch's dispatcher, so that they compile and differentiate."""
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import torch
+from torch import Tensor
 
 from regard.device import is_transformed
 from regard.errors import BackendError
@@ -24,6 +25,36 @@ class Operator(NamedTuple):
     shapes: Callable[..., Any]
 
 
+SCHEMA_TYPES: Final = {Tensor: "Tensor", Tensor | None: "Tensor?", float: "float", bool: "bool"}
+
+
+def operator_of(
+    name: str,
+    arguments: type[Any],
+    results: int,
+    run: Callable[..., Any],
+    shapes: Callable[..., Any],
+) -> Operator:
+    """An operator whose arguments are the fields of a named tuple.
+
+    Args:
+        name: as in `torch.ops.regard`.
+        arguments: the class of the tuple; types other than those in `SCHEMA_TYPES` are strings.
+        results: number of tensors that are returned.
+        run: takes such a tuple.
+        shapes: likewise.
+    """
+    fields = ", ".join(
+        f"{SCHEMA_TYPES.get(kind, 'str')} {field}"
+        for field, kind in arguments.__annotations__.items()
+    )
+    return Operator(
+        f"{name}({fields}) -> ({', '.join(['Tensor'] * results)})",
+        lambda *args: run(arguments(*args)),
+        lambda *args: shapes(arguments(*args)),
+    )
+
+
 def register(
     forward: Operator,
     backward: Operator,
@@ -32,19 +63,19 @@ def register(
     save: Callable[..., Any],
     key: str = "CompositeExplicitAutograd",
 ) -> torch.library.Library:
-    """Both directions under `torch.ops.regard`, as long as the library that is returned lives.
+    """Register both directions under `torch.ops.regard` while the returned library is alive.
 
-    The way back cannot be differentiated itself, and says so: by itself torch would only warn, and
-    return the rest of the gradient.
+    Differentiating the backward pass raises: by itself torch would only warn and return an
+    incomplete gradient.
 
     Not `torch.library.custom_op`, which costs tens of microseconds more at every call.
 
     Args:
-        forward: what is differentiated.
-        backward: what `differentiate` calls.
-        differentiate: from a context and the results' gradients to the arguments' ones.
-        save: keeps in the context what that needs.
-        key: of the dispatcher, for both.
+        forward: the operator that is differentiated.
+        backward: the operator that `differentiate` calls.
+        differentiate: from a context and the gradients of the results to those of the arguments.
+        save: stores in the context what `differentiate` needs.
+        key: dispatch key of both.
     """
     library = torch.library.Library("regard", "FRAGMENT")
     for operator in (forward, backward):
@@ -60,7 +91,7 @@ def register(
 
 
 def check_first_order() -> None:
-    """Raises in a backward pass written by hand that is itself differentiated, or batched."""
+    """Raises if a hand-written backward pass is itself differentiated, or batched."""
     if torch.is_grad_enabled() or is_transformed():
         _refuse()
 

@@ -1,20 +1,18 @@
 # mypy: disable-error-code="no-untyped-def, untyped-decorator, no-untyped-call"
-"""The kernels of additive attention on the CPU, in the letters of this folder's README.
+"""The CPU kernels of additive attention, in the letters of this folder's README.
 
-Numba compiles each kernel when this file is imported, or takes it from its cache. Kernels hold no
-lock of Python's, start no threads and allocate nothing: `cpu_path.py` hands each its part of the
-work and its scratch. `cpu_parts.py` says what an element costs, and which routes a tile has.
+Numba compiles each kernel when this file is imported, or takes it from its cache. Kernels release
+the GIL, start no threads and allocate nothing: `cpu_path.py` gives each its part of the work and
+its scratch. `cpu_math.py` describes the two routes of a tile.
 """
 
 from typing import Final
 
 from numba import int64, uint8
 
-from regard.ops.additive_attention.cpu_parts import (
+from regard.ops.cpu_math import (
     LEAST,
     TWO,
-    batch,
-    bits,
     direct_gradient,
     direct_score,
     f32,
@@ -22,13 +20,11 @@ from regard.ops.additive_attention.cpu_parts import (
     factored_score,
     fill,
     is_factored,
-    kernel,
     largest,
-    part,
-    row,
-    rows,
     softmax,
+    softmax_back,
 )
+from regard.ops.cpu_runtime import batch, bits, kernel, part, row, rows
 
 QUERIES: Final = 128  # of a tile forward
 KEYS: Final = 64
@@ -69,26 +65,19 @@ def forward(first, last, q, q_bits, k, k_bits, w, mask, E, F, weights):
             softmax(weights[b, t])
 
 
-@kernel(int64, int64, rows, rows, rows, rows)
-def softmax_backward(first, last, weights, known, more, d_scores):
+@kernel(int64, int64, rows, rows, rows)
+def softmax_backward(first, last, weights, more, d_scores):
     """The gradient of the scores, for the rows `first` to `last` of weights.
 
-    `known` is the gradient of the weights by way of the context, `more` their own, without rows if
-    they have none. `d_scores` may be `known`.
+    It takes the place of the weights' gradient through the context. `more` is the weights' own
+    gradient, without rows if they have none.
     """
     for i in range(first, last):
-        w, d, to = weights[i], known[i], d_scores[i]
+        d = d_scores[i]
         if len(more):
-            for j in range(len(w)):
+            for j in range(len(d)):
                 d[j] += more[i, j]
-        mean, total = f32(0.0), f32(0.0)
-        for j in range(len(w)):
-            mean += w[j] * d[j]
-            total += w[j]
-        # rounding has moved the sum away from 1; divided by it, the gradients add up to zero
-        mean = mean / total if total != f32(0.0) else f32(0.0)
-        for j in range(len(w)):
-            to[j] = w[j] * (d[j] - mean)
+        softmax_back(weights[i], d)
 
 
 @part

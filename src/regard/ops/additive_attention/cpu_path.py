@@ -2,7 +2,7 @@
 """Additive attention on the CPU without a (batch, q_len, kv_len, hidden) tensor.
 
 Scores, softmax and their gradients are kernels of `cpu_kernels.py`; the products with the values
-are torch's. Both directions are operators of torch's own dispatcher, with shapes for the compiler.
+are torch's. Both directions are operators of torch's dispatcher.
 """
 
 from typing import Any, Final
@@ -16,13 +16,12 @@ from regard.device import is_transformed
 from regard.masks import Mask
 from regard.ops.additive_attention import cpu_kernels as kernels
 from regard.ops.additive_attention import reference
-from regard.ops.additive_attention.cpu_parts import STEP
-from regard.ops.additive_attention.cpu_threads import share
+from regard.ops.cpu_runtime import VECTOR, round_up, run_shared
 from regard.ops.primitives import AttentionOutput
 from regard.ops.register import Operator, register
 
 # Elements (pairs of query and key, times features) that are worth one more thread.
-WORTH_A_THREAD = 1 << 18
+ELEMENTS_PER_THREAD = 1 << 18
 # Floats of scratch for a slice of features: 1 MiB, half of what the caches of a core hold.
 SLICE = 1 << 18
 
@@ -35,7 +34,7 @@ def additive_attention(
     mask: Mask | None = None,
     need_weights: bool = False,
 ) -> AttentionOutput:
-    """The definition, tile by tile; the weights are in memory, what they are made of is not."""
+    """The definition, tile by tile: only the weights are materialised."""
     dtype = query.dtype
     if torch.is_autocast_enabled("cpu"):
         dtype = torch.get_autocast_dtype("cpu")
@@ -52,7 +51,7 @@ def _forward(
     """Context, and weights (batch, q_len, kv_len)."""
     (B, T, D), S = query.shape, key.shape[1]
     weights = query.new_empty(B, T, S)
-    width = _up(D, STEP)
+    width = round_up(D, VECTOR)
     w = torch.nn.functional.pad(v.detach() * -2.0, (0, width - D)).numpy()
     if mask is None:
         mask = torch.ones(1, 1, 1, 1, dtype=torch.bool)
@@ -66,7 +65,7 @@ def _forward(
     def run(thread: int, first: int, last: int) -> None:
         kernels.forward(first, last, *inputs, E[thread], F[thread], out)
 
-    share(run, chunks, threads)
+    run_shared(run, chunks, threads)
     return torch.bmm(weights, value), weights
 
 
@@ -86,15 +85,15 @@ def _backward(
 
 
 def _softmax_backward(weights: Tensor, known: Tensor, more: Tensor | None) -> Tensor:
-    """The gradient of the scores, where that of the weights was."""
+    """The gradient of the scores, in place of that of the weights."""
     B, T, S = weights.shape
     d = _rows(known)
-    args = _rows(weights), d, d[:0] if more is None else _rows(more), d
+    args = _rows(weights), d[:0] if more is None else _rows(more), d
 
     def run(_: int, first: int, last: int) -> None:
         kernels.softmax_backward(first, last, *args)
 
-    share(run, B * T, _threads(16 * B * T * S, B * T))
+    run_shared(run, B * T, _threads(16 * B * T * S, B * T))
     return known
 
 
@@ -103,7 +102,7 @@ def _gradients(
 ) -> tuple[Tensor, Tensor, Tensor]:
     (B, T, D), S = query.shape, key.shape[1]
     d_query, d_key, d_v = (query.new_empty(*shape) for shape in ((B, T, D), (B, S, D), (B, D)))
-    S_pad = _up(S, 4)
+    S_pad = round_up(S, 4)
     width = _slice_width(B, T + S_pad, D, torch.get_num_threads())
     slices = B * -(-D // width)
     threads = _threads(B * T * S * D, slices)
@@ -114,21 +113,21 @@ def _gradients(
     def run(thread: int, first: int, last: int) -> None:
         kernels.backward(first, last, width, *inputs, *(x[thread] for x in scratch), *out)
 
-    share(run, slices, threads)
+    run_shared(run, slices, threads)
     return d_query, d_key, d_v.sum(dim=0)
 
 
 def _slice_width(batch: int, rows: int, hidden: int, threads: int) -> int:
-    """How many features of a sequence are done at once: what fits, and leaves all threads busy."""
+    """Features that are computed at once: as many as fit, with work for all threads."""
     fitting = SLICE // (2 * rows)
     fair = -(-hidden * batch // threads)
     width = min(fitting, fair, hidden)
-    return max(STEP, _up(width, STEP))
+    return max(VECTOR, round_up(width, VECTOR))
 
 
 def _threads(elements: int, pieces: int) -> int:
     """As many as torch may use, and as there is work for."""
-    return max(1, min(torch.get_num_threads(), pieces, elements // WORTH_A_THREAD))
+    return max(1, min(torch.get_num_threads(), pieces, elements // ELEMENTS_PER_THREAD))
 
 
 def _views(x: Tensor) -> tuple[Any, Any]:
@@ -145,10 +144,6 @@ def _scratch(threads: int, rows: int, width: int) -> Any:
     return torch.empty(threads, rows, width, dtype=torch.float32).numpy()  # whatever the default
 
 
-def _up(n: int, multiple: int) -> int:
-    return -(-n // multiple) * multiple
-
-
 def _save(ctx: Any, inputs: tuple[Tensor | None, ...], output: tuple[Tensor, ...]) -> None:
     ctx.set_materialize_grads(False)
     ctx.save_for_backward(*inputs, output[1])
@@ -160,7 +155,7 @@ def _differentiate(
     query, key, v, value, mask, weights = ctx.saved_tensors
     if d_context is None and d_weights is None:
         return None, None, None, None, None
-    # the gradients will be differentiated themselves, or there is a batch of them
+    # if the gradients are themselves differentiated or batched
     if torch.is_grad_enabled() or is_transformed():
         return _by_definition((query, key, v, value), mask, d_context, d_weights)
     if d_context is None:

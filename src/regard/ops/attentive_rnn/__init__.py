@@ -4,6 +4,7 @@ Bahdanau et al., 2015, https://arxiv.org/abs/1409.0473; feeding the context into
 from Luong et al., 2015, https://arxiv.org/abs/1508.04025.
 """
 
+from collections.abc import Callable
 from typing import Any, Final
 
 import torch
@@ -46,7 +47,7 @@ def _refuse_triton(
     return refuse_triton_recurrence(inputs, score, key, value, width=width, max_width=MAX_WIDTH)
 
 
-PATHS: Final = {
+PATHS: Final[dict[str, OperatorPath[Callable[..., AttentiveOutput]]]] = {
     "triton": OperatorPath(_run_triton, _refuse_triton, reference.attentive_rnn),
     "torch": OperatorPath(torch_path.attentive_rnn, transformable=reference.attentive_rnn),
     "reference": OperatorPath(reference.attentive_rnn),
@@ -108,7 +109,7 @@ def attentive_rnn(
             "continue with the cell that made it",
         )
     args = (inputs, start, weights, score, key, value, mask)
-    out: AttentiveOutput = choose("attentive_rnn", PATHS, *args, cell=cell)(*args, cell=cell)
+    out = choose("attentive_rnn", PATHS, *args, cell=cell)(*args, cell=cell)
     if not need_weights:
         return out
     return out._replace(weights=attention_weights(score, out.hidden, key, value, mask))

@@ -1,11 +1,11 @@
-"""The attentive recurrence by torch operators, with a backward pass written by hand."""
+"""The attentive recurrence by torch operators, with a hand-written backward pass."""
 
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
 from regard.ops.attentive_rnn import reference
-from regard.ops.attentive_rnn.manual_autograd import Recurrence
+from regard.ops.attentive_rnn.manual_autograd import AttentiveFunction
 from regard.ops.attentive_rnn.reference import AttentiveOutput, AttentiveState, AttentiveWeights
 from regard.ops.recurrence.cells import Cell
 from regard.ops.recurrence.scores import AdditiveScore, DotScore, ScoreFunction
@@ -24,8 +24,8 @@ def attentive_rnn(
 ) -> AttentiveOutput:
     """The steps of the definition; sums over steps and keys are in float32 at least.
 
-    A score whose weights are not known, and code under torch.compile, which unrolls the steps
-    anyway, run the definition itself.
+    A score function whose weights are not known, and code under torch.compile, which unrolls the
+    steps anyway, run the definition.
     """
     if not isinstance(score, DotScore | AdditiveScore) or torch.compiler.is_compiling():
         return reference.attentive_rnn(inputs, start, weights, score, key, value, mask, cell=cell)
@@ -37,14 +37,14 @@ def attentive_rnn(
     )
     wide = torch.promote_types(inputs.dtype, torch.float32)
     with torch.autocast(device, enabled=False):
-        hidden, context, memory = Recurrence.apply(
+        hidden, context, memory = AttentiveFunction.apply(
             cell,
             score.scale if isinstance(score, DotScore) else 1.0,
             low,
             mask,
             *(None if tensor is None else tensor.to(wide) for tensor in tensors),
         )  # type: ignore[no-untyped-call]
-    kind = inputs.dtype
-    hidden, context = hidden.to(kind), context.to(kind)
-    memory = None if memory is None else memory.to(kind)
+    dtype = inputs.dtype
+    hidden, context = hidden.to(dtype), context.to(dtype)
+    memory = None if memory is None else memory.to(dtype)
     return AttentiveOutput(hidden, context, AttentiveState(hidden[:, -1], memory, context[:, -1]))

@@ -1,10 +1,10 @@
 # mypy: disable-error-code="no-untyped-def, untyped-decorator, no-untyped-call, attr-defined"
-"""The way back through the attentive recurrence, in the letters of this folder's README.
+"""The backward kernel of the attentive recurrence, in the letters of this folder's README.
 
-One launch from the last step to the first, in three phases a step: `look_back` takes what flows
-into a context to its scores and its query, `cell_back` takes what flows into s_t through the gates,
-`gates_back` takes it to the context and the state before. What needs all steps is left to products
-after the launch, apart from the keys of an additive score, which each step adds to.
+One launch from the last step to the first, in three phases a step: `attend_backward` goes from a
+context to its scores and its query, `cell_backward` from s_t to the gates, `gates_backward` from
+them to the context and the state before. Sums over all steps are left to products after the launch,
+apart from the keys of an additive score, to which each step adds.
 """
 
 import triton
@@ -14,47 +14,27 @@ from regard.ops.attentive_rnn.triton_forward import query_of
 from regard.ops.recurrence.triton_blocks import (
     TILE,
     arrived_last,
+    end_phase,
     exp,
+    gru_cell_backward,
+    load_saved,
+    lstm_cell_backward,
     product,
+    store_query_part,
+    sum_query_parts,
     tanh,
     tile_of,
-    wait_for_all,
 )
 
 
 @triton.jit
-def look_back(
-    key,
-    value,
-    v,
-    queries,
-    contexts,
-    scores,
-    stats,
-    into_context,
-    d_contexts,
-    d_scores,
-    d_queries,
-    d_key,
-    d_v,
-    parts,
-    arrivals,
-    t,
-    B,
-    T,
-    N,
-    PARTS,
-    scale,
-    V: tl.constexpr,
-    S: tl.constexpr,
-    VP: tl.constexpr,
-    SP: tl.constexpr,
-    PARTS_P: tl.constexpr,
-    HAS_QUERY: tl.constexpr,
-    ADDITIVE: tl.constexpr,
-    BLOCK_J: tl.constexpr,
-    STAGES: tl.constexpr,
-):
+def attend_backward(
+    key, value, v, queries, contexts, scores, stats,
+    into_context, d_contexts, d_scores, d_queries, d_key, d_v, parts, arrivals,
+    t, B, T, N, PARTS, scale,
+    V: tl.constexpr, S: tl.constexpr, VP: tl.constexpr, SP: tl.constexpr, PARTS_P: tl.constexpr,
+    HAS_QUERY: tl.constexpr, ADDITIVE: tl.constexpr, BLOCK_J: tl.constexpr, STAGES: tl.constexpr,
+):  # fmt: skip
     """From the context of step t to its scores and its query; `d_contexts` becomes complete."""
     n, d = tl.arange(0, VP), tl.arange(0, SP)
     for item in range(tl.program_id(0), B * PARTS, tl.num_programs(0)):
@@ -80,7 +60,7 @@ def look_back(
             k_ok = (j < N)[:, None] & (d < S)[None, :]
             k = tl.load(key + at * S + d[None, :], mask=k_ok, other=0.0)
             a = exp(score - top) * inverse
-            # what may not be looked at may be anything, even NaN
+            # masked keys and values may hold anything, even NaN
             e = tl.where(a > 0.0, a * (tl.sum(y * dc[None, :], axis=1) - mean), 0.0)
             tl.store(d_scores + step * N + j, e, mask=j < N)
             k = tl.where((a > 0.0)[:, None], k, 0.0)
@@ -93,43 +73,20 @@ def look_back(
                 dv += e[:, None] * u
             else:
                 dq += e[:, None] * k
-        line = tl.cast(item, tl.int64) * SP + d
-        tl.store(parts + line, tl.sum(dq, axis=0))
-        if ADDITIVE:
-            tl.store(d_v + line, tl.load(d_v + line) + tl.sum(dv, axis=0))
+        store_query_part(dq, dv, parts, d_v, item, d, SP, ADDITIVE)
         if arrived_last(arrivals, row, PARTS):
             tl.store(d_contexts + step * V + n, dc, mask=n < V)
-            p = tl.arange(0, PARTS_P)
-            lines = (row * PARTS + p).to(tl.int64)[:, None] * SP + d[None, :]
-            found = tl.load(parts + lines, mask=(p < PARTS)[:, None], other=0.0)
-            tl.store(d_queries + step * S + d, tl.sum(found, axis=0), mask=d < S)
+            found = sum_query_parts(parts, row, PARTS, d, SP, PARTS_P)
+            tl.store(d_queries + step * S + d, found, mask=d < S)
 
 
 @triton.jit
-def cell_back(
-    query_back,
-    hidden,
-    memory,
-    kept,
-    d_hidden,
-    d_queries,
-    d_gates,
-    d_new,
-    into_hidden,
-    into_memory,
-    t,
-    B,
-    T,
-    scale,
-    H: tl.constexpr,
-    S: tl.constexpr,
-    GATES: tl.constexpr,
-    HAS_QUERY: tl.constexpr,
-    ROWS: tl.constexpr,
-    BLOCK_K: tl.constexpr,
-    SLICES: tl.constexpr,
-    STAGES: tl.constexpr,
-):
+def cell_backward(
+    query_back, hidden, memory, saved, d_hidden, d_queries, d_gates, d_new,
+    into_hidden, into_memory, t, B, T, scale,
+    H: tl.constexpr, S: tl.constexpr, GATES: tl.constexpr, HAS_QUERY: tl.constexpr,
+    ROWS: tl.constexpr, BLOCK_K: tl.constexpr, SLICES: tl.constexpr, STAGES: tl.constexpr,
+):  # fmt: skip
     """From s_t to its gates; `d_gates` is the hidden part's, `d_new` the gru's own of the input."""
     tiles = tl.cdiv(B, ROWS) * ((H + TILE - 1) // TILE)
     for item in range(tl.program_id(0), tiles, tl.num_programs(0)):
@@ -144,11 +101,7 @@ def cell_back(
         if GATES == 1:
             s = tl.load(hidden + before + H, mask=ok, other=0.0)
         else:
-            tape = kept + step * (4 * H) + n[None, :]
-            k0 = tl.load(tape, mask=ok, other=0.0)
-            k1 = tl.load(tape + H, mask=ok, other=0.0)
-            k2 = tl.load(tape + 2 * H, mask=ok, other=0.0)
-            k3 = tl.load(tape + 3 * H, mask=ok, other=0.0)
+            k0, k1, k2, k3 = load_saved(saved + step * (4 * H) + n[None, :], ok, H)
         if GATES == 3:
             old = tl.load(hidden + before, mask=ok, other=0.0)
         if GATES == 4:
@@ -164,41 +117,19 @@ def cell_back(
         if GATES == 1:
             tl.store(out, ds * (1.0 - s * s), mask=ok)
         if GATES == 3:
-            dn = ds * (1.0 - k1) * (1.0 - k2 * k2)
-            tl.store(out, dn * k3 * k0 * (1.0 - k0), mask=ok)
-            tl.store(out + H, ds * (old - k2) * k1 * (1.0 - k1), mask=ok)
-            tl.store(out + 2 * H, dn * k0, mask=ok)
-            tl.store(d_new + own, dn, mask=ok)
-            tl.store(into_hidden + state, ds * k1, mask=ok)  # `gates_back` adds to it
+            gru_cell_backward(ds, k0, k1, k2, k3, old, out, d_new + own, ok, H)
+            tl.store(into_hidden + state, ds * k1, mask=ok)  # `gates_backward` adds to it
         if GATES == 4:
-            lit = tanh(m)
-            dm += ds * k3 * (1.0 - lit * lit)
-            tl.store(out, dm * k2 * k0 * (1.0 - k0), mask=ok)
-            tl.store(out + H, dm * old * k1 * (1.0 - k1), mask=ok)
-            tl.store(out + 2 * H, dm * k0 * (1.0 - k2 * k2), mask=ok)
-            tl.store(out + 3 * H, ds * lit * k3 * (1.0 - k3), mask=ok)
-            tl.store(into_memory + state, dm * k1, mask=ok)
+            d_old = lstm_cell_backward(ds, dm, k0, k1, k2, k3, m, old, out, ok, H)
+            tl.store(into_memory + state, d_old, mask=ok)
 
 
 @triton.jit
-def gates_back(
-    context_back,
-    hidden_back,
-    d_gates,
-    d_new,
-    into_context,
-    into_hidden,
-    t,
-    B,
-    T,
-    H: tl.constexpr,
-    V: tl.constexpr,
-    GATES: tl.constexpr,
-    ROWS: tl.constexpr,
-    BLOCK_K: tl.constexpr,
-    SLICES: tl.constexpr,
-    STAGES: tl.constexpr,
-):
+def gates_backward(
+    context_back, hidden_back, d_gates, d_new, into_context, into_hidden, t, B, T,
+    H: tl.constexpr, V: tl.constexpr, GATES: tl.constexpr, ROWS: tl.constexpr,
+    BLOCK_K: tl.constexpr, SLICES: tl.constexpr, STAGES: tl.constexpr,
+):  # fmt: skip
     """From the gates to the context and the hidden state that they were made of."""
     # the gru's `new` gate is not the same in the two, and has a tape and a matrix of its own
     K: tl.constexpr = GATES * H
@@ -233,69 +164,32 @@ def gates_back(
 
 @triton.jit(do_not_specialize=["B", "T", "N", "PARTS"])
 def backward_kernel(
-    context_back,
-    hidden_back,
-    query_back,
-    v,
-    key,
-    value,
-    hidden,
-    memory,
-    contexts,
-    kept,
-    queries,
-    scores,
-    stats,
-    d_hidden,
-    d_contexts,
-    d_scores,
-    d_queries,
-    d_gates,
-    d_new,
-    d_key,
-    d_v,
-    into_hidden,
-    into_memory,
-    into_context,
-    parts,
-    arrivals,
-    counter,
-    scale,
-    B,
-    T,
-    N,
-    PARTS,
-    H: tl.constexpr,
-    V: tl.constexpr,
-    S: tl.constexpr,
-    VP: tl.constexpr,
-    SP: tl.constexpr,
-    PARTS_P: tl.constexpr,
-    GATES: tl.constexpr,
-    HAS_QUERY: tl.constexpr,
-    ADDITIVE: tl.constexpr,
-    ROWS: tl.constexpr,
-    BLOCK_J: tl.constexpr,
-    BLOCK_K: tl.constexpr,
-    SLICES: tl.constexpr,
-    STAGES: tl.constexpr,
-    K_STAGES: tl.constexpr,
-):
-    """All steps, the last one first; the three `into` end as what flows into the start."""
+    context_back, hidden_back, query_back, v, key, value,
+    hidden, memory, contexts, saved, queries, scores, stats,
+    d_hidden, d_contexts, d_scores, d_queries, d_gates, d_new, d_key, d_v,
+    into_hidden, into_memory, into_context, parts, arrivals, counter, scale, B, T, N, PARTS,
+    H: tl.constexpr, V: tl.constexpr, S: tl.constexpr, VP: tl.constexpr, SP: tl.constexpr,
+    PARTS_P: tl.constexpr, GATES: tl.constexpr, HAS_QUERY: tl.constexpr, ADDITIVE: tl.constexpr,
+    ROWS: tl.constexpr, BLOCK_J: tl.constexpr, BLOCK_K: tl.constexpr, SLICES: tl.constexpr,
+    STAGES: tl.constexpr, K_STAGES: tl.constexpr,
+):  # fmt: skip
+    """All steps, the last one first; the three `into` end as the gradients of the start."""
     target = 0
     for past in range(T):
         t = T - 1 - past
-        look_back(key, value, v, queries, contexts, scores, stats, into_context, d_contexts,
-                  d_scores, d_queries, d_key, d_v, parts, arrivals, t, B, T, N, PARTS, scale, V, S,
-                  VP, SP, PARTS_P, HAS_QUERY, ADDITIVE, BLOCK_J, STAGES)  # fmt: skip
-        target += tl.num_programs(0)
-        wait_for_all(counter, target)
-        cell_back(query_back, hidden, memory, kept, d_hidden, d_queries, d_gates, d_new,
-                  into_hidden, into_memory, t, B, T, scale, H, S, GATES, HAS_QUERY, ROWS, BLOCK_K,
-                  SLICES, K_STAGES)  # fmt: skip
-        target += tl.num_programs(0)
-        wait_for_all(counter, target)
-        gates_back(context_back, hidden_back, d_gates, d_new, into_context, into_hidden, t, B, T,
-                   H, V, GATES, ROWS, BLOCK_K, SLICES, K_STAGES)  # fmt: skip
-        target += tl.num_programs(0)
-        wait_for_all(counter, target)
+        attend_backward(
+            key, value, v, queries, contexts, scores, stats, into_context, d_contexts, d_scores,
+            d_queries, d_key, d_v, parts, arrivals, t, B, T, N, PARTS, scale, V, S, VP, SP, PARTS_P,
+            HAS_QUERY, ADDITIVE, BLOCK_J, STAGES,
+        )  # fmt: skip
+        target = end_phase(counter, target)
+        cell_backward(
+            query_back, hidden, memory, saved, d_hidden, d_queries, d_gates, d_new, into_hidden,
+            into_memory, t, B, T, scale, H, S, GATES, HAS_QUERY, ROWS, BLOCK_K, SLICES, K_STAGES,
+        )  # fmt: skip
+        target = end_phase(counter, target)
+        gates_backward(
+            context_back, hidden_back, d_gates, d_new, into_context, into_hidden, t, B, T, H, V,
+            GATES, ROWS, BLOCK_K, SLICES, K_STAGES,
+        )  # fmt: skip
+        target = end_phase(counter, target)

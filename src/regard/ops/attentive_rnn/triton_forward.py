@@ -1,9 +1,9 @@
 # mypy: disable-error-code="no-untyped-def, untyped-decorator, no-untyped-call, attr-defined"
-"""The steps of the attentive recurrence in one kernel, in the letters of this folder's README.
+"""The forward kernel of the attentive recurrence, in the letters of this folder's README.
 
-As in the self-attentive recurrence beside it, one launch runs the whole sequence, and its programs
-wait for each other between the phases of a step: `cell` makes s_t, `project` makes its query,
-`look` scores the keys and mixes the values. Tapes of states begin with the one before all steps.
+As in the self-attentive recurrence, one launch runs the whole sequence, and its programs wait for
+each other between the phases of a step: `cell` computes s_t, `project` its query, `attend` scores
+the keys and mixes the values. Tapes of states begin with the one before all steps.
 """
 
 import triton
@@ -12,40 +12,28 @@ import triton.language as tl
 from regard.ops.recurrence.triton_blocks import (
     TILE,
     arrived_last,
+    empty_sum,
+    end_phase,
     exp,
-    nothing,
+    gru_cell,
+    lstm_cell,
+    merge_stats,
     product,
     rows_at,
-    sigmoid,
-    summed,
+    store_part,
+    sum_slices,
     tanh,
     tile_of,
     times,
-    wait_for_all,
 )
 
 
 @triton.jit
 def cell(
-    inputs,
-    context_weight,
-    hidden_weight,
-    bias,
-    hidden,
-    memory,
-    contexts,
-    kept,
-    t,
-    B,
-    T,
-    H: tl.constexpr,
-    V: tl.constexpr,
-    GATES: tl.constexpr,
-    ROWS: tl.constexpr,
-    BLOCK_K: tl.constexpr,
-    SLICES: tl.constexpr,
-    STAGES: tl.constexpr,
-):
+    inputs, context_weight, hidden_weight, bias, hidden, memory, contexts, saved, t, B, T,
+    H: tl.constexpr, V: tl.constexpr, GATES: tl.constexpr, ROWS: tl.constexpr,
+    BLOCK_K: tl.constexpr, SLICES: tl.constexpr, STAGES: tl.constexpr,
+):  # fmt: skip
     """s_t from the state and the context before it; the gru cell keeps its two `new` apart."""
     tiles = tl.cdiv(B, ROWS) * ((H + TILE - 1) // TILE)
     for item in range(tl.program_id(0), tiles, tl.num_programs(0)):
@@ -68,8 +56,8 @@ def cell(
             g3 = tl.load(x_at + 3 * H, mask=ok, other=0.0)
             g3 += tl.load(bias + 3 * H + n, mask=n_ok, other=0.0)[None, :]
             old = tl.load(memory + own, mask=ok, other=0.0)
-        u0, u1 = nothing(ROWS, SLICES), nothing(ROWS, SLICES)
-        u2, u3 = nothing(ROWS, SLICES), nothing(ROWS, SLICES)
+        u0, u1 = empty_sum(ROWS, SLICES), empty_sum(ROWS, SLICES)
+        u2, u3 = empty_sum(ROWS, SLICES), empty_sum(ROWS, SLICES)
         for start in tl.range(0, V, BLOCK_K, num_stages=STAGES):
             k = start + tl.arange(0, BLOCK_K)
             c = rows_at(contexts, before * V, b_ok, k, V, SLICES)
@@ -90,50 +78,27 @@ def cell(
             if GATES == 4:
                 u2 = times(u2, s, hidden_weight, n + 2 * H, n_ok, k, H, SLICES)
                 u3 = times(u3, s, hidden_weight, n + 3 * H, n_ok, k, H, SLICES)
-        g0 += summed(u0, SLICES)
-        tape = kept + step * (4 * H) + n[None, :]
+        g0 += sum_slices(u0, SLICES)
+        tape = saved + step * (4 * H) + n[None, :]
         if GATES == 1:
             h = tanh(g0)
         else:
-            g1 += summed(u1, SLICES)
-            g2 += summed(u2, SLICES)
+            g1 += sum_slices(u1, SLICES)
+            g2 += sum_slices(u2, SLICES)
         if GATES == 3:
-            w = summed(u3, SLICES) + b2
-            r, z = sigmoid(g0), sigmoid(g1)
-            new = tanh(g2 + r * w)
-            h = new + z * (old - new)
-            tl.store(tape, r, mask=ok)
-            tl.store(tape + H, z, mask=ok)
-            tl.store(tape + 2 * H, new, mask=ok)
-            tl.store(tape + 3 * H, w, mask=ok)
+            h = gru_cell(g0, g1, g2, sum_slices(u3, SLICES) + b2, old, tape, ok, H)
         if GATES == 4:
-            i, f = sigmoid(g0), sigmoid(g1)
-            g, o = tanh(g2 + b2), sigmoid(g3 + summed(u3, SLICES))
-            tl.store(tape, i, mask=ok)
-            tl.store(tape + H, f, mask=ok)
-            tl.store(tape + 2 * H, g, mask=ok)
-            tl.store(tape + 3 * H, o, mask=ok)
-            m = f * old + i * g
+            g3 += sum_slices(u3, SLICES)
+            h, m = lstm_cell(g0, g1, g2 + b2, g3, old, tape, ok, H)
             tl.store(memory + own + H, m, mask=ok)
-            h = o * tanh(m)
         tl.store(hidden + own + H, h, mask=ok)
 
 
 @triton.jit
 def project(
-    query,
-    hidden,
-    queries,
-    t,
-    B,
-    T,
-    H: tl.constexpr,
-    S: tl.constexpr,
-    ROWS: tl.constexpr,
-    BLOCK_K: tl.constexpr,
-    SLICES: tl.constexpr,
-    STAGES: tl.constexpr,
-):
+    query, hidden, queries, t, B, T, H: tl.constexpr, S: tl.constexpr, ROWS: tl.constexpr,
+    BLOCK_K: tl.constexpr, SLICES: tl.constexpr, STAGES: tl.constexpr,
+):  # fmt: skip
     """q_t."""
     tiles = tl.cdiv(B, ROWS) * ((S + TILE - 1) // TILE)
     for item in range(tl.program_id(0), tiles, tl.num_programs(0)):
@@ -156,65 +121,27 @@ def query_of(queries, b, t, T, scale, S: tl.constexpr, SP: tl.constexpr, HAS_QUE
 
 
 @triton.jit
-def put_together(
-    parts,
-    part_stats,
-    stats,
-    contexts,
-    row,
-    t,
-    T,
-    PARTS,
-    V: tl.constexpr,
-    VP: tl.constexpr,
-    PARTS_P: tl.constexpr,
-):
-    """The context of row `row` from its parts; zero if it may look at nothing."""
+def merge_parts(
+    parts, part_stats, stats, contexts, row, t, T, PARTS,
+    V: tl.constexpr, VP: tl.constexpr, PARTS_P: tl.constexpr,
+):  # fmt: skip
+    """The context of row `row` from its parts; zero if it may attend to nothing."""
     b, n, p = tl.cast(row, tl.int64), tl.arange(0, VP), tl.arange(0, PARTS_P)
     all_at = b * PARTS + p
-    tops = tl.load(part_stats + 2 * all_at, mask=p < PARTS, other=float("-inf"))
-    totals = tl.load(part_stats + 2 * all_at + 1, mask=p < PARTS, other=0.0)
     lines = parts + all_at[:, None] * VP + n[None, :]
     mixed = tl.load(lines, mask=(p < PARTS)[:, None] & (n < V)[None, :], other=0.0)
-    highest = tl.max(tops, axis=0)
-    share = tl.where(tops == float("-inf"), 0.0, exp(tops - highest))
-    total = tl.sum(share * totals, axis=0)
-    inverse = tl.where(total > 0.0, 1.0 / total, 0.0)
-    tl.store(stats + 2 * (b * T + t), tl.where(total > 0.0, highest, 0.0))
-    tl.store(stats + 2 * (b * T + t) + 1, inverse)
-    c = tl.sum((share * inverse)[:, None] * mixed, axis=0)
+    share = merge_stats(part_stats, stats + 2 * (b * T + t), all_at, p < PARTS)
+    c = tl.sum(share[:, None] * mixed, axis=0)
     tl.store(contexts + (b * (T + 1) + t + 1) * V + n, c, mask=n < V)
 
 
 @triton.jit
-def look(
-    key,
-    value,
-    mask,
-    v,
-    queries,
-    contexts,
-    scores,
-    stats,
-    parts,
-    part_stats,
-    arrivals,
-    t,
-    B,
-    T,
-    N,
-    PARTS,
-    scale,
-    V: tl.constexpr,
-    S: tl.constexpr,
-    VP: tl.constexpr,
-    SP: tl.constexpr,
-    PARTS_P: tl.constexpr,
-    HAS_QUERY: tl.constexpr,
-    ADDITIVE: tl.constexpr,
-    BLOCK_J: tl.constexpr,
-    STAGES: tl.constexpr,
-):
+def attend(
+    key, value, mask, v, queries, contexts, scores, stats, parts, part_stats, arrivals,
+    t, B, T, N, PARTS, scale,
+    V: tl.constexpr, S: tl.constexpr, VP: tl.constexpr, SP: tl.constexpr, PARTS_P: tl.constexpr,
+    HAS_QUERY: tl.constexpr, ADDITIVE: tl.constexpr, BLOCK_J: tl.constexpr, STAGES: tl.constexpr,
+):  # fmt: skip
     """Scores of step t with the keys, and the mixture of the values, in PARTS parts for a row."""
     n, d = tl.arange(0, VP), tl.arange(0, SP)
     for item in range(tl.program_id(0), B * PARTS, tl.num_programs(0)):
@@ -246,75 +173,35 @@ def look(
             total = total * fade + a
             mixed = mixed * fade[:, None] + a[:, None] * y
             top = new_top
-        highest = tl.max(top, axis=0)
-        share = tl.where(top == float("-inf"), 0.0, exp(top - highest))
         out = parts + tl.cast(item, tl.int64) * VP + n
-        tl.store(out, tl.sum(share[:, None] * mixed, axis=0))
-        tl.store(part_stats + 2 * item, highest)
-        tl.store(part_stats + 2 * item + 1, tl.sum(share * total, axis=0))
+        store_part(top, total, mixed, out, part_stats, item)
         if arrived_last(arrivals, row, PARTS):
-            put_together(
+            merge_parts(
                 parts, part_stats, stats, contexts, row, t, T, PARTS, V, VP, PARTS_P
             )  # fmt: skip
 
 
 @triton.jit(do_not_specialize=["B", "T", "N", "PARTS"])
 def forward_kernel(
-    inputs,
-    context_weight,
-    hidden_weight,
-    bias,
-    query,
-    v,
-    key,
-    value,
-    mask,
-    hidden,
-    memory,
-    contexts,
-    kept,
-    queries,
-    scores,
-    stats,
-    parts,
-    part_stats,
-    arrivals,
-    counter,
-    scale,
-    B,
-    T,
-    N,
-    PARTS,
-    H: tl.constexpr,
-    V: tl.constexpr,
-    S: tl.constexpr,
-    VP: tl.constexpr,
-    SP: tl.constexpr,
-    PARTS_P: tl.constexpr,
-    GATES: tl.constexpr,
-    HAS_QUERY: tl.constexpr,
-    ADDITIVE: tl.constexpr,
-    ROWS: tl.constexpr,
-    BLOCK_J: tl.constexpr,
-    BLOCK_K: tl.constexpr,
-    SLICES: tl.constexpr,
-    STAGES: tl.constexpr,
-    K_STAGES: tl.constexpr,
-):
+    inputs, context_weight, hidden_weight, bias, query, v, key, value, mask,
+    hidden, memory, contexts, saved, queries, scores, stats,
+    parts, part_stats, arrivals, counter, scale, B, T, N, PARTS,
+    H: tl.constexpr, V: tl.constexpr, S: tl.constexpr, VP: tl.constexpr, SP: tl.constexpr,
+    PARTS_P: tl.constexpr, GATES: tl.constexpr, HAS_QUERY: tl.constexpr, ADDITIVE: tl.constexpr,
+    ROWS: tl.constexpr, BLOCK_J: tl.constexpr, BLOCK_K: tl.constexpr, SLICES: tl.constexpr,
+    STAGES: tl.constexpr, K_STAGES: tl.constexpr,
+):  # fmt: skip
     """All steps."""
     target = 0
     for t in range(T):
-        cell(inputs, context_weight, hidden_weight, bias, hidden, memory, contexts, kept, t, B, T,
+        cell(inputs, context_weight, hidden_weight, bias, hidden, memory, contexts, saved, t, B, T,
              H, V, GATES, ROWS, BLOCK_K, SLICES, K_STAGES)  # fmt: skip
-        target += tl.num_programs(0)
-        wait_for_all(counter, target)
+        target = end_phase(counter, target)
         if HAS_QUERY:
             project(query, hidden, queries, t, B, T, H, S, ROWS, BLOCK_K, SLICES,
                     K_STAGES)  # fmt: skip
-            target += tl.num_programs(0)
-            wait_for_all(counter, target)
-        look(key, value, mask, v, queries, contexts, scores, stats, parts, part_stats, arrivals, t,
-             B, T, N, PARTS, scale, V, S, VP, SP, PARTS_P, HAS_QUERY, ADDITIVE, BLOCK_J,
-             STAGES)  # fmt: skip
-        target += tl.num_programs(0)
-        wait_for_all(counter, target)
+            target = end_phase(counter, target)
+        attend(key, value, mask, v, queries, contexts, scores, stats, parts, part_stats, arrivals,
+               t, B, T, N, PARTS, scale, V, S, VP, SP, PARTS_P, HAS_QUERY, ADDITIVE, BLOCK_J,
+               STAGES)  # fmt: skip
+        target = end_phase(counter, target)

@@ -1,4 +1,4 @@
-"""The cells: one step from the gates and the context to a hidden state, as pure functions."""
+"""Recurrent cells as pure functions from gates and state to a hidden state."""
 
 from typing import Final, Literal
 

@@ -4,6 +4,7 @@ Cheng et al., 2016, "Long Short-Term Memory-Networks for Machine Reading",
 https://arxiv.org/abs/1601.06733, and its simple form, in which `h_t = tanh(A [x_t, c_{t-1}] + b)`.
 """
 
+from collections.abc import Callable
 from typing import Any, Final
 
 import torch
@@ -83,7 +84,7 @@ def _refuse_cpu(
     return None
 
 
-PATHS: Final = {
+PATHS: Final[dict[str, OperatorPath[Callable[..., SelfAttentiveOutput]]]] = {
     "triton": OperatorPath(_run_triton, _refuse_triton, reference.self_attentive_rnn),
     "cpu": OperatorPath(_run_numba, _refuse_cpu, reference.self_attentive_rnn),
     "torch": OperatorPath(

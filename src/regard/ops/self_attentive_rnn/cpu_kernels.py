@@ -1,17 +1,18 @@
 # mypy: disable-error-code="no-untyped-def, untyped-decorator, no-untyped-call"
-"""The kernels of the self-attentive recurrence on the CPU: all steps, and all steps back.
+"""The CPU kernels of the self-attentive recurrence: all steps, and all steps back.
 
-A step is so little work that threads which met at its end would do nothing but wait. So a thread
-takes a few rows of the batch, a group, through all steps alone. The rows of a group share what is
-loaded of the weights. What is summed over steps and rows is left to `cpu_path.py`.
+A step is so little work that threads which met at its end would mostly wait. So a thread takes a
+few rows of the batch, a group, through all steps alone. The rows of a group share each load of the
+weights. Sums over steps and rows are left to `cpu_path.py`.
 """
 
 from typing import Any, Final, NamedTuple
 
 from numba import float32, int32, int64, types, uint8
 
-from regard.ops.additive_attention.cpu_parts import ONE, TWO, batch, kernel, row, rows
-from regard.ops.self_attentive_rnn.cpu_parts import (
+from regard.ops.cpu_math import (
+    ONE,
+    TWO,
     ZERO,
     add,
     add_dots,
@@ -22,7 +23,6 @@ from regard.ops.self_attentive_rnn.cpu_parts import (
     fill_keys,
     gru_cell,
     gru_cell_back,
-    inlined,
     lstm_cell,
     lstm_cell_back,
     masked_softmax,
@@ -32,12 +32,13 @@ from regard.ops.self_attentive_rnn.cpu_parts import (
     rnn_cell_back,
     softmax_back,
 )
+from regard.ops.cpu_runtime import batch, inlined, kernel, row, rows
 
 GROUP: Final = 8  # rows that share what is loaded of the weights
 
 
-class Weights(NamedTuple):
-    """Weights as (in, out) of the pass that gets them; `w` is `-2 v`. What is missing is empty."""
+class KernelWeights(NamedTuple):
+    """Weights as (in, out) of the pass that gets them; `w` is `-2 v`. Missing ones are empty."""
 
     recurrent: Any
     bias: Any
@@ -46,16 +47,16 @@ class Weights(NamedTuple):
     w: Any
 
 
-class Tapes(NamedTuple):
-    """What the steps leave behind, (batch, steps, ...).
+class KernelTapes(NamedTuple):
+    """Inputs and results of the steps, (batch, steps, ...).
 
     Attributes:
-        inputs, query_inputs: what the steps get.
+        inputs, query_inputs: arguments of the operator.
         real: 0 where a step is padding; without steps if none is.
         hidden, keys, memory: tapes that begin with the earlier history.
         contexts: the first is that before the first step.
         maps: the weights, (batch, length, steps).
-        gates: what the way back needs of the cells.
+        gates: saved by the cells for the backward pass.
         queries: projected.
     """
 
@@ -71,17 +72,16 @@ class Tapes(NamedTuple):
     queries: Any
 
 
-class Flow(NamedTuple):
-    """What flows back, (batch, steps, ...).
+class KernelGradients(NamedTuple):
+    """Gradients, (batch, steps, ...).
 
     Attributes:
-        hidden, keys, memory, contexts: gradients that tapes and contexts come with; those of new
-            keys become complete.
-        scores: the gradients of the weights, and those of the scores in their place.
-        mixed, recalled: gradients of what the looks gave.
-        inputs, gates, queries: those of the inputs and of the recurrent part, which are one for the
-            cells `rnn` and `lstm`, and of the queries.
-        into: that of the first context, (batch, hidden).
+        hidden, keys, memory, contexts: of the results; those of new keys become complete.
+        scores: of the weights, which those of the scores replace.
+        mixed, recalled: of the mixtures of hidden states and memories.
+        inputs, gates, queries: of the inputs and of the recurrent part, which are one for the cells
+            `rnn` and `lstm`, and of the queries.
+        into: of the context before the current step, (batch, hidden).
         sum_k, sum_v: sums of `de r (1 - r)` and of `de r`, for additive scores.
     """
 
@@ -101,10 +101,10 @@ class Flow(NamedTuple):
 
 
 class Scratch(NamedTuple):
-    """Of one thread: rows of a group, and what additive scores need.
+    """Memory of one thread: rows of a group, and buffers of additive scores.
 
-    On the way back, rows have the gradients of what they are named after. `asker` gets what flows
-    through a query into the hidden state, or context, that it was made of.
+    In the backward pass, rows hold gradients. `asker` is that of the hidden state, or context, from
+    which a query was projected.
     """
 
     context: Any
@@ -123,17 +123,17 @@ class Scratch(NamedTuple):
 
 
 bytes_type = uint8[:, ::1]
-weights_type = types.NamedTuple((rows, row, rows, rows, row), Weights)
+weights_type = types.NamedTuple((rows, row, rows, rows, row), KernelWeights)
 tapes_type = types.NamedTuple(
-    (batch, batch, bytes_type, batch, batch, batch, batch, batch, batch, batch), Tapes
+    (batch, batch, bytes_type, batch, batch, batch, batch, batch, batch, batch), KernelTapes
 )
-flow_type = types.NamedTuple((batch,) * 10 + (rows, batch, rows), Flow)
+grads_type = types.NamedTuple((batch,) * 10 + (rows, batch, rows), KernelGradients)
 scratch_type = types.NamedTuple((rows,) * 9 + (batch, int32[:, ::1], row, row), Scratch)
 
 
 @inlined
 def project(x, W, n, out):
-    """Adds x, or `x W` if there is a W."""
+    """Add x, or `x W` if there is a W."""
     if W.shape[0]:
         product(x, W, n, out)
     else:
@@ -143,7 +143,7 @@ def project(x, W, n, out):
 
 @inlined
 def is_real(real, b, p):
-    """Whether a step is no padding."""
+    """Whether a step is not padding."""
     return real.shape[1] == 0 or real[b, p] != 0
 
 
@@ -172,8 +172,8 @@ def compute(b0, n, t, p, is_lstm, w, tapes, s):
 
 
 @inlined
-def look(b0, n, t, end, is_lstm, scale, w, tapes, s):
-    """From the hidden states, or the context of the cell `lstm`, to what they see."""
+def attend(b0, n, t, end, is_lstm, scale, w, tapes, s):
+    """From the hidden states, or the context of the cell `lstm`, to the mixtures."""
     s.query[:] = ZERO
     project(s.context if is_lstm else s.hidden, w.query, n, s.query)
     for r in range(n):
@@ -207,7 +207,7 @@ def forward(first, last, size, scale, w, tapes, s):
             for phase in range(2):
                 if is_lstm == (phase == 0):
                     end = p if is_lstm else p + 1
-                    look(b0, n, t, end, is_lstm, scale, w, tapes, s)
+                    attend(b0, n, t, end, is_lstm, scale, w, tapes, s)
                 else:
                     compute(b0, n, t, p, is_lstm, w, tapes, s)
             for r in range(n):
@@ -217,11 +217,11 @@ def forward(first, last, size, scale, w, tapes, s):
 
 
 @inlined
-def start_back(b0, n, t, p, tapes, flow, s):
-    """What flows into the mixture of step t: nothing, if it is padding."""
+def start_back(b0, n, t, p, tapes, grads, s):
+    """The gradient of the mixture of step t: zero if it is padding."""
     for r in range(n):
-        b, into, mixed = b0 + r, flow.into[b0 + r], s.mixed[r]
-        add(flow.contexts[b, t], into)
+        b, into, mixed = b0 + r, grads.into[b0 + r], s.mixed[r]
+        add(grads.contexts[b, t], into)
         if is_real(tapes.real, b, p):
             copy(into, mixed)
             into[:] = ZERO
@@ -230,57 +230,57 @@ def start_back(b0, n, t, p, tapes, flow, s):
 
 
 @inlined
-def look_back(b0, n, t, end, is_lstm, scale, w, tapes, flow, s):
-    """From the mixture of step t to what asked for it, and to the sums of the keys."""
+def attend_back(b0, n, t, end, is_lstm, scale, w, tapes, grads, s):
+    """From the mixture of step t to its query, and to the sums of the keys."""
     for r in range(n):
         b, query = b0 + r, s.query[r]
-        keys, d, weights = tapes.keys[b], flow.scores[b, t, :end], tapes.maps[b, t, :end]
-        copy(s.mixed[r], flow.mixed[b, t])
+        keys, d, weights = tapes.keys[b], grads.scores[b, t, :end], tapes.maps[b, t, :end]
+        copy(s.mixed[r], grads.mixed[b, t])
         add_dots(tapes.hidden[b], s.mixed[r], ONE, d)
         if is_lstm:
-            copy(s.recalled[r], flow.recalled[b, t])
+            copy(s.recalled[r], grads.recalled[b, t])
             add_dots(tapes.memory[b], s.recalled[r], ONE, d)
         softmax_back(weights, d)
         query[:] = ZERO
         if len(w.w):
-            sums = flow.sum_k[b], flow.sum_v[b]
+            sums = grads.sum_k[b], grads.sum_v[b]
             additive_back(tapes.queries[b, t], keys, d, w.w, s, r, *sums, query)
         else:
             add_mix(d, keys, scale, query)
-        copy(query, flow.queries[b, t])
+        copy(query, grads.queries[b, t])
     s.asker[:] = ZERO
     project(s.query, w.query, n, s.asker)
 
 
 @inlined
-def gather(b, r, t, p, is_lstm, scale, w, tapes, flow, s):
-    """What later steps, and that of the cells `rnn` and `gru` itself, sent into step t.
+def gather(b, r, t, p, is_lstm, scale, w, tapes, grads, s):
+    """Gradients of hidden state, key and memory of step t, into `s`.
 
-    Into its hidden state, its key and its memory, which come to lie in `s`.
+    They are sums over later steps, and over step t itself for the cells `rnn` and `gru`.
     """
     hidden, key, later = s.hidden[r], s.key[r], t + 1 if is_lstm else t
     factors = tapes.maps[b, later:, p]
-    copy(flow.hidden[b, p], hidden)
-    add_mix(factors, flow.mixed[b, later:], ONE, hidden)
-    copy(flow.keys[b, p], key)
+    copy(grads.hidden[b, p], hidden)
+    add_mix(factors, grads.mixed[b, later:], ONE, hidden)
+    copy(grads.keys[b, p], key)
     if len(w.w):
         for j in range(len(key)):
-            key[j] -= TWO * w.w[j] * flow.sum_k[b, p, j]
+            key[j] -= TWO * w.w[j] * grads.sum_k[b, p, j]
     else:
-        add_mix(flow.scores[b, later:, p], tapes.queries[b, later:], scale, key)
-    copy(key, flow.keys[b, p])
+        add_mix(grads.scores[b, later:, p], tapes.queries[b, later:], scale, key)
+    copy(key, grads.keys[b, p])
     if is_lstm:
-        copy(flow.memory[b, p], s.context[r])
-        add_mix(factors, flow.recalled[b, later:], ONE, s.context[r])
+        copy(grads.memory[b, p], s.context[r])
+        add_mix(factors, grads.recalled[b, later:], ONE, s.context[r])
     else:
         add(s.asker[r], hidden)
 
 
 @inlined
-def compute_back(b0, n, t, p, is_lstm, scale, w, tapes, flow, s):
+def compute_back(b0, n, t, p, is_lstm, scale, w, tapes, grads, s):
     """From hidden states and keys to the inputs, and to the context or the mixture."""
     for r in range(n):
-        gather(b0 + r, r, t, p, is_lstm, scale, w, tapes, flow, s)
+        gather(b0 + r, r, t, p, is_lstm, scale, w, tapes, grads, s)
     project(s.key, w.key, n, s.hidden)
     for r in range(n):
         b, d_hidden, to, d_u = b0 + r, s.hidden[r], s.context[r], s.gates[r]
@@ -292,16 +292,16 @@ def compute_back(b0, n, t, p, is_lstm, scale, w, tapes, flow, s):
             to[:] = ZERO
         else:
             before = tapes.contexts[b, t]
-            gru_cell_back(d_hidden, before, tapes.gates[b, t], flow.inputs[b, t], d_u, to)
-        copy(d_u, flow.gates[b, t])
+            gru_cell_back(d_hidden, before, tapes.gates[b, t], grads.inputs[b, t], d_u, to)
+        copy(d_u, grads.gates[b, t])
     product(s.gates, w.recurrent, n, s.context)
     if is_lstm:
         for r in range(n):
             copy(s.context[r], s.mixed[r])
 
 
-@kernel(int64, int64, int64, float32, weights_type, tapes_type, flow_type, scratch_type)
-def backward(first, last, size, scale, w, tapes, flow, s):
+@kernel(int64, int64, int64, float32, weights_type, tapes_type, grads_type, scratch_type)
+def backward(first, last, size, scale, w, tapes, grads, s):
     """All steps of the groups `first` to `last` from the last step to the first."""
     (B, L, steps), is_lstm = tapes.maps.shape, tapes.memory.shape[1] > 0
     for group in range(first, last):
@@ -312,12 +312,12 @@ def backward(first, last, size, scale, w, tapes, flow, s):
                 fill_keys(tapes.keys[b0 + r], 0, steps, s.F[r], s.sizes[r])
         for t in range(L - 1, -1, -1):
             p = steps - L + t
-            start_back(b0, n, t, p, tapes, flow, s)
+            start_back(b0, n, t, p, tapes, grads, s)
             for phase in range(2):
                 if is_lstm == (phase == 1):
                     end = p if is_lstm else p + 1
-                    look_back(b0, n, t, end, is_lstm, scale, w, tapes, flow, s)
+                    attend_back(b0, n, t, end, is_lstm, scale, w, tapes, grads, s)
                 else:
-                    compute_back(b0, n, t, p, is_lstm, scale, w, tapes, flow, s)
+                    compute_back(b0, n, t, p, is_lstm, scale, w, tapes, grads, s)
             for r in range(n):
-                add(s.asker[r] if is_lstm else s.context[r], flow.into[b0 + r])
+                add(s.asker[r] if is_lstm else s.context[r], grads.into[b0 + r])

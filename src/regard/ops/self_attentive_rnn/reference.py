@@ -14,8 +14,8 @@ from regard.ops.recurrence.scores import ScoreFunction
 from regard.ops.self_attentive_rnn.history import History, SelfAttentiveOutput
 
 
-class Recurrence(NamedTuple):
-    """What is the same in every step: the weights that meet the context, and the score."""
+class RecurrenceParameters(NamedTuple):
+    """Parameters of every step: the weights that are applied to the context, and the score."""
 
     weight: Float[Tensor, "gates hidden"]
     bias: Float[Tensor, " gates"] | None
@@ -26,8 +26,8 @@ class Recurrence(NamedTuple):
         return F.linear(context, self.weight, self.bias)
 
 
-class Step(NamedTuple):
-    """The inputs of one step: its gates, its query (cell `lstm` alone), its rows that are real."""
+class StepInputs(NamedTuple):
+    """Inputs of one step: its gates, its query (cell `lstm` alone), and which rows are real."""
 
     gates: Float[Tensor, "batch gates"]
     query: Float[Tensor, "batch score_dim"] | None
@@ -47,7 +47,7 @@ def self_attentive_rnn(
     need_weights: bool = False,
 ) -> SelfAttentiveOutput:
     """One step after another; the operator describes the arguments."""
-    recurrence = Recurrence(recurrent_weight, recurrent_bias, score)
+    recurrence = RecurrenceParameters(recurrent_weight, recurrent_bias, score)
     length = inputs.shape[1]
     before = state.hidden.shape[1]
     real = real_steps(inputs, lengths)
@@ -55,7 +55,7 @@ def self_attentive_rnn(
     contexts, rows = [], []
     for t in range(length):
         query = None if query_inputs is None else query_inputs[:, t]
-        step = Step(inputs[:, t], query, real[:, t])
+        step = StepInputs(inputs[:, t], query, real[:, t])
         state, weights = STEPS[cell](recurrence, step, state)
         contexts.append(state.context)
         rows.append(F.pad(weights, (0, before + length - weights.shape[1])))
@@ -82,26 +82,26 @@ def without_padding(
     query_inputs: Float[Tensor, "batch length score_dim"] | None,
     real: Bool[Tensor, "batch length 1"],
 ) -> tuple[Tensor, Tensor | None]:
-    """Zeros in the padding: what stands there may be NaN, which no later zero weight undoes."""
+    """Zeros in the padding, which may hold NaN: a zero weight would not remove it."""
     queries = None if query_inputs is None else query_inputs.where(real, 0.0)
     return inputs.where(real, 0.0), queries
 
 
-def _rnn_step(r: Recurrence, step: Step, state: History) -> tuple[History, Tensor]:
+def _rnn_step(r: RecurrenceParameters, step: StepInputs, state: History) -> tuple[History, Tensor]:
     hidden = rnn_cell(step.gates, r.gates(state.context))
-    return _look_back_from(hidden, r, step, state)
+    return _attend_from(hidden, r, step, state)
 
 
-def _gru_step(r: Recurrence, step: Step, state: History) -> tuple[History, Tensor]:
+def _gru_step(r: RecurrenceParameters, step: StepInputs, state: History) -> tuple[History, Tensor]:
     hidden = gru_cell(step.gates, r.gates(state.context), state.context)
-    return _look_back_from(hidden, r, step, state)
+    return _attend_from(hidden, r, step, state)
 
 
-def _lstm_step(r: Recurrence, step: Step, state: History) -> tuple[History, Tensor]:
-    """Looks back first, computes second: the LSTMN of Cheng et al. (2016), equations 4 to 9."""
+def _lstm_step(r: RecurrenceParameters, step: StepInputs, state: History) -> tuple[History, Tensor]:
+    """Attends first, computes second: the LSTMN of Cheng et al. (2016), equations 4 to 9."""
     assert step.query is not None
     assert state.memory is not None
-    weights = _look(step.query + r.score.query(state.context), state, r.score)
+    weights = _attend(step.query + r.score.query(state.context), state, r.score)
     context = _mix(weights, state.hidden)
     hidden, memory = lstm_cell(step.gates + r.gates(context), _mix(weights, state.memory))
     after = _append(state, hidden, r.score.key(hidden), memory, step.real)
@@ -109,23 +109,25 @@ def _lstm_step(r: Recurrence, step: Step, state: History) -> tuple[History, Tens
 
 
 #: one step of each cell
-STEPS: Final[dict[str, Callable[[Recurrence, Step, History], tuple[History, Tensor]]]] = {
+STEPS: Final[
+    dict[str, Callable[[RecurrenceParameters, StepInputs, History], tuple[History, Tensor]]]
+] = {
     "rnn": _rnn_step,
     "gru": _gru_step,
     "lstm": _lstm_step,
 }
 
 
-def _look_back_from(
-    hidden: Float[Tensor, "batch hidden"], r: Recurrence, step: Step, state: History
+def _attend_from(
+    hidden: Float[Tensor, "batch hidden"], r: RecurrenceParameters, step: StepInputs, state: History
 ) -> tuple[History, Tensor]:
     """h_t scores h_1 to h_t, itself included, and mixes them into c_t."""
     after = _append(state, hidden, r.score.key(hidden), None, step.real)
-    weights = _look(r.score.query(hidden), after, r.score)
+    weights = _attend(r.score.query(hidden), after, r.score)
     return after.with_context(_mix(weights, after.hidden), step.real), weights
 
 
-def _look(
+def _attend(
     query: Float[Tensor, "batch score_dim"], history: History, score: ScoreFunction
 ) -> Float[Tensor, "batch steps"]:
     scores = score.scores(query, history.keys)
@@ -141,7 +143,7 @@ def _mix(
 def _append(
     state: History, hidden: Tensor, key: Tensor, memory: Tensor | None, real: Tensor
 ) -> History:
-    """New tapes, one step longer, with h_t, its key, its memory and whether it is real."""
+    """New tapes, one step longer: h_t, its key, its memory, and whether it is real."""
 
     def longer(tape: Tensor, new: Tensor) -> Tensor:
         return torch.cat([tape, new[:, None].to(tape.dtype)], dim=1)

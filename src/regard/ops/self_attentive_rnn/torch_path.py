@@ -1,17 +1,16 @@
 """The self-attentive recurrence by torch operators, on tapes that are allocated once."""
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Unpack
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Float
 from torch import Tensor
 
-from regard.ops.recurrence.cells import Cell
 from regard.ops.recurrence.scores import AdditiveScore, DotScore, ScoreFunction
 from regard.ops.self_attentive_rnn import reference
-from regard.ops.self_attentive_rnn.history import History, SelfAttentiveOutput
-from regard.ops.self_attentive_rnn.manual_autograd import Recurrence
+from regard.ops.self_attentive_rnn.history import History, RecurrenceOptions, SelfAttentiveOutput
+from regard.ops.self_attentive_rnn.manual_autograd import SelfAttentiveFunction
 
 
 def self_attentive_rnn(
@@ -19,105 +18,58 @@ def self_attentive_rnn(
     recurrent_weight: Float[Tensor, "gates hidden"],
     score: ScoreFunction,
     state: History,
-    *,
-    cell: Cell = "rnn",
-    recurrent_bias: Float[Tensor, " gates"] | None = None,
-    query_inputs: Float[Tensor, "batch length score_dim"] | None = None,
-    lengths: Int[Tensor, " batch"] | None = None,
-    need_weights: bool = False,
+    **options: Unpack[RecurrenceOptions],
 ) -> SelfAttentiveOutput:
-    """The steps of the definition, and a backward pass written by hand."""
-    return by_steps(
-        Recurrence.apply,
-        inputs,
-        recurrent_weight,
-        score,
-        state,
-        cell=cell,
-        recurrent_bias=recurrent_bias,
-        query_inputs=query_inputs,
-        lengths=lengths,
-        need_weights=need_weights,
+    """The steps of the definition, and a hand-written backward pass."""
+    return run_function(
+        SelfAttentiveFunction.apply, inputs, recurrent_weight, score, state, **options
     )
 
 
-def by_steps(
-    steps: Callable[..., Any],
+def run_function(
+    function: Callable[..., Any],
     inputs: Float[Tensor, "batch length gates"],
     recurrent_weight: Float[Tensor, "gates hidden"],
     score: ScoreFunction,
     state: History,
-    *,
-    cell: Cell = "rnn",
-    recurrent_bias: Float[Tensor, " gates"] | None = None,
-    query_inputs: Float[Tensor, "batch length score_dim"] | None = None,
-    lengths: Int[Tensor, " batch"] | None = None,
-    need_weights: bool = False,
+    **options: Unpack[RecurrenceOptions],
 ) -> SelfAttentiveOutput:
-    """The same, with all steps and their backward pass as one function, that of `by_hand.py`.
+    """Run all steps by one differentiable function, with the arguments of `SelfAttentiveFunction`.
 
-    A score whose weights are not known, and code under torch.compile, which unrolls the steps
-    anyway, run the definition itself.
+    A score function whose weights are not known, and code under torch.compile, which unrolls the
+    steps anyway, run the definition.
     """
     if not isinstance(score, DotScore | AdditiveScore) or torch.compiler.is_compiling():
-        return reference.self_attentive_rnn(
-            inputs,
-            recurrent_weight,
-            score,
-            state,
-            cell=cell,
-            recurrent_bias=recurrent_bias,
-            query_inputs=query_inputs,
-            lengths=lengths,
-            need_weights=need_weights,
-        )
-    real = reference.real_steps(inputs, lengths)
-    inputs, query_inputs = reference.without_padding(inputs, query_inputs, real)
-    v = score.v if isinstance(score, AdditiveScore) else None
+        return reference.self_attentive_rnn(inputs, recurrent_weight, score, state, **options)
+    dtype, need_weights = inputs.dtype, options["need_weights"]
+    real = reference.real_steps(inputs, options["lengths"])
+    inputs, query_inputs = reference.without_padding(inputs, options["query_inputs"], real)
+    all_real = torch.cat([state.real, real[:, :, 0]], dim=1)
     tensors = (
         inputs,
         query_inputs,
-        state.context,
-        state.hidden,
-        state.keys,
-        state.memory,
-        recurrent_weight,
-        recurrent_bias,
-        score.query_weight,
-        score.key_weight,
-        v,
+        *(state.context, state.hidden, state.keys, state.memory),
+        *(recurrent_weight, options["recurrent_bias"], score.query_weight, score.key_weight),
+        score.v if isinstance(score, AdditiveScore) else None,
     )
-    # sums over the steps lose too much in half precision: those run in float32
-    wide = torch.float64 if inputs.dtype == torch.float64 else torch.float32
+    # sums over the steps lose too much in half precision, which is run in float32
+    wide = torch.float64 if dtype == torch.float64 else torch.float32
     with torch.autocast(inputs.device.type, enabled=False):
-        found = steps(
-            cell,
+        hidden, keys, memory, contexts, maps = function(
+            options["cell"],
             score.scale if isinstance(score, DotScore) else 1.0,
-            torch.cat([state.real, real[:, :, 0]], dim=1),
+            all_real,
             *(None if tensor is None else tensor.to(wide) for tensor in tensors),
         )
-    return _output(found, state, real, inputs.dtype, need_weights)
-
-
-def _output(
-    found: tuple[Tensor, Tensor, Tensor | None, Tensor, Tensor],
-    state: History,
-    real: Tensor,
-    kind: torch.dtype,
-    need_weights: bool,
-) -> SelfAttentiveOutput:
-    """What the steps have left on their tapes, in the type of the inputs."""
-    hidden, keys, memory, contexts, maps = found
-    before = state.hidden.shape[1]
     return SelfAttentiveOutput(
-        hidden=hidden[:, before:].where(real, 0.0).to(kind),
-        context=contexts.where(real, 0.0).to(kind),
-        weights=maps.where(real, 0.0)[:, None].to(kind) if need_weights else None,
+        hidden=hidden[:, state.hidden.shape[1] :].where(real, 0.0).to(dtype),
+        context=contexts.where(real, 0.0).to(dtype),
+        weights=maps.where(real, 0.0)[:, None].to(dtype) if need_weights else None,
         state=History(
-            context=contexts[:, -1].to(kind),
-            hidden=hidden.to(kind),
-            keys=keys.to(kind),
-            memory=None if memory is None else memory.to(kind),
-            real=torch.cat([state.real, real[:, :, 0]], dim=1),
+            context=contexts[:, -1].to(dtype),
+            hidden=hidden.to(dtype),
+            keys=keys.to(dtype),
+            memory=None if memory is None else memory.to(dtype),
+            real=all_real,
         ),
     )

@@ -1,11 +1,11 @@
 # mypy: disable-error-code="no-untyped-def, untyped-decorator, no-untyped-call, attr-defined"
-"""The way back through the self-attentive recurrence, in the letters of this folder's README.
+"""The backward kernel of the self-attentive recurrence, in the letters of this folder's README.
 
-One launch as on the way there, from the last step to the first. `look_back` takes what flows into
-a mixture to the steps that were mixed; `cell_back` takes what has come together at h_t through the
-gates; `context_back` takes it from the gates to the context. The cell `lstm` begins a step with
-`cell_back`, the others with `look_back`. Only later steps have looked at h_t: all that flows into
-it is there when its turn comes. Gradients of the weights are left to products over all steps.
+One launch from the last step to the first. `attend_backward` goes from a mixture to the steps that
+were mixed, `cell_backward` from h_t to the gates, `context_backward` from the gates to the context.
+The cell `lstm` begins a step with `cell_backward`, the others with `attend_backward`. Only later
+steps attend to h_t, so its gradient is complete when its turn comes. Gradients of the weights are
+left to products over all steps.
 """
 
 import triton
@@ -14,11 +14,16 @@ import triton.language as tl
 from regard.ops.recurrence.triton_blocks import (
     TILE,
     arrived_last,
+    end_phase,
     exp,
+    gru_cell_backward,
+    load_saved,
+    lstm_cell_backward,
     product,
+    store_query_part,
+    sum_query_parts,
     tanh,
     tile_of,
-    wait_for_all,
 )
 
 
@@ -35,47 +40,15 @@ def mean_of_maps(scores, d_maps, top, inverse, stop, BLOCK: tl.constexpr):
 
 
 @triton.jit
-def look_back(
-    hidden,
-    keys,
-    queries,
-    memory,
-    v,
-    lengths,
-    contexts,
-    kept,
-    scores,
-    stats,
-    d_hidden,
-    d_keys,
-    d_memory,
-    d_contexts,
-    d_maps,
-    d_queries,
-    d_v,
-    into,
-    d_mixed,
-    d_recalled,
-    parts,
-    arrivals,
-    t,
-    B,
-    T,
-    PARTS,
-    scale,
-    H: tl.constexpr,
-    S: tl.constexpr,
-    HP: tl.constexpr,
-    SP: tl.constexpr,
-    PARTS_P: tl.constexpr,
-    IS_LSTM: tl.constexpr,
-    RAW_QUERY: tl.constexpr,
-    ADDITIVE: tl.constexpr,
-    HAS_D_MAPS: tl.constexpr,
-    BLOCK_J: tl.constexpr,
-    STAGES: tl.constexpr,
-):
-    """From the mixture of step t to all that it has looked at, and to its query."""
+def attend_backward(
+    hidden, keys, queries, memory, v, lengths, contexts, saved, scores, stats,
+    d_hidden, d_keys, d_memory, d_contexts, d_maps, d_queries, d_v, into, d_mixed, d_recalled,
+    parts, arrivals, t, B, T, PARTS, scale,
+    H: tl.constexpr, S: tl.constexpr, HP: tl.constexpr, SP: tl.constexpr, PARTS_P: tl.constexpr,
+    IS_LSTM: tl.constexpr, RAW_QUERY: tl.constexpr, ADDITIVE: tl.constexpr,
+    HAS_D_MAPS: tl.constexpr, BLOCK_J: tl.constexpr, STAGES: tl.constexpr,
+):  # fmt: skip
+    """From the mixture of step t to the steps that it attended to, and to its query."""
     n, d = tl.arange(0, HP), tl.arange(0, SP)
     for item in range(tl.program_id(0), B * PARTS, tl.num_programs(0)):
         row, part = item // PARTS, item % PARTS
@@ -91,7 +64,7 @@ def look_back(
         if IS_LSTM:
             dc = tl.load(d_mixed + b * H + n, mask=n < H, other=0.0)
             dm = tl.load(d_recalled + b * H + n, mask=n < H, other=0.0)
-            tape = kept + step * (6 * H) + n
+            tape = saved + step * (6 * H) + n
             c = tl.load(tape + 5 * H, mask=n < H, other=0.0)
             recalled = tl.load(tape + 4 * H, mask=n < H, other=0.0)
             mean = tl.sum(dc * c + dm * recalled, axis=0)
@@ -139,48 +112,20 @@ def look_back(
                 dq += ds[:, None] * h
                 dh += ds[:, None] * q[None, :]
             tl.store(d_hidden + at, dh, mask=inside)
-        line = tl.cast(item, tl.int64) * SP + d
-        tl.store(parts + line, tl.sum(dq, axis=0))
-        if ADDITIVE:
-            tl.store(d_v + line, tl.load(d_v + line) + tl.sum(dv, axis=0))
+        store_query_part(dq, dv, parts, d_v, item, d, SP, ADDITIVE)
         if arrived_last(arrivals, row, PARTS):
-            p = tl.arange(0, PARTS_P)
-            lines = (row * PARTS + p).to(tl.int64)[:, None] * SP + d[None, :]
-            found = tl.load(parts + lines, mask=(p < PARTS)[:, None], other=0.0)
-            tl.store(d_queries + step * S + d, tl.sum(found, axis=0), mask=d < S)
+            found = sum_query_parts(parts, row, PARTS, d, SP, PARTS_P)
+            tl.store(d_queries + step * S + d, found, mask=d < S)
 
 
 @triton.jit
-def cell_back(
-    hidden,
-    contexts,
-    memory,
-    kept,
-    lengths,
-    query_back,
-    key_back,
-    d_hidden,
-    d_keys,
-    d_memory,
-    d_contexts,
-    d_queries,
-    d_gates,
-    d_new,
-    into,
-    d_recalled,
-    t,
-    B,
-    T,
-    scale,
-    H: tl.constexpr,
-    S: tl.constexpr,
-    GATES: tl.constexpr,
-    HAS_QUERY: tl.constexpr,
-    ADDITIVE: tl.constexpr,
-    BLOCK_K: tl.constexpr,
-    SLICES: tl.constexpr,
-    STAGES: tl.constexpr,
-):
+def cell_backward(
+    hidden, contexts, memory, saved, lengths, query_back, key_back,
+    d_hidden, d_keys, d_memory, d_contexts, d_queries, d_gates, d_new, into, d_recalled,
+    t, B, T, scale, H: tl.constexpr, S: tl.constexpr,
+    GATES: tl.constexpr, HAS_QUERY: tl.constexpr, ADDITIVE: tl.constexpr,
+    BLOCK_K: tl.constexpr, SLICES: tl.constexpr, STAGES: tl.constexpr,
+):  # fmt: skip
     """From h_t to its gates; the lstm cell also takes the next query back to its context."""
     IS_LSTM: tl.constexpr = GATES == 4
     tiles = tl.cdiv(B, TILE) * ((H + TILE - 1) // TILE)
@@ -189,24 +134,17 @@ def cell_back(
         ok = b_ok[:, None] & n_ok[None, :]
         step = (b * T + t)[:, None]
         own = step * H + n[None, :]
-        # all that the gates will need is asked for before the products, which take as long
+        # the gates' inputs are loaded before the products, which hide their latency
         dh = tl.load(d_hidden + own, mask=ok, other=0.0)
         if GATES == 1:
             h = tl.load(hidden + own, mask=ok, other=0.0)
         if GATES == 3:
             c_at = (b * (T + 1) + t)[:, None] * H + n[None, :]
             c = tl.load(contexts + c_at, mask=ok, other=0.0)
-            tape = kept + step * (4 * H) + n[None, :]
-            r = tl.load(tape, mask=ok, other=0.0)
-            z = tl.load(tape + H, mask=ok, other=0.0)
-            new = tl.load(tape + 2 * H, mask=ok, other=0.0)
-            u = tl.load(tape + 3 * H, mask=ok, other=0.0)
+            r, z, new, u = load_saved(saved + step * (4 * H) + n[None, :], ok, H)
         if IS_LSTM:
-            tape = kept + step * (6 * H) + n[None, :]
-            i = tl.load(tape, mask=ok, other=0.0)
-            f = tl.load(tape + H, mask=ok, other=0.0)
-            g = tl.load(tape + 2 * H, mask=ok, other=0.0)
-            o = tl.load(tape + 3 * H, mask=ok, other=0.0)
+            tape = saved + step * (6 * H) + n[None, :]
+            i, f, g, o = load_saved(tape, ok, H)
             recalled = tl.load(tape + 4 * H, mask=ok, other=0.0)
             m = tl.load(memory + own, mask=ok, other=0.0)
             dm = tl.load(d_memory + own, mask=ok, other=0.0)
@@ -215,14 +153,14 @@ def cell_back(
             given = tl.load(d_contexts + own, mask=ok, other=0.0)
             length = tl.load(lengths + b, mask=b_ok, other=0)[:, None]
         from_query = tl.zeros((TILE, TILE), tl.float32)
-        asked = b * T + (t + 1 if IS_LSTM else t)
+        query_step = b * T + (t + 1 if IS_LSTM else t)
         if not (IS_LSTM and t == T - 1):
             if HAS_QUERY:
                 from_query = product(
-                    d_queries, asked * S, b_ok, query_back, n, n_ok, S, BLOCK_K, SLICES, STAGES
+                    d_queries, query_step * S, b_ok, query_back, n, n_ok, S, BLOCK_K, SLICES, STAGES
                 )
             else:
-                at = asked[:, None] * S + n[None, :]
+                at = query_step[:, None] * S + n[None, :]
                 from_query = scale * tl.load(d_queries + at, mask=ok, other=0.0)
         if ADDITIVE:
             dh += product(
@@ -230,48 +168,26 @@ def cell_back(
             )
         out = d_gates + step * (GATES * H) + n[None, :]
         if IS_LSTM:
-            # a step of padding hands on what flows into its context
+            # a step of padding passes the gradient of its context on
             tl.store(last, tl.where(t + 1 < length, 0.0, flown) + from_query + given, mask=ok)
-            lit = tanh(m)
-            dm += dh * o * (1.0 - lit * lit)
-            tl.store(out, dm * g * i * (1.0 - i), mask=ok)
-            tl.store(out + H, dm * recalled * f * (1.0 - f), mask=ok)
-            tl.store(out + 2 * H, dm * i * (1.0 - g * g), mask=ok)
-            tl.store(out + 3 * H, dh * lit * o * (1.0 - o), mask=ok)
-            tl.store(d_recalled + b[:, None] * H + n[None, :], dm * f, mask=ok)
+            d_old = lstm_cell_backward(dh, dm, i, f, g, o, m, recalled, out, ok, H)
+            tl.store(d_recalled + b[:, None] * H + n[None, :], d_old, mask=ok)
         else:
             dh += from_query
         if GATES == 1:
             tl.store(out, dh * (1.0 - h * h), mask=ok)
         if GATES == 3:
-            dn = dh * (1.0 - z) * (1.0 - new * new)
-            tl.store(out, dn * u * r * (1.0 - r), mask=ok)
-            tl.store(out + H, dh * (c - new) * z * (1.0 - z), mask=ok)
-            tl.store(out + 2 * H, dn * r, mask=ok)
-            tl.store(d_new + own, dn, mask=ok)
-            tl.store(d_hidden + own, dh, mask=ok)  # `context_back` multiplies it by z
+            gru_cell_backward(dh, r, z, new, u, c, out, d_new + own, ok, H)
+            tl.store(d_hidden + own, dh, mask=ok)  # `context_backward` multiplies it by z
 
 
 @triton.jit
-def context_back(
-    kept,
-    lengths,
-    recurrent_back,
-    d_hidden,
-    d_contexts,
-    d_gates,
-    into,
-    d_mixed,
-    t,
-    B,
-    T,
-    H: tl.constexpr,
-    GATES: tl.constexpr,
-    BLOCK_K: tl.constexpr,
-    SLICES: tl.constexpr,
-    STAGES: tl.constexpr,
-):
-    """From the gates to what they were made of: the last context, or the lstm's own mixture."""
+def context_backward(
+    saved, lengths, recurrent_back, d_hidden, d_contexts, d_gates, into, d_mixed, t, B, T,
+    H: tl.constexpr, GATES: tl.constexpr,
+    BLOCK_K: tl.constexpr, SLICES: tl.constexpr, STAGES: tl.constexpr,
+):  # fmt: skip
+    """From the gates to the last context, or to the lstm's own mixture."""
     tiles = tl.cdiv(B, TILE) * ((H + TILE - 1) // TILE)
     for item in range(tl.program_id(0), tiles, tl.num_programs(0)):
         b, n, b_ok, n_ok = tile_of(item, B, H, TILE)
@@ -284,7 +200,7 @@ def context_back(
         if GATES < 4:
             flown += tl.load(d_contexts + own, mask=ok, other=0.0)
         if GATES == 3:
-            z = tl.load(kept + step[:, None] * (4 * H) + H + n[None, :], mask=ok, other=0.0)
+            z = tl.load(saved + step[:, None] * (4 * H) + H + n[None, :], mask=ok, other=0.0)
             dh = tl.load(d_hidden + own, mask=ok, other=0.0)
         K: tl.constexpr = GATES * H
         du = product(d_gates, step * K, b_ok, recurrent_back, n, n_ok, K, BLOCK_K, SLICES, STAGES)
@@ -299,81 +215,45 @@ def context_back(
 
 @triton.jit(do_not_specialize=["B", "T", "PARTS"])
 def backward_kernel(
-    recurrent_back,
-    query_back,
-    key_back,
-    v,
-    lengths,
-    hidden,
-    contexts,
-    memory,
-    kept,
-    keys,
-    queries,
-    scores,
-    stats,
-    d_hidden,
-    d_contexts,
-    d_memory,
-    d_maps,
-    d_keys,
-    d_queries,
-    d_gates,
-    d_new,
-    d_v,
-    into,
-    d_mixed,
-    d_recalled,
-    parts,
-    arrivals,
-    counter,
-    scale,
-    B,
-    T,
-    PARTS,
-    H: tl.constexpr,
-    S: tl.constexpr,
-    HP: tl.constexpr,
-    SP: tl.constexpr,
-    PARTS_P: tl.constexpr,
-    GATES: tl.constexpr,
-    HAS_QUERY: tl.constexpr,
-    ADDITIVE: tl.constexpr,
-    HAS_D_MAPS: tl.constexpr,
-    BLOCK_J: tl.constexpr,
-    BLOCK_K: tl.constexpr,
-    SLICES: tl.constexpr,
-    STAGES: tl.constexpr,
-    K_STAGES: tl.constexpr,
-):
-    """All steps, the last one first; `into` begins as zeros and ends as what flows out."""
+    recurrent_back, query_back, key_back, v, lengths,
+    hidden, contexts, memory, saved, keys, queries, scores, stats,
+    d_hidden, d_contexts, d_memory, d_maps, d_keys, d_queries, d_gates, d_new, d_v,
+    into, d_mixed, d_recalled, parts, arrivals, counter, scale, B, T, PARTS,
+    H: tl.constexpr, S: tl.constexpr, HP: tl.constexpr, SP: tl.constexpr, PARTS_P: tl.constexpr,
+    GATES: tl.constexpr, HAS_QUERY: tl.constexpr, ADDITIVE: tl.constexpr,
+    HAS_D_MAPS: tl.constexpr, BLOCK_J: tl.constexpr, BLOCK_K: tl.constexpr, SLICES: tl.constexpr,
+    STAGES: tl.constexpr, K_STAGES: tl.constexpr,
+):  # fmt: skip
+    """All steps, the last one first; `into`, the gradient of the context, begins as zeros."""
     IS_LSTM: tl.constexpr = GATES == 4
     RAW_QUERY: tl.constexpr = not (IS_LSTM or HAS_QUERY)
     target = 0
     for past in range(T):
         t = T - 1 - past
         if not IS_LSTM:
-            look_back(hidden, keys, queries, memory, v, lengths, contexts, kept, scores, stats,
-                      d_hidden, d_keys, d_memory, d_contexts, d_maps, d_queries, d_v, into,
-                      d_mixed, d_recalled, parts, arrivals, t, B, T, PARTS, scale, H, S, HP, SP,
-                      PARTS_P, IS_LSTM, RAW_QUERY, ADDITIVE, HAS_D_MAPS, BLOCK_J,
-                      STAGES)  # fmt: skip
-            target += tl.num_programs(0)
-            wait_for_all(counter, target)
-        cell_back(hidden, contexts, memory, kept, lengths, query_back, key_back, d_hidden, d_keys,
-                  d_memory, d_contexts, d_queries, d_gates, d_new, into, d_recalled, t, B, T,
-                  scale, H, S, GATES, HAS_QUERY, ADDITIVE, BLOCK_K, SLICES, K_STAGES)  # fmt: skip
-        target += tl.num_programs(0)
-        wait_for_all(counter, target)
-        context_back(kept, lengths, recurrent_back, d_hidden, d_contexts, d_gates, into, d_mixed,
-                     t, B, T, H, GATES, BLOCK_K, SLICES, K_STAGES)  # fmt: skip
-        target += tl.num_programs(0)
-        wait_for_all(counter, target)
+            attend_backward(
+                hidden, keys, queries, memory, v, lengths, contexts, saved, scores, stats,
+                d_hidden, d_keys, d_memory, d_contexts, d_maps, d_queries, d_v, into, d_mixed,
+                d_recalled, parts, arrivals, t, B, T, PARTS, scale, H, S, HP, SP, PARTS_P, IS_LSTM,
+                RAW_QUERY, ADDITIVE, HAS_D_MAPS, BLOCK_J, STAGES,
+            )  # fmt: skip
+            target = end_phase(counter, target)
+        cell_backward(
+            hidden, contexts, memory, saved, lengths, query_back, key_back, d_hidden, d_keys,
+            d_memory, d_contexts, d_queries, d_gates, d_new, into, d_recalled, t, B, T, scale, H, S,
+            GATES, HAS_QUERY, ADDITIVE, BLOCK_K, SLICES, K_STAGES,
+        )  # fmt: skip
+        target = end_phase(counter, target)
+        context_backward(
+            saved, lengths, recurrent_back, d_hidden, d_contexts, d_gates, into, d_mixed, t, B, T,
+            H, GATES, BLOCK_K, SLICES, K_STAGES,
+        )  # fmt: skip
+        target = end_phase(counter, target)
         if IS_LSTM:
-            look_back(hidden, keys, queries, memory, v, lengths, contexts, kept, scores, stats,
-                      d_hidden, d_keys, d_memory, d_contexts, d_maps, d_queries, d_v, into,
-                      d_mixed, d_recalled, parts, arrivals, t, B, T, PARTS, scale, H, S, HP, SP,
-                      PARTS_P, IS_LSTM, RAW_QUERY, ADDITIVE, HAS_D_MAPS, BLOCK_J,
-                      STAGES)  # fmt: skip
-            target += tl.num_programs(0)
-            wait_for_all(counter, target)
+            attend_backward(
+                hidden, keys, queries, memory, v, lengths, contexts, saved, scores, stats,
+                d_hidden, d_keys, d_memory, d_contexts, d_maps, d_queries, d_v, into, d_mixed,
+                d_recalled, parts, arrivals, t, B, T, PARTS, scale, H, S, HP, SP, PARTS_P, IS_LSTM,
+                RAW_QUERY, ADDITIVE, HAS_D_MAPS, BLOCK_J, STAGES,
+            )  # fmt: skip
+            target = end_phase(counter, target)

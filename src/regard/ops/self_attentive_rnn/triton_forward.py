@@ -1,11 +1,10 @@
 # mypy: disable-error-code="no-untyped-def, untyped-decorator, no-untyped-call, attr-defined"
-"""The steps of the self-attentive recurrence in one kernel, in the letters of this folder's README.
+"""The forward kernel of the self-attentive recurrence, in the letters of this folder's README.
 
-One launch runs the whole sequence. Its programs, one on each multiprocessor, share the work of a
-phase and wait for each other at its end: launching a kernel for each phase would take longer than
-the phases do. A step has up to three: `cell` makes h_t from a context, `project` makes the query
-and the key, `look` scores the history and mixes it. The cells `rnn` and `gru` take them in this
-order; `lstm` projects and looks first.
+One launch runs the whole sequence, since launching a kernel for each phase would take longer than
+the phases do. A step has up to three: `cell` computes h_t from a context, `project` the query and
+the key, `attend` scores the history and mixes it. The cells `rnn` and `gru` take them in this
+order; `lstm` projects and attends first.
 """
 
 import triton
@@ -14,23 +13,26 @@ import triton.language as tl
 from regard.ops.recurrence.triton_blocks import (
     TILE,
     arrived_last,
+    empty_sum,
+    end_phase,
     exp,
-    nothing,
+    gru_cell,
+    lstm_cell,
+    merge_stats,
     product,
     rows_at,
-    sigmoid,
-    summed,
+    store_part,
+    sum_slices,
     tanh,
     tile_of,
     times,
-    wait_for_all,
 )
 
 
 @triton.jit
 def gate(u, bias, n, inside, HAS_BIAS: tl.constexpr, SLICES: tl.constexpr):
     """The context's half of one gate, from the products of its slices."""
-    u = summed(u, SLICES)
+    u = sum_slices(u, SLICES)
     if HAS_BIAS:
         u += tl.load(bias + n, mask=inside, other=0.0)[None, :]
     return u
@@ -38,24 +40,11 @@ def gate(u, bias, n, inside, HAS_BIAS: tl.constexpr, SLICES: tl.constexpr):
 
 @triton.jit
 def cell(
-    inputs,
-    recurrent,
-    bias,
-    hidden,
-    contexts,
-    memory,
-    kept,
-    t,
-    B,
-    T,
-    H: tl.constexpr,
-    GATES: tl.constexpr,
-    HAS_BIAS: tl.constexpr,
-    BLOCK_K: tl.constexpr,
-    SLICES: tl.constexpr,
-    STAGES: tl.constexpr,
-):
-    """h_t from what the recurrence saw last, and what the way back needs of the gates."""
+    inputs, recurrent, bias, hidden, contexts, memory, saved, t, B, T,
+    H: tl.constexpr, GATES: tl.constexpr, HAS_BIAS: tl.constexpr,
+    BLOCK_K: tl.constexpr, SLICES: tl.constexpr, STAGES: tl.constexpr,
+):  # fmt: skip
+    """h_t from the last context, or from the mixture of the lstm cell; saves the gates."""
     tiles = tl.cdiv(B, TILE) * ((H + TILE - 1) // TILE)
     for item in range(tl.program_id(0), tiles, tl.num_programs(0)):
         b, n, b_ok, n_ok = tile_of(item, B, H, TILE)
@@ -63,10 +52,10 @@ def cell(
         step = (b * T + t)[:, None]
         before = b * (T + 1) + t
         if GATES == 4:
-            source, at = kept + 5 * H, (b * T + t) * (6 * H)
+            source, at = saved + 5 * H, (b * T + t) * (6 * H)
         else:
             source, at = contexts, before * H
-        # all that the gates will need is asked for before the product, which takes as long
+        # the gates' inputs are loaded before the product, which hides their latency
         x_at = inputs + step * (GATES * H) + n[None, :]
         x0 = tl.load(x_at, mask=ok, other=0.0)
         if GATES > 1:
@@ -76,13 +65,9 @@ def cell(
             old = tl.load(contexts + before[:, None] * H + n[None, :], mask=ok, other=0.0)
         if GATES == 4:
             x3 = tl.load(x_at + 3 * H, mask=ok, other=0.0)
-            old = tl.load(kept + step * (6 * H) + 4 * H + n[None, :], mask=ok, other=0.0)
-        u0, u1, u2, u3 = (
-            nothing(TILE, SLICES),
-            nothing(TILE, SLICES),
-            nothing(TILE, SLICES),
-            nothing(TILE, SLICES),
-        )
+            old = tl.load(saved + step * (6 * H) + 4 * H + n[None, :], mask=ok, other=0.0)
+        u0, u1 = empty_sum(TILE, SLICES), empty_sum(TILE, SLICES)
+        u2, u3 = empty_sum(TILE, SLICES), empty_sum(TILE, SLICES)
         for start in tl.range(0, H, BLOCK_K, num_stages=STAGES):
             k = start + tl.arange(0, BLOCK_K)
             c = rows_at(source, at, b_ok, k, H, SLICES)
@@ -99,51 +84,24 @@ def cell(
             u1 = gate(u1, bias + H, n, n_ok, HAS_BIAS, SLICES)
             u2 = gate(u2, bias + 2 * H, n, n_ok, HAS_BIAS, SLICES)
         if GATES == 3:
-            r, z = sigmoid(x0 + u0), sigmoid(x1 + u1)
-            new = tanh(x2 + r * u2)
-            h = new + z * (old - new)
-            tape = kept + step * (4 * H) + n[None, :]
-            tl.store(tape, r, mask=ok)
-            tl.store(tape + H, z, mask=ok)
-            tl.store(tape + 2 * H, new, mask=ok)
-            tl.store(tape + 3 * H, u2, mask=ok)
+            tape = saved + step * (4 * H) + n[None, :]
+            h = gru_cell(x0 + u0, x1 + u1, x2, u2, old, tape, ok, H)
         if GATES == 4:
             u3 = gate(u3, bias + 3 * H, n, n_ok, HAS_BIAS, SLICES)
-            i, f, g, o = sigmoid(x0 + u0), sigmoid(x1 + u1), tanh(x2 + u2), sigmoid(x3 + u3)
-            tape = kept + step * (6 * H) + n[None, :]
-            tl.store(tape, i, mask=ok)
-            tl.store(tape + H, f, mask=ok)
-            tl.store(tape + 2 * H, g, mask=ok)
-            tl.store(tape + 3 * H, o, mask=ok)
-            m = f * old + i * g
+            tape = saved + step * (6 * H) + n[None, :]
+            h, m = lstm_cell(x0 + u0, x1 + u1, x2 + u2, x3 + u3, old, tape, ok, H)
             tl.store(memory + step * H + n[None, :], m, mask=ok)
-            h = o * tanh(m)
         tl.store(hidden + step * H + n[None, :], h, mask=ok)
 
 
 @triton.jit
 def project(
-    query_inputs,
-    query,
-    key,
-    hidden,
-    contexts,
-    keys,
-    queries,
-    t,
-    B,
-    T,
-    scale,
-    H: tl.constexpr,
-    S: tl.constexpr,
-    IS_LSTM: tl.constexpr,
-    HAS_QUERY: tl.constexpr,
-    ADDITIVE: tl.constexpr,
-    BLOCK_K: tl.constexpr,
-    SLICES: tl.constexpr,
-    STAGES: tl.constexpr,
-):
-    """Q_t, and for additive scores the key of the newest step, which for `lstm` is t - 1."""
+    query_inputs, query, key, hidden, contexts, keys, queries, t, B, T, scale,
+    H: tl.constexpr, S: tl.constexpr,
+    IS_LSTM: tl.constexpr, HAS_QUERY: tl.constexpr, ADDITIVE: tl.constexpr,
+    BLOCK_K: tl.constexpr, SLICES: tl.constexpr, STAGES: tl.constexpr,
+):  # fmt: skip
+    """q_t, and for additive scores the key of the newest step, which for `lstm` is t - 1."""
     tiles = tl.cdiv(B, TILE) * ((S + TILE - 1) // TILE)
     both = tiles * (2 if ADDITIVE else 1)
     for item in range(tl.program_id(0), both, tl.num_programs(0)):
@@ -169,28 +127,14 @@ def project(
 
 
 @triton.jit
-def put_together(
-    parts,
-    part_stats,
-    stats,
-    contexts,
-    kept,
-    row,
-    t,
-    T,
-    PARTS,
-    length,
-    H: tl.constexpr,
-    HP: tl.constexpr,
-    PARTS_P: tl.constexpr,
-    IS_LSTM: tl.constexpr,
-):
+def merge_parts(
+    parts, part_stats, stats, contexts, saved, row, t, T, PARTS, length,
+    H: tl.constexpr, HP: tl.constexpr, PARTS_P: tl.constexpr, IS_LSTM: tl.constexpr,
+):  # fmt: skip
     """The mixture of row `row` from its parts; it is the context unless the step is padding."""
     WIDTH: tl.constexpr = 2 * HP if IS_LSTM else HP
     b, n, p = tl.cast(row, tl.int64), tl.arange(0, HP), tl.arange(0, PARTS_P)
     all_at = b * PARTS + p
-    tops = tl.load(part_stats + 2 * all_at, mask=p < PARTS, other=float("-inf"))
-    totals = tl.load(part_stats + 2 * all_at + 1, mask=p < PARTS, other=0.0)
     lines = parts + all_at[:, None] * WIDTH + n[None, :]
     inside = (p < PARTS)[:, None] & (n < H)[None, :]
     mixed = tl.load(lines, mask=inside, other=0.0)
@@ -198,57 +142,28 @@ def put_together(
         recalled = tl.load(lines + HP, mask=inside, other=0.0)
     before = contexts + (b * (T + 1) + t) * H + n
     old = tl.load(before, mask=n < H, other=0.0)
-    highest = tl.max(tops, axis=0)
-    share = tl.where(tops == float("-inf"), 0.0, exp(tops - highest))
-    total = tl.sum(share * totals, axis=0)
-    inverse = tl.where(total > 0.0, 1.0 / total, 0.0)
-    tl.store(stats + 2 * (b * T + t), tl.where(total > 0.0, highest, 0.0))
-    tl.store(stats + 2 * (b * T + t) + 1, inverse)
-    share *= inverse
+    share = merge_stats(part_stats, stats + 2 * (b * T + t), all_at, p < PARTS)
     c = tl.sum(share[:, None] * mixed, axis=0)
     if IS_LSTM:
         m = tl.sum(share[:, None] * recalled, axis=0)
-        tape = kept + (b * T + t) * (6 * H) + n
+        tape = saved + (b * T + t) * (6 * H) + n
         tl.store(tape + 4 * H, m, mask=n < H)
         tl.store(tape + 5 * H, c, mask=n < H)
     tl.store(before + H, tl.where(t < length, c, old), mask=n < H)
 
 
 @triton.jit
-def look(
-    hidden,
-    keys,
-    queries,
-    memory,
-    v,
-    lengths,
-    contexts,
-    kept,
-    scores,
-    stats,
-    parts,
-    part_stats,
-    arrivals,
-    t,
-    B,
-    T,
-    PARTS,
-    scale,
-    H: tl.constexpr,
-    S: tl.constexpr,
-    HP: tl.constexpr,
-    SP: tl.constexpr,
-    PARTS_P: tl.constexpr,
-    IS_LSTM: tl.constexpr,
-    RAW_QUERY: tl.constexpr,
-    ADDITIVE: tl.constexpr,
-    BLOCK_J: tl.constexpr,
-    STAGES: tl.constexpr,
-):
+def attend(
+    hidden, keys, queries, memory, v, lengths, contexts, saved, scores, stats,
+    parts, part_stats, arrivals, t, B, T, PARTS, scale,
+    H: tl.constexpr, S: tl.constexpr, HP: tl.constexpr, SP: tl.constexpr, PARTS_P: tl.constexpr,
+    IS_LSTM: tl.constexpr, RAW_QUERY: tl.constexpr, ADDITIVE: tl.constexpr,
+    BLOCK_J: tl.constexpr, STAGES: tl.constexpr,
+):  # fmt: skip
     """Scores of step t with the steps that it may see, and their mixture.
 
-    PARTS programs share a row. Each line of a tile has a maximum and a sum of its own until the
-    end, so that lines do not wait for each other; the last program of a row puts all together.
+    Each line of a tile has a maximum and a sum of its own until the end, so that lines do not wait
+    for each other.
     """
     WIDTH: tl.constexpr = 2 * HP if IS_LSTM else HP
     n, d = tl.arange(0, HP), tl.arange(0, SP)
@@ -288,85 +203,45 @@ def look(
                 m = tl.load(memory + at * H + n[None, :], mask=inside, other=0.0)
                 recalled = recalled * fade[:, None] + a[:, None] * m
             top = new_top
-        highest = tl.max(top, axis=0)
-        share = tl.where(top == float("-inf"), 0.0, exp(top - highest))
         out = parts + tl.cast(item, tl.int64) * WIDTH + n
-        tl.store(out, tl.sum(share[:, None] * mixed, axis=0))
+        share = store_part(top, total, mixed, out, part_stats, item)
         if IS_LSTM:
             tl.store(out + HP, tl.sum(share[:, None] * recalled, axis=0))
-        tl.store(part_stats + 2 * item, highest)
-        tl.store(part_stats + 2 * item + 1, tl.sum(share * total, axis=0))
         if arrived_last(arrivals, row, PARTS):
-            put_together(
-                parts, part_stats, stats, contexts, kept, row, t, T, PARTS, length,
+            merge_parts(
+                parts, part_stats, stats, contexts, saved, row, t, T, PARTS, length,
                 H, HP, PARTS_P, IS_LSTM,
             )  # fmt: skip
 
 
 @triton.jit(do_not_specialize=["B", "T", "PARTS"])
 def forward_kernel(
-    inputs,
-    query_inputs,
-    recurrent,
-    bias,
-    query,
-    key,
-    v,
-    lengths,
-    hidden,
-    contexts,
-    memory,
-    kept,
-    keys,
-    queries,
-    scores,
-    stats,
-    parts,
-    part_stats,
-    arrivals,
-    counter,
-    scale,
-    B,
-    T,
-    PARTS,
-    H: tl.constexpr,
-    S: tl.constexpr,
-    HP: tl.constexpr,
-    SP: tl.constexpr,
-    PARTS_P: tl.constexpr,
-    GATES: tl.constexpr,
-    HAS_BIAS: tl.constexpr,
-    HAS_QUERY: tl.constexpr,
-    ADDITIVE: tl.constexpr,
-    BLOCK_J: tl.constexpr,
-    BLOCK_K: tl.constexpr,
-    SLICES: tl.constexpr,
-    STAGES: tl.constexpr,
+    inputs, query_inputs, recurrent, bias, query, key, v, lengths,
+    hidden, contexts, memory, saved, keys, queries, scores, stats,
+    parts, part_stats, arrivals, counter, scale, B, T, PARTS,
+    H: tl.constexpr, S: tl.constexpr, HP: tl.constexpr, SP: tl.constexpr, PARTS_P: tl.constexpr,
+    GATES: tl.constexpr, HAS_BIAS: tl.constexpr, HAS_QUERY: tl.constexpr, ADDITIVE: tl.constexpr,
+    BLOCK_J: tl.constexpr, BLOCK_K: tl.constexpr, SLICES: tl.constexpr, STAGES: tl.constexpr,
     K_STAGES: tl.constexpr,
-):
-    """All steps; `contexts` has the one before the first in front."""
+):  # fmt: skip
+    """All steps; the first entry of `contexts` is the one before the first step."""
     IS_LSTM: tl.constexpr = GATES == 4
     PROJECTS: tl.constexpr = IS_LSTM or HAS_QUERY
     target = 0
     for t in range(T):
-        # the order of a step: cell, project, look; it begins with `project` for the lstm cell
         if not IS_LSTM:
-            cell(inputs, recurrent, bias, hidden, contexts, memory, kept, t, B, T,
+            cell(inputs, recurrent, bias, hidden, contexts, memory, saved, t, B, T,
                  H, GATES, HAS_BIAS, BLOCK_K, SLICES, K_STAGES)  # fmt: skip
-            target += tl.num_programs(0)
-            wait_for_all(counter, target)
+            target = end_phase(counter, target)
         if PROJECTS:
             project(query_inputs, query, key, hidden, contexts, keys, queries, t, B, T, scale,
                     H, S, IS_LSTM, HAS_QUERY, ADDITIVE, BLOCK_K, SLICES, K_STAGES)  # fmt: skip
-            target += tl.num_programs(0)
-            wait_for_all(counter, target)
-        look(hidden, keys, queries, memory, v, lengths, contexts, kept, scores, stats, parts,
-             part_stats, arrivals, t, B, T, PARTS, scale, H, S, HP, SP, PARTS_P, IS_LSTM,
-             not PROJECTS, ADDITIVE, BLOCK_J, STAGES)  # fmt: skip
-        target += tl.num_programs(0)
-        wait_for_all(counter, target)
+            target = end_phase(counter, target)
+        attend(hidden, keys, queries, memory, v, lengths, contexts, saved, scores, stats, parts,
+               part_stats, arrivals, t, B, T, PARTS, scale, H, S, HP, SP, PARTS_P, IS_LSTM,
+               not PROJECTS, ADDITIVE, BLOCK_J, STAGES)  # fmt: skip
+        target = end_phase(counter, target)
         if IS_LSTM:
-            cell(inputs, recurrent, bias, hidden, contexts, memory, kept, t, B, T,
+            cell(inputs, recurrent, bias, hidden, contexts, memory, saved, t, B, T,
                  H, GATES, HAS_BIAS, BLOCK_K, SLICES, K_STAGES)  # fmt: skip
-            target += tl.num_programs(0)
-            wait_for_all(counter, target)
+            target = end_phase(counter, target)

@@ -2,20 +2,33 @@
 """The self-attentive recurrence on the GPU: one launch for all steps, one for all steps back.
 
 The kernels compute in float32. A product of a query's and a key's matrix is folded into one matrix
-for the query, so that the keys are the hidden states themselves.
+for the query, so that the keys are the hidden states themselves. Both directions are operators of
+torch's dispatcher.
 """
 
-from typing import NamedTuple
+from typing import Any, Final, NamedTuple, Unpack
 
 import torch
 import torch.nn.functional as F
-from jaxtyping import Float, Int
+from jaxtyping import Float
 from torch import Tensor
 
-from regard.ops.recurrence.cells import Cell
+from regard.ops.recurrence.cells import GATES, Cell
 from regard.ops.recurrence.scores import AdditiveScore, DotScore, ScoreFunction
-from regard.ops.self_attentive_rnn import reference, triton_operators
-from regard.ops.self_attentive_rnn.history import History, SelfAttentiveOutput
+from regard.ops.register import operator_of, register
+from regard.ops.self_attentive_rnn import reference
+from regard.ops.self_attentive_rnn.history import History, RecurrenceOptions, SelfAttentiveOutput
+from regard.ops.self_attentive_rnn.triton_backward import backward_kernel
+from regard.ops.self_attentive_rnn.triton_forward import forward_kernel
+from regard.ops.triton_launch import CooperativePlan, aligned, cooperative_plan, on
+
+#: hidden-sized vectors saved per step for the backward pass: r z n u; i f g o, recalled, mixed
+SAVED: Final = {"rnn": 0, "gru": 4, "lstm": 6}
+# Numbers of one tape that a program holds at once, of which more do not fit into its registers;
+# half as many where a step attends to several tapes.
+ELEMENTS = {"forward": 8192, "backward": 4096}
+# Slices of the features of a product that are multiplied side by side.
+SLICES = 4
 
 
 def self_attentive_rnn(
@@ -23,53 +36,48 @@ def self_attentive_rnn(
     recurrent_weight: Float[Tensor, "gates hidden"],
     score: ScoreFunction,
     state: History,
-    *,
-    cell: Cell = "rnn",
-    recurrent_bias: Float[Tensor, " gates"] | None = None,
-    query_inputs: Float[Tensor, "batch length score_dim"] | None = None,
-    lengths: Int[Tensor, " batch"] | None = None,
-    need_weights: bool = False,
+    **options: Unpack[RecurrenceOptions],
 ) -> SelfAttentiveOutput:
     """The steps of the definition, from an empty history."""
     assert isinstance(score, DotScore | AdditiveScore)
-    kind = inputs.dtype
-    real = reference.real_steps(inputs, lengths)
-    inputs, query_inputs = reference.without_padding(inputs, query_inputs, real)
+    dtype, cell, bias = inputs.dtype, options["cell"], options["recurrent_bias"]
+    real = reference.real_steps(inputs, options["lengths"])
+    inputs, query_inputs = reference.without_padding(inputs, options["query_inputs"], real)
     steps = real.sum(dim=(1, 2), dtype=torch.int32)
     with torch.autocast(inputs.device.type, enabled=False):
-        asked = _fold(score, query_inputs)
-        hidden, contexts, memory, maps, *_ = triton_operators.run(
+        folded = _fold(score, query_inputs)
+        hidden, contexts, memory, maps, *_ = torch.ops.regard.self_attentive_rnn(
             inputs.float(),
-            asked.inputs,
+            folded.inputs,
             state.context.float(),
             recurrent_weight.float(),
-            None if recurrent_bias is None else recurrent_bias.float(),
-            asked.query,
-            asked.key,
-            asked.v,
+            None if bias is None else bias.float(),
+            folded.query,
+            folded.key,
+            folded.v,
             steps,
             cell,
-            asked.scale,
-            need_weights,
+            folded.scale,
+            options["need_weights"],
         )
         key_weight = score.key_weight
         keys = hidden if key_weight is None else F.linear(hidden, key_weight.float())
     return SelfAttentiveOutput(
-        hidden=hidden.where(real, 0.0).to(kind),
-        context=contexts[:, 1:].where(real, 0.0).to(kind),
-        weights=maps.where(real, 0.0)[:, None].to(kind) if need_weights else None,
+        hidden=hidden.where(real, 0.0).to(dtype),
+        context=contexts[:, 1:].where(real, 0.0).to(dtype),
+        weights=maps.where(real, 0.0)[:, None].to(dtype) if options["need_weights"] else None,
         state=History(
-            context=contexts[:, -1].to(kind),
-            hidden=hidden.to(kind),
-            keys=keys.to(kind),
-            memory=memory.to(kind) if cell == "lstm" else None,
+            context=contexts[:, -1].to(dtype),
+            hidden=hidden.to(dtype),
+            keys=keys.to(dtype),
+            memory=memory.to(dtype) if cell == "lstm" else None,
             real=real[:, :, 0],
         ),
     )
 
 
-class _Asked(NamedTuple):
-    """How queries come about: `inputs + query source`, or `inputs + scale source` without one."""
+class _FoldedScore(NamedTuple):
+    """A score as the kernels take it: queries are `inputs + query h`, or `inputs + scale h`."""
 
     inputs: Tensor | None
     query: Tensor | None
@@ -78,17 +86,290 @@ class _Asked(NamedTuple):
     scale: float
 
 
-def _fold(score: DotScore | AdditiveScore, inputs: Tensor | None) -> _Asked:
-    """The matrices of a score as the kernels take them: keys are hidden states under a product."""
+def _fold(score: DotScore | AdditiveScore, inputs: Tensor | None) -> _FoldedScore:
+    """Fold the matrices of a product into one, so that keys are hidden states."""
     Q, K = (None if w is None else w.float() for w in (score.query_weight, score.key_weight))
     inputs = None if inputs is None else inputs.float()
     if isinstance(score, AdditiveScore):
-        return _Asked(inputs, Q, K, score.v.float(), 1.0)
+        return _FoldedScore(inputs, Q, K, score.v.float(), 1.0)
     if inputs is not None:
         inputs = score.scale * (inputs if K is None else inputs @ K)
     if Q is None and K is None:
-        return _Asked(inputs, None, None, None, score.scale)
+        return _FoldedScore(inputs, None, None, None, score.scale)
     if K is None:
         assert Q is not None
-        return _Asked(inputs, score.scale * Q, None, None, 1.0)
-    return _Asked(inputs, score.scale * (K.T if Q is None else K.T @ Q), None, None, 1.0)
+        return _FoldedScore(inputs, score.scale * Q, None, None, 1.0)
+    return _FoldedScore(inputs, score.scale * (K.T if Q is None else K.T @ Q), None, None, 1.0)
+
+
+class ForwardArguments(NamedTuple):
+    """Arguments of the forward operator; the matrices are those of `_FoldedScore`."""
+
+    inputs: Tensor
+    query_inputs: Tensor | None
+    context: Tensor
+    recurrent: Tensor
+    bias: Tensor | None
+    query: Tensor | None
+    key: Tensor | None
+    v: Tensor | None
+    lengths: Tensor
+    cell: Cell
+    scale: float
+    need_weights: bool
+
+
+class BackwardArguments(NamedTuple):
+    """Arguments of the backward operator: gradients, weights, and the tapes of the forward pass."""
+
+    d_hidden: Tensor | None
+    d_contexts: Tensor | None
+    d_memory: Tensor | None
+    d_maps: Tensor | None
+    recurrent: Tensor
+    query: Tensor | None
+    key: Tensor | None
+    v: Tensor | None
+    lengths: Tensor
+    hidden: Tensor
+    contexts: Tensor
+    memory: Tensor
+    kept: Tensor
+    keys: Tensor
+    queries: Tensor
+    scores: Tensor
+    stats: Tensor
+    cell: Cell
+    scale: float
+
+
+def _plan(a: ForwardArguments | BackwardArguments, like: Tensor, direction: str) -> CooperativePlan:
+    (B, T), H = like.shape[:2], a.recurrent.shape[1]
+    several = a.cell == "lstm" or a.v is not None
+    return cooperative_plan(
+        like,
+        B,
+        T,
+        {"H": H, "S": H if a.key is None else a.key.shape[0]},
+        padded=("H", "S"),
+        elements=ELEMENTS[direction] >> several,
+        max_parts=16,
+        slices=SLICES,
+        STAGES=3,
+        K_STAGES=3,
+    )
+
+
+def _forward(a: ForwardArguments) -> tuple[Tensor, ...]:
+    """Hidden states, contexts (the one before the first in front), memories, weights; tapes."""
+    B, T, _ = a.inputs.shape
+    outputs = _forward_shapes(a._replace(need_weights=False))
+    hidden, contexts, memory, _, saved, keys, queries, scores, stats = outputs
+    contexts[:, 0] = a.context
+    # no step writes the scores of later steps, and for `lstm` none writes the last step's key
+    scores.zero_()
+    if a.cell == "lstm" and a.key is not None:
+        keys[:, -1] = 0.0
+    with on(a.inputs):
+        plan = _plan(a, a.inputs, "forward")
+        parts = a.inputs.new_empty(B * plan.parts * plan.numbers["HP"] * (1 + (a.cell == "lstm")))
+        waits = torch.zeros(B + 1, dtype=torch.int32, device=a.inputs.device)
+        given = (a.inputs, a.query_inputs, a.recurrent, a.bias, a.query, a.key, a.v, a.lengths)
+        forward_kernel[plan.grid](
+            *(a.inputs if x is None else aligned(x) for x in given),
+            hidden,
+            contexts,
+            memory,
+            saved,
+            keys if a.key is not None else hidden,
+            queries if queries.numel() else hidden,
+            scores,
+            stats,
+            parts,
+            a.inputs.new_empty(2 * B * plan.parts),
+            waits[1:],
+            waits,
+            a.scale,
+            B,
+            T,
+            plan.parts,
+            GATES=GATES[a.cell],
+            HAS_BIAS=a.bias is not None,
+            HAS_QUERY=a.query is not None,
+            ADDITIVE=a.v is not None,
+            **plan.numbers,
+            **plan.options,
+        )
+    maps = _maps(scores, stats, a.lengths, a.cell) if a.need_weights else scores.new_empty(0)
+    return hidden, contexts, memory, maps, saved, keys, queries, scores, stats
+
+
+def _maps(scores: Tensor, stats: Tensor, lengths: Tensor, cell: Cell) -> Tensor:
+    """The weights, (batch, length, length): the softmax of the scores, zero where none is."""
+    length = scores.shape[1]
+    steps = torch.arange(length, device=scores.device)
+    seen = steps < steps[:, None] + (cell != "lstm")
+    seen = seen & (steps < lengths[:, None, None])
+    top, inverse = stats[..., :1], stats[..., 1:]
+    return torch.exp(scores - top).mul_(inverse).where(seen, 0.0)
+
+
+def _forward_shapes(a: ForwardArguments) -> tuple[Tensor, ...]:
+    B, T, H = a.inputs.shape[0], a.inputs.shape[1], a.recurrent.shape[1]
+    S, is_lstm = H if a.key is None else a.key.shape[0], a.cell == "lstm"
+
+    def empty(there: bool, *shape: int) -> Tensor:
+        return a.inputs.new_empty(shape if there else (0,))
+
+    return (
+        empty(True, B, T, H),
+        empty(True, B, T + 1, H),
+        empty(is_lstm, B, T, H),
+        empty(a.need_weights, B, T, T),
+        empty(SAVED[a.cell] > 0, B, T, SAVED[a.cell] * H),
+        empty(a.key is not None, B, T, S),
+        empty(is_lstm or a.query is not None, B, T, S),
+        empty(True, B, T, T),
+        empty(True, B, T, 2),
+    )
+
+
+def _backward(a: BackwardArguments) -> tuple[Tensor, ...]:
+    """Gradients of the gates' inputs, the queries' inputs, the context, and of all weights."""
+    hidden, (B, T, H), is_lstm = a.hidden, a.hidden.shape, a.cell == "lstm"
+    S = H if a.key is None else a.key.shape[0]
+
+    def copied(grad: Tensor | None, like: Tensor) -> Tensor:
+        return torch.zeros_like(like) if grad is None else grad.contiguous().clone()
+
+    # the compiler gives gradients of all outputs, of empty ones too
+    d_maps = None if a.d_maps is None or not a.d_maps.numel() else a.d_maps
+    d_hidden, d_memory = copied(a.d_hidden, hidden), copied(a.d_memory, a.memory)
+    d_contexts = torch.zeros_like(a.contexts) if a.d_contexts is None else a.d_contexts
+    d_keys = torch.zeros_like(a.keys)
+    d_queries, d_gates = hidden.new_empty(B, T, S), hidden.new_empty(B, T, GATES[a.cell] * H)
+    d_new = hidden.new_empty(B, T, H) if a.cell == "gru" else d_gates
+    into = hidden.new_zeros(B, H)
+    with on(hidden):
+        plan = _plan(a, hidden, "backward")
+        d_v = hidden.new_zeros(B * plan.parts if a.v is not None else 0, plan.numbers["SP"])
+        waits = torch.zeros(B + 1, dtype=torch.int32, device=hidden.device)
+        given = (
+            a.recurrent.T,
+            None if a.query is None else a.query.T,
+            None if a.key is None else a.key.T,
+            a.v,
+            a.lengths,
+            hidden,
+            a.contexts,
+            a.memory,
+            a.kept,
+            a.keys if a.key is not None else hidden,
+            a.queries if a.queries.numel() else hidden,
+            a.scores,
+            a.stats,
+        )
+        backward_kernel[plan.grid](
+            *(hidden if x is None else aligned(x) for x in given),
+            d_hidden,
+            d_contexts[:, 1:].contiguous(),
+            d_memory,
+            hidden if d_maps is None else d_maps.contiguous(),
+            d_keys,
+            d_queries,
+            d_gates,
+            d_new,
+            d_v,
+            into,
+            torch.empty_like(into),
+            torch.empty_like(into),
+            hidden.new_empty(B * plan.parts * plan.numbers["SP"]),
+            waits[1:],
+            waits,
+            a.scale,
+            B,
+            T,
+            plan.parts,
+            GATES=GATES[a.cell],
+            HAS_QUERY=a.query is not None,
+            ADDITIVE=a.v is not None,
+            HAS_D_MAPS=d_maps is not None,
+            **plan.numbers,
+            **plan.options,
+        )
+    before = a.contexts[:, :-1]
+    if is_lstm:
+        into = into.masked_fill(a.lengths[:, None] > 0, 0.0)
+        into += d_queries[:, 0] * a.scale if a.query is None else d_queries[:, 0] @ a.query
+    d_inputs = torch.cat([d_gates[..., : 2 * H], d_new], dim=-1) if a.cell == "gru" else d_gates
+    none = hidden.new_empty(0)
+    queried = before if is_lstm else hidden
+    return (
+        d_inputs.clone() if d_inputs is d_gates else d_inputs,
+        d_queries if is_lstm else none,
+        into + d_contexts[:, 0],
+        _product(d_gates, a.kept[..., 5 * H :] if is_lstm else before),
+        d_gates.sum(dim=(0, 1)),
+        none if a.query is None else _product(d_queries, queried),
+        none if a.key is None else _product(d_keys, hidden),
+        none if a.v is None else d_v.sum(dim=0)[:S].clone(),
+    )
+
+
+def _product(d: Tensor, x: Tensor) -> Tensor:
+    """The gradient of a matrix, summed over all rows and steps."""
+    return d.flatten(0, 1).T @ x.flatten(0, 1)
+
+
+def _backward_shapes(a: BackwardArguments) -> tuple[Tensor, ...]:
+    hidden, (B, T, H), gates = a.hidden, a.hidden.shape, a.recurrent.shape[0]
+
+    def alike(weight: Tensor | None) -> Tensor:
+        return hidden.new_empty(0 if weight is None else weight.shape)
+
+    return (
+        hidden.new_empty(B, T, gates),
+        torch.empty_like(a.queries) if a.cell == "lstm" else hidden.new_empty(0),
+        hidden.new_empty(B, H),
+        alike(a.recurrent),
+        hidden.new_empty(gates),
+        alike(a.query),
+        alike(a.key),
+        alike(a.v),
+    )
+
+
+def _save(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
+    a, (hidden, contexts, memory, _, *tapes) = ForwardArguments(*inputs), output
+    ctx.mark_non_differentiable(*tapes)
+    ctx.set_materialize_grads(False)
+    ctx.cell, ctx.scale, ctx.has_bias = a.cell, a.scale, a.bias is not None
+    weights = (a.recurrent, a.query, a.key, a.v)
+    ctx.save_for_backward(*weights, a.lengths, hidden, contexts, memory, *tapes)
+
+
+def _differentiate(ctx: Any, *grads: Tensor | None) -> tuple[Tensor | None, ...]:
+    _, query, key, v, *_ = ctx.saved_tensors
+    found = torch.ops.regard.self_attentive_rnn_backward(
+        *grads[:4], *ctx.saved_tensors, ctx.cell, ctx.scale
+    )
+    d_inputs, d_queries, d_context, d_recurrent, d_bias, d_query, d_key, d_v = found
+    return (
+        d_inputs,
+        d_queries if ctx.cell == "lstm" else None,
+        d_context,
+        d_recurrent,
+        d_bias if ctx.has_bias else None,
+        None if query is None else d_query,
+        None if key is None else d_key,
+        None if v is None else d_v,
+        *(None,) * 4,
+    )
+
+
+LIBRARY: Final = register(
+    operator_of("self_attentive_rnn", ForwardArguments, 9, _forward, _forward_shapes),
+    operator_of("self_attentive_rnn_backward", BackwardArguments, 8, _backward, _backward_shapes),
+    differentiate=_differentiate,
+    save=_save,
+)

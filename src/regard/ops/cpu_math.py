@@ -1,60 +1,61 @@
 # mypy: disable-error-code="no-untyped-def, untyped-decorator, no-untyped-call"
-"""What the kernels of the self-attentive recurrence on the CPU are made of.
+"""Parts of CPU kernels: additive scores, softmax, products of rows, and cells.
 
-Additive scores are those of `additive_attention/cpu_parts.py`, with its two routes and its
-letters. The cells are those of `cells.py`, and the way back through them that of the README.
+Of additive scores: `r = 1 / (1 + exp(2q) exp(2k))`, `tanh(q + k) = 1 - 2 r`, and
+`1 - tanh(q + k)^2 = 4 r (1 - r)`. The exponentials of a tile are computed once, so that an element
+costs a product and a share of a division.
+
+Every tile has two routes. The factored one clips queries and keys at `EDGE`. That changes nothing
+that float32 could show as long as one side stays below `LIMIT`: where the other side is clipped,
+tanh is 1 before and after. Tiles in which both are larger, or anything is NaN, take the direct
+route, by the exponential of the sum.
+
+The cells are those of `recurrence/cells.py`; their backward passes are derived in the README of the
+self-attentive recurrence.
 """
 
-import inspect
-from collections.abc import Callable
-from typing import Any
+from typing import Final
 
-import numba
 import numpy as np
 
-from regard.ops.additive_attention.cpu_parts import (
-    C2,
-    C3,
-    C4,
-    C5,
-    C6,
-    C7,
-    HALF,
-    LARGEST,
-    LEAST,
-    LN2_HIGH,
-    LN2_LOW,
-    LOG2_E,
-    ONE,
-    TWO,
-    direct_gradient,
-    direct_score,
-    exponential,
-    f32,
-    factored_gradient,
-    factored_score,
-    fill,
-    is_factored,
-    largest,
-    part,
-    part_in_order,
-    softmax,
-)
+from regard.ops.cpu_runtime import inlined, part, part_in_order
 
-ZERO = f32(0.0)
+f32 = np.float32
+ZERO, HALF, ONE, TWO = f32(0.0), f32(0.5), f32(1.0), f32(2.0)
+EDGE = f32(43.0)  # exp(2 * 43) is finite, and exp(-2 * 43) is no denormal
+LIMIT: Final = int(f32(33.0).view(np.int32))  # 1 - tanh(43 - 33) is below the last bit of 1
+FOURTH, SQUARE = f32(2.0**30), f32(2.0**60)  # limits of 4, or 2, denominators of a product
+LARGEST = f32(80.0)
+LOG2_E = f32(1.4426950408889634)
+LN2_HIGH, LN2_LOW = f32(0.693359375), f32(-2.1219444005469057e-4)  # the first has few bits
+# 1 / n!, for a Taylor series that is exact in float32 up to ln(2) / 2
+C2, C3, C4, C5, C6, C7 = (f32(1 / n) for n in (2, 6, 24, 120, 720, 5040))
+LEAST = f32(-np.inf)
 
 
-def inlined(function: Callable[..., Any]) -> Any:
-    """A part that is copied into its kernel before that is compiled.
+@part_in_order
+def exponential(x):
+    """Exp of numbers between -87 and 88; NaN of NaN."""
+    n = np.floor(x * LOG2_E + HALF)
+    f = x - n * LN2_HIGH
+    f = f - n * LN2_LOW
+    series = ((((C7 * f + C6) * f + C5) * f + C4) * f + C3) * f + C2
+    power = np.int32((np.int32(n) + np.int32(127)) << np.int32(23)).view(np.float32)
+    return (ONE + (f + f * f * series)) * power
 
-    Compiled on its own, each level of parts would be optimised again for the level above it.
-    """
-    return numba.njit(inline="always")(inspect.unwrap(function))
+
+@part_in_order
+def direct(total):
+    """The value r for the sum of a query and a key of any size."""
+    x = TWO * total
+    x = LARGEST if x > LARGEST else x
+    x = -LARGEST if x < -LARGEST else x
+    return ONE / (ONE + exponential(x))
 
 
 @part_in_order
 def tanh(x):
-    """By exp(2x) - 1, of which small numbers lose no digits."""
+    """By exp(2x) - 1, which keeps the digits of small numbers."""
     x = TWO * x
     x = LARGEST if x > LARGEST else x
     x = -LARGEST if x < -LARGEST else x
@@ -69,22 +70,129 @@ def tanh(x):
 
 @part_in_order
 def sigmoid(x):
-    """Of any number."""
+    """1 / (1 + exp(-x)) for any number."""
     x = LARGEST if x > LARGEST else x
     x = -LARGEST if x < -LARGEST else x
     return ONE / (ONE + exponential(-x))
 
 
 @part
+def largest(x):
+    """The bits of the largest size: they are ordered like the sizes, with NaN above all."""
+    most = np.int32(0)
+    for i in range(x.shape[0]):
+        for j in range(x.shape[1]):
+            most = max(most, np.int32(x[i, j] & np.int32(0x7FFFFFFF)))
+    return most
+
+
+@part
+def is_factored(most_q, most_k):
+    """Whether the factored route is right for queries and keys of these largest sizes."""
+    return min(most_q, most_k) <= LIMIT and max(most_q, most_k) <= 0x7F800000
+
+
+@part
+def fill(x, j0, j1, out, factored):
+    """Features j0 to j1 of `exp(2x)`, or of x for the direct route, and zero beyond the data."""
+    width = j1 - j0
+    for i in range(len(x)):
+        row, to = x[i, j0:j1], out[i]
+        if factored:
+            for j in range(width):
+                to[j] = exponential(TWO * min(max(row[j], -EDGE), EDGE))
+        else:
+            for j in range(width):
+                to[j] = row[j]
+        for j in range(width, out.shape[1]):
+            to[j] = f32(0.0)
+
+
+@part
+def factored_score(E, F, w):
+    """`sum_j w_j r_j`; a feature of the first half shares a division with one of the second."""
+    half = len(w) // 2
+    E0, E1, F0, F1, w0, w1 = E[:half], E[half:], F[:half], F[half:], w[:half], w[half:]
+    total = f32(0.0)
+    for j in range(half):
+        x = min(ONE + E0[j] * F0[j], SQUARE)
+        y = min(ONE + E1[j] * F1[j], SQUARE)
+        total += (w0[j] * y + w1[j] * x) / (x * y)
+    return total
+
+
+@part
+def direct_score(q, k, w):
+    """`sum_j w_j r_j` for features of any size."""
+    total = f32(0.0)
+    for j in range(len(w)):
+        total += w[j] * direct(q[j] + k[j])
+    return total
+
+
+@part
+def softmax(scores):
+    """Scores become weights, in place; minus infinity becomes zero, also where nothing else is."""
+    most = LEAST
+    for i in range(len(scores)):
+        most = scores[i] if scores[i] > most else most
+    total = f32(0.0)
+    for i in range(len(scores)):
+        x = scores[i] - most
+        x = exponential(-LARGEST if x < -LARGEST else x)
+        x = f32(0.0) if scores[i] == LEAST else x
+        scores[i] = x
+        total += x
+    if total != f32(0.0):
+        for i in range(len(scores)):
+            scores[i] /= total
+
+
+@part
+def factored_gradient(E, dq, F, dk, dv, d0, d1, d2, d3):
+    """One query and four keys, which share one division; d are the gradients of their scores."""
+    F0, F1, F2, F3 = F[0], F[1], F[2], F[3]
+    dk0, dk1, dk2, dk3 = dk[0], dk[1], dk[2], dk[3]
+    for j in range(len(E)):
+        e = E[j]
+        x0, x1 = min(ONE + e * F0[j], FOURTH), min(ONE + e * F1[j], FOURTH)
+        x2, x3 = min(ONE + e * F2[j], FOURTH), min(ONE + e * F3[j], FOURTH)
+        x01, x23 = x0 * x1, x2 * x3
+        shared = ONE / (x01 * x23)
+        by01, by23 = shared * x23, shared * x01
+        r0, r1, r2, r3 = by01 * x1, by01 * x0, by23 * x3, by23 * x2
+        p0, p1, p2, p3 = d0 * r0, d1 * r1, d2 * r2, d3 * r3
+        dv[j] += (p0 + p1) + (p2 + p3)
+        p0, p1, p2, p3 = p0 - p0 * r0, p1 - p1 * r1, p2 - p2 * r2, p3 - p3 * r3
+        dq[j] += (p0 + p1) + (p2 + p3)
+        dk0[j] += p0
+        dk1[j] += p1
+        dk2[j] += p2
+        dk3[j] += p3
+
+
+@part
+def direct_gradient(q, dq, k, dk, dv, d):
+    """One query and one key of any size."""
+    for j in range(len(q)):
+        r = direct(q[j] + k[j])
+        p = d * r
+        dv[j] += p
+        p = p - p * r
+        dq[j] += p
+        dk[j] += p
+
+
+@part
 def copy(x, out):
-    """One row."""
+    """Copy one row."""
     for j in range(len(out)):
         out[j] = x[j]
 
 
 @part
 def add(x, out):
-    """One row to another."""
+    """Add one row to another."""
     for j in range(len(out)):
         out[j] += x[j]
 
@@ -108,7 +216,7 @@ def add_four(x, k, W0, W1, W2, W3, out):
 
 @part
 def product(x, W, n, out):
-    """Adds `x W` for the first n rows, which share each load of W from beyond the first cache."""
+    """Add `x W` for the first n rows, which share each load of W from beyond the first cache."""
     K, four = W.shape[0], n - n % 4
     for k in range(0, K - K % 4, 4):
         W4 = W[k : k + 4]
@@ -128,7 +236,7 @@ def product(x, W, n, out):
 
 @part
 def add_dots(tape, x, factor, out):
-    """Adds the products of one vector with as many steps of a tape as `out` has."""
+    """Add the products of one vector with as many steps of a tape as `out` has."""
     n = len(out)
     for i in range(0, n - n % 4, 4):
         steps = tape[i : i + 4]
@@ -152,7 +260,7 @@ def add_dots(tape, x, factor, out):
 
 @part
 def add_mix(factors, tape, scale, out):
-    """Adds the first steps of a tape, weighed by factors.
+    """Add the first steps of a tape, weighted by factors.
 
     Four steps at a time, so that a sum is loaded and stored a quarter as often.
     """
@@ -172,7 +280,7 @@ def add_mix(factors, tape, scale, out):
 
 @inlined
 def mix(factors, tape, out):
-    """The first steps of a tape, weighed by factors."""
+    """The first steps of a tape, weighted by factors."""
     out[:] = ZERO
     add_mix(factors, tape, ONE, out)
 
@@ -187,7 +295,7 @@ def fill_keys(keys, start, end, F, sizes):
 
 @part
 def route(query, sizes, end, E):
-    """Whether a row takes the factored route; makes the exponentials of its query if so."""
+    """Whether a row takes the factored route; computes the exponentials of its query if so."""
     most, asked = np.int32(0), query.reshape(1, len(query))
     for i in range(end):
         most = max(most, sizes[i])
@@ -265,7 +373,7 @@ def rnn_cell(x, u, out):
 
 @part
 def gru_cell(x, u, context, kept, out):
-    """Keeps reset, update and new gate, and the context's half of the last."""
+    """Saves reset, update and new gate, and the context's half of the last."""
     H = len(out)
     x_r, x_z, x_n = x[:H], x[H : 2 * H], x[2 * H :]
     u_r, u_z, u_n = u[:H], u[H : 2 * H], u[2 * H :]
@@ -281,7 +389,7 @@ def gru_cell(x, u, context, kept, out):
 
 @part
 def lstm_cell(x, u, recalled, kept, memory, out):
-    """Keeps the gates, tanh of the memory, and the memory that was recalled."""
+    """Saves the gates, tanh of the memory, and the recalled memory."""
     H = len(out)
     i, f, g, o = kept[:H], kept[H : 2 * H], kept[2 * H : 3 * H], kept[3 * H : 4 * H]
     lit, old = kept[4 * H : 5 * H], kept[5 * H :]
@@ -306,7 +414,7 @@ def rnn_cell_back(d_hidden, hidden, d_u):
 
 @part
 def gru_cell_back(d_hidden, context, kept, d_inputs, d_u, d_context):
-    """The gradients of inputs, recurrent part, and context as far as the update gate lets by."""
+    """The gradients of inputs, recurrent part, and of the context through the update gate."""
     H = len(d_hidden)
     r, z, n, c_n = kept[:H], kept[H : 2 * H], kept[2 * H : 3 * H], kept[3 * H :]
     to_r, to_z, to_n = d_inputs[:H], d_inputs[H : 2 * H], d_inputs[2 * H :]
@@ -324,7 +432,7 @@ def gru_cell_back(d_hidden, context, kept, d_inputs, d_u, d_context):
 
 @part
 def lstm_cell_back(d_hidden, d_memory, kept, d_u, d_recalled):
-    """The gradients of all gates and of the memory that was recalled."""
+    """The gradients of all gates and of the recalled memory."""
     H = len(d_hidden)
     i, f, g, o = kept[:H], kept[H : 2 * H], kept[2 * H : 3 * H], kept[3 * H : 4 * H]
     lit, old = kept[4 * H : 5 * H], kept[5 * H :]
