@@ -11,7 +11,7 @@ import torch
 import regard as package
 from cli.tools import done, regard, sentence
 from regard.errors import RegardError
-from regard.serve.served_models import steps
+from regard.serve.served_models import stream_steps
 from regard.symbols import EOS
 
 WORDS = ["one", "two", "three", "four", "five"]
@@ -112,7 +112,7 @@ def test_show_draws_where_each_word_of_a_text_looked_back(language, tmp_path):
 
 def test_a_stream_goes_on_with_the_text(language):
     model = package.load(language)
-    found = [step.token for step in steps(model, "one two", None)]
+    found = [step.token for step in stream_steps(model, "one two", None)]
     whole = model("one two", beam=1)
     written = model.tgt_tokenizer.tokens(token for token in found if token != EOS)
     assert written == whole.tokens

@@ -14,7 +14,7 @@ from regard.serve import connections
 from regard.serve.connections import ConnectionLimiter
 from regard.serve.limits import Limits
 from serve.conftest import until
-from serve.test_errors import error
+from serve.test_http_errors import error
 from serve.test_live import leave, post
 
 pytestmark = pytest.mark.slow  # real connections
@@ -248,7 +248,7 @@ def test_those_who_hold_most_lose_first():
 def test_few_file_handles_mean_few_connections(monkeypatch):
     monkeypatch.setattr(connections, "open_files", lambda wanted: 256)
     watch = ConnectionLimiter(Limits(connections=2048))
-    assert watch.most + 3 * watch.backlog + connections.RESERVED == 256
+    assert watch.most + 3 * watch.backlog + connections.RESERVED_HANDLES == 256
     monkeypatch.setattr(connections, "open_files", lambda wanted: 20)
     assert ConnectionLimiter(Limits()).most == 1
 

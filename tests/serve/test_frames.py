@@ -11,7 +11,7 @@ from regard.serve import Models
 from regard.training import RunFolder, make_config
 from serve.conftest import SIZES, client_of
 from serve.test_app import events
-from serve.test_errors import error
+from serve.test_http_errors import error
 
 
 @pytest.fixture(scope="session")

@@ -11,7 +11,7 @@ from schemathesis.python import asgi
 
 from regard.serve import Access, Limits, Log, create_app
 from serve.conftest import client_of
-from serve.test_errors import error
+from serve.test_http_errors import error
 
 pytestmark = pytest.mark.slow  # hundreds of requests
 

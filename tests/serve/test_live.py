@@ -11,7 +11,7 @@ import regard.api.model
 from regard.errors import ArgumentError
 from regard.serve import AddressError, Limits, bind, url_of
 from serve.conftest import until
-from serve.test_errors import error
+from serve.test_http_errors import error
 
 pytestmark = pytest.mark.slow  # waits for real connections
 

@@ -9,7 +9,7 @@ import pytest
 
 from regard.seeing.storage import from_json
 from serve.conftest import until
-from serve.test_errors import error
+from serve.test_http_errors import error
 from serve.test_live import leave
 
 pytestmark = pytest.mark.slow  # real connections, and many of them

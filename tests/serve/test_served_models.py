@@ -8,7 +8,7 @@ import pytest
 from regard.preemption import preemptible
 from regard.seeing import attribution
 from regard.serve.limits import Limits
-from regard.serve.served_models import longest, names, source_length
+from regard.serve.served_models import max_target_length, names, source_length
 
 
 @pytest.mark.parametrize(
@@ -103,5 +103,5 @@ def test_lengths_are_counted_in_tokens_and_features(models):
 
 
 def test_only_answers_that_could_be_too_long_get_a_limit_of_their_own():
-    assert longest(5, Limits(tokens=32)) is None  # 2 * 6 + 20
-    assert longest(6, Limits(tokens=32)) == 32
+    assert max_target_length(5, Limits(tokens=32)) is None  # 2 * 6 + 20
+    assert max_target_length(6, Limits(tokens=32)) == 32

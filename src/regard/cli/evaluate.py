@@ -14,7 +14,6 @@ from regard.api.output import EvaluationResult
 from regard.atomic_files import incremental_output
 from regard.cli.console import one_line, print_json, print_table, progress_bar, result_console
 from regard.cli.input_lines import pairs_for, texts_for
-from regard.data import FrameScaler, Pair
 from regard.errors import ArgumentError
 from regard.evaluation import SHARES, Perplexity, by_length, paired_bootstrap
 
@@ -39,7 +38,7 @@ def evaluate(
     """Score a model's predictions: BLEU and chrF, error rates and exact match, or perplexity."""
     # what can go wrong comes before what takes long
     model = api.load(run, device=device)
-    if model.config.reads_texts:
+    if not model.kind.has_sources:
         for option, value in {
             "TGT": tgt,
             "--metrics": None if metrics == "perplexity" else metrics,
@@ -63,7 +62,7 @@ def evaluate(
     references, normalizer = evaluate_pairs.references_of(pairs), model.tgt_tokenizer
     result = evaluate_pairs.scored(model, names, predictions, pairs)
     if lengths:
-        sizes = [_source_length(model, pair) for pair in pairs]
+        sizes = list(map(model.kind.sources.size, pairs))
         rows = by_length(names[:1], sizes, predictions, references, normalizer=normalizer)
         result = result._replace(lengths=rows)
     if second is not None:
@@ -81,12 +80,7 @@ def evaluate(
                 "against": None if result.against is None else asdict(result.against),
             }
         )
-    unit = "source frames" if isinstance(model.source, FrameScaler) else "source tokens"
-    return _print_result(result, result_console(), unit)
-
-
-def _source_length(model: api.Model, pair: Pair) -> int:
-    return len(model.src_tokenizer.encode(pair.src) if pair.frames is None else pair.frames)
+    return _print_result(result, result_console(), model.kind.sources.unit)
 
 
 def _split_names(words: str | None) -> list[str]:

@@ -14,15 +14,12 @@ from regard.api.read_pairs import pairs_of, read_for
 from regard.cli.console import note
 from regard.data import (
     BadLines,
-    FrameScaler,
     Pair,
     PairReader,
     join_lines,
-    read_frame_sources,
-    read_lines,
     read_texts,
 )
-from regard.data.error_hints import BadLine, ErrorHints, with_commas
+from regard.data.error_hints import ErrorHints, with_commas
 from regard.data.pairs import column_names
 from regard.data.text_files import display_name
 from regard.errors import ArgumentError, DataError
@@ -102,7 +99,7 @@ def sources_of(model: api.Model, file: str) -> Iterator[Any]:
 
 def one_source(model: api.Model, text: str) -> Any:
     """Return the text itself or, for a run that reads vectors, the only table of a file."""
-    if not isinstance(model.source, FrameScaler):
+    if not model.kind.sources.is_file:
         model.check_source(text)
         return text
     found = list(itertools.islice(sources_of(model, text), 2))
@@ -144,34 +141,16 @@ class InputLines:
         self.bad = BadLines(skip_bad, self._pending.append, advice)
 
     def __iter__(self) -> Iterator[Any]:
-        side, (first, *others) = self._model.source, self._files
-        if isinstance(side, FrameScaler):
-            for file in self._files:
-                yield from self._tables(file, side.features)
-            return
-        if others:
-            raise ArgumentError("FILE", "be one for a run that reads text", first, "join the files")
-        yield from self._lines(first)
-
-    def _tables(self, file: str, features: int) -> Iterator[Any]:
-        column = (column_names(self._model.config.columns) or (None,))[0]
-        name = column if isinstance(column, str) else None
-        for table in read_frame_sources(file, features=features, bad=self.bad, name=name):
+        model = self._model
+        for source in model.kind.sources.read(
+            self._files,
+            model.config,
+            max_chars=self._max_chars,
+            bad=self.bad,
+            check=model.check_source,
+        ):
             self._pending.append(None)
-            yield table
-
-    def _lines(self, file: str) -> Iterator[str]:
-        good = 0
-        for line in read_lines(file, max_chars=self._max_chars, bad=self.bad):
-            try:
-                self._model.check_source(line)
-            except DataError as error:
-                wrong = BadLine(error.kind, error.reason, error.fix)
-                self.bad.add(display_name(file), good + self.bad.total + 1, wrong)
-                continue
-            good += 1
-            self._pending.append(None)
-            yield line
+            yield source
 
     def merge_errors(self, outputs: Iterable[api.Output]) -> Iterator[api.Output | DataError]:
         """Yield the outputs in order, with the error of each skipped line in its place."""

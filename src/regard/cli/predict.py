@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 import typer
 
@@ -20,10 +20,6 @@ from regard.errors import ArgumentError, DataError
 from regard.kinds.text_source import name_some
 from regard.seeing import storage
 from regard.symbols import UNK
-
-#: kinds of the maps that are printed: over the source or, for a language model, over its past
-SOURCE_MAPS: Final = ("cross",)
-SELF_MAPS: Final = ("decoder-self", "decoder-history")
 
 
 def predict(
@@ -48,7 +44,7 @@ def predict(
     if beam is not None:
         options["beam"] = beam
     lines = InputLines(files, model, max_chars=max_chars, skip_bad=skip_bad)
-    maps = SELF_MAPS if model.config.reads_texts else SOURCE_MAPS
+    maps = model.kind.shown_maps
     outputs = model.predict(
         warn_if_bare(model, lines),
         attention=as_jsonl or trace is not None,
@@ -83,7 +79,7 @@ def _batch_size(given: int | None, files: list[str]) -> int:
 
 def _prefix_ids(model: api.Model, prefix: str) -> list[int]:
     """Return the tokens that every prediction begins with."""
-    if model.config.reads_texts:
+    if not model.kind.has_sources:
         raise ArgumentError(
             "--prefix",
             "be left out for a language model",

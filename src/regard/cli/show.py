@@ -18,7 +18,6 @@ from regard.api.word_alignment import Units
 from regard.cli.console import result_console
 from regard.cli.gold_alignments import units_of, with_gold
 from regard.cli.input_lines import one_source, sources_of, warn_if_bare
-from regard.data import FrameScaler
 from regard.errors import ArgumentError
 from regard.seeing import Trace, View, select_all, storage, terminal
 from regard.seeing.display import check_ending, save
@@ -146,11 +145,11 @@ def _new(
         )
     model = api.load(run, device=device)
     count = partial(Units.of, model)
-    in_file = request.text == "-" or isinstance(model.source, FrameScaler)
+    in_file = request.text == "-" or model.kind.sources.is_file
     sources = sources_of(model, request.text) if in_file else [one_source(model, request.text)]
     texts = warn_if_bare(model, sources)
     options: dict[str, Any] = {} if request.beam is None else {"beam": request.beam}
-    if not model.config.reads_texts:
+    if model.kind.has_sources:
         yield from ((model.trace(one, request.target, **options), count) for one in texts)
         return
     if request.target is not None or request.beam is not None:

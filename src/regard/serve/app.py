@@ -1,4 +1,4 @@
-"""The addresses of the server."""
+"""The ASGI application: routes, error handlers and middleware."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -13,8 +13,8 @@ from regard.seeing import html_page
 from regard.serve import http_errors, pages
 from regard.serve.limits import Limits
 from regard.serve.logs import Log
-from regard.serve.middleware import Access, RequestGuard, as_response
-from regard.serve.request_handler import RequestHandler, as_json
+from regard.serve.middleware import Access, GuardMiddleware, as_response
+from regard.serve.request_handler import RequestHandler, json_response
 from regard.serve.request_schema import CheckRequest, RunRequest, StreamRequest
 from regard.serve.response_schema import EVENTS, HEALTH, INFO, TRACE
 from regard.serve.served_models import Models
@@ -22,23 +22,23 @@ from regard.version import __version__
 
 
 def create_app(models: Models, limits: Limits, access: Access, log: Log) -> FastAPI:
-    """The server as an ASGI application.
+    """Return the server as an ASGI application.
 
     Args:
-        models: what answers; the first does if none is named.
-        limits: how much may be asked for.
-        access: who may ask.
-        log: where to say what went wrong.
+        models: the models; the first answers requests that name none.
+        limits: limits of requests and connections.
+        access: allowed hosts, origins and token.
+        log: where unexpected errors are printed.
     """
-    desk = RequestHandler(models, limits, log)
+    handler = RequestHandler(models, limits, log)
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
-        desk.start()
+        handler.start()
         try:
             yield
         finally:
-            desk.close()
+            handler.close()
 
     app = FastAPI(
         title="regard",
@@ -47,47 +47,51 @@ def create_app(models: Models, limits: Limits, access: Access, log: Log) -> Fast
         lifespan=lifespan,
         docs_url=None,  # its scripts would come from another site
         redoc_url=None,
-        # nothing of what is asked may leave by way of the framework's own records
+        # no text of a request may leave through the framework's own telemetry
         telemetry={"tracing": False, "metrics": False, "logs": False, "auto_configure": False},
     )
     app.add_middleware(
-        RequestGuard, access=access, limits=limits, features=models.features, failed=log.failed
+        GuardMiddleware,
+        access=access,
+        limits=limits,
+        frame_size=models.frame_size,
+        failed=log.failed,
     )
-    app.state.desk = desk
-    app.add_exception_handler(HTTPException, _refused)
-    app.add_exception_handler(RequestValidationError, _invalid)
+    app.state.handler = handler
+    app.add_exception_handler(HTTPException, _http_error)
+    app.add_exception_handler(RequestValidationError, _invalid_body)
     _add_pages(app, models, limits)
-    _add_api(app, desk)
+    _add_api(app, handler)
     return app
 
 
-def _add_api(app: FastAPI, desk: RequestHandler) -> None:
+def _add_api(app: FastAPI, handler: RequestHandler) -> None:
     @app.get("/healthz", responses=HEALTH)
     @app.head("/healthz", include_in_schema=False)
     async def healthz() -> dict[str, str]:
-        """Say that the server is there, and that its models can be asked."""
-        desk.check_health()
+        """Report that the server runs and that its models answer."""
+        handler.check_health()
         return {"status": "ok"}
 
     @app.get("/api/info", responses=INFO)
     async def info() -> Response:
-        """Name the models, presets, tokenisers, limits and version; count what was asked."""
-        return as_json(desk.info())
+        """List the models, presets, tokenisers, limits and version, and the load."""
+        return json_response(handler.info())
 
     @app.post("/api/run", responses=TRACE)
-    async def run(ask: RunRequest, request: Request) -> Response:
-        """Answer a text, and say where each output looked."""
-        return await desk.answer(request, ask)
+    async def run(body: RunRequest, request: Request) -> Response:
+        """Predict a target, and return where each output looked."""
+        return await handler.answer(request, body)
 
     @app.post("/api/stream", responses=EVENTS, response_class=StreamingResponse)
-    async def stream(ask: StreamRequest, request: Request) -> Response:
-        """Answer a text token by token, each with where it looked."""
-        return desk.stream(request, ask)
+    async def stream(body: StreamRequest, request: Request) -> Response:
+        """Predict a target token by token, each with where it looked."""
+        return handler.stream(request, body)
 
     @app.post("/api/check", responses=TRACE)
-    async def check(ask: CheckRequest, request: Request) -> Response:
-        """Answer a text, and measure what mattered: ablation, gradient, and how they agree."""
-        return await desk.answer(request, ask, "check")
+    async def check(body: CheckRequest, request: Request) -> Response:
+        """Predict a target, and compare attention with ablation and gradient."""
+        return await handler.answer(request, body, "check")
 
 
 def _add_pages(app: FastAPI, models: Models, limits: Limits) -> None:
@@ -109,11 +113,11 @@ def _add_pages(app: FastAPI, models: Models, limits: Limits) -> None:
         return Response(status_code=204)
 
 
-async def _refused(_: Request, error: Exception) -> Response:
+async def _http_error(_: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
-    return as_response(http_errors.of_status(error.status_code, error.headers))
+    return as_response(http_errors.from_status(error.status_code, error.headers))
 
 
-async def _invalid(_: Request, error: Exception) -> Response:
+async def _invalid_body(_: Request, error: Exception) -> Response:
     assert isinstance(error, RequestValidationError)
-    return as_response(http_errors.of_validation(error.errors()))
+    return as_response(http_errors.from_validation(error.errors()))

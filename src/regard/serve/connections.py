@@ -1,52 +1,50 @@
-"""Connections that are watched: slow ones are closed, and there are never too many.
+"""Limits of connections: their number, and the time of their requests and responses.
 
-Uvicorn closes a connection that is idle after an answer. It has no limit for one that has not sent
-a whole request yet, however long that takes, and none for a client that does not read its answer.
+Uvicorn closes a connection that is idle after a response. It has no time limit for a connection
+that has not sent a whole request, and none for a client that does not read its response.
 """
 
 import asyncio
 import contextlib
 from collections import Counter
 from collections.abc import Callable
-from functools import partial
 from typing import Any, Final
 
 import h11
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from regard.serve.event_stream import dumps
-from regard.serve.http_errors import ServeError
+from regard.serve.http_errors import ServeError, dumps
 from regard.serve.limits import Limits
 from regard.serve.middleware import HEADERS
 
 #: connections that the kernel keeps until they are accepted, and that are accepted at a time
 MOST_BACKLOG: Final = 128
-#: file handles for all that is no connection: files of models, libraries, the event loop
-RESERVED: Final = 64
-#: file handles where a system does not say how many there are
-USUAL_HANDLES: Final = 1024
-#: share of all connections that those of one address may have
-SHARE: Final = 0.75
+#: file handles for everything else: model files, libraries, the event loop
+RESERVED_HANDLES: Final = 64
+#: file handles if the system does not say how many there are
+DEFAULT_HANDLES: Final = 1024
+#: largest share of all connections that one address may hold
+ADDRESS_SHARE: Final = 0.75
 
 
 class ConnectionLimiter:
-    """Counts the connections of a server and closes those that are slow or too many.
+    """Counts the connections of a server and closes the idlest if there are too many.
 
-    A new connection is always taken. If there are too many then, the one is closed that has waited
-    longest for the rest of its request, of the address that has the most. So those who hold many
-    connections without asking anything lose them, and those who ask do not.
+    A new connection is always accepted. If there are too many then, the connection that has waited
+    longest for the rest of its request is closed, among those of the address that has the most. So
+    a client that holds many connections without sending requests loses them, and others do not.
 
     Args:
-        limits: of connections and of seconds.
+        limits: limits of connections and times.
     """
 
     def __init__(self, limits: Limits) -> None:
-        handles = open_files(limits.connections + RESERVED + 3 * MOST_BACKLOG)
+        handles = open_files(limits.connections + RESERVED_HANDLES + 3 * MOST_BACKLOG)
         self.backlog = max(1, min(MOST_BACKLOG, handles // 8))
-        # a round of the event loop accepts a backlog, and closes what is too many a round later
-        self.most = max(1, min(limits.connections, handles - RESERVED - 3 * self.backlog))
+        # an iteration of the event loop accepts a backlog, and closes the surplus in the next one
+        self.most = max(1, min(limits.connections, handles - RESERVED_HANDLES - 3 * self.backlog))
         self.read_seconds = min(limits.read_seconds, limits.seconds)
-        #: a body, the work, and the time to read the answer
+        #: time for the body, the work, and the client to read the response
         self.request_seconds = self.read_seconds + 2 * limits.seconds
         self._waiting: dict[LimitedProtocol, None] = {}  # for a request, oldest first
         self._open: set[LimitedProtocol] = set()
@@ -55,7 +53,7 @@ class ConnectionLimiter:
     @property
     def most_of_address(self) -> int:
         """The most connections of one address."""
-        return max(1, int(SHARE * self.most))
+        return max(1, int(ADDRESS_SHARE * self.most))
 
     def opened(self, connection: "LimitedProtocol") -> None:
         """Count a new connection; close another, or this one, if there are too many."""
@@ -68,7 +66,7 @@ class ConnectionLimiter:
             self._close_one(self._of.most_common(1)[0][0])
 
     def closed(self, connection: "LimitedProtocol") -> None:
-        """Forget a connection; once more is the same as once."""
+        """Forget a connection; calling it twice does no harm."""
         self._waiting.pop(connection, None)
         if connection in self._open:
             self._open.discard(connection)
@@ -81,86 +79,87 @@ class ConnectionLimiter:
         self._waiting.setdefault(connection, None)
 
     def asks(self, connection: "LimitedProtocol") -> None:
-        """Note that the whole request of a connection has come."""
+        """Note that a connection has sent its whole request."""
         self._waiting.pop(connection, None)
 
     def _close_one(self, address: str) -> None:
-        """Close the oldest of an address that waits for a request; the newest always does."""
+        """Close the oldest connection of an address that waits for a request; at least one does."""
         oldest = next(one for one in self._waiting if one.address == address)
-        self.closed(oldest)  # at once: that the connection is lost is only known a round later
+        self.closed(oldest)  # at once, since connection_lost is called an iteration later
         oldest.drop()
 
 
 class LimitedProtocol(H11Protocol):
     """HTTP/1.1 with time limits, and errors in the form of the API."""
 
-    def __init__(self, watch: ConnectionLimiter, *args: Any, **options: Any) -> None:
+    def __init__(self, limiter: ConnectionLimiter, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
-        self.watch, self.address = watch, ""
+        self.limiter, self.address = limiter, ""
         self._timer: asyncio.TimerHandle | None = None
-        self._asked = False
+        self._has_header = False
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Begin to wait for a request."""
         super().connection_made(transport)
         self.address = self.client[0] if self.client else ""
-        self._limit(self.watch.read_seconds, self.slow)
-        self.watch.opened(self)
+        self._limit(self.limiter.read_seconds, self.slow)
+        self.limiter.opened(self)
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Forget the connection."""
         super().connection_lost(exc)
         self._limit(None)
-        self.watch.closed(self)
+        self.limiter.closed(self)
 
     def data_received(self, data: bytes) -> None:
-        """Read a part of a request. The first byte of one after another starts its time."""
+        """Read a part of a request; its first byte starts its time limit."""
         if self._timer is None:
-            self._limit(self.watch.read_seconds, self.slow)
+            self._limit(self.limiter.read_seconds, self.slow)
         super().data_received(data)
 
     def handle_events(self) -> None:
-        """Read what has come; a request whose header is whole has other limits."""
+        """Parse received data; a request whose header is complete has another time limit."""
         super().handle_events()
         cycle = self.cycle
         if cycle is None or cycle.response_complete:
             return
-        if not self._asked:
-            self._asked = True
-            self._limit(self.watch.request_seconds, self.drop)
+        if not self._has_header:
+            self._has_header = True
+            self._limit(self.limiter.request_seconds, self.drop)
         if not cycle.more_body:
-            self.watch.asks(self)
+            self.limiter.asks(self)
 
     def on_response_complete(self) -> None:
-        """Wait for the next request; uvicorn closes the connection if none begins."""
-        self._asked = False
+        """Wait for the next request; uvicorn closes the connection if none starts."""
+        self._has_header = False
         self._limit(None)
-        self.watch.waits(self)
+        self.limiter.waits(self)
         super().on_response_complete()
 
     def slow(self) -> None:
-        """Refuse a request whose header does not come, and close the connection."""
+        """Refuse a request whose header does not arrive, and close the connection."""
         begun, _ = self.conn.trailing_data
         if not begun or self.conn.our_state is not h11.IDLE:
             self.drop()
             return
+        seconds = self.limiter.read_seconds
         self._refuse(
             ServeError(
                 408,
                 "slow_header",
-                f"a request must come within {self.watch.read_seconds:g} seconds, but it does not",
+                f"a request must come within {seconds:g} seconds, but it does not",
                 "send it at once",
             )
         )
 
     def drop(self) -> None:
-        """Close the connection at once, with whatever is still to be sent."""
+        """Close the connection at once, without sending the rest."""
         self._limit(None)
         if not self.transport.is_closing():
             self.transport.abort()
 
     def send_400_response(self, msg: str) -> None:
-        """Refuse what is not HTTP."""
+        """Refuse data that are not HTTP."""
         self._refuse(
             ServeError(
                 400,
@@ -171,7 +170,7 @@ class LimitedProtocol(H11Protocol):
         )
 
     def _refuse(self, error: ServeError) -> None:
-        """Send an error outside of the application, and close the connection."""
+        """Send an error without the application, and close the connection."""
         body = dumps(error.body)
         own = {"Content-Type": "application/json", "Connection": "close"}
         headers = {**HEADERS, **own, "Content-Length": str(len(body))}
@@ -186,7 +185,7 @@ class LimitedProtocol(H11Protocol):
         self.transport.close()
 
     def _limit(self, seconds: float | None, act: Callable[[], None] | None = None) -> None:
-        """Call `act` after some seconds, and nothing that was to be called before."""
+        """Call `act` after some seconds, in place of what was scheduled before."""
         if self._timer is not None:
             self._timer.cancel()
         self._timer = None
@@ -194,17 +193,12 @@ class LimitedProtocol(H11Protocol):
             self._timer = self.loop.call_later(seconds, act)
 
 
-def watched(watch: ConnectionLimiter) -> Callable[..., LimitedProtocol]:
-    """Return what makes protocols for a server."""
-    return partial(LimitedProtocol, watch)
-
-
 def open_files(wanted: int) -> int:
     """Raise the limit of open files to `wanted`, as far as that is allowed, and return it."""
     try:
         import resource  # which only Unix has
     except ImportError:
-        return USUAL_HANDLES
+        return DEFAULT_HANDLES
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft == resource.RLIM_INFINITY or soft >= wanted:
         return wanted if soft == resource.RLIM_INFINITY else soft

@@ -1,39 +1,29 @@
-"""Answers as bytes: JSON, and server-sent events."""
+"""Server-sent events: a prediction token by token."""
 
 import asyncio
-import json
 import math
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import suppress
-from typing import Any, TypeVar, final
+from typing import Any, final
 
-from starlette.responses import StreamingResponse
+from fastapi.sse import EventSourceResponse, format_sse_event
 from starlette.types import Receive, Scope, Send
 
 from regard import api
 from regard.decoding import Streamed
 from regard.serve import http_errors
+from regard.serve.http_errors import dumps
 from regard.symbols import EOS, SYMBOLS
-
-Found = TypeVar("Found")
-
-
-def dumps(content: Any) -> bytes:
-    """JSON in ASCII, so that any text comes through; numbers that JSON does not have are null."""
-    try:
-        return json.dumps(content, allow_nan=False).encode("ascii")
-    except ValueError:
-        return json.dumps(_finite(content), allow_nan=False).encode("ascii")
 
 
 def event(name: str, content: Any) -> bytes:
-    """One server-sent event; JSON has no line breaks that could end it early."""
-    return b"event: " + name.encode("ascii") + b"\ndata: " + dumps(content) + b"\n\n"
+    """Return one server-sent event with JSON data."""
+    return format_sse_event(event=name, data_str=dumps(content).decode("ascii"))
 
 
 def token_event(model: api.Model, step: Streamed) -> bytes:
-    """A token, how likely it was, and where the model looked; no row if it cannot look."""
+    """Return the event of a token: its probability and its row of attention, if there is one."""
     tokens = model.tgt_tokenizer.tokens([step.token])
     return event(
         "token",
@@ -45,12 +35,7 @@ def token_event(model: api.Model, step: Streamed) -> bytes:
     )
 
 
-def source_event(tokens: Sequence[str]) -> bytes:
-    """What the rows of all tokens are of: the inputs, in their order."""
-    return event("source", {"tokens": list(tokens)})
-
-
-async def streamed(
+async def event_stream(
     model: api.Model,
     source: Sequence[str],
     job: Callable[[Callable[[Streamed], None]], Awaitable[dict[str, Any]]],
@@ -58,66 +43,55 @@ async def streamed(
     seconds: float,
     failed: Callable[[Exception], None],
 ) -> AsyncIterator[bytes]:
-    """The events of one answer. If the client leaves, the work stops before its next step.
+    """Yield the events of one prediction; if the client leaves, work stops before its next step.
 
     Args:
-        model: what writes.
-        source: the tokens that it reads.
-        job: works on the answer, hands each step to its argument, from any thread, and returns
-            the whole trace.
-        seconds: the longest that it may take.
-        failed: is told of what nobody has foreseen.
+        model: the model that predicts.
+        source: labels of the columns of all rows of attention.
+        job: computes the prediction, passes each step to its argument, from any thread, and
+            returns the whole trace.
+        seconds: time limit.
+        failed: called with unexpected errors.
     """
     deadline = time.monotonic() + seconds
-    yield source_event(source)
+    yield event("source", {"tokens": list(source)})
     loop, steps = asyncio.get_running_loop(), asyncio.Queue[Streamed | None]()
 
-    def write(step: Streamed | None) -> None:
+    def on_token(step: Streamed | None) -> None:
         with suppress(RuntimeError):  # the loop has ended, and nobody reads
             loop.call_soon_threadsafe(steps.put_nowait, step)
 
-    working = asyncio.ensure_future(job(write))
+    working = asyncio.ensure_future(job(on_token))
     working.add_done_callback(lambda _: steps.put_nowait(None))
     try:
-        while (step := await _until(deadline, steps.get())) is not None:
+        while True:
+            step = await asyncio.wait_for(steps.get(), deadline - time.monotonic())
+            if step is None:
+                break
             yield token_event(model, step)
         yield event("done", {"trace": working.result()})
     except TimeoutError:
         yield event("error", http_errors.too_slow(seconds).body)
     except Exception as error:
-        told = http_errors.of_any(error)
-        if told.status == http_errors.INTERNAL:
+        response = http_errors.from_exception(error)
+        if response.status == http_errors.INTERNAL:
             failed(error)
-        yield event("error", told.body)
+        yield event("error", response.body)
     finally:
         working.cancel()
 
 
-async def _until(deadline: float, found: Awaitable[Found]) -> Found:
-    return await asyncio.wait_for(found, deadline - time.monotonic())
-
-
 @final
-class EventStreamResponse(StreamingResponse):
-    """Server-sent events. However it ends, also if the client leaves, `done` is called once."""
-
-    media_type = "text/event-stream"
+class EventStreamResponse(EventSourceResponse):
+    """Server-sent events that call `done` once however they end, also if the client leaves."""
 
     def __init__(self, content: AsyncIterator[bytes], done: Callable[[], None]) -> None:
         super().__init__(content)
         self.done = done
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Sends them."""
+        """Send the events."""
         try:
             await super().__call__(scope, receive, send)
         finally:
             self.done()
-
-
-def _finite(content: Any) -> Any:
-    if isinstance(content, dict):
-        return {name: _finite(value) for name, value in content.items()}
-    if isinstance(content, list | tuple):
-        return [_finite(value) for value in content]
-    return None if isinstance(content, float) and not math.isfinite(content) else content

@@ -1,15 +1,17 @@
-"""What the server answers when something is wrong: always the same shape, never a traceback."""
+"""Errors of the server as JSON responses of one shape, and JSON itself."""
 
+import json
+import math
 from collections.abc import Mapping, Sequence
 from http import HTTPStatus
 from typing import Any, Final
 
 from regard.errors import RegardError
 
-SEE: Final = "see /docs"
+SEE_DOCS: Final = "see /docs"
 INTERNAL: Final = 500
-#: code, message and hint of what the framework itself refuses
-PLAIN: Final = {
+#: code, message and hint of errors that the framework raises
+BY_STATUS: Final = {
     400: ("bad_request", "the body cannot be read", "send a JSON object in UTF-8"),
     404: ("not_found", "there is nothing at this address", "see /docs for what there is"),
     405: (
@@ -20,15 +22,31 @@ PLAIN: Final = {
 }
 
 
+def dumps(content: Any) -> bytes:
+    """Return JSON in ASCII, so that any text survives; NaN and infinities become null."""
+    try:
+        return json.dumps(content, allow_nan=False).encode("ascii")
+    except ValueError:
+        return json.dumps(_finite(content), allow_nan=False).encode("ascii")
+
+
+def _finite(content: Any) -> Any:
+    if isinstance(content, dict):
+        return {name: _finite(value) for name, value in content.items()}
+    if isinstance(content, list | tuple):
+        return [_finite(value) for value in content]
+    return None if isinstance(content, float) and not math.isfinite(content) else content
+
+
 class ServeError(Exception):
-    """An error with all that its answer says.
+    """An error with its response.
 
     Args:
-        status: of HTTP.
-        code: a word for programs.
-        message: a sentence for people.
-        hint: what to do next.
-        headers: further headers of the answer.
+        status: HTTP status.
+        code: identifier for programs.
+        message: sentence for people.
+        hint: next step.
+        headers: additional headers of the response.
     """
 
     def __init__(
@@ -46,40 +64,40 @@ class ServeError(Exception):
 
     @property
     def body(self) -> dict[str, dict[str, str]]:
-        """What is sent."""
+        """The body of the response."""
         return {"error": {"code": self.code, "message": self.message, "hint": self.hint}}
 
 
-def of_regard(error: RegardError) -> ServeError:
-    """What regard itself refuses: the sentence ends in what to do, after a colon."""
+def from_regard_error(error: RegardError) -> ServeError:
+    """Return the response to an error of regard, whose sentence ends with a colon and the hint."""
     message, colon, hint = str(error).rstrip(".").rpartition(": ")
-    return ServeError(422, "invalid", message if colon else hint, hint if colon else SEE)
+    return ServeError(422, "invalid", message if colon else hint, hint if colon else SEE_DOCS)
 
 
-def of_validation(errors: Sequence[Any]) -> ServeError:
-    """A body that is not what the address takes. What was sent is not repeated."""
+def from_validation(errors: Sequence[Any]) -> ServeError:
+    """Return the response to an invalid body, without repeating what was sent."""
     first = errors[0]
     where = ".".join(str(part) for part in first["loc"] if part != "body") or "the body"
     if first["type"] == "json_invalid":
         where, what = "the body", "it is not JSON"
     else:
         what = str(first["msg"])[:200]
-    return ServeError(422, "invalid", f"{where} cannot be taken: {what}", SEE)
+    return ServeError(422, "invalid", f"{where} cannot be taken: {what}", SEE_DOCS)
 
 
-def of_status(status: int, headers: Mapping[str, str] | None = None) -> ServeError:
-    """What the framework refuses by a status."""
+def from_status(status: int, headers: Mapping[str, str] | None = None) -> ServeError:
+    """Return the response to an error that the framework raises."""
     phrase = HTTPStatus(status).phrase.lower()
-    code, message, hint = PLAIN.get(status, (phrase.replace(" ", "_"), phrase, SEE))
+    code, message, hint = BY_STATUS.get(status, (phrase.replace(" ", "_"), phrase, SEE_DOCS))
     return ServeError(status, code, message, hint, headers=headers)
 
 
-def of_any(error: Exception) -> ServeError:
-    """What a client is told of an error; little if nobody has foreseen it."""
+def from_exception(error: Exception) -> ServeError:
+    """Return the response to any exception; an unexpected one is not described."""
     if isinstance(error, ServeError):
         return error
     if isinstance(error, RegardError):
-        return of_regard(error)
+        return from_regard_error(error)
     return ServeError(
         INTERNAL,
         "internal",
@@ -89,7 +107,7 @@ def of_any(error: Exception) -> ServeError:
 
 
 def too_slow(seconds: float) -> ServeError:
-    """The time is over."""
+    """Return the error of a request that takes too long."""
     return ServeError(
         504,
         "too_slow",
@@ -99,12 +117,12 @@ def too_slow(seconds: float) -> ServeError:
 
 
 def gone() -> ServeError:
-    """Nobody reads this one: the client has left."""
+    """Return the error of a request whose client has disconnected; nobody reads it."""
     return ServeError(499, "gone", "the client has left", "stay")
 
 
 def out_of_memory() -> ServeError:
-    """The memory of the machine does not hold this request, even alone."""
+    """Return the error of a request that does not fit into memory, even alone."""
     return ServeError(
         503,
         "out_of_memory",
@@ -115,7 +133,7 @@ def out_of_memory() -> ServeError:
 
 
 def unauthorized() -> ServeError:
-    """The token is missing or wrong."""
+    """Return the error of a missing or wrong token."""
     return ServeError(
         401,
         "unauthorized",
@@ -126,7 +144,7 @@ def unauthorized() -> ServeError:
 
 
 def unhealthy() -> ServeError:
-    """The model threads have stopped, or one piece of work does not end."""
+    """Return the error of a server whose model threads have stopped or hang."""
     return ServeError(
         503,
         "unhealthy",
@@ -136,7 +154,7 @@ def unhealthy() -> ServeError:
 
 
 def closing() -> ServeError:
-    """The server is being ended."""
+    """Return the error of requests during shutdown."""
     return ServeError(
         503, "closing", "the server is being ended", "ask again later", headers={"Retry-After": "5"}
     )

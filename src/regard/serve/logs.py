@@ -1,4 +1,4 @@
-"""What the server prints while it runs: no text of a client, unless that was asked for."""
+"""Log of the server, without the texts of clients unless they are enabled."""
 
 import json
 import time
@@ -10,11 +10,11 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Log:
-    """Prints lines.
+    """Log of requests and errors.
 
     Attributes:
-        write: takes a line.
-        text: whether texts may be among what is printed.
+        write: prints a line.
+        text: whether texts of clients may be printed.
     """
 
     write: Callable[[str], object]
@@ -22,7 +22,7 @@ class Log:
 
     @contextmanager
     def timed(self, path: str, model: str, text: str) -> Iterator[None]:
-        """Prints what was asked and how long it took, if texts may be printed."""
+        """Print the text of a request and its time, if texts may be printed."""
         start = time.perf_counter()
         try:
             yield
@@ -33,7 +33,7 @@ class Log:
                 self.write(f"{path} {model} {took:.0f} ms {json.dumps(text)}")
 
     def failed(self, error: BaseException, where: str) -> None:
-        """Prints what nobody has foreseen; its message only if texts may be, as it may hold one."""
+        """Print an unexpected error; its message, which may hold a text, only if texts may be."""
         frame = traceback.extract_tb(error.__traceback__)[-1:]
         place = "".join(f" at {at.filename}:{at.lineno}" for at in frame)
         message = f": {json.dumps(str(error))}" if self.text else ""

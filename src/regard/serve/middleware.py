@@ -1,4 +1,4 @@
-"""What every request passes on its way in, and every answer on its way out."""
+"""Middleware of every request: access, body limits, security headers, and errors as JSON."""
 
 import asyncio
 import hashlib
@@ -14,14 +14,21 @@ from starlette.responses import RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from regard.serve import pages
-from regard.serve.event_stream import dumps
-from regard.serve.http_errors import INTERNAL, ServeError, closing, of_any, of_status, unauthorized
+from regard.serve.http_errors import (
+    INTERNAL,
+    ServeError,
+    closing,
+    dumps,
+    from_exception,
+    from_status,
+    unauthorized,
+)
 from regard.serve.limits import Limits
 
-LOCAL: Final = ("127.0.0.1", "localhost", "[::1]")
-SAFE: Final = ("GET", "HEAD", "OPTIONS")
-#: addresses that need no token
-OPEN: Final = ("/healthz", "/favicon.ico")
+LOCAL_HOSTS: Final = ("127.0.0.1", "localhost", "[::1]")
+SAFE_METHODS: Final = ("GET", "HEAD", "OPTIONS")
+#: paths that need no token
+PUBLIC_PATHS: Final = ("/healthz", "/favicon.ico")
 COOKIE: Final = "regard-token"
 HEADERS: Final = {
     "Cache-Control": "no-store",
@@ -36,20 +43,22 @@ HEADERS: Final = {
 
 @dataclass(frozen=True)
 class Access:
-    """Who may ask.
+    """Access rules.
 
     Attributes:
-        hosts: names that the server goes by, beside those of the machine itself; `*` for any.
-        origins: other sites whose pages may ask, such as `http://localhost:3000`; `*` for any.
-        token: what all requests must carry; None for no such rule.
+        hosts: allowed values of the Host header, beside the names of the machine itself; `*` for
+            any.
+        origins: other sites whose pages may send requests, such as `http://localhost:3000`; `*` for
+            any.
+        token: token that all requests must carry; None to disable it.
     """
 
     hosts: Sequence[str] = ()
     origins: Sequence[str] = ()
     token: str | None = None
 
-    def knows_token(self, headers: Headers) -> bool:
-        """Return whether a request carries the token: as a bearer, or in the page's cookie."""
+    def has_token(self, headers: Headers) -> bool:
+        """Return whether a request carries the token, as a bearer or in the cookie of the page."""
         if self.token is None:
             return True
         scheme, _, given = headers.get("authorization", "").partition(" ")
@@ -63,37 +72,37 @@ class Access:
 
     @property
     def cookie(self) -> str:
-        """What the page's cookie holds: a hash, so that the token itself is kept nowhere."""
+        """Value of the cookie: a hash, so that the token itself is stored nowhere."""
         return hashlib.sha256(f"regard:{self.token}".encode()).hexdigest()
 
-    def knows_host(self, header: str | None) -> bool:
-        """Whether the server goes by this name: a foreign page cannot pretend to be ours."""
+    def allows_host(self, header: str | None) -> bool:
+        """Return whether a Host header is allowed, which prevents DNS rebinding."""
         if not header:
             return False
-        if self.token is not None:  # which a page that pretends to be ours does not have
+        if self.token is not None:  # which a page that rebinds DNS does not have
             return True
         name = header.rsplit(":", 1)[0] if header.rpartition(":")[2].isdigit() else header
-        return "*" in self.hosts or name.lower() in (*LOCAL, *map(_bracketed, self.hosts))
+        return "*" in self.hosts or name.lower() in (*LOCAL_HOSTS, *map(_bracketed, self.hosts))
 
-    def knows_origin(self, origin: str | None, host: str | None) -> bool:
-        """Whether a page of this origin may ask. Programs, which are no pages, have none."""
+    def allows_request_from(self, origin: str | None, host: str | None) -> bool:
+        """Return whether a page of this origin may send requests; programs have no origin."""
         own = (None, f"http://{host}", f"https://{host}")
-        return origin in own or self.allows(origin)
+        return origin in own or self.lists_origin(origin)
 
-    def allows(self, origin: str | None) -> bool:
-        """Whether this is another site that was asked for."""
-        # a browser names a site in small letters, without what users copy from its address bar
+    def lists_origin(self, origin: str | None) -> bool:
+        """Return whether the origin is on the allow list."""
+        # browsers send origins in lower case and without the slash that users copy
         sites = (site.rstrip("/").lower() for site in self.origins)
         return origin is not None and ("*" in self.origins or origin in sites)
 
 
 def _same(given: str, expected: str) -> bool:
-    """Compare in a time that says nothing about where the two differ."""
+    """Compare in constant time."""
     return hmac.compare_digest(given.encode(), expected.encode())
 
 
 def _bracketed(host: str) -> str:
-    """A host as it stands in a header, without its port."""
+    """Return a host as in a Host header, without its port."""
     name, _, port = host.rpartition(":")
     if port.isdigit() and (":" not in name or name.endswith("]")):
         host = name
@@ -101,15 +110,18 @@ def _bracketed(host: str) -> str:
 
 
 @final
-class RequestGuard:
-    """Checks host, origin, media type and size; guards the answers; catches what goes wrong.
+class GuardMiddleware:
+    """Checks host, origin, token, media type and size; adds headers; turns exceptions into JSON.
+
+    Starlette's TrustedHostMiddleware and CORSMiddleware cover a part of this, but answer in plain
+    text, and let requests of other origins pass.
 
     Args:
-        app: what is behind it.
-        access: who may ask.
-        limits: of size and time.
-        features: numbers of the widest frame that a body may have.
-        failed: is told of what nobody has foreseen, with the address.
+        app: the application.
+        access: access rules.
+        limits: limits of size and time.
+        frame_size: numbers of the widest frame that a body may have.
+        failed: called with unexpected errors and the path.
     """
 
     def __init__(
@@ -117,15 +129,15 @@ class RequestGuard:
         app: ASGIApp,
         access: Access,
         limits: Limits,
-        features: int,
+        frame_size: int,
         failed: Callable[[Exception, str], None],
     ) -> None:
         self.app, self.access, self.failed = app, access, failed
-        self.most_bytes = limits.body(features)
+        self.most_bytes = limits.body(frame_size)
         self.read_seconds = min(limits.read_seconds, limits.seconds)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Handles one request."""
+        """Handle one request."""
         if scope["type"] != "http":
             if scope["type"] == "lifespan":
                 await self.app(scope, receive, send)
@@ -146,33 +158,33 @@ class RequestGuard:
                 refused = self._check_token(scope, headers)
             if refused is None:
                 content = await self._read(scope, headers, receive)
-                await self.app(scope, _again(content, receive), guarded)
+                await self.app(scope, _replayed(content, receive), guarded)
                 return
-        except asyncio.CancelledError:  # the server ends, and has waited long enough
+        except asyncio.CancelledError:  # the grace period of a shutdown is over
             if started:
                 raise
             refused = as_response(closing())
         except Exception as error:
-            told = of_any(error)
-            if told.status == INTERNAL:
+            response = from_exception(error)
+            if response.status == INTERNAL:
                 self.failed(error, f"{scope['method']} {scope['path']}")
             if started:
                 return
-            refused = as_response(told)
+            refused = as_response(response)
         await refused(scope, receive, guarded)
 
     def _check(self, scope: Scope, headers: Headers) -> None:
         host, origin = headers.get("host"), headers.get("origin")
-        if not self.access.knows_host(host):
+        if not self.access.allows_host(host):
             raise ServeError(
                 400,
                 "unknown_host",
                 f"the server must be called by a name that it knows, but {host!r:.100} is not one",
                 "use 127.0.0.1 or localhost, or start the server with --allow-host",
             )
-        if scope["method"] in SAFE:
+        if scope["method"] in SAFE_METHODS:
             return
-        if not self.access.knows_origin(origin, host):
+        if not self.access.allows_request_from(origin, host):
             raise ServeError(
                 403,
                 "cross_origin",
@@ -181,30 +193,30 @@ class RequestGuard:
             )
 
     def _check_token(self, scope: Scope, headers: Headers) -> Response | None:
-        """Raise unless a request carries the token; for a browser that could, answer instead.
+        """Raise unless a request carries the token; return a page for a browser at `/`.
 
-        `/?token=TOKEN` gives the browser a cookie, and `/` without one asks for the token.
+        `/?token=TOKEN` sets a cookie, and `/` without a cookie asks for the token.
         """
         path, asked = scope["path"], parse_qs(scope["query_string"].decode("latin-1"))
         given = asked.get("token", [""])[0]
-        if self.access.token is None or path in OPEN:
+        if self.access.token is None or path in PUBLIC_PATHS:
             return None
         if path == "/" and given and _same(given, self.access.token):
             found = RedirectResponse("/", 303)
             found.set_cookie(COOKIE, self.access.cookie, httponly=True, samesite="strict")
             return found
-        if self.access.knows_token(headers):
+        if self.access.has_token(headers):
             return None
-        if path == "/" and scope["method"] in SAFE:
+        if path == "/" and scope["method"] in SAFE_METHODS:
             return pages.ask_for_token(wrong=bool(given))
         raise unauthorized()
 
     def _preflight(self, scope: Scope, headers: Headers) -> Response | None:
-        """The answer to a browser that asks whether a page of another site may ask."""
+        """Return the response to a CORS preflight of an allowed origin, or None."""
         wanted = headers.get("access-control-request-method")
         if scope["method"] != "OPTIONS" or wanted is None:
             return None
-        if not self.access.allows(headers.get("origin")):
+        if not self.access.lists_origin(headers.get("origin")):
             return None
         self._check(scope, headers)
         allowed = {
@@ -216,8 +228,8 @@ class RequestGuard:
         return Response(status_code=204, headers=allowed)
 
     async def _read(self, scope: Scope, headers: Headers, receive: Receive) -> bytes:
-        """The body, if it comes in time, is not too large, and is of the right type."""
-        if scope["method"] in SAFE:
+        """Return the body; raises if it is slow, too large, or not JSON."""
+        if scope["method"] in SAFE_METHODS:
             return b""
         self._check_size(_length(headers))
         try:
@@ -245,7 +257,7 @@ class RequestGuard:
         while more:
             message = await receive()
             content += message.get("body", b"")
-            more = message.get("more_body", False)  # there is none if the client has left
+            more = message.get("more_body", False)  # missing if the client has disconnected
             self._check_size(len(content))
         return bytes(content)
 
@@ -263,30 +275,30 @@ class RequestGuard:
         headers = MutableHeaders(scope=message)
         for name, value in HEADERS.items():
             headers.setdefault(name, value)
-        if origin is not None and self.access.allows(origin):
+        if origin is not None and self.access.lists_origin(origin):
             headers["Access-Control-Allow-Origin"] = origin
             headers["Cross-Origin-Resource-Policy"] = "cross-origin"
             headers["Vary"] = "Origin"
 
 
 def _length(headers: Headers) -> int:
-    """How many bytes are to come; servers other than uvicorn let anything through."""
+    """Return the Content-Length, which servers other than uvicorn do not check."""
     given = headers.get("content-length", "0")
     if not (given.isascii() and given.isdigit()):
-        raise of_status(400)
+        raise from_status(400)
     return int(given)
 
 
 def as_response(error: ServeError) -> Response:
-    """An error as it is sent."""
+    """Return the response of an error."""
     return Response(dumps(error.body), error.status, error.headers, "application/json")
 
 
-def _again(content: bytes, receive: Receive) -> Receive:
-    """Gives a body that was read once more, and then what comes after it."""
+def _replayed(content: bytes, receive: Receive) -> Receive:
+    """Return a `receive` that replays a body, then continues with the original."""
     left: list[Message] = [{"type": "http.request", "body": content, "more_body": False}]
 
-    async def receive_again() -> Message:
+    async def receive_replayed() -> Message:
         return left.pop() if left else await receive()
 
-    return receive_again
+    return receive_replayed

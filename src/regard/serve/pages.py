@@ -1,4 +1,4 @@
-"""The pages that the server has: the live one, and that of the API."""
+"""HTML pages of the server: the live page, the API's documentation, and the token form."""
 
 import re
 from html import escape
@@ -20,12 +20,12 @@ padding:0 1rem}code,pre{font-family:ui-monospace,monospace}pre{overflow-x:auto}<
 
 
 def response(page: str) -> HTMLResponse:
-    """A page that may run its own scripts and ask its own server, and nothing else."""
+    """Return a page that may run its own scripts and send requests to its own server only."""
     return HTMLResponse(page, headers={"Content-Security-Policy": policy(page)})
 
 
 def policy(page: str) -> str:
-    """The tightest policy under which a page works: scripts in it are named by their hashes."""
+    """Return the strictest content security policy of a page: its scripts by their hashes."""
     hashes = [html_page.script_hash(script) for script in _INLINE.findall(page)]
     rules = {
         "default-src": "'none'",
@@ -41,7 +41,7 @@ def policy(page: str) -> str:
 
 
 def ask_for_token(*, wrong: bool) -> HTMLResponse:
-    """A page that asks for the token of the server."""
+    """Return a page that asks for the token of the server."""
     said = "This is not the token of this server." if wrong else "This server needs its token."
     text = (
         f"{_HEAD}<h1>regard</h1><p>{said}</p><form><label>Token "
@@ -53,7 +53,7 @@ def ask_for_token(*, wrong: bool) -> HTMLResponse:
 
 
 def module(name: str) -> str:
-    """The source of one of the live page's modules."""
+    """Return the source of a JavaScript module of the live page."""
     found = html_page.modules().get(name)
     if found is None:
         raise ServeError(404, "not_found", "the page has no such module", "load the page again")
@@ -61,7 +61,7 @@ def module(name: str) -> str:
 
 
 def docs(schema: dict[str, Any]) -> str:
-    """The addresses of the API, from its schema; nothing is loaded from elsewhere."""
+    """Return a page about the API from its schema; it loads nothing from other sites."""
     parts = [f"{_HEAD}<h1>regard {escape(schema['info']['version'])}</h1>"]
     for path, methods in schema["paths"].items():
         for method, about in methods.items():

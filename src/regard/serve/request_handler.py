@@ -1,4 +1,4 @@
-"""Where questions are taken: they are checked, queued, answered, and given up."""
+"""Request handling: requests are checked, admitted, queued, answered and cancelled."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -11,10 +11,10 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from regard import api
-from regard.data import FrameScaler
 from regard.decoding import Streamed
 from regard.serve import http_errors
-from regard.serve.event_stream import EventStreamResponse, dumps, streamed
+from regard.serve.event_stream import EventStreamResponse, event_stream
+from regard.serve.http_errors import ServeError, dumps
 from regard.serve.limits import AdmissionControl, Cost, Limits
 from regard.serve.logs import Log
 from regard.serve.request_schema import CheckRequest, RunRequest, SourceRequest, StreamRequest
@@ -25,39 +25,39 @@ from regard.serve.served_models import (
     Models,
     WorkItem,
     cost,
-    longest,
+    max_target_length,
     source_length,
 )
 
-Found = TypeVar("Found")
+T = TypeVar("T")
 
 
 class PreparedRequest(NamedTuple):
-    """A request that may be worked on: what it asks for, of which model, and what it takes."""
+    """A valid request: its batch, its source and target, its model and its cost."""
 
-    task: BatchKey
-    question: WorkItem
+    key: BatchKey
+    item: WorkItem
     model: api.Model
     cost: Cost
 
 
 class RequestHandler:
-    """Takes questions.
+    """Answers requests.
 
     Args:
-        models: what answers.
-        limits: of each question and of all together.
-        log: where to say what went wrong.
+        models: the models of the server.
+        limits: limits of each request and of all together.
+        log: where unexpected errors are printed.
     """
 
     def __init__(self, models: Models, limits: Limits, log: Log) -> None:
         self.models, self.limits, self.log = models, limits, log
-        self.gate = AdmissionControl(limits)
+        self.admission = AdmissionControl(limits)
         self._open()
 
     def _open(self) -> None:
         self.scheduler: Scheduler[WorkItem, Json] = Scheduler(
-            self.models.work,
+            self.models.run_batch,
             size=self.limits.batch,
             tokens=self.limits.batch_tokens,
             wait=self.limits.wait_ms / 1000,
@@ -65,120 +65,121 @@ class RequestHandler:
         )
 
     def start(self) -> None:
-        """Begins to answer, also once more after it was closed; an event loop must run."""
+        """Begin to answer, also after `close`; an event loop must run."""
         if self.scheduler.closed:
             self._open()
         self.scheduler.start()
 
     def refuse(self) -> None:
-        """Answer all that wait, and all that come, with `closing`."""
+        """Answer all requests, waiting and new, with the error of a shutdown."""
         self.scheduler.close()
 
     def close(self) -> None:
-        """Answers those who wait, stops the models before their next step, ends their threads."""
+        """Refuse all requests, stop the models before their next step, and end their threads."""
         self.scheduler.close()
         self.scheduler.join()
 
     def check_health(self) -> None:
-        """Raise `unhealthy` where requests would not be answered."""
+        """Raise `unhealthy` if requests would not be answered."""
         if not self.scheduler.is_working(self.limits.seconds):
             raise http_errors.unhealthy()
 
     def info(self) -> Json:
-        """What a client may want to know of the server, and how busy it is."""
-        load = {"inside": self.gate.inside, **vars(self.scheduler.tally)}
+        """Return the body of `/api/info`."""
+        load = {"inside": self.admission.inside, **vars(self.scheduler.counts)}
         return {**self.models.info(self.limits), "load": load}
 
-    async def answer(self, request: Request, ask: SourceRequest, verb: str = "run") -> Response:
-        """A trace, worked out together with those of others who ask at the same time."""
-        order = self._order(verb, ask)
+    async def answer(self, request: Request, body: SourceRequest, verb: str = "run") -> Response:
+        """Respond with a trace, computed in a batch with concurrent requests."""
+        prepared = self._prepare(verb, body)
         with ExitStack() as stack:
-            self._admit(stack, request, order)
-            job = self._submit(request, order)
-            return as_json(await _while_awaited(request, job, self.limits.seconds))
+            self._admit(stack, request, prepared)
+            job = self._submit(request, prepared)
+            return json_response(await _while_connected(request, job, self.limits.seconds))
 
-    def stream(self, request: Request, ask: StreamRequest) -> Response:
-        """An answer token by token, and its trace."""
-        order = self._order("stream", ask)
+    def stream(self, request: Request, body: StreamRequest) -> Response:
+        """Respond with a prediction token by token, and its trace."""
+        prepared = self._prepare("stream", body)
 
-        def job(write: Callable[[Streamed], None]) -> Awaitable[Json]:
-            written = order._replace(question=replace(order.question, write=write))
-            return self._submit(request, written)
+        def job(on_token: Callable[[Streamed], None]) -> Awaitable[Json]:
+            item = replace(prepared.item, on_token=on_token)
+            return self._submit(request, prepared._replace(item=item))
 
         with ExitStack() as stack:
-            self._admit(stack, request, order)
-            events = streamed(
-                order.model,
-                order.model.source_labels(order.question.source),
+            self._admit(stack, request, prepared)
+            events = event_stream(
+                prepared.model,
+                prepared.model.source_labels(prepared.item.source),
                 job,
                 seconds=self.limits.seconds,
                 failed=lambda error: self.log.failed(error, f"POST {request.url.path}"),
             )
             return EventStreamResponse(events, stack.pop_all().close)
 
-    def _admit(self, stack: ExitStack, request: Request, order: PreparedRequest) -> None:
-        """Let a request inside until the stack is closed."""
-        stack.enter_context(self.gate.admit(client_of(request), order.cost.work))
-        source = order.question.source
+    def _admit(self, stack: ExitStack, request: Request, prepared: PreparedRequest) -> None:
+        """Count a request, and log it, until the stack is closed."""
+        stack.enter_context(self.admission.admit(client_of(request), prepared.cost.work))
+        source = prepared.item.source
         text = source if isinstance(source, str) else f"{len(source)} frames"
-        stack.enter_context(self.log.timed(request.url.path, order.task.model, text))
+        stack.enter_context(self.log.timed(request.url.path, prepared.key.model, text))
 
-    def _submit(self, request: Request, order: PreparedRequest) -> Awaitable[Json]:
-        return self.scheduler.submit(order.task, order.question, client_of(request), order.cost)
+    def _submit(self, request: Request, prepared: PreparedRequest) -> Awaitable[Json]:
+        client = client_of(request)
+        return self.scheduler.submit(prepared.key, prepared.item, client, prepared.cost)
 
-    def _order(self, verb: str, ask: SourceRequest) -> PreparedRequest:
-        """What is asked for, once it is known that it may be."""
-        name, model = self.models.find(ask.model)
-        source = self._source(model, ask)
+    def _prepare(self, verb: str, body: SourceRequest) -> PreparedRequest:
+        """Check a request against the limits and the model."""
+        name, model = self.models.find(body.model)
+        source = self._source(model, body)
         length = source_length(model, source)
-        task = BatchKey(verb, name, max_len=longest(length, self.limits))
+        key = BatchKey(verb, name, max_len=max_target_length(length, self.limits))
         if verb != "run":
-            task = replace(task, only=object())
-        if isinstance(ask, RunRequest | StreamRequest) and ask.kinds is not None:
-            task = replace(task, kinds=tuple(sorted(set(ask.kinds))))
-        question, forced = WorkItem(source), None
-        if isinstance(ask, CheckRequest):
-            self.limits.check_beam(ask.beam)
-            task = replace(task, beam=ask.beam)
-            if ask.target is not None:
-                self.limits.check_chars("target", ask.target)
-                forced = len(model.tgt_tokenizer.encode(ask.target))
+            key = replace(key, only=object())
+        if isinstance(body, RunRequest | StreamRequest) and body.kinds is not None:
+            key = replace(key, kinds=tuple(sorted(set(body.kinds))))
+        item, forced = WorkItem(source), None
+        if isinstance(body, CheckRequest):
+            self.limits.check_beam(body.beam)
+            key = replace(key, beam=body.beam)
+            if body.target is not None:
+                self.limits.check_chars("target", body.target)
+                forced = len(model.tgt_tokenizer.encode(body.target))
                 self.limits.check_tokens("target", forced)
-                model.check_target(ask.target)
-                question = replace(question, target=ask.target)
+                model.check_target(body.target)
+                item = replace(item, target=body.target)
         else:
-            task = replace(task, beam=1)
-        takes = cost(model, task, length, forced)
-        self.limits.check_work(takes)
-        return PreparedRequest(task, question, model, takes)
+            key = replace(key, beam=1)
+        bound = cost(model, key, length, forced)
+        self.limits.check_work(bound)
+        return PreparedRequest(key, item, model, bound)
 
-    def _source(self, model: api.Model, ask: SourceRequest) -> Any:
-        """The source of a question, which is of the kind that the model reads.
+    def _source(self, model: api.Model, body: SourceRequest) -> Any:
+        """Return the source of a request, checked to be what the model reads.
 
-        A text is never given to a model that reads vectors, which would open the file of that name.
+        A text must never reach a model that reads vectors, which would open the file of that name.
         """
-        kind = "frames" if isinstance(model.source, FrameScaler) else "text"
-        given = [name for name in ("text", "frames") if getattr(ask, name) is not None]
-        if given != [kind]:
-            raise http_errors.ServeError(
+        field = model.kind.sources.request_field
+        given = [name for name in ("text", "frames") if getattr(body, name) is not None]
+        if given != [field]:
+            raise ServeError(
                 422,
                 "invalid",
-                f"a question to this model must have {kind}, but it has "
+                f"a request to this model must have {field}, but it has "
                 f"{' and '.join(given) or 'neither text nor frames'}",
                 "see /api/info for what each model reads",
             )
-        source = getattr(ask, kind)
-        if kind == "text":
+        source = getattr(body, field)
+        if field == "text":
             self.limits.check_chars("text", source)
         else:
             self.limits.check_tokens("the source", len(source), "frames")
         model.check_source(source)
-        self.limits.check_tokens(kind, source_length(model, source))
+        self.limits.check_tokens(field, source_length(model, source))
         return source
 
 
 def client_of(request: Request) -> str:
-    """Return who asks: an address, or the network of one where a client has many of them."""
+    """Return the client's address, or its /64 network for IPv6, of which a client has many."""
     host = request.client.host if request.client is not None else ""
     try:
         address = ip_address(host)
@@ -187,9 +188,9 @@ def client_of(request: Request) -> str:
     return str(ip_network((address, 64), strict=False)) if address.version == 6 else host
 
 
-async def _while_awaited(request: Request, job: Awaitable[Found], seconds: float) -> Found:
-    """The result of a job, which is given up if the client leaves or the time is over."""
-    working, leaving = asyncio.ensure_future(job), asyncio.ensure_future(_left(request))
+async def _while_connected(request: Request, job: Awaitable[T], seconds: float) -> T:
+    """Return the result of a job; cancels it if the client leaves or the time is over."""
+    working, leaving = asyncio.ensure_future(job), asyncio.ensure_future(_disconnect(request))
     try:
         await asyncio.wait({working, leaving}, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
         if working.done():
@@ -200,12 +201,12 @@ async def _while_awaited(request: Request, job: Awaitable[Found], seconds: float
         leaving.cancel()
 
 
-async def _left(request: Request) -> None:
-    """Waits until the client leaves."""
+async def _disconnect(request: Request) -> None:
+    """Wait until the client disconnects."""
     while (await request.receive())["type"] != "http.disconnect":
         pass
 
 
-def as_json(content: Json) -> Response:
-    """An answer as it is sent."""
+def json_response(content: Json) -> Response:
+    """Return a JSON response."""
     return Response(dumps(content), media_type="application/json")

@@ -1,13 +1,16 @@
-"""What clients send."""
+"""Bodies of requests."""
 
-from typing import Annotated
+from typing import Annotated, Final
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, FiniteFloat
 
+from regard.decoding_options import DecodingOptions
 from regard.seeing.trace import MapKind
 
+BEAM_HELP: Final = DecodingOptions.__dataclass_fields__["beam"].metadata["help"]
 
-def _whole(text: str) -> str:
+
+def _check_unicode(text: str) -> str:
     try:
         text.encode("utf-8")
     except UnicodeEncodeError:
@@ -15,15 +18,17 @@ def _whole(text: str) -> str:
     return text
 
 
-Text = Annotated[str, AfterValidator(_whole)]
+UnicodeText = Annotated[str, AfterValidator(_check_unicode)]
 
 
 class SourceRequest(BaseModel):
-    """A text to answer, or frames for a model that reads vectors."""
+    """A source: a text, or frames for a model that reads vectors."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
 
-    text: Text | None = Field(None, description="The source; features follow it after a tab.")
+    text: UnicodeText | None = Field(
+        None, description="The source; features follow it after a tab."
+    )
     frames: list[list[FiniteFloat]] | None = Field(
         None,
         description="The source of a model that reads vectors: a list of numbers for each frame.",
@@ -32,19 +37,19 @@ class SourceRequest(BaseModel):
 
 
 class StreamRequest(SourceRequest):
-    """A text to answer token by token, which is greedy."""
+    """A source to predict for token by token, by greedy search."""
 
     kinds: list[MapKind] | None = Field(None, description="Maps wanted; all if left out.")
 
 
 class CheckRequest(SourceRequest):
-    """A text to answer, and how."""
+    """A source with decoding options."""
 
-    beam: int | None = Field(None, description="Width of the search; that of the run if left out.")
-    target: Text | None = Field(None, description="What the model is made to write.")
+    beam: int | None = Field(None, description=f"{BEAM_HELP} That of the run if left out.")
+    target: UnicodeText | None = Field(None, description="Text that the model is forced to write.")
 
 
 class RunRequest(CheckRequest):
-    """A text to answer, how, and with which maps."""
+    """A source with decoding options and the kinds of maps to return."""
 
     kinds: list[MapKind] | None = Field(None, description="Maps wanted; all if left out.")

@@ -1,4 +1,4 @@
-"""What clients get, as the API's schema says it. The answers themselves are made elsewhere."""
+"""Bodies of responses, for the schema of the API; the responses are not built from them."""
 
 from typing import Any, Final, Literal
 
@@ -10,7 +10,7 @@ Statuses = dict[int | str, dict[str, Any]]
 
 
 class _Response(BaseModel):
-    """A part of an answer: it has these fields and no others."""
+    """A body with these fields and no others."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -25,25 +25,25 @@ class PackedArray(_Response):
 
 
 class MapResponse(_Response):
-    """Where one layer looked."""
+    """Attention weights of one layer."""
 
     kind: MapKind
     layer: int
-    rows: str = Field(description="What looks: source, target or read.")
-    columns: str = Field(description="What is looked at.")
+    rows: str = Field(description="Positions of the queries: source, target or read.")
+    columns: str = Field(description="Positions of the keys.")
     causal: bool
     weights: PackedArray = Field(description="(heads, rows, columns).")
-    missing: PackedArray | None = Field(description="What rows lack to 1; none if null.")
+    missing: PackedArray | None = Field(description="What rows lack to sum to 1; null if nothing.")
 
 
 class TokenResponse(_Response):
     """A token of a text."""
 
     text: str
-    span: tuple[int, int] | None = Field(description="From where to where it stands in the text.")
+    span: tuple[int, int] | None = Field(description="Start and end in the text.")
     word: int | None
     special: bool
-    prob: float | None = Field(description="How likely it was; outputs alone have one.")
+    prob: float | None = Field(description="Probability; only outputs have one.")
     alternatives: list[tuple[str, float]]
 
 
@@ -55,7 +55,7 @@ class TextResponse(_Response):
 
 
 class ModelResponse(_Response):
-    """Which model has answered."""
+    """The model that has answered."""
 
     name: str
     kind: str
@@ -64,7 +64,7 @@ class ModelResponse(_Response):
 
 
 class DecodingResponse(_Response):
-    """How the answer was found."""
+    """Options and score of decoding."""
 
     mode: str
     beam: int | None
@@ -85,12 +85,12 @@ class TraceResponse(_Response):
     derived: dict[str, PackedArray]
     checks: dict[str, Any]
     gold: list[tuple[int, int, bool]]
-    gold_units: tuple[Unit, Unit] = Field(description="What gold counts: target, source.")
+    gold_units: tuple[Unit, Unit] = Field(description="Units that gold links: target, source.")
     notes: list[str]
 
 
 class InfoResponse(_Response):
-    """What the server has, what it takes, and how busy it is."""
+    """Models, limits and load of the server."""
 
     version: str
     models: list[dict[str, Any]]
@@ -107,7 +107,7 @@ class EventResponse(_Response):
 
 
 class ErrorBody(_Response):
-    """What is wrong: a word for programs, a sentence, and what to do next."""
+    """An error: a code for programs, a sentence, and the next step."""
 
     code: str
     message: str
@@ -115,38 +115,38 @@ class ErrorBody(_Response):
 
 
 class ErrorResponse(_Response):
-    """An error."""
+    """The body of an error."""
 
     error: ErrorBody
 
 
 def _errors(**descriptions: str) -> Statuses:
     return {
-        int(status.removeprefix("s")): {"model": ErrorResponse, "description": words}
-        for status, words in descriptions.items()
+        int(status.removeprefix("s")): {"model": ErrorResponse, "description": description}
+        for status, description in descriptions.items()
     }
 
 
-ASKED: Final = _errors(
+COMMON: Final = _errors(
     s400="The host is not known, or the body cannot be read.",
     s401="The token of the server is missing or wrong.",
 )
-HEALTH: Final = ASKED | _errors(s503="The models cannot be run.")
-INFO: Final[Statuses] = {200: {"model": InfoResponse}, **ASKED}
-ANSWERED: Final = ASKED | _errors(
-    s403="A page of another site asks.",
-    s408="The body does not come.",
-    s413="The body or the text is too long, or it would take too much work.",
+HEALTH: Final = COMMON | _errors(s503="The models cannot be run.")
+INFO: Final[Statuses] = {200: {"model": InfoResponse}, **COMMON}
+PREDICT: Final = COMMON | _errors(
+    s403="A page of another site sends the request.",
+    s408="The body does not arrive.",
+    s413="The body or the text is too long, or would take too much work.",
     s415="The body is not JSON.",
     s422="A field is wrong.",
-    s429="Too many wait, or too much of one client: ask again after Retry-After seconds.",
-    s500="Something inside broke.",
-    s503="The server is being ended, or its memory is too small.",
-    s504="It takes too long.",
+    s429="Too many requests, in all or of one client: retry after Retry-After seconds.",
+    s500="Unexpected error.",
+    s503="The server is shutting down, or its memory is too small.",
+    s504="Timeout.",
 )
 TRACE: Final[Statuses] = {
     200: {"model": TraceResponse, "description": "A trace, as `regard show -o x.json` writes it."},
-    **ANSWERED,
+    **PREDICT,
 }
 EVENTS: Final[Statuses] = {
     200: {
@@ -154,5 +154,5 @@ EVENTS: Final[Statuses] = {
         "with token, prob and row, one for each token; then `done` with the trace; or `error`.",
         "content": {"text/event-stream": {"schema": EventResponse.model_json_schema()}},
     },
-    **ANSWERED,
+    **PREDICT,
 }

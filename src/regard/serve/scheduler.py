@@ -35,9 +35,9 @@ from regard.preemption import preemptible
 from regard.serve.http_errors import closing, out_of_memory
 from regard.serve.limits import Cost
 
-Item = TypeVar("Item")
-Result = TypeVar("Result")
-Work = Callable[[Any, list[Item]], Sequence[Result]]
+ItemT = TypeVar("ItemT")
+ResultT = TypeVar("ResultT")
+Work = Callable[[Any, list[ItemT]], Sequence[ResultT]]
 
 #: batches that have begun at a time, one of which runs; the others keep their memory
 MOST_STARTED: Final = 6
@@ -57,12 +57,12 @@ PATIENCE: Final = (1.0, 0.25, 1.0)
 HALF_LIFE: Final = 10.0
 #: seconds that a scheduler counts as broken after an error of its own
 RECOVERY: Final = 5.0
-#: seconds between two looks at what else waits, since steps of small models are much shorter
-LOOK: Final = 0.005
+#: seconds between two checks of what else waits, since steps of small models are much shorter
+CHECK_SECONDS: Final = 0.005
 
 
-class NotWantedError(Exception):
-    """Nobody waits for the result any more."""
+class CancelledWorkError(Exception):
+    """No client waits for the result any more."""
 
 
 class WorkError(Exception):
@@ -71,13 +71,13 @@ class WorkError(Exception):
 
 @dataclass
 class SchedulerCounts:
-    """What a scheduler has done so far.
+    """Counts of what a scheduler has done.
 
     Attributes:
         asked: requests.
-        batches: that they ran in.
-        left: requests whose clients went away, or whose time was over, before the answer.
-        stopped: batches that were stopped, since nobody waited for them any more.
+        batches: batches that they ran in.
+        left: requests whose client disconnected, or whose time was over, before the response.
+        stopped: batches that were cancelled, since no client waited for them any more.
     """
 
     asked: int = 0
@@ -87,12 +87,12 @@ class SchedulerCounts:
 
 
 @dataclass(eq=False)
-class _Job(Generic[Item, Result]):
+class _Job(Generic[ItemT, ResultT]):
     key: Hashable
-    item: Item
+    item: ItemT
     client: str
     cost: Cost
-    answer: "Future[Result]" = field(default_factory=Future)
+    answer: "Future[ResultT]" = field(default_factory=Future)
     arrived: float = field(default_factory=time.monotonic)
 
     @property
@@ -101,7 +101,7 @@ class _Job(Generic[Item, Result]):
 
 
 class _Rank(NamedTuple):
-    """The smaller one goes first."""
+    """Sort key of work; the smallest goes first."""
 
     level: int
     used: float
@@ -109,7 +109,7 @@ class _Rank(NamedTuple):
 
 
 @dataclass(eq=False)
-class _JobBatch(Generic[Item, Result]):
+class _JobBatch(Generic[ItemT, ResultT]):
     """Jobs that run together.
 
     Attributes:
@@ -120,7 +120,7 @@ class _JobBatch(Generic[Item, Result]):
         seen: when it was last at a preemption point, or lost the turn.
     """
 
-    jobs: list[_Job[Item, Result]]
+    jobs: list[_Job[ItemT, ResultT]]
     first_level: int
     spent: float = 0.0
     turn: float = field(default_factory=time.monotonic)
@@ -153,7 +153,7 @@ class ClientUsage:
             self._used = {c: u for c, u in self._used.items() if self.of(c, now) > 0.001}
 
 
-class Scheduler(Generic[Item, Result]):
+class Scheduler(Generic[ItemT, ResultT]):
     """Runs requests in batches, short work first and clients by turns.
 
     Args:
@@ -166,7 +166,7 @@ class Scheduler(Generic[Item, Result]):
 
     def __init__(
         self,
-        work: Work[Item, Result],
+        work: Work[ItemT, ResultT],
         *,
         size: int,
         tokens: int,
@@ -176,16 +176,16 @@ class Scheduler(Generic[Item, Result]):
         self._work, self._size, self._tokens, self._wait = work, size, tokens, wait
         self._failed = failed
         self._changed = threading.Condition()
-        self._waiting: list[_Job[Item, Result]] = []
-        self._started: list[_JobBatch[Item, Result]] = []
-        self._running: _JobBatch[Item, Result] | None = None
+        self._waiting: list[_Job[ItemT, ResultT]] = []
+        self._started: list[_JobBatch[ItemT, ResultT]] = []
+        self._running: _JobBatch[ItemT, ResultT] | None = None
         #: while nothing runs, the batch whose turn it is; None if it is that of a new one
-        self._called: _JobBatch[Item, Result] | None = None
+        self._called: _JobBatch[ItemT, ResultT] | None = None
         self._usage = ClientUsage()
         self._threads: list[threading.Thread] = []
         self._broken = -RECOVERY
         self.closed = False
-        self.tally = SchedulerCounts()
+        self.counts = SchedulerCounts()
 
     def start(self) -> None:
         """Begin to work."""
@@ -220,20 +220,20 @@ class Scheduler(Generic[Item, Result]):
         alive = bool(self._threads) and all(thread.is_alive() for thread in self._threads)
         return alive and not stuck and not broken
 
-    async def submit(self, key: Hashable, item: Item, client: str, cost: Cost) -> Result:
+    async def submit(self, key: Hashable, item: ItemT, client: str, cost: Cost) -> ResultT:
         """Return the result of an item; cancel the call to give the item up."""
-        job: _Job[Item, Result] = _Job(key, item, client, cost)
+        job: _Job[ItemT, ResultT] = _Job(key, item, client, cost)
         with self._changed:
             if self.closed:
                 raise closing()
             self._waiting.append(job)
-            self.tally.asked += 1
+            self.counts.asked += 1
             self._changed.notify_all()
         try:
             return await asyncio.wrap_future(job.answer)
         except asyncio.CancelledError:
             job.answer.cancel()
-            self.tally.left += 1
+            self.counts.left += 1
             raise
 
     def _run(self) -> None:
@@ -248,9 +248,9 @@ class Scheduler(Generic[Item, Result]):
                 self._broken = time.monotonic()
                 self._failed(error)
                 self._drop_waiting(error)
-                time.sleep(LOOK)  # a fault that stays must not take all of the processor
+                time.sleep(CHECK_SECONDS)  # a fault that stays must not take all of the processor
 
-    def _begin(self) -> _JobBatch[Item, Result] | None:
+    def _begin(self) -> _JobBatch[ItemT, ResultT] | None:
         """Wait until a new batch may have the turn, and take it; None once closed."""
         with self._changed:
             while not self.closed:
@@ -261,21 +261,21 @@ class Scheduler(Generic[Item, Result]):
                         batch = self._take(now)
                         self._started.append(batch)
                         self._running = batch
-                        self.tally.batches += 1
+                        self.counts.batches += 1
                         return batch
                     if self._started:  # what was to begin has been given up
                         self._hand_over(now)
                 self._changed.wait(self._until_ripe(now) or None)
             return None
 
-    def _do(self, batch: _JobBatch[Item, Result]) -> None:
+    def _do(self, batch: _JobBatch[ItemT, ResultT]) -> None:
         """Run a batch to its end and hand out the results."""
-        found: list[Result | Exception] = []
+        found: list[ResultT | Exception] = []
         try:
             with preemptible(partial(self._point, batch)):
                 found = self._results(batch.jobs[0].key, [job.item for job in batch.jobs])
-        except NotWantedError:
-            self.tally.stopped += 1
+        except CancelledWorkError:
+            self.counts.stopped += 1
         finally:
             with self._changed:
                 now = time.monotonic()
@@ -289,11 +289,11 @@ class Scheduler(Generic[Item, Result]):
                 with suppress(InvalidStateError):  # given up in this moment
                     job.answer.set_result(result)
 
-    def _results(self, key: Hashable, items: list[Item]) -> list[Result | Exception]:
+    def _results(self, key: Hashable, items: list[ItemT]) -> list[ResultT | Exception]:
         """Return the results; where a batch fails, those of its parts, so that only one suffers."""
         try:
             return list(self._work(key, items))
-        except NotWantedError:
+        except CancelledWorkError:
             raise
         except BaseException as error:
             failure, fits = released(error), describe_memory_error(error) is None
@@ -303,10 +303,10 @@ class Scheduler(Generic[Item, Result]):
         parts = [items[start : start + size] for start in range(0, len(items), size)]
         return list(itertools.chain.from_iterable(self._results(key, part) for part in parts))
 
-    def _point(self, batch: _JobBatch[Item, Result]) -> None:
+    def _point(self, batch: _JobBatch[ItemT, ResultT]) -> None:
         """Preemption point: stop, go on, or wait for the next turn."""
         now = time.monotonic()
-        if batch.wanted and now - batch.seen >= LOOK:
+        if batch.wanted and now - batch.seen >= CHECK_SECONDS:
             with self._changed:
                 self._charge(batch, now)
                 if self._other_goes_first(batch, now):
@@ -315,7 +315,7 @@ class Scheduler(Generic[Item, Result]):
                     self._running, self._called = batch, None
                     batch.turn = batch.seen = time.monotonic()
         if not batch.wanted:
-            raise NotWantedError
+            raise CancelledWorkError
 
     def _hand_over(self, now: float) -> None:
         """Give the turn to the started batch that is next, or to a new one."""
@@ -326,14 +326,14 @@ class Scheduler(Generic[Item, Result]):
         self._called = called if rank is not None and (new is None or rank <= new) else None
         self._changed.notify_all()
 
-    def _charge(self, batch: _JobBatch[Item, Result], now: float) -> None:
+    def _charge(self, batch: _JobBatch[ItemT, ResultT], now: float) -> None:
         """Count the time since the last preemption point, and share it among the clients."""
         seconds, batch.seen = now - batch.seen, now
         batch.spent += seconds
         for client, count in Counter(job.client for job in batch.jobs).items():
             self._usage.add(client, seconds * count / len(batch.jobs), now)
 
-    def _other_goes_first(self, batch: _JobBatch[Item, Result], now: float) -> bool:
+    def _other_goes_first(self, batch: _JobBatch[ItemT, ResultT], now: float) -> bool:
         """Return whether the batch that has the turn should hand it over."""
         own = self._rank(batch, now)
         others = [self._rank(other, now) for other in self._started if other is not batch]
@@ -344,7 +344,7 @@ class Scheduler(Generic[Item, Result]):
             return other.level < own.level
         return now - batch.turn >= SLICE and other < own
 
-    def _rank(self, batch: _JobBatch[Item, Result], now: float) -> _Rank:
+    def _rank(self, batch: _JobBatch[ItemT, ResultT], now: float) -> _Rank:
         if not batch.wanted:  # it will stop at once, and let go of its memory
             return _Rank(-2, 0.0, batch.seen)
         aged = self._running is not batch and now - batch.seen > PATIENCE[batch.level]
@@ -359,7 +359,7 @@ class Scheduler(Generic[Item, Result]):
         aged = lead.level > 0 and now - lead.arrived > PATIENCE[lead.level]
         return _Rank(-1 if aged else lead.level, self._usage.of(lead.client, now), lead.arrived)
 
-    def _lead(self, now: float) -> _Job[Item, Result] | None:
+    def _lead(self, now: float) -> _Job[ItemT, ResultT] | None:
         """Return the waiting job that goes first, as far as threads are left for it."""
         long = sum(batch.first_level > 0 for batch in self._started)
         able = [
@@ -369,7 +369,7 @@ class Scheduler(Generic[Item, Result]):
         ]
         return min(able, key=lambda job: self._order(job, now), default=None)
 
-    def _order(self, job: _Job[Item, Result], now: float) -> _Rank:
+    def _order(self, job: _Job[ItemT, ResultT], now: float) -> _Rank:
         return _Rank(job.level, self._usage.of(job.client, now), job.arrived)
 
     def _ripe(self, now: float) -> bool:
@@ -385,7 +385,7 @@ class Scheduler(Generic[Item, Result]):
         oldest = min(job.arrived for job in self._waiting)
         return max(0.0, oldest + self._wait - now)
 
-    def _take(self, now: float) -> _JobBatch[Item, Result]:
+    def _take(self, now: float) -> _JobBatch[ItemT, ResultT]:
         """Return the job that goes first, and those that go with it."""
         lead = self._lead(now)
         assert lead is not None

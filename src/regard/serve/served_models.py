@@ -1,4 +1,4 @@
-"""The models of a server, and what is done with them in its worker thread."""
+"""The models of a server: batching of their requests, their cost, and what clients are told."""
 
 import os
 from collections.abc import Callable, Iterator, Sequence
@@ -7,16 +7,16 @@ from pathlib import Path
 from typing import Any
 
 from regard import api
-from regard.data import FrameScaler, Tokenizer
 from regard.decoding import DecodingOptions, Streamed, stream
+from regard.kinds.text_source import describe_tokenizer
 from regard.models import PRESETS
 from regard.preemption import in_turn, preemption_point
 from regard.seeing import Trace
 from regard.seeing.attribution import DRAWS, SHUFFLES
 from regard.seeing.storage import to_json
-from regard.serve.examples import example, reads
 from regard.serve.http_errors import ServeError
 from regard.serve.limits import Cost, Limits
+from regard.training import RunFolder
 from regard.version import __version__
 
 Json = dict[str, Any]
@@ -24,15 +24,15 @@ Json = dict[str, Any]
 
 @dataclass(frozen=True)
 class BatchKey:
-    """What requests must have in common to run as one batch.
+    """Properties that requests must have in common to run as one batch.
 
     Attributes:
         verb: `run`, `stream` or `check`.
-        model: by name.
-        beam: width of the search; that of the run if None.
-        kinds: which maps are wanted; all if None.
-        max_len: the most tokens of an answer; as many as the source allows if None.
-        only: tells the task from all others, for requests that run alone.
+        model: name of the model.
+        beam: beam width; that of the run if None.
+        kinds: kinds of the maps to return; all if None.
+        max_len: most tokens of a prediction; None if the source does not allow more anyway.
+        only: a unique object for a request that must run alone.
     """
 
     verb: str
@@ -44,50 +44,49 @@ class BatchKey:
 
     @property
     def options(self) -> dict[str, Any]:
-        """As `Model.predict` takes them."""
-        asked = {"beam": self.beam, "kinds": self.kinds, "max_len": self.max_len}
-        return {name: value for name, value in asked.items() if value is not None}
+        """Options of `Model.predict`."""
+        given = {"beam": self.beam, "kinds": self.kinds, "max_len": self.max_len}
+        return {name: value for name, value in given.items() if value is not None}
 
 
 @dataclass(frozen=True)
 class WorkItem:
-    """A source and what to do with it.
+    """One request in a batch.
 
     Attributes:
         source: a text, or frames.
-        target: what the model is made to write; its own answer if None.
-        write: takes the tokens of a stream, one by one.
+        target: text that the model is forced to write; None for its own prediction.
+        on_token: called with each token of a stream.
     """
 
     source: Any
     target: str | None = None
-    write: Callable[[Streamed], None] | None = None
+    on_token: Callable[[Streamed], None] | None = None
 
 
 class Models:
-    """The models that a server has, by name."""
+    """The models of a server, by name."""
 
     def __init__(self, models: dict[str, api.Model]) -> None:
         self.by_name = models
         for model in models.values():
             for part in model.module.modules():
-                # a layer of a large model takes as long as a whole answer of a small one
+                # one layer of a large model takes as long as a whole prediction of a small one
                 part.register_forward_pre_hook(lambda *_: preemption_point())
 
     @staticmethod
     def load(runs: Sequence[Path], device: str = "auto") -> "Models":
-        """Reads run folders; each is a model by the name of its folder."""
+        """Load run folders; each model is named after its folder."""
         loaded = [api.load(run, device=device) for run in runs]
         return Models(dict(zip(names(runs), loaded, strict=True)))
 
     @property
-    def features(self) -> int:
-        """Numbers of the widest frame that a model reads; 0 if all read text."""
-        sources = [model.source for model in self.by_name.values()]
-        return max((s.features for s in sources if isinstance(s, FrameScaler)), default=0)
+    def frame_size(self) -> int:
+        """Numbers of the widest frame that a model reads, or 0 if all read text."""
+        return max(model.kind.sources.frame_size for model in self.by_name.values())
 
     def find(self, name: str | None) -> tuple[str, api.Model]:
-        """A model by its name; the first if None."""
+        """Return the name and the model called `name`, or the first model if None."""
         name = next(iter(self.by_name)) if name is None else name
         if name not in self.by_name:
             raise ServeError(
@@ -98,91 +97,91 @@ class Models:
             )
         return name, self.by_name[name]
 
-    def work(self, task: BatchKey, questions: list[WorkItem]) -> list[Json]:
-        """The traces for questions that have a task in common, as JSON."""
-        model = self.by_name[task.model]
-        if task.verb == "check":
-            found = [model.check(q.source, q.target, **task.options) for q in questions]
+    def run_batch(self, key: BatchKey, items: list[WorkItem]) -> list[Json]:
+        """Return the traces of requests that have a key in common, as JSON."""
+        model = self.by_name[key.model]
+        if key.verb == "check":
+            found = [model.check(item.source, item.target, **key.options) for item in items]
         else:
-            for question in questions:
-                if question.write is not None:
-                    for step in in_turn(steps(model, question.source, task.max_len)):
-                        question.write(step)
-            found = _answered(model, questions, task.options)
+            for item in items:
+                if item.on_token is not None:
+                    for step in in_turn(stream_steps(model, item.source, key.max_len)):
+                        item.on_token(step)
+            found = _traces(model, items, key.options)
         return [to_json(trace) for trace in found]
 
     def info(self, limits: Limits) -> Json:
-        """What a client may want to know of the server."""
+        """Return the body of `/api/info`, apart from the load."""
         return {
             "version": __version__,
             "models": [_describe(name, model) for name, model in self.by_name.items()],
-            "presets": {name: _summary(made) for name, made in PRESETS.items()},
+            "presets": {
+                name: next(iter((preset.__doc__ or "").splitlines()), "")
+                for name, preset in PRESETS.items()
+            },
             "limits": vars(limits),
         }
 
 
-def source_length(model: api.Model, source: Any) -> int:
-    """Positions that a model reads of a source, `</s>` not counted."""
-    (row,) = model.source_ids([source])
-    frames = model.source
-    return frames.positions(len(row)) if isinstance(frames, FrameScaler) else len(row) - 1
+def _traces(model: api.Model, items: Sequence[WorkItem], options: dict[str, Any]) -> list[Trace]:
+    """Trace the free predictions as one batch, and the forced targets as another."""
+    free = [item.source for item in items if item.target is None]
+    forced = [(item.source, item.target) for item in items if item.target is not None]
+    own = iter(model.traces(free, **options) if free else ())
+    given = iter(model.traces(*map(list, zip(*forced, strict=True)), **options) if forced else ())
+    return [next(own if item.target is None else given) for item in items]
 
 
-def longest(length: int, limits: Limits) -> int | None:
-    """The most tokens of an answer; None where a source of this length has fewer by itself."""
-    return limits.tokens if _natural(length) > limits.tokens else None
-
-
-def _natural(length: int) -> int:
-    options = DecodingOptions()
-    return int(options.max_len_ratio * (length + 1) + options.max_len_extra)
-
-
-def cost(model: api.Model, task: BatchKey, length: int, forced: int | None) -> Cost:
-    """Return the tokens that a request takes at most.
-
-    Args:
-        model: that answers.
-        task: what is asked for.
-        length: of the source.
-        forced: tokens of the target, if one is given.
-    """
-    source = length + 1
-    if forced is None:
-        target, beam = task.max_len or _natural(length), task.beam or model.config.beam
-    else:
-        target, beam = forced + 1, 1
-    # all are searched, and the best is scored once more for its alternatives
-    work = 2 * source + (beam + 1) * target
-    if task.verb == "stream":
-        work += source + target
-    if task.verb == "check":
-        # a gradient takes a forward pass and a backward pass, which is as long as two
-        passes = 1 + DRAWS * source + 3 * target + SHUFFLES
-        work += passes * (source + target)
-    return Cost(source, beam * target, work)
-
-
-def steps(model: api.Model, source: Any, max_len: int | None) -> Iterator[Streamed]:
-    """The answer to a source, token by token."""
+def stream_steps(model: api.Model, source: Any, max_len: int | None) -> Iterator[Streamed]:
+    """Yield the greedy prediction of a source token by token."""
     ids = model.source_ids([source])
     options = model.begun(DecodingOptions(beam=1, max_len=max_len), ids)
     return stream(model.module, *model.on_device(ids), options)
 
 
-def _answered(
-    model: api.Model, questions: Sequence[WorkItem], options: dict[str, Any]
-) -> list[Trace]:
-    """The model's own answers as one batch, and what it is made to write as another."""
-    free = [q.source for q in questions if q.target is None]
-    forced = [(q.source, q.target) for q in questions if q.target is not None]
-    own = iter(model.traces(free, **options) if free else ())
-    made = iter(model.traces(*map(list, zip(*forced, strict=True)), **options) if forced else ())
-    return [next(own if q.target is None else made) for q in questions]
+def source_length(model: api.Model, source: Any) -> int:
+    """Return the positions that a model reads of a source, `eos` not counted."""
+    (row,) = model.source_ids([source])
+    return model.kind.sources.length(row)
+
+
+def max_target_length(length: int, limits: Limits) -> int | None:
+    """Return the most tokens of a prediction; None if a source of this length has fewer anyway."""
+    return limits.tokens if _default_max_len(length) > limits.tokens else None
+
+
+def _default_max_len(length: int) -> int:
+    options = DecodingOptions()
+    return int(options.max_len_ratio * (length + 1) + options.max_len_extra)
+
+
+def cost(model: api.Model, key: BatchKey, length: int, forced: int | None) -> Cost:
+    """Return an upper bound of the tokens that a request takes.
+
+    Args:
+        model: the model.
+        key: the request.
+        length: positions of the source.
+        forced: tokens of the target, if one is given.
+    """
+    source = length + 1
+    if forced is None:
+        target, beam = key.max_len or _default_max_len(length), key.beam or model.config.beam
+    else:
+        target, beam = forced + 1, 1
+    # all hypotheses are searched, and the best is scored once more for its alternatives
+    work = 2 * source + (beam + 1) * target
+    if key.verb == "stream":
+        work += source + target
+    if key.verb == "check":
+        # a gradient takes a forward pass, and a backward pass as long as two of them
+        passes = 1 + DRAWS * source + 3 * target + SHUFFLES
+        work += passes * (source + target)
+    return Cost(source, beam * target, work)
 
 
 def names(runs: Sequence[Path]) -> list[str]:
-    """The folders' names; as much of their paths as it takes to tell them apart."""
+    """Return the names of folders, with as much of their paths as makes them unique."""
     whole = [Path(os.path.abspath(run)).parts for run in runs]
     names: list[str] = []
     for i, parts in enumerate(whole):
@@ -196,30 +195,18 @@ def names(runs: Sequence[Path]) -> list[str]:
 
 
 def _describe(name: str, model: api.Model) -> Json:
-    config, source = model.config, model.source
+    config, sources, folder = model.config, model.kind.sources, RunFolder(model.path)
+    try:
+        card = folder.card_file.read_text(encoding="utf-8")
+    except (OSError, ValueError):
+        card = ""
     return {
         "name": name,
         "preset": config.preset,
         "size": config.size,
         "beam": config.beam,
-        "source": _frames(source) if isinstance(source, FrameScaler) else _tokenizer(source),
-        "target": _tokenizer(model.tgt_tokenizer),
-        "reads": reads(model),
-        "example": example(model),
+        "source": sources.describe(),
+        "target": describe_tokenizer(model.tgt_tokenizer),
+        "reads": sources.reads(),
+        "example": sources.example(card, folder.data / "dev.arrow"),
     }
-
-
-def _tokenizer(tokenizer: Tokenizer) -> Json:
-    return {
-        "tokenizer": tokenizer.kind,
-        "vocabulary": tokenizer.vocab_size,
-        "features": len(tokenizer.features),
-    }
-
-
-def _frames(frames: FrameScaler) -> Json:
-    return {"tokenizer": frames.kind, "numbers": frames.features, "stack": frames.stack}
-
-
-def _summary(made: Callable[..., object]) -> str:
-    return next(iter((made.__doc__ or "").splitlines()), "")

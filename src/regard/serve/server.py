@@ -1,9 +1,10 @@
-"""A server in this process."""
+"""The server process: its address, its uvicorn configuration, and its shutdown."""
 
 import asyncio
 import errno
 import socket
 from collections.abc import Callable
+from functools import partial
 from ipaddress import ip_address
 from typing import Any, Final, cast, final
 
@@ -12,24 +13,24 @@ from fastapi import FastAPI
 
 from regard.errors import ArgumentError, RegardError
 from regard.serve.app import create_app
-from regard.serve.connections import ConnectionLimiter, watched
+from regard.serve.connections import ConnectionLimiter, LimitedProtocol
 from regard.serve.limits import Limits
 from regard.serve.logs import Log
 from regard.serve.middleware import Access
 from regard.serve.served_models import Models
 
-#: seconds that open requests have once the server is to end
-GRACE: Final = 1
-#: seconds before the same trouble is printed again
-REPEAT: Final = 60.0
+#: seconds that open requests have on shutdown
+GRACE_SECONDS: Final = 1
+#: seconds before the same error is printed again
+REPEAT_SECONDS: Final = 60.0
 
 
 class AddressError(RegardError, OSError):
-    """The server cannot have the address that it was to have."""
+    """The server cannot listen at the given address."""
 
 
 def bind(host: str, port: int) -> socket.socket:
-    """A socket at an address; it takes connections once the server runs."""
+    """Return a socket bound to an address; it accepts connections once the server runs."""
     if not 0 <= port <= 65535:
         raise ArgumentError("--port", "be from 0 to 65535", port, "0 takes any that is free")
     try:
@@ -45,11 +46,11 @@ def bind(host: str, port: int) -> socket.socket:
         found.bind(address)
     except OSError as error:
         found.close()
-        raise AddressError(_why(error, host, port)) from None
+        raise AddressError(_bind_error(error, host, port)) from None
     return found
 
 
-def _why(error: OSError, host: str, port: int) -> str:
+def _bind_error(error: OSError, host: str, port: int) -> str:
     if error.errno == errno.EADDRINUSE:
         return f"the port must be free, but {port} is in use: choose another with --port."
     if error.errno == errno.EACCES:
@@ -61,7 +62,7 @@ def _why(error: OSError, host: str, port: int) -> str:
 
 
 def url_of(bound: socket.socket) -> str:
-    """Where the server is found."""
+    """Return the URL of a bound socket."""
     host, port = bound.getsockname()[:2]
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
@@ -80,7 +81,7 @@ def run(
     *,
     ready: Callable[[], None],
 ) -> None:
-    """Serves until the process is told to end."""
+    """Serve until the process receives a signal to end."""
     make_server(models, limits, access, log, ready=ready).run(sockets=[bound])
 
 
@@ -92,23 +93,23 @@ def make_server(
     *,
     ready: Callable[[], None] = lambda: None,
 ) -> "Server":
-    """Return a server, to be run with a socket that is bound; `ready` is called once it runs."""
-    watch = ConnectionLimiter(limits)
-    if watch.most < limits.connections:
+    """Return a server to run with a bound socket; it calls `ready` once it takes connections."""
+    limiter = ConnectionLimiter(limits)
+    if limiter.most < limits.connections:
         log.write(
-            f"at most {watch.most} connections at a time, since the process may have few files "
+            f"at most {limiter.most} connections at a time, since the process may have few files "
             "open: raise that with `ulimit -n` for more."
         )
     config = uvicorn.Config(
         create_app(models, limits, access, log),
-        http=watched(watch),  # type: ignore[arg-type]
+        http=partial(LimitedProtocol, limiter),  # type: ignore[arg-type]
         log_config=None,
         log_level="critical",  # its lines would name clients, and its tracebacks hold texts
         access_log=False,
         server_header=False,
         proxy_headers=False,  # with which a client could name any address as its own
-        backlog=watch.backlog,
-        timeout_graceful_shutdown=GRACE,
+        backlog=limiter.backlog,
+        timeout_graceful_shutdown=GRACE_SECONDS,
         timeout_keep_alive=30,
         limit_concurrency=None,
         lifespan="on",
@@ -119,30 +120,30 @@ def make_server(
 
 @final
 class Server(uvicorn.Server):
-    """A server that says when it takes connections, and tells those who wait when it ends."""
+    """A uvicorn server that reports when it is ready, and answers open requests on shutdown."""
 
     def __init__(self, config: uvicorn.Config, log: Log, ready: Callable[[], None]) -> None:
         super().__init__(config)
         self._log, self._ready = log, ready
-        self._told: dict[str, float] = {}
+        self._printed: dict[str, float] = {}
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Begins to take connections."""
+        """Begin to accept connections."""
         asyncio.get_running_loop().set_exception_handler(self._failed)
         await super().startup(sockets=sockets)
         if self.started:
             self._ready()
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """Answer those who wait with `closing`, and close all connections."""
-        cast(FastAPI, self.config.app).state.desk.refuse()
+        """Answer open requests with the error of a shutdown, and close all connections."""
+        cast(FastAPI, self.config.app).state.handler.refuse()
         await super().shutdown(sockets=sockets)
 
     def _failed(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-        """Print what goes wrong outside of requests, such as too many open files, now and then."""
+        """Print errors outside of requests, such as too many open files, at most once a minute."""
         error = context.get("exception")
         line = f"{context['message']}{'' if error is None else f' ({type(error).__name__})'}"
         now = loop.time()
-        if now - self._told.get(line, -REPEAT) >= REPEAT:
-            self._told[line] = now
+        if now - self._printed.get(line, -REPEAT_SECONDS) >= REPEAT_SECONDS:
+            self._printed[line] = now
             self._log.write(line)
