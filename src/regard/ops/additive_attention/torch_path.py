@@ -8,7 +8,7 @@ from regard.masks import Mask
 from regard.ops.additive_attention import reference
 from regard.ops.primitives import AttentionOutput
 
-# Elements of the (batch, slab, kv_len, hidden) tensor that are alive at once without gradients:
+# Elements of the (batch, slab, kv_len, hidden) tensor that exist at once without gradients:
 # 16 Mi floats are 64 MiB.
 SLAB_ELEMENTS = 1 << 24
 
@@ -21,10 +21,10 @@ def additive_attention(
     mask: Mask | None = None,
     need_weights: bool = False,
 ) -> AttentionOutput:
-    """The definition, cut along the queries so that a long sequence fits into memory.
+    """The definition, split along the queries so that a long sequence fits into memory.
 
-    Rows of queries do not see each other, so cutting changes nothing but the peak. With
-    gradients every slab is kept for the backward pass, and cutting would only cost time.
+    Queries are independent, so splitting changes the peak memory alone. With gradients every slab
+    is kept for the backward pass, and splitting would only cost time.
     """
     rows = max(1, SLAB_ELEMENTS // (key.numel() or 1))
     if rows >= query.shape[1] or torch.is_grad_enabled():

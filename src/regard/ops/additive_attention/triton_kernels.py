@@ -1,12 +1,12 @@
 # mypy: disable-error-code="no-untyped-def, untyped-decorator, no-untyped-call"
-"""The kernels of additive attention, in the letters of this folder's README.
+"""The triton kernels of additive attention, in the letters of this folder's README.
 
 `r = 1 / (1 + exp(2q) exp(2k))`, `tanh(q + k) = 1 - 2 r`, `1 - tanh(q + k)^2 = 4 r (1 - r)`. Two
-elements share one reciprocal, since reciprocals are what the chip has the fewest units for.
+elements share one reciprocal, since a GPU has the fewest units for reciprocals.
 
 Every kernel has two routes. The factored one needs `exp(2q) exp(2k)`, and the product of two such
-denominators, to be finite: it runs while the largest query and the largest key of a sequence add
-up to `LIMIT` or less. Beyond that the direct one takes the exponential of the sum.
+denominators, to be finite: it runs if the largest query and the largest key of a sequence add up to
+`LIMIT` or less. Beyond that the direct one takes the exponential of the sum.
 """
 
 import triton
@@ -23,7 +23,7 @@ INTERPRETED = tl.constexpr(knobs.runtime.interpret)
 
 @triton.jit
 def reciprocal(x):
-    """1 / x by one instruction; a plain division also looks after denormals, which no x is."""
+    """1 / x by one instruction; a plain division also handles denormals, which no x is."""
     if INTERPRETED:
         return 1.0 / x
     return tl.inline_asm_elementwise(
@@ -33,33 +33,19 @@ def reciprocal(x):
 
 @triton.jit
 def direct(scaled_sum):
-    """R of `TWO_LOG2_E (q + k)`, whatever its size: the other end would overflow."""
+    """The value r for `TWO_LOG2_E (q + k)` of any size, clipped where the power would overflow."""
     return reciprocal(1.0 + tl.exp2(tl.minimum(scaled_sum, 100.0)))
 
 
 @triton.jit
 def exponentials_kernel(
-    query,
-    key,
-    v,
-    work,
-    size,
-    E_start,
-    F_start,
-    weight_start,
-    T,
-    S,
-    D,
-    Tp,
-    Sp,
-    Dp,
-    q_blocks,
-    BLOCK: tl.constexpr,
-):
+    query, key, v, work, size, E_start, F_start, weight_start,
+    T, S, D, Tp, Sp, Dp, q_blocks, BLOCK: tl.constexpr,
+):  # fmt: skip
     """`exp(2q)` and `exp(2k)` with the features outermost, and the largest |q| and |k|.
 
-    The tensors end at multiples of a block, so that nothing that reads them needs a mask; what is
-    beyond the data counts nothing, for its `weight` is zero.
+    The tensors are padded to multiples of a block, so that reading them needs no mask; padding does
+    not count, since its `weight` is zero.
     """
     block, j_block, b = tl.program_id(0), tl.program_id(1), tl.program_id(2)
     j = j_block * BLOCK + tl.arange(0, BLOCK)
@@ -87,7 +73,7 @@ def exponentials_kernel(
 
 @triton.jit
 def is_factored(size, b):
-    """Whether the factored route is safe for sequence b."""
+    """Whether the factored route is finite for sequence b."""
     q_size = tl.load(size + 2 * b).to(tl.float32, bitcast=True)
     k_size = tl.load(size + 2 * b + 1).to(tl.float32, bitcast=True)
     return q_size + k_size <= LIMIT
@@ -95,7 +81,7 @@ def is_factored(size, b):
 
 @triton.jit
 def allowed(mask, b, t, i, T, S, mask_b, mask_t, mask_i, HAS_MASK: tl.constexpr):
-    """Which of the pairs (t, i) are inside, and may attend."""
+    """True for the pairs (t, i) that are inside and may attend."""
     inside = (t < T)[:, None] & (i < S)[None, :]
     if HAS_MASK:
         at = b * mask_b + t[:, None] * mask_t + i[None, :] * mask_i
@@ -105,43 +91,23 @@ def allowed(mask, b, t, i, T, S, mask_b, mask_t, mask_i, HAS_MASK: tl.constexpr)
 
 @triton.jit
 def scores_kernel(
-    query,
-    key,
-    work,
-    size,
-    mask,
-    mask_b,
-    mask_t,
-    mask_i,
-    E_start,
-    F_start,
-    weight_start,
-    T,
-    S,
-    D,
-    Tp,
-    Sp,
-    Dp,
-    J,
-    HAS_MASK: tl.constexpr,
-    BLOCK_T: tl.constexpr,
-    BLOCK_S: tl.constexpr,
-    STEP: tl.constexpr,
-    STAGES: tl.constexpr,
-):
+    query, key, work, size, mask, mask_b, mask_t, mask_i, E_start, F_start, weight_start,
+    T, S, D, Tp, Sp, Dp, J, HAS_MASK: tl.constexpr,
+    BLOCK_T: tl.constexpr, BLOCK_S: tl.constexpr, STEP: tl.constexpr, STAGES: tl.constexpr,
+):  # fmt: skip
     """One tile of scores, summed over J features; -inf where a query may not attend.
 
-    The scores go to the front of `work`, which also holds what `exponentials_kernel` has made.
+    The scores go to the front of `work`, which also holds the results of `exponentials_kernel`.
 
     With several slices of features (the last axis of the grid) each writes its own scores, and
-    the softmax adds them. The score is short of `sum_j v_j`, which the softmax does not feel.
+    the softmax adds them. The term `sum_j v_j` is left out, since the softmax cancels it.
     """
     tile, b, part = tl.program_id(0), tl.program_id(1).to(tl.int64), tl.program_id(2)
     s_tiles = tl.cdiv(S, BLOCK_S)
     t = (tile // s_tiles) * BLOCK_T + tl.arange(0, BLOCK_T)
     i = (tile % s_tiles) * BLOCK_S + tl.arange(0, BLOCK_S)
     first, features = part * J, J
-    if HAS_MASK:  # a tile that nobody may see costs nothing
+    if HAS_MASK:  # tiles without any allowed pair are skipped
         may = allowed(mask, b, t, i, T, S, mask_b, mask_t, mask_i, True)
         features = tl.where(tl.max(tl.max(may.to(tl.int32), axis=1), axis=0) > 0, J, 0)
     acc = tl.zeros([BLOCK_T, BLOCK_S], dtype=tl.float32)
@@ -163,7 +129,7 @@ def scores_kernel(
             k = tl.load(key + (b * S + i) * D + j, mask=i < S, other=0.0).to(tl.float32)
             acc += tl.load(work + weight_start + j) * direct((q[:, None] + k[None, :]) * TWO_LOG2_E)
     at = ((part * tl.num_programs(1) + b) * T + t[:, None]) * S + i[None, :]
-    # read again: a mask that waits in registers through the loop takes the place of sums
+    # loaded again: a mask kept through the loop would take registers from the sums
     may = allowed(mask, b, t, i, T, S, mask_b, mask_t, mask_i, HAS_MASK)
     row = tl.where(may, acc, float("-inf"))
     tl.store(work + at, row, mask=(t < T)[:, None] & (i < S)[None, :])
@@ -171,22 +137,10 @@ def scores_kernel(
 
 @triton.jit
 def one_query_scores_kernel(
-    query,
-    key,
-    v,
-    scores,
-    mask,
-    mask_b,
-    mask_t,
-    mask_i,
-    T,
-    S,
-    D,
-    HAS_MASK: tl.constexpr,
-    BLOCK_S: tl.constexpr,
-    BLOCK_D: tl.constexpr,
-):
-    """Scores of one query with a block of keys, each of which is read once, as it lies."""
+    query, key, v, scores, mask, mask_b, mask_t, mask_i, T, S, D,
+    HAS_MASK: tl.constexpr, BLOCK_S: tl.constexpr, BLOCK_D: tl.constexpr,
+):  # fmt: skip
+    """Scores of one query with a block of keys, each of which is read once and in order."""
     b, t = tl.program_id(1).to(tl.int64), tl.program_id(2)
     i = tl.program_id(0) * BLOCK_S + tl.arange(0, BLOCK_S)
     acc = tl.zeros([BLOCK_S, BLOCK_D], dtype=tl.float32)
@@ -239,21 +193,12 @@ def row_of_scores(scores, row, start, S, rows, PARTS: tl.constexpr, BLOCK: tl.co
 
 @triton.jit
 def softmax_backward_kernel(
-    weights,
-    d_weights,
-    more,
-    d_scores,
-    d_query,
-    d_v,
-    S,
-    D,
-    HAS_MORE: tl.constexpr,
-    ZERO: tl.constexpr,
-    BLOCK: tl.constexpr,
-):
+    weights, d_weights, more, d_scores, d_query, d_v, S, D,
+    HAS_MORE: tl.constexpr, ZERO: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
     """`de = a (da - sum a da / sum a)`: the sum of the rounded weights is not quite 1.
 
-    With `ZERO` it also clears what `gradient_kernel` will add to, a row of it in each program.
+    With `ZERO` it also clears the sums of `gradient_kernel`, one row in each program.
     """
     row = tl.program_id(0).to(tl.int64)
     total, mixed = 0.0, 0.0
@@ -279,7 +224,7 @@ def softmax_backward_kernel(
 
 @triton.jit
 def row_of_gradients(weights, d_weights, more, at, inside, HAS_MORE: tl.constexpr):
-    """A piece of one row of the weights, and of what is known of their gradient."""
+    """A piece of one row of the weights, and of their gradient."""
     a = tl.load(weights + at, mask=inside, other=0.0).to(tl.float32)
     da = tl.load(d_weights + at, mask=inside, other=0.0).to(tl.float32)
     if HAS_MORE:
@@ -289,37 +234,22 @@ def row_of_gradients(weights, d_weights, more, at, inside, HAS_MORE: tl.constexp
 
 @triton.jit
 def around(i, n):
-    """I modulo n, for i less than 2 n."""
+    """`i % n`, for i less than 2 n."""
     return tl.where(i < n, i, i - n)
 
 
 @triton.jit
 def gradient_kernel(
-    own,
-    other,
-    v,
-    d_scores,
-    size,
-    d_own,
-    d_other,
-    d_v,
-    n_own,
-    n_other,
-    D,
-    own_stride,
-    other_stride,
-    WITH_V: tl.constexpr,
-    WITH_OTHER: tl.constexpr,
-    BLOCK: tl.constexpr,
-    BLOCK_D: tl.constexpr,
-    STAGES: tl.constexpr,
-):
+    own, other, v, d_scores, size, d_own, d_other, d_v, n_own, n_other, D, own_stride, other_stride,
+    WITH_V: tl.constexpr, WITH_OTHER: tl.constexpr,
+    BLOCK: tl.constexpr, BLOCK_D: tl.constexpr, STAGES: tl.constexpr,
+):  # fmt: skip
     """The gradient of a block of queries, summed over the keys; or of keys, over the queries.
 
-    A lane owns features and needs no other lane. With `WITH_V` the block's share of the gradient
-    of v is taken too: `sum_ti de_ti = 0`, so it is `-2 sum_ti de_ti r_tij`. It goes to its own row
-    of `d_v`, unless `WITH_OTHER`: then it, and the gradient of the other side, are added to what
-    the other programs have added, in no certain order.
+    Lanes own features and do not communicate. With `WITH_V` the block's share of the gradient of v
+    is computed too: `sum_ti de_ti = 0`, so it is `-2 sum_ti de_ti r_tij`. It goes to its own row of
+    `d_v`, unless `WITH_OTHER`: then it, and the gradient of the other side, are added atomically,
+    in no fixed order.
     """
     block, j_block, b = tl.program_id(0), tl.program_id(1), tl.program_id(2).to(tl.int64)
     t = block * BLOCK + tl.arange(0, BLOCK)
@@ -333,7 +263,7 @@ def gradient_kernel(
     dk_at = d_other + b * n_other * D + j
     acc = tl.zeros([BLOCK, BLOCK_D], dtype=tl.float32)
     acc_v = tl.zeros([BLOCK_D], dtype=tl.float32)
-    # programs that add to the same rows start at different ones
+    # programs that add to the same rows start at different ones, to avoid contention
     first = (block * 8) % n_other if WITH_OTHER else 0
     if is_factored(size, b):
         E = tl.exp2(q * TWO_LOG2_E)

@@ -2,8 +2,8 @@
 """Additive attention on the GPU without a (batch, q_len, kv_len, hidden) tensor.
 
 Scores, softmax and their gradients are kernels of `triton_kernels.py`; the products with the values
-are torch's. Both directions are operators of torch's own dispatcher, with shapes for the compiler,
-so that `torch.compile`, autocast and data-parallel training see nothing unusual.
+are torch's. Both directions are operators of torch's dispatcher, so that `torch.compile`, autocast
+and data-parallel training work as with torch's own.
 """
 
 from typing import Any, Final
@@ -28,7 +28,7 @@ def additive_attention(
     mask: Mask | None = None,
     need_weights: bool = False,
 ) -> AttentionOutput:
-    """The definition, tile by tile; the weights are in memory, what they are made of is not."""
+    """The definition, tile by tile: only the weights are materialised."""
     if torch.is_autocast_enabled(query.device.type):
         dtype = torch.get_autocast_dtype(query.device.type)
         query, key, v, value = (x.to(dtype) for x in (query, key, v, value))
@@ -36,21 +36,21 @@ def additive_attention(
     return AttentionOutput(context, weights[:, None] if need_weights else None)
 
 
-# Queries and keys of a tile, features of one turn of the loop over them, turns whose loads are on
-# their way, and the side of a block of exponentials.
+# Queries and keys of a tile, features of one turn of the loop over them, turns that are loaded
+# ahead, and the side of a block of exponentials.
 BLOCK_T, BLOCK_S, STEP, STAGES, BLOCK = 32, 64, 4, 3, 32
 # Programs that keep an H200 busy: nearly eight for each of its 132 multiprocessors.
 ENOUGH_PROGRAMS = 1024
-# So few queries are bound by reading the keys, which their own kernel does once for each.
+# Up to so many queries are bound by reading the keys; a kernel of their own reads each once.
 FEW_QUERIES = 4
-# The bits of infinity: beyond the range of the factored form.
+# The bits of infinity, for which the factored form is not used.
 BEYOND = 0x7F800000
-# A softmax holds so much of a row at once, and goes over longer rows piece by piece.
+# Numbers of a row that a softmax holds at once; longer rows are read piece by piece.
 LONGEST_ROW = 4096
 
 
 def slices(tiles: int, hidden: int) -> int:
-    """Into how many slices the features are cut, so that few tiles make enough programs."""
+    """Number of slices of the features with which few tiles make enough programs."""
     parts = 1
     while parts * tiles < ENOUGH_PROGRAMS and hidden >= 128 * parts:
         parts *= 2
@@ -71,7 +71,7 @@ def _forward(
         args = (work, weights, S, B * T, parts, block)
         key_ = (*args[2:], weights.dtype, weights.device)
         launch(kernels.softmax_kernel, key_, (B * T, 1, 1), args, warps)
-        del work, args  # before the context comes
+        del work, args  # freed before the context is allocated
         return torch.bmm(weights, value), weights, size
 
 
@@ -114,7 +114,7 @@ def _scores(
 def _scores_of_few(
     query: Tensor, key: Tensor, v: Tensor, mask: Tensor | None
 ) -> tuple[Tensor, Tensor, int]:
-    """The same for a decoder's step; the way back does not factor the exponentials either."""
+    """`_scores` for a decoder's step; the backward pass does not factor the exponentials either."""
     (B, T, D), S = query.shape, key.shape[1]
     work = _float32(query, B * T * S)
     masked, *layout = _with_strides(mask, query, T, S)
@@ -143,15 +143,15 @@ def _backward(
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Gradients of query, key, v and value.
 
-    One pass for queries and keys takes two thirds of the time of one for each, but it adds what
-    programs have found to one sum, in the order in which they end.
+    One pass for queries and keys takes two thirds of the time of one for each, but its programs add
+    to one sum in the order in which they end.
     """
     with on(query):
         query, key, v, weights = aligned(query), aligned(key), aligned(v), aligned(weights)
         in_order = torch.are_deterministic_algorithms_enabled()
         known = torch.bmm(d_context, value.mT)
         d_scores, *sums = _softmax_backward(weights, known, d_weights, query, not in_order)
-        del known  # tensors go before the next ones of their size come
+        del known  # freed before the next tensors of this size are allocated
         gradients = _in_order if in_order else _at_once
         d_query, d_key, d_v = gradients(query, key, v, d_scores, size, *sums)
         del d_scores, sums
@@ -162,14 +162,14 @@ def _backward(
 def _softmax_backward(
     weights: Tensor, known: Tensor, more: Tensor | None, query: Tensor, zero: bool
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """The gradient of the scores, in float32, and cleared room for those of query and v.
+    """The gradient of the scores, in float32, and buffers for those of query and v.
 
     Args:
-        weights: what the softmax has given.
-        known: their gradient by way of the context.
+        weights: output of the softmax.
+        known: their gradient through the context.
         more: their own gradient, if they have one.
-        query: whose gradient will be added up, and how wide v is.
-        zero: whether to clear the room.
+        query: determines the shapes of the buffers.
+        zero: whether to fill the buffers with zeros.
     """
     (B, T, S), D = weights.shape, query.shape[2]
     d_scores, d_query, d_v = (_float32(query, *n) for n in ((B, T, S), (B, T, D), (D,)))
@@ -187,31 +187,20 @@ def _softmax_backward(
 
 
 def _at_once(
-    query: Tensor,
-    key: Tensor,
-    v: Tensor,
-    d_scores: Tensor,
-    size: Tensor,
-    d_query: Tensor,
-    d_v: Tensor,
+    query: Tensor, key: Tensor, v: Tensor, d_scores: Tensor, size: Tensor, *sums: Tensor
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Gradients of query, key and v, in one pass that adds to `d_query` and `d_v`."""
+    """Gradients of query, key and v, in one pass that adds the first and the last to `sums`."""
+    d_query, d_v = sums
     strides = (1, key.shape[1])
     d_key = _gradient(key, query, v, d_scores, size, d_query, d_v, strides, (True, True))
     return d_query, d_key, d_v
 
 
 def _in_order(
-    query: Tensor,
-    key: Tensor,
-    v: Tensor,
-    d_scores: Tensor,
-    size: Tensor,
-    d_query: Tensor,
-    d_v: Tensor,
+    query: Tensor, key: Tensor, v: Tensor, d_scores: Tensor, size: Tensor, *sums: Tensor
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """The same in two passes, whose sums are the same in every run."""
-    B, S, D = key.shape
+    """The same in two passes, whose sums are deterministic."""
+    (B, S, D), d_query = key.shape, sums[0]
     d_v = _float32(query, B * -(-S // 8), D)
     d_key = _gradient(key, query, v, d_scores, size, d_query, d_v, (1, S), (True, False))
     d_query = _gradient(query, key, v, d_scores, size, d_query, d_v, (S, 1), (False, False))

@@ -177,29 +177,13 @@ def _forward(a: ForwardArguments) -> tuple[Tensor, ...]:
         given = (a.inputs, a.query_inputs, a.recurrent, a.bias, a.query, a.key, a.v, a.lengths)
         forward_kernel[plan.grid](
             *(a.inputs if x is None else aligned(x) for x in given),
-            hidden,
-            contexts,
-            memory,
-            saved,
-            keys if a.key is not None else hidden,
-            queries if queries.numel() else hidden,
-            scores,
-            stats,
-            parts,
-            a.inputs.new_empty(2 * B * plan.parts),
-            waits[1:],
-            waits,
-            a.scale,
-            B,
-            T,
-            plan.parts,
-            GATES=GATES[a.cell],
-            HAS_BIAS=a.bias is not None,
-            HAS_QUERY=a.query is not None,
-            ADDITIVE=a.v is not None,
-            **plan.numbers,
-            **plan.options,
-        )
+            hidden, contexts, memory, saved, hidden if a.key is None else keys,
+            queries if queries.numel() else hidden, scores, stats,
+            parts, a.inputs.new_empty(2 * B * plan.parts), waits[1:], waits,
+            a.scale, B, T, plan.parts, GATES=GATES[a.cell], HAS_BIAS=a.bias is not None,
+            HAS_QUERY=a.query is not None, ADDITIVE=a.v is not None,
+            **plan.numbers, **plan.options,
+        )  # fmt: skip
     maps = _maps(scores, stats, a.lengths, a.cell) if a.need_weights else scores.new_empty(0)
     return hidden, contexts, memory, maps, saved, keys, queries, scores, stats
 
@@ -255,48 +239,23 @@ def _backward(a: BackwardArguments) -> tuple[Tensor, ...]:
         d_v = hidden.new_zeros(B * plan.parts if a.v is not None else 0, plan.numbers["SP"])
         waits = torch.zeros(B + 1, dtype=torch.int32, device=hidden.device)
         given = (
-            a.recurrent.T,
-            None if a.query is None else a.query.T,
-            None if a.key is None else a.key.T,
-            a.v,
-            a.lengths,
-            hidden,
-            a.contexts,
-            a.memory,
-            a.kept,
-            a.keys if a.key is not None else hidden,
+            *(None if x is None else x.T for x in (a.recurrent, a.query, a.key)),
+            *(a.v, a.lengths, hidden, a.contexts, a.memory, a.kept),
+            hidden if a.key is None else a.keys,
             a.queries if a.queries.numel() else hidden,
-            a.scores,
-            a.stats,
+            *(a.scores, a.stats),
         )
         backward_kernel[plan.grid](
             *(hidden if x is None else aligned(x) for x in given),
-            d_hidden,
-            d_contexts[:, 1:].contiguous(),
-            d_memory,
+            d_hidden, d_contexts[:, 1:].contiguous(), d_memory,
             hidden if d_maps is None else d_maps.contiguous(),
-            d_keys,
-            d_queries,
-            d_gates,
-            d_new,
-            d_v,
-            into,
-            torch.empty_like(into),
-            torch.empty_like(into),
-            hidden.new_empty(B * plan.parts * plan.numbers["SP"]),
-            waits[1:],
-            waits,
-            a.scale,
-            B,
-            T,
-            plan.parts,
-            GATES=GATES[a.cell],
-            HAS_QUERY=a.query is not None,
-            ADDITIVE=a.v is not None,
-            HAS_D_MAPS=d_maps is not None,
-            **plan.numbers,
-            **plan.options,
-        )
+            d_keys, d_queries, d_gates, d_new, d_v,
+            into, torch.empty_like(into), torch.empty_like(into),
+            hidden.new_empty(B * plan.parts * plan.numbers["SP"]), waits[1:], waits,
+            a.scale, B, T, plan.parts, GATES=GATES[a.cell], HAS_QUERY=a.query is not None,
+            ADDITIVE=a.v is not None, HAS_D_MAPS=d_maps is not None,
+            **plan.numbers, **plan.options,
+        )  # fmt: skip
     before = a.contexts[:, :-1]
     if is_lstm:
         into = into.masked_fill(a.lengths[:, None] > 0, 0.0)
