@@ -1,4 +1,4 @@
-"""Which device a model runs on, and what may be asked of it."""
+"""Device selection, and tests for what a tensor allows."""
 
 import torch
 from torch import Tensor
@@ -7,10 +7,11 @@ from torch.autograd import forward_ad
 from regard.errors import ArgumentError
 
 
-def can_look_at(tensor: Tensor) -> bool:
-    """Whether values can be read at no cost.
+def can_read_values(tensor: Tensor) -> bool:
+    """Whether the values of a tensor can be read at no cost.
 
-    A GPU would be waited for, a graph be broken, and under `torch.vmap` a tensor has no values.
+    On a GPU this would synchronise, under torch.compile break the graph, and under `torch.vmap` a
+    tensor has no values.
     """
     compiling = torch.compiler.is_compiling()
     return tensor.device.type == "cpu" and not compiling and not is_transformed()
@@ -24,9 +25,9 @@ def is_forward_mode() -> bool:
 def is_transformed() -> bool:
     """Whether a transform of `torch.func` or forward-mode differentiation is active.
 
-    Tensors are then wrappers, which neither a kernel nor a backward pass written by hand can read.
+    Tensors are then wrappers, which neither a kernel nor a hand-written backward pass can read.
     """
-    # as torch.autograd.Function asks it; there is no public name
+    # as torch.autograd.Function does; there is no public function
     return torch._C._are_functorch_transforms_active() or is_forward_mode()
 
 
@@ -42,18 +43,20 @@ def pick(name: str = "auto") -> torch.device:
         ) from None
     if device.type == "cpu":
         return torch.device("cpu")  # there is one, whatever its number
-    seen = _missing(device)
-    if seen is not None:
-        raise ArgumentError("device", "exist on this machine", f"{name!r}, and {seen}", "use 'cpu'")
+    reason = _unavailable(device)
+    if reason is not None:
+        raise ArgumentError(
+            "device", "exist on this machine", f"{name!r}, and {reason}", "use 'cpu'"
+        )
     return device
 
 
-def _missing(device: torch.device) -> str | None:
-    """What there is instead of a device; None if it is there."""
+def _unavailable(device: torch.device) -> str | None:
+    """The reason why a device is unavailable; None if it is available."""
     if device.type == "cuda":
         if not torch.cuda.is_available():
             return "torch sees no CUDA"
-        # counted, not tried: a device that has been used does not survive a fork
+        # counted, not used: an initialised device does not survive a fork
         count = torch.cuda.device_count()
         known = device.index is None or device.index < count
         return None if known else f"CUDA devices are numbered from 0 to {count - 1}"

@@ -10,7 +10,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from regard.device import can_look_at
+from regard.device import can_read_values
 from regard.errors import ArgumentError
 
 Mask = Bool[Tensor, "#batch #heads #q_len #kv_len"]
@@ -27,7 +27,7 @@ def padding(lengths: Int[Tensor, " batch"], max_len: int) -> Bool[Tensor, "batch
             f"{tuple(lengths.shape)} of {lengths.dtype}",
             "pass the number of real tokens of each row",
         )
-    if can_look_at(lengths) and lengths.numel() and int(lengths.max()) > max_len:
+    if can_read_values(lengths) and lengths.numel() and int(lengths.max()) > max_len:
         raise ArgumentError(
             "lengths",
             f"be at most max_len = {max_len}, what the padded rows have",
@@ -95,15 +95,15 @@ def from_torch(
     *,
     num_heads: int = 1,
 ) -> Bool[Tensor, "#batch #heads #q_len kv_len"] | None:
-    """The mask that means what the two masks of `nn.MultiheadAttention` mean together.
+    """The mask that is equivalent to both masks of `nn.MultiheadAttention`.
 
-    Torch's boolean masks are True where attention is forbidden; its float masks are added to
-    the scores, and are a mask only where they hold 0 and -inf alone.
+    Torch's boolean masks are True where attention is forbidden; its float masks are added to the
+    scores, and are masks only if they hold nothing but 0 and -inf.
 
     Args:
         key_padding_mask: (batch, kv_len).
         attn_mask: (q_len, kv_len) or (batch * num_heads, q_len, kv_len).
-        num_heads: how `attn_mask` is to be taken apart if it has three axes.
+        num_heads: number of heads of an `attn_mask` with three axes.
     """
     mask = None
     if key_padding_mask is not None:

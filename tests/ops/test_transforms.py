@@ -11,7 +11,7 @@ from torch.autograd import forward_ad
 from torch.func import grad, hessian, jacfwd, jacrev, jvp, vmap
 
 from regard import masks, ops
-from regard.device import can_look_at
+from regard.device import can_read_values
 from regard.errors import BackendError
 
 #: queries, keys and features, and steps, enough for `auto` to choose the kernels of the CPU
@@ -196,7 +196,7 @@ def test_values_are_not_looked_at_where_there_are_none():
     seen = []
 
     def look(lengths):
-        seen.append(can_look_at(lengths))
+        seen.append(can_read_values(lengths))
         return masks.padding(lengths, 3)
 
     assert vmap(look)(torch.tensor([[1], [3]])).shape == (2, 1, 1, 1, 3)

@@ -1,4 +1,4 @@
-"""An external memory whose slots are found by what they hold.
+"""External memory with content-based addressing.
 
 Graves, Wayne and Danihelka, 2014, Neural Turing Machines, https://arxiv.org/abs/1410.5401: the
 heads of section 3, which address by content (3.3.1) and not by location.
@@ -13,17 +13,17 @@ from torch.nn.functional import softplus
 
 from regard.ops.check import check_positive
 
-#: Added to the square of a length, so that a slot of zeros has a direction and a gradient.
+#: added to a squared norm, so that a slot of zeros has a finite gradient
 TINY: Final = 1e-8
 
 
 class ContentMemoryOutput(NamedTuple):
-    """What a step finds in the memory, and what it leaves there.
+    """Result of one step of the memory.
 
     Attributes:
         read: the mixture of the slots, (batch, width).
-        weights: how much of each slot is in it, (batch, slots).
-        slots: after what was written, (batch, slots, width).
+        weights: weights of the slots in it, (batch, slots).
+        slots: the slots after writing, (batch, slots, width).
     """
 
     read: Tensor
@@ -35,23 +35,23 @@ class ContentMemoryOutput(NamedTuple):
 class ContentMemory(nn.Module):
     """Slots that are written and then read at every step, each by a key.
 
-    A linear layer makes all of it from an input x: for either head a key k and a sharpness
+    A linear layer computes from an input x: for either head a key k and a sharpness
     `beta = 1 + softplus(..) >= 1`, and for writing also what to erase, `e = sigmoid(..)`, and what
-    to add, `a = tanh(..)`. What the slots hold at first is learned.
+    to add, `a = tanh(..)`. The initial slots are learned.
 
-    Slots are kept in float32 at least, so that what they hold is not rounded at every step.
+    Slots are kept in float32 at least, so that they are not rounded at every step.
 
     Args:
         input_size: width of x.
-        slots: how many there are.
-        width: of a slot.
+        slots: number of slots.
+        width: width of a slot.
     """
 
     def __init__(self, input_size: int, slots: int, width: int) -> None:
         super().__init__()
         check_positive(input_size=input_size, slots=slots, width=width)
         self.input_size, self.width = input_size, width
-        # drawn apart: equal slots would get equal weights and equal gradients, and stay equal
+        # random: equal slots would get equal weights and equal gradients, and stay equal
         self.first = nn.Parameter(torch.randn(slots, width) / width**0.5)
         self.heads = nn.Linear(input_size, 4 * width + 2)
 
@@ -62,11 +62,11 @@ class ContentMemory(nn.Module):
     def forward(
         self, x: Float[Tensor, "batch input_size"], slots: Float[Tensor, "batch slots width"]
     ) -> ContentMemoryOutput:
-        """Writes to the slots, and reads what they hold then."""
-        made = self.heads(x)
+        """Write to the slots, then read them."""
+        projected = self.heads(x)
         with torch.autocast(x.device.type, enabled=False):
             to_read, to_write, erase, add, sharpness = torch.split_with_sizes(
-                _widened(made), [*[self.width] * 4, 2], dim=-1
+                _widened(projected), [*[self.width] * 4, 2], dim=-1
             )
             beta = 1 + softplus(sharpness)
             where = content_weights(slots, to_write, beta[:, :1])

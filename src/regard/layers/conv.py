@@ -1,7 +1,7 @@
 """Gated convolutions (Gehring et al., 2017, https://arxiv.org/abs/1705.03122).
 
 The paper's weight normalisation and gradient scaling are left out: its residual scaling by the
-square root of a half keeps the variance in shallow stacks, and the rest is the optimiser's.
+square root of a half keeps the variance in shallow stacks, and the optimiser does the rest.
 """
 
 import math
@@ -70,7 +70,7 @@ class ConvEncoder(nn.Module):
     def forward(
         self, x: Float[Tensor, "batch length dim"], mask: Mask | None = None
     ) -> Float[Tensor, "batch length dim"]:
-        """Encodes; where `mask` (as of `masks.padding`) is False is zero before every layer."""
+        """Encode; where `mask` (as of `masks.padding`) is False, inputs of layers are zero."""
         check_width("x", x, self.dim)
         if mask is not None:
             masks.check(mask, x.shape[0], 1, 1, x.shape[1])
@@ -83,14 +83,14 @@ class ConvEncoder(nn.Module):
 
 @dataclass(frozen=True)
 class ConvState(State):
-    """What the next vectors are convolved with, and the memory that every layer looks at.
+    """Recent inputs of the convolutions, and the memory that every layer attends to.
 
     Attributes:
         recent: the last `kernel_size - 1` inputs of each layer.
-        keys: the memory as it is looked at.
-        values: the memory as it is mixed.
-        memory_mask: which vectors of the memory are real.
-        position: how many vectors the decoder has taken.
+        keys: keys of the memory.
+        values: values of the memory.
+        memory_mask: True at real vectors of the memory.
+        position: number of vectors decoded so far.
     """
 
     recent: tuple[Float[Tensor, "batch reach dim"], ...]
@@ -138,7 +138,7 @@ class ConvDecoder(nn.Module):
         value: Float[Tensor, "batch kv_len dim"],
         mask: Mask | None = None,
     ) -> ConvState:
-        """The state before the first vector: nothing but zeros to convolve with."""
+        """The state before the first vector, with zeros in the place of recent inputs."""
         check_width("key", key, self.dim)
         check_width("value", value, self.dim)
         zeros = key.new_zeros(key.shape[0], self.reach, self.dim)
@@ -149,7 +149,7 @@ class ConvDecoder(nn.Module):
     def forward(
         self, x: Float[Tensor, "batch q_len dim"], state: ConvState, *, need_weights: bool = False
     ) -> ConvDecoderOutput:
-        """Decodes vectors that have their positions in them, after those in the state."""
+        """Decode vectors that have their positions in them, after those in the state."""
         check_width("x", x, self.dim)
         check_equal("agree in batch", state=state.keys.shape[0], x=x.shape[0])
         embedded, recent, maps = x, [], []

@@ -1,7 +1,8 @@
-"""Weights from torch's modules and back, so that a model can be switched over and back again.
+"""Conversion of modules from and to those of torch, weights included.
 
 The leaves of both sides (linear maps, norms, dropouts) are the same classes, so they are copied
-whole, with their dtype, device, mode and `requires_grad`. Attention and RNNs are cut differently.
+whole, with their dtype, device, mode and `requires_grad`. Attention and RNNs split their weights
+differently.
 """
 
 import copy
@@ -68,7 +69,7 @@ def from_torch(module: nn.RNNBase) -> RNNStack: ...
 def from_torch(module: nn.Module) -> nn.Module: ...
 # fmt: on
 def from_torch(module: nn.Module) -> nn.Module:
-    """Our module with a copy of the weights of torch's; what cannot be carried over raises.
+    """Our module with a copy of the weights of torch's; raises for unsupported features.
 
     Ours are always batch first, whatever `module` is, and take our masks: `masks.from_torch` turns
     torch's. Our decoder is causal by itself. Dtype, device, mode (training or evaluation), dropout
@@ -98,7 +99,7 @@ def to_torch(module: RNNStack) -> nn.RNNBase: ...
 def to_torch(module: nn.Module) -> nn.Module: ...
 # fmt: on
 def to_torch(module: nn.Module) -> nn.Module:
-    """Torch's module with a copy of the weights of ours; what cannot be carried over raises.
+    """Torch's module with a copy of the weights of ours; raises for unsupported features.
 
     It is made with `batch_first=True`, and an encoder with `enable_nested_tensor=False`, so that it
     returns padded positions too. It takes torch's masks: `masks.to_torch` turns ours. Torch's
@@ -116,13 +117,13 @@ Converters = Mapping[type[nn.Module], Callable[[Any], nn.Module]]
 
 
 def _convert(module: nn.Module, table: Converters) -> nn.Module:
-    # by its very type: a subclass may compute something else with the same weights
+    # by exact type: a subclass may compute something else with the same weights
     if type(module) not in table:
         raise ArgumentError(
             "module",
             f"be one of {', '.join(kind.__name__ for kind in table)}",
             f"of type {type(module).__name__}",
-            "convert its parts one by one, and put them together again",
+            "convert its parts one by one, and reassemble them",
         )
     every = [parameter for _, parameter in module.named_parameters(remove_duplicate=False)]
     if len(set(every)) < len(every):
@@ -132,14 +133,14 @@ def _convert(module: nn.Module, table: Converters) -> nn.Module:
             f"one with {len(set(every))} weights in {len(every)} places",
             "copy the layers that share weights, or convert one of them and share it again",
         )
-    # On no device: whatever is not replaced by a copy has no values, and cannot be overlooked.
-    # Where torch has loaded its definitions for that device, even they draw random numbers.
+    # On the meta device, so that a parameter that is not replaced by a copy has no values and
+    # cannot be overlooked. Initialising there may still draw random numbers.
     with torch.device("meta"), torch.random.fork_rng(devices=()):
         return table[type(module)](module)
 
 
 def _attention_from_torch(theirs: nn.MultiheadAttention) -> MultiHeadAttention:
-    """Ours, with three projections for the tensor that torch keeps them in."""
+    """Ours, with three projections for the one tensor of torch."""
     given = {"add_bias_kv": theirs.bias_k is not None, "add_zero_attn": theirs.add_zero_attn}
     for name, value in given.items():
         _require(name, value, False, "ours sees given keys alone, so make torch's without it")
@@ -165,7 +166,7 @@ def _attention_from_torch(theirs: nn.MultiheadAttention) -> MultiHeadAttention:
 
 
 def _attention_to_torch(ours: MultiHeadAttention) -> nn.MultiheadAttention:
-    """Torch's, with its one tensor where it would have one."""
+    """Torch's, with its one tensor for three projections."""
     fix = "torch's has nothing like it, so leave it out or keep this module"
     _require("num_kv_heads", ours.num_kv_heads, ours.num_heads, fix)
     _require("position_bias", ours.position_bias, None, fix)
@@ -220,7 +221,9 @@ def _rnn_to_torch(ours: RNNStack) -> nn.RNNBase:
         batch_first=True,
         bidirectional=ours.back is not None,
     )
-    theirs.dropout = ours.dropout.p  # its constructor warns of one that a single layer never uses
+    theirs.dropout = (
+        ours.dropout.p
+    )  # set here, since the constructor warns about dropout of a single layer
     for layer, name, torch_name in _rnn_weights(ours):
         setattr(theirs, torch_name, _copied(getattr(layer, name)))
     return theirs.train(ours.training)
@@ -236,7 +239,7 @@ def _rnn_weights(ours: RNNStack) -> Iterator[tuple[nn.RNNBase, str, str]]:
 
 
 def _cut(whole: nn.Parameter, name: str, linears: Sequence[nn.Linear]) -> None:
-    """Gives each of the three its third of what torch keeps in one tensor."""
+    """Give each of the three its third of torch's tensor."""
     for linear, third in zip(linears, whole.chunk(3), strict=True):
         setattr(linear, name, nn.Parameter(third.detach().clone(), whole.requires_grad))
 
@@ -265,7 +268,7 @@ def _copied(parameter: Tensor) -> nn.Parameter:
 
 
 def _require(name: str, value: object, wanted: object, fix: str) -> None:
-    """Raises where a module has what the other side does not know."""
+    """Raises if a module has a feature that the other side lacks."""
     if value != wanted:
         shown = type(value).__name__ if isinstance(value, nn.Module) else value
         raise ArgumentError(name, f"be {wanted} to be carried over", shown, fix)
@@ -278,7 +281,7 @@ def _encoder_layer_from_torch(theirs: nn.TransformerEncoderLayer) -> Transformer
 
 def _encoder_layer_to_torch(ours: TransformerEncoderLayer) -> nn.TransformerEncoderLayer:
     theirs = nn.TransformerEncoderLayer(**_torch_options(ours))
-    return _with_parts(theirs, ours, _turned(ENCODER_PARTS), TO_TORCH)
+    return _with_parts(theirs, ours, _inverted(ENCODER_PARTS), TO_TORCH)
 
 
 def _decoder_layer_from_torch(theirs: nn.TransformerDecoderLayer) -> TransformerDecoderLayer:
@@ -296,7 +299,7 @@ def _decoder_layer_to_torch(ours: TransformerDecoderLayer) -> nn.TransformerDeco
             "keep this module, or make one with a memory_size",
         )
     theirs = nn.TransformerDecoderLayer(**_torch_options(ours))
-    return _with_parts(theirs, ours, _turned(DECODER_PARTS), TO_TORCH)
+    return _with_parts(theirs, ours, _inverted(DECODER_PARTS), TO_TORCH)
 
 
 def _encoder_from_torch(theirs: nn.TransformerEncoder) -> TransformerEncoder:
@@ -350,7 +353,7 @@ TO_TORCH: Final[Converters] = {
 
 
 def _with_parts(made: Made, source: nn.Module, names: Mapping[str, str], table: Converters) -> Made:
-    """Puts a copy of each part of `source` where it belongs."""
+    """Replace each part of `made` by a copy of that of `source`."""
     made.train(source.training)
     for name, source_name in names.items():
         part = source.get_submodule(source_name)
@@ -366,7 +369,7 @@ def _layers(stack: nn.Module, table: Converters) -> list[nn.Module]:
 
 
 def _with_layers(made: Made, source: nn.Module, layers: list[nn.Module]) -> Made:
-    """Puts these layers and a copy of the last norm of `source` into an empty stack."""
+    """Put these layers and a copy of the last norm of `source` into an empty stack."""
     made.layers = nn.ModuleList()
     made.train(source.training)
     made.layers.extend(layers)  # after the mode is set, since each layer has its own
@@ -374,7 +377,7 @@ def _with_layers(made: Made, source: nn.Module, layers: list[nn.Module]) -> Made
     return made
 
 
-def _turned(names: Mapping[str, str]) -> dict[str, str]:
+def _inverted(names: Mapping[str, str]) -> dict[str, str]:
     return {theirs: ours for ours, theirs in names.items()}
 
 
@@ -383,7 +386,7 @@ def _sizes(theirs: TorchLayer) -> tuple[int, int, int]:
 
 
 def _options(theirs: TorchLayer) -> LayerOptions:
-    """What is no part: dropouts, biases and the eps of norms come with theirs."""
+    """Options that no part holds; dropouts, biases and the eps of norms come with the parts."""
     return LayerOptions(norm_first=theirs.norm_first, activation=_activation(theirs.activation))
 
 

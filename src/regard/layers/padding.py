@@ -1,11 +1,11 @@
-"""Which steps of a padded batch are real."""
+"""Padded batches: masks of real steps, and reversal that leaves padding in place."""
 
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from regard import masks
-from regard.device import can_look_at
+from regard.device import can_read_values
 from regard.ops.check import check_equal
 
 
@@ -19,8 +19,8 @@ def real_steps(
 
 
 def no_padding(x: Float[Tensor, "batch length width"], lengths: Int[Tensor, " batch"]) -> bool:
-    """Whether all rows are known to be full: batches by length mostly are, and cost less then."""
-    if not can_look_at(lengths):
+    """Whether all rows are known to be full, as batches by length mostly are: they cost less."""
+    if not can_read_values(lengths):
         return False
     one_each = lengths.shape == x.shape[:1] and not lengths.is_floating_point()
     return one_each and bool((lengths == x.shape[1]).all())
@@ -29,7 +29,7 @@ def no_padding(x: Float[Tensor, "batch length width"], lengths: Int[Tensor, " ba
 def mirrored(
     real: Bool[Tensor, "batch length 1"], lengths: Int[Tensor, " batch"]
 ) -> Int[Tensor, "batch length 1"]:
-    """Where each step stands when its row is read from the end; padding stays where it is."""
+    """The index of each step in its reversed row; padding keeps its place."""
     positions = torch.arange(real.shape[1], device=lengths.device)[:, None]
     return torch.where(real, lengths[:, None, None] - 1 - positions, positions)
 
@@ -37,13 +37,13 @@ def mirrored(
 def reverse(
     x: Float[Tensor, "batch length dim"], mirror: Int[Tensor, "batch length 1"]
 ) -> Float[Tensor, "batch length dim"]:
-    """Each row back to front, its padding left where it is."""
+    """Each row reversed, its padding left in place."""
     return x.gather(1, mirror.expand_as(x))
 
 
 def in_source_order(
     weights: Float[Tensor, "batch heads length length"], mirror: Int[Tensor, "batch length 1"]
 ) -> Float[Tensor, "batch heads length length"]:
-    """The map of rows that were read from the end, with its rows and columns as they stand."""
+    """The weights of reversed rows, with rows and columns in the order of the source."""
     rows, columns = mirror[:, None], mirror[:, None].mT
     return weights.gather(2, rows.expand_as(weights)).gather(3, columns.expand_as(weights))

@@ -1,4 +1,4 @@
-"""Positions, for layers that have no order of their own."""
+"""Position encodings: sinusoidal, learned and rotary."""
 
 from typing import final
 
@@ -12,10 +12,10 @@ from regard.ops.check import check_axes, check_equal, check_positive, check_widt
 
 @final
 class SinusoidalPositions(nn.Module):
-    """Adds sines and cosines of many wave lengths (Vaswani et al., 2017, section 3.5).
+    """Adds sines and cosines of many wavelengths (Vaswani et al., 2017, section 3.5).
 
     `PE(p, 2i) = sin(p / 10000^(2i/dim))`, `PE(p, 2i+1) = cos(p / 10000^(2i/dim))`. Nothing is
-    learned, and no length is too long.
+    learned, and the length is unlimited.
 
     Args:
         dim: width of the vectors.
@@ -29,7 +29,7 @@ class SinusoidalPositions(nn.Module):
     def forward(
         self, x: Float[Tensor, "batch length dim"], *, start: int = 0
     ) -> Float[Tensor, "batch length dim"]:
-        """Adds the positions `start`, `start + 1`, ..."""
+        """Add the positions `start`, `start + 1`, ..."""
         check_width("x", x, self.dim)
         angles = _angles(start, x.shape[1], self.dim, 10000.0, x.device)
         waves = torch.stack([angles.sin(), angles.cos()], dim=-1).flatten(1)[:, : self.dim]
@@ -41,7 +41,7 @@ class LearnedPositions(nn.Module):
     """Adds a learned vector for each position.
 
     Args:
-        max_len: how many positions there are.
+        max_len: number of positions.
         dim: width of the vectors.
     """
 
@@ -53,13 +53,13 @@ class LearnedPositions(nn.Module):
 
     @property
     def max_len(self) -> int:
-        """How many positions there are."""
+        """Number of positions."""
         return len(self.table)
 
     def forward(
         self, x: Float[Tensor, "batch length dim"], *, start: int = 0
     ) -> Float[Tensor, "batch length dim"]:
-        """Adds the positions `start`, `start + 1`, ..."""
+        """Add the positions `start`, `start + 1`, ..."""
         check_width("x", x, self.dim)
         end = start + x.shape[1]
         if end > len(self.table):
@@ -74,9 +74,9 @@ class LearnedPositions(nn.Module):
 
 @final
 class RotaryPositions(nn.Module):
-    """Turns pairs of features by angles that grow with the position (Su et al., 2021).
+    """Rotates pairs of features by angles that grow with the position (Su et al., 2021).
 
-    https://arxiv.org/abs/2104.09864. The product of a turned query and a turned key depends on
+    https://arxiv.org/abs/2104.09864. The product of a rotated query and a rotated key depends on
     their distance alone. Feature i is paired with feature i + head_dim / 2.
 
     Args:
@@ -89,14 +89,17 @@ class RotaryPositions(nn.Module):
         check_positive(head_dim=head_dim, base=base)
         if head_dim % 2:
             raise ArgumentError(
-                "head_dim", "be even, since features turn in pairs", head_dim, "add one feature"
+                "head_dim",
+                "be even, since features are rotated in pairs",
+                head_dim,
+                "add one feature",
             )
         self.head_dim, self.base = head_dim, base
 
     def forward(
         self, x: Float[Tensor, "batch heads length head_dim"], *, start: int = 0
     ) -> Float[Tensor, "batch heads length head_dim"]:
-        """Turns vectors that stand at `start`, `start + 1`, ..."""
+        """Rotate vectors that stand at `start`, `start + 1`, ..."""
         check_axes("x", x, "batch heads length head_dim")
         check_equal("agree in head_dim", x=x.shape[3], positions=self.head_dim)
         angles = _angles(start, x.shape[2], self.head_dim, self.base, x.device)
@@ -108,7 +111,7 @@ class RotaryPositions(nn.Module):
 def _angles(
     start: int, length: int, dim: int, base: float, device: torch.device
 ) -> Float[Tensor, "length pairs"]:
-    """`p / base^(2i/dim)`, in float64 where the device has it: float32 blurs late positions."""
+    """`p / base^(2i/dim)`, in float64 where the device has it, for exact late positions."""
     kind = torch.float32 if device.type == "mps" else torch.float64
     positions = torch.arange(start, start + length, device=device, dtype=kind)
     exponents = torch.arange(0, dim, 2, device=device, dtype=kind) / dim

@@ -1,7 +1,7 @@
 """Stacks of RNN, GRU and LSTM layers over padded batches.
 
-Padding is handled with masks and indices rather than with `PackedSequence`, which switches cuDNN's
-fast kernels off. Whatever padding holds, the results are the same, and padded outputs are zero.
+Padding is handled with masks and indices rather than with `PackedSequence`, which disables cuDNN's
+fast kernels. The content of padding does not matter, and padded outputs are zero.
 """
 
 import sys
@@ -111,12 +111,12 @@ class RNNStack(nn.Module):
         lengths: Int[Tensor, " batch"] | None = None,
         state: RecurrentState | None = None,
     ) -> RecurrentOutput:
-        """Runs all steps.
+        """Run all steps.
 
         Args:
             x: the inputs.
             lengths: number of real steps of each row; all of them if None.
-            state: where to start; zero if None.
+            state: the initial state; zero if None.
         """
         check_width("x", x, self.input_size)
         state = self.init_state(x.shape[0], x) if state is None else state
@@ -183,13 +183,13 @@ class RNNStack(nn.Module):
         hidden = state.hidden[:, row]
         memory = None if state.memory is None else state.memory[:, row]
         ordered = x if direction == 0 else _reverse(x, padding)
-        call = _outside_the_compiler() if "torch._dynamo" in sys.modules else _run_layer
+        call = _uncompiled_run_layer() if "torch._dynamo" in sys.modules else _run_layer
         run = call(module, ordered, hidden, memory, padding)
         return run if direction == 0 else run._replace(output=_reverse(run.output, padding))
 
 
 class _Padding(NamedTuple):
-    """What is known about a padded batch: computed once, used by every layer."""
+    """Lengths, mask and reversal of a padded batch, computed once for all layers."""
 
     lengths: Int[Tensor, " batch"]
     real: Bool[Tensor, "batch length 1"]
@@ -202,14 +202,14 @@ class _Padding(NamedTuple):
 
 
 def _reverse(x: Tensor, padding: _Padding | None) -> Tensor:
-    """Each sequence back to front, its padding left where it is."""
+    """Each sequence reversed, its padding left in place."""
     return x.flip(1) if padding is None else reverse(x, padding.mirror)
 
 
 @cache
-def _outside_the_compiler() -> Callable[..., _LayerRun]:
-    """`_run_layer` where torch.compile is loaded, which unrolls the loop over time that cuDNN and
-    the CPU kernels run as one call. A decorator would load it, which takes longer than torch."""
+def _uncompiled_run_layer() -> Callable[..., _LayerRun]:
+    """`_run_layer`, excluded from torch.compile, which would unroll the loop over time that cuDNN
+    and the CPU kernels run as one call. A decorator would import it, which takes long."""
     disable: Callable[..., Callable[..., _LayerRun]] = torch.compiler.disable
     return disable(_run_layer)
 
@@ -221,7 +221,7 @@ def _run_layer(
     memory: Tensor | None,
     padding: _Padding | None,
 ) -> _LayerRun:
-    """One layer ahead through time. Padding stands at the end, where it can do no harm to outputs;
+    """One layer forward in time. Padding stands at the end, where it cannot affect real outputs;
     the final state of a padded row is that of its last real step."""
     start = hidden[None].contiguous()
     if memory is None:
@@ -231,8 +231,8 @@ def _run_layer(
     if padding is None:
         output, (last, last_memory) = module(x, both)
         return _LayerRun(output, last[0], last_memory[0])
-    output, last, last_memory = _lstm_that_freezes(module, x, both, padding)
-    # a row without any real step has its memory frozen from the start, and its hidden state kept
+    output, last, last_memory = _freezing_lstm(module, x, both, padding)
+    # a row without any real step keeps its memory and its hidden state
     return _LayerRun(output, _at_end(output, last[0], hidden, padding), last_memory[0])
 
 
@@ -245,10 +245,10 @@ def _at_end(output: Tensor, last: Tensor, first: Tensor, padding: _Padding | Non
     return torch.where(padding.lengths[:, None] > 0, end, first)
 
 
-def _lstm_that_freezes(
+def _freezing_lstm(
     module: nn.RNNBase, x: Tensor, start: tuple[Tensor, Tensor], padding: _Padding
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """An LSTM whose memory stands still in padding.
+    """An LSTM whose memory does not change in padding.
 
     No kernel returns the memory of steps before the last. So an input that is 1 in padding opens
     the forget gate and closes the input gate there, `c_t = 1 c_{t-1} + 0 g_t`, exactly: the memory
@@ -261,13 +261,13 @@ def _lstm_that_freezes(
     column[:closed], column[closed:opened] = -FREEZE, FREEZE
     weights[0] = torch.cat([weights[0], column], dim=1)
     return torch.lstm(
-        torch.cat([x, pad], dim=-1), start, _one_chunk(weights), module.bias, 1, 0.0,
+        torch.cat([x, pad], dim=-1), start, _contiguous_weights(weights), module.bias, 1, 0.0,
         module.training, False, True,
     )  # fmt: skip
 
 
-def _one_chunk(weights: list[Tensor]) -> list[Tensor]:
-    """The same weights as views of one buffer, which cuDNN would otherwise copy and warn about."""
+def _contiguous_weights(weights: list[Tensor]) -> list[Tensor]:
+    """The same weights as views of one buffer, which cuDNN would otherwise copy with a warning."""
     flat = torch.cat([w.flatten() for w in weights])
     parts = torch.split_with_sizes(flat, [w.numel() for w in weights])
     return [part.view_as(w) for part, w in zip(parts, weights, strict=True)]

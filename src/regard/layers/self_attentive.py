@@ -1,4 +1,4 @@
-"""The self-attentive RNN: a context vector takes the place of the hidden state.
+"""Self-attentive RNN: a context vector takes the place of the hidden state.
 
 Cheng et al., 2016, "Long Short-Term Memory-Networks for Machine Reading",
 https://arxiv.org/abs/1601.06733.
@@ -19,18 +19,18 @@ from regard.ops.self_attentive_rnn import GATES, Cell, empty_history
 
 @final
 class SelfAttentiveRNN(nn.Module):
-    """An RNN in which every step looks back at all steps before it.
+    """An RNN in which every step attends to all steps before it.
 
     The cell `rnn` is `h_t = tanh(A [x_t, c_{t-1}] + b)`; h_t scores h_1 to h_t, and their mixture
     c_t goes to step t + 1. The cell `gru` gates the same recurrence. The cell `lstm` is the LSTMN
-    of the paper: it looks at h_1 to h_{t-1} with a query made of x_t and its last mixture, and
-    mixes the hidden tape and the memory tape.
+    of the paper: it attends to h_1 to h_{t-1} with a query from x_t and its last mixture, and mixes
+    hidden states and memories.
 
     Args:
         input_size: width of the inputs.
         hidden_size: width of h and c.
         cell: "rnn", "gru" or "lstm".
-        attention: how steps are scored: any mechanism with the methods of `Scorer`, of queries and
+        attention: scores of steps: any mechanism with the methods of `Scorer`, of queries and
             keys of width `hidden_size`. If None, scaled dot-product, and additive for `lstm` as in
             the paper.
     """
@@ -63,7 +63,7 @@ class SelfAttentiveRNN(nn.Module):
         return self.attention.as_score().key(probe).shape[-1]
 
     def init_state(self, batch: int, like: Tensor) -> History:
-        """The empty history, on the device and of the type of `like`."""
+        """The empty history, with the device and dtype of `like`."""
         return empty_history(
             like, batch, self.hidden_size, self._score_dim(), with_memory=self.cell == "lstm"
         )
@@ -76,17 +76,17 @@ class SelfAttentiveRNN(nn.Module):
         *,
         need_weights: bool = False,
     ) -> SelfAttentiveOutput:
-        """Runs a sequence, or one more piece of it.
+        """Run a sequence, or a continuation of it.
 
         Args:
             x: the inputs.
             lengths: number of real steps of each row; all of them if None.
-            state: the history to go on from; empty if None.
-            need_weights: whether to return where each step looked, (batch, 1, length, steps).
+            state: the history to continue; empty if None.
+            need_weights: whether to return the weights, (batch, 1, length, steps).
         """
         check_width("x", x, self.input_size)
         if lengths is not None:
-            # the gradients of the projections would take a NaN from the padding, even times zero
+            # a NaN in the padding would reach the gradients of the projections, even times zero
             x = x.where(real_steps(x, lengths), 0.0)
         return ops.self_attentive_rnn(
             self.input_proj(x),
@@ -107,7 +107,7 @@ class SelfAttentiveRNN(nn.Module):
         *,
         need_weights: bool = False,
     ) -> SelfAttentiveOutput:
-        """Runs one step, for decoding and streaming: `hidden` and `context` are (batch, hidden)."""
+        """Run one step, for decoding and streaming: `hidden` and `context` are (batch, hidden)."""
         check_axes("x", x, "batch input_size")
         output: SelfAttentiveOutput = self(x[:, None], None, state, need_weights=need_weights)
         return output._replace(hidden=output.hidden[:, 0], context=output.context[:, 0])

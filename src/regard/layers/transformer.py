@@ -57,7 +57,7 @@ class FeedForward(nn.Module):
 
 @final
 class Residual(nn.Module):
-    """Norm, dropout and the way around a block, before it (pre-norm) or after it (post-norm)."""
+    """Residual connection with dropout, and a norm before (pre-norm) or after the block."""
 
     def __init__(
         self, dim: int, *, norm_first: bool, dropout: float, eps: float, bias: bool = True
@@ -68,24 +68,24 @@ class Residual(nn.Module):
         self.dropout = nn.Dropout(dropout)
 
     def before(self, x: Tensor) -> Tensor:
-        """What the block gets."""
+        """The input of the block."""
         return cast(Tensor, self.norm(x)) if self.norm_first else x
 
     def after(self, x: Tensor, block: Tensor) -> Tensor:
-        """What the block's result and its input become together."""
+        """The sum of the block's output and its input."""
         total = x + self.dropout(block)
         return total if self.norm_first else cast(Tensor, self.norm(total))
 
 
 class LayerOptions(NamedTuple):
-    """What layers of one stack have in common beyond their sizes.
+    """Options that the layers of a stack share, beyond their sizes.
 
     Attributes:
         dropout: probability of dropping a feature.
         norm_first: pre-norm, which trains without warm-up, or post-norm as in the paper.
         activation: of the feed-forward block, "relu" or "gelu".
         num_kv_heads: heads of keys and values in self-attention; all of them if None.
-        position_bias: makes relative positions for the self-attention of a layer.
+        position_bias: factory of relative positions for the self-attention of a layer.
         rotation: rotary positions for all self-attention.
         eps: of the norms.
         bias: whether the linear maps and the norms have one.
@@ -129,31 +129,31 @@ class LayerOptions(NamedTuple):
         )
 
     def residual(self, dim: int) -> Residual:
-        """The way around a block."""
+        """The residual connection around a block."""
         return Residual(
             dim, norm_first=self.norm_first, dropout=self.dropout, eps=self.eps, bias=self.bias
         )
 
     def last_norm(self, dim: int) -> nn.Module | None:
-        """The norm after a stack: pre-norm layers leave their last sum without one."""
+        """The norm after a stack of pre-norm layers, whose last sum has none."""
         return nn.LayerNorm(dim, eps=self.eps, bias=self.bias) if self.norm_first else None
 
 
 class TransformerEncoderOutput(NamedTuple):
-    """Encoded vectors, (batch, length, dim), and the weights of each layer if asked for."""
+    """Encoded vectors, (batch, length, dim), and the weights of each layer if requested."""
 
     output: Tensor
     weights: tuple[Tensor, ...]
 
 
 class TransformerDecoderOutput(NamedTuple):
-    """Decoded vectors, the state after them, and the weights of each layer if asked for.
+    """Decoded vectors, the state after them, and the weights of each layer if requested.
 
     Attributes:
         output: (batch, q_len, dim).
-        state: to go on from.
+        state: the state to continue from.
         self_weights: (batch, heads, q_len, positions so far), for each layer.
-        cross_weights: (batch, heads, q_len, kv_len), for each layer that looks at a memory.
+        cross_weights: (batch, heads, q_len, kv_len), for each layer that attends to a memory.
     """
 
     output: Tensor
@@ -178,14 +178,14 @@ class LayerState(State):
 
 @dataclass(frozen=True)
 class TransformerState(State):
-    """The state of all layers, and which vectors of the memory are real."""
+    """The state of all layers, and the mask of the memory."""
 
     layers: tuple[LayerState, ...]
     memory_mask: Mask | None = field(metadata=OF_SOURCE)
 
     @property
     def position(self) -> int:
-        """How many vectors the decoder has taken."""
+        """Number of vectors decoded so far."""
         return self.layers[0].key.shape[2]
 
 
@@ -217,7 +217,7 @@ class TransformerEncoderLayer(nn.Module):
         *,
         need_weights: bool = False,
     ) -> TransformerEncoderOutput:
-        """Encodes once more."""
+        """Apply the layer."""
         check_width("x", x, self.attention.dim)
         inner = self.attention_residual.before(x)
         context, weights = self.attention(inner, inner, inner, mask, need_weights=need_weights)
@@ -266,7 +266,7 @@ class TransformerEncoder(nn.Module):
         *,
         need_weights: bool = False,
     ) -> TransformerEncoderOutput:
-        """Encodes vectors that have their positions in them.
+        """Encode vectors that have their positions in them.
 
         Args:
             x: the vectors.
@@ -322,7 +322,7 @@ class TransformerDecoderLayer(nn.Module):
     def start(
         self, batch: int, memory: Tensor | None, like: Tensor, key: Tensor | None = None
     ) -> LayerState:
-        """The empty cache, with the memory projected once and for all."""
+        """The empty cache, with the projected memory."""
         attention = self.attention
         empty = like.new_zeros(batch, attention.num_kv_heads, 0, attention.head_dim)
         if self.cross is None or memory is None:
@@ -412,7 +412,7 @@ class TransformerDecoder(nn.Module):
     ) -> TransformerState:
         """The state before the first vector, with the memory's keys and values of every layer.
 
-        What is looked at is `key`, if that is not the memory, which is what is mixed.
+        Keys are computed from `key` if given, values always from the memory.
         """
         if self.memory_size is None:
             raise ArgumentError(
@@ -442,7 +442,7 @@ class TransformerDecoder(nn.Module):
         *,
         need_weights: bool = False,
     ) -> TransformerDecoderOutput:
-        """Decodes vectors that have their positions in them, after those in the state."""
+        """Decode vectors that have their positions in them, after those in the state."""
         check_width("x", x, self.dim)
         layers, self_weights, cross_weights = [], [], []
         for layer, before in zip(self.layers, state.layers, strict=True):

@@ -12,7 +12,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from regard import masks
-from regard.device import can_look_at
+from regard.device import can_read_values
 from regard.errors import ArgumentError
 from regard.ops.check import check_axes, check_equal
 from regard.state import State
@@ -219,7 +219,7 @@ def check_lengths(lengths: Tensor, rows: int, most: int, unit: str = "tokens") -
     """Raises unless there is a length for each of the rows, and none of them is too large."""
     check_axes("lengths", lengths, "batch")
     check_equal("agree in batch", src=rows, lengths=lengths.shape[0])
-    if can_look_at(lengths) and int(lengths.max()) > most:
+    if can_read_values(lengths) and int(lengths.max()) > most:
         raise ArgumentError(
             "lengths",
             f"be at most the {most} {unit} of a row",
@@ -232,7 +232,7 @@ def check_tokens(name: str, tokens: Tensor, vocab: int) -> None:
     """Raises unless `tokens` are ids of a vocabulary with `vocab` entries."""
     if tokens.is_floating_point() or tokens.dtype == torch.bool:
         raise ArgumentError(name, "hold integer token ids", tokens.dtype, "convert it with .long()")
-    if not can_look_at(tokens) or tokens.numel() == 0:
+    if not can_read_values(tokens) or tokens.numel() == 0:
         return
     low, high = int(tokens.min()), int(tokens.max())
     if low < 0 or high >= vocab:

@@ -1,4 +1,4 @@
-"""The rules that arguments of operators keep, checked where a caller can still see the mistake."""
+"""Argument checks that raise `ArgumentError` with the rule that is broken."""
 
 import math
 from collections.abc import Iterable

@@ -144,8 +144,8 @@ def self_attentive_rnn(
     if (state.memory is not None) != (cell == "lstm"):
         raise ArgumentError(
             "state",
-            "have memories for the cell 'lstm' and for no other",
-            f"one {'with' if state.memory is not None else 'without'} them for {cell!r}",
+            "have a memory tape for the cell 'lstm' and for no other",
+            f"one {'with' if state.memory is not None else 'without'} it for {cell!r}",
             "continue with the cell that made the state",
         )
     args = (inputs, recurrent_weight, score, state)
