@@ -31,7 +31,7 @@ def check(
     as_json: bool,
     device: str,
 ) -> None:
-    """Compare what each output looked at with what mattered to it."""
+    """Compare attention with ablation and gradients: what mattered to each output."""
     if output is not None:
         check_ending(output)
     model = api.load(run, device=device)

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Annotated, Any, Final, get_args, get_type_hints
 
 import typer
+from typer import Argument, Option
 
 from regard.cli.error_handling import CommandGroup
 from regard.decoding_options import DecodingOptions
@@ -68,7 +69,7 @@ ColumnsOption = Annotated[
     ),
 ]
 DeviceOption = Annotated[str, typer.Option(help="cpu, cuda or auto.")]
-SkipBadOption = Annotated[bool, typer.Option("--skip-bad", help="Count bad lines and go on.")]
+SkipBadOption = Annotated[bool, typer.Option("--skip-bad", help="Skip bad lines, and count them.")]
 TargetOption = Annotated[
     str | None,
     typer.Option(help="Text that the model is forced to write.", show_default="its own prediction"),
@@ -144,9 +145,9 @@ def _experiments(start: str) -> list[str]:
 
 @app.callback()
 def _root(
-    version: Annotated[
-        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
-    ] = False,
+    version: bool = Option(
+        False, "--version", callback=_version, is_eager=True, help="Print the version."
+    ),
 ) -> None:
     """Sequence models that show what they look at."""
 
@@ -156,76 +157,52 @@ def _root(
     epilog="`regard settings` lists all settings; `regard presets`, the models.",
 )
 def train(
-    data: Annotated[
-        str | None,
-        typer.Argument(
-            metavar="DATA",
-            help="Pairs: TSV, JSONL, Parquet, or '-' for stdin; text for a language model; "
-            "or a TOML file: settings, or a recipe.",
-        ),
-    ] = None,
-    words: Annotated[
-        list[str] | None,
-        typer.Argument(
-            metavar="KEY=VALUE",
-            help="Settings by name. Before them, the file of targets if the sides are two files.",
-        ),
-    ] = None,
-    preset: Annotated[
-        str | None,
-        typer.Option("--preset", "-p", help="The model, by name.", show_default="bahdanau"),
-    ] = None,
-    size: Annotated[
-        str | None, typer.Option(help="tiny, small or base.", show_default="small")
-    ] = None,
-    output: Annotated[
-        Path | None,
-        typer.Option(
-            "--output",
-            "-o",
-            help="The run folder.",
-            show_default="runs/PRESET, runs/recipes/NAME-SEED",
-        ),
-    ] = None,
-    dev: Annotated[
-        str | None, typer.Option(help="Dev pairs.", show_default="some of the data, by hash")
-    ] = None,
-    minutes: Annotated[
-        float | None, typer.Option(help="Train for this long at most.", show_default="no limit")
-    ] = None,
-    resume: Annotated[
-        Path | None,
-        typer.Option(help="Go on with the run in this folder.", show_default=False),
-    ] = None,
-    accept_loss: Annotated[
-        bool,
-        typer.Option(
-            "--accept-loss",
-            help="Resume though a part of the run is missing or damaged, and lose what "
-            "`--resume` alone says would be lost.",
-        ),
-    ] = False,
-    accept_changed_data: Annotated[
-        bool,
-        typer.Option(
-            "--accept-changed-data",
-            help="Resume though the data have changed since the run began. The dev set stays as "
-            "it was.",
-        ),
-    ] = False,
+    data: str | None = Argument(
+        None,
+        metavar="DATA",
+        help="Pairs: TSV, JSONL, Parquet, or '-' for stdin; text for a language model; "
+        "or a TOML file: settings, or a recipe.",
+    ),
+    words: list[str] | None = Argument(
+        None,
+        metavar="KEY=VALUE",
+        help="Settings by name. Before them, the file of targets if the sides are two files.",
+    ),
+    preset: str | None = Option(
+        None, "--preset", "-p", help="The model, by name.", show_default="bahdanau"
+    ),
+    size: str | None = Option(None, help="tiny, small or base.", show_default="small"),
+    output: Path | None = Option(
+        None,
+        "--output",
+        "-o",
+        help="The run folder.",
+        show_default="runs/PRESET, runs/recipes/NAME-SEED",
+    ),
+    dev: str | None = Option(None, help="Dev pairs.", show_default="some of the data, by hash"),
+    minutes: float | None = Option(None, help="Most minutes to train.", show_default="no limit"),
+    resume: Path | None = Option(None, help="Resume the run in this folder.", show_default=False),
+    accept_loss: bool = Option(
+        False,
+        "--accept-loss",
+        help="Resume although a part of the run is missing or damaged, and lose what "
+        "`--resume` alone reports.",
+    ),
+    accept_changed_data: bool = Option(
+        False,
+        "--accept-changed-data",
+        help="Resume although the data have changed since the run began. The dev set stays "
+        "the same.",
+    ),
     skip_bad: SkipBadOption = False,
-    data_dir: Annotated[
-        Path | None,
-        typer.Option(
-            envvar="REGARD_DATA",
-            help="A recipe's folder of public data sets.",
-            show_default=False,
-        ),
-    ] = None,
-    no_test: Annotated[
-        bool, typer.Option("--no-test", help="Score a recipe's dev set alone.")
-    ] = False,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Show nothing but errors.")] = False,
+    data_dir: Path | None = Option(
+        None,
+        envvar="REGARD_DATA",
+        help="Folder of the public datasets of recipes.",
+        show_default=False,
+    ),
+    no_test: bool = Option(False, "--no-test", help="Score only the dev set of a recipe."),
+    quiet: bool = Option(False, "--quiet", "-q", help="Print only errors."),
 ) -> None:
     """Train a model on pairs of sequences, or a language model on text.
 
@@ -237,59 +214,46 @@ def train(
 
 @command(no_args_is_help=True)
 def predict(
-    runs: Annotated[
-        list[Path],
-        typer.Argument(
-            metavar="RUN [FILE]",
-            help="Run folders or bundled models (g2p), which answer together, and a file with a "
-            "source on each line; stdin if '-' or not given. Features follow a source after a tab. "
-            "A language model goes on with each line. Vectors are JSONL, Parquet or .npy files.",
-        ),
-    ],
+    runs: list[Path] = Argument(
+        metavar="RUN [FILE]",
+        help="Run folders or bundled models (g2p), several as an ensemble, and a file with a "
+        "source on each line; stdin if '-' or not given. Features follow a source after a tab. A "
+        "language model continues each line. Vectors are JSONL, Parquet or .npy files.",
+    ),
     beam: BeamOption = None,
-    prefix: Annotated[
-        str | None, typer.Option(help="What every answer begins with.", show_default=False)
-    ] = None,
-    replace_unk: Annotated[
-        bool,
-        typer.Option("--replace-unk", help="Unknown words become the source word most looked at."),
-    ] = False,
-    as_jsonl: Annotated[
-        bool,
-        typer.Option(
-            "--jsonl",
-            "--json",
-            help="A JSON object on a line per source, with scores, tokens and attention.",
-        ),
-    ] = False,
-    trace: Annotated[
-        Path | None,
-        typer.Option(
-            help="Write a trace of each answer to this file, a JSON object per line: tokens, "
-            "probabilities, and where every position looked."
-        ),
-    ] = None,
-    max_chars: Annotated[
-        int | None,
-        typer.Option(help="Most characters of a line.", show_default="that of the run"),
-    ] = None,
-    skip_bad: Annotated[
-        bool,
-        typer.Option(
-            "--skip-bad",
-            help="Go on after a line that cannot be read: an empty line stands in its place.",
-        ),
-    ] = False,
-    batch: Annotated[
-        int | None,
-        typer.Option(
-            help="Sources at a time; 1 answers each line as it comes.",
-            show_default="32; 1 for what is typed",
-        ),
-    ] = None,
-    precision: Annotated[
-        str, typer.Option(help="Of the weights: 32, or bf16, which is faster on newer chips.")
-    ] = "32",
+    prefix: str | None = Option(
+        None, help="Text that every prediction begins with.", show_default=False
+    ),
+    replace_unk: bool = Option(
+        False, "--replace-unk", help="Replace <unk> by the source word with the most attention."
+    ),
+    as_jsonl: bool = Option(
+        False,
+        "--jsonl",
+        "--json",
+        help="Print a JSON object per source, with scores, tokens and attention.",
+    ),
+    trace: Path | None = Option(
+        None,
+        help="Write a trace of each prediction to this file, a JSON object per line: tokens, "
+        "probabilities, and where every position looked.",
+    ),
+    max_chars: int | None = Option(
+        None, help="Most characters of a line.", show_default="that of the run"
+    ),
+    skip_bad: bool = Option(
+        False,
+        "--skip-bad",
+        help="Skip lines that cannot be read, with an empty line in their place.",
+    ),
+    batch: int | None = Option(
+        None,
+        help="Batch size in sources; 1 predicts each line as it comes.",
+        show_default="32; 1 for what is typed",
+    ),
+    precision: str = Option(
+        "32", help="Precision of the weights: 32, or bf16, which is faster on newer chips."
+    ),
     device: DeviceOption = "auto",
     **decoding: Annotated[Any, DecodingOptions],
 ) -> None:
@@ -299,214 +263,167 @@ def predict(
 @command(no_args_is_help=True)
 def evaluate(
     run: RunArgument,
-    file: Annotated[
-        str,
-        typer.Argument(
-            metavar="FILE",
-            help="Pairs to judge it by. Further columns are further accepted targets, or the "
-            "features of a run that has features. For a language model, a text on each line.",
-        ),
-    ],
+    file: str = Argument(
+        metavar="FILE",
+        help="Pairs to evaluate on. Further columns are alternative targets, or the "
+        "features of a run that has features. For a language model, a text on each line.",
+    ),
     tgt: TargetsArgument = None,
-    metrics: Annotated[
-        str | None,
-        typer.Option(
-            help="Comma-separated: bleu, chrf, ter, wer, cer, per, exact.", show_default="by target"
-        ),
-    ] = None,
+    metrics: str | None = Option(
+        None,
+        help="Comma-separated: bleu, chrf, ter, wer, cer, per, exact.",
+        show_default="by target",
+    ),
     beam: BeamOption = None,
-    lengths: Annotated[
-        bool, typer.Option("--by-length", help="Also by length of the source.")
-    ] = False,
-    against: Annotated[
-        Path | None,
-        typer.Option(help="A second run, compared by a paired bootstrap.", show_default=False),
-    ] = None,
+    lengths: bool = Option(False, "--by-length", help="Also print scores by length of the source."),
+    against: Path | None = Option(
+        None, help="A second run, compared by a paired bootstrap.", show_default=False
+    ),
     columns: ColumnsOption = None,
     skip_bad: SkipBadOption = False,
-    save: Annotated[
-        Path | None,
-        typer.Option(help="Write the predictions here, one per line.", show_default=False),
-    ] = None,
+    save: Path | None = Option(
+        None, help="Write the predictions here, one per line.", show_default=False
+    ),
     as_json: JsonOption = False,
     device: DeviceOption = "auto",
 ) -> None:
-    """Score a model's answers: BLEU and chrF, error rates and exact match, or perplexity.
+    """Score a model's predictions: BLEU and chrF, error rates and exact match, or perplexity.
 
-    Answers and targets are compared in the form in which the model writes: composed Unicode and,
-    where targets are symbols or words, single spaces. The signature names it.
+    Predictions and targets are compared in the form in which the model writes: composed
+    Unicode and, where targets are symbols or words, single spaces. The signature names it.
     """
 
 
 @command(no_args_is_help=True)
 def show(
-    run: Annotated[
-        Path,
-        typer.Argument(
-            metavar="RUN",
-            help="A run folder, a bundled model (g2p), or traces that were saved: .json, or "
-            ".jsonl with one on each line.",
-        ),
-    ],
-    text: Annotated[
-        str | None,
-        typer.Argument(
-            metavar="TEXT",
-            help="A source, or what a language model reads; '-' reads one from each line of stdin. "
-            "For a run that reads vectors, a .npy file.",
-            show_default=False,
-        ),
-    ] = None,
-    output: Annotated[
-        Path | None,
-        typer.Option(
-            "-o",
-            "--output",
-            metavar="FILE",
-            help="Write a file instead: .html, .svg, .png, .pdf, .csv or .json.",
-            show_default=False,
-        ),
-    ] = None,
-    view: Annotated[str, typer.Option(help="matrix, list or heads.")] = "matrix",
-    as_list: Annotated[bool, typer.Option("--list", help="The same as --view list.")] = False,
-    plain: Annotated[bool, typer.Option("--plain", help="Sentences.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="The whole trace as JSON.")] = False,
-    kind: Annotated[
-        str,
-        typer.Option(
-            help="cross, encoder-self, decoder-self, encoder-history, encoder-future, "
-            "decoder-history, memory; history is the decoder's, or else the encoder's; auto is "
-            "cross if any."
-        ),
-    ] = "auto",
-    layer: Annotated[
-        str, typer.Option(help="A number from 0, all, or auto for that with the sharpest rows.")
-    ] = "auto",
-    head: Annotated[
-        str,
-        typer.Option(help="A number from 0, mean, all, or auto for that with the sharpest rows."),
-    ] = "auto",
-    words: Annotated[
-        bool | None,
-        typer.Option("--words/--tokens", help="Merge sub-words.", show_default="auto"),
-    ] = None,
-    special: Annotated[
-        str, typer.Option(help="Tokens like </s>: dim, hide (their mass is printed) or show.")
-    ] = "dim",
-    scale: Annotated[
-        str, typer.Option(help="Full ink for 1 (fixed), or for the strongest of each row (row).")
-    ] = "fixed",
+    run: Path = Argument(
+        metavar="RUN",
+        help="A run folder, a bundled model (g2p), or saved traces: .json, or "
+        ".jsonl with one per line.",
+    ),
+    text: str | None = Argument(
+        None,
+        metavar="TEXT",
+        help="A source, or what a language model reads; '-' reads one from each line of stdin. "
+        "For a run that reads vectors, a .npy file.",
+        show_default=False,
+    ),
+    output: Path | None = Option(
+        None,
+        "-o",
+        "--output",
+        metavar="FILE",
+        help="Write a file: .html, .svg, .png, .pdf, .csv or .json.",
+        show_default=False,
+    ),
+    view: str = Option("matrix", help="matrix, list or heads."),
+    as_list: bool = Option(False, "--list", help="Short for --view list."),
+    plain: bool = Option(False, "--plain", help="Describe the maps in sentences."),
+    as_json: bool = Option(False, "--json", help="Print the trace as JSON."),
+    kind: str = Option(
+        "auto",
+        help="cross, encoder-self, decoder-self, encoder-history, encoder-future, "
+        "decoder-history, memory; history is the decoder's, or else the encoder's; auto is "
+        "cross if any.",
+    ),
+    layer: str = Option("auto", help="Number from 0, all, or auto for the sharpest."),
+    head: str = Option("auto", help="Number from 0, mean, all, or auto for the sharpest."),
+    words: bool | None = Option(
+        None, "--words/--tokens", help="Merge subwords to words.", show_default="auto"
+    ),
+    special: str = Option(
+        "dim", help="Special tokens like </s>: dim, hide (their weight is printed) or show."
+    ),
+    scale: str = Option(
+        "fixed", help="Darkest for weight 1 (fixed), or for the largest weight of each row (row)."
+    ),
     target: TargetOption = None,
-    gold: Annotated[
-        str | None,
-        typer.Option(
-            help="Source-target links to mark, as in '0-0 1-2 2p1'; they count what `regard align` "
-            "counts: words, but letters of a side that is read by letters.",
-            show_default=False,
-        ),
-    ] = None,
+    gold: str | None = Option(
+        None,
+        help="Source-target links to mark, as in '0-0 1-2 2p1'; they count what `regard align` "
+        "counts: words, but letters of a side that is read by letters.",
+        show_default=False,
+    ),
     beam: BeamOption = None,
-    line: Annotated[
-        int | None,
-        typer.Option(
-            metavar="N", help="Which trace of a .jsonl, counted from 1.", show_default="1"
-        ),
-    ] = None,
-    ascii: Annotated[bool, typer.Option("--ascii", help="Draw with ASCII alone.")] = False,
+    line: int | None = Option(
+        None, metavar="N", help="Which trace of a .jsonl, counted from 1.", show_default="1"
+    ),
+    ascii: bool = Option(False, "--ascii", help="Draw in ASCII only."),
     device: DeviceOption = "auto",
 ) -> None:
-    """Draw where each output looked."""
+    """Draw attention maps: where each output looked."""
 
 
 @command(no_args_is_help=True)
 def check(
     run: RunArgument,
-    text: Annotated[
-        str,
-        typer.Argument(
-            metavar="TEXT", help="A source; for a run that reads vectors, a file of one."
-        ),
-    ],
+    text: str = Argument(
+        metavar="TEXT", help="A source; for a run that reads vectors, a file with one."
+    ),
     target: TargetOption = None,
     beam: BeamOption = None,
-    output: Annotated[
-        Path | None,
-        typer.Option(
-            "-o",
-            "--output",
-            metavar="FILE",
-            help="Write the trace here, too: .html or .json, which hold what was found, or .svg, "
-            ".png, .pdf or .csv, which hold the map.",
-            show_default=False,
-        ),
-    ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the trace as JSON.")] = False,
+    output: Path | None = Option(
+        None,
+        "-o",
+        "--output",
+        metavar="FILE",
+        help="Also write the trace: .html or .json with the results, or .svg, .png, .pdf or "
+        ".csv with the map.",
+        show_default=False,
+    ),
+    as_json: bool = Option(False, "--json", help="Print the trace as JSON."),
     device: DeviceOption = "auto",
 ) -> None:
-    """Compare what each output looked at with what mattered to it."""
+    """Compare attention with ablation and gradients: what mattered to each output."""
 
 
 @command(no_args_is_help=True)
 def align(
     run: RunArgument,
-    file: Annotated[str, typer.Argument(metavar="FILE", help="Pairs to align; stdin if '-'.")],
+    file: str = Argument(metavar="FILE", help="Pairs to align; stdin if '-'."),
     tgt: TargetsArgument = None,
-    gold: Annotated[
-        str | None,
-        typer.Option(
-            help="Links that people have made, in Pharaoh format, a line for each pair; after the "
-            "last tab, if there are tabs.",
-            show_default=False,
-        ),
-    ] = None,
-    gold_first: Annotated[
-        int, typer.Option(help="The number of the first word in the gold.", min=0, max=1)
-    ] = 0,
-    reverse_run: Annotated[
-        Path | None,
-        typer.Option(help="A run from target to source, to join with.", show_default=False),
-    ] = None,
-    symmetrize: Annotated[
-        Symmetry, typer.Option(help="How to join the two directions.")
-    ] = Symmetry.grow_diag_final,
-    layer: Annotated[
-        str, typer.Option(help="A number from 0, mean, or auto: the best by the gold, or mean.")
-    ] = "auto",
-    head: Annotated[
-        str, typer.Option(help="A number from 0, mean, or auto: the best by the gold, or mean.")
-    ] = "auto",
-    shift: Annotated[
-        str,
-        typer.Option(
-            help="0, 1 or -1: align an output by the step after or before it; auto: the best by "
-            "the gold, or 0."
-        ),
-    ] = "auto",
-    threshold: Annotated[
-        float | None,
-        typer.Option(
-            help="Link all words that have at least this weight.", show_default="the strongest one"
-        ),
-    ] = None,
-    words: Annotated[
-        bool | None,
-        typer.Option(
-            "--words/--tokens",
-            help="What to link.",
-            show_default="words, and letters of a side that is read by letters",
-        ),
-    ] = None,
+    gold: str | None = Option(
+        None,
+        help="File of gold links in Pharaoh format, a line for each pair, after the last tab if "
+        "there are tabs.",
+        show_default=False,
+    ),
+    gold_first: int = Option(0, help="Number of the first word in the gold links.", min=0, max=1),
+    reverse_run: Path | None = Option(
+        None, help="A run from target to source, to symmetrise with.", show_default=False
+    ),
+    symmetrize: Symmetry = Option(Symmetry.grow_diag_final, help="How to join the two directions."),
+    layer: str = Option(
+        "auto", help="A number from 0, mean, or auto: the best by the gold, or mean."
+    ),
+    head: str = Option(
+        "auto", help="A number from 0, mean, or auto: the best by the gold, or mean."
+    ),
+    shift: str = Option(
+        "auto",
+        help="0, 1 or -1: align an output by the step after or before it; auto: the best by "
+        "the gold, or 0.",
+    ),
+    threshold: float | None = Option(
+        None,
+        help="Link all words with at least this weight.",
+        show_default="the strongest one",
+    ),
+    words: bool | None = Option(
+        None,
+        "--words/--tokens",
+        help="What to link.",
+        show_default="words, and letters of a side that is read by letters",
+    ),
     columns: ColumnsOption = None,
-    skip_bad: Annotated[
-        bool,
-        typer.Option("--skip-bad", help="Count bad lines; each has an empty line for its links."),
-    ] = False,
-    output: Annotated[
-        Path | None,
-        typer.Option("-o", "--output", help="Write the alignments here.", show_default="stdout"),
-    ] = None,
+    skip_bad: bool = Option(
+        False, "--skip-bad", help="Skip bad lines, with an empty line in their place."
+    ),
+    output: Path | None = Option(
+        None, "-o", "--output", help="Write the alignments here.", show_default="stdout"
+    ),
     as_json: JsonOption = False,
-    batch: Annotated[int, typer.Option(help="Pairs at a time.", min=1)] = 32,
+    batch: int = Option(32, help="Pairs at a time.", min=1),
     device: DeviceOption = "auto",
 ) -> None:
     """Align the words of pairs by attention: Pharaoh format on stdout, error rates on stderr."""
@@ -515,60 +432,51 @@ def align(
 @command("deployment", no_args_is_help=True)
 def export(
     run: RunArgument,
-    to: Annotated[str, typer.Option(help="The format: onnx.")] = "onnx",
-    output: Annotated[
-        Path | None,
-        typer.Option("-o", "--output", help="A new folder.", show_default="NAME-onnx"),
-    ] = None,
-    attention: Annotated[
-        bool, typer.Option("--attention", help="Let each step also say where it looked.")
-    ] = False,
+    to: str = Option("onnx", help="The format: onnx."),
+    output: Path | None = Option(
+        None, "-o", "--output", help="A new folder.", show_default="NAME-onnx"
+    ),
+    attention: bool = Option(
+        False, "--attention", help="Export the attention weights of each step, too."
+    ),
     as_json: JsonOption = False,
 ) -> None:
     """Write a model as graphs that run without torch and regard.
 
     The folder has an encoder, a decoder's step, the tokenisers, and a program
-    of numpy and onnxruntime that answers texts. It is left there only if it
-    says what the model says. Needs the extra `onnx` of regard.
+    of numpy and onnxruntime that predicts. It is kept only if its outputs match
+    the model's. Needs the extra `onnx` of regard.
     """
 
 
 @command("deployment")
 def serve(
-    runs: Annotated[
-        list[Path] | None,
-        typer.Argument(
-            metavar="RUN...",
-            help="Run folders or bundled models; each is a model by its folder's name.",
-            show_default="the bundled model",
-        ),
-    ] = None,
-    host: Annotated[str, typer.Option(help="Address to listen at.")] = "127.0.0.1",
-    port: Annotated[int, typer.Option(help="Port to listen at; 0 takes any.")] = 8000,
-    allow_host: Annotated[
-        list[str] | None,
-        typer.Option(metavar="NAME", help="A further name that the server goes by; * for any."),
-    ] = None,
-    allow_origin: Annotated[
-        list[str] | None,
-        typer.Option(metavar="URL", help="A site whose pages may ask, too; * for any."),
-    ] = None,
-    token: Annotated[
-        str | None,
-        typer.Option(
-            envvar="REGARD_TOKEN",
-            metavar="TOKEN",
-            help="What clients must send: Authorization: Bearer TOKEN, or /?token=TOKEN once in a "
-            "browser. Needed if --host lets other machines in.",
-            show_default=False,
-        ),
-    ] = None,
-    no_token: Annotated[
-        bool, typer.Option("--no-token", help="Let other machines in without a token.")
-    ] = False,
-    log_text: Annotated[
-        bool, typer.Option("--log-text", help="Print what is asked, which may be private.")
-    ] = False,
+    runs: list[Path] | None = Argument(
+        None,
+        metavar="RUN...",
+        help="Run folders or bundled models; each is named after its folder.",
+        show_default="the bundled model",
+    ),
+    host: str = Option("127.0.0.1", help="Address to listen at."),
+    port: int = Option(8000, help="Port to listen at; 0 takes any."),
+    allow_host: list[str] | None = Option(
+        None, metavar="NAME", help="Another name of the server, as in the Host header; * for any."
+    ),
+    allow_origin: list[str] | None = Option(
+        None, metavar="URL", help="A site whose pages may send requests; * for any."
+    ),
+    token: str | None = Option(
+        None,
+        envvar="REGARD_TOKEN",
+        metavar="TOKEN",
+        help="Token that clients must send: Authorization: Bearer TOKEN, or /?token=TOKEN once in "
+        "a browser. Required if --host lets other machines in.",
+        show_default=False,
+    ),
+    no_token: bool = Option(False, "--no-token", help="Let other machines in without a token."),
+    log_text: bool = Option(
+        False, "--log-text", help="Print the texts of requests, which may be private."
+    ),
     device: DeviceOption = "auto",
     **limits: Annotated[Any, Limits],
 ) -> None:
@@ -577,86 +485,67 @@ def serve(
 
 @command()
 def demo(
-    minutes: Annotated[float, typer.Option(help="Train for this long.")] = 2.0,
-    preset: Annotated[str, typer.Option("--preset", "-p", help="The model, by name.")] = "bahdanau",
-    output: Annotated[Path, typer.Option("--output", "-o", help="The run folder.")] = Path(
-        "runs/demo"
-    ),
-    test_words: Annotated[
-        int, typer.Option(help="Test words to judge it by; there are about 12,000.")
-    ] = 2000,
-    seed: Annotated[int, typer.Option(help="Of the run.")] = 1,
+    minutes: float = Option(2.0, help="Minutes to train."),
+    preset: str = Option("bahdanau", "--preset", "-p", help="The model, by name."),
+    output: Path = Option(Path("runs/demo"), "--output", "-o", help="The run folder."),
+    test_words: int = Option(2000, help="Test words to evaluate on; there are about 12,000."),
+    seed: int = Option(1, help="Random seed."),
 ) -> None:
     """Train on the bundled pronouncing dictionary, evaluate, and draw where the model looked."""
 
 
 @command()
 def lab(
-    names: Annotated[
-        list[str] | None,
-        typer.Argument(
-            metavar="NAME",
-            help="Which experiments; see --list.",
-            show_default="all",
-            autocompletion=_experiments,
-        ),
-    ] = None,
-    quick: Annotated[
-        bool, typer.Option("--quick/--full", help="For two cores in minutes, or for one GPU.")
-    ] = True,
-    output: Annotated[
-        Path, typer.Option("-o", "--output", help="The folder of results and of the report.")
-    ] = Path("lab-report"),
+    names: list[str] | None = Argument(
+        None,
+        metavar="NAME",
+        help="Which experiments; see --list.",
+        show_default="all",
+        autocompletion=_experiments,
+    ),
+    quick: bool = Option(
+        True, "--quick/--full", help="Small, for minutes on two cores, or full, for one GPU."
+    ),
+    output: Path = Option(
+        Path("lab-report"), "-o", "--output", help="The folder of results and of the report."
+    ),
     device: DeviceOption = "auto",
-    seeds: Annotated[
-        int | None,
-        typer.Option(
-            min=1, help="Runs where chance plays a part.", show_default="3; 5 with --full"
-        ),
-    ] = None,
-    data: Annotated[
-        Path | None,
-        typer.Option(
-            envvar="REGARD_DATA",
-            help="A folder of public data sets, for experiments on real text and pictures.",
-            show_default="what comes with regard",
-        ),
-    ] = None,
-    jobs: Annotated[
-        int | None,
-        typer.Option(
-            "-j",
-            "--jobs",
-            min=1,
-            help="Trainings side by side, a process each.",
-            show_default="one per thread; 4 on a GPU",
-        ),
-    ] = None,
-    fresh: Annotated[
-        bool, typer.Option("--fresh", help="Measure again what is kept from before.")
-    ] = False,
-    listed: Annotated[
-        bool, typer.Option("--list", help="Print the experiments and what they ask.")
-    ] = False,
+    seeds: int | None = Option(
+        None, min=1, help="Random seeds per experiment.", show_default="3; 5 with --full"
+    ),
+    data: Path | None = Option(
+        None,
+        envvar="REGARD_DATA",
+        help="Folder of public datasets, for experiments on real text and images.",
+        show_default="what comes with regard",
+    ),
+    jobs: int | None = Option(
+        None,
+        "-j",
+        "--jobs",
+        min=1,
+        help="Parallel trainings, one process each.",
+        show_default="one per thread; 4 on a GPU",
+    ),
+    fresh: bool = Option(False, "--fresh", help="Ignore cached results."),
+    listed: bool = Option(False, "--list", help="List the experiments and their questions."),
     as_json: JsonOption = False,
 ) -> None:
-    """Run the experiments on what is said about attention, and write a report."""
+    """Run experiments on claims about attention, and write a report."""
 
 
 @command("info")
 def models(
-    as_json: Annotated[
-        bool, typer.Option("--json", help="Print all that their cards say as JSON.")
-    ] = False,
+    as_json: bool = Option(False, "--json", help="Print their model cards as JSON."),
 ) -> None:
     """List the models that come with regard: each is a RUN by name."""
 
 
 @command("info")
 def settings(
-    preset: Annotated[
-        str, typer.Argument(metavar="PRESET", help="The model whose own settings come last.")
-    ] = "bahdanau",
+    preset: str = Argument(
+        "bahdanau", metavar="PRESET", help="Preset whose own settings come last."
+    ),
     as_json: JsonOption = False,
 ) -> None:
     """List all settings of a run, with their defaults.
@@ -672,4 +561,4 @@ def presets(as_json: JsonOption = False) -> None:
 
 @command("info")
 def doctor(as_json: JsonOption = False) -> None:
-    """Say what regard finds on this machine: versions, devices, backends."""
+    """Print versions, devices and backends of this machine."""

@@ -35,7 +35,7 @@ def lab(
     listed: bool,
     as_json: bool,
 ) -> None:
-    """Run the experiments on what is said about attention, and write a report."""
+    """Run experiments on claims about attention, and write a report."""
     extras.require("matplotlib", "scipy", extra="lab", for_="`regard lab`")
     chosen = runner.pick(names or [])
     if listed:

@@ -54,7 +54,7 @@ def show(
     ascii: bool,
     device: str,
 ) -> None:
-    """Draw where each output looked."""
+    """Draw attention maps: where each output looked."""
     form = _form(view, as_list, plain, as_json)
     choice = {
         "kind": kind,
