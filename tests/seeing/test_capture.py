@@ -730,7 +730,7 @@ def test_self_attentive_rnn(cell):
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
-@pytest.mark.parametrize("layers", [1, 2])
+@pytest.mark.parametrize("layers", [pytest.param(1, marks=pytest.mark.long), 2])
 def test_models_show_what_they_return_when_asked(variant, layers):
     model = build(variant, layers=layers).eval()
     src, lengths, tgt = pairs()

@@ -13,6 +13,7 @@ import torch.nn.functional as F
 from torch import nn
 
 import regard
+from seeing.tools import pairwise
 
 BATCH, SRC, TGT, DIM, HEADS = 3, 7, 5, 12, 2
 SRC_LENGTHS, TGT_LENGTHS = torch.tensor([7, 4, 2]), torch.tensor([5, 3, 1])
@@ -358,9 +359,10 @@ def expected_of(family, model, name, caught):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("padded", [True, False])
-@pytest.mark.parametrize("how", ["sdpa", "eager"])
-@pytest.mark.parametrize("family", ["marian", "bart", "t5"])
+@pytest.mark.parametrize(
+    ("family", "how", "padded"),
+    pairwise(["marian", "bart", "t5"], ["sdpa", "eager"], [True, False]),
+)
 def test_an_encoder_decoder_of_hugging_face(hugging, family, how, padded):
     model = build(hugging, family, how)
     src, tgt, real = ids(padded)

@@ -13,6 +13,7 @@ import regard
 from regard.decoding import DecodingOptions, beam_search, greedy, sample
 from regard.errors import ArgumentError
 from regard.models import PRESETS
+from seeing.tools import pairwise
 
 BATCH, PROMPT, STEPS, DIM, HEADS, WINDOW = 3, 5, 4, 12, 2, 3
 TOTAL = PROMPT + STEPS
@@ -350,9 +351,10 @@ def by_steps(steps, row):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("sampled", [False, True])
-@pytest.mark.parametrize("how", ["sdpa", "eager"])
-@pytest.mark.parametrize("family", [name for name in MODELS if name != "mistral"])
+@pytest.mark.parametrize(
+    ("family", "how", "sampled"),
+    pairwise([name for name in MODELS if name != "mistral"], ["sdpa", "eager"], [False, True]),
+)
 def test_what_a_model_of_hugging_face_generates(hugging, family, how, sampled):
     more = {"return_dict_in_generate": True, "output_attentions": True, "do_sample": sampled}
     told = asked(family, **more)

@@ -1,6 +1,9 @@
 """Traces made by hand."""
 
+import itertools
+
 import numpy as np
+import pytest
 
 from regard.seeing import Map, Text, Token, Trace
 
@@ -60,3 +63,16 @@ def of_labels(source, target, *, heads=1, layers=1, sharp=3.0):
         Map.of("cross", i, random_weights(*shape, sharp=sharp, seed=i)) for i in range(layers)
     )
     return Trace(Text.of(list(source)), Text.of(list(target)), maps)
+
+
+def pairwise(*axes):
+    """Return all combinations of axes of which the last two have two values; half are long.
+
+    The other half still has every pair of values of two axes.
+    """
+    cases = []
+    for numbered in itertools.product(*map(enumerate, axes)):
+        indices, values = zip(*numbered, strict=True)
+        marks = pytest.mark.long if sum(indices) % 2 else ()
+        cases.append(pytest.param(*values, marks=marks))
+    return cases

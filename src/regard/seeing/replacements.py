@@ -71,15 +71,17 @@ def frame_replacements(table: FrameArray, stack: int) -> Replacements:
     others = []
     for start in starts:
         size = min(stack, len(table) - start)
-        able = [o for o in starts if o != start and o + size <= len(table)]
-        drawn = rng.choice(able, count, replace=False).tolist() if len(able) > count else able
-        others.append(drawn or [start])
+        # starts that leave room for as many frames, less its own; not listed, they may be many
+        room, own = (len(table) - size) // stack + 1, start // stack
+        able = room - (own < room)
+        drawn = rng.choice(able, count, replace=False) if able > count else range(able)
+        others.append([stack * int(i + (i >= own)) for i in drawn] or [start])
     joined = "" if stack == 1 else f" and joined by {stack}"
-    said = (
+    note = (
         f"Inputs are frames, counted from 0{joined}: one is not known where another of the same "
         "source stands in its place."
     )
-    return Replacements(others, partial(_put_frames, stack), (said,))
+    return Replacements(others, partial(_put_frames, stack), (note,))
 
 
 def _put_frames(stack: int, table: FrameArray, place: int, other: int) -> FrameArray:
