@@ -1,4 +1,4 @@
-// Looked at, and mattered: two things, side by side for one output.
+// Compares attention with ablation, gradient and rollout for one output.
 
 import { bdi, fill, h, number } from "./dom.js";
 import { short } from "./tokens.js";
@@ -6,7 +6,7 @@ import { short } from "./tokens.js";
 /** Inputs in the table at once. */
 const MOST = 60;
 
-/** What each measure is, in words. */
+/** Descriptions of the measures. */
 const MEASURES = {
   attention: ["looked at", "weight of the attention that is chosen above"],
   ablation: ["mattered: ablation", "nats that the output loses when this input is taken away"],
@@ -21,7 +21,7 @@ export function mount(app, stage) {
   app.parts = { body };
 }
 
-/** Shows the chosen output; all is by token, since taking a word away is not a sum over tokens. */
+/** Shows the selected output, by tokens: the ablation of a word is not a sum over its tokens. */
 export function draw(app) {
   const { view, trace, parts } = app;
   const names = Object.keys(trace.derived);
@@ -129,7 +129,7 @@ function nothing(app, why) {
   );
 }
 
-/** The sentences of `regard check`, and its numbers for those who want them. */
+/** The sentences and numbers of `regard check`. */
 function numbers(checks) {
   const { sentences = [], tau_ablation_by_head: heads, ...rest } = checks ?? {};
   const names = Object.keys(rest);

@@ -1,4 +1,4 @@
-// Everything above the figure: which trace, which attention, how much of it, how it is saved.
+// The controls above the figure: trace, attention, threshold, and buttons that save.
 
 import { h } from "./dom.js";
 import { save } from "./export.js";

@@ -1,4 +1,4 @@
-// Reads the JSON of a trace. Weights stay packed until somebody looks at them.
+// Parses the JSON of a trace. Weights are unpacked on demand.
 
 /** Bytes of the web's "deflate", which is what Python's zlib writes, from base64. */
 async function inflate(base64) {
@@ -28,7 +28,7 @@ function half(bits) {
   return sign * (1 + rest / 1024) * 2 ** (power - 15);
 }
 
-/** Weights of which the bytes are square roots, in so many steps from 0 to 1. */
+/** Weights from bytes that hold square roots, in `steps` steps from 0 to 1. */
 export function squares(bytes, from, count, steps) {
   const found = new Float32Array(count);
   for (let i = 0; i < count; i++) found[i] = (bytes[from + i] / steps) ** 2;
@@ -42,7 +42,7 @@ async function matrix(packed) {
   return { rows: packed.shape[0], columns: packed.shape[1], values };
 }
 
-/** The weights of one layer; `load` comes first, then any head can be had at once. */
+/** The weights of one layer; after `load`, each head is available synchronously. */
 class Layer {
   constructor(json) {
     Object.assign(this, { kind: json.kind, layer: json.layer, causal: json.causal });
@@ -143,7 +143,7 @@ export class Trace {
     return [{ ...plain, text: "<s>", special: true }, ...this.target.tokens.slice(0, -1)];
   }
 
-  /** Further matrices by name: ablation, gradient, rollout. */
+  /** Attributions by name: ablation, gradient, rollout. */
   async loadDerived() {
     for (const [name, packed] of Object.entries(this.json.derived)) {
       this.derived[name] ??= await matrix(packed);

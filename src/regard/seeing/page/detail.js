@@ -1,4 +1,4 @@
-// The panel beside the figure: what is pointed at, its sentence and its strongest links as bars.
+// The panel beside the figure: the selection, its sentence and its strongest links as bars.
 
 import { bdi, fill, h, number } from "./dom.js";
 import { colour } from "./palette.js";

@@ -1,4 +1,4 @@
-// Makes elements. Text of a model gets in as text nodes alone, so that no token can become markup.
+// Creates elements. Text of a model is inserted as text nodes only, so no token becomes markup.
 
 const SVG = "http://www.w3.org/2000/svg";
 
@@ -17,7 +17,7 @@ function present(children) {
   return children.flat().filter((child) => child !== null && child !== undefined && child !== "");
 }
 
-/** Puts children in the place of those that an element has; null and "" are none. */
+/** Replaces the children of an element; null and "" are skipped. */
 export function fill(element, ...children) {
   element.replaceChildren(...present(children));
 }
@@ -45,14 +45,14 @@ export function bdi(text, attributes) {
   return found;
 }
 
-/** A weight with two digits; what would round to nothing is said to be small. */
+/** A weight with two digits; one that would round to zero is marked as small. */
 export function number(value) {
   if (!Number.isFinite(value)) return "–";
   if (value > 0 && value < 0.005) return "<0.01";
   return value.toFixed(2);
 }
 
-/** At most one call of `act` per frame, with nothing but the newest state. */
+/** Throttles `act` to one call per frame, with the newest state. */
 export function oncePerFrame(act) {
   let waiting = false;
   return () => {

@@ -1,4 +1,4 @@
-// Saves what is shown: SVG and PNG with the selection drawn in, CSV and JSON with all weights.
+// Exports the view: SVG and PNG with the selection, CSV and JSON with all weights.
 
 import { h, s } from "./dom.js";
 import { picture } from "./matrix.js";
@@ -8,7 +8,7 @@ import { share } from "./view.js";
 import { sentence } from "./words.js";
 
 const FONT = "system-ui, 'Segoe UI', Roboto, 'Noto Sans', sans-serif";
-/** Cells beyond which a map is put in as a picture with one dot per weight. */
+/** Cells beyond which a map is embedded as an image with one pixel per weight. */
 const DRAWN = 10_000;
 
 /** The figure as an SVG element: the texts on their tab, else the map. */
@@ -204,7 +204,7 @@ export function svgText(app) {
   return `<?xml version="1.0" encoding="UTF-8"?>\n${new XMLSerializer().serializeToString(figure(app))}`;
 }
 
-/** The figure as PNG, two dots a point. */
+/** The figure as PNG, at two pixels per CSS pixel. */
 export async function pngBlob(app) {
   const node = figure(app);
   const size = [node.getAttribute("width"), node.getAttribute("height")].map(Number);
@@ -244,7 +244,7 @@ const FORMATS = {
   json: async (app) => new Blob([JSON.stringify(app.trace.json)], { type: "application/json" }),
 };
 
-/** Gives the user a file. */
+/** Downloads a file. */
 export async function save(app, format) {
   if (!app.trace || (!app.view && format !== "json")) return; // there is nothing to draw
   const address = URL.createObjectURL(await FORMATS[format](app));

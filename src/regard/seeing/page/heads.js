@@ -1,4 +1,4 @@
-// All heads of a kind as small maps, to find the one that is worth a look.
+// Thumbnails of all heads of a kind.
 
 import { h, number } from "./dom.js";
 import { ramp } from "./palette.js";

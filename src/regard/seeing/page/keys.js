@@ -1,4 +1,4 @@
-// The keys. They act only while the figure has the focus, so that none is taken from the reader.
+// Keyboard shortcuts, which act only while the figure has the focus.
 
 import { h } from "./dom.js";
 
@@ -56,7 +56,7 @@ function enter(app, event) {
   return true;
 }
 
-/** The dialog that tells the keys. */
+/** The dialog that lists the shortcuts. */
 export function helpDialog() {
   const rows = HELP.flatMap(([keys, what]) => [
     h("dt", {}, ...keys.split(" ").flatMap((key, i) => [i ? " " : "", /^[a-z]{2}|,/i.test(key) && !/^(Home|End|Enter|Esc)$/.test(key) ? key : h("kbd", {}, key)])),

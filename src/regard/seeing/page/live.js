@@ -1,4 +1,4 @@
-// The box of the live page: what is typed is answered token by token, and then shown whole.
+// The input of the live page: streams the answer token by token, then shows its trace.
 
 import { bdi, fill, h, number } from "./dom.js";
 import { colour } from "./palette.js";
@@ -36,18 +36,18 @@ export class Live {
     else this.box.focus();
   }
 
-  /** What the server says of the model that is asked. */
+  /** The server's description of the selected model. */
   get model() {
     const models = this.info.models ?? [];
     return models.find((model) => model.name === this.picker?.value) ?? models[0] ?? {};
   }
 
-  /** Whether the model reads vectors, which are rows of numbers here. */
+  /** True if the model reads frames, typed as rows of numbers. */
   get readsFrames() {
     return this.model.source?.tokenizer === "vectors";
   }
 
-  /** Says what the model reads. */
+  /** Describes the input of the model. */
   introduce() {
     fill(this.reads, this.model.reads ? `${this.model.name} reads ${this.model.reads}.` : "");
     // the limit of characters is one of texts; frames are counted by the server
@@ -117,7 +117,7 @@ export class Live {
     });
   }
 
-  /** Runs one request; what goes wrong is said, unless the reader has typed on. */
+  /** Runs one request; shows its error unless it was superseded. */
   async during(work) {
     const asked = (this.asked = new AbortController());
     this.say("…");
@@ -135,7 +135,7 @@ export class Live {
     this.status.textContent = words;
   }
 
-  /** What the strips are of: a name above each input, or the first and the last where they are many. */
+  /** Labels above the strips: each input, or the first and last of many. */
   source({ tokens }) {
     this.inputs = tokens;
     const few = tokens.length <= NAMED;
@@ -170,7 +170,7 @@ export class Live {
     await this.app.set({ text: typed.length <= LINK ? typed : undefined, model: question.model });
   }
 
-  /** Measures what mattered, for the text that is shown. */
+  /** Runs the checks for the shown text. */
   async check(app) {
     this.asked?.abort();
     await this.during(async (signal) => {

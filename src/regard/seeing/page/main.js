@@ -1,4 +1,4 @@
-// Puts the page together: one state, one view of it, four tabs that draw it.
+// Assembles the page: one state, one view of it, four tabs that draw it.
 
 import * as checks from "./checks.js";
 import { controls, saving, tracePicker } from "./controls.js";
@@ -19,7 +19,7 @@ import { cellSentence, sentence } from "./words.js";
 
 const VIEWS = { text, matrix, heads, checks };
 const TITLES = { text: "Text", matrix: "Matrix", heads: "Heads", checks: "Checks" };
-/** What asks for another view, and what for other controls. */
+/** Settings that change the view, and settings that change the controls. */
 const REBUILD = ["trace", "tab", "kind", "layer", "head", "words", "mass", "scale", "gold", "sort"];
 
 class App {
@@ -139,7 +139,7 @@ class App {
     this.state.column = best ? best.item.tokens[0] : 0;
   }
 
-  /** Draws what is pointed at: figure, panel, sentence, table. */
+  /** Draws the selection: figure, panel, sentence, table. */
   draw() {
     if (!this.view) return;
     VIEWS[this.state.tab].draw(this);
@@ -166,7 +166,7 @@ class App {
     );
   }
 
-  /** What is not drawn, in words. */
+  /** A sentence about the mass that is not drawn. */
   hiddenSentence() {
     const { hidden } = this.view;
     if (!hidden.length) return "";
@@ -176,7 +176,7 @@ class App {
     return `mass not drawn: ${number(mean)} per row, ${number(most)} at most`;
   }
 
-  /** What is pointed at, as numbers of rows and columns of the view. */
+  /** The selection as indices of rows and columns of the view. */
   at() {
     const { row, column, side } = this.preview ?? this.state;
     return { row: this.view.rowOf(row), column: this.view.columnOf(column), side };
@@ -278,7 +278,7 @@ class App {
   }
 }
 
-/** Mends a state so that it fits a trace: what does not exist becomes what does. */
+/** Fits a state to a trace: settings that it does not have are replaced. */
 function fit(trace, state) {
   if (!trace.kinds.includes(state.kind)) state.kind = trace.kinds[0];
   const layers = trace.layers(state.kind);

@@ -1,4 +1,4 @@
-// The heat map: rows look, columns are looked at. A long map has an overview beside its window.
+// The heat map: rows are queries, columns keys. A long map has an overview beside its window.
 
 import { h, oncePerFrame } from "./dom.js";
 import { colour, ink, INKS, ramp } from "./palette.js";
@@ -228,7 +228,7 @@ function drawOverview(app, box) {
     `drag it, or move with the arrow keys.`;
 }
 
-/** A map as a picture with one dot per pooled cell. */
+/** A map as an image with one pixel per pooled cell. */
 export function picture(view, scale, theme, height, width) {
   const canvas = document.createElement("canvas");
   [canvas.width, canvas.height] = [width, height];

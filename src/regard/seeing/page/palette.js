@@ -1,6 +1,6 @@
-// One hue from nothing to everything. Lightness alone tells the weight, so that readers who see
-// colours differently, and printers, see the same picture; the mark of a selection is orange,
-// which no common colour blindness takes for blue.
+// A sequential palette of one hue. Lightness alone encodes the weight, so it is safe for
+// colour-blind readers and for print; the mark of a selection is orange, which is distinct from
+// blue for colour-blind readers.
 
 const LIGHT = ["#f4f7fb", "#d3e2f4", "#a3c4e8", "#6a9dd6", "#3873b8", "#184e92", "#08306b"];
 const DARK = ["#171d26", "#1c3350", "#21507f", "#2c70b2", "#5595d6", "#93c0ee", "#d8eaff"];
@@ -29,7 +29,7 @@ export function colour(theme, share) {
   return `rgb(${TABLES[theme][at].join(",")})`;
 }
 
-/** Black or white, whichever can be read better on the colour of a share. */
+/** Black or white, whichever has more contrast on the colour of a share. */
 export function ink(theme, share) {
   const at = Math.round(255 * Math.min(1, Math.max(0, share)));
   return luminance(TABLES[theme][at]) > 0.179 ? "#000000" : "#ffffff";
@@ -43,7 +43,7 @@ function luminance(channels) {
   return 0.2126 * r + 0.7152 * g + 0.0722 * b;
 }
 
-/** What figures are drawn with besides the ramp. */
+/** Colours of figures besides the ramp. */
 export const INKS = {
   light: { text: "#1b222c", dim: "#59636f", line: "#d5dbe3", ground: "#ffffff", mark: "#c2410c" },
   dark: { text: "#e8ecf2", dim: "#9aa5b3", line: "#333c48", ground: "#12161c", mark: "#ffa857" },

@@ -1,4 +1,4 @@
-// What the page shows, kept in the part of the address after #, so that a link shows the same.
+// The state of the page, kept in the URL hash, so that a link restores it.
 
 export const TABS = ["text", "matrix", "heads", "checks"];
 export const SCALES = ["fixed", "map", "row"];
@@ -27,7 +27,7 @@ function whole(text) {
   return /^\d{1,6}$/.test(text) ? Number(text) : undefined;
 }
 
-/** The settings that a hash names; what is not understood is left out. */
+/** The settings of a hash; invalid ones are ignored. */
 export function readHash(hash) {
   const found = {};
   for (const [name, text] of new URLSearchParams(hash.replace(/^#/, ""))) {

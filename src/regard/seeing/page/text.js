@@ -1,4 +1,4 @@
-// Two pieces of running text. Pointing at a token of one lights the tokens of the other.
+// Source and target as running text. Pointing at a token highlights tokens of the other text.
 
 import { bdi, h, number, oncePerFrame, s } from "./dom.js";
 import { colour, ink, INKS } from "./palette.js";
@@ -54,7 +54,7 @@ function token(app, side, item, i, tokens) {
   return found;
 }
 
-/** What stands between two tokens: that of the text, or a space where it is not known. */
+/** The text between two tokens, or a space if it is unknown. */
 function gap(before, item, letters) {
   if (!before) return "";
   if (before.span && item.span) {
@@ -74,7 +74,7 @@ function cut(from, to, all) {
   return h("p", { class: "note" }, `Tokens ${from + 1} to ${to} of ${all}; move to see the others.`);
 }
 
-/** Lights what is pointed at. */
+/** Highlights the selection. */
 export function draw(app) {
   const { view, parts } = app;
   const at = app.at();
@@ -124,7 +124,7 @@ function light(app, node, weight, row) {
   node.title = number(weight);
 }
 
-/** Curves from what looks to what it looked at, as wide as the weights. */
+/** Curves between linked tokens, as wide as their weights. */
 function connect(app, at, found) {
   const { curves, row, column } = app.parts;
   const frame = curves.getBoundingClientRect();

@@ -1,4 +1,4 @@
-// From tokens to what is drawn: labels that can be seen, and words instead of pieces.
+// Labels of tokens, and sub-words merged to words.
 
 const PICTURES = { "\n": "↵", "\r": "⏎", "\t": "⇥", "\u00a0": "⍽", "\u3000": "⬚" };
 const UNSEEN = /[\p{Cc}\p{Cf}\p{Co}\p{Zl}\p{Zp}\u00a0\u3000]/gu;
@@ -6,7 +6,7 @@ const SHAPING = /^(?:\u200c|\u200d|\ufe0e|\ufe0f)+$/u;
 const RTL = /[\p{Script=Arabic}\p{Script=Hebrew}\p{Script=Syriac}\p{Script=Thaana}\p{Script=Nko}]/u;
 const SEGMENTS = new Intl.Segmenter();
 
-/** A label that can be seen: an empty token, a space and a newline have signs of their own. */
+/** A visible label: an empty token, a space and a newline have symbols of their own. */
 export function shown(text) {
   if (text === "") return "∅";
   if (SHAPING.test(text)) return [...text].map(code).join(""); // no letter is there to be shaped
@@ -75,7 +75,7 @@ function finished(item, tokens, letters, words) {
   };
 }
 
-/** A word as it stands in the text; where that is not known, its tokens put together. */
+/** A word as in the text; its tokens joined if their spans are unknown. */
 function whole(parts, letters) {
   if (parts.every((part) => part.span)) {
     return letters.slice(parts[0].span[0], parts.at(-1).span[1]).join("");
@@ -83,11 +83,11 @@ function whole(parts, letters) {
   return parts.map((part) => part.text.replace(/^##/, "")).join("");
 }
 
-/** Whether every token is a single character: merging them would hide what the model does. */
+/** True if every token is a single character, which would be lost by merging. */
 function oneByOne({ tokens, text }) {
   const letters = [...text];
   const real = tokens.filter((token) => token.word !== null && !token.special);
-  // what an unknown token stands for is seen in the text alone
+  // an unknown token stands for a piece of the text
   const pieces = real.map((token) => (token.span ? letters.slice(...token.span).join("") : token.text));
   return pieces.every((piece) => [...SEGMENTS.segment(piece)].length <= 1);
 }

@@ -1,8 +1,8 @@
-// What is looked at right now: the weights of one head, by words or tokens, and what of it is drawn.
+// The current view: the weights of one head, by words or tokens, and which of them are drawn.
 
 import { items, wordsHelp } from "./tokens.js";
 
-/** Names of the kinds of maps, and of what stands along their sides. */
+/** Names of the kinds of maps, and of their sides. */
 export const KINDS = {
   cross: ["output → input", "output", "input"],
   "encoder-self": ["input → input", "input", "input"],
@@ -13,7 +13,7 @@ export const KINDS = {
   memory: ["output → memory", "output", "memory"],
 };
 
-/** The view that a state asks for; its layer must be loaded. */
+/** The view of a state, whose layer must be loaded. */
 export function makeView(trace, layer, state, words) {
   const merge = wordsHelp(trace).sides;
   const [rows, columns] = layer.sides.map((side) => {
@@ -45,7 +45,7 @@ export function merged(weights, width, rows, columns) {
   return found;
 }
 
-/** Marks the fewest weights of each row that make up `mass` of it; says what is left out. */
+/** Marks the fewest weights of each row that cover `mass` of it; returns the rest. */
 export function drawn(view, mass) {
   const width = view.columns.length;
   view.mask = new Uint8Array(view.weights.length);
@@ -118,7 +118,7 @@ export function real(tokens) {
   return found.length ? found : [...tokens.keys()];
 }
 
-/** A smaller map whose cells hold the strongest weight they stand for, so that a peak survives. */
+/** A max-pooled map, in which a single peak survives. */
 export function pooled(weights, mask, rows, columns, height, width) {
   const found = new Float32Array(height * width);
   for (let r = 0; r < rows; r++) {
@@ -157,7 +157,7 @@ function goldCells(trace, rows, columns) {
   return [...cells.values()];
 }
 
-/** Where along a side a word stands, or what a token is part of. */
+/** Indices of the items that hold a word or a token. */
 function linked(side, number, unit) {
   const is = (item) => (unit === "words" ? item.word === number : item.tokens.includes(number));
   return side.flatMap((item, i) => (is(item) ? [i] : []));

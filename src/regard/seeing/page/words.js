@@ -1,4 +1,4 @@
-// A row or a column in words: what is shown beside the figure and what a screen reader hears.
+// Sentences about a row or a column, for the panel and for screen readers.
 
 import { number } from "./dom.js";
 import { short } from "./tokens.js";
