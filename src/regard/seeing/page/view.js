@@ -45,7 +45,7 @@ export function merged(weights, width, rows, columns) {
   return found;
 }
 
-/** Marks the fewest weights of each row that cover `mass` of it; returns the rest. */
+/** Marks the fewest weights of each row that cover `mass` of it, and the mass of the rest. */
 export function drawn(view, mass) {
   const width = view.columns.length;
   view.mask = new Uint8Array(view.weights.length);
