@@ -201,7 +201,7 @@ def test_a_readers_family_is_measured_beside_the_others(monkeypatch):
     monkeypatch.setattr(cost, "time_sizes", lambda **kwargs: [])
 
     class Told(ExperimentContext):
-        def once(self, label, compute, **arguments):
+        def cached(self, label, compute, **arguments):
             labels.append(label)
             json.dumps(arguments)
             return [arguments["family"]["name"], len(arguments["sizes"])]
@@ -219,7 +219,7 @@ def test_there_are_sizes_enough_for_a_fit(quick, monkeypatch):
     import torch
 
     class Told(ExperimentContext):
-        def once(self, label, compute, **arguments):
+        def cached(self, label, compute, **arguments):
             assert len(arguments["sizes"]) >= 5
             return []
 
