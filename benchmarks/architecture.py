@@ -136,9 +136,7 @@ def _box(name: str, text: str, x: float, y: float) -> str:
 
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument(
-        "--check", action="store_true", help="write nothing; 1 if out of date"
-    )
+    parser.add_argument("--check", action="store_true", help="write nothing; 1 if out of date")
     drawing = draw()
     if parser.parse_args(arguments).check:
         if DRAWING.exists() and DRAWING.read_text(encoding="utf-8") == drawing:
