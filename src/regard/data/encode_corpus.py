@@ -1,7 +1,7 @@
 """Encoding of pairs into a corpus file."""
 
 import itertools
-from collections.abc import Callable, Iterable, Iterator, Sequence, Sized
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, NamedTuple, Protocol, final, runtime_checkable
@@ -21,9 +21,9 @@ from regard.data.corpus import (
     write_note,
 )
 from regard.data.pairs import Pair, in_chunks
-from regard.data.source_encoders import FrameScaler, SourceEncoder
+from regard.data.source_encoders import SourceEncoder
 from regard.data.text_files import fingerprint
-from regard.data.tokenizers import Tokenizer, source_ids, target_ids
+from regard.data.tokenizers import Tokenizer, target_ids
 from regard.errors import ArgumentError, DataError
 from regard.safe_read import PathLike
 
@@ -124,32 +124,14 @@ class Column(NamedTuple):
 
 
 def columns(src: SourceEncoder, tgt: Tokenizer) -> tuple[Column, Column]:
-    """The columns of both sides."""
-    most = max(tgt.vocab_size, 0 if isinstance(src, FrameScaler) else src.vocab_size)
+    """Return the columns of both sides: ids in the smallest type that holds them, or frames."""
+    most = max(tgt.vocab_size, src.vocab_size)
     ids = IdStore(np.dtype(np.uint16 if most <= np.iinfo(np.uint16).max else np.int32))
-    return _source(src, ids), Column(lambda pairs: target_ids(tgt, pairs), _is_short, ids)
-
-
-def _source(src: SourceEncoder, ids: IdStore) -> Column:
-    if isinstance(src, FrameScaler):
-        encode = src.encode
-        store = FrameStore(src.features)
-        return Column(lambda pairs: [encode(p.frames) for p in pairs], _is_short, store)
-    return Column(
-        lambda pairs: source_ids(src, [p.src for p in pairs], [p.features for p in pairs]),
-        _is_source,
-        ids,
+    store = FrameStore(src.frame_size) if src.frame_size else ids
+    return (
+        Column(src.encode_sources, src.fits, store),
+        Column(lambda pairs: target_ids(tgt, pairs), lambda pair, row, most: len(row) <= most, ids),
     )
-
-
-def _is_short(pair: Pair, row: Sized, most: int) -> bool:
-    return len(row) <= most
-
-
-def _is_source(pair: Pair, ids: Sequence[int], most: int) -> bool:
-    """Eos does not count. A source without any token has no meaning, unless there is none: that is
-    a text."""
-    return (len(ids) > 1 or not pair.src) and len(ids) <= most + 1
 
 
 def text_arrays(pairs: Sequence[Pair]) -> list[Any]:
@@ -185,6 +167,7 @@ def build_corpus(
     max_tgt_len: int,
     texts: bool = False,
     source: str = "",
+    name: str | None = None,
     progress: Callable[[int], None] | None = None,
 ) -> Corpus:
     """Encodes pairs and writes them to a file, which is there when it is whole.
@@ -199,6 +182,7 @@ def build_corpus(
         max_tgt_len: the most target tokens, without bos and eos.
         texts: whether to keep the text of the pairs, too, which scoring needs.
         source: what the pairs come from, as `fingerprint` says it.
+        name: what errors call the data; the file to write if None.
         progress: called now and then with the number of pairs read so far.
     """
     encoder = _Encoder(src_tok, tgt_tok, max_src_len, max_tgt_len, texts)
@@ -215,7 +199,7 @@ def build_corpus(
             if progress is not None:
                 progress(read)
         if not kept:
-            raise _nothing_left(path, read, max_src_len, max_tgt_len, src_tok)
+            raise _nothing_left(name or str(path), read, max_src_len, max_tgt_len, src_tok)
     write_note(path, {"pairs": kept, "dropped": read - kept, "crc32": crc32_of_file(path)})
     return Corpus(path)
 
@@ -230,6 +214,7 @@ def open_or_build_corpus(
     max_src_len: int,
     max_tgt_len: int,
     texts: bool = False,
+    name: str | None = None,
     progress: Callable[[int], None] | None = None,
     say: Callable[[str], None] | None = None,
 ) -> Corpus:
@@ -244,6 +229,7 @@ def open_or_build_corpus(
         max_src_len: as there.
         max_tgt_len: as there.
         texts: as there.
+        name: as there.
         progress: as there.
         say: called with a sentence if there is a file that cannot be used.
     """
@@ -267,6 +253,7 @@ def open_or_build_corpus(
         max_tgt_len=max_tgt_len,
         texts=texts,
         source=source,
+        name=name,
         progress=progress,
     )
 
@@ -331,13 +318,13 @@ def _grouped(parts: Iterator[_Encoded], size: int) -> Iterator[list[_Encoded]]:
 
 
 def _nothing_left(
-    path: Path, read: int, max_src: int, max_tgt: int, side: SourceEncoder
+    name: str, read: int, max_src: int, max_tgt: int, src: SourceEncoder
 ) -> DataError:
-    limits = f"{max_src} source {'frames ' if isinstance(side, FrameScaler) else ''}or {max_tgt}"
     if not read:
-        return DataError(str(path), None, "there are no pairs to encode", "check the data")
+        return DataError(name, None, "there are no pairs to encode", "check the data")
+    limits = f"{max_src} source {src.limit_unit}or {max_tgt}"
     return DataError(
-        str(path),
+        name,
         None,
         f"all {read:,} pairs are longer than {limits} target tokens",
         "raise max_src_len and max_tgt_len",

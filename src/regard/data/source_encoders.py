@@ -1,6 +1,6 @@
 """Encoders of sources: a tokeniser for text, a scaler for frames."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, TypeVar
 
@@ -17,6 +17,7 @@ from regard.data.checksummed_json import (
     write_checksummed,
 )
 from regard.data.frame_tables import FrameArray
+from regard.data.pairs import Pair
 from regard.data.tokenizer_schema import TEXT_KINDS, FrameScalerFile
 from regard.data.tokenizers import Tokenizer
 from regard.errors import ArgumentError, RegardError
@@ -63,6 +64,24 @@ class FrameScaler:
         if not scaled:
             return FrameScaler(width, stack, (0.0,) * width, (1.0,) * width)
         return FrameScaler(width, stack, tuple(sums.mean.tolist()), tuple(sums.scale.tolist()))
+
+    #: it has no tokens
+    vocab_size: ClassVar[int] = 0
+    #: how limits of its length are worded before "or"
+    limit_unit: ClassVar[str] = "frames "
+
+    @property
+    def frame_size(self) -> int:
+        """Numbers per frame."""
+        return self.features
+
+    def encode_sources(self, pairs: Sequence[Pair]) -> list[FrameArray]:
+        """Return the scaled sources of pairs."""
+        return [self.encode(pair.frames) for pair in pairs]
+
+    def fits(self, pair: Pair, row: FrameArray, limit: int) -> bool:
+        """Return whether a source has at most so many frames."""
+        return len(row) <= limit
 
     def encode(self, table: FrameArray) -> FrameArray:
         """A table as the model reads it."""

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable, Sequence
 from operator import index
-from typing import Any, Final, Literal, SupportsIndex, get_args
+from typing import Any, ClassVar, Final, Literal, SupportsIndex, get_args
 
 from pydantic import ValidationError
 
@@ -151,6 +151,22 @@ class Tokenizer:
     def vocab_size(self) -> int:
         """Number of ids, features and special symbols among them."""
         return len(self._codec.pieces) + len(self.features)
+
+    #: text has no frames
+    frame_size: ClassVar[int] = 0
+    #: how limits of a source's length are worded before "or"
+    limit_unit: ClassVar[str] = ""
+
+    def encode_sources(self, pairs: Sequence[Pair]) -> list[list[int]]:
+        """Return the ids of the sources of pairs, features and `eos` among them."""
+        return source_ids(self, [p.src for p in pairs], [p.features for p in pairs])
+
+    def fits(self, pair: Pair, row: Sequence[int], limit: int) -> bool:
+        """Return whether a source has some tokens, and at most `limit` without `eos`.
+
+        A source without any token has no meaning, unless the pair is a text without a source.
+        """
+        return (len(row) > 1 or not pair.src) and len(row) <= limit + 1
 
     @property
     def summary(self) -> str:

@@ -5,7 +5,7 @@ that no other code asks which sort it has. `regard.kinds.KINDS` names all kinds.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple, Protocol, runtime_checkable
@@ -248,6 +248,10 @@ class DataKind(ABC):
     one_output_per_input: ClassVar[bool] = False
     #: whether parsing is slow, so that parsed examples are kept on disk until they are encoded
     caches_parsed: ClassVar[bool] = False
+    #: whether sources may lie in files of their own, which can change while the data file does not
+    names_files: ClassVar[bool] = False
+    #: what messages call the tokens whose embeddings start from word vectors, by setting
+    vector_sides: ClassVar[Mapping[str, str]] = {"src_vectors": "source", "tgt_vectors": "target"}
     #: whether the default batch size grows with the number of examples
     scales_batches: ClassVar[bool] = True
     #: attention maps that are printed with predictions

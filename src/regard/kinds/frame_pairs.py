@@ -47,6 +47,7 @@ class FramePairs(DataKind):
     name = "frame-pairs"
     encoder_kinds = (FrameScaler.kind,)
     caches_parsed = True
+    names_files = True
     example_files = ("input.npy", "test.jsonl")
 
     def __init__(self, settings: Settings, encoders: Encoders) -> None:
@@ -134,26 +135,31 @@ class FramePairs(DataKind):
     def build_model(self) -> SequenceModel:
         """Build the preset, whose encoder reads vectors, with the positions that it has."""
         settings = self.settings
-        # the source vocabulary is replaced below
+        # the embedding of a source vocabulary is replaced
         model = PRESETS[settings.preset](
             1, self.target.vocab_size, settings.model_size, **settings.model
         )
-        assert isinstance(model, EncoderDecoder)
-        before = model.encoder.embedding
-        assert isinstance(before, TokenEmbedding)
-        adapter = VectorInput(
-            self.source.features,
-            model.encoder.input_size,
-            positions=before.positions,
-            dropout=before.dropout.p,
-            stack=self.source.stack,
-        )
-        return with_input(model, adapter)
+        return with_frame_input(model, self.source)
 
     @property
     def stored_sizes(self) -> dict[str, Any]:
         """Features of a frame, and frames that are joined to one."""
         return {"features": self.source.features, "stack": self.source.stack}
+
+
+def with_frame_input(model: SequenceModel, scaler: FrameScaler) -> SequenceModel:
+    """Let the encoder of a model read frames, with the positions that it has."""
+    assert isinstance(model, EncoderDecoder)
+    before = model.encoder.embedding
+    assert isinstance(before, TokenEmbedding)
+    adapter = VectorInput(
+        scaler.features,
+        model.encoder.input_size,
+        positions=before.positions,
+        dropout=before.dropout.p,
+        stack=scaler.stack,
+    )
+    return with_input(model, adapter)
 
 
 def _tables(pairs: Iterable[Pair], file: str, targets: list[str]) -> Iterator[FrameArray]:

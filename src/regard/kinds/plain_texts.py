@@ -3,10 +3,10 @@
 import itertools
 import re
 import textwrap
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Final, final
+from typing import Any, ClassVar, Final, final
 
 import numpy as np
 
@@ -43,6 +43,7 @@ class PlainTexts(DataKind):
     inputs = "texts"
     encoder_kinds = TOKENIZER_KINDS
     has_sources = False
+    vector_sides: ClassVar[Mapping[str, str]] = {"tgt_vectors": "text"}
     scales_batches = False
     shown_maps = ("decoder-self", "decoder-history")
     example_files = ("input.txt", "test.txt")

@@ -14,6 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError,
 
 from regard import safe_read
 from regard.errors import ArgumentError, DataError, RegardError
+from regard.kinds import check_settings
 from regard.models import COPY_PRESETS, PRESETS, TAG_PRESETS, TEXT_PRESETS
 from regard.models.preset_parts import CONVOLUTIONAL, RECURRENT, TRANSFORMER
 
@@ -265,8 +266,8 @@ def check_preset(name: str) -> str:
 
 def check_model(config: Config) -> None:
     """Raises where a preset cannot be made of its settings, before anything is read or written."""
+    check_settings(config)
     _check_positions(config)
-    _check_texts(config)
     try:
         with torch.device("meta"):  # shapes without numbers
             PRESETS[config.preset](8, 8, config.model_size, **config.model)
@@ -279,27 +280,6 @@ def check_model(config: Config) -> None:
             f"{config.model} ({str(error).splitlines()[0]})",
             f"see `regard settings {config.preset}`",
         ) from None
-
-
-def _check_texts(config: Config) -> None:
-    """Raises where a setting has no meaning for texts, or none for pairs."""
-    if not config.reads_texts:
-        if config.join_lines > 1:
-            raise _no_meaning("join_lines", "1 for pairs", config.join_lines, config.preset)
-        return
-    if config.metric not in ("auto", "perplexity", "loss"):
-        raise _no_meaning("metric", "perplexity or loss for texts", config.metric, config.preset)
-    if config.src_tokenizer != "auto":
-        rule = "auto for texts, which tgt_tokenizer cuts"
-        raise _no_meaning("src_tokenizer", rule, config.src_tokenizer, config.preset)
-    for name in ("tgt", "dev_tgt", "columns", "features", "shared_vocab"):
-        if getattr(config, name):
-            raise _no_meaning(name, "left out for texts", getattr(config, name), config.preset)
-
-
-def _no_meaning(name: str, rule: str, value: object, preset: str) -> ArgumentError:
-    reads = "texts" if preset in TEXT_PRESETS else "pairs"
-    return ArgumentError(name, f"be {rule}", repr(value), f"the preset {preset} reads {reads}")
 
 
 def _check_positions(config: Config) -> None:
@@ -327,19 +307,6 @@ def no_bpe(config: Config, src: str, tgt: str) -> ArgumentError:
         f"{config.bpe_dropout:g} with {src} and {tgt}",
         "add src_tokenizer=bpe and tgt_tokenizer=bpe, or leave it out",
     )
-
-
-def shared_kind(config: Config) -> str:
-    """The kind of a tokeniser for both sides, as the user wants it; auto where it is open."""
-    asked = {config.src_tokenizer, config.tgt_tokenizer} - {"auto"}
-    if config.shared_vocab and len(asked) > 1:
-        raise ArgumentError(
-            "src_tokenizer and tgt_tokenizer",
-            "be the same with shared_vocab",
-            f"{config.src_tokenizer} and {config.tgt_tokenizer}",
-            "name one of them alone, or leave shared_vocab out",
-        )
-    return next(iter(asked), "auto")
 
 
 def parse_overrides(words: Iterable[str]) -> dict[str, Any]:

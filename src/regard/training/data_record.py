@@ -1,23 +1,29 @@
-"""A record of the data that a run began with, by which it knows when they have changed."""
+"""The record of a run's data, by which a resumed run notices that they have changed."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from regard.data.checksummed_json import VERSION, invalid_file, read_checksummed, write_checksummed
 from regard.data.text_files import FileContent
+from regard.errors import DataError
 
-KIND = "sources"
+KIND: Final = "sources"
+#: what to do about data that have changed
+CHANGED: Final = (
+    "restore it, start a new run with another -o, or go on with --accept-changed-data, which keeps "
+    "the dev set as it was"
+)
 
 
 class SourceFile(NamedTuple):
-    """A file of pairs, or pairs that were given in Python."""
+    """A file of examples, or examples that were given in Python."""
 
     name: str
     content: FileContent
 
     def change(self, now: FileContent) -> str:
-        """Say how it differs from what it was; an empty text if it does not."""
+        """Say how the content differs from what it was; "" if it does not."""
         was = self.content
         if now.checksum == was.checksum:
             return ""
@@ -35,13 +41,13 @@ def _size(content: FileContent) -> str:
 
 
 class DataRecord(NamedTuple):
-    """The data of a run.
+    """The data that a run was encoded from.
 
     Attributes:
         files: by the setting that names them.
         share: of the sources that are held out by hash; 0 if dev pairs have a file.
         sources: fingerprints of what `train` and `dev` were encoded from.
-        tables: checksums of the sources if these are vectors.
+        tables: checksums of the sources if these are frames.
         dev_is_older: whether the files have changed since the dev set was encoded.
     """
 
@@ -50,6 +56,14 @@ class DataRecord(NamedTuple):
     sources: Mapping[str, str]
     tables: list[str]
     dev_is_older: bool = False
+
+    def changes(self, contents: Mapping[str, FileContent], stdin: Path) -> Iterator[DataError]:
+        """Yield an error for each file that is there and has changed."""
+        for setting, file in self.files.items():
+            now = contents.get(setting)
+            if now is not None and (change := file.change(now)):
+                name = str(stdin) if file.name == "-" else file.name
+                yield DataError(name, None, change, CHANGED)
 
     def write(self, path: Path) -> None:
         """Write the record with its checksum."""
@@ -60,7 +74,7 @@ class DataRecord(NamedTuple):
 
     @staticmethod
     def read(path: Path) -> "DataRecord":
-        """Read what `write` has written; raises DataError if it is damaged."""
+        """Read a record; raises DataError if it is damaged."""
         content: dict[str, Any] = read_checksummed(path)
         if content.pop("version") != VERSION or content.pop("kind") != KIND:
             raise invalid_file(path, "it is not a record of data")

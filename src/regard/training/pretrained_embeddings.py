@@ -15,6 +15,7 @@ from regard.data import (
     require_tokenizer,
 )
 from regard.errors import ArgumentError, DataError
+from regard.kinds import possible_kinds
 from regard.models import PRESETS
 from regard.models.embedding import TokenEmbedding
 from regard.symbols import SYMBOLS
@@ -24,13 +25,6 @@ Say = Callable[[str], None]
 
 #: what embeddings call their ids, by the setting that names a file for them
 NAMES: Final = {"src_vectors": ("src",), "tgt_vectors": ("tgt", "tokens")}
-#: the files whose words join a vocabulary, by what it is the vocabulary of
-FILES: Final = {
-    "source": ("src_vectors",),
-    "target": ("tgt_vectors",),
-    "text": ("tgt_vectors",),
-    "source and target": ("src_vectors", "tgt_vectors"),
-}
 #: kinds of tokenisers whose tokens are words
 WHOLE: Final = ("word", "space")
 
@@ -71,23 +65,6 @@ def embeddings(config: Config, model: nn.Module) -> dict[str, TokenEmbedding]:
             raise _no_embedding(config, setting, path)
         found[setting] = mine[0]
     return found
-
-
-def grown(config: Config, side: str, tokenizer: Tokenizer, say: Say) -> Tokenizer:
-    """The tokeniser with words of the vectors' file in the room that the training data leave.
-
-    Such words have a meaning from the start, and the model may meet them when it is used.
-    """
-    for setting in FILES[side]:
-        path = _given(config).get(setting)
-        if path is None:
-            continue
-        more = tokenizer.grown(open_word_vectors(path).words(), config.vocab_size)
-        added = more.vocab_size - tokenizer.vocab_size
-        if added:
-            say(f"{side} tokens: {added:,} more from {path}, which the training data lack.")
-        tokenizer = more
-    return tokenizer
 
 
 def start_from_vectors(
@@ -147,8 +124,10 @@ def _opened(config: Config, setting: str, embedding: TokenEmbedding) -> WordVect
 
 
 def _no_embedding(config: Config, setting: str, path: str) -> ArgumentError:
-    if config.reads_texts:
-        rule, fix = "be left out for texts", f"say tgt_vectors={path}, as with tgt_tokenizer"
+    kind = possible_kinds(config)[-1]
+    if setting not in kind.vector_sides:
+        rule = f"be left out for {kind.examples}"
+        fix = f"say tgt_vectors={path}, as with tgt_tokenizer"
     else:
         rule = f"be left out for the preset {config.preset}, which has no such embedding"
         fix = "leave it out"
@@ -166,8 +145,8 @@ def _none_found(
 
 
 def _side(config: Config, setting: str) -> str:
-    """What the user calls the tokens."""
-    return "text" if config.reads_texts else "source" if setting == "src_vectors" else "target"
+    """Return what messages call the tokens."""
+    return possible_kinds(config)[-1].vector_sides[setting]
 
 
 def _words(setting: str) -> str:

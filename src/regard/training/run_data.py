@@ -1,524 +1,506 @@
-"""Where the pairs of a run come from, what is learned of them, and how they are encoded."""
+"""The data of a run: read, split, checked against their record, and encoded once.
+
+`prepare_data` is the way in. A run folder keeps the encoders, the encoded examples, and a record of
+the files that they were made from.
+"""
 
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Final, final
+from typing import Any, Final, NamedTuple
 
 from regard.data import (
     Corpus,
-    FrameReader,
-    FrameScaler,
     Pair,
-    PairReader,
     SourceEncoder,
     Tokenizer,
     base_folder,
-    choose_tokenizer,
     dev_share,
     fingerprint,
     is_held_out,
     join_lines,
     keep_source,
-    load_source_encoder,
     open_or_build_corpus,
-    read_pairs,
-    read_texts,
-    require_text,
-    require_tokenizer,
     save_stdin,
 )
 from regard.data.corpus import corpus_problem
 from regard.data.dev_set import DevSet
 from regard.data.encode_corpus import corpus_key
 from regard.data.error_hints import DEV_SETTING_HINTS, SETTING_HINTS, ErrorHints
-from regard.data.frame_cache import FrameCache, Survey, survey, write_frame_cache
+from regard.data.frame_cache import Survey, survey, write_frame_cache
 from regard.data.frame_tables import value_fingerprint
 from regard.data.normalization import CASES
-from regard.data.pair_reader import SourceTransform
-from regard.data.pairs import column_names
+from regard.data.pair_reader import PairReader
 from regard.data.text_files import FileContent, measure_file
 from regard.errors import ArgumentError, DataError
-from regard.training.aligned import aligned
+from regard.kinds import DataKind, Encoders, choose_kind, load_encoder, open_kind
+from regard.kinds.text_pairs import read_pair_files
 from regard.training.checkpoint import has_checkpoint
-from regard.training.config import Config, shared_kind
-from regard.training.data_record import DataRecord, SourceFile
-from regard.training.frames import check_frames, check_no_frames, measured, why_vectors
-from regard.training.pretrained_embeddings import grown
+from regard.training.config import Config
+from regard.training.data_record import CHANGED, DataRecord, SourceFile
 from regard.training.run_folder import RunFolder
 
-#: lines that tokenisers are trained on, at most
-TOKENIZER_LINES: Final = 1_000_000
-#: what pairs are for
+#: what examples are for
 PARTS: Final = ("train", "dev")
-#: what to do about data that have changed
-CHANGED: Final = (
-    "restore it, start a new run with another -o, or go on with --accept-changed-data, which keeps "
-    "the dev set as it was"
-)
+#: the settings that name files of examples
+FILE_SETTINGS: Final = ("data", "tgt", "dev", "dev_tgt")
+#: examples by which the kind of data is recognised
+FIRST_EXAMPLES: Final = 100
 
 Say = Callable[[str], None]
 PairSource = Sequence[tuple[Any, ...] | Mapping[str, Any]]
 
 
-@final
-class RunData:
-    """Where the pairs of a run come from; each pass over them reads them anew."""
+class PreparedData(NamedTuple):
+    """Encoded examples, and the kind that they are of, with its encoders."""
 
-    def __init__(
-        self,
-        config: Config,
-        folder: RunFolder,
-        pairs: PairSource | None,
-        say: Say,
-        *,
-        accept_changed: bool = False,
-    ) -> None:
-        self.config, self.folder, self.pairs, self.say = config, folder, pairs, say
-        self.accept_changed, self.changed = accept_changed, False
-        self.share = 0.0
-        self.contents: dict[str, FileContent | None] = {}
-        self.told: set[str] = set()
-        # of each part, where sources are vectors: its pairs, once they are parsed; what is known
-        self.once: dict[str, FrameCache] = {}
-        self.surveys: dict[str, Survey] = {}
-        self.reads_frames = False
-        # of each place that pairs are read from: what becomes of their sources
-        self.sources: Callable[[Any], SourceTransform] = lambda place: keep_source
-        self.stdin = folder.stdin_file
-        if config.data == "-" and pairs is None and not self.stdin.exists():
-            save_stdin(self.stdin)
+    kind: DataKind
+    train: Corpus
+    dev: DevSet
 
-    def tokenizers(self) -> tuple[SourceEncoder, Tokenizer]:
-        """Those of the run, trained at its first start."""
-        src_file, tgt_file = self.folder.src_tokenizer_file, self.folder.tgt_tokenizer_file
-        src: SourceEncoder
-        self._check_files()
-        if src_file.exists() and tgt_file.exists():
-            src = load_source_encoder(src_file)
-            self._settle(src.features if isinstance(src, FrameScaler) else 0)
-            return src, Tokenizer.load(tgt_file)
-        reason = why_vectors(self.config, lambda: iter(self._every("train")))
-        src, tgt = self._learned_of_frames(reason) if reason else self._learned_of_texts()
-        if self.record is None:
-            self._write_record()
-        src.save(src_file)
-        tgt.save(tgt_file)
-        return src, tgt
 
-    def _settle(self, features: int | None) -> None:
-        """From now on sources are vectors with so many features, any number if None; 0 is text."""
+def prepare_data(
+    config: Config,
+    folder: RunFolder,
+    pairs: PairSource | None,
+    say: Say,
+    *,
+    accept_changed: bool = False,
+) -> PreparedData:
+    """Open the encoded examples of a run, or read and encode them.
 
-        def tables(place: Any) -> SourceTransform:
-            return FrameReader(Path() if place == str(self.stdin) else base_folder(place), features)
+    Args:
+        config: the settings.
+        folder: holds the encoders, the encoded examples and the record.
+        pairs: training examples, if they do not come from `config.data`.
+        say: announces choices.
+        accept_changed: whether data may have changed since the run began. What a trained run is
+            evaluated on stays as it was.
+    """
+    if config.data == "-" and pairs is None and not folder.stdin_file.exists():
+        save_stdin(folder.stdin_file)  # training reads its data more than once
+    files = RunFiles(config, folder.stdin_file, pairs, _once(say))
+    history = History(folder, _read_record(folder, say), accept_changed, say)
+    history = history.after_files(files)
+    try:
+        kind, examples, history = _encoders(files, folder, history, say)
+        return _encode(kind, examples, history)
+    finally:
+        for part in PARTS:
+            folder.read_file(part).unlink(missing_ok=True)
 
-        self.reads_frames = features != 0
-        self.sources = tables if self.reads_frames else lambda place: require_text
 
-    def _learned_of_frames(self, reason: str) -> tuple[FrameScaler, Tokenizer]:
-        """What is known of sources that are vectors, and the tokeniser of their targets."""
-        check_frames(self.config)
-        self._settle(None)
-        self._keep("train")
-        texts: list[str] = []
-        src = measured(self.config, self._with_targets(texts), self._name_of("training"))
-        self._settle(src.features)
-        self.say(f"source: {src.summary}, because {reason}.")
-        if self.config.scale_vectors:
-            self.say(
-                "their features are brought to mean 0 and deviation 1, as in the training data."
-            )
-        return src, self._learn("target", self.config.tgt_tokenizer, texts)
+@dataclass(frozen=True)
+class RunFiles:
+    """The files of a run, or its examples from Python.
 
-    def _with_targets(self, texts: list[str]) -> Iterator[Pair]:
-        """The training pairs; the first of their targets are left in a list."""
-        pairs = iter(self._train())
-        first = next(pairs, None)
-        if first is None:
-            raise self._too_few("training")
-        for pair in itertools.chain([first], pairs):
-            if len(texts) < TOKENIZER_LINES:
-                texts.append(pair.tgt)
-            yield pair
+    Attributes:
+        config: names them.
+        stdin: a copy of what was read from stdin.
+        pairs: training examples from Python.
+        say: announces what was noticed while reading.
+    """
 
-    def _learned_of_texts(self) -> tuple[Tokenizer, Tokenizer]:
-        """Tokenisers of both sides, or one and the same."""
-        config = self.config
-        check_no_frames(config)
-        self._settle(0)
-        lines = list(itertools.islice(self._train(), TOKENIZER_LINES))
-        if not lines:
-            raise self._too_few("training")
-        features = sorted({f for p in lines for f in p.features})
-        if config.reads_texts:  # one tokeniser cuts what is given and what is written
-            every = [line for p in lines for line in p.tgt.split("\n")]
-            both = self._learn("text", config.tgt_tokenizer, every)
-            return both, both
-        if config.shared_vocab:
-            # by turns, so that what is looked at to choose a kind is of both sides
-            texts = [text for p in lines for text in (p.src, p.tgt)]
-            both = self._learn("source and target", shared_kind(config), texts, features)
-            return both, both
-        return (
-            self._learn("source", config.src_tokenizer, [p.src for p in lines], features),
-            self._learn("target", config.tgt_tokenizer, [p.tgt for p in lines]),
-        )
-
-    def _learn(
-        self, side: str, asked: str, texts: list[str], features: Sequence[str] = ()
-    ) -> Tokenizer:
-        kind, reason = choose_tokenizer(texts) if asked == "auto" else (asked, "it was asked for")
-        tokenizer = Tokenizer.train(
-            kind,
-            texts,
-            vocab_size=self.config.vocab_size,
-            case=self.config.src_case if side == "source" else "keep",
-            features=features,
-        )
-        self.say(f"{side} tokens: {kind}, {tokenizer.vocab_size} of them, because {reason}.")
-        return grown(self.config, side, tokenizer, self.say)
-
-    def corpora(self, src: SourceEncoder, tgt: Tokenizer) -> tuple[Corpus, DevSet]:
-        """The training pairs, and the dev pairs with their texts."""
-        try:
-            return self._corpora(src, tgt)
-        finally:
-            self.once.clear()
-            for part in PARTS:
-                self.folder.read_file(part).unlink(missing_ok=True)
-
-    def _corpora(self, src: SourceEncoder, tgt: Tokenizer) -> tuple[Corpus, DevSet]:
-        self._check_tables()
-        if self.record is None:
-            self._check_older_run(src, tgt)
-            self._write_record()
-        assert self.record is not None
-        if self.changed or self.record.dev_is_older:
-            dev = self._kept_dev()
-            train = self._corpus("train", self._train, src, tgt)
-        else:
-            if not self._is_encoded() and next(iter(self._dev()), None) is None:
-                raise self._too_few("dev")
-            train = self._corpus("train", self._train, src, tgt)
-            dev = self._corpus("dev", self._dev, src, tgt, texts=True)
-        if self.changed:
-            self._write_record()
-        if train.dropped:
-            total = len(train) + train.dropped
-            what = self.config.examples
-            self.say(f"too long and left out: {train.dropped:,} of {total:,} training {what}.")
-        return train, DevSet.of(dev)
-
-    def _is_encoded(self) -> bool:
-        return all((self.folder.data / f"{part}.arrow").exists() for part in PARTS)
+    config: Config
+    stdin: Path
+    pairs: PairSource | None
+    say: Say
 
     @cached_property
-    def record(self) -> DataRecord | None:
-        """The data that the run began with; None if it begins now, or is an older one."""
-        if not self.folder.sources_file.exists():
-            return None
-        try:
-            return DataRecord.read(self.folder.sources_file)
-        except DataError as error:
-            self.say(f"{error.file}: {error.reason}, so it is written again.")
-            return None
-
-    def _check_files(self) -> None:
-        """Raise DataError if a file has changed since the run began, unless that is accepted."""
-        record = self.record
-        if record is None:
-            return
-        self.share = record.share
-        for setting, file in record.files.items():
-            name, now = str(self.stdin) if file.name == "-" else file.name, self._now(setting)
-            if now is None:
-                self.say(f"{name} is gone, and the run goes on with what it has encoded.")
-            elif change := file.change(now):
-                self._accept(DataError(name, None, change, CHANGED))
-
-    def _check_tables(self) -> None:
-        """Like `_check_files`, for the vectors that a file of pairs may name."""
-        record = self.record
-        if record is None or self.changed or not self.reads_frames:
-            return
-        there = all(self._now(setting) is not None for setting in record.files)
-        if there and self._digests() != record.tables:
-            what = "the vectors that it names have changed since the run began"
-            self._accept(DataError(self._name_of("train"), None, what, CHANGED))
-
-    def _check_older_run(self, src: SourceEncoder, tgt: Tokenizer) -> None:
-        """Like `_check_files`, for a run without a record: its corpora know what they are of."""
-        paths = [self.folder.data / f"{part}.arrow" for part in PARTS]
-        whole = all(path.exists() and corpus_problem(path) is None for path in paths)
-        if self.config.dev is None and not self.share:
-            self.share = dev_share(self._count())
-        if not whole:
-            if self._is_trained() and not self.accept_changed:
-                what = "it is not whole, so that the data may have changed since the run began"
-                raise DataError(str(self.folder.data), None, what, CHANGED)
-            return
-        for part, path in zip(PARTS, paths, strict=True):
-            limits = self.config.max_src_len, self.config.longest_tgt
-            key = corpus_key(self._source(part), src, tgt, *limits, texts=part == "dev")
-            if Corpus(path).fingerprint != key:
-                what = "it is not what the run was encoded from"
-                self._accept(DataError(self._name_of(part), None, what, CHANGED))
-        if self.changed and self.config.dev is None:  # hold out what was held out then
-            corpora = [Corpus(path) for path in paths]
-            self.share = dev_share(sum(len(corpus) + corpus.dropped for corpus in corpora))
-
-    def _accept(self, error: DataError) -> None:
-        """Raise an error about changed data, or go on if that was asked for."""
-        if not self.accept_changed:
-            raise error
-        self.changed = self._is_trained()
-        if not self.changed:  # nothing has been learned from what was encoded
-            self.record, self.share = None, 0.0
-        what = "The dev set stays as it was" if self.changed else "The run begins anew"
-        self.say(f"{error.file}: {error.reason}. {what}.")
-
-    def _is_trained(self) -> bool:
-        return has_checkpoint(self.folder.checkpoints)
-
-    def _encoded_from(self, part: str) -> str:
-        """Return the fingerprint of what a part is encoded from."""
-        if self.record is None or self.changed:
-            return self._source(part)
-        return self.record.sources[part]
-
-    def _kept_dev(self) -> Corpus:
-        """The dev set from before the data have changed."""
-        path = self.folder.data / "dev.arrow"
-        problem = corpus_problem(path) if path.exists() else "it is missing"
-        if problem is not None:
-            fix = "restore it from a copy, or start a new run"
-            what = f"{problem}, and the data that it was made from have changed"
-            raise DataError(str(path), None, what, fix)
-        return Corpus(path)
-
-    def _write_record(self) -> None:
-        """Record the data as they are now."""
-        if self.config.dev is not None and "train" in self.once and "dev" not in self.once:
-            self._keep("dev")
-        if self.config.dev is None and not self.share:
-            self.share = dev_share(self._count())
-        files = {}
-        for setting, name in self._names().items():
-            now = self._now(setting)
-            if now is not None:
-                files[setting] = SourceFile(name, now)
-        sources = {part: self._source(part) for part in PARTS}
-        tables = self._digests() if self.reads_frames else []
-        if self.changed and self.record is not None:
-            sources["dev"] = self.record.sources["dev"]
-        record = DataRecord(files, self.share, sources, tables, dev_is_older=self.changed)
-        record.write(self.folder.sources_file)
-        self.record = record
-
-    def _names(self) -> dict[str, str]:
-        """Files by the setting that names them; of pairs from Python, a word for them."""
-        named = {name: getattr(self.config, name) for name in ("data", "tgt", "dev", "dev_tgt")}
-        if self.pairs is not None:
-            named |= {"data": None, "tgt": None, "pairs": "pairs"}
-        return {setting: name for setting, name in named.items() if name}
-
-    def _now(self, setting: str) -> FileContent | None:
-        """Return the content of a file as it is now; None if it is gone."""
-        if setting not in self.contents:
-            self.contents[setting] = self._measure(setting)
-        return self.contents[setting]
-
-    def _measure(self, setting: str) -> FileContent | None:
-        if setting == "pairs":
-            given = self._given
-            return None if given is None else FileContent(0, len(self.pairs or ()), given)
-        name = getattr(self.config, setting)
-        path = self.stdin if name == "-" else Path(name)
-        return measure_file(path) if path.exists() else None
-
-    def _corpus(
-        self,
-        part: str,
-        pairs: Callable[[], Iterable[Pair]],
-        src: SourceEncoder,
-        tgt: Tokenizer,
-        *,
-        texts: bool = False,
-    ) -> Corpus:
-        path = self.folder.data / f"{part}.arrow"
-        try:
-            return open_or_build_corpus(
-                lambda: self._fit_for_model(pairs(), part, src, tgt),
-                src,
-                tgt,
-                path,
-                source=self._encoded_from(part),
-                max_src_len=self.config.max_src_len,
-                max_tgt_len=self.config.longest_tgt,
-                texts=texts,
-                say=self.say,
-            )
-        except DataError as error:
-            if "pairs" not in error.reason or error.file != str(path):
-                raise
-            # blame the file that the user knows, for having no pairs that can be used
-            raise DataError(self._name_of(part), None, error.reason, error.fix) from None
-
-    def _fit_for_model(
-        self, pairs: Iterable[Pair], part: str, src: SourceEncoder, tgt: Tokenizer
-    ) -> Iterable[Pair]:
-        config = self.config
-        if not config.tags:
-            return pairs
-        name, skip, preset = self._name_of(part), config.skip_bad, config.preset
-        text = require_tokenizer(src, f"the preset {preset}")
-        return aligned(pairs, text, tgt, preset=preset, name=name, skip_bad=skip, say=self.say)
-
-    def _too_few(self, part: str) -> DataError:
-        """What to say of a file with hardly any sources: all fall to one side."""
-        return DataError(
-            self._name_of(part),
-            None,
-            f"it has too few different {'texts' if self.config.reads_texts else 'sources'} to hold "
-            f"some out, and no {part} {self.config.examples} are left",
-            f'add {self.config.examples}, or name dev {self.config.examples} with dev="FILE"',
-        )
-
-    def _name(self, source: str) -> str:
-        return "stdin" if source in ("-", str(self.stdin)) else source
-
-    def _name_of(self, part: str) -> str:
-        source = self.config.dev if part == "dev" and self.config.dev else self.config.data
-        return self._name(source) or "pairs"
-
-    def _source(self, part: str) -> str:
-        config = self.config
-        files = [f for f in (config.data, config.tgt, config.dev, config.dev_tgt) if f]
-        if config.data == "-":
-            files[0] = str(self.stdin)
-        return fingerprint(
-            *([] if self.pairs is not None else files),
-            part=part,
-            share=self.share,
-            columns=config.columns,
-            features=config.features,
-            skip_bad=config.skip_bad,
-            **({"join_lines": config.join_lines} if config.reads_texts else {}),
-            **({"tables": self._digests()} if self.reads_frames else {}),
-            pairs=self._given,
-        )
+    def contents(self) -> dict[str, FileContent]:
+        """Sizes and checksums of the files that are there, by setting."""
+        found = {}
+        for setting in FILE_SETTINGS:
+            name = getattr(self.config, setting)
+            path = self.stdin if name == "-" else Path(name or "")
+            if name and path.exists():
+                found[setting] = measure_file(path)
+        if self.pairs is not None and self.pairs_checksum is not None:
+            found["pairs"] = FileContent(0, len(self.pairs), self.pairs_checksum)
+        return found
 
     @cached_property
-    def _given(self) -> str | None:
-        """What tells pairs that come from no file from others."""
+    def pairs_checksum(self) -> str | None:
+        """The checksum of examples from Python."""
         if self.pairs is None:
             return None
         return fingerprint(pairs=list(map(value_fingerprint, self.pairs)))
 
-    def _train(self) -> Iterator[Pair]:
-        return (p for p in self._every("train") if not self._is_dev(p))
-
-    def _dev(self) -> Iterator[Pair]:
-        if self.config.dev is not None:
-            return iter(self._every("dev"))
-        return (p for p in self._every("train") if self._is_dev(p))
-
-    def _is_dev(self, pair: Pair) -> bool:
-        if self.config.dev is not None:
-            return False
-        if not self.share:
-            self.share = dev_share(self._count())
-        # letters in another case are the same source to a model that brings them to one
-        source = CASES[self.config.src_case](pair.src)
-        return is_held_out(source or pair.tgt, share=self.share)
-
-    def _count(self) -> int:
-        """How many pairs there are to train with and to hold out."""
-        if self.reads_frames:
-            return self._survey("train").pairs
-        return sum(1 for _ in self._every("train"))
-
-    def _digests(self) -> list[str]:
-        """What tells the sources of all parts from others, where they are vectors."""
-        parts = PARTS[: 1 if self.config.dev is None else 2]
-        return [self._survey(part).digest for part in parts]
-
-    def _survey(self, part: str) -> Survey:
-        if part not in self.surveys:
-            self.surveys[part] = survey(self._every(part))
-        return self.surveys[part]
-
-    def _keep(self, part: str) -> None:
-        """Reads the pairs of a file; whoever wants them from now on finds them parsed."""
-        self.once[part] = write_frame_cache(self._every(part), self.folder.read_file(part))
-
-    def _every(self, part: str) -> Iterable[Pair]:
-        """All pairs of the file of a part."""
-        if part in self.once:
-            return self.once[part]
-        if part == "dev" and self.config.dev is not None:
-            return self._read(self.config.dev, self.config.dev_tgt, DEV_SETTING_HINTS)
-        return self._read_train()
-
-    def _read_train(self) -> Iterable[Pair]:
+    def named(self) -> dict[str, str]:
+        """Return file names by setting, as the record keeps them."""
+        names = {setting: getattr(self.config, setting) for setting in FILE_SETTINGS}
         if self.pairs is not None:
-            return self._read(self.pairs, None)
-        if not self.config.data:
+            names |= {"data": None, "tgt": None, "pairs": "pairs"}
+        return {setting: name for setting, name in names.items() if name}
+
+    def name_of(self, part: str) -> str:
+        """Return what messages call the file of a part."""
+        source = self.config.dev if part == "dev" and self.config.dev else self.config.data
+        return self._display(source) or "pairs"
+
+    def _display(self, source: str) -> str:
+        return "stdin" if source in ("-", str(self.stdin)) else source
+
+    def first(self) -> list[Pair]:
+        """Read the first training pairs, their sources as they stand in the file."""
+
+        def reader(source: Any, tgt: str | None, hints: ErrorHints) -> PairReader:
+            return read_pair_files(self.config, source, tgt, hints, keep_source)
+
+        return list(itertools.islice(self.read("train", reader), FIRST_EXAMPLES))
+
+    def read(
+        self, part: str, reader: Callable[[Any, str | None, ErrorHints], PairReader]
+    ) -> Iterator[Pair]:
+        """Read the examples of a part.
+
+        Args:
+            part: "train", or "dev" if that has a file.
+            reader: reads a source and, if it is a file, its targets.
+        """
+        config = self.config
+        if part == "dev" and config.dev is not None:
+            return self._read(reader, config.dev, config.dev_tgt, DEV_SETTING_HINTS)
+        if self.pairs is not None:
+            return self._read(reader, self.pairs, None, SETTING_HINTS)
+        if not config.data:
             raise ArgumentError(
                 "data", "be a file of pairs", "missing", "name one, as in `regard train pairs.tsv`"
             )
-        source = str(self.stdin) if self.config.data == "-" else self.config.data
-        return self._read(source, self.config.tgt)
+        source = str(self.stdin) if config.data == "-" else config.data
+        return self._read(reader, source, config.tgt, SETTING_HINTS)
 
     def _read(
-        self, source: str | PairSource, tgt: str | None, advice: ErrorHints = SETTING_HINTS
+        self,
+        reader: Callable[[Any, str | None, ErrorHints], PairReader],
+        source: Any,
+        tgt: str | None,
+        hints: ErrorHints,
     ) -> Iterator[Pair]:
         try:
-            reader = self._reader(source, tgt, advice)
-            self._once(reader.note.replace(str(self.stdin), "stdin"))
-            yield from join_lines(self._plain(reader), self.config.join_lines)
+            rows = reader(source, tgt, hints)
+            self.say(rows.note.replace(str(self.stdin), "stdin"))
+            yield from join_lines(self._without_features(rows), self.config.join_lines)
         except DataError as error:
             if error.file != str(self.stdin):
                 raise
             raise DataError("stdin", error.line, error.reason, error.fix) from None
-        name = self._name(source) if isinstance(source, str) else "pairs"
-        self._once(f"{name}: {reader.bad}" if reader.bad.total else "")
+        name = self._display(source) if isinstance(source, str) else "pairs"
+        self.say(f"{name}: {rows.bad}" if rows.bad.total else "")
 
-    def _once(self, sentence: str) -> None:
-        """Says it, unless it is empty or was said when the data were read before."""
-        if sentence and sentence not in self.told:
-            self.told.add(sentence)
-            self.say(sentence)
-
-    def _reader(self, source: str | PairSource, tgt: str | None, advice: ErrorHints) -> PairReader:
-        skip_bad, max_chars = self.config.skip_bad, self.config.max_chars
-        if self.config.reads_texts:
-            texts = source if isinstance(source, str) else map(_alone, source)
-            return read_texts(texts, skip_bad=skip_bad, max_chars=max_chars, advice=advice)
-        return read_pairs(
-            source,
-            tgt_file=tgt,
-            columns=column_names(self._columns(source)),
-            features=bool(self.config.features),
-            skip_bad=skip_bad,
-            max_chars=max_chars,
-            advice=advice,
-            sources=self.sources(source),
-        )
-
-    def _columns(self, source: str | PairSource) -> Sequence[str] | None:
-        """Those that were chosen; beside tuples they are meant for the file of dev pairs."""
-        tuples = not isinstance(source, str) and not isinstance(next(iter(source), ()), Mapping)
-        return None if tuples and self.config.dev is not None else self.config.columns
-
-    def _plain(self, pairs: Iterable[Pair]) -> Iterable[Pair]:
-        """Without their features, where the user wants none."""
+    def _without_features(self, pairs: Iterable[Pair]) -> Iterable[Pair]:
+        """Drop the features if the user wants none."""
         if self.config.features is False:
             return (pair._replace(features=()) for pair in pairs)
         return pairs
 
 
-def _alone(parts: Any) -> Any:
-    """The text that a user gave, if it is one; reading complains of anything else."""
-    return parts[0] if isinstance(parts, tuple) and len(parts) == 1 else parts
+@dataclass(frozen=True)
+class Examples:
+    """The examples of a run, of which the kind is known; each pass reads them anew.
+
+    Attributes:
+        files: where they come from.
+        kind: how they are read.
+        encoder: of the sources, once it is learned.
+        parsed: examples by part that are kept on disk until they are encoded.
+    """
+
+    files: RunFiles
+    kind: type[DataKind]
+    encoder: SourceEncoder | None = None
+    parsed: Mapping[str, Iterable[Pair]] = field(default_factory=dict)
+
+    def all(self, part: str) -> Iterable[Pair]:
+        """Read all examples of a part's file."""
+        if part in self.parsed:
+            return self.parsed[part]
+
+        def reader(source: Any, tgt: str | None, hints: ErrorHints) -> PairReader:
+            place = Path() if source == str(self.files.stdin) else base_folder(source)
+            config, encoder = self.files.config, self.encoder
+            return self.kind.read(config, source, tgt, hints, folder=place, encoder=encoder)
+
+        return self.files.read(part, reader)
+
+    def train(self, share: float) -> Iterator[Pair]:
+        """Read the training examples; a share of the data is held out if there is no dev file."""
+        return (pair for pair in self.all("train") if not self._is_dev(pair, share))
+
+    def dev(self, share: float) -> Iterator[Pair]:
+        """Read the dev examples."""
+        if self.files.config.dev is not None:
+            return iter(self.all("dev"))
+        return (pair for pair in self.all("train") if self._is_dev(pair, share))
+
+    def _is_dev(self, pair: Pair, share: float) -> bool:
+        if self.files.config.dev is not None:
+            return False
+        # letters in another case are the same source to a model that converts them to one
+        key = CASES[self.files.config.src_case](self.kind.split_key(pair))
+        return is_held_out(key, share=share)
+
+    def dev_share(self) -> float:
+        """Return the share of sources to hold out; 0 if there is a dev file."""
+        if self.files.config.dev is not None:
+            return 0.0
+        if self.kind.names_files:
+            return dev_share(self._surveys["train"].pairs)
+        return dev_share(sum(1 for _ in self.all("train")))
+
+    def digests(self) -> list[str]:
+        """Return checksums of the sources of each file, if they may lie in files of their own."""
+        return [found.digest for found in self._surveys.values()] if self.kind.names_files else []
+
+    @cached_property
+    def _surveys(self) -> dict[str, Survey]:
+        parts = PARTS[: 1 if self.files.config.dev is None else 2]
+        return {part: survey(self.all(part)) for part in parts}
+
+    def fingerprint(self, part: str, share: float) -> str:
+        """Return the fingerprint of what a part is encoded from."""
+        files, config = self.files, self.files.config
+        names = [name for name in (getattr(config, s) for s in FILE_SETTINGS) if name]
+        if config.data == "-":
+            names[0] = str(files.stdin)
+        return fingerprint(
+            *([] if files.pairs is not None else names),
+            part=part,
+            share=share,
+            columns=config.columns,
+            features=config.features,
+            skip_bad=config.skip_bad,
+            **self.kind.fingerprint_options(config),
+            **({"tables": self.digests()} if self.kind.names_files else {}),
+            pairs=files.pairs_checksum,
+        )
+
+    def keep_parsed(self, part: str, folder: RunFolder) -> "Examples":
+        """Parse the examples of a part, so that later passes find them parsed on disk."""
+        cache = write_frame_cache(self.all(part), folder.read_file(part))
+        return replace(self, parsed={**self.parsed, part: cache})
+
+    def too_few(self, part: str) -> DataError:
+        """Return the error for a file with so few sources that all fall to one part."""
+        what = self.kind.examples
+        return DataError(
+            self.files.name_of(part),
+            None,
+            f"it has too few different {self.kind.inputs} to hold some out, and no {part} {what} "
+            "are left",
+            f'add {what}, or name dev {what} with dev="FILE"',
+        )
+
+
+@dataclass(frozen=True)
+class History:
+    """What a run folder says about the data, and what may become of changes.
+
+    Attributes:
+        folder: of the run.
+        record: None if the run begins now, or was begun before there were records.
+        accept_changed: whether data may have changed.
+        say: announces accepted changes.
+        changed: whether a trained run goes on with changed data.
+    """
+
+    folder: RunFolder
+    record: DataRecord | None
+    accept_changed: bool
+    say: Say
+    changed: bool = False
+
+    @property
+    def is_trained(self) -> bool:
+        """Whether something was learned from the encoded data."""
+        return has_checkpoint(self.folder.checkpoints)
+
+    def corpus_file(self, part: str) -> Path:
+        """Return the file of encoded examples."""
+        return self.folder.data / f"{part}.arrow"
+
+    def accept(self, error: DataError) -> "History":
+        """Return the history after a change of the data; raises the error unless it is accepted.
+
+        A run that is not trained begins anew.
+        """
+        if not self.accept_changed:
+            raise error
+        changed = self.is_trained
+        what = "The dev set stays as it was" if changed else "The run begins anew"
+        self.say(f"{error.file}: {error.reason}. {what}.")
+        return replace(self, changed=changed, record=self.record if changed else None)
+
+    def after_files(self, files: RunFiles) -> "History":
+        """Compare the files with the record."""
+        record, history = self.record, self
+        if record is None:
+            return self
+        for setting, file in record.files.items():
+            if setting not in files.contents:
+                name = str(files.stdin) if file.name == "-" else file.name
+                self.say(f"{name} is gone, and the run goes on with what it has encoded.")
+        for error in record.changes(files.contents, files.stdin):
+            history = history.accept(error)
+        return history
+
+    def after_digests(self, examples: Examples) -> "History":
+        """Compare sources that lie in files of their own with the record."""
+        record, files = self.record, examples.files
+        if record is None or self.changed or not examples.kind.names_files:
+            return self
+        if not record.files.keys() <= files.contents.keys() or examples.digests() == record.tables:
+            return self
+        what = "the vectors that it names have changed since the run began"
+        return self.accept(DataError(files.name_of("train"), None, what, CHANGED))
+
+    def after_corpora(self, examples: Examples, share: float, encoders: Encoders) -> "History":
+        """Compare the data of a run without a record with what its encoded examples state."""
+        config, files = examples.files.config, examples.files
+        if not self.whole_corpora():
+            if self.is_trained and not self.accept_changed:
+                what = "it is not whole, so that the data may have changed since the run began"
+                raise DataError(str(self.folder.data), None, what, CHANGED)
+            return self
+        history = self
+        for part in PARTS:
+            limits = config.max_src_len, config.longest_tgt
+            source = examples.fingerprint(part, share)
+            key = corpus_key(source, *encoders, *limits, texts=part == "dev")
+            if Corpus(self.corpus_file(part)).fingerprint != key:
+                what = "it is not what the run was encoded from"
+                history = history.accept(DataError(files.name_of(part), None, what, CHANGED))
+        return history
+
+    def whole_corpora(self) -> bool:
+        """Return whether both files of encoded examples are there and undamaged."""
+        paths = map(self.corpus_file, PARTS)
+        return all(path.exists() and corpus_problem(path) is None for path in paths)
+
+    def recorded(self, examples: Examples, share: float) -> "History":
+        """Record the data as they are now."""
+        contents, names = examples.files.contents, examples.files.named()
+        files = {s: SourceFile(name, contents[s]) for s, name in names.items() if s in contents}
+        sources = {part: examples.fingerprint(part, share) for part in PARTS}
+        if self.changed and self.record is not None:
+            sources["dev"] = self.record.sources["dev"]
+        record = DataRecord(files, share, sources, examples.digests(), dev_is_older=self.changed)
+        record.write(self.folder.sources_file)
+        return replace(self, record=record)
+
+
+def _once(say: Say) -> Say:
+    """Return `say` for sentences that are not empty and were not said before."""
+    told: set[str] = set()
+
+    def once(sentence: str) -> None:
+        if sentence and sentence not in told:
+            told.add(sentence)
+            say(sentence)
+
+    return once
+
+
+def _read_record(folder: RunFolder, say: Say) -> DataRecord | None:
+    if not folder.sources_file.exists():
+        return None
+    try:
+        return DataRecord.read(folder.sources_file)
+    except DataError as error:
+        say(f"{error.file}: {error.reason}, so it is written again.")
+        return None
+
+
+def _encoders(
+    files: RunFiles, folder: RunFolder, history: History, say: Say
+) -> tuple[DataKind, Examples, History]:
+    """Load the encoders of the run, or learn them at its first start."""
+    config = files.config
+    src_file, tgt_file = folder.src_tokenizer_file, folder.tgt_tokenizer_file
+    if src_file.exists() and tgt_file.exists():
+        kind = open_kind(config, load_encoder(src_file), Tokenizer.load(tgt_file))
+        return kind, Examples(files, type(kind), kind.source), history
+    chosen, why = choose_kind(config, files.first)
+    examples = Examples(files, chosen)
+    if chosen.caches_parsed:
+        examples = examples.keep_parsed("train", folder)
+    share = examples.dev_share() if history.record is None else history.record.share
+    pairs = examples.train(share)
+    first = next(pairs, None)
+    if first is None:
+        raise examples.too_few("training")
+    encoders = chosen.learn(
+        config, itertools.chain([first], pairs), file=files.name_of("training"), why=why, say=say
+    )
+    examples = replace(examples, encoder=encoders.source)
+    if history.record is None:
+        if chosen.caches_parsed and config.dev is not None:
+            examples = examples.keep_parsed("dev", folder)
+        history = history.recorded(examples, share)
+    encoders.source.save(src_file)
+    encoders.target.save(tgt_file)
+    return chosen(config, encoders), examples, history
+
+
+def _encode(kind: DataKind, examples: Examples, history: History) -> PreparedData:
+    """Open the encoded examples, or encode them."""
+    history = history.after_digests(examples)
+    if history.record is None:
+        share = examples.dev_share()
+        history = history.after_corpora(examples, share, kind.encoders)
+        if history.changed and examples.files.config.dev is None:  # hold out what was held out then
+            corpora = [Corpus(history.corpus_file(part)) for part in PARTS]
+            share = dev_share(sum(len(corpus) + corpus.dropped for corpus in corpora))
+        history = history.recorded(examples, share)
+    assert history.record is not None
+    share, say = history.record.share, history.say
+    if history.changed or history.record.dev_is_older:
+        dev = _older_dev(history.corpus_file("dev"))
+        train = _corpus("train", examples.train(share), kind, examples, history)
+    else:
+        encoded = all(history.corpus_file(part).exists() for part in PARTS)
+        if not encoded and next(examples.dev(share), None) is None:
+            raise examples.too_few("dev")
+        train = _corpus("train", examples.train(share), kind, examples, history)
+        dev = _corpus("dev", examples.dev(share), kind, examples, history)
+    if history.changed:
+        history.recorded(examples, share)
+    if train.dropped:
+        total = len(train) + train.dropped
+        say(f"too long and left out: {train.dropped:,} of {total:,} training {kind.examples}.")
+    return PreparedData(kind, train, DevSet.of(dev))
+
+
+def _corpus(
+    part: str, pairs: Iterator[Pair], kind: DataKind, examples: Examples, history: History
+) -> Corpus:
+    """Open the encoded examples of a part, or encode them."""
+    config, name = examples.files.config, examples.files.name_of(part)
+    assert history.record is not None
+    source = history.record.sources[part]
+    if history.changed:
+        source = examples.fingerprint(part, history.record.share)
+    return open_or_build_corpus(
+        lambda: kind.usable(pairs, file=name, skip_bad=config.skip_bad, say=history.say),
+        kind.source,
+        kind.target,
+        history.corpus_file(part),
+        source=source,
+        max_src_len=config.max_src_len,
+        max_tgt_len=config.longest_tgt,
+        texts=part == "dev",
+        name=name,
+        say=history.say,
+    )
+
+
+def _older_dev(path: Path) -> Corpus:
+    """Return the dev set from before the data have changed."""
+    problem = corpus_problem(path) if path.exists() else "it is missing"
+    if problem is not None:
+        fix = "restore it from a copy, or start a new run"
+        what = f"{problem}, and the data that it was made from have changed"
+        raise DataError(str(path), None, what, fix)
+    return Corpus(path)

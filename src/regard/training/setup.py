@@ -7,11 +7,13 @@ from typing import Final
 import torch
 from rich.console import Console
 
+from regard import kinds
 from regard.data import Corpus, Tokenizer
 from regard.data.dev_set import DevSet, overlapping_sources
 from regard.data.text_files import STDIN, is_pipe
 from regard.errors import ArgumentError
-from regard.training.config import Config, check_model, no_bpe, shared_kind
+from regard.kinds.tokenizer_training import shared_tokenizer_kind
+from regard.training.config import Config, check_model, no_bpe
 from regard.training.console_reporter import say as say_to
 from regard.training.defaults import (
     Facts,
@@ -23,7 +25,6 @@ from regard.training.defaults import (
 )
 from regard.training.distributed import Fabric
 from regard.training.epochs import BatchShapes, Epochs, make_recutter
-from regard.training.frames import check_frames, check_no_frames
 from regard.training.optimization import (
     CudaGraphGradients,
     ExponentialMovingAverage,
@@ -33,7 +34,7 @@ from regard.training.optimization import (
 )
 from regard.training.pretrained_embeddings import check_vectors
 from regard.training.progress import Progress
-from regard.training.run_data import PairSource, RunData
+from regard.training.run_data import PairSource, prepare_data
 from regard.training.run_folder import RunFolder
 from regard.training.task import (
     RATE,
@@ -78,9 +79,9 @@ def prepare(
 
     with fabric.rank_zero_first():
         # which keeps stdin: one alone may read it
-        data = RunData(config, folder, pairs, say, accept_changed=accept_changed_data)
-        src_tokenizer, tgt_tokenizer = data.tokenizers()
-        corpus, dev = data.corpora(src_tokenizer, tgt_tokenizer)
+        data = prepare_data(config, folder, pairs, say, accept_changed=accept_changed_data)
+    corpus, dev = data.train, data.dev
+    src_tokenizer, tgt_tokenizer = data.kind.encoders
     given, facts = config, _facts(corpus, fabric)
     config = fill_settings(config, facts)
     if config.bpe_dropout:
@@ -152,11 +153,8 @@ FILES: Final = ("data", "tgt", "dev", "dev_tgt", "src_vectors", "tgt_vectors")
 def check_settings(config: Config) -> None:
     """Raises where settings contradict each other, or no model can be made of them."""
     _check_files(config)
-    if config.src_tokenizer == "vectors" and not config.reads_texts:
-        check_frames(config)
-    elif config.src_tokenizer != "auto" or config.reads_texts:
-        check_no_frames(config)
-    shared_kind(config)
+    kinds.check_settings(config)
+    shared_tokenizer_kind(config)
     if config.model.get("tied") == "all" and not config.shared_vocab:
         raise ArgumentError(
             "tied",
@@ -171,23 +169,16 @@ def check_settings(config: Config) -> None:
             "false",
             "leave shared_vocab=false out",
         )
-    if config.src_case != "keep" and (config.shared_vocab or config.reads_texts):
+    if config.src_case != "keep" and config.shared_vocab:
         raise ArgumentError(
             "src_case",
             "be keep where one tokeniser cuts what is read and what is written",
             repr(config.src_case),
             "bring the data to one case instead",
         )
-    kinds = (config.src_tokenizer, config.tgt_tokenizer)
-    if config.bpe_dropout and not {"auto", "bpe"} & set(kinds):
-        raise no_bpe(config, *kinds)
-    if config.bpe_dropout and config.tags:
-        raise ArgumentError(
-            "bpe_dropout",
-            f"be 0 for the preset {config.preset}, which writes one token for each that it reads",
-            f"{config.bpe_dropout:g}",
-            "leave it out, or choose seq2seq or another preset",
-        )
+    asked = (config.src_tokenizer, config.tgt_tokenizer)
+    if config.bpe_dropout and not {"auto", "bpe"} & set(asked):
+        raise no_bpe(config, *asked)
     check_model(config)
     check_vectors(config)
 
