@@ -10,7 +10,7 @@ from chips import bf16_autocast
 from models.cases import BATCH, RECURRENT, SRC_VOCAB, build, pairs
 from regard.errors import ArgumentError
 from regard.models import PRESETS
-from regard.models.pointer_decoder import PointerDecoder, coverage_loss, mixture, put_together
+from regard.models.pointer_decoder import PointerDecoder, coverage_loss, merge_equal_tokens, mixture
 from regard.training.losses import cross_entropy
 
 VOCAB, STEPS, WIDTH = 11, 3, 5
@@ -49,7 +49,7 @@ def by_loops(logits, gate, weights, src, copied=VOCAB):
 
 
 def mixed(logits, gate, weights, src, copied=VOCAB):
-    taken = put_together(weights, src, copied)
+    taken = merge_equal_tokens(weights, src, copied)
     return mixture(logits, gate, taken, src[:, None].expand_as(taken))
 
 
@@ -70,9 +70,9 @@ def test_where_all_can_be_copied_it_is_the_formula_of_the_paper():
     torch.testing.assert_close(mixed(logits, gate, weights, src).exp(), expected)
 
 
-def test_equal_tokens_are_put_together_at_the_first():
+def test_equal_tokens_are_merge_equal_tokens_at_the_first():
     weights = torch.tensor([[[0.1, 0.2, 0.3, 0.4]]])
-    found = put_together(weights, torch.tensor([[7, 5, 7, 9]]), 9)
+    found = merge_equal_tokens(weights, torch.tensor([[7, 5, 7, 9]]), 9)
     torch.testing.assert_close(found, torch.tensor([[[0.4, 0.2, 0.0, 0.0]]]))
 
 

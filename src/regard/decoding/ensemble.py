@@ -19,6 +19,7 @@ from regard.models.protocol import (
     SequenceModel,
     Src,
     StepOutput,
+    Tgt,
 )
 from regard.ops.check import check_axes
 from regard.ops.primitives import log_softmax
@@ -101,13 +102,7 @@ class Ensemble(SequenceModel):
         )
 
     def forward(
-        self,
-        src: Src,
-        lengths: Lengths,
-        tgt: Int[Tensor, "batch tgt_len"],
-        *,
-        keep: Keep | None = None,
-        need_weights: bool = False,
+        self, src: Src, lengths: Lengths, tgt: Tgt, *, keep: Keep = None, need_weights: bool = False
     ) -> ModelOutput:
         """Score all next tokens at once."""
         outs = [

@@ -1,4 +1,4 @@
-"""Input adapters: what lets an encoder read vectors or images in place of tokens."""
+"""Input adapters, by which an encoder reads vectors or images in place of tokens."""
 
 from abc import ABC, abstractmethod
 from typing import NamedTuple, final
@@ -25,7 +25,7 @@ from regard.ops.check import check_axes, check_float, check_positive, check_shar
 class InputAdapter(nn.Module, ABC):
     """Turns sources that are not tokens into vectors of width `dim`, for any encoder.
 
-    It may make a source shorter. Its positions, if any, are those of the vectors that it gives.
+    It may shorten a source. Its positions, if any, are added to the vectors that it returns.
     """
 
     dim: int
@@ -33,11 +33,11 @@ class InputAdapter(nn.Module, ABC):
 
     @abstractmethod
     def forward(self, src: Tensor, lengths: Lengths = None) -> Float[Tensor, "batch length dim"]:
-        """Vectors. What `src` holds beyond `lengths` does not matter; all is real if None."""
+        """Return vectors. Values beyond `lengths` do not matter; all are real if None."""
 
     @abstractmethod
     def lengths(self, lengths: Int[Tensor, " batch"]) -> Int[Tensor, " batch"]:
-        """How many vectors become of sources of these lengths."""
+        """Return the number of vectors made of sources of these lengths."""
 
 
 class SourceVectors(NamedTuple):
@@ -45,8 +45,8 @@ class SourceVectors(NamedTuple):
 
     Attributes:
         x: one vector for each position, (batch, src_len, dim).
-        lengths: how many of them are real, (batch,).
-        tokens: the ids that they were made of, if it was ids.
+        lengths: number of real vectors, (batch,).
+        tokens: the source tokens; None if it has none.
     """
 
     x: Tensor
@@ -55,7 +55,7 @@ class SourceVectors(NamedTuple):
 
 
 def read_source(embedding: nn.Module, src: Src, lengths: Lengths) -> SourceVectors:
-    """Reads with an adapter, or with any other module one vector for each token."""
+    """Apply an adapter, or any other module that returns one vector per token."""
     check_tensors(src=src, lengths=lengths)
     lengths = _wide(lengths)
     if isinstance(embedding, InputAdapter):
@@ -67,9 +67,9 @@ def read_source(embedding: nn.Module, src: Src, lengths: Lengths) -> SourceVecto
 
 
 def _wide(lengths: Lengths) -> Lengths:
-    """Lengths with which one can count: sums of narrow integers wrap around, unnoticed."""
+    """Return the lengths as int64: sums of narrower integers overflow silently."""
     if lengths is None or lengths.is_floating_point() or lengths.dtype == torch.bool:
-        return lengths  # refused where they are used
+        return lengths  # rejected where they are used
     return lengths.long()
 
 
@@ -77,16 +77,16 @@ def _wide(lengths: Lengths) -> Lengths:
 class VectorInput(InputAdapter):
     """Reads vectors, such as the frames of speech or the samples of a time series.
 
-    With `stack`, neighbouring frames are joined into one, as in the reader of Chan et al. (2016),
-    https://arxiv.org/abs/1508.01211, so that attention has less to look through. A source that
-    does not fill its last one is filled up with zeros.
+    With `stack`, neighbouring frames are concatenated, as in the listener of Chan et al. (2016),
+    https://arxiv.org/abs/1508.01211, so that attention has fewer keys. The last stack of a source
+    is padded with zeros.
 
     Args:
         features: width of the vectors of a source.
         dim: width of the vectors that the encoder gets.
-        positions: adds positions, for layers without an order of their own.
+        positions: adds positions, for layers that are otherwise blind to order.
         dropout: probability of dropping a feature.
-        stack: how many frames become one.
+        stack: number of frames that become one.
     """
 
     def __init__(
@@ -109,7 +109,7 @@ class VectorInput(InputAdapter):
     def forward(
         self, src: Float[Tensor, "batch frames features"], lengths: Lengths = None
     ) -> Float[Tensor, "batch length dim"]:
-        """One vector for each `stack` frames."""
+        """Return one vector for each `stack` frames."""
         check_axes("src", src, "batch frames features")
         check_float(src=src, weights=self.project.weight)
         if src.shape[2] != self.features:
@@ -124,12 +124,12 @@ class VectorInput(InputAdapter):
         return _placed(self.project(x), self.positions, self.dropout)
 
     def lengths(self, lengths: Int[Tensor, " batch"]) -> Int[Tensor, " batch"]:
-        """The number of frames over `stack`, rounded up."""
+        """Return the number of frames over `stack`, rounded up."""
         return (lengths + self.stack - 1).div(self.stack, rounding_mode="floor")
 
 
 class PatchGrid(NamedTuple):
-    """How many patches an image has from top to bottom, and from left to right."""
+    """The number of patches of an image from top to bottom, and from left to right."""
 
     rows: int
     columns: int
@@ -146,7 +146,7 @@ class PatchInput(InputAdapter):
         channels: 1 for grey images, 3 for coloured ones.
         patch: side of a patch, in pixels.
         dim: width of the vectors that the encoder gets.
-        positions: adds positions, for layers without an order of their own.
+        positions: adds positions, for layers that are otherwise blind to order.
         dropout: probability of dropping a feature.
     """
 
@@ -170,7 +170,7 @@ class PatchInput(InputAdapter):
     def forward(
         self, src: Float[Tensor, "batch channels height width"], lengths: Lengths = None
     ) -> Float[Tensor, "batch patches dim"]:
-        """One vector for each patch."""
+        """Return one vector for each patch."""
         self.grid(src)
         check_float(src=src, weights=self.project.weight)
         size = self.patch
@@ -180,11 +180,11 @@ class PatchInput(InputAdapter):
         return _placed(x, self.positions, self.dropout)
 
     def lengths(self, lengths: Int[Tensor, " batch"]) -> Int[Tensor, " batch"]:
-        """The number of patches, as it is."""
+        """Return the lengths, which count patches."""
         return lengths
 
     def grid(self, src: Float[Tensor, "batch channels height width"]) -> PatchGrid:
-        """How the patches lie: `weights.unflatten(-1, grid)` lays weights over the images."""
+        """Return the layout of patches: `weights.unflatten(-1, grid)` lays weights over images."""
         check_axes("src", src, "batch channels height width")
         _, channels, height, width = src.shape
         if channels != self.channels or height % self.patch or width % self.patch:
@@ -201,7 +201,7 @@ class PatchInput(InputAdapter):
 def _only_real(
     x: Float[Tensor, "batch length features"], lengths: Lengths, unit: str
 ) -> Float[Tensor, "batch length features"]:
-    """Zeros beyond the lengths: what stands there may be NaN, which no mask would stop later."""
+    """Zero the values beyond the lengths: there may be NaNs, which a mask would not stop."""
     if lengths is None:
         return x
     check_lengths(lengths, x.shape[0], x.shape[1], unit)

@@ -1,4 +1,4 @@
-"""Causal bodies: what reads a sequence from left to right, for decoders and language models."""
+"""Causal bodies: the layers of decoders and language models that read from left to right."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
@@ -22,7 +22,7 @@ from regard.state import State
 
 
 class BodyOutput(NamedTuple):
-    """Outputs (batch, length, output_size), the state after them, where the body looked."""
+    """Outputs (batch, length, output_size), the state after them, and the maps."""
 
     output: Tensor
     state: State
@@ -30,24 +30,24 @@ class BodyOutput(NamedTuple):
 
 
 class CausalBody(nn.Module, ABC):
-    """Turns vectors into vectors of width `output_size`; none sees a later one."""
+    """Maps vectors to vectors of width `output_size`, none of which depends on a later one."""
 
     output_size: int
-    #: width of a context to start from, all layers together; 0 where there is none
+    #: width of the initial context of all layers together; 0 if there is none
     context_size: int = 0
 
     @abstractmethod
     def start(self, batch: int, like: Tensor, context: Tensor | None = None) -> State:
-        """The state before the first vector, on the device and of the type of `like`.
+        """Return the state before the first vector, on the device and of the type of `like`.
 
-        With `context`, (batch, context_size), it is what the first step finds in place of zeros.
+        `context`, (batch, context_size), replaces the zeros that the first step reads.
         """
 
     @abstractmethod
     def forward(
         self, x: Float[Tensor, "batch length dim"], state: State, *, need_weights: bool = False
     ) -> BodyOutput:
-        """Goes on from `state`."""
+        """Continue from `state`."""
 
 
 @final
@@ -61,28 +61,28 @@ class RecurrentBody(CausalBody):
         self.context_size = stack.num_layers * stack.hidden_size
 
     def start(self, batch: int, like: Tensor, context: Tensor | None = None) -> State:
-        """Zeros, or the context as the hidden states of all layers."""
+        """Return zeros, or the context as the hidden states of all layers."""
         state = self.stack.init_state(batch, like)
         return state if context is None else replace(state, hidden=context.view_as(state.hidden))
 
     def forward(
         self, x: Float[Tensor, "batch length dim"], state: State, *, need_weights: bool = False
     ) -> BodyOutput:
-        """An RNN looks at nothing: there are no maps."""
+        """Continue from `state`; an RNN has no attention maps."""
         output, after = self.stack(x, None, cast(RecurrentState, state))
         return BodyOutput(output, after, {})
 
 
 @dataclass(frozen=True)
 class Histories(State):
-    """The histories of all layers, and how many steps they hold."""
+    """The histories of all layers."""
 
     layers: tuple[History, ...]
 
 
 @final
 class SelfAttentiveBody(CausalBody):
-    """Self-attentive RNNs on top of each other; each passes on `[h_t; c_t]`."""
+    """A stack of self-attentive RNNs; each passes on `[h_t; c_t]`."""
 
     def __init__(self, layers: Sequence[SelfAttentiveRNN], *, dropout: float = 0.0) -> None:
         super().__init__()
@@ -90,12 +90,12 @@ class SelfAttentiveBody(CausalBody):
         self.layers = nn.ModuleList(layers)
         self.dropout = nn.Dropout(dropout)
         self.output_size = 2 * layers[-1].hidden_size
-        # the first step of the lstm cell has nothing to look at, whatever it would look for
+        # the first step of the lstm cell attends to nothing, so a context would have no effect
         starts_from_context = all(layer.cell != "lstm" for layer in layers)
         self.context_size = sum(layer.hidden_size for layer in layers) * starts_from_context
 
     def start(self, batch: int, like: Tensor, context: Tensor | None = None) -> State:
-        """Empty histories, with zeros or a part of the context as c_0 of each layer."""
+        """Return empty histories, with zeros or a part of the context as c_0 of each layer."""
         layers = [cast(SelfAttentiveRNN, layer) for layer in self.layers]
         histories = [layer.init_state(batch, like) for layer in layers]
         if context is not None:
@@ -111,7 +111,7 @@ class SelfAttentiveBody(CausalBody):
         lengths: Tensor | None = None,
         need_weights: bool = False,
     ) -> BodyOutput:
-        """The maps are `history`, each step's weights over itself and the steps before it."""
+        """Continue; the maps are `history`, each step's weights over itself and earlier steps."""
         after, maps = [], []
         for i, layer in enumerate(self.layers):
             x = self.dropout(x) if i else x
@@ -136,13 +136,13 @@ class TransformerBody(CausalBody):
         self.output_size = decoder.dim
 
     def start(self, batch: int, like: Tensor, context: Tensor | None = None) -> State:
-        """Empty caches; there is no place for a context."""
+        """Return empty caches; a context is ignored."""
         return self.decoder.start_without(batch, like)
 
     def forward(
         self, x: Float[Tensor, "batch length dim"], state: State, *, need_weights: bool = False
     ) -> BodyOutput:
-        """The maps are `self`, of each layer."""
+        """Continue from `state`; the maps are `self`, of each layer."""
         out: TransformerDecoderOutput = self.decoder(
             x, cast(TransformerState, state), need_weights=need_weights
         )

@@ -1,6 +1,6 @@
-"""Decoders: from a memory and the target so far to scores of the next token.
+"""Decoders: score the next token from a memory and the target so far.
 
-Each has one form: tokens and a state in, logits and the state after them out. A whole target is one
+All have one form: tokens and a state in, logits and the state after them out. A whole target is one
 call from the first state, a decoding step is a call with one token.
 """
 
@@ -10,7 +10,7 @@ from typing import ClassVar, NamedTuple, cast, final
 
 import torch
 import torch.nn.functional as F
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 from regard import ops
@@ -26,15 +26,15 @@ from regard.layers import (
 )
 from regard.models.causal_body import CausalBody
 from regard.models.embedding import OutputLayer, TokenEmbedding, check_unplaced
-from regard.models.protocol import Keep, Maps, Memory
+from regard.models.protocol import Keep, Maps, Memory, Tgt
 from regard.preemption import in_turn, is_preemptible
 from regard.state import OF_SOURCE, State
 
 
 class DecoderOutput(NamedTuple):
-    """Logits (batch, tgt_len, tgt_vocab), the state after them, where the decoder looked.
+    """Logits (batch, tgt_len, tgt_vocab), the state after them, and the maps.
 
-    The penalty, if any, is that of `ModelOutput`. Where only some positions were kept, the logits
+    The penalty, if any, is that of `ModelOutput`. Where only some positions are kept, the logits
     are (kept, tgt_vocab), row by row.
     """
 
@@ -45,25 +45,20 @@ class DecoderOutput(NamedTuple):
 
 
 class Decoder(nn.Module, ABC):
-    """Scores the next token after each one it is given."""
+    """Scores the next token after each token."""
 
-    #: whether targets may hold tokens copied from the source, which must then have tokens
+    #: whether targets may copy tokens of the source, which must have tokens then
     copies_source: ClassVar[bool] = False
 
     @abstractmethod
     def start(self, memory: Memory) -> State:
-        """The state before the first token, with all of the memory that steps will need."""
+        """Return the state before the first token, with all of the memory that steps need."""
 
     @abstractmethod
     def forward(
-        self,
-        tokens: Int[Tensor, "batch tgt_len"],
-        state: State,
-        *,
-        keep: Keep | None = None,
-        need_weights: bool = False,
+        self, tokens: Tgt, state: State, *, keep: Keep = None, need_weights: bool = False
     ) -> DecoderOutput:
-        """Goes on from `state`; with `keep`, only these positions are scored, (kept, tgt_vocab)."""
+        """Continue from `state`; with `keep`, score these positions alone, (kept, tgt_vocab)."""
 
 
 @dataclass(frozen=True)
@@ -72,9 +67,9 @@ class ProjectedMemory(State):
 
     Attributes:
         keys: projected once.
-        values: what is mixed.
+        values: of the attention.
         mask: True at real tokens.
-        past: where the attention stands and looked last.
+        past: position and weights of earlier steps.
     """
 
     keys: Tensor = field(metadata=OF_SOURCE)
@@ -84,15 +79,15 @@ class ProjectedMemory(State):
 
     @staticmethod
     def of(memory: Memory, attention: Attention) -> "ProjectedMemory":
-        """The source before the first step."""
+        """Project a memory for the first step."""
         keys = attention.project_keys(memory.output if memory.keys is None else memory.keys)
         past = Past(torch.zeros_like(memory.lengths), None)
         return ProjectedMemory(keys.tensor, memory.output, memory.mask, past)
 
-    def look(
+    def attend(
         self, attention: Attention, query: Tensor, *, need_weights: bool
     ) -> tuple[Tensor, Tensor | None, "ProjectedMemory"]:
-        """Contexts and weights of queries, and the source as the next step finds it."""
+        """Return contexts and weights of queries, and the memory for the next step."""
         context, weights = attention(
             query,
             Projected(self.keys),
@@ -110,20 +105,20 @@ class ProjectedMemory(State):
 
 @dataclass(frozen=True)
 class RecurrentDecoderState(State):
-    """The RNN's state, the last context, and the source; without attention no source."""
+    """The RNN's state, the last context, and the projected memory; None without attention."""
 
     rnn: RecurrentState
     context: Float[Tensor, "batch dim"]
     source: ProjectedMemory | None
 
 
-class Reading(NamedTuple):
-    """What a recurrent decoder makes of tokens, before any is scored.
+class RecurrentFeatures(NamedTuple):
+    """Features of a recurrent decoder, before any token is scored.
 
     Attributes:
         inputs: the tokens' vectors, (batch, tgt_len, embed).
         features: `[s_t; c_t]`, (batch, tgt_len, hidden + context).
-        weights: where it looked, (batch, heads, tgt_len, src_len), if asked for.
+        weights: of the attention, (batch, heads, tgt_len, src_len), if asked for.
         state: after the last token.
     """
 
@@ -135,7 +130,7 @@ class Reading(NamedTuple):
 
 @final
 class RecurrentDecoder(Decoder):
-    """An RNN that gets the last context with each token, and looks again after each step.
+    """An RNN that reads the last context with each token, and attends again after each step.
 
     `s_t = rnn([y_t; c_{t-1}])`, `c_t = attention(s_t, memory)`, `softmax(W_o [s_t; c_t] + b_o)`.
     Without attention, c is the summary of the source at every step: the bottleneck.
@@ -143,7 +138,7 @@ class RecurrentDecoder(Decoder):
     Args:
         embedding: of target tokens.
         stack: one direction; its inputs are as wide as an embedding and a context together.
-        attention: how the memory is looked at; None for the bottleneck.
+        attention: over the memory; None for the bottleneck.
         context_size: width of a context.
         summary_size: width of the summary that the first state is made from.
         dropout: probability of dropping a feature before the output layer.
@@ -172,7 +167,7 @@ class RecurrentDecoder(Decoder):
         self.output = OutputLayer(width, embedding, dropout=dropout, tied=tied)
 
     def start(self, memory: Memory) -> State:
-        """The first state of the RNN is made from the summary of the source."""
+        """Return the first state, made from the summary of the source."""
         summary = _summary(memory)
         shape = (summary.shape[0], self.stack.num_layers, self.stack.hidden_size)
         hidden = torch.tanh(self.bridge(summary)).view(shape)
@@ -186,23 +181,16 @@ class RecurrentDecoder(Decoder):
         )
 
     def forward(
-        self,
-        tokens: Int[Tensor, "batch tgt_len"],
-        state: State,
-        *,
-        keep: Keep | None = None,
-        need_weights: bool = False,
+        self, tokens: Tgt, state: State, *, keep: Keep = None, need_weights: bool = False
     ) -> DecoderOutput:
-        """Reads the tokens, and scores what may follow each."""
+        """Read the tokens, and score the next one after each."""
         read = self.read(tokens, state, need_weights=need_weights)
         logits = self.output(read.features, self.embedding, keep)
         maps: Maps = {} if read.weights is None else {"cross": (read.weights,)}
         return DecoderOutput(logits, read.state, maps)
 
-    def read(
-        self, tokens: Int[Tensor, "batch tgt_len"], state: State, *, need_weights: bool = False
-    ) -> Reading:
-        """One step after another, since each needs the last one's context."""
+    def read(self, tokens: Tgt, state: State, *, need_weights: bool = False) -> RecurrentFeatures:
+        """Run one step after another, since each needs the last one's context."""
         state, x = cast(RecurrentDecoderState, state), self.embedding(tokens)
         if state.source is None and tokens.shape[1] > 1:
             return self._from_summary(x, state)
@@ -210,22 +198,24 @@ class RecurrentDecoder(Decoder):
             return self._all_steps(x, state, state.source, need_weights)
         return self._step_by_step(x, state, need_weights)
 
-    def _from_summary(self, x: Tensor, state: RecurrentDecoderState) -> Reading:
-        """All steps by one call: without attention no step needs another's context."""
+    def _from_summary(self, x: Tensor, state: RecurrentDecoderState) -> RecurrentFeatures:
+        """Run all steps by one call: without attention no step needs another's context."""
         context = state.context[:, None].expand(-1, x.shape[1], -1)
         hidden, rnn = self.stack(torch.cat([x, context], dim=-1), None, state.rnn)
-        return Reading(x, torch.cat([hidden, context], dim=-1), None, replace(state, rnn=rnn))
+        return RecurrentFeatures(
+            x, torch.cat([hidden, context], dim=-1), None, replace(state, rnn=rnn)
+        )
 
     def _fuses(self, tokens: Tensor) -> bool:
-        """Whether one operator runs all steps: it knows one layer, and lets nobody in between."""
+        """Return whether one operator runs all steps: it has one layer and is not preemptible."""
         known: object = self.attention  # mypy thinks that no Attention is a Scorer
         one_layer = self.stack.num_layers == 1 and isinstance(known, Scorer)
         return one_layer and tokens.shape[1] > 1 and not is_preemptible()
 
     def _all_steps(
         self, x: Tensor, state: RecurrentDecoderState, source: ProjectedMemory, need_weights: bool
-    ) -> Reading:
-        """All steps by one operator, with the embeddings' part of the gates in one product."""
+    ) -> RecurrentFeatures:
+        """Run all steps by one operator, with the embeddings' part of the gates in one product."""
         layer = cast(nn.RNNBase, self.stack.ahead[0])
         weight = cast(Tensor, layer.weight_ih_l0)
         width = x.shape[-1]
@@ -251,17 +241,19 @@ class RecurrentDecoder(Decoder):
         rnn = RecurrentState(hidden[:, None], None if memory is None else memory[:, None])
         past = Past(source.past.position + x.shape[1], None)
         after = RecurrentDecoderState(rnn, context, replace(source, past=past))
-        return Reading(x, torch.cat([out.hidden, out.context], dim=-1), out.weights, after)
+        return RecurrentFeatures(
+            x, torch.cat([out.hidden, out.context], dim=-1), out.weights, after
+        )
 
     def _step_by_step(
         self, inputs: Tensor, state: RecurrentDecoderState, need_weights: bool
-    ) -> Reading:
+    ) -> RecurrentFeatures:
         rnn, context, source = state.rnn, state.context, state.source
         features, rows = [], []
         for x in in_turn(inputs.unbind(dim=1)):
             hidden, rnn = self.stack.step(torch.cat([x, context], dim=-1), rnn)
             if self.attention is not None and source is not None:
-                contexts, weights, source = source.look(
+                contexts, weights, source = source.attend(
                     self.attention, hidden[:, None], need_weights=need_weights
                 )
                 context = contexts[:, 0]
@@ -270,12 +262,12 @@ class RecurrentDecoder(Decoder):
         seen = [row for row in rows if row is not None]
         weights = torch.cat(seen, dim=2) if seen else None
         after = RecurrentDecoderState(rnn, context, source)
-        return Reading(inputs, torch.stack(features, dim=1), weights, after)
+        return RecurrentFeatures(inputs, torch.stack(features, dim=1), weights, after)
 
 
 @dataclass(frozen=True)
 class ParallelDecoderState(State):
-    """The states of what is below and above the attention, and the source."""
+    """The states of the layers below and above the attention, and the projected memory."""
 
     body: State
     top: RecurrentState | None
@@ -286,14 +278,14 @@ class ParallelDecoderState(State):
 class ParallelDecoder(Decoder):
     """A decoder whose attention runs for all steps at once, since no step needs its context.
 
-    The body reads the target alone and asks; RNN layers above, if any, read its outputs with the
-    contexts. So each part is one call for the whole target (Wu et al., 2016,
+    The body reads the target alone and makes the queries; RNN layers above, if any, read its
+    outputs with the contexts. So each part is one call for the whole target (Wu et al., 2016,
     https://arxiv.org/abs/1609.08144, with the context kept out of the lowest layer).
 
     Args:
         embedding: of target tokens.
-        body: what reads the target and makes the queries.
-        attention: how the memory is looked at.
+        body: reads the target and makes the queries.
+        attention: over the memory.
         top: RNN layers above; their inputs are as wide as an output of the body and a context.
         context_size: width of a context.
         summary_size: width of the summary that the body starts from; None to start from zeros.
@@ -322,7 +314,7 @@ class ParallelDecoder(Decoder):
         self.output = OutputLayer(width, embedding, dropout=dropout, tied=tied)
 
     def start(self, memory: Memory) -> State:
-        """Nothing read, nothing looked at; the body may start from the summary of the source."""
+        """Return the first state; the body may start from the summary of the source."""
         batch, like = memory.output.shape[0], memory.output
         context = None if self.bridge is None else torch.tanh(self.bridge(_summary(memory)))
         return ParallelDecoderState(
@@ -332,17 +324,12 @@ class ParallelDecoder(Decoder):
         )
 
     def forward(
-        self,
-        tokens: Int[Tensor, "batch tgt_len"],
-        state: State,
-        *,
-        keep: Keep | None = None,
-        need_weights: bool = False,
+        self, tokens: Tgt, state: State, *, keep: Keep = None, need_weights: bool = False
     ) -> DecoderOutput:
-        """The body, the attention, the layers above: one call each."""
+        """Run the body, the attention and the layers above, one call each."""
         state = cast(ParallelDecoderState, state)
         body = self.body(self.embedding(tokens), state.body, need_weights=need_weights)
-        context, weights, source = state.source.look(
+        context, weights, source = state.source.attend(
             self.attention, body.output, need_weights=need_weights
         )
         hidden, top = body.output, state.top
@@ -384,18 +371,13 @@ class AttentionDecoder(Decoder):
         self.output = OutputLayer(decoder.dim, embedding, tied=tied)
 
     def start(self, memory: Memory) -> State:
-        """Empty caches, and the memory's keys and values of every layer."""
+        """Return empty caches, and the memory's keys and values of every layer."""
         return self.decoder.start(memory.output, memory.mask, key=memory.keys)
 
     def forward(
-        self,
-        tokens: Int[Tensor, "batch tgt_len"],
-        state: State,
-        *,
-        keep: Keep | None = None,
-        need_weights: bool = False,
+        self, tokens: Tgt, state: State, *, keep: Keep = None, need_weights: bool = False
     ) -> DecoderOutput:
-        """The maps are `decoder-self` and `cross`, of each layer."""
+        """Score; the maps are `decoder-self` and `cross`, of each layer."""
         state = cast(TransformerState, state)
         x = self.embedding(tokens, start=state.position)
         out = self.decoder(x, state, need_weights=need_weights)
@@ -416,19 +398,14 @@ class ConvolutionalDecoder(Decoder):
         self.output = OutputLayer(decoder.dim, embedding)
 
     def start(self, memory: Memory) -> State:
-        """Zeros before the first token."""
+        """Return zeros before the first token."""
         keys = memory.output if memory.keys is None else memory.keys
         return self.decoder.start(keys, memory.output, memory.mask)
 
     def forward(
-        self,
-        tokens: Int[Tensor, "batch tgt_len"],
-        state: State,
-        *,
-        keep: Keep | None = None,
-        need_weights: bool = False,
+        self, tokens: Tgt, state: State, *, keep: Keep = None, need_weights: bool = False
     ) -> DecoderOutput:
-        """The maps are `cross`, of each layer."""
+        """Score; the maps are `cross`, of each layer."""
         state = cast(ConvState, state)
         x = self.embedding(tokens, start=state.position)
         output, after, weights = self.decoder(x, state, need_weights=need_weights)

@@ -1,4 +1,4 @@
-"""From token ids to vectors."""
+"""Token embeddings, and output layers, which may share their tables."""
 
 from typing import Any, Protocol, final, runtime_checkable
 
@@ -14,15 +14,15 @@ from regard.ops.check import check_axes, check_positive, check_share
 
 @runtime_checkable
 class PositionalEncoding(Protocol):
-    """Adds positions to vectors, e.g. `SinusoidalPositions`."""
+    """Adds positional encodings to vectors, e.g. `SinusoidalPositions`."""
 
     def __call__(self, x: Tensor, *, start: int = 0) -> Tensor:
-        """Vectors that stand at `start`, `start + 1`, ..."""
+        """Return the vectors at positions `start`, `start + 1`, ..."""
         ...
 
 
 def positions_of(embedding: object) -> int | None:
-    """Return how many positions an embedding has learned, None if any length will do."""
+    """Return the number of learned positions of an embedding; None if unlimited."""
     most: int | None = getattr(getattr(embedding, "positions", None), "max_len", None)
     return most
 
@@ -34,12 +34,12 @@ class TokenEmbedding(nn.Module):
     Args:
         vocab: number of different tokens.
         dim: width of the vectors.
-        positions: adds positions, for layers without an order of their own.
-        scale: what the vectors are multiplied by before positions are added.
+        positions: adds positions, for layers that are otherwise blind to order.
+        scale: factor of the vectors before positions are added.
         dropout: probability of dropping a feature.
         word_dropout: probability of dropping a whole token, whose vector is then zero but for its
             position (Sennrich et al., 2016, https://arxiv.org/abs/1606.02891).
-        name: what errors call the ids.
+        name: the name of the ids in errors.
     """
 
     def __init__(
@@ -66,7 +66,7 @@ class TokenEmbedding(nn.Module):
     def forward(
         self, tokens: Int[Tensor, "batch length"], *, start: int = 0
     ) -> Float[Tensor, "batch length dim"]:
-        """Vectors of tokens that stand at `start`, `start + 1`, ..."""
+        """Return the vectors of tokens at positions `start`, `start + 1`, ..."""
         check_axes(self.name, tokens, "batch length")
         check_tokens(self.name, tokens, self.vocab)
         x: Tensor = self.table(tokens) * self.scale
@@ -78,16 +78,17 @@ class TokenEmbedding(nn.Module):
         return dropped
 
     def share(self, owner: "TokenEmbedding") -> None:
-        """Takes the table of another embedding. A state dict holds it once, as the owner's."""
+        """Use the table of another embedding. A state dict holds it once, as the owner's."""
         self.table = owner.table
         self.register_state_dict_post_hook(_leave_out)  # type: ignore[no-untyped-call]
         self.register_load_state_dict_pre_hook(_put_back)  # type: ignore[no-untyped-call]
 
 
 def check_unplaced(embedding: TokenEmbedding) -> None:
-    """Raises for an embedding with positions, in a decoder that does not count what it has read.
+    """Raises for an embedding with positions, in a decoder that does not count its steps.
 
-    Each step would put its token at position 0, and only training would seem to work.
+    Each step would put its token at position 0, so that decoding would be wrong after a training
+    that seems to work.
     """
     if embedding.positions is not None:
         raise ArgumentError(
@@ -101,14 +102,14 @@ def check_unplaced(embedding: TokenEmbedding) -> None:
 def _leave_out(
     module: nn.Module, state: dict[str, Tensor], prefix: str, metadata: dict[str, Any]
 ) -> None:
-    """Files of weights cannot hold one tensor under two names."""
+    """Leave the shared table out: a file of weights cannot hold one tensor under two names."""
     state.pop(f"{prefix}table.weight", None)
 
 
 def _put_back(
     module: nn.Module, state: dict[str, Tensor], prefix: str, *_: object, **__: object
 ) -> None:
-    """What is loaded for the borrower is what it has: the owner's name brings the new values."""
+    """Load the current values for the borrower; the owner's name brings the new ones."""
     assert isinstance(module, TokenEmbedding)
     state[f"{prefix}table.weight"] = module.table.weight.detach()
 
@@ -117,14 +118,14 @@ def _put_back(
 class OutputLayer(nn.Module):
     """`W x + b`, or with tied weights `E P x + b`: E is the table of the target's embedding.
 
-    A tied layer judges a token by the vector that stands for it (Press and Wolf, 2017,
-    https://arxiv.org/abs/1608.05859). P is there where the features are not as wide as E.
+    A tied layer scores a token by its embedding (Press and Wolf, 2017,
+    https://arxiv.org/abs/1608.05859). P projects features that are not as wide as E.
 
     Args:
         width: of the features.
-        embedding: of the target tokens; a tied layer gets its table with each call, and keeps none.
+        embedding: of the target tokens; a tied layer gets its table with each call.
         dropout: probability of dropping a feature.
-        tied: whether E is used in place of a matrix of its own.
+        tied: whether E replaces a matrix of its own.
     """
 
     weight: Tensor | None
@@ -147,10 +148,10 @@ class OutputLayer(nn.Module):
         self,
         features: Float[Tensor, "batch tgt_len width"],
         embedding: TokenEmbedding,
-        keep: Keep | None = None,
+        keep: Keep = None,
     ) -> Float[Tensor, "batch tgt_len vocab"] | Float[Tensor, "kept vocab"]:
-        """Scores of every token; of the positions to keep alone, so that padding costs nothing."""
-        x = self.dropout(features if keep is None else select_positions(features, keep))
+        """Score every token at the positions to keep, so that padding costs nothing."""
+        x = self.dropout(select_positions(features, keep))
         if self.weight is not None:
             return F.linear(x, self.weight, self.bias)
         x = x if self.projection is None else self.projection(x)

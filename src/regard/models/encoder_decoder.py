@@ -1,4 +1,4 @@
-"""The encoder-decoder: any encoder with any decoder."""
+"""The encoder-decoder model: any encoder with any decoder."""
 
 from typing import final
 
@@ -16,6 +16,7 @@ from regard.models.protocol import (
     SequenceModel,
     Src,
     StepOutput,
+    Tgt,
 )
 from regard.ops.check import check_axes
 from regard.state import State
@@ -23,7 +24,7 @@ from regard.state import State
 
 @final
 class EncoderDecoder(SequenceModel):
-    """Reads a source with one module and writes a target with another."""
+    """Encodes a source with one module and decodes a target with another."""
 
     def __init__(self, encoder: Encoder, decoder: Decoder) -> None:
         super().__init__()
@@ -31,47 +32,35 @@ class EncoderDecoder(SequenceModel):
 
     @property
     def src_positions(self) -> int | None:
-        """How many positions the encoder has learned."""
+        """The number of learned positions of the encoder; None if unlimited."""
         return positions_of(self.encoder.embedding)
 
     @property
     def tgt_positions(self) -> int | None:
-        """How many positions the decoder has learned."""
+        """The number of learned positions of the decoder; None if unlimited."""
         return positions_of(getattr(self.decoder, "embedding", None))
 
-    def encode(
-        self,
-        src: Src,
-        lengths: Lengths,
-        *,
-        need_weights: bool = False,
-    ) -> Memory:
-        """Reads the source."""
+    def encode(self, src: Src, lengths: Lengths, *, need_weights: bool = False) -> Memory:
+        """Encode the source."""
         memory: Memory = self.encoder(src, lengths, need_weights=need_weights)
         return memory
 
     def start(self, memory: Memory) -> State:
-        """The state before the first target token."""
+        """Return the state before the first target token."""
         return self.decoder.start(memory)
 
     def step(
         self, tokens: Int[Tensor, " batch"], state: State, *, need_weights: bool = False
     ) -> StepOutput:
-        """Takes the newest token of each row and scores the next one."""
+        """Read the newest token of each row and score the next one."""
         check_axes("tokens", tokens, "batch")
         out: DecoderOutput = self.decoder(tokens[:, None], state, need_weights=need_weights)
         return StepOutput(out.logits[:, 0], out.state, out.maps)
 
     def forward(
-        self,
-        src: Src,
-        lengths: Lengths,
-        tgt: Int[Tensor, "batch tgt_len"],
-        *,
-        keep: Keep | None = None,
-        need_weights: bool = False,
+        self, src: Src, lengths: Lengths, tgt: Tgt, *, keep: Keep = None, need_weights: bool = False
     ) -> ModelOutput:
-        """Scores all next tokens at once, given the right ones before them."""
+        """Score all next tokens at once, given the right ones before them."""
         memory = self.encode(src, lengths, need_weights=need_weights)
         out: DecoderOutput = self.decoder(
             tgt, self.start(memory), keep=keep, need_weights=need_weights

@@ -1,4 +1,4 @@
-"""Heads for tasks other than turning one sequence into another of its own length."""
+"""Encoder-only models: a tagger, and a classifier with attentive pooling."""
 
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple, cast, final
@@ -18,19 +18,20 @@ from regard.models.protocol import (
     SequenceModel,
     Src,
     StepOutput,
+    Tgt,
     select_positions,
 )
 from regard.ops.check import check_axes, check_positive
 from regard.state import OF_SOURCE, State
 from regard.symbols import EOS
 
-# How sure a tagger is of `eos` after its last tag; finite in float16, and exact in a softmax.
+# Logit of `eos` after a tagger's last tag: finite in float16, and exactly 1 after a softmax.
 CERTAIN = 1e4
 
 
 @dataclass(frozen=True)
 class TaggerState(State):
-    """The scores of every position, and the position that is next."""
+    """The logits of every position, and the position that is next."""
 
     logits: Float[Tensor, "batch src_len tgt_vocab"] = field(metadata=OF_SOURCE)
     lengths: Int[Tensor, " batch"] = field(metadata=OF_SOURCE)
@@ -39,13 +40,13 @@ class TaggerState(State):
 
 @final
 class Tagger(SequenceModel):
-    """One output per input, and then the end: the word-by-word model.
+    """Writes one output per source token, then `eos`.
 
-    Decoding sees it as it sees every model: step t scores the tag of source token t, whatever came
-    before, and `eos` after the last one. It also asks for `tgt_lengths`, and never ends before.
+    Decoding runs it like every model: step t scores the tag of source token t, whatever came
+    before, and `eos` after the last one. `tgt_lengths` tells decoding not to end before.
 
     Args:
-        encoder: what reads the source.
+        encoder: reads the source.
         tgt_vocab: number of different tags, the symbols included.
         dropout: probability of dropping a feature before the output layer.
     """
@@ -57,23 +58,17 @@ class Tagger(SequenceModel):
         self.dropout = nn.Dropout(dropout)
         self.output = nn.Linear(encoder.output_size, tgt_vocab)
 
-    def encode(
-        self,
-        src: Src,
-        lengths: Lengths,
-        *,
-        need_weights: bool = False,
-    ) -> Memory:
-        """Reads the source."""
+    def encode(self, src: Src, lengths: Lengths, *, need_weights: bool = False) -> Memory:
+        """Encode the source."""
         memory: Memory = self.encoder(src, lengths, need_weights=need_weights)
         return memory
 
     def start(self, memory: Memory) -> State:
-        """Scores all positions: no step depends on another."""
+        """Score all positions: no step depends on another."""
         return TaggerState(self.output(self.dropout(memory.output)), memory.lengths, 0)
 
     def tgt_lengths(self, memory: Memory) -> Int[Tensor, " batch"]:
-        """One tag for each source token; `eos` at the end of a source is none."""
+        """Return the number of source tokens, without an `eos` at the end of a source."""
         lengths, tokens = memory.lengths, memory.tokens
         if tokens is None:
             return lengths
@@ -84,31 +79,24 @@ class Tagger(SequenceModel):
     def step(
         self, tokens: Int[Tensor, " batch"], state: State, *, need_weights: bool = False
     ) -> StepOutput:
-        """The scores of the next position; `tokens` changes nothing."""
+        """Return the scores of the next position, whatever `tokens` is."""
         check_axes("tokens", tokens, "batch")
         state = cast(TaggerState, state)
         logits = _from_position(state, 1)[:, 0]
         return StepOutput(logits, replace(state, position=state.position + 1), {})
 
     def forward(
-        self,
-        src: Src,
-        lengths: Lengths,
-        tgt: Int[Tensor, "batch tgt_len"],
-        *,
-        keep: Keep | None = None,
-        need_weights: bool = False,
+        self, src: Src, lengths: Lengths, tgt: Tgt, *, keep: Keep = None, need_weights: bool = False
     ) -> ModelOutput:
-        """The scores of the first `tgt_len` positions; what `tgt` holds changes nothing."""
+        """Return the scores of the first `tgt_len` positions, whatever tokens `tgt` holds."""
         memory = self.encode(src, lengths, need_weights=need_weights)
         state = cast(TaggerState, self.start(memory))
-        logits = _from_position(state, tgt.shape[1])
-        scored = logits if keep is None else select_positions(logits, keep)
-        return ModelOutput(scored, memory.maps, lengths=memory.lengths)
+        logits = select_positions(_from_position(state, tgt.shape[1]), keep)
+        return ModelOutput(logits, memory.maps, lengths=memory.lengths)
 
 
 def _from_position(state: TaggerState, count: int) -> Float[Tensor, "batch count tgt_vocab"]:
-    """Scores of `count` positions, those after the end of a source being all for `eos`."""
+    """Return the scores of `count` positions; after the end of a source they are all for `eos`."""
     logits, first = state.logits, state.position
     here = logits[:, first : first + count]
     missing = count - here.shape[1]
@@ -116,12 +104,12 @@ def _from_position(state: TaggerState, count: int) -> Float[Tensor, "batch count
     positions = torch.arange(first, first + count, device=logits.device)
     ended = positions >= state.lengths[:, None]  # (batch, count)
     only_eos = torch.full_like(here[0, 0], -CERTAIN)
-    only_eos[EOS].fill_(CERTAIN)  # an assignment would wait for a GPU
+    only_eos[EOS].fill_(CERTAIN)  # an assignment would synchronise with a GPU
     return torch.where(ended[..., None], only_eos, here)
 
 
 class ClassifierOutput(NamedTuple):
-    """Logits (batch, classes); what the pooling looked at, and where the encoder looked."""
+    """Logits (batch, classes), the weights of the pooling, and the maps of the encoder."""
 
     logits: Tensor
     weights: Tensor | None
@@ -130,12 +118,12 @@ class ClassifierOutput(NamedTuple):
 
 @final
 class Classifier(nn.Module):
-    """One output per source: attention pools the memory, with a query that is learned.
+    """Writes one output per source: attention with a learned query pools the memory.
 
     The pooling is that of Yang et al. (2016), https://aclanthology.org/N16-1174, section 2.2.
 
     Args:
-        encoder: what reads the source.
+        encoder: reads the source.
         classes: number of different outputs.
         hidden_size: width of the network that scores the tokens.
         dropout: probability of dropping a feature before the output layer.
@@ -154,13 +142,9 @@ class Classifier(nn.Module):
         self.output = nn.Linear(dim, classes)
 
     def forward(
-        self,
-        src: Src,
-        lengths: Lengths,
-        *,
-        need_weights: bool = False,
+        self, src: Src, lengths: Lengths, *, need_weights: bool = False
     ) -> ClassifierOutput:
-        """Scores the classes; `weights` is (batch, 1, 1, src_len), one row over the source."""
+        """Score the classes; `weights` is (batch, 1, 1, src_len), one row over the source."""
         memory: Memory = self.encoder(src, lengths, need_weights=need_weights)
         query = self.query.to(memory.output.dtype).expand(len(src), -1, -1)
         context, weights = self.pooling(

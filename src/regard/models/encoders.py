@@ -1,4 +1,4 @@
-"""Encoders: from a source to a memory."""
+"""Encoders: from a source to a memory; and adapters in place of their embeddings."""
 
 from abc import ABC, abstractmethod
 from typing import NamedTuple, TypeVar, cast, final
@@ -19,10 +19,10 @@ ModelT = TypeVar("ModelT", bound=nn.Module)
 
 
 class Encoder(nn.Module, ABC):
-    """Reads a source into one vector of width `output_size` per token.
+    """Encodes a source into one vector of width `output_size` per token.
 
-    `embedding` is what gives the layers vectors of width `input_size`: an `InputAdapter`, or any
-    module from tokens to (batch, src_len, dim).
+    `embedding` gives the layers vectors of width `input_size`: an `InputAdapter`, or any module
+    from tokens to (batch, src_len, dim).
     """
 
     embedding: nn.Module
@@ -31,14 +31,8 @@ class Encoder(nn.Module, ABC):
     summary_size: int | None = None
 
     @abstractmethod
-    def forward(
-        self,
-        src: Src,
-        lengths: Lengths,
-        *,
-        need_weights: bool = False,
-    ) -> Memory:
-        """Reads. What `src` holds beyond `lengths` does not matter."""
+    def forward(self, src: Src, lengths: Lengths, *, need_weights: bool = False) -> Memory:
+        """Encode the source. The values of `src` beyond `lengths` do not matter."""
 
 
 @final
@@ -51,14 +45,8 @@ class RecurrentEncoder(Encoder):
         self.input_size = stack.input_size
         self.output_size = self.summary_size = stack.output_size
 
-    def forward(
-        self,
-        src: Src,
-        lengths: Lengths,
-        *,
-        need_weights: bool = False,
-    ) -> Memory:
-        """Both directions end at the ends of each source, not of the batch."""
+    def forward(self, src: Src, lengths: Lengths, *, need_weights: bool = False) -> Memory:
+        """Encode; the backward direction starts at the end of each source, not of the batch."""
         x, real, tokens = read_source(self.embedding, src, lengths)
         output, state = self.stack(x, real)
         summary = state.hidden[:, -self.stack.directions :].flatten(1)
@@ -69,8 +57,8 @@ class RecurrentEncoder(Encoder):
 class SelfAttentiveEncoder(Encoder):
     """A self-attentive RNN; the summary is its last output, `[h_n; c_n]`.
 
-    With `back`, a second one reads each source from its end, and looks at what comes after a token.
-    An output is then that of both, and so is the summary.
+    With `back`, a second one reads each source backwards and attends to later tokens. Outputs and
+    summary are then those of both, concatenated.
     """
 
     def __init__(
@@ -82,15 +70,8 @@ class SelfAttentiveEncoder(Encoder):
         self.output_size = body.output_size + (0 if back is None else back.output_size)
         self.summary_size = self.output_size
 
-    def forward(
-        self,
-        src: Src,
-        lengths: Lengths,
-        *,
-        need_weights: bool = False,
-    ) -> Memory:
-        """The maps are `encoder-history`, what each token looked back at, and with `back`
-        `encoder-future`, what it looked ahead to."""
+    def forward(self, src: Src, lengths: Lengths, *, need_weights: bool = False) -> Memory:
+        """Encode; the maps are `encoder-history` and, with `back`, `encoder-future`."""
         x, real, tokens = read_source(self.embedding, src, lengths)
         ahead = _read(self.body, x, real, need_weights)
         if self.back is None:
@@ -109,7 +90,7 @@ class SelfAttentiveEncoder(Encoder):
 
 
 class _Read(NamedTuple):
-    """What one direction has made of a source; the maps are of each layer."""
+    """Outputs of one direction; the maps are of each layer."""
 
     output: Float[Tensor, "batch length width"]
     summary: Float[Tensor, "batch width"]
@@ -132,14 +113,8 @@ class AttentionEncoder(Encoder):
         self.embedding, self.encoder = embedding, encoder
         self.input_size = self.output_size = encoder.dim
 
-    def forward(
-        self,
-        src: Src,
-        lengths: Lengths,
-        *,
-        need_weights: bool = False,
-    ) -> Memory:
-        """The maps are `encoder-self`, of each layer."""
+    def forward(self, src: Src, lengths: Lengths, *, need_weights: bool = False) -> Memory:
+        """Encode; the maps are `encoder-self`, of each layer."""
         x, real, tokens = read_source(self.embedding, src, lengths)
         mask = masks.padding(real, x.shape[1])
         output, weights = self.encoder(x, mask, need_weights=need_weights)
@@ -149,21 +124,15 @@ class AttentionEncoder(Encoder):
 
 @final
 class ConvolutionalEncoder(Encoder):
-    """Gated convolutions; what is mixed is the encoding plus the embedding, as in the paper."""
+    """Gated convolutions; attention values are encoding plus embedding, as in the paper."""
 
     def __init__(self, embedding: nn.Module, encoder: ConvEncoder) -> None:
         super().__init__()
         self.embedding, self.encoder = embedding, encoder
         self.input_size = self.output_size = encoder.dim
 
-    def forward(
-        self,
-        src: Src,
-        lengths: Lengths,
-        *,
-        need_weights: bool = False,
-    ) -> Memory:
-        """A convolution looks at nothing: there are no maps."""
+    def forward(self, src: Src, lengths: Lengths, *, need_weights: bool = False) -> Memory:
+        """Encode; a convolution has no attention maps."""
         x, real, tokens = read_source(self.embedding, src, lengths)
         mask = masks.padding(real, x.shape[1])
         keys = self.encoder(x, mask)
@@ -172,15 +141,21 @@ class ConvolutionalEncoder(Encoder):
 
 
 def with_input(model: ModelT, adapter: InputAdapter) -> ModelT:
-    """The model itself, whose encoder now reads with the adapter in place of its embedding.
+    """Replace the embedding of a model's encoder by an adapter, and return the model.
 
     Args:
-        model: an encoder-decoder, a tagger or a classifier, such as a preset makes. How many source
-            tokens it was made for does not matter.
+        model: an encoder-decoder, a tagger or a classifier, such as a preset makes, of any source
+            vocabulary.
         adapter: `VectorInput` or `PatchInput`, as wide as the embedding that it replaces; with
-            positions where that had some.
+            positions if that has some.
     """
-    _check_adapter(adapter)
+    if not isinstance(adapter, InputAdapter):
+        raise ArgumentError(
+            "adapter",
+            "be an InputAdapter, such as VectorInput(...) or PatchInput(...)",
+            f"a {type(adapter).__name__}",
+            "make one, or inherit InputAdapter",
+        )
     encoder = _encoder(model)
     if adapter.dim != encoder.input_size:
         raise ArgumentError(
@@ -198,16 +173,6 @@ def with_input(model: ModelT, adapter: InputAdapter) -> ModelT:
         )
     encoder.embedding = adapter
     return model
-
-
-def _check_adapter(adapter: object) -> None:
-    if not isinstance(adapter, InputAdapter):
-        raise ArgumentError(
-            "adapter",
-            "be an InputAdapter, such as VectorInput(...) or PatchInput(...)",
-            f"a {type(adapter).__name__}",
-            "make one, or inherit InputAdapter",
-        )
 
 
 def _encoder(model: nn.Module) -> Encoder:

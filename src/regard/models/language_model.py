@@ -1,4 +1,4 @@
-"""A language model as training and decoding know models: one that has nothing to read."""
+"""Language models, and the adapter by which training and decoding use them."""
 
 from dataclasses import dataclass
 from typing import cast, final
@@ -16,6 +16,7 @@ from regard.models.protocol import (
     SequenceModel,
     Src,
     StepOutput,
+    Tgt,
     check_source,
     real_lengths,
 )
@@ -25,7 +26,7 @@ from regard.state import State
 
 @dataclass(frozen=True)
 class LanguageState(State):
-    """The state of the body, and how many tokens it has read."""
+    """The state of the body, and the number of tokens it has read."""
 
     body: State
     position: int
@@ -33,11 +34,11 @@ class LanguageState(State):
 
 @final
 class LanguageModel(nn.Module):
-    """Scores the next token after each one, with nothing but the text to go by.
+    """Scores the next token after each token of a text.
 
     Args:
         embedding: of the tokens.
-        body: what reads them.
+        body: reads them.
         dropout: probability of dropping a feature before the output layer.
         tied: whether the output layer shares the table of the embedding.
     """
@@ -55,13 +56,13 @@ class LanguageModel(nn.Module):
         self.output = OutputLayer(body.output_size, embedding, dropout=dropout, tied=tied)
 
     def start(self, batch: int) -> State:
-        """The state before the first token."""
+        """Return the state before the first token."""
         return LanguageState(self.body.start(batch, self.embedding.table.weight), 0)
 
     def step(
         self, tokens: Int[Tensor, " batch"], state: State, *, need_weights: bool = False
     ) -> StepOutput:
-        """Takes the newest token of each row and scores the next one."""
+        """Read the newest token of each row and score the next one."""
         check_axes("tokens", tokens, "batch")
         logits, after, maps = self._run(tokens[:, None], cast(LanguageState, state), need_weights)
         return StepOutput(logits[:, 0], after, maps)
@@ -71,10 +72,10 @@ class LanguageModel(nn.Module):
         tokens: Int[Tensor, "batch length"],
         state: State | None = None,
         *,
-        keep: Keep | None = None,
+        keep: Keep = None,
         need_weights: bool = False,
     ) -> StepOutput:
-        """Logits (batch, length, vocab), going on from `state`; position t scores token t + 1.
+        """Return logits (batch, length, vocab) after `state`; position t scores token t + 1.
 
         With `keep`, only these positions are scored, (kept, vocab), row by row.
         """
@@ -97,12 +98,12 @@ class LanguageModel(nn.Module):
 
 @final
 class TextModel(SequenceModel):
-    """Writes texts token by token, and looks at its own past alone.
+    """A language model behind the protocol of sequence models.
 
-    There must be a source, as for every model, but what it holds changes nothing.
+    A source must be given, as to every model, but its tokens are ignored.
 
     Args:
-        language: what scores the next token.
+        language: scores the next token.
     """
 
     def __init__(self, language: LanguageModel) -> None:
@@ -111,41 +112,29 @@ class TextModel(SequenceModel):
 
     @property
     def tgt_positions(self) -> int | None:
-        """How many positions the language model has learned."""
+        """The number of learned positions; None if unlimited."""
         return positions_of(self.language.embedding)
 
-    def encode(
-        self,
-        src: Src,
-        lengths: Lengths,
-        *,
-        need_weights: bool = False,
-    ) -> Memory:
-        """A memory of width 0: the source is not read."""
+    def encode(self, src: Src, lengths: Lengths, *, need_weights: bool = False) -> Memory:
+        """Return a memory of width 0: the source is not read."""
         check_source(src, lengths)
         nothing = self.language.embedding.table.weight.new_empty(*src.shape, 0)
         return Memory(nothing, real_lengths(src, lengths))
 
     def start(self, memory: Memory) -> State:
-        """The state before the first token."""
+        """Return the state before the first token."""
         return self.language.start(len(memory.lengths))
 
     def step(
         self, tokens: Int[Tensor, " batch"], state: State, *, need_weights: bool = False
     ) -> StepOutput:
-        """Takes the newest token of each row and scores the next one."""
+        """Read the newest token of each row and score the next one."""
         return self.language.step(tokens, state, need_weights=need_weights)
 
     def forward(
-        self,
-        src: Src,
-        lengths: Lengths,
-        tgt: Int[Tensor, "batch tgt_len"],
-        *,
-        keep: Keep | None = None,
-        need_weights: bool = False,
+        self, src: Src, lengths: Lengths, tgt: Tgt, *, keep: Keep = None, need_weights: bool = False
     ) -> ModelOutput:
-        """Scores all next tokens at once, given the right ones before them."""
+        """Score all next tokens at once, given the right ones before them."""
         check_source(src, lengths)
         out: StepOutput = self.language(tgt, keep=keep, need_weights=need_weights)
         return ModelOutput(out.logits, out.maps)

@@ -1,14 +1,14 @@
-"""A decoder that looks at its source, and also writes and reads a memory of its own.
+"""A decoder with attention and an external memory that it writes and reads.
 
 The memory of Graves et al. (2014), see `ContentMemory`, beside the attention of Bahdanau et al.
-(2015). What an encoder leaves is called memory everywhere else; here the word is for the slots.
+(2015). Everywhere else, memory means the encoder's output; here it means the slots.
 """
 
 from dataclasses import dataclass
 from typing import NamedTuple, cast, final
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Float
 from torch import Tensor
 
 from regard.attention import Attention
@@ -22,7 +22,7 @@ from regard.models.decoders import (
     RecurrentDecoderState,
 )
 from regard.models.embedding import TokenEmbedding
-from regard.models.protocol import Keep, Maps, Memory
+from regard.models.protocol import Keep, Maps, Memory, Tgt
 from regard.ops.check import check_equal
 from regard.preemption import in_turn
 from regard.state import State
@@ -30,9 +30,9 @@ from regard.state import State
 
 @dataclass(frozen=True)
 class MemoryState(State):
-    """The state of the decoder that reads and looks, and what the slots hold.
+    """The state of the recurrent decoder, and the slots.
 
-    The last context of that decoder is `[c; r]`: what it saw of the source, and what it recalled.
+    The last context of that decoder is `[c; r]`, of the attention and of the memory.
     """
 
     recurrent: RecurrentDecoderState
@@ -40,18 +40,18 @@ class MemoryState(State):
 
 
 class MemoryStep(NamedTuple):
-    """What one token leads to.
+    """The result of one token.
 
     Attributes:
         features: `[s_t; c_t; r_t]`, (batch, features).
-        looked: weights over the source, (batch, heads, 1, src_len), if asked for.
-        recalled: weights over the slots, (batch, slots).
+        cross_weights: over the source, (batch, heads, 1, src_len), if asked for.
+        slot_weights: over the slots, (batch, slots).
         state: after it.
     """
 
     features: Tensor
-    looked: Tensor | None
-    recalled: Tensor
+    cross_weights: Tensor | None
+    slot_weights: Tensor
     state: MemoryState
 
 
@@ -64,7 +64,7 @@ class MemoryDecoder(Decoder):
     `softmax(W_o [s_t; c_t; r_t] + b_o)`.
 
     Args:
-        recurrent: what reads, looks and writes tokens. Its contexts are as wide as one of its
+        recurrent: reads, attends and scores tokens. Its contexts are as wide as one of its
             attention and a slot together.
         external: the memory.
     """
@@ -86,19 +86,14 @@ class MemoryDecoder(Decoder):
         return self.recurrent.embedding
 
     def start(self, memory: Memory) -> State:
-        """That of the recurrent decoder, with the slots as they were learned."""
+        """Return the state of the recurrent decoder, with the learned slots."""
         recurrent = cast(RecurrentDecoderState, self.recurrent.start(memory))
         return MemoryState(recurrent, self.external.start(memory.output.shape[0]))
 
     def forward(
-        self,
-        tokens: Int[Tensor, "batch tgt_len"],
-        state: State,
-        *,
-        keep: Keep | None = None,
-        need_weights: bool = False,
+        self, tokens: Tgt, state: State, *, keep: Keep = None, need_weights: bool = False
     ) -> DecoderOutput:
-        """One step after another, since each needs what the last one saw and recalled."""
+        """Run one step after another, since each needs the contexts of the last one."""
         state, steps = cast(MemoryState, state), []
         for x in in_turn(self.embedding(tokens).unbind(dim=1)):
             steps.append(self._step(x, state, need_weights))
@@ -110,17 +105,17 @@ class MemoryDecoder(Decoder):
     def _step(self, x: Tensor, state: MemoryState, need_weights: bool) -> MemoryStep:
         stack, before = self.recurrent.stack, state.recurrent
         hidden, rnn = stack.step(torch.cat([x, before.context], dim=-1), before.rnn)
-        context, looked, source = cast(ProjectedMemory, before.source).look(
+        context, weights, source = cast(ProjectedMemory, before.source).attend(
             cast(Attention, self.recurrent.attention), hidden[:, None], need_weights=need_weights
         )
         seen = torch.cat([hidden, context[:, 0]], dim=-1)
         found = self.external(seen, state.slots)
         features = torch.cat([seen, found.read], dim=-1)
         after = RecurrentDecoderState(rnn, features[:, stack.output_size :], source)
-        return MemoryStep(features, looked, found.weights, MemoryState(after, found.slots))
+        return MemoryStep(features, weights, found.weights, MemoryState(after, found.slots))
 
 
 def _maps(steps: list[MemoryStep]) -> Maps:
-    looked = [step.looked for step in steps if step.looked is not None]
-    recalled = torch.stack([step.recalled for step in steps], dim=1)[:, None]
-    return {"cross": (torch.cat(looked, dim=2),), "memory": (recalled,)}
+    cross = [step.cross_weights for step in steps if step.cross_weights is not None]
+    slots = torch.stack([step.slot_weights for step in steps], dim=1)[:, None]
+    return {"cross": (torch.cat(cross, dim=2),), "memory": (slots,)}

@@ -1,11 +1,11 @@
-"""The decoder with exact hard monotonic attention."""
+"""A decoder with exact hard monotonic attention."""
 
 import math
 from dataclasses import dataclass, field, replace
 from typing import Final, cast, final
 
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 from regard import ops
@@ -14,7 +14,7 @@ from regard.errors import ArgumentError
 from regard.models.causal_body import CausalBody
 from regard.models.decoders import Decoder, DecoderOutput
 from regard.models.embedding import OutputLayer, TokenEmbedding, check_unplaced
-from regard.models.protocol import Keep, Maps, Memory, select_positions
+from regard.models.protocol import Keep, Maps, Memory, Tgt, select_positions
 from regard.ops.primitives import log_softmax
 from regard.state import OF_SOURCE, State
 
@@ -25,15 +25,15 @@ LARGEST: Final = 2**28
 
 @dataclass(frozen=True)
 class MonotonicState(State):
-    """What the target so far leaves to the next step.
+    """The state after the target so far.
 
     Attributes:
-        body: what has been read of the target.
+        body: the state of the body.
         keys: the memory, projected for the scores of positions.
         features: the memory's part of the hidden layer that scores tokens.
         mask: True at real tokens.
-        joint: `log p(a = i, y = v)` of the last step, which becomes a belief about its position as
-            soon as its token is known; None before the first step.
+        joint: `log p(a = i, y = v)` of the last step, which becomes the distribution of its
+            position once its token is known; None before the first step.
     """
 
     body: State
@@ -45,27 +45,28 @@ class MonotonicState(State):
 
 @final
 class MonotonicDecoder(Decoder):
-    """Each output comes from one source position, which never moves back and is summed out exactly.
+    """Aligns each output to one source position, which never moves back and is summed out exactly.
 
     Wu and Cotterell (2019), https://aclanthology.org/P19-1148; of their models the one whose
-    scores do not know the last position, but whose steps do. To mix what positions say, not their
-    vectors, is from Wu, Shapiro and Cotterell (2018), https://aclanthology.org/D18-1473. With s_t
-    what the body makes of the target before `y_t`, and h_i the memory:
+    scores do not depend on the last position, but whose transitions do. Mixing the distributions of
+    positions, not their vectors, is from Wu, Shapiro and Cotterell (2018),
+    https://aclanthology.org/D18-1473. With s_t the body's output for the target before `y_t`, and
+    h_i the memory:
 
         p(y_t | a_t = i) = softmax(W_o tanh(W [s_t; h_i] + b) + b_o)
         p(a_t = i | a_{t-1} = j) = softmax over i >= j of score(s_t, h_i), the first from 0
         p(y_t | y_<t) = sum_i p(a_t = i | y_<t) p(y_t | a_t = i)
 
-    The logits are the logarithms of the last line. The map `cross` is `p(a_t = i | y_<t)`, by which
-    the outputs of the positions are mixed: what is expected before `y_t` is known.
+    The logits are the logarithms of the last line. The map `cross` is `p(a_t = i | y_<t)`, the
+    distribution of positions before `y_t` is known.
 
-    Every token is scored at every position of every step. So this is meant for small vocabularies,
-    as characters and phonemes are.
+    Every token is scored at every position of every step, so this is meant for small vocabularies,
+    such as characters and phonemes.
 
     Args:
         embedding: of target tokens.
-        body: what reads the target, and nothing else: it starts from zeros.
-        attention: how a position is scored; its context is not used.
+        body: reads the target; it starts from zeros.
+        attention: scores positions; its context is not used.
         memory_size: width of the memory.
         hidden_size: width of the hidden layer that scores tokens.
         dropout: probability of dropping a feature before that layer.
@@ -93,7 +94,7 @@ class MonotonicDecoder(Decoder):
         self.output = OutputLayer(hidden_size, embedding, tied=tied)
 
     def start(self, memory: Memory) -> State:
-        """Nothing read; the position before the first output is 0."""
+        """Return the first state; the position before the first output is 0."""
         keys = self.attention.project_keys(memory.output if memory.keys is None else memory.keys)
         return MonotonicState(
             self.body.start(memory.output.shape[0], memory.output),
@@ -104,16 +105,11 @@ class MonotonicDecoder(Decoder):
         )
 
     def forward(
-        self,
-        tokens: Int[Tensor, "batch tgt_len"],
-        state: State,
-        *,
-        keep: Keep | None = None,
-        need_weights: bool = False,
+        self, tokens: Tgt, state: State, *, keep: Keep = None, need_weights: bool = False
     ) -> DecoderOutput:
-        """All tokens are scored at all positions at once; the sums go from step to step.
+        """Score all tokens at all positions at once, then sum from step to step.
 
-        They go through every step, so that what `keep` spares is the mixture over positions.
+        The sums go through every step: `keep` spares the mixture over positions alone.
         """
         state = cast(MonotonicState, state)
         self._check_size(tokens, state)
@@ -132,7 +128,7 @@ class MonotonicDecoder(Decoder):
     def _emission(
         self, output: Tensor, state: MonotonicState
     ) -> Float[Tensor, "batch tgt_len src_len tgt_vocab"]:
-        """`log p(y_t = v | a_t = i)`."""
+        """Return `log p(y_t = v | a_t = i)`."""
         own = self.body_proj(self.dropout(output))
         hidden = torch.tanh(own[:, :, None] + state.features[:, None])
         logits = self.output(hidden.flatten(1, 2), self.embedding)  # (batch, tgt_len src_len, ...)
@@ -153,7 +149,7 @@ class MonotonicDecoder(Decoder):
 def _evidence(
     tokens: Tensor, emission: Tensor, state: MonotonicState
 ) -> Float[Tensor, "batch tgt_len src_len"]:
-    """How likely the tokens that are read now were, at each position of the steps before them."""
+    """Return the log-likelihood of the read tokens at each position of the step before them."""
     length = emission.shape[2]
     if state.joint is None:
         first = torch.full_like(emission[:, 0, :, 0], float("-inf"))
@@ -168,7 +164,7 @@ def _evidence(
 def _somewhere(
     expected: Float[Tensor, "batch tgt_len src_len"], mask: Bool[Tensor, "batch src_len"]
 ) -> Float[Tensor, "batch tgt_len src_len"]:
-    """The same, but a source without tokens has its first column, which is zeros, to write from."""
+    """Give a source without tokens its first column, which is zeros, to write from."""
     nowhere = ~mask.any(dim=1)[:, None] & (torch.arange(mask.shape[1], device=mask.device) == 0)
     return expected.masked_fill(nowhere[:, None], 0.0)
 
@@ -176,11 +172,10 @@ def _somewhere(
 def _mixture(
     prior: Float[Tensor, "batch tgt_len src_len"],
     emission: Float[Tensor, "batch tgt_len src_len tgt_vocab"],
-    keep: Keep | None,
+    keep: Keep,
 ) -> Float[Tensor, "batch tgt_len tgt_vocab"] | Float[Tensor, "kept tgt_vocab"]:
-    """`log sum_i p(a_t = i | y_<t) p(y_t = v | a_t = i)`, of the positions to keep alone."""
-    if keep is not None:
-        prior, emission = select_positions(prior, keep), select_positions(emission, keep)
+    """Return `log sum_i p(a_t = i | y_<t) p(y_t = v | a_t = i)` at the positions to keep."""
+    prior, emission = select_positions(prior, keep), select_positions(emission, keep)
     mixed = (prior[..., None] + emission).logsumexp(dim=-2)
-    # a copy, since the loss writes over its logits, and the sum needs its result to go back
+    # a copy, since the loss overwrites its logits, which the backward pass of the sum needs
     return mixed.clone()

@@ -1,4 +1,4 @@
-"""What decoding and training know of a model: four verbs and the values they exchange."""
+"""The model protocol: the methods and values by which training and decoding use a model."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
@@ -17,38 +17,41 @@ from regard.errors import ArgumentError
 from regard.ops.check import check_axes, check_equal
 from regard.state import State
 
-#: Weights by kind, one tensor (batch, heads, q_len, kv_len) per layer. The kinds are `cross`,
-#: `encoder-self`, `decoder-self`, for self-attentive RNNs `encoder-history`, `decoder-history` and,
-#: of what reads from the end, `encoder-future`; and `memory`, whose keys are the slots of an
-#: external memory.
+#: Attention weights by kind, one tensor (batch, heads, q_len, kv_len) per layer. The kinds are
+#: `cross`, `encoder-self`, `decoder-self`; for self-attentive RNNs `encoder-history`,
+#: `decoder-history` and, where the source is read backwards, `encoder-future`; and `memory`, whose
+#: keys are the slots of an external memory.
 Maps = dict[str, tuple[Tensor, ...]]
 
-#: What sources are made of: token ids, and where a model has an adapter for them vectors or images.
+#: Sources: token ids, or vectors or images for a model with an adapter.
 Src = (
     Int[Tensor, "batch src_len"]
     | Float[Tensor, "batch frames features"]
     | Float[Tensor, "batch channels height width"]
 )
 
-#: How much of each source is real; None where no source is padded.
+#: Number of real tokens (or vectors) of each source; None if no source is padded.
 Lengths = Int[Tensor, " batch"] | None
 
-#: Which positions of a target are scored: a mask; or their places, counted through all rows and in
-#: order. How many a mask keeps must be asked of the device, which would be waited for.
-Keep = Bool[Tensor, "batch tgt_len"] | Int[Tensor, " kept"]
+#: Target token ids, `bos` first.
+Tgt = Int[Tensor, "batch tgt_len"]
+
+#: Target positions that are scored: a mask, or their indices, counted through all rows, in order;
+#: None for all. A mask makes the host wait, since only the device knows how many are True.
+Keep = Bool[Tensor, "batch tgt_len"] | Int[Tensor, " kept"] | None
 
 
 @dataclass(frozen=True)
 class Memory(State):
-    """What an encoder leaves to a decoder.
+    """The encoder's output, as decoders see it.
 
     Attributes:
-        output: one vector per source token, or whatever else the source is made of.
-        lengths: number of real ones among them, for each source.
-        summary: the whole source in one vector, if the encoder makes one.
-        keys: what is looked at, if that is not `output`, which is what is mixed.
-        tokens: the source itself, for decoders that copy from it; None if it has no tokens.
-        maps: where the encoder looked, if asked for.
+        output: one vector per source token, or per unit of another source.
+        lengths: number of real vectors of each source.
+        summary: one vector for the whole source, if the encoder makes one.
+        keys: attention keys, if these are not `output`, the values.
+        tokens: the source tokens, for decoders that copy them; None if it has none.
+        maps: the encoder's attention maps, if asked for.
     """
 
     output: Float[Tensor, "batch src_len dim"]
@@ -65,7 +68,7 @@ class Memory(State):
 
 
 class StepOutput(NamedTuple):
-    """One step: logits (batch, tgt_vocab), the state after it, where it looked if asked for."""
+    """One step: logits (batch, tgt_vocab), the state after it, and maps if asked for."""
 
     logits: Tensor
     state: State
@@ -73,12 +76,13 @@ class StepOutput(NamedTuple):
 
 
 class ModelOutput(NamedTuple):
-    """A whole target: logits (batch, tgt_len, tgt_vocab), and where the model looked.
+    """A whole target: logits (batch, tgt_len, tgt_vocab), or (kept, tgt_vocab) with `keep`.
 
-    A model may ask for more than right tokens: `penalty`, (batch, tgt_len), is then what training
-    adds to the loss of each. Where only some positions were kept, the logits are (kept, tgt_vocab)
-    and the penalty is (kept,), row by row. `lengths`, (batch,), are those of the memory, where they
-    may be others than those of the source.
+    Attributes:
+        logits: row by row where only some positions are scored.
+        maps: if asked for.
+        penalty: (batch, tgt_len) or (kept,), added to the loss of each token; None for most models.
+        lengths: (batch,), of the memory; None if they are those of the source.
     """
 
     logits: Tensor
@@ -91,70 +95,57 @@ class SequenceModel(nn.Module, ABC):
     """A model that turns one sequence into another.
 
     Decoding calls `encode` once, `start` once, and `step` for every token; training calls
-    `forward`. All take token ids, batch first; a source may be made of vectors or be an image where
-    the model has an adapter for it.
+    `forward`. All take token ids, batch first; a source may be vectors or images where the model
+    has an adapter for them.
     """
 
     @abstractmethod
-    def encode(
-        self,
-        src: Src,
-        lengths: Lengths,
-        *,
-        need_weights: bool = False,
-    ) -> Memory:
-        """Reads the source. What `src` holds beyond `lengths` does not matter."""
+    def encode(self, src: Src, lengths: Lengths, *, need_weights: bool = False) -> Memory:
+        """Encode the source. The values of `src` beyond `lengths` do not matter."""
 
     @abstractmethod
     def start(self, memory: Memory) -> State:
-        """The state before the first target token."""
-
-    @property
-    def src_positions(self) -> int | None:
-        """How many tokens (or vectors) a source may have, `eos` among them; None if any number."""
-        return None
-
-    @property
-    def tgt_positions(self) -> int | None:
-        """How many tokens of a target, `bos` first, the model can take; None if any number."""
-        return None
-
-    def tgt_lengths(self, memory: Memory) -> Int[Tensor, " batch"] | None:
-        """How many tokens the target of each source has, `eos` not counted.
-
-        None, as here, for a model that ends where it wants. Decoding asks this once.
-        """
-        return None
+        """Return the state before the first target token."""
 
     @abstractmethod
     def step(
         self, tokens: Int[Tensor, " batch"], state: State, *, need_weights: bool = False
     ) -> StepOutput:
-        """Takes the newest token of each row, first of all `bos`, and scores the next one."""
+        """Read the newest token of each row, first of all `bos`, and score the next one."""
 
     @abstractmethod
     def forward(
-        self,
-        src: Src,
-        lengths: Lengths,
-        tgt: Int[Tensor, "batch tgt_len"],
-        *,
-        keep: Keep | None = None,
-        need_weights: bool = False,
+        self, src: Src, lengths: Lengths, tgt: Tgt, *, keep: Keep = None, need_weights: bool = False
     ) -> ModelOutput:
-        """Scores all next tokens at once, given the right ones before them.
+        """Score all next tokens at once, given the right ones before them.
 
         Args:
             src: source tokens.
             lengths: number of real source tokens of each row; all are real if None.
             tgt: target tokens, `bos` first; the logits at position t are for token t + 1.
-            keep: the positions to score, e.g. those that are not padding, as a mask or by their
-                places, see `Keep`; the logits are then (kept, tgt_vocab), row by row.
+            keep: the positions to score, e.g. those that are not padding; all if None.
             need_weights: whether to return the maps.
         """
 
+    @property
+    def src_positions(self) -> int | None:
+        """Most tokens (or vectors) of a source, `eos` included; None if unlimited."""
+        return None
 
-#: modules that were in training mode, and how many blocks of `evaluating` they are in
+    @property
+    def tgt_positions(self) -> int | None:
+        """Most tokens of a target, `bos` included; None if unlimited."""
+        return None
+
+    def tgt_lengths(self, memory: Memory) -> Int[Tensor, " batch"] | None:
+        """Return the number of tokens of each target, `eos` not counted.
+
+        None, as here, for a model that ends where it chooses. Decoding asks this once.
+        """
+        return None
+
+
+#: modules that were in training mode, and the number of `evaluating` blocks that they are in
 _evaluated: Final[dict[nn.Module, int]] = {}
 _evaluated_lock: Final = Lock()
 
@@ -182,8 +173,29 @@ def evaluating(model: nn.Module) -> Iterator[None]:
                     module.training = True
 
 
+@contextmanager
+def inference(model: nn.Module) -> Iterator[None]:
+    """Run without gradients and without dropout, and leave the model as it was."""
+    with evaluating(model), torch.no_grad():
+        yield
+
+
+def is_encoder_map(kind: str) -> bool:
+    """Return whether maps of this kind are the encoder's, shared by all targets of a source."""
+    return kind.startswith("encoder-")
+
+
+def select_positions(x: Tensor, keep: Keep) -> Tensor:
+    """Return (kept, ...), row by row, of (batch, tgt_len, ...); all of `x` if `keep` is None."""
+    if keep is None:
+        return x
+    if keep.dtype == torch.bool:
+        return x[keep]
+    return x.flatten(0, 1).index_select(0, keep)
+
+
 def real_lengths(src: Tensor, lengths: Tensor | None) -> Tensor:
-    """The lengths; the second axis of `src` for every row where there are none."""
+    """Return the lengths, or the second axis of `src` for every row if they are None."""
     if lengths is not None:
         return lengths
     return torch.full(src.shape[:1], src.shape[1], dtype=torch.long, device=src.device)
@@ -199,7 +211,7 @@ def check_tensors(**values: object) -> None:
 
 
 def check_batch(src: Tensor, lengths: Tensor | None) -> None:
-    """Raises unless there is one length for each source; the rest of vectors is their adapter's."""
+    """Raises unless there is one length for each source; adapters check vectors further."""
     check_tensors(src=src, lengths=lengths)
     if not src.is_floating_point():
         check_source(src, lengths)
@@ -216,7 +228,7 @@ def check_source(src: Tensor, lengths: Tensor | None) -> None:
 
 
 def check_lengths(lengths: Tensor, rows: int, most: int, unit: str = "tokens") -> None:
-    """Raises unless there is a length for each of the rows, and none of them is too large."""
+    """Raises unless there is a length for each of the rows, and none is more than `most`."""
     check_axes("lengths", lengths, "batch")
     check_equal("agree in batch", src=rows, lengths=lengths.shape[0])
     if can_read_values(lengths) and int(lengths.max()) > most:
@@ -242,22 +254,3 @@ def check_tokens(name: str, tokens: Tensor, vocab: int) -> None:
             f"from {low} to {high}",
             "check that the tokeniser is the one that the model was made for",
         )
-
-
-@contextmanager
-def inference(model: nn.Module) -> Iterator[None]:
-    """Without gradients and without dropout; the model is given back as it was."""
-    with evaluating(model), torch.no_grad():
-        yield
-
-
-def is_encoder_map(kind: str) -> bool:
-    """Whether maps of this kind come from the encoder, one for all hypotheses of a source."""
-    return kind.startswith("encoder-")
-
-
-def select_positions(x: Tensor, keep: Keep) -> Tensor:
-    """What (batch, tgt_len, ...) holds at these positions, (kept, ...), row by row."""
-    if keep.dtype == torch.bool:
-        return x[keep]
-    return x.flatten(0, 1).index_select(0, keep)
