@@ -161,7 +161,7 @@ def test_unknown_words_are_replaced(model, monkeypatch):
         token_log_probs=[-0.25] * 4,
         attention={"cross": (look[None],)},
     )
-    monkeypatch.setattr("regard.api.model.decode", lambda *args, **options: [[hypothesis]])
+    monkeypatch.setattr("regard.api.predictor.decode", lambda *args, **options: [[hypothesis]])
     assert model("xé").text == "a b"
     assert model("xé", replace_unk=True).text == "a é b"
     (out,) = model.predict(["xh"], replace_unk=True, attention=False)

@@ -10,7 +10,7 @@ import torch
 import regard
 from api.test_output import run_folder
 from regard import decoding, evaluation
-from regard.api.output import EvaluationResult, MetricRow
+from regard.api.evaluate_pairs import EvaluationResult, MetricRow
 from regard.seeing import Map, Text, Trace, select
 
 

@@ -164,7 +164,8 @@ def test_no_tokens_at_all(variant, tmp_path):
     model = regard.load(run_folder(tmp_path / "run", variant))
     out = model("", max_len=0)
     assert out.trace.source.labels == ["</s>"]
-    trace = replace(out, finished=False, traced=replace(out.traced, target=Text("", ()))).trace
+    header = replace(out.trace_header, target=Text("", ()))
+    trace = replace(out, finished=False, trace_header=header).trace
     assert {found.weights.shape[1] for found in trace.maps if found.rows == "target"} == {0}
     forced = model.trace("", target="")
     assert forced.target.labels == ["</s>"]

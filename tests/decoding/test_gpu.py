@@ -9,7 +9,7 @@ from decoding.test_presets import batch, model_of
 from models.cases import VARIANTS
 from regard.decoding import DecodingOptions, decode, force_decode
 from regard.decoding.batch_pruning import BatchPruning
-from regard.decoding.search_history import read_out
+from regard.decoding.search_history import read_hypotheses
 from regard.models import COPY_PRESETS, PRESETS
 from regard.ops import use_backend
 
@@ -110,10 +110,10 @@ class Watched:
 
         def read(*args):
             torch.cuda.set_sync_debug_mode("default")
-            return read_out(*args)
+            return read_hypotheses(*args)
 
         monkeypatch.setattr(model, "step", step)
-        monkeypatch.setattr("regard.decoding.search.read_out", read)
+        monkeypatch.setattr("regard.decoding.search.read_hypotheses", read)
 
 
 @pytest.fixture

@@ -24,7 +24,7 @@ def test_the_parts_of_a_model_make_its_logits():
     for t in range(tgt.shape[1]):
         x = plain.embedding.table.weight[tgt[:, t]]
         hidden, rnn = plain.stack.step(torch.cat([x, context, recalled], dim=1), rnn)
-        seen, looked, _ = state.source.look(plain.attention, hidden[:, None], need_weights=True)
+        seen, looked, _ = state.source.attend(plain.attention, hidden[:, None], need_weights=True)
         context = seen[:, 0]
         recalled, weights, slots = external(torch.cat([hidden, context], dim=1), slots)
         features = torch.cat([hidden, context, recalled], dim=1)

@@ -122,7 +122,7 @@ def test_the_parts_of_a_model_make_its_logits():
     for t in range(tgt.shape[1]):
         x = plain.embedding.table.weight[tgt[:, t]]
         hidden, rnn = plain.stack.step(torch.cat([x, context], dim=1), state.rnn)
-        context, looked, source = state.source.look(
+        context, looked, source = state.source.attend(
             plain.attention, hidden[:, None], need_weights=True
         )
         context = context[:, 0]

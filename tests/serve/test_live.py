@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-import regard.api.model
+import regard.api.predictor
 from regard.errors import ArgumentError
 from regard.serve import AddressError, Limits, bind, url_of
 from serve.conftest import until
@@ -37,13 +37,13 @@ def workers():
 
 
 def test_requests_that_arrive_together_are_decoded_as_one_batch(live, models, monkeypatch):
-    sizes, decode = [], regard.api.model.decode
+    sizes, decode = [], regard.api.predictor.decode
 
     def counted(model, src, *args, **options):
         sizes.append(len(src))
         return decode(model, src, *args, **options)
 
-    monkeypatch.setattr(regard.api.model, "decode", counted)
+    monkeypatch.setattr(regard.api.predictor, "decode", counted)
     server = live(wait_ms=20000.0, batch=12)
     texts = ["abcdefgh"[: 1 + i % 8] for i in range(12)]
     with ThreadPoolExecutor(12) as pool:
@@ -56,13 +56,13 @@ def test_requests_that_arrive_together_are_decoded_as_one_batch(live, models, mo
 
 
 def test_requests_with_other_options_are_decoded_apart(live, monkeypatch):
-    seen, decode = [], regard.api.model.decode
+    seen, decode = [], regard.api.predictor.decode
 
     def counted(model, src, lengths, options, **more):
         seen.append((len(src), options.beam))
         return decode(model, src, lengths, options, **more)
 
-    monkeypatch.setattr(regard.api.model, "decode", counted)
+    monkeypatch.setattr(regard.api.predictor, "decode", counted)
     server = live(wait_ms=1000.0, batch=6)
     with ThreadPoolExecutor(6) as pool:
         list(pool.map(lambda i: post(server, {"text": "abc", "beam": 1 + i % 2}), range(6)))

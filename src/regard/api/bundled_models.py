@@ -14,14 +14,14 @@ FACT: Final = re.compile(r"^\| ([^|\s][^|]*) \| ([^|]+) \|$", re.MULTILINE)
 
 
 def names() -> list[str]:
-    """The models in the package."""
+    """Return the names of the bundled models."""
     return sorted(folder.name for folder in HOME.iterdir() if RunFolder(folder).started)
 
 
 def find(run: str | Path) -> Path:
-    """The folder of a run: the user's own, or that of a bundled model if it is named.
+    """Return the folder of a run: the user's own, or that of a bundled model of this name.
 
-    A folder of the user goes before a bundled model of the same name, and stderr says so.
+    A folder of the user goes before a bundled model of the same name, with a note on stderr.
     """
     path, bundled = Path(run), names()
     is_bundled = str(path) in bundled
@@ -44,13 +44,13 @@ def find(run: str | Path) -> Path:
 
 
 def is_run(run: str | Path) -> bool:
-    """Whether this can be a run, rather than a file to answer."""
+    """Return whether this can be a run, rather than a file of sources."""
     path = Path(run)
     return path.is_dir() or (not path.exists() and str(path) in names())
 
 
 def first() -> Path:
-    """The name of the model that is taken where the user names none."""
+    """Return the name of the default model."""
     bundled = names()
     if not bundled:
         raise ArgumentError(
@@ -60,7 +60,7 @@ def first() -> Path:
 
 
 def card(name: str) -> dict[str, str]:
-    """What the card of a bundled model says of it, and how many bytes it has."""
+    """Return the facts on the card of a bundled model, and its size."""
     folder = RunFolder(HOME / name)
     text = folder.card_file.read_text(encoding="utf-8") if folder.finished else ""
     size = sum(file.stat().st_size for file in folder.path.iterdir())

@@ -1,65 +1,54 @@
-"""How good a model's answers to pairs are."""
+"""Evaluation of a model on pairs: metrics of its predictions, with confidence intervals."""
 
-from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from collections.abc import Iterable, Sequence
+from typing import Any, NamedTuple
 
-from regard.api.model import Model
-from regard.api.output import EvaluationResult, MetricRow, Output
-from regard.api.read_pairs import pairs_of, read_for, source_of
-from regard.data import Pair
-from regard.errors import ArgumentError, RegardError
+from regard.data import Pair, Tokenizer
+from regard.errors import ArgumentError
 from regard.evaluation import (
     METRICS,
+    Comparison,
+    LengthRow,
     choose_metrics,
     confidence_interval,
     score,
 )
 
-Shown = Callable[[Iterable[Output], int], Iterable[Output]]
+
+class MetricRow(NamedTuple):
+    """A metric with its interval, and how it was computed."""
+
+    name: str
+    value: float
+    low: float
+    high: float
+    signature: str
 
 
-def metric_names(model: Model, asked: Sequence[str]) -> list[str]:
-    """The metrics that are asked for, if there are such; if none is, those that suit the target."""
-    for name in asked:
+class EvaluationResult(NamedTuple):
+    """Metrics of predictions on a number of pairs."""
+
+    pairs: int
+    rows: list[MetricRow]
+    lengths: list[LengthRow]
+    against: Comparison | None
+
+    def __repr__(self) -> str:
+        rows = "".join(f", {row.name}={row.value:.4g}" for row in self.rows)
+        return f"Result(pairs={self.pairs}{rows})"
+
+
+def metric_names(target: Tokenizer, metric: str | Sequence[str] | None) -> list[str]:
+    """Return the names of metrics, checked; those that suit the target if none is given."""
+    alone = isinstance(metric, str) or not isinstance(metric, Sequence | None)
+    given: Sequence[Any] = [metric] if alone else metric or ()
+    names = [str(name).lower() for name in given]
+    for name in names:
         if name not in METRICS:
             raise ArgumentError(
                 "metric", f"be one of {', '.join(METRICS)}", repr(name), "choose some of them"
             )
-    return list(asked) or list(choose_metrics(model.tgt_tokenizer.kind))
-
-
-def check_reads_pairs(model: Model) -> None:
-    """Raises where a model has learned from texts, which have no targets."""
-    if model.config.reads_texts:
-        raise RegardError(
-            f"a model must have learned from pairs to be judged by some, but {model.path} is of "
-            f"preset {model.config.preset}: ask for Model.perplexity."
-        )
-
-
-def evaluate(
-    model: Model, source: Any, metric: str | Sequence[str] | None, beam: int | None, **reading: Any
-) -> EvaluationResult:
-    """Reads pairs as `read_for` does, answers their sources, and scores the answers."""
-    check_reads_pairs(model)
-    alone = isinstance(metric, str) or not isinstance(metric, Sequence | None)
-    asked: Sequence[Any] = [metric] if alone else metric or ()
-    names = metric_names(model, [str(name).lower() for name in asked])
-    pairs = pairs_of(model, read_for(model, source, **reading))
-    return scored(model, names, answers(model, pairs, beam), pairs)
-
-
-def answers(
-    model: Model,
-    pairs: Sequence[Pair],
-    beam: int | None,
-    shown: Shown = lambda outputs, total: outputs,
-) -> list[str]:
-    """What the model answers to the sources; `shown` may tell how far it is."""
-    options: dict[str, Any] = {} if beam is None else {"beam": beam}
-    texts = [source_of(pair) for pair in pairs]
-    outputs = model.predict(texts, attention=False, **options)
-    return [output.text for output in shown(outputs, len(texts))]
+    return names or list(choose_metrics(target.kind))
 
 
 def references_of(pairs: Iterable[Pair]) -> list[list[str]]:
@@ -67,14 +56,14 @@ def references_of(pairs: Iterable[Pair]) -> list[list[str]]:
     return [[pair.tgt, *pair.more] for pair in pairs]
 
 
-def scored(
-    model: Model, names: Sequence[str], predictions: Sequence[str], pairs: Sequence[Pair]
+def score_predictions(
+    target: Tokenizer, names: Sequence[str], predictions: Sequence[str], pairs: Sequence[Pair]
 ) -> EvaluationResult:
-    """Return each metric with its interval, of texts in the form of the target tokeniser."""
-    references, normalizer = references_of(pairs), model.tgt_tokenizer
+    """Return each metric with its interval, of texts normalised by the target tokeniser."""
+    references = references_of(pairs)
     rows = []
     for name in names:
-        found = score(name, predictions, references, normalizer=normalizer)
-        interval = confidence_interval(name, predictions, references, normalizer=normalizer)
+        found = score(name, predictions, references, normalizer=target)
+        interval = confidence_interval(name, predictions, references, normalizer=target)
         rows.append(MetricRow(name, found.value, interval.low, interval.high, found.signature))
     return EvaluationResult(len(pairs), rows, [], None)

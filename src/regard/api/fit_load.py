@@ -1,4 +1,4 @@
-"""From pairs, or from a run folder, to a model."""
+"""`fit` and `load`: train a model, or load trained ones."""
 
 import tempfile
 from collections.abc import Iterable, Mapping, Set
@@ -10,7 +10,7 @@ import torch
 from regard import device as devices
 from regard.api import bundled_models
 from regard.api.model import Model
-from regard.api.request import check_pairs
+from regard.api.read_pairs import check_pairs
 from regard.errors import ArgumentError
 from regard.training import RunFolder, make_config
 
@@ -19,13 +19,13 @@ PRECISIONS: Final = {"32": torch.float32, "bf16": torch.bfloat16}
 
 
 def load(*runs: str | Path, device: str = "auto", precision: str = "32") -> Model:
-    """The model of a run; of several, their ensemble.
+    """Load the model of a run; of several, their ensemble.
 
     Args:
         runs: run folders, or names of bundled models, as "g2p".
         device: "cpu", "cuda" or "auto".
-        precision: type of the weights: "32", or "bf16", which is faster where the chip has units
-            for it, and may change an answer where two are almost equally likely.
+        precision: type of the weights: "32", or "bf16", which is faster where the chip
+            supports it, and may change an output if two are almost equally likely.
     """
     if not runs:
         raise ArgumentError("runs", "be one folder or more", "missing", "name a run folder")
@@ -58,7 +58,7 @@ def fit(
     quiet: bool = False,
     **settings: Any,
 ) -> Model:
-    """Trains a model and returns it.
+    """Train a model and return it.
 
     Args:
         pairs: a file; or tuples of source and target, or dictionaries with `src` and `tgt` or the
@@ -70,7 +70,7 @@ def fit(
         settings: those of `regard.training.Config`, and sizes of the preset: `steps=2000`, ...
     """
     check_pairs(pairs)
-    from regard.training import start_run  # loads what only training needs
+    from regard.training import start_run  # imports libraries that only training needs
 
     folder = Path(tempfile.mkdtemp(prefix="regard-")) / "run" if output is None else Path(output)
     if isinstance(pairs, str | Path):
@@ -83,7 +83,7 @@ def fit(
 
 
 def _row(pair: Any) -> Any:
-    """A pair as reading takes it: a tuple, or a dictionary; reading complains of anything else."""
+    """Return a pair as readers take it: a tuple, or a dictionary; they reject anything else."""
     if isinstance(pair, str):
         return (pair,)
     other = not isinstance(pair, tuple | Mapping | Set) and isinstance(pair, Iterable)

@@ -1,35 +1,26 @@
-"""Reads pairs for a model, laid out as those that it has learned from."""
+"""Reading of pairs for a trained model, laid out as those that it was trained on."""
 
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import chain, islice
+from pathlib import Path
 from typing import Any, Final
 
-from regard.api.model import Model
-from regard.api.request import check_pairs
-from regard.data import (
-    FrameReader,
-    FrameScaler,
-    Pair,
-    PairReader,
-    SourceEncoder,
-    base_folder,
-    read_pairs,
-    require_text,
-)
+from regard.api.predictor import Predictor
+from regard.data import Pair, PairReader, read_pairs
 from regard.data.error_hints import PYTHON_HINTS, BadLine, ErrorHints
 from regard.data.pair_reader import SourceTransform
 from regard.data.pairs import column_names
 from regard.data.text_files import is_pipe
-from regard.errors import DataError
-from regard.kinds.text_source import Source
+from regard.errors import ArgumentError, DataError
+from regard.kinds import DataKind
 
 #: the arguments of `Model.evaluate` and `Model.align`
 ARGUMENTS: Final = PYTHON_HINTS._replace(features="", references="", longer="")
 
 
 def read_for(
-    model: Model,
+    predictor: Predictor,
     source: str | os.PathLike[str] | Iterable[Any],
     tgt_file: str | os.PathLike[str] | None = None,
     *,
@@ -39,11 +30,12 @@ def read_for(
     advice: ErrorHints = ARGUMENTS,
     forced: bool = False,
 ) -> PairReader:
-    """Pairs for a model; what follows source and target is features if it knows some, else further
-    accepted targets.
+    """Read pairs for a model.
+
+    Further columns are features if the model has some, else further accepted targets.
 
     Args:
-        model: says how its own data were laid out.
+        predictor: of the model, whose settings say how its own data were laid out.
         source: a file with both sides, or the sources; or pairs, as for `regard.fit`.
         tgt_file: the targets, if they are another file.
         columns: names or numbers; those of the run if None.
@@ -53,81 +45,76 @@ def read_for(
         forced: whether the model is made to write the targets, so that these must fit it, too.
     """
     check_pairs(source)
+    kind = predictor.kind
     is_file = isinstance(source, str | os.PathLike)
     if not is_file:
-        source, columns = _peeked(model, source, columns)
+        source, columns = _peek_columns(kind, source, columns)
     elif columns is None and tgt_file is None:
-        columns = column_names(model.config.columns)
+        columns = column_names(kind.settings.columns)
     layout = tgt_file is None and columns is None
-    features = bool(model.features)
+    features = bool(kind.sources.feature_names)
     return read_pairs(
         source,
         tgt_file=tgt_file,
         columns=columns,
         features=layout and features,
-        references=layout and not features and not (is_file and _is_tagged(source, advice)),
+        references=layout and not features and not (is_file and _has_features(source, advice)),
         skip_bad=skip_bad,
         on_bad=on_bad,
-        max_chars=model.config.max_chars,
+        max_chars=kind.settings.max_chars,
         advice=advice,
-        sources=_fitting(model, _sources(model.source, source), forced),
+        sources=_fitting(predictor, kind.sources.transform(source), forced),
     )
 
 
-def _sources(side: SourceEncoder, place: Any) -> SourceTransform:
-    """What becomes of sources that are read from a place."""
-    return (
-        FrameReader(base_folder(place), side.features)
-        if isinstance(side, FrameScaler)
-        else require_text
-    )
+def check_pairs(pairs: Any) -> None:
+    """Raises unless given a file or an iterable of pairs: not for bytes, nor for a dict."""
+    if isinstance(pairs, Mapping | bytes) or not isinstance(pairs, str | Path | Iterable):
+        raise ArgumentError(
+            "pairs",
+            "be a file, or tuples of source and target",
+            f"{pairs!r:.40}",
+            'give "pairs.tsv", or [("a", "b"), ("c", "d")]',
+        )
 
 
-def source_of(pair: Pair) -> Any:
-    """The source of a pair as a model is asked it, with its features beside it."""
-    return Source(pair.src, pair.features) if pair.frames is None else pair.frames
+def known_pairs(kind: DataKind, pairs: Iterable[Pair]) -> list[Pair]:
+    """Return the pairs, without features if the model has none."""
+    return list(pairs) if kind.sources.feature_names else [p._replace(features=()) for p in pairs]
 
 
-def _fitting(model: Model, sources: SourceTransform, forced: bool) -> SourceTransform:
-    """The same, where a model has learned so many positions that a pair may not fit."""
-    if model.module.src_positions is None and model.module.tgt_positions is None:
-        return sources
+def _fitting(predictor: Predictor, parse: SourceTransform, forced: bool) -> SourceTransform:
+    """Return a parser that also rejects pairs with more positions than the model has."""
+    module = predictor.module
+    if module.src_positions is None and module.tgt_positions is None:
+        return parse
 
-    def fit(pair: Pair) -> Pair:
-        pair = sources(pair)
+    def parse_fitting(pair: Pair) -> Pair:
+        pair = parse(pair)
         try:
-            model.check_fit(source_of(_known(model, pair)))
+            (known,) = known_pairs(predictor.kind, [pair])
+            predictor.check_source(predictor.kind.sources.of_pair(known))
             if forced:
-                model.check_target(pair.tgt)
+                predictor.target_ids(pair.tgt)
         except DataError as error:
             raise BadLine(error.kind, error.reason, error.fix) from None
         return pair
 
-    return fit
+    return parse_fitting
 
 
-def _known(model: Model, pair: Pair) -> Pair:
-    """The pair without features that the model does not know."""
-    return pair if model.features else pair._replace(features=())
-
-
-def pairs_of(model: Model, reader: PairReader) -> list[Pair]:
-    """All pairs of a reader, without features that the model does not know."""
-    return [_known(model, pair) for pair in reader]
-
-
-def _peeked(
-    model: Model, pairs: Any, columns: Sequence[int | str] | None
+def _peek_columns(
+    kind: DataKind, pairs: Any, columns: Sequence[int | str] | None
 ) -> tuple[Any, Sequence[int | str] | None]:
-    """The pairs again, and the columns of dictionaries, which may have the names of the run's."""
+    """Return the pairs, and the run's columns if the first pair is a dictionary that has them."""
     rest = iter(pairs)
     first = list(islice(rest, 1))
-    own = column_names(model.config.columns)
+    own = column_names(kind.settings.columns)
     if columns is None and own is not None and first and isinstance(first[0], Mapping):
         columns = own if all(name in first[0] for name in own) else None
     return chain(first, rest), columns
 
 
-def _is_tagged(file: Any, advice: ErrorHints) -> bool:
-    """Whether a third column looks like features rather than like a further target."""
+def _has_features(file: Any, advice: ErrorHints) -> bool:
+    """Return whether a third column looks like features rather than like a further target."""
     return not is_pipe(file) and read_pairs(file, advice=advice).format.features is not None

@@ -1,28 +1,27 @@
-"""What a model is asked for, checked."""
+"""Prediction requests: decoding options and maps, checked, and split like their sources."""
 
 import difflib
 import random
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any, Final
 
 from regard.decoding import DecodingOptions
-from regard.errors import ArgumentError, DataError, RegardError
-from regard.models import TEXT_PRESETS
-from regard.training import Config
+from regard.errors import ArgumentError, DataError
+from regard.kinds import DataKind
+from regard.seeing.trace import KINDS
 
 #: batches that are read before the first is answered
-AHEAD: Final = 16
+READ_AHEAD: Final = 16
 
 
 @dataclass(frozen=True)
 class PredictRequest:
-    """What is asked for with each source of a call.
+    """Options for the sources of one call.
 
     Attributes:
         options: of decoding.
-        attention: whether answers carry maps.
+        attention: whether outputs carry maps.
         kinds: which maps.
         replace_unk: whether unknown words become source words.
     """
@@ -32,133 +31,107 @@ class PredictRequest:
     kinds: Collection[str]
     replace_unk: bool
 
-    def of(self, rows: Sequence[int]) -> "PredictRequest":
-        """The same for some of the sources, in this order. One prefix alone is that of each."""
+    @staticmethod
+    def of(
+        kind: DataKind,
+        options: DecodingOptions,
+        *,
+        attention: bool,
+        kinds: Collection[str] | None,
+        replace_unk: bool,
+    ) -> "PredictRequest":
+        """Return a request; raises if a model of this kind of data cannot answer it."""
+        request = PredictRequest(options, attention, check_kinds(kinds), replace_unk)
+        if replace_unk and not kind.has_sources:
+            raise ArgumentError(
+                "replace_unk", "be left out for a language model", True, "it has no source to copy"
+            )
+        return request
+
+    def select(self, indices: Sequence[int]) -> "PredictRequest":
+        """Return the request for some of the sources; a single prefix is that of each."""
         prefix = self.options.prefix
         if prefix is None or len(prefix) == 1:
             return self
-        if rows and max(rows) >= len(prefix):
-            raise _other_count(len(prefix), f"{max(rows) + 1} sources or more")
-        return replace(self, options=replace(self.options, prefix=[prefix[i] for i in rows]))
+        if indices and max(indices) >= len(prefix):
+            raise _wrong_count(len(prefix), f"{max(indices) + 1} sources or more")
+        return replace(self, options=replace(self.options, prefix=[prefix[i] for i in indices]))
 
     def check_total(self, sources: int) -> None:
-        """Raises where there are prefixes for more sources than there were."""
+        """Raises if there are more prefixes than sources."""
         given = len(self.options.prefix or ())
         if given > max(sources, 1):
-            raise _other_count(given, f"{sources} source{'s' * (sources != 1)}")
+            raise _wrong_count(given, f"{sources} source{'s' * (sources != 1)}")
 
     def seeded(self, seed: int | None) -> "PredictRequest":
-        """The same with another seed of the draws."""
+        """Return the request with another random seed."""
         if seed == self.options.seed:
             return self
         return replace(self, options=replace(self.options, seed=seed))
 
     def seeds(self) -> Iterator[int | None]:
-        """A seed for each batch: batches that share one would draw the same answers."""
+        """Yield a seed for each batch: batches with the same one would draw the same samples."""
         seed = self.options.seed
         draw = random.Random(seed)
         yield seed
         while True:
             yield None if seed is None else draw.getrandbits(63)
 
-    def check(self, config: Config) -> None:
-        """Raises where a model of these settings cannot do it."""
-        if self.replace_unk and config.reads_texts:
-            raise ArgumentError(
-                "replace_unk", "be left out for a language model", True, "it has no source to copy"
-            )
-
     @property
-    def shown(self) -> Collection[str]:
-        """The maps that answers carry."""
+    def shown_kinds(self) -> Collection[str]:
+        """The maps that outputs carry."""
         return self.kinds if self.attention else ()
 
     @property
-    def needed(self) -> Collection[str]:
+    def needed_kinds(self) -> Collection[str]:
         """The maps that decoding must keep."""
-        return {*self.shown, "cross"} if self.replace_unk else self.shown
+        return {*self.shown_kinds, "cross"} if self.replace_unk else self.shown_kinds
 
 
 def in_chunks(
-    texts: Iterable[Any], check: Callable[[Any], None], batch: int, wish: PredictRequest
+    sources: Iterable[Any], check: Callable[[Any], None], batch: int, request: PredictRequest
 ) -> Iterator[tuple[list[Any], PredictRequest]]:
-    """Sources that are looked at together, and what is asked for with them.
+    """Split sources into chunks that are sorted by length together, each with its request.
 
-    The error of one that cannot be read comes after all that was read before it.
+    The error of an unusable source is raised after the chunk of all sources before it.
     """
-    most = AHEAD * batch if batch > 1 else 1
+    most = READ_AHEAD * batch if batch > 1 else 1
     chunk: list[Any] = []
     before = 0
     try:
-        for text in texts:
-            check(text)
-            chunk.append(text)
+        for source in sources:
+            check(source)
+            chunk.append(source)
             if len(chunk) == most:
-                yield chunk, wish.of(range(before, before + most))
+                yield chunk, request.select(range(before, before + most))
                 before, chunk = before + most, []
     except DataError:
-        yield chunk, wish.of(range(before, before + len(chunk)))
+        yield chunk, request.select(range(before, before + len(chunk)))
         raise
-    wish.check_total(before + len(chunk))
-    yield chunk, wish.of(range(before, before + len(chunk)))
+    request.check_total(before + len(chunk))
+    yield chunk, request.select(range(before, before + len(chunk)))
 
 
-def _other_count(given: int, sources: str) -> ArgumentError:
-    return ArgumentError(
-        "prefix",
-        "be one, or one for each source",
-        f"{given} for {sources}",
-        "give as many as there are sources, empty lists among them",
-    )
-
-
-def check_has_sources(config: Config) -> None:
-    """Raises for a language model, which cannot be checked."""
-    if config.reads_texts:
-        raise RegardError(
-            "a check must have a source whose tokens can be taken away, but a language model has "
-            "none: see where it looked with `regard show` or Model.trace."
-        )
-
-
-def check_reads_texts(config: Config) -> None:
-    """Raises unless it is a language model, which has a perplexity."""
-    if not config.reads_texts:
-        raise RegardError(
-            f"perplexity must be asked of a language model, but the preset of this run is "
-            f"{config.preset}: train one of {', '.join(TEXT_PRESETS)}."
-        )
-
-
-def check_several(texts: Any) -> None:
-    """Raises for what is not several texts, though python may be able to walk through it."""
-    if isinstance(texts, str | bytes):
-        fix = "call the model with it, or put it in a list"
-        raise ArgumentError("texts", "be several", f"one text, {texts!r:.40}", fix)
-    if isinstance(texts, Mapping) or not isinstance(texts, Iterable):
-        fix = "give the model a string, or a list of strings"
-        raise ArgumentError("text", "be a string, or several", f"{texts!r:.40}", fix)
-
-
-def check_pairs(pairs: Any) -> None:
-    """Raises for what is no file and no pairs, though python may be able to walk through it."""
-    if isinstance(pairs, Mapping | bytes) or not isinstance(pairs, str | Path | Iterable):
+def check_kinds(kinds: Collection[str] | None) -> Collection[str]:
+    """Return the kinds of maps; all if None. Raises for a kind that does not exist."""
+    if kinds is None:
+        return KINDS
+    wrong = [kinds] if isinstance(kinds, str) else [kind for kind in kinds if kind not in KINDS]
+    if wrong:
         raise ArgumentError(
-            "pairs",
-            "be a file, or tuples of source and target",
-            f"{pairs!r:.40}",
-            'give "pairs.tsv", or [("a", "b"), ("c", "d")]',
+            "kinds", f"be a list of some of {', '.join(KINDS)}", repr(wrong[0]), "choose among them"
         )
+    return kinds
 
 
-def decoding_options(config: Config, options: dict[str, Any]) -> DecodingOptions:
-    """The options of decoding by name, on top of the width that the run has."""
-    if options.get("prefix") is not None and config.reads_texts:
+def decoding_options(kind: DataKind, beam: int, options: dict[str, Any]) -> DecodingOptions:
+    """Return decoding options by name; the beam width of the run is the default."""
+    if options.get("prefix") is not None and not kind.has_sources:
         raise ArgumentError(
             "prefix", "be left out for a language model", "given", "it goes on with each text"
         )
     try:
-        return DecodingOptions(**{"beam": config.beam, **options})
+        return DecodingOptions(**{"beam": beam, **options})
     except TypeError as error:
         known = list(DecodingOptions.__dataclass_fields__)
         wrong = [name for name in options if name not in known]
@@ -168,3 +141,12 @@ def decoding_options(config: Config, options: dict[str, Any]) -> DecodingOptions
         raise ArgumentError(
             "option", f"be one of {', '.join(known)}", repr(wrong[0]), f"perhaps {close!r} is meant"
         ) from None
+
+
+def _wrong_count(given: int, sources: str) -> ArgumentError:
+    return ArgumentError(
+        "prefix",
+        "be one, or one for each source",
+        f"{given} for {sources}",
+        "give as many as there are sources, empty lists among them",
+    )

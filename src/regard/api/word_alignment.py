@@ -1,16 +1,17 @@
-"""Word alignments of many pairs, from where a model looks while it is made to write the target."""
+"""Word alignments of many pairs, from the attention of a model that is made to write the target."""
 
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final, NamedTuple, TypeVar
 
 import numpy as np
 
-from regard.api.model import Model
-from regard.api.read_pairs import pairs_of, read_for
+from regard.api.predictor import Predictor
+from regard.api.read_pairs import known_pairs, read_for
 from regard.data import Pair, Tokenizer, require_tokenizer, source_ids
 from regard.data.lookup_codecs import words_of
 from regard.decoding import force_decode
 from regard.errors import RegardError
+from regard.kinds import DataKind
 from regard.seeing.alignment import Links, merge_units, shift_rows, strongest
 from regard.seeing.trace import Weights
 
@@ -19,7 +20,7 @@ T = TypeVar("T")
 
 
 class HeadChoice(NamedTuple):
-    """Which attention is read.
+    """The attention that alignments are read from.
 
     Attributes:
         layer: counted from 0; None for the mean of all.
@@ -46,35 +47,35 @@ class Units(NamedTuple):
 
     @property
     def turned(self) -> "Units":
-        """For a model that goes the other way."""
+        """The units of a model of the opposite direction."""
         return Units(self.target, self.source)
 
     @staticmethod
-    def of(model: Model, words: bool | None) -> "Units":
-        """As asked for; if None, words, but single letters of a side that is read by letters."""
+    def of(kind: DataKind, words: bool | None) -> "Units":
+        """Return words or tokens; if None, words, but letters of a side that is read by letters."""
         if words is not None:
             return Units(words, words)
-        return Units(model.src_tokenizer.kind != "char", model.tgt_tokenizer.kind != "char")
+        return Units(_source_tokenizer(kind).kind != "char", kind.target.kind != "char")
 
 
-class Side(NamedTuple):
-    """One side of a pair: the word (or the token, if these are linked) of each of its tokens."""
+class SideUnits(NamedTuple):
+    """One side of a pair: the word (or token, if these are linked) of each of its tokens."""
 
     units: list[int | None]
     total: int
 
     @staticmethod
-    def of(tokenizer: Tokenizer, text: str, words: bool, *, features: int = 0) -> "Side":
-        """Features and `eos` follow the text, and are part of no word."""
+    def of(tokenizer: Tokenizer, text: str, words: bool, *, features: int = 0) -> "SideUnits":
+        """Return the units of a text; the features and `eos` that follow it are of no word."""
         own: list[int | None] = list(tokenizer.word_ids(text))
         total = len(words_of(text))
         if not words:
             own, total = list(range(len(own))), len(own)
-        return Side([*own, *[None] * (features + 1)], total)
+        return SideUnits([*own, *[None] * (features + 1)], total)
 
 
 class Places(NamedTuple):
-    """Which lines of a file have a pair, so that each line has its place in what is written.
+    """Lines of a file, with and without a pair, so that outputs keep the numbers of their lines.
 
     Attributes:
         bad: for each line, whether it was left out.
@@ -84,37 +85,30 @@ class Places(NamedTuple):
 
     @staticmethod
     def of(pairs: Sequence[Pair], bad: Sequence[int]) -> "Places":
-        """For pairs that were read, and the numbers of the lines that could not be."""
+        """Return the places of pairs, and of the line numbers that could not be read."""
         lines = sorted([*((pair.line, False) for pair in pairs), *((line, True) for line in bad)])
         return Places([is_bad for _, is_bad in lines])
 
     @property
     def total(self) -> int:
-        """How many lines there are."""
+        """The number of lines."""
         return len(self.bad)
 
     def spread(self, found: Sequence[T], empty: T) -> list[T]:
-        """What was found for the pairs, with something empty where a line was bad."""
+        """Return the values of the pairs, with `empty` for each bad line."""
         rest = iter(found)
         return [empty if bad else next(rest) for bad in self.bad]
 
 
-def check_model(model: Model) -> None:
-    """Raises where a model has learned from texts alone, or reads vectors, which have no words."""
-    if model.config.reads_texts:
-        raise _cannot_align(model)
-    require_tokenizer(model.source, "an alignment")
-
-
-def _cannot_align(model: Model) -> RegardError:
-    return RegardError(
-        f"a model must have attention between source and target to align, but {model.path} is of "
-        f"preset {model.config.preset}: train another."
-    )
+def check_can_align(predictor: Predictor) -> None:
+    """Raises for a language model, and for a model that reads frames, which have no words."""
+    if not predictor.kind.has_sources:
+        raise _cannot_align(predictor)
+    require_tokenizer(predictor.kind.source, "an alignment")
 
 
 def align(
-    model: Model,
+    predictor: Predictor,
     pairs: Sequence[Pair],
     choose: Callable[[Sequence[int]], Sequence[HeadChoice]],
     *,
@@ -123,23 +117,23 @@ def align(
     batch: int = 32,
     done: Callable[[int], None] = lambda pairs: None,
 ) -> dict[HeadChoice, list[Links]]:
-    """Aligns pairs in every way that is asked for: for each way, the links of each pair.
+    """Return the links of each pair, for each choice of attention.
 
     Args:
-        model: it is made to write the targets.
+        predictor: of the model that is made to write the targets.
         pairs: to align.
-        choose: the ways to read attention, for a model with these numbers of heads in its layers.
+        choose: returns the choices for a model with these numbers of heads in its layers.
         units: what is linked.
         link: makes links of a map of words.
         batch: pairs at a time.
         done: called with the number of pairs after each batch.
     """
-    sides = [_sides(model, pair, units) for pair in pairs]
+    sides = [_sides(predictor.kind, pair, units) for pair in pairs]
     found: dict[HeadChoice, list[Links]] = {}
-    for i, maps in _maps(model, pairs, batch, done):
+    for i, maps in _cross_attention(predictor, pairs, batch, done):
         if not found:
-            wanted = choose([len(layer) for layer in maps])
-            found = {choice: [frozenset()] * len(pairs) for choice in wanted}
+            choices = choose([len(layer) for layer in maps])
+            found = {choice: [frozenset()] * len(pairs) for choice in choices}
         source, target = sides[i]
         for choice in found:
             weights = shift_rows(_chosen(maps, choice), choice.shift)
@@ -148,33 +142,36 @@ def align(
     return found
 
 
-def align_by_mean(model: Model, source: Any, words: bool | None, **reading: Any) -> list[Links]:
-    """The links of each pair by the mean of all heads; a bad line that is left out has none.
+def align_by_mean(
+    predictor: Predictor, source: Any, words: bool | None, **reading: Any
+) -> list[Links]:
+    """Return the links of each pair by the mean of all heads; none for a bad line left out.
 
     Args:
-        model: it is made to write the targets.
+        predictor: of the model that is made to write the targets.
         source: as for `read_for`.
         words: whether to link words, or tokens; see `Units.of`.
-        reading: which file has the targets, which columns, and whether bad lines are left out.
+        reading: the further arguments of `read_for`.
     """
-    check_model(model)
+    check_can_align(predictor)
     bad: list[int] = []
     reader = read_for(
-        model, source, on_bad=lambda error: bad.append(error.line or 0), forced=True, **reading
+        predictor, source, on_bad=lambda error: bad.append(error.line or 0), forced=True, **reading
     )
-    pairs, mean = pairs_of(model, reader), HeadChoice(None, None, 0)
-    found = align(model, pairs, lambda heads: [mean], units=Units.of(model, words))[mean]
+    pairs, mean = known_pairs(predictor.kind, reader), HeadChoice(None, None, 0)
+    units = Units.of(predictor.kind, words)
+    found = align(predictor, pairs, lambda heads: [mean], units=units)[mean]
     return Places.of(pairs, bad).spread(found, frozenset())
 
 
-def sizes(model: Model, pairs: Sequence[Pair], units: Units) -> list[tuple[int, int]]:
-    """How many words of the source and of the target of each pair can be linked."""
-    sides = (_sides(model, pair, units) for pair in pairs)
+def unit_counts(kind: DataKind, pairs: Sequence[Pair], units: Units) -> list[tuple[int, int]]:
+    """Return the number of source and target units of each pair."""
+    sides = (_sides(kind, pair, units) for pair in pairs)
     return [(source.total, target.total) for source, target in sides]
 
 
 def all_choices(heads: Sequence[int], shifts: Sequence[int] = SHIFTS) -> list[HeadChoice]:
-    """Every head, the mean of the heads of each layer, the mean of all layers; each shift."""
+    """Return every head, the mean of each layer's heads, and the mean of all, by each shift."""
     found: list[tuple[int | None, int | None]] = []
     for layer, total in enumerate(heads):
         found += [(layer, head) for head in range(total)]
@@ -184,7 +181,7 @@ def all_choices(heads: Sequence[int], shifts: Sequence[int] = SHIFTS) -> list[He
 
 
 def _chosen(maps: Sequence[Weights], choice: HeadChoice) -> Weights:
-    """The map of a choice, with an axis of one head."""
+    """Return the map of a choice, with an axis of one head."""
     if choice.layer is not None and choice.head is not None:
         return maps[choice.layer][choice.head : choice.head + 1]
     layers = maps if choice.layer is None else [maps[choice.layer]]
@@ -192,27 +189,39 @@ def _chosen(maps: Sequence[Weights], choice: HeadChoice) -> Weights:
     return mean[None]
 
 
-def _sides(model: Model, pair: Pair, units: Units) -> tuple[Side, Side]:
+def _source_tokenizer(kind: DataKind) -> Tokenizer:
+    return require_tokenizer(kind.source, "an alignment")
+
+
+def _sides(kind: DataKind, pair: Pair, units: Units) -> tuple[SideUnits, SideUnits]:
     count = len(pair.features)
     return (
-        Side.of(model.src_tokenizer, pair.src, units.source, features=count),
-        Side.of(model.tgt_tokenizer, pair.tgt, units.target),
+        SideUnits.of(_source_tokenizer(kind), pair.src, units.source, features=count),
+        SideUnits.of(kind.target, pair.tgt, units.target),
     )
 
 
-def _maps(
-    model: Model, pairs: Sequence[Pair], batch: int, done: Callable[[int], None]
+def _cross_attention(
+    predictor: Predictor, pairs: Sequence[Pair], batch: int, done: Callable[[int], None]
 ) -> Iterator[tuple[int, list[Weights]]]:
-    """The cross-attention of each pair, layer by layer; like lengths go together."""
-    src = source_ids(model.src_tokenizer, [p.src for p in pairs], [p.features for p in pairs])
-    tgt = model.tgt_tokenizer.encode_batch([pair.tgt for pair in pairs])
+    """Yield the number of each pair and its cross-attention by layer; like lengths together."""
+    kind = predictor.kind
+    src = source_ids(_source_tokenizer(kind), [p.src for p in pairs], [p.features for p in pairs])
+    tgt = kind.target.encode_batch([pair.tgt for pair in pairs])
     order = sorted(range(len(pairs)), key=lambda i: (len(tgt[i]), len(src[i])))
     for start in range(0, len(order), batch):
         rows = order[start : start + batch]
-        ids, lengths = model.on_device([src[i] for i in rows])
-        hypotheses = force_decode(model.module, ids, lengths, [tgt[i] for i in rows])
+        ids, lengths = predictor.batch([src[i] for i in rows])
+        hypotheses = force_decode(predictor.module, ids, lengths, [tgt[i] for i in rows])
         for i, found in zip(rows, hypotheses, strict=True):
             if not found.attention.get("cross"):
-                raise _cannot_align(model)
+                raise _cannot_align(predictor)
             yield i, [layer.float().numpy() for layer in found.attention["cross"]]
         done(len(rows))
+
+
+def _cannot_align(predictor: Predictor) -> RegardError:
+    return RegardError(
+        f"a model must have attention between source and target to align, but "
+        f"{predictor.paths[0]} is of preset {predictor.presets[0]}: train another."
+    )

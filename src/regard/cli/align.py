@@ -175,7 +175,7 @@ def align(
     reverse = None if reverse_run is None else api.load(reverse_run, device=device)
     for one in (model, reverse):
         if one is not None:
-            word_alignment.check_model(one)
+            word_alignment.check_can_align(one.predictor)
     bad: list[int] = []
     pairs = pairs_for(
         model,
@@ -186,8 +186,8 @@ def align(
         on_bad=lambda error: bad.append(error.line or 0),
         forced=True,
     )
-    places, units = Places.of(pairs, bad), Units.of(model, words)
-    sizes = word_alignment.sizes(model, pairs, units)
+    places, units = Places.of(pairs, bad), Units.of(model.kind, words)
+    sizes = word_alignment.unit_counts(model.kind, pairs, units)
     golds = None if gold is None else read_gold_file(gold, gold_first, sizes, places)
     if reverse is not None:
         _check_units(reverse, pairs, units, sizes)
@@ -224,7 +224,7 @@ def _swapped(pairs: Sequence[Pair]) -> list[Pair]:
 def _check_units(
     reverse: api.Model, pairs: Sequence[Pair], units: Units, sizes: Sequence[tuple[int, int]]
 ) -> None:
-    own = word_alignment.sizes(reverse, _swapped(pairs), units.turned)
+    own = word_alignment.unit_counts(reverse.kind, _swapped(pairs), units.turned)
     if own != [(target, source) for source, target in sizes]:
         raise RegardError(
             f"both runs must cut texts into the same units to be joined, but {reverse.path} cuts "
@@ -239,7 +239,7 @@ def _aligned(
     options = options if has_gold else options.without_gold()
     with progress_bar(f"aligning with {model.path}", len(pairs)) as done:
         return word_alignment.align(
-            model,
+            model.predictor,
             pairs,
             options.choices,
             units=units,

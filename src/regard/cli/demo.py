@@ -10,7 +10,7 @@ import typer
 from rich.console import Console
 
 from regard import api
-from regard.api.evaluate_pairs import scored
+from regard.api.evaluate_pairs import score_predictions
 from regard.cli.error_handling import SIGNALLED
 from regard.cli.show import drawn
 from regard.data import Pair, read_pairs
@@ -104,7 +104,7 @@ def _evaluate(model: api.Model, pairs: list[Pair], console: Console) -> None:
     began = time.monotonic()
     answers = [a.text for a in model.predict([p.src for p in pairs], attention=False)]
     seconds = time.monotonic() - began
-    rows = scored(model, ("per", "exact"), answers, pairs).rows
+    rows = score_predictions(model.tgt_tokenizer, ("per", "exact"), answers, pairs).rows
     per, exact = (row.value for row in rows)
     say(
         console,

@@ -1,6 +1,6 @@
 """`regard evaluate`: metrics of a model's predictions, or the perplexity of a language model."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import asdict
 from pathlib import Path
@@ -9,11 +9,16 @@ from typing import Final, NamedTuple
 from rich.console import Console
 
 from regard import api
-from regard.api import evaluate_pairs
-from regard.api.output import EvaluationResult
+from regard.api.evaluate_pairs import (
+    EvaluationResult,
+    metric_names,
+    references_of,
+    score_predictions,
+)
 from regard.atomic_files import incremental_output
 from regard.cli.console import one_line, print_json, print_table, progress_bar, result_console
 from regard.cli.input_lines import pairs_for, texts_for
+from regard.data import Pair
 from regard.errors import ArgumentError
 from regard.evaluation import SHARES, Perplexity, by_length, paired_bootstrap
 
@@ -53,20 +58,20 @@ def evaluate(
                 raise ArgumentError(option, "be left out for a language model", "given", fix)
         return _evaluate_texts(model, file, skip_bad=skip_bad, as_json=as_json)
     second = None if against is None else api.load(against, device=device)
-    names = evaluate_pairs.metric_names(model, _split_names(metrics))
+    names = metric_names(model.tgt_tokenizer, _split_names(metrics))
     with nullcontext() if save is None else incremental_output(save, CHOOSE_SAVE) as write:
         pairs = pairs_for(model, file, tgt, columns=columns, skip_bad=skip_bad)
-        predictions = evaluate_pairs.answers(model, pairs, beam, _with_progress)
+        predictions = _predict(model, pairs, beam)
         if write is not None:
             write("".join(one_line(line) + "\n" for line in predictions).encode())
-    references, normalizer = evaluate_pairs.references_of(pairs), model.tgt_tokenizer
-    result = evaluate_pairs.scored(model, names, predictions, pairs)
+    references, normalizer = references_of(pairs), model.tgt_tokenizer
+    result = score_predictions(model.tgt_tokenizer, names, predictions, pairs)
     if lengths:
         sizes = list(map(model.kind.sources.size, pairs))
         rows = by_length(names[:1], sizes, predictions, references, normalizer=normalizer)
         result = result._replace(lengths=rows)
     if second is not None:
-        other = evaluate_pairs.answers(second, pairs, beam, _with_progress)
+        other = _predict(second, pairs, beam)
         comparison = paired_bootstrap(
             names[0], predictions, other, references, normalizer=normalizer
         )
@@ -87,11 +92,13 @@ def _split_names(words: str | None) -> list[str]:
     return [name for name in map(str.strip, (words or "").lower().split(",")) if name]
 
 
-def _with_progress(outputs: Iterable[api.Output], total: int) -> Iterator[api.Output]:
-    with progress_bar("predicting", total) as advance:
-        for output in outputs:
-            yield output
+def _predict(model: api.Model, pairs: Sequence[Pair], beam: int | None) -> list[str]:
+    texts = []
+    with progress_bar("predicting", len(pairs)) as advance:
+        for output in model.predict_pairs(pairs, beam=beam):
+            texts.append(output.text)
             advance(1)
+    return texts
 
 
 def _format(name: str, value: float) -> str:

@@ -10,7 +10,7 @@ from typing import Any, Final
 from rich.console import Console
 
 from regard import api
-from regard.api.read_pairs import pairs_of, read_for
+from regard.api.read_pairs import known_pairs, read_for
 from regard.cli.console import note
 from regard.data import (
     BadLines,
@@ -60,7 +60,7 @@ def pairs_for(
     """
     words = [word.strip() for word in columns.split(",")] if columns else None
     reader = read_for(
-        model,
+        model.predictor,
         file,
         tgt,
         columns=column_names(words),
@@ -69,7 +69,7 @@ def pairs_for(
         advice=OPTIONS,
         forced=forced,
     )
-    pairs = pairs_of(model, reader)
+    pairs = known_pairs(model.kind, reader)
     _report_reading(reader)
     bare = next((pair.src for pair in pairs if not pair.features), None)
     if bare is not None:

@@ -144,7 +144,7 @@ def _new(
             "TEXT", "be given", "missing", f"try `regard show {shlex.quote(str(run))} 'some text'`"
         )
     model = api.load(run, device=device)
-    count = partial(Units.of, model)
+    count = partial(Units.of, model.kind)
     in_file = request.text == "-" or model.kind.sources.is_file
     sources = sources_of(model, request.text) if in_file else [one_source(model, request.text)]
     texts = warn_if_bare(model, sources)

@@ -135,7 +135,7 @@ def _traces(model: api.Model, items: Sequence[WorkItem], options: dict[str, Any]
 def stream_steps(model: api.Model, source: Any, max_len: int | None) -> Iterator[Streamed]:
     """Yield the greedy prediction of a source token by token."""
     ids = model.source_ids([source])
-    options = model.begun(DecodingOptions(beam=1, max_len=max_len), ids)
+    options = model.kind.prefixed(DecodingOptions(beam=1, max_len=max_len), ids)
     return stream(model.module, *model.on_device(ids), options)
 
 

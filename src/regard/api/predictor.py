@@ -1,0 +1,268 @@
+"""Prediction: from sources to outputs and traces, with one model or an ensemble."""
+
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any, final
+
+import torch
+from torch import Tensor
+
+from regard.api.cpu_parallel import map_batches
+from regard.api.output import (
+    Output,
+    TraceHeader,
+    decoding_info,
+    model_info,
+    with_alternatives,
+    with_probs,
+)
+from regard.api.request import PredictRequest, in_chunks
+from regard.data import pad
+from regard.decoding import DecodingOptions, Hypothesis, decode, force_decode, greedy
+from regard.errors import ArgumentError, DataError
+from regard.kinds import DataKind, Source
+from regard.kinds.text_source import text_given, text_written
+from regard.models import SequenceModel
+from regard.models.protocol import inference
+from regard.ops.primitives import log_softmax
+from regard.seeing import DecodingInfo, ModelInfo, Text, Trace
+from regard.seeing.attribution import shuffled_attention
+from regard.seeing.checks import check
+from regard.symbols import BOS
+
+
+@final
+class Predictor:
+    """Runs a trained model on sources of its kind of data.
+
+    Args:
+        module: the model, or an `Ensemble`.
+        kind: encodes sources and decodes targets.
+        device: where the module is.
+        paths: the run folders, of which traces name the model.
+        presets: the preset of each.
+    """
+
+    def __init__(
+        self,
+        module: SequenceModel,
+        kind: DataKind,
+        device: torch.device,
+        paths: Sequence[Path],
+        presets: Sequence[str],
+    ) -> None:
+        self.module, self.kind, self.device = module, kind, device
+        self.paths, self.presets = paths, presets
+
+    @cached_property
+    def info(self) -> ModelInfo:
+        """Name, preset and checkpoint, as traces hold them."""
+        return model_info(self.paths, self.presets)
+
+    def check_source(self, source: Any) -> None:
+        """Raises for what is no source, and for one with more positions than the model has."""
+        self.kind.sources.check(source)
+        most = self.kind.max_positions(self.module)
+        if most is None:
+            return
+        (row,) = self.kind.sources.rows([source])
+        count = len(self.kind.sources.labels(row))
+        if count > most:
+            raise _too_long("source", count, most)
+
+    def target_ids(self, target: str) -> list[int]:
+        """Encode a target; raises if the model has too few positions to write it."""
+        if not isinstance(target, str):
+            raise ArgumentError("target", "be a string", repr(target), "convert it to one")
+        ids = self.kind.target.encode(target)
+        most = self.module.tgt_positions
+        if most is not None and len(ids) >= most:
+            raise _too_long("target", len(ids), most - 1)
+        return ids
+
+    def batch(self, rows: Sequence[Any]) -> tuple[Tensor, Tensor]:
+        """Pad encoded sources to a batch on the device; returns it and the lengths."""
+        src, lengths = self.kind.sources.batch(rows)
+        if src.is_floating_point():
+            src = src.to(next(self.module.parameters()).dtype)
+        return src.to(self.device), lengths.to(self.device)
+
+    def predict(
+        self, sources: Iterable[Any], request: PredictRequest, batch: int
+    ) -> Iterator[Output]:
+        """Yield an output for each source, in order; see `Model.predict`."""
+        seeds = request.seeds()
+        for chunk, part in in_chunks(sources, self.check_source, batch, request):
+            yield from self._predict_chunk(chunk, part, batch, seeds)
+
+    def _predict_chunk(
+        self, sources: list[Any], request: PredictRequest, batch: int, seeds: Iterator[int | None]
+    ) -> list[Output]:
+        """Sort by length, so that little is padded; outputs are in the order of the sources."""
+        encoded = self.kind.sources.rows(sources)
+        order = sorted(range(len(sources)), key=lambda i: len(encoded[i]))
+        batches = [order[start : start + batch] for start in range(0, len(order), batch)]
+
+        def run(part: tuple[list[int], int | None]) -> list[list[Hypothesis]]:
+            indices, seed = part
+            return self._decode([encoded[i] for i in indices], request.select(indices).seeded(seed))
+
+        found = map_batches(
+            self.module,
+            self.device,
+            run,
+            list(zip(batches, seeds, strict=False)),
+            in_order=bool(request.options.num_samples),
+        )
+        outputs = {
+            i: self._output(sources[i], encoded[i], hypotheses, request)
+            for indices, answered in zip(batches, found, strict=True)
+            for i, hypotheses in zip(indices, answered, strict=True)
+        }
+        return [outputs[i] for i in range(len(sources))]
+
+    def _decode(self, rows: list[Any], request: PredictRequest) -> list[list[Hypothesis]]:
+        src, lengths = self.batch(rows)
+        options, kinds = self.kind.prefixed(request.options, rows), request.needed_kinds
+        return decode(self.module, src, lengths, options, need_weights=bool(kinds), kinds=kinds)
+
+    def _output(
+        self, source: Any, row: Any, hypotheses: Sequence[Hypothesis], request: PredictRequest
+    ) -> Output:
+        outputs = []
+        sources, tgt = self.kind.sources, self.kind.target
+        for rank, found in enumerate(hypotheses):
+            if request.replace_unk:
+                unk = sources.replaced(tgt, found, source, row)
+            else:
+                unk = self.kind.unknown_words(source)
+            header = None
+            if request.attention:
+                target = text_written(tgt, found.tokens, unk=unk, finished=found.finished)
+                info = decoding_info(request.options, found, rank)
+                header = self._header(source, row, target, found, info)
+            outputs.append(
+                Output(
+                    text=tgt.decode(found.tokens, unk=unk),
+                    score=found.score,
+                    log_prob=found.log_prob,
+                    tokens=tgt.tokens(found.tokens),
+                    src_tokens=sources.labels(row),
+                    token_log_probs=list(found.token_log_probs),
+                    maps={k: m for k, m in found.attention.items() if k in request.shown_kinds},
+                    finished=found.finished,
+                    unknown=sources.unknown(source, row),
+                    trace_header=header,
+                )
+            )
+        return replace(outputs[0], alternatives=tuple(outputs[1:]))
+
+    def _header(
+        self, source: Any, row: Any, target: Text, found: Hypothesis, info: DecodingInfo
+    ) -> TraceHeader:
+        text = self.kind.sources.text(source, row)
+        return TraceHeader(
+            text,
+            with_probs(target, found.token_log_probs),
+            self.info,
+            info,
+            rows_are_inputs=not self.kind.has_sources,
+            notes=self.kind.sources.notes(text),
+        )
+
+    def traces(
+        self,
+        sources: Sequence[Any],
+        targets: Sequence[str] | None,
+        options: DecodingOptions,
+        kinds: Collection[str],
+    ) -> list[tuple[list[int], Trace]]:
+        """Return the target ids and the trace of each source, all in one batch.
+
+        Args:
+            sources: of one batch.
+            targets: what the model is made to write; its own outputs if None.
+            options: of decoding.
+            kinds: the maps to keep.
+        """
+        self.kind.sources.check_several(sources)
+        for source in sources:
+            self.check_source(source)
+        rows, tgt = self.kind.sources.rows(sources), self.kind.target
+        src, lengths = self.batch(rows)
+        if targets is None:
+            prefixed = self.kind.prefixed(options, rows)
+            best = decode(self.module, src, lengths, prefixed, need_weights=True, kinds=kinds)
+            found = [hypotheses[0] for hypotheses in best]
+            texts = [
+                text_written(
+                    tgt, h.tokens, unk=self.kind.unknown_words(source), finished=h.finished
+                )
+                for h, source in zip(found, sources, strict=True)
+            ]
+            infos = [decoding_info(options, h) for h in found]
+        else:
+            forced = [self.target_ids(target) for target in targets]
+            found = force_decode(self.module, src, lengths, forced, options, kinds=kinds)
+            pairs = zip(map(Source, targets), forced, strict=True)
+            texts = [text_given(tgt, *pair) for pair in pairs]
+            infos = [DecodingInfo(log_prob=h.log_prob) for h in found]
+        log_probs = self._next_log_probs(src, lengths, [h.tokens for h in found])
+        traces = []
+        for i, h in enumerate(found):
+            text = with_alternatives(texts[i], log_probs[i], h.tokens, tgt)
+            header = self._header(sources[i], rows[i], text, h, infos[i])
+            traces.append((h.tokens, header.trace(h.attention)))
+        return traces
+
+    def _next_log_probs(
+        self, src: Tensor, lengths: Tensor, targets: Sequence[Sequence[int]]
+    ) -> list[Tensor]:
+        """Return log-probabilities of all tokens at each place of each target, (places, vocab)."""
+        read, places = pad([[BOS, *ids] for ids in targets])
+        with inference(self.module):
+            logits: Tensor = self.module(src, lengths, read.to(src.device)).logits
+            log_probs = log_softmax(logits).cpu()
+        return [row[:count] for row, count in zip(log_probs, places.tolist(), strict=True)]
+
+    def check_faithfulness(
+        self, source: Any, tgt: list[int], trace: Trace, max_len: int | None
+    ) -> Trace:
+        """Add to a trace which inputs mattered beside where the model looked; see `checks.check`.
+
+        Args:
+            source: of the trace.
+            tgt: ids of its target.
+            trace: with all kinds of maps that the model has.
+            max_len: most tokens of what the model writes by itself.
+        """
+        (row,) = self.kind.sources.rows([source])
+        found = check(self.module, row, tgt, trace, self.kind.sources.replacements(row))
+        if not any(trace.of_kind("cross")):
+            return found
+        plain = self._greedy_text(row, max_len)
+        with shuffled_attention(self.module):
+            shuffled = self._greedy_text(row, max_len)
+        change = "the same" if shuffled == plain else repr(shuffled)
+        sentence = f"Left to itself it writes {plain!r}; with its attention shuffled, {change}."
+        more = {"greedy_text": plain, "shuffled_text": shuffled}
+        sentences = [*found.checks["sentences"], sentence]
+        return replace(found, checks={**found.checks, **more, "sentences": sentences})
+
+    def _greedy_text(self, row: Any, max_len: int | None) -> str:
+        src, lengths = self.batch([row])
+        best = greedy(self.module, src, lengths, DecodingOptions(beam=1, max_len=max_len))
+        return self.kind.target.decode(best[0][0].tokens)
+
+
+def _too_long(name: str, count: int, most: int) -> DataError:
+    return DataError(
+        name,
+        None,
+        f"the {name} must have at most {most} tokens, for which the model has positions, but it "
+        f"has {count}",
+        "shorten it, or train with a larger max_len",
+        kind="too long",
+    )
