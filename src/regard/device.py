@@ -1,4 +1,4 @@
-"""Device selection, and tests for what a tensor allows."""
+"""Device selection, and tests for active transforms."""
 
 import torch
 from torch import Tensor
@@ -8,7 +8,7 @@ from regard.errors import ArgumentError
 
 
 def can_read_values(tensor: Tensor) -> bool:
-    """Whether the values of a tensor can be read at no cost.
+    """Return whether the values of a tensor can be read at no cost.
 
     On a GPU this would synchronise, under torch.compile break the graph, and under `torch.vmap` a
     tensor has no values.
@@ -18,12 +18,12 @@ def can_read_values(tensor: Tensor) -> bool:
 
 
 def is_forward_mode() -> bool:
-    """Whether forward-mode differentiation is active: `torch.func.jvp` or `forward_ad`."""
+    """Return whether forward-mode differentiation is active: `torch.func.jvp` or `forward_ad`."""
     return forward_ad._current_level >= 0
 
 
 def is_transformed() -> bool:
-    """Whether a transform of `torch.func` or forward-mode differentiation is active.
+    """Return whether a transform of `torch.func` or forward-mode differentiation is active.
 
     Tensors are then wrappers, which neither a kernel nor a hand-written backward pass can read.
     """

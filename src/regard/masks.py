@@ -3,7 +3,7 @@
 All builders return masks that broadcast to (batch, heads, q_len, kv_len), so they combine with
 `&` and go into any attention function unchanged. Queries and keys are aligned at the bottom
 right: the last query stands at the position of the last key, as it does when one new token
-looks back at a cache.
+attends to a cache.
 """
 
 import torch
@@ -30,7 +30,7 @@ def padding(lengths: Int[Tensor, " batch"], max_len: int) -> Bool[Tensor, "batch
     if can_read_values(lengths) and lengths.numel() and int(lengths.max()) > max_len:
         raise ArgumentError(
             "lengths",
-            f"be at most max_len = {max_len}, what the padded rows have",
+            f"be at most max_len = {max_len}, the padded length",
             int(lengths.max()),
             "count real tokens alone, and pad to the longest row",
         )
@@ -55,7 +55,7 @@ def window(
 ) -> Bool[Tensor, "1 1 q_len kv_len"]:
     """Lets query i see the keys less than `size` positions away, on both sides.
 
-    `window(...) & causal(...)` looks back over the newest `size` keys, its own position included.
+    `window(...) & causal(...)` allows the newest `size` keys, the own position included.
     """
     _require_size("size", size)
     queries, keys = _positions(q_len, kv_len, device)

@@ -65,6 +65,7 @@ def test_gradcheck(name):
     assert gradcheck(build(CASES[name]), *inputs(CASES[name]), mask=holes())
 
 
+@pytest.mark.pairwise
 @each
 @pytest.mark.parametrize("backend", BACKENDS)
 @with_and_without
@@ -92,6 +93,7 @@ def test_a_query_without_keys_gets_nothing_and_gives_no_gradient(name, backend, 
         assert tensor.grad.isfinite().all()
 
 
+@pytest.mark.pairwise
 @each
 @pytest.mark.parametrize("backend", BACKENDS)
 @with_and_without
@@ -235,6 +237,7 @@ def test_input_may_be_strided(name, need_weights):
         close(actual.weights, expected.weights)
 
 
+@pytest.mark.pairwise
 @each
 @pytest.mark.parametrize("shape", [(1, 1, 1, 1), (BATCH, 1, 1, KV_LEN), (1, 1, Q_LEN, KV_LEN)])
 @with_and_without
@@ -310,6 +313,7 @@ def test_only_mechanisms_that_use_past_weights_ask_for_them(name):
     assert torch.equal(contexts[0], contexts[1]) == (not attention.needs_past_weights)
 
 
+@pytest.mark.pairwise
 @each
 @pytest.mark.parametrize("masked", [False, True])
 @with_and_without

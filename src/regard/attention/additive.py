@@ -47,7 +47,7 @@ class AdditiveAttention(Attention):
         return (torch.tanh(hidden) @ self.v)[:, None]
 
     def as_score(self) -> AdditiveScore:
-        """The same score for one query at a time."""
+        """The score function for one query at a time."""
         return AdditiveScore(self.query_proj.weight, self.key_proj.weight, self.v)
 
     def forward(

@@ -100,7 +100,7 @@ class Scorer(Protocol):
         ...
 
     def as_score(self) -> ScoreFunction:
-        """The same score for one query at a time, as `ops.self_attentive_rnn` takes it."""
+        """The score function for one query at a time, as `ops.self_attentive_rnn` takes it."""
         ...
 
 

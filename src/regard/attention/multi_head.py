@@ -23,10 +23,10 @@ from regard.ops.check import check_positive, check_width
 
 @runtime_checkable
 class Rotation(Protocol):
-    """Turns queries and keys by an angle that grows with their position."""
+    """Rotates queries and keys by an angle that grows with their position."""
 
     def __call__(self, x: Tensor, *, start: int = 0) -> Tensor:
-        """Turns (batch, heads, length, head_dim), whose first vector stands at `start`."""
+        """Rotate (batch, heads, length, head_dim), whose first vector stands at `start`."""
         ...
 
 
@@ -114,8 +114,8 @@ class MultiHeadAttention(Attention):
     ) -> tuple[Projected, Projected, Projected]:
         """Queries, keys and values of one sequence, in one product where there are many vectors.
 
-        For few, as at a decoder's step, putting the weights together would cost more than it saves;
-        and a module that stands in the place of a linear one, or has hooks, is called as it is.
+        For few, as at a decoder's step, concatenating the weights would cost more than it saves;
+        and a module that replaces a linear one, or has hooks, is called as it is.
         """
         check_width("key", x, self.key_size)
         check_width("value", x, self.value_size)
@@ -145,7 +145,7 @@ class MultiHeadAttention(Attention):
         """See `Attention.forward`. Queries and values may come projected too, by head.
 
         With `causal` a query sees the keys up to its own position, the last query standing at the
-        last key; `masks.causal` says the same, but the fused kernels are faster when told so.
+        last key; `masks.causal` is equivalent, but the fused kernels are faster with this flag.
         """
         if not isinstance(query, Projected):
             check_width("query", query, self.dim)
@@ -177,7 +177,7 @@ class MultiHeadAttention(Attention):
 
 
 def _is_plain(module: nn.Module) -> bool:
-    """Whether a module is its weights alone: pruning, for one, makes them anew in a hook."""
+    """Return whether a module is a linear map without hooks, as pruning uses them."""
     hooks = module._forward_pre_hooks, module._forward_hooks
     hooks_back = module._backward_pre_hooks, module._backward_hooks
     return type(module) is nn.Linear and not any((*hooks, *hooks_back))

@@ -73,7 +73,7 @@ class MultiplicativeAttention(Attention):
         return (query @ projected(self, key).mT)[:, None]
 
     def as_score(self) -> ScoreFunction:
-        """The same score for one query at a time."""
+        """The score function for one query at a time."""
         if self.concat is not None:
             return self.concat.as_score()
         return DotScore(key_weight=None if self.key_proj is None else self.key_proj.weight)

@@ -20,7 +20,7 @@ class PositionBias(nn.Module, ABC):
 
     @property
     def mixes(self) -> bool:
-        """Whether `mix` adds to the contexts, which requires the weights."""
+        """True if `mix` adds to the contexts, which requires the weights."""
         return False
 
     @abstractmethod
@@ -88,7 +88,7 @@ class ShawRelativePositions(PositionBias):
 
     @property
     def mixes(self) -> bool:
-        """Whether values have position vectors too."""
+        """True if values have position vectors too."""
         return self.value_table is not None
 
     def forward(

@@ -48,7 +48,7 @@ class ScaledDotProductAttention(Attention):
         return (queries @ projected(self, key).mT)[:, None]
 
     def as_score(self) -> DotScore:
-        """The same score for one query at a time."""
+        """The score function for one query at a time."""
         return DotScore(self.scale, self.query_proj.weight, self.key_proj.weight)
 
     def forward(

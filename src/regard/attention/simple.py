@@ -17,7 +17,7 @@ class SimpleSelfAttention(Attention):
     """`softmax(x x^T * scale) x`. Nothing is learned.
 
     Args:
-        scale: what the products are multiplied by; 1 as in the plain form, `dim ** -0.5` for the
+        scale: factor of the products; 1 as in the plain form, `dim ** -0.5` for the
             scaled one.
     """
 
@@ -42,7 +42,7 @@ class SimpleSelfAttention(Attention):
         return scaled_product(query, keys.mT, self.scale)[:, None]
 
     def as_score(self) -> DotScore:
-        """The same score for one query at a time."""
+        """The score function for one query at a time."""
         return DotScore(self.scale)
 
     def forward(

@@ -1,4 +1,4 @@
-"""The layers that models are made of."""
+"""Layers of models: Transformers, RNNs, convolutions, memories and positions."""
 
 from regard.layers.content_memory import ContentMemory, ContentMemoryOutput
 from regard.layers.conv import ConvDecoder, ConvEncoder, ConvState, GatedConvolution

@@ -294,7 +294,7 @@ def _decoder_layer_to_torch(ours: TransformerDecoderLayer) -> nn.TransformerDeco
     if ours.cross is None:
         raise ArgumentError(
             "memory_size",
-            "be a number, since every decoder layer of torch looks at a memory",
+            "be a number, since every decoder layer of torch attends to a memory",
             None,
             "keep this module, or make one with a memory_size",
         )

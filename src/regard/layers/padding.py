@@ -19,7 +19,7 @@ def real_steps(
 
 
 def no_padding(x: Float[Tensor, "batch length width"], lengths: Int[Tensor, " batch"]) -> bool:
-    """Whether all rows are known to be full, as batches by length mostly are: they cost less."""
+    """Return whether all rows are known to be full, as batches by length mostly are."""
     if not can_read_values(lengths):
         return False
     one_each = lengths.shape == x.shape[:1] and not lengths.is_floating_point()

@@ -267,7 +267,7 @@ def _freezing_lstm(
 
 
 def _contiguous_weights(weights: list[Tensor]) -> list[Tensor]:
-    """The same weights as views of one buffer, which cuDNN would otherwise copy with a warning."""
+    """Weights as views of one buffer, which cuDNN would otherwise copy with a warning."""
     flat = torch.cat([w.flatten() for w in weights])
     parts = torch.split_with_sizes(flat, [w.numel() for w in weights])
     return [part.view_as(w) for part, w in zip(parts, weights, strict=True)]

@@ -48,7 +48,7 @@ class FeedForward(nn.Module):
         self.activation = activation
 
     def forward(self, x: Float[Tensor, "batch length dim"]) -> Float[Tensor, "batch length dim"]:
-        """The same two maps at every position."""
+        """Apply both maps at every position."""
         check_width("x", x, self.inner.in_features)
         hidden = self.dropout(ACTIVATIONS[self.activation](self.inner(x)))
         result: Tensor = self.outer(hidden)

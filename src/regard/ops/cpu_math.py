@@ -55,7 +55,7 @@ def direct(total):
 
 @part_in_order
 def tanh(x):
-    """By exp(2x) - 1, which keeps the digits of small numbers."""
+    """Tanh by exp(2x) - 1, which keeps the digits of small numbers."""
     x = TWO * x
     x = LARGEST if x > LARGEST else x
     x = -LARGEST if x < -LARGEST else x
@@ -88,7 +88,7 @@ def largest(x):
 
 @part
 def is_factored(most_q, most_k):
-    """Whether the factored route is right for queries and keys of these largest sizes."""
+    """Return whether the factored route is exact for queries and keys of these largest sizes."""
     return min(most_q, most_k) <= LIMIT and max(most_q, most_k) <= 0x7F800000
 
 
@@ -295,7 +295,7 @@ def fill_keys(keys, start, end, F, sizes):
 
 @part
 def route(query, sizes, end, E):
-    """Whether a row takes the factored route; computes the exponentials of its query if so."""
+    """Return whether a row takes the factored route, and compute the exponentials of its query."""
     most, asked = np.int32(0), query.reshape(1, len(query))
     for i in range(end):
         most = max(most, sizes[i])
@@ -372,12 +372,12 @@ def rnn_cell(x, u, out):
 
 
 @part
-def gru_cell(x, u, context, kept, out):
+def gru_cell(x, u, context, saved, out):
     """Saves reset, update and new gate, and the context's half of the last."""
     H = len(out)
     x_r, x_z, x_n = x[:H], x[H : 2 * H], x[2 * H :]
     u_r, u_z, u_n = u[:H], u[H : 2 * H], u[2 * H :]
-    r, z, n, c_n = kept[:H], kept[H : 2 * H], kept[2 * H : 3 * H], kept[3 * H :]
+    r, z, n, c_n = saved[:H], saved[H : 2 * H], saved[2 * H : 3 * H], saved[3 * H :]
     for j in range(H):
         r[j] = sigmoid(x_r[j] + u_r[j])
         z[j] = sigmoid(x_z[j] + u_z[j])
@@ -388,13 +388,13 @@ def gru_cell(x, u, context, kept, out):
 
 
 @part
-def lstm_cell(x, u, recalled, kept, memory, out):
+def lstm_cell(x, u, recalled, saved, memory, out):
     """Saves the gates, tanh of the memory, and the recalled memory."""
     H = len(out)
-    i, f, g, o = kept[:H], kept[H : 2 * H], kept[2 * H : 3 * H], kept[3 * H : 4 * H]
-    lit, old = kept[4 * H : 5 * H], kept[5 * H :]
+    i, f, g, o = saved[:H], saved[H : 2 * H], saved[2 * H : 3 * H], saved[3 * H : 4 * H]
+    lit, old = saved[4 * H : 5 * H], saved[5 * H :]
     for j in range(2 * H):
-        kept[j] = sigmoid(x[j] + u[j])
+        saved[j] = sigmoid(x[j] + u[j])
     for j in range(H):
         g[j] = tanh(x[2 * H + j] + u[2 * H + j])
         o[j] = sigmoid(x[3 * H + j] + u[3 * H + j])
@@ -413,10 +413,10 @@ def rnn_cell_back(d_hidden, hidden, d_u):
 
 
 @part
-def gru_cell_back(d_hidden, context, kept, d_inputs, d_u, d_context):
+def gru_cell_back(d_hidden, context, saved, d_inputs, d_u, d_context):
     """The gradients of inputs, recurrent part, and of the context through the update gate."""
     H = len(d_hidden)
-    r, z, n, c_n = kept[:H], kept[H : 2 * H], kept[2 * H : 3 * H], kept[3 * H :]
+    r, z, n, c_n = saved[:H], saved[H : 2 * H], saved[2 * H : 3 * H], saved[3 * H :]
     to_r, to_z, to_n = d_inputs[:H], d_inputs[H : 2 * H], d_inputs[2 * H :]
     for j in range(H):
         d_n = d_hidden[j] * (ONE - z[j]) * (ONE - n[j] * n[j])
@@ -431,11 +431,11 @@ def gru_cell_back(d_hidden, context, kept, d_inputs, d_u, d_context):
 
 
 @part
-def lstm_cell_back(d_hidden, d_memory, kept, d_u, d_recalled):
+def lstm_cell_back(d_hidden, d_memory, saved, d_u, d_recalled):
     """The gradients of all gates and of the recalled memory."""
     H = len(d_hidden)
-    i, f, g, o = kept[:H], kept[H : 2 * H], kept[2 * H : 3 * H], kept[3 * H : 4 * H]
-    lit, old = kept[4 * H : 5 * H], kept[5 * H :]
+    i, f, g, o = saved[:H], saved[H : 2 * H], saved[2 * H : 3 * H], saved[3 * H : 4 * H]
+    lit, old = saved[4 * H : 5 * H], saved[5 * H :]
     to_i, to_f, to_g, to_o = d_u[:H], d_u[H : 2 * H], d_u[2 * H : 3 * H], d_u[3 * H :]
     for j in range(H):
         d = d_memory[j] + d_hidden[j] * o[j] * (ONE - lit[j] * lit[j])

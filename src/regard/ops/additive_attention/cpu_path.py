@@ -22,7 +22,7 @@ from regard.ops.register import Operator, register
 
 # Elements (pairs of query and key, times features) that are worth one more thread.
 ELEMENTS_PER_THREAD = 1 << 18
-# Floats of scratch for a slice of features: 1 MiB, half of what the caches of a core hold.
+# Floats of scratch for a slice of features: 1 MiB, half of the caches of a core.
 SLICE = 1 << 18
 
 

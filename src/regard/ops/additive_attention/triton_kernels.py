@@ -73,7 +73,7 @@ def exponentials_kernel(
 
 @triton.jit
 def is_factored(size, b):
-    """Whether the factored route is finite for sequence b."""
+    """Return whether the factored route is finite for sequence b."""
     q_size = tl.load(size + 2 * b).to(tl.float32, bitcast=True)
     k_size = tl.load(size + 2 * b + 1).to(tl.float32, bitcast=True)
     return q_size + k_size <= LIMIT

@@ -199,7 +199,7 @@ def _at_once(
 def _in_order(
     query: Tensor, key: Tensor, v: Tensor, d_scores: Tensor, size: Tensor, *sums: Tensor
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """The same in two passes, whose sums are deterministic."""
+    """Gradients of query, key and v in two passes, whose sums are deterministic."""
     (B, S, D), d_query = key.shape, sums[0]
     d_v = _float32(query, B * -(-S // 8), D)
     d_key = _gradient(key, query, v, d_scores, size, d_query, d_v, (1, S), (True, False))

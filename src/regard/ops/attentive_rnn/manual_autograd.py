@@ -112,15 +112,15 @@ class GruSteps(CellSteps):
         """See `CellSteps`."""
         size, new, own_new = self.hidden.shape[2], self.new[t], self.own_new[t]
         reset, update = self.gates[t, :, :size], self.gates[t, :, size:]
-        kept = d * update
-        d_new = (d - kept).mul_(1 - new * new)
+        passed = d * update
+        d_new = (d - passed).mul_(1 - new * new)
         gates = torch.cat([d_new * own_new, d * (self.hidden[t] - new)], dim=1)
         both = self.gates[t]
         torch.mul(gates, both * (1 - both), out=d_inputs[t, :, : 2 * size])
         d_inputs[t, :, 2 * size :] = d_new
         d_own[t, :, : 2 * size] = d_inputs[t, :, : 2 * size]
         torch.mul(d_new, reset, out=d_own[t, :, 2 * size :])
-        return self.context.backward(d_inputs[t]), kept.add_(self.own.backward(d_own[t]))
+        return self.context.backward(d_inputs[t]), passed.add_(self.own.backward(d_own[t]))
 
 
 @final

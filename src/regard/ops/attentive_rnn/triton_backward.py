@@ -130,7 +130,7 @@ def gates_backward(
     H: tl.constexpr, V: tl.constexpr, GATES: tl.constexpr, ROWS: tl.constexpr,
     BLOCK_K: tl.constexpr, SLICES: tl.constexpr, STAGES: tl.constexpr,
 ):  # fmt: skip
-    """From the gates to the context and the hidden state that they were made of."""
+    """From the gates to the context and the hidden state before."""
     # the gru's `new` gate is not the same in the two, and has a tape and a matrix of its own
     K: tl.constexpr = GATES * H
     FIRST: tl.constexpr = 2 * H if GATES == 3 else K

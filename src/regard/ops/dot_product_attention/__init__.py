@@ -31,16 +31,16 @@ def dot_product_attention(
     bias: Bias | None = None,
     dropout: float = 0.0,
 ) -> AttentionOutput:
-    """Mixes the values by `softmax(query_t . key_i * scale)`.
+    """Mix the values by `softmax(query_t . key_i * scale)`.
 
     A query without any allowed key gets zero weights, a zero context and zero gradients.
 
     Args:
         query: one head after another, as in torch's SDPA.
         key: as many heads as the query, or fewer that divide it: each is then shared by a group.
-        value: what is mixed; its width may differ.
+        value: vectors that are mixed; their width may differ.
         mask: True where a query may attend; broadcastable to (batch, heads, q_len, kv_len).
-        scale: what the products are multiplied by; `head_dim ** -0.5` if None.
+        scale: factor of the products; `head_dim ** -0.5` if None.
         causal: whether a query sees the keys up to its own position alone, the last query standing
             at the last key.
         need_weights: whether to return the weights, (batch, heads, q_len, kv_len), which takes the

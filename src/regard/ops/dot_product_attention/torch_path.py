@@ -35,7 +35,7 @@ def dot_product_attention(
     bias: Bias | None = None,
     dropout: float = 0.0,
 ) -> AttentionOutput:
-    """The fused kernels never make the weights; a caller who needs them gets the definition.
+    """Fused kernels never materialise the weights: a call that needs them runs the definition.
 
     So does forward-mode differentiation, for which they have no rule.
     """
@@ -72,7 +72,7 @@ def dot_product_attention(
 
 
 def _definition_is_faster(query: Tensor, key: Tensor) -> bool:
-    """Whether the fused kernel is the slow one.
+    """Return whether the fused kernel is slower than the definition.
 
     In half precision on the CPU its backward pass takes up to ten times as long for short
     sequences (torch 2.13). On a GPU, a step of a decoder is two small products, and the kernels
@@ -88,8 +88,8 @@ def _definition_is_faster(query: Tensor, key: Tensor) -> bool:
 
 
 def _rows_without_keys(mask: Tensor | None) -> Tensor | None:
-    """Queries that may see nothing. The kernels differ in what they make of them, so they are
-    shown every key, and their context is erased: zero out, zero gradient, with any kernel."""
+    """Queries without any allowed key. Kernels treat them differently, so they are shown every key
+    and their context is set to zero: zero output and gradient with any kernel."""
     return None if mask is None else ~mask.any(dim=-1, keepdim=True)
 
 
@@ -104,10 +104,10 @@ def _biased(bias: Tensor, mask: Tensor | None) -> Tensor:
 def _kernels(
     query: Tensor, attn_mask: Tensor | None, is_causal: bool
 ) -> AbstractContextManager[None]:
-    """Keeps cuDNN out of short calls and of what it gets wrong.
+    """Exclude cuDNN from short calls and from calls that it computes wrongly.
 
-    It makes a plan for each new shape, which takes the host longer than short sequences take the
-    GPU: a decoder's cache has another length at each step, a batch at each step of training. In
+    It plans each new shape, which takes the host longer than short sequences take the GPU: a
+    decoder's cache has another length at each step, a batch at each step of training. In
     torch 2.11, where a query's scores are all very low, its gradients are NaN for lengths of 64
     more than a multiple of 128, unless `is_causal` is set (pytorch issue 196678 has it for masks;
     an H200 gives the same without one).

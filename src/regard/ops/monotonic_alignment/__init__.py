@@ -22,10 +22,10 @@ def monotonic_alignment(
     evidence: Float[Tensor, "batch tgt_len src_len"],
     mask: Bool[Tensor, "batch src_len"],
 ) -> Float[Tensor, "batch tgt_len src_len"]:
-    """Where each output comes from, as the outputs before it let expect.
+    """Log-probabilities of the source position of each output, given the outputs before it.
 
-    Each output comes from one position of the source, which is unknown and never lies before that
-    of the output before it. A step goes from j to i >= j with the probability
+    Each output is generated from one unknown position of the source, which never precedes that of
+    the output before it. A step goes from j to i >= j with the probability
     `exp(e_ti) / sum_{k >= j} exp(e_tk)`; the result is the sum over all ways to get to i.
 
     It is returned as logarithms, in float32 at least: each row is a distribution over the real

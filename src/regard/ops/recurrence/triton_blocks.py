@@ -19,13 +19,13 @@ TILE = tl.constexpr(16)
 
 @triton.jit
 def exp(x):
-    """`e^x` by the hardware's power of two."""
+    """Exponential by the hardware's power of two."""
     return tl.exp2(x * LOG2_E)
 
 
 @triton.jit
 def tanh(x):
-    """By the exponential of a negative number, which never overflows."""
+    """Tanh by the exponential of a negative number, which never overflows."""
     e = tl.exp2(tl.abs(x) * (-2.0 * LOG2_E))
     y = (1.0 - e) / (1.0 + e)
     return tl.where(x < 0.0, -y, y)
@@ -33,7 +33,7 @@ def tanh(x):
 
 @triton.jit
 def sigmoid(x):
-    """By tanh."""
+    """Sigmoid by tanh."""
     return 0.5 + 0.5 * tanh(0.5 * x)
 
 
@@ -51,7 +51,7 @@ def end_phase(counter, target):
 
 @triton.jit
 def arrived_last(arrivals, b, PARTS):
-    """Whether this is the last of the PARTS programs of row b, whose parts can then be read."""
+    """Return whether this is the last of the PARTS programs of row b, which can read all parts."""
     tl.debug_barrier()
     last = tl.atomic_add(arrivals + b, 1, sem="acq_rel") % PARTS == PARTS - 1
     tl.debug_barrier()

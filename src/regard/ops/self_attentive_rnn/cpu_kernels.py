@@ -34,7 +34,7 @@ from regard.ops.cpu_math import (
 )
 from regard.ops.cpu_runtime import batch, inlined, kernel, row, rows
 
-GROUP: Final = 8  # rows that share what is loaded of the weights
+GROUP: Final = 8  # rows that share each load of the weights
 
 
 class KernelWeights(NamedTuple):
@@ -143,7 +143,7 @@ def project(x, W, n, out):
 
 @inlined
 def is_real(real, b, p):
-    """Whether a step is not padding."""
+    """Return whether a step is not padding."""
     return real.shape[1] == 0 or real[b, p] != 0
 
 
@@ -155,13 +155,13 @@ def compute(b0, n, t, p, is_lstm, w, tapes, s):
     product(s.mixed if is_lstm else s.context, w.recurrent, n, s.gates)
     for r in range(n):
         b = b0 + r
-        x, u, kept, hidden = tapes.inputs[b, t], s.gates[r], tapes.gates[b, t], s.hidden[r]
+        x, u, saved, hidden = tapes.inputs[b, t], s.gates[r], tapes.gates[b, t], s.hidden[r]
         if is_lstm:
-            lstm_cell(x, u, s.recalled[r], kept, tapes.memory[b, p], hidden)
+            lstm_cell(x, u, s.recalled[r], saved, tapes.memory[b, p], hidden)
         elif len(u) == len(hidden):
             rnn_cell(x, u, hidden)
         else:
-            gru_cell(x, u, s.context[r], kept, hidden)
+            gru_cell(x, u, s.context[r], saved, hidden)
         copy(hidden, tapes.hidden[b, p])
     s.key[:] = ZERO
     project(s.hidden, w.key, n, s.key)

@@ -283,7 +283,7 @@ class _BackwardPass:
     def _gradients(
         self, into: Tensor, d_inputs: Tensor, d_recurrent: Tensor, d_queries: Tensor
     ) -> tuple[Tensor | None, ...]:
-        """Those of the weights by one product over all steps."""
+        """Gradients of all arguments, those of the weights by one product over all steps."""
         hidden, contexts, w = self._new(self.hidden), self.contexts[:, :-1], self.w
         # the lstm cell computes its gates from the new mixture, the others from the last context
         mixed = contexts
@@ -367,7 +367,7 @@ class DeferredSums:
     """
 
     def __init__(self, totals: Tensor, factors: Tensor, before: int) -> None:
-        """Of totals (batch, before + length, width) and factors (batch, length, before + length).
+        """Totals are (batch, before + length, width), factors (batch, length, before + length).
 
         Factors may be written until the step before is read.
         """
