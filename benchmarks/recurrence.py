@@ -92,7 +92,7 @@ def by(path: str, case: Case) -> Callable[..., list[Tensor]]:
 
     def op(**given: Tensor) -> list[Tensor]:
         weights = {k: given[k] for k in ("query_weight", "key_weight", "v") if k in given}
-        score: ops.Score = (
+        score: ops.ScoreFunction = (
             ops.AdditiveScore(**weights)
             if case.score == "additive"
             else ops.DotScore(HIDDEN**-0.5, **weights)
@@ -163,7 +163,7 @@ class Decoder(NamedTuple):
 
         def op(**given: Tensor) -> list[Tensor]:
             query = given["query_weight"]
-            score: ops.Score = ops.DotScore(HIDDEN**-0.5, query)
+            score: ops.ScoreFunction = ops.DotScore(HIDDEN**-0.5, query)
             if self.score == "additive":
                 score = ops.AdditiveScore(query, query, given["v"])
             mask = torch.ones(given["key"].shape[:2], dtype=torch.bool, device="cuda")

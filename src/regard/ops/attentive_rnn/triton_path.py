@@ -71,7 +71,7 @@ def attentive_rnn(
     )
 
 
-class ForwardArguments(NamedTuple):
+class AttentiveForwardArguments(NamedTuple):
     """Arguments of the forward operator."""
 
     inputs: Tensor
@@ -90,7 +90,7 @@ class ForwardArguments(NamedTuple):
     scale: float
 
 
-class BackwardArguments(NamedTuple):
+class AttentiveBackwardArguments(NamedTuple):
     """Arguments of the backward operator: gradients, weights, and the tapes of the forward pass."""
 
     d_hidden: Tensor | None
@@ -113,7 +113,7 @@ class BackwardArguments(NamedTuple):
     scale: float
 
 
-def _plan(a: ForwardArguments | BackwardArguments) -> CooperativePlan:
+def _plan(a: AttentiveForwardArguments | AttentiveBackwardArguments) -> CooperativePlan:
     B, N, S = a.key.shape
     return cooperative_plan(
         a.hidden,
@@ -130,7 +130,7 @@ def _plan(a: ForwardArguments | BackwardArguments) -> CooperativePlan:
     )
 
 
-def _forward(a: ForwardArguments) -> tuple[Tensor, ...]:
+def _forward(a: AttentiveForwardArguments) -> tuple[Tensor, ...]:
     """Hidden states, contexts and memories, those before the first step in front; and tapes."""
     inputs, (B, T, gates) = a.inputs, a.inputs.shape
     outputs = _forward_shapes(a)
@@ -157,7 +157,7 @@ def _forward(a: ForwardArguments) -> tuple[Tensor, ...]:
     return outputs
 
 
-def _forward_shapes(a: ForwardArguments) -> tuple[Tensor, ...]:
+def _forward_shapes(a: AttentiveForwardArguments) -> tuple[Tensor, ...]:
     B, T, H, N = a.inputs.shape[0], a.inputs.shape[1], a.hidden.shape[1], a.key.shape[1]
 
     def empty(there: bool, *shape: int) -> Tensor:
@@ -174,7 +174,7 @@ def _forward_shapes(a: ForwardArguments) -> tuple[Tensor, ...]:
     )
 
 
-def _backward(a: BackwardArguments) -> tuple[Tensor, ...]:
+def _backward(a: AttentiveBackwardArguments) -> tuple[Tensor, ...]:
     """Gradients of the inputs, the start, the weights, the keys and the values."""
     hidden, (B, T, N), S, H = a.hidden, a.scores.shape, a.key.shape[2], a.hidden.shape[2]
     d_gates = hidden.new_empty(B, T, GATES[a.cell] * H)
@@ -249,7 +249,7 @@ def _product(d: Tensor, x: Tensor, weight: Tensor) -> Tensor:
     return d.T @ x
 
 
-def _backward_shapes(a: BackwardArguments) -> tuple[Tensor, ...]:
+def _backward_shapes(a: AttentiveBackwardArguments) -> tuple[Tensor, ...]:
     hidden, (B, steps, H), gates = a.hidden, a.hidden.shape, len(a.hidden_weight)
 
     def alike(x: Tensor | None) -> Tensor:
@@ -271,7 +271,7 @@ def _backward_shapes(a: BackwardArguments) -> tuple[Tensor, ...]:
 
 
 def _save(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
-    a = ForwardArguments(*inputs)
+    a = AttentiveForwardArguments(*inputs)
     ctx.mark_non_differentiable(*output[3:])
     ctx.set_materialize_grads(False)
     ctx.cell, ctx.scale = a.cell, a.scale
@@ -302,8 +302,10 @@ def _differentiate(ctx: Any, *grads: Tensor | None) -> tuple[Tensor | None, ...]
 
 
 LIBRARY: Final = register(
-    operator_of("attentive_rnn", ForwardArguments, 7, _forward, _forward_shapes),
-    operator_of("attentive_rnn_backward", BackwardArguments, 11, _backward, _backward_shapes),
+    operator_of("attentive_rnn", AttentiveForwardArguments, 7, _forward, _forward_shapes),
+    operator_of(
+        "attentive_rnn_backward", AttentiveBackwardArguments, 11, _backward, _backward_shapes
+    ),
     differentiate=_differentiate,
     save=_save,
 )

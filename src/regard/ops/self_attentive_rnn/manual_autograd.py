@@ -67,7 +67,7 @@ class SelfAttentiveFunction(torch.autograd.Function):
             tensors: the fields of `StepTensors`.
         """
         x = StepTensors(*tensors)  # type: ignore[arg-type]
-        run = _ForwardPass(cell, scale, real, x)
+        run = _ForwardSteps(cell, scale, real, x)
         ctx.cell, ctx.scale, ctx.before = cell, scale, run.before
         ctx.gates = [run.step(t) for t in range(x.inputs.shape[1])]
         ctx.is_full = run.real is None
@@ -80,11 +80,11 @@ class SelfAttentiveFunction(torch.autograd.Function):
         """Gradients of all arguments; see the README for the formulas."""
         check_first_order()
         with torch.autocast(ctx.saved_tensors[0].device.type, enabled=False):
-            return _BackwardPass(ctx, grads).run()
+            return _BackwardSteps(ctx, grads).run()
 
 
 @final
-class _ForwardPass:
+class _ForwardSteps:
     """Tapes, (batch, steps, ...) with the earlier history first, that the steps write."""
 
     def __init__(self, cell: Cell, scale: float, real: Tensor, x: StepTensors) -> None:
@@ -157,7 +157,7 @@ class _ForwardPass:
 
 
 @final
-class _BackwardPass:
+class _BackwardSteps:
     """Gradients of tapes, contexts and weights, from the last step to the first."""
 
     def __init__(self, ctx: Any, grads: tuple[Tensor | None, ...]) -> None:

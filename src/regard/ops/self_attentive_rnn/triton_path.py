@@ -102,7 +102,7 @@ def _fold(score: DotScore | AdditiveScore, inputs: Tensor | None) -> _FoldedScor
     return _FoldedScore(inputs, score.scale * (K.T if Q is None else K.T @ Q), None, None, 1.0)
 
 
-class ForwardArguments(NamedTuple):
+class SelfAttentiveForwardArguments(NamedTuple):
     """Arguments of the forward operator; the matrices are those of `_FoldedScore`."""
 
     inputs: Tensor
@@ -119,7 +119,7 @@ class ForwardArguments(NamedTuple):
     need_weights: bool
 
 
-class BackwardArguments(NamedTuple):
+class SelfAttentiveBackwardArguments(NamedTuple):
     """Arguments of the backward operator: gradients, weights, and the tapes of the forward pass."""
 
     d_hidden: Tensor | None
@@ -143,7 +143,9 @@ class BackwardArguments(NamedTuple):
     scale: float
 
 
-def _plan(a: ForwardArguments | BackwardArguments, like: Tensor, direction: str) -> CooperativePlan:
+def _plan(
+    a: SelfAttentiveForwardArguments | SelfAttentiveBackwardArguments, like: Tensor, direction: str
+) -> CooperativePlan:
     (B, T), H = like.shape[:2], a.recurrent.shape[1]
     several = a.cell == "lstm" or a.v is not None
     return cooperative_plan(
@@ -160,7 +162,7 @@ def _plan(a: ForwardArguments | BackwardArguments, like: Tensor, direction: str)
     )
 
 
-def _forward(a: ForwardArguments) -> tuple[Tensor, ...]:
+def _forward(a: SelfAttentiveForwardArguments) -> tuple[Tensor, ...]:
     """Hidden states, contexts (the one before the first in front), memories, weights; tapes."""
     B, T, _ = a.inputs.shape
     outputs = _forward_shapes(a._replace(need_weights=False))
@@ -198,7 +200,7 @@ def _maps(scores: Tensor, stats: Tensor, lengths: Tensor, cell: Cell) -> Tensor:
     return torch.exp(scores - top).mul_(inverse).where(seen, 0.0)
 
 
-def _forward_shapes(a: ForwardArguments) -> tuple[Tensor, ...]:
+def _forward_shapes(a: SelfAttentiveForwardArguments) -> tuple[Tensor, ...]:
     B, T, H = a.inputs.shape[0], a.inputs.shape[1], a.recurrent.shape[1]
     S, is_lstm = H if a.key is None else a.key.shape[0], a.cell == "lstm"
 
@@ -218,7 +220,7 @@ def _forward_shapes(a: ForwardArguments) -> tuple[Tensor, ...]:
     )
 
 
-def _backward(a: BackwardArguments) -> tuple[Tensor, ...]:
+def _backward(a: SelfAttentiveBackwardArguments) -> tuple[Tensor, ...]:
     """Gradients of the gates' inputs, the queries' inputs, the context, and of all weights."""
     hidden, (B, T, H), is_lstm = a.hidden, a.hidden.shape, a.cell == "lstm"
     S = H if a.key is None else a.key.shape[0]
@@ -280,7 +282,7 @@ def _product(d: Tensor, x: Tensor) -> Tensor:
     return d.flatten(0, 1).T @ x.flatten(0, 1)
 
 
-def _backward_shapes(a: BackwardArguments) -> tuple[Tensor, ...]:
+def _backward_shapes(a: SelfAttentiveBackwardArguments) -> tuple[Tensor, ...]:
     hidden, (B, T, H), gates = a.hidden, a.hidden.shape, a.recurrent.shape[0]
 
     def alike(weight: Tensor | None) -> Tensor:
@@ -299,7 +301,7 @@ def _backward_shapes(a: BackwardArguments) -> tuple[Tensor, ...]:
 
 
 def _save(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
-    a, (hidden, contexts, memory, _, *tapes) = ForwardArguments(*inputs), output
+    a, (hidden, contexts, memory, _, *tapes) = SelfAttentiveForwardArguments(*inputs), output
     ctx.mark_non_differentiable(*tapes)
     ctx.set_materialize_grads(False)
     ctx.cell, ctx.scale, ctx.has_bias = a.cell, a.scale, a.bias is not None
@@ -327,8 +329,14 @@ def _differentiate(ctx: Any, *grads: Tensor | None) -> tuple[Tensor | None, ...]
 
 
 LIBRARY: Final = register(
-    operator_of("self_attentive_rnn", ForwardArguments, 9, _forward, _forward_shapes),
-    operator_of("self_attentive_rnn_backward", BackwardArguments, 8, _backward, _backward_shapes),
+    operator_of("self_attentive_rnn", SelfAttentiveForwardArguments, 9, _forward, _forward_shapes),
+    operator_of(
+        "self_attentive_rnn_backward",
+        SelfAttentiveBackwardArguments,
+        8,
+        _backward,
+        _backward_shapes,
+    ),
     differentiate=_differentiate,
     save=_save,
 )
