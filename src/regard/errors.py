@@ -1,4 +1,4 @@
-"""What regard raises when something that the caller can mend is wrong.
+"""Errors that a caller can mend.
 
 Every message names the thing, the rule, the value and the next step.
 """
@@ -7,16 +7,16 @@ import errno
 import re
 from typing import Final
 
-#: how torch words that the memory of the CPU is used up
+#: words of torch's error when the memory of the CPU is used up
 CPU_MEMORY: Final = ("DefaultCPUAllocator", "not enough memory: you tried to allocate")
-#: and that of a GPU, where it is no OutOfMemoryError
+#: and when that of a GPU is, if it is not an OutOfMemoryError
 GPU_MEMORY: Final = ("CUDA error: out of memory", "CUBLAS_STATUS_ALLOC_FAILED")
 #: the amount that could not be had, as torch and numpy write it
 AMOUNT: Final = re.compile(r"allocate ([\d.]+) (\w+)")
 
 
 class RegardError(Exception):
-    """The root of all errors that a user of regard can mend."""
+    """Base class of all errors that a user can mend."""
 
 
 class ArgumentError(RegardError, ValueError):
@@ -24,9 +24,9 @@ class ArgumentError(RegardError, ValueError):
 
     Args:
         name: the argument, as the caller knows it.
-        rule: what it must be, worded to follow "must".
-        value: what it is.
-        fix: what to do next.
+        rule: worded to follow "must".
+        value: the value that breaks it.
+        fix: the next step.
     """
 
     def __init__(self, name: str, rule: str, value: object, fix: str) -> None:
@@ -34,7 +34,7 @@ class ArgumentError(RegardError, ValueError):
 
 
 class BackendError(RegardError, RuntimeError):
-    """The backend that was asked for cannot run this call, and nothing else was tried."""
+    """The selected backend cannot run this call; no other one is tried."""
 
 
 class DataError(RegardError, ValueError):
@@ -42,9 +42,9 @@ class DataError(RegardError, ValueError):
 
     Args:
         file: the file, as the caller named it; `stdin` for `-`, `pairs` for Python objects.
-        line: number of the line, counted from 1, or None where the whole file is meant.
-        reason: what is wrong.
-        fix: what to do next.
+        line: number of the line, from 1, or None for the whole file.
+        reason: the rule that is broken, and how.
+        fix: the next step.
         kind: a word or two by which errors of this sort are counted.
     """
 
@@ -60,16 +60,22 @@ class DataError(RegardError, ValueError):
         self.kind = kind
 
 
+class ExportError(RegardError):
+    """A model cannot be exported, or its graphs do not compute what the model computes."""
+
+
 def describe_memory_error(error: BaseException) -> str | None:
     """Return a sentence with next steps if memory is used up; None for any other error."""
-    said = str(error)
-    on_gpu = type(error).__name__ == "OutOfMemoryError" or any(map(said.__contains__, GPU_MEMORY))
-    on_cpu = isinstance(error, MemoryError) or any(map(said.__contains__, CPU_MEMORY))
+    message = str(error)
+    on_gpu = type(error).__name__ == "OutOfMemoryError" or any(
+        map(message.__contains__, GPU_MEMORY)
+    )
+    on_cpu = isinstance(error, MemoryError) or any(map(message.__contains__, CPU_MEMORY))
     if isinstance(error, OSError):
         on_gpu, on_cpu = False, error.errno == errno.ENOMEM
     if not (on_gpu or on_cpu):
         return None
-    amount = AMOUNT.search(said)
+    amount = AMOUNT.search(message)
     needed = f"{_readable(amount)} more could not be allocated" if amount else "it is used up"
     return (
         f"the memory of the {'GPU' if on_gpu else 'CPU'} must hold a batch, but {needed}: lower "

@@ -4,10 +4,8 @@ import pytest
 import torch
 
 from models.cases import SRC_VOCAB, VARIANTS, build
-from regard.export.flat import flatten, unflatten
-from regard.export.graphs import LARGE, SMALL, TracedExample, compare
-from regard.export.tagging import with_positions
-from regard.export.traceable import LoopedRNN, exportable, first_state
+from regard.export.graphs import LARGE, SMALL, TracedExample, compare, flatten, unflatten
+from regard.export.traceable import LoopedRNN, exportable, first_state, with_positions
 from regard.kinds.graph_inputs import TokenInputs
 
 EXPORTED = [name for name in VARIANTS if not name.startswith("lm-")]

@@ -1,4 +1,4 @@
-"""Answers texts with the graphs of this folder: `echo text | python decode.py`.
+"""Greedy search with the graphs of this folder: `echo text | python decode.py`.
 
 Where sources are vectors, a line is the name of a .npy file, or a table as JSON has it.
 
@@ -22,7 +22,7 @@ JOINER, WORD_START = "￭", "▁"
 
 
 class TokenCodec:
-    """Cuts texts into ids and joins ids to texts, by one of the two tokenizer files."""
+    """A tokenizer: texts to ids and ids to texts, from one of the two tokenizer files."""
 
     def __init__(self, path: Path, symbols: dict[str, int]) -> None:
         self.file = json.loads(path.read_text(encoding="utf-8"))
@@ -39,7 +39,7 @@ class TokenCodec:
         self.features = {name: i for i, name in names}
 
     def encode(self, line: str) -> list[int]:
-        """A text, the features after its tab if it has any, and eos."""
+        """Return the ids of a text, of the features after its tab, and eos."""
         text, _, tail = line.partition("\t")
         text = getattr(text, self.file["case"])() if self.file["case"] != "keep" else text
         text = unicodedata.normalize("NFC", text) if self.file["nfc"] else text
@@ -59,7 +59,7 @@ class TokenCodec:
         return [self.ids.get(piece, self.unk) for piece in pieces]
 
     def decode(self, ids: list[int]) -> str:
-        """The text of these ids; what is unknown, and what is no text, leaves no trace."""
+        """Return the text of ids, without unknown and special tokens."""
         pieces = [self.pieces[i] for i in ids if self.unk < i < len(self.pieces)]
         kind = self.file["kind"]
         if kind == "word":
@@ -71,14 +71,14 @@ class TokenCodec:
 
 
 class VectorSource:
-    """Reads sources that are vectors, (frames, features), as they are: the graph scales them."""
+    """Sources that are vectors, (frames, features); the graph scales them."""
 
     def __init__(self, path: Path) -> None:
         file = json.loads(path.read_text(encoding="utf-8"))
         self.features, self.stack = file["features"], file["stack"]
 
     def encode(self, source: Any) -> np.ndarray:
-        """An array or lists of numbers, JSON of the same, or the name of a .npy file."""
+        """Return the array of a table: an array, lists, JSON, or the name of a .npy file."""
         if isinstance(source, str | Path):
             text = str(source).strip()
             source = json.loads(text) if text.startswith("[") else np.load(text)
@@ -92,7 +92,7 @@ class VectorSource:
 
 
 def marked(word: str) -> list[str]:
-    """Words and punctuation marks; a mark has a joiner where something is close to it."""
+    """Split a word into words and punctuation marks, with joiners where they touch."""
     runs = itertools.groupby(word, key=lambda char: "" if in_word(char) else char)
     pieces = ["".join(run) for _, run in runs]
     for i, piece in enumerate(pieces):
@@ -103,12 +103,12 @@ def marked(word: str) -> list[str]:
 
 
 def in_word(char: str) -> bool:
-    """Whether a character is part of a word."""
+    """Return whether a character is part of a word."""
     return char.isalnum() or char in "_\u200c\u200d" or unicodedata.category(char)[0] == "M"
 
 
 def joined(pieces: list[str]) -> str:
-    """Words and marks as one text, with spaces where no joiner is."""
+    """Join words and marks, with spaces where there is no joiner."""
     text, close = "", True
     for piece in pieces:
         left, right = (len(piece) > 1 and piece[side] == JOINER for side in (0, -1))
@@ -138,13 +138,13 @@ class Exported:
         )
 
     def __call__(self, texts: list[Any]) -> list[str]:
-        """The likeliest answer to each text, or table of vectors, token by token."""
+        """Return the greedy prediction for each text or table of vectors."""
         rows = [self.source.encode(text) for text in texts]
         parts = (rows[start : start + BATCH] for start in range(0, len(rows), BATCH))
         return [self.target.decode(ids) for part in parts for ids in self.greedy(part)[0]]
 
     def greedy(self, rows: list[Any]) -> tuple[list[list[int]], list[list[float]]]:
-        """Ids of the answers to sources, and the log-probability of each, eos included.
+        """Return the ids of predictions, and the log-probability of each token, eos included.
 
         A source is a list of ids, or an array (frames, features).
         """
@@ -157,7 +157,7 @@ class Exported:
             src[i, : len(row)] = row
         state = self.first(src, lengths)
         least, most = self.bounds(rows)
-        # an unknown token leaves no trace in a text, which would be too short
+        # an unknown token has no text, so that the prediction would be too short
         never = [pad, bos, *[self.symbols["unk"]] * bool(self.limits.get("one_per_source_token"))]
         tokens, over = np.full(len(rows), bos), np.zeros(len(rows), bool)
         answers: list[list[int]] = [[] for _ in rows]
@@ -177,7 +177,7 @@ class Exported:
         return answers, scores
 
     def bounds(self, rows: list[Any]) -> tuple[np.ndarray, np.ndarray]:
-        """The fewest and the most tokens of each answer, eos not counted."""
+        """Return the fewest and the most tokens of each prediction, eos not counted."""
         joined = self.source.stack if isinstance(self.source, VectorSource) else 1
         lengths = np.array([-(-len(row) // joined) for row in rows])
         if self.limits.get("one_per_source_token"):
@@ -187,7 +187,7 @@ class Exported:
         return np.zeros_like(most), np.minimum(most, (self.limits["positions"] or np.inf) - 1)
 
     def first(self, src: np.ndarray, lengths: np.ndarray) -> dict[str, Any]:
-        """Reads padded sources: the memory, and the state before the first token, by name."""
+        """Encode padded sources; returns the memory and the first state, by name."""
         names = [port.name for port in self.encoder.get_outputs()]
         kind = np.float32 if isinstance(self.source, VectorSource) else np.int64
         inputs = {"src": src.astype(kind), "lengths": lengths.astype(np.int64)}
@@ -196,7 +196,7 @@ class Exported:
     def next(
         self, tokens: np.ndarray, state: dict[str, Any]
     ) -> tuple[np.ndarray, dict[str, Any], list[np.ndarray]]:
-        """One step: log-probabilities of the next token, the state after it, where it looked."""
+        """Run one step; returns log-probabilities, the next state, and attention weights."""
         names = [port.name for port in self.step.get_outputs()]
         found = self.step.run(names, {"tokens": tokens.astype(np.int64), **state})
         out = dict(zip(names, found, strict=True))
@@ -207,8 +207,8 @@ class Exported:
 
 
 def answer(model: Callable[[list[str]], list[str]], source: IO[bytes], target: IO[bytes]) -> None:
-    """Answers each line of a file with one line, in UTF-8 whatever the machine's own encoding."""
-    # a mark at the start of a file is no part of its text
+    """Predict a line for each line of a file, in UTF-8 whatever the machine's own encoding."""
+    # a byte-order mark is not part of the text
     lines = io.TextIOWrapper(source, encoding="utf-8-sig", newline="\n")
     for text in model([line.rstrip("\r\n") for line in lines]):
         target.write(text.replace("\n", " ").encode() + b"\n")

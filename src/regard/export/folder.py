@@ -1,4 +1,4 @@
-"""A folder that holds a model for other programs, left only if it says what the model says."""
+"""The folder of an exported model, kept only if its graphs compute what the model computes."""
 
 import hashlib
 import json
@@ -8,15 +8,13 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
+from jinja2 import StrictUndefined, Template
 from torch import nn
 
 from regard import extras
 from regard.api import bundled_models
-from regard.data import FrameScaler, SourceEncoder
 from regard.decoding import DecodingOptions
-from regard.errors import ArgumentError
-from regard.export.errors import ExportError
-from regard.export.readme import readme
+from regard.errors import ArgumentError, ExportError
 from regard.layers import LearnedPositions
 from regard.symbols import BOS, EOS, PAD, UNK
 from regard.training import RunFolder, Saved
@@ -26,12 +24,13 @@ FORMATS: Final = ("onnx",)
 #: make the graphs, and run them
 PACKAGES: Final = ("onnx", "onnxscript", "onnxruntime")
 DECODER: Final = Path(__file__).with_name("decode.py")
-#: of manifest.json
+README: Final = Path(__file__).with_name("README.md.jinja")
+#: version of manifest.json
 VERSION: Final = 1
 
 
 class ExportResult(NamedTuple):
-    """Where a model was exported to, and how far it is from the model itself."""
+    """The folder of an exported model, and its largest difference from the model."""
 
     path: Path
     difference: float
@@ -45,13 +44,13 @@ def export(
     to: str = "onnx",
     attention: bool = False,
 ) -> ExportResult:
-    """Writes a run as a folder of graphs, tokenisers and a program that needs neither torch nor us.
+    """Export a run as a folder of graphs, tokenisers and a program that runs them without regard.
 
     Args:
         run: a run folder, or the name of a bundled model.
         output: a new folder; `NAME-onnx` if None.
-        to: the format; onnx is all there is.
-        attention: whether a step also says where it looked.
+        to: the format; only onnx is supported.
+        attention: export the attention weights of each step, too.
     """
     if to not in FORMATS:
         raise ArgumentError("--to", f"be one of {', '.join(FORMATS)}", repr(to), "leave it out")
@@ -61,7 +60,11 @@ def export(
     if path.exists() or path.is_symlink():
         raise ArgumentError("-o", "be a new folder", f"{path}, which exists", "choose another")
     saved = RunFolder(found).load("cpu")
-    _check_kind(saved, found)
+    if not saved.kind.has_sources:
+        raise ExportError(
+            f"an exported model must turn a source into a target, but {found} is a language model "
+            f"({saved.config.preset}), which reads none: use `regard predict`."
+        )
     path.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=f".{path.name}.", dir=path.parent) as name:
         folder = Path(name) / path.name
@@ -71,32 +74,24 @@ def export(
     return ExportResult(path, manifest["verified"]["largest_difference"], manifest)
 
 
-def _check_kind(saved: Saved, path: Path) -> None:
-    if saved.config.reads_texts:
-        raise ExportError(
-            f"an exported model must turn a source into a target, but {path} is a language model "
-            f"({saved.config.preset}), which reads none: use `regard predict`."
-        )
-
-
 def _write(saved: Saved, run: Path, folder: Path, attention: bool) -> dict[str, Any]:
-    """Writes everything and compares it with the model."""
+    """Write all files and compare the graphs with the model; returns the manifest."""
     from regard.export.graphs import write_graphs  # not above: the extra may be missing
     from regard.export.verify import verify
 
-    given = saved.kind.sources.graph_inputs()
-    ports = write_graphs(saved.model, given, folder, attention=attention)
+    inputs = saved.kind.sources.graph_inputs()
+    ports = write_graphs(saved.model, inputs, folder, attention=attention)
     saved.src_tokenizer.save(folder / "tokenizer.src.json")
     saved.tgt_tokenizer.save(folder / "tokenizer.tgt.json")
     shutil.copyfile(DECODER, folder / DECODER.name)
     manifest = {
         **_manifest(saved, run, folder),
-        **ports.graphs(given, saved.tgt_tokenizer.vocab_size),
+        **ports.graphs(inputs, saved.tgt_tokenizer.vocab_size),
     }
     _write_manifest(manifest, folder)
-    manifest["verified"] = {"largest_difference": verify(saved.model, given, folder)}
+    manifest["verified"] = {"largest_difference": verify(saved.model, inputs, folder)}
     _write_manifest(manifest, folder)
-    (folder / "README.md").write_text(readme(manifest), encoding="utf-8")
+    (folder / "README.md").write_text(_readme(manifest), encoding="utf-8")
     return manifest
 
 
@@ -107,8 +102,8 @@ def _write_manifest(manifest: dict[str, Any], folder: Path) -> None:
 
 def _manifest(saved: Saved, run: Path, folder: Path) -> dict[str, Any]:
     options = DecodingOptions()
-    sides = {"source": saved.src_tokenizer, "target": saved.tgt_tokenizer}
-    subwords = any(side.kind in ("bpe", "unigram") for side in sides.values())
+    target = saved.tgt_tokenizer
+    subwords = {saved.src_tokenizer.kind, target.kind} & {"bpe", "unigram"}
     made = {name: version(name) for name in ("torch", *PACKAGES)}
     weights = (folder / "encoder.onnx").read_bytes() + (folder / "step.onnx").read_bytes()
     return {
@@ -124,19 +119,25 @@ def _manifest(saved: Saved, run: Path, folder: Path) -> dict[str, Any]:
             "per_source_token": options.max_len_ratio,
             "extra": options.max_len_extra,
             "positions": positions(saved.model),
-            "one_per_source_token": saved.config.tags,
+            "one_per_source_token": saved.kind.one_output_per_input,
         },
-        "tokenizers": {name: _described(side) for name, side in sides.items()},
+        "tokenizers": {
+            "source": saved.kind.sources.manifest(),
+            "target": {"kind": target.kind, "tokens": target.vocab_size},
+        },
     }
 
 
-def _described(side: SourceEncoder) -> dict[str, Any]:
-    if isinstance(side, FrameScaler):
-        return {"kind": side.kind, "features": side.features, "stack": side.stack}
-    return {"kind": side.kind, "tokens": side.vocab_size}
+def _readme(manifest: dict[str, Any]) -> str:
+    text = README.read_text(encoding="utf-8")
+    template = Template(
+        text, trim_blocks=True, keep_trailing_newline=True, undefined=StrictUndefined
+    )
+    source = manifest["tokenizers"]["source"]
+    return str(template.render(manifest, source=source, vectors="stack" in source))
 
 
 def positions(model: nn.Module) -> int | None:
-    """How long a source or a target may be; None if there is no limit."""
+    """Return the longest source or target, or None if there is no limit."""
     tables = [len(m.table) for m in model.modules() if isinstance(m, LearnedPositions)]
     return min(tables, default=None)

@@ -1,7 +1,7 @@
-"""Two graphs of a model: what reads a source, and one step of what writes the target.
+"""ONNX graphs of a model: its encoder, and one step of its decoder.
 
-They are made by torch's newer exporter (`dynamo=True`), which keeps sizes as symbols and has loops:
-the older one unrolls the loops of self-attentive RNNs to the length of the example.
+They are exported with `dynamo=True`, which keeps sizes symbolic and supports loops: the older
+exporter unrolls the loops of self-attentive RNNs to the length of the example.
 """
 
 import logging
@@ -16,23 +16,47 @@ import torch
 from torch import Tensor, nn
 
 from regard import ops
-from regard.export.errors import ExportError
-from regard.export.flat import flatten, unflatten
-from regard.export.tagging import with_positions
-from regard.export.traceable import exportable, first_state
+from regard.errors import ExportError
+from regard.export.traceable import exportable, first_state, with_positions
 from regard.interrupts import interruptible
 from regard.kinds.graph_inputs import GraphInputs
 from regard.models import SequenceModel
 from regard.models.protocol import StepOutput
 from regard.ops.primitives import log_softmax
-from regard.state import State
+from regard.state import State, StateT, map_leaves
 from regard.symbols import BOS
 
-#: sizes of two examples, all different: an axis is called by the size that it changes with
+#: sizes of two examples, all different, so that an axis is named after the size it varies with
 SMALL: Final = {"batch": 2, "source": 5, "steps": 3}
 LARGE: Final = {"batch": 7, "source": 11, "steps": 13}
-#: loggers that tell a user nothing
+#: loggers without messages for users
 LOGGERS: Final = ("torch.onnx", "torch.export", "onnxscript", "onnx_ir")
+
+
+def flatten(state: State, batch: int) -> dict[str, Tensor]:
+    """Return all tensors of a state by name, as `rnn.hidden` or `layers.0.key`."""
+    found: dict[str, Tensor] = {}
+
+    def collect(name: str, leaf: Any, of_source: bool) -> Any:
+        if isinstance(leaf, Tensor):
+            found[name] = leaf
+        elif isinstance(leaf, int | torch.SymInt):
+            found[name] = torch.zeros(batch, leaf, dtype=torch.bool)
+        return leaf
+
+    map_leaves(state, collect)
+    return found
+
+
+def unflatten(like: StateT, tensors: dict[str, Tensor]) -> StateT:
+    """Return the state that has these tensors, with everything else as in `like`."""
+
+    def fill(name: str, leaf: Any, of_source: bool) -> Any:
+        if isinstance(leaf, Tensor):
+            return tensors[name]
+        return tensors[name].shape[1] if isinstance(leaf, int | torch.SymInt) else leaf
+
+    return map_leaves(like, fill)
 
 
 class Port(NamedTuple):
@@ -44,19 +68,19 @@ class Port(NamedTuple):
 
     @property
     def part(self) -> str:
-        """What the model's own state calls it: the name begins with its role."""
+        """The name in the model's state, without the role that a port's name begins with."""
         return self.name.partition(".")[2]
 
 
 @dataclass(frozen=True)
 class Ports:
-    """What goes into the graphs and comes out of them.
+    """Inputs and outputs of both graphs.
 
     Attributes:
-        memory: made by the encoder, and the same at every step.
-        state: what each step makes anew.
-        first: the same as the encoder makes it, before any step.
-        attention: where a step looked, a tensor for each layer.
+        memory: tensors of the encoder that no step changes.
+        state: tensors that each step replaces.
+        first: the same before the first step.
+        attention: attention weights of a step, a tensor for each layer.
     """
 
     memory: list[Port]
@@ -64,14 +88,14 @@ class Ports:
     first: list[Port]
     attention: list[Port]
 
-    def graphs(self, given: GraphInputs, vocab: int) -> dict[str, Any]:
-        """Both graphs as manifest.json describes them, for this number of target tokens."""
+    def graphs(self, source: GraphInputs, vocab: int) -> dict[str, Any]:
+        """Return the description of both graphs for manifest.json."""
         inputs = [*self.memory, *self.state]
         after = [_after(port) for port in self.state]
         log_probs = Port("log_probs", "float32", ["batch", vocab])
         first = [*self.memory, *self.first]
         src, lengths = (
-            Port("src", given.dtype, given.shape),
+            Port("src", source.dtype, source.shape),
             Port("lengths", "int64", ["batch"]),
         )
         tokens = Port("tokens", "int64", ["batch"])
@@ -82,7 +106,7 @@ class Ports:
 
 
 class TracedExample(NamedTuple):
-    """A model's own run, as far as it is needed to trace it."""
+    """Inputs and states of a model for tracing."""
 
     src: Tensor
     lengths: Tensor
@@ -92,15 +116,15 @@ class TracedExample(NamedTuple):
 
     @staticmethod
     def of(
-        model: SequenceModel, sizes: dict[str, int], given: GraphInputs, attention: bool
+        model: SequenceModel, sizes: dict[str, int], inputs: GraphInputs, attention: bool
     ) -> "TracedExample":
-        """Some sources, and the last of some steps."""
+        """Run a model on random sources for some steps."""
         rows, length = sizes["batch"], sizes["source"]
         positions = (torch.arange(rows) % length + 1).flip(0)
         positions[0] = length
-        lengths = given.lengths(positions)
-        src = given.draw(lengths, torch.Generator().manual_seed(1))
-        memory = model.encode(given.as_read(src), lengths)
+        lengths = inputs.lengths(positions)
+        src = inputs.draw(lengths, torch.Generator().manual_seed(1))
+        memory = model.encode(inputs.as_read(src), lengths)
         state = model.start(memory)
         tokens = torch.full((rows,), BOS)
         for _ in range(sizes["steps"]):
@@ -109,39 +133,39 @@ class TracedExample(NamedTuple):
         return TracedExample(src, lengths, first_state(model, memory), state, last)
 
     def tensors(self) -> dict[str, Tensor]:
-        """The state before the last step."""
+        """Return the state before the last step."""
         return flatten(self.before, len(self.src))
 
     def at_first(self) -> dict[str, Tensor]:
-        """The state before the first step."""
+        """Return the state before the first step."""
         return flatten(self.first, len(self.src))
 
-    def looked(self) -> dict[str, Tensor]:
-        """Where the last step looked."""
-        return _looked(self.step)
+    def attention(self) -> dict[str, Tensor]:
+        """Return the attention weights of the last step."""
+        return _cross_attention(self.step)
 
     def kept(self) -> set[str]:
-        """The names of what no step changes."""
+        """Return the names of the tensors that no step changes."""
         after = flatten(self.step.state, len(self.src))
         return {name for name, tensor in self.tensors().items() if after[name] is tensor}
 
 
 class EncoderGraph(nn.Module):
-    """Source in; memory and first state out."""
+    """Graph from a source to its memory and the first state."""
 
     def __init__(self, model: SequenceModel, names: list[str]) -> None:
         super().__init__()
         self.model, self.names = model, names
 
     def forward(self, src: Tensor, lengths: Tensor) -> tuple[Tensor, ...]:
-        """All tensors of the first state, in order."""
+        """Return all tensors of the first state, in order."""
         state = first_state(self.model, self.model.encode(src, lengths))
         tensors = flatten(state, src.shape[0])
         return tuple(tensors[name] for name in self.names)
 
 
 class StepGraph(nn.Module):
-    """Newest tokens, memory and state in; log-probabilities, state and attention out."""
+    """Graph from tokens, memory and state to log-probabilities, state and attention."""
 
     def __init__(
         self, model: SequenceModel, like: State, names: list[str], changed: list[str], look: bool
@@ -151,45 +175,45 @@ class StepGraph(nn.Module):
         self.names, self.changed = names, changed
 
     def forward(self, tokens: Tensor, tensors: list[Tensor]) -> tuple[Tensor, ...]:
-        """One step."""
+        """Run one step."""
         state = unflatten(self.like, dict(zip(self.names, tensors, strict=True)))
         out = self.model.step(tokens, state, need_weights=self.look)
         after = flatten(out.state, tokens.shape[0])
-        looked = _looked(out).values() if self.look else ()
+        looked = _cross_attention(out).values() if self.look else ()
         return log_softmax(out.logits), *(after[name] for name in self.changed), *looked
 
 
 def write_graphs(
-    model: SequenceModel, given: GraphInputs, folder: Path, *, attention: bool
+    model: SequenceModel, inputs: GraphInputs, folder: Path, *, attention: bool
 ) -> Ports:
-    """Writes `encoder.onnx` and `step.onnx`.
+    """Write `encoder.onnx` and `step.onnx`.
 
     Args:
-        model: what is to be computed; it is left as it is.
-        given: the sources.
-        folder: where to write.
-        attention: whether a step returns where it looked.
+        model: the model, which is not changed.
+        inputs: the sources of the model.
+        folder: the folder to write to.
+        attention: whether a step returns its attention weights.
     """
     model = with_positions(model)
-    with torch.no_grad(), ops.use_backend("reference"), _quietly():
-        small = TracedExample.of(model, SMALL, given, attention)
-        large = TracedExample.of(model, LARGE, given, attention)
+    with torch.no_grad(), ops.use_backend("reference"), _silenced():
+        small = TracedExample.of(model, SMALL, inputs, attention)
+        large = TracedExample.of(model, LARGE, inputs, attention)
         ports = compare(small, large)
         traced = exportable(model)
-        given.prepare(traced)
-        _write_reader(traced, large, given, ports, folder / "encoder.onnx")
-        _write_writer(traced, large, ports, folder / "step.onnx")
+        inputs.prepare(traced)
+        _write_encoder(traced, large, inputs, ports, folder / "encoder.onnx")
+        _write_step(traced, large, ports, folder / "step.onnx")
     return ports
 
 
-def _looked(out: StepOutput) -> dict[str, Tensor]:
-    """Cross-attention by layer, (batch, heads, source): a step has one query."""
+def _cross_attention(out: StepOutput) -> dict[str, Tensor]:
+    """Return the cross-attention of a step by layer, (batch, heads, source)."""
     layers = enumerate(out.maps.get("cross", ()))
     return {str(number): weights.squeeze(2) for number, weights in layers}
 
 
 def compare(small: TracedExample, large: TracedExample) -> Ports:
-    """What the graphs of two examples' model take and return."""
+    """Return the ports of a model's graphs, from two examples of different sizes."""
     new = small.tensors().keys() - small.at_first().keys()
     if new:
         raise ExportError(
@@ -204,14 +228,16 @@ def compare(small: TracedExample, large: TracedExample) -> Ports:
         memory=_compared("memory", before, after, [name for name in before if name in kept]),
         state=_compared("state", before, after, changed),
         first=_compared("state", first, later, changed),
-        attention=_compared("attention", small.looked(), large.looked(), list(small.looked())),
+        attention=_compared(
+            "attention", small.attention(), large.attention(), list(small.attention())
+        ),
     )
 
 
 def _compared(
     role: str, small: dict[str, Tensor], large: dict[str, Tensor], parts: list[str]
 ) -> list[Port]:
-    """Tensors of two examples as ports: an axis that differs has the name of its size."""
+    """Return tensors of two examples as ports; an axis that differs gets the name of its size."""
     names = {(size, LARGE[name]): name for name, size in SMALL.items()}
 
     def port(part: str) -> Port:
@@ -222,21 +248,21 @@ def _compared(
     return [port(part) for part in parts]
 
 
-def _write_reader(
-    model: SequenceModel, example: TracedExample, given: GraphInputs, ports: Ports, path: Path
+def _write_encoder(
+    model: SequenceModel, example: TracedExample, inputs: GraphInputs, ports: Ports, path: Path
 ) -> None:
     made = [*ports.memory, *ports.state]
     _write(
         EncoderGraph(model, [port.part for port in made]),
         (example.src, example.lengths),
-        (_dynamic(given.shape), {0: "batch"}),
+        (_dynamic(inputs.shape), {0: "batch"}),
         ["src", "lengths"],
         [port.name for port in made],
         path,
     )
 
 
-def _write_writer(model: SequenceModel, example: TracedExample, ports: Ports, path: Path) -> None:
+def _write_step(model: SequenceModel, example: TracedExample, ports: Ports, path: Path) -> None:
     inputs, tensors = [*ports.memory, *ports.state], example.tensors()
     parts, changed = [port.part for port in inputs], [port.part for port in ports.state]
     _write(
@@ -250,7 +276,7 @@ def _write_writer(model: SequenceModel, example: TracedExample, ports: Ports, pa
 
 
 def _after(port: Port) -> Port:
-    """A part of the state after a step, which needs a name of its own: it stands in one graph."""
+    """Return the port of a state after a step, which needs a name of its own in the graph."""
     grown = ["steps + 1" if size == "steps" else size for size in port.shape]
     return Port(f"next.{port.part}", port.dtype, list(grown))
 
@@ -296,8 +322,8 @@ def _write(
 
 
 @contextmanager
-def _quietly() -> Iterator[None]:
-    """Without what the exporter says to those who build exporters."""
+def _silenced() -> Iterator[None]:
+    """Silence the warnings and logs of the exporter."""
     loggers = [logging.getLogger(name) for name in LOGGERS]
     levels = [logger.level for logger in loggers]
     for logger in loggers:

@@ -1,12 +1,12 @@
-"""Parts of a model in a form that a graph can hold, for sequences of any length.
+"""Layers and states in a form that can be traced for sequences of any length.
 
-Traced as they are, loops over time would be unrolled to the length of the example. So the layers of
-an encoder are changed for others that compute the same.
+Tracing would unroll loops over time to the length of the example, so the recurrent layers of an
+encoder are replaced by equivalent ones that are a single operator or a loop of the graph.
 """
 
 import copy
 from collections.abc import Callable
-from dataclasses import fields, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import Any, Final, NamedTuple, cast, final
 
 import torch
@@ -19,21 +19,23 @@ from regard.layers import RecurrentState, RNNStack, SelfAttentiveRNN
 from regard.layers.rnn import RecurrentOutput
 from regard.models import SequenceModel
 from regard.models.decoders import ProjectedMemory
+from regard.models.encoder_only import CERTAIN, Tagger, TaggerState
 from regard.models.encoders import RecurrentEncoder, SelfAttentiveEncoder
 from regard.models.monotonic_decoder import MonotonicDecoder, MonotonicState
-from regard.models.protocol import Memory
+from regard.models.protocol import Memory, ModelOutput, StepOutput
 from regard.ops import History, SelfAttentiveOutput
 from regard.ops.self_attentive_rnn import reference
-from regard.state import State
+from regard.state import OF_SOURCE, State
+from regard.symbols import EOS
 
 
 class Node(NamedTuple):
-    """An operator of ONNX for a cell.
+    """The ONNX operator of a recurrent cell.
 
     Attributes:
-        name: of the operator.
-        gates: the places of its gates among those of torch.
-        attributes: what else it must be told to do as torch does.
+        name: name of the operator.
+        gates: its gates, by their position in torch.
+        attributes: attributes that make it compute as torch does.
     """
 
     name: str
@@ -49,7 +51,7 @@ NODES: Final = {
 
 
 def exportable(model: SequenceModel) -> SequenceModel:
-    """A copy of the model that can be traced, its own weights among it."""
+    """Return a copy of the model that can be traced, with its own copy of the weights."""
     model = copy.deepcopy(model).eval()
     for module in list(model.modules()):
         if isinstance(module, RecurrentEncoder):
@@ -63,11 +65,7 @@ def exportable(model: SequenceModel) -> SequenceModel:
 
 @final
 class NodeStack(nn.Module):
-    """An `RNNStack` as operators of ONNX, which know of padding by themselves.
-
-    Args:
-        stack: what is to be computed.
-    """
+    """An `RNNStack` as ONNX operators, which handle padding themselves."""
 
     def __init__(self, stack: RNNStack) -> None:
         super().__init__()
@@ -83,7 +81,7 @@ class NodeStack(nn.Module):
             self.register_buffer(f"bias_{layer}", torch.stack(biases))
 
     def _ordered(self, rows: Tensor) -> Tensor:
-        """The rows of the gates in the order of ONNX."""
+        """Return the rows of the gates in the order of ONNX."""
         parts = rows.detach().chunk(len(self.node.gates))
         return torch.cat([parts[place] for place in self.node.gates])
 
@@ -96,7 +94,7 @@ class NodeStack(nn.Module):
     def forward(
         self, x: Float[Tensor, "batch length input_size"], lengths: Int[Tensor, " batch"]
     ) -> RecurrentOutput:
-        """Runs all steps from the zero state."""
+        """Run all steps from the zero state."""
         hidden, memory = [], []
         for layer in range(self.layers):
             x, *last = self._run(x, lengths, layer)
@@ -108,7 +106,7 @@ class NodeStack(nn.Module):
         )
 
     def _run(self, x: Tensor, lengths: Tensor, layer: int) -> tuple[Tensor, ...]:
-        """One layer: outputs and its last states."""
+        """Run one layer; returns the outputs and the last states."""
         batch, length, _ = x.shape
         state = (self.directions, batch, self.hidden_size)
         count = 3 if self.node.name == "LSTM" else 2
@@ -134,18 +132,14 @@ def _batch_first(states: list[Tensor]) -> Tensor:
 
 @final
 class LoopedRNN(nn.Module):
-    """A `SelfAttentiveRNN` whose steps are a loop in the graph, on tapes as long as the sequence.
-
-    Args:
-        layer: what is to be computed.
-    """
+    """A `SelfAttentiveRNN` as a loop of the graph, with buffers as long as the sequence."""
 
     def __init__(self, layer: SelfAttentiveRNN) -> None:
         super().__init__()
         self.layer = layer
 
     def init_state(self, batch: int, like: Tensor) -> History:
-        """As the layer's own."""
+        """Return the initial state of the layer."""
         return self.layer.init_state(batch, like)
 
     def forward(
@@ -156,7 +150,7 @@ class LoopedRNN(nn.Module):
         *,
         need_weights: bool = False,
     ) -> SelfAttentiveOutput:
-        """Runs all steps from the empty history."""
+        """Run all steps from the empty history."""
         layer, length = self.layer, x.shape[1]
         projection = layer.recurrent_proj
         recurrence = reference.RecurrenceParameters(
@@ -166,29 +160,31 @@ class LoopedRNN(nn.Module):
         real = reference.real_steps(gates, lengths)
         positions = torch.arange(length)
         inputs = [gates, real] + ([] if layer.query_proj is None else [layer.query_proj(x)])
-        places = positions[:, None] == positions  # one row a step: where its results belong
+        places = (
+            positions[:, None] == positions
+        )  # (steps, length): the position that each step writes
 
-        def step(tapes: list[Tensor], now: list[Tensor]) -> tuple[list[Tensor], list[Tensor]]:
+        def step(buffers: list[Tensor], now: list[Tensor]) -> tuple[list[Tensor], list[Tensor]]:
             place, gate, is_real, *query = now
             begun = reference.StepInputs(gate, query[0] if query else None, is_real)
-            after, _ = reference.STEPS[layer.cell](recurrence, begun, _history(tapes))
-            # the newest step stands at the end of tapes that are one too long
-            written = [_put(tape, place) for tape in _tapes(after)[1:]]
+            after, _ = reference.STEPS[layer.cell](recurrence, begun, _history(buffers))
+            # the newest step is the last entry of buffers that are one too long
+            written = [_put(buffer, place) for buffer in _buffers(after)[1:]]
             return [after.context.clone(), *written], [after.hidden[:, -1].clone(), after.context]
 
-        start = [_widened(tape, length) for tape in _tapes(state)]
+        start = [_widened(buffer, length) for buffer in _buffers(state)]
         steps = [places, *(part.transpose(0, 1) for part in inputs)]
-        tapes, (hidden, context) = scan(step, start, steps)
+        buffers, (hidden, context) = scan(step, start, steps)
         return SelfAttentiveOutput(
             hidden=hidden.transpose(0, 1).where(real, 0.0),
             context=context.transpose(0, 1).where(real, 0.0),
             weights=None,
-            state=_history(tapes),
+            state=_history(buffers),
         )
 
 
 def first_state(model: SequenceModel, memory: Memory) -> State:
-    """The state before the first step, with all parts that a later one has."""
+    """Return the state before the first step, with all the tensors of later states."""
     state = _each(model.start(memory), _never_empty)
     if any(isinstance(module, CoverageAttention) for module in model.modules()):
         state = _each(state, _nothing_covered)
@@ -198,25 +194,25 @@ def first_state(model: SequenceModel, memory: Memory) -> State:
 
 
 def _each(value: Any, change: Callable[[State], State]) -> Any:
-    """A state whose states have been changed, the inner ones first."""
+    """Apply a function to a state and its nested states, the inner ones first."""
     if isinstance(value, State):
-        inner = {field.name: _each(getattr(value, field.name), change) for field in fields(value)}
+        inner = {own.name: _each(getattr(value, own.name), change) for own in fields(value)}
         return change(replace(value, **inner))
     return tuple(_each(part, change) for part in value) if isinstance(value, tuple) else value
 
 
 def _never_empty(state: State) -> State:
-    """With one step that is not real in tapes that are looked at before they grow.
+    """Add a padding step to an empty history that is attended to before it grows.
 
-    The `lstm` cell does so, and onnxruntime cannot ask whether any of no keys is real.
+    The `lstm` cell does so, and onnxruntime cannot reduce over an empty axis of keys.
     """
     if not isinstance(state, History) or state.memory is None:
         return state
-    return _history([_widened(tape, 1) for tape in _tapes(state)])
+    return _history([_widened(buffer, 1) for buffer in _buffers(state)])
 
 
 def _nothing_covered(state: State) -> State:
-    """With zeros where steps before the first would have looked."""
+    """Set the weights and the coverage before the first step to zeros."""
     if not isinstance(state, ProjectedMemory):
         return state
     zeros = torch.zeros_like(state.mask, dtype=state.keys.dtype)
@@ -224,32 +220,79 @@ def _nothing_covered(state: State) -> State:
 
 
 def _at_0(state: MonotonicState, vocab: int) -> MonotonicState:
-    """With the position before the first output, which is 0 whatever token is read."""
+    """Set the position before the first output to 0, whatever token is read."""
     batch, length = state.mask.shape
     at_0 = torch.arange(length)[:, None] == 0
     joint = torch.where(at_0, 0.0, float("-inf")).expand(batch, -1, vocab)
     return replace(state, joint=joint.to(state.keys.dtype))
 
 
-def _tapes(history: History) -> list[Tensor]:
-    tapes = [history.context, history.real, history.hidden, history.keys]
-    return tapes if history.memory is None else [*tapes, history.memory]
+def _buffers(history: History) -> list[Tensor]:
+    buffers = [history.context, history.real, history.hidden, history.keys]
+    return buffers if history.memory is None else [*buffers, history.memory]
 
 
-def _history(tapes: list[Tensor]) -> History:
-    context, real, hidden, keys, *memory = tapes
+def _history(buffers: list[Tensor]) -> History:
+    context, real, hidden, keys, *memory = buffers
     return History(context, hidden, keys, memory[0] if memory else None, real)
 
 
-def _widened(tape: Tensor, length: int) -> Tensor:
-    """An empty tape with room for all steps; the context is no tape."""
-    if tape.ndim == 2 and tape.dtype != torch.bool:
-        return tape
-    return tape.new_zeros(tape.shape[0], length, *tape.shape[2:])
+def _widened(buffer: Tensor, length: int) -> Tensor:
+    """Return an empty buffer with room for all steps; the context is not a buffer."""
+    if buffer.ndim == 2 and buffer.dtype != torch.bool:
+        return buffer
+    return buffer.new_zeros(buffer.shape[0], length, *buffer.shape[2:])
 
 
-def _put(tape: Tensor, place: Tensor) -> Tensor:
-    """The tape with its last entry at its place."""
-    if tape.dtype == torch.bool:
-        return tape[:, :-1] | (tape[:, -1:] & place)  # `where` has no booleans in onnxruntime
-    return torch.where(place[None, :, None], tape[:, -1:], tape[:, :-1])
+def _put(buffer: Tensor, place: Tensor) -> Tensor:
+    """Return the buffer with its last entry moved to its position."""
+    if buffer.dtype == torch.bool:
+        return buffer[:, :-1] | (buffer[:, -1:] & place)  # `where` has no booleans in onnxruntime
+    return torch.where(place[None, :, None], buffer[:, -1:], buffer[:, :-1])
+
+
+def with_positions(model: SequenceModel) -> SequenceModel:
+    """Return the model; a `Tagger` with the position of each row in a tensor."""
+    return ExportedTagger(model) if isinstance(model, Tagger) else model
+
+
+@dataclass(frozen=True)
+class Tags(State):
+    """Logits of all positions, lengths of the sources, and the next position of each row."""
+
+    logits: Float[Tensor, "batch src_len tgt_vocab"] = field(metadata=OF_SOURCE)
+    ends: Int[Tensor, " batch"] = field(metadata=OF_SOURCE)
+    position: Int[Tensor, " batch"]
+
+
+@final
+class ExportedTagger(SequenceModel):
+    """A `Tagger` that gathers its logits by index, since a slice would keep the traced length."""
+
+    def __init__(self, tagger: Tagger) -> None:
+        super().__init__()
+        self.tagger = tagger
+
+    def encode(self, src: Tensor, lengths: Tensor | None, *, need_weights: bool = False) -> Memory:
+        """Encode the source."""
+        return self.tagger.encode(src, lengths, need_weights=need_weights)
+
+    def start(self, memory: Memory) -> State:
+        """Compute the logits of all positions, since no step depends on another."""
+        state = cast(TaggerState, self.tagger.start(memory))
+        return Tags(state.logits, state.lengths, torch.zeros_like(state.lengths))
+
+    def step(self, tokens: Tensor, state: State, *, need_weights: bool = False) -> StepOutput:
+        """Return the logits of the next position, or `eos` after the last."""
+        tags = cast(Tags, state)
+        batch, length, vocab = tags.logits.shape
+        place = tags.position.clamp(max=length - 1)[:, None, None].expand(batch, 1, vocab)
+        only_eos = torch.where(torch.arange(vocab) == EOS, CERTAIN, -CERTAIN)
+        ended = (tags.position >= tags.ends)[:, None]
+        logits = torch.where(ended, only_eos, tags.logits.gather(1, place).squeeze(1))
+        return StepOutput(logits, replace(tags, position=tags.position + 1), {})
+
+    def forward(self, *args: Any, **options: Any) -> ModelOutput:
+        """Run the tagger."""
+        output: ModelOutput = self.tagger(*args, **options)
+        return output

@@ -1,4 +1,4 @@
-"""Whether the graphs say what the model says."""
+"""Comparison of exported graphs with their model."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,8 +11,8 @@ from torch import Tensor
 
 from regard import ops
 from regard.decoding import DecodingOptions, greedy
+from regard.errors import ExportError
 from regard.export.decode import Exported
-from regard.export.errors import ExportError
 from regard.kinds.graph_inputs import GraphInputs
 from regard.models import SequenceModel
 from regard.models.protocol import inference
@@ -21,17 +21,17 @@ from regard.symbols import BOS, EOS
 TOLERANCE: Final = 1e-4
 #: lengths of the sources of each batch: one alone, the shortest that there is, and mixed ones
 BATCHES: Final = ((6,), (1, 1), (9, 2, 17, 5))
-#: steps after which an answer is long enough to compare
-STEPS: Final = 24
+#: steps to compare at most
+MAX_STEPS: Final = 24
 
 
-def verify(model: SequenceModel, given: GraphInputs, folder: Path) -> float:
-    """The largest difference of a log-probability, or of a weight of attention.
+def verify(model: SequenceModel, inputs: GraphInputs, folder: Path) -> float:
+    """Return the largest difference of a log-probability or an attention weight.
 
-    Both take the same steps, those of the model's greedy search, and every token's log-probability
-    is compared at each. Raises where they differ by more than `TOLERANCE`.
+    Both follow the model's greedy search, and the log-probabilities of all tokens are compared at
+    each step. Raises ExportError if they differ by more than `TOLERANCE`.
     """
-    worst = _largest_of_all(model, given, folder)
+    worst = _largest_of_all(model, inputs, folder)
     if not worst <= TOLERANCE:  # so that NaN fails too
         raise ExportError(
             f"the graphs must give the model's log-probabilities within {TOLERANCE:g}, but the "
@@ -41,12 +41,12 @@ def verify(model: SequenceModel, given: GraphInputs, folder: Path) -> float:
     return worst
 
 
-def _largest_of_all(model: SequenceModel, given: GraphInputs, folder: Path) -> float:
+def _largest_of_all(model: SequenceModel, inputs: GraphInputs, folder: Path) -> float:
     try:
         exported = Exported(folder)
         with inference(model), ops.use_backend("reference"):
             chance = torch.Generator().manual_seed(1)
-            batches = [_differences(model, exported, given, n, chance) for n in BATCHES]
+            batches = [_differences(model, exported, inputs, n, chance) for n in BATCHES]
             return float(np.max([one for batch in batches for one in batch]))
     except Exception as error:
         if not type(error).__module__.startswith("onnxruntime"):
@@ -61,18 +61,18 @@ def _largest_of_all(model: SequenceModel, given: GraphInputs, folder: Path) -> f
 def _differences(
     model: SequenceModel,
     exported: Exported,
-    given: GraphInputs,
+    inputs: GraphInputs,
     batch: tuple[int, ...],
     chance: torch.Generator,
 ) -> Iterator[float]:
     lengths = torch.tensor(batch)
-    plain = given.draw(lengths, chance)
-    src = given.as_read(plain)
+    plain = inputs.draw(lengths, chance)
+    src = inputs.as_read(plain)
     answers = [found[0].tokens for found in greedy(model, src, lengths, DecodingOptions(beam=1))]
     tokens = torch.full_like(lengths, BOS)
     state = model.start(model.encode(src, lengths))
     graph_state = exported.first(plain.numpy(), lengths.numpy())
-    for step in range(min(max(map(len, answers)) + 1, STEPS)):
+    for step in range(min(max(map(len, answers)) + 1, MAX_STEPS)):
         out = model.step(tokens, state, need_weights=True)
         log_probs, graph_state, looked = exported.next(tokens.numpy(), graph_state)
         yield _largest(out.logits.log_softmax(-1), log_probs)

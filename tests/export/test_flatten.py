@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import torch
 
-from regard.export.flat import flatten, unflatten
+from regard.export.graphs import flatten, unflatten
 from regard.state import State
 
 
