@@ -1,4 +1,4 @@
-"""Attention against gold alignments: letters to phonemes (NETtalk), words (English and French).
+"""Compare attention with gold alignments: letters and phonemes (NETtalk), words (English, French).
 
 Trains models on one side of a split, aligns the other by attention, and writes the error rates
 beside those of uniform and diagonal alignments. The words' gold is of another domain (Hansards)
@@ -16,7 +16,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, Final
 
-from report import ROOT, command, machine, source
+from provenance import ROOT, command, machine, source
 
 PRESETS: Final = ("bahdanau", "self-attentive", "transformer")
 WORD_PRESETS: Final = ("bahdanau", "transformer")
@@ -25,7 +25,7 @@ HELD_OUT: Final = 10
 
 
 def nettalk(data: Path, folder: Path) -> None:
-    """Pairs without the sign for a silent letter; the letter of each phoneme is the gold."""
+    """Return pairs without silent letters; the gold alignment is the letter of each phoneme."""
     parts: dict[str, list[str]] = {"train.tsv": [], "test.tsv": [], "test.gold": []}
     with gzip.open(data / "nettalk/nettalk.aligned.tsv.gz", "rt", encoding="utf-8") as file:
         for number, line in enumerate(file):
@@ -74,7 +74,7 @@ def trained(train: Path, preset: str, run: Path, minutes: float, args: argparse.
 def aligned(
     folder: Path, runs: list[Path], preset: str, first: int, args: argparse.Namespace
 ) -> dict[str, Any]:
-    """Aligns the test part by a run, or by two that go opposite ways; what `regard align` says."""
+    """Align the test set with one run, or with two of opposite directions; return the output."""
     files = [str(folder / "test.tsv"), "--gold", str(folder / "test.gold")]
     options = ["--gold-first", str(first), "--device", args.device, "--json", "--batch", "64"]
     options += ["--reverse-run", str(runs[1])] if len(runs) > 1 else []
@@ -90,7 +90,7 @@ def letters_by(preset: str, folder: Path, args: argparse.Namespace) -> dict[str,
 
 
 def words_by(preset: str, folder: Path, args: argparse.Namespace) -> dict[str, Any]:
-    """Both directions, side by side."""
+    """Train both directions in parallel."""
     with ThreadPoolExecutor() as pool:
         runs = [
             pool.submit(

@@ -1,4 +1,4 @@
-"""The cases that toolkits are compared on: data, sizes, batches. Plain Python, for every peer."""
+"""Cases of the toolkit comparison: data, sizes, batches; plain Python for every toolkit."""
 
 from pathlib import Path
 from typing import Any, Final, Literal, NamedTuple
@@ -36,7 +36,7 @@ class Attentive(NamedTuple):
 
 
 class Case(NamedTuple):
-    """What is trained on what.
+    """A model and its data.
 
     Attributes:
         title: in words.
@@ -84,7 +84,7 @@ CASES: Final = {
 
 
 def missing(data: Path, names: list[str]) -> str | None:
-    """What lacks for these cases, as one sentence."""
+    """Return one sentence about missing data, or None."""
     for name in names:
         case = CASES[name]
         for file in (case.train, case.dev, case.test):

@@ -1,4 +1,4 @@
-"""Writes the table of regard beside its peers from the JSON of one run, or of several."""
+"""Write the table that compares regard with other toolkits from the JSON of one or more runs."""
 
 import argparse
 import json
@@ -24,7 +24,7 @@ UNITS: Final = {"train": "tokens_per_s", "predict": "sentences_per_s"}
 
 
 def speed(records: Iterable[Record], unit: str) -> float | None:
-    """Of all runs together: what they did, by the time they took."""
+    """Return the throughput over all runs."""
     found = list(records)
     if not found:
         return None
@@ -33,7 +33,7 @@ def speed(records: Iterable[Record], unit: str) -> float | None:
 
 
 def row(records: list[Record], case: str, mode: str) -> list[str]:
-    """One line of the table."""
+    """Return one line of the table."""
     unit = UNITS[mode]
     of_case = [r for r in records if r["case"] == case and r["mode"] == mode]
 
@@ -49,14 +49,14 @@ def row(records: list[Record], case: str, mode: str) -> list[str]:
 
 
 def number(value: float | None) -> str:
-    """Short enough for a table; empty where nothing was measured."""
+    """Format a number for the table; empty if nothing was measured."""
     if value is None:
         return ""
     return f"{value:,.0f}" if value >= 1000 else f"{value:.1f}"
 
 
 def last(reports: list[Record]) -> list[Record]:
-    """Of each case and mode the records of the last report that has any: later ones replace it."""
+    """Return the records of each case and mode from the last report that has any."""
     found: dict[tuple[str, str], list[Record]] = {}
     for report in reports:
         own: dict[tuple[str, str], list[Record]] = {}
@@ -67,7 +67,7 @@ def last(reports: list[Record]) -> list[Record]:
 
 
 def table(reports: list[Record]) -> str:
-    """Markdown: the table, and what it was measured on."""
+    """Return the table and a description of the measurement as Markdown."""
     records = last(reports)
     header = ["case", *PEERS, *OURS, "32 bits / fastest peer's", "bf16 / fastest peer's"]
     lines = [header, ["---", *["---:"] * (len(header) - 1)]]
@@ -79,7 +79,7 @@ def table(reports: list[Record]) -> str:
 
 
 def footnote(reports: list[Record], records: list[Record]) -> str:
-    """Units, machine, versions, cases."""
+    """Return units, machine, versions and cases."""
     first, machine = records[0], reports[0]["machine"]
     versions = sorted({f"{record['system']} {record['version']}" for record in records})
     commits = dict.fromkeys(

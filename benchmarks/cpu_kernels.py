@@ -1,4 +1,4 @@
-"""Times the kernels of additive attention and of the self-attentive recurrence on the CPU.
+"""Time the CPU kernels of additive attention and of the self-attentive recurrence.
 
 The gate comes first: a path that breaks the rule of acceptance (tests/ops/rule.py) on the whole
 shape gets no time. Additive attention is timed against the definition in plain torch (`eager`) and
@@ -6,7 +6,7 @@ shape gets no time. Additive attention is timed against the definition in plain 
 that a busy moment disturbs all of them.
 
     python benchmarks/cpu_kernels.py --json benchmarks/results/cpu-kernels.json
-    python benchmarks/render_kernels.py
+    python benchmarks/kernels_page.py
 """
 
 import argparse
@@ -28,7 +28,7 @@ from torch import Tensor
 ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT / "tests"), str(ROOT / "benchmarks")]
 
-import report  # noqa: E402
+import provenance  # noqa: E402
 from ops.rule import breaches  # noqa: E402
 from regard import ops  # noqa: E402
 from regard.ops.additive_attention.reference import additive_attention as reference  # noqa: E402
@@ -56,7 +56,7 @@ def by_kernels(query: Tensor, key: Tensor, v: Tensor, value: Tensor) -> list[Ten
 
 
 def additive(shape: tuple[int, int, int, int]) -> dict[str, Any]:
-    """One record: milliseconds and MiB of every path, and what breaks the rule."""
+    """Return one record: milliseconds and MiB of every path, and breaches of the rule."""
     B, T, S, D = shape
     shapes = {"query": (B, T, D), "key": (B, S, D), "v": (D,), "value": (B, S, D)}
     inputs = random(shapes)
@@ -71,7 +71,7 @@ def additive(shape: tuple[int, int, int, int]) -> dict[str, Any]:
 
 
 def recurrence(cell: Cell, kind: str) -> dict[str, Any]:
-    """The same for the recurrence, which is not compiled: that would unroll all steps."""
+    """Return one record of the recurrence, without torch.compile, which would unroll all steps."""
     B, L, H = RECURRENCE
     shapes: dict[str, tuple[int, ...]] = {
         "inputs": (B, L, GATES[cell] * H),
@@ -112,7 +112,7 @@ def recurrence(cell: Cell, kind: str) -> dict[str, Any]:
 
 
 def random(shapes: dict[str, tuple[int, ...]]) -> dict[str, Tensor]:
-    """Random inputs; weights are scaled by their width, so that a recurrence is not chaotic."""
+    """Return random inputs; weights are scaled by their width to keep a recurrence stable."""
     torch.manual_seed(0)
     return {
         name: (torch.randn(shape) * (shape[-1] ** -0.5 if len(shape) < 3 else 1.0)).requires_grad_()
@@ -123,7 +123,7 @@ def random(shapes: dict[str, tuple[int, ...]]) -> dict[str, Tensor]:
 def measure(
     paths: dict[str, Op], inputs: dict[str, Tensor], turns: int = TURNS
 ) -> dict[str, dict[str, float | None]]:
-    """Medians in milliseconds over turns, the least of both, and the most memory in MiB."""
+    """Return medians in milliseconds, the minimum of forward and both, and peak memory in MiB."""
     calls = {name: (forward_of(run, inputs), both_of(run, inputs)) for name, run in paths.items()}
     found: dict[str, dict[str, Any]] = {name: {"forward": [], "both": []} for name in paths}
     for name, (forward, both) in calls.items():
@@ -165,18 +165,18 @@ def both_of(run: Op, inputs: dict[str, Tensor]) -> Callable[[], None]:
 
 
 def peak_mib(function: Callable[[], None]) -> float | None:
-    """How much more memory the process has held during a call than before it; Linux alone says."""
+    """Return the peak memory of a call beyond that before it (Linux only)."""
     reset = Path("/proc/self/clear_refs")
     if not reset.exists():
         return None
     reset.write_text("5")  # forgets the peak so far
-    before = report.peak_rss_mb()
+    before = provenance.peak_rss_mb()
     function()
-    return max(0.0, report.peak_rss_mb() - before)
+    return max(0.0, provenance.peak_rss_mb() - before)
 
 
 def seconds_to_compile(op: str) -> dict[str, float]:
-    """Of the first call in a new process: with an empty cache of numba's, and with a full one."""
+    """Return seconds of the first call in a new process, with numba's cache empty and filled."""
     import os
     import subprocess
     import tempfile
@@ -196,12 +196,12 @@ def seconds_to_compile(op: str) -> dict[str, float]:
 
 
 def render(result: dict[str, Any]) -> str:
-    """The records as a section of a page."""
+    """Return the records as a section of the page."""
     machine, start = result["machine"], result["start"]
     lines = [
         "## On the CPU",
         "",
-        report.made_by(result),
+        provenance.made_by(result),
         f"{machine['cpu']}, {machine['threads']} threads, Python {machine['python']}, "
         f"torch {machine['torch']}, numba {machine['numba']}, "
         f"commit {(result['commit'] or 'unknown')[:12]}.",
@@ -250,11 +250,11 @@ def main() -> None:
     torch.set_num_threads(args.threads)
     versions = {"torch": torch.__version__, "numba": numba.__version__, "threads": args.threads}
     result: dict[str, Any] = {
-        "command": report.command(
+        "command": provenance.command(
             ["python", "benchmarks/cpu_kernels.py", "--json", str(args.json)]
         ),
-        "machine": report.machine() | versions,
-        **report.source(),
+        "machine": provenance.machine() | versions,
+        **provenance.source(),
         "start": {op: seconds_to_compile(op) for op in OPS},
         "records": [],
     }

@@ -1,4 +1,4 @@
-"""Memory and time from a large file of pairs to the first batch: tokenisers, encoding, planning.
+"""Measure memory and time from a large file of pairs to the first batch.
 
 The pairs are made of random words, so that no data is needed. One JSON object goes to stdout.
 """
@@ -11,11 +11,11 @@ import time
 from pathlib import Path
 from typing import Any
 
-from report import command, machine, peak_rss_mb, source
+from provenance import command, machine, peak_rss_mb, source
 
 
 def write_pairs(path: Path, count: int, words: int = 50_000) -> None:
-    """Lines of 3 to 20 words a side; frequent words are frequent, as in text."""
+    """Write lines of 3 to 20 words per side with the word frequencies of text."""
     rng = random.Random(0)
     letters = "abcdefghijklmnopqrstuvwxyz"
     vocabulary = ["".join(rng.choices(letters, k=rng.randint(2, 9))) for _ in range(words)]
@@ -31,7 +31,7 @@ def write_pairs(path: Path, count: int, words: int = 50_000) -> None:
 
 
 def measured(pairs: Path, folder: Path, tokenizer: str) -> dict[str, Any]:
-    """Prepares a run as the trainer does, and collates its first batch."""
+    """Prepare a run as the trainer does, and collate its first batch."""
     from rich.console import Console
 
     from regard.data import collate

@@ -1,4 +1,4 @@
-"""Times on a GPU: what benchmarks of kernels share."""
+"""Timing on a GPU, shared by the benchmarks of kernels."""
 
 from collections.abc import Callable
 from typing import Any
@@ -7,7 +7,7 @@ import torch
 
 
 def graph_of(function: Callable[[], Any]) -> torch.cuda.CUDAGraph:
-    """The work that one call gives to the device, without the host's part in it."""
+    """Capture the device work of one call as a CUDA graph."""
     stream = torch.cuda.Stream()
     stream.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(stream):
@@ -21,7 +21,7 @@ def graph_of(function: Callable[[], Any]) -> torch.cuda.CUDAGraph:
 
 
 def row_ms(function: Callable[[], Any], calls: int) -> float:
-    """Milliseconds of a call, the mean of some."""
+    """Return the mean milliseconds of consecutive calls."""
     start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
     start.record()
     for _ in range(calls):
@@ -32,7 +32,7 @@ def row_ms(function: Callable[[], Any], calls: int) -> float:
 
 
 def versions() -> dict[str, Any]:
-    """The device, and what the kernels are made with."""
+    """Return the device and the versions of torch, CUDA and triton."""
     import triton
 
     return {

@@ -1,4 +1,4 @@
-"""Times the Triton kernels of additive attention against plain torch and `torch.compile`.
+"""Time the Triton kernels of additive attention against plain torch and `torch.compile`.
 
 The gate comes first: a path that breaks the rule of acceptance (tests/ops/rule.py) on the whole
 shape gets no time. A path is timed in two ways: `in a row`, calls from eager code one after the
@@ -6,7 +6,7 @@ other, in which the slower of host and device sets the pace; and on the `device`
 replaying a CUDA graph of one call. A sweep over lengths is for the figures.
 
     python benchmarks/kernels.py --json benchmarks/results/kernels-h200.json
-    python benchmarks/render_kernels.py
+    python benchmarks/kernels_page.py
 
 The second writes docs/kernels.md; `--render FILE` prints its section of these records.
 """
@@ -17,7 +17,7 @@ import json
 import statistics
 import sys
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -28,9 +28,8 @@ from torch.utils.checkpoint import checkpoint
 ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT / "tests"), str(ROOT / "benchmarks")]
 
-import report  # noqa: E402
+import provenance  # noqa: E402
 from gpu_time import graph_of, row_ms, versions  # noqa: E402
-from kernels_page import render, row  # noqa: E402
 from ops.rule import breaches  # noqa: E402
 from regard import ops  # noqa: E402
 from regard.ops.additive_attention.reference import additive_attention as reference  # noqa: E402
@@ -51,6 +50,18 @@ EAGER_TENSORS = 3
 #: seconds that a median may take, and milliseconds of calls between two readings of the clock
 PATIENCE, ROW_MS = 0.2, 10.0
 
+#: `tanh.approx.f32` on an H200, measured: 16 units on each of 132 multiprocessors
+TANH_CEILING = 4.09e12
+
+#: the ways to run it, and what figures call them
+PATHS = {"eager": "eager", "compile": "torch.compile", "triton": "kernels"}
+TITLES = {
+    "forward_ms": {"title": "forward", "ylabel": "milliseconds"},
+    "both_ms": {"title": "forward and backward", "ylabel": "milliseconds"},
+    "both_peak_mib": {"title": "forward and backward", "ylabel": "peak memory, MiB"},
+}
+
+Record = dict[str, Any]
 Op = Callable[..., list[Tensor]]
 Shape = tuple[int, int, int, int]
 
@@ -65,7 +76,7 @@ def eager(query: Tensor, key: Tensor, v: Tensor, value: Tensor) -> list[Tensor]:
 
 
 def row_by_row(query: Tensor, key: Tensor, v: Tensor, value: Tensor) -> list[Tensor]:
-    """The definition with one row of the batch in memory at a time, so that float64 fits."""
+    """Run the definition one row of the batch at a time, so that float64 fits into memory."""
 
     def one(q: Tensor, k: Tensor, y: Tensor) -> Tensor:
         return reference(q[None], k[None], v, y[None]).context
@@ -85,7 +96,7 @@ def tensors(shape: Shape) -> dict[str, Tensor]:
 
 
 def measure(shape: Shape) -> Iterator[dict[str, Any]]:
-    """One record for each way to run one shape."""
+    """Yield one record for each path of one shape."""
     paths = {"eager": eager, "compile": torch.compile(eager, dynamic=False), "triton": by_triton}
     for name, run in paths.items():
         record: dict[str, Any] = {"path": name, "shape": list(shape), "dtype": "bfloat16"}
@@ -110,14 +121,14 @@ def measure(shape: Shape) -> Iterator[dict[str, Any]]:
 
 
 def fits(shape: Shape, times: int = 1) -> bool:
-    """Whether the definition of a shape fits into memory so many times."""
+    """Return whether this many tensors of a shape fit into memory."""
     B, T, S, D = shape
     needed = times * EAGER_TENSORS * torch.bfloat16.itemsize * B * T * S * D
     return needed < 0.9 * torch.cuda.get_device_properties(0).total_memory
 
 
 def times(run: Op, inputs: dict[str, Tensor], *, graph: bool = True) -> dict[str, Any]:
-    """Medians in milliseconds, and the most memory beyond the inputs in MiB."""
+    """Return medians in milliseconds, and peak memory beyond the inputs in MiB."""
     cotangent = [torch.randn_like(y) for y in run(**inputs)]
 
     def forward() -> None:
@@ -143,11 +154,120 @@ def times(run: Op, inputs: dict[str, Tensor], *, graph: bool = True) -> dict[str
 
 
 def median_ms(function: Callable[[], None]) -> float:
-    """The median over rows of calls; events stand before and after a row."""
+    """Return the median over rows of calls, timed by events."""
     once = row_ms(function, 1)
     calls = min(20, max(1, round(ROW_MS / once)))
     rows = min(15, max(3, round(1e3 * PATIENCE / (once * calls))))
     return statistics.median(row_ms(function, calls) for _ in range(rows))
+
+
+def render(result: Record, figures: Sequence[str] = ()) -> str:
+    """Return the records as a section of the page, with its figures."""
+    machine, records = result["machine"], result["records"]
+    lines = [
+        "## Additive attention",
+        "",
+        provenance.made_by(result),
+        f"{machine['gpu']}, torch {machine['torch']}, triton {machine['triton']},",
+        f"CUDA {machine['cuda']}, commit {(result['commit'] or 'unknown')[:12]}.",
+        "",
+        "bf16, medians in milliseconds. `eager` is the definition in plain torch, `compile` is",
+        "`torch.compile` of it, `triton` the kernels, which keep the rule of acceptance on the",
+        "whole shape before they are timed. *device*: the work on the GPU alone (a CUDA graph,",
+        "replayed). *in a row*: eager calls one after the other, Python and launches included; for",
+        "small shapes the host sets that pace.",
+        "The peak is the most memory beyond the inputs in forward and backward.",
+        "",
+        "| B, T, S, D | path | forward, device | forward, in a row | both, device | both, in a row "
+        "| peak MiB |",
+        "|---|---|--:|--:|--:|--:|--:|",
+    ]
+    lines += [row(record) for record in records]
+    lines += [
+        "",
+        "### Against the tanh units",
+        "",
+        f"They evaluate {TANH_CEILING / 1e12:.2f} T tanh/s. The kernels need half a reciprocal for",
+        "an element instead of a tanh. All of the work on the device is counted: exponentials,",
+        "scores, softmax and the products with the values.",
+        "",
+        "| B, T, S, D | elements | forward, T elements/s | of the ceiling |",
+        "|---|--:|--:|--:|",
+    ]
+    lines += [rate(r) for r in records if r["path"] == "triton" and "forward_device_ms" in r]
+    if figures:
+        lines += ["", "### Against length", "", *about_sweep(result["sweep"]), ""]
+        lines += provenance.cut_short(result, "what is longer is missing")
+        lines += [f"![{Path(figure).stem.replace('-', ', ')}]({figure})" for figure in figures]
+    return "\n".join(lines) + "\n"
+
+
+def about_sweep(sweep: list[Record]) -> list[str]:
+    """Return a description of the figures, and of missing measurements."""
+    batch, _, _, features = sweep[0]["shape"]
+    missing = [f"{r['path']} at {r['shape'][1]}" for r in sweep if "both_row_ms" not in r]
+    lines = [
+        f"Batch {batch}, {features} features, as many keys as queries, bf16. Times are those of",
+        "the work on the device alone; all axes are logarithmic.",
+    ]
+    if missing:
+        lines.append(f"Not measured, for want of memory or of the rule: {', '.join(missing)}.")
+    return lines
+
+
+def draw(sweep: list[Record]) -> dict[str, Any]:
+    """Return figures by name: time and memory over length."""
+    from regard.lab import plots
+
+    time, panels = plots.new_figure(columns=2)
+    memory, (panel,) = plots.new_figure()
+    for axes, name in zip(
+        (*panels, panel), ("forward_ms", "both_ms", "both_peak_mib"), strict=True
+    ):
+        for i, path in enumerate(PATHS):
+            known = [r for r in sweep if r["path"] == path and "both_row_ms" in r]
+            axes.plot(
+                [r["shape"][1] for r in known],
+                [value(r, name) for r in known],
+                color=plots.COLOURS[i],
+                marker=plots.MARKERS[i],
+                label=PATHS[path],
+            )
+        axes.set(xscale="log", yscale="log", xlabel="queries and keys", **TITLES[name])
+        lengths = sorted({r["shape"][1] for r in sweep})
+        axes.set_xticks(lengths, [str(n) for n in lengths])
+        axes.minorticks_off()
+    for axes in (panels[0], panel):
+        plots.legend(axes, below=True)
+    return {"kernels-time": time, "kernels-memory": memory}
+
+
+def value(record: Record, name: str) -> float:
+    """Return a number of a record; if no graph was timed, that of consecutive calls."""
+    device, in_a_row = (name.replace("_ms", f"_{which}_ms") for which in ("device", "row"))
+    return float(record.get(device, record.get(in_a_row, record.get(name))))
+
+
+def row(record: Record) -> str:
+    cells = [", ".join(map(str, record["shape"])), record["path"]]
+    if "breaches" in record:
+        cells += ["breaks the rule: " + "; ".join(record["breaches"]), "", "", "", ""]
+    elif "skipped" in record:
+        cells += [record["skipped"], "", "", "", ""]
+    else:
+        columns = ("forward_device_ms", "forward_row_ms", "both_device_ms", "both_row_ms")
+        cells += [f"{record[name]:.3f}" if name in record else "" for name in columns]
+        cells.append(f"{record['both_peak_mib']:.0f}")
+    return "| " + " | ".join(cells) + " |"
+
+
+def rate(record: Record) -> str:
+    B, T, S, D = record["shape"]
+    elements = B * T * S * D
+    per_second = elements / record["forward_device_ms"] * 1e3
+    shape = ", ".join(map(str, record["shape"]))
+    share = f"{per_second / TANH_CEILING:.0%}"
+    return f"| {shape} | {elements / 1e9:.2f} G | {per_second / 1e12:.2f} | {share} |"
 
 
 def main() -> None:
@@ -161,10 +281,12 @@ def main() -> None:
         return
     # the thread of the first backward pass finds no context, and makes one
     warnings.filterwarnings("ignore", "Attempting to run cuBLAS")
-    source = report.source()
+    source = provenance.source()
     result: dict[str, Any] = {
-        "command": report.command(["python", "benchmarks/kernels.py", "--json", str(args.json)]),
-        "machine": report.machine() | versions(),
+        "command": provenance.command(
+            ["python", "benchmarks/kernels.py", "--json", str(args.json)]
+        ),
+        "machine": provenance.machine() | versions(),
         "commit": args.commit or source["commit"],
         "changed_since": source["changed_since"],
         "records": [],
@@ -177,8 +299,8 @@ def main() -> None:
             result[name].append(record)
             print(row(record), flush=True)
             # after each, so that a run that is cut short loses nothing
-            report.write(args.json, result)
-    report.write(args.json, result | {"complete": True})
+            provenance.write(args.json, result)
+    provenance.write(args.json, result | {"complete": True})
     sys.exit(any("breaches" in record for record in [*result["records"], *result["sweep"]]))
 
 

@@ -1,129 +1,84 @@
-"""The records of benchmarks/kernels.py as a section of a page, and as figures."""
+"""Write docs/kernels.md and its figures from the results of the kernel benchmarks.
 
-from collections.abc import Sequence
+    python benchmarks/kernels_page.py
+
+Records that are not there are left out, so that each benchmark may be run alone.
+"""
+
+import argparse
+import json
+import sys
+import tempfile
 from pathlib import Path
 from typing import Any
 
-import report
+ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT / "benchmarks"))
 
-#: `tanh.approx.f32` on an H200, measured: 16 units on each of 132 multiprocessors
-TANH_CEILING = 4.09e12
+import cpu_kernels  # noqa: E402
+import kernels  # noqa: E402
+import losses  # noqa: E402
+import recurrence  # noqa: E402
+import training_page  # noqa: E402
 
-#: the ways to run it, and what figures call them
-PATHS = {"eager": "eager", "compile": "torch.compile", "triton": "kernels"}
-TITLES = {
-    "forward_ms": {"title": "forward", "ylabel": "milliseconds"},
-    "both_ms": {"title": "forward and backward", "ylabel": "milliseconds"},
-    "both_peak_mib": {"title": "forward and backward", "ylabel": "peak memory, MiB"},
-}
+HEAD = """# The kernels on a GPU and on the CPU
 
-Record = dict[str, Any]
-
-
-def render(result: Record, figures: Sequence[str] = ()) -> str:
-    """The records as a section of a page, with the figures that it finds at these places."""
-    machine, records = result["machine"], result["records"]
-    lines = [
-        "## Additive attention",
-        "",
-        report.made_by(result),
-        f"{machine['gpu']}, torch {machine['torch']}, triton {machine['triton']},",
-        f"CUDA {machine['cuda']}, commit {(result['commit'] or 'unknown')[:12]}.",
-        "",
-        "bf16, medians in milliseconds. `eager` is the definition in plain torch, `compile` is",
-        "`torch.compile` of it, `triton` the kernels, which keep the rule of acceptance on the",
-        "whole shape before they are timed. *device*: the work on the GPU alone (a CUDA graph,",
-        "replayed). *in a row*: eager calls one after the other, Python and launches included; for",
-        "small shapes the host sets that pace.",
-        "The peak is the most memory beyond the inputs in forward and backward.",
-        "",
-        "| B, T, S, D | path | forward, device | forward, in a row | both, device | both, in a row "
-        "| peak MiB |",
-        "|---|---|--:|--:|--:|--:|--:|",
-    ]
-    lines += [row(record) for record in records]
-    lines += [
-        "",
-        "### Against the tanh units",
-        "",
-        f"They evaluate {TANH_CEILING / 1e12:.2f} T tanh/s. The kernels need half a reciprocal for",
-        "an element instead of a tanh. All of the work on the device is counted: exponentials,",
-        "scores, softmax and the products with the values.",
-        "",
-        "| B, T, S, D | elements | forward, T elements/s | of the ceiling |",
-        "|---|--:|--:|--:|",
-    ]
-    lines += [rate(r) for r in records if r["path"] == "triton" and "forward_device_ms" in r]
-    if figures:
-        lines += ["", "### Against length", "", *about_sweep(result["sweep"]), ""]
-        lines += report.cut_short(result, "what is longer is missing")
-        lines += [f"![{Path(figure).stem.replace('-', ', ')}]({figure})" for figure in figures]
-    return "\n".join(lines) + "\n"
+Written by `python benchmarks/kernels_page.py` from the records in benchmarks/results; no number
+is typed. Each section names the script that measured it.
+"""
 
 
-def about_sweep(sweep: list[Record]) -> list[str]:
-    """What the figures show, and what they do not."""
-    batch, _, _, features = sweep[0]["shape"]
-    missing = [f"{r['path']} at {r['shape'][1]}" for r in sweep if "both_row_ms" not in r]
-    lines = [
-        f"Batch {batch}, {features} features, as many keys as queries, bf16. Times are those of",
-        "the work on the device alone; all axes are logarithmic.",
-    ]
-    if missing:
-        lines.append(f"Not measured, for want of memory or of the rule: {', '.join(missing)}.")
-    return lines
+def read(folder: Path, name: str) -> dict[str, Any] | None:
+    file = folder / f"{name}.json"
+    return json.loads(file.read_text()) if file.is_file() else None
 
 
-def draw(sweep: list[Record]) -> dict[str, Any]:
-    """Figures by name: time and memory against length."""
+def write_figures(figures: dict[str, Any], folder: Path) -> list[str]:
+    """Write figures as SVG and return their paths relative to the page."""
     from regard.lab import plots
 
-    time, panels = plots.new_figure(columns=2)
-    memory, (panel,) = plots.new_figure()
-    for axes, name in zip(
-        (*panels, panel), ("forward_ms", "both_ms", "both_peak_mib"), strict=True
-    ):
-        for i, path in enumerate(PATHS):
-            known = [r for r in sweep if r["path"] == path and "both_row_ms" in r]
-            axes.plot(
-                [r["shape"][1] for r in known],
-                [value(r, name) for r in known],
-                color=plots.COLOURS[i],
-                marker=plots.MARKERS[i],
-                label=PATHS[path],
-            )
-        axes.set(xscale="log", yscale="log", xlabel="queries and keys", **TITLES[name])
-        lengths = sorted({r["shape"][1] for r in sweep})
-        axes.set_xticks(lengths, [str(n) for n in lengths])
-        axes.minorticks_off()
-    for axes in (panels[0], panel):
-        plots.legend(axes, below=True)
-    return {"kernels-time": time, "kernels-memory": memory}
+    folder.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory() as drawn:
+        for stem, figure in figures.items():
+            plots.save(figure, Path(drawn), stem)
+            svg = (Path(drawn) / f"{stem}.svg").read_text(encoding="utf-8")
+            # matplotlib ends lines with spaces
+            lines = [line.rstrip() for line in svg.splitlines()]
+            (folder / f"{stem}.svg").write_text("\n".join(lines) + "\n", encoding="utf-8")
+    return [f"figures/{stem}.svg" for stem in figures]
 
 
-def value(record: Record, name: str) -> float:
-    """A number of a record; where no graph was timed, that of calls in a row."""
-    device, in_a_row = (name.replace("_ms", f"_{which}_ms") for which in ("device", "row"))
-    return float(record.get(device, record.get(in_a_row, record.get(name))))
+def page(results: Path, docs: Path) -> str:
+    """Return the whole page, and write its figures."""
+    sections = [HEAD]
+    attention, rnn, training = (
+        read(results, f"{n}-h200") for n in ("kernels", "recurrence", "training")
+    )
+    if attention is not None:
+        figures = kernels.draw(attention["sweep"]) if attention.get("sweep") else {}
+        sections.append(kernels.render(attention, write_figures(figures, docs / "figures")))
+    if rnn is not None:
+        sections.append(recurrence.render(rnn))
+    if training is not None:
+        drawn = training_page.draw(training)
+        figures = {} if drawn is None else {"training-loss": drawn}
+        places = write_figures(figures, docs / "figures")
+        sections.append(training_page.render(training, places[0] if places else None))
+    loss_records, on_cpu = read(results, "losses-h200"), read(results, "cpu-kernels")
+    if loss_records is not None:
+        sections.append(losses.render(loss_records))
+    if on_cpu is not None:
+        sections.append(cpu_kernels.render(on_cpu))
+    return "\n".join(sections)
 
 
-def row(record: Record) -> str:
-    cells = [", ".join(map(str, record["shape"])), record["path"]]
-    if "breaches" in record:
-        cells += ["breaks the rule: " + "; ".join(record["breaches"]), "", "", "", ""]
-    elif "skipped" in record:
-        cells += [record["skipped"], "", "", "", ""]
-    else:
-        columns = ("forward_device_ms", "forward_row_ms", "both_device_ms", "both_row_ms")
-        cells += [f"{record[name]:.3f}" if name in record else "" for name in columns]
-        cells.append(f"{record['both_peak_mib']:.0f}")
-    return "| " + " | ".join(cells) + " |"
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--results", type=Path, default=ROOT / "benchmarks" / "results")
+    parser.add_argument("--docs", type=Path, default=ROOT / "docs")
+    args = parser.parse_args()
+    (args.docs / "kernels.md").write_text(page(args.results, args.docs), encoding="utf-8")
 
 
-def rate(record: Record) -> str:
-    B, T, S, D = record["shape"]
-    elements = B * T * S * D
-    per_second = elements / record["forward_device_ms"] * 1e3
-    shape = ", ".join(map(str, record["shape"]))
-    share = f"{per_second / TANH_CEILING:.0%}"
-    return f"| {shape} | {elements / 1e9:.2f} G | {per_second / 1e12:.2f} | {share} |"
+if __name__ == "__main__":
+    main()

@@ -1,4 +1,4 @@
-"""Puts the report of a full run of the lab into docs/, from its results alone.
+"""Write the report of a full run of the lab to docs/, from its saved results.
 
     regard lab --full --seeds 3 --device cuda --data DATA -o DIR
     python benchmarks/lab_report.py DIR     # takes over its results, then writes the report
@@ -20,7 +20,7 @@ PAGE = ROOT / "docs" / "lab-report"
 
 
 def write(into: Path, *, pictures: bool = True) -> None:
-    """The report of the results that are here, and its figures, which pages show as SVG."""
+    """Write the report of the saved results, and its figures as SVG."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         shutil.copytree(RESULTS, folder / runner.RESULTS_DIR)
@@ -36,7 +36,7 @@ def write(into: Path, *, pictures: bool = True) -> None:
 
 
 def main() -> None:
-    """Takes over results, if a folder is named, and writes the report."""
+    """Copy results from a folder, if one is named, and write the report."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("folder", nargs="?", type=Path, help="what `regard lab -o` wrote")
     folder = parser.parse_args().folder

@@ -1,4 +1,4 @@
-"""Times the operators by every path that this machine has, forward and forward with backward.
+"""Time the operators on every path of this machine, forward and with backward.
 
 A path is timed only after it has kept the rule of acceptance (tests/ops/rule.py) on the same
 shape with one row in the batch, so a wrong answer never gets a time.
@@ -33,7 +33,7 @@ from regard.ops.self_attentive_rnn import PATHS as RNN_PATHS  # noqa: E402
 
 
 class Task(NamedTuple):
-    """One call of an operator: its paths, the shapes of what is differentiated, how to call it."""
+    """One call of an operator: its paths, the shapes of its inputs, and the call."""
 
     op: str
     paths: list[str]
@@ -109,7 +109,7 @@ CUDA: list[tuple[Callable[..., Task], dict[str, Any]]] = [
 
 
 def tensors(task: Task, device: str, dtype: torch.dtype) -> dict[str, Tensor]:
-    """Random inputs; matrices are scaled by their width, so that a recurrence is not chaotic."""
+    """Return random inputs; matrices are scaled by their width to keep a recurrence stable."""
     torch.manual_seed(0)
     return {
         name: (torch.randn(shape) * (shape[-1] ** -0.5 if len(shape) == 2 else 1.0))
@@ -134,7 +134,7 @@ def measure(
     dtype: torch.dtype,
     seconds: float,
 ) -> Iterator[dict[str, Any]]:
-    """One record for each path: its times, or why it has none."""
+    """Yield one record for each path: its times, or the reason why there are none."""
     task, one_row = make(**sizes), make(**sizes | {"batch": 1})
     for path in task.paths:
         record: dict[str, Any] = {"op": task.op, "path": path, "sizes": sizes}
@@ -156,7 +156,7 @@ def measure(
 def times(
     run: Callable[..., list[Tensor]], task: Task, record: dict[str, Any], seconds: float
 ) -> dict[str, Any]:
-    """Medians in milliseconds, and on CUDA the peak of memory beyond the inputs in MiB."""
+    """Return medians in milliseconds, and on CUDA peak memory beyond the inputs in MiB."""
     inputs = tensors(task, record["device"], getattr(torch, record["dtype"]))
     cotangents = [torch.ones_like(y) for y in run(**inputs)]
 
@@ -181,13 +181,13 @@ def times(
 
 
 def median_ms(function: Callable[[], None], seconds: float) -> float:
-    """The median over blocks of calls; the timer waits for CUDA itself."""
+    """Return the median over blocks of calls; the timer synchronises CUDA."""
     timer = Timer("f()", globals={"f": function}, num_threads=torch.get_num_threads())
     return float(timer.blocked_autorange(min_run_time=seconds).median * 1e3)
 
 
 def machine() -> dict[str, Any]:
-    """What the times depend on, and nothing that names the computer or its user."""
+    """Return what times depend on, without names of the computer or its user."""
     names = [
         line.partition(":")[2].strip()
         for line in (
@@ -207,7 +207,7 @@ def machine() -> dict[str, Any]:
 
 
 def git(*args: str) -> str | None:
-    """What git answers, or None outside of a checkout."""
+    """Return the output of git, or None outside of a checkout."""
     try:
         done = subprocess.run(["git", *args], cwd=ROOT, capture_output=True, text=True, check=True)
     except (OSError, subprocess.CalledProcessError):
@@ -216,7 +216,7 @@ def git(*args: str) -> str | None:
 
 
 def table(op: str, records: list[dict[str, Any]]) -> Table:
-    """The records of one operator, narrow enough for a terminal of 80 columns."""
+    """Return the records of one operator as a table of 80 columns."""
     result = Table(title=f"{op}: milliseconds forward, and with backward")
     result.add_column(" × ".join(records[0]["sizes"]))
     result.add_column("on")

@@ -1,4 +1,4 @@
-"""Turns a run into the g2p model that comes with the package, with a card that says what it is.
+"""Pack a run as the bundled g2p model, with a model card.
 
     python benchmarks/pack_model.py runs/g2p
 
@@ -15,6 +15,7 @@ from typing import Final, NamedTuple
 import torch
 
 import regard
+from provenance import ROOT
 from regard import api
 from regard.data import Pair, read_pairs
 from regard.errors import RegardError
@@ -25,7 +26,6 @@ from regard.training import RunFolder
 from regard.training.config import Config
 from regard.training.packing import pack, without_places
 from regard.version import __version__
-from report import ROOT
 
 BUNDLED: Final = ROOT / "src" / "regard" / "bundled"
 CMUDICT: Final = BUNDLED / "cmudict"
@@ -110,7 +110,7 @@ Mellon University, all rights reserved. Its conditions and its disclaimer are in
 
 
 class Scores(NamedTuple):
-    """How well a model does on the test words, and what it wrote."""
+    """Scores of a model on the test words, and its predictions."""
 
     per: float
     exact: float
@@ -118,7 +118,7 @@ class Scores(NamedTuple):
 
     @staticmethod
     def of(model: api.Model, pairs: list[Pair]) -> "Scores":
-        """Of a model's own answers."""
+        """Score a model's predictions."""
         answers = [out.text for out in model.predict([p.src for p in pairs], attention=False)]
         found = [score(name, answers, references(pairs)).value for name in ("per", "exact")]
         return Scores(found[0], found[1], answers)
@@ -147,7 +147,7 @@ def main() -> None:
 
 
 def make(run: Path, output: RunFolder, options: argparse.Namespace) -> None:
-    """Packs a run, scores it before and after, and writes the card."""
+    """Pack a run, score it before and after, and write the card."""
     pairs = list(read_pairs(CMUDICT / "test.tsv.gz", references=True))[: options.test_words]
     before = Scores.of(regard.load(run), pairs)
     print(f"{run}: {before}")
@@ -163,7 +163,7 @@ def make(run: Path, output: RunFolder, options: argparse.Namespace) -> None:
 
 
 def training(run: Path) -> str:
-    """What a run that a recipe made says of its training."""
+    """Return what the result of a recipe's run says about its training."""
     result = result_file.read(run)
     if result is None or "training" not in result:
         return "the command below"
@@ -183,7 +183,7 @@ def card(
     after: Scores,
     made: dict[str, str],
 ) -> str:
-    """The model card: every number in it is measured here."""
+    """Return the model card; all its numbers are measured here."""
     known = model.src_tokenizer.tokens(range(len(SYMBOLS), model.src_tokenizer.vocab_size))
     same = after[:2] == before[:2]
     return CARD.format(
@@ -216,7 +216,7 @@ def length_rows(model: api.Model, pairs: list[Pair], found: Scores) -> str:
 
 
 def mistakes(pairs: list[Pair], found: Scores) -> list[str]:
-    """Some wrong answers, from all over the test words."""
+    """Return some wrong predictions, spread over the test words."""
     wrong = [
         f"| {pair.src} | {answer} | {', or '.join([pair.tgt, *pair.more])} |"
         for pair, answer in zip(pairs, found.answers, strict=True)
@@ -226,12 +226,12 @@ def mistakes(pairs: list[Pair], found: Scores) -> list[str]:
 
 
 def changed(config: Config) -> dict[str, object]:
-    """The settings that are not defaults; files have no part in it."""
+    """Return the settings that differ from the defaults, without files."""
     return without_places(config).model_dump(exclude_defaults=True)
 
 
 def command(run: Path) -> str:
-    """How the run was made: by a recipe, or as its settings say."""
+    """Return how to reproduce the run: by a recipe, or by its settings."""
     recipe = load_saved(run / RECIPE_DIR)
     if recipe is not None:
         return f"regard train recipes/{recipe.name} --data-dir DIR seed={recipe.seed}"

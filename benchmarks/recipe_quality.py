@@ -1,4 +1,4 @@
-"""Time to quality: how many minutes of training a recipe takes to reach fixed scores."""
+"""Time to quality: minutes of training that a recipe takes to reach fixed scores."""
 
 from dataclasses import dataclass
 from statistics import fmean
@@ -51,7 +51,7 @@ Curve = list[tuple[float, float]]
 
 
 def reached(curve: Curve, score: float, *, higher: bool) -> float | None:
-    """The seconds of the first evaluation that is as good as a score."""
+    """Return the seconds until the first evaluation that reaches a score."""
     for seconds, value in curve:
         if value >= score if higher else value <= score:
             return seconds
@@ -59,13 +59,13 @@ def reached(curve: Curve, score: float, *, higher: bool) -> float | None:
 
 
 def curves(record: Record, metric: str) -> list[Curve]:
-    """Those of a record's runs; older results and ensembles have none."""
+    """Return the curves of a record's runs; older results and ensembles have none."""
     kept = [run.get("curve") or {} for run in record["runs"]]
     return [[(s, v) for s, v in c["points"]] for c in kept if c.get("metric") == metric]
 
 
 def section(records: list[Record]) -> str:
-    """The section of the page; empty where no result has a curve."""
+    """Return the section of the page; empty if no result has a curve."""
     found = {
         (goal, device(record["runs"][0])): record
         for goal in GOALS
@@ -83,7 +83,7 @@ def section(records: list[Record]) -> str:
 
 
 def _rows(goal: Goal, by_device: list[Record | None]) -> list[list[str]]:
-    """A row for each score; one for the time between two looks, one for what ran beside."""
+    """Return a row for each score, one for the evaluation interval, and one for parallel runs."""
     mine = [curves(record, goal.metric) if record else [] for record in by_device]
     cells = [[_named(goal.metric, s), *(_minutes(goal, s, c) for c in mine)] for s in goal.scores]
     cells.append(["between evaluations", *(_between(several) for several in mine)])
@@ -109,12 +109,12 @@ def _minutes(goal: Goal, score: float, several: list[Curve]) -> str:
 
 
 def _between(several: list[Curve]) -> str:
-    """The mean time from one evaluation to the next."""
+    """Return the mean time between evaluations."""
     gaps = [curve[-1][0] / len(curve) / 60 for curve in several if curve]
     return f"{fmean(gaps):.1f}" if gaps else ""
 
 
 def _at_once(record: Record | None) -> str:
-    """How many runs may have shared the device; empty where that is not known."""
+    """Return how many runs shared the device; empty if unknown."""
     known = {run["at_once"] for run in record["runs"] if run.get("at_once")} if record else set()
     return " to ".join(str(count) for count in sorted({min(known), max(known)})) if known else ""

@@ -1,4 +1,4 @@
-"""The results of recipes as tables, in Markdown; every number comes from a record."""
+"""Markdown tables of recipe results; every number comes from a record."""
 
 import re
 from collections.abc import Callable, Iterable
@@ -37,7 +37,7 @@ Record = dict[str, Any]
 
 
 def device(run: Record) -> str:
-    """Where a run was made, as a column is headed."""
+    """Return the device of a run for a column heading."""
     if run["device"] != "cpu":
         return str(run["device"])
     cores = run.get("cores")
@@ -45,13 +45,13 @@ def device(run: Record) -> str:
 
 
 def field(task: str, options: Record) -> str:
-    """The part of a task that a recipe belongs to."""
+    """Return the part of a task that a recipe belongs to."""
     part = options.get("tgt") or options.get("part")
     return f"{task}-{part}" if part else task
 
 
 def by_field(several: list[Record], of: Callable[[Record], str]) -> list[tuple[str, list[Record]]]:
-    """What belongs together, with its heading; fields that are not known come last."""
+    """Group records by field, each with its heading; unknown fields come last."""
     order = [*FIELDS, *sorted({of(one) for one in several} - set(FIELDS))]
     groups = [
         (FIELDS.get(name, name), [one for one in several if of(one) == name]) for name in order
@@ -60,7 +60,7 @@ def by_field(several: list[Record], of: Callable[[Record], str]) -> list[tuple[s
 
 
 def on_cpu(record: Record) -> bool:
-    """Whether a record shows how fast a score is reached without a GPU, and nothing else.
+    """Return whether a record only shows how fast a score is reached without a GPU.
 
     One whose test set was scored is a result like any other: it learned what the recipe says.
     """
@@ -69,7 +69,7 @@ def on_cpu(record: Record) -> bool:
 
 
 def lines(header: list[str], rows: list[list[str]], numbers: Iterable[int] = ()) -> str:
-    """A table of Markdown; the columns of `numbers` are set to the right."""
+    """Return a Markdown table; the columns of `numbers` are right-aligned."""
     right = set(numbers)
     rule = ["---:" if i in right else "---" for i in range(len(header))]
     cells = [[cell.replace("|", "\\|") for cell in row] for row in [header, *rows]]
@@ -77,7 +77,7 @@ def lines(header: list[str], rows: list[list[str]], numbers: Iterable[int] = ())
 
 
 def headlines(records: list[Record]) -> list[Record]:
-    """One record for each recipe that is judged by its test set: that with the most seeds."""
+    """Return one record for each recipe with a test score: that with the most seeds."""
     best: dict[str, Record] = {}
     for record in records:
         before = best.get(record["recipe"])
@@ -87,40 +87,40 @@ def headlines(records: list[Record]) -> list[Record]:
 
 
 def names(record: Record) -> list[str]:
-    """The figures of a record's test set, in the order of its task, then what others alone have."""
+    """Return the metrics of a record's test set, then those of published results alone."""
     own = [run["scores"]["test"]["figures"] for run in record["runs"]]
     others = [row["figures"] for row in record["runs"][-1]["published"]]
     return list(dict.fromkeys(name for figures in (*own, *others) for name in figures))
 
 
 def title(figures: Iterable[str]) -> str:
-    """Figures that stand in one column."""
+    """Return the heading of a column of metrics."""
     return " / ".join(TITLES.get(name, name) for name in figures)
 
 
 def values(record: Record, part: str, name: str) -> list[float]:
-    """A figure of one set, for each seed."""
+    """Return a metric on one set, for each seed."""
     scored = [run["scores"][part]["figures"] for run in record["runs"] if part in run["scores"]]
     return [figures[name]["value"] for figures in scored if name in figures]
 
 
 def mean(several: list[float]) -> str:
-    """The mean over seeds."""
+    """Return the mean over seeds."""
     return f"{fmean(several):.2f}" if several else NONE
 
 
 def ends(several: list[float]) -> str:
-    """How far single runs lie from each other."""
+    """Return the lowest and the highest value."""
     return f"{min(several):.2f} to {max(several):.2f}" if len(several) > 1 else NONE
 
 
 def spread(several: list[float]) -> str:
-    """The mean, with the lowest and the highest in brackets."""
+    """Return the mean, with the lowest and the highest in brackets."""
     return f"{mean(several)} ({ends(several)})" if len(several) > 1 else mean(several)
 
 
 def theirs(row: Record, figures: Iterable[str]) -> str:
-    """The figures of others, in the order of ours."""
+    """Return published values in the order of ours."""
     given = row["figures"]
     return " / ".join(f"{given[name]:g}" if name in given else NONE for name in figures)
 
@@ -156,7 +156,7 @@ def _short_row(record: Record) -> list[str]:
 
 
 def task_sections(records: list[Record]) -> list[str]:
-    """A table for each task: what others have got, then what is got here."""
+    """Return a table for each task: published results, then ours."""
     return [
         f"## {heading}\n\n{_task_table(mine)}"
         for heading, mine in by_field(headlines(records), _field)
@@ -188,7 +188,7 @@ def _task_table(records: list[Record]) -> str:
 
 
 def _published(records: list[Record]) -> list[Record]:
-    """What others have got in one task, each once."""
+    """Return the published results of one task, each once."""
     once: dict[tuple[str, str, str], Record] = {}
     for record in records:
         for row in record["runs"][-1]["published"]:
@@ -211,7 +211,7 @@ def _own_row(record: Record, parts: list[str], figures: list[str]) -> list[str]:
 
 
 def runs_section(records: list[Record]) -> str:
-    """Every run: how it is made again, what it took, and where it was made."""
+    """Return the section of all runs: command, cost and device."""
     header = ["command", "test", "steps", "minutes", "tokens/s", "device", "at once", "commit"]
     ordered = sorted(records, key=lambda record: (record["recipe"], on_cpu(record)))
     rows = [_run_row(run) for record in ordered for run in record["runs"]]
@@ -241,7 +241,7 @@ def _run_row(run: Record) -> list[str]:
 
 
 def signatures_section(records: list[Record]) -> str:
-    """How each figure was counted; once for all recipes of which it says the same."""
+    """Return the section of metric signatures, each once."""
     by_signature: dict[tuple[str, str], list[str]] = {}
     for record in headlines(records):
         for name, figure in record["runs"][-1]["scores"]["test"]["figures"].items():
@@ -252,5 +252,5 @@ def signatures_section(records: list[Record]) -> str:
 
 
 def slug(words: str) -> str:
-    """Words as part of a file's name."""
+    """Return a text as part of a file name."""
     return re.sub(r"[^a-z0-9]+", "-", words.lower()).strip("-")

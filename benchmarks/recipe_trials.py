@@ -1,4 +1,4 @@
-"""What was tried: logs of sweeps, trimmed to be kept, and as tables."""
+"""Trials of sweeps: trimmed logs, and tables of them."""
 
 import json
 from collections.abc import Callable
@@ -18,7 +18,7 @@ TEXT: Final = (
 
 
 def trimmed(log: Record, field_of: Callable[[str], str]) -> Record:
-    """What is worth keeping of a sweep's log: no test figures, no signatures, no settings twice.
+    """Return a sweep's log without test scores, signatures and repeated settings.
 
     Args:
         log: as sweep.py writes it.
@@ -55,12 +55,12 @@ def _trial(trial: Record, field_of: Callable[[str], str]) -> Record:
 
 
 def kept(folder: Path) -> dict[str, Record]:
-    """The sweeps that are kept, by name."""
+    """Return the saved sweeps by name."""
     return {path.stem: json.loads(path.read_text()) for path in sorted(folder.glob("*.json"))}
 
 
 def section(sweeps: dict[str, Record], lessons: str = "") -> str:
-    """The section of the page; empty where no sweep is kept.
+    """Return the section of the page; empty without sweeps.
 
     Args:
         sweeps: by name.
@@ -102,7 +102,7 @@ def _table(trials: list[Record]) -> str:
 
 
 def _place(trial: Record, figures: list[str]) -> tuple[bool, float]:
-    """Best first by the first figure; what has none comes last, by what training has seen."""
+    """Sort trials by the first metric, best first; those without one last, by dev metric."""
     scored = bool(trial["dev"])
     name = figures[0] if scored else trial["best"]["metric"]
     value = trial["dev"].get(name, 0.0) if scored else trial["best"]["value"]

@@ -22,6 +22,7 @@ from typing import Any, Final
 
 import recipe_quality
 import recipe_trials
+from provenance import ROOT
 from recipe_tables import (
     Record,
     device,
@@ -33,7 +34,6 @@ from recipe_tables import (
     task_sections,
 )
 from regard.recipes import Recipe, read
-from report import ROOT
 
 RESULTS: Final = ROOT / "benchmarks" / "results"
 RECIPES: Final = ROOT / "recipes"

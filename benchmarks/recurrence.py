@@ -9,7 +9,7 @@ history of every step. cuDNN's LSTM of the same width looks at one step back: it
 recurrence costs that looks at nothing else.
 
     python benchmarks/recurrence.py --json benchmarks/results/recurrence-h200.json
-    python benchmarks/render_kernels.py
+    python benchmarks/kernels_page.py
 
 The second writes docs/kernels.md; `--render FILE` prints its section of these records.
 """
@@ -31,7 +31,7 @@ from torch import Tensor, nn
 ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT / "tests"), str(ROOT / "benchmarks")]
 
-import report  # noqa: E402
+import provenance  # noqa: E402
 from gpu_time import versions  # noqa: E402
 from ops.rule import breaches  # noqa: E402
 from regard import ops  # noqa: E402
@@ -216,7 +216,7 @@ def lstm(batch: int, length: int) -> dict[str, Any]:
 
 
 def times(run: Callable[..., list[Tensor]], given: dict[str, Tensor], rows: int) -> dict[str, Any]:
-    """Medians in milliseconds, and the most memory beyond the inputs in MiB."""
+    """Return medians in milliseconds, and peak memory beyond the inputs in MiB."""
     cotangent = [torch.randn_like(y) for y in run(**given)]
 
     def forward() -> None:
@@ -252,12 +252,12 @@ def median_ms(function: Callable[[], None], rows: int) -> float:
 
 
 def render(result: dict[str, Any]) -> str:
-    """The records as a section of a page."""
+    """Return the records as a section of the page."""
     machine = result["machine"]
     lines = [
         "## The recurrences",
         "",
-        report.made_by(result),
+        provenance.made_by(result),
         f"{machine['gpu']}, torch {machine['torch']}, triton {machine['triton']},",
         f"CUDA {machine['cuda']}, commit {(result['commit'] or 'unknown')[:12]}.",
         "",
@@ -268,7 +268,7 @@ def render(result: dict[str, Any]) -> str:
         "(`ops.attentive_rnn`) looks at as many keys as it has steps.",
         "The peak is the most memory beyond the inputs in forward and backward.",
         "",
-        *report.cut_short(result, "some rows are missing"),
+        *provenance.cut_short(result, "some rows are missing"),
         "| cell, score | type | batch, length | path | forward | both | peak MiB |",
         "|---|---|---|---|--:|--:|--:|",
     ]
@@ -276,7 +276,7 @@ def render(result: dict[str, Any]) -> str:
 
 
 def row(record: dict[str, Any]) -> str:
-    """One line of the table."""
+    """Return one line of the table."""
     cells = [
         f"{record['cell']}, {record['score']}" + (", decoder" if "decoder" in record else ""),
         record["dtype"],
@@ -302,10 +302,12 @@ def main() -> None:
         return
     # the thread of the first backward pass finds no context, and makes one
     warnings.filterwarnings("ignore", "Attempting to run cuBLAS")
-    source = report.source()
+    source = provenance.source()
     result = {
-        "command": report.command(["python", "benchmarks/recurrence.py", "--json", str(args.json)]),
-        "machine": report.machine() | versions(),
+        "command": provenance.command(
+            ["python", "benchmarks/recurrence.py", "--json", str(args.json)]
+        ),
+        "machine": provenance.machine() | versions(),
         "commit": args.commit or source["commit"],
         "changed_since": source["changed_since"],
         "records": [],
@@ -318,8 +320,8 @@ def main() -> None:
         result["records"].append(record)
         print(row(record), flush=True)
         # after each, so that a run that is cut short loses nothing
-        report.write(args.json, result)
-    report.write(args.json, result | {"complete": True})
+        provenance.write(args.json, result)
+    provenance.write(args.json, result | {"complete": True})
     sys.exit(any("breaches" in record for record in result["records"]))
 
 

@@ -17,7 +17,7 @@ from typing import Any, Final, NamedTuple
 
 from cases import CASES, WARM_UP, missing
 from compare import table
-from report import ROOT, command, machine, source
+from provenance import ROOT, command, machine, source
 
 PEERS: Final = ROOT / "benchmarks" / "peers"
 

@@ -1,4 +1,4 @@
-"""Times a search on a GPU whose rows leave at once, or some steps after they are over.
+"""Time beam search on a GPU with finished rows removed at once, or some steps later.
 
     python benchmarks/search_lag.py --json benchmarks/results/search-lag-h200.json
 
@@ -21,7 +21,7 @@ import torch
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT / "benchmarks"))
 
-import report  # noqa: E402
+import provenance  # noqa: E402
 from regard.decoding import DecodingOptions, beam_search  # noqa: E402
 from regard.models import PRESETS  # noqa: E402
 
@@ -33,7 +33,7 @@ FIRST, TIMED = 2, 5
 
 
 def milliseconds(model: Any, source: list[torch.Tensor], beam: int, lag: int) -> list[float]:
-    """The time of each search."""
+    """Return the time of each search."""
     options = DecodingOptions(beam=beam, max_len_ratio=1.0, max_len_extra=2)
     spans = []
     with patch("regard.decoding.search.lag_for", lambda device: lag):
@@ -57,13 +57,13 @@ def main() -> None:
     parser.add_argument("--device", choices=["cpu", "cuda"], default="cuda")
     parser.add_argument("--size", default="small", help="of the models")
     args = parser.parse_args()
-    machine = report.machine() | {"torch": torch.__version__}
+    machine = provenance.machine() | {"torch": torch.__version__}
     if args.device == "cuda":
         machine["gpu"] = torch.cuda.get_device_name()
     result: dict[str, Any] = {
-        "command": report.command(["python", "benchmarks/search_lag.py", *sys.argv[1:]]),
+        "command": provenance.command(["python", "benchmarks/search_lag.py", *sys.argv[1:]]),
         "machine": machine,
-        **report.source(),
+        **provenance.source(),
         "records": [],
     }
     torch.manual_seed(1)
@@ -76,7 +76,7 @@ def main() -> None:
             found = {"ms": statistics.median(spans), "best_ms": min(spans)}
             result["records"].append({"preset": name, "beam": beam, "lag": lag, **found})
             print(json.dumps(result["records"][-1]), flush=True)
-            report.write(args.json, result)
+            provenance.write(args.json, result)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""`regard serve` under attack: whether honest clients are still answered, and nothing is lost.
+"""Test `regard serve` under attack: honest clients must still be answered, and nothing lost.
 
 Each part starts a server in a process of its own, on loopback: `fairness` (an honest client beside
 two that loop long checks), `connections` (requests that are never sent whole), `memory` (requests
@@ -24,7 +24,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from report import command, machine, source
+from provenance import command, machine, source
 
 LETTERS = "abcdefghijklmnopqrstuvwxyz"
 COMMAND = [sys.executable, "-c", "from regard.cli import main; main()", "serve"]
@@ -32,7 +32,7 @@ TIMEOUT = 120.0
 
 
 class Answer(NamedTuple):
-    """What a client got: a status, 0 if the connection was closed; the body; the seconds."""
+    """Response to a client: status (0 if the connection was closed), body, seconds."""
 
     status: int
     body: bytes
@@ -40,7 +40,7 @@ class Answer(NamedTuple):
 
     @property
     def code(self) -> str:
-        """The code of an error of the API; empty if it is none."""
+        """The error code of the API; empty if there is none."""
         try:
             return str(json.loads(self.body)["error"]["code"])
         except (ValueError, KeyError, TypeError):
@@ -48,14 +48,14 @@ class Answer(NamedTuple):
 
 
 class Served(NamedTuple):
-    """A server: its port, its process, and the file that has what it printed."""
+    """A server process with its port and its log file."""
 
     port: int
     process: subprocess.Popen[bytes]
     printed: Path
 
     def rss_mb(self) -> float:
-        """The memory that it has now."""
+        """The current memory of the process."""
         pages = int(Path(f"/proc/{self.process.pid}/statm").read_text().split()[1])
         return pages * resource.getpagesize() / 1e6
 
@@ -85,7 +85,7 @@ async def served(
 
 
 def request(path: str, body: object = None) -> bytes:
-    """A request as it is sent, on a connection of its own."""
+    """Return the bytes of a request on its own connection."""
     content = (
         b"" if body is None else body if isinstance(body, bytes) else json.dumps(body).encode()
     )
@@ -130,7 +130,7 @@ def percentiles(seconds: Sequence[float]) -> dict[str, float]:
 
 
 async def fairness(folder: Path, run: str, rounds: int, each: int) -> dict[str, Any]:
-    """Latencies of an honest client, alone and beside two that loop long checks, by turns."""
+    """Measure latencies of an honest client, alone and beside two that repeat long checks."""
     long = {"text": "abcde" * 100, "target": " ".join(["AH"] * 500)}
     quiet: list[float] = []
     attacked: list[float] = []
@@ -173,7 +173,7 @@ async def fairness(folder: Path, run: str, rounds: int, each: int) -> dict[str, 
 
 
 async def connections(folder: Path, run: str) -> dict[str, Any]:
-    """Requests that are never sent whole, with few file handles and with as many as usual."""
+    """Send incomplete requests, with few file handles and with the usual number."""
 
     def few() -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (256, 256))
@@ -237,7 +237,7 @@ async def connections(folder: Path, run: str) -> dict[str, Any]:
 
 
 def large_run(folder: Path) -> Path:
-    """A transformer of the size `base` that was never trained, and does not know when to end."""
+    """Write an untrained transformer of size `base`, whose outputs do not end."""
     import torch
 
     from regard.data import Tokenizer
@@ -258,7 +258,7 @@ def large_run(folder: Path) -> Path:
 
 
 async def memory(folder: Path, gigabytes: float) -> dict[str, Any]:
-    """Requests that do not fit into the memory together, and small ones after them."""
+    """Send requests that do not fit into memory together, then small ones."""
 
     def few() -> None:
         most = int(gigabytes * 2**30)
@@ -280,7 +280,7 @@ async def memory(folder: Path, gigabytes: float) -> dict[str, Any]:
 
 
 async def shutdown(folder: Path, run: str) -> dict[str, Any]:
-    """SIGTERM while requests wait, run and stream."""
+    """Send SIGTERM while requests wait, run and stream."""
     long = {"text": "abcde" * 100, "target": " ".join(["AH"] * 500)}
     async with served(folder, run) as server:
         jobs = [ask(server.port, "/api/check", long) for _ in range(2)]
@@ -307,7 +307,7 @@ async def shutdown(folder: Path, run: str) -> dict[str, Any]:
 
 
 async def vanish(port: int, content: bytes, seconds: float) -> Answer:
-    """Ask and leave."""
+    """Send a request and disconnect."""
     try:
         _, writer = await asyncio.open_connection("127.0.0.1", port)
         writer.write(content)
@@ -319,7 +319,7 @@ async def vanish(port: int, content: bytes, seconds: float) -> Answer:
 
 
 async def mixed(folder: Path, run: str, count: int, at_once: int) -> dict[str, Any]:
-    """Many requests of all kinds; each must be answered, refused as documented, or left."""
+    """Send many requests of all kinds; each must be answered or refused as documented."""
     rng = random.Random(1)
     texts = words(count, 2)
     documented = {200, 400, 408, 413, 422, 429, 503, 504}

@@ -1,4 +1,4 @@
-"""`regard serve` under load: many clients at once, against the same requests one by one.
+"""Measure `regard serve` under load: many clients at once against requests one by one.
 
 A small model learns to reverse words, and a server of its own process answers for it on loopback.
 Every answer is compared with the one that its request gets alone. One JSON object goes to stdout.
@@ -21,9 +21,9 @@ from typing import Any, NamedTuple
 import httpx2
 import numpy as np
 
+from provenance import command, machine, source
 from regard.seeing import Trace
 from regard.seeing.storage import from_json
-from report import command, machine, source
 
 LETTERS = "abcdefghijklmnopqrstuvwxyz"
 TRAINING = ("--preset", "luong", "size=tiny", "lr=5e-3", "warmup=20")
@@ -33,7 +33,7 @@ CLOSE = {"log_prob": 1e-3, "weight": 2e-3}
 
 
 class Asked(NamedTuple):
-    """A request's answer, and how many seconds it took."""
+    """Response to a request, and its seconds."""
 
     status: int
     retry_after: str | None
@@ -47,7 +47,7 @@ def words(count: int, seed: int, shortest: int = 3, longest: int = 15) -> list[s
 
 
 def train(folder: Path, steps: int) -> Path:
-    """A run that has learned to reverse words."""
+    """Train a run that reverses words."""
     pairs, run = folder / "pairs.tsv", folder / "run"
     rows = (f"{word}\t{' '.join(reversed(word))}\n" for word in words(4000, seed=0))
     pairs.write_text("".join(rows))
@@ -65,7 +65,7 @@ def _regard() -> str:
 
 @contextmanager
 def served(run: Path, *options: str) -> Iterator[str]:
-    """The address of a server in a process of its own."""
+    """Start a server process and yield its address."""
     with subprocess.Popen(
         [_regard(), "serve", run, "--port", "0", *options], stderr=subprocess.PIPE, text=True
     ) as process:
@@ -105,7 +105,7 @@ async def one_by_one(url: str, texts: Sequence[str]) -> tuple[list[Asked], float
 
 
 async def together(url: str, texts: Sequence[str]) -> tuple[list[Asked], float, dict[str, int]]:
-    """All at once, each by its own connection, which is open before the time is taken."""
+    """Send all requests at once, each on a connection opened before."""
     async with client(url, len(texts)) as http:
         await asyncio.gather(*(http.get("/healthz") for _ in texts))
         await ask(http, "warm")
@@ -118,7 +118,7 @@ async def together(url: str, texts: Sequence[str]) -> tuple[list[Asked], float, 
 
 
 def summary(found: Sequence[Asked], took: float) -> dict[str, Any]:
-    """How many were answered how fast."""
+    """Return throughput and latencies."""
     milliseconds = np.array([1000 * answer.seconds for answer in found])
     p50, p95, p99 = np.percentile(milliseconds, [50, 95, 99]).tolist()
     return {
@@ -131,7 +131,7 @@ def summary(found: Sequence[Asked], took: float) -> dict[str, Any]:
 
 
 def differing(found: Sequence[Asked], alone: Sequence[Asked]) -> list[str]:
-    """The texts whose answers are not those that they get alone."""
+    """Return the texts whose predictions differ from those of single requests."""
     pairs = zip(found, alone, strict=True)
     return [
         one.body["source"]["text"]
@@ -151,7 +151,7 @@ def same(found: Trace, other: Trace) -> bool:
 
 
 async def refused(url: str, texts: Sequence[str], most_chars: int) -> dict[str, Any]:
-    """What those are told whom the queue does not hold, and whether they are answered later."""
+    """Return the responses to requests beyond the queue, and whether a retry succeeds."""
     async with client(url, len(texts)) as http:
         await asyncio.gather(*(http.get("/healthz") for _ in texts))
         found = await asyncio.gather(*(ask(http, text) for text in texts))
@@ -169,7 +169,7 @@ async def refused(url: str, texts: Sequence[str], most_chars: int) -> dict[str, 
 
 
 async def cancelled(url: str, length: int, beam: int) -> dict[str, Any]:
-    """A long request to its end, and one that is left: how long the next one waits."""
+    """Measure the wait behind a long request, finished and cancelled."""
     text = "".join(random.Random(1).choices(LETTERS, k=length))
     async with client(url, 3) as http:
         await ask(http, "warm")
@@ -192,7 +192,7 @@ async def cancelled(url: str, length: int, beam: int) -> dict[str, Any]:
 
 
 class Round(NamedTuple):
-    """The same requests one by one and together."""
+    """Send the same requests one by one and together."""
 
     alone: list[Asked]
     alone_seconds: float
@@ -208,7 +208,7 @@ async def one_round(url: str, texts: Sequence[str]) -> Round:
 
 
 def fastest(rounds: Sequence[Round], without: str = "") -> dict[str, Any]:
-    """The fastest round of each way: what is slower is slower because of other work."""
+    """Return the fastest round of each mode, since other work can only slow it down."""
     slow = min(rounds, key=lambda one: one.alone_seconds)
     fast = min(rounds, key=lambda one: one.batched_seconds)
     return {

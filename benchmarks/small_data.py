@@ -1,4 +1,4 @@
-"""Scores after a wall-clock budget by default settings, for few pairs to many.
+"""Measure scores of default settings after a wall-clock budget, for few to many pairs.
 
     python benchmarks/small_data.py data --source DATA --to carry/data
     python benchmarks/small_data.py run --list first --data carry/data --out OUT --limit 560
@@ -33,7 +33,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import small_data_page as page
-from report import ROOT, machine, source
+from provenance import ROOT, machine, source
 from small_data_job import STOPPING, TEST
 
 SIZES: Final = (300, 1_000, 4_000, 20_000, 100_000)
@@ -261,7 +261,7 @@ class Running:
 
 
 class Bench:
-    """Runs jobs side by side; every result is on disk when its job ends."""
+    """Runs jobs in parallel; every result is on disk when its job ends."""
 
     def __init__(self, args: argparse.Namespace) -> None:
         self.args, self.began = args, time.monotonic()

@@ -1,4 +1,4 @@
-"""One cell of the small-data benchmark: trains by default settings for a budget, and scores.
+"""Train and score one cell of the small-data benchmark with default settings and a budget.
 
     python small_data_job.py '{"system": "after", "task": "reversal", "pairs": 4000, ...}' DATA WORK
 

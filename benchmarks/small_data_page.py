@@ -1,4 +1,4 @@
-"""Results of `small_data.py`: kept as JSON, shown as docs/small_data.md."""
+"""Save the results of `small_data.py` as JSON, and write docs/small_data.md."""
 
 import itertools
 import json
@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, Final
 
-from report import ROOT
+from provenance import ROOT
 
 RESULTS: Final = ROOT / "benchmarks" / "results" / "small_data.json"
 PAGE: Final = ROOT / "docs" / "small_data.md"

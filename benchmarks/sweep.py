@@ -1,4 +1,4 @@
-"""Runs a list of trials of recipes, several at once on one device, and logs figures as they come.
+"""Run trials of recipes, several at once on one device, and log their scores.
 
 A trial is a line of a text file: the name of a recipe, and settings in place of its own.
 
@@ -22,7 +22,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from report import ROOT, command, machine, source
+from provenance import ROOT, command, machine, source
 
 #: seconds between two looks at the trials
 PAUSE: Final = 2.0
@@ -58,7 +58,7 @@ class Trial:
     began: float = 0.0
 
     def as_record(self) -> dict[str, Any]:
-        """What the log says of it: its best evaluation so far, and its whole result."""
+        """Return its log entry: its best evaluation so far, and its result."""
         return {
             "recipe": self.recipe,
             "changes": self.changes,
@@ -72,7 +72,7 @@ class Trial:
 
 
 def read_trials(text: str, work: Path) -> list[Trial]:
-    """The trials of a list; each gets a folder of its own, NAME-SEED where that is free."""
+    """Return the trials of a list, each with its own folder, NAME-SEED if that is free."""
     trials: list[Trial] = []
     for line in text.splitlines():
         words = shlex.split(line, comments=True)
@@ -88,7 +88,7 @@ def read_trials(text: str, work: Path) -> list[Trial]:
 
 
 def best(path: Path) -> dict[str, Any] | None:
-    """The evaluation with the best dev metric so far; the one beside the loss decides."""
+    """Return the evaluation with the best dev metric so far; not the loss, if there is another."""
     rows = []
     for line in path.read_text().splitlines() if path.exists() else []:
         try:
@@ -105,7 +105,7 @@ def best(path: Path) -> dict[str, Any] | None:
 
 
 def start(trial: Trial, args: argparse.Namespace) -> None:
-    """Starts a process with one thread, or goes on with what a sweep before has left."""
+    """Start a process with one thread, or resume the run of an earlier sweep."""
     if is_scored(trial.folder, test=args.test):
         trial.state = "done"
         return
@@ -123,7 +123,7 @@ def start(trial: Trial, args: argparse.Namespace) -> None:
 
 
 def is_scored(folder: Path, *, test: bool) -> bool:
-    """Whether a run has all the figures that are asked for."""
+    """Return whether a run has all requested scores."""
     names = (_json(folder / "result.json") or {"scores": {}})["scores"]
     return "dev" in names and ("test" in names or not test)
 
@@ -138,7 +138,7 @@ def _words(trial: Trial, args: argparse.Namespace) -> list[str]:
 
 
 def look(trial: Trial) -> None:
-    """Sees whether a trial has ended, and how."""
+    """Update the state of a trial."""
     if trial.process is None or trial.state != "running":
         return
     trial.seconds = time.monotonic() - trial.began
@@ -152,7 +152,7 @@ def look(trial: Trial) -> None:
 
 
 def stop(trials: list[Trial]) -> None:
-    """Asks what is running to save itself and end; ends what does not."""
+    """Stop running trials so that they save themselves; kill those that do not."""
     running = [t for t in trials if t.process is not None and t.process.poll() is None]
     for trial in running:
         assert trial.process is not None
@@ -168,7 +168,7 @@ def stop(trials: list[Trial]) -> None:
 
 
 def keep(trial: Trial, out: Path) -> None:
-    """Copies what is worth keeping of a run."""
+    """Copy the files of a run that are worth keeping."""
     for name in KEPT:
         path = trial.folder / name
         if path.exists():
@@ -180,7 +180,7 @@ def keep(trial: Trial, out: Path) -> None:
 def write_log(
     trials: list[Trial], args: argparse.Namespace, head: dict[str, Any], began: float
 ) -> None:
-    """Writes the log aside and puts it in its place."""
+    """Write the log atomically."""
     record = {
         **head,
         "seconds": round(time.monotonic() - began, 1),
@@ -195,7 +195,7 @@ def write_log(
 
 
 def run(trials: list[Trial], args: argparse.Namespace) -> None:
-    """Runs the trials in their order, as many at once as there may be."""
+    """Run the trials in order, up to the limit at once."""
     began = time.monotonic()
     head = {"command": command(["python", *sys.argv]), "machine": machine(), **source()}
     try:
@@ -222,7 +222,7 @@ def run(trials: list[Trial], args: argparse.Namespace) -> None:
 
 
 def table(trials: list[Trial]) -> str:
-    """A line for each trial, to be read at the end."""
+    """Return a line for each trial."""
     lines = []
     for trial in trials:
         record = trial.as_record()

@@ -1,4 +1,4 @@
-"""Times the toolkit as its users run it: steps of the trainer, and beam search over text.
+"""Time the toolkit as its users run it: training steps, and beam search over text.
 
 Every case has a process of its own, so that its peak of memory is its own. One JSON line for each
 goes to stdout. See benchmarks/cases.py for what is trained on what.
@@ -31,14 +31,14 @@ from cases import (
     missing,
     record,
 )
-from report import ROOT, command, machine, peak_rss_mb, source
+from provenance import ROOT, command, machine, peak_rss_mb, source
 
 MODES = ("train", "predict")
 NEVER = 10**9
 
 
 def settings(case: Case, args: argparse.Namespace) -> dict[str, Any]:
-    """A case as the trainer's config."""
+    """Return a case as a config of the trainer."""
     n = case.sizes
     if isinstance(n, Attentive):
         model = {"dim": n.dim, "heads": n.heads, "layers": n.layers, "feed_forward": n.feed_forward}
@@ -74,14 +74,14 @@ class Finished(Exception):  # noqa: N818
 
 
 class Stopwatch:
-    """Stands where the trainer's display stands, and reads the clock after some of the steps."""
+    """A replacement of the trainer's display that records times of steps."""
 
     def __init__(self, warm_up: int, steps: int) -> None:
         self.warm_up, self.last = warm_up, warm_up + steps
         self.started, self.seconds, self.cpu_seconds = 0.0, 0.0, 0.0
 
     def step(self, progress: Any, loss: Any) -> None:
-        """Reading the loss waits for the device."""
+        """Record a step; reading the loss synchronises the device."""
         if progress.step == self.warm_up:
             loss.item()
             self.started, self.cpu_seconds = time.perf_counter(), -time.process_time()
@@ -93,7 +93,7 @@ class Stopwatch:
 
 
 def train_case(args: argparse.Namespace, name: str) -> dict[str, Any]:
-    """The trainer's own loop, from its first step on."""
+    """Run the trainer's own loop from its first step."""
     from regard.training.loop import train
     from regard.training.progress import Progress
 
@@ -120,7 +120,7 @@ def train_case(args: argparse.Namespace, name: str) -> dict[str, Any]:
 
 
 def timed_rows(task: Any, warm_up: int, steps: int) -> Any:
-    """The pairs of the steps that were timed: the order of batches is known without the run."""
+    """Return the pairs of the timed steps; the order of batches does not depend on the run."""
     import numpy as np
 
     from regard.training.progress import Progress
@@ -132,7 +132,7 @@ def timed_rows(task: Any, warm_up: int, steps: int) -> Any:
 
 
 def prepared(args: argparse.Namespace, name: str, folder: str) -> Any:
-    """A case as the trainer makes it ready."""
+    """Prepare a case as the trainer does."""
     from rich.console import Console
 
     from regard.training import RunFolder, make_config
@@ -146,7 +146,7 @@ def prepared(args: argparse.Namespace, name: str, folder: str) -> Any:
 
 
 def predict_case(args: argparse.Namespace, name: str) -> dict[str, Any]:
-    """From text to text with random weights; every output has the same length."""
+    """Time prediction from text to text with random weights and outputs of equal length."""
     from regard import api
     from regard.data import read_pairs
 
@@ -177,7 +177,7 @@ def predict_case(args: argparse.Namespace, name: str) -> dict[str, Any]:
 
 
 def measured(args: argparse.Namespace, name: str, mode: str, **counts: Any) -> dict[str, Any]:
-    """A record of ours."""
+    """Return a record of regard."""
     import torch
 
     from regard.version import __version__
@@ -199,7 +199,7 @@ def measured(args: argparse.Namespace, name: str, mode: str, **counts: Any) -> d
 
 
 def in_child(args: argparse.Namespace, name: str, mode: str) -> dict[str, Any]:
-    """One case in a fresh process."""
+    """Measure one case in a new process."""
     words = [sys.executable, __file__, "--child", f"{name}:{mode}"]
     for option in ("data", "threads", "device", "precision", "steps", "warm_up", "sentences"):
         words += [f"--{option.replace('_', '-')}", str(getattr(args, option))]

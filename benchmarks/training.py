@@ -1,4 +1,4 @@
-"""Times training with the kernels and without them, and shows that both learn the same.
+"""Time training with and without the kernels, and compare the losses.
 
 *Curves*: one preset is trained a hundred steps on the same batches from the same weights, by each
 backend of the operators. How far their losses part is set beside how far they part when
@@ -34,7 +34,7 @@ import torch
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT / "benchmarks"))
 
-import report  # noqa: E402
+import provenance  # noqa: E402
 from cases import MULTI30K  # noqa: E402
 from regard import ops  # noqa: E402
 from training_page import render  # noqa: E402
@@ -66,7 +66,7 @@ class Finished(Exception):  # noqa: N818
 
 
 class Stopwatch:
-    """Stands where the trainer's display stands, and marks the end of each step.
+    """A replacement of the trainer's display that marks the end of each step.
 
     A GPU is not waited for: its own clock is read when all is over.
 
@@ -87,7 +87,7 @@ class Stopwatch:
         self.losses: list[torch.Tensor] = []
 
     def step(self, progress: Any, loss: torch.Tensor) -> None:
-        """Called by the loop; ends it by raising."""
+        """Record a step; raise after the last one."""
         self.marks.append(self._mark())
         self.tokens.append(progress.tokens)
         self.losses.append(loss)
@@ -100,11 +100,11 @@ class Stopwatch:
             raise Finished
 
     def stopping(self) -> NoReturn:
-        """Called where a signal tells the loop to stop: nothing of this run is worth saving."""
+        """Ignore a request to stop, since nothing of this run is worth saving."""
         raise KeyboardInterrupt
 
     def found(self) -> Settings:
-        """Medians over the steps after the warm-up."""
+        """Return medians over the steps after the warmup."""
         if self.device.type == "cuda":
             torch.cuda.synchronize(self.device)
         spans = [self._seconds(a, b) for a, b in itertools.pairwise(self.marks)]
@@ -131,7 +131,7 @@ class Stopwatch:
 
 
 class Bench:
-    """The data, made ready once for all runs.
+    """Prepare the data once for all runs.
 
     Args:
         args: of the command line.
@@ -147,7 +147,7 @@ class Bench:
         self.pairs = None if args.data else invented(args.pairs)
 
     def task(self, changes: Settings) -> Any:
-        """A model and its data as `regard train` makes them ready."""
+        """Prepare a model and its data as `regard train` does."""
         from rich.console import Console
 
         from regard.training import make_config
@@ -178,7 +178,7 @@ class Bench:
     def timed(
         self, task: Any, backend: str, steps: int, seconds: float, warm_up: int = WARM_UP
     ) -> Stopwatch:
-        """The trainer's own loop, from its first step on; so many steps at most are timed."""
+        """Run the trainer's own loop from its first step, up to a number of timed steps."""
         from regard.training.loop import train
         from regard.training.progress import Progress
 
@@ -191,7 +191,7 @@ class Bench:
 
 
 def curves(bench: Bench, precisions: list[str]) -> Iterator[Settings]:
-    """A record for each of these precisions and each run, with the loss of every step."""
+    """Yield a record for each precision and run, with the loss of every step."""
     args = bench.args
     shared = CURVE | {"size": args.sizes[0], "batch_tokens": args.batch_tokens[0]}
     shared["graphs"] = False
@@ -216,7 +216,7 @@ Cell = tuple[int, str, str, str]
 
 
 def cells(args: argparse.Namespace) -> list[Cell]:
-    """Batch, size, backend and preset of each record of speed; the definition's are the slowest."""
+    """Yield batch, size, backend and preset of each speed record, the definition last."""
     backends = [b for b in args.backends if b != GRAPHS or args.device == "cuda"]
     every = itertools.product(args.batch_tokens, args.sizes, backends, args.presets)
 
@@ -231,7 +231,7 @@ def cells(args: argparse.Namespace) -> list[Cell]:
 
 
 def speeds(bench: Bench, chosen: list[Cell]) -> Iterator[Settings]:
-    """A record for each of these cells."""
+    """Yield a record for each cell."""
     args = bench.args
     for batch_tokens, size, backend, preset in chosen:
         settings: Settings = {"preset": preset, "size": size, "batch_tokens": batch_tokens}
@@ -253,7 +253,7 @@ def speeds(bench: Bench, chosen: list[Cell]) -> Iterator[Settings]:
 
 
 def records(bench: Bench) -> Iterator[tuple[str, Settings]]:
-    """All records, each with the name of its list, what matters most first."""
+    """Yield all records with the name of their list, most important first."""
     args = bench.args
     precisions = args.precisions if args.curve_steps else []
     every = cells(args)
@@ -268,7 +268,7 @@ def records(bench: Bench) -> Iterator[tuple[str, Settings]]:
 
 
 def tried(measured: Callable[[], Settings]) -> Settings:
-    """What was measured; or the error, so that one failure does not take the rest with it."""
+    """Return a measurement, or its error, so that one failure does not stop the rest."""
     try:
         return measured()
     except Exception as error:
@@ -280,7 +280,7 @@ def tried(measured: Callable[[], Settings]) -> Settings:
 
 
 def invented(count: int) -> list[tuple[str, str]]:
-    """Pairs of made-up words, as long as the sentences of Multi30k."""
+    """Write pairs of made-up words, as long as the sentences of Multi30k."""
     draw = np.random.Generator(np.random.Philox(1))
     letters = np.array(list("abcdefghijklmnopqrstuvwxyz"))
     words = ["".join(draw.choice(letters, 3 + i % 6)) for i in range(9000)]
@@ -340,11 +340,11 @@ def parse() -> argparse.Namespace:
 
 
 def measure(args: argparse.Namespace) -> bool:
-    """Writes all records; whether all could be measured."""
-    source, began = report.source(), time.perf_counter()
+    """Write all records; return whether all could be measured."""
+    source, began = provenance.source(), time.perf_counter()
     result: Settings = {
-        "command": report.command(["python", "benchmarks/training.py", *sys.argv[1:]]),
-        "machine": report.machine() | versions(args.device),
+        "command": provenance.command(["python", "benchmarks/training.py", *sys.argv[1:]]),
+        "machine": provenance.machine() | versions(args.device),
         "commit": args.commit or source["commit"],
         "changed_since": source["changed_since"],
         "data": "Multi30k en-de" if args.data else "made-up sentences",
@@ -357,7 +357,7 @@ def measure(args: argparse.Namespace) -> bool:
         try:
             for name, record in records(Bench(args, folder)):
                 result[name].append(record | {"at_s": round(time.perf_counter() - began, 1)})
-                report.write(args.json, result)
+                provenance.write(args.json, result)
                 told = {key: value for key, value in result[name][-1].items() if key != "losses"}
                 print(name, json.dumps(told), flush=True)
                 if time.perf_counter() - began > args.budget:
@@ -367,7 +367,7 @@ def measure(args: argparse.Namespace) -> bool:
         except KeyboardInterrupt:
             print("told to stop: the records so far are kept.", file=sys.stderr)
     result["seconds"] = time.perf_counter() - began
-    report.write(args.json, result)
+    provenance.write(args.json, result)
     return not any("error" in record for record in [*result["curves"], *result["speed"]])
 
 

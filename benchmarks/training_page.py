@@ -1,10 +1,10 @@
-"""The records of benchmarks/training.py as a section of a page, and as a figure."""
+"""The section of docs/kernels.md about training, and its figure."""
 
 import itertools
 import statistics
 from typing import Any, Final
 
-import report
+import provenance
 
 #: steps whose mean stands for each of them in a smoothed curve
 WINDOW: Final = 20
@@ -13,7 +13,7 @@ Record = dict[str, Any]
 
 
 def render(result: Record, figure: str | None = None) -> str:
-    """The section; every number comes from the records.
+    """Return the section; every number comes from the records.
 
     Args:
         result: what was measured.
@@ -25,14 +25,14 @@ def render(result: Record, figure: str | None = None) -> str:
     lines = [
         "## Training with the kernels and without them",
         "",
-        report.made_by(result),
+        provenance.made_by(result),
         f"{', '.join(where)}, commit {(result['commit'] or 'unknown')[:12]}.",
         f"{result['data']}, BPE with {result['vocab']} entries, the trainer's own loop. `auto`",
         "takes the kernels where there are any, `torch` and `reference` are the other paths of the",
         "same operators (`ops.use_backend`).",
         "",
     ]
-    lines += report.cut_short(result, "some rows are missing")
+    lines += provenance.cut_short(result, "some rows are missing")
     measured = [c for c in result["curves"] if "losses" in c]
     if measured:
         lines += [*_curves(measured, figure), ""]
@@ -76,7 +76,7 @@ def _against_the_first(group: list[Record]) -> list[str]:
 
 
 def _verdict(group: list[Record]) -> list[str]:
-    """One sentence that sets backends beside seeds."""
+    """Return one sentence that compares backends with seeds."""
     first, others = group[0], group[1:]
     seeds = [distances(first, c)[1] for c in others if c["seed"] != first["seed"]]
     backends = [c for c in others if c["backend"] != first["backend"]]
@@ -93,12 +93,12 @@ def _verdict(group: list[Record]) -> list[str]:
 
 
 def kind(curve: Record) -> str:
-    """The type that is computed in."""
+    """Return the dtype of the computation."""
     return {"32": "float32", "bf16": "bf16 autocast"}.get(curve["precision"], curve["precision"])
 
 
 def run_name(curve: Record, before: list[Record]) -> str:
-    """What a curve is called beside those before it."""
+    """Return the label of a curve."""
     again = ", again" if _is_again(curve, before) else ""
     return f"`{curve['backend']}`, seed {curve['seed']}{again}"
 
@@ -114,13 +114,13 @@ def _is_again(curve: Record, before: list[Record]) -> bool:
 
 
 def smoothed(losses: list[float], window: int = WINDOW) -> list[float]:
-    """Means over as many neighbouring steps as the window has."""
+    """Return means over a sliding window."""
     window = min(window, len(losses))
     return [statistics.fmean(losses[i : i + window]) for i in range(len(losses) - window + 1)]
 
 
 def distances(a: Record, b: Record) -> tuple[float, float]:
-    """How far two curves part: at the first step, and at most once they are smoothed.
+    """Return the differences of two curves: at the first step, and the largest after smoothing.
 
     Of the longer one, only the steps that the other has are looked at.
     """
@@ -171,7 +171,7 @@ def _name(record: Record) -> str:
 
 
 def draw(result: Record) -> Any:
-    """The smoothed curves as a figure; None where there are none."""
+    """Return the smoothed curves as a figure, or None without curves."""
     from regard.lab import plots
 
     curves = [c for c in result["curves"] if "losses" in c]

@@ -1,4 +1,4 @@
-"""Trains a preset to reverse short sequences, and draws where it looked.
+"""Train a preset to reverse short sequences, and draw its attention.
 
 A model that has learned it looks at the last source symbol first and at the first one last, so the
 map is a falling diagonal turned round: one sees at once whether attention means anything.
@@ -26,7 +26,7 @@ INK = "░▒▓█"
 
 
 class Batch(NamedTuple):
-    """Sources with their lengths, and targets as the decoder gets and should give them."""
+    """Sources with their lengths, decoder inputs and targets."""
 
     src: Tensor
     lengths: Tensor
@@ -35,7 +35,7 @@ class Batch(NamedTuple):
 
 
 class Result(NamedTuple):
-    """How well a model had learned a task, and after how many steps and seconds."""
+    """Accuracy of a trained model, with its steps and seconds."""
 
     exact: float
     steps: int
@@ -54,7 +54,7 @@ def reverse(src: Tensor, lengths: Tensor) -> Tensor:
 
 
 def next_symbol(src: Tensor, lengths: Tensor) -> Tensor:
-    """An aligned task: each symbol becomes the next one of the alphabet, the last the first."""
+    """Draw an aligned task: each symbol becomes the next one of the alphabet, cyclically."""
     return torch.where(src == PAD, PAD, FIRST + (src - FIRST + 1) % 10)
 
 
@@ -70,7 +70,7 @@ def sample(rows: int, max_len: int, task: Task, *, min_len: int = 1, symbols: in
 
 
 def greedy(model: SequenceModel, batch: Batch) -> tuple[Tensor, list[Tensor]]:
-    """The best token at every step, and where each step looked."""
+    """Decode greedily; return the tokens and the weights of each step."""
     state = model.start(model.encode(batch.src, batch.lengths))
     tokens, answer, maps = torch.full_like(batch.lengths, BOS), [], []
     for _ in range(batch.tgt_out.shape[1]):
@@ -83,7 +83,7 @@ def greedy(model: SequenceModel, batch: Batch) -> tuple[Tensor, list[Tensor]]:
 
 @torch.no_grad()
 def exact_match(model: SequenceModel, batch: Batch) -> float:
-    """The share of rows that are right to the last symbol, `eos` included."""
+    """Return the share of rows that are entirely correct, `eos` included."""
     model.eval()
     answer, _ = greedy(model, batch)
     right = (answer == batch.tgt_out) | (batch.tgt_out == PAD)
@@ -102,7 +102,7 @@ def train(
     enough: float = 0.995,
     report: Callable[[int, float, float], None] = lambda step, loss, exact: None,
 ) -> Result:
-    """Trains on fresh samples; stops early when a check of 500 samples is good enough."""
+    """Train on new samples; stop early when accuracy on 500 samples is high enough."""
     optimizer = torch.optim.AdamW(model.parameters(), lr=rate, betas=(0.9, 0.98))
     warm_up = 100
     schedule = torch.optim.lr_scheduler.LambdaLR(
@@ -127,7 +127,7 @@ def train(
 
 
 def cells(weights: list[float]) -> list[str]:
-    """More ink is more attention; the strongest cell is pointed at."""
+    """Draw weights as shades, and mark the largest of each row."""
     best = max(weights)
     return [
         "·" if w < 0.05 else f"{INK[min(3, int(w * 4))] * 2}{w:.2f}{'◂' if w == best else ' '}"

@@ -1,4 +1,4 @@
-"""An attention of one's own, measured beside those of regard.
+"""Compare your own attention with those of regard.
 
 Cosine attention looks at directions alone: queries and keys are scaled to length one, and a learned
 number says how sharply it looks. It is written below in a few lines, and the lab's experiments then
@@ -39,7 +39,7 @@ class CosineAttention(nn.Module):
         self.sharpness = nn.Parameter(torch.tensor(10.0))
 
     def forward(self, x: Tensor) -> Tensor:
-        """Every position looks at all."""
+        """Let every position attend to all."""
         query, key, value = self.project(x)[:, None].chunk(3, dim=-1)
         query = F.normalize(query, dim=-1) * self.sharpness
         key = F.normalize(key, dim=-1)
@@ -55,7 +55,7 @@ BESIDE = (layers.CONVOLUTION, layers.RNN, layers.SELF_ATTENTION)
 
 
 def measured(context: ExperimentContext, folder: Path | None) -> Table:
-    """Three experiments with one family more; their figures go into a folder, if there is one."""
+    """Run three experiments with one more family; write their figures to a folder, if given."""
     costs = cost.measure(context, families=(*BESIDE, MINE))
     paths = path.measure(context, families=(*BESIDE, MINE))
     recalls = recall.measure(context, families=(*BESIDE, MINE))
@@ -74,7 +74,7 @@ HEADER = ("family", "parameters", "multiply-adds ~ n^", "seconds", "way", "near 
 
 
 def cells(name: str, costs: Data, paths: Data) -> tuple[str, ...]:
-    """What was measured of a family, at the longest sequences that it has run."""
+    """Return the results of a family at its longest sequences."""
     operations = counted(costs, name, "length", "operations")
     seconds = timed(costs, name, "fast", "length")
     way = paths["paths"][name][-1]
@@ -88,7 +88,7 @@ def cells(name: str, costs: Data, paths: Data) -> tuple[str, ...]:
 
 
 def right(name: str, recalls: Data) -> str:
-    """The share of right answers after the most noise that was trained with, over the seeds."""
+    """Return the accuracy after the most noise of training, over the seeds."""
     farthest = len(recalls["setting"]["distances"]) - 1
     shares = [
         run["accuracy"][farthest]

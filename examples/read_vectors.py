@@ -1,4 +1,4 @@
-"""Reads vectors and images in place of tokens, and says where each answer looked.
+"""Train on vectors and images in place of tokens, and show what each output attended to.
 
 Sounds are made up: each has a spectrum of 13 numbers, lasts for 3 to 7 frames, grows louder and
 fades, and lies in noise. `bahdanau` reads the frames, two joined into one, and writes which sounds
@@ -48,7 +48,7 @@ INK = " ░▒▓█"
 
 
 class Spoken(NamedTuple):
-    """Frames (batch, frames, FEATURES), their number, what was spoken, and the owner of each frame.
+    """Frames (batch, frames, FEATURES), their number, the sounds, and the sound of each frame.
 
     Owners are the places of the sounds in their row; -1 beyond the end of a row.
     """
@@ -60,7 +60,7 @@ class Spoken(NamedTuple):
 
 
 def speak(rows: int) -> Spoken:
-    """Rows of 2 to 5 sounds."""
+    """Draw rows of 2 to 5 sounds."""
     sounds = [torch.randint(len(NAMES), (int(torch.randint(2, 6, ())),)) for _ in range(rows)]
     frames, owners = zip(*map(_frames, sounds), strict=True)
     # what stands beyond the end of a row does not matter: not even this
@@ -80,14 +80,14 @@ def _frames(sounds: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def build_listener() -> EncoderDecoder:
-    """A preset whose encoder reads frames; its number of source tokens does not matter."""
+    """Build a preset whose encoder reads frames; its source vocabulary is not used."""
     model = PRESETS["bahdanau"](1, FIRST + len(NAMES), "tiny", dropout=0.0)
     assert isinstance(model, EncoderDecoder)
     return with_input(model, VectorInput(FEATURES, 64, stack=STACK))
 
 
 def listen(model: EncoderDecoder, steps: int, rate: float = 3e-3) -> None:
-    """Trains on rows that it never sees twice."""
+    """Train on new rows at every step."""
     for _ in _training(model, steps, rate):
         heard = speak(64)
         tgt = [torch.tensor([BOS, *(FIRST + s for s in row), EOS]) for row in heard.sounds]
@@ -97,7 +97,7 @@ def listen(model: EncoderDecoder, steps: int, rate: float = 3e-3) -> None:
 
 
 def _training(model: torch.nn.Module, steps: int, rate: float) -> Iterator[None]:
-    """Asks for the gradients of one batch after another, and follows them."""
+    """Run an optimization loop over batches."""
     optimizer = torch.optim.AdamW(model.parameters(), lr=rate)
     schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, rate, total_steps=steps)
     for _ in range(steps):
@@ -115,7 +115,7 @@ def understand(model: EncoderDecoder, heard: Spoken) -> list[Hypothesis]:
 
 
 def nearest(heard: Spoken) -> list[list[int]]:
-    """Without a model: the nearest spectrum to each frame, where it is so twice in a row."""
+    """Predict without a model: the nearest spectrum of each frame, if it is so twice in a row."""
     answers = []
     for row, length in zip(heard.src, heard.lengths.tolist(), strict=True):
         named = torch.cdist(row[:length], SPECTRA).argmin(dim=1).tolist()
@@ -125,12 +125,12 @@ def nearest(heard: Spoken) -> list[list[int]]:
 
 
 def share(answers: list[list[int]], right: list[list[int]]) -> float:
-    """Of rows that are right to the last sound."""
+    """Return the share of rows that are entirely correct."""
     return sum(a == b for a, b in zip(answers, right, strict=True)) / len(right)
 
 
 def own_share(found: list[Hypothesis], heard: Spoken) -> float:
-    """How much attention outputs give to frames with their own sound in them, in right rows."""
+    """Return the attention of outputs to frames of their own sound, in correct rows."""
     looks = []
     for hypothesis, owners, sounds in zip(found, heard.owners, heard.sounds, strict=True):
         if [token - FIRST for token in hypothesis.tokens] == sounds:
@@ -141,12 +141,12 @@ def own_share(found: list[Hypothesis], heard: Spoken) -> float:
 
 
 def _joined(owners: Tensor) -> Tensor:
-    """The owners of the frames that became one, (length, STACK)."""
+    """Return the sounds of the frames of each stack, (length, STACK)."""
     return F.pad(owners, (0, -len(owners) % STACK), value=-1).view(-1, STACK)
 
 
 def draw(hypothesis: Hypothesis, heard: Spoken) -> None:
-    """The first row: what was spoken in each joined frame, and where each output looked."""
+    """Print the first row: the sounds of each stack of frames, and the attention of each output."""
     weights = hypothesis.attention["cross"][-1].mean(dim=0)
     spoken = [NAMES[heard.sounds[0][owner]] for owner in _joined(heard.owners[0])[:, 0].tolist()]
     print(f"spoken  |{''.join(spoken[: weights.shape[1]])}|")
@@ -156,18 +156,18 @@ def draw(hypothesis: Hypothesis, heard: Spoken) -> None:
 
 
 def ink(share: float) -> str:
-    """Nothing below a twentieth, and then a darker shade for each quarter."""
+    """Return a shade: nothing below a twentieth, then darker with each quarter."""
     return INK[0] if share < 0.05 else INK[min(4, 1 + int(4 * share))]
 
 
 def build_viewer() -> Classifier:
-    """A classifier whose encoder reads patches of grey images, 16 for each."""
+    """Build a classifier whose encoder reads 16 patches of grey images."""
     model = CLASSIFIERS["transformer"](1, CLASSES, "tiny", dropout=0.0)
     return with_input(model, PatchInput(1, 2, 128, positions=LearnedPositions(16, 128)))
 
 
 def view(model: Classifier, images: Tensor, labels: Tensor, steps: int) -> None:
-    """Trains on a set of images (count, side, side)."""
+    """Train on a set of images (count, side, side)."""
     for _ in _training(model, steps, 1e-3):
         rows = torch.randint(len(images), (64,))
         F.cross_entropy(model(images[rows, None], None).logits, labels[rows]).backward()
@@ -188,7 +188,7 @@ def main(arguments: list[str] | None = None) -> None:
 
 
 def hear(steps: int) -> None:
-    """Trains on sounds, and says how well it went."""
+    """Train on sounds, and print the accuracy."""
     model, heard = build_listener(), speak(500)
     listen(model, steps)
     found = understand(model, heard)
@@ -203,7 +203,7 @@ def hear(steps: int) -> None:
 
 @torch.no_grad()
 def look(steps: int) -> None:
-    """Trains on digits, and lays the attention of the first test image over it."""
+    """Train on digits, and draw the attention over the first test image."""
     model, images = build_viewer(), digits(None)
     with torch.enable_grad():
         view(model, images.train, images.train_labels, steps)

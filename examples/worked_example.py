@@ -48,7 +48,7 @@ def table() -> Table:
 
 
 def main(arguments: list[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitprinted_numbers()[0])
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--markdown", action="store_true", help="print the tables of the guide")
     if parser.parse_args(arguments).markdown:
         print(markdown())

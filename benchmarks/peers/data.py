@@ -1,4 +1,4 @@
-"""Writes the cases' text as the peers read it: regard's numbers of the tokens, spaces between them.
+"""Write the text of the cases for other toolkits: token ids of regard, separated by spaces.
 
 So every system has the same words, and none spends time on cutting them or has an opinion on
 their letters. Runs where regard is installed.
@@ -17,7 +17,7 @@ from regard.symbols import SYMBOLS
 
 
 def write(case: Case, data: Path, folder: Path, sentences: int) -> None:
-    """train, dev and test of both sides, and the vocabularies, most frequent first."""
+    """Write train, dev and test of both sides, and the vocabularies, most frequent first."""
     folder.mkdir(parents=True, exist_ok=True)
     pairs = list(read_pairs(data / case.train, columns=case.columns))
     parts = {
@@ -38,7 +38,7 @@ def write(case: Case, data: Path, folder: Path, sentences: int) -> None:
 
 
 def word(number: int) -> str:
-    """A token that no system takes for anything else; that of unk is in no vocabulary."""
+    """Return a token that no toolkit treats specially; unk is in no vocabulary."""
     return f"w{number}"
 
 

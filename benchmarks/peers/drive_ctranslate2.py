@@ -1,4 +1,4 @@
-"""CTranslate2: its `Translator` on a Transformer with random weights. It has no more than that."""
+"""Driver of CTranslate2: its `Translator` on a Transformer with random weights."""
 
 from typing import Any
 
@@ -14,38 +14,38 @@ COMPUTE = {"32": "float32", "int8": "int8"}
 
 
 class Weights:
-    """Fills the parts of a specification."""
+    """Fills the parts of a model specification."""
 
     def __init__(self) -> None:
         self.random = np.random.default_rng(0)
 
     def matrix(self, spec: LayerSpec, rows: int, columns: int, *, bias: bool = True) -> None:
-        """Of a linear layer or an embedding."""
+        """Fill a linear layer or an embedding."""
         spread = columns**-0.5
         spec.weight = self.random.normal(0, spread, (rows, columns)).astype(np.float32)
         if bias:
             spec.bias = np.zeros(rows, np.float32)
 
     def norm(self, spec: LayerSpec, width: int) -> None:
-        """As it is before training."""
+        """Fill a layer norm with its initial values."""
         spec.gamma, spec.beta = np.ones(width, np.float32), np.zeros(width, np.float32)
 
     def attention(self, spec: LayerSpec, dim: int) -> None:
-        """Queries, keys and values are one product in self-attention, and two in the other."""
+        """Fill an attention: one product in self-attention, two in cross-attention."""
         self.norm(spec.layer_norm, dim)
         widths = [3 * dim, dim] if len(spec.linear) == 2 else [dim, 2 * dim, dim]
         for linear, width in zip(spec.linear, widths, strict=True):
             self.matrix(linear, width, dim)
 
     def feed_forward(self, spec: LayerSpec, dim: int, hidden: int) -> None:
-        """With the norm before it."""
+        """Fill a feed-forward block with its norm."""
         self.norm(spec.layer_norm, dim)
         self.matrix(spec.linear_0, hidden, dim)
         self.matrix(spec.linear_1, dim, hidden)
 
 
 def build(job: Job) -> str:
-    """Writes a model of this shape."""
+    """Write a model of this shape."""
     n = job.case.sizes
     assert isinstance(n, Attentive)
     words = {

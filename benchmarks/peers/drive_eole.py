@@ -1,4 +1,4 @@
-"""Eole: its `train`, and its `InferenceEnginePY`."""
+"""Driver of Eole: its `train`, and its `InferenceEnginePY`."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""JoeyNMT: its `train`, and its `predict`."""
+"""Driver of JoeyNMT: its `train`, and its `predict`."""
 
 from functools import partial
 from typing import Any

@@ -1,4 +1,4 @@
-"""OpenNMT-py: its `train`, and its `InferenceEnginePY`."""
+"""Driver of OpenNMT-py: its `train`, and its `InferenceEnginePY`."""
 
 import json
 import os
@@ -77,7 +77,7 @@ def model(job: Job) -> dict[str, Any]:
 
 
 def start(job: Job, **changes: Any) -> None:
-    """Its `onmt_train` with a config file."""
+    """Run `onmt_train` with a config file."""
     file = job.scratch / "config.yaml"
     file.write_text(json.dumps({**config(job), **changes}))
     options, _ = onmt.bin.train._get_parser().parse_known_args(["-config", str(file)])

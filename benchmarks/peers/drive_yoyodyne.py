@@ -1,4 +1,4 @@
-"""yoyodyne: its data module and its models in Lightning's trainer.
+"""Driver of yoyodyne: its data module and its models in Lightning's trainer.
 
 It knows no least length of an output, so its prediction is not measured.
 """

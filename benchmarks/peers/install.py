@@ -1,4 +1,4 @@
-"""Installs the peers into throw-away virtual environments, one for each, next to one torch."""
+"""Install the other toolkits into virtual environments of their own, next to one torch."""
 
 import argparse
 import subprocess
@@ -11,7 +11,7 @@ TORCH: Final = "torch==2.13.0"
 
 
 class Peer(NamedTuple):
-    """What to ask pip for.
+    """Packages of a toolkit, as pip takes them.
 
     Attributes:
         wanted: with all that they ask for themselves.
@@ -49,7 +49,7 @@ PEERS: Final = {
 
 
 def install(name: str, envs: Path) -> None:
-    """Torch first, then the peer, which must be content with it: so no CUDA package is pulled."""
+    """Install torch first, then the toolkit with it, so that no CUDA package is pulled."""
     peer = PEERS[name]
     folder = envs / name
     venv.create(folder, with_pip=True, clear=True)

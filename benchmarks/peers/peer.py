@@ -1,4 +1,4 @@
-"""What the drivers of all peers share: options, the clock, the record."""
+"""Options, timing and records, shared by the drivers of all toolkits."""
 
 import argparse
 import importlib.metadata
@@ -14,11 +14,11 @@ from typing import Any, NamedTuple
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from cases import CASES, LENGTH, WARM_UP, Case, record
-from report import peak_rss_mb
+from provenance import peak_rss_mb
 
 
 class Job(NamedTuple):
-    """What a driver is asked to measure.
+    """Measurement that a driver has to make.
 
     Attributes:
         name: of the case.
@@ -44,11 +44,11 @@ class Job(NamedTuple):
 
 
 class Finished(BaseException):
-    """Enough steps are timed. Not an `Exception`: some peers catch those."""
+    """Enough steps are timed; not an `Exception`, since some toolkits catch those."""
 
 
 class Clock:
-    """Reads the time after optimiser steps, whoever takes them, and counts what went in."""
+    """Records the time after optimizer steps, and counts tokens."""
 
     def __init__(self, warm_up: int, steps: int) -> None:
         self.first, self.last = warm_up, warm_up + steps
@@ -56,7 +56,7 @@ class Clock:
         self.sentences = self.src_tokens = self.tgt_tokens = self.weights = 0
 
     def count(self, sentences: int, src_tokens: int, tgt_tokens: int) -> None:
-        """A batch goes in: no padding, no eos in the source, one in the target."""
+        """Count a batch, without padding, without eos of the source, with eos of the target."""
         self.sentences += int(sentences)
         self.src_tokens += int(src_tokens)
         self.tgt_tokens += int(tgt_tokens)
@@ -77,7 +77,7 @@ class Clock:
 
 
 def time_training(job: Job, train: Callable[[Clock], None]) -> dict[str, Any]:
-    """Runs a peer's own training until enough steps are timed."""
+    """Run a toolkit's own training until enough steps are timed."""
     from torch.optim.optimizer import register_optimizer_step_post_hook
 
     clock = Clock(job.warm_up, job.steps)
@@ -89,7 +89,7 @@ def time_training(job: Job, train: Callable[[Clock], None]) -> dict[str, Any]:
 
 
 def time_prediction(job: Job, predict: Callable[[str], list[int]]) -> dict[str, Any]:
-    """Runs a peer's own prediction of `dev` to warm up, then of `test`.
+    """Run a toolkit's own prediction of `dev` to warm up, then of `test`.
 
     Args:
         job: what is measured.
@@ -118,7 +118,7 @@ def main(
     package: str,
     modes: dict[str, Callable[[Job], dict[str, Any]]],
 ) -> None:
-    """Measures one case and writes its record."""
+    """Measure one case and write its record."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--case", choices=CASES, required=True)
     parser.add_argument("--mode", choices=modes, required=True)

@@ -21,7 +21,7 @@ def start(script: str, *words: object) -> None:
 
 
 def test_the_page_is_what_the_records_give(tmp_path: Path) -> None:
-    start("render_kernels.py", "--docs", tmp_path)
+    start("kernels_page.py", "--docs", tmp_path)
     page = (tmp_path / "kernels.md").read_text()
     assert (ROOT / "docs" / "kernels.md").read_text() == page
     for figure in re.findall(r"\]\((figures/.*?)\)", page):
@@ -37,7 +37,7 @@ def test_sections_do_not_overwrite_each_other(tmp_path: Path) -> None:
         records = result["records"] if name == "kernels" else []
         text = json.dumps(result | {"records": records, "sweep": sweep})
         (tmp_path / f"{name}-h200.json").write_text(text)
-    start("render_kernels.py", "--results", tmp_path, "--docs", tmp_path)
+    start("kernels_page.py", "--results", tmp_path, "--docs", tmp_path)
     page = (tmp_path / "kernels.md").read_text()
     assert re.findall("^## (.*)", page, re.MULTILINE) == ["Additive attention", "The recurrences"]
     assert "Not measured, for want of memory or of the rule: eager at 128." in page

@@ -35,7 +35,7 @@ CONTEXT = mix(WEIGHTS)
 
 
 def of(stage, field):
-    return [getattr(line, field) for line in example.lines() if line.stage == stage]
+    return [getattr(line, field) for line in example.printed_numbers() if line.stage == stage]
 
 
 def test_the_inputs_are_those_of_the_example():
@@ -84,7 +84,7 @@ def test_verdicts():
     ],
 )
 def test_a_number_is_judged_at_two_digits(printed, follows, right, verdict):
-    assert example.Line("score", 1, printed, follows, right).verdict == verdict
+    assert example.PrintedNumber("score", 1, printed, follows, right).verdict == verdict
 
 
 def test_what_the_page_says_of_the_weights_and_the_context():

@@ -19,13 +19,13 @@ class Before(nn.Module):
 
 
 @pytest.mark.parametrize(
-    ("kernel", "length", "layers"),
+    ("kernel", "length", "needed"),
     # a layer comes (kernel - 1) / 2 nearer, and the last output is length - 1 away
     [(3, 2, 1), (3, 7, 6), (5, 7, 3), (5, 8, 4), (7, 7, 2), (15, 8, 1)],
 )
-def test_convolutions_need_layers_for_every_half_kernel(kernel, length, layers):
+def test_convolutions_need_layers_for_every_half_kernel(kernel, length, needed):
     layer = layers.build_seeded(layers.CONVOLUTION.spec(), WIDTH, 0, kernel_size=kernel)
-    assert layers_needed(layer, length, WIDTH) == layers
+    assert layers_needed(layer, length, WIDTH) == needed
 
 
 def test_a_layer_that_looks_one_back_needs_as_many_as_there_are_steps():

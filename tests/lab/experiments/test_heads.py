@@ -6,6 +6,7 @@ import torch
 
 from regard.lab.experiment import Data
 from regard.lab.experiments import heads
+from regard.lab.small_models import count_parameters
 
 CPU = torch.device("cpu")
 
@@ -65,7 +66,9 @@ def test_a_gain_that_chance_may_have_made_is_none():
 
 @pytest.mark.parametrize("looks", heads.LOOKS)
 def test_the_number_of_heads_changes_no_count_of_parameters(looks: str):
-    assert len({heads._parameters(count, looks) for count in heads.HEADS}) == 1
+    assert (
+        len({count_parameters(heads.build, count, "rotary", looks) for count in heads.HEADS}) == 1
+    )
 
 
 def test_a_run_gives_a_share():

@@ -3,6 +3,7 @@ import math
 import pytest
 import torch
 
+from regard.lab.context import combinations
 from regard.lab.experiments import scale
 from regard.lab.experiments.scale import EXPERIMENT, RATES, SIZES, TASKS, WIDTHS
 
@@ -56,7 +57,7 @@ def test_a_head_learns(task):
 def made(*, plain_median=lambda width: 10 / width**2, exponent=0.5, gone=0.7, gains=lambda size: 1):
     """Data of two seeds; by default such that unscaled gradients fall with the width."""
     spreads = []
-    for case in scale._cases(width=WIDTHS, scaled=(True, False), seed=(0, 1)):
+    for case in combinations(width=WIDTHS, scaled=(True, False), seed=(0, 1)):
         width, jitter = case["width"], 1 + 0.001 * case["seed"]
         flat = {"deviation": 1.0, "entropy": 3.7, "mean": 0.18, "median": 0.18, "gone": 0.0}
         steep = {
@@ -70,9 +71,9 @@ def made(*, plain_median=lambda width: 10 / width**2, exponent=0.5, gone=0.7, ga
         spreads.append(case | {name: value * jitter for name, value in found.items()})
     gained = [
         case | {"gain": gains(case["size"]) / case["deviation"]}
-        for case in scale._cases(deviation=(1.0, 32.0), size=SIZES, seed=(0, 1))
+        for case in combinations(deviation=(1.0, 32.0), size=SIZES, seed=(0, 1))
     ]
-    cases = scale._cases(task=TASKS, width=(256,), scaled=(True, False), rate=RATES, seed=(0, 1))
+    cases = combinations(task=TASKS, width=(256,), scaled=(True, False), rate=RATES, seed=(0, 1))
     trained = [case | {"loss": 0.25 if case["rate"] == RATES[1] else 0.5} for case in cases]
     return {"queries": 100, "spreads": spreads, "gains": gained, "trained": trained}
 

@@ -1,4 +1,4 @@
-"""What every result says about where it comes from; nothing that names a computer or its user."""
+"""Provenance of results: machine, commit and command, without names of the computer or its user."""
 
 import json
 import os
@@ -13,7 +13,7 @@ ROOT = Path(__file__).resolve().parents[1]
 
 
 def machine() -> dict[str, Any]:
-    """What times depend on, apart from the number of threads and the version of torch."""
+    """Return what times depend on, apart from threads and the version of torch."""
     lines = Path("/proc/cpuinfo").read_text().splitlines() if sys.platform == "linux" else []
     fields = [tuple(part.strip() for part in line.split(":", 1)) for line in lines if ":" in line]
     names = [value for name, value in fields if name == "model name"]
@@ -29,7 +29,7 @@ def machine() -> dict[str, Any]:
 
 
 def source() -> dict[str, Any]:
-    """The commit that was measured, and whether files differ from it.
+    """Return the commit that was measured, and whether files differ from it.
 
     A copy that is no checkout of its own gets its commit by the environment: REGARD_COMMIT.
     """
@@ -42,7 +42,7 @@ def source() -> dict[str, Any]:
 
 
 def git(*args: str) -> str | None:
-    """What git answers, or None outside of a checkout."""
+    """Return the output of git, or None outside of a checkout."""
     try:
         done = subprocess.run(["git", *args], cwd=ROOT, capture_output=True, text=True, check=True)
     except (OSError, subprocess.CalledProcessError):
@@ -51,34 +51,34 @@ def git(*args: str) -> str | None:
 
 
 def write(file: Path | None, result: dict[str, Any]) -> None:
-    """Writes a result as JSON, if there is a file to write it to."""
+    """Write a result as JSON, if a file is given."""
     if file is not None:
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(json.dumps(result, indent=2) + "\n")
 
 
 def cut_short(result: dict[str, Any], missing: str) -> list[str]:
-    """Lines for the page of a run that was not measured to its end."""
+    """Return lines about a run that was cut short."""
     if result.get("complete", True):
         return []
     return [f"The run was cut short by its limit of time: {missing}.", ""]
 
 
 def command(args: list[str]) -> str:
-    """A command line as it can be shown: folders of this computer are left out."""
+    """Return a command line without the folders of this computer."""
     return " ".join(
         Path(arg).name if "/" in arg and not arg.startswith("-") else arg for arg in args
     )
 
 
 def made_by(result: dict[str, Any]) -> str:
-    """The first line of a section: what is typed at the top of a checkout to make its records."""
+    """Return the first line of a section: the command that reproduces its records."""
     typed = re.sub(r"^python (?=\w+\.py)", "python benchmarks/", result["command"])
     return f"Made by `{typed}`, rendered by a script; no number is typed."
 
 
 def peak_rss_mb() -> float:
-    """The most memory that this process has held, in MiB.
+    """Return the peak memory of this process in MiB.
 
     `ru_maxrss` would count the parent's memory at the time of the fork, too.
     """
