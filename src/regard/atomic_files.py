@@ -15,7 +15,7 @@ CHECK_FOLDER = "check that its folder exists, may be written to and has room"
 
 
 def _part_of(path: Path) -> Path:
-    """Where a file is written before it takes its place."""
+    """Return the temporary file that later replaces `path`."""
     if not path.name:  # "" and "." name the folder itself
         raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
     return path.with_name(f".{path.name}.{os.getpid()}.part")
@@ -23,7 +23,7 @@ def _part_of(path: Path) -> Path:
 
 @contextmanager
 def atomic_writer(path: Path) -> Iterator[IO[bytes]]:
-    """A file to write to that takes the place of `path` at once, when all of it is on the disk.
+    """Yield a file that replaces `path` atomically once all of it is on the disk.
 
     The temporary name has the process number in it, so that two processes cannot mix. An OSError
     names `path`, since a full disk does not say which file has no room.
@@ -45,14 +45,14 @@ def atomic_writer(path: Path) -> Iterator[IO[bytes]]:
 
 
 def write_atomic(path: Path, content: bytes) -> None:
-    """Writes a file so that, whenever the power goes, the old or the new one is there, whole."""
+    """Write a file atomically: after a crash, either the old or the new content is there."""
     with atomic_writer(path) as file:
         file.write(content)
 
 
 @contextmanager
 def atomic_output(path: PathLike) -> Iterator[IO[bytes]]:
-    """As `atomic_writer`, for what a user has asked to be written: it is told what went wrong."""
+    """Like `atomic_writer`, for a file that a user asked for: raises DataError if it fails."""
     with _told(path), atomic_writer(Path(path)) as file:
         yield file
 
@@ -92,7 +92,7 @@ def incremental_output(
 
 @contextmanager
 def _told(path: PathLike, fix: str = CHECK_FOLDER) -> Iterator[None]:
-    """Turn an OSError into a sentence about the file that a user has asked for."""
+    """Turn an OSError into a DataError about the file that a user asked for."""
     try:
         yield
     except OSError as error:
@@ -105,7 +105,7 @@ def _told(path: PathLike, fix: str = CHECK_FOLDER) -> Iterator[None]:
 
 
 def fsync_folder(folder: Path) -> None:
-    """A new name is only safe when its folder is on the disk, too."""
+    """Flush a folder to the disk, without which a new name in it may be lost."""
     handle = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(handle)

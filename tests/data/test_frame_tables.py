@@ -20,7 +20,7 @@ from regard.data import (
     read_pairs,
 )
 from regard.data.error_hints import BadLine
-from regard.data.frame_tables import are_tables, frames_name, value_fingerprint
+from regard.data.frame_tables import frames_name, value_fingerprint, why_frames
 from regard.errors import DataError
 
 TABLE = [[0.5, 2.0, -1.0], [3.0, 0.25, 8.0]]
@@ -234,7 +234,7 @@ def test_numbers_are_no_text(tmp_path):
 def test_which_sources_are_taken_as_vectors():
     def of(*sources):
         rows = [s if isinstance(s, tuple) else ("", s) for s in sources]
-        return are_tables([Pair(src, "x", 1, frames=frames) for src, frames in rows])
+        return why_frames([Pair(src, "x", 1, frames=frames) for src, frames in rows])
 
     assert of(TABLE, [[1, 2, 3]]) == "the sources are tables of numbers"
     assert of(np.zeros(3), torch.zeros(2, 3)) == "the sources are tables of numbers"

@@ -14,11 +14,11 @@ from regard.data import (
     Tokenizer,
     build_corpus,
     collate,
-    load_source_encoder,
     pad_frames,
     require_tokenizer,
 )
 from regard.errors import ArgumentError, DataError, RegardError
+from regard.kinds import load_encoder
 
 
 def tables(count, features=3, seed=1):
@@ -91,22 +91,20 @@ def test_labels_count_frames():
 def test_it_is_kept_in_a_file_and_told_from_a_tokenizer(tmp_path):
     frames = FrameScaler.measure(tables(5), stack=3)
     frames.save(tmp_path / "f.json")
-    assert (
-        load_source_encoder(tmp_path / "f.json") == frames == FrameScaler.load(tmp_path / "f.json")
-    )
-    assert load_source_encoder(tmp_path / "f.json").fingerprint == frames.fingerprint
+    assert load_encoder(tmp_path / "f.json") == frames == FrameScaler.load(tmp_path / "f.json")
+    assert load_encoder(tmp_path / "f.json").fingerprint == frames.fingerprint
     assert frames.fingerprint != FrameScaler.measure(tables(5)).fingerprint
     with pytest.raises(DataError, match="it is of the kind vectors, which cuts no text"):
         Tokenizer.load(tmp_path / "f.json")
     Tokenizer.train("char", ["ab"]).save(tmp_path / "t.json")
-    assert isinstance(load_source_encoder(tmp_path / "t.json"), Tokenizer)
+    assert isinstance(load_encoder(tmp_path / "t.json"), Tokenizer)
     with pytest.raises(DataError, match="it is of the kind char, which is for text"):
         FrameScaler.load(tmp_path / "t.json")
     content = json.loads((tmp_path / "f.json").read_text())
     content["mean"][0] += 1
     (tmp_path / "f.json").write_text(json.dumps(content))
     with pytest.raises(DataError, match="its checksum is not that of its content"):
-        load_source_encoder(tmp_path / "f.json")
+        load_encoder(tmp_path / "f.json")
 
 
 def test_what_needs_text_says_so():

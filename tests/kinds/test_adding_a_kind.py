@@ -1,4 +1,4 @@
-"""A kind of data is one class and one entry of `KINDS`: nothing else knows which kinds there are."""
+"""A kind of data is one class and one entry of `KINDS`: no other file knows which kinds exist."""
 
 import numpy as np
 import pytest

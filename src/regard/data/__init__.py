@@ -22,7 +22,6 @@ from regard.data.row_parsers import parse_features
 from regard.data.source_encoders import (
     FrameScaler,
     SourceEncoder,
-    load_source_encoder,
     require_tokenizer,
 )
 from regard.data.text_files import fingerprint
@@ -61,7 +60,6 @@ __all__ = [
     "is_held_out",
     "join_lines",
     "keep_source",
-    "load_source_encoder",
     "open_or_build_corpus",
     "open_word_vectors",
     "pad",

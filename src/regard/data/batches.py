@@ -1,4 +1,4 @@
-"""Which pairs go together, and in which order: a pure function of the seed and the epoch.
+"""Batches: their order is a pure function of the seed and the epoch.
 
 Nothing is carried from batch to batch, so a run that resumes can jump to any batch of any epoch.
 The random numbers are the raw output of a Philox counter, which is the same on every platform
@@ -27,15 +27,15 @@ DrawBits = Callable[[int], UInt64[np.ndarray, " count"]]
 
 @dataclass(frozen=True, eq=False)
 class Batches:
-    """The batches of one epoch. `batches[i]` has the rows of batch i.
+    """The batches of one epoch; `batches[i]` holds the rows of batch i.
 
     Attributes:
         order: all rows, those of a batch beside each other.
-        starts: where batch i begins in `order`,
-        ends: and where it ends.
+        starts: first index of each batch in `order`.
+        ends: end index of each batch in `order`.
         padding_share: the share of padding among all tokens of all batches.
-        rank: which part of each batch is given,
-        world: and in how many parts it is cut.
+        rank: number of the process that takes a part of each batch.
+        world: number of processes.
     """
 
     order: Int[np.ndarray, " rows"]
@@ -49,11 +49,11 @@ class Batches:
         return len(self.starts)
 
     def __getitem__(self, index: int) -> Int[np.ndarray, " batch"]:
-        """Rows of one batch. Raises `IndexError` after the last, so that a loop ends."""
+        """Return the rows of one batch; raises IndexError after the last, so that a loop ends."""
         return self.order[self.starts[index] + self.rank : self.ends[index] : self.world]
 
     def shard(self, rank: int, world: int) -> "Batches":
-        """The part of each batch that process `rank` of `world` is to take.
+        """Return the part of each batch that process `rank` of `world` takes.
 
         All parts together are the batch, and their sizes differ by one row at most. A batch of
         fewer rows than processes leaves some of them nothing.
@@ -66,7 +66,7 @@ class Batches:
 
 
 class BatchPlan:
-    """Cuts a corpus into batches of pairs of similar lengths.
+    """A plan that groups the pairs of a corpus into batches of similar lengths.
 
     Pairs are sorted by the length of one side and, where that is equal, by the other side, up and
     down in turn, so that neighbours differ little in both. Pairs of equal lengths are in random
@@ -128,7 +128,7 @@ class BatchPlan:
         self._noise = noise
 
     def epoch(self, number: int) -> Batches:
-        """The batches of an epoch, counted from 0."""
+        """Return the batches of an epoch, counted from 0."""
         draw = np.random.Philox(key=[self._seed, number]).random_raw
         order = self._shuffled_order(draw) if self._shuffle else np.lexsort((self._tgt, self._src))
         src, tgt = self._src[order], self._tgt[order]
@@ -142,7 +142,7 @@ class BatchPlan:
         return Batches(order, starts, ends, share)
 
     def _shuffled_order(self, draw: DrawBits) -> Int[np.ndarray, " rows"]:
-        """Rows by both lengths in one sort key of 20 bits for each, and 24 bits of chance."""
+        """Sort rows by one key: 20 bits for each length, and 24 random bits."""
         coins, ties = int(draw(1)[0]), draw(len(self._src)) >> np.uint64(40)
         sides = [self._src, self._tgt]
         if self._noise:
@@ -158,7 +158,7 @@ class BatchPlan:
     def _cut(
         self, src: Int[np.ndarray, " rows"], tgt: Int[np.ndarray, " rows"]
     ) -> Int[np.ndarray, " cuts"]:
-        """Where batches begin and end: each takes as many rows as there is room for."""
+        """Return the boundaries of batches, each of which takes as many rows as fit."""
         rows, most = len(src), self._max_sentences or len(src)
         if self._max_tokens is None:
             return np.append(np.arange(0, rows, most), rows)
@@ -177,12 +177,12 @@ class BatchPlan:
 def _longest(
     lengths: Int[np.ndarray, " rows"], cuts: Int[np.ndarray, " cuts"]
 ) -> Int[np.ndarray, " batches"]:
-    """The greatest length of each batch."""
+    """Return the greatest length of each batch."""
     return np.maximum.reduceat(lengths, cuts[:-1])
 
 
 class BatchShape(NamedTuple):
-    """Sizes that a batch is to have, whatever its pairs are."""
+    """Fixed sizes of a batch, for CUDA graphs."""
 
     rows: int
     src_len: int
@@ -190,16 +190,15 @@ class BatchShape(NamedTuple):
 
 
 class Batch(NamedTuple):
-    """Some pairs, padded to the longest of them, or to a shape.
+    """A batch of pairs, padded to the longest of them or to a fixed shape.
 
     Attributes:
         src: source ids, as the corpus has them; or frames, with zeros beyond their lengths.
         src_lengths: number of real ids or frames of each source.
-        tgt_in: bos and the target: what the model is given.
-        tgt_out: the target and eos: what it is to say.
+        tgt_in: decoder inputs: bos and the target.
+        tgt_out: labels: the target and eos.
         tgt_lengths: number of real ids of each row of both.
-        tgt_places: where the real ids of both are, counted through all rows; all places in a batch
-            that has a shape.
+        tgt_places: flat indices of real ids in both; all indices if the batch has a fixed shape.
         rows: the numbers of the pairs in the corpus.
     """
 
@@ -217,12 +216,11 @@ class Batch(NamedTuple):
         return int(self.src_lengths.sum() + self.tgt_lengths.sum())
 
     def to(self, device: torch.device | str, *, non_blocking: bool = False) -> "Batch":
-        """The batch with its tensors on another device.
+        """Copy the tensors of the batch to a device.
 
         Args:
             device: which.
-            non_blocking: whether to go on before they have arrived. A GPU then gets them from
-                memory that cannot be moved, or it would be waited for all the same.
+            non_blocking: whether to return before the copy is finished, which takes pinned memory.
         """
         pinned = non_blocking and torch.device(device).type == "cuda"
         parts = (part.pin_memory() if pinned else part for part in self[:-1])
@@ -232,13 +230,13 @@ class Batch(NamedTuple):
 def collate(
     corpus: EncodedPairs, rows: Int[np.ndarray, " batch"], shape: BatchShape | None = None
 ) -> Batch:
-    """The pairs with these numbers, in this order.
+    """Pad pairs to a batch, in the order of `rows`.
 
     Args:
-        corpus: what they are taken from.
+        corpus: holds the pairs.
         rows: their numbers.
-        shape: what they are padded to; None is what the longest of them need. Rows that are missing
-            are the first source once more, with padding for a target.
+        shape: fixed sizes; as large as the longest pair needs if None. Missing rows repeat the
+            first source, with padding for a target.
     """
     src, src_lengths = corpus.gather("src", rows).padded(shape.src_len if shape else 0)
     tgt, tgt_lengths = corpus.gather("tgt", rows).padded(shape.tgt_len - 1 if shape else 0)
@@ -258,7 +256,7 @@ def collate(
 
 
 def _filled(sides: list[np.ndarray], more: int) -> list[np.ndarray]:
-    """The parts of a batch with stand-ins for rows that it lacks."""
+    """Fill a batch to a fixed number of rows."""
     if more < 0:
         raise ArgumentError(
             "shape",
@@ -274,7 +272,7 @@ def _filled(sides: list[np.ndarray], more: int) -> list[np.ndarray]:
 def pad(
     sequences: Sequence[Sequence[int]],
 ) -> tuple[Int64[Tensor, "batch length"], Int64[Tensor, " batch"]]:
-    """Ids of any lengths, padded to the longest, and their lengths."""
+    """Pad ids to the longest sequence; returns them with their lengths."""
     lengths = np.array([len(sequence) for sequence in sequences], np.int64)
     padded = np.full((len(sequences), lengths.max(initial=0)), PAD, np.int64)
     for row, sequence in zip(padded, sequences, strict=True):
@@ -285,7 +283,7 @@ def pad(
 def pad_frames(
     tables: Sequence[FrameArray],
 ) -> tuple[Float32[Tensor, "batch frames features"], Int64[Tensor, " batch"]]:
-    """Tables of any lengths and of one width, zeros beyond the end of each, and their lengths."""
+    """Pad tables of one width with zeros; returns them with their lengths."""
     sizes = np.array([table.size for table in tables], np.int64)
     lengths = np.array([len(table) for table in tables], np.int32)
     numbers = np.concatenate([table.ravel() for table in tables])

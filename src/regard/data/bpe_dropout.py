@@ -1,8 +1,7 @@
-"""Words cut in another way in each epoch, so that a model does not rely on one way to spell them.
+"""BPE-dropout (Provilkov et al., 2020, https://arxiv.org/abs/1910.13267).
 
-This is BPE-dropout (Provilkov et al., 2020, https://arxiv.org/abs/1910.13267), made a function of
-seed and epoch: some ways to cut each word are drawn once, and each place where the word stands
-draws one of them in each epoch.
+Words are segmented differently in each epoch, as a function of seed and epoch: some segmentations
+of each word are drawn once, and each occurrence draws one of them in each epoch.
 """
 
 from collections.abc import Callable, Sequence
@@ -26,11 +25,11 @@ MOST: Final = 64
 
 @final
 class BPEDropout:
-    """Builds words from characters by the merges of a tokeniser, each left out by chance.
+    """Segmentation of words by the merges of a tokeniser, each skipped at random.
 
     Args:
         tokenizer: of the kind bpe.
-        share: probability with which a merge that could be made is not made.
+        share: probability of skipping a merge.
     """
 
     def __init__(self, tokenizer: Tokenizer, share: float) -> None:
@@ -52,7 +51,7 @@ class BPEDropout:
         self.begins[pieces.start : pieces.stop] = [texts[i][0] == WORD_START for i in pieces]
 
     def cut(self, word: Sequence[int], draw: Callable[[], float]) -> list[int]:
-        """Another way to cut a word, which is given as ids; numbers from 0 to 1 are drawn."""
+        """Segment a word, given as ids; `draw` returns random numbers from 0 to 1."""
         parts = [part for piece in word for part in self._parts[piece]]
         find, share = self._merges.get, self.share
         while True:
@@ -68,7 +67,7 @@ class BPEDropout:
 
 
 class Resegmented(NamedTuple):
-    """A corpus as an epoch has it."""
+    """A corpus as it is segmented in one epoch."""
 
     src: Ids
     tgt: Ids
@@ -84,24 +83,24 @@ class Resegmented(NamedTuple):
         return self.tgt.lengths
 
     def gather(self, side: str, rows: Int[np.ndarray, " rows"]) -> Ids:
-        """Where the ids of some pairs start, how many there are, and the array that they are in."""
+        """Return the ids of some pairs as starts, lengths and the array that holds them."""
         starts, lengths, values = self.src if side == "src" else self.tgt
         return Ids(starts[rows], lengths[rows], values)
 
 
 @final
 class Resegmenter:
-    """Cuts the words of a corpus anew for each epoch.
+    """A corpus whose words are segmented anew for each epoch.
 
-    What would become too long in an epoch is cut there as it was at first.
+    A row that would become too long in an epoch keeps its first segmentation.
 
     Args:
-        corpus: cut without any chance.
-        src: cuts words of sources; None leaves them as they are,
-        tgt: and this those of targets.
-        max_src_len: the most source tokens, as for `build_corpus`,
-        max_tgt_len: and of target tokens.
-        seed: chooses the ways to cut.
+        corpus: segmented without dropout.
+        src: segments words of sources; None leaves them as they are.
+        tgt: segments words of targets; None leaves them as they are.
+        max_src_len: the most source tokens, as for `build_corpus`.
+        max_tgt_len: the most target tokens.
+        seed: chooses the segmentations.
     """
 
     def __init__(
@@ -122,7 +121,7 @@ class Resegmenter:
         self._seed = seed
 
     def epoch(self, number: int) -> Resegmented:
-        """The corpus in an epoch, counted from 0."""
+        """Return the corpus of an epoch, counted from 0."""
         cut = []
         for stream, (plain, words) in enumerate(self._sides, start=1):
             # the order of batches is drawn with the same key from the counter 0 on
@@ -133,15 +132,15 @@ class Resegmenter:
 
 @dataclass(frozen=True, eq=False)
 class _Words:
-    """One side of a corpus as words, and some ways to cut each different word.
+    """One side of a corpus as words, and some segmentations of each distinct word.
 
     Attributes:
-        words: the number of the word at each place.
-        rows: where the words of each row begin, and where the last one ends.
-        first: the first way to cut each word, which is the one without chance; last, their number.
-        starts: where the ids of each way begin,
-        lengths: how many there are,
-        ids: and where they stand.
+        words: the number of the word at each occurrence.
+        rows: index of the first word of each row, and the end of the last row.
+        first: the first segmentation of each word, which is without dropout; last, their number.
+        starts: index of the first id of each segmentation.
+        lengths: number of ids of each segmentation.
+        ids: the ids of all segmentations.
         longest: the most tokens of a row.
     """
 
@@ -154,7 +153,7 @@ class _Words:
     longest: int
 
     def cut(self, draw: Callable[[int], UInt64[np.ndarray, " count"]]) -> Ids:
-        """Draws a way to cut for each word."""
+        """Draw a segmentation for each occurrence."""
         plain = self.first[self.words]
         ways = np.diff(self.first).astype(np.uint64)[self.words]
         chosen = plain + (draw(len(self.words)) % ways).astype(np.int64)
@@ -166,7 +165,7 @@ class _Words:
         return Ids(ends[:-1], np.diff(ends).astype(np.int32), self.ids[places])
 
     def _ends(self, chosen: Int[np.ndarray, " places"]) -> Int[np.ndarray, " ends"]:
-        """Where the tokens of each row begin, and where the last one ends."""
+        """Return the index of the first token of each row, and the end of the last row."""
         ends: Int[np.ndarray, " ends"] = np.append(0, np.cumsum(self.lengths[chosen]))[self.rows]
         return ends
 
@@ -196,7 +195,7 @@ def _words(corpus: Corpus, side: str, dropout: BPEDropout, longest: int, seed: i
 def _numbered(
     ids: Int32[np.ndarray, " ids"], cuts: Int[np.ndarray, " cuts"]
 ) -> tuple[Int32[np.ndarray, " words"], list[list[int]]]:
-    """The number of each word between two cuts, and the different words by number."""
+    """Return the number of each word between two cuts, and the distinct words by number."""
     raw, numbers = ids.tobytes(), dict[bytes, int]()
     spans = pairwise((cuts * ids.itemsize).tolist())
     words = [numbers.setdefault(raw[a:b], len(numbers)) for a, b in spans]
@@ -210,7 +209,7 @@ def _ways(
     dropout: BPEDropout,
     rng: Random,
 ) -> tuple[Int[np.ndarray, " types_and_one"], list[list[int]]]:
-    """Ways to cut each word, the one without chance first, and where those of each word begin."""
+    """Draw segmentations of each word, the one without dropout first; returns where they begin."""
     first, ways, draw = [0], list[list[int]](), rng.random
     for word, count in zip(types, counts.tolist(), strict=True):
         ways.append(word)

@@ -13,20 +13,20 @@ VERSION: Final = 1
 
 
 def json_checksum(content: dict[str, Any]) -> str:
-    """A short text that is the same for the same content."""
+    """Return a checksum of JSON content."""
     text = json.dumps(content, sort_keys=True)
     return content_checksum(text.encode())
 
 
 def write_checksummed(path: PathLike, content: dict[str, Any]) -> None:
-    """Writes content and its checksum."""
+    """Write content and its checksum."""
     whole = {**content, "checksum": json_checksum(content)}
     with atomic_output(path) as file:
         file.write(json.dumps(whole, ensure_ascii=False, indent=1).encode())
 
 
 def read_checksummed(path: PathLike) -> dict[str, Any]:
-    """Reads what `write_checksummed` has written, without the checksum."""
+    """Read what `write_checksummed` has written; raises DataError if it is damaged."""
     raw = safe_read.read_bytes(path, safe_read.MAX_JSON)
     try:
         content = safe_read.parse_json(raw)
@@ -42,6 +42,6 @@ def read_checksummed(path: PathLike) -> dict[str, Any]:
 
 
 def invalid_file(path: PathLike, reason: str) -> DataError:
-    """What to say of a file that is none of these, or not whole."""
+    """Return the error for a file of another sort, or a damaged one."""
     fix = "copy it again from the run that it belongs to, or train that run again"
     return DataError(display_name(path), None, reason, fix)

@@ -1,4 +1,4 @@
-"""Encoded pairs in a file that is mapped into memory, so that they may be more than memory holds.
+"""Corpora: encoded pairs in a memory-mapped file, which may be larger than memory.
 
 The file is in Arrow's IPC format, without compression: any Arrow reader can open it, and its
 schema says what the ids were made from. A small JSON file beside it has the checksum.
@@ -30,8 +30,8 @@ class Ids(NamedTuple):
     """The ids of one side of some pairs.
 
     Attributes:
-        starts: where those of each pair start in `values`,
-        lengths: and how many there are.
+        starts: index of each pair's first id in `values`.
+        lengths: number of ids of each pair.
         values: ids of these pairs, and maybe of others.
     """
 
@@ -42,7 +42,7 @@ class Ids(NamedTuple):
     def padded(
         self, length: int
     ) -> tuple[Int64[np.ndarray, "batch length"], Int64[np.ndarray, " batch"]]:
-        """One row for each pair, as long as the longest and as `length` at least; its lengths."""
+        """Pad to one row per pair, at least `length` long; returns the rows and their lengths."""
         places = np.arange(max(length, self.lengths.max(initial=0)))
         real: Bool[np.ndarray, "batch length"] = places < self.lengths[:, None]
         rows = np.full(real.shape, PAD, np.int64)
@@ -51,13 +51,13 @@ class Ids(NamedTuple):
 
 
 class FrameRows(NamedTuple):
-    """The frames of some pairs whose sources are vectors.
+    """The frames of some pairs.
 
     Attributes:
-        starts: where those of each pair start in `values`,
-        lengths: and how many frames there are.
+        starts: index of each pair's first number in `values`.
+        lengths: number of frames of each pair.
         values: the numbers of these pairs, frame by frame, and maybe of others.
-        features: numbers of a frame.
+        features: numbers per frame.
     """
 
     starts: Int[np.ndarray, " pairs"]
@@ -66,14 +66,14 @@ class FrameRows(NamedTuple):
     features: int
 
     def row(self, index: SupportsIndex) -> Float32[np.ndarray, "frames features"]:
-        """The frames of one pair, as a view."""
+        """Return the frames of one pair, as a view."""
         start, length = self.starts[index], self.lengths[index]
         return self.values[start : start + length * self.features].reshape(length, self.features)
 
     def padded(
         self, length: int
     ) -> tuple[Float32[np.ndarray, "batch length features"], Int64[np.ndarray, " batch"]]:
-        """One table for each pair, zeros beyond its end; how many frames are real."""
+        """Pad to one table per pair with zeros; returns the tables and their lengths."""
         longest = max(length, self.lengths.max(initial=0))
         tables = np.zeros((len(self.lengths), longest, self.features), np.float32)
         for i, frames in enumerate(self.lengths.tolist()):
@@ -83,7 +83,7 @@ class FrameRows(NamedTuple):
 
 @runtime_checkable
 class EncodedPairs(Protocol):
-    """What batches are made from: a corpus, or a corpus as an epoch has it."""
+    """Pairs that batches are made from: a corpus, or its segmentation in one epoch."""
 
     @property
     def src_lengths(self) -> Int32[np.ndarray, " pairs"]:
@@ -96,24 +96,24 @@ class EncodedPairs(Protocol):
         ...
 
     def gather(self, side: str, rows: Int[np.ndarray, " rows"]) -> Ids | FrameRows:
-        """Where the ids of some pairs start, how many there are, and the array that they are in."""
+        """Return the ids of some pairs as starts, lengths and the array that holds them."""
         ...
 
 
 class Corpus:
-    """Encoded pairs, numbered from 0 in the order in which they were read.
+    """Encoded pairs, numbered from 0 in reading order.
 
     Attributes:
         path: the file.
         src_lengths: number of source tokens of each pair, eos among them; or of frames.
         tgt_lengths: number of target tokens, without bos and eos.
-        features: numbers of a frame, where the sources are vectors; otherwise 0.
-        dropped: how many pairs were left out because they are too long.
-        fingerprint: what the ids were made from.
+        features: numbers per frame, or 0 for text.
+        dropped: number of pairs that were left out because they are too long.
+        fingerprint: of the data, encoders and limits that the ids were made from.
     """
 
     def __init__(self, path: Path) -> None:
-        """Opens the file; `corpus_problem` has found that it is whole."""
+        """Open a file that `corpus_problem` has found undamaged."""
         self.path = path
         with arrow.memory_map(str(path)) as file:
             self._bytes = file.read_buffer()
@@ -136,7 +136,7 @@ class Corpus:
     def _places(
         self, batches: list[Any], side: str
     ) -> tuple[Int[np.ndarray, " pairs"], Int32[np.ndarray, " pairs"]]:
-        """Where each pair starts in `_ids` or `_numbers`, and how many tokens or frames it has."""
+        """Return the start of each pair in `_ids` or `_numbers`, and its tokens or frames."""
         starts, lengths = [], []
         for batch in batches:
             values, width, items = batch.column(side).values, 1, self._ids
@@ -152,25 +152,25 @@ class Corpus:
         return len(self.src_lengths)
 
     def src(self, index: SupportsIndex) -> Integer[np.ndarray, " src_len"]:
-        """Source ids of one pair, eos at their end, as a view of the file."""
+        """Return the source ids of one pair, eos included, as a view of the file."""
         start = self._src_starts[index]
         return self._ids[start : start + self.src_lengths[index]]
 
     def frames(self, index: SupportsIndex) -> Float32[np.ndarray, "frames features"]:
-        """The source of one pair where it is vectors, as a view of the file."""
+        """Return the frames of one pair, as a view of the file."""
         return self._frames(np.array([operator.index(index)])).row(0)
 
     def tgt(self, index: SupportsIndex) -> Integer[np.ndarray, " tgt_len"]:
-        """Target ids of one pair, without bos and eos, as a view of the file."""
+        """Return the target ids of one pair, without bos and eos, as a view of the file."""
         start = self._tgt_starts[index]
         return self._ids[start : start + self.tgt_lengths[index]]
 
     def gather(self, side: str, rows: Int[np.ndarray, " rows"]) -> Ids | FrameRows:
-        """Where the ids of some pairs start, how many there are, and the array that they are in."""
+        """Return the ids of some pairs as starts, lengths and the array that holds them."""
         return self._frames(rows) if side == "src" and self.features else self.ids(side, rows)
 
     def ids(self, side: str, rows: Int[np.ndarray, " rows"]) -> Ids:
-        """The same for a side that is text."""
+        """Like `gather`, for a side that is text."""
         if side == "src":
             return Ids(self._src_starts[rows], self.src_lengths[rows], self._ids)
         return Ids(self._tgt_starts[rows], self.tgt_lengths[rows], self._ids)
@@ -181,11 +181,11 @@ class Corpus:
 
     @property
     def has_texts(self) -> bool:
-        """Whether the pairs were kept as text, too."""
+        """True if the file also holds the text of the pairs."""
         return TEXTS[0] in self._reader.schema.names
 
     def pair(self, index: SupportsIndex) -> Pair:
-        """The text of one pair, if it was kept."""
+        """Return the text of one pair; raises DataError if the file does not hold it."""
         if not self.has_texts:
             raise DataError(
                 str(self.path),
@@ -202,17 +202,17 @@ class Corpus:
 
 
 def _width(kind: Any) -> int:
-    """Numbers of a frame, if what sources are lists of are frames."""
+    """Return the numbers per frame, or 0 for text."""
     return int(kind.list_size) if arrow.types.is_fixed_size_list(kind) else 0
 
 
 def note_path(path: Path) -> Path:
-    """The JSON file beside a corpus."""
+    """Return the JSON file beside a corpus."""
     return path.with_name(f"{path.name}.json")
 
 
 def crc32_of_file(path: Path) -> int:
-    """A checksum of the whole file, which is read in small pieces and not mapped."""
+    """Return the CRC-32 of a file, which is read in blocks."""
     crc = 0
     with open(path, "rb") as file:
         while block := file.read(BLOCK):
@@ -228,7 +228,7 @@ def write_note(path: Path, content: dict[str, int]) -> None:
 
 
 def _layout_problem(path: Path) -> str | None:
-    """Say what is wrong with the content of a corpus, whose checksum anybody can make; or None."""
+    """Describe invalid content of a corpus, whose checksum anybody can compute; or None."""
     try:
         with arrow.memory_map(str(path)) as file:
             content = file.read_buffer()
@@ -247,7 +247,7 @@ def _layout_problem(path: Path) -> str | None:
 
 
 def _is_corpus(schema: Any) -> bool:
-    """Whether a schema is one that `build_corpus` writes."""
+    """Return whether `build_corpus` writes such a schema."""
     named = {field.name: field.type for field in schema}
     texts = dict(text_fields())
     if {*named} not in ({"src", "tgt"}, {"src", "tgt", *texts}) or len(schema) != len(named):
@@ -266,7 +266,7 @@ def _is_corpus(schema: Any) -> bool:
 
 
 def _lies_in(column: Any, content: Any) -> bool:
-    """Whether all values of a column lie in the file as they are, where they are looked up."""
+    """Return whether all values of a column lie uncompressed in the file."""
     values = column.values
     values = values.values if arrow.types.is_fixed_size_list(values.type) else values
     if column.null_count or values.null_count:
@@ -276,7 +276,7 @@ def _lies_in(column: Any, content: Any) -> bool:
 
 
 def corpus_problem(path: Path) -> str | None:
-    """What is wrong with a corpus, or None."""
+    """Describe what is wrong with a corpus file; None if nothing is."""
     try:
         for file in (note_path(path), path):
             safe_read.open_regular(file).close()  # a pipe would be waited for
@@ -297,7 +297,7 @@ TEXTS: Final = ("src_text", "tgt_text", "line", "more", "features")
 
 
 def text_fields() -> list[tuple[str, Any]]:
-    """The names of `TEXTS` with their types."""
+    """Return the names of `TEXTS` with their Arrow types."""
     strings = arrow.list_(arrow.string())
     types = (arrow.string(), arrow.string(), arrow.int64(), strings, strings)
     return list(zip(TEXTS, types, strict=True))

@@ -19,9 +19,9 @@ LARGEST_SHARE: Final = 0.2
 
 
 def dev_share(count: int) -> float:
-    """The share of `count` pairs to hold out: 5%, which is 2,000 pairs at most.
+    """Return the share of `count` pairs to hold out: 5%, and at most 2,000 pairs.
 
-    Of fewer than 400 pairs it is more, so that about 20 can be expected, but never over 20%.
+    It is more for fewer than 400 pairs, so that about 20 are expected, but at most 20%.
     """
     if count < 1:
         raise ArgumentError("count", "be at least 1", count, "count the pairs first")
@@ -29,7 +29,7 @@ def dev_share(count: int) -> float:
 
 
 def is_held_out(src: str, *, share: float) -> bool:
-    """Whether the pairs of a source are held out.
+    """Return whether the pairs of a source are held out.
 
     Spellings that differ in Unicode's normal form or in spaces around them are one source. What
     is held out at one share is held out at any larger one.
@@ -44,12 +44,12 @@ def is_held_out(src: str, *, share: float) -> bool:
 
 
 class DevSet(NamedTuple):
-    """The dev pairs as text and as tokens; a source that stands in several pairs comes once.
+    """Dev examples as text and as tokens; a source with several targets occurs once.
 
     Attributes:
-        sources: all different ones, in the order of the pairs.
-        references: the targets of each source, any of which is right.
-        rows: for each source its first pair in the corpus.
+        sources: distinct sources, in the order of the pairs.
+        references: the accepted targets of each source.
+        rows: first pair of each source in the corpus.
         corpus: all pairs.
     """
 
@@ -60,7 +60,7 @@ class DevSet(NamedTuple):
 
     @staticmethod
     def of(corpus: Corpus) -> "DevSet":
-        """The dev set of a corpus that has kept its texts."""
+        """Return the dev set of a corpus that holds its texts."""
         places: dict[tuple[object, ...], int] = {}
         sources: list[str] = []
         references: list[dict[str, None]] = []
@@ -77,9 +77,9 @@ class DevSet(NamedTuple):
 
 
 def _identity(pair: Pair, row: int) -> tuple[object, ...]:
-    """What makes two sources one: spelled alike, but for Unicode's form, with the same features.
+    """Return a key that is the same for sources of the same spelling and features.
 
-    Texts, which have no source, are each by itself.
+    Unicode's normal form does not matter. Texts without a source are all distinct.
     """
     src = unicodedata.normalize("NFC", pair.src.strip())
     return (src, pair.features) if src or pair.features else (row,)
@@ -90,10 +90,10 @@ CHUNK: Final = 1 << 16
 
 
 def overlapping_sources(train: Corpus, dev: DevSet) -> int:
-    """How many of the different dev sources are sources of training pairs, token for token.
+    """Count the distinct dev sources that occur in the training pairs, token by token.
 
-    One with unknown tokens is taken for new, since what stands behind them may be. Sources are
-    compared by sums of 64 bits, which agree for two that differ once in 2**64 cases.
+    A source with unknown tokens counts as new, since its text may be. Sources are compared by
+    64-bit hashes, which collide once in 2**64 cases.
     """
     lengths = dev.corpus.src_lengths[dev.rows]
     seen = 0
@@ -111,13 +111,13 @@ def overlapping_sources(train: Corpus, dev: DevSet) -> int:
 def _ids(
     corpus: Corpus, rows: Int[np.ndarray, " rows"], length: int
 ) -> Int64[np.ndarray, "rows length"]:
-    """The tokens of sources that all have one length."""
+    """Return the tokens of sources that all have one length."""
     ids, _ = corpus.ids("src", rows).padded(length)
     return ids
 
 
 def _sums(ids: Int64[np.ndarray, "rows length"]) -> UInt64[np.ndarray, " rows"]:
-    """What tells sources of one length apart: their ids, each times a number of its place."""
+    """Hash sources of one length: the sum of ids, each times a number of its position."""
     places = np.random.default_rng(0).integers(1 << 63, size=ids.shape[1], dtype=np.uint64)
     places = 2 * places + 1  # odd, so that two ids in one place never come to the same
     sums: UInt64[np.ndarray, " rows"] = (ids.astype(np.uint64) * places).sum(axis=1)

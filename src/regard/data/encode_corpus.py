@@ -29,25 +29,25 @@ from regard.safe_read import PathLike
 
 
 class Flat(NamedTuple):
-    """Many rows, one after the other; the lengths count tokens or frames."""
+    """Rows in one array; the lengths count tokens or frames."""
 
     values: Shaped[np.ndarray, " values"]
     lengths: Int32[np.ndarray, " rows"]
 
     def offsets(self) -> Int32[np.ndarray, " ends"]:
-        """Where each row begins, and where the last one ends."""
+        """Return the index of each row's first value, and the end of the last row."""
         return np.concatenate([[0], np.cumsum(self.lengths, dtype=np.int32)]).astype(np.int32)
 
 
 def joined_flat(parts: Sequence[Flat]) -> Flat:
-    """Rows of several parts, in their order."""
+    """Concatenate the rows of several parts."""
     values, lengths = zip(*parts, strict=True)
     return Flat(np.concatenate(values), np.concatenate(lengths))
 
 
 @runtime_checkable
 class Store(Protocol):
-    """How rows are kept until they are written, and then written."""
+    """The storage format of one side's rows."""
 
     @property
     def type(self) -> Any:
@@ -55,18 +55,18 @@ class Store(Protocol):
         ...
 
     def flat(self, rows: Sequence[Any]) -> Flat:
-        """Rows as they are kept."""
+        """Put rows into one array."""
         ...
 
     def lists(self, flat: Flat) -> Any:
-        """Rows as Arrow has them."""
+        """Return rows as an Arrow array."""
         ...
 
 
 @final
 @dataclass(frozen=True)
 class IdStore:
-    """Rows of ids, all of one type."""
+    """Rows of integer ids."""
 
     dtype: np.dtype[Any]
 
@@ -89,7 +89,7 @@ class IdStore:
 @final
 @dataclass(frozen=True)
 class FrameStore:
-    """Rows of frames, all of one width."""
+    """Rows of frames of one width."""
 
     features: int
 
@@ -113,9 +113,9 @@ class Column(NamedTuple):
     """One side of a corpus.
 
     Attributes:
-        encode: gives the row of each pair: ids, or a table.
-        fits: whether the row of a pair has something in it, and is no longer than a limit.
-        store: how rows are written.
+        encode: returns the row of each pair: ids, or a table.
+        fits: returns whether the row of a pair is usable and within a limit of length.
+        store: writes rows.
     """
 
     encode: Callable[[Sequence[Pair]], Sequence[Any]]
@@ -135,7 +135,7 @@ def columns(src: SourceEncoder, tgt: Tokenizer) -> tuple[Column, Column]:
 
 
 def text_arrays(pairs: Sequence[Pair]) -> list[Any]:
-    """The texts of pairs as Arrow has them, an array for each of `TEXTS`."""
+    """Return the texts of pairs as Arrow arrays, one for each of `TEXTS`."""
     values: list[list[Any]] = [
         [pair.src for pair in pairs],
         [pair.tgt for pair in pairs],
@@ -170,20 +170,20 @@ def build_corpus(
     name: str | None = None,
     progress: Callable[[int], None] | None = None,
 ) -> Corpus:
-    """Encodes pairs and writes them to a file, which is there when it is whole.
+    """Encode pairs into a file, which is written atomically.
 
     Args:
-        pairs: what to encode; read once.
-        src_tok: tokeniser of the sources, or what brings their vectors to scale.
+        pairs: read once.
+        src_tok: tokeniser of the sources, or scaler of frames.
         tgt_tok: tokeniser of the targets.
         path: the file to write.
-        max_src_len: the most source tokens, features among them and eos not, or frames; pairs
-            that are longer are left out.
+        max_src_len: the most source tokens, features included and eos not, or frames; longer pairs
+            are left out.
         max_tgt_len: the most target tokens, without bos and eos.
-        texts: whether to keep the text of the pairs, too, which scoring needs.
-        source: what the pairs come from, as `fingerprint` says it.
-        name: what errors call the data; the file to write if None.
-        progress: called now and then with the number of pairs read so far.
+        texts: whether to store the text of the pairs as well, which scoring needs.
+        source: fingerprint of the data.
+        name: what errors call the data; default is the file to write.
+        progress: called with the number of pairs read so far.
     """
     encoder = _Encoder(src_tok, tgt_tok, max_src_len, max_tgt_len, texts)
     key = corpus_key(source, src_tok, tgt_tok, max_src_len, max_tgt_len, texts)
@@ -218,20 +218,20 @@ def open_or_build_corpus(
     progress: Callable[[int], None] | None = None,
     say: Callable[[str], None] | None = None,
 ) -> Corpus:
-    """Opens the corpus that was built from the same data before, or else builds it.
+    """Open the corpus if it was built from the same data, or else build it.
 
     Args:
         pairs: called for the pairs only if the corpus must be built.
         src_tok: as for `build_corpus`, and so are all that are not named here.
         tgt_tok: as there.
         path: as there.
-        source: what `pairs` come from: `fingerprint(files, ...)` with all that chooses among them.
+        source: `fingerprint(files, ...)` of the data, with all options that select pairs.
         max_src_len: as there.
         max_tgt_len: as there.
         texts: as there.
         name: as there.
         progress: as there.
-        say: called with a sentence if there is a file that cannot be used.
+        say: called with a sentence if an existing file cannot be used.
     """
     path = Path(path)
     if path.exists():
@@ -269,7 +269,7 @@ def corpus_key(
 
 
 class _Encoder:
-    """Turns pairs into ids or frames, and these into record batches."""
+    """Encoder of pairs into record batches."""
 
     def __init__(
         self, src_tok: SourceEncoder, tgt_tok: Tokenizer, max_src: int, max_tgt: int, texts: bool
@@ -284,7 +284,7 @@ class _Encoder:
         self.schema = arrow.schema([*fields, *(text_fields() if texts else [])])
 
     def encode(self, pairs: Sequence[Pair]) -> _Encoded:
-        """What all pairs become that are not too long."""
+        """Encode pairs, and drop those that are too long."""
         src, tgt = self._src.encode(pairs), self._tgt.encode(pairs)
         kept = [
             i
@@ -301,7 +301,7 @@ class _Encoder:
         )
 
     def batch(self, parts: Sequence[_Encoded]) -> Any:
-        """One record batch of several encoded parts."""
+        """Return one record batch of several encoded parts."""
         sides = [
             self._src.store.lists(joined_flat([part.src for part in parts])),
             self._tgt.store.lists(joined_flat([part.tgt for part in parts])),

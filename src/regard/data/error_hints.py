@@ -11,17 +11,17 @@ Columns = Sequence[int | str]
 
 
 class ErrorHints(NamedTuple):
-    """The options of reading as they are written by whoever asked for it.
+    """The options of reading, as the caller's interface writes them; "" if it has no such option.
 
     Attributes:
-        tgt: what the file of targets is called.
-        targets: how to name that file, if the sides are two files.
-        columns: writes the option that chooses these columns.
-        skip: the option that leaves bad lines out; empty if there is none.
-        features: the option that takes a third column as features; empty if there is none.
-        references: the option that takes further columns as targets; empty if there is none.
-        longer: how to allow longer lines; empty if there is no way.
-        vectors: how to have numbers read as vectors; empty if there is no way.
+        tgt: name of the option for the file of targets.
+        targets: how to name that file.
+        columns: writes the option that selects columns.
+        skip: the option that skips bad lines.
+        features: the option that reads a third column as features.
+        references: the option that reads further columns as targets.
+        longer: how to allow longer lines.
+        vectors: how to have numbers read as vectors.
     """
 
     tgt: str
@@ -34,21 +34,21 @@ class ErrorHints(NamedTuple):
     vectors: str = ""
 
     def choose(self, first: str, names: Columns) -> str:
-        """`first`, or else two of these names, if there are two."""
+        """Return the hint `first`, or to select two of these columns if there are two."""
         chosen = f"choose two of these, as in {self.columns(names[:2])}"
         return f"{first}, or {chosen}" if len(names) > 1 else first
 
     def shorter(self, first: str) -> str:
-        """`first`, or else a higher limit, if it can be raised."""
+        """Return the hint `first`, or to raise the limit if that is possible."""
         return f"{first}, or {self.longer}" if self.longer else first
 
     def numbers(self, first: str) -> str:
-        """`first`, or else that numbers are read as vectors, if they can be."""
+        """Return the hint `first`, or to read numbers as vectors if that is possible."""
         return f"{first}, or {self.vectors}" if self.vectors else first
 
 
 def with_commas(columns: Columns) -> str:
-    """Columns as settings and options have them: `0,1`."""
+    """Return columns as settings and options write them: `0,1`."""
     return ",".join(map(str, columns))
 
 
@@ -70,15 +70,15 @@ REMEMBERED: Final = 3
 
 
 def shorten(value: object) -> str:
-    """A value in a sentence, cut where it is long."""
+    """Return a value for a sentence, truncated to 40 characters."""
     text = " ".join(line.strip() for line in repr(value).splitlines())
     return text if len(text) <= 40 else f"{text[:37]}..."
 
 
 class BadLine(Exception):  # noqa: N818  it never leaves this package: `BadLines` gives it a file
-    """What a parser raises: one line cannot be used, the others may be good.
+    """One line that cannot be used; the others may be good.
 
-    What to do next may be a function of how the user writes the options of reading.
+    The fix may be a function of how the caller's interface writes the options of reading.
     """
 
     def __init__(self, kind: str, reason: str, fix: Fix, *, file: str | None = None) -> None:
@@ -89,19 +89,19 @@ class BadLine(Exception):  # noqa: N818  it never leaves this package: `BadLines
         self.file = file
 
     def fixed_by(self, advice: ErrorHints) -> str:
-        """What to do next, in the user's words."""
+        """Return the fix in the words of the caller's interface."""
         return self.fix if isinstance(self.fix, str) else self.fix(advice)
 
 
 @dataclass
 class BadLines:
-    """Counts the lines that were left out, by reason. Printed, it is the summary of a run.
+    """Counts of skipped lines by reason. Its string is the summary of a run.
 
     Attributes:
-        skip: whether to go on after a bad line; otherwise the first one raises.
-        on_bad: called with each error that was passed over.
-        advice: how the user writes the options of reading.
-        counts: how many lines each reason has.
+        skip: whether to skip bad lines; otherwise the first one raises.
+        on_bad: called with the error of each skipped line.
+        advice: the options of reading, as the caller's interface writes them.
+        counts: number of lines by reason.
         first: the first three errors.
     """
 
@@ -113,16 +113,16 @@ class BadLines:
 
     @property
     def total(self) -> int:
-        """How many lines were bad."""
+        """The number of bad lines."""
         return sum(self.counts.values())
 
     @property
     def reasons(self) -> str:
-        """The counts in words, the greatest first."""
+        """The counts in words, largest first."""
         return ", ".join(f"{count:,} {kind}" for kind, count in self.counts.most_common())
 
     def add(self, file: str, line: int | None, bad: BadLine) -> None:
-        """Counts the line, or a whole file, or raises if bad lines are not to be skipped."""
+        """Count a bad line, or a whole file; raises DataError unless bad lines are skipped."""
         fix = bad.fixed_by(self.advice)
         if not self.skip and self.advice.skip:
             fix += f", or leave bad lines out with {self.advice.skip}"

@@ -23,7 +23,7 @@ TAGS: Final = re.compile(r"[^\s;]+(;[^\s;]+)*")
 
 @dataclass(frozen=True)
 class ReadOptions:
-    """What the caller of `read_pairs` asks for; see there."""
+    """The options of `read_pairs`; see there."""
 
     format: str = "auto"
     columns: Columns | None = None
@@ -32,7 +32,7 @@ class ReadOptions:
     advice: ErrorHints = PYTHON_HINTS
 
     def check(self) -> None:
-        """Raises where an option has no meaning, alone or together with others."""
+        """Raise ArgumentError for an invalid option, or options that exclude each other."""
         if self.format not in FORMATS:
             raise ArgumentError(
                 "format", f"be one of {', '.join(FORMATS)}", repr(self.format), "choose one"
@@ -52,12 +52,12 @@ class ReadOptions:
             )
 
     def check_no_format(self) -> None:
-        """Raises for a source that has no format to choose."""
+        """Raise ArgumentError if a format is given."""
         if self.format != "auto":
             raise _only_for_one_file("format", self.format)
 
     def check_no_columns(self) -> None:
-        """Raises for a source that has no columns to choose from."""
+        """Raise ArgumentError if columns are given."""
         if self.columns is not None:
             raise _only_for_one_file("columns", self.columns)
 
@@ -77,13 +77,13 @@ def _only_for_one_file(name: str, value: object) -> ArgumentError:
 
 
 def is_parquet(source: PathLike, wanted: ReadOptions) -> bool:
-    """Whether a file is Parquet by its name: it has no lines, and its start need not be read."""
+    """Return whether a file is Parquet by its name or by the options."""
     by_name = wanted.format == "auto" and format_suffix(source) == ".parquet"
     return wanted.format == "parquet" or by_name
 
 
 def kind_of(source: PathLike, wanted: ReadOptions, head: Head) -> str:
-    """The kind of a file, from its name or its first line."""
+    """Detect the format of a file from its name or its first line."""
     suffix, first = format_suffix(source), head[0][1] if head else b""
     if wanted.format != "auto":
         return wanted.format
@@ -102,9 +102,9 @@ def kind_of(source: PathLike, wanted: ReadOptions, head: Head) -> str:
 
 
 def tsv_format(source: PathLike, head: Head, wanted: ReadOptions) -> Format:
-    """Which columns of a tab-separated file are what.
+    """Return the roles of the columns of a tab-separated file.
 
-    A third column that looks like features is taken as that, if the caller has left all open.
+    A third column that looks like features is read as such unless an option says otherwise.
     """
     columns = wanted.columns
     if columns is not None and any(isinstance(column, str) for column in columns):
@@ -140,13 +140,13 @@ def _header_columns(
 
 
 def header_note(file: str, cells: Sequence[Any], shape: Format, advice: ErrorHints | None) -> str:
-    """A sentence, where a first pair looks like the names of columns; otherwise nothing.
+    """Return a warning if the first pair looks like a header; otherwise "".
 
     Args:
-        file: what messages call the source.
-        cells: what stands in its first row.
-        shape: how the source is read.
-        advice: how to choose columns by their names, if the source has any.
+        file: name of the source in messages.
+        cells: of its first row.
+        shape: the format of the source.
+        advice: how to select columns by name, if that is possible.
     """
     asked = [c for c in (*shape.columns, shape.features) if isinstance(c, int) and c < len(cells)]
     names = [str(cells[column]) for column in asked]
@@ -161,7 +161,7 @@ def header_note(file: str, cells: Sequence[Any], shape: Format, advice: ErrorHin
 
 
 def _looks_like_tags(head: Head) -> bool:
-    """Whether most lines have three columns, and these lines all have tags in the third."""
+    """Return whether most lines have three columns, and the third always holds features."""
     lines = tagged = 0
     several = False
     for _, raw in head:
@@ -178,7 +178,7 @@ def _looks_like_tags(head: Head) -> bool:
 
 
 def jsonl_format(source: PathLike, head: Head, wanted: ReadOptions) -> Format:
-    """Which keys of the objects are what. The first line that can be read decides."""
+    """Return the roles of the keys of JSON objects, by the first valid line."""
     if head and head[0][1].lstrip().startswith(b"["):
         raise DataError(
             display_name(source),
@@ -199,11 +199,11 @@ def jsonl_format(source: PathLike, head: Head, wanted: ReadOptions) -> Format:
 
 
 def items_format(first: Any, wanted: ReadOptions) -> Format:
-    """Where source and target stand in Python objects; the first one decides.
+    """Return the roles of the parts of Python objects, by the first one.
 
     Args:
-        first: a tuple, or a dictionary, whose keys are names as in JSON.
-        wanted: what the caller asks for.
+        first: a tuple, or a dictionary with keys as in JSON.
+        wanted: the caller's options.
     """
     if not isinstance(first, Mapping):
         wanted.check_no_columns()
@@ -221,7 +221,7 @@ def _check_names(columns: Columns, where: str) -> None:
 
 
 def parquet_format(source: PathLike, names: Sequence[str], wanted: ReadOptions) -> Format:
-    """Which columns of a Parquet table are what."""
+    """Return the roles of the columns of a Parquet table."""
     if wanted.columns is None and len(names) == 2:
         return Format("parquet", (names[0], names[1]), None, wanted.references)
     if wanted.columns is None:
@@ -242,7 +242,7 @@ def parquet_format(source: PathLike, names: Sequence[str], wanted: ReadOptions) 
 def _named(
     kind: Any, file: str, line: int | None, names: Sequence[str], wanted: ReadOptions
 ) -> Format:
-    """The format of a source whose columns have names, if they are among those that are known."""
+    """Return the format of a source with named columns; raises DataError for unknown names."""
     features = FEATURES_KEY if FEATURES_KEY in names else None
     for src, tgt in KEYS:
         if src in names and tgt in names:

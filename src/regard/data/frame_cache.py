@@ -1,7 +1,7 @@
-"""Pairs whose sources are tables, kept as they were read.
+"""A cache of parsed pairs whose sources are frames.
 
-Numbers in text take long to parse. What comes after, counting, measuring and encoding, reads them
-from an Arrow file that is mapped into memory.
+Numbers in text take long to parse. Counting, scaling and encoding then read them from an Arrow file
+that is mapped into memory.
 """
 
 import hashlib
@@ -22,10 +22,10 @@ from regard.safe_read import PathLike
 
 @final
 class FrameCache(Iterable[Pair]):
-    """Pairs that were read before, in their order, as often as they are asked for.
+    """Parsed pairs in a file; each iteration reads them anew.
 
     Args:
-        path: a file that `write_frame_cache` has written.
+        path: written by `write_frame_cache`.
     """
 
     def __init__(self, path: PathLike) -> None:
@@ -43,14 +43,14 @@ class FrameCache(Iterable[Pair]):
 
 
 def _tables(column: Any) -> Iterator[np.ndarray]:
-    """The tables of a batch, as views of the file."""
+    """Yield the tables of a record batch, as views of the file."""
     rows = column.values.values.to_numpy().reshape(-1, column.type.value_type.list_size)
     for start, end in itertools.pairwise(column.offsets.to_numpy().tolist()):
         yield rows[start:end]
 
 
 def write_frame_cache(pairs: Iterable[Pair], path: Path) -> FrameCache:
-    """Writes pairs to a file, which is there when it is whole, to be read again from there.
+    """Write parsed pairs to a file, atomically, and open it.
 
     Args:
         pairs: at least one; all sources are tables of one width.
@@ -69,16 +69,16 @@ def write_frame_cache(pairs: Iterable[Pair], path: Path) -> FrameCache:
 
 
 class Survey(NamedTuple):
-    """How many pairs there are, and a short text that changes with any number of their sources."""
+    """The number of pairs, and a checksum of their sources."""
 
     pairs: int
     digest: str
 
 
 def survey(pairs: Iterable[Pair]) -> Survey:
-    """Counts pairs whose sources are tables, and knows these by their content.
+    """Count pairs whose sources are frames, and compute the checksum of these.
 
-    A data file may name the files of its sources: these can change while it stays as it is.
+    A data file may name the files of its sources, which can change while it does not.
     """
     digest, count = hashlib.blake2b(digest_size=16), 0
     for pair in pairs:

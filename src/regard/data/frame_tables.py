@@ -47,12 +47,12 @@ NUMBERS: Final = "fiub"
 
 @final
 class FrameReader:
-    """Makes the sources of pairs tables of one width, (frames, features).
+    """A transform that makes the sources of pairs tables of one width, (frames, features).
 
-    A pair is then called by the name of its file, or by what tells its numbers from others.
+    The source text becomes the name of the file, or a hash of the numbers.
 
     Args:
-        folder: where the names of files begin that are no whole paths.
+        folder: base of relative file names.
         features: the width; that of the first table if None.
     """
 
@@ -60,20 +60,20 @@ class FrameReader:
         self._folder, self._features = folder, features
 
     def __call__(self, pair: Pair) -> Pair:
-        """The pair with its table, as float32."""
+        """Return the pair with its table, as float32."""
         table = self._of_file(pair.src) if pair.frames is None else as_frames(pair.frames)
         self._check_width(table)
         return pair._replace(src=pair.src or frames_name(table), frames=table)
 
     def table(self, source: Any) -> FrameArray:
-        """The table of a source alone: numbers, or the name of a file."""
+        """Return the table of a source: numbers, or the name of a file."""
         named = isinstance(source, str | os.PathLike)
         pair = Pair(os.fspath(source), "", 0) if named else Pair("", "", 0, frames=source)
         table: FrameArray = self(pair).frames
         return table
 
     def path(self, name: str) -> Path:
-        """Where a file lies that a source names."""
+        """Return the path of a file that a source names."""
         return self._folder / name
 
     def _of_file(self, name: str) -> FrameArray:
@@ -96,13 +96,13 @@ class FrameReader:
 
 
 def base_folder(source: Any) -> Path:
-    """Where names of files begin that stand in a source: the folder of its file, or this one."""
+    """Return the folder that relative file names in a data file start from."""
     named = isinstance(source, str | os.PathLike) and source != STDIN
     return Path(os.fspath(source)).parent if named else Path()
 
 
 def as_frames(value: Any) -> FrameArray:
-    """Numbers of any type as a table; one number for each frame is one feature."""
+    """Convert numbers of any type to a table; a flat sequence has one feature per frame."""
     try:
         array = _array(value)
     except (ValueError, TypeError):
@@ -132,7 +132,7 @@ def as_frames(value: Any) -> FrameArray:
 
 
 def read_npy(path: Path) -> FrameArray:
-    """The table in a .npy file. Python objects in it are never made."""
+    """Read the table in a .npy file, without unpickling Python objects."""
     if path.suffix.lower() != SUFFIX:
         raise BadLine(
             "not a .npy file",
@@ -154,13 +154,13 @@ def read_npy(path: Path) -> FrameArray:
 
 
 def frames_name(table: FrameArray) -> str:
-    """What to call a table that has no name: the same for the same numbers."""
+    """Return a name for a table without a file, with a hash of its numbers."""
     digest = hashlib.blake2b(np.ascontiguousarray(table).tobytes(), digest_size=4).hexdigest()
     return f"{_counted(len(table), 'frame')} #{digest}"
 
 
 def value_fingerprint(value: Any) -> str:
-    """A text that is the same for the same value; that of a large array is short."""
+    """Return a text that is the same for the same value, with hashes for arrays."""
     if isinstance(value, list | tuple) and any(isinstance(v, np.ndarray | Tensor) for v in value):
         return repr([value_fingerprint(part) for part in value])
     if isinstance(value, Mapping):
@@ -172,8 +172,8 @@ def value_fingerprint(value: Any) -> str:
     return f"{array.dtype}{array.shape} #{digest}"
 
 
-def are_tables(pairs: Sequence[Pair]) -> str:
-    """Why the sources of these pairs are to be read as vectors; empty if they are not."""
+def why_frames(pairs: Sequence[Pair]) -> str:
+    """Return the reason why the sources of these pairs are frames; "" if they are not."""
     if pairs and all(_is_deep(pair.frames) for pair in pairs):
         return "the sources are tables of numbers"
     if pairs and all(pair.frames is None and pair.src.endswith(SUFFIX) for pair in pairs):
@@ -182,7 +182,7 @@ def are_tables(pairs: Sequence[Pair]) -> str:
 
 
 def _is_deep(value: Any) -> bool:
-    """Whether it is a table for sure: an array, or lists of numbers in a list."""
+    """Return whether a value is an array, or a list of lists of numbers."""
     if isinstance(value, np.ndarray | Tensor):
         return True
     rows = isinstance(value, list | tuple) and value and isinstance(value[0], list | tuple)
@@ -199,7 +199,7 @@ def _array(value: Any) -> np.ndarray:
 
 
 def _finite(array: np.ndarray) -> FrameArray:
-    """The numbers as float32, all of which must be finite then."""
+    """Return the numbers as float32; raises BadLine unless all are finite."""
     with np.errstate(over="ignore"):
         table = np.array(array, np.float32, order="C")
     wrong = np.argwhere(~np.isfinite(table))
@@ -258,14 +258,14 @@ NAMES: Final = tuple(src for src, _ in KEYS)
 def read_frame_sources(
     file: PathLike, *, features: int, bad: BadLines, name: str | None = None
 ) -> Iterator[Any]:
-    """Sources one after another: arrays, or names of .npy files that hold one.
+    """Yield sources: arrays, or names of .npy files.
 
     Args:
         file: a .npy file, which is one source; Parquet; or lines (`-` for stdin), each of which is
             an object with a source, a table in JSON, or the name of a .npy file.
-        features: numbers of a frame.
-        bad: counts what cannot be a source, or raises it.
-        name: what the source is called where it has a name; one of those that are known if None.
+        features: numbers per frame.
+        bad: counts invalid sources, or raises the first.
+        name: key or column of the source; a known one if None.
     """
     names = NAMES if name is None else (name,)
     tables = FrameReader(base_folder(file), features)
@@ -284,7 +284,7 @@ def read_frame_sources(
 
 
 def _alone(file: Path, tables: FrameReader, bad: BadLines) -> Iterator[str]:
-    """The name of a .npy file, if it can be a source."""
+    """Yield the name of a .npy file if it is a valid source."""
     try:
         tables.table(read_npy(file))
     except BadLine as wrong:
@@ -300,7 +300,7 @@ def _values(file: PathLike, names: Sequence[str]) -> Iterator[tuple[int, Any]]:
 
 
 def _of_line(text: str, names: Sequence[str]) -> Any:
-    """What stands on a line: a table, or the name of a file."""
+    """Parse a line: a table, or the name of a file."""
     line = text.strip()
     if not line:
         raise BadLine("empty line", "the line is empty", "delete it")
@@ -325,7 +325,7 @@ def _of_line(text: str, names: Sequence[str]) -> Any:
 
 
 def _column(file: PathLike, names: Sequence[str]) -> Iterator[tuple[int, Any]]:
-    """The sources in a Parquet table: its only column, or one by its name."""
+    """Yield the sources in a Parquet table: its only column, or one by name."""
     with open_bytes(file) as stream:
         try:
             table = arrow.parquet.ParquetFile(stream)

@@ -18,11 +18,11 @@ MAX_WORD: Final = 64
 
 
 class Codec(ABC):
-    """Cuts normalised text into pieces that have numbers, and joins pieces to text.
+    """A codec between normalised text and the ids of its pieces.
 
     Attributes:
         pieces: the vocabulary; the first four are the special symbols.
-        form: the name of what `normalize` does; empty where it changes nothing that is common.
+        form: name of what `normalize` does; "" if common text stays as it is.
     """
 
     pieces: list[str]
@@ -30,15 +30,15 @@ class Codec(ABC):
 
     @abstractmethod
     def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
-        """The numbers of the pieces of each text."""
+        """Return the ids of the pieces of each text."""
 
     @abstractmethod
     def spans(self, text: str) -> list[Span]:
-        """Where each piece stands in the text."""
+        """Return the span of each piece in the text."""
 
     @abstractmethod
     def join(self, pieces: Sequence[str]) -> str:
-        """The text that the pieces make."""
+        """Join pieces to text."""
 
     def normalize(self, text: str) -> str:
         """Return the text as `join` would write it if the vocabulary had all its pieces."""
@@ -46,15 +46,15 @@ class Codec(ABC):
 
     @abstractmethod
     def show(self, piece: str) -> str:
-        """A piece as it should be drawn."""
+        """Return a piece as it is displayed."""
 
     @abstractmethod
     def to_json(self) -> Any:
-        """All that is needed to make the codec again."""
+        """Return all that is needed to restore the codec."""
 
 
 def count_pieces(pieces: Iterable[Iterable[str]], vocab_size: int, min_count: int) -> list[str]:
-    """The special symbols and the most frequent pieces, ties in the order of the alphabet."""
+    """Return the special symbols and the most frequent pieces, ties in alphabetical order."""
     counts: Counter[str] = Counter()
     for some in pieces:
         counts.update(some)
@@ -65,7 +65,7 @@ def count_pieces(pieces: Iterable[Iterable[str]], vocab_size: int, min_count: in
 
 
 def table_of(pieces: Sequence[str]) -> dict[str, int]:
-    """Numbers of all pieces but the special symbols, which text cannot name."""
+    """Return the ids of all pieces but the special symbols, which text cannot name."""
     return {piece: i for i, piece in enumerate(pieces) if i >= len(SYMBOLS)}
 
 
@@ -78,28 +78,28 @@ class CharCodec(Codec):
 
     @classmethod
     def train(cls, texts: Iterable[str], vocab_size: int, min_count: int) -> "CharCodec":
-        """Counts characters."""
+        """Count characters."""
         return cls(count_pieces(texts, vocab_size, min_count))
 
     def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
-        """The numbers of the characters of each text."""
+        """Return the ids of the characters of each text."""
         find = self._table.get
         return [[find(char, UNK) for char in text] for text in texts]
 
     def spans(self, text: str) -> list[Span]:
-        """Every character by itself."""
+        """Return each character by itself."""
         return [(i, i + 1) for i in range(len(text))]
 
     def join(self, pieces: Sequence[str]) -> str:
-        """The characters without anything between them."""
+        """Concatenate characters."""
         return "".join(pieces)
 
     def show(self, piece: str) -> str:
-        """The character; a space is made visible."""
+        """Return the character; a space becomes an open box."""
         return OPEN_BOX if piece == " " else piece
 
     def to_json(self) -> Any:
-        """The vocabulary."""
+        """Return the vocabulary."""
         return self.pieces
 
 
@@ -114,20 +114,20 @@ class SpaceCodec(Codec):
 
     @classmethod
     def train(cls, texts: Iterable[str], vocab_size: int, min_count: int) -> "SpaceCodec":
-        """Counts symbols."""
+        """Count symbols."""
         return cls(count_pieces((text.split() for text in texts), vocab_size, min_count))
 
     def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
-        """The numbers of the symbols of each text."""
+        """Return the ids of the symbols of each text."""
         find = self._table.get
         return [[find(symbol, UNK) for symbol in text.split()] for text in texts]
 
     def spans(self, text: str) -> list[Span]:
-        """Every symbol, without the spaces around it."""
+        """Return each symbol, without the spaces around it."""
         return words_of(text)
 
     def join(self, pieces: Sequence[str]) -> str:
-        """The symbols with a space between them."""
+        """Join symbols by spaces."""
         return " ".join(pieces)
 
     def normalize(self, text: str) -> str:
@@ -135,19 +135,19 @@ class SpaceCodec(Codec):
         return collapse_spaces(text)
 
     def show(self, piece: str) -> str:
-        """The symbol."""
+        """Return the symbol."""
         return piece
 
     def to_json(self) -> Any:
-        """The vocabulary."""
+        """Return the vocabulary."""
         return self.pieces
 
 
 class Chunks:
-    """Remembers the numbers of words that come again and again.
+    """A cache of the ids of frequent words.
 
     Args:
-        cut_all: the numbers of each of some words.
+        cut_all: returns the ids of each of some words.
     """
 
     def __init__(self, cut_all: Callable[[Sequence[str]], list[list[int]]]) -> None:
@@ -155,7 +155,7 @@ class Chunks:
         self._known: dict[str, list[int]] = {}
 
     def encode_batch(self, texts: Sequence[Sequence[str]]) -> list[list[int]]:
-        """The numbers of each text, which is a list of words."""
+        """Return the ids of each text, which is a list of words."""
         known, rest = self._known, dict[str, list[int]]()
         missing = list({word: None for text in texts for word in text if word not in known})
         room = len(known) < MAX_REMEMBERED
@@ -169,12 +169,12 @@ class Chunks:
 
 
 def words_of(text: str) -> list[Span]:
-    """Where the words stand, which have spaces around them."""
+    """Return the spans of the words between spaces."""
     return [match.span() for match in re.finditer(r"\S+", text)]
 
 
 def words_at(text: str, places: Iterable[int]) -> list[int | None]:
-    """The word that each of these characters is part of, counted from 0; a space is of none."""
+    """Return the number of the word that each character is part of; None for a space."""
     words = words_of(text)
     starts = [start for start, _ in words]
     found: list[int | None] = []
@@ -206,7 +206,7 @@ class WordCodec(Codec):
 
     @classmethod
     def train(cls, texts: Iterable[str], vocab_size: int, min_count: int) -> "WordCodec":
-        """Counts words and marks."""
+        """Count words and punctuation marks."""
         chunks: dict[str, list[str]] = {}
 
         def pieces(text: str) -> Iterable[str]:
@@ -218,7 +218,7 @@ class WordCodec(Codec):
         return cls(count_pieces(map(pieces, texts), vocab_size, min_count))
 
     def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
-        """The numbers of the words and marks of each text."""
+        """Return the ids of the words and marks of each text."""
         return self._chunks.encode_batch([text.split() for text in texts])
 
     def _cut_all(self, chunks: Sequence[str]) -> list[list[int]]:
@@ -226,7 +226,7 @@ class WordCodec(Codec):
         return [[find(piece, UNK) for piece in mark_joins(cut_word(chunk))] for chunk in chunks]
 
     def spans(self, text: str) -> list[Span]:
-        """Every word and every mark, without the spaces around them."""
+        """Return each word and mark, without the spaces around them."""
         found = []
         for start, end in words_of(text):
             for piece in cut_word(text[start:end]):
@@ -235,7 +235,7 @@ class WordCodec(Codec):
         return found
 
     def join(self, pieces: Sequence[str]) -> str:
-        """The words with spaces between them where no mark says otherwise."""
+        """Join words by spaces, except at joiners."""
         text, joined = [], True
         for piece in pieces:
             if not (joined or _joins(piece, 0)):
@@ -249,23 +249,23 @@ class WordCodec(Codec):
         return collapse_spaces(text)
 
     def show(self, piece: str) -> str:
-        """The word or the mark alone."""
+        """Return the word or mark without joiners."""
         piece = piece[1:] if _joins(piece, 0) else piece
         return piece[:-1] if _joins(piece, -1) else piece
 
     def to_json(self) -> Any:
-        """The vocabulary."""
+        """Return the vocabulary."""
         return self.pieces
 
 
 def cut_word(word: str) -> list[str]:
-    """Runs of letters, marks and digits, and runs of one and the same other character."""
+    """Split a word into runs of letters and digits, and runs of equal other characters."""
     runs = itertools.groupby(word, key=lambda char: "" if _in_word(char) else char)
     return ["".join(run) for _, run in runs]
 
 
 def mark_joins(pieces: Sequence[str]) -> list[str]:
-    """Puts joiners on the punctuation of one word: on its right only if a word follows."""
+    """Put joiners on the punctuation of a word: on its right only if a word follows."""
     marked = []
     for i, piece in enumerate(pieces):
         if not _in_word(piece[0]):

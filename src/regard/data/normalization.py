@@ -1,4 +1,4 @@
-"""Brings text to one form before it is cut, and finds the way back to the text as it was."""
+"""Normalisation of text, and the spans of the original text that characters come from."""
 
 import unicodedata
 from collections.abc import Callable
@@ -20,7 +20,7 @@ CASES: Final[dict[str, Callable[[str], str]]] = {
 
 
 def normaliser(*, nfc: bool, case: str) -> Callable[[str], str]:
-    """What a tokeniser does to all text. NFC comes last: lower case may take a letter apart."""
+    """Return the normalisation of a tokeniser. NFC is last: lower case may decompose a letter."""
     if case not in CASES:
         raise ArgumentError("case", f"be one of {', '.join(CASES)}", repr(case), "choose one")
     turn = CASES[case]
@@ -38,7 +38,7 @@ def collapse_spaces(text: str) -> str:
 
 
 def origins(text: str, normalise: Callable[[str], str]) -> list[Span]:
-    """For each character of the normalised text, the characters of `text` that it comes from.
+    """Return the span of `text` that each character of the normalised text comes from.
 
     Characters that only together have their form, like a letter and its accents, share a span.
     """
@@ -57,7 +57,7 @@ def origins(text: str, normalise: Callable[[str], str]) -> list[Span]:
 
 
 def _parts(normalise: Callable[[str], str], left: str, right: str) -> bool:
-    """Whether the text may be taken apart here without a change to either side."""
+    """Return whether the text may be split here without a change to either side."""
     if unicodedata.combining(right):
         return False
     return normalise(left + right) == normalise(left) + normalise(right)

@@ -39,12 +39,12 @@ SourceTransform = Callable[[Pair], Pair]
 
 
 def keep_source(pair: Pair) -> Pair:
-    """The pair, whatever its source is."""
+    """Return the pair as it is."""
     return pair
 
 
 def require_text(pair: Pair) -> Pair:
-    """The pair, if its source is a text."""
+    """Return the pair; raises BadLine unless its source is text."""
     if pair.frames is None:
         return pair
     raise BadLine(
@@ -63,7 +63,7 @@ NESTED_ROWS: Final = 64
 
 
 class OpenedSource(NamedTuple):
-    """Rows with their numbers, and what is known about them."""
+    """Numbered rows of a source, with its name and format."""
 
     name: str
     rows: Rows
@@ -75,7 +75,7 @@ class OpenedSource(NamedTuple):
 def open_rows(
     source: PathLike | Iterable[Any], tgt_file: PathLike | None, wanted: ReadOptions
 ) -> OpenedSource:
-    """Opens a file, two parallel files, or any iterable. What is missing is noticed here."""
+    """Open a file, two parallel files, or an iterable; raises DataError for a missing file."""
     wanted.check()
     if isinstance(source, str | os.PathLike):
         return (
@@ -118,7 +118,7 @@ def _open_file(source: PathLike, wanted: ReadOptions) -> OpenedSource:
 
 
 def _to_last_line(lines: Rows) -> Rows:
-    """The lines up to the last one that is not empty: those before it may be missing something."""
+    """Yield the lines up to the last one that is not empty."""
     blank = 0  # lines that are held back: only their number, since there may be billions of them
     for number, row in lines:
         if _is_blank(row):
@@ -151,7 +151,7 @@ def _side_by_side(source: PathLike, tgt_file: PathLike, wanted: ReadOptions) -> 
 
 
 def _zipped(files: tuple[str, str], left: Rows, right: Rows) -> Rows:
-    """Both sides of each line, up to the last one on which either has something."""
+    """Yield both sides of each line, up to the last line that is not empty."""
     counts, blank = [0, 0], 0
     uneven = False
     for number, row in enumerate(itertools.zip_longest(left, right), start=1):
@@ -212,7 +212,7 @@ def _parquet_rows(source: PathLike, shape: Format) -> Rows:
 
 
 def check_column(name: str, schema: Any, column: str) -> None:
-    """Raises unless a Parquet file has one column of this name, of values that Python can hold."""
+    """Raise DataError unless a Parquet file has one column of this name, of texts or numbers."""
     if schema.names.count(column) != 1:
         reason = f"there must be one column {column!r}, but there are {schema.names.count(column)}"
         raise DataError(name, None, reason, "rename the others")
@@ -223,7 +223,7 @@ def check_column(name: str, schema: Any, column: str) -> None:
 
 
 def _leaves(kind: Any) -> Iterator[Any]:
-    """The types inside a type, and itself if there are none."""
+    """Yield the types inside a nested type, or the type itself."""
     if arrow.types.is_dictionary(kind):
         yield from _leaves(kind.value_type)
     elif not arrow.types.is_nested(kind):
@@ -233,13 +233,13 @@ def _leaves(kind: Any) -> Iterator[Any]:
 
 
 def rows_at_once(table: Any, column: str) -> int:
-    """How many rows of a Parquet file are read at a time."""
+    """Return the number of rows of a Parquet file to read at a time."""
     nested = arrow.types.is_nested(table.schema_arrow.field(column).type)
     return NESTED_ROWS if nested else PARQUET_ROWS
 
 
 def not_parquet(name: str, error: Exception) -> DataError:
-    """What to say of a file that pyarrow cannot read."""
+    """Return the error for a file that pyarrow cannot read."""
     reason = str(error).splitlines()[0].rstrip(". ")
     return DataError(
         name,
@@ -255,12 +255,12 @@ LINES: Final = ("tsv", "parallel")
 
 
 class PairReader(Iterator[Pair]):
-    """Pairs from a source, in its order and once.
+    """An iterator over the pairs of a source.
 
     Attributes:
-        format: how the source is read; print it.
-        bad: the lines that were left out so far; print it at the end.
-        note: a sentence on what may be wrong with the source; empty if nothing is.
+        format: the format of the source; print it.
+        bad: lines skipped so far; print it at the end.
+        note: a warning about the source, or "".
     """
 
     def __init__(self, opened: OpenedSource, parse: Parser, bad: BadLines) -> None:
@@ -309,7 +309,9 @@ def read_pairs(
     advice: ErrorHints = PYTHON_HINTS,
     sources: SourceTransform = require_text,
 ) -> PairReader:
-    """Reads pairs of source and target, never more than a few at once.
+    """Read pairs of source and target, one at a time.
+
+    Text is given as it stands in the file: normalisation is the tokeniser's job.
 
     Args:
         source: a file (`-` for stdin) or an iterable of tuples (source, target), or of dictionaries
@@ -334,9 +336,9 @@ def read_pairs(
 
 
 def _with_sources(parse: Parser, opened: OpenedSource, sources: SourceTransform) -> Parser:
-    """The parser of a row and of what its source is to be.
+    """Return a parser that also transforms the source.
 
-    Files of lines have nothing but text, and are millions of lines long.
+    Files of lines hold only text, and have millions of lines: they need no transform.
     """
     if sources is keep_source or (sources is require_text and opened.format.kind in LINES):
         return parse
@@ -350,9 +352,9 @@ def read_lines(
     advice: ErrorHints = PYTHON_HINTS,
     bad: BadLines | None = None,
 ) -> Iterator[str]:
-    """Reads lines to predict from: one source on each, or nothing.
+    """Read lines to predict from; empty lines are allowed.
 
-    The lines are checked as sources of pairs are. The first bad one raises `DataError`.
+    Lines are checked like sources of pairs. The first bad one raises DataError.
 
     Args:
         source: a file, or lines.
@@ -383,7 +385,7 @@ def _named_rows(source: PathLike | Iterable[str]) -> tuple[str, Rows]:
 
 
 def save_stdin(path: PathLike) -> None:
-    """Writes stdin to a file: training reads its data more than once, and a pipe flows once."""
+    """Save stdin to a file, since training reads its data more than once."""
     with atomic_output(path) as file:
         shutil.copyfileobj(stdin_bytes(), file)
 
@@ -401,7 +403,7 @@ def read_texts(
     max_chars: int = MAX_CHARS,
     advice: ErrorHints = PYTHON_HINTS,
 ) -> PairReader:
-    """Reads texts as pairs whose source is empty; lines with nothing on them are passed over.
+    """Read texts as pairs with an empty source; empty lines are skipped.
 
     Args:
         source: a file with one text on each line (`-` for stdin), plain or compressed as gz, xz or
@@ -419,9 +421,9 @@ def read_texts(
 
 
 def join_lines(lines: Iterable[Pair], count: int) -> Iterator[Pair]:
-    """Texts of `count` lines that follow each other, with line ends between them.
+    """Join each `count` consecutive lines to one text.
 
-    A text has the number of its first line, and the last one may have fewer lines.
+    A text has the number of its first line. The last one may have fewer lines.
     """
     if count == 1:
         yield from lines

@@ -11,7 +11,7 @@ CHUNK_CHARS: Final = 4_000_000
 
 
 def column_names(words: Sequence[str] | None) -> tuple[int | str, ...] | None:
-    """Columns as a user names them, numbers as numbers: `0,2` or `en,fr`."""
+    """Parse columns as a user names them: `0,2` or `en,fr`."""
     return None if words is None else tuple(int(c) if c.isdecimal() else c for c in words)
 
 
@@ -38,7 +38,7 @@ class Pair(NamedTuple):
 
 
 def in_chunks(pairs: Iterable[Pair]) -> Iterator[list[Pair]]:
-    """Some thousand pairs at a time, or fewer if they are long."""
+    """Yield some thousand pairs at a time, or fewer if they are long."""
     chunk: list[Pair] = []
     chars = 0
     for pair in pairs:
@@ -55,7 +55,7 @@ def in_chunks(pairs: Iterable[Pair]) -> Iterator[list[Pair]]:
 
 @dataclass(frozen=True)
 class Format:
-    """How a source is read. Printed, it says so in one line.
+    """The layout of a source. Its string describes it in one line.
 
     Attributes:
         kind: what sort of source it is.

@@ -1,4 +1,4 @@
-"""From one row of a source to one pair. A row that cannot be used raises `BadLine`."""
+"""Parsers of rows into pairs. A row that cannot be used raises BadLine."""
 
 import json
 from collections.abc import Callable, Mapping, Sequence
@@ -18,13 +18,13 @@ TWO_COLUMNS: Final = Format("tsv", exact=True)
 
 
 def parse_features(text: str) -> tuple[str, ...]:
-    """The symbols of `V;PST;3;SG`."""
+    """Split features such as `V;PST;3;SG`."""
     parts = (part.strip() for part in text.split(FEATURE_SEPARATOR))
     return tuple(part for part in parts if part)
 
 
 def parser_for(shape: Format, max_chars: int, files: tuple[str, str] | None = None) -> Parser:
-    """What turns a row of this format into a pair.
+    """Return the parser of rows of a format.
 
     Args:
         shape: how the source is read.
@@ -46,7 +46,7 @@ def parser_for(shape: Format, max_chars: int, files: tuple[str, str] | None = No
 
 
 def check_text(side: str, text: Any, max_chars: int) -> str:
-    """`text`, if it can be one side of a pair."""
+    """Return `text`; raises BadLine unless it can be one side of a pair."""
     if text is None or text == "" or (isinstance(text, str) and text.isspace()):
         raise BadLine(f"empty {side}", f"the {side} side is empty", "fill it in or delete the line")
     if not isinstance(text, str):
@@ -65,7 +65,7 @@ def check_text(side: str, text: Any, max_chars: int) -> str:
 
 
 def check_unicode(side: str, text: Any) -> None:
-    """Raises where a Python or JSON string holds what a UTF-8 file cannot."""
+    """Raise BadLine for a string that UTF-8 cannot encode, or that contains NUL."""
     if not isinstance(text, str) or (text.isascii() and "\0" not in text):
         return
     if "\0" in text:
@@ -82,7 +82,7 @@ def check_unicode(side: str, text: Any) -> None:
 
 
 def _two_columns(max_chars: int) -> Parser:
-    """The parser of most files, kept apart because it is called for millions of lines."""
+    """Return the parser of most files, separate because it runs for millions of lines."""
 
     def parse(number: int, raw: bytes) -> Pair:
         text = decode(raw)
@@ -148,7 +148,7 @@ def _fewer_columns(advice: ErrorHints, asked: list[int], shape: Format) -> str:
 
 
 def _taken_as(advice: ErrorHints) -> str:
-    """What may stand beyond source and target."""
+    """Return the hint about columns beyond source and target."""
     options = [option for option in (advice.features, advice.references) if option]
     return f"take what follows as {' or '.join(options)}" if options else ""
 
@@ -158,7 +158,7 @@ def _parse_json(shape: Format, max_chars: int, number: int, raw: bytes) -> Pair:
 
 
 def _from_record(shape: Format, max_chars: int, number: int, record: Mapping[str, Any]) -> Pair:
-    """A pair of what stands under the names of the columns."""
+    """Return the pair under the names of the columns."""
     names = [str(column) for column in shape.columns]
     missing = [name for name in names if name not in record]
     if missing:
@@ -174,7 +174,7 @@ def _from_record(shape: Format, max_chars: int, number: int, record: Mapping[str
 
 
 def json_record(text: str) -> dict[str, Any]:
-    """The object that stands on a line of JSON."""
+    """Parse a line with one JSON object."""
     if not text.strip():
         raise BadLine("empty line", "the line is empty", "delete it")
     try:
@@ -238,9 +238,9 @@ def _record(item: Any) -> Mapping[str, Any]:
 def _from_values(
     number: int, max_chars: int, src: Any, tgt: Any, features: Any, references: bool
 ) -> Pair:
-    """A pair of values of any type; with references, the target may be a list of strings.
+    """Return a pair of values of any type; with references, the target may be a list of strings.
 
-    What the numbers of a source are good for is found out by who wants numbers.
+    Numbers of a source are checked by `FrameReader`.
     """
     targets = list(tgt) if references and isinstance(tgt, list | tuple) and tgt else [tgt]
     frames = src if isinstance(src, list | tuple | np.ndarray | Tensor) else None
@@ -269,7 +269,7 @@ def _features(value: Any) -> tuple[str, ...]:
 
 
 class _Parallel:
-    """Parses rows of two raw lines. Each side is blamed on its own file."""
+    """Parser of rows of two raw lines; errors name the file of their side."""
 
     def __init__(self, files: tuple[str, str], max_chars: int) -> None:
         self.files = files

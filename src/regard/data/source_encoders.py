@@ -28,13 +28,13 @@ Lengths = TypeVar("Lengths", int, Tensor)
 
 @dataclass(frozen=True)
 class FrameScaler:
-    """Stands where a tokeniser would, for sources that are tables (frames, features).
+    """The encoder of sources that are tables (frames, features): standardises each feature.
 
     Attributes:
-        features: numbers of a frame.
+        features: numbers per frame.
         stack: frames that the model joins to one.
-        mean: what is taken away from each feature, so that its mean is 0 over the training data.
-        scale: what each feature is divided by then, so that its deviation is 1.
+        mean: mean of each feature over the training data.
+        scale: standard deviation of each feature.
     """
 
     kind: ClassVar[str] = "vectors"
@@ -48,12 +48,12 @@ class FrameScaler:
     def measure(
         tables: Iterable[FrameArray], *, stack: int = 1, scaled: bool = True
     ) -> "FrameScaler":
-        """What training data are like; they are read once and not kept.
+        """Return the scaler fitted to training data, which are read once.
 
         Args:
             tables: all of the same width.
             stack: frames that the model joins to one.
-            scaled: whether to bring features to scale; otherwise they stay as they are.
+            scaled: whether to standardise features; otherwise they stay as they are.
         """
         sums = _Sums()
         for table in tables:
@@ -84,18 +84,18 @@ class FrameScaler:
         return len(row) <= limit
 
     def encode(self, table: FrameArray) -> FrameArray:
-        """A table as the model reads it."""
+        """Return a standardised table."""
         scaled: FrameArray = ((table - np.array(self.mean)) / np.array(self.scale)).astype(
             np.float32
         )
         return scaled
 
     def positions(self, frames: Lengths) -> Lengths:
-        """How many vectors the model makes of so many frames."""
+        """Return the number of vectors that the model makes of so many frames."""
         return (frames + self.stack - 1) // self.stack
 
     def labels(self, frames: int) -> list[str]:
-        """What to call these vectors: the number of the frame, or of the first and the last."""
+        """Return labels of these vectors: the number of the frame, or a range of numbers."""
         starts = range(0, frames, self.stack)
         ends = [min(start + self.stack, frames) - 1 for start in starts]
         return [
@@ -105,27 +105,27 @@ class FrameScaler:
 
     @property
     def summary(self) -> str:
-        """What it is, in a few words."""
+        """A short description."""
         joined = f", {self.stack} frames joined to one" if self.stack > 1 else ""
         return f"vectors of {self.features} number{'s' * (self.features != 1)}{joined}"
 
     @property
     def fingerprint(self) -> str:
-        """A short text that is the same for those that do the same."""
+        """A checksum that is the same for equal scalers."""
         return json_checksum(self._to_json())
 
     def save(self, path: PathLike) -> None:
-        """Writes a JSON file."""
+        """Write a JSON file."""
         write_checksummed(path, self._to_json())
 
     @classmethod
     def load(cls, path: PathLike) -> "FrameScaler":
-        """Reads what `save` has written."""
+        """Load what `save` has written."""
         return cls.from_json(path, read_checksummed(path))
 
     @classmethod
     def from_json(cls, path: PathLike, content: dict[str, Any]) -> "FrameScaler":
-        """What a file holds."""
+        """Return the scaler that a file describes; raises DataError if it is invalid."""
         if content.get("kind") in TEXT_KINDS:
             raise invalid_file(path, f"it is of the kind {content['kind']}, which is for text")
         try:
@@ -148,8 +148,8 @@ class FrameScaler:
 class _Sums:
     """Sums over all frames, in float64.
 
-    They are of differences from the first frame: so squares are small, however far the numbers are
-    from 0, and a feature that never changes has a variance of 0 and no less.
+    They are of differences from the first frame: squares stay small however far the numbers are
+    from 0, and a constant feature has a variance of exactly 0.
     """
 
     def __init__(self) -> None:
@@ -172,7 +172,7 @@ class _Sums:
 
     @property
     def scale(self) -> np.ndarray:
-        """The standard deviation; 1 for a feature that never changes."""
+        """The standard deviation; 1 for a constant feature."""
         variance = self.second / self.count - (self.first / self.count) ** 2
         deviation: np.ndarray = np.sqrt(np.maximum(variance, 0.0))
         return np.where(deviation > 0, deviation, 1.0)
@@ -182,20 +182,12 @@ class _Sums:
 SourceEncoder = Tokenizer | FrameScaler
 
 
-def load_source_encoder(path: PathLike) -> SourceEncoder:
-    """What a run has kept of its sources."""
-    content = read_checksummed(path)
-    if content.get("kind") == FrameScaler.kind:
-        return FrameScaler.from_json(path, content)
-    return Tokenizer.from_json(path, content)
-
-
 def require_tokenizer(side: SourceEncoder, what: str) -> Tokenizer:
-    """The tokeniser of sources that are text.
+    """Return the tokeniser of text sources; raises RegardError for frames.
 
     Args:
-        side: of a run.
-        what: must have such sources, worded to go before "must".
+        side: the source encoder of a run.
+        what: what needs text sources, worded to go before "must".
     """
     if isinstance(side, Tokenizer):
         return side

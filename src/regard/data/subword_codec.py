@@ -1,7 +1,7 @@
-"""Parts of words as pieces, learned and cut by Hugging Face's `tokenizers`.
+"""Subword codec: byte pair encoding and unigram models of Hugging Face's `tokenizers`.
 
-It is asked once for each word, and words that come again are remembered: on running text that is
-many times faster than handing it whole lines.
+It is called once for each distinct word: on running text that is many times faster than passing
+whole lines.
 """
 
 import itertools
@@ -36,7 +36,7 @@ class SubwordCodec(Codec):
         self._chunks = Chunks(self._cut_all)
 
     def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
-        """The numbers of the parts of each text."""
+        """Return the ids of the subwords of each text."""
         return self._chunks.encode_batch([text.split(" ") if text else [] for text in texts])
 
     def _cut_all(self, chunks: Sequence[str]) -> list[list[int]]:
@@ -44,7 +44,7 @@ class SubwordCodec(Codec):
         return [_without_symbols(encoding.ids) for encoding in found]
 
     def spans(self, text: str) -> list[Span]:
-        """Every part. The `▁` of a word is not in the text, and has no width by itself."""
+        """Return each subword. The `▁` of a word is not in the text, and has no width by itself."""
         found, start = [], 0
         for chunk in text.split(" ") if text else []:
             # what is counted from the `▁` is one too many
@@ -54,7 +54,7 @@ class SubwordCodec(Codec):
         return found
 
     def join(self, pieces: Sequence[str]) -> str:
-        """The words with spaces between them."""
+        """Join words by spaces."""
         return "".join(pieces).replace(WORD_START, " ").removeprefix(" ")
 
     def normalize(self, text: str) -> str:
@@ -62,26 +62,26 @@ class SubwordCodec(Codec):
         return text.replace(WORD_START, " ")
 
     def show(self, piece: str) -> str:
-        """The part; `▁` shows the start of a word."""
+        """Return the subword; `▁` shows the start of a word."""
         return piece
 
     @property
     def merges(self) -> list[tuple[str, str]]:
-        """Pieces that byte pair encoding puts together, in the order in which it learned to."""
+        """Merges of byte pair encoding, in the order in which they were learned."""
         return [(a, b) for a, b in self.to_json()["model"].get("merges", [])]
 
     def to_json(self) -> Any:
-        """The learned model, as `tokenizers` writes it."""
+        """Return the learned model, as `tokenizers` writes it."""
         return json.loads(self._model.to_str())
 
 
 def _without_symbols(ids: list[int]) -> list[int]:
-    """Text that spells a special symbol is not one."""
+    """Replace special symbols by unk: text that spells one is not one."""
     return ids if min(ids, default=UNK) >= UNK else [max(number, UNK) for number in ids]
 
 
 def train_bpe(texts: Iterable[str], vocab_size: int, min_count: int) -> SubwordCodec:
-    """Merges the most frequent pair of neighbours, again and again (Sennrich et al., 2016)."""
+    """Learn byte pair encoding: merge the most frequent pair repeatedly (Sennrich et al., 2016)."""
     trainer = trainers.BpeTrainer(
         vocab_size=vocab_size,
         # what was seen once is not a rule
@@ -93,7 +93,7 @@ def train_bpe(texts: Iterable[str], vocab_size: int, min_count: int) -> SubwordC
 
 
 def train_unigram(texts: Iterable[str], vocab_size: int, min_count: int) -> SubwordCodec:
-    """Drops the parts that explain the text least, again and again (Kudo, 2018)."""
+    """Learn a unigram language model: prune the least useful pieces repeatedly (Kudo, 2018)."""
     trainer = trainers.UnigramTrainer(
         vocab_size=vocab_size,
         special_tokens=list(SYMBOLS),
@@ -125,7 +125,7 @@ def _count_words(texts: Iterable[str]) -> Counter[str]:
 
 
 def _alphabet(counts: Counter[str], size: int) -> set[str]:
-    """The most frequent characters; the others become unknown."""
+    """Return the most frequent characters; the others become unknown."""
     chars: Counter[str] = Counter()
     for word, count in counts.items():
         for char in WORD_START + word:
@@ -134,7 +134,7 @@ def _alphabet(counts: Counter[str], size: int) -> set[str]:
 
 
 def _repeated(counts: Counter[str], alphabet: set[str]) -> Iterator[str]:
-    """Each word as often as it was found, or all of them less often where there are too many."""
+    """Yield each word as often as it was found, scaled down if there are too many."""
     scale = max(1, counts.total() // MAX_WORDS)
     for word, count in counts.items():
         runs = itertools.groupby(WORD_START + word, key=alphabet.__contains__)
@@ -144,7 +144,7 @@ def _repeated(counts: Counter[str], alphabet: set[str]) -> Iterator[str]:
 
 
 def _settled(learned: dict[str, Any]) -> dict[str, Any]:
-    """The learned model without what would let text name a special symbol, or change by chance."""
+    """Return the learned model without added tokens, in an order that does not vary by run."""
     learned["added_tokens"] = []
     if learned["model"]["type"] == "Unigram":
         vocab = learned["model"]["vocab"]
@@ -153,11 +153,11 @@ def _settled(learned: dict[str, Any]) -> dict[str, Any]:
 
 
 def _ranked(scored: list[list[Any]]) -> list[list[Any]]:
-    """Pieces and their scores, the same in each run.
+    """Return pieces and their scores, the same in each run.
 
-    The learner sums scores in an order that changes from run to run, hence the rounding. It gives
-    the characters that it would have dropped the lowest score, and to each 0.0001 more than to
-    the one before, in an order that changes as well; here they all get the lowest.
+    The trainer sums scores in an order that varies by run, hence the rounding. It gives characters
+    that it would have dropped the lowest score, and each 0.0001 more than the one before, in an
+    order that varies as well; here they all get the lowest.
     """
     lowest = min((score for _, score in scored), default=0.0)
     dropped = lowest + 0.0001 * (1 + sum(len(piece) == 1 for piece, _ in scored))

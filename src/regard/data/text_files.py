@@ -1,7 +1,7 @@
-r"""Numbered lines of text from any file: plain or compressed, by name or from stdin.
+r"""Numbered lines of plain or compressed files and of stdin, and fingerprints of content.
 
 Lines end at `\n` alone, as `wc -l` counts them; a `\r` before it and a byte order mark at the
-start of the file are taken away. Everything else stays as it is.
+start of the file are removed. Everything else stays as it is.
 """
 
 import bz2
@@ -36,18 +36,18 @@ DAMAGE: Final = (EOFError, OSError, zlib.error, lzma.LZMAError)
 
 
 def display_name(source: PathLike) -> str:
-    """What messages call the file."""
+    """Return the name of a file in messages."""
     return "stdin" if source == STDIN else os.fspath(source)
 
 
 def format_suffix(source: PathLike) -> str:
-    """The last suffix, in lower case, that does not speak of compression."""
+    """Return the last suffix that is not one of compression, in lower case."""
     stem, suffix = os.path.splitext(os.fspath(source))
     return (os.path.splitext(stem)[1] if suffix in OPENERS else suffix).lower()
 
 
 def is_pipe(source: PathLike) -> bool:
-    """Whether what was read of it is gone: stdin, and a pipe, as shells make of `<(...)`."""
+    """Return whether a file can be read only once: stdin, or a pipe, as of `<(...)`."""
     if source == STDIN:
         return True
     try:
@@ -59,7 +59,7 @@ def is_pipe(source: PathLike) -> bool:
 
 @contextmanager
 def open_bytes(source: PathLike) -> Iterator[IO[bytes]]:
-    """The bytes of a file, decompressed if its name or its first bytes say so."""
+    """Open the bytes of a file, decompressed if its name or its first bytes say so."""
     with ExitStack() as stack:
         raw = stdin_bytes() if source == STDIN else stack.enter_context(_open(source))
         opener = OPENERS.get(os.path.splitext(os.fspath(source))[1]) or _opener_by_content(raw)
@@ -71,7 +71,7 @@ def open_bytes(source: PathLike) -> Iterator[IO[bytes]]:
 
 
 def stdin_bytes() -> Any:
-    """The bytes of stdin, which may be any stream that somebody has put there."""
+    """Return the binary stream of stdin, which may have been replaced."""
     if sys.stdin is None:
         reason, fix = "it is closed", "write lines to it, leave `<&-` out, or name a file"
         raise DataError("stdin", None, reason, fix)
@@ -116,9 +116,9 @@ def _opener_by_content(raw: object) -> Callable[..., Any] | None:
 
 
 def numbered_lines(source: PathLike) -> Iterator[tuple[int, bytes]]:
-    """Line numbers from 1 and the lines without their ends; the file is opened with the first.
+    """Yield line numbers from 1 and lines without their ends; the first one opens the file.
 
-    A line longer than `MAX_BYTES` comes cut to one byte more than that, for `decode` to refuse.
+    A line longer than `MAX_BYTES` is truncated to one byte more, for `decode` to refuse.
     """
     name, number = display_name(source), 0
     with open_bytes(source) as stream:
@@ -135,7 +135,7 @@ def numbered_lines(source: PathLike) -> Iterator[tuple[int, bytes]]:
 
 
 def damaged_file(name: str, line: int | None, error: Exception) -> DataError:
-    """What to say of a file whose end, or the rest of it, cannot be read."""
+    """Return the error for a truncated or damaged file."""
     return DataError(
         name,
         line,
@@ -145,7 +145,7 @@ def damaged_file(name: str, line: int | None, error: Exception) -> DataError:
 
 
 def decode(raw: bytes) -> str:
-    """The text of a line."""
+    """Decode a line; raises BadLine if it is too long or no text."""
     if len(raw) > MAX_BYTES:
         raise BadLine(
             "too long",
@@ -211,10 +211,9 @@ def measure_file(source: PathLike) -> FileContent:
 
 
 def fingerprint(*sources: PathLike | Iterable[Any], **options: Any) -> str:
-    """A short text that changes with the content of the sources and with any option.
+    """Return a checksum of the content of sources and of options.
 
-    Files are known by their content, not by their name or date: a copy is the same, and a change
-    that leaves the date alone is noticed.
+    Names and dates of files do not matter.
 
     Args:
         sources: files, or iterables of tuples of strings.

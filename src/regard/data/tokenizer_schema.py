@@ -51,7 +51,7 @@ Size = Annotated[int, Field(ge=1, lt=2**31)]
 
 
 class _Record(BaseModel):
-    """What a file must hold; what else it holds must be empty."""
+    """Required fields; all others must be empty."""
 
     model_config = ConfigDict(allow_inf_nan=False, extra="allow")
 

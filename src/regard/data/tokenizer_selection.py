@@ -24,14 +24,14 @@ UNSPACED: Final = ("CJK", "HIRAGANA", "KATAKANA", "THAI", "LAO", "KHMER", "MYANM
 
 
 class TokenizerChoice(NamedTuple):
-    """A kind of tokeniser, and why it was chosen, worded to follow "because"."""
+    """A kind of tokeniser, and the reason for it, worded to follow "because"."""
 
     kind: str
     reason: str
 
 
 class _Measures(NamedTuple):
-    """What a sample of lines looks like."""
+    """Statistics of a sample of lines."""
 
     spaced: float  # share of lines with a space inside
     chars: float  # characters per line
@@ -46,7 +46,7 @@ class _Measures(NamedTuple):
 
 
 def choose_tokenizer(texts: Iterable[str]) -> TokenizerChoice:
-    """The kind of tokeniser that suits the first 10,000 texts."""
+    """Choose the kind of tokeniser that suits the first 10,000 texts."""
     lines = [text.strip() for text in itertools.islice(texts, SAMPLE)]
     lines = [line for line in lines if line]
     if not lines:

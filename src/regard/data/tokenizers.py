@@ -1,4 +1,4 @@
-"""Text to token ids and back."""
+"""Tokenisers: text to token ids and back."""
 
 from collections.abc import Callable, Iterable, Sequence
 from operator import index
@@ -43,16 +43,16 @@ LOADERS: Final[dict[str, Callable[[Any], Codec]]] = {
 
 
 class Tokenizer:
-    """Cuts text into tokens, and joins tokens to text.
+    """A tokeniser with normalisation, special symbols and features.
 
     Ids 0 to 3 are pad, bos, eos and unk in every vocabulary, and text cannot name them. Features
     are whole symbols with ids after those of all text, and follow the text that they belong to.
 
     Args:
         kind: char, space, word, bpe or unigram.
-        codec: what cuts and joins.
-        nfc: whether text is brought to Unicode's composed form first.
-        case: whether it is brought to "lower" or "upper" case first; "keep" leaves it as it is.
+        codec: splits and joins text.
+        nfc: whether text is converted to Unicode's composed form first.
+        case: "lower" or "upper" to convert text to that case first; "keep" leaves it as it is.
         features: the names of all features.
     """
 
@@ -86,11 +86,11 @@ class Tokenizer:
         case: str = "keep",
         features: Iterable[str] = (),
     ) -> "Tokenizer":
-        """Learns a vocabulary, which is the same for the same texts.
+        """Learn a vocabulary, which is the same for the same texts.
 
         Args:
-            kind: char, space, word, bpe or unigram; `choose_kind` finds one.
-            texts: what to learn from, read once and not kept.
+            kind: char, space, word, bpe or unigram; `choose_tokenizer` finds one.
+            texts: training data, read once.
             vocab_size: the most tokens, pad, bos, eos and unk among them, features not.
             min_count: how often a token must be seen; for bpe, a merge. No part of unigram.
             nfc: whether to bring text to Unicode's composed form, so that é has one spelling.
@@ -114,7 +114,7 @@ class Tokenizer:
         return cls(kind, codec, nfc=nfc, case=case, features=sorted(set(features)))
 
     def in_case(self, case: str) -> "Tokenizer":
-        """The same tokens for text that is brought to a case first, in which all of them stand."""
+        """Return the tokeniser with case conversion; raises unless all tokens have that case."""
         normalise = normaliser(nfc=self.nfc, case=case)
         for piece in self._codec.pieces[len(SYMBOLS) :]:
             if normalise(piece) != piece:
@@ -124,12 +124,12 @@ class Tokenizer:
         return Tokenizer(self.kind, self._codec, nfc=self.nfc, case=case, features=self.features)
 
     def grown(self, words: Iterable[str], vocab_size: int) -> "Tokenizer":
-        """The same with more tokens: the first of these words that it lacks and would not cut.
+        """Return the tokeniser with more tokens: the first new words that it would not split.
 
-        Only space and word can grow; the others are given back as they are.
+        Only space and word can grow; the others are returned as they are.
 
         Args:
-            words: those that come first are taken first; read no further than there is room.
+            words: in order of preference; read no further than there is room.
             vocab_size: the most tokens, as for `train`.
         """
         if not isinstance(self._codec, SpaceCodec | WordCodec):
@@ -144,12 +144,12 @@ class Tokenizer:
         return Tokenizer(self.kind, codec, nfc=self.nfc, case=self.case, features=self.features)
 
     def _is_whole(self, word: str) -> bool:
-        """Whether a word is left as it is, and is one piece."""
+        """Return whether a word is normalised and one piece."""
         return self._normalise(word) == word and self._codec.spans(word) == [(0, len(word))]
 
     @property
     def vocab_size(self) -> int:
-        """Number of ids, features and special symbols among them."""
+        """Number of ids, including features and special symbols."""
         return len(self._codec.pieces) + len(self.features)
 
     #: text has no frames
@@ -170,22 +170,22 @@ class Tokenizer:
 
     @property
     def summary(self) -> str:
-        """What it is, in a few words."""
+        """A short description."""
         return f"{self.kind}, {self.vocab_size}"
 
     @property
     def merges(self) -> list[tuple[str, str]]:
-        """Pieces that are put together, first things first. Only bpe has any."""
+        """Merges in the order in which they were learned. Only bpe has any."""
         return self._codec.merges if isinstance(self._codec, SubwordCodec) else []
 
     def encode(self, text: str, features: Sequence[str] = ()) -> list[int]:
-        """Ids of the text and its features, without bos and eos."""
+        """Return ids of a text and its features, without bos and eos."""
         return self.encode_batch([text], [features])[0]
 
     def encode_batch(
         self, texts: Sequence[str], features: Sequence[Sequence[str]] | None = None
     ) -> list[list[int]]:
-        """Ids of many texts, which is faster than one by one."""
+        """Return ids of many texts, which is faster than one by one."""
         ids = self._codec.encode_batch([self._normalise(text) for text in texts])
         if features is not None:
             find = self._feature_ids.get
@@ -194,11 +194,11 @@ class Tokenizer:
         return ids
 
     def decode(self, ids: Iterable[SupportsIndex], *, unk: str | Sequence[str] = "") -> str:
-        """The text of the tokens before the first eos. Features and special symbols leave no trace.
+        """Return the text of the tokens before the first eos, without features and symbols.
 
         Args:
             ids: token ids.
-            unk: what stands for a token that is not known; a sequence has one for each of them.
+            unk: text for unknown tokens; a sequence has one for each of them.
         """
         pieces, base = self._codec.pieces, len(self._codec.pieces)
         unknown = iter(unk) if not isinstance(unk, str) else None
@@ -224,12 +224,12 @@ class Tokenizer:
 
     @property
     def normal_form(self) -> str:
-        """The name of what `normalize` does, for the signature of a metric: "nfc+spaces"."""
+        """The name of the normalisation, for the signature of a metric: "nfc+spaces"."""
         steps = ["nfc" if self.nfc else "", self.case if self.case != "keep" else ""]
         return "+".join(filter(None, [*steps, self._codec.form])) or "none"
 
     def tokens(self, ids: Iterable[SupportsIndex]) -> list[str]:
-        """What to draw for each id, special symbols and features among them."""
+        """Return the displayed form of each id, including special symbols and features."""
         base = len(self._codec.pieces)
         shown = []
         for number in map(index, ids):
@@ -242,7 +242,7 @@ class Tokenizer:
         return shown
 
     def spans(self, text: str) -> list[Span]:
-        """Where each token of `encode(text)` stands in `text`, as (start, end)."""
+        """Return the span of each token of `encode(text)` in `text`, as (start, end)."""
         origin = origins(text, self._normalise)
         ends = [*origin, (len(text), len(text))]
         return [
@@ -251,9 +251,9 @@ class Tokenizer:
         ]
 
     def word_ids(self, text: str) -> list[int | None]:
-        """The word that each token of `encode(text)` is part of, counted from 0.
+        """Return the number of the word that each token of `encode(text)` is part of.
 
-        Words are what stands between spaces; a token that is itself a space belongs to none.
+        Words are separated by spaces; a token that is itself a space belongs to none.
         """
         return words_at(text, (start for start, _ in self.spans(text)))
 
@@ -268,21 +268,21 @@ class Tokenizer:
 
     @property
     def fingerprint(self) -> str:
-        """A short text that is the same for tokenisers that do the same."""
+        """A checksum that is the same for equal tokenisers."""
         return json_checksum(self._to_json())
 
     def save(self, path: PathLike) -> None:
-        """Writes a JSON file."""
+        """Write a JSON file."""
         write_checksummed(path, self._to_json())
 
     @classmethod
     def load(cls, path: PathLike) -> "Tokenizer":
-        """Reads what `save` has written."""
+        """Load what `save` has written."""
         return cls.from_json(path, read_checksummed(path))
 
     @classmethod
     def from_json(cls, path: PathLike, content: dict[str, Any]) -> "Tokenizer":
-        """The tokeniser that a file holds."""
+        """Return the tokeniser that a file describes; raises DataError if it is invalid."""
         if content.get("kind") == "vectors":
             raise invalid_file(path, "it is of the kind vectors, which cuts no text")
         try:
@@ -308,7 +308,7 @@ class Tokenizer:
 
 
 def check_tokenizer_kind(kind: str) -> None:
-    """Raises unless there is such a kind of tokeniser."""
+    """Raise ArgumentError unless there is such a kind of tokeniser."""
     if kind not in TOKENIZER_KINDS:
         raise ArgumentError(
             "kind", f"be one of {', '.join(TOKENIZER_KINDS)}", repr(kind), "choose one"
@@ -318,19 +318,19 @@ def check_tokenizer_kind(kind: str) -> None:
 def source_ids(
     tokenizer: Tokenizer, texts: Sequence[str], features: Sequence[Sequence[str]] | None = None
 ) -> list[list[int]]:
-    """Ids of sources, each with `eos` at its end: a place to look at when there is none better.
+    """Return ids of sources, each with `eos` at its end: a fallback for attention.
 
-    So a source is never empty, a reader knows where it ends, and a model that writes one output per
-    input ends where its source does.
+    A source is then never empty, its end is marked, and a model that writes one output per input
+    ends where its source does.
     """
     return [[*ids, EOS] for ids in tokenizer.encode_batch(texts, features)]
 
 
 def target_ids(tokenizer: Tokenizer, pairs: Sequence[Pair]) -> list[list[int]]:
-    """Ids of targets, without `eos` at their end.
+    """Return ids of targets, without `eos` at their end.
 
-    A text without a source may have several lines: each is cut into tokens by itself, and `eos`
-    stands between them.
+    A text without a source may have several lines: each is tokenised by itself, with `eos` between
+    them.
     """
     lines = [[pair.tgt] if pair.src else pair.tgt.split("\n") for pair in pairs]
     ids = iter(tokenizer.encode_batch([line for several in lines for line in several]))

@@ -34,11 +34,11 @@ class WordVectorFile:
 
     @property
     def name(self) -> str:
-        """What messages call the file."""
+        """Return the name of a file in messages."""
         return display_name(self.source)
 
     def words(self) -> Iterator[str]:
-        """The words in the order of the file; what is no UTF-8 is no word."""
+        """Yield the words in the order of the file, except those that are not UTF-8."""
         for _, word, _ in self._rows():
             try:
                 yield word.decode("utf-8")
@@ -46,7 +46,7 @@ class WordVectorFile:
                 continue
 
     def vectors(self, wanted: Iterable[str]) -> dict[str, Float32[np.ndarray, " width"]]:
-        """The vectors of those words that are in the file; the first, where a word comes twice."""
+        """Return the vectors of the words in the file; the first if a word occurs twice."""
         missing = {word.encode("utf-8"): word for word in wanted}
         found: dict[str, Float32[np.ndarray, " width"]] = {}
         for number, raw, numbers in self._rows():
@@ -56,7 +56,7 @@ class WordVectorFile:
         return found
 
     def _rows(self) -> Iterator[tuple[int, bytes, bytes]]:
-        """The number, the word and the numbers of each line."""
+        """Yield the line number, the word and the numbers of each line."""
         for number, line in _lines(self.source):
             if line.count(b" ") == self.width:
                 word, _, numbers = line.partition(b" ")
@@ -65,7 +65,7 @@ class WordVectorFile:
                 yield number, *self._cut(number, line)
 
     def _cut(self, number: int, line: bytes) -> tuple[bytes, bytes]:
-        """The word and the numbers of any line; some words have spaces in them, like `. . .`."""
+        """Split a line into word and numbers; some words contain spaces, like `. . .`."""
         word, *numbers = line.rsplit(None, self.width)
         more = word.split()[1:]
         if all(map(_is_number, more)) and not all(map(bytes.isdigit, more)):  # as in `route 66`
@@ -104,7 +104,7 @@ class WordVectorFile:
 
 
 def open_word_vectors(source: PathLike) -> WordVectorFile:
-    """The file, whose first vector has been looked at."""
+    """Open a file of word vectors; raises DataError unless the first vector is valid."""
     _, first = next(numbered_lines(source), (0, b""))
     if first.startswith(ZIP):
         reason, fix = "this is a zip archive", "unpack it, and name one of the files in it"
@@ -121,7 +121,7 @@ def open_word_vectors(source: PathLike) -> WordVectorFile:
 
 
 def _lines(source: PathLike) -> Iterator[tuple[int, bytes]]:
-    """The lines that have something in them, but for a first line with the size of the file."""
+    """Yield the lines that are not empty, without a first line with the size of the file."""
     for number, raw in numbered_lines(source):
         line = raw.replace(b"\t", b" ").rstrip(b" ")
         if line and not (number == 1 and _is_header(line)):
@@ -129,7 +129,7 @@ def _lines(source: PathLike) -> Iterator[tuple[int, bytes]]:
 
 
 def _is_header(line: bytes) -> bool:
-    """Whether it is the number of vectors and their width."""
+    """Return whether a line holds the number of vectors and their width."""
     fields = line.split()
     return len(fields) == 2 and all(field.isdigit() for field in fields)
 

@@ -12,7 +12,7 @@ from regard.data import (
     SourceEncoder,
 )
 from regard.data.error_hints import ErrorHints
-from regard.data.frame_tables import FrameArray, are_tables
+from regard.data.frame_tables import FrameArray, why_frames
 from regard.errors import ArgumentError, DataError
 from regard.kinds.data_kind import DataKind, Encoders, Say, Settings
 from regard.kinds.frame_source import FrameSource
@@ -66,7 +66,7 @@ class FramePairs(DataKind):
         """Return that it was asked for, or that the first sources are tables or .npy files."""
         if settings.src_tokenizer == "vectors":
             return "it was asked for"
-        return are_tables(first())
+        return why_frames(first())
 
     @classmethod
     def check_settings(cls, settings: Settings) -> None:

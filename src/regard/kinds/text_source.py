@@ -70,7 +70,7 @@ class Source(NamedTuple):
 
 
 def text_given(tokenizer: Tokenizer, given: str | Source, ids: Sequence[int]) -> Text:
-    """A text that was cut into these tokens, `eos` not among them; features follow it at a tab."""
+    """Return a text with its tokens, without `eos`; features follow after a tab."""
     plain, features = Source.of(tokenizer, given)
     text = with_features(plain, features) if isinstance(given, Source) else given
     spans = tokenizer.spans(plain)
@@ -83,18 +83,18 @@ def text_given(tokenizer: Tokenizer, given: str | Source, ids: Sequence[int]) ->
 
 
 def with_features(text: str, features: Sequence[str]) -> str:
-    """A source and its features in one string, as lines of text have them: after a tab."""
+    """Return a source and its features in one string, separated by a tab."""
     return f"{text}\t{';'.join(features)}" if features else text
 
 
 def split_features(text: str) -> tuple[str, tuple[str, ...]]:
-    """A text and its features, which a tab separates."""
+    """Split a text from its features, which a tab separates."""
     plain, _, features = text.partition("\t")
     return plain, parse_features(features)
 
 
 def _feature_spans(text: str, features: Iterable[str], start: int) -> list[Span]:
-    """Where the features stand that follow a text, from this place on."""
+    """Return the spans of features that follow a text, from `start` on."""
     spans, end = [], start
     for name in features:
         at = text.index(name, end)
@@ -104,20 +104,20 @@ def _feature_spans(text: str, features: Iterable[str], start: int) -> list[Span]
 
 
 def unknown_in(source: Text) -> tuple[str, ...]:
-    """What stands in a source where the model has no token for it, in order."""
+    """Return the parts of a source that became unk, in order."""
     spans = (token.span for token in source.tokens if token.text == SYMBOLS[UNK])
     return tuple(source.text[slice(*span)] for span in spans if span is not None)
 
 
 def not_known(tokenizer: Tokenizer, given: str | Source, ids: Sequence[int]) -> tuple[str, ...]:
-    """What the model has no token for, of a source that was cut into these, `eos` last."""
+    """Return the parts of a source that became unk; ids end with `eos`."""
     return unknown_in(text_given(tokenizer, given, ids[:-1])) if UNK in ids else ()
 
 
 def replaced(
     src: Tokenizer, tgt: Tokenizer, found: Hypothesis, asked: str | Source, ids: Sequence[int]
 ) -> list[str]:
-    """What stands for each unknown word of an answer: the source's, where it looked most."""
+    """Return the source word with the largest attention weight for each unknown output."""
     if UNK not in found.tokens:
         return []
     given = words_of(src, text_given(src, asked, ids[:-1]))
@@ -128,10 +128,9 @@ def replaced(
 
 
 def words_of(tokenizer: Tokenizer, source: Text) -> list[str]:
-    """What stands in a source at each token, as an answer may have it; features are no part of it.
+    """Return the text of each token of a source, for use in an output; features are left out.
 
-    Tokens are not taken as they are drawn, which shows spaces: what an answer needs of these, its
-    own tokens say.
+    The displayed form of tokens shows spaces, which an output does not need.
     """
     words = []
     for token in source.tokens:
@@ -146,9 +145,9 @@ def words_of(tokenizer: Tokenizer, source: Text) -> list[str]:
 
 
 def unknown_note(tokenizer: Tokenizer, source: Text) -> tuple[str, ...]:
-    """A sentence that names what the model does not know, if there is anything.
+    """Return a sentence that names unknown inputs, if there are any.
 
-    Where that is most of the source, the user is asked whether the model knows another case.
+    If most of the source is unknown, it asks whether the model was trained on another case.
     """
     unknown, total = unknown_in(source), len(source.tokens) - 1
     if not unknown:
@@ -164,7 +163,7 @@ def unknown_note(tokenizer: Tokenizer, source: Text) -> tuple[str, ...]:
 
 
 def name_some(unknown: Iterable[str]) -> str:
-    """The first few different ones, quoted."""
+    """Return the first few distinct names, quoted."""
     names = [repr(name) for name in dict.fromkeys(unknown)]
     more = [f"{len(names) - NAMED} more"] if len(names) > NAMED else []
     return ", ".join([*names[:NAMED], *more])
@@ -173,15 +172,15 @@ def name_some(unknown: Iterable[str]) -> str:
 def text_written(
     tokenizer: Tokenizer, ids: Sequence[int], *, unk: Sequence[str] = (), finished: bool = True
 ) -> Text:
-    """The text that these tokens make, with `eos` after them if it is finished.
+    """Return the text of these tokens, with `eos` after them if it is finished.
 
-    A token stands where the text grows by it: models cut words as their tokeniser never would. An
-    unknown word that leaves no trace in the text has no span.
+    The span of a token is what the text grows by: models split words as their tokeniser never
+    would. An unknown word that adds nothing to the text has no span.
 
     Args:
-        tokenizer: that of the target.
+        tokenizer: of the target.
         ids: without `eos`.
-        unk: what stands for each unknown token.
+        unk: text for each unknown token.
         finished: whether the model ended it.
     """
     grown = [tokenizer.decode(ids[:end], unk=unk) for end in range(len(ids) + 1)]
@@ -200,7 +199,7 @@ def text_written(
 
 
 def _without_space(text: str, span: Span) -> Span:
-    """A space that joins a piece to what is before it is no part of it."""
+    """Strip the space that separates a piece from what is before it."""
     start, end = span
     while start < end and text[start].isspace():
         start += 1

@@ -30,7 +30,7 @@ WHOLE: Final = ("word", "space")
 
 
 def check_vectors(config: Config) -> None:
-    """Raises where vectors cannot be what an embedding starts from; looks at their files."""
+    """Raise RegardError if word vectors do not fit the model; opens their files."""
     given = _given(config)
     if not given and config.vectors_rate != 1:
         raise ArgumentError(
@@ -56,7 +56,7 @@ def check_vectors(config: Config) -> None:
 
 
 def embeddings(config: Config, model: nn.Module) -> dict[str, TokenEmbedding]:
-    """The embeddings that start from vectors, by the setting that names the file."""
+    """Return the embeddings that start from word vectors, by the setting that names the file."""
     every = {e.name: e for e in model.modules() if isinstance(e, TokenEmbedding)}
     found = {}
     for setting, path in _given(config).items():
@@ -70,7 +70,7 @@ def embeddings(config: Config, model: nn.Module) -> dict[str, TokenEmbedding]:
 def start_from_vectors(
     config: Config, model: nn.Module, src: SourceEncoder, tgt: Tokenizer, say: Say
 ) -> None:
-    """Puts vectors into the embeddings that are to start from them; others stay random."""
+    """Initialise embeddings from word vectors; other rows stay random."""
     for setting, embedding in embeddings(config, model).items():
         tokenizer = require_tokenizer(src, setting) if setting == "src_vectors" else tgt
         file = _opened(config, setting, embedding)
@@ -84,9 +84,9 @@ def start_from_vectors(
 
 
 def fill(embedding: TokenEmbedding, tokenizer: Tokenizer, file: WordVectorFile) -> int:
-    """Gives tokens the vectors that a file has for them; how many tokens it had one for.
+    """Copy the word vectors of tokens into an embedding; returns how many were found.
 
-    Tokens are looked up as they are shown, and then in lower case. Symbols and features have none.
+    Tokens are looked up as displayed, and then in lower case. Symbols and features have none.
     """
     ids = range(len(SYMBOLS), tokenizer.vocab_size - len(tokenizer.features))
     shown = tokenizer.tokens(ids)
@@ -101,13 +101,13 @@ def fill(embedding: TokenEmbedding, tokenizer: Tokenizer, file: WordVectorFile) 
 
 
 def _given(config: Config) -> dict[str, str]:
-    """The files that were named, by their settings."""
+    """Return the named files by setting."""
     files = {"src_vectors": config.src_vectors, "tgt_vectors": config.tgt_vectors}
     return {setting: path for setting, path in files.items() if path is not None}
 
 
 def _opened(config: Config, setting: str, embedding: TokenEmbedding) -> WordVectorFile:
-    """The file of a setting, as wide as the embedding."""
+    """Open the file of a setting; raises ArgumentError unless it is as wide as the embedding."""
     path = _given(config)[setting]
     if not path:
         raise ArgumentError(setting, "be a file, which is read twice", repr(path), "name one")
@@ -150,12 +150,12 @@ def _side(config: Config, setting: str) -> str:
 
 
 def _words(setting: str) -> str:
-    """What to add so that tokens are words."""
+    """Return the setting by which tokens are words."""
     return setting.replace("vectors", "tokenizer") + "=word"
 
 
 def _learning(rate: float) -> str:
-    """How the rows of a table learn, where it is in a way of their own."""
+    """Describe the learning rate of the embeddings, if it is not that of all weights."""
     if rate == 1:
         return ""
     return f", and all learn at {rate:g} of the rate" if rate else ", and all stay as they are"

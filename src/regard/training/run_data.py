@@ -296,7 +296,7 @@ class Examples:
 
 @dataclass(frozen=True)
 class History:
-    """What a run folder says about the data, and what may become of changes.
+    """The record of a run's data, and what becomes of changes.
 
     Attributes:
         folder: of the run.
@@ -314,7 +314,7 @@ class History:
 
     @property
     def is_trained(self) -> bool:
-        """Whether something was learned from the encoded data."""
+        """True if something was learned from the encoded data."""
         return has_checkpoint(self.folder.checkpoints)
 
     def corpus_file(self, part: str) -> Path:
