@@ -13,14 +13,14 @@ from regard.ops.additive_attention import PATHS, _refuse_triton
 from regard.ops.backend import HAS_TRITON
 
 CALL = (torch.zeros(2, 3, 5), torch.zeros(2, 7, 5), torch.zeros(5), torch.zeros(2, 7, 11))
-CASES = 21  # of interpreted.py
+CASES = 21  # of interpreted_additive.py
 MODULE = sys.modules["regard.ops.additive_attention"]  # the name stands for the function
 
 
 @pytest.mark.slow
 @pytest.mark.skipif(not HAS_TRITON, reason="needs triton")
 def test_the_kernels_keep_the_rule_in_the_interpreter():
-    check_kept(Path(__file__).with_name("interpreted.py"), CASES)
+    check_kept(Path(__file__).with_name("interpreted_additive.py"), CASES)
 
 
 def test_without_triton_another_path_is_taken(monkeypatch):

@@ -14,7 +14,7 @@ from regard.ops import AdditiveScore, DotScore, backend, self_attentive_rnn, use
 from regard.ops.backend import HAS_TRITON
 from regard.ops.self_attentive_rnn import PATHS, _refuse_triton, empty_history
 
-CASES = 10  # of interpreted_recurrence.py
+CASES = 10  # of interpreted_self_attentive.py
 SIZES = [(1, 300, 17, 5), (19, 41, 40, 24), (37, 23, 129, 200), (150, 9, 33, 8), (8, 70, 512, 512)]
 #: each size with each cell and with each score, though not with every pair: kernels take seconds
 #: to compile
@@ -32,7 +32,7 @@ on_gpu = pytest.mark.parametrize(("backend", "device"), where("triton"))
 @pytest.mark.slow
 @pytest.mark.skipif(not HAS_TRITON, reason="needs triton")
 def test_the_kernels_keep_the_rule_in_the_interpreter():
-    check_kept(Path(__file__).with_name("interpreted_recurrence.py"), CASES)
+    check_kept(Path(__file__).with_name("interpreted_self_attentive.py"), CASES)
 
 
 def test_without_triton_another_path_is_taken(monkeypatch):

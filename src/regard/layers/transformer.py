@@ -231,14 +231,8 @@ class TransformerEncoderLayer(nn.Module):
 class TransformerEncoder(nn.Module):
     """Encoder layers on top of each other, with a last norm if they are pre-norm.
 
-    `norm` may be set to another module, or to None for no last norm.
-
-    Args:
-        dim: width of the vectors.
-        num_heads: heads of the attention; divides `dim`.
-        feed_forward: width of the inner layer.
-        num_layers: number of layers.
-        options: see `LayerOptions`.
+    `norm` may be set to another module, or to None for no last norm. The arguments are the number
+    of layers and those of `TransformerEncoderLayer`.
     """
 
     def __init__(
@@ -372,15 +366,8 @@ class TransformerDecoderLayer(nn.Module):
 class TransformerDecoder(nn.Module):
     """Decoder layers on top of each other, with a last norm if they are pre-norm.
 
-    `norm` may be set to another module, or to None for no last norm.
-
-    Args:
-        dim: width of the vectors.
-        num_heads: heads of the attentions; divides `dim`.
-        feed_forward: width of the inner layer.
-        num_layers: number of layers.
-        options: see `LayerOptions`.
-        memory_size: width of the memory; None for a decoder without one (a language model's).
+    `norm` may be set to another module, or to None for no last norm. The arguments are the number
+    of layers and those of `TransformerDecoderLayer`.
     """
 
     def __init__(
