@@ -68,8 +68,10 @@ def ablation(
     rows = (unknown.put(src, i, z) for i, ids in enumerate(chosen) for z in ids)
     scores = _log_probs(model, itertools.chain([src], rows), tgt)
     ends = np.cumsum([1, *map(len, chosen)])
-    without = [_log_mean(scores[a:b]) for a, b in itertools.pairwise(ends)]
-    costs = [scores[0] - row for row in without]
+    costs = [
+        scores[0] - (np.logaddexp.reduce(scores[a:b], axis=0) - math.log(b - a))
+        for a, b in itertools.pairwise(ends)
+    ]
     return np.stack(costs, axis=1).astype(np.float32)
 
 
@@ -77,10 +79,6 @@ def _draw(rng: np.random.Generator, ids: Sequence[int], count: int) -> list[int]
     if len(ids) <= count:
         return list(ids)
     return [ids[i] for i in rng.choice(len(ids), count, replace=False)]
-
-
-def _log_mean(log_probs: Any) -> Any:
-    return np.logaddexp.reduce(log_probs, axis=0) - math.log(len(log_probs))
 
 
 def _log_probs(model: SequenceModel, sources: Iterator[Source], tgt: Sequence[int]) -> Any:

@@ -181,7 +181,11 @@ def check(
     }
     looked = looked_at(trace)
     if looked is None:
-        return replace(trace, derived={**trace.derived, **derived}, checks=_no_attention())
+        nothing = (
+            "This model has no attention between source and target: there is nothing to check."
+        )
+        checks = {"sentences": [nothing]}
+        return replace(trace, derived={**trace.derived, **derived}, checks=checks)
     layers = [found.weights for found in trace.of_kind("encoder-self")]
     if layers:
         derived["rollout"] = attribution.rollout(looked, layers)
@@ -217,11 +221,6 @@ def shares(matrix: Weights) -> Weights:
     """Normalise rows to sum to 1; a row of zeros stays as it is."""
     total = matrix.sum(axis=1, keepdims=True)
     return (matrix / np.where(total > 0, total, 1.0)).astype(np.float32)
-
-
-def _no_attention() -> Mapping[str, Any]:
-    sentence = "This model has no attention between source and target: there is nothing to check."
-    return {"sentences": [sentence]}
 
 
 def _as_checks(checked: CheckResult, notes: Sequence[str], *, rolled: bool) -> Mapping[str, Any]:

@@ -47,11 +47,7 @@ def token_replacements(src: Sequence[int], others: Sequence[Sequence[int]]) -> R
             f"of lengths {list(map(len, others))}",
             "pass the ids of the vocabulary for each",
         )
-    return Replacements(others, _put_token)
-
-
-def _put_token(src: Sequence[int], place: int, token: int) -> list[int]:
-    return [*src[:place], token, *src[place + 1 :]]
+    return Replacements(others, lambda src, place, token: [*src[:place], token, *src[place + 1 :]])
 
 
 def frame_replacements(table: FrameArray, stack: int) -> Replacements:

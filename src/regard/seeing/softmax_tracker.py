@@ -100,7 +100,8 @@ class SoftmaxTracker:
         if not isinstance(given, Tensor) or not isinstance(out, Tensor):
             return
         if call in SOFTMAXES:
-            if _over_last(args, options, out):
+            dim = options.get("dim", args[1] if len(args) > 1 else None)
+            if out.ndim >= 2 and dim in (-1, out.ndim - 1):
                 self._found[out] = TrackedSoftmax.of(out)
         elif (call in DROPOUTS or call in MOVES) and given in self._found:
             known: TrackedSoftmax = self._found[given]
@@ -120,11 +121,6 @@ class SoftmaxTracker:
             return None  # a mixture of parameters, such as embeddings or experts
         found: TrackedSoftmax = self._found[weights]
         return found
-
-
-def _over_last(args: Sequence[Any], options: Mapping[str, Any], out: Tensor) -> bool:
-    dim = options.get("dim", args[1] if len(args) > 1 else None)
-    return out.ndim >= 2 and dim in (-1, out.ndim - 1)
 
 
 def _of_einsum(args: Sequence[Any]) -> Sequence[Any]:

@@ -270,9 +270,10 @@ def _check_map(trace: Trace, found: Map) -> None:
             f"{found.rows} and {found.columns} tokens, but it is {weights.shape}: check which "
             f"tokens it belongs to, and that padding is cut off."
         )
-    if not np.isfinite(weights).all() or (weights < -TOLERANCE).any():
+    invalid = weights[~np.isfinite(weights) | (weights < -TOLERANCE)]
+    if invalid.size:
         raise TraceError(
-            f"{name} must hold weights from 0 to 1, but it holds {_odd(weights)}: "
+            f"{name} must hold weights from 0 to 1, but it holds {float(invalid[0])}: "
             f"check that scores went through a softmax."
         )
     total = weights.sum(axis=-1, dtype=np.float64)
@@ -296,8 +297,3 @@ def _check_causal(name: str, weights: Weights) -> None:
             f"{name} must not look ahead, but a row has weight {weights[:, ahead].max():.4g} past "
             f"its own position: check the causal mask."
         )
-
-
-def _odd(weights: Weights) -> float:
-    odd = weights[~np.isfinite(weights)]
-    return float(odd.flat[0] if odd.size else weights.min())

@@ -145,7 +145,10 @@ def select(
     maps = _maps(trace, kind)
     picks = list(_picks(maps, layer, head))
     if not picks:
-        raise _no_such_head(maps, head)
+        most = max(found.heads for found in maps)
+        numbers = "0" if most == 1 else f"a number from 0 to {most - 1}"
+        rule = f"be auto, mean, all, or {numbers}"
+        raise ArgumentError("head", rule, repr(head), "choose one")
     best = max(picks, key=lambda pick: sharpness(trace, pick.found, pick.map().weights[0]))
     reason = "sharpest rows" if len(picks) > 1 else ""
     return _view(trace, best, _title(maps, best, layer, head, reason), words, special)
@@ -275,12 +278,6 @@ def _number(value: Any) -> int | None:
         return None
 
 
-def _no_such_head(maps: Sequence[Map], head: int | str) -> ArgumentError:
-    most = max(found.heads for found in maps)
-    numbers = "0" if most == 1 else f"a number from 0 to {most - 1}"
-    return ArgumentError("head", f"be auto, mean, all, or {numbers}", repr(head), "choose one")
-
-
 def _title(
     maps: Sequence[Map], pick: _HeadChoice, layer: int | str, head: int | str, reason: str
 ) -> str:
@@ -303,6 +300,10 @@ def _view(trace: Trace, pick: _HeadChoice, title: str, words: Merging, special: 
     out = sorted(set(range(len(merged.columns))) - set(shown_columns))
     rows = [merged.rows[i] for i in shown_rows]
     columns = [merged.columns[i] for i in shown_columns]
+    notes = list(trace.notes)
+    if out:
+        names = " ".join(dict.fromkeys(merged.columns[i].label for i in out))
+        notes.append(f"hidden: {names}; the weights of the others are as they were")
     return View(
         title=f"{title} · {_unit(rows, columns)}",
         rows=[group.label for group in rows],
@@ -312,7 +313,7 @@ def _view(trace: Trace, pick: _HeadChoice, title: str, words: Merging, special: 
         probs=[group.prob for group in rows],
         row_special=[group.special and special == "dim" for group in rows],
         column_special=[group.special and special == "dim" for group in columns],
-        notes=(*trace.notes, *_hidden_note(merged.columns, out)),
+        notes=tuple(notes),
         gold=tuple(_gold(trace, pick.found, rows, columns)),
         kind=pick.found.kind,
         layer=pick.found.layer,
@@ -329,12 +330,6 @@ def _unit(*sides: Sequence[Group]) -> str:
 
 def _kept(side: Sequence[Group], special: Special) -> list[int]:
     return [i for i, group in enumerate(side) if special != "hide" or not group.special]
-
-
-def _hidden_note(columns: Sequence[Group], out: Sequence[int]) -> Iterator[str]:
-    if out:
-        names = " ".join(dict.fromkeys(columns[i].label for i in out))
-        yield f"hidden: {names}; the weights of the others are as they were"
 
 
 def _gold(

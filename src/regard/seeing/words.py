@@ -84,7 +84,11 @@ def groups(trace: Trace, side: MapSide, *, words: Merging = True) -> tuple[Group
     cuts = [i for i in range(len(tokens)) if not (words and inside[i])]
     ends = [*cuts[1:], len(tokens)] if cuts else []
     made = (_group(text, tokens, a, b) for a, b in zip(cuts, ends, strict=True))
-    return tuple(replace(group, label=_bare(group.label)) if words else group for group in made)
+    # the mark of a word's start is removed, unless it is the whole label
+    return tuple(
+        replace(group, label=group.label.removeprefix("▁") or group.label) if words else group
+        for group in made
+    )
 
 
 def _row_means(weights: Weights, rows: Sequence[Group], *, axis: int) -> Weights:
@@ -130,8 +134,3 @@ def _label(text: str, parts: Sequence[Token]) -> str:
     if len(spans) == len(parts):
         return text[spans[0][0] : spans[-1][1]]
     return "".join(token.text.removeprefix("##") for token in parts)
-
-
-def _bare(label: str) -> str:
-    """Remove the mark of a word's start, unless it is the whole label."""
-    return label.removeprefix("▁") or label
