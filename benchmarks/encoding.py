@@ -36,7 +36,6 @@ def measured(pairs: Path, folder: Path, tokenizer: str) -> dict[str, Any]:
 
     from regard.data import collate
     from regard.training import RunFolder, make_config
-    from regard.training.progress import Progress
     from regard.training.setup import prepare
 
     before, started = peak_rss_mb(), time.perf_counter()
@@ -46,9 +45,10 @@ def measured(pairs: Path, folder: Path, tokenizer: str) -> dict[str, Any]:
     config = make_config({"data": str(pairs), "size": "tiny", **sides})
     run.write_config(config)
     task = prepare(config, run, Console(stderr=True))
-    collate(task.corpus, task.next_batches(Progress())[0].rows)
+    corpus = task.batches.epochs.corpus
+    collate(corpus, task.batches.take(0, 0)[0][0].rows)
     return {
-        "pairs": len(task.corpus) + len(task.dev.corpus),
+        "pairs": len(corpus) + len(task.evaluator.dev.corpus),
         "tokenizer": tokenizer,
         "file_mb": pairs.stat().st_size / 2**20,
         "seconds": time.perf_counter() - started,

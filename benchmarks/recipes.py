@@ -65,8 +65,8 @@ HEAD: Final = (
 )
 DEFAULTS: Final = (
     "## Defaults of the trainer\n\n"
-    "A plain `regard train` takes its peak learning rate from `RATES` and `RATE` in "
-    "`src/regard/training/task.py`, and `make demo` its settings from "
+    "A plain `regard train` takes its peak learning rate from `PEAK_RATES` and `PEAK_RATE` in "
+    "`src/regard/training/defaults.py`, and `make demo` its settings from "
     "`src/regard/cli/demo.py`. Both were chosen by small sweeps on dev sets, the demo's by one of "
     "eight runs (commit 692d792). The logs of these sweeps were not kept: the commits are the only "
     "evidence. Batch size, model size, warmup, evaluations and patience follow the data and the "

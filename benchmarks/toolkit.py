@@ -80,7 +80,7 @@ class Stopwatch:
         self.warm_up, self.last = warm_up, warm_up + steps
         self.started, self.seconds, self.cpu_seconds = 0.0, 0.0, 0.0
 
-    def step(self, progress: Any, loss: Any) -> None:
+    def on_step(self, progress: Any, loss: Any) -> None:
         """Record a step; reading the loss synchronises the device."""
         if progress.step == self.warm_up:
             loss.item()
@@ -94,16 +94,15 @@ class Stopwatch:
 
 def train_case(args: argparse.Namespace, name: str) -> dict[str, Any]:
     """Run the trainer's own loop from its first step."""
-    from regard.training.loop import train
     from regard.training.progress import Progress
 
     with tempfile.TemporaryDirectory() as folder:
         task = prepared(args, name, folder)
         watch = Stopwatch(args.warm_up, args.steps)
         with suppress(Finished):
-            train(task, Progress(), watch)  # type: ignore[arg-type]
+            task.train(Progress(), watch)
         rows = timed_rows(task, args.warm_up, args.steps)
-        sentences, corpus = len(rows), task.corpus
+        sentences, corpus = len(rows), task.batches.epochs.corpus
         return measured(
             args,
             name,
@@ -115,7 +114,7 @@ def train_case(args: argparse.Namespace, name: str) -> dict[str, Any]:
             src_tokens=int(corpus.src_lengths[rows].sum()) - sentences,
             tgt_tokens=int(corpus.tgt_lengths[rows].sum()) + sentences,
             steps=args.steps,
-            weights=sum(p.numel() for p in task.module.parameters()),
+            weights=task.summary.weights,
         )
 
 
@@ -123,11 +122,10 @@ def timed_rows(task: Any, warm_up: int, steps: int) -> Any:
     """Return the pairs of the timed steps; the order of batches does not depend on the run."""
     import numpy as np
 
-    from regard.training.progress import Progress
-
-    progress, rows = Progress(), []
+    epoch, batch, rows = 0, 0, []
     for _ in range(warm_up + steps):
-        rows += [share.rows for share in task.next_batches(progress)]
+        shares, epoch, batch = task.batches.take(epoch, batch)
+        rows += [share.rows for share in shares]
     return np.concatenate(rows[warm_up:])
 
 
@@ -155,7 +153,7 @@ def predict_case(args: argparse.Namespace, name: str) -> dict[str, Any]:
     texts = [pair.src for pair in islice(pairs, args.sentences)]
     with tempfile.TemporaryDirectory() as folder:
         task = prepared(args, name, folder)
-        task.folder.write_model(task.module.state_dict())
+        task.best.write_model()
         model = api.load(folder, device=args.device, precision=args.precision)
         options: dict[str, Any] = {"beam": BEAM, "min_len": LENGTH, "max_len": LENGTH}
         list(model.predict(texts[:PREDICT_BATCH], attention=False, **options))

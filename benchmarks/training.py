@@ -86,7 +86,7 @@ class Stopwatch:
         self.tokens: list[int] = []
         self.losses: list[torch.Tensor] = []
 
-    def step(self, progress: Any, loss: torch.Tensor) -> None:
+    def on_step(self, progress: Any, loss: torch.Tensor) -> None:
         """Record a step; raise after the last one."""
         self.marks.append(self._mark())
         self.tokens.append(progress.tokens)
@@ -179,14 +179,13 @@ class Bench:
         self, task: Any, backend: str, steps: int, seconds: float, warm_up: int = WARM_UP
     ) -> Stopwatch:
         """Run the trainer's own loop from its first step, up to a number of timed steps."""
-        from regard.training.loop import train
         from regard.training.progress import Progress
 
-        watch = Stopwatch(task.fabric.device, warm_up + steps, seconds, warm_up)
+        watch = Stopwatch(task.learner.processes.device, warm_up + steps, seconds, warm_up)
         if watch.device.type == "cuda":
             torch.cuda.reset_peak_memory_stats()
         with ops.use_backend("auto" if backend == GRAPHS else backend), suppress(Finished):
-            train(task, Progress(), watch)  # type: ignore[arg-type]
+            task.train(Progress(), watch)
         return watch
 
 
@@ -196,14 +195,14 @@ def curves(bench: Bench, precisions: list[str]) -> Iterator[Settings]:
     shared = CURVE | {"size": args.sizes[0], "batch_tokens": args.batch_tokens[0]}
     shared["graphs"] = False
     # all read the same batches, so that seeds differ in weights and dropout alone
-    epochs = bench.task(shared | {"seed": RUNS[0][1]}).epochs if precisions else None
+    epochs = bench.task(shared | {"seed": RUNS[0][1]}).batches.epochs if precisions else None
     for precision in precisions:
         for backend, seed in RUNS if precision == args.precisions[0] else FEWER_RUNS:
             settings = shared | {"precision": precision, "seed": seed}
 
             def measured(settings: Settings = settings, backend: str = backend) -> Settings:
                 task = bench.task(settings | {"steps": args.curve_steps})
-                task.epochs = epochs
+                task.batches.epochs = epochs
                 steps = args.curve_steps - WARM_UP
                 watch = bench.timed(task, backend, steps, args.curve_seconds)
                 losses = torch.stack(watch.losses).tolist()

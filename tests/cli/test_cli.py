@@ -178,7 +178,9 @@ def test_too_little_memory_is_told_with_what_to_lower(monkeypatch, allocate, say
 
 
 def test_too_little_memory_in_training(monkeypatch, pairs, in_folder):
-    monkeypatch.setattr("regard.training.loop._gradient", lambda *_: torch.empty(2**50))
+    monkeypatch.setattr(
+        "regard.training.optimization.Learner.backward", lambda *_: torch.empty(2**50)
+    )
     assert "memory of the CPU" in sentence(regard("train", pairs, *BRIEF), 1)
 
 

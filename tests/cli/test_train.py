@@ -384,7 +384,7 @@ def test_events(pairs, in_folder):
 
 @pytest.mark.plain
 def test_events_need_their_package(pairs, in_folder, monkeypatch):
-    monkeypatch.setattr("regard.training.reporting.find_spec", lambda name: None)
+    monkeypatch.setattr("regard.training.run.is_installed", lambda name: False)
     said = sentence(regard("train", pairs, *BRIEF, "tensorboard=true"), 2)
     assert "regard[tensorboard]" in said
     assert not (in_folder / "runs").exists()
@@ -431,7 +431,7 @@ def test_stopped_it_saves_and_says_how_to_go_on(pairs, in_folder, number, expect
     assert "Traceback" not in err
     assert "\x1b" not in err
     step = max(int(path.stem[5:]) for path in in_folder.glob("run/checkpoints/*.json"))
-    assert f"the weights of step {step} are kept as the model, but dev has not judged them." in err
+    assert f"the weights of step {step} are kept as the model, but they have not been" in err
     assert done(regard("predict", "run", stdin="abc\n")).endswith("\n")
     result = regard("train", "--resume", "run", f"steps={step + 1}")
     assert done(result) == "run\n"
@@ -455,7 +455,7 @@ def interrupted_in_evaluation(pairs, folder):
         "from regard.cli import main\n"
         "def slow(*args):\n"
         "    os.kill(os.getpid(), signal.SIGINT)\n"
-        "    time.sleep(loop.TOGETHER + 0.1)\n"
+        "    time.sleep(loop.SIGNAL_WINDOW_S + 0.1)\n"
         "    os.kill(os.getpid(), signal.SIGINT)\n"
         "    time.sleep(60)\n"
         "loop._evaluate = slow\n"

@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from regard.errors import ArgumentError, DataError
+from regard.models import TEXT_PRESETS
 from regard.recipes import Recipe, find, load_saved, read
 from regard.training import make_config
 from regard.training.config import check_model
@@ -70,7 +71,8 @@ def test_no_figure_of_a_recipe_depends_on_defaults_that_follow_the_data(path):
     if recipe.members:
         return
     config = make_config(recipe.settings)
-    facts = Facts(examples=300, tokens=5.0, on_gpu=False)
+    reads_pairs = config.preset not in TEXT_PRESETS
+    facts = Facts(examples=300, tokens=5.0, on_gpu=False, has_sources=reads_pairs)
     assert fill_settings(config, facts) == config
     found = (config.batch_tokens, config.eval_every, config.patience, config.warmup, config.size)
     assert found == SETTLED[path.stem]

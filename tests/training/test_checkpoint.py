@@ -16,12 +16,11 @@ from regard.training.checkpoint import (
     CheckpointError,
     has_checkpoint,
     load_checkpoint,
-    pack_optimizer,
     random_states,
     save_checkpoint,
     set_random_states,
-    unpack_optimizer,
 )
+from regard.training.optimization import pack_optimizer, unpack_optimizer
 
 
 def make(step):

@@ -9,9 +9,11 @@ import pytest
 import torch
 from rich.console import Console
 
+from regard.training.checkpoint import AveragedWeights
 from regard.training.console_reporter import ConsoleReporter, StderrConsole, say
 from regard.training.evaluator import AttentionHealth, Evaluation
 from regard.training.progress import Progress
+from regard.training.run import describe_average
 
 FORMED = AttentionHealth(sharpness=0.9, column=0.2, last=0.1, even=0.2)
 
@@ -28,7 +30,7 @@ def evaluation(**changes):
     found = {"loss": 1.25, "per": 0.125, "exact": 0.5}
     outputs = [f"output {i}" for i in range(20)]
     values = {"score": 0.125, "metrics": found, "train_loss": 2.5, "health": None}
-    return Evaluation(**{**values, "examples": [], "outputs": outputs, **changes})
+    return Evaluation(**{**values, "outputs": outputs, **changes})
 
 
 def test_a_run_goes_on_where_nobody_reads_what_it_says(monkeypatch, capfd):
@@ -49,8 +51,8 @@ def test_a_run_goes_on_where_nobody_reads_what_it_says(monkeypatch, capfd):
 def test_a_row_for_each_evaluation():
     watch, file = watching()
     progress = Progress(step=7, epoch=2, seconds=3725.0)
-    watch.evaluated(progress, evaluation(), True)
-    watch.evaluated(progress, evaluation(), False)
+    watch.on_evaluation(progress, evaluation(), best=True)
+    watch.on_evaluation(progress, evaluation(), best=False)
     header, best, other = file.getvalue().splitlines()
     assert header.split() == (
         ["time", "step", "epoch", "tokens/s", "loss", "dev", "loss", "dev", "per", "dev", "exact"]
@@ -63,29 +65,29 @@ def test_a_row_for_each_evaluation():
 def test_health_is_told_once():
     watch, file = watching()
     for _ in range(3):
-        watch.evaluated(Progress(step=1), evaluation(health=FORMED), False)
+        watch.on_evaluation(Progress(step=1), evaluation(health=FORMED), best=False)
     assert file.getvalue().count("attention has formed") == 1
 
 
 def test_outputs_that_are_all_the_same_are_told():
     watch, file = watching()
-    watch.evaluated(Progress(step=1), evaluation(outputs=["same"] * 20), False)
+    watch.on_evaluation(Progress(step=1), evaluation(outputs=["same"] * 20), best=False)
     assert "20 of 20 are 'same'" in file.getvalue()
 
 
 def test_speed_counts_from_this_start():
     watch, _ = watching()
-    watch.step(Progress(tokens=1000, seconds=10.0), torch.tensor(1.0))
+    watch.on_step(Progress(tokens=1000, seconds=10.0), torch.tensor(1.0))
     assert watch.speed(Progress(tokens=1600, seconds=12.0)) == pytest.approx(300)
 
 
 def test_speed_leaves_evaluations_out():
     watch, file = watching()
-    watch.step(Progress(), torch.tensor(1.0))
+    watch.on_step(Progress(), torch.tensor(1.0))
     progress = Progress(tokens=6000, seconds=2.0)
     progress.took_evaluation(10.0)
     assert watch.speed(progress) == pytest.approx(3000)
-    watch.evaluated(progress, evaluation(), True)
+    watch.on_evaluation(progress, evaluation(), best=True)
     assert " 3,000 " in file.getvalue()
 
 
@@ -106,9 +108,9 @@ def lines_of_steps(monkeypatch, times, *, evaluated_at=None):
     for step, seconds in enumerate(times, 1):
         clock.now = 100.0 + seconds
         progress = Progress(step=step, tokens=100 * step, seconds=seconds)
-        watch.step(progress, torch.tensor(2.5))
+        watch.on_step(progress, torch.tensor(2.5))
         if seconds == evaluated_at:
-            watch.evaluated(progress, evaluation(), True)
+            watch.on_evaluation(progress, evaluation(), best=True)
     return file.getvalue().splitlines()
 
 
@@ -128,25 +130,17 @@ def test_after_the_first_evaluation_a_pipe_is_told_less_often(monkeypatch):
 
 @pytest.mark.parametrize("taken", [True, False])
 def test_what_averaging_has_brought(taken):
-    watch, file = watching()
-    watch.averaged(3, evaluation(), 0.25, taken=taken)
+    said = describe_average(AveragedWeights(3, evaluation(), taken), "per", 0.25)
     words = "dev per 12.50%, the best one 25.00%: "
-    assert words + ("taken." if taken else "the best one alone is taken.") in file.getvalue()
+    assert said.endswith(words + ("taken." if taken else "the best one alone is taken."))
 
 
-def test_how_to_go_on(tmp_path):
-    watch, file = watching()
-    watch.stopped(tmp_path)
-    watch.interrupted(tmp_path)
-    assert file.getvalue().count(f"regard train --resume {tmp_path}\n") == 2
-
-
-def test_quiet(tmp_path):
+def test_quiet():
     watch, file = watching(quiet=True)
-    watch.evaluated(Progress(step=1), evaluation(health=FORMED), True)
-    watch.step(Progress(step=1), torch.tensor(1.0))
+    watch.on_evaluation(Progress(step=1), evaluation(health=FORMED), best=True)
+    watch.on_step(Progress(step=1), torch.tensor(1.0))
     watch.stopping()
-    watch.stopped(tmp_path)
+    watch.note("saved")
     assert file.getvalue() == ""
 
 

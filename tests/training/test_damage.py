@@ -10,7 +10,15 @@ import torch
 from rich.console import Console
 from safetensors.torch import save_file
 
-from regard.training import RunError, RunFolder, loop, make_config, resume_run, start_run
+from regard.training import (
+    RunError,
+    RunFolder,
+    checkpoint,
+    loop,
+    make_config,
+    resume_run,
+    start_run,
+)
 from regard.training.checkpoint import CheckpointError
 from regard.training.weights_file import UnusableWeightsError, read_weights, write_weights
 from training.tools import SETTINGS, assert_same, weights
@@ -249,10 +257,10 @@ def test_one_damaged_line_is_named_and_drops_no_other(run):
 def test_killed_between_the_last_evaluation_and_its_checkpoint(data, tmp_path, monkeypatch, kept):
     """Its row is written once, though it is evaluated twice; so it is with older checkpoints."""
     config = make_config({"data": str(data), **BRIEF, "steps": 5, "save_every": 5})
-    evaluate, save = loop._evaluate, loop.save_checkpoint
+    evaluate, save = loop._evaluate, checkpoint.save_checkpoint
 
-    def deadly(task, progress, watch):
-        evaluate(task, progress, watch)
+    def deadly(learner, progress, *rest):
+        evaluate(learner, progress, *rest)
         if progress.step == 5:
             raise KeyboardInterrupt
 
@@ -261,7 +269,7 @@ def test_killed_between_the_last_evaluation_and_its_checkpoint(data, tmp_path, m
 
     monkeypatch.setattr(loop, "_evaluate", deadly)
     if not kept:
-        monkeypatch.setattr(loop, "save_checkpoint", unsealed)
+        monkeypatch.setattr(checkpoint, "save_checkpoint", unsealed)
     with pytest.raises(KeyboardInterrupt):
         start_run(config, tmp_path / "run", quiet=True)
     monkeypatch.undo()

@@ -9,7 +9,6 @@ from rich.console import Console
 
 from regard.models import PRESETS
 from regard.training import RunFolder, loop, make_config, resume_run, start_run
-from regard.training.console_reporter import ConsoleReporter
 from regard.training.defaults import (
     BATCH_TOKENS,
     Facts,
@@ -23,7 +22,7 @@ from regard.training.defaults import (
 )
 from regard.training.progress import Progress
 from regard.training.setup import prepare
-from training.tools import SETTINGS
+from training.tools import SETTINGS, train_prepared
 
 CPU = Facts(examples=4_000, tokens=17.0, on_gpu=False)
 GPU = CPU._replace(on_gpu=True)
@@ -40,7 +39,7 @@ def test_few_short_pairs_make_many_steps(tmp_path):
     folder.create()
     settings = {"data": str(data), "device": "cpu", "minutes": 0.5}
     task = prepare(make_config(settings), folder, Console(quiet=True))
-    assert 90 <= len(task.epochs[0].batches) <= 150
+    assert 90 <= len(task.batches.epochs[0].batches) <= 150
 
 
 def test_a_cpu_takes_32_pairs_however_many_there_are():
@@ -70,7 +69,7 @@ def test_a_batch_that_is_given_stays(given):
 
 
 def test_texts_have_large_batches():
-    filled = fill_settings(make_config({"preset": "lm-rnn"}), CPU)
+    filled = fill_settings(make_config({"preset": "lm-rnn"}), CPU._replace(scales_batches=False))
     assert filled.batch_tokens == BATCH_TOKENS
 
 
@@ -153,7 +152,9 @@ def due(step=1, *, since=0.0, costs=(), **settings):
     for cost in costs:
         progress.took_evaluation(cost)
     progress.seconds += since
-    return evaluation_is_due(make_config({"minutes": 1, **settings}), 200, progress)
+    config = make_config({"minutes": 1, **settings})
+    minutes = config.minutes if config.eval_every is None else None
+    return evaluation_is_due(progress, interval=200, minutes=minutes)
 
 
 def test_a_budget_in_minutes_has_ten_evaluations_however_slow_its_steps_are():
@@ -193,23 +194,23 @@ def test_a_warm_up_that_is_given_is_kept():
 
 
 def test_a_run_ends_where_neither_score_nor_loss_improve_for_two_fifths_of_its_budget():
-    config, progress = make_config({}), Progress()
+    progress = Progress()
     for step, exact, loss in ((10, 0.0, 3.0), (20, 0.0, 2.0), (30, 0.0, 2.5)):
         progress.step = progress.evaluated = step
         progress.rank(exact, higher_is_better=True, kept=5, loss=loss)
     assert (progress.improved, progress.stale) == (20, 1)
     progress.step = progress.evaluated = 40
-    assert not has_stalled(config, progress, spent=0.7), "half of that since step 20"
-    assert has_stalled(config, progress, spent=0.8)
-    assert has_stalled(make_config({"patience": 1}), progress, spent=0.1)
-    assert not has_stalled(make_config({"patience": 2}), progress, spent=0.99)
+    assert not has_stalled(progress, 0.7, None), "half of that since step 20"
+    assert has_stalled(progress, 0.8, None)
+    assert has_stalled(progress, 0.1, 1)
+    assert not has_stalled(progress, 0.99, 2)
 
 
 def test_only_an_evaluation_can_tell_that_a_run_has_stalled():
     """A run was ended because none had come for long."""
-    assert not has_stalled(make_config({}), Progress(step=90), spent=0.9)
+    assert not has_stalled(Progress(step=90), 0.9, None)
     judged_once = Progress(step=90, evaluated=10, improved=10)
-    assert not has_stalled(make_config({}), judged_once, spent=0.9)
+    assert not has_stalled(judged_once, 0.9, None)
 
 
 def test_a_run_uses_its_minutes_where_evaluations_are_slow(make_task, monkeypatch):
@@ -222,17 +223,16 @@ def test_a_run_uses_its_minutes_where_evaluations_are_slow(make_task, monkeypatc
         clock.now += 1.0
         return step(*args)
 
-    def slow_evaluation(task, progress, watch):
+    def slow_evaluation(learner, progress, *rest):
         clock.now += 12.0 if progress.evaluated < 0 else 3.0
-        evaluate(task, progress, watch)
+        evaluate(learner, progress, *rest)
 
     monkeypatch.setattr(loop, "_step", slow_step)
     monkeypatch.setattr(loop, "_evaluate", slow_evaluation)
     task = make_task(steps=None, minutes=3.0, eval_every=None, warmup=None, report=False)
-    watch = ConsoleReporter(Console(quiet=True), task.spent, [], quiet=True)
-    progress = loop.train(task, Progress(), watch)
+    progress = train_prepared(task)
     assert progress.seconds >= 180
-    assert task.is_over(progress)
+    assert task.budget.is_over(progress)
     rows = task.folder.read_metrics()
     assert [row["seconds"] for row in rows[:3]] == [18.0, 66.0, 96.0]
     assert 5 <= len(rows) <= 10
@@ -240,13 +240,13 @@ def test_a_run_uses_its_minutes_where_evaluations_are_slow(make_task, monkeypatc
 
 def test_what_was_chosen_is_told_in_a_line():
     given = make_config({"minutes": 1})
-    said = describe_defaults(given, fill_settings(given, CPU), CPU, 200)
+    said = describe_defaults(given, fill_settings(given, CPU), CPU, 200, "pairs")
     assert said == (
         "defaults for 4,000 pairs: about 32 per batch (544 tokens), size small, warm-up over 200 "
         "steps or 10% of the budget, an evaluation every 200 steps or 6 seconds."
     )
     given = make_config({"batch_sentences": 5, "size": "tiny", "warmup": 3, "eval_every": 9})
-    assert describe_defaults(given, given, CPU, 9) is None
+    assert describe_defaults(given, given, CPU, 9, "pairs") is None
 
 
 def ranked(*evaluations):
@@ -290,4 +290,4 @@ def test_a_run_of_an_earlier_version_goes_on_as_it_was(data, tmp_path):
     folder.config_file.write_text(json.dumps(record))
     task = prepare(folder.read_config(), folder, Console(quiet=True))
     assert task.config.max_tokens == 4096
-    assert task.eval_every == 200, "no tenth of its steps"
+    assert task.intervals.eval_every == 200, "no tenth of its steps"

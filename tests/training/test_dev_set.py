@@ -2,7 +2,7 @@
 
 import io
 import unicodedata
-from dataclasses import replace
+from copy import copy
 
 import pytest
 import torch
@@ -12,8 +12,7 @@ from regard.data import dev_set
 from regard.evaluation import score
 from regard.symbols import SYMBOLS
 from regard.training import RunFolder, evaluator, make_config
-from regard.training.progress import Progress
-from regard.training.reporting import look
+from regard.training.reporting import example_traces
 from regard.training.setup import prepare
 from training.tools import SETTINGS
 
@@ -35,7 +34,7 @@ def task(data, tmp_path):
 
 
 def test_sources_come_once_with_all_their_targets(task):
-    found = task()[0].dev
+    found = task()[0].evaluator.dev
     assert found.sources == ["read", "cat", "dog"]
     assert found.references == [["r e d", "r i d"], ["k a t"], ["d o g"]]
     assert found.rows.tolist() == [0, 1, 4]
@@ -50,7 +49,7 @@ def test_features_tell_sources_apart(task, tmp_path):
     lines = ["go\twent\tV;PST", "go\tgoes\tV;PRS", "go\tgoed\tV;PST"]
     train = tmp_path / "train.tsv"
     train.write_text("".join(f"{line}\n" for line in lines * 4))
-    found = task(lines, data=str(train), features=True, columns="0,1,2")[0].dev
+    found = task(lines, data=str(train), features=True, columns="0,1,2")[0].evaluator.dev
     assert found.references == [["went", "goed"], ["goes"]]
 
 
@@ -70,7 +69,7 @@ def test_what_is_the_same_token_for_token_is_seen(task, tmp_path, monkeypatch, c
     # the second has another feature, the third other letters in its places, the last unknown ones
     asked = ["go\tx\tV;PST", "be\tx\tV;PRS", "ba\tx\tV;PRS", "do\tx\tV;PST", "yz\tx\tV;PST"]
     made, told = task(asked, data=str(train), features=True, columns="0,1,2")
-    assert dev_set.overlapping_sources(made.corpus, made.dev) == 2
+    assert dev_set.overlapping_sources(made.batches.epochs.corpus, made.evaluator.dev) == 2
     assert "2 of 5 dev sources (40%)" in told
 
 
@@ -78,7 +77,7 @@ def test_unknown_letters_are_not_taken_for_each_other(task, tmp_path):
     train = tmp_path / "train.tsv"
     train.write_text("".join(f"{word}\tx\n" for word in ("aabbccdd", "aabbccdd", "aaz")))
     made, told = task(["aaq\tx", "aabbccdd\tx"], data=str(train), vocab_size=len(SYMBOLS) + 4)
-    assert (made.corpus.src(2) == made.dev.corpus.src(0)).all()
+    assert (made.batches.epochs.corpus.src(2) == made.evaluator.dev.corpus.src(0)).all()
     assert "1 of 2 dev sources (50%)" in told
 
 
@@ -95,7 +94,7 @@ def test_one_that_training_has_is_told_and_none_is_not(task, tmp_path):
 def test_texts_without_a_source_are_each_by_itself(task, tmp_path):
     text = tmp_path / "text.txt"
     text.write_text("a b c\nb c a\n" * 9)
-    found = task(["a b", "c a", "b"], preset="lm-rnn", data=str(text))[0].dev
+    found = task(["a b", "c a", "b"], preset="lm-rnn", data=str(text))[0].evaluator.dev
     assert found.references == [["a b"], ["c a"], ["b"]]
     assert found.rows.tolist() == [0, 1, 2]
 
@@ -109,46 +108,47 @@ def test_texts_without_a_source_are_each_by_itself(task, tmp_path):
 )
 def test_any_target_will_do(task, monkeypatch, said, per, exact):
     it = task(metric="per")[0]
-    monkeypatch.setattr(evaluator, "_outputs", lambda _: said)
-    found = evaluator.evaluate(it, Progress())
+    monkeypatch.setattr(evaluator.Evaluator, "outputs", lambda _: said)
+    found = it.evaluator.evaluate()
     assert found.metrics["per"] == pytest.approx(per)
     assert found.metrics["exact"] == pytest.approx(exact)
-    assert found.metrics["per"] == score("per", said, it.dev.references).value
+    assert found.metrics["per"] == score("per", said, it.evaluator.dev.references).value
 
 
 def test_outputs_are_those_of_the_sources(task):
     """What the model says to each source alone, in the order of the sources."""
     lines = ["abc\tc b a", "ab\tb a", "abc\ta b c", "hgfedc\tc d e f g h"]
     it = task(lines)[0]
-    it.module.eval()
-    for weight in it.module.parameters():
+    it.learner.module.eval()
+    for weight in it.learner.module.parameters():
         torch.nn.init.normal_(weight)
-    together = evaluator._outputs(it)
+    together = it.evaluator.outputs()
     assert len(set(together)) == 3
-    for place, row in enumerate(it.dev.rows):
-        alone = replace(it, dev=it.dev._replace(rows=it.dev.rows[place : place + 1]))
-        assert evaluator._outputs(alone) == [together[place]], row
-    traces = look(it, together)
+    for place, row in enumerate(it.evaluator.dev.rows):
+        alone = copy(it.evaluator)
+        alone.dev = alone.dev._replace(rows=alone.dev.rows[place : place + 1])
+        assert alone.outputs() == [together[place]], row
+    traces = example_traces(it.evaluator, together)
     assert {trace.source.text for trace in traces} == {"abc", "ab", "hgfedc"}
     for trace in traces:
-        place = it.dev.sources.index(trace.source.text)
-        assert trace.target.text == it.dev.references[place][0]
+        place = it.evaluator.dev.sources.index(trace.source.text)
+        assert trace.target.text == it.evaluator.dev.references[place][0]
         assert trace.notes == (together[place],)
 
 
 def test_outputs_without_an_end_are_cut_where_no_reference_reaches(task):
     it = task(["abc\tc b a", "ab\tb a"], max_tgt_len=99)[0]
-    it.module.eval()
+    it.learner.module.eval()
     with torch.no_grad():
-        it.module.decoder.output.bias[len(SYMBOLS)] = 1e4  # one letter for ever
-    assert [len(said.split()) for said in evaluator._outputs(it)] == [2 * 3 + evaluator.EXTRA] * 2
-    it.config = it.config.model_copy(update={"max_tgt_len": 5})
-    assert [len(said.split()) for said in evaluator._outputs(it)] == [5, 5]
+        it.learner.module.decoder.output.bias[len(SYMBOLS)] = 1e4  # one letter for ever
+    assert [len(said.split()) for said in it.evaluator.outputs()] == [2 * 3 + evaluator.EXTRA] * 2
+    it.evaluator.max_tgt_len = 5
+    assert [len(said.split()) for said in it.evaluator.outputs()] == [5, 5]
 
 
 def test_references_are_compared_as_the_model_writes_them(task, monkeypatch):
     decomposed = unicodedata.normalize("NFD", "é o ")
     it = task(["cafe\té  o", f"caf\t{decomposed}"], metric="per")[0]
-    monkeypatch.setattr(evaluator, "_outputs", lambda _: ["é o", "é o"])
-    found = evaluator.evaluate(it, Progress())
+    monkeypatch.setattr(evaluator.Evaluator, "outputs", lambda _: ["é o", "é o"])
+    found = it.evaluator.evaluate()
     assert (found.score, found.metrics["exact"]) == (0, 1)

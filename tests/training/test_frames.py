@@ -17,8 +17,6 @@ from regard.layers import LearnedPositions, SinusoidalPositions
 from regard.models import COPY_PRESETS, PRESETS, TAG_PRESETS, TEXT_PRESETS, VectorInput
 from regard.training import RunFolder, make_config, start_run
 from regard.training.epochs import BatchShapes
-from regard.training.evaluator import evaluate
-from regard.training.progress import Progress
 from regard.training.setup import check_settings, prepare
 from sounds import FEATURES, spoken, write_jsonl, write_npy
 
@@ -65,12 +63,14 @@ def test_vectors_are_recognised_and_said_so(tmp_path, form):
     why = "names of .npy files" if form == "npy" else "tables of numbers"
     assert f"source: vectors of 5 numbers, because the sources are {why}." in said
     assert "brought to mean 0 and deviation 1" in said
-    assert isinstance(task.src_tokenizer, FrameScaler)
-    every = np.concatenate([task.corpus.frames(i) for i in range(len(task.corpus))])
+    assert isinstance(task.evaluator.kind.source, FrameScaler)
+    every = np.concatenate(
+        [task.batches.epochs.corpus.frames(i) for i in range(len(task.batches.epochs.corpus))]
+    )
     np.testing.assert_allclose(every.mean(axis=0), np.zeros(FEATURES), atol=1e-5)
     np.testing.assert_allclose(every.std(axis=0), np.ones(FEATURES), rtol=1e-5)
-    batch = collate(task.corpus, np.arange(7))
-    loss = task.model(batch.src, batch.src_lengths, batch.tgt_in, batch.tgt_out)
+    batch = collate(task.batches.epochs.corpus, np.arange(7))
+    loss = task.learner.objective(batch.src, batch.src_lengths, batch.tgt_in, batch.tgt_out)
     assert loss.isfinite()
 
 
@@ -78,8 +78,8 @@ def test_the_same_sources_are_held_out_whatever_their_order(tmp_path):
     rows = spoken(80)
     first, _ = task_of(tmp_path / "a", rows)
     second, _ = task_of(tmp_path / "b", rows[::-1])
-    assert sorted(first.dev.sources) == sorted(second.dev.sources)
-    assert len(first.dev.sources) + len(first.corpus) == 80
+    assert sorted(first.evaluator.dev.sources) == sorted(second.evaluator.dev.sources)
+    assert len(first.evaluator.dev.sources) + len(first.batches.epochs.corpus) == 80
 
 
 def test_numbers_stay_as_they_are_if_that_is_asked_for(tmp_path):
@@ -87,7 +87,7 @@ def test_numbers_stay_as_they_are_if_that_is_asked_for(tmp_path):
     task, said = task_of(tmp_path, rows, scale_vectors=False, dev=None)
     assert "mean 0" not in said
     given = np.sort(np.concatenate([table for table, _ in rows]), axis=None)
-    corpora = (task.corpus, task.dev.corpus)
+    corpora = (task.batches.epochs.corpus, task.evaluator.dev.corpus)
     kept = [corpus.frames(i) for corpus in corpora for i in range(len(corpus))]
     np.testing.assert_array_equal(np.sort(np.concatenate(kept), axis=None), given)
 
@@ -100,7 +100,7 @@ def test_one_number_for_each_frame_must_be_asked_for(tmp_path):
     )
     task, said = task_of(tmp_path, rows, src_tokenizer="vectors")
     assert "source: vectors of 1 number, because it was asked for." in said
-    assert task.corpus.features == 1
+    assert task.batches.epochs.corpus.features == 1
 
 
 @pytest.mark.parametrize("preset", [name for name in PRESETS if name not in REFUSED])
@@ -178,7 +178,7 @@ def test_features_beside_vectors_are_refused(tmp_path):
     said = refused(tmp_path, rows)
     assert "the source is vectors, which no features join, but it has 'V'" in said
     task, _ = task_of(tmp_path, rows, features=False)
-    assert isinstance(task.src_tokenizer, FrameScaler)
+    assert isinstance(task.evaluator.kind.source, FrameScaler)
 
 
 def test_dev_pairs_are_read_from_their_own_folder_and_must_have_the_same_width(tmp_path):
@@ -187,7 +187,7 @@ def test_dev_pairs_are_read_from_their_own_folder_and_must_have_the_same_width(t
     train = write_npy(tmp_path / "a" / "train.tsv", spoken(40))
     dev = write_npy(tmp_path / "b" / "dev.tsv", spoken(20, seed=2))
     task, _ = task_of(tmp_path, train, dev=str(dev))
-    assert len(task.dev.corpus) == 20
+    assert len(task.evaluator.dev.corpus) == 20
     narrow = [(table[:, :3], text) for table, text in spoken(20)]
     other = write_jsonl(tmp_path / "narrow.jsonl", narrow)
     with pytest.raises(DataError) as caught:
@@ -206,22 +206,23 @@ def test_bad_sources_are_counted_and_left_out(tmp_path):
     with pytest.raises(DataError, match="line 4: each frame of the source has 2 numbers"):
         task_of(tmp_path / "x", tmp_path / "a.jsonl")
     task, said = task_of(tmp_path, tmp_path / "a.jsonl", skip_bad=True)
-    assert len(task.corpus) + len(task.dev.corpus) == 58
+    assert len(task.batches.epochs.corpus) + len(task.evaluator.dev.corpus) == 58
     assert "2 bad lines were left out (1 other number of features, 1 ragged)" in said
 
 
 def test_longer_sources_are_left_out_and_counted(tmp_path):
     task, said = task_of(tmp_path, spoken(80), max_src_len=6)
     assert "too long and left out" in said
-    assert task.corpus.src_lengths.max() == 6
+    assert task.batches.epochs.corpus.src_lengths.max() == 6
 
 
 def test_batches_keep_few_shapes(tmp_path):
     task, _ = task_of(tmp_path, spoken(80))
-    shapes = BatchShapes.of(task.config)
-    rows = task.epochs[0].batches[0]
-    shape = shapes.of_batch(task.corpus, rows)
-    batch = collate(task.corpus, rows, shape)
+    config = task.config
+    shapes = BatchShapes(config.max_src_len, config.longest_tgt + 1, None, config.batch_sentences)
+    rows = task.batches.epochs[0].batches[0]
+    shape = shapes.of_batch(task.batches.epochs.corpus, rows)
+    batch = collate(task.batches.epochs.corpus, rows, shape)
     assert batch.src.shape == (shape.rows, shape.src_len, FEATURES)
     assert batch.src.shape[1] % 4 == 0
 
@@ -229,7 +230,7 @@ def test_batches_keep_few_shapes(tmp_path):
 def test_attention_is_measured_over_joined_frames(tmp_path):
     rows = [(table, text) for table, text in spoken(400) if len(table) == 9]
     task, _ = task_of(tmp_path, rows, stack=2, max_tgt_len=9)
-    health = evaluate(task, Progress()).health
+    health = task.evaluator.evaluate().health
     assert health.even == pytest.approx(1 / 5)  # nine frames in pairs
     assert health.last == 0.0  # there is no </s> to collapse to
 
@@ -239,8 +240,8 @@ def test_a_run_finds_again_what_it_has_learned_of_its_sources(tmp_path):
     first, _ = task_of(tmp_path, data)
     again, said = task_of(tmp_path, data)
     assert "because" not in said
-    assert again.src_tokenizer == first.src_tokenizer
-    assert again.corpus.fingerprint == first.corpus.fingerprint
+    assert again.evaluator.kind.source == first.evaluator.kind.source
+    assert again.batches.epochs.corpus.fingerprint == first.batches.epochs.corpus.fingerprint
 
 
 def counted_tables(monkeypatch):
@@ -263,13 +264,13 @@ def test_each_source_is_parsed_once_before_the_first_step(tmp_path, monkeypatch,
     parsed = counted_tables(monkeypatch)
     task, _ = task_of(tmp_path / "a", data)
     assert parsed == [80]
-    assert len(task.corpus) + len(task.dev.corpus) == 80
+    assert len(task.batches.epochs.corpus) + len(task.evaluator.dev.corpus) == 80
     task_of(tmp_path / "a", data)  # looks whether they are still the same
     assert parsed == [160]
     parsed[0] = 0
     task, _ = task_of(tmp_path / "b", data, dev=str(dev))
     assert parsed == [160]
-    assert (len(task.corpus), len(task.dev.corpus)) == (80, 80)
+    assert (len(task.batches.epochs.corpus), len(task.evaluator.dev.corpus)) == (80, 80)
     left = {path.name for path in (tmp_path / "b" / "run" / "data").iterdir()}
     corpora = {"train.arrow", "train.arrow.json", "dev.arrow", "dev.arrow.json"}
     assert left == {*corpora, "sources.json"}
@@ -281,7 +282,10 @@ def test_pairs_are_encoded_as_if_they_were_read_again_each_time(tmp_path, monkey
     cache = "regard.training.run_data.write_frame_cache"
     monkeypatch.setattr(cache, lambda pairs, path: list(pairs))
     again, _ = task_of(tmp_path / "b", data)
-    for one, other in ((once.corpus, again.corpus), (once.dev.corpus, again.dev.corpus)):
+    for one, other in (
+        (once.batches.epochs.corpus, again.batches.epochs.corpus),
+        (once.evaluator.dev.corpus, again.evaluator.dev.corpus),
+    ):
         assert one.path.read_bytes() == other.path.read_bytes()
 
 
@@ -295,7 +299,7 @@ def test_other_numbers_in_a_named_file_are_noticed(tmp_path, with_dev):
     os.utime(source, (1, 1))  # as a copy may have it
     again, said = task_of(tmp_path, data, **dev)
     assert "built again" not in said
-    assert again.corpus.fingerprint == first.corpus.fingerprint
+    assert again.batches.epochs.corpus.fingerprint == first.batches.epochs.corpus.fingerprint
     np.save(source, np.load(source) + 1)
     os.utime(source, (1, 1))
     assert source.stat().st_size == before.st_size

@@ -10,7 +10,7 @@ from regard.kinds.frame_pairs import with_frame_input
 from regard.models import PRESETS
 from regard.training.distributed import Fabric
 from regard.training.losses import Objective
-from regard.training.optimization import BEFORE, CudaGraphGradients
+from regard.training.optimization import EAGER_BATCHES, CudaGraphGradients
 from sounds import FEATURES, spoken
 
 pytestmark = [
@@ -88,7 +88,7 @@ def gradients_of(steps, batch):
 def check_replays(slow, fast, batches, precision):
     """Both give the same, though one of them replays."""
     slow.records = False
-    for _ in range(BEFORE):
+    for _ in range(EAGER_BATCHES):
         fast(batches[0], 1.0)
     for batch in batches:
         for one, other in zip(gradients_of(slow, batch), gradients_of(fast, batch), strict=True):
@@ -154,7 +154,7 @@ def test_a_table_that_is_kept_has_no_gradient_in_a_replay_either(preset, tmp_pat
         model = PRESETS[preset](VOCAB, VOCAB, "tiny", dropout=0.0)
         table = model.encoder.embedding.table.weight.requires_grad_(not kept)
         steps = CudaGraphGradients(fabric, fabric.setup(Objective(model, 0.1)))
-        for _ in range(BEFORE + 2):
+        for _ in range(EAGER_BATCHES + 2):
             steps(batch, 0.5)
         assert list(steps.recordings) == [SHAPE]
         assert (table.grad is None) == kept
@@ -179,7 +179,7 @@ def test_a_replay_drops_what_the_step_itself_would_have_dropped(preset, tmp_path
         steps = recorded(preset, "32-true", dropout=0.5)
         steps.records = records
         torch.manual_seed(7)
-        found.append([float(steps(batch, 1.0)) for _ in range(BEFORE + 4)])
+        found.append([float(steps(batch, 1.0)) for _ in range(EAGER_BATCHES + 4)])
         assert bool(steps.recordings) == records
     assert found[1] == pytest.approx(found[0], rel=1e-6)
 
@@ -201,8 +201,8 @@ def test_what_cannot_be_recorded_is_taken_step_by_step(tmp_path):
     batch = collate(corpus, np.arange(30), SHAPE)
     fabric = Fabric(accelerator="cuda", devices=1)
     steps = CudaGraphGradients(fabric, fabric.setup(Asks()))
-    found = [float(steps(batch, 2.0)) for _ in range(BEFORE + 3)]
-    assert found == [2.0 * batch.src.max()] * (BEFORE + 3)
+    found = [float(steps(batch, 2.0)) for _ in range(EAGER_BATCHES + 3)]
+    assert found == [2.0 * batch.src.max()] * (EAGER_BATCHES + 3)
     assert steps.gradients[0] == 2.0 * batch.src.max()
     assert not steps.records
     assert 0 < torch.rand(8, device="cuda").mean() < 1  # what is drawn next is drawn

@@ -6,7 +6,8 @@ import re
 from dataclasses import replace
 
 from regard.training import RunFolder
-from regard.training.checkpoint import Averaged
+from regard.training.checkpoint import AveragedWeights
+from regard.training.evaluator import Evaluation
 from regard.training.progress import Progress
 from regard.training.reporting import write_card
 from regard.version import __version__
@@ -14,7 +15,7 @@ from regard.version import __version__
 
 def card(task, averaged=None):
     progress = Progress(step=6, epoch=2, seconds=90.0, best=[(0.25, 3), (0.5, 6)])
-    write_card(task, progress, averaged)
+    write_card(task.folder, task.summary, progress, averaged)
     return task.folder.card_file.read_text(encoding="utf-8")
 
 
@@ -23,8 +24,8 @@ def test_it_says_what_the_model_is_and_how_well_it_does(make_task, data):
     text = card(task)
     assert text.startswith(f"# {task.folder.path.name}\n")
     assert "preset `bahdanau`, size `tiny`" in text
-    assert f"{sum(p.numel() for p in task.module.parameters()):,} weights" in text
-    assert f"`{data}`: {len(task.corpus):,} training pairs" in text
+    assert f"{sum(p.numel() for p in task.learner.module.parameters()):,} weights" in text
+    assert f"`{data}`: {len(task.batches.epochs.corpus):,} training pairs" in text
     assert "best dev per, greedy | 0.2500 at step 3" in text
     assert "6 steps, 2 epochs, 1.5 minutes" in text
     assert f"regard {__version__}" in text
@@ -33,7 +34,9 @@ def test_it_says_what_the_model_is_and_how_well_it_does(make_task, data):
 def test_it_says_how_well_an_average_does_that_is_the_model(make_task):
     task = make_task()
     assert "average" not in card(task)
-    rows = card(task, Averaged(2, 0.125)).splitlines()
+    result = Evaluation(0.125, {}, 0.0, None, [])
+    assert "average" not in card(task, AveragedWeights(2, result, taken=False))
+    rows = card(task, AveragedWeights(2, result, taken=True)).splitlines()
     place = rows.index("| best dev per, greedy | 0.2500 at step 3 |")
     assert rows[place + 1] == "| dev per, greedy, of the average of the 2 best, taken | 0.1250 |"
 
@@ -70,11 +73,14 @@ def test_it_has_the_settings_that_are_no_defaults(make_task):
 
 def test_it_shows_pairs_of_the_dev_set(make_task):
     task = make_task()
-    assert f"    {task.dev.sources[0]} -> {task.dev.references[0][0]}\n" in card(task)
+    assert (
+        f"    {task.evaluator.dev.sources[0]} -> {task.evaluator.dev.references[0][0]}\n"
+        in card(task)
+    )
 
 
 def test_the_name_of_a_file_may_be_of_any_bytes(make_task):
     task = make_task()
     name = os.fsdecode(b"caf\xe9.tsv")
-    text = card(replace(task, config=task.config.model_copy(update={"data": name})))
+    text = card(replace(task, summary=replace(task.summary, data=name)))
     assert "| data | `caf\\udce9.tsv`: " in text

@@ -4,17 +4,14 @@ from contextlib import suppress
 
 import pytest
 import torch
-from rich.console import Console
 from torch import nn
 
 from models.cases import SIZES
 from regard.models import PRESETS
-from regard.training.console_reporter import ConsoleReporter
-from regard.training.loop import _step, restore, save, train
 from regard.training.optimization import ExponentialMovingAverage
 from regard.training.progress import Progress
 from regard.training.run import read_state
-from training.tools import assert_same, weights
+from training.tools import assert_same, take_step, train_prepared, weights
 
 
 def test_by_hand():
@@ -54,32 +51,32 @@ def test_a_shared_table_is_averaged_once():
 def test_the_average_is_judged_and_written_and_the_weights_go_on(make_task):
     plain, progress = make_task(steps=3), Progress()
     for _ in range(3):
-        _step(plain, progress)
+        take_step(plain, progress)
     averaged = make_task(steps=3, ema=0.5)
-    expected = [weight.detach().clone() for weight in averaged.module.parameters()]
+    expected = [weight.detach().clone() for weight in averaged.learner.module.parameters()]
     progress = Progress()
     for t in (1, 2, 3):
-        _step(averaged, progress)
+        take_step(averaged, progress)
         decay = min(0.5, (1 + t) / (10 + t))
-        for mean, weight in zip(expected, averaged.module.parameters(), strict=True):
+        for mean, weight in zip(expected, averaged.learner.module.parameters(), strict=True):
             mean.mul_(decay).add_(weight.detach(), alpha=1 - decay)
     # the average is no part of the training
-    assert_same(dict(plain.module.state_dict()), dict(averaged.module.state_dict()))
-    train(averaged, progress, ConsoleReporter(Console(quiet=True), averaged.spent, [], quiet=True))
+    assert_same(dict(plain.learner.module.state_dict()), dict(averaged.learner.module.state_dict()))
+    train_prepared(averaged, progress)
     written = weights(averaged.folder.path)
-    for (name, _), mean in zip(averaged.module.named_parameters(), expected, strict=True):
+    for (name, _), mean in zip(averaged.learner.module.named_parameters(), expected, strict=True):
         torch.testing.assert_close(written[name], mean)
 
 
 def test_a_checkpoint_holds_it(make_task):
     task, progress = make_task(ema=0.9), Progress()
     for _ in range(4):
-        _step(task, progress)
-    save(task, progress)
+        take_step(task, progress)
+    task.checkpoints.save(progress)
     again = make_task(ema=0.9)
     state = read_state(again.folder)
     assert state.progress.step == 4
-    assert restore(again, state.checkpoint) == []
-    assert_same(task.ema.state(), again.ema.state())
-    assert_same(dict(task.module.state_dict()), dict(again.module.state_dict()))
-    assert not all(map(torch.equal, again.ema.average, again.ema.weights))
+    assert again.checkpoints.restore(state.checkpoint) == []
+    assert_same(task.learner.average.state(), again.learner.average.state())
+    assert_same(dict(task.learner.module.state_dict()), dict(again.learner.module.state_dict()))
+    assert not all(map(torch.equal, again.learner.average.average, again.learner.average.weights))

@@ -43,11 +43,11 @@ def test_what_can_be_done_is_done(make_task, without_lstm):
 def test_the_trial_changes_nothing(make_task, monkeypatch):
     tried = make_task(precision="bf16")
     state = torch.get_rng_state()
-    assert all(weight.grad is None for weight in tried.module.parameters())
+    assert all(weight.grad is None for weight in tried.learner.module.parameters())
     monkeypatch.setattr("regard.training.setup.check_precision", lambda *args: None)
     untried = make_task(precision="bf16")
     assert torch.equal(torch.get_rng_state(), state)
-    assert_same(tried.module.state_dict(), untried.module.state_dict())
+    assert_same(tried.learner.module.state_dict(), untried.learner.module.state_dict())
 
 
 def test_the_doctor_says_so(monkeypatch):

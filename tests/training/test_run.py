@@ -72,7 +72,8 @@ def test_stopped_before_it_is_judged_a_run_leaves_its_newest_weights(
         folder = begin(ema=ema, save_every=100, console=Console(file=log, width=400), quiet=False)
     assert not folder.finished
     said = (tmp_path / "log").read_text().splitlines()[-2:]
-    assert said[0] == "the weights of step 4 are kept as the model, but dev has not judged them."
+    kept = "the weights of step 4 are kept as the model, but they have not been evaluated on dev."
+    assert said[0] == kept
     assert said[1].startswith("stopped and saved; go on with: regard train --resume ")
     saved = load_file(folder.checkpoints / "step-00000004.safetensors")
     part = "ema." if ema else "model."
@@ -111,8 +112,11 @@ def test_a_signal_that_comes_twice_at_once_is_one(begin, monkeypatch, seconds):
 def test_a_second_signal_stops_at_once(begin, monkeypatch):
     monkeypatch.setattr(loop, "SIGNAL_WINDOW_S", 0.01)
     stop_after(4, monkeypatch, signal.SIGINT, 0.02, signal.SIGINT)
+    file = io.StringIO()
     with pytest.raises(KeyboardInterrupt):
-        begin(save_every=100)
+        begin(save_every=100, console=Console(file=file, width=400), quiet=False)
+    resume = "go on from the last checkpoint: regard train --resume "
+    assert file.getvalue().splitlines()[-1].startswith(f"stopped at once; {resume}")
 
 
 def test_a_closed_terminal_saves_and_stops(begin, monkeypatch):
@@ -158,8 +162,8 @@ def stop_after(step, monkeypatch, *signals):
     """Signals during this step, with seconds between them; Ctrl-C if none are given."""
     take = loop._step
 
-    def stopping(task, progress):
-        loss = take(task, progress)
+    def stopping(learner, batches, progress, *rest):
+        loss = take(learner, batches, progress, *rest)
         for number in signals or (signal.SIGINT,) if progress.step == step else ():
             time.sleep(number) if isinstance(number, float) else signal.raise_signal(number)
         return loss

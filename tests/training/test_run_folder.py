@@ -19,7 +19,7 @@ def folder(make_task):
     """A run that could be used."""
     task = make_task()
     task.folder.write_config(task.config)
-    task.folder.write_model(task.module.state_dict())
+    task.folder.write_model(task.learner.module.state_dict())
     return task.folder, task
 
 
@@ -27,9 +27,9 @@ def test_round_trip(folder):
     run, task = folder
     saved = RunFolder(run.path).load()
     assert saved.config == task.config
-    assert saved.src_tokenizer.fingerprint == task.src_tokenizer.fingerprint
+    assert saved.src_tokenizer.fingerprint == task.evaluator.kind.source.fingerprint
     assert not saved.model.training
-    for name, weight in task.module.state_dict().items():
+    for name, weight in task.learner.module.state_dict().items():
         assert torch.equal(saved.model.state_dict()[name], weight)
 
 
@@ -226,7 +226,7 @@ def test_weights_that_are_larger_than_the_memory(folder):
 
 def test_weights_that_are_no_numbers(folder):
     run, task = folder
-    weights = {name: weight.clone() for name, weight in task.module.state_dict().items()}
+    weights = {name: weight.clone() for name, weight in task.learner.module.state_dict().items()}
     next(iter(weights.values())).view(-1)[0] = float("nan")
     run.write_model(weights)
     with pytest.raises(RunError, match="some of them are not finite"):

@@ -17,30 +17,37 @@ def test_one_tokeniser_is_saved_for_both_sides(make_task):
     task = make_task(shared_vocab=True)
     files = [task.folder.src_tokenizer_file, task.folder.tgt_tokenizer_file]
     assert files[0].read_bytes() == files[1].read_bytes()
-    assert task.src_tokenizer.fingerprint == task.tgt_tokenizer.fingerprint
+    assert task.evaluator.kind.source.fingerprint == task.evaluator.kind.target.fingerprint
     # it knows what either side has: words of letters, and letters with spaces between them
-    assert 3 not in task.src_tokenizer.encode("abcdefgh")
-    assert 3 not in task.tgt_tokenizer.encode("h g f e d c b a")
+    assert 3 not in task.evaluator.kind.source.encode("abcdefgh")
+    assert 3 not in task.evaluator.kind.target.encode("h g f e d c b a")
 
 
 def test_without_it_each_side_has_its_own(make_task):
     task = make_task()
-    assert task.src_tokenizer.fingerprint != task.tgt_tokenizer.fingerprint
-    assert (task.src_tokenizer.kind, task.tgt_tokenizer.kind) == ("char", "space")
+    assert task.evaluator.kind.source.fingerprint != task.evaluator.kind.target.fingerprint
+    assert (task.evaluator.kind.source.kind, task.evaluator.kind.target.kind) == ("char", "space")
 
 
 @pytest.mark.parametrize("side", ["src_tokenizer", "tgt_tokenizer"])
 def test_a_kind_given_for_one_side_is_that_of_both(make_task, side):
     task = make_task(shared_vocab=True, **{side: "bpe"})
-    assert task.src_tokenizer.kind == task.tgt_tokenizer.kind == "bpe"
+    assert task.evaluator.kind.source.kind == task.evaluator.kind.target.kind == "bpe"
 
 
 def test_features_are_known_to_both(make_task, tmp_path):
     file = tmp_path / "inflected.tsv"
     file.write_text("".join(f"{c}{c}\t{c}s\tV;{t}\n" for c in "abcdefgh" for t in ("PST", "PRS")))
     task = make_task(data=str(file), features=True, columns="0,1,2", **TIED)
-    assert task.src_tokenizer.features == task.tgt_tokenizer.features == ("PRS", "PST", "V")
-    assert len(task.module.encoder.embedding.table.weight) == task.tgt_tokenizer.vocab_size
+    assert (
+        task.evaluator.kind.source.features
+        == task.evaluator.kind.target.features
+        == ("PRS", "PST", "V")
+    )
+    assert (
+        len(task.learner.module.encoder.embedding.table.weight)
+        == task.evaluator.kind.target.vocab_size
+    )
 
 
 @pytest.mark.plain
@@ -79,10 +86,12 @@ def test_what_is_found_not_to_be_bpe_has_no_merges_to_leave_out(make_task):
 
 def test_merges_are_left_out_of_training_pairs_alone(make_task):
     task = make_task(shared_vocab=True, src_tokenizer="bpe", bpe_dropout=0.3, vocab_size=60)
-    first, second = (task.epochs[number].pairs.src_lengths.copy() for number in (0, 1))
+    first, second = (task.batches.epochs[number].pairs.src_lengths.copy() for number in (0, 1))
     assert first.tolist() != second.tolist()
-    assert (first >= task.corpus.src_lengths).mean() > 0.9
-    assert task.dev.corpus.src(0).tolist()[:-1] == task.src_tokenizer.encode(task.dev.sources[0])
+    assert (first >= task.batches.epochs.corpus.src_lengths).mean() > 0.9
+    assert task.evaluator.dev.corpus.src(0).tolist()[:-1] == task.evaluator.kind.source.encode(
+        task.evaluator.dev.sources[0]
+    )
 
 
 @pytest.mark.parametrize("value", [None, "none", "output"])

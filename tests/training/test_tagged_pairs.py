@@ -41,7 +41,7 @@ def test_features_are_read_too(tmp_path):
 
 def test_tokens_count_and_not_words(tmp_path):
     letters = [(src.replace(" ", ""), tgt) for src, tgt in GOOD]
-    assert len(task(tmp_path, letters, src_tokenizer="char").corpus) > 30
+    assert len(task(tmp_path, letters, src_tokenizer="char").batches.epochs.corpus) > 30
     (tmp_path / "other").mkdir()
     said = r"5 source tokens \(char\) and 3 target tokens \(space\): add src_tokenizer=space tgt_to"
     with pytest.raises(DataError, match=said):
@@ -54,8 +54,10 @@ def test_pairs_of_other_lengths_are_left_out_if_bad_lines_are(tmp_path):
         made = task(tmp_path, rows, Console(file=said, width=400), skip_bad=True)
         said.seek(0)
         text = said.read()
-    assert len(made.corpus) + len(made.dev.sources) == len(GOOD)
-    assert (made.corpus.src_lengths == made.corpus.tgt_lengths + 1).all()
+    assert len(made.batches.epochs.corpus) + len(made.evaluator.dev.sources) == len(GOOD)
+    assert (
+        made.batches.epochs.corpus.src_lengths == made.batches.epochs.corpus.tgt_lengths + 1
+    ).all()
     counts = [line for line in text.splitlines() if "left out" in line]
     assert sum("other number of tokens" in line for line in counts) in (1, 2)
     assert "line 1: the preset rnn writes one token" in text
@@ -83,7 +85,7 @@ def test_where_no_line_is_left_the_first_is_named(tmp_path):
 
 def test_other_presets_take_any_lengths(tmp_path):
     rows = [*GOOD, ("a b", "A B C")]
-    assert task(tmp_path, rows, preset="seq2seq").dev
+    assert task(tmp_path, rows, preset="seq2seq").evaluator.dev
 
 
 def test_words_that_are_cut_anew_would_have_other_lengths():

@@ -16,13 +16,10 @@ from regard.models import TEXT_PRESETS
 from regard.symbols import BOS, EOS
 from regard.training import RunFolder, make_config
 from regard.training.config import check_model
-from regard.training.console_reporter import ConsoleReporter
-from regard.training.evaluator import evaluate
-from regard.training.loop import train
 from regard.training.losses import Objective
-from regard.training.progress import Progress
-from regard.training.reporting import look
+from regard.training.reporting import example_traces
 from regard.training.setup import prepare
+from training.tools import train_prepared
 
 BRIEF = {"batch_sentences": 16, "steps": 6, "warmup": 5, "precision": "32", "device": "cpu"}
 SIZES = {"lm-transformer": {"dim": 16, "heads": 2, "feed_forward": 16, "layers": 1}}
@@ -58,16 +55,16 @@ def make_text_task(texts, tmp_path):
 @pytest.mark.parametrize("preset", TEXT_PRESETS)
 def test_dev_perplexity_is_that_of_single_steps(make_text_task, preset):
     task = make_text_task(preset)
-    result = evaluate(task, Progress())
+    result = task.evaluator.evaluate()
     nats, tokens = 0.0, 0
-    task.module.eval()
-    for references in task.dev.references:
+    task.learner.module.eval()
+    for references in task.evaluator.dev.references:
         (line,) = references
-        ids = [BOS, *task.tgt_tokenizer.encode(line), EOS]
-        memory = task.module.encode(torch.tensor([[EOS]]), torch.tensor([1]))
-        state = task.module.start(memory)
+        ids = [BOS, *task.evaluator.kind.target.encode(line), EOS]
+        memory = task.learner.module.encode(torch.tensor([[EOS]]), torch.tensor([1]))
+        state = task.learner.module.start(memory)
         for token, following in pairwise(ids):
-            logits, state, _ = task.module.step(torch.tensor([token]), state)
+            logits, state, _ = task.learner.module.step(torch.tensor([token]), state)
             nats -= logits[0].double().softmax(dim=0)[following].log().item()
             tokens += 1
     assert result.score == result.metrics["perplexity"]
@@ -77,38 +74,36 @@ def test_dev_perplexity_is_that_of_single_steps(make_text_task, preset):
 
 def test_perplexity_falls_and_the_best_is_kept(make_text_task):
     task = make_text_task("lm-rnn", steps=150, eval_every=50, lr=2e-2, dropout=0.0)
-    before = evaluate(task, Progress()).score
-    progress = train(
-        task,
-        Progress(),
-        ConsoleReporter(Console(quiet=True), task.spent, task.dev.sources, quiet=True),
-    )
+    before = task.evaluator.evaluate().score
+    progress = train_prepared(task)
     rows = task.folder.read_metrics()
     print(before, [row["dev_perplexity"] for row in rows])
     assert before > 5
     # a word tells the next one, but not whether the line ends
     assert min(row["dev_perplexity"] for row in rows) == progress.best[0][0] < 2.5
-    assert not task.metric.higher_is_better
+    assert not task.evaluator.metric.higher_is_better
 
 
 def test_texts_are_held_out_by_their_own_hash(make_text_task):
     task = make_text_task("lm-rnn")
-    assert 5 <= len(task.dev.corpus) <= 40
-    assert len(task.dev.corpus) + len(task.corpus) == 200
-    assert set(task.dev.sources) == {""}
-    assert task.src_tokenizer.fingerprint == task.tgt_tokenizer.fingerprint
+    assert 5 <= len(task.evaluator.dev.corpus) <= 40
+    assert len(task.evaluator.dev.corpus) + len(task.batches.epochs.corpus) == 200
+    assert set(task.evaluator.dev.sources) == {""}
+    assert task.evaluator.kind.source.fingerprint == task.evaluator.kind.target.fingerprint
 
 
 def test_joined_lines_have_eos_between_them(make_text_task):
     task = make_text_task("lm-rnn", join_lines=4)
-    assert len(task.dev.corpus) + len(task.corpus) == 50
-    assert (task.corpus.tgt(0) == EOS).sum() == 3
-    assert task.dev.references[0][0].count("\n") == 3
-    assert "\n" not in "".join(task.tgt_tokenizer.tokens(range(task.tgt_tokenizer.vocab_size)))
+    assert len(task.evaluator.dev.corpus) + len(task.batches.epochs.corpus) == 50
+    assert (task.batches.epochs.corpus.tgt(0) == EOS).sum() == 3
+    assert task.evaluator.dev.references[0][0].count("\n") == 3
+    assert "\n" not in "".join(
+        task.evaluator.kind.target.tokens(range(task.evaluator.kind.target.vocab_size))
+    )
 
 
 def test_the_report_says_how_likely_a_text_is(make_text_task):
-    traces = look(make_text_task("lm-self-attentive"), [])
+    traces = example_traces(make_text_task("lm-self-attentive").evaluator, [])
     assert len(traces) == 4
     assert all(trace.notes[0].startswith("perplexity ") for trace in traces)
     assert {m.kind for trace in traces for m in trace.maps} == {"decoder-history"}
@@ -141,8 +136,8 @@ def test_settings_without_a_meaning_are_refused(settings, words):
 @pytest.mark.parametrize("preset", TEXT_PRESETS)
 def test_bf16_keeps_the_loss_in_float32(make_text_task, preset):
     task = make_text_task(preset, dropout=0.0)
-    batch = collate(task.corpus, np.arange(16))
-    objective = Objective(task.module)
+    batch = collate(task.batches.epochs.corpus, np.arange(16))
+    objective = Objective(task.learner.module)
     parts = (batch.src, batch.src_lengths, batch.tgt_in, batch.tgt_out)
     expected = objective.double()(*parts)
     with bf16_autocast():

@@ -11,12 +11,9 @@ import regard
 from regard.errors import ArgumentError, DataError
 from regard.models import PRESETS, TAG_PRESETS, TEXT_PRESETS
 from regard.training import RunFolder, make_config, resume_run, start_run
-from regard.training.console_reporter import ConsoleReporter
-from regard.training.loop import train
 from regard.training.pretrained_embeddings import embeddings
-from regard.training.progress import Progress
 from regard.training.setup import check_settings, prepare
-from training.tools import SETTINGS
+from training.tools import SETTINGS, train_prepared
 
 WORDS = ["red", "green", "blue", "Black", "white", "grey"]
 #: width 16 as in the settings; `Black` is there in lower case alone, `grey` not at all
@@ -83,16 +80,16 @@ def rows(tokenizer, embedding):
 
 def test_rows_are_the_vectors_and_all_others_start_as_without(make, vectors):
     plain, _ = make(vocab_size=10)
-    before = rows(plain.src_tokenizer, plain.module.encoder.embedding)
+    before = rows(plain.evaluator.kind.source, plain.learner.module.encoder.embedding)
     plain.folder.src_tokenizer_file.unlink()
     task, _ = make(src_vectors=vectors, vocab_size=10)
-    found = rows(task.src_tokenizer, task.module.encoder.embedding)
+    found = rows(task.evaluator.kind.source, task.learner.module.encoder.embedding)
     for word in ("red", "green", "blue", "white"):
         assert found[word].tolist() == vector(FILE.index(word))
     assert found["Black"].tolist() == vector(FILE.index("black"))
     for word in ("<pad>", "<s>", "</s>", "<unk>", "grey"):
         assert torch.equal(found[word], before[word]), word
-    others = [task.module.state_dict(), plain.module.state_dict()]
+    others = [task.learner.module.state_dict(), plain.learner.module.state_dict()]
     for state in others:
         del state["encoder.embedding.table.weight"]
     assert all(torch.equal(others[0][name], others[1][name]) for name in others[1])
@@ -100,20 +97,22 @@ def test_rows_are_the_vectors_and_all_others_start_as_without(make, vectors):
 
 def test_words_of_the_file_fill_the_room(make, vectors):
     task, said = make(src_vectors=vectors, vocab_size=12)
-    known = task.src_tokenizer.tokens(range(4, 12))
+    known = task.evaluator.kind.source.tokens(range(4, 12))
     assert sorted(known[:6]) == sorted(WORDS)
     assert known[6:] == ["the", "black"]  # don't is cut, and yellow finds no room
-    assert rows(task.src_tokenizer, task.module.encoder.embedding)["the"].tolist() == vector(0)
-    assert task.tgt_tokenizer.vocab_size == 10
+    assert rows(task.evaluator.kind.source, task.learner.module.encoder.embedding)[
+        "the"
+    ].tolist() == vector(0)
+    assert task.evaluator.kind.target.vocab_size == 10
     assert "source tokens: 2 more from" in said
     assert f"source vectors: 7 of 12 tokens start from {vectors}, the others at random.\n" in said
 
 
 def test_a_scaled_embedding_gives_the_vectors_of_the_file(make, vectors):
     task, said = make(preset="transformer", **SIZES, tgt_vectors=vectors)
-    embedding = task.module.decoder.embedding
+    embedding = task.learner.module.decoder.embedding
     assert embedding.scale == 4
-    seen = rows(task.tgt_tokenizer, embedding)
+    seen = rows(task.evaluator.kind.target, embedding)
     assert torch.allclose(seen["red"], torch.tensor(vector(1)))
     assert "target vectors: " in said
 
@@ -122,12 +121,12 @@ def test_a_scaled_embedding_gives_the_vectors_of_the_file(make, vectors):
 def test_parts_of_words_are_looked_up_as_they_are_shown(make, tmp_path, kind):
     file = write_vectors(tmp_path / "parts.txt", ["r", "▁r", "▁red"])
     task, said = make(src_tokenizer=kind, src_vectors=str(file), vocab_size=60)
-    known = rows(task.src_tokenizer, task.module.encoder.embedding)
+    known = rows(task.evaluator.kind.source, task.learner.module.encoder.embedding)
     found = {word: n for n, word in enumerate(["r", "▁r", "▁red"]) if word in known}
     assert found
     for word, number in found.items():
         assert known[word].tolist() == vector(number)
-    total = task.src_tokenizer.vocab_size
+    total = task.evaluator.kind.source.vocab_size
     assert f"source vectors: {len(found)} of {total} tokens" in said
     assert f"these tokens are {kind}: src_tokenizer=word has more of them." in said
     assert "more from" not in said
@@ -139,7 +138,7 @@ def test_a_language_model_has_one_table(make, vectors, tmp_path):
     texts.write_text("".join(" ".join(draw.choices(WORDS, k=5)) + "\n" for _ in range(80)))
     given = {"data": str(texts), "preset": "lm-rnn", "src_tokenizer": "auto"}
     task, said = make(**given, tgt_vectors=vectors)
-    seen = rows(task.tgt_tokenizer, task.module.language.embedding)
+    seen = rows(task.evaluator.kind.target, task.learner.module.language.embedding)
     assert seen["pink"].tolist() == vector(8)
     assert "text tokens: 5 more from" in said  # the, black, don't, yellow and pink
     assert f"text vectors: {len(seen) - 5} of {len(seen)} tokens" in said
@@ -153,18 +152,18 @@ def test_a_language_model_has_one_table(make, vectors, tmp_path):
 def test_a_shared_table_starts_from_either_setting(make, vectors, setting):
     settings = {"shared_vocab": True, "tied": "all", "tgt_tokenizer": "word"}
     task, _ = make(**settings, **{setting: vectors})
-    for embedding in (task.module.encoder.embedding, task.module.decoder.embedding):
-        assert rows(task.src_tokenizer, embedding)["red"].tolist() == vector(1)
-    assert len(task.optimizer.param_groups[2]["params"]) == 1
+    for embedding in (task.learner.module.encoder.embedding, task.learner.module.decoder.embedding):
+        assert rows(task.evaluator.kind.source, embedding)["red"].tolist() == vector(1)
+    assert len(task.learner.optimizer.param_groups[2]["params"]) == 1
 
 
 def test_one_vocabulary_with_two_tables_may_have_two_files(make, vectors, tmp_path):
     other = str(write_vectors(tmp_path / "other.txt", ["orange", "red"]))
     task, _ = make(shared_vocab=True, tgt_tokenizer="word", src_vectors=vectors, tgt_vectors=other)
-    assert task.src_tokenizer.fingerprint == task.tgt_tokenizer.fingerprint
+    assert task.evaluator.kind.source.fingerprint == task.evaluator.kind.target.fingerprint
     src, tgt = (
-        rows(task.src_tokenizer, half.embedding)
-        for half in (task.module.encoder, task.module.decoder)
+        rows(task.evaluator.kind.source, half.embedding)
+        for half in (task.learner.module.encoder, task.learner.module.decoder)
     )
     assert (src["red"].tolist(), tgt["red"].tolist()) == (vector(1), vector(1))
     assert (src["blue"].tolist(), tgt["orange"].tolist()) == (vector(3), vector(0))
@@ -174,11 +173,11 @@ def test_one_vocabulary_with_two_tables_may_have_two_files(make, vectors, tmp_pa
 def trained(make, **settings):
     """The table before and after some steps, and the weights that are no table."""
     task, _ = make(**settings)
-    table = task.module.encoder.embedding.table.weight
+    table = task.learner.module.encoder.embedding.table.weight
     before = table.detach().clone()
-    other = task.module.decoder.embedding.table.weight.detach().clone()
-    train(task, Progress(), ConsoleReporter(Console(quiet=True), task.spent, [], quiet=True))
-    assert not torch.equal(other, task.module.decoder.embedding.table.weight)
+    other = task.learner.module.decoder.embedding.table.weight.detach().clone()
+    train_prepared(task)
+    assert not torch.equal(other, task.learner.module.decoder.embedding.table.weight)
     return before, table.detach().clone()
 
 
@@ -191,7 +190,7 @@ def test_a_rate_of_zero_keeps_the_table_to_the_last_bit(make, vectors, preset):
 
 def test_a_table_that_is_kept_has_no_gradient_for_clipping_to_see(make, vectors):
     task, said = make(src_vectors=vectors, vectors_rate=0)
-    kept = [name for name, p in task.module.named_parameters() if not p.requires_grad]
+    kept = [name for name, p in task.learner.module.named_parameters() if not p.requires_grad]
     assert kept == ["encoder.embedding.table.weight"]
     assert "the others at random, and all stay as they are." in said
 
@@ -277,7 +276,9 @@ def test_a_run_goes_on_without_the_file_as_if_it_had_not_stopped(colours, vector
 def test_a_run_that_was_killed_before_its_first_step_reads_the_file_again(make, vectors, tmp_path):
     make(src_vectors=vectors, vocab_size=12)
     task, said = make(src_vectors=vectors, vocab_size=12)
-    assert rows(task.src_tokenizer, task.module.encoder.embedding)["the"].tolist() == vector(0)
+    assert rows(task.evaluator.kind.source, task.learner.module.encoder.embedding)[
+        "the"
+    ].tolist() == vector(0)
     assert "source vectors: 7 of 12 tokens" in said
 
 

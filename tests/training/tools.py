@@ -8,9 +8,13 @@ import time
 from pathlib import Path
 
 import torch
+from rich.console import Console
 from safetensors.torch import load_file
 
-from regard.training import RunFolder, make_config, resume_run, start_run
+from regard.training import RunFolder, loop, make_config, resume_run, start_run
+from regard.training.console_reporter import ConsoleReporter
+from regard.training.progress import Progress
+from regard.training.reporting import MetricsLog
 
 SETTINGS = {
     "size": "tiny",
@@ -86,3 +90,16 @@ def pause_until(condition, limit: float = 60.0) -> None:
     while not condition():
         assert time.monotonic() < end, "waited too long"
         time.sleep(0.01)
+
+
+def train_prepared(run, progress=None):
+    """Train a prepared run in silence, with its metrics recorded; returns its progress."""
+    progress = Progress() if progress is None else progress
+    reporter = ConsoleReporter(Console(quiet=True), run.budget.spent, quiet=True)
+    run.train(progress, reporter, [MetricsLog(run.folder)])
+    return progress
+
+
+def take_step(run, progress):
+    """Take one optimiser step of a prepared run."""
+    return loop._step(run.learner, run.batches, progress, run.learning_rate, run.intervals)

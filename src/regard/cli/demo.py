@@ -17,7 +17,7 @@ from regard.data import Pair, read_pairs
 from regard.errors import ArgumentError
 from regard.training import Config, RunError, RunFolder, make_config, start_run
 from regard.training.console_reporter import StderrConsole, say
-from regard.training.task import RATES
+from regard.training.defaults import PEAK_RATES
 
 WORDS = ("regard", "attention", "knowledge", "phoneme")
 
@@ -79,7 +79,7 @@ def _config(data: Path, settings: dict[str, Any]) -> Config:
             # many small steps: in two minutes they learn more than few large ones
             "batch_tokens": 1536,
             "warmup": 200,
-            "lr": RATES.get(preset, 4e-3),
+            "lr": PEAK_RATES.get(preset, 4e-3),
             "dropout": 0.05,
             **settings,
         }

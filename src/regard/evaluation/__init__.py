@@ -1,4 +1,4 @@
-"""How good predictions are: metrics, how sure they are, and where they differ."""
+"""Evaluation of predictions: metrics, confidence intervals, and results by source length."""
 
 from regard.evaluation.bootstrap import (
     Comparison,

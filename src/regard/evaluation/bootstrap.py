@@ -1,4 +1,4 @@
-"""How far a score would move if other sentences had been drawn (Koehn, 2004).
+"""Bootstrap resampling: confidence intervals of scores, and paired tests (Koehn, 2004).
 
 https://aclanthology.org/W04-3250. Sentences are drawn with replacement from those at hand.
 """
@@ -22,17 +22,16 @@ from regard.evaluation.metrics import (
     ratio,
 )
 
-# Draws that are held in memory at a time.
+#: maximum number of draws in memory
 DRAWS: Final = 1 << 22
 
 
 @dataclass(frozen=True)
 class ConfidenceInterval:
-    """A score and where it would lie in other samples.
+    """A score with its confidence interval.
 
     Attributes:
-        name: of the metric.
-        value: of the sentences at hand.
+        value: of the metric `name` on the given sentences.
         low: the lower end,
         high: and the upper end of the interval.
         confidence: the share of resamples between them.
@@ -47,15 +46,14 @@ class ConfidenceInterval:
 
 @dataclass(frozen=True)
 class Comparison:
-    """Two systems on the same sentences.
+    """A comparison of two systems on the same sentences.
 
     Attributes:
         name: of the metric.
         first: value of the first system,
         second: and of the second.
         wins: the share of resamples in which the first is better; ties count half.
-        p_value: how often a difference as large as this, either way, would come about if the two
-            were equally good.
+        p_value: probability of a difference this large, either way, if both are equally good.
         low: the lower end,
         high: and the upper end of the interval of `first - second`.
         confidence: the share of resamples between them.
@@ -82,17 +80,9 @@ def confidence_interval(
     tokenize: str = "13a",
     normalizer: Normalizer = PLAIN_TEXT,
 ) -> ConfidenceInterval:
-    """The interval that holds the score of `confidence` of all resamples.
+    """Return the interval that holds the score of a share `confidence` of all resamples.
 
-    Args:
-        name: of the metric, as in `score`.
-        predictions: one text for each source.
-        references: one text for each source, or a list of them.
-        confidence: above 0 and below 1.
-        samples: number of resamples.
-        seed: of the draws.
-        tokenize: as in `score`.
-        normalizer: as in `score`.
+    `name`, `tokenize` and `normalizer` are those of `score`; `samples` is the number of resamples.
     """
     _check(confidence, samples)
     metric = find_metric(name, tokenize)
@@ -106,7 +96,7 @@ def confidence_interval(
 def ratio_interval(
     statistics: Statistics, *, confidence: float = 0.95, samples: int = 1000, seed: int = 1
 ) -> tuple[float, float]:
-    """The ends of the interval for the sum of the first column over that of the second."""
+    """Return the interval of the sum of the first column over that of the second."""
     _check(confidence, samples)
     return _ends(ratio(_resampled(statistics, samples, seed)), confidence)
 
@@ -123,22 +113,13 @@ def paired_bootstrap(
     tokenize: str = "13a",
     normalizer: Normalizer = PLAIN_TEXT,
 ) -> Comparison:
-    """Compares two systems on the same resamples.
+    """Compare two systems on the same resamples.
 
     The p-value is that of a two-sided test: the share of resamples whose difference is as far from
     the mean difference as the difference at hand is from 0 (Riezler and Maxwell, 2005,
     https://aclanthology.org/W05-0908), with 1 added to both counts.
 
-    Args:
-        name: of the metric, as in `score`.
-        first: predictions of one system,
-        second: and of the other.
-        references: one text for each source, or a list of them.
-        confidence: above 0 and below 1.
-        samples: number of resamples.
-        seed: of the draws.
-        tokenize: as in `score`.
-        normalizer: as in `score`.
+    Arguments are those of `confidence_interval`, with the predictions of two systems.
     """
     _check(confidence, samples)
     metric = find_metric(name, tokenize)
@@ -168,14 +149,14 @@ def paired_bootstrap(
 
 
 def _resampled(statistics: Statistics, samples: int, seed: int) -> Sums:
-    """Sums over samples of as many sentences as there are."""
+    """Return sums over resamples of all sentences."""
     return np.concatenate([w @ statistics for w in _weights(len(statistics), samples, seed)])
 
 
 def _weights(
     sentences: int, samples: int, seed: int
 ) -> Iterator[Float[np.ndarray, "some sentences"]]:
-    """How often each sentence is drawn, some samples at a time."""
+    """Yield how often each sentence is drawn, some resamples at a time."""
     draw = np.random.default_rng(seed)
     at_a_time = max(1, DRAWS // sentences)
     for start in range(0, samples, at_a_time):

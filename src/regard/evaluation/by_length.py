@@ -1,4 +1,4 @@
-"""Results for short sources and for long ones."""
+"""Metrics by the length of the source."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ from regard.evaluation.metrics import PLAIN_TEXT, Normalizer, References, compar
 
 @dataclass(frozen=True)
 class LengthRow:
-    """The sources of some lengths.
+    """Metrics of the sources within a range of lengths.
 
     Attributes:
         shortest: length of the shortest of them,
@@ -36,17 +36,11 @@ def by_length(
     tokenize: str = "13a",
     normalizer: Normalizer = PLAIN_TEXT,
 ) -> list[LengthRow]:
-    """The metrics of sources of like lengths, shortest first. No row is empty.
+    """Return metrics of sources of like lengths, shortest first; no row is empty.
 
-    Args:
-        names: metrics, as in `score`.
-        src_lengths: length of each source, in whatever unit.
-        predictions: one text for each source.
-        references: one text for each source, or a list of them.
-        buckets: how many rows, of about as many sources each; or the largest length of each row but
-            the last.
-        tokenize: as in `score`.
-        normalizer: as in `score`.
+    Metrics, texts and options are those of `score`. `src_lengths` may be in any unit. `buckets` is
+    the number of rows, of about as many sources each, or the largest length of each row but the
+    last.
     """
     texts = compared(predictions, references, normalizer)
     if len(src_lengths) != len(predictions):
@@ -75,7 +69,7 @@ def by_length(
 
 
 def _edges(lengths: np.ndarray, buckets: int) -> np.ndarray:
-    """Lengths that part the sources into about equal buckets; fewer if many are as long."""
+    """Return lengths that split the sources into about equal buckets; fewer if many are equal."""
     if buckets < 1:
         raise ArgumentError("buckets", "be at least 1", buckets, "6 give a short table")
     shares = np.arange(1, buckets) / buckets

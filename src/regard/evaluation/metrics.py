@@ -1,4 +1,8 @@
-"""Metrics of predictions, by name."""
+"""Metrics of predictions, by name.
+
+Every metric is a function of sums over sentences: one function reads the sentences once, another
+turns any number of sums into values at once, which makes thousands of resamples cheap.
+"""
 
 import difflib
 import unicodedata
@@ -24,26 +28,26 @@ References = Sequence[str] | Sequence[Sequence[str]]
 
 @runtime_checkable
 class Normalizer(Protocol):
-    """Brings texts to the form in which they are compared, as a `Tokenizer` does."""
+    """Normalises texts before they are compared, as a `Tokenizer` does."""
 
     @property
     def normal_form(self) -> str:
-        """The name of the form, for signatures."""
+        """Name of the normal form, for signatures."""
         ...
 
     def normalize(self, text: str) -> str:
-        """Return a text in the form."""
+        """Return a text in normal form."""
         ...
 
 
 @final
 class PlainText:
-    """Unicode's composed form, with one space for each run of white space and none at the ends."""
+    """NFC, with single spaces and none at the ends."""
 
     normal_form: Final = f"nfc+{SPACES}"
 
     def normalize(self, text: str) -> str:
-        """Return a text in the form."""
+        """Return a text in normal form."""
         return collapse_spaces(unicodedata.normalize("NFC", text))
 
 
@@ -51,7 +55,7 @@ PLAIN_TEXT: Final = PlainText()
 
 
 class Compared(NamedTuple):
-    """Predictions, and for each a list of one or more references, all in one form."""
+    """Predictions, and a list of one or more references for each, all normalised."""
 
     predictions: list[str]
     references: list[list[str]]
@@ -60,7 +64,7 @@ class Compared(NamedTuple):
 def compared(
     predictions: Sequence[str], references: References, normalizer: Normalizer
 ) -> Compared:
-    """Return predictions and references in one form. Raises unless each prediction has some."""
+    """Normalise predictions and references; raises ArgumentError if a prediction has none."""
     if not predictions:
         raise ArgumentError(
             "predictions", "be one or more", "an empty list", "there is nothing to score"
@@ -98,7 +102,7 @@ BETA: Final = 2  # of chrF: recall weighs twice as much as precision
 
 
 def streams(references: list[list[str]]) -> list[list[str | None]]:
-    """References as sacrebleu takes them: all first ones, all second ones, None where missing."""
+    """Return references as sacrebleu takes them: all first ones, all second ones, or None."""
     most = max(map(len, references))
     padded = [[*several, *[None] * (most - len(several))] for several in references]
     return [list(stream) for stream in zip(*padded, strict=True)]
@@ -107,14 +111,14 @@ def streams(references: list[list[str]]) -> list[list[str | None]]:
 def sacrebleu_statistics(
     metric: BLEU | CHRF | TER, predictions: Sequence[str], references: list[list[str]]
 ) -> Statistics:
-    """The columns that sacrebleu itself sums up."""
+    """Return the statistics that sacrebleu itself sums."""
     # no public function returns them; a test holds what is made of them to sacrebleu's own results
     rows: Any = metric._extract_corpus_statistics(predictions, streams(references))  # type: ignore[arg-type]
     return np.asarray(rows, dtype=np.float64)
 
 
 def bleu_values(sums: Sums) -> Values:
-    """BLEU, 0 to 100, from (system length, reference length, 4 matches, 4 totals) of each sample.
+    """Return BLEU, 0 to 100, from rows (system length, reference length, 4 matches, 4 totals).
 
     Papineni et al. (2002), https://aclanthology.org/P02-1040, with the smoothing that sacrebleu
     calls "exp": the first order without a match counts as half a match, the next as a quarter.
@@ -131,7 +135,7 @@ def bleu_values(sums: Sums) -> Values:
 
 
 def chrf_values(sums: Sums) -> Values:
-    """chrF, 0 to 100, from (n-grams of the system, of the reference, in both) of each order.
+    """Return chrF, 0 to 100, from (n-grams of the system, of the reference, in both) of each order.
 
     Popović (2015), https://aclanthology.org/W15-3049.
     """
@@ -147,32 +151,32 @@ def chrf_values(sums: Sums) -> Values:
 
 
 def word_edits(predictions: Sequence[str], references: list[list[str]]) -> Statistics:
-    """Edits of words against the nearest reference, and its number of words."""
+    """Return word edits against the nearest reference, and its number of words."""
     pairs = _pairs(predictions, references)
     return _nearest(jiwer.process_words(*pairs), references)
 
 
 def character_edits(predictions: Sequence[str], references: list[list[str]]) -> Statistics:
-    """Edits of characters against the nearest reference, and its number of characters."""
+    """Return character edits against the nearest reference, and its number of characters."""
     pairs = _pairs(predictions, references)
     return _nearest(jiwer.process_characters(*pairs), references)
 
 
 def exact_matches(predictions: Sequence[str], references: list[list[str]]) -> Statistics:
-    """Whether a prediction is one of its references, and 1."""
+    """Return 1 for each prediction that is one of its references, else 0; and 1."""
     right = [p in several for p, several in zip(predictions, references, strict=True)]
     return np.stack([np.array(right, dtype=np.float64), np.ones(len(right))], axis=1)
 
 
 def ratio(sums: Sums) -> Values:
-    """The first column divided by the second; the first itself where the second is 0."""
+    """Return the first column divided by the second; the first itself if the second is 0."""
     first, second = sums.T
     values: Values = first / np.where(second == 0, 1.0, second)
     return values
 
 
 def _pairs(predictions: Sequence[str], references: list[list[str]]) -> tuple[list[str], list[str]]:
-    """Each reference, and the prediction that it is compared with."""
+    """Return all references, and the prediction of each."""
     again = [p for p, several in zip(predictions, references, strict=True) for _ in several]
     return [reference for several in references for reference in several], again
 
@@ -180,7 +184,7 @@ def _pairs(predictions: Sequence[str], references: list[list[str]]) -> tuple[lis
 def _nearest(
     out: jiwer.WordOutput | jiwer.CharacterOutput, references: list[list[str]]
 ) -> Statistics:
-    """Edits against the reference with the fewest, the first one among equals; and its length."""
+    """Return edits against the reference with the fewest, the first of equals; and its length."""
     edits = [
         sum(
             max(chunk.ref_end_idx - chunk.ref_start_idx, chunk.hyp_end_idx - chunk.hyp_start_idx)
@@ -196,7 +200,7 @@ def _nearest(
 
 @dataclass(frozen=True)
 class MetricScore:
-    """The value of a metric, and what must be known to compare it with others.
+    """The value of a metric, with its signature.
 
     Attributes:
         name: of the metric.
@@ -214,13 +218,13 @@ class MetricScore:
 
 
 class Metric(NamedTuple):
-    """How a metric is computed.
+    """The computation of a metric.
 
     Attributes:
-        measure: what each sentence contributes.
-        values: what sums of contributions are worth.
+        measure: returns the statistics of each sentence.
+        values: turns sums of statistics into values.
         higher_is_better: False for error rates.
-        library: what signs for it; None for what needs none.
+        library: the library that computes it, for the signature.
     """
 
     measure: Callable[[Sequence[str], list[list[str]]], Statistics]
@@ -266,7 +270,7 @@ def score(
     tokenize: str = "13a",
     normalizer: Normalizer = PLAIN_TEXT,
 ) -> MetricScore:
-    """The value of a metric over a corpus.
+    """Return the value of a metric over a corpus.
 
     Where a prediction has several references, it is right if it equals any, error rates count
     against the nearest one, and bleu, chrf and ter take them all as sacrebleu does.
@@ -290,7 +294,7 @@ def score(
 
 
 def choose_metrics(tgt_kind: str) -> tuple[str, ...]:
-    """The metrics that suit a target, by the kind of its tokeniser; the first one is the main one.
+    """Return the metrics for a kind of target tokeniser; the first one is the main one.
 
     Single symbols are judged by how many are wrong and how many words are right, running text by
     its n-grams.
@@ -306,7 +310,7 @@ def choose_metrics(tgt_kind: str) -> tuple[str, ...]:
 
 
 def find_metric(name: str, tokenize: str = "13a") -> Metric:
-    """The metric with this name."""
+    """Return the metric of this name."""
     if name not in METRICS:
         near = difflib.get_close_matches(name.lower(), METRICS, n=1, cutoff=0.5)
         raise ArgumentError(

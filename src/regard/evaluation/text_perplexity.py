@@ -1,4 +1,4 @@
-"""How well a language model foresees texts."""
+"""Perplexity of texts under a language model."""
 
 import math
 from collections.abc import Iterator, Sequence
@@ -17,20 +17,20 @@ from regard.evaluation.bootstrap import ratio_interval
 from regard.models.protocol import SequenceModel, evaluating
 from regard.symbols import BOS, EOS, PAD, UNK
 
-#: tokens that are scored at once, padding among them
+#: maximum number of tokens of a batch, with padding
 BATCH_TOKENS: Final = 4096
 
 
 @dataclass(frozen=True)
 class Perplexity:
-    """How well a model foresees some texts.
+    """Perplexity of some texts.
 
     Attributes:
-        nats: minus the log-probability of all of them together.
-        texts: how many there are.
-        tokens: how many tokens these have, a line end counted for each line.
-        words: how many words, which are what spaces separate, line ends counted alike.
-        unknown: how many of the tokens are not in the vocabulary. They are one token to the model,
+        nats: negative log-probability of all texts together.
+        texts: their number.
+        tokens: number of tokens, with one line end for each line.
+        words: number of words between spaces, with line ends as well.
+        unknown: number of tokens that are not in the vocabulary. They are one token to the model,
             so that a smaller vocabulary has a smaller perplexity.
         each: nats, tokens and words of each text.
     """
@@ -48,16 +48,16 @@ class Perplexity:
 
     @property
     def value(self) -> float:
-        """Per token: among how many equally likely ones the model chooses, on average."""
+        """Perplexity per token."""
         return self._per(self.tokens)
 
     @property
     def per_word(self) -> float:
-        """Per word, which can be compared between models with different tokens."""
+        """Perplexity per word, comparable between models with different tokens."""
         return self._per(self.words)
 
     def interval(self, *, per_word: bool = False) -> tuple[float, float]:
-        """Where 95% of the values lie if other texts of this sort are drawn."""
+        """Return the 95% confidence interval, by resampling the texts."""
         low, high = ratio_interval(self.each[:, [0, 2 if per_word else 1]])
         return _exp(low), _exp(high)
 
@@ -70,7 +70,7 @@ def _exp(mean: float) -> float:
 
 
 def perplexity(model: SequenceModel, tokenizer: Tokenizer, texts: Sequence[str]) -> Perplexity:
-    """Scores texts of one line or several; the model is run without dropout.
+    """Return the perplexity of texts of one line or several, without dropout.
 
     Args:
         model: a language model.
@@ -93,7 +93,7 @@ def perplexity(model: SequenceModel, tokenizer: Tokenizer, texts: Sequence[str])
 
 
 def _batches(ids: Sequence[list[int]]) -> Iterator[list[int]]:
-    """Rows of like lengths together, the longest first."""
+    """Yield rows of like lengths, the longest first."""
     rows = sorted(range(len(ids)), key=lambda i: len(ids[i]), reverse=True)
     while rows:
         count = max(1, BATCH_TOKENS // (len(ids[rows[0]]) + 1))
@@ -102,7 +102,7 @@ def _batches(ids: Sequence[list[int]]) -> Iterator[list[int]]:
 
 
 def _nats(model: SequenceModel, rows: list[list[int]], device: torch.device) -> list[float]:
-    """Of each row."""
+    """Return the negative log-probability of each row."""
     read, written = (pad(shifted)[0].to(device) for shifted in _shifted(rows))
     keep = written != PAD
     src = torch.full((len(rows), 1), EOS, device=device)
@@ -113,5 +113,5 @@ def _nats(model: SequenceModel, rows: list[list[int]], device: torch.device) -> 
 
 
 def _shifted(rows: list[list[int]]) -> tuple[list[list[int]], list[list[int]]]:
-    """What the model reads, and what it is to write."""
+    """Return inputs and targets of the model."""
     return [[BOS, *row] for row in rows], [[*row, EOS] for row in rows]

@@ -11,7 +11,7 @@ from torch import Generator, Tensor, nn
 
 from regard.errors import ArgumentError
 from regard.lab.synthetic_tasks import IGNORED, DrawBatch
-from regard.training.optimization import learning_rate
+from regard.training.schedule import learning_rate
 
 Built = TypeVar("Built", bound=nn.Module)
 

@@ -1,4 +1,4 @@
-"""Training: from a config and pairs to a run folder."""
+"""Training of a model: from settings and data to a run folder."""
 
 from typing import TYPE_CHECKING, Any
 
@@ -22,7 +22,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    """Imports what trains when it is first used: who only uses a model need not wait for it."""
+    """Import the trainer when it is first used, since using a model does not need it."""
     if name in ("resume_run", "start_run"):
         from regard.training import run
 

@@ -1,29 +1,29 @@
-"""Checkpoints that survive being killed: written aside, synced, renamed, and checked when read.
+"""Checkpoints that survive a kill, and the weights of the best evaluations.
 
 A checkpoint is two files: `step-N.safetensors` with every tensor, and `step-N.json`, written after
-it, with every number and the checksum of the first. Neither is a pickle.
+it, with every number and the checksum of the first. Neither is a pickle. Files are written aside,
+synced, renamed, and verified when they are read.
 """
 
 import json
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, final
 
 import torch
 from safetensors import SafetensorError
 from safetensors.torch import load, save
-from torch import Tensor
+from torch import Tensor, nn
 
 from regard import safe_read
 from regard.atomic_files import content_checksum, write_atomic
 from regard.errors import RegardError
-from regard.training.console_reporter import ConsoleReporter
-from regard.training.evaluator import evaluate
+from regard.training.evaluator import DevMetric, Evaluation
+from regard.training.optimization import Learner, with_prefix
 from regard.training.progress import Progress
-from regard.training.run_folder import RunError
-from regard.training.task import Task
+from regard.training.run_folder import RunError, RunFolder
 from regard.training.weights_file import (
     UnusableWeightsError,
     physical_memory,
@@ -36,7 +36,7 @@ NAME: Final = r"(step-\d+)\.(?:safetensors|json)"
 
 
 class CheckpointError(RegardError):
-    """The checkpoints of a run cannot be read, whether they are whole or not."""
+    """Checkpoints may not be read, whether they are damaged or not."""
 
 
 class Checkpoint(NamedTuple):
@@ -50,10 +50,10 @@ class FoundCheckpoints(NamedTuple):
     """The checkpoints of a folder.
 
     Attributes:
-        checkpoint: the newest that is whole, or None.
-        complaints: a sentence for each one that is not whole.
-        damaged: names of finished checkpoints that are newer than that and no longer whole. A kill
-            leaves none of these: it leaves unfinished ones.
+        checkpoint: the newest valid one, or None.
+        complaints: a sentence for each invalid one.
+        damaged: names of newer checkpoints that were finished and are damaged. A kill leaves none
+            of these, only unfinished ones.
     """
 
     checkpoint: Checkpoint | None
@@ -70,7 +70,7 @@ def save_checkpoint(folder: Path, step: int, checkpoint: Checkpoint, *, kept: in
     checksum = content_checksum(content)
     record = {"step": step, "checksum": checksum, "numbers": checkpoint.numbers}
     if not _holds(path, checksum):
-        path.with_suffix(".json").unlink(missing_ok=True)  # it is of other tensors
+        path.with_suffix(".json").unlink(missing_ok=True)  # it belongs to other tensors
         write_atomic(path, content)
     text = json.dumps(record, sort_keys=True)
     sealed = json.dumps(
@@ -93,12 +93,12 @@ def remove_tensors(path: Path) -> None:
 
 
 def has_checkpoint(folder: Path) -> bool:
-    """Whether any was finished, be it whole or damaged by now."""
+    """Return whether any checkpoint was finished, valid or not."""
     return any(map(_is_finished, _paths(folder)))
 
 
 def load_checkpoint(folder: Path) -> FoundCheckpoints:
-    """Read the newest checkpoint that is whole, and verify those beside it.
+    """Read the newest valid checkpoint, and verify the others.
 
     Raises CheckpointError for files that may not be read: these need not be damaged.
     """
@@ -129,7 +129,7 @@ def load_checkpoint(folder: Path) -> FoundCheckpoints:
 def _paths(folder: Path) -> list[Path]:
     """Return the tensor files, newest first, of every checkpoint of which any file is there."""
     try:
-        names = os.listdir(folder)  # `glob` would find nothing where it may not look
+        names = os.listdir(folder)  # `glob` would hide that it may not look
     except FileNotFoundError:
         return []
     stems = {match[1] for name in names if (match := re.fullmatch(NAME, name))}
@@ -138,12 +138,12 @@ def _paths(folder: Path) -> list[Path]:
 
 
 def _is_finished(path: Path) -> bool:
-    """Whether a tensor file has its record, which is written after it."""
+    """Return whether a tensor file has its record, which is written after it."""
     return path.with_suffix(".json").exists()
 
 
 def _holds(path: Path, checksum: str) -> bool:
-    """Whether a finished checkpoint has these tensors already."""
+    """Return whether a finished checkpoint has these tensors already."""
     try:
         return _is_finished(path) and content_checksum(path.read_bytes()) == checksum
     except OSError:
@@ -151,7 +151,7 @@ def _holds(path: Path, checksum: str) -> bool:
 
 
 def _verified(path: Path) -> tuple[bytes, dict[str, Any]]:
-    """Return the content of a tensor file and its numbers; raises unless both are whole."""
+    """Return the content of a tensor file and its numbers; raises ValueError if invalid."""
     record = path.with_suffix(".json")
     for file, limit in ((record, safe_read.MAX_JSON), (path, physical_memory())):
         if not file.is_file():
@@ -168,27 +168,8 @@ def _verified(path: Path) -> tuple[bytes, dict[str, Any]]:
     return content, sealed["record"]["numbers"]
 
 
-def pack_optimizer(optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
-    """An optimiser's state as tensors by name; its rates follow from the step."""
-    return {
-        f"{index}.{name}": value
-        for index, slots in optimizer.state_dict()["state"].items()
-        for name, value in slots.items()
-    }
-
-
-def unpack_optimizer(optimizer: torch.optim.Optimizer, tensors: Mapping[str, Tensor]) -> None:
-    """Puts back what `pack_optimizer` has taken."""
-    state = optimizer.state_dict()
-    slots: dict[int, dict[str, Tensor]] = {}
-    for key, value in tensors.items():
-        index, name = key.split(".", 1)
-        slots.setdefault(int(index), {})[name] = value
-    optimizer.load_state_dict({"state": slots, "param_groups": state["param_groups"]})
-
-
 def random_states(device: torch.device) -> dict[str, Tensor]:
-    """The states of torch's random generators, of the CPU and of the device of this process."""
+    """Return the states of torch's random generators for the CPU and the device."""
     states = {"cpu": torch.get_rng_state()}
     if device.type == "cuda":
         states["cuda"] = torch.cuda.get_rng_state(device)
@@ -196,84 +177,150 @@ def random_states(device: torch.device) -> dict[str, Tensor]:
 
 
 def set_random_states(states: Mapping[str, Tensor], device: torch.device) -> None:
-    """Puts back what `random_states` has taken."""
+    """Restore what `random_states` has returned."""
     torch.set_rng_state(states["cpu"])
     if device.type == "cuda" and "cuda" in states:
         torch.cuda.set_rng_state(states["cuda"], device)
 
 
-class Averaged(NamedTuple):
-    """How many weights were averaged, and the dev score of their average."""
+@final
+class Checkpoints:
+    """Saves and restores the state of a run: model, optimiser, random states and progress.
+
+    Args:
+        folder: of the run.
+        learner: the model with its optimiser.
+        best: the best weights, of which those that no checkpoint needs are dropped.
+    """
+
+    def __init__(self, folder: RunFolder, learner: Learner, best: "BestWeights") -> None:
+        self.folder, self.learner, self.best = folder, learner, best
+        self.processes = learner.processes
+
+    def save(self, progress: Progress) -> None:
+        """Write a checkpoint; the first process does, with the random states of all."""
+        progress.add_losses(*self.learner.take_losses())
+        random = self.processes.stack(random_states(self.processes.device))
+        if not self.processes.is_first:
+            return
+        tensors = self.learner.state() | {f"random.{name}": t for name, t in random.items()}
+        scaler = self.processes.loss_scaler
+        numbers = {
+            "progress": progress.as_numbers(),
+            "scaler": None if scaler is None else scaler.state_dict(),
+            "logs": {
+                log.path.name: log.seal() for log in (self.folder.metrics, self.folder.report)
+            },
+        }
+        save_checkpoint(self.folder.checkpoints, progress.step, Checkpoint(tensors, numbers))
+        self.best.drop_worse(progress)
+
+    def restore(self, checkpoint: Checkpoint) -> list[str]:
+        """Restore a checkpoint, and return a sentence for each way in which the run will differ.
+
+        Raises RunError if the checkpoint is of another model.
+        """
+        scaler, state = self.processes.loss_scaler, checkpoint.numbers["scaler"]
+        try:
+            self.learner.load_state(checkpoint.tensors)
+            if scaler is not None and state is not None:
+                scaler.load_state_dict(state)
+        except (RuntimeError, ValueError, KeyError) as error:
+            raise RunError(
+                f"a checkpoint must be of the model of its run, but that in "
+                f"{self.folder.checkpoints} is not ({str(error).splitlines()[0]}): restore "
+                f"config.json and the tokenisers of this run from a copy."
+            ) from None
+        random = with_prefix(checkpoint.tensors, "random.")
+        if len(random["cpu"]) == self.processes.count:
+            mine = {name: states[self.processes.rank] for name, states in random.items()}
+            set_random_states(mine, self.processes.device)
+            return []
+        return [
+            f"the run was saved by {len(random['cpu'])} processes and goes on with "
+            f"{self.processes.count}: dropout will differ from an uninterrupted run."
+        ]
+
+
+class AveragedWeights(NamedTuple):
+    """The average of the best weights: how many, its evaluation, and whether it is the model."""
 
     several: int
-    score: float
+    result: Evaluation
+    taken: bool
 
 
-def keep_best(task: Task, progress: Progress) -> None:
-    """Writes this step's weights if they are among the best."""
-    folder = task.folder.best
-    folder.mkdir(exist_ok=True)
-    if progress.step in {step for _, step in progress.best}:
-        write_weights(best_file(folder, progress.step), task.module.state_dict())
+@final
+class BestWeights:
+    """The weights of the best evaluations, in `best/` of a run folder.
 
-
-def drop_worse(task: Task, progress: Progress) -> None:
-    """Removes weights that are no longer among the best.
-
-    A checkpoint must have been written before: a run that is killed goes on from the last one, and
-    may not come to the same scores again where its clock or its device has a part in them.
+    Args:
+        folder: of the run.
+        module: the model.
+        kept: maximum number of evaluations whose weights are kept.
     """
-    folder = task.folder.best
-    kept = {best_file(folder, step) for _, step in progress.best}
-    for path in folder.glob("step-*.safetensors"):
-        if path not in kept:
-            path.unlink()
 
+    def __init__(self, folder: RunFolder, module: nn.Module, kept: int) -> None:
+        self.folder, self.module, self.kept = folder, module, kept
 
-def write_unjudged(task: Task) -> None:
-    """Writes the newest weights, for want of any that the dev set has judged."""
-    with task.judged():
-        task.folder.write_model(task.module.state_dict())
+    def keep(self, progress: Progress) -> None:
+        """Write the weights of this step if they are among the best."""
+        self.folder.best.mkdir(exist_ok=True)
+        if progress.step in {step for _, step in progress.best}:
+            write_weights(best_file(self.folder.best, progress.step), self.module.state_dict())
 
+    def drop_worse(self, progress: Progress) -> None:
+        """Remove weights that are no longer among the best.
 
-def write_final(task: Task, progress: Progress, watch: ConsoleReporter) -> Averaged | None:
-    """Writes the best weights, or the average of the best if the dev set likes it better.
+        Call it after a checkpoint is written: a killed run resumes from the last checkpoint, and
+        need not reach the same scores again if clock or device influence them.
+        """
+        kept = {best_file(self.folder.best, step) for _, step in progress.best}
+        for path in self.folder.best.glob("step-*.safetensors"):
+            if path not in kept:
+                path.unlink()
 
-    Returns:
-        what was averaged, where that is the model; None where it is the best of the evaluations.
-    """
-    paths = [best_file(task.folder.best, step) for _, step in progress.best]
-    if not paths or not paths[0].exists():
-        return None  # the best weights were written as the model when they were found
-    several = [_read(path, task) for path in paths if path.exists()]
-    best_score = progress.best[0][0]
-    task.module.load_state_dict(several[0])
-    averaged: Averaged | None = None
-    if len(several) > 1:
-        task.module.load_state_dict(average(several))
-        result = evaluate(task, progress)
-        if task.metric.better(result.score, best_score):
-            averaged = Averaged(len(several), result.score)
-        else:
-            task.module.load_state_dict(several[0])
-        watch.averaged(len(several), result, best_score, taken=averaged is not None)
-    task.folder.write_model(task.module.state_dict())
-    return averaged
+    def write_model(self) -> None:
+        """Write the current weights as the model of the run."""
+        self.folder.write_model(self.module.state_dict())
 
+    def write_final(
+        self, progress: Progress, evaluate: Callable[[], Evaluation], metric: DevMetric
+    ) -> AveragedWeights | None:
+        """Write the best weights as the model, or the average of the best if it scores better.
 
-def _read(path: Path, task: Task) -> dict[str, Tensor]:
-    try:
-        return read_weights(path)
-    except UnusableWeightsError as error:
-        raise RunError(
-            f"{path} must hold weights to end the run with, but it is damaged "
-            f"({error}): restore it from a copy, and go on with `regard train "
-            f"--resume {task.folder.path}`."
-        ) from None
+        Returns:
+            what is known of the average; None if there was nothing to average.
+        """
+        paths = [best_file(self.folder.best, step) for _, step in progress.best]
+        if not paths or not paths[0].exists():
+            return None  # the best weights were written as the model when they were found
+        several = [self._read(path) for path in paths if path.exists()]
+        self.module.load_state_dict(several[0])
+        final: AveragedWeights | None = None
+        if len(several) > 1:
+            self.module.load_state_dict(average(several))
+            result = evaluate()
+            taken = metric.better(result.score, progress.best[0][0])
+            final = AveragedWeights(len(several), result, taken)
+            if not taken:
+                self.module.load_state_dict(several[0])
+        self.write_model()
+        return final
+
+    def _read(self, path: Path) -> dict[str, Tensor]:
+        try:
+            return read_weights(path)
+        except UnusableWeightsError as error:
+            raise RunError(
+                f"{path} must hold weights to end the run with, but it is damaged ({error}): "
+                f"restore it from a copy, and go on with `regard train --resume "
+                f"{self.folder.path}`."
+            ) from None
 
 
 def average(several: list[dict[str, Tensor]]) -> dict[str, Tensor]:
-    """The mean of each weight, taken in float64."""
+    """Return the mean of each weight, computed in float64."""
     mean = {}
     for name, first in several[0].items():
         if first.is_floating_point():

@@ -1,4 +1,4 @@
-"""What a training run is made from: one flat table of settings, each with its default."""
+"""Settings of a training run: one flat table with defaults, and how to read and show them."""
 
 import difflib
 import inspect
@@ -14,7 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError,
 
 from regard import safe_read
 from regard.errors import ArgumentError, DataError, RegardError
-from regard.kinds import check_settings
+from regard.kinds import check_settings as check_kind_settings
 from regard.models import COPY_PRESETS, PRESETS, TAG_PRESETS, TEXT_PRESETS
 from regard.models.preset_parts import CONVOLUTIONAL, RECURRENT, TRANSFORMER
 
@@ -27,193 +27,202 @@ Case = Literal["keep", "lower", "upper"]
 Schedule = Literal["auto", "cosine", "linear", "inverse-sqrt", "constant"]
 Precision = Literal["auto", "32", "bf16", "fp16"]
 
-#: bytes of a file of settings at most
+#: maximum number of bytes of a TOML file
 MAX_TOML: Final = 1 << 20
-#: what the sizes and options of a preset may hold
+#: values of a preset's sizes and options
 Setting = int | float | bool | str
 
-#: Where a preset has another default than the table below. Perplexity is what a language model is
-#: judged by, which smoothing ruins, and the likeliest continuation of a text is a dull one. What
-#: copies tokens cannot do without one vocabulary.
+#: Defaults of presets that differ from the table below. Perplexity ranks language models, which
+#: label smoothing ruins, and beam search makes dull continuations. Copying tokens needs one
+#: vocabulary.
 DEFAULTS: Final[dict[str, dict[str, Any]]] = {
     **{n: {"label_smoothing": 0.0, "metric": "perplexity", "beam": 1} for n in TEXT_PRESETS},
     **{n: {"shared_vocab": True} for n in COPY_PRESETS},
 }
 
 
-#: What a preset takes that is no option of its own: a row of sizes, and what tokenisers know.
+#: Parameters of presets that are not options: the size, and what follows from the data.
 TOLD: Final = ("src_vocab", "tgt_vocab", "size", "src_only")
 
 
+def _setting(default: Any, description: str, **rules: Any) -> Any:
+    """Return the field of a setting that may change when a run is resumed."""
+    return Field(default, description=description, **rules)
+
+
+def _fixed(default: Any, description: str, **rules: Any) -> Any:
+    """Return the field of a setting that may not: the weights, the position in the data or the best
+    scores so far depend on it."""
+    return Field(
+        default, description=description, json_schema_extra={"fixed_on_resume": True}, **rules
+    )
+
+
 class Config(BaseModel):
-    """The settings of a run. `model` holds what goes to the preset: `hidden`, `layers`, ..."""
+    """The settings of a run. `model` holds those of the preset: `hidden`, `layers`, ..."""
 
     model_config = ConfigDict(
         extra="forbid", frozen=True, coerce_numbers_to_str=True, allow_inf_nan=False
     )
 
-    data: str = Field(
-        "", description="training pairs: TSV, JSONL, Parquet, '-'; .gz anywhere; or texts"
-    )
-    tgt: str | None = Field(None, description="target side, if the sides are two parallel files")
-    dev: str | None = Field(None, description="dev pairs; held out of the data if not given")
-    dev_tgt: str | None = Field(None, description="target side of dev, if parallel files")
-    columns: tuple[str, ...] | None = Field(
+    data: str = _fixed("", "training pairs: TSV, JSONL, Parquet, '-'; .gz anywhere; or texts")
+    tgt: str | None = _fixed(None, "target file, if source and target are parallel files")
+    dev: str | None = _fixed(None, "dev pairs; default: held out of the data")
+    dev_tgt: str | None = _fixed(None, "target file of dev, if these are parallel files")
+    columns: tuple[str, ...] | None = _fixed(
         None,
+        "source, target and, if any, features: by name, or by number from 0, as in 0,2",
         min_length=2,
         max_length=3,
-        description="source, target and, if any, features: by name, or by number from 0, as in 0,2",
     )
-    features: bool | None = Field(
-        None, description="whether a third column joins the source, as V;PST; none looks"
+    features: bool | None = _fixed(
+        None, "whether a third column joins the source, as V;PST; none detects it"
     )
-    skip_bad: bool = Field(False, description="count bad lines instead of stopping at the first")
-    max_chars: int = Field(10_000, ge=1, description="a line with a longer side is a bad line")
-
-    join_lines: int = Field(
-        1, ge=1, description="lines of a text that a language model sees as one"
+    skip_bad: bool = _fixed(False, "skip and count bad lines instead of stopping at the first")
+    max_chars: int = _fixed(
+        10_000, "maximum number of characters of a side; longer lines are bad lines", ge=1
     )
 
-    preset: str = Field("bahdanau", description="the model, by name: see `regard presets`")
-    size: Literal["auto", "tiny", "small", "base"] = Field(
-        "auto", description="row of the preset's sizes; auto follows data, budget and device"
-    )
-    model: dict[str, Setting] = Field({}, description="sizes and options of the preset, by name")
+    join_lines: int = _fixed(1, "consecutive lines that a language model reads as one text", ge=1)
 
-    src_tokenizer: SourceKind = Field(
-        "auto",
-        description="how the source becomes tokens; vectors for numbers and .npy files",
+    preset: str = _fixed("bahdanau", "name of the model: see `regard presets`")
+    size: Literal["auto", "tiny", "small", "base"] = _fixed(
+        "auto", "size of the preset; auto follows from data, budget and device"
     )
-    tgt_tokenizer: TokenizerKind = Field("auto", description="how the target becomes tokens")
-    src_case: Case = Field("keep", description="what the source's letters are brought to")
-    stack: int = Field(1, ge=1, description="frames of vectors that are joined to one")
-    scale_vectors: bool = Field(
-        True, description="whether features of vectors are brought to mean 0 and deviation 1"
+    model: dict[str, Setting] = _fixed({}, "sizes and options of the preset, by name")
+
+    src_tokenizer: SourceKind = _fixed(
+        "auto", "tokeniser of the source; vectors for numbers and .npy files"
     )
-    shared_vocab: bool = Field(False, description="one tokeniser, learned from both sides")
-    vocab_size: int = Field(8000, ge=8, description="entries of a vocabulary at most")
-    src_vectors: str | None = Field(
+    tgt_tokenizer: TokenizerKind = _fixed("auto", "tokeniser of the target")
+    src_case: Case = _fixed("keep", "case that the source is converted to")
+    stack: int = _fixed(1, "consecutive frames that are stacked to one", ge=1)
+    scale_vectors: bool = _fixed(True, "whether frames are standardised to mean 0 and deviation 1")
+    shared_vocab: bool = _fixed(False, "one tokeniser for both sides, trained on both")
+    vocab_size: int = _fixed(8000, "maximum size of a vocabulary", ge=8)
+    src_vectors: str | None = _fixed(
         None,
-        description="word vectors that the source's embedding starts from: a text file of GloVe, "
+        "pretrained word vectors for the source embedding: a text file of GloVe, "
         "word2vec or fastText; .gz too",
     )
-    tgt_vectors: str | None = Field(
-        None, description="the same for the target's embedding, and for a language model's"
+    tgt_vectors: str | None = _fixed(
+        None, "the same for the target embedding, and for that of a language model"
     )
-    vectors_rate: float = Field(
+    vectors_rate: float = _setting(
         1.0,
+        "learning rate of pretrained embeddings, as a share of that of all other "
+        "weights; 0 freezes them",
         ge=0,
-        description="learning rate of embeddings that started from vectors, as a share of that of "
-        "all other weights; 0 keeps them as they are",
     )
-    bpe_dropout: float = Field(
-        0.0, ge=0, lt=1, description="share of bpe's merges that are left out, anew in each epoch"
+    bpe_dropout: float = _fixed(
+        0.0, "BPE dropout: share of merges that are skipped, drawn anew in each epoch", ge=0, lt=1
     )
-    max_src_len: int = Field(
-        256, ge=1, description="longer sources are left out; vectors count frames"
+    max_src_len: int = _fixed(
+        256, "maximum number of source tokens, or frames; longer examples are left out", ge=1
     )
-    max_tgt_len: int = Field(256, ge=1, description="longer targets, or lines, are left out")
-
-    batch_tokens: int | None = Field(
-        None,
-        ge=1,
-        description="source and target tokens of a batch, or frames; default from the data",
-    )
-    batch_sentences: int | None = Field(None, ge=1, description="pairs of a batch, instead")
-    accumulate: int = Field(1, ge=1, description="batches whose gradients make one step")
-    lr: float | None = Field(None, gt=0, description="highest learning rate; none asks the preset")
-    schedule: Schedule = Field("auto", description="how the learning rate falls, auto being cosine")
-    warmup: int | None = Field(
-        None,
-        ge=0,
-        description="steps until the learning rate is at its highest; default 200, or a tenth of "
-        "the budget",
-    )
-    weight_decay: float = Field(0.01, ge=0, description="of AdamW")
-    clip: float = Field(1.0, gt=0, description="largest norm of the gradient")
-    label_smoothing: float = Field(0.1, ge=0, lt=1, description="share of probability given away")
-
-    rdrop: float = Field(
-        0.0, ge=0, description="weight of R-Drop, where two passes are to agree; 0 is one pass"
-    )
-    ema: float = Field(
-        0.0, ge=0, lt=1, description="decay of the moving average of the weights; 0 has none"
+    max_tgt_len: int = _fixed(
+        256, "maximum number of target tokens of a line; longer examples are left out", ge=1
     )
 
-    steps: int | None = Field(None, ge=1, description="optimiser steps at most")
-    epochs: int | None = Field(None, ge=1, description="passes over the data at most")
-    minutes: float | None = Field(None, gt=0, description="minutes of training at most")
-    eval_every: Annotated[int, Field(ge=1)] | Literal["epoch"] | None = Field(
+    batch_tokens: int | None = _fixed(
+        None, "source and target tokens of a batch, or frames; default from the data", ge=1
+    )
+    batch_sentences: int | None = _fixed(None, "pairs per batch, instead of tokens", ge=1)
+    accumulate: int = _setting(1, "batches per optimiser step (gradient accumulation)", ge=1)
+    lr: float | None = _setting(None, "peak learning rate; default from the preset", gt=0)
+    schedule: Schedule = _setting("auto", "learning-rate schedule; auto is cosine")
+    warmup: int | None = _setting(
+        None, "steps until the peak learning rate; default 200, or a tenth of the budget", ge=0
+    )
+    weight_decay: float = _setting(0.01, "of AdamW", ge=0)
+    clip: float = _setting(1.0, "maximum norm of the gradients, which are clipped to it", gt=0)
+    label_smoothing: float = _setting(
+        0.1, "label smoothing: share of the probability spread over the vocabulary", ge=0, lt=1
+    )
+
+    rdrop: float = _setting(0.0, "weight of R-Drop; 0 disables it", ge=0)
+    ema: float = _fixed(
+        0.0, "decay of the exponential moving average of the weights; 0 disables it", ge=0, lt=1
+    )
+
+    steps: int | None = _setting(None, "maximum number of optimiser steps", ge=1)
+    epochs: int | None = _setting(None, "maximum number of passes over the data", ge=1)
+    minutes: float | None = _setting(None, "maximum minutes of training", gt=0)
+    eval_every: Annotated[int, Field(ge=1)] | Literal["epoch"] | None = _setting(
         None,
-        description="steps between evaluations, or epoch (200 to 2,000 steps); default from the "
+        "steps between evaluations, or epoch (200 to 2,000 steps); default from the "
         "data and the budget",
     )
-    eval_pairs: int | None = Field(
+    eval_pairs: int | None = _setting(
         None,
+        "dev sources to decode at an evaluation; default 1,000, or fewer for few minutes on a CPU",
         ge=1,
-        description="dev sources that are decoded at an evaluation; default 1,000, or fewer for "
-        "few minutes of a CPU",
     )
-    metric: MetricName = Field(
-        "auto", description="decides which checkpoint is best; auto asks the target"
+    metric: MetricName = _fixed(
+        "auto", "metric that selects the best checkpoint; auto follows from the target"
     )
-    patience: int | None = Field(
+    patience: int | None = _setting(
         None,
+        "evaluations without a better one until the run ends; default: two fifths of "
+        "the budget without a better score or dev loss",
         ge=1,
-        description="evaluations without a better one until the end; by default two fifths of the "
-        "budget without a better score or dev loss",
     )
-    average: int = Field(5, ge=1, description="best checkpoints that are averaged at the end")
-    save_every: int = Field(500, ge=1, description="steps between checkpoints")
+    average: int = _setting(5, "number of best checkpoints that are averaged at the end", ge=1)
+    save_every: int = _setting(500, "steps between checkpoints", ge=1)
 
-    seed: int = Field(1, ge=0, lt=2**63, description="of weights, order of the data, and dropout")
-    device: str = Field("auto", description="cpu, cuda, or auto")
-    precision: Precision = Field("auto", description="auto is bf16 where the chip is fast in it")
-    graphs: bool = Field(True, description="replay steps from CUDA graphs, where one GPU trains")
-    threads: int | None = Field(None, ge=1, description="CPU threads; none leaves it to torch")
-    beam: int = Field(5, ge=1, description="width of the search when the run is used")
-    report: bool = Field(True, description="write report.html after each evaluation")
-    tensorboard: bool = Field(False, description="also write TensorBoard events")
+    seed: int = _fixed(1, "random seed of weights, order of the data and dropout", ge=0, lt=2**63)
+    device: str = _setting("auto", "cpu, cuda, or auto")
+    precision: Precision = _setting("auto", "auto is bf16 on chips that are fast in it")
+    graphs: bool = _setting(True, "replay steps from CUDA graphs when training on one GPU")
+    threads: int | None = _setting(None, "CPU threads; default from torch", ge=1)
+    beam: int = _setting(5, "beam width when the model is used", ge=1)
+    report: bool = _setting(True, "write report.html after each evaluation")
+    tensorboard: bool = _setting(False, "also write TensorBoard events")
+
+    @classmethod
+    def fixed_on_resume(cls) -> list[str]:
+        """Return the settings that may not change when a run is resumed."""
+        return [name for name, field in cls.model_fields.items() if field.json_schema_extra]
 
     @property
     def reads_texts(self) -> bool:
-        """Whether the data are texts, for a language model, and not pairs."""
+        """True if the data are texts, for a language model, and not pairs."""
         return self.preset in TEXT_PRESETS
 
     @property
     def copies(self) -> bool:
-        """Whether the model writes tokens of its source, by their ids."""
+        """True if the model copies tokens of its source, by their ids."""
         return self.preset in COPY_PRESETS
 
     @property
     def tags(self) -> bool:
-        """Whether the model writes one token for each of its source."""
+        """True if the model writes one token for each source token."""
         return self.preset in TAG_PRESETS
 
     @property
     def longest_tgt(self) -> int:
-        """Tokens of a target at most, `eos` not counted; joined lines are one target."""
+        """Maximum number of tokens of a target, without `eos`; joined lines are one target."""
         return self.max_tgt_len * self.join_lines
 
     @property
     def model_size(self) -> Literal["tiny", "small", "base"]:
-        """The size, which is small until the data are known."""
+        """The size; small until the data are known."""
         return "small" if self.size == "auto" else self.size
 
     @property
     def max_tokens(self) -> int | None:
-        """Tokens of a batch at most, unless it is its pairs that are counted."""
+        """Maximum number of tokens of a batch, unless its pairs are counted."""
         return None if self.batch_sentences else self.batch_tokens
 
     @property
     def examples(self) -> str:
-        """What the user calls the data."""
+        """The word for training examples in messages."""
         return "texts" if self.reads_texts else "pairs"
 
     @field_validator("columns", mode="before")
     @classmethod
     def _split_columns(cls, value: Any) -> Any:
-        """`0,2` is a list, and so is a lone name, which is then found to be too short."""
+        """Read `0,2` as a list; a single name is a list that is then found to be too short."""
         if isinstance(value, str):
             return [part.strip() for part in value.split(",")]
         return [value] if isinstance(value, int) else value
@@ -231,7 +240,7 @@ class Config(BaseModel):
 
 
 def make_config(settings: Mapping[str, Any], base: Config | None = None) -> Config:
-    """A config from settings by name, on top of `base`; a preset's sizes may be among them."""
+    """Return a config with these settings, on top of `base`; they may include a preset's sizes."""
     values = {} if base is None else base.model_dump(exclude_unset=True)
     preset = check_preset(str(settings.get("preset", values.get("preset", "bahdanau"))))
     values = {**DEFAULTS.get(preset, {}), **values}
@@ -256,7 +265,7 @@ def make_config(settings: Mapping[str, Any], base: Config | None = None) -> Conf
 
 
 def check_preset(name: str) -> str:
-    """`name`, if there is such a preset."""
+    """Return `name`; raises ArgumentError if there is no such preset."""
     if name not in PRESETS:
         close = _nearest(name, PRESETS)
         fix = f"perhaps {close!r} is meant" if close else "`regard presets` says what they are"
@@ -265,9 +274,9 @@ def check_preset(name: str) -> str:
 
 
 def check_model(config: Config) -> None:
-    """Raises where a preset cannot be made of its settings, before anything is read or written."""
-    check_settings(config)
+    """Raise ArgumentError if a preset cannot be built with its settings; reads no data."""
     _check_positions(config)
+    check_kind_settings(config)
     try:
         with torch.device("meta"):  # shapes without numbers
             PRESETS[config.preset](8, 8, config.model_size, **config.model)
@@ -299,18 +308,8 @@ def _check_positions(config: Config) -> None:
         )
 
 
-def no_bpe(config: Config, src: str, tgt: str) -> ArgumentError:
-    """What to say where merges are to be left out, and there are none."""
-    return ArgumentError(
-        "bpe_dropout",
-        "be 0 where no side is cut by bpe",
-        f"{config.bpe_dropout:g} with {src} and {tgt}",
-        "add src_tokenizer=bpe and tgt_tokenizer=bpe, or leave it out",
-    )
-
-
 def parse_overrides(words: Iterable[str]) -> dict[str, Any]:
-    """`key=value` words as settings; values are read as JSON where they can be."""
+    """Return settings from `key=value` words; values are parsed as JSON if they can be."""
     settings: dict[str, Any] = {}
     for word in words:
         name, equals, value = word.partition("=")
@@ -323,7 +322,7 @@ def parse_overrides(words: Iterable[str]) -> dict[str, Any]:
 
 
 def read_toml(path: Path) -> dict[str, Any]:
-    """Settings from a TOML file."""
+    """Return settings from a TOML file."""
     content = safe_read.read_bytes(path, MAX_TOML)
     try:
         return tomllib.loads(content.decode("utf-8-sig"))
@@ -337,7 +336,7 @@ def read_toml(path: Path) -> dict[str, Any]:
 
 
 def preset_options(preset: str) -> dict[str, inspect.Parameter]:
-    """What can be given to a preset by name, beyond what every preset takes or the data tell."""
+    """Return the sizes and options of a preset, without those that follow from the data."""
     parameters = inspect.signature(PRESETS[preset], eval_str=True).parameters
     return {n: p for n, p in parameters.items() if n not in TOLD}
 
@@ -387,7 +386,7 @@ def _nearest(name: str, known: Iterable[str]) -> str | None:
     return next(iter(difflib.get_close_matches(name, list(known), n=1, cutoff=0.6)), None)
 
 
-#: pydantic's kinds of errors, as they follow "must"
+#: rules by pydantic's error types, worded to follow "must"
 RULES: Final = {
     "int_parsing": "be a whole number",
     "int_type": "be a whole number",
@@ -408,7 +407,7 @@ RULES: Final = {
 
 
 def _broken_rule(error: ValidationError, name: str | None = None) -> ArgumentError:
-    """The first of pydantic's complaints in our form."""
+    """Return the first of pydantic's errors as an ArgumentError."""
     first = error.errors()[0]
     where = name or str(first["loc"][0])
     message = first["msg"].removeprefix("Input should ")
@@ -418,32 +417,32 @@ def _broken_rule(error: ValidationError, name: str | None = None) -> ArgumentErr
     )
 
 
-#: what the options of the presets are for
+#: descriptions of the presets' options
 OPTIONS: Final = {
     "embed": "width of the token embeddings",
     "hidden": "width of the recurrent layers and of the memory; even",
     "layers": "layers of the encoder, and of the decoder",
     "cell": "the recurrence",
-    "bidirectional": "half of the encoder reads the source from its end",
-    "dropout": "share of features that are left out in training",
-    "attention_dropout": "share of attention weights that are left out; none is as dropout",
-    "word_dropout": "share of tokens whose vectors are left out in training",
-    "tied": "what shares the target's embedding: the output layer, or the source's as well",
-    "coverage": "weight of the loss on looking twice at a source token; 0 has none",
-    "score": "how a state is scored against the memory",
-    "slots": "vectors that the external memory holds",
-    "half_width": "tokens to either side that local attention sees",
+    "bidirectional": "whether half of the encoder reads the source from its end",
+    "dropout": "dropout rate",
+    "attention_dropout": "dropout rate of attention weights; default: dropout",
+    "word_dropout": "share of tokens whose embeddings are dropped",
+    "tied": "layers that share the target embedding: the output layer, or the source's as well",
+    "coverage": "weight of the coverage loss on attending twice to a source token; 0 disables it",
+    "score": "score function of attention",
+    "slots": "slots of the external memory",
+    "half_width": "half width of the window of local attention, in tokens",
     "dim": "width of the layers",
     "heads": "heads of each attention; they divide dim",
     "feed_forward": "width inside the feed-forward layers",
-    "norm_first": "normalise before each part of a layer, not after it",
-    "kernel": "tokens that a convolution sees at once",
-    "max_len": "positions that are learned: tokens of a side at most",
+    "norm_first": "whether to normalise before each sublayer (pre-norm), not after it",
+    "kernel": "kernel size of the convolutions",
+    "max_len": "number of learned positions: maximum tokens of a side",
 }
 
 
 class SettingRow(NamedTuple):
-    """A setting as it is shown."""
+    """A setting as `regard settings` shows it."""
 
     name: str
     default: str
@@ -451,7 +450,7 @@ class SettingRow(NamedTuple):
 
 
 def config_settings(preset: str = "bahdanau") -> list[SettingRow]:
-    """The settings of every run, with the defaults that they have for a preset."""
+    """Return the settings of every run, with their defaults for a preset."""
     own = DEFAULTS.get(preset, {})
     return [
         SettingRow(
@@ -465,7 +464,7 @@ def config_settings(preset: str = "bahdanau") -> list[SettingRow]:
 
 
 def preset_settings(preset: str) -> list[SettingRow]:
-    """The settings that a preset adds: its sizes and its options."""
+    """Return the settings that a preset adds: its sizes and options."""
     return [
         SettingRow(name, *_option(option, preset_options(preset).keys()))
         for name, option in preset_options(preset).items()
@@ -473,7 +472,7 @@ def preset_settings(preset: str) -> list[SettingRow]:
 
 
 def _option(option: Parameter, names: Any) -> tuple[str, str]:
-    """The default and the description; that of a size is the row called `small`."""
+    """Return default and description of an option; the default of a size is that of `small`."""
     description = _described(OPTIONS[option.name], option.annotation)
     for table in (RECURRENT, TRANSFORMER, CONVOLUTIONAL):
         fields = table["small"]._fields
@@ -490,11 +489,11 @@ def _described(description: str, annotation: Any) -> str:
 
 
 def _choices(annotation: Any) -> tuple[str, ...]:
-    """What a setting may be, where it is one of a few words."""
+    """Return the values of a setting that has a few."""
     return get_args(annotation) if get_origin(annotation) is Literal else ()
 
 
 def _shown(value: object) -> str:
-    """A value as it is written in key=value."""
+    """Return a value as it is written in key=value."""
     words = {"True": "true", "False": "false", "None": "none"}
     return words.get(str(value), str(value))

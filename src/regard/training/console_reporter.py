@@ -1,11 +1,10 @@
-"""What a run shows while it trains: a bar on stderr, and a row for each evaluation."""
+"""Console output of a run: a progress bar on stderr, and a row for each evaluation."""
 
 import os
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from pathlib import Path
 from typing import Any, Final, final
 
 from rich.console import Console
@@ -22,26 +21,26 @@ from regard.training.evaluator import (
 )
 from regard.training.progress import Progress
 
-#: seconds between two looks at the loss for the bar, which wait for the device
+#: seconds between updates of the bar: reading the loss synchronises the device
 REFRESH: Final = 0.5
-#: seconds without a line after which a file or a pipe gets one, before the first evaluation
-#: and later
+#: seconds of silence after which a file or a pipe gets a line, before and after the first
+#: evaluation
 SILENCE_BEFORE, SILENCE_AFTER = 15.0, 120.0
-STOPPING = b"\nstopping after this step; Ctrl-C again stops at once.\n"
+STOPPING: Final = b"\nstopping after this step; Ctrl-C again stops at once.\n"
 
 
 def say(console: Console, sentence: str) -> None:
-    """Prints a sentence; a file or a pipe gets it on one line."""
+    """Print a sentence; a file or a pipe gets it on one line."""
     wrap = not console.is_terminal
     console.print(sentence, highlight=False, markup=False, soft_wrap=wrap)
 
 
 @final
 class StderrConsole(Console):
-    """Stderr, for a run that goes on where nobody reads it any more.
+    """A console on stderr that survives the loss of its reader.
 
-    Ctrl-C ends the `tee` behind a run at once, and a terminal that is closed ends all output; only
-    then is the run saved.
+    Ctrl-C ends the `tee` behind a run at once, and closing a terminal ends all output, before the
+    run has saved its checkpoint.
     """
 
     def __init__(self, *, quiet: bool = False) -> None:
@@ -49,7 +48,7 @@ class StderrConsole(Console):
 
     @property
     def file(self) -> Any:
-        """Stderr, which no longer says anything once writing to it has failed."""
+        """Stderr, which is muted once writing to it has failed."""
         return _Unbreakable(super().file, self)
 
     @file.setter
@@ -58,7 +57,7 @@ class StderrConsole(Console):
 
 
 class _Unbreakable:
-    """A stream that is given up at the first error (EPIPE, or EIO of a closed terminal)."""
+    """A stream that is muted at the first error (EPIPE, or EIO of a closed terminal)."""
 
     def __init__(self, stream: Any, console: Console) -> None:
         self._stream, self._console = stream, console
@@ -85,37 +84,37 @@ class _Unbreakable:
         return getattr(self._stream, name)
 
 
+@final
 class ConsoleReporter:
-    """Tells the user how a run goes. In a process that is not the first it tells nothing.
+    """Reports the progress of a run on a console.
 
     Args:
-        console: where to; stderr, so that stdout has results alone.
-        spent: the share of the budget that is used up.
+        console: stderr, so that stdout has only results.
+        spent: returns the share of the budget that is used up.
         sources: the dev sources, to tell whether outputs depend on them,
         references: and their targets.
+        quiet: whether to print nothing, as in all processes but the first.
     """
 
     def __init__(
         self,
         console: Console,
         spent: Callable[[Progress], float],
-        sources: list[str],
+        sources: Sequence[str] = (),
         references: Sequence[list[str]] = (),
         *,
         quiet: bool = False,
     ) -> None:
-        self.console, self.spent = console, spent
+        self.console, self.spent, self.quiet = console, spent, quiet
         self.sources, self.references = sources, references
-        text = TextColumn("{task.description}")
         self.bar = Bar(
-            text,
+            TextColumn("{task.description}"),
             BarColumn(),
             TextColumn("{task.fields[left]}"),
             console=console,
             transient=True,
             disable=quiet or not console.is_terminal,
         )
-        self.quiet = quiet
         self.task = self.bar.add_task("starting", total=1.0, left="")
         self.shown, self.started, self.from_tokens = 0.0, 0.0, -1
         self.spoke = time.monotonic()
@@ -124,27 +123,25 @@ class ConsoleReporter:
 
     @contextmanager
     def running(self) -> Iterator["ConsoleReporter"]:
-        """Shows the bar while the block runs."""
+        """Show the bar while the block runs."""
         with self.bar:
             yield self
 
     @contextmanager
-    def pause(self) -> Iterator[None]:
-        """Says that an evaluation is running."""
+    def evaluating(self) -> Iterator[None]:
+        """Show that an evaluation is running."""
         self.bar.update(self.task, left="evaluating")
         yield
 
     def note(self, sentence: str) -> None:
-        """Prints a line above the bar."""
+        """Print a line above the bar."""
         self.spoke = time.monotonic()
         if not self.quiet:
             say(self.console, sentence)
 
-    def step(self, progress: Progress, loss: Tensor) -> None:
-        """Moves the bar, twice a second at most: reading the loss waits for the device.
-
-        Where there is no terminal to draw a bar on, a line says the same from time to time.
-        """
+    def on_step(self, progress: Progress, loss: Tensor) -> None:
+        """Move the bar, at most every `REFRESH` seconds; without a terminal, print lines now and
+        then."""
         now = time.monotonic()
         if self.from_tokens < 0:
             self.started, self.from_tokens = progress.training_seconds, progress.tokens
@@ -162,18 +159,20 @@ class ConsoleReporter:
         self.bar.update(self.task, completed=spent, description=text, left=left)
 
     def speed(self, progress: Progress) -> float:
-        """Source and target tokens per second of training since this start."""
+        """Return source and target tokens per second of training since this start."""
         seconds = progress.training_seconds - self.started
         return (progress.tokens - self.from_tokens) / max(1e-9, seconds)
 
-    def evaluated(self, progress: Progress, result: Evaluation, best: bool) -> None:
-        """Prints a row, and what the maps and the outputs tell."""
+    def on_evaluation(self, progress: Progress, result: Evaluation, *, best: bool) -> None:
+        """Print a row, and what attention maps and outputs reveal."""
         names = list(result.metrics)
         if not self.header:
             titles = "".join(f"{'dev ' + name:>{_width(name)}}" for name in names)
             self.note(f"{'time':>8}{'step':>8}{'epoch':>7}{'tokens/s':>10}{'loss':>8}{titles}")
             self.header = True
-        values = "".join(f"{_value(name, result.metrics[name]):>{_width(name)}}" for name in names)
+        values = "".join(
+            f"{format_metric(name, result.metrics[name]):>{_width(name)}}" for name in names
+        )
         self.note(
             f"{_clock(progress.seconds):>8}{progress.step:>8}{progress.epoch:>7}"
             f"{self.speed(progress):>10,.0f}{result.train_loss:>8.3f}{values}{' *' if best else ''}"
@@ -189,43 +188,18 @@ class ConsoleReporter:
             self.note(f"         {same}")
 
     def stopping(self) -> None:
-        """Answers a signal at once; past rich, which may be in the middle of a line."""
+        """Answer a signal at once; not through rich, which may be in the middle of a line."""
         if not self.quiet:
-            with suppress(OSError):  # an error here would end the step, and nothing would be saved
+            with suppress(OSError):  # an error here would end the step before the run is saved
                 os.write(sys.__stderr__.fileno() if sys.__stderr__ else 2, STOPPING)
-
-    def stopped(self, folder: Path) -> None:
-        """Says how to go on."""
-        self.note(f"stopped and saved; go on with: regard train --resume {folder}")
-
-    def unjudged(self, progress: Progress) -> None:
-        """Says which weights are kept where the dev set has seen none."""
-        self.note(
-            f"the weights of step {progress.step} are kept as the model, but dev has not judged "
-            f"them."
-        )
-
-    def interrupted(self, folder: Path) -> None:
-        """Says how to go on where there was no time to save."""
-        self.note(
-            f"stopped at once; go on from the last checkpoint: regard train --resume {folder}"
-        )
-
-    def averaged(self, count: int, result: Evaluation, best: float, *, taken: bool) -> None:
-        """Says what averaging has brought."""
-        name = next(n for n, v in result.metrics.items() if v is result.score or v == result.score)
-        verdict = "taken" if taken else "the best one alone is taken"
-        self.note(
-            f"the average of the {count} best checkpoints has dev {name} "
-            f"{_value(name, result.score)}, the best one {_value(name, best)}: {verdict}."
-        )
 
 
 def _width(name: str) -> int:
     return max(11, len(name) + 6)
 
 
-def _value(name: str, value: float) -> str:
+def format_metric(name: str, value: float) -> str:
+    """Return the value of a metric as text, in per cent if it is a share."""
     return f"{100 * value:.2f}%" if name in SHARES else f"{value:.3f}"
 
 

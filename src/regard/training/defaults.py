@@ -1,11 +1,11 @@
 """Default settings that follow from the size of the data, the budget and the device.
 
 The whole policy is here. `fill_settings` chooses what a user leaves open before the model is built:
-its size and learning rate, the tokens of a batch, and the dev pairs that are decoded. `steps_limit`
-and `evaluation_interval` count in steps, once batches are planned. `warmup_factor`,
+its size and learning rate, the tokens of a batch, and the number of dev pairs to decode.
+`steps_limit` and `evaluation_interval` count in steps, once batches are planned. `warmup_factor`,
 `evaluation_is_due` and `has_stalled` follow the run, since a budget in minutes does not tell how
-many steps there will be. A setting that is given is never changed, and what is chosen is recorded
-with the settings, so that a resumed run keeps it.
+many steps there will be. A given setting is never changed, and what is chosen is recorded with the
+settings, so that a resumed run keeps it.
 
 docs/small_data.md has what was measured with them.
 """
@@ -30,7 +30,10 @@ GPU_BATCHES: Final = 64
 #: and the minutes of a CPU below which they are `tiny`.
 DEEP: Final = frozenset({"transformer", "conv"})
 TINY_BELOW: Final = 10.0
-#: Peak learning rates of those that are `tiny` for that reason, where others were better in trials.
+#: Peak learning rates by preset, and of all others, from small sweeps on dev sets.
+PEAK_RATES: Final = {"transformer": 1e-3, "conv": 1e-3}
+PEAK_RATE: Final = 3e-3
+#: Peak learning rates of presets that are `tiny` for lack of time, where others did better.
 TINY_RATES: Final = {"transformer": 2e-3}
 #: Options that a size stands for. A user who gives one of them has chosen a size.
 SIZE_OPTIONS: Final = frozenset(
@@ -63,29 +66,34 @@ STALLED_SHARE: Final = 0.4
 
 
 class Facts(NamedTuple):
-    """What defaults depend on beside the settings.
+    """Facts that defaults depend on, besides the settings.
 
     Attributes:
         examples: training pairs, or texts.
         tokens: mean number of tokens of an example, both sides, `eos` included; frames count too.
         on_gpu: whether a GPU trains.
+        scales_batches: whether batches grow with the data. Those of texts do not: each token of a
+            text is predicted, so that few texts teach much.
+        has_sources: whether examples have sources to decode.
     """
 
     examples: int
     tokens: float
     on_gpu: bool
+    scales_batches: bool = True
+    has_sources: bool = True
 
 
 def fill_settings(config: Config, facts: Facts) -> Config:
-    """Return the settings with a size and a batch where the user has chosen none."""
+    """Return the settings with the defaults that follow from the facts."""
     chosen: dict[str, Any] = {}
     if config.size == "auto":
         chosen["size"] = _size(config, facts)
         if chosen["size"] == "tiny" and config.lr is None:
             chosen["lr"] = TINY_RATES.get(config.preset)
     if config.batch_tokens is None and config.batch_sentences is None:
-        chosen["batch_tokens"] = _batch_tokens(config, facts)
-    if config.eval_pairs is None and not config.reads_texts:  # of texts nothing is decoded
+        chosen["batch_tokens"] = _batch_tokens(facts)
+    if config.eval_pairs is None and facts.has_sources:
         chosen["eval_pairs"] = _decoded(config, facts)
     return config.model_copy(update=chosen)
 
@@ -97,8 +105,8 @@ def _size(config: Config, facts: Facts) -> str:
     return "tiny" if hurried and not facts.on_gpu else "small"
 
 
-def _batch_tokens(config: Config, facts: Facts) -> int:
-    if config.reads_texts:  # every token of a text is predicted, so that few texts teach much
+def _batch_tokens(facts: Facts) -> int:
+    if not facts.scales_batches:
         return BATCH_TOKENS
     pairs = max(BATCH_PAIRS, facts.examples // GPU_BATCHES) if facts.on_gpu else BATCH_PAIRS
     return min(BATCH_TOKENS, ceil(pairs * facts.tokens))
@@ -111,8 +119,8 @@ def _decoded(config: Config, facts: Facts) -> int:
 
 
 def steps_limit(config: Config, per_epoch: int) -> int:
-    """Return the steps at most. Without any limit it is about thirty epochs: neither so few steps
-    that nothing is learned, nor days of them."""
+    """Return the maximum number of steps: without any limit about `EPOCHS` epochs, neither too few
+    steps to learn anything nor days of them."""
     if config.steps is not None:
         return config.steps
     if config.epochs is not None or config.minutes is not None:
@@ -140,19 +148,23 @@ def evaluation_interval(config: Config, per_epoch: int, dev_share: float) -> int
     return max(1, affordable, min(epoch, total // EVALUATIONS))
 
 
-def evaluation_is_due(config: Config, interval: int, progress: Progress) -> bool:
+def evaluation_is_due(progress: Progress, *, interval: int, minutes: float | None) -> bool:
     """Return whether to evaluate after this step.
 
-    A budget in minutes gives each tenth of it an evaluation, however slow the steps are, unless it
-    would take more than its share of the time since the last one, which it is thought to cost.
+    Args:
+        progress: of the run.
+        interval: steps between evaluations.
+        minutes: the budget, if evaluations follow the clock as well: each tenth of it gets one,
+            however slow the steps are, unless that would take more than `EVALUATION_SHARE` of the
+            time since the last evaluation. It is expected to take as long as the last one.
     """
     regular = progress.step % interval == 0
-    if config.minutes is None or config.eval_every is not None:
+    if minutes is None:
         return regular
     since, cost = progress.seconds - progress.evaluated_at, progress.last_evaluation_seconds
     if cost == progress.evaluation_seconds:
         cost *= AFTER_FIRST
-    waited = since >= 60 * config.minutes / EVALUATIONS
+    waited = since >= 60 * minutes / EVALUATIONS
     return (regular or waited) and since >= cost * (1 / EVALUATION_SHARE - 1)
 
 
@@ -163,22 +175,29 @@ def warmup_factor(warmup: int | None, step: int, spent: float) -> float:
     return min(1.0, max(step / WARMUP, min(spent / WARMUP_SHARE, step / SHORTEST_WARMUP)))
 
 
-def has_stalled(config: Config, progress: Progress, spent: float) -> bool:
+def has_stalled(progress: Progress, spent: float, patience: int | None) -> bool:
     """Return whether a run should end because nothing improves.
 
-    By default the dev loss counts beside the score, since the exact matches of a small dev set may
-    stay at none for long, and patience is a share of the budget, which the learning rate follows.
-    What counts is the time from the last evaluation that was better to the last one of all.
+    By default the dev loss counts besides the score, since a small dev set may have no exact match
+    for long, and patience is a share of the budget, which the learning rate follows, too. What
+    counts is the time from the last evaluation that improved to the last evaluation.
+
+    Args:
+        progress: of the run.
+        spent: the share of the budget that is used up.
+        patience: evaluations without a better score until the end; None for the default.
     """
-    if config.patience is not None:
-        return progress.stale >= config.patience
+    if patience is not None:
+        return progress.stale >= patience
     if progress.evaluated < 1:
         return False
     return spent * (progress.evaluated - progress.improved) / progress.step >= STALLED_SHARE
 
 
-def describe_defaults(given: Config, used: Config, facts: Facts, interval: int) -> str | None:
-    """Return a sentence about the settings that were chosen here; None if the user gave all."""
+def describe_defaults(
+    given: Config, used: Config, facts: Facts, interval: int, examples: str
+) -> str | None:
+    """Return a sentence about the settings that were chosen here, if any were."""
     parts = []
     if given.batch_tokens is None and given.batch_sentences is None:
         tokens = used.batch_tokens or BATCH_TOKENS
@@ -197,4 +216,4 @@ def describe_defaults(given: Config, used: Config, facts: Facts, interval: int) 
         parts.append(often)
     if not parts:
         return None
-    return f"defaults for {facts.examples:,} {used.examples}: {', '.join(parts)}."
+    return f"defaults for {facts.examples:,} {examples}: {', '.join(parts)}."

@@ -1,6 +1,15 @@
-"""Lightning's fabric, by whichever name it is installed."""
+"""The processes of a run, one per GPU, and what they agree on; Lightning Fabric joins them."""
 
-try:  # the small package, or the large one that holds it
+import logging
+import os
+from typing import Any, Final, final
+
+import torch
+from torch import Tensor
+
+from regard import device as devices
+
+try:  # the small package, or the large one that contains it
     from lightning_fabric import Fabric
     from lightning_fabric.wrappers import _FabricModule as FabricModule
 except ImportError:  # pragma: no cover
@@ -9,4 +18,76 @@ except ImportError:  # pragma: no cover
         _FabricModule as FabricModule,
     )
 
-__all__ = ["Fabric", "FabricModule"]
+__all__ = ["Fabric", "FabricModule", "Processes", "is_first_process", "make_fabric"]
+
+PRECISIONS: Final = {"32": "32-true", "bf16": "bf16-mixed", "fp16": "16-mixed"}
+
+
+@final
+class Processes:
+    """The processes that train one model, seen from one of them.
+
+    Args:
+        fabric: launched, for the device, the precision and the number of processes.
+    """
+
+    def __init__(self, fabric: Fabric) -> None:
+        self.fabric = fabric
+        self.device, self.rank, self.count = fabric.device, fabric.global_rank, fabric.world_size
+        self.is_first = fabric.is_global_zero
+
+    def total(self, mine: Tensor) -> Tensor:
+        """Return the sum of a tensor over all processes."""
+        if self.count == 1:
+            return mine
+        return torch.as_tensor(self.fabric.all_reduce(mine, reduce_op="sum"))
+
+    def any(self, flag: bool) -> bool:
+        """Return whether the flag is set in any process."""
+        return flag if self.count == 1 else bool(self.total(torch.tensor(float(flag))) > 0)
+
+    def of_first(self, number: float) -> float:
+        """Return the number that the first process has."""
+        mine = torch.tensor(number if self.is_first else 0.0, dtype=torch.float64)
+        return number if self.count == 1 else float(self.total(mine))
+
+    def stack(self, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+        """Return each tensor of all processes, stacked in the order of their ranks."""
+        if self.count == 1:
+            return {name: tensor[None] for name, tensor in tensors.items()}
+        gathered = {n: torch.as_tensor(self.fabric.all_gather(t)) for n, t in tensors.items()}
+        return {name: tensor.cpu() for name, tensor in gathered.items()}
+
+    @property
+    def loss_scaler(self) -> Any:
+        """The gradient scaler of fp16; None in other precisions."""
+        return getattr(self.fabric._precision, "scaler", None)
+
+
+def is_first_process() -> bool:
+    """Return whether this process owns the run folder; torchrun numbers the others from 1."""
+    return int(os.environ.get("RANK", 0)) == 0
+
+
+def make_fabric(device_name: str, precision: str) -> tuple[Fabric, str]:
+    """Return a fabric, not launched yet, and the precision that `auto` stands for."""
+    device = devices.pick(device_name)
+    precision = best_precision(device) if precision == "auto" else precision
+    world, local = int(os.environ.get("WORLD_SIZE", 1)), int(os.environ.get("LOCAL_WORLD_SIZE", 1))
+    # the run announces its precision itself
+    logging.getLogger(Fabric.__module__.split(".")[0]).setLevel(logging.WARNING)
+    fabric = Fabric(
+        accelerator=device.type,
+        devices=local if world > 1 or device.index is None else [device.index],
+        num_nodes=max(1, world // local),
+        strategy="ddp" if world > 1 else "auto",
+        precision=PRECISIONS[precision],  # type: ignore[arg-type]
+    )
+    return fabric, precision
+
+
+def best_precision(device: torch.device) -> str:
+    """Return bf16 if the chip has units for it, else fp16 on a GPU and 32 on a CPU."""
+    if device.type == "cuda":
+        return "bf16" if torch.cuda.is_bf16_supported() else "fp16"
+    return "bf16" if torch.cpu._is_amx_tile_supported() else "32"

@@ -1,4 +1,4 @@
-"""Passes over the training data, batch by batch, and the shapes that batches are padded to."""
+"""Passes over the training data: batches, their shapes, and each process's share of them."""
 
 from dataclasses import dataclass
 from typing import Final, NamedTuple, final
@@ -6,37 +6,25 @@ from typing import Final, NamedTuple, final
 import numpy as np
 from jaxtyping import Int, Integer
 
-from regard.data import (
-    Batches,
-    BatchPlan,
-    BatchShape,
-    BPEDropout,
-    Corpus,
-    EncodedPairs,
-    Resegmenter,
-    SourceEncoder,
-    Tokenizer,
-    require_tokenizer,
-)
-from regard.training.config import Config, no_bpe
+from regard.data import Batches, BatchPlan, BatchShape, Corpus, EncodedPairs, Resegmenter
 
-#: lengths are multiples of this at least,
+#: padded lengths are multiples of this,
 FINEST: Final = 4
-#: and at most so many different ones lie between a length and its double
+#: with at most this many of them between a length and its double
 BETWEEN: Final = 8
-#: a batch with fewer rows than there is room for has a multiple of this share of them
+#: rows of a batch that is not full are a multiple of 1 / SHARE of the rows it has room for
 SHARE: Final = 4
 
 
 @dataclass(frozen=True)
 class BatchShapes:
-    """The shapes of batches of a run.
+    """A small set of batch shapes, so that a CUDA graph recorded for one batch fits others.
 
     Attributes:
-        max_src_len: tokens of a source at most,
-        max_tgt_len: and of a target, eos included.
-        tokens: what a batch has room for, padding included, if that is its limit.
-        sentences: rows of a batch, if that is.
+        max_src_len: maximum number of source tokens,
+        max_tgt_len: and of target tokens, eos included.
+        tokens: tokens that a batch has room for, padding included, if that is its limit.
+        sentences: rows of a batch, if that is its limit.
     """
 
     max_src_len: int
@@ -44,22 +32,16 @@ class BatchShapes:
     tokens: int | None = None
     sentences: int | None = None
 
-    @staticmethod
-    def of(config: Config) -> "BatchShapes":
-        """Those of the batches that the settings ask for."""
-        longest = config.longest_tgt + 1
-        return BatchShapes(config.max_src_len, longest, config.max_tokens, config.batch_sentences)
-
     def src_lengths(self, pairs: EncodedPairs) -> Int[np.ndarray, " pairs"]:
-        """What each source is padded to at least."""
+        """Return the length that each source is padded to at least."""
         return rounded(pairs.src_lengths, self.max_src_len)
 
     def tgt_lengths(self, pairs: EncodedPairs) -> Int[np.ndarray, " pairs"]:
-        """What each target is padded to at least, eos included."""
+        """Return the length that each target is padded to at least, eos included."""
         return rounded(pairs.tgt_lengths + 1, self.max_tgt_len)
 
     def of_batch(self, pairs: EncodedPairs, rows: Int[np.ndarray, " rows"]) -> BatchShape:
-        """The smallest of the shapes that has room for these pairs."""
+        """Return the smallest shape that has room for these pairs."""
         src_len = int(rounded(pairs.src_lengths[rows], self.max_src_len).max())
         tgt_len = int(rounded(pairs.tgt_lengths[rows] + 1, self.max_tgt_len).max())
         room = self.sentences or max(1, (self.tokens or 0) // (src_len + tgt_len))
@@ -68,7 +50,7 @@ class BatchShapes:
 
 
 def rounded(lengths: Integer[np.ndarray, " any"], most: int) -> Int[np.ndarray, " any"]:
-    """Lengths, none of them shorter than it was, few of them different, and none above `most`."""
+    """Return lengths rounded up to few different values, none of them above `most`."""
     exact = lengths.astype(np.int64)
     # frexp gives the power of two above a number, so that steps double where lengths do
     _, powers = np.frexp(np.maximum(exact - 1, 1))
@@ -78,7 +60,7 @@ def rounded(lengths: Integer[np.ndarray, " any"], most: int) -> Int[np.ndarray, 
 
 
 class Epoch(NamedTuple):
-    """One pass."""
+    """The examples of one pass as it encodes them, and its batches."""
 
     pairs: EncodedPairs
     batches: Batches
@@ -86,60 +68,116 @@ class Epoch(NamedTuple):
 
 @final
 class Epochs:
-    """The passes of a run, each a function of its number and the seed.
+    """The passes of a run, each determined by its number and the seed.
 
     Args:
-        config: says how large batches are.
-        corpus: the training pairs.
-        recutter: cuts them anew for each pass; None leaves them as they are.
-        shapes: what batches are to be padded to, if to more than their longest pairs.
+        corpus: the training examples.
+        max_tokens: maximum number of tokens of a batch, if that is its limit.
+        max_sentences: maximum number of examples of a batch, if that is its limit.
+        seed: of the order.
+        resegmenter: tokenises the examples anew for each pass (BPE dropout).
+        shapes: batch shapes to plan for; None pads each batch to its longest examples.
     """
 
     def __init__(
         self,
-        config: Config,
         corpus: Corpus,
-        recutter: Resegmenter | None = None,
+        *,
+        max_tokens: int | None,
+        max_sentences: int | None,
+        seed: int,
+        resegmenter: Resegmenter | None = None,
         shapes: BatchShapes | None = None,
     ) -> None:
-        self._config, self._corpus, self._recutter = config, corpus, recutter
-        self.shapes = shapes
+        self.corpus, self.shapes = corpus, shapes
+        self._max_tokens, self._max_sentences = max_tokens, max_sentences
+        self._seed, self._resegmenter = seed, resegmenter
         self._last: tuple[int, Epoch] | None = None
 
     def __getitem__(self, number: int) -> Epoch:
-        """A pass, counted from 0; the last one is kept, since planning sorts the whole corpus."""
+        """Return a pass, counted from 0; the last is cached, since planning sorts the corpus."""
         if self._last is None or self._last[0] != number:
-            pairs = self._corpus if self._recutter is None else self._recutter.epoch(number)
+            pairs = self.corpus if self._resegmenter is None else self._resegmenter.epoch(number)
             self._last = (number, Epoch(pairs, self._plan(pairs).epoch(number)))
         return self._last[1]
 
     def _plan(self, pairs: EncodedPairs) -> BatchPlan:
-        config = self._config
         lengths = (pairs.src_lengths, pairs.tgt_lengths + 1)
         if self.shapes is not None:
             lengths = (self.shapes.src_lengths(pairs), self.shapes.tgt_lengths(pairs) - 1)
         return BatchPlan(
             *lengths,
-            max_tokens=config.max_tokens,
-            max_sentences=config.batch_sentences,
-            seed=config.seed,
+            max_tokens=self._max_tokens,
+            max_sentences=self._max_sentences,
+            seed=self._seed,
         )
 
+    def padding_share(self) -> float:
+        """Return the share of padding among all tokens of the first pass."""
+        pairs, batches = self[0]
+        if self.shapes is None:
+            return batches.padding_share
+        found = [self.shapes.of_batch(pairs, batches[i]) for i in range(len(batches))]
+        real = int(pairs.src_lengths.sum() + pairs.tgt_lengths.sum()) + len(pairs.tgt_lengths)
+        return 1 - real / sum(shape.rows * (shape.src_len + shape.tgt_len) for shape in found)
 
-def make_recutter(
-    config: Config, corpus: Corpus, src: SourceEncoder, tgt: Tokenizer
-) -> Resegmenter | None:
-    """What cuts the sides that are cut by bpe anew for each pass, if it is asked for."""
-    if not config.bpe_dropout:
-        return None
-    if "bpe" not in (src.kind, tgt.kind):
-        raise no_bpe(config, src.kind, tgt.kind)
-    texts = (require_tokenizer(src, "bpe_dropout"), tgt)
-    sides = (BPEDropout(t, config.bpe_dropout) if t.kind == "bpe" else None for t in texts)
-    return Resegmenter(
-        corpus,
-        *sides,
-        max_src_len=config.max_src_len,
-        max_tgt_len=config.longest_tgt,
-        seed=config.seed,
-    )
+
+class BatchShare(NamedTuple):
+    """The part of a batch that one process computes.
+
+    Attributes:
+        pairs: the examples of the pass.
+        rows: numbers of the examples in this share.
+        weight: 1, or 0 for a stand-in if there are fewer examples than processes.
+        global_tgt_tokens: target tokens of the whole batch, `eos` included.
+        global_tokens: source and target tokens of the whole batch.
+    """
+
+    pairs: EncodedPairs
+    rows: Int[np.ndarray, " rows"]
+    weight: float
+    global_tgt_tokens: int
+    global_tokens: int
+
+
+@final
+class TrainingBatches:
+    """The batches of each optimiser step, as one process gets them.
+
+    Args:
+        epochs: the passes over the data.
+        accumulate: batches of a step.
+        rank: number of this process among
+        processes: those that share each batch.
+    """
+
+    def __init__(
+        self, epochs: Epochs, *, accumulate: int = 1, rank: int = 0, processes: int = 1
+    ) -> None:
+        self.epochs, self.accumulate = epochs, accumulate
+        self.rank, self.processes = rank, processes
+
+    def in_epoch(self, number: int) -> int:
+        """Return the number of batches of a pass."""
+        return len(self.epochs[number].batches)
+
+    def take(self, epoch: int, batch: int) -> tuple[list[BatchShare], int, int]:
+        """Return the shares of the step at a position in the data, and the position after it."""
+        shares = []
+        for _ in range(self.accumulate):
+            if batch >= self.in_epoch(epoch):  # a resumed run may have had smaller batches
+                epoch, batch = epoch + 1, 0
+            pairs, batches = self.epochs[epoch]
+            shares.append(self._share(pairs, batches[batch]))
+            batch += 1
+            if batch == len(batches):
+                epoch, batch = epoch + 1, 0
+        return shares, epoch, batch
+
+    def _share(self, pairs: EncodedPairs, rows: Int[np.ndarray, " rows"]) -> BatchShare:
+        targets = int(pairs.tgt_lengths[rows].sum()) + len(rows)
+        tokens = targets + int(pairs.src_lengths[rows].sum())
+        mine = rows[self.rank :: self.processes]
+        if len(mine):
+            return BatchShare(pairs, mine, 1.0, targets, tokens)
+        return BatchShare(pairs, rows[:1], 0.0, targets, tokens)

@@ -4,7 +4,7 @@ import math
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple, final
 
 import numpy as np
 import torch
@@ -12,22 +12,172 @@ import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from regard.data import FrameScaler, SourceEncoder, collate
+from regard.data import collate
+from regard.data.dev_set import DevSet
 from regard.decoding import DecodingOptions, decode
 from regard.evaluation import score
+from regard.kinds import DataKind
+from regard.models import SequenceModel
 from regard.symbols import PAD
+from regard.training.distributed import Fabric
 from regard.training.progress import Progress
-from regard.training.task import Task
+
+#: examples of a batch whose loss is computed, or that a CPU decodes
+BATCH: Final = 128
+#: sources that a GPU decodes at once, since it waits for its host at every token
+GPU_BATCH: Final = 512
+#: tokens that an output may have beyond twice those of the longest reference
+EXTRA: Final = 10
+#: limit of the nats per token of a diverging run, so that their exponential is finite
+MAX_NATS: Final = 700.0
+
+
+class DevMetric(NamedTuple):
+    """The metric that ranks evaluations; by default a lower dev loss is an improvement, too."""
+
+    name: str
+    higher_is_better: bool
+    loss_counts: bool = True
+
+    def better(self, a: float, b: float) -> bool:
+        """Return whether `a` is better than `b`."""
+        return a > b if self.higher_is_better else a < b
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """Results of an evaluation.
+
+    Attributes:
+        score: value of the metric that ranks evaluations.
+        metrics: all values by name, the dev loss (nats per token) among them.
+        train_loss: mean training loss since the last evaluation.
+        health: statistics of attention; None for models without cross-attention.
+        outputs: all outputs, in the order of the dev set.
+    """
+
+    score: float
+    metrics: dict[str, float]
+    train_loss: float
+    health: "AttentionHealth | None"
+    outputs: list[str]
+
+    def as_row(self, progress: Progress) -> dict[str, Any]:
+        """Return a line of metrics.jsonl."""
+        return {
+            "step": progress.step,
+            "epoch": progress.epoch,
+            "tokens": progress.tokens,
+            "seconds": round(progress.seconds, 3),
+            "train_loss": self.train_loss,
+            **{f"dev_{name}": value for name, value in self.metrics.items()},
+        }
+
+
+@final
+class Evaluator:
+    """Evaluates a model on the dev set.
+
+    Args:
+        module: the model.
+        dev: the dev set.
+        metric: ranks evaluations.
+        kind: the kind of data; if its examples have no sources, no outputs are decoded.
+        fabric: has the device and the precision.
+        decoded: maximum number of sources to decode.
+        max_tgt_len: maximum number of tokens of an output.
+        batch_size: examples per batch for the loss.
+    """
+
+    def __init__(
+        self,
+        module: SequenceModel,
+        dev: DevSet,
+        metric: DevMetric,
+        *,
+        kind: DataKind,
+        fabric: Fabric,
+        decoded: int | None = None,
+        max_tgt_len: int = 256,
+        batch_size: int = BATCH,
+    ) -> None:
+        self.module, self.dev, self.metric = module, dev, metric
+        self.kind, self.fabric = kind, fabric
+        self.decoded, self.max_tgt_len, self.batch_size = decoded, max_tgt_len, batch_size
+
+    @torch.no_grad()
+    def evaluate(self, train_loss: float = math.nan) -> Evaluation:
+        """Return the loss of all dev examples, and metrics of greedily decoded outputs."""
+        self.module.eval()
+        with self.fabric.autocast():
+            loss, health = self._loss_and_health()
+            outputs = self.outputs() if self.kind.has_sources else []
+        references, name = self.dev.references[: len(outputs)], self.metric.name
+        metrics = {"loss": loss}
+        if name == "perplexity":
+            metrics["perplexity"] = math.exp(min(loss, MAX_NATS))
+        elif name != "loss":
+            for each in dict.fromkeys([name, "exact"]):
+                metrics[each] = score(each, outputs, references, normalizer=self.kind.target).value
+        return Evaluation(metrics[name], metrics, train_loss, health, outputs)
+
+    def _loss_and_health(self) -> tuple[float, "AttentionHealth | None"]:
+        corpus, total, tokens = self.dev.corpus, 0.0, 0
+        health: AttentionHealth | None = None
+        batches = _by_length(self.kind.sort_lengths(corpus), self.batch_size)
+        for number, rows in enumerate(batches):
+            batch = collate(corpus, rows).to(self.fabric.device)
+            keep = batch.tgt_out != PAD
+            maps = number == 0 and self.kind.has_sources
+            sides = (batch.src, batch.src_lengths, batch.tgt_in)
+            out = self.module(*sides, keep=keep, need_weights=maps)
+            gold = batch.tgt_out[keep]
+            total += F.cross_entropy(out.logits.float(), gold, reduction="sum").item()
+            tokens += len(gold)
+            if maps and "cross" in out.maps:
+                # layers count alike: one may attend where another does not
+                layers = torch.stack([m.float().mean(dim=1) for m in out.maps["cross"]], dim=1)
+                health = self._health(layers, batch.src_lengths, keep.sum(dim=1))
+        return total / max(1, tokens), health
+
+    def _health(self, maps: Tensor, src: Tensor, tgt: Tensor) -> "AttentionHealth":
+        sources = self.kind.sources
+        health = attention_health(maps, sources.positions(src), tgt)
+        return health if sources.ends_with_eos else health._replace(last=0.0)
+
+    def outputs(self) -> list[str]:
+        """Return greedy outputs of the first dev sources, in their order.
+
+        Outputs are cut after twice the length of the longest reference, and some: a young model
+        does not end them, and decoding on would cost more than the training before it.
+        """
+        corpus, first = self.dev.corpus, self.dev.rows[: self.decoded]
+        longest = 2 * corpus.tgt_lengths[first].max() + EXTRA
+        options = DecodingOptions(beam=1, max_len=int(min(self.max_tgt_len, longest)))
+        outputs = [""] * len(first)
+        size = GPU_BATCH if self.fabric.device.type == "cuda" else BATCH
+        for places in _by_length(corpus.src_lengths[first], size):
+            batch = collate(corpus, first[places]).to(self.fabric.device)
+            found = decode(self.module, batch.src, batch.src_lengths, options)
+            for place, hypotheses in zip(places, found, strict=True):
+                outputs[place] = self.kind.target.decode(hypotheses[0].tokens)
+        return outputs
+
+
+def _by_length(lengths: np.ndarray, size: int) -> list[np.ndarray]:
+    """Return rows in batches of like lengths, the longest first to find out early about memory."""
+    order, size = np.argsort(-lengths, kind="stable"), max(1, size)
+    return [order[i : i + size] for i in range(0, len(order), size)]
 
 
 class AttentionHealth(NamedTuple):
-    """How attention is spread, over the rows of real outputs.
+    """Statistics of cross-attention, over the target tokens of some examples.
 
     Attributes:
-        sharpness: mean of the strongest weight of each row.
-        column: largest share of all mass that one and the same column of a map gets, on average.
+        sharpness: mean of the largest weight of each row.
+        column: mean, over examples, of the largest share of the mass that one column gets.
         last: mean mass on the last source token, `</s>`.
-        even: what sharpness would be if every row looked at all tokens alike.
+        even: the sharpness of uniform attention.
     """
 
     sharpness: float
@@ -41,7 +191,7 @@ def attention_health(
     src_lengths: Int[Tensor, " batch"],
     tgt_lengths: Int[Tensor, " batch"],
 ) -> AttentionHealth:
-    """Measures maps of several examples, heads averaged."""
+    """Return statistics of the attention maps of a batch, averaged over heads."""
     rows = weights.float().mean(dim=1)
     sharp, column, last, even, count = 0.0, 0.0, 0.0, 0.0, 0
     for i, (src, tgt) in enumerate(zip(src_lengths.tolist(), tgt_lengths.tolist(), strict=True)):
@@ -59,9 +209,9 @@ def attention_health(
 
 
 def describe_attention(now: AttentionHealth, before: AttentionHealth | None) -> str | None:
-    """A sentence when attention has formed or collapsed since the last look; else None."""
-    state, last_state = _state(now), None if before is None else _state(before)
-    if state == last_state:
+    """Return a sentence if attention has formed or collapsed since the last evaluation."""
+    state = _state(now)
+    if before is not None and state == _state(before):
         return None
     return {
         "eos": f"attention has collapsed to </s>: it gets {now.last:.0%} of the mass.",
@@ -86,10 +236,10 @@ def _state(health: AttentionHealth) -> str:
 def describe_outputs(
     outputs: Sequence[str], sources: Sequence[str], references: Sequence[Sequence[str]]
 ) -> str | None:
-    """Return a sentence if the outputs hardly depend on the inputs, else None.
+    """Return a sentence if the outputs hardly depend on the inputs.
 
-    Outputs may be as uniform as the references, as the labels of a classifier are: what counts is
-    how often the most frequent output is wrong.
+    Outputs may be as uniform as the references, like the labels of a classifier: what counts is how
+    often the most frequent output is wrong.
     """
     if len(set(sources)) < 10:
         return None
@@ -106,130 +256,3 @@ def describe_outputs(
         f"is normal early in training, later try a smaller learning rate or check that the two "
         f"columns belong together."
     )
-
-
-BATCH = 128
-#: sources that are decoded at once on a GPU, which waits for its host at every token
-DECODED = 512
-#: tokens that an output may have beyond twice those of a reference
-EXTRA = 10
-#: nats per token of a run that diverges, whose exponential is still a number
-LARGEST = 700.0
-
-
-@dataclass(frozen=True)
-class Evaluation:
-    """What an evaluation found.
-
-    Attributes:
-        score: the value of the metric that decides.
-        metrics: all values by name, the dev loss (nats per token) among them.
-        train_loss: mean loss since the last evaluation.
-        health: how attention is spread; None for models that look at nothing.
-        examples: a few sources, references and outputs.
-        outputs: all outputs, in the order of the dev set.
-    """
-
-    score: float
-    metrics: dict[str, float]
-    train_loss: float
-    health: AttentionHealth | None
-    examples: list[tuple[str, str, str]]
-    outputs: list[str]
-
-    def as_row(self, progress: Progress) -> dict[str, Any]:
-        """A line of metrics.jsonl."""
-        return {
-            "step": progress.step,
-            "epoch": progress.epoch,
-            "tokens": progress.tokens,
-            "seconds": round(progress.seconds, 3),
-            "train_loss": self.train_loss,
-            **{f"dev_{name}": value for name, value in self.metrics.items()},
-        }
-
-
-@torch.no_grad()
-def evaluate(task: Task, progress: Progress) -> Evaluation:
-    """The loss of all dev pairs, and the metric of the first `eval_pairs` sources, greedily.
-
-    Texts have no source that an output could answer: nothing is decoded.
-    """
-    task.module.eval()
-    with task.fabric.autocast():
-        loss, health = _loss_and_health(task)
-        outputs = [] if task.config.reads_texts else _outputs(task)
-    references = task.dev.references[: len(outputs)]
-    metrics = {"loss": loss}
-    if task.metric.name == "perplexity":
-        metrics["perplexity"] = math.exp(min(loss, LARGEST))
-    elif task.metric.name != "loss":
-        for name in dict.fromkeys([task.metric.name, "exact"]):
-            metrics[name] = score(name, outputs, references, normalizer=task.tgt_tokenizer).value
-    total, count = progress.losses
-    few = zip(task.dev.sources[: len(outputs)], references, outputs, strict=True)
-    return Evaluation(
-        score=metrics[task.metric.name],
-        metrics=metrics,
-        train_loss=total / count if count else float("nan"),
-        health=health,
-        examples=[(src, refs[0], out) for src, refs, out in list(few)[:4]],
-        outputs=outputs,
-    )
-
-
-def _loss_and_health(task: Task) -> tuple[float, AttentionHealth | None]:
-    corpus, total, tokens = task.dev.corpus, 0.0, 0
-    health: AttentionHealth | None = None
-    texts = task.config.reads_texts
-    lengths = corpus.tgt_lengths if texts else corpus.src_lengths
-    for number, rows in enumerate(_by_length(lengths, BATCH // task.config.join_lines)):
-        batch = collate(corpus, rows).to(task.fabric.device)
-        keep = batch.tgt_out != PAD
-        look = number == 0 and not texts
-        out = task.module(batch.src, batch.src_lengths, batch.tgt_in, keep=keep, need_weights=look)
-        gold = batch.tgt_out[keep]
-        total += F.cross_entropy(out.logits.float(), gold, reduction="sum").item()
-        tokens += len(gold)
-        if look and "cross" in out.maps:
-            # heads of all layers count alike: a layer may look where another does not
-            maps = torch.stack([m.float().mean(dim=1) for m in out.maps["cross"]], dim=1)
-            health = _health(task.src_tokenizer, maps, batch.src_lengths, keep.sum(dim=1))
-    return total / max(1, tokens), health
-
-
-def _health(side: SourceEncoder, maps: Tensor, src: Tensor, tgt: Tensor) -> AttentionHealth:
-    """How attention is spread. Vectors may have been joined, and have no `</s>` to collapse to."""
-    if isinstance(side, FrameScaler):
-        return attention_health(maps, side.positions(src), tgt)._replace(last=0.0)
-    return attention_health(maps, src, tgt)
-
-
-def _outputs(task: Task) -> list[str]:
-    """Greedy outputs of the first dev sources, in their order."""
-    corpus = task.dev.corpus
-    first = task.dev.rows[: task.config.eval_pairs]
-    options = DecodingOptions(beam=1, max_len=_longest(task, corpus.tgt_lengths[first]))
-    outputs = [""] * len(first)
-    size = DECODED if task.fabric.device.type == "cuda" else BATCH
-    for places in _by_length(corpus.src_lengths[first], size):
-        batch = collate(corpus, first[places]).to(task.fabric.device)
-        found = decode(task.module, batch.src, batch.src_lengths, options)
-        for place, hypotheses in zip(places, found, strict=True):
-            outputs[place] = task.tgt_tokenizer.decode(hypotheses[0].tokens)
-    return outputs
-
-
-def _longest(task: Task, lengths: np.ndarray) -> int:
-    """Tokens after which an output is cut: twice what any reference has, and some.
-
-    A young model does not know how to end. What is so much too long is wrong however it goes on,
-    and would cost an evaluation more time than the training before it.
-    """
-    return int(min(task.config.max_tgt_len, 2 * lengths.max() + EXTRA))
-
-
-def _by_length(lengths: np.ndarray, size: int = BATCH) -> list[np.ndarray]:
-    """Rows in batches of like lengths, longest first so that memory is found out at once."""
-    order, size = np.argsort(-lengths, kind="stable"), max(1, size)
-    return [order[i : i + size] for i in range(0, len(order), size)]

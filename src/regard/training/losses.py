@@ -29,7 +29,7 @@ from regard.models.protocol import Src, select_positions
 from regard.ops.backend import HAS_TRITON, INTERPRETED, active_backend
 from regard.symbols import PAD
 
-# Logits that are in work at once: 4 MiB in float32 on a CPU; a GPU wants few, large calls.
+#: logits per chunk: 4 MiB in float32 on a CPU; a GPU wants few, large calls
 CHUNK: Final = {"cpu": 1 << 20}
 GPU_CHUNK: Final = 1 << 28
 
@@ -40,13 +40,13 @@ def cross_entropy(
     smoothing: float = 0.0,
     real: Bool[Tensor, " tokens"] | None = None,
 ) -> Float[Tensor, ""]:
-    """The summed loss of the targets, as `F.cross_entropy` has it, in float32 at least.
+    """Return the summed cross entropy, like `F.cross_entropy`, in float32 at least.
 
     The backward pass destroys the logits: they must have no other use.
 
     Args:
-        logits: of every target token; of any float type.
-        target: the right ones.
+        logits: of every target token, in any float type.
+        target: ids of the target tokens.
         smoothing: share of the probability that is spread evenly over the vocabulary.
         real: which targets count; all of them if None.
     """
@@ -64,7 +64,7 @@ class _ChunkedCrossEntropy(torch.autograd.Function):
         ctx: FunctionCtx, logits: Tensor, target: Tensor, smoothing: float, real: Tensor | None
     ) -> Float[Tensor, ""]:
         rows, dtype = chunk_rows(logits), wide(logits)
-        # one buffer for all chunks: memory that is new to the process is slow to get
+        # one buffer for all chunks, since new memory is slow to get from the system
         room = torch.empty_like(logits[:rows], dtype=dtype)
         losses, totals = [], []
         chunks = zip(torch.split(logits, rows), torch.split(target, rows), strict=True)
@@ -87,12 +87,12 @@ class _ChunkedCrossEntropy(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad: Float[Tensor, ""]) -> tuple[Tensor, None, None, None]:
-        """`grad * (softmax(logits) - (1 - e) onehot - e / vocab)`, over the logits."""
+        """Write `grad * (softmax(logits) - (1 - e) onehot - e / vocab)` over the logits."""
         logits, target, totals, real = ctx.saved_tensors
         rows, dtype = chunk_rows(logits), wide(logits)
         same = logits.dtype == dtype
         room = logits[:0] if same else torch.empty_like(logits[:rows], dtype=dtype)
-        # what each row counts
+        # the weight of each row
         each = grad.to(dtype).expand(len(target), 1)
         each = each if real is None else each * real[:, None]
         hits = (ctx.smoothing - 1) * each
@@ -109,13 +109,13 @@ class _ChunkedCrossEntropy(torch.autograd.Function):
 
 
 def chunk_rows(logits: Tensor) -> int:
-    """How many rows are in work at once."""
+    """Return the number of rows per chunk."""
     size = CHUNK.get(logits.device.type, GPU_CHUNK)
     return max(1, size // max(1, logits.shape[1]))
 
 
 def wide(logits: Tensor) -> torch.dtype:
-    """The type that sums are taken in."""
+    """Return the dtype of sums."""
     return torch.promote_types(logits.dtype, torch.float32)
 
 
@@ -126,14 +126,14 @@ def rdrop_loss(
     alpha: float,
     real: Bool[Tensor, " tokens"] | None = None,
 ) -> Float[Tensor, ""]:
-    """The summed loss of the targets.
+    """Return the summed R-Drop loss.
 
     `(CE(p) + CE(q)) / 2 + alpha / 4 (KL(p || q) + KL(q || p))` for each token, with label smoothing
     in the cross entropies. The backward pass destroys the logits: they must have no other use.
 
     Args:
         logits: of all tokens in the first pass, then of the same tokens in the second one.
-        target: the right ones.
+        target: ids of the target tokens.
         smoothing: share of the probability that is spread evenly over the vocabulary.
         alpha: the weight of the divergence, as in the paper.
         real: which targets count; all of them if None.
@@ -153,7 +153,7 @@ def definition(
     alpha: float,
     real: Bool[Tensor, " tokens"] | None = None,
 ) -> Float[Tensor, ""]:
-    """The loss of a few tokens, to be read. `KL(p || q) + KL(q || p) = sum (p - q) log(p / q)`."""
+    """Reference of `rdrop_loss`, with `KL(p || q) + KL(q || p) = sum (p - q) log(p / q)`."""
     log_p, log_q = F.log_softmax(first, dim=1), F.log_softmax(second, dim=1)
     both = log_p + log_q
     hits = F.nll_loss(both, target, reduction="none")
@@ -164,7 +164,7 @@ def definition(
 
 
 class _ChunkedRDrop(torch.autograd.Function):
-    """A few rows at a time, forward and once more backward, with the gradient over the logits."""
+    """`rdrop_loss` in chunks, recomputed in the backward pass."""
 
     @staticmethod
     def forward(
@@ -200,8 +200,8 @@ class _ChunkedRDrop(torch.autograd.Function):
 def _chunks(
     logits: Tensor, target: Tensor, real: Tensor | None
 ) -> Iterator[tuple[Tensor, Tensor, Tensor, Tensor | None]]:
-    """Rows of both passes that belong together, as many as are worked on at once."""
-    # the definition leaves about eight tensors of their size to the backward pass
+    """Return chunks of corresponding rows of both passes."""
+    # the reference keeps about eight tensors of the size of a chunk for the backward pass
     rows = max(1, chunk_rows(logits) // 8)
     sides = (logits[: len(target)], logits[len(target) :], target)
     parts = [torch.split(x, rows) for x in sides]
@@ -213,13 +213,13 @@ def _chunks(
 class Objective(nn.Module):
     """A model with its loss.
 
-    Precision and DDP wrap the call of a module and widen what it returns, so that it pays to
-    return one number and not the logits.
+    Precision plugins and DDP convert the output of a module, which is cheap for one number and
+    expensive for logits.
 
     Args:
-        model: what is trained.
+        model: the model to train.
         smoothing: see `cross_entropy`.
-        rdrop: the weight alpha of `rdrop_loss`; with 0 there is one pass and no divergence.
+        rdrop: the weight alpha of `rdrop_loss`; 0 disables R-Drop.
     """
 
     def __init__(self, model: SequenceModel, smoothing: float = 0.0, rdrop: float = 0.0) -> None:
@@ -236,16 +236,16 @@ class Objective(nn.Module):
         *,
         padded: bool = False,
     ) -> Float[Tensor, ""]:
-        """The summed loss of the target tokens that are no padding, a model's own among them.
+        """Return the summed loss of the target tokens, with the model's own penalty.
 
         Args:
             src: source tokens, or frames.
-            lengths: how many of them are real, of each row.
-            tgt_in: what the model is given.
-            tgt_out: what it is to say.
-            keep: the places of what is no padding in `tgt_out`, as a batch has them; without them
-                the device is asked.
-            padded: whether there may be padding among the places to keep; it does not count.
+            lengths: number of source tokens of each row, without padding.
+            tgt_in: inputs of the decoder.
+            tgt_out: target tokens.
+            keep: flat positions of `tgt_out` that are not padding, as a batch has them; computing
+                them here synchronises the device.
+            padded: whether `keep` may include padding, which is then masked.
         """
         if keep is None:
             keep = (tgt_out != PAD).flatten().nonzero().squeeze(1)
@@ -255,7 +255,7 @@ class Objective(nn.Module):
             out = self.model(src, lengths, tgt_in, keep=keep)
             loss = cross_entropy(out.logits, gold, self.smoothing, real)
             return _with_penalty(loss, out, real, passes=1)
-        # both passes are one over each row twice: every row drops features of its own
+        # one pass over the batch twice: each row gets dropout of its own
         src, lengths, tgt_in = (torch.cat([x, x]) for x in (src, lengths, tgt_in))
         keep = torch.cat([keep, keep + tgt_out.numel()])
         out = self.model(src, lengths, tgt_in, keep=keep)
@@ -266,21 +266,21 @@ class Objective(nn.Module):
 def _with_penalty(
     loss: Tensor, out: ModelOutput, real: Tensor | None, passes: int
 ) -> Float[Tensor, ""]:
-    """The loss and what the model adds to that of each token, mean over the passes."""
+    """Return the loss with the model's penalty, averaged over the passes."""
     if out.penalty is None:
         return loss
     penalty = out.penalty if real is None else out.penalty * real.repeat(passes)
     return loss + penalty.sum() / passes
 
 
-#: the kernels compute in float32, which would be too little for float64
+#: dtypes of the kernels, which compute in float32
 TYPES: Final = (torch.float32, torch.bfloat16, torch.float16)
-#: the compute capability that triton asks for
+#: the compute capability that triton requires
 OLDEST: Final = (8, 0)
 
 
 def takes_kernels(logits: Tensor) -> bool:
-    """Whether the kernels can and may run: by `use_backend`, "auto" and "triton" want them."""
+    """Return whether the Triton kernels can run, and the active backend allows them."""
     if active_backend() not in ("auto", "triton") or torch.compiler.is_compiling():
         return False
     if not HAS_TRITON or logits.dtype not in TYPES or not logits.is_contiguous():
@@ -319,7 +319,7 @@ def triton_rdrop_loss(
 
 
 def _check(logits: Tensor, target: Tensor, real: Tensor | None, *, passes: int) -> None:
-    """Kernels would read beyond the end of what is too short, and notice nothing."""
+    """Raise ArgumentError if lengths differ: kernels would read out of bounds."""
     sizes = {"logits": len(logits), "target": passes * len(target)}
     if real is not None:
         sizes["real"] = passes * len(real)
@@ -334,7 +334,7 @@ def _check(logits: Tensor, target: Tensor, real: Tensor | None, *, passes: int) 
 
 @cache
 def _works(device: torch.device) -> bool:
-    """Whether kernels compile and run on a GPU, asked once of one row.
+    """Return whether kernels compile and run on a GPU, tried once on one row.
 
     Triton may be there without what it needs: a compiler for C, or the headers of Python. A model
     without any other kernel is still to train then.
@@ -344,7 +344,7 @@ def _works(device: torch.device) -> bool:
     row, gold = torch.zeros(1, 1, device=device), torch.zeros(1, dtype=torch.long, device=device)
     try:
         triton_cross_entropy(row, gold, 0.0, None)
-    except torch.OutOfMemoryError:  # which says nothing about kernels
+    except torch.OutOfMemoryError:  # not the fault of the kernels
         raise
     except Exception as error:
         reason = (str(error) or type(error).__name__).partition("\n")[0]

@@ -1,76 +1,42 @@
-"""Optimisation: learning rates, gradients, averaged weights."""
+"""Optimisation: gradients of batches, CUDA graphs, optimiser steps and averaged weights."""
 
 import contextlib
 import math
 import warnings
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any, Final, NamedTuple, final
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
-from regard.data import Batch, BatchShape, EncodedPairs, SourceEncoder, Tokenizer, collate
+from regard.data import Batch, BatchShape, EncodedPairs, collate
 from regard.errors import ArgumentError
-from regard.kinds import open_kind
 from regard.models import SequenceModel
-from regard.training.config import Config
-from regard.training.defaults import WARMUP, warmup_factor
-from regard.training.distributed import Fabric, FabricModule
-from regard.training.losses import Objective
-from regard.training.pretrained_embeddings import embeddings, start_from_vectors
+from regard.training.distributed import Fabric, FabricModule, Processes
+from regard.training.epochs import BatchShapes, BatchShare
 
-#: (step, warm-up steps, share of the budget that is spent) -> factor on the highest rate
-Factor = Callable[[int, int, float], float]
-
-
-def _constant(step: int, warmup: int, spent: float) -> float:
-    return 1.0
-
-
-def _linear(step: int, warmup: int, spent: float) -> float:
-    return max(0.01, 1 - spent)
-
-
-def _cosine(step: int, warmup: int, spent: float) -> float:
-    return max(0.01, 0.5 * (1 + math.cos(math.pi * min(1.0, spent))))
-
-
-def _inverse_sqrt(step: int, warmup: int, spent: float) -> float:
-    # flat for as long again as ten warm-ups, so that short runs are not starved
-    flat = 10 * max(warmup, 1)
-    return math.sqrt(flat / max(step, flat))
-
-
-SCHEDULES: Final[dict[str, Factor]] = {
-    "constant": _constant,
-    "linear": _linear,
-    "cosine": _cosine,
-    "inverse-sqrt": _inverse_sqrt,
-}
-
-
-def learning_rate(
-    schedule: str, highest: float, *, step: int, warmup: int | None, spent: float
-) -> float:
-    """The rate of a step, counted from 1; it rises over `warmup` steps and then follows."""
-    steps = WARMUP if warmup is None else warmup
-    rise = warmup_factor(warmup, step, spent)
-    return highest * rise * SCHEDULES[schedule](step, steps, spent)
+#: steps between checks for non-finite gradients on a GPU: `.item()` synchronises, and NaNs persist
+CHECK_EVERY: Final = 50
+#: batches of a shape that run eagerly before it is recorded: the first one compiles kernels and
+#: lets libraries choose theirs, and a shape that does not recur is not worth recording
+EAGER_BATCHES: Final = 2
+#: maximum number of CUDA graphs; each takes some host memory
+MAX_GRAPHS: Final = 256
 
 
 @final
 class ExponentialMovingAverage:
-    """The exponential moving average of a module's weights, kept beside them.
+    """An exponential moving average of a module's weights, kept beside them.
 
     After step t it is `d average + (1 - d) weights` with `d = min(decay, (1 + t) / (10 + t))`, so
-    that it does not remember for long what the weights were before they had learned anything.
+    that it soon forgets the initial weights.
 
     Args:
-        module: whose weights are followed; they begin as their own average.
-        decay: how much of the average is kept at a step, in the end.
+        module: its weights are averaged; the average starts as a copy of them.
+        decay: the limit of `d`.
     """
 
     def __init__(self, module: nn.Module, decay: float) -> None:
@@ -81,15 +47,15 @@ class ExponentialMovingAverage:
 
     @torch.no_grad()
     def update(self, step: int) -> None:
-        """Moves the average towards the weights after a step, counted from 1."""
+        """Move the average towards the weights after a step, counted from 1."""
         decay = min(self.decay, (1 + step) / (10 + step))
         torch._foreach_lerp_(self.average, self.weights, 1 - decay)
 
     @contextmanager
     def in_place(self) -> Iterator[None]:
-        """The module has the average in the block, and its own weights after it, to the last bit.
+        """Give the module the average inside the block, and its own weights back after it.
 
-        Values are copied: layers of the GPU's libraries want their weights to stay where they lie.
+        Values are copied, since cuDNN expects weights to stay where they are in memory.
         """
         with torch.no_grad():
             own = [weight.clone() for weight in self.weights]
@@ -101,24 +67,17 @@ class ExponentialMovingAverage:
                 torch._foreach_copy_(self.weights, own)
 
     def state(self) -> dict[str, Tensor]:
-        """For a checkpoint."""
+        """Return the average by the names of its weights."""
         return dict(zip(self.names, self.average, strict=True))
 
     def load_state(self, state: Mapping[str, Tensor]) -> None:
-        """Puts back what `state` has given."""
+        """Restore what `state` has returned."""
         for name, mean in zip(self.names, self.average, strict=True):
             mean.copy_(state[name])
 
 
-#: batches of a shape that are computed step by step before it is recorded: in the first one kernels
-#: are compiled and libraries make their choices, and a shape that never comes again is not worth it
-BEFORE: Final = 2
-#: recordings at most; each takes some memory of the host
-MOST: Final = 256
-
-
 class _Recording(NamedTuple):
-    """A graph with the memory that it reads and writes."""
+    """A CUDA graph with its static inputs and output."""
 
     graph: torch.cuda.CUDAGraph
     inputs: tuple[Tensor, ...]
@@ -127,15 +86,15 @@ class _Recording(NamedTuple):
 
 @final
 class CudaGraphGradients:
-    """Losses and gradients of batches that have one of a few shapes, on one GPU.
+    """Losses and gradients of batches of few shapes, replayed from CUDA graphs on one GPU.
 
-    A step of a small model has a thousand kernels that the GPU runs faster than the host can ask
-    for them. So each shape is recorded once as a CUDA graph, which the host then asks for as a
-    whole. Gradients lie in memory of their own, where every graph leaves them.
+    A step of a small model launches a thousand kernels that the GPU runs faster than the host can
+    launch them. Each shape is therefore recorded once as a CUDA graph. Gradients have static
+    buffers, which all graphs write to.
 
     Args:
-        fabric: knows how to go backward.
-        model: takes a batch, gives its loss.
+        fabric: runs the backward pass.
+        model: maps a batch to its loss.
     """
 
     def __init__(self, fabric: Fabric, model: nn.Module) -> None:
@@ -149,46 +108,50 @@ class CudaGraphGradients:
         self.records = True
 
     def __call__(self, batch: Batch, scale: float) -> Tensor:
-        """The loss of a batch times `scale`; its gradient is left with the parameters.
+        """Return the loss of a batch times `scale`, and leave its gradient with the parameters.
 
         Args:
-            batch: one that has been padded to a shape, on the host.
-            scale: what its summed loss is multiplied by.
+            batch: padded to a shape, on the host.
+            scale: factor on its summed loss.
         """
         shape = BatchShape(len(batch.src), batch.src.shape[1], batch.tgt_in.shape[1])
-        sides = _sides(batch)
+        sides = [
+            side.pin_memory()
+            for side in (batch.src, batch.src_lengths, batch.tgt_in, batch.tgt_out)
+        ]
         self.seen[shape] += 1
         recording = self.recordings.get(shape)
         if recording is None:
             every = (*sides, batch.tgt_places.pin_memory())
             moved = [side.to(self.fabric.device, non_blocking=True) for side in every]
             inputs = (*moved, torch.full((), scale, device=self.fabric.device))
-            if not self._worth_it(shape) or not self._record(shape, inputs):
+            if not self._worth_recording(shape) or not self._record(shape, inputs):
                 loss = self._compute(inputs)
-                self._hand_over()
+                self._assign_gradients()
                 return loss
             recording = self.recordings[shape]
         else:
-            *held, _, factor = recording.inputs  # all places are kept, in every batch of a shape
+            *held, _, factor = recording.inputs  # all batches of a shape keep the same places
             for there, side in zip(held, sides, strict=True):
                 there.copy_(side, non_blocking=True)
             factor.fill_(scale)
         recording.graph.replay()
-        self._hand_over()
+        self._assign_gradients()
         return recording.loss.clone()
 
-    def _hand_over(self) -> None:
-        """Gives each parameter its gradient, which an optimiser takes away again."""
+    def _assign_gradients(self) -> None:
+        """Set `.grad` of each parameter, which the optimiser's `zero_grad` removes."""
         for parameter, gradient in zip(self.parameters, self.gradients, strict=True):
             parameter.grad = gradient
 
-    def _worth_it(self, shape: BatchShape) -> bool:
-        return self.records and self.seen[shape] > BEFORE and len(self.recordings) < MOST
+    def _worth_recording(self, shape: BatchShape) -> bool:
+        recurs = self.seen[shape] > EAGER_BATCHES
+        return self.records and recurs and len(self.recordings) < MAX_GRAPHS
 
     def _compute(self, inputs: tuple[Tensor, ...]) -> Tensor:
         *sides, scale = inputs
         loss: Tensor = self.model(*sides, padded=True) * scale
-        # where nothing is there to add to, nothing is added: that would be a kernel for each
+        # with no gradient to add to, autograd launches no addition for each parameter
         for parameter in self.parameters:
             parameter.grad = None
         self.fabric.backward(loss)
@@ -198,9 +161,9 @@ class CudaGraphGradients:
         return loss.detach()
 
     def _record(self, shape: BatchShape, inputs: tuple[Tensor, ...]) -> bool:
-        """Whether the shape is recorded now; where that fails, nothing is recorded any more."""
+        """Record a shape and return whether that succeeded; after a failure none is recorded."""
         graph, now = torch.cuda.CUDAGraph(), torch.cuda.current_stream()
-        self._make_room()
+        self._release_unused_memory()
         self.stream.wait_stream(now)
         try:
             with torch.cuda.stream(self.stream):
@@ -212,9 +175,9 @@ class CudaGraphGradients:
         except RuntimeError as error:
             torch.cuda.synchronize()
             self.records = False
-            self.recordings.clear()  # their memory is free for steps that are taken one by one
+            self.recordings.clear()  # their memory is free for eager steps
             torch.cuda.empty_cache()
-            _free_generator()
+            _reset_generator()
             reason = str(error).partition("\n")[0]
             warnings.warn(f"steps are not replayed from CUDA graphs: {reason}", stacklevel=2)
             return False
@@ -222,72 +185,191 @@ class CudaGraphGradients:
         self.recordings[shape] = _Recording(graph, inputs, loss)
         return True
 
-    def _make_room(self) -> None:
-        """Gives back what steps one by one have left unused, where it is much: graphs have memory
-        of their own."""
+    def _release_unused_memory(self) -> None:
+        """Empty the cache of eager steps if it is large: graphs have a memory pool of their own."""
         total = torch.cuda.get_device_properties(self.fabric.device).total_memory
         if torch.cuda.memory_reserved(self.fabric.device) > total // 2:
             torch.cuda.empty_cache()
 
 
-def _free_generator() -> None:
-    """Lets dropout draw again: a recording that fails leaves torch's generator in its midst, and
-    only one that does not fail brings it out."""
+def _reset_generator() -> None:
+    """Make torch's CUDA generator usable again: a failed capture leaves it in capture mode, and
+    only a capture that succeeds ends that."""
     with contextlib.suppress(RuntimeError), torch.cuda.graph(torch.cuda.CUDAGraph()):
         torch.zeros(1, device="cuda")
 
 
-def _sides(batch: Batch) -> list[Tensor]:
-    """What differs between batches of a shape, in memory that a GPU can read by itself."""
-    sides = (batch.src, batch.src_lengths, batch.tgt_in, batch.tgt_out)
-    return [side.pin_memory() for side in sides]
+@final
+class Learner:
+    """A model with its optimiser: computes gradients and takes steps.
+
+    Args:
+        module: the model.
+        objective: the model with its loss, wrapped by Fabric.
+        optimizer: wrapped by Fabric. A group may have a `share` of the learning rate.
+        processes: those that train the model.
+        max_norm: gradients are clipped to this norm.
+        average: follows the weights; it is then what is evaluated and written.
+        shapes: batch shapes to replay from CUDA graphs; None computes each step eagerly.
+    """
+
+    def __init__(
+        self,
+        module: SequenceModel,
+        objective: FabricModule,
+        optimizer: torch.optim.Optimizer,
+        processes: Processes,
+        *,
+        max_norm: float,
+        average: ExponentialMovingAverage | None = None,
+        shapes: BatchShapes | None = None,
+    ) -> None:
+        self.module, self.objective, self.optimizer = module, objective, optimizer
+        self.processes, self.max_norm = processes, max_norm
+        self.average, self.shapes = average, shapes
+        self.graphs = None if shapes is None else CudaGraphGradients(processes.fabric, objective)
+        self._loss, self._losses = torch.zeros((), device=processes.device), 0
+
+    def backward(self, batches: Sequence[BatchShare]) -> Tensor:
+        """Leave the gradient of some batches with the parameters; return their loss per token."""
+        loss = self._gradient(batches)
+        self._loss += loss
+        self._losses += 1
+        return loss
+
+    def take_losses(self) -> tuple[float, int]:
+        """Return the sum of the losses of all processes since the last call, and their number."""
+        total, count = float(self.processes.total(self._loss)), self._losses
+        self._loss, self._losses = torch.zeros_like(self._loss), 0
+        return total, count
+
+    def _gradient(self, batches: Sequence[BatchShare]) -> Tensor:
+        fabric, world = self.processes.fabric, self.processes.count
+        tokens = sum(batch.global_tgt_tokens for batch in batches)
+        if self.graphs is not None and self.shapes is not None:
+            (share,) = batches
+            shape = self.shapes.of_batch(share.pairs, share.rows)
+            return self.graphs(collate(share.pairs, share.rows, shape), 1 / tokens)
+        total = torch.zeros((), device=fabric.device)
+        for i, share in enumerate(batches):
+            batch = collate(share.pairs, share.rows).to(fabric.device, non_blocking=True)
+            with fabric.no_backward_sync(self.objective, enabled=i + 1 < len(batches)):
+                # DDP averages gradients over processes: each scales its own sum by `world`
+                loss = self.objective(*_objective_inputs(batch)) * (world / tokens)
+                fabric.backward(loss * share.weight)
+            total += loss.detach() * share.weight / world
+        return total
+
+    def clip(self) -> Tensor | None:
+        """Clip the gradients, and return the norm that they had."""
+        return self.processes.fabric.clip_gradients(
+            self.objective, self.optimizer, max_norm=self.max_norm, error_if_nonfinite=False
+        )
+
+    def step(self, number: int, rate: float) -> None:
+        """Take the step of this number, counted from 1, with a learning rate."""
+        for group in self.optimizer.param_groups:
+            group["lr"] = rate * group.get("share", 1.0)
+        self.optimizer.step()
+        self.optimizer.zero_grad(set_to_none=True)
+        if self.average is not None:
+            self.average.update(number)
+
+    def evaluated_weights(self) -> AbstractContextManager[None]:
+        """Give the model the weights that are evaluated and written, inside the block."""
+        return nullcontext() if self.average is None else self.average.in_place()
+
+    def state(self) -> dict[str, Tensor]:
+        """Return the weights, their average and the optimiser's state, for a checkpoint."""
+        tensors = {f"model.{name}": t for name, t in self.module.state_dict().items()}
+        if self.average is not None:
+            tensors |= {f"ema.{name}": t for name, t in self.average.state().items()}
+        return tensors | {f"optimizer.{n}": t for n, t in pack_optimizer(self.optimizer).items()}
+
+    def load_state(self, tensors: Mapping[str, Tensor]) -> None:
+        """Restore what `state` has returned; raises RuntimeError, ValueError or KeyError if it is
+        of another model."""
+        self.module.load_state_dict(with_prefix(tensors, "model."))
+        if self.average is not None:
+            self.average.load_state(with_prefix(tensors, "ema."))
+        unpack_optimizer(self.optimizer, with_prefix(tensors, "optimizer."))
 
 
-class Learner(NamedTuple):
-    """The model, the same wrapped with its loss, and what changes its weights."""
+def pack_optimizer(optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
+    """Return an optimiser's state as tensors by name; its rates follow from the step."""
+    return {
+        f"{index}.{name}": value
+        for index, slots in optimizer.state_dict()["state"].items()
+        for name, value in slots.items()
+    }
 
-    module: SequenceModel
-    model: FabricModule
-    optimizer: torch.optim.Optimizer
+
+def unpack_optimizer(optimizer: torch.optim.Optimizer, tensors: Mapping[str, Tensor]) -> None:
+    """Restore what `pack_optimizer` has returned."""
+    state = optimizer.state_dict()
+    slots: dict[int, dict[str, Tensor]] = {}
+    for key, value in tensors.items():
+        index, name = key.split(".", 1)
+        slots.setdefault(int(index), {})[name] = value
+    optimizer.load_state_dict({"state": slots, "param_groups": state["param_groups"]})
 
 
-def make_learner(
-    config: Config,
-    fabric: Fabric,
-    src: SourceEncoder,
-    tgt: Tokenizer,
-    say: Callable[[str], None],
-    *,
-    resumed: bool,
-) -> Learner:
-    """A model with the weights that a run begins with; `resumed` if a checkpoint brings others."""
-    torch.manual_seed(config.seed)
-    module = open_kind(config, src, tgt).build_model()
-    if not resumed:
-        start_from_vectors(config, module, src, tgt, say)
-    optimizer = torch.optim.AdamW(_groups(module, config), lr=0.0, betas=(0.9, 0.98), fused=True)
-    # each process drops its own features
-    torch.manual_seed(config.seed + 7919 * fabric.global_rank)
-    objective = Objective(module, config.label_smoothing, config.rdrop)
-    model, wrapped = fabric.setup(objective, optimizer)
-    return Learner(module, model, wrapped)
+def with_prefix(tensors: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor]:
+    """Return the tensors whose names have a prefix, by the rest of their names."""
+    return {n.removeprefix(prefix): t for n, t in tensors.items() if n.startswith(prefix)}
+
+
+def check_finite(norm: Tensor, step: int, peak_rate: float) -> None:
+    """Raise ArgumentError if the norm of the gradients is not finite; waits for the device."""
+    if not math.isfinite(norm.item()):
+        raise ArgumentError(
+            "lr",
+            "leave gradients finite",
+            f"{peak_rate:g}, and by step {step} their norm is {norm.item()}",
+            "lower it, or raise warmup, and go on with --resume",
+        )
+
+
+def parameter_groups(
+    module: nn.Module, weight_decay: float, tables: Sequence[Tensor], tables_rate: float
+) -> list[dict[str, Any]]:
+    """Return AdamW's parameter groups: matrices decay; biases, norms and other vectors do not.
+
+    Args:
+        module: the model.
+        weight_decay: of matrices.
+        tables: embeddings that start from word vectors.
+        tables_rate: their share of the learning rate. If it is 0 they get no gradient either, so
+            that clipping does not count it.
+    """
+    apart = {id(table) for table in tables}
+    matrices = [p for p in module.parameters() if p.ndim > 1 and id(p) not in apart]
+    vectors = [p for p in module.parameters() if p.ndim <= 1]
+    groups: list[dict[str, Any]] = [
+        {"params": matrices, "weight_decay": weight_decay},
+        {"params": vectors, "weight_decay": 0.0},
+    ]
+    if tables:
+        for table in tables:
+            table.requires_grad_(tables_rate > 0)
+        groups.append({"params": tables, "weight_decay": weight_decay, "share": tables_rate})
+    return groups
 
 
 def check_precision(
-    model: FabricModule, corpus: EncodedPairs, fabric: Fabric, precision: str
+    objective: FabricModule, corpus: EncodedPairs, fabric: Fabric, precision: str
 ) -> None:
     """Raise ArgumentError if this CPU cannot train the model in half precision.
 
-    Some chips lack a kernel for one of the layers, which only shows when it is called: one pair
-    goes through the model and back. Weights, gradients and random states stay as they are.
+    Some chips lack a kernel for one of the layers, which only shows in a call: one example goes
+    through the model and back. Weights, gradients and random states stay as they are.
     """
     if precision == "32" or fabric.device.type != "cpu":
         return
     batch = collate(corpus, np.arange(1))
     try:
         with torch.random.fork_rng(devices=[]):
-            sides = (batch.src, batch.src_lengths, batch.tgt_in, batch.tgt_out)
-            fabric.backward(model(*sides, batch.tgt_places))
+            fabric.backward(objective(*_objective_inputs(batch)))
     except RuntimeError as error:
         raise ArgumentError(
             "precision",
@@ -296,30 +378,8 @@ def check_precision(
             "give precision=32",
         ) from None
     finally:
-        model.zero_grad(set_to_none=True)
+        objective.zero_grad(set_to_none=True)
 
 
-def can_record(config: Config, fabric: Fabric, precision: str) -> bool:
-    """Whether steps can be replayed from graphs: one GPU has the whole batch, and no loss is scaled
-    by what the host learns of it."""
-    alone = fabric.device.type == "cuda" and fabric.world_size == 1 and config.accumulate == 1
-    return config.graphs and alone and precision != "fp16"
-
-
-def _groups(module: SequenceModel, config: Config) -> list[dict[str, Any]]:
-    """Matrices decay; biases, norms and other vectors do not.
-
-    Tables that started from word vectors have a share of the learning rate. Without any, they have
-    no gradient either, so that clipping does not see what is never used.
-    """
-    tables = [e.table.weight for e in embeddings(config, module).values()]
-    apart = {id(table) for table in tables}
-    matrices = [p for p in module.parameters() if p.ndim > 1 and id(p) not in apart]
-    vectors = [p for p in module.parameters() if p.ndim <= 1]
-    decay = config.weight_decay
-    groups = [{"params": matrices, "weight_decay": decay}, {"params": vectors, "weight_decay": 0.0}]
-    if tables:
-        for table in tables:
-            table.requires_grad_(config.vectors_rate > 0)
-        groups.append({"params": tables, "weight_decay": decay, "share": config.vectors_rate})
-    return groups
+def _objective_inputs(batch: Batch) -> tuple[Tensor, ...]:
+    return (batch.src, batch.src_lengths, batch.tgt_in, batch.tgt_out, batch.tgt_places)

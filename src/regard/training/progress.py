@@ -1,4 +1,4 @@
-"""How far a run has come: the numbers that a checkpoint holds."""
+"""Progress of a run: the counters that a checkpoint holds."""
 
 import math
 from dataclasses import asdict, dataclass, field
@@ -13,7 +13,7 @@ class Progress:
         step: optimiser steps taken.
         epoch: passes over the data that are done.
         batch: batches of this pass that are done.
-        tokens: real source and target tokens seen.
+        tokens: source and target tokens seen, without padding.
         seconds: time spent in training, evaluations included, over all starts.
         evaluated: the step of the last evaluation.
         stale: evaluations since the best one.
@@ -21,9 +21,9 @@ class Progress:
         losses: sum of the losses since the last evaluation, and their number.
         improved: the step of the last evaluation with a better score or a lower dev loss.
         lowest_loss: the lowest dev loss; None before the first evaluation.
-        evaluated_at: what `seconds` was after the last evaluation.
+        evaluated_at: `seconds` after the last evaluation.
         evaluation_seconds: the part of `seconds` that evaluations took,
-        last_evaluation_seconds: and the last of them.
+        last_evaluation_seconds: and that the last one took.
     """
 
     step: int = 0
@@ -43,22 +43,33 @@ class Progress:
 
     @property
     def training_seconds(self) -> float:
-        """Time spent in training alone."""
+        """Time spent in training, without evaluations."""
         return self.seconds - self.evaluation_seconds
 
+    @property
+    def mean_loss(self) -> float:
+        """Mean training loss since the last evaluation; NaN before the first step."""
+        total, count = self.losses
+        return total / count if count else math.nan
+
+    def add_losses(self, total: float, count: int) -> None:
+        """Add the losses of some steps."""
+        before, steps = self.losses
+        self.losses = (before + total, steps + count)
+
     def as_numbers(self) -> dict[str, Any]:
-        """For a checkpoint."""
+        """Return the counters for a checkpoint."""
         return asdict(self)
 
     @staticmethod
     def from_numbers(numbers: dict[str, Any]) -> "Progress":
-        """From a checkpoint."""
+        """Return the progress that a checkpoint holds."""
         best = [(float(score), int(step)) for score, step in numbers["best"]]
         total, count = numbers["losses"]
         return Progress(**{**numbers, "best": best, "losses": (float(total), int(count))})
 
     def took_evaluation(self, seconds: float) -> None:
-        """Adds the time of an evaluation."""
+        """Add the time of an evaluation."""
         self.seconds += seconds
         self.evaluation_seconds += seconds
         self.last_evaluation_seconds, self.evaluated_at = seconds, self.seconds
@@ -66,13 +77,14 @@ class Progress:
     def rank(
         self, score: float, *, higher_is_better: bool, kept: int, loss: float = math.inf
     ) -> bool:
-        """Enters an evaluation of this step; whether it is the best so far.
+        """Enter the evaluation of this step, and return whether it is the best so far.
 
-        Of two that score alike the earlier is kept, unless the later has the lowest dev loss of all
-        so far, if it is given: a small dev set may be right as a whole long before the model is.
+        Of equal scores the earlier one ranks first, unless the later one has the lowest dev loss so
+        far, if that is given: a small dev set may be all correct long before the model stops
+        improving.
         """
         sign = -1 if higher_is_better else 1
-        # what is no number is worse than any; as it is, no later score would be better than it
+        # NaN ranks last; left as it is, no later score would compare as better
         score = sign * math.inf if math.isnan(score) else score
         lower = loss < (math.inf if self.lowest_loss is None else self.lowest_loss)
         place = sum(

@@ -1,90 +1,109 @@
-"""Files that a run writes for people: TensorBoard events, report.html and the model card."""
+"""Files that a run writes for people: metrics, TensorBoard events, report.html and model card."""
 
 import json
 import math
 import shlex
-import textwrap
-from collections.abc import Mapping, Sequence
-from importlib.util import find_spec
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Protocol, final
 
 import numpy as np
 import torch
 
 from regard.atomic_files import write_atomic
-from regard.data import FrameScaler, SourceEncoder, Tokenizer, collate
+from regard.data import collate
 from regard.decoding import Hypothesis, force_decode
-from regard.errors import ArgumentError
+from regard.kinds.text_source import text_of_ids
 from regard.seeing.report import render_report
 from regard.seeing.storage import from_json, to_json
-from regard.seeing.trace import KINDS, SIDES, Map, Text, Token, Trace, TraceError
+from regard.seeing.trace import KINDS, SIDES, Map, Trace, TraceError
 from regard.symbols import EOS
-from regard.training.checkpoint import Averaged
-from regard.training.config import Config
-from regard.training.evaluator import LARGEST
+from regard.training.checkpoint import AveragedWeights
+from regard.training.evaluator import MAX_NATS, Evaluation, Evaluator
 from regard.training.progress import Progress
 from regard.training.run_folder import REPORT, RunFolder
-from regard.training.task import Task
 from regard.version import __version__
 
-
-def check_tensorboard(config: Config) -> None:
-    """Raises where events are asked for and cannot be written."""
-    if config.tensorboard and find_spec("tensorboard") is None:
-        raise ArgumentError(
-            "tensorboard",
-            "be false where its package is not installed",
-            "true",
-            "install it with `pip install 'regard[tensorboard]'`, or leave the setting out",
-        )
+#: the page, and the log of evaluations that it is drawn from
+PAGE, ROWS = REPORT
+#: dev examples whose attention maps the report follows
+EXAMPLES: Final = 4
+#: maximum number of tokens of a side of such an example, so that its map is legible
+LONGEST: Final = 40
 
 
+class Recorder(Protocol):
+    """Records evaluations in a file."""
+
+    def record(self, progress: Progress, result: Evaluation, rate: float) -> None:
+        """Record an evaluation, made after a step with this learning rate."""
+
+
+@final
+class MetricsLog:
+    """Writes each evaluation to metrics.jsonl."""
+
+    def __init__(self, folder: RunFolder) -> None:
+        self.folder = folder
+
+    def record(self, progress: Progress, result: Evaluation, rate: float) -> None:
+        """Append a row."""
+        self.folder.append_metrics(result.as_row(progress))
+
+
+@final
 class TensorBoardWriter:
-    """Writes the numbers of each evaluation to `tensorboard/` in the run folder."""
+    """Writes each evaluation to `tensorboard/` in the run folder."""
 
     def __init__(self, folder: Path, step: int) -> None:
-        from torch.utils.tensorboard import SummaryWriter
+        from torch.utils.tensorboard import SummaryWriter  # not above: tensorboard is an extra
 
         # events of steps that a resumed run takes again are hidden
         self.writer = SummaryWriter(str(folder / "tensorboard"), purge_step=step + 1)
 
-    def write(self, row: Mapping[str, Any]) -> None:
-        """Adds a line of metrics.jsonl."""
-        for name, value in row.items():
+    def record(self, progress: Progress, result: Evaluation, rate: float) -> None:
+        """Add the scalars of a row of metrics.jsonl."""
+        for name, value in result.as_row(progress).items():
             if name != "step":
-                self.writer.add_scalar(name, value, row["step"])
+                self.writer.add_scalar(name, value, progress.step)
         self.writer.flush()
 
 
-def open_tensorboard(config: Config, folder: Path, step: int) -> TensorBoardWriter | None:
-    """Where to write events to, or None if they are not asked for."""
-    return TensorBoardWriter(folder, step) if config.tensorboard else None
-
-
-#: the page, and what is kept of each evaluation, one line each, so that it survives a stop
-PAGE, ROWS = REPORT
-
-
+@final
 class HtmlReport:
-    """The report of a run, and what earlier evaluations have left for it.
+    """report.html of a run: written anew after each evaluation, from those before it.
 
     Args:
         folder: of the run.
-        step: where the run stands; rows of later steps are dropped.
-        card: names and values to head the page with.
+        step: of the run; rows of later steps are dropped.
+        heading: names and values at the top of the page.
+        traces: returns traces of the dev examples, given all outputs.
     """
 
-    def __init__(self, folder: Path, step: int, card: Mapping[str, object]) -> None:
-        self.folder, self.card, self.rows = folder, card, RunFolder(folder).report
+    def __init__(
+        self,
+        folder: Path,
+        step: int,
+        heading: Mapping[str, object],
+        traces: Callable[[Sequence[str]], Sequence[Trace]] = lambda outputs: [],
+    ) -> None:
+        self.folder, self.heading, self.traces = folder, heading, traces
+        self.rows = RunFolder(folder).report
         self.rows.cut(None, step)
         lines = self.rows.rows()
         self.history = [line["row"] for line in lines]
         self.examples = [_stored_traces(line) for line in lines]
         self.start, self.starts = step, [int(line.get("start", 0)) for line in lines]
 
+    def record(self, progress: Progress, result: Evaluation, rate: float) -> None:
+        """Add an evaluation, with the time that evaluations have taken, and write the page."""
+        seconds = round(progress.evaluation_seconds, 3)
+        row = {**result.as_row(progress), "evaluation_seconds": seconds}
+        self.write(row, rate, self.traces(result.outputs))
+
     def write(self, row: Mapping[str, Any], lr: float, traces: Sequence[Trace]) -> None:
-        """Adds an evaluation and writes the page."""
+        """Add a row with its traces and write the page."""
         line = {
             "row": {**row, "lr": lr},
             "start": self.start,
@@ -95,16 +114,9 @@ class HtmlReport:
         self.starts.append(self.start)
         self.examples.append((int(row["step"]), list(traces)))
         title, starts = self.folder.resolve().name, sorted({*self.starts} - {0})
-        page = render_report(self.history, self.examples, self.card, title, starts)
-        # the name of a file need not be text
+        page = render_report(self.history, self.examples, self.heading, title, starts)
+        # file names need not be valid text
         write_atomic(self.folder / PAGE, page.encode(errors="backslashreplace"))
-
-
-def open_report(
-    config: Config, folder: Path, step: int, card: Mapping[str, object]
-) -> HtmlReport | None:
-    """The report of a run, or None if none is wanted."""
-    return HtmlReport(folder, step, card) if config.report else None
 
 
 def _stored_traces(line: Mapping[str, Any]) -> tuple[int, list[Trace]]:
@@ -114,69 +126,48 @@ def _stored_traces(line: Mapping[str, Any]) -> tuple[int, list[Trace]]:
         return int(line["row"]["step"]), []
 
 
-COUNT: Final = 4
-#: tokens of a side, so that a map can be read
-LONGEST: Final = 40
-
-
-def chosen(task: Task) -> list[int]:
-    """Sources of the dev set: the first that fit a picture; if too few do, the shortest."""
-    corpus, rows = task.dev.corpus, task.dev.rows[: task.config.eval_pairs]
+def example_places(evaluator: Evaluator) -> list[int]:
+    """Return the dev sources of the report: the first that fit a picture, or the shortest."""
+    corpus, rows = evaluator.dev.corpus, evaluator.dev.rows[: evaluator.decoded]
     size = np.maximum(corpus.src_lengths[rows], corpus.tgt_lengths[rows])
-    fitting = np.flatnonzero((size <= LONGEST) & (size >= 3))[:COUNT]
-    places = fitting if len(fitting) == COUNT else np.argsort(size, kind="stable")[:COUNT]
+    fitting = np.flatnonzero((size <= LONGEST) & (size >= 3))[:EXAMPLES]
+    enough = len(fitting) == EXAMPLES
+    places = fitting if enough else np.argsort(size, kind="stable")[:EXAMPLES]
     return [int(place) for place in places]
 
 
-def look(task: Task, outputs: Sequence[str]) -> list[Trace]:
-    """Where the model looks while it writes the references; its own outputs are the notes.
+def example_traces(evaluator: Evaluator, outputs: Sequence[str]) -> list[Trace]:
+    """Return attention traces of a few dev examples, with their references forced.
 
-    Nothing random is drawn, since the model is run without dropout.
+    The model's own outputs are the notes. No random number is drawn: dropout is off.
     """
-    places, corpus = chosen(task), task.dev.corpus
-    rows = task.dev.rows[places]
-    batch = collate(corpus, rows).to(task.fabric.device)
+    places, dev = example_places(evaluator), evaluator.dev
+    corpus, rows = dev.corpus, dev.rows[places]
+    batch = collate(corpus, rows).to(evaluator.fabric.device)
     targets = [corpus.tgt(row).tolist() for row in rows]
-    with torch.no_grad(), task.fabric.autocast():
-        found = force_decode(task.module, batch.src, batch.src_lengths, targets, kinds=KINDS)
+    with torch.no_grad(), evaluator.fabric.autocast():
+        found = force_decode(evaluator.module, batch.src, batch.src_lengths, targets, kinds=KINDS)
     traces = []
-    for place, row, hypothesis in zip(places, rows, found, strict=True):
-        source = _source(task, int(row), task.dev.sources[place])
+    for place, row, hypothesis in zip(places, rows.tolist(), found, strict=True):
+        source = evaluator.kind.sources.corpus_text(corpus, row, dev.sources[place])
         ids = [*hypothesis.tokens, EOS]
-        target = _text(task.tgt_tokenizer, ids, task.dev.references[place][0])
+        target = text_of_ids(evaluator.kind.target, ids, dev.references[place][0])
         note = outputs[place] if outputs else _perplexity(hypothesis)
-        traces.append(_trace(source, target, hypothesis, note))
+        try:
+            traces.append(Trace(source, target, _mean_map(hypothesis), notes=(note,)))
+        except TraceError:  # a diverging run has weights that cannot be drawn, and a report
+            traces.append(Trace(source, target, notes=(note,)))
     return traces
 
 
-def _source(task: Task, row: int, text: str) -> Text:
-    side, corpus = task.src_tokenizer, task.dev.corpus
-    if isinstance(side, FrameScaler):
-        return Text(text, tuple(map(Token, side.labels(int(corpus.src_lengths[row])))))
-    return _text(side, corpus.src(row).tolist(), text)
-
-
-def _text(tokenizer: Tokenizer, ids: list[int], text: str) -> Text:
-    labels = tokenizer.tokens(ids)
-    tokens = [Token(label, word=i, special=ids[i] == EOS) for i, label in enumerate(labels)]
-    return Text(text, tuple(tokens))
-
-
 def _perplexity(hypothesis: Hypothesis) -> str:
-    """What to say below the map of a text, where there is no output to show."""
+    """Return the note of a text, which has no output."""
     terms = hypothesis.token_log_probs
-    return f"perplexity {math.exp(min(-sum(terms) / len(terms), LARGEST)):.1f}"
+    return f"perplexity {math.exp(min(-sum(terms) / len(terms), MAX_NATS)):.1f}"
 
 
-def _trace(source: Text, target: Text, hypothesis: Hypothesis, output: str) -> Trace:
-    try:
-        return Trace(source, target, _maps(hypothesis), notes=(output,))
-    except TraceError:  # a run that diverges has no weights to draw, and still has a report
-        return Trace(source, target, notes=(output,))
-
-
-def _maps(hypothesis: Hypothesis) -> tuple[Map, ...]:
-    """The first kind there is, the mean over its layers and heads."""
+def _mean_map(hypothesis: Hypothesis) -> tuple[Map, ...]:
+    """Return the first kind of map there is, averaged over layers and heads."""
     kind = next((kind for kind in SIDES if hypothesis.attention.get(kind)), None)
     if kind is None:
         return ()
@@ -185,114 +176,88 @@ def _maps(hypothesis: Hypothesis) -> tuple[Map, ...]:
     return (Map.of(kind, 0, mean, missing=True),)  # type: ignore[arg-type]
 
 
-def facts(task: Task) -> dict[str, object]:
-    """What is known of a run from its start, by name."""
-    config = task.config
-    return {
-        "model": f"{config.preset}, {config.size}, "
-        f"{sum(p.numel() for p in task.module.parameters()):,} weights",
-        "data": f"{_data(task)}: {_sizes(task)}",
-        **_tokens(task),
-        "decides": f"dev {task.metric.name}",
-    }
+@dataclass(frozen=True)
+class RunSummary:
+    """Facts about a run, for the heading of its report and for its model card.
+
+    Attributes:
+        counts: numbers of training and dev examples, as text.
+        tokens: how each side is tokenised, by name.
+        settings: those that are not defaults.
+        examples: a few dev examples, as Markdown.
+        input_file: a file name for sources,
+        test_file: and for test examples, in the commands of the card.
+        seen: a phrase for other data that the model has seen.
+    """
+
+    preset: str
+    size: str
+    weights: int
+    data: str
+    counts: str
+    tokens: Mapping[str, str]
+    metric: str
+    settings: Mapping[str, Any]
+    examples: str
+    input_file: str
+    test_file: str
+    seen: str
+
+    def heading(self) -> dict[str, object]:
+        """Return the names and values at the top of report.html."""
+        return {
+            "model": f"{self.preset}, {self.size}, {self.weights:,} weights",
+            "data": f"{self.data}: {self.counts}",
+            **self.tokens,
+            "decides": f"dev {self.metric}",
+        }
 
 
-def _data(task: Task) -> str:
-    return task.config.data or f"{task.config.examples} given in Python"
-
-
-def _sizes(task: Task) -> str:
-    what = task.config.examples
-    return f"{len(task.corpus):,} training {what}, {len(task.dev.corpus):,} dev {what}"
-
-
-def _tokens(task: Task) -> dict[str, str]:
-    """How each side is cut; texts have one side."""
-    sides: dict[str, SourceEncoder] = {"target tokens": task.tgt_tokenizer}
-    source = "source" if isinstance(task.src_tokenizer, FrameScaler) else "source tokens"
-    sides = {source: task.src_tokenizer, **sides}
-    if task.config.reads_texts:
-        sides = {"tokens": task.tgt_tokenizer}
-    rows = {name: side.summary for name, side in sides.items()}
-    written = "vectors" if task.config.reads_texts else "target vectors"
-    files = {"source vectors": task.config.src_vectors, written: task.config.tgt_vectors}
-    return rows | {name: f"start from {file}" for name, file in files.items() if file}
-
-
-def write_card(task: Task, progress: Progress, averaged: Averaged | None = None) -> None:
-    """Writes README.md: what the model is, how well it does, how to use it and to make it again."""
-    config = task.config
+def write_card(
+    folder: RunFolder,
+    summary: RunSummary,
+    progress: Progress,
+    averaged: AveragedWeights | None = None,
+) -> None:
+    """Write README.md: what the model is, how well it does, how to use and to reproduce it."""
     best, step = progress.best[0]
-    weights = sum(p.numel() for p in task.module.parameters())
-    changed = config.model_dump(exclude_defaults=True)
-    changed.pop("data", None)
-    examples = _dev_examples(task)
-    tokens = "\n".join(f"| {name} | {value} |" for name, value in _tokens(task).items())
-    given, test = _files(task)
-    run = shlex.quote(str(task.folder.path))
-    text = f"""# {task.folder.path.name}
+    tokens = "\n".join(f"| {name} | {value} |" for name, value in summary.tokens.items())
+    metric = summary.metric
+    if metric not in ("loss", "perplexity"):
+        metric = f"{metric}, greedy"
+    average = ""
+    if averaged is not None and averaged.taken:
+        name = f"dev {metric}, of the average of the {averaged.several} best, taken"
+        average = f"\n| {name} | {averaged.result.score:.4f} |"
+    run = shlex.quote(str(folder.path))
+    text = f"""# {folder.path.name}
 
-A regard model: preset `{config.preset}`, size `{config.size}`, {weights:,} weights.
+A regard model: preset `{summary.preset}`, size `{summary.size}`, {summary.weights:,} weights.
 
 | | |
 |---|---|
-| data | `{_data(task)}`: {_sizes(task)} |
+| data | `{summary.data}`: {summary.counts} |
 {tokens}
-| best dev {_judged(task)} | {best:.4f} at step {step} |{_average(task, averaged)}
+| best dev {metric} | {best:.4f} at step {step} |{average}
 | training | {progress.step} steps, {progress.epoch} epochs, {progress.seconds / 60:.1f} minutes |
 | made with | regard {__version__}, torch {torch.__version__} |
 
 ## Use it
 
 ```
-regard predict {run} {given}
-regard evaluate {run} {test}
+regard predict {run} {summary.input_file}
+regard evaluate {run} {summary.test_file}
 ```
 
-{examples}
+{summary.examples}
 ## Settings that are not defaults, or that followed from the data
 
 ```json
-{json.dumps(changed, indent=2)}
+{json.dumps(summary.settings, indent=2)}
 ```
 
-The model has seen the data above and {_else(task)}, and repeats what is wrong in it. Its attention
+The model has seen the data above and {summary.seen}, and repeats what is wrong in it. Its attention
 says where it looked, not why it answered.
 """
-    # the name of a file need not be text
-    write_atomic(task.folder.card_file, text.encode(errors="backslashreplace"))
-
-
-def _judged(task: Task) -> str:
-    """The metric, and how outputs were found where there are any."""
-    name = task.metric.name
-    return name if name in ("loss", "perplexity") else f"{name}, greedy"
-
-
-def _average(task: Task, averaged: Averaged | None) -> str:
-    """A row that says so, where the model is none of those that were evaluated on the way."""
-    if averaged is None:
-        return ""
-    several, score = averaged
-    return f"\n| dev {_judged(task)}, of the average of the {several} best, taken | {score:.4f} |"
-
-
-def _files(task: Task) -> tuple[str, str]:
-    """Names for what a user would predict from, and judge the model by."""
-    if isinstance(task.src_tokenizer, FrameScaler):
-        return "input.npy", "test.jsonl"
-    return "input.txt", "test.txt" if task.config.reads_texts else "test.tsv"
-
-
-def _else(task: Task) -> str:
-    started = task.config.src_vectors or task.config.tgt_vectors
-    return "what its word vectors were learned from" if started else "nothing else"
-
-
-def _dev_examples(task: Task) -> str:
-    if task.config.reads_texts:
-        texts = "\n".join(several[0] for several in task.dev.references[:3])
-        return "Texts of its dev set look like this:\n\n" + textwrap.indent(texts, "    ") + "\n"
-    pairs = zip(task.dev.sources[:3], task.dev.references[:3], strict=True)
-    lines = [f"    {src} -> {references[0]}" for src, references in pairs]
-    return "Pairs of its dev set look like this:\n\n" + "\n".join(lines) + "\n"
+    # file names need not be valid text
+    write_atomic(folder.card_file, text.encode(errors="backslashreplace"))

@@ -1,8 +1,8 @@
-"""Start a training run, or resume one."""
+"""Start a training run, or resume one from its verified state."""
 
-import os
 from collections.abc import Mapping
 from contextlib import nullcontext
+from functools import partial
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -10,30 +10,275 @@ from rich.console import Console
 
 from regard import device as devices
 from regard.errors import ArgumentError
+from regard.extras import install_command, is_installed
 from regard.training.checkpoint import (
+    AveragedWeights,
     Checkpoint,
     best_file,
-    drop_worse,
     load_checkpoint,
     remove_tensors,
-    write_final,
 )
 from regard.training.config import Config, check_preset, make_config
-from regard.training.console_reporter import ConsoleReporter, StderrConsole, say
-from regard.training.loop import restore, save, train
+from regard.training.console_reporter import ConsoleReporter, StderrConsole, format_metric, say
+from regard.training.defaults import has_stalled
+from regard.training.distributed import is_first_process
 from regard.training.progress import Progress
 from regard.training.reporting import (
-    check_tensorboard,
-    facts,
-    open_report,
-    open_tensorboard,
+    HtmlReport,
+    MetricsLog,
+    Recorder,
+    TensorBoardWriter,
+    example_traces,
     write_card,
 )
 from regard.training.run_data import PairSource
 from regard.training.run_folder import RunError, RunFolder
-from regard.training.setup import check_settings, prepare, reached
-from regard.training.task import Task
+from regard.training.setup import PreparedRun, check_settings, prepare
 from regard.training.weights_file import UnusableWeightsError, read_weights
+
+#: the unit of a limit whose name does not say it
+UNITS: Final = {"patience": " (evaluations without a better one)"}
+
+
+def start_run(
+    config: Config,
+    output: str | Path,
+    *,
+    pairs: PairSource | None = None,
+    console: Console | None = None,
+    quiet: bool = False,
+) -> RunFolder:
+    """Train a model in a new folder."""
+    folder = RunFolder(output)
+    console = StderrConsole(quiet=quiet) if console is None else console
+    devices.pick(config.device)
+    check_settings(config)
+    _check_tensorboard(config)
+    if not is_first_process():
+        return _train(prepare(config, folder, console, pairs), new_state(), console, quiet)
+    folder.check_links()
+    folder.check_new()
+    folder.create()
+    with folder.held():
+        folder.check_new()  # again, since another process may have been faster
+        folder.sweep()
+        folder.write_config(config)
+        try:
+            run = prepare(config, folder, console, pairs)
+        except BaseException:
+            folder.discard()
+            raise
+        return _train(run, new_state(), console, quiet)
+
+
+def resume_run(
+    output: str | Path,
+    settings: Mapping[str, Any] | None = None,
+    *,
+    pairs: PairSource | None = None,
+    console: Console | None = None,
+    quiet: bool = False,
+    accept_loss: bool = False,
+    accept_changed_data: bool = False,
+) -> RunFolder:
+    """Continue a run from its newest checkpoint; a finished run stays as it is.
+
+    Args:
+        output: the run folder.
+        settings: those to change; limits may change, the model may not.
+        pairs: the training pairs, if they came from Python and not from a file.
+        console: where to report; stderr if None.
+        quiet: whether to print nothing.
+        accept_loss: whether to go on if a part of the run is missing or damaged. Without it,
+            RunError says what would be lost, and nothing is changed.
+        accept_changed_data: whether to go on if the data have changed since the run began. The dev
+            set stays as it was.
+    """
+    folder = RunFolder(output)
+    console = StderrConsole(quiet=quiet) if console is None else console
+    before = folder.read_config()
+    config = _resumed_config(before, settings or {})
+    _check_tensorboard(config)
+    folder.check_links()
+    if config.data == "-" and pairs is None:
+        folder.check_stdin()
+    with folder.held() if is_first_process() else nullcontext():
+        state = read_state(folder)
+        if folder.finished and config == before and state.model_problem is None:
+            if not quiet and is_first_process():
+                _say_finished(folder, config, state, console)
+            return folder
+        state.check(accept_loss=accept_loss)
+        if is_first_process():
+            folder.create()
+            folder.sweep()
+        run = prepare(
+            config,
+            folder,
+            console,
+            pairs,
+            resumed=state.checkpoint is not None,
+            accept_changed_data=accept_changed_data,
+        )
+        return _train(run, state, console, quiet)
+
+
+def _resumed_config(before: Config, settings: Mapping[str, Any]) -> Config:
+    """Return the settings of a resumed run; raises ArgumentError if a fixed one changes."""
+    preset = check_preset(str(settings.get("preset", before.preset)))
+    if preset != before.preset:
+        raise _changed("preset", before.preset, preset)
+    config = make_config(settings, before)
+    for name in Config.fixed_on_resume():
+        if getattr(config, name) != getattr(before, name):
+            raise _changed(name, getattr(before, name), getattr(config, name))
+    return config
+
+
+def _changed(name: str, before: object, now: object) -> ArgumentError:
+    return ArgumentError(
+        name,
+        f"stay {before!r} when a run goes on",
+        repr(now),
+        "start a new run for it with another -o",
+    )
+
+
+def _check_tensorboard(config: Config) -> None:
+    if config.tensorboard and not is_installed("tensorboard"):
+        raise ArgumentError(
+            "tensorboard",
+            "be false where its package is not installed",
+            "true",
+            f"install it with `{install_command('tensorboard')}`, or leave the setting out",
+        )
+
+
+def _say_finished(folder: RunFolder, config: Config, state: "RunState", console: Console) -> None:
+    """Say that a run is finished, and which parts of it are damaged."""
+    faults = [f"{damage.what}; nothing was changed." for damage in state.damage]
+    for sentence in (*state.notes, *faults):
+        say(console, sentence)
+    say(console, f"{folder.path} is finished, and stays as it is.")
+    if state.checkpoint is not None:
+        say(console, describe_limits(config, state.progress, folder.path))
+
+
+def describe_limits(config: Config, progress: Progress, folder: Path) -> str:
+    """Return a sentence about the limits that have ended a run, and how to raise them."""
+    over: dict[str, int | float] = {}
+    if config.epochs is not None and progress.epoch >= config.epochs:
+        over["epochs"] = config.epochs
+    if config.minutes is not None and progress.seconds >= 60 * config.minutes:
+        over["minutes"] = config.minutes
+    if config.steps is not None and progress.step >= config.steps:
+        over["steps"] = config.steps
+    if has_stalled(progress, 1.0, config.patience):
+        over["patience"] = progress.stale if config.patience is None else config.patience
+    over = over or {"steps": progress.step}  # the default limit, which follows from the data
+    what = " and ".join(f"{n}={_number(v)}{UNITS.get(n, '')}" for n, v in over.items())
+    more = " ".join(f"{name}={_number(2 * value)}" for name, value in over.items())
+    return (
+        f"{what} {'is' if len(over) == 1 else 'are'} reached: give more, as in `regard train "
+        f"--resume {folder} {more}`."
+    )
+
+
+def _number(value: int | float) -> str:
+    return str(value) if isinstance(value, int) else f"{value:g}"
+
+
+def _train(run: PreparedRun, state: "RunState", console: Console, quiet: bool) -> RunFolder:
+    """Train a prepared run to its end, from a state."""
+    folder, progress = run.folder, state.progress
+    processes, dev = run.learner.processes, run.evaluator.dev
+    notes = [*state.notes, *(f"{damage.what}, and {damage.lost}." for damage in state.damage)]
+    if state.checkpoint is not None:
+        notes += run.checkpoints.restore(state.checkpoint)
+    reporter = ConsoleReporter(
+        console,
+        run.budget.spent,
+        dev.sources,
+        dev.references,
+        quiet=quiet or not processes.is_first,
+    )
+    for sentence in notes:
+        reporter.note(sentence)
+    if progress.evaluated == progress.step and run.budget.is_over(progress):
+        reporter.note(describe_limits(run.config, progress, folder.path))
+    elif progress.step:
+        reporter.note(f"going on from step {progress.step}.")
+    recorders: list[Recorder] = []
+    if processes.is_first:
+        _settle_folder(run, state)
+        recorders = _recorders(run, progress)
+    if state.checkpoint is None:
+        run.checkpoints.save(progress)  # from now on, a run without a checkpoint is damaged
+    try:
+        with reporter.running():
+            folder.stopped_by = run.train(progress, reporter, recorders)
+            if folder.stopped_by is not None:
+                resume = f"regard train --resume {folder.path}"
+                reporter.note(f"stopped and saved; go on with: {resume}")
+            over = progress.evaluated == progress.step and run.budget.is_over(progress)
+            if processes.is_first and over:
+                _finish(run, progress, reporter)
+    except KeyboardInterrupt:
+        reporter.note(
+            f"stopped at once; go on from the last checkpoint: regard train --resume {folder.path}"
+        )
+        raise
+    processes.fabric.barrier()  # the card, written last, says that the run is finished
+    return folder
+
+
+def _recorders(run: PreparedRun, progress: Progress) -> list[Recorder]:
+    """Open the files that record evaluations."""
+    recorders: list[Recorder] = [MetricsLog(run.folder)]
+    path = run.folder.path
+    if run.config.tensorboard:
+        recorders.append(TensorBoardWriter(path, progress.evaluated))
+    if run.config.report:
+        traces = partial(example_traces, run.evaluator)
+        recorders.append(HtmlReport(path, progress.step, run.summary.heading(), traces))
+    return recorders
+
+
+def _settle_folder(run: PreparedRun, state: "RunState") -> None:
+    """Make a folder agree with its state; whatever can fail before the first step has been tried
+    by now, and nothing was written."""
+    folder, step = run.folder, state.progress.evaluated
+    folder.write_config(run.config)
+    folder.card_file.unlink(missing_ok=True)
+    for path in state.unusable:
+        remove_tensors(path)
+    for log in (folder.metrics, folder.report):
+        log.cut(state.seals.get(log.path.name), step)
+    if state.model_problem is not None and state.model_source is not None:
+        folder.write_model(read_weights(state.model_source))
+    if state.checkpoint is not None:  # a kill may have come between the last one and this
+        run.best.drop_worse(state.progress)
+
+
+def _finish(run: PreparedRun, progress: Progress, reporter: ConsoleReporter) -> None:
+    """Write the final weights and the model card."""
+    metric = run.evaluator.metric
+    averaged = run.best.write_final(
+        progress, lambda: run.evaluator.evaluate(progress.mean_loss), metric
+    )
+    if averaged is not None:
+        reporter.note(describe_average(averaged, metric.name, progress.best[0][0]))
+    write_card(run.folder, run.summary, progress, averaged)
+
+
+def describe_average(averaged: AveragedWeights, metric: str, best: float) -> str:
+    """Return a sentence about the average of the best checkpoints and its dev score."""
+    verdict = "taken" if averaged.taken else "the best one alone is taken"
+    return (
+        f"the average of the {averaged.several} best checkpoints has dev {metric} "
+        f"{format_metric(metric, averaged.result.score)}, the best one "
+        f"{format_metric(metric, best)}: {verdict}."
+    )
 
 
 class Damage(NamedTuple):
@@ -44,17 +289,17 @@ class Damage(NamedTuple):
 
 
 class RunState(NamedTuple):
-    """Where a run stands.
+    """The saved state of a run, verified as a whole before anything is written.
 
     Attributes:
-        checkpoint: the newest that is whole; None for a run that begins.
-        progress: how far that has come; of its best evaluations, those whose weights are whole.
-        seals: length and checksum of each log at that point, by the name of its file.
+        checkpoint: the newest valid one; None for a run that begins.
+        progress: of that checkpoint; of its best evaluations, those with valid weights.
+        seals: length and checksum of each log at that point, by file name.
         notes: a sentence for each fault that costs nothing.
-        damage: the faults that cost something.
+        damage: faults that cost something.
         unusable: damaged checkpoints newer than `checkpoint`, and damaged files of best/.
         model_problem: why model.safetensors cannot be used, or None.
-        model_source: the file of best/ to write it again from, if there is one.
+        model_source: the file of best/ to restore it from, if there is one.
     """
 
     checkpoint: Checkpoint | None
@@ -67,7 +312,7 @@ class RunState(NamedTuple):
     model_source: Path | None
 
     def check(self, *, accept_loss: bool) -> None:
-        """Raise RunError if going on would lose something that the user has not given up."""
+        """Raise RunError if resuming would lose something and the user has not accepted that."""
         if self.damage and not accept_loss:
             found = "; ".join(damage.what for damage in self.damage)
             lost = ", and ".join(dict.fromkeys(damage.lost for damage in self.damage))
@@ -83,7 +328,7 @@ def new_state() -> RunState:
 
 
 def read_state(folder: RunFolder) -> RunState:
-    """Read the state of a run and verify its checkpoints, logs, best weights and model."""
+    """Read the state of a run, and verify its checkpoints, logs, best weights and model."""
     found = load_checkpoint(folder.checkpoints)
     notes, damage = list(found.complaints), []
     if found.checkpoint is None:
@@ -120,7 +365,7 @@ def read_state(folder: RunFolder) -> RunState:
 
 
 def _without_checkpoint(folder: RunFolder, damaged: list[str]) -> list[Damage]:
-    """A run saves a checkpoint before its first step: without one it has made nothing else."""
+    """Find results without a checkpoint, which a run saves before its first step."""
     rows, files = len(folder.metrics.rows()), [folder.model_file, folder.card_file]
     made = [path.name for path in files if path.exists()]
     made += ["best"] if folder.best.exists() and any(folder.best.iterdir()) else []
@@ -136,7 +381,7 @@ def _without_checkpoint(folder: RunFolder, damaged: list[str]) -> list[Damage]:
 
 
 def _older_checkpoint(folder: RunFolder, damaged: list[str], progress: Progress) -> list[Damage]:
-    """Rows after the last whole checkpoint are lost, where that is not the last one."""
+    """Find evaluations after the last valid checkpoint, if a newer one is damaged."""
     later = [row["step"] for row in folder.metrics.rows() if row["step"] > progress.evaluated]
     if not damaged or not later:
         return []
@@ -165,10 +410,10 @@ def _tokenizers(folder: RunFolder) -> list[Damage]:
 def _best(
     folder: RunFolder, progress: Progress, *, model_is_whole: bool
 ) -> tuple[Path | None, list[Damage], list[Path]]:
-    """Verify the weights of the best evaluations, and forget those without any.
+    """Verify the weights of the best evaluations, and forget evaluations without weights.
 
     Returns:
-        the file of the very best, if it is whole; the damage; the damaged files.
+        the file of the best evaluation, if it is valid; the damage; the damaged files.
     """
     damage, source, kept, unusable = [], None, [], []
     for place, (score, step) in enumerate(progress.best):
@@ -189,7 +434,7 @@ def _best(
 
 
 def _problem(path: Path) -> str | None:
-    """Say why a file of weights cannot be used; None if it can.
+    """Return why a file of weights cannot be used, or None.
 
     Raises DataError if it may not be read: it need not be damaged then.
     """
@@ -200,187 +445,3 @@ def _problem(path: Path) -> str | None:
     except UnusableWeightsError as error:
         return f"is damaged ({error})"
     return None
-
-
-#: what the weights, the place in the data and the best scores so far depend on
-FIXED: Final = (
-    *("data", "tgt", "dev", "dev_tgt", "columns", "features", "skip_bad", "max_chars"),
-    "join_lines",
-    *("preset", "size", "model", "src_tokenizer", "tgt_tokenizer", "src_case"),
-    *("stack", "scale_vectors", "shared_vocab", "vocab_size"),
-    *("src_vectors", "tgt_vectors", "bpe_dropout"),
-    *("max_src_len", "max_tgt_len", "batch_tokens", "batch_sentences", "ema", "metric", "seed"),
-)
-
-
-def start_run(
-    config: Config,
-    output: str | Path,
-    *,
-    pairs: PairSource | None = None,
-    console: Console | None = None,
-    quiet: bool = False,
-) -> RunFolder:
-    """Trains a model in a new folder."""
-    folder, console = RunFolder(output), _console(console, quiet)
-    devices.pick(config.device)
-    check_settings(config)
-    check_tensorboard(config)
-    if not _is_first_process():
-        return _run(prepare(config, folder, console, pairs), new_state(), console, quiet)
-    folder.check_links()
-    folder.check_new()
-    folder.create()
-    with folder.held():
-        folder.check_new()  # once more: another process may have been faster
-        folder.sweep()
-        folder.write_config(config)
-        try:
-            task = prepare(config, folder, console, pairs)
-        except BaseException:
-            folder.discard()
-            raise
-        return _run(task, new_state(), console, quiet)
-
-
-def resume_run(
-    output: str | Path,
-    settings: Mapping[str, Any] | None = None,
-    *,
-    pairs: PairSource | None = None,
-    console: Console | None = None,
-    quiet: bool = False,
-    accept_loss: bool = False,
-    accept_changed_data: bool = False,
-) -> RunFolder:
-    """Continue a run from its newest checkpoint; one that is finished is left as it is.
-
-    Args:
-        output: the run folder.
-        settings: those to change; limits may change, the model may not.
-        pairs: the training pairs, if they came from Python and not from a file.
-        console: where to say how it goes; stderr if None.
-        quiet: whether to show nothing.
-        accept_loss: whether to go on where a part of the run is missing or damaged. Without it,
-            RunError says what would be lost, and nothing is changed.
-        accept_changed_data: whether to go on where the data have changed since the run began. What
-            it is judged by stays as it was.
-    """
-    folder, console = RunFolder(output), _console(console, quiet)
-    before = folder.read_config()
-    config = _continued(before, settings or {})
-    check_tensorboard(config)
-    folder.check_links()
-    if config.data == "-" and pairs is None:
-        folder.check_stdin()
-    with folder.held() if _is_first_process() else nullcontext():
-        state = read_state(folder)
-        if folder.finished and config == before and state.model_problem is None:
-            _say_finished(folder, config, state, console, quiet)
-            return folder
-        state.check(accept_loss=accept_loss)
-        if _is_first_process():
-            folder.create()
-            folder.sweep()
-        task = prepare(
-            config,
-            folder,
-            console,
-            pairs,
-            resumed=state.checkpoint is not None,
-            accept_changed_data=accept_changed_data,
-        )
-        return _run(task, state, console, quiet)
-
-
-def _say_finished(
-    folder: RunFolder, config: Config, state: RunState, console: Console, quiet: bool
-) -> None:
-    """Say that a run is finished, and which parts of it are damaged."""
-    if quiet or not _is_first_process():
-        return
-    faults = [f"{damage.what}; nothing was changed." for damage in state.damage]
-    for sentence in (*state.notes, *faults):
-        say(console, sentence)
-    say(console, f"{folder.path} is finished, and stays as it is.")
-    if state.checkpoint is not None:
-        say(console, reached(config, state.progress, folder.path))
-
-
-def _continued(before: Config, settings: Mapping[str, Any]) -> Config:
-    """The settings of a run that goes on."""
-    preset = check_preset(str(settings.get("preset", before.preset)))
-    if preset != before.preset:
-        raise _changed("preset", before.preset, preset)
-    config = make_config(settings, before)
-    for name in FIXED:
-        if getattr(config, name) != getattr(before, name):
-            raise _changed(name, getattr(before, name), getattr(config, name))
-    return config
-
-
-def _changed(name: str, before: object, now: object) -> ArgumentError:
-    return ArgumentError(
-        name,
-        f"stay {before!r} when a run goes on",
-        repr(now),
-        "start a new run for it with another -o",
-    )
-
-
-def _console(console: Console | None, quiet: bool) -> Console:
-    return StderrConsole(quiet=quiet) if console is None else console
-
-
-def _is_first_process() -> bool:
-    """Whether this process owns the folder; torchrun numbers the others from 1."""
-    return int(os.environ.get("RANK", 0)) == 0
-
-
-def _run(task: Task, state: RunState, console: Console, quiet: bool) -> RunFolder:
-    folder, first, progress = task.folder, task.fabric.is_global_zero, state.progress
-    notes = [*state.notes, *(f"{damage.what}, and {damage.lost}." for damage in state.damage)]
-    if state.checkpoint is not None:
-        notes += restore(task, state.checkpoint)
-    dev = task.dev
-    watch = ConsoleReporter(
-        console, task.spent, dev.sources, dev.references, quiet=quiet or not first
-    )
-    for sentence in notes:
-        watch.note(sentence)
-    if progress.evaluated == progress.step and task.is_over(progress):
-        watch.note(reached(task.config, progress, folder.path))
-    elif progress.step:
-        watch.note(f"going on from step {progress.step}.")
-    if first:
-        _settle_folder(task, state)
-        task.events = open_tensorboard(task.config, folder.path, progress.evaluated)
-        task.report = open_report(task.config, folder.path, progress.step, facts(task))
-    if state.checkpoint is None:
-        save(task, progress)  # from now on, a run without a checkpoint is a damaged one
-    try:
-        with watch.running():
-            progress = train(task, progress, watch)
-            if first and progress.evaluated == progress.step and task.is_over(progress):
-                write_card(task, progress, write_final(task, progress, watch))
-    except KeyboardInterrupt:
-        watch.interrupted(folder.path)
-        raise
-    task.fabric.barrier()  # whether the run is finished is known by its card
-    return folder
-
-
-def _settle_folder(task: Task, state: RunState) -> None:
-    """Make a folder agree with its state. All that could fail before the first step has been tried
-    by now, and nothing was written."""
-    folder, step = task.folder, state.progress.evaluated
-    folder.write_config(task.config)
-    folder.card_file.unlink(missing_ok=True)
-    for path in state.unusable:
-        remove_tensors(path)
-    for log in (folder.metrics, folder.report):
-        log.cut(state.seals.get(log.path.name), step)
-    if state.model_problem is not None and state.model_source is not None:
-        folder.write_model(read_weights(state.model_source))
-    if state.checkpoint is not None:  # a kill may have come between the last one and this
-        drop_worse(task, state.progress)

@@ -1,4 +1,9 @@
-"""A run on disk: everything that is needed to use a model, or to go on training it."""
+"""The folder of a run: everything that is needed to use a model, or to resume its training.
+
+metrics.jsonl and report.jsonl grow by a row at each evaluation. A checkpoint records their lengths
+and checksums, so that every earlier row is verified when the run is resumed, and later rows, whole
+or cut off, are known by their place.
+"""
 
 import json
 import os
@@ -30,20 +35,20 @@ from regard.training.weights_file import (
 )
 from regard.version import __version__
 
-#: of config.json; 2 since some settings follow from the data
+#: format of config.json; 2 since some settings follow from the data
 FORMAT: Final = 2
-#: bytes of config.json at most
+#: maximum number of bytes of config.json
 MAX_CONFIG: Final = 1 << 20
-#: the report of a run, and what it is written from
+#: the report of a run, and the log that it is drawn from
 REPORT: Final = ("report.html", "report.jsonl")
 
 
 class RunError(RegardError):
-    """A run folder lacks something or holds something damaged."""
+    """A run folder lacks something, or holds something damaged."""
 
 
 class Saved(NamedTuple):
-    """A model with what turns text into its tokens and back, or brings vectors to scale."""
+    """A model with its encoders and settings."""
 
     model: SequenceModel
     src_tokenizer: SourceEncoder
@@ -53,10 +58,10 @@ class Saved(NamedTuple):
 
 
 class RunFolder:
-    """The folder of a run, and the names of what is in it.
+    """The folder of a run, and the names of its files.
 
     Attributes:
-        stopped_by: the signal on which training in this process has saved and stopped, if any.
+        stopped_by: the signal after which training in this process has saved and stopped, if any.
     """
 
     stopped_by: int | None = None
@@ -80,7 +85,7 @@ class RunFolder:
     def check_links(self) -> None:
         """Raise RunError if a part of the run is a link that leads out of its folder.
 
-        What lies there belongs to somebody else, and a run writes and removes files.
+        Files there belong to somebody else, and a run writes and removes files.
         """
         home = self.path.resolve()
         parts = [self.checkpoints, self.best, self.data, self.metrics.path, self.report.path]
@@ -92,7 +97,7 @@ class RunFolder:
                 )
 
     def create(self) -> None:
-        """Makes the folder, or says why it cannot be written."""
+        """Make the folder; raises RunError if it cannot be written."""
         try:
             self.data.mkdir(parents=True, exist_ok=True)
             probe = self.path / f".probe.{os.getpid()}"
@@ -106,11 +111,11 @@ class RunFolder:
 
     @contextmanager
     def held(self) -> Iterator[None]:
-        """In this block no other process trains here; two would mix their checkpoints and metrics.
+        """Lock the folder for this process, since two would mix their checkpoints and metrics.
 
         The folder itself is locked, so that nothing is left behind however a process ends.
         """
-        import fcntl  # not above: it is no part of every Python that uses a run
+        import fcntl  # not above: Windows has no such module, and only training needs it
 
         handle = os.open(self.path, os.O_RDONLY)
         try:
@@ -128,14 +133,14 @@ class RunFolder:
             os.close(handle)
 
     def sweep(self) -> None:
-        """Removes what was being written when a run was killed."""
+        """Remove temporary files of a killed run."""
         for place in (self.path, self.data, self.best, self.checkpoints):
             for path in place.glob(".*"):
                 if re.fullmatch(r"\..+\.\d+\.(tmp|part)", path.name):
                     path.unlink(missing_ok=True)
 
     def check_new(self) -> None:
-        """Raises where a run has begun already, or where files of the user would be lost."""
+        """Raise RunError if a run has begun here, or files of the user would be overwritten."""
         if self.started:
             raise RunError(
                 f"the output folder must be new, but {self.path} holds a run: go on with `regard "
@@ -151,7 +156,7 @@ class RunFolder:
             )
 
     def check_stdin(self) -> None:
-        """Raises where a run has read from a pipe that nothing is left of."""
+        """Raise RunError if the run has read from stdin, and that was not saved."""
         if not self.stdin_file.exists():
             raise RunError(
                 f"{self.path} must hold what the run has read from stdin, but it was stopped "
@@ -159,7 +164,7 @@ class RunFolder:
             )
 
     def discard(self) -> None:
-        """Removes a run that could not begin, so that the next one may have its folder."""
+        """Remove a run that could not begin, so that its folder is free again."""
         for path in self._made:
             path.unlink(missing_ok=True)
         for folder in (self.data, self.path):
@@ -168,7 +173,7 @@ class RunFolder:
 
     @property
     def _made(self) -> list[Path]:
-        """The files that a run makes before its first step, and the card."""
+        """Files that a run makes before its first step, and the card."""
         corpora = [self.data / f"{part}.arrow" for part in ("train", "dev")]
         notes = [path.with_name(f"{path.name}.json") for path in corpora]
         tokenizers = [self.src_tokenizer_file, self.tgt_tokenizer_file]
@@ -177,27 +182,27 @@ class RunFolder:
         return [*tokenizers, *corpora, *notes, *read, *others]
 
     def read_file(self, part: str) -> Path:
-        """Where pairs lie between reading and encoding, `train` or `dev`."""
+        """Return the file of parsed pairs that are not encoded yet, of `train` or `dev`."""
         return self.data / f"read-{part}.arrow"
 
     @property
     def started(self) -> bool:
-        """Whether a run has begun here."""
+        """True if a run has begun here."""
         return self.config_file.exists()
 
     @property
     def finished(self) -> bool:
-        """Whether it has come to its end: the card is what is written last."""
+        """True if the run has come to its end: the card is written last."""
         return self.card_file.exists()
 
     def write_config(self, config: Config) -> None:
-        """Records the settings that the run was started with."""
+        """Write the settings of the run."""
         record = {"format": FORMAT, "regard": __version__, "config": config.model_dump()}
         record["checksum"] = json_checksum(record)
         write_atomic(self.config_file, (json.dumps(record, indent=2) + "\n").encode())
 
     def read_config(self) -> Config:
-        """The settings that the run was started with."""
+        """Read the settings of the run."""
         if not self.config_file.exists():
             trouble = "has no config.json" if self.path.is_dir() else "is no folder"
             raise RunError(
@@ -218,7 +223,7 @@ class RunFolder:
         if not isinstance(settings, dict):
             raise self._no_config("it has no settings")
         try:
-            return make_config(_as_meant(settings, record["format"]))
+            return make_config(_with_old_defaults(settings, record["format"]))
         except ArgumentError as error:
             raise self._no_config(str(error).removesuffix(".")) from None
 
@@ -229,7 +234,7 @@ class RunFolder:
         )
 
     def _check_settings(self, record: dict[str, Any]) -> None:
-        """Raise RunError if settings do not match their checksum; those of older runs have none."""
+        """Raise RunError if settings do not match their checksum, which those of old runs lack."""
         unknown = set(record) - {"format", "regard", "config", "checksum"}
         if unknown:
             raise self._no_config(f"it has an entry {min(unknown)!r:.80}")
@@ -241,11 +246,11 @@ class RunFolder:
             )
 
     def write_model(self, weights: Mapping[str, Tensor]) -> None:
-        """Writes the weights that `regard.load` gives back."""
+        """Write the weights that `regard.load` reads."""
         write_weights(self.model_file, weights)
 
     def load(self, device: torch.device | str = "cpu") -> Saved:
-        """The model of this run, ready to use."""
+        """Load the model of this run, ready to use."""
         config = self.read_config()
         if not self.model_file.exists():
             raise RunError(
@@ -268,7 +273,7 @@ class RunFolder:
         return Saved(model.to(device).eval(), src, tgt, config, kind)
 
     def _checked_model(self, config: Config, kind: DataKind) -> SequenceModel:
-        """Build the model of the run, if its weights have the sizes that its settings name."""
+        """Build the model of the run, if its stored weights have the sizes of its settings."""
         try:
             shapes = read_shapes(self.model_file, inside=self.path)
             check_sizes({**config.model, "stack": config.stack}, shapes)
@@ -290,7 +295,7 @@ class RunFolder:
         self.metrics.append(row)
 
     def read_metrics(self) -> list[dict[str, Any]]:
-        """Return all rows of metrics.jsonl; warns of lines that cannot be read, and skips them."""
+        """Return all rows of metrics.jsonl; warns of damaged lines, and skips them."""
         for number in self.metrics.damaged_lines():
             warnings.warn(
                 f"{self.metrics_file}, line {number} is damaged and left out", stacklevel=2
@@ -298,8 +303,8 @@ class RunFolder:
         return self.metrics.rows()
 
 
-def _as_meant(settings: Mapping[str, Any], version: int) -> Mapping[str, Any]:
-    """Return recorded settings; of a default that has changed, the value that it had then."""
+def _with_old_defaults(settings: Mapping[str, Any], version: int) -> Mapping[str, Any]:
+    """Return recorded settings, with old values of defaults that have changed since."""
     if version < 2 and settings.get("eval_every") is None:
         return {**settings, "eval_every": "epoch"}
     return settings
@@ -322,14 +327,14 @@ class RowLog:
 
     Args:
         path: the file.
-        step_of: returns the step of a row; raises KeyError or TypeError for what is not a row.
+        step_of: returns the step of a row; raises KeyError or TypeError for anything else.
     """
 
     def __init__(self, path: Path, step_of: Callable[[LogRow], int]) -> None:
         self.path, self.step_of = path, step_of
 
     def append(self, row: Mapping[str, Any]) -> None:
-        """Add a row. It is on the disk before a checkpoint can say that it is there."""
+        """Append a row, synced to disk before a checkpoint can record it."""
         with open(self.path, "ab") as file:
             file.write(json.dumps(row).encode() + b"\n")
             file.flush()
@@ -343,7 +348,7 @@ class RowLog:
         return {"bytes": len(content), "checksum": content_checksum(content)}
 
     def problem(self, seal: Mapping[str, Any] | None) -> str | None:
-        """Say how the file differs from what a checkpoint has sealed; None if it does not."""
+        """Return how the file differs from the seal of a checkpoint, or None."""
         if seal is None:
             damaged = self.damaged_lines()
             return f"line {damaged[0]} is not a row of it" if damaged else None
@@ -362,8 +367,8 @@ class RowLog:
         """Drop the rows that a resumed run will write again.
 
         Args:
-            seal: what the checkpoint says of the file. If the file does not match it, or there is
-                none, every row that can be read is kept, up to
+            seal: length and checksum in the checkpoint. Without one, or if the file does not match
+                it, all readable rows are kept, up to
             step: the last evaluation of the checkpoint.
         """
         if not self.path.exists():
@@ -381,7 +386,7 @@ class RowLog:
             write_atomic(self.path, kept)
 
     def lines(self) -> list[LogLine]:
-        """Return all lines, without a last one that a kill has cut off."""
+        """Return all lines, without a last one that was cut off."""
         if not self.path.exists():
             return []
         whole, _, _ = self.path.read_bytes().rpartition(b"\n")
@@ -390,7 +395,7 @@ class RowLog:
         ]
 
     def rows(self) -> list[LogRow]:
-        """Return all rows that can be read."""
+        """Return all readable rows."""
         return [line.row for line in self.lines() if line.row is not None]
 
     def damaged_lines(self) -> list[int]:

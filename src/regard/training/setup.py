@@ -1,52 +1,105 @@
-"""From a config to a task: tokenisers, encoded data, model, optimiser. Each choice is announced."""
+"""Setup of a run: settings become numbers and objects here, and nowhere below.
 
-from collections.abc import Callable
-from pathlib import Path
+`check_settings` refuses settings that contradict each other, before anything is read or written.
+`prepare` makes tokenisers, encoded data, model and optimiser, and announces each choice.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Final
 
 import torch
 from rich.console import Console
 
-from regard import kinds
-from regard.data import Corpus, Tokenizer
-from regard.data.dev_set import DevSet, overlapping_sources
+from regard.data import (
+    BPEDropout,
+    Corpus,
+    Resegmenter,
+    SourceEncoder,
+    Tokenizer,
+    require_tokenizer,
+)
+from regard.data.dev_set import DevSet
 from regard.data.text_files import STDIN, is_pipe
 from regard.errors import ArgumentError
+from regard.kinds import DataKind, open_kind
+from regard.kinds import check_settings as check_kind_settings
 from regard.kinds.tokenizer_training import shared_tokenizer_kind
-from regard.training.config import Config, check_model, no_bpe
+from regard.models import SequenceModel
+from regard.training.checkpoint import BestWeights, Checkpoints
+from regard.training.config import Config, check_model
+from regard.training.console_reporter import ConsoleReporter
 from regard.training.console_reporter import say as say_to
 from regard.training.defaults import (
+    PEAK_RATE,
+    PEAK_RATES,
     Facts,
     describe_defaults,
     evaluation_interval,
     fill_settings,
-    has_stalled,
     steps_limit,
 )
-from regard.training.distributed import Fabric
-from regard.training.epochs import BatchShapes, Epochs, make_recutter
+from regard.training.distributed import Fabric, Processes, make_fabric
+from regard.training.epochs import BatchShapes, Epochs, TrainingBatches
+from regard.training.evaluator import BATCH, DevMetric, Evaluator
+from regard.training.loop import train
+from regard.training.losses import Objective
 from regard.training.optimization import (
-    CudaGraphGradients,
     ExponentialMovingAverage,
-    can_record,
+    Learner,
     check_precision,
-    make_learner,
+    parameter_groups,
 )
-from regard.training.pretrained_embeddings import check_vectors
+from regard.training.pretrained_embeddings import check_vectors, embeddings, start_from_vectors
 from regard.training.progress import Progress
+from regard.training.reporting import Recorder, RunSummary
 from regard.training.run_data import PairSource, prepare_data
 from regard.training.run_folder import RunFolder
-from regard.training.task import (
-    RATE,
-    RATES,
-    DevMetric,
-    Task,
-    make_fabric,
-)
+from regard.training.schedule import Budget, Intervals, LearningRate
 
-#: which metric decides, by the kind of the target's tokeniser
-METRICS: Final = {"char": "exact", "space": "per", "word": "bleu", "bpe": "bleu", "unigram": "bleu"}
-HIGHER: Final = {"bleu", "chrf", "exact"}
+HIGHER_IS_BETTER: Final = {"bleu", "chrf", "exact"}
+#: settings that name files, which are read more than once
+FILES: Final = ("data", "tgt", "dev", "dev_tgt", "src_vectors", "tgt_vectors")
+
+Say = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class PreparedRun:
+    """The parts of a run, ready for its first step, or for its next one.
+
+    `config` has all defaults filled in; only starting and resuming a run need it.
+    """
+
+    config: Config
+    folder: RunFolder
+    learner: Learner
+    batches: TrainingBatches
+    budget: Budget
+    learning_rate: LearningRate
+    intervals: Intervals
+    evaluator: Evaluator
+    best: BestWeights
+    checkpoints: Checkpoints
+    summary: RunSummary
+
+    def train(
+        self, progress: Progress, reporter: ConsoleReporter, recorders: Sequence[Recorder] = ()
+    ) -> int | None:
+        """Train from a point of progress; returns the signal that has stopped the run, if any."""
+        return train(
+            self.learner,
+            self.batches,
+            progress,
+            budget=self.budget,
+            learning_rate=self.learning_rate,
+            intervals=self.intervals,
+            evaluator=self.evaluator,
+            checkpoints=self.checkpoints,
+            best=self.best,
+            reporter=reporter,
+            recorders=recorders,
+        )
 
 
 def prepare(
@@ -57,103 +110,236 @@ def prepare(
     *,
     resumed: bool = False,
     accept_changed_data: bool = False,
-) -> Task:
-    """Makes everything ready for the first step, or for the next one.
+) -> PreparedRun:
+    """Make the parts of a run.
 
     Args:
         config: the settings.
-        folder: where the run lives; tokenisers and encoded data are kept there and found again.
+        folder: of the run; tokenisers and encoded data are kept there.
         console: where choices are announced.
         pairs: training pairs, if they do not come from `config.data`.
-        resumed: whether a checkpoint will bring the weights.
+        resumed: whether a checkpoint will restore the weights.
         accept_changed_data: whether a run may go on with data that have changed since it began.
     """
     if config.threads is not None:
         torch.set_num_threads(config.threads)
-    fabric, precision = make_fabric(config)
+    fabric, precision = make_fabric(config.device, config.precision)
     fabric.launch()
+    processes = Processes(fabric)
 
     def say(sentence: str) -> None:
-        if fabric.is_global_zero:
+        if processes.is_first:
             say_to(console, sentence)
 
     with fabric.rank_zero_first():
-        # which keeps stdin: one alone may read it
+        # the first process saves stdin: only one may read it
         data = prepare_data(config, folder, pairs, say, accept_changed=accept_changed_data)
     corpus, dev = data.train, data.dev
-    src_tokenizer, tgt_tokenizer = data.kind.encoders
-    given, facts = config, _facts(corpus, fabric)
-    config = fill_settings(config, facts)
+    facts = _facts(corpus, data.kind, fabric)
+    given, config = config, fill_settings(config, facts)
+    kind = open_kind(config, *data.kind.encoders)  # builds a model of the size that was filled in
     if config.bpe_dropout:
-        say(f"words are cut anew in each epoch, with {config.bpe_dropout:.0%} of merges left out.")
-    recutter = make_recutter(config, corpus, src_tokenizer, tgt_tokenizer)
-    module, model, optimizer = make_learner(
-        config, fabric, src_tokenizer, tgt_tokenizer, say, resumed=resumed
+        say(f"words are segmented anew in each epoch, with BPE dropout {config.bpe_dropout:.0%}.")
+    resegmenter = _resegmenter(config, corpus, kind.source, kind.target)
+    module, learner, shapes = _learner(config, processes, precision, kind, say, resumed=resumed)
+    check_precision(learner.objective, corpus, fabric, precision)
+    epochs = Epochs(
+        corpus,
+        max_tokens=config.max_tokens,
+        max_sentences=config.batch_sentences,
+        seed=config.seed,
+        resegmenter=resegmenter,
+        shapes=shapes,
     )
-    check_precision(model, corpus, fabric, precision)
-    shapes = BatchShapes.of(config) if can_record(config, fabric, precision) else None
-    epochs = Epochs(config, corpus, recutter, shapes)
-    per_epoch = max(1, len(epochs[0].batches) // config.accumulate)
-    interval = evaluation_interval(config, per_epoch, _dev_share(config, corpus, dev))
-    if config.minutes is None:  # else evaluations also follow the clock
+    batches = TrainingBatches(
+        epochs, accumulate=config.accumulate, rank=processes.rank, processes=processes.count
+    )
+    per_epoch = max(1, batches.in_epoch(0) // config.accumulate)
+    dev_share = len(dev.rows[: config.eval_pairs]) / max(1, len(corpus))
+    interval = evaluation_interval(config, per_epoch, dev_share)
+    if config.minutes is None:  # else evaluations follow the clock as well
         config = config.model_copy(update={"eval_every": interval})
-    defaults = describe_defaults(given, config, facts, interval)
-    return announced(
-        Task(
-            config=config,
-            folder=folder,
-            fabric=fabric,
-            model=model,
-            module=module,
-            optimizer=optimizer,
-            corpus=corpus,
-            epochs=epochs,
-            dev=dev,
-            src_tokenizer=src_tokenizer,
-            tgt_tokenizer=tgt_tokenizer,
-            metric=_metric(config, tgt_tokenizer),
-            schedule=_schedule(config),
-            lr=config.lr or RATES.get(config.preset, RATE),
-            steps=steps_limit(config, per_epoch),
+    metric = kind.default_metric() if config.metric == "auto" else config.metric
+    evaluator = Evaluator(
+        module,
+        dev,
+        # with a given patience only the score counts
+        DevMetric(metric, metric in HIGHER_IS_BETTER, loss_counts=config.patience is None),
+        kind=kind,
+        fabric=fabric,
+        decoded=config.eval_pairs,
+        max_tgt_len=config.max_tgt_len,
+        batch_size=BATCH // config.join_lines,
+    )
+    budget = Budget(
+        steps=steps_limit(config, per_epoch),
+        epochs=config.epochs,
+        minutes=config.minutes,
+        patience=config.patience,
+        batches_in_epoch=batches.in_epoch,
+    )
+    summary = _summary(config, module, corpus, evaluator)
+    _announce(summary, processes, precision, say)
+    _announce_data(kind, epochs, dev, " held out by hash" if config.dev is None else "", say)
+    if defaults := describe_defaults(given, config, facts, interval, kind.examples):
+        say(defaults)
+    if config.dev is not None:  # held out by hash, dev sources are new
+        _warn_of_overlap(kind, corpus, dev, say)
+    if shapes is not None:
+        say("steps are replayed from CUDA graphs, one for each shape of a batch.")
+    say(f"the checkpoint with the best dev {metric} is kept, in {folder.path}.")
+    peak = config.lr or PEAK_RATES.get(config.preset, PEAK_RATE)
+    schedule = "cosine" if config.schedule == "auto" else config.schedule
+    best = BestWeights(folder, module, kept=config.average)
+    return PreparedRun(
+        config=config,
+        folder=folder,
+        learner=learner,
+        batches=batches,
+        budget=budget,
+        learning_rate=LearningRate(schedule, peak, config.warmup, budget),
+        intervals=Intervals(
             eval_every=interval,
-            losses=torch.zeros((), device=fabric.device),
-            ema=ExponentialMovingAverage(module, config.ema) if config.ema else None,
-            recorded=None if shapes is None else CudaGraphGradients(fabric, model),
+            minutes=config.minutes if config.eval_every is None else None,
+            save_every=config.save_every,
         ),
-        precision,
-        defaults,
-        say,
+        evaluator=evaluator,
+        best=best,
+        checkpoints=Checkpoints(folder, learner, best),
+        summary=summary,
     )
 
 
-def _facts(corpus: Corpus, fabric: Fabric) -> Facts:
+def _facts(corpus: Corpus, kind: DataKind, fabric: Fabric) -> Facts:
     tokens = int(corpus.src_lengths.sum() + corpus.tgt_lengths.sum()) + len(corpus)
-    return Facts(len(corpus), tokens / max(1, len(corpus)), fabric.device.type == "cuda")
+    return Facts(
+        len(corpus),
+        tokens / max(1, len(corpus)),
+        on_gpu=fabric.device.type == "cuda",
+        scales_batches=kind.scales_batches,
+        has_sources=kind.has_sources,
+    )
 
 
-def _dev_share(config: Config, corpus: Corpus, dev: DevSet) -> float:
-    """Dev pairs that are evaluated, as a share of the training pairs."""
-    return len(dev.rows[: config.eval_pairs]) / max(1, len(corpus))
+def _learner(
+    config: Config,
+    processes: Processes,
+    precision: str,
+    kind: DataKind,
+    say: Say,
+    *,
+    resumed: bool,
+) -> tuple[SequenceModel, Learner, BatchShapes | None]:
+    """Build the model with its optimiser, and the batch shapes if CUDA graphs are used."""
+    fabric = processes.fabric
+    torch.manual_seed(config.seed)
+    module = kind.build_model()
+    if not resumed:
+        start_from_vectors(config, module, kind.source, kind.target, say)
+    tables = [embedding.table.weight for embedding in embeddings(config, module).values()]
+    groups = parameter_groups(module, config.weight_decay, tables, config.vectors_rate)
+    adam = torch.optim.AdamW(groups, lr=0.0, betas=(0.9, 0.98), fused=True)
+    torch.manual_seed(config.seed + 7919 * processes.rank)  # dropout differs between processes
+    objective, optimizer = fabric.setup(
+        Objective(module, config.label_smoothing, config.rdrop), adam
+    )
+    shapes: BatchShapes | None = None
+    # a graph needs the whole batch on one GPU; fp16 decides on the host whether to take a step
+    alone = fabric.device.type == "cuda" and processes.count == 1 and config.accumulate == 1
+    if config.graphs and alone and precision != "fp16":
+        limits = (config.max_tokens, config.batch_sentences)
+        shapes = BatchShapes(config.max_src_len, config.longest_tgt + 1, *limits)
+    learner = Learner(
+        module,
+        objective,
+        optimizer,
+        processes,
+        max_norm=config.clip,
+        average=ExponentialMovingAverage(module, config.ema) if config.ema else None,
+        shapes=shapes,
+    )
+    return module, learner, shapes
 
 
-def _metric(config: Config, tgt: Tokenizer) -> DevMetric:
-    by_target = "perplexity" if config.reads_texts else METRICS[tgt.kind]
-    name = by_target if config.metric == "auto" else config.metric
-    return DevMetric(name, name in HIGHER)
+def _resegmenter(
+    config: Config, corpus: Corpus, src: SourceEncoder, tgt: Tokenizer
+) -> Resegmenter | None:
+    """Return the BPE dropout of the sides that have BPE tokens, if it is asked for."""
+    if not config.bpe_dropout:
+        return None
+    if "bpe" not in (src.kind, tgt.kind):
+        raise _no_bpe(config.bpe_dropout, src.kind, tgt.kind)
+    texts = (require_tokenizer(src, "bpe_dropout"), tgt)
+    sides = (BPEDropout(t, config.bpe_dropout) if t.kind == "bpe" else None for t in texts)
+    return Resegmenter(
+        corpus,
+        *sides,
+        max_src_len=config.max_src_len,
+        max_tgt_len=config.longest_tgt,
+        seed=config.seed,
+    )
 
 
-def _schedule(config: Config) -> str:
-    return "cosine" if config.schedule == "auto" else config.schedule
+def _summary(
+    config: Config, module: SequenceModel, corpus: Corpus, evaluator: Evaluator
+) -> RunSummary:
+    dev, kind = evaluator.dev, evaluator.kind
+    settings = config.model_dump(exclude_defaults=True)
+    settings.pop("data", None)
+    input_file, test_file = kind.example_files
+    vectors = config.src_vectors or config.tgt_vectors
+    what = kind.examples
+    return RunSummary(
+        preset=config.preset,
+        size=config.size,
+        weights=sum(p.numel() for p in module.parameters()),
+        data=config.data or f"{what} given in Python",
+        counts=f"{len(corpus):,} training {what}, {len(dev.corpus):,} dev {what}",
+        tokens=kind.encoder_rows(),
+        metric=evaluator.metric.name,
+        settings=settings,
+        examples=kind.card_examples(dev),
+        input_file=input_file,
+        test_file=test_file,
+        seen="what its word vectors were learned from" if vectors else "nothing else",
+    )
 
 
-#: the settings that name files, which are read more than once
-FILES: Final = ("data", "tgt", "dev", "dev_tgt", "src_vectors", "tgt_vectors")
+def _announce(summary: RunSummary, processes: Processes, precision: str, say: Say) -> None:
+    several = f", {processes.count} processes" if processes.count > 1 else ""
+    say(
+        f"model: {summary.preset}, {summary.size}, {summary.weights:,} weights, on "
+        f"{processes.device} in {precision}{several}."
+    )
+
+
+def _announce_data(kind: DataKind, epochs: Epochs, dev: DevSet, how: str, say: Say) -> None:
+    what, sources = kind.examples, len(dev.sources)
+    # a source with several targets is evaluated once, against all of them
+    different = f" of {sources:,} sources" if sources < len(dev.corpus) else ""
+    say(
+        f"data: {len(epochs.corpus):,} training {what} in {len(epochs[0].batches):,} batches "
+        f"({epochs.padding_share():.0%} padding), {len(dev.corpus):,} dev {what}{different}{how}."
+    )
+
+
+def _warn_of_overlap(kind: DataKind, corpus: Corpus, dev: DevSet, say: Say) -> None:
+    """Warn of dev sources that are training sources, too."""
+    seen, count = kind.overlap(corpus, dev), len(dev.sources)
+    if seen:
+        both = "is also a source" if seen == 1 else "are also sources"
+        share = f"{seen / count:.0%}" if seen / count >= 0.01 else "less than 1%"
+        say(
+            f"{seen:,} of {count:,} dev sources ({share}) {both} of training pairs, and what was "
+            "learned does not show how the model does on new ones: leave such pairs out of one of "
+            "the files."
+        )
 
 
 def check_settings(config: Config) -> None:
-    """Raises where settings contradict each other, or no model can be made of them."""
+    """Raise ArgumentError if settings contradict each other, or make no model."""
     _check_files(config)
-    kinds.check_settings(config)
+    check_kind_settings(config)
     shared_tokenizer_kind(config)
     if config.model.get("tied") == "all" and not config.shared_vocab:
         raise ArgumentError(
@@ -176,15 +362,24 @@ def check_settings(config: Config) -> None:
             repr(config.src_case),
             "bring the data to one case instead",
         )
-    asked = (config.src_tokenizer, config.tgt_tokenizer)
-    if config.bpe_dropout and not {"auto", "bpe"} & set(asked):
-        raise no_bpe(config, *asked)
+    tokenizers = (config.src_tokenizer, config.tgt_tokenizer)
+    if config.bpe_dropout and not {"auto", "bpe"} & set(tokenizers):
+        raise _no_bpe(config.bpe_dropout, *tokenizers)
     check_model(config)
     check_vectors(config)
 
 
+def _no_bpe(dropout: float, src: str, tgt: str) -> ArgumentError:
+    return ArgumentError(
+        "bpe_dropout",
+        "be 0 where no side is cut by bpe",
+        f"{dropout:g} with {src} and {tgt}",
+        "add src_tokenizer=bpe and tgt_tokenizer=bpe, or leave it out",
+    )
+
+
 def _check_files(config: Config) -> None:
-    """Raises for a file that can be read but once; stdin is kept, if it is the data."""
+    """Raise ArgumentError for a pipe, which is read only once; stdin as the data is saved."""
     for name in FILES:
         file = getattr(config, name)
         if not file or (name == "data" and file == STDIN) or not is_pipe(file):
@@ -194,92 +389,3 @@ def _check_files(config: Config) -> None:
             fix += ", or pipe it to `regard train -`"
         rule = "be a file that can be read more than once"
         raise ArgumentError(name, rule, f"{file!r}, which is a pipe", fix)
-
-
-#: what a limit counts, where its name does not say it
-MEANING: Final = {"patience": " (evaluations without a better one)"}
-
-
-def announced(task: Task, precision: str, defaults: str | None, say: Callable[[str], None]) -> Task:
-    """The task, of which the user has been told."""
-    weights = sum(p.numel() for p in task.module.parameters())
-    batches, what = task.epochs[0].batches, task.config.examples
-    say(
-        f"model: {task.config.preset}, {task.config.size}, {weights:,} weights, on "
-        f"{task.fabric.device} in {precision}"
-        + (f", {task.fabric.world_size} processes" if task.fabric.world_size > 1 else "")
-        + "."
-    )
-    say(
-        f"data: {len(task.corpus):,} training {what} in {len(batches):,} batches "
-        f"({_padding(task):.0%} padding), {len(task.dev.corpus):,} dev {what}"
-        + _different(task.dev)
-        + (" held out by hash." if task.config.dev is None else ".")
-    )
-    if defaults is not None:
-        say(defaults)
-    _warn_of_seen(task, say)
-    if task.recorded is not None:
-        say("steps are replayed from CUDA graphs, one for each shape of a batch.")
-    say(f"the checkpoint with the best dev {task.metric.name} is kept, in {task.folder.path}.")
-    return task
-
-
-def reached(config: Config, progress: Progress, folder: Path) -> str:
-    """Say which limit has ended a run, and what to give so that it goes on."""
-    over: dict[str, int | float] = {}
-    if config.epochs is not None and progress.epoch >= config.epochs:
-        over["epochs"] = config.epochs
-    if config.minutes is not None and progress.seconds >= 60 * config.minutes:
-        over["minutes"] = config.minutes
-    if config.steps is not None and progress.step >= config.steps:
-        over["steps"] = config.steps
-    if has_stalled(config, progress, spent=1.0):
-        over["patience"] = progress.stale if config.patience is None else config.patience
-    over = over or {"steps": progress.step}  # the default limit, which follows from the data
-    what = " and ".join(f"{n}={_number(v)}{MEANING.get(n, '')}" for n, v in over.items())
-    more = " ".join(f"{name}={_number(2 * value)}" for name, value in over.items())
-    return (
-        f"{what} {'is' if len(over) == 1 else 'are'} reached: give more, as in `regard train "
-        f"--resume {folder} {more}`."
-    )
-
-
-def _number(value: int | float) -> str:
-    return str(value) if isinstance(value, int) else f"{value:g}"
-
-
-def _different(dev: DevSet) -> str:
-    """A source with several targets is judged once, by any of them."""
-    count = len(dev.sources)
-    return f" of {count:,} sources" if count < len(dev.corpus) else ""
-
-
-def _warn_of_seen(task: Task, say: Callable[[str], None]) -> None:
-    """What is held out by hash has no source in common with the rest; a file of dev pairs may."""
-    if task.config.dev is None or task.config.reads_texts or task.corpus.features:
-        return
-    seen, count = overlapping_sources(task.corpus, task.dev), len(task.dev.sources)
-    if seen:
-        both = "is also a source" if seen == 1 else "are also sources"
-        say(
-            f"{seen:,} of {count:,} dev sources ({_share(seen / count)}) {both} of training pairs, "
-            "and what was learned does not show how the model does on new ones: leave such pairs "
-            "out of one of the files."
-        )
-
-
-def _share(share: float) -> str:
-    """In per cent, with what is needed to tell it from nothing."""
-    return f"{share:.0%}" if share >= 0.01 else "less than 1%"
-
-
-def _padding(task: Task) -> float:
-    """The share of padding among all tokens of the first pass."""
-    pairs, batches = task.epochs[0]
-    shapes = task.epochs.shapes
-    if shapes is None:
-        return batches.padding_share
-    found = [shapes.of_batch(pairs, rows) for rows in map(batches.__getitem__, range(len(batches)))]
-    real = int(pairs.src_lengths.sum() + pairs.tgt_lengths.sum()) + len(pairs.tgt_lengths)
-    return 1 - real / sum(shape.rows * (shape.src_len + shape.tgt_len) for shape in found)

@@ -1,5 +1,5 @@
 # mypy: disable-error-code="no-untyped-def, untyped-decorator, no-untyped-call"
-"""The losses of `losses.py` as kernels: logits are read, gradients written over them.
+"""Triton kernels of the losses in `losses.py`, which write gradients over the logits.
 
 A program has `ROWS` rows, more than one where the vocabulary is small, and goes over them `BLOCK`
 tokens at a time, in float32. Rows that do not count are not even read. With `e` for the smoothing,
@@ -20,7 +20,7 @@ from regard.ops.triton_launch import launch, on
 
 @triton.jit
 def rows_of(real, rows, HAS_REAL: tl.constexpr, ROWS: tl.constexpr):
-    """The rows of this program, which of them there are, and which count."""
+    """Return the rows of this program, which of them exist, and which count."""
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)
     there = row < rows
     if HAS_REAL:
@@ -30,7 +30,7 @@ def rows_of(real, rows, HAS_REAL: tl.constexpr, ROWS: tl.constexpr):
 
 @triton.jit
 def piece_of(logits, row, counts, i, V):
-    """Tokens `i` of some rows; -inf where there are none."""
+    """Load tokens `i` of some rows; -inf beyond the vocabulary."""
     inside = counts[:, None] & (i < V)[None, :]
     at = row[:, None] * V + i[None, :]
     return tl.load(logits + at, mask=inside, other=float("-inf")).to(tl.float32)
@@ -38,14 +38,14 @@ def piece_of(logits, row, counts, i, V):
 
 @triton.jit
 def gold_of(logits, row, counts, gold, V):
-    """The logits of the right tokens; a token that is none makes the loss NaN."""
+    """Load the logits of the target tokens; an invalid id makes the loss NaN."""
     valid = counts & (gold >= 0) & (gold < V)
     return tl.load(logits + row * V + gold, mask=valid, other=float("nan")).to(tl.float32)
 
 
 @triton.jit
 def raised(top, total, x):
-    """The largest logits so far, and the sums of exponentials below them, with `x` among them.
+    """Update the running maximum of each row, and its sums of exponentials, with `x`.
 
     While all are -inf their differences would be NaN: zero stands for the largest one then.
     """
@@ -117,7 +117,7 @@ def cross_entropy_backward_kernel(
 
 @triton.jit
 def written(logits, row, there, counts, i, V, slope):
-    """Puts a gradient over the logits, and zeros over those of rows that do not count."""
+    """Write a gradient over the logits, and zeros for rows that do not count."""
     slope = tl.where(counts[:, None], slope, 0.0).to(logits.dtype.element_ty)
     inside = there[:, None] & (i < V)[None, :]
     tl.store(logits + row[:, None] * V + i[None, :], slope, mask=inside)
@@ -125,7 +125,7 @@ def written(logits, row, there, counts, i, V, slope):
 
 @triton.jit
 def compared(x, y, top_x, above_x, top_y, above_y):
-    """`p`, `q` and `log(p / q)` of a piece of both passes.
+    """Return `p`, `q` and `log(p / q)` of a block of both passes.
 
     The largest logits are taken off first: what they have in common would cost the difference its
     digits.
@@ -137,7 +137,7 @@ def compared(x, y, top_x, above_x, top_y, above_y):
 
 @triton.jit
 def weighed(p, ratio):
-    """`p ratio`, which is 0 where p is: forbidden tokens have an infinite ratio, or none."""
+    """Return `p ratio`, and 0 where p is 0: forbidden tokens have an infinite or NaN ratio."""
     return tl.where(p == 0.0, 0.0, p * ratio)
 
 
@@ -158,7 +158,7 @@ def rdrop_kernel(
     ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
-    """The loss of each pair of rows, and six numbers of it for the way back.
+    """Compute the loss of each pair of rows, and six numbers for the backward pass.
 
     The divergence, `sum (p - q) log(p / q)`, is summed in a second reading: as a difference of two
     means it would lose its digits where p and q nearly agree. `weight` is alpha / 4.
@@ -184,9 +184,9 @@ def rdrop_kernel(
         i = start + tl.arange(0, BLOCK)
         x, y = piece_of(first, row, counts, i, V), piece_of(second, row, counts, i, V)
         p, q, ratio = compared(x, y, top_x, above_x, top_y, above_y)
-        # added up piece by piece: with sums for each lane Triton 3.9 does not survive compiling
+        # summed per block: Triton 3.9 crashes compiling sums per lane
         both_kl += tl.sum(weighed(p - q, ratio), axis=1)
-        # p - q adds up to what rounding has left of p and q: the gradients are to do without it
+        # p - q sums to the rounding errors of p and q, which gradients must not see
         first_kl += tl.sum(weighed(p, ratio) + (p - q), axis=1)
     gold = tl.load(target + row, mask=counts, other=0)
     own = gold_of(first, row, counts, gold, V) + gold_of(second, row, counts, gold, V)
@@ -207,7 +207,7 @@ def rdrop_kernel(
 
 @triton.jit
 def number_of(kept, row, counts, n: tl.constexpr):
-    """What `rdrop_kernel` has kept of each pair: one of its six numbers."""
+    """Load one of the six numbers that `rdrop_kernel` has kept of each pair."""
     return tl.load(kept + 6 * row + n, mask=counts, other=0.0)
 
 
@@ -227,7 +227,7 @@ def rdrop_backward_kernel(
     ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
-    """The gradients of both passes, over their logits.
+    """Write the gradients of both passes over their logits.
 
     That of the divergence is `p (log(p / q) - KL(p || q)) + p - q` for the first pass, and the same
     with p and q exchanged for the second.
@@ -250,17 +250,17 @@ def rdrop_backward_kernel(
     written(second, row, there, counts, i, V, scale * slope_y)
 
 
-#: tokens of a row that are in work at once, of one pass and of two
+#: tokens of a row per block, in one pass and in two
 BLOCK: Final = 2048
 PAIR_BLOCK: Final = 1024
-#: logits that one program has at least, by taking several rows
+#: minimum number of logits of a program, which takes several rows if need be
 ENOUGH: Final = 1024
-#: numbers that R-Drop keeps of each pair of rows
+#: numbers that R-Drop saves of each pair of rows
 KEPT: Final = 6
 
 
 class _Tile(NamedTuple):
-    """Rows and tokens of one program at once, and the warps that hold them."""
+    """Rows and tokens per block of a program, and its warps."""
 
     rows: int
     block: int
@@ -268,7 +268,7 @@ class _Tile(NamedTuple):
 
 
 def tile(vocab: int, most: int) -> _Tile:
-    """A fixed choice by size: trying several would not do while a graph is recorded.
+    """Choose a tile by size; no autotuning, which cannot run while a CUDA graph is captured.
 
     Args:
         vocab: the length of a row.
@@ -286,7 +286,7 @@ class TritonCrossEntropy(torch.autograd.Function):
     def forward(
         ctx: FunctionCtx, logits: Tensor, target: Tensor, smoothing: float, real: Tensor | None
     ) -> Float[Tensor, ""]:
-        """The summed loss."""
+        """Return the summed loss."""
         rows, vocab = logits.shape
         losses, totals = (logits.new_empty(rows, dtype=torch.float32) for _ in range(2))
         tensors = (logits, target, _bytes(real, logits), losses, totals)
@@ -300,7 +300,7 @@ class TritonCrossEntropy(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad: Float[Tensor, ""]) -> tuple[Tensor, None, None, None]:
-        """The gradient, over the logits."""
+        """Write the gradient over the logits."""
         logits, target, totals, real = ctx.saved_tensors
         rows, vocab = logits.shape
         tensors = (logits, target, _bytes(real, logits), totals, grad)
@@ -324,7 +324,7 @@ class TritonRDrop(torch.autograd.Function):
         alpha: float,
         real: Tensor | None,
     ) -> Float[Tensor, ""]:
-        """The summed loss."""
+        """Return the summed loss."""
         rows, vocab = len(target), logits.shape[1]
         losses = logits.new_empty(rows, dtype=torch.float32)
         kept = logits.new_empty((rows, KEPT), dtype=torch.float32)
@@ -339,7 +339,7 @@ class TritonRDrop(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad: Float[Tensor, ""]) -> tuple[Tensor, None, None, None, None]:
-        """The gradients of both passes, over the logits."""
+        """Write the gradients of both passes over the logits."""
         logits, target, kept, real = ctx.saved_tensors
         (smoothing, alpha), rows, vocab = ctx.options, len(target), logits.shape[1]
         tensors = (logits, target, _bytes(real, logits), kept, grad)
@@ -361,7 +361,7 @@ def _run(
     *,
     whole: bool = True,
 ) -> None:
-    """Launches a kernel over all rows.
+    """Launch a kernel over all rows.
 
     Args:
         kernel: takes tensors, the number of rows, numbers, flags and the size of a tile.
@@ -377,7 +377,7 @@ def _run(
     size = tile(int(numbers[0]), most)
     pieces = 1 if whole else -(-int(numbers[0]) // size.block)
     layout = tuple((x.dtype, x.data_ptr() % 16 == 0) for x in tensors)
-    # not the number of rows: every batch has another one
+    # without the number of rows, which differs between batches
     key = (layout, numbers[0], flags, size, tensors[0].device)
     args = (*tensors, rows, *numbers, *flags, size.rows, size.block)
     with on(tensors[0]):
@@ -385,5 +385,5 @@ def _run(
 
 
 def _bytes(real: Tensor | None, stand_in: Tensor) -> Tensor:
-    """What counts as bytes, or something that is never read."""
+    """Return the mask as uint8, or a dummy."""
     return stand_in if real is None else real.contiguous().view(torch.uint8)

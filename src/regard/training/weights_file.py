@@ -1,11 +1,11 @@
-"""Files of weights, with a checksum, and checked against the model that they are for.
+"""Files of weights with a checksum, verified against the model that they are for.
 
-The checksum stands in the metadata of the header and covers every other byte of the file. So the
-weights and their checksum take the place of older ones together, in one rename.
+The checksum is in the metadata of the safetensors header and covers every other byte of the file,
+so that weights and checksum are replaced together, in one rename.
 
-A folder from elsewhere may ask for any size in a few bytes of settings. What it may have is what
-its weights take on the disk: the shapes in the header of the safetensors file are compared with
-those of the model, which is built without memory first.
+The settings of an untrusted folder may name any size in a few bytes. Memory is therefore allocated
+only for weights that the file really has: the shapes in its header are compared with those of the
+model, which is first built on the meta device.
 """
 
 import os
@@ -26,17 +26,17 @@ from regard.atomic_files import write_atomic
 
 WeightShapes = Mapping[str, tuple[int, ...]]
 
-#: a model of a hundred layers has some thousands of tensors
+#: maximum number of tensors; a model of a hundred layers has some thousands
 MAX_TENSORS: Final = 10_000
 MAX_HEADER: Final = 1 << 22
-#: types of weights by the names that safetensors has for them
+#: dtypes of weights, as safetensors names them
 DTYPES: Final = ("F64", "F32", "F16", "BF16")
-#: largest value of a setting that no weight has for a size, such as the width of a window
+#: maximum value of a setting that is not the size of a weight, such as the width of a window
 MAX_FREE: Final = 1_000_000
 FREE: Final = ("half_width",)
 #: a header begins with its length in eight bytes, and metadata come first in it
 HEAD: Final = re.compile(rb'.{8}\{"__metadata__":\{"checksum":"([0-9a-f]{8})"\}', re.DOTALL)
-#: stands in the place of the checksum while it is computed
+#: placeholder of the checksum while it is computed
 BLANK: Final = b"0" * 8
 
 
@@ -45,7 +45,7 @@ class UnusableWeightsError(ValueError):
 
 
 def write_weights(path: Path, weights: Mapping[str, Tensor]) -> None:
-    """Write tensors and their checksum to a file, which is replaced at once."""
+    """Write tensors with their checksum to a file, atomically."""
     plain = {name: tensor.detach().cpu().contiguous() for name, tensor in weights.items()}
     content = bytearray(save(plain, metadata={"checksum": BLANK.decode()}))
     head = HEAD.match(content)
@@ -56,7 +56,7 @@ def write_weights(path: Path, weights: Mapping[str, Tensor]) -> None:
 
 
 def read_weights(path: Path, *, inside: Path | None = None) -> dict[str, Tensor]:
-    """Return the tensors of a file, of which `inside` is the folder that it must lie in.
+    """Return the tensors of a file, which must be inside the folder `inside` if given.
 
     Raises UnusableWeightsError if they do not match their checksum. A file without metadata, like
     that of an older run, has no checksum to verify.
@@ -81,7 +81,7 @@ def read_weights(path: Path, *, inside: Path | None = None) -> dict[str, Tensor]
 
 
 def read_shapes(path: Path, *, inside: Path) -> WeightShapes:
-    """Return the shape of each tensor of a safetensors file, of which the header alone is read."""
+    """Return the shape of each tensor of a safetensors file; reads only its header."""
     with safe_read.open_regular(path, inside=inside) as file:
         size, claimed = os.fstat(file.fileno()).st_size, int.from_bytes(file.read(8), "little")
     if size < 8 or not 2 <= claimed <= min(MAX_HEADER, size - 8):
@@ -104,7 +104,7 @@ def read_shapes(path: Path, *, inside: Path) -> WeightShapes:
 
 
 def check_sizes(settings: Mapping[str, object], shapes: WeightShapes) -> None:
-    """Raise if a size or a number of layers is larger than anything that the weights have."""
+    """Raise UnusableWeightsError if a size or number of layers exceeds all sizes in the file."""
     longest = max((axis for shape in shapes.values() for axis in shape), default=0)
     most = max(longest, len(shapes))
     for name, value in settings.items():
@@ -117,7 +117,7 @@ def check_sizes(settings: Mapping[str, object], shapes: WeightShapes) -> None:
 
 
 class _ShapesOnly(TorchFunctionMode):
-    """Skips what initialises weights, for which torch would load its compiler on `meta` tensors."""
+    """Skips initialisation, for which torch would import its compiler on `meta` tensors."""
 
     SKIPPED: ClassVar = frozenset(
         (Tensor.normal_, Tensor.uniform_, Tensor.mul, nn.init.normal_, nn.init.uniform_)
@@ -131,7 +131,7 @@ class _ShapesOnly(TorchFunctionMode):
 
 
 def build_checked(build: Callable[[], nn.Module], shapes: WeightShapes) -> None:
-    """Build a model without memory, and raise unless its weights have these names and shapes."""
+    """Build a model on the meta device; raises UnusableWeightsError if its shapes differ."""
     try:
         with torch.device("meta"), _ShapesOnly():
             model = build()
@@ -151,14 +151,14 @@ def _shown(shape: tuple[int, ...] | None) -> str:
 
 
 def physical_memory() -> int:
-    """Return the bytes of memory of this machine; without a way to ask, more than any has."""
+    """Return the bytes of memory of this machine, or 2**62 if unknown."""
     if not hasattr(os, "sysconf") or "SC_PHYS_PAGES" not in os.sysconf_names:
         return 1 << 62
     return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
 
 def _check_memory(size: int) -> None:
-    """Raise if the weights are larger than the memory, as those of a sparse file may be."""
+    """Raise UnusableWeightsError if a file, perhaps sparse, is larger than the memory."""
     memory = physical_memory()
     if size > memory:
         raise UnusableWeightsError(

@@ -2,7 +2,9 @@ import math
 
 import pytest
 
-from regard.training.optimization import SCHEDULES, learning_rate
+from regard.training.epochs import Epoch
+from regard.training.progress import Progress
+from regard.training.schedule import SCHEDULES, learning_rate
 
 
 def rates(schedule, *, steps=100, warmup=10, highest=2.0):
@@ -60,3 +62,17 @@ def test_no_warmup():
 def test_a_budget_may_be_overspent():
     assert learning_rate("cosine", 1.0, step=50, warmup=0, spent=1.5) == pytest.approx(0.01)
     assert learning_rate("linear", 1.0, step=50, warmup=0, spent=1.5) == pytest.approx(0.01)
+
+
+def test_passes_are_taken_to_their_end_however_many_batches_they_have(make_task):
+    """How many there are changes from pass to pass, with the order and with how words are cut."""
+    task = make_task(steps=None, epochs=2)
+    pairs, batches = task.batches.epochs[0]
+    rows = [batches[i] for i in range(len(batches))]
+    task.batches.epochs = [Epoch(pairs, rows), Epoch(pairs, 3 * rows), Epoch(pairs, rows)]
+    progress = Progress()
+    while not task.budget.is_over(progress):
+        _, progress.epoch, progress.batch = task.batches.take(progress.epoch, progress.batch)
+        progress.step += 1
+    assert (progress.epoch, progress.batch) == (2, 0)
+    assert progress.step == 4 * len(rows)

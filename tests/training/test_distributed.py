@@ -5,19 +5,17 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from rich.console import Console
 
 from regard.training import loop, setup
-from regard.training.console_reporter import ConsoleReporter
-from regard.training.distributed import Fabric
+from regard.training.distributed import Fabric, Processes
 from regard.training.progress import Progress
-from regard.training.task import Task
+from training.tools import train_prepared
 
 
 @pytest.mark.parametrize(("first", "sent"), [(True, 5.0), (False, 0.0)])
 def test_one_clock_counts_where_minutes_do(make_task, first, sent):
-    task = make_task(minutes=1.0)
-    assert task.by_one_clock(5.0) == 5.0, "alone"
+    processes = make_task(minutes=1.0).learner.processes
+    assert processes.of_first(5.0) == 5.0, "alone"
     summed = []
 
     def all_reduce(mine, reduce_op):
@@ -25,25 +23,25 @@ def test_one_clock_counts_where_minutes_do(make_task, first, sent):
         summed.append(mine.item())
         return torch.tensor(7.0, dtype=torch.float64)
 
-    task.fabric = SimpleNamespace(world_size=2, is_global_zero=first, all_reduce=all_reduce)
-    assert task.by_one_clock(5.0) == 7.0
+    processes.count, processes.is_first = 2, first
+    processes.fabric = SimpleNamespace(all_reduce=all_reduce)
+    assert processes.of_first(5.0) == 7.0
     assert summed == [sent], "the first process has the clock"
 
 
 def test_the_clock_of_all_ends_the_run_and_lowers_the_rate(make_task, monkeypatch):
     task = make_task(steps=None, minutes=1.0, warmup=0, lr=1.0, schedule="linear", eval_every=9)
-    monkeypatch.setattr(Task, "by_one_clock", lambda task, seconds: 20.0)
+    monkeypatch.setattr(Processes, "of_first", lambda processes, seconds: 20.0)
     monkeypatch.setattr(loop, "_evaluate", lambda *args: None)
     rates = []
 
-    def step(task, progress):
+    def step(learner, batches, progress, *rest):
         progress.step += 1
-        rates.append(1 - task.spent(progress))
+        rates.append(1 - task.budget.spent(progress))
         return torch.zeros(())
 
     monkeypatch.setattr(loop, "_step", step)
-    watch = ConsoleReporter(Console(quiet=True), task.spent, [], quiet=True)
-    assert loop.train(task, Progress(), watch).step == 3
+    assert train_prepared(task, Progress()).step == 3
     assert rates == pytest.approx([1, 2 / 3, 1 / 3])
 
 

@@ -6,7 +6,7 @@ import torch
 
 from regard.training import RunFolder, make_config, start_run
 from regard.training.progress import Progress
-from regard.training.reporting import PAGE, ROWS, HtmlReport, chosen, look
+from regard.training.reporting import PAGE, ROWS, HtmlReport, example_places, example_traces
 from training.tools import SETTINGS, assert_same, weights
 
 BRIEF = {**SETTINGS, "steps": 9, "eval_every": 3, "save_every": 9}
@@ -41,31 +41,39 @@ def test_a_report_changes_nothing_that_is_learned(data, tmp_path):
 
 def test_looking_draws_nothing_random_and_leaves_the_model_as_it_was(make_task):
     task = make_task()
-    task.module.train()
+    task.learner.module.train()
     before = torch.get_rng_state()
-    traces = look(task, ["out"] * len(task.dev.sources))
+    traces = example_traces(task.evaluator, ["out"] * len(task.evaluator.dev.sources))
     assert torch.equal(before, torch.get_rng_state())
-    assert task.module.training
-    assert [trace.source.text for trace in traces] == [task.dev.sources[i] for i in chosen(task)]
+    assert task.learner.module.training
+    assert [trace.source.text for trace in traces] == [
+        task.evaluator.dev.sources[i] for i in example_places(task.evaluator)
+    ]
     assert all(trace.maps[0].weights.shape[0] == 1 for trace in traces)
 
 
 def test_the_same_examples_are_chosen_each_time(make_task):
     task = make_task()
-    assert chosen(task) == chosen(task)
-    assert len(set(chosen(task))) == 4
+    assert example_places(task.evaluator) == example_places(task.evaluator)
+    assert len(set(example_places(task.evaluator))) == 4
 
 
 def test_a_model_whose_weights_are_not_numbers_still_has_a_report(make_task):
     task = make_task()
-    for parameter in task.module.parameters():
+    for parameter in task.learner.module.parameters():
         torch.nn.init.constant_(parameter, float("nan"))
-    assert all(trace.maps == () for trace in look(task, ["x"] * len(task.dev.sources)))
+    assert all(
+        trace.maps == ()
+        for trace in example_traces(task.evaluator, ["x"] * len(task.evaluator.dev.sources))
+    )
 
 
 def test_what_was_kept_survives_a_stop_and_later_steps_are_forgotten(make_task):
     task = make_task()
-    folder, traces = task.folder.path, look(task, ["out"] * len(task.dev.sources))
+    folder, traces = (
+        task.folder.path,
+        example_traces(task.evaluator, ["out"] * len(task.evaluator.dev.sources)),
+    )
     report = HtmlReport(folder, 0, {})
     for step in (3, 6, 9):
         report.write({"step": step, "tokens": step, "seconds": step, "dev_loss": 1.0}, 0.1, traces)
@@ -98,8 +106,8 @@ def test_the_learning_rate_is_not_drawn_across_a_resume(make_task):
 def test_the_rate_that_is_drawn_is_the_schedules_also_where_no_step_was_taken(make_task):
     """A run that was killed in its last evaluation is evaluated before any step."""
     task = make_task(schedule="linear", warmup=0, lr=0.5, steps=6)
-    assert task.rate(Progress(step=3)) == pytest.approx(0.25)
-    assert task.optimizer.param_groups[0]["lr"] == 0.0
+    assert task.learning_rate(Progress(step=3)) == pytest.approx(0.25)
+    assert task.learner.optimizer.param_groups[0]["lr"] == 0.0
 
 
 def test_the_name_of_a_file_may_be_of_any_bytes(make_task):

@@ -1,13 +1,10 @@
 """The best weights so far, and their average."""
 
 import torch
-from rich.console import Console
 from safetensors.torch import load_file
 
-from regard.training.checkpoint import average, drop_worse, keep_best, write_final
-from regard.training.console_reporter import ConsoleReporter
+from regard.training.checkpoint import average
 from regard.training.evaluator import Evaluation
-from regard.training.loop import save
 from regard.training.progress import Progress
 from regard.training.weights_file import write_weights
 
@@ -45,8 +42,8 @@ def test_only_the_best_are_kept(make_task):
     for score in (0.1, 0.5, 0.3, 0.2, 0.4):
         progress.step += 1
         progress.rank(score, higher_is_better=True, kept=2)
-        keep_best(task, progress)
-        drop_worse(task, progress)
+        task.best.keep(progress)
+        task.best.drop_worse(progress)
     assert steps(task) == [2, 5]
 
 
@@ -56,15 +53,15 @@ def test_the_best_of_the_last_checkpoint_are_kept_until_the_next(make_task):
     for score, kept in ((0.1, [1]), (0.5, [1, 2]), (0.7, [2, 3])):
         progress.step += 1
         progress.rank(score, higher_is_better=True, kept=1)
-        keep_best(task, progress)
+        task.best.keep(progress)
         assert steps(task) == kept
-        save(task, progress)
+        task.checkpoints.save(progress)
         assert steps(task) == kept[-1:]
 
 
 def fill(task, value):
     with torch.no_grad():
-        for weight in task.module.parameters():
+        for weight in task.learner.module.parameters():
             weight.fill_(value)
 
 
@@ -73,41 +70,40 @@ def final_weight(task):
     return {tensor.flatten()[0].item() for tensor in weights.values()}
 
 
-def finish(task, scores, of_average, monkeypatch):
+def finish(task, scores, of_average):
     """Ends a run of constant weights 1, 2, ..., whose average has a score of its own."""
     progress, asked = Progress(), []
     for score in scores:
         progress.step += 1
         fill(task, float(progress.step))
-        progress.rank(score, higher_is_better=task.metric.higher_is_better, kept=3)
-        keep_best(task, progress)
+        progress.rank(score, higher_is_better=task.evaluator.metric.higher_is_better, kept=3)
+        task.best.keep(progress)
 
-    def evaluate(task, progress):
-        asked.append(next(task.module.parameters()).flatten()[0].item())
-        return Evaluation(of_average, {"per": of_average}, 0.0, None, [], [])
+    def evaluate():
+        asked.append(next(task.learner.module.parameters()).flatten()[0].item())
+        return Evaluation(of_average, {"per": of_average}, 0.0, None, [])
 
-    monkeypatch.setattr("regard.training.checkpoint.evaluate", evaluate)
-    watch = ConsoleReporter(Console(quiet=True), task.spent, [], quiet=True)
-    return write_final(task, progress, watch), asked
+    averaged = task.best.write_final(progress, evaluate, task.evaluator.metric)
+    return averaged and (averaged.several, averaged.result.score, averaged.taken), asked
 
 
-def test_the_average_is_taken_if_it_is_better(make_task, monkeypatch):
+def test_the_average_is_taken_if_it_is_better(make_task):
     task = make_task()  # its metric is an error rate
-    assert not task.metric.higher_is_better
+    assert not task.evaluator.metric.higher_is_better
     mean = torch.tensor((1 + 3 + 4) / 3).item()
-    assert finish(task, [0.3, 0.9, 0.2, 0.1], 0.05, monkeypatch) == ((3, 0.05), [mean])
+    assert finish(task, [0.3, 0.9, 0.2, 0.1], 0.05) == ((3, 0.05, True), [mean])
     assert final_weight(task) == {mean}
 
 
-def test_the_best_one_is_taken_if_it_is_not(make_task, monkeypatch):
+def test_the_best_one_is_taken_if_it_is_not(make_task):
     task = make_task()
-    assert finish(task, [0.3, 0.9, 0.2, 0.1], 0.1, monkeypatch)[0] is None
+    assert finish(task, [0.3, 0.9, 0.2, 0.1], 0.1)[0] == (3, 0.1, False)
     assert final_weight(task) == {4.0}
 
 
-def test_one_alone_needs_no_average(make_task, monkeypatch):
+def test_one_alone_needs_no_average(make_task):
     task = make_task()
-    assert finish(task, [0.3], 0.0, monkeypatch) == (None, [])
+    assert finish(task, [0.3], 0.0) == (None, [])
     assert final_weight(task) == {1.0}
 
 
@@ -116,9 +112,9 @@ def test_the_second_best_does_not_take_the_place_of_a_best_one_that_is_lost(make
     lost = task.folder.best / "step-00000004.safetensors"
     task.folder.best.mkdir()
     fill(task, 4.0)
-    task.folder.write_model(task.module.state_dict())
+    task.folder.write_model(task.learner.module.state_dict())
     monkeypatch.setattr("regard.training.checkpoint.write_weights", skip_writing(lost))
-    assert finish(task, [0.3, 0.9, 0.2, 0.1], 0.15, monkeypatch) == (None, [])
+    assert finish(task, [0.3, 0.9, 0.2, 0.1], 0.15) == (None, [])
     assert final_weight(task) == {4.0}
 
 
@@ -126,7 +122,7 @@ def skip_writing(lost):
     return lambda path, weights: None if path == lost else write_weights(path, weights)
 
 
-def test_none_at_all(make_task, monkeypatch):
+def test_none_at_all(make_task):
     task = make_task()
-    assert finish(task, [], 0.0, monkeypatch) == (None, [])
+    assert finish(task, [], 0.0) == (None, [])
     assert not task.folder.model_file.exists()
