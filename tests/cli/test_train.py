@@ -394,7 +394,7 @@ def test_what_is_wrong_inside_is_reported_without_a_traceback(pairs, in_folder, 
     def broken(*args, **options):
         raise RuntimeError("the first line\nthe second")
 
-    monkeypatch.setattr("regard.training.run.train", broken)
+    monkeypatch.setattr("regard.training.setup.train", broken)
     said = sentence(regard("train", pairs, *BRIEF), 1)
     assert "RuntimeError: the first line)" in said
     path = said.split()[-1].removesuffix(".")

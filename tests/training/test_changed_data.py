@@ -208,7 +208,7 @@ def test_a_run_that_was_not_trained_yet_begins_anew(file, tmp_path, monkeypatch)
     def interrupt(*args, **more):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("regard.training.run._run", interrupt)
+    monkeypatch.setattr("regard.training.run._train", interrupt)
     with pytest.raises(KeyboardInterrupt):
         start_run(make_config({"data": str(file), **BRIEF}), tmp_path / "run", quiet=True)
     monkeypatch.undo()
