@@ -47,7 +47,7 @@ def test_the_clock_of_all_ends_the_run_and_lowers_the_rate(make_task, monkeypatc
 
 def test_one_process_reads_stdin_before_the_others_look_for_it(make_task, monkeypatch):
     """Two that read one pipe get a part of the lines each, and one part is lost."""
-    inside, read = [], setup.RunData
+    inside, read = [], setup.prepare_data
 
     @contextmanager
     def rank_zero_first(fabric, local=False):
@@ -60,6 +60,6 @@ def test_one_process_reads_stdin_before_the_others_look_for_it(make_task, monkey
         return read(*args, **more)
 
     monkeypatch.setattr(Fabric, "rank_zero_first", rank_zero_first)
-    monkeypatch.setattr(setup, "RunData", reading)
+    monkeypatch.setattr(setup, "prepare_data", reading)
     make_task()
     assert inside == ["begin", "read", "end"]
