@@ -214,11 +214,6 @@ class Config(BaseModel):
         """Maximum number of tokens of a batch, unless its pairs are counted."""
         return None if self.batch_sentences else self.batch_tokens
 
-    @property
-    def examples(self) -> str:
-        """The word for training examples in messages."""
-        return "texts" if self.reads_texts else "pairs"
-
     @field_validator("columns", mode="before")
     @classmethod
     def _split_columns(cls, value: Any) -> Any:
