@@ -26,7 +26,7 @@ def _option(default: Any, help: str | None = None, **rules: Any) -> Any:
 
 @dataclass(frozen=True, kw_only=True)
 class DecodingOptions:
-    """How targets are searched for, or sampled. The metadata of a field hold its help and range.
+    """Options of search and sampling. The metadata of a field hold its help and range.
 
     Attributes:
         max_len: most tokens of a target, `eos` not counted. If None, it is `max_len_ratio` for each

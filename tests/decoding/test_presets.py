@@ -20,6 +20,18 @@ KINDS = ("cross", "decoder-self", "decoder-history", "encoder-self", "encoder-hi
 every_variant = pytest.mark.parametrize("variant", VARIANTS)
 
 
+def every_variant_with(*beams):
+    """Each variant with one of the beams, by turns; with the others in long runs."""
+    return pytest.mark.parametrize(
+        ("variant", "beam"),
+        [
+            pytest.param(name, beam, marks=[pytest.mark.long] * (i % len(beams) != j))
+            for i, name in enumerate(VARIANTS)
+            for j, beam in enumerate(beams)
+        ],
+    )
+
+
 def model_of(variant):
     """In double precision, with weights so large that targets differ and no two hypotheses tie."""
     model = build(variant).double().eval()
@@ -37,8 +49,7 @@ def batch():
     return src, lengths
 
 
-@every_variant
-@pytest.mark.parametrize("beam", [1, 4])
+@every_variant_with(1, 4)
 def test_a_source_alone_is_decoded_as_in_a_batch(variant, beam):
     model, (src, lengths) = model_of(variant), batch()
     options = DecodingOptions(beam=beam, nbest=min(beam, 2), max_len=9)
@@ -63,8 +74,7 @@ def test_beam_1_is_greedy(variant):
     assert beam_search(model, src, lengths, options) == greedy(model, src, lengths, options)
 
 
-@every_variant
-@pytest.mark.parametrize("beam", [1, 3])
+@every_variant_with(1, 3)
 def test_maps_and_scores_are_those_of_the_forced_target(variant, beam):
     model, (src, lengths) = model_of(variant), batch()
     src, lengths = src[:7], lengths[:7]

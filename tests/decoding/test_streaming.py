@@ -3,13 +3,13 @@ import torch
 
 from decoding.test_presets import batch, model_of
 from decoding.toys import Toy, sources
-from models.cases import VARIANTS
 from regard.decoding import DecodingOptions, greedy, stream
 from regard.errors import ArgumentError
+from regard.models import PRESETS
 from regard.symbols import EOS
 
 
-@pytest.mark.parametrize("variant", VARIANTS)
+@pytest.mark.parametrize("variant", PRESETS)
 def test_it_streams_what_greedy_writes(variant):
     model, (src, lengths) = model_of(variant), batch()
     options = DecodingOptions(max_len=6, min_len=1, no_repeat_ngram=2)

@@ -1,4 +1,4 @@
-"""Two functions and a model: `fit`, `load`, and what they return."""
+"""The Python interface: `fit` and `load`, and the `Model` that they return."""
 
 from regard.api.fit_load import fit, load
 from regard.api.model import BATCH, Model

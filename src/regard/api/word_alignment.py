@@ -40,7 +40,7 @@ class HeadChoice(NamedTuple):
 
 
 class Units(NamedTuple):
-    """Whether the words of a side are linked, or its tokens."""
+    """The linked units of each side: True for words, False for tokens."""
 
     source: bool
     target: bool

@@ -134,7 +134,7 @@ def pointer(
 ) -> EncoderDecoder:
     """Additive attention that can also copy what it looks at (See et al., 2017).
 
-    `coverage` weighs a loss on looking twice at a token, and lets attention know where it looked.
+    `coverage` weighs a loss on attending twice to a token, and shows attention its past weights.
     The last `src_only` tokens of the vocabulary are never copied.
     """
     check_shared_vocabulary("pointer", src_vocab, tgt_vocab)
