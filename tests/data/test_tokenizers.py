@@ -8,7 +8,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from data.tools import SCRIPTS, shared
-from regard.data import TOKENIZER_KINDS, Tokenizer, read_pairs
+from regard.data import TOKENIZER_KINDS, Tokenizer, read_pairs, source_ids
 from regard.data.checksummed_json import json_checksum
 from regard.data.lookup_codecs import JOINER
 from regard.errors import ArgumentError, DataError
@@ -505,3 +505,9 @@ def test_large_and_compressed_files_are_refused(tmp_path):
         file.truncate(1 << 40)
     with pytest.raises(DataError, match="at most 67,108,864 bytes"):
         Tokenizer.load(path)
+
+
+def test_sources_end():
+    tokenizer = Tokenizer.train("char", ["ab"], features=["V"])
+    assert source_ids(tokenizer, ["ab", "", "b"]) == [[4, 5, EOS], [EOS], [5, EOS]]
+    assert source_ids(tokenizer, ["a", "b"], [["V"], []]) == [[4, 6, EOS], [5, EOS]]

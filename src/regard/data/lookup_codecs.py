@@ -25,8 +25,12 @@ class Codec(ABC):
         form: name of what `normalize` does; "" if common text stays as it is.
     """
 
-    pieces: list[str]
     form: ClassVar[str] = ""
+
+    def __init__(self, pieces: Sequence[str]) -> None:
+        self.pieces = list(pieces)
+        # text cannot name the special symbols
+        self._table = {piece: i for i, piece in enumerate(pieces) if i >= len(SYMBOLS)}
 
     @abstractmethod
     def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
@@ -44,13 +48,13 @@ class Codec(ABC):
         """Return the text as `join` would write it if the vocabulary had all its pieces."""
         return text
 
-    @abstractmethod
     def show(self, piece: str) -> str:
         """Return a piece as it is displayed."""
+        return piece
 
-    @abstractmethod
     def to_json(self) -> Any:
-        """Return all that is needed to restore the codec."""
+        """Return all that is needed to restore the codec: the vocabulary."""
+        return self.pieces
 
 
 def count_pieces(pieces: Iterable[Iterable[str]], vocab_size: int, min_count: int) -> list[str]:
@@ -64,17 +68,8 @@ def count_pieces(pieces: Iterable[Iterable[str]], vocab_size: int, min_count: in
     return [*SYMBOLS, *(piece for _, piece in sorted(often)[: vocab_size - len(SYMBOLS)])]
 
 
-def table_of(pieces: Sequence[str]) -> dict[str, int]:
-    """Return the ids of all pieces but the special symbols, which text cannot name."""
-    return {piece: i for i, piece in enumerate(pieces) if i >= len(SYMBOLS)}
-
-
 class CharCodec(Codec):
     """One piece per character. Joined again, the text is the same to the last character."""
-
-    def __init__(self, pieces: Sequence[str]) -> None:
-        self.pieces = list(pieces)
-        self._table = table_of(pieces)
 
     @classmethod
     def train(cls, texts: Iterable[str], vocab_size: int, min_count: int) -> "CharCodec":
@@ -98,19 +93,11 @@ class CharCodec(Codec):
         """Return the character; a space becomes an open box."""
         return OPEN_BOX if piece == " " else piece
 
-    def to_json(self) -> Any:
-        """Return the vocabulary."""
-        return self.pieces
-
 
 class SpaceCodec(Codec):
     """One piece per symbol between spaces, such as a phoneme."""
 
     form = SPACES
-
-    def __init__(self, pieces: Sequence[str]) -> None:
-        self.pieces = list(pieces)
-        self._table = table_of(pieces)
 
     @classmethod
     def train(cls, texts: Iterable[str], vocab_size: int, min_count: int) -> "SpaceCodec":
@@ -133,14 +120,6 @@ class SpaceCodec(Codec):
     def normalize(self, text: str) -> str:
         """Return the symbols with a single space between them."""
         return collapse_spaces(text)
-
-    def show(self, piece: str) -> str:
-        """Return the symbol."""
-        return piece
-
-    def to_json(self) -> Any:
-        """Return the vocabulary."""
-        return self.pieces
 
 
 class Chunks:
@@ -200,8 +179,7 @@ class WordCodec(Codec):
     form = SPACES
 
     def __init__(self, pieces: Sequence[str]) -> None:
-        self.pieces = list(pieces)
-        self._table = table_of(pieces)
+        super().__init__(pieces)
         self._chunks = Chunks(self._cut_all)
 
     @classmethod
@@ -252,10 +230,6 @@ class WordCodec(Codec):
         """Return the word or mark without joiners."""
         piece = piece[1:] if _joins(piece, 0) else piece
         return piece[:-1] if _joins(piece, -1) else piece
-
-    def to_json(self) -> Any:
-        """Return the vocabulary."""
-        return self.pieces
 
 
 def cut_word(word: str) -> list[str]:

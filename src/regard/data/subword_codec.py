@@ -32,7 +32,7 @@ class SubwordCodec(Codec):
     def __init__(self, model: HFTokenizer) -> None:
         self._model = model
         by_number = {number: piece for piece, number in model.get_vocab().items()}
-        self.pieces = [by_number[number] for number in range(len(by_number))]
+        super().__init__([by_number[number] for number in range(len(by_number))])
         self._chunks = Chunks(self._cut_all)
 
     def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
@@ -60,10 +60,6 @@ class SubwordCodec(Codec):
     def normalize(self, text: str) -> str:
         """Return the text with spaces for `▁`, which pieces use for a space."""
         return text.replace(WORD_START, " ")
-
-    def show(self, piece: str) -> str:
-        """Return the subword; `▁` shows the start of a word."""
-        return piece
 
     @property
     def merges(self) -> list[tuple[str, str]]:
