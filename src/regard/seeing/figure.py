@@ -126,6 +126,11 @@ class Theme:
     sizes: tuple[tuple[int, int], ...]
     standalone: bool
 
+    @property
+    def most(self) -> int:
+        """Largest number of rows and columns."""
+        return self.sizes[-1][0]
+
 
 #: rows and columns at most
 MOST: Final = 512
@@ -157,7 +162,7 @@ class FigureLayout:
     def __init__(self, view: View, scale: Scale = "fixed", theme: Theme = LIGHT) -> None:
         self.theme = theme
         self.hides, self.has_probs = view.hides_mass, view.has_probs
-        self.view = view = pooled(view, theme.sizes[-1][0])
+        self.view = view = pooled(view, theme.most)
         longest_side = max(len(view.rows), len(view.columns))
         self.cell = next(size for most, size in theme.sizes if longest_side <= most)
         self.font = min(FONT_SIZE, max(9, self.cell - 3))
@@ -183,7 +188,7 @@ class FigureLayout:
         self.title = wrap(printable(view.title), " · ", int(room / TITLE_LETTER))
         self.y = MARGIN + LEADING * (len(self.title) + 2) + GAP + longest
         self.foot = self.y + self.cells_height + GAP + LEADING
-        for note in self._remarks(scale):
+        for note in remarks(view, scale):
             self.notes += wrap(note, " ", int(room / LETTER), chop=True)
         self.height = self.foot + LEADING * (1 + len(self.notes)) + MARGIN
 
@@ -211,13 +216,6 @@ class FigureLayout:
             scaled: Weights = weights / max(float(weights.max(initial=0.0)), 1e-9)
             return scaled
         return weights
-
-    def _remarks(self, scale: Scale) -> Iterator[str]:
-        if scale == "row":
-            yield "the darkest cell of each row is its strongest"
-        if self.view.gold:
-            yield "outlined: gold links; dashed: possible ones"
-        yield from map(font_safe, self.view.notes)
 
     def _header(self) -> Iterator[TextShape]:
         for i, line in enumerate(self.title):
@@ -359,6 +357,15 @@ def cells_svg(cells: CellsShape, theme: Theme) -> str:
         for level, path in sorted(paths.items())
     )
     return "\n".join([f'<g transform="{place}" shape-rendering="crispEdges">', *colours, "</g>"])
+
+
+def remarks(view: View, scale: Scale = "fixed") -> Iterator[str]:
+    """Yield the notes under a figure: its legend, and those of the view."""
+    if scale == "row":
+        yield "the darkest cell of each row is its strongest"
+    if view.gold:
+        yield "outlined: gold links; dashed: possible ones"
+    yield from map(font_safe, view.notes)
 
 
 def pooled(view: View, most: int) -> View:

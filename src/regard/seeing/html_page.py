@@ -8,7 +8,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Any, Final
 
 from regard.errors import ArgumentError
-from regard.seeing.figure import PAGE, svg
+from regard.seeing.figure import PAGE, pooled, remarks, svg
 from regard.seeing.labels import fit, printable
 from regard.seeing.page_modules import MAIN, join, modules, text_of
 from regard.seeing.storage import to_json
@@ -148,11 +148,19 @@ def _example(trace: Trace) -> dict[str, Any]:
     """Return the data of a trace, and the head that is shown first, as on every surface."""
     view = select(trace) if trace.maps else None
     best: dict[str, Any] = {}
+    notes: list[str] = []
     if view is not None:
+        notes = list(remarks(pooled(view, PAGE.most)))
         head = "mean" if view.head is None else view.head
         best = {"kind": view.kind, "layer": view.layer, "head": head}
     data = embedded(to_json(trace))
-    return {"trace": trace, "view": view, "best": json.dumps(best), "data": data}
+    return {
+        "trace": trace,
+        "view": view,
+        "notes": notes,
+        "best": json.dumps(best),
+        "data": data,
+    }
 
 
 def _strongest_links(view: View) -> Iterator[tuple[str, str, float]]:
