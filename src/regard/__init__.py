@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Model", "Output", "__version__", "capture", "fit", "load", "masks", "ops", "show"]
 
-#: where each name lives; what is first used is first imported, so that nobody waits for the rest
+#: modules of the public names, which are imported on first use
 HOMES: Final = {
     "Model": "regard.api",
     "Output": "regard.api",
@@ -30,7 +30,7 @@ def __dir__() -> list[str]:
 
 
 def __getattr__(name: str) -> Any:
-    """Imports what a name stands for."""
+    """Import a public name."""
     if name in ("masks", "ops"):
         return import_module(f"regard.{name}")
     if name in HOMES:

@@ -1,4 +1,4 @@
-"""`regard` and `python -m regard`."""
+"""Entry point of `regard` and `python -m regard`."""
 
 import os
 import signal
@@ -11,11 +11,11 @@ INTERRUPTED: Final = 128 + signal.SIGINT
 
 
 def main() -> None:
-    """Run the command line, with threads that wait as small models need it."""
+    """Run the command line, with a spin count of OpenMP threads that suits small models."""
     standard_streams.fill_closed()
-    # A thread of libgomp that waits for the next piece of work turns its core for long, or sleeps
-    # at once. Small models want neither: short waits awake, long ones asleep. It is read when torch
-    # is loaded, and a user who has chosen is left alone.
+    # By default an idle thread of libgomp either spins for long or sleeps at once. Small models
+    # want short waits to spin and long ones to sleep. libgomp reads the variable when torch is
+    # loaded; a user's own setting is kept.
     if "OMP_WAIT_POLICY" not in os.environ:
         os.environ.setdefault("GOMP_SPINCOUNT", "20000")
     try:
@@ -26,7 +26,7 @@ def main() -> None:
         sys.stderr.write("regard: stopped.\n")
         sys.exit(INTERRUPTED)
     finally:
-        # nothing is left to do but to end, which a Ctrl-C may do at once and without a traceback
+        # a Ctrl-C during the exit of the interpreter ends it at once and without a traceback
         if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
             signal.signal(signal.SIGINT, signal.SIG_DFL)
 

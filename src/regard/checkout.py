@@ -1,22 +1,22 @@
-"""The git tree that this code lies in, if it lies in one: results name the commit they are of."""
+"""The git commit of this code, which results name."""
 
 import os
 import subprocess
 from pathlib import Path
 from typing import Final
 
-#: a copy that is no checkout of its own gets its commit by this variable of the environment
-GIVEN: Final = "REGARD_COMMIT"
+#: environment variable with the commit of a copy that is not a checkout
+COMMIT_VARIABLE: Final = "REGARD_COMMIT"
 HERE: Final = Path(__file__).resolve()
 
 
 def given() -> str | None:
-    """The commit that the environment names."""
-    return os.environ.get(GIVEN)
+    """Return the commit that the environment names."""
+    return os.environ.get(COMMIT_VARIABLE)
 
 
 def git(*words: str) -> str | None:
-    """What git says; None where there is no git, or its tree does not have this code."""
+    """Return the output of a git command, or None if this code is not in a git tree."""
     if _run("ls-files", "--error-unmatch", HERE.name) is None:
         return None
     return _run(*words)

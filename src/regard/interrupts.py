@@ -1,4 +1,4 @@
-"""Ctrl-C that no library can swallow."""
+"""Ctrl-C that is not lost in callbacks and libraries."""
 
 import signal
 import threading

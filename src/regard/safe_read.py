@@ -149,7 +149,7 @@ def invalid_name(name: str) -> DataError:
 
 
 def _kind(mode: int) -> str | None:
-    """What stands in the place of a regular file; None if it is one."""
+    """Return what a file is if it is not a regular one, else None."""
     return next((kind for is_kind, kind in KINDS if is_kind(mode)), None)
 
 

@@ -1,20 +1,20 @@
-"""Standard streams that are closed, as `<&-`, `>&-` and `2>&-` leave them."""
+"""Standard streams that were closed by `<&-`, `>&-` or `2>&-`."""
 
 import errno
 import os
 import sys
 from typing import Final
 
-#: descriptors of stdin, stdout and stderr, and how the null device stands in for each
+#: modes of the null device in place of stdin, stdout and stderr
 MODES: Final = (os.O_RDONLY, os.O_RDONLY, os.O_WRONLY)
 
 
 def fill_closed() -> None:
     """Open the null device in place of each standard stream that is closed.
 
-    Otherwise the next file that is opened gets its number, and what is printed goes there. Python
-    has no object for a closed stream. Here `sys.stdin` stays None, writing to `sys.stdout` fails,
-    since results would be lost, and what goes to `sys.stderr` is dropped.
+    Otherwise the next file that is opened gets its descriptor, and output goes there. Python sets
+    closed streams to None: `sys.stdin` stays None, writing to `sys.stdout` fails, since results
+    would be lost, and output to `sys.stderr` is dropped.
     """
     for number, mode in enumerate(MODES):
         try:
@@ -28,9 +28,9 @@ def fill_closed() -> None:
 
 
 def flush_stdout() -> OSError | None:
-    """Write what is left of the output; return the error if it cannot be, and drop the rest.
+    """Flush stdout; on failure drop the rest, and return the error unless it is a closed pipe.
 
-    A reader who has seen enough is no error. Without this, Python would fail on its way out.
+    Without this, Python would print an error when it exits.
     """
     try:
         sys.stdout.flush()
@@ -41,7 +41,7 @@ def flush_stdout() -> OSError | None:
 
 
 def drop_stdout() -> None:
-    """Send the output nowhere from now on."""
+    """Discard further output to stdout."""
     null = os.open(os.devnull, os.O_WRONLY)
     os.dup2(null, sys.stdout.fileno())
     os.close(null)

@@ -1,4 +1,4 @@
-"""The four token ids that mean the same in every vocabulary."""
+"""The four special tokens, with the same ids in every vocabulary."""
 
 from typing import Final
 

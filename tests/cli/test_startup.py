@@ -3,6 +3,7 @@
 import inspect
 import json
 import os
+import resource
 import subprocess
 import sys
 import typing
@@ -80,6 +81,19 @@ def test_help_loads_nothing_heavy(words):
     assert not loaded & NEVER
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("words", [("--help",), ("predict", "--help")])
+def test_help_takes_less_than_half_a_second_of_cpu(words):
+    assert min(cpu_seconds(sys.executable, "-m", "regard", *words) for _ in range(3)) < 0.5
+
+
+def cpu_seconds(*command):
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    subprocess.run(command, capture_output=True, check=True)
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+
+
 def test_help_of_no_command_needs_more_than_its_options():
     """In one process, since each takes a while to start."""
     program = f"""
@@ -145,7 +159,7 @@ def test_options_have_the_defaults_and_help_of_the_fields_that_they_are_made_fro
     name, cls, renamed
 ):
     made = commands.expanded_signature(getattr(commands, name)).parameters
-    shown = " ".join(done(regard(name, "--help")).replace("│", " ").split())
+    shown = " ".join(done(regard(name, "--help")).split())
     for field in fields(cls):
         if "help" in field.metadata and field.name != "beam":
             assert made[field.name].default == field.default

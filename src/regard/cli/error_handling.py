@@ -92,13 +92,14 @@ def _next_step(error: OSError) -> str:
 
 
 def _report_usage(error: Any) -> int:
+    if type(error).__name__ == "NoArgsIsHelpError":  # which typer does not export
+        typer.echo(error.format_message())
+        return int(error.exit_code)
     message = error.format_message().rstrip(".")
-    if message:  # there is none where the help was shown instead
-        path = error.ctx.command_path if error.ctx is not None else "regard"
-        quotes = (
-            "put a TEXT of several words in quotes, or " if _lacks_quotes(error, message) else ""
-        )
-        _say(f"{_first_line(message)}: {quotes}see `{path} --help`.")
+    path = error.ctx.command_path if error.ctx is not None else "regard"
+    quoted = _lacks_quotes(error, message)
+    fix = "put a TEXT of several words in quotes, or " if quoted else ""
+    _say(f"{_first_line(message)}: {fix}see `{path} --help`.")
     return int(error.exit_code)
 
 
