@@ -14,6 +14,7 @@ from regard.decoding import Hypothesis
 from regard.errors import ArgumentError
 from regard.kinds import open_kind
 from regard.kinds.text_source import replaced, split_features, text_given, text_written
+from regard.models import TEXT_PRESETS
 from regard.seeing.trace import KINDS, Text
 from regard.symbols import UNK
 from regard.training import RunFolder, make_config
@@ -42,7 +43,7 @@ def run_folder(path, variant, features=()):
     folder.create()
     folder.write_config(config)
     tgt = Tokenizer.train("space", TARGETS)
-    one = config.reads_texts or config.shared_vocab
+    one = config.preset in TEXT_PRESETS or config.shared_vocab
     src = tgt if one else Tokenizer.train("char", SOURCES, features=features)
     src.save(folder.src_tokenizer_file)
     tgt.save(folder.tgt_tokenizer_file)

@@ -5,6 +5,7 @@ import torch
 
 from regard.data import FrameScaler, Tokenizer
 from regard.kinds import open_kind
+from regard.models import TEXT_PRESETS
 from regard.training import RunFolder, make_config
 
 SOURCES = ["abc", "hgfedcba", "d", "hahaha"]
@@ -28,7 +29,7 @@ def make_run(path, preset="bahdanau", features=(), seed=4, src=None):
     folder.write_config(config)
     src = src or Tokenizer.train("char", SOURCES, case="lower", features=features)
     tgt = Tokenizer.train("space", TARGETS)
-    src = tgt if config.reads_texts else src
+    src = tgt if config.preset in TEXT_PRESETS else src
     src.save(folder.src_tokenizer_file)
     tgt.save(folder.tgt_tokenizer_file)
     torch.manual_seed(seed)

@@ -15,7 +15,7 @@ from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError,
 from regard import safe_read
 from regard.errors import ArgumentError, DataError, RegardError
 from regard.kinds import check_settings as check_kind_settings
-from regard.models import COPY_PRESETS, PRESETS, TAG_PRESETS, TEXT_PRESETS
+from regard.models import COPY_PRESETS, PRESETS, TEXT_PRESETS
 from regard.models.preset_parts import CONVOLUTIONAL, RECURRENT, TRANSFORMER
 
 TokenizerKind = Literal["auto", "char", "space", "word", "bpe", "unigram"]
@@ -183,21 +183,6 @@ class Config(BaseModel):
     def fixed_on_resume(cls) -> list[str]:
         """Return the settings that may not change when a run is resumed."""
         return [name for name, field in cls.model_fields.items() if field.json_schema_extra]
-
-    @property
-    def reads_texts(self) -> bool:
-        """True if the data are texts, for a language model, and not pairs."""
-        return self.preset in TEXT_PRESETS
-
-    @property
-    def copies(self) -> bool:
-        """True if the model copies tokens of its source, by their ids."""
-        return self.preset in COPY_PRESETS
-
-    @property
-    def tags(self) -> bool:
-        """True if the model writes one token for each source token."""
-        return self.preset in TAG_PRESETS
 
     @property
     def longest_tgt(self) -> int:

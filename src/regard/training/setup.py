@@ -25,7 +25,7 @@ from regard.errors import ArgumentError
 from regard.kinds import DataKind, open_kind
 from regard.kinds import check_settings as check_kind_settings
 from regard.kinds.tokenizer_training import shared_tokenizer_kind
-from regard.models import SequenceModel
+from regard.models import COPY_PRESETS, SequenceModel
 from regard.training.checkpoint import BestWeights, Checkpoints
 from regard.training.config import Config, check_model
 from regard.training.console_reporter import ConsoleReporter
@@ -348,7 +348,7 @@ def check_settings(config: Config) -> None:
             "'all' without shared_vocab",
             "add shared_vocab=true, or say tied=output",
         )
-    if config.copies and not config.shared_vocab:
+    if config.preset in COPY_PRESETS and not config.shared_vocab:
         raise ArgumentError(
             "shared_vocab",
             f"be true for the preset {config.preset}, which copies tokens of the source",
