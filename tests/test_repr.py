@@ -75,7 +75,7 @@ def test_a_trace_is_what_was_read_and_written():
 
 def test_results_are_one_line():
     row = MetricRow("per", 0.125, 0.1, 0.15, "per|tok:space")
-    assert repr(EvaluationResult(8, [row], [], None)) == "Result(pairs=8, per=0.125)"
+    assert repr(EvaluationResult(8, [row], [], None)) == "EvaluationResult(pairs=8, per=0.125)"
     found = evaluation.Perplexity(np.log(7) * 5, 2, 5, 3, 1, np.ones((2, 3)))
     assert repr(found) == "Perplexity(7, texts=2, tokens=5, words=3, unknown=1)"
     maps = {"cross": (torch.ones(1, 3, 5),)}

@@ -35,7 +35,7 @@ class EvaluationResult(NamedTuple):
 
     def __repr__(self) -> str:
         rows = "".join(f", {row.name}={row.value:.4g}" for row in self.rows)
-        return f"Result(pairs={self.pairs}{rows})"
+        return f"EvaluationResult(pairs={self.pairs}{rows})"
 
 
 def metric_names(target: Tokenizer, metric: str | Sequence[str] | None) -> list[str]:

@@ -73,7 +73,7 @@ def rnn(
     dropout: float = 0.1,
     word_dropout: float = 0.0,
 ) -> Tagger:
-    """Word by word: one output per input, seeing no later input. For tagging."""
+    """RNN tagger: one output per input, which sees no later input."""
     n = sizes(RECURRENT, size, embed=embed, hidden=hidden, layers=layers)
     stack = RNNStack(n.embed, n.hidden, cell=cell, num_layers=n.layers, dropout=dropout)
     embedding = TokenEmbedding(src_vocab, n.embed, dropout=dropout, word_dropout=word_dropout)
@@ -132,7 +132,7 @@ def pointer(
     tied: Tied = "none",
     src_only: int = 0,
 ) -> EncoderDecoder:
-    """Additive attention that can also copy what it looks at (See et al., 2017).
+    """Additive attention that can also copy source tokens (See et al., 2017).
 
     `coverage` weighs a loss on attending twice to a token, and shows attention its past weights.
     The last `src_only` tokens of the vocabulary are never copied.
@@ -385,7 +385,7 @@ def lm_rnn(
     word_dropout: float = 0.0,
     tied: TiedOutput = "none",
 ) -> TextModel:
-    """Language model of RNN layers, which look at nothing (Mikolov et al., 2010)."""
+    """Language model of RNN layers, without attention (Mikolov et al., 2010)."""
     n = sizes(RECURRENT, size, embed=embed, hidden=hidden, layers=layers)
     stack = RNNStack(n.embed, n.hidden, cell=cell, num_layers=n.layers, dropout=dropout)
     embedding = TokenEmbedding(
