@@ -64,8 +64,8 @@ class LanguageModel(nn.Module):
     ) -> StepOutput:
         """Read the newest token of each row and score the next one."""
         check_axes("tokens", tokens, "batch")
-        logits, after, maps = self._run(tokens[:, None], cast(LanguageState, state), need_weights)
-        return StepOutput(logits[:, 0], after, maps)
+        out = self.forward(tokens[:, None], state, need_weights=need_weights)
+        return out._replace(logits=out.logits[:, 0])
 
     def forward(
         self,
@@ -79,19 +79,10 @@ class LanguageModel(nn.Module):
 
         With `keep`, only these positions are scored, (kept, vocab), row by row.
         """
-        first = self.start(len(tokens)) if state is None else state
-        return self._run(tokens, cast(LanguageState, first), need_weights, keep)
-
-    def _run(
-        self,
-        tokens: Tensor,
-        state: LanguageState,
-        need_weights: bool,
-        keep: Tensor | None = None,
-    ) -> StepOutput:
-        x = self.embedding(tokens, start=state.position)
-        out = self.body(x, state.body, need_weights=need_weights)
-        after = LanguageState(out.state, state.position + tokens.shape[1])
+        before = cast(LanguageState, self.start(len(tokens)) if state is None else state)
+        x = self.embedding(tokens, start=before.position)
+        out = self.body(x, before.body, need_weights=need_weights)
+        after = LanguageState(out.state, before.position + tokens.shape[1])
         maps = {f"decoder-{kind}": tensors for kind, tensors in out.maps.items()}
         return StepOutput(self.output(out.output, self.embedding, keep), after, maps)
 
