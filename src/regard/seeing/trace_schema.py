@@ -37,8 +37,10 @@ class StoredArray(_StoredRecord):
 
     shape: list[Axis] = Field(min_length=2, max_length=3)
     encoding: Literal["float16", "sqrt8"]
-    steps: int = Field(ge=1, le=255)
-    data: str
+    steps: int = Field(
+        ge=1, le=255, description="For sqrt8: a number is the square of a byte over this."
+    )
+    data: str = Field(description="Base64 of the deflated little-endian bytes.")
 
     @property
     def size(self) -> int:
@@ -50,10 +52,10 @@ class StoredToken(_StoredRecord):
     """See `Token`."""
 
     text: str
-    span: tuple[Count, Count] | None
+    span: tuple[Count, Count] | None = Field(description="Start and end in the text.")
     word: Count | None
     special: bool
-    prob: Prob | None
+    prob: Prob | None = Field(description="Probability; only outputs have one.")
     alternatives: list[tuple[str, Prob]]
 
 
@@ -72,8 +74,8 @@ class StoredMap(_StoredRecord):
     rows: MapSide
     columns: MapSide
     causal: bool
-    weights: StoredArray
-    missing: StoredArray | None
+    weights: StoredArray = Field(description="(heads, rows, columns).")
+    missing: StoredArray | None = Field(description="What rows lack to sum to 1, if anything.")
 
     @model_validator(mode="after")
     def _check(self) -> "StoredMap":
@@ -119,7 +121,9 @@ class StoredTrace(_StoredRecord):
     checks: dict[str, JsonValue]
     gold: list[tuple[Count, Count, bool]]
     #: missing in the files of earlier versions
-    gold_units: tuple[Unit, Unit] = ("words", "words")
+    gold_units: tuple[Unit, Unit] = Field(
+        ("words", "words"), description="Units that gold links: target, source."
+    )
     notes: list[str]
 
     @model_validator(mode="after")

@@ -4,7 +4,7 @@ from typing import Any, Final, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from regard.seeing.trace import MapKind, Unit
+from regard.seeing.trace_schema import StoredTrace
 
 Statuses = dict[int | str, dict[str, Any]]
 
@@ -13,80 +13,6 @@ class _Response(BaseModel):
     """A body with these fields and no others."""
 
     model_config = ConfigDict(extra="forbid")
-
-
-class PackedArray(_Response):
-    """An array of numbers."""
-
-    shape: list[int]
-    encoding: Literal["float16", "sqrt8"]
-    steps: int = Field(description="For sqrt8: a number is the square of a byte over this.")
-    data: str = Field(description="Base64 of the deflated little-endian bytes.")
-
-
-class MapResponse(_Response):
-    """Attention weights of one layer."""
-
-    kind: MapKind
-    layer: int
-    rows: str = Field(description="Positions of the queries: source, target or read.")
-    columns: str = Field(description="Positions of the keys.")
-    causal: bool
-    weights: PackedArray = Field(description="(heads, rows, columns).")
-    missing: PackedArray | None = Field(description="What rows lack to sum to 1; null if nothing.")
-
-
-class TokenResponse(_Response):
-    """A token of a text."""
-
-    text: str
-    span: tuple[int, int] | None = Field(description="Start and end in the text.")
-    word: int | None
-    special: bool
-    prob: float | None = Field(description="Probability; only outputs have one.")
-    alternatives: list[tuple[str, float]]
-
-
-class TextResponse(_Response):
-    """A text and its tokens."""
-
-    text: str
-    tokens: list[TokenResponse]
-
-
-class ModelResponse(_Response):
-    """The model that has answered."""
-
-    name: str
-    kind: str
-    checkpoint: str
-    step: int | None
-
-
-class DecodingResponse(_Response):
-    """Options and score of decoding."""
-
-    mode: str
-    beam: int | None
-    rank: int
-    log_prob: float | None
-
-
-class TraceResponse(_Response):
-    """A trace, as `regard show -o x.json` writes it."""
-
-    format: Literal["regard-trace"]
-    version: int
-    source: TextResponse
-    target: TextResponse
-    maps: list[MapResponse]
-    model: ModelResponse
-    decoded: DecodingResponse
-    derived: dict[str, PackedArray]
-    checks: dict[str, Any]
-    gold: list[tuple[int, int, bool]]
-    gold_units: tuple[Unit, Unit] = Field(description="Units that gold links: target, source.")
-    notes: list[str]
 
 
 class InfoResponse(_Response):
@@ -145,7 +71,7 @@ PREDICT: Final = COMMON | _errors(
     s504="Timeout.",
 )
 TRACE: Final[Statuses] = {
-    200: {"model": TraceResponse, "description": "A trace, as `regard show -o x.json` writes it."},
+    200: {"model": StoredTrace, "description": "A trace, as `regard show -o x.json` writes it."},
     **PREDICT,
 }
 EVENTS: Final[Statuses] = {
