@@ -28,7 +28,9 @@ def pairs(item):
     trivial = item.get_closest_marker("pairwise").kwargs.get("trivial")
     if trivial is not None and trivial(item.callspec.params):
         return {"trivial"}
-    return set(combinations(sorted(item.callspec.indices.items()), 2))
+    # not `callspec.indices`, which count the tests of the product
+    values = sorted((name, repr(value)) for name, value in item.callspec.params.items())
+    return set(combinations(values, 2))
 
 
 def cover(candidates):
