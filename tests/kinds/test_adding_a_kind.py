@@ -39,9 +39,9 @@ class CommaFrames(DataKind):
         FramePairs.check_settings(settings)
 
     @classmethod
-    def read(cls, settings, source, tgt_file, hints, *, folder, encoder=None):
-        opened = OpenedSource(source, numbered_lines(source), Format("text"))
-        return PairReader(opened, cls.parse, BadLines(settings.skip_bad, advice=hints))
+    def read(cls, settings, place):
+        opened = OpenedSource(place.source, numbered_lines(place.source), Format("text"))
+        return PairReader(opened, cls.parse, BadLines(settings.skip_bad, advice=place.hints))
 
     @staticmethod
     def parse(number, raw):

@@ -38,6 +38,10 @@ class FrameScaler:
     """
 
     kind: ClassVar[str] = "vectors"
+    #: it has no tokens
+    vocab_size: ClassVar[int] = 0
+    #: how limits of its length are worded before "or"
+    limit_unit: ClassVar[str] = "frames "
 
     features: int
     stack: int
@@ -64,11 +68,6 @@ class FrameScaler:
         if not scaled:
             return FrameScaler(width, stack, (0.0,) * width, (1.0,) * width)
         return FrameScaler(width, stack, tuple(sums.mean.tolist()), tuple(sums.scale.tolist()))
-
-    #: it has no tokens
-    vocab_size: ClassVar[int] = 0
-    #: how limits of its length are worded before "or"
-    limit_unit: ClassVar[str] = "frames "
 
     @property
     def frame_size(self) -> int:

@@ -56,6 +56,11 @@ class Tokenizer:
         features: the names of all features.
     """
 
+    #: text has no frames
+    frame_size: ClassVar[int] = 0
+    #: how limits of a source's length are worded before "or"
+    limit_unit: ClassVar[str] = ""
+
     def __init__(
         self,
         kind: str,
@@ -151,11 +156,6 @@ class Tokenizer:
     def vocab_size(self) -> int:
         """Number of ids, including features and special symbols."""
         return len(self._codec.pieces) + len(self.features)
-
-    #: text has no frames
-    frame_size: ClassVar[int] = 0
-    #: how limits of a source's length are worded before "or"
-    limit_unit: ClassVar[str] = ""
 
     def encode_sources(self, pairs: Sequence[Pair]) -> list[list[int]]:
         """Return the ids of the sources of pairs, features and `eos` among them."""

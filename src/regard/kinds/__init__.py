@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 from regard.data import Pair, SourceEncoder, Tokenizer
 from regard.data.checksummed_json import read_checksummed
 from regard.errors import ArgumentError
-from regard.kinds.data_kind import DataKind, Encoders, Settings, SourceAdapter
+from regard.kinds.data_kind import DataKind, DataPlace, Encoders, Settings, SourceAdapter
 from regard.kinds.frame_pairs import FramePairs
 from regard.kinds.frame_source import FrameSource
 from regard.kinds.plain_texts import PlainTexts
@@ -23,6 +23,7 @@ from regard.safe_read import PathLike
 __all__ = [
     "KINDS",
     "DataKind",
+    "DataPlace",
     "Encoders",
     "FramePairs",
     "FrameSource",

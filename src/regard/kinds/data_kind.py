@@ -82,6 +82,24 @@ class Encoders(NamedTuple):
     target: Tokenizer
 
 
+class DataPlace(NamedTuple):
+    """A place that examples are read from.
+
+    Attributes:
+        source: a file, or examples given in Python.
+        tgt_file: the targets, if they are another file.
+        hints: how errors name the settings.
+        folder: base of relative file names among the sources.
+        encoder: of the sources, once it is learned.
+    """
+
+    source: Any
+    tgt_file: str | None
+    hints: ErrorHints
+    folder: Path
+    encoder: SourceEncoder | None = None
+
+
 @runtime_checkable
 class SourceAdapter(Protocol):
     """Sources of a model, as a caller gives them and as the model reads them.
@@ -291,26 +309,8 @@ class DataKind(ABC):
 
     @classmethod
     @abstractmethod
-    def read(
-        cls,
-        settings: Settings,
-        source: Any,
-        tgt_file: str | None,
-        hints: ErrorHints,
-        *,
-        folder: Path,
-        encoder: SourceEncoder | None = None,
-    ) -> PairReader:
-        """Read examples.
-
-        Args:
-            settings: of the run.
-            source: a file, or examples given in Python.
-            tgt_file: the targets, if they are another file.
-            hints: how errors name the settings.
-            folder: where relative file names among the sources start.
-            encoder: of the sources, once it is learned.
-        """
+    def read(cls, settings: Settings, place: DataPlace) -> PairReader:
+        """Read examples."""
 
     @classmethod
     @abstractmethod
@@ -328,9 +328,12 @@ class DataKind(ABC):
         """
 
     @classmethod
-    @abstractmethod
     def load_encoder(cls, path: Path, content: dict[str, Any]) -> SourceEncoder:
-        """Return the source encoder that a run folder holds; raises DataError if it is damaged."""
+        """Return the source encoder that a run folder holds; raises DataError if it is damaged.
+
+        Sources are text unless a kind says otherwise.
+        """
+        return Tokenizer.from_json(path, content)
 
     @classmethod
     def fingerprint_options(cls, settings: Settings) -> dict[str, Any]:

@@ -11,10 +11,9 @@ from regard.data import (
     PairReader,
     SourceEncoder,
 )
-from regard.data.error_hints import ErrorHints
 from regard.data.frame_tables import FrameArray, why_frames
 from regard.errors import ArgumentError, DataError
-from regard.kinds.data_kind import DataKind, Encoders, Say, Settings
+from regard.kinds.data_kind import DataKind, DataPlace, Encoders, Say, Settings
 from regard.kinds.frame_source import FrameSource
 from regard.kinds.text_pairs import check_pair_settings, read_pair_files
 from regard.kinds.tokenizer_training import TOKENIZER_LINES, learn_tokenizer
@@ -98,19 +97,10 @@ class FramePairs(DataKind):
         check_pair_settings(settings)
 
     @classmethod
-    def read(
-        cls,
-        settings: Settings,
-        source: Any,
-        tgt_file: str | None,
-        hints: ErrorHints,
-        *,
-        folder: Path,
-        encoder: SourceEncoder | None = None,
-    ) -> PairReader:
+    def read(cls, settings: Settings, place: DataPlace) -> PairReader:
         """Read pairs whose sources are tables of one width, or names of .npy files."""
-        width = encoder.features if isinstance(encoder, FrameScaler) else None
-        return read_pair_files(settings, source, tgt_file, hints, FrameReader(folder, width))
+        width = None if place.encoder is None else place.encoder.frame_size
+        return read_pair_files(settings, place, FrameReader(place.folder, width))
 
     @classmethod
     def learn(

@@ -5,7 +5,6 @@ import re
 import textwrap
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import Any, ClassVar, Final, final
 
 import numpy as np
@@ -15,15 +14,13 @@ from regard.data import (
     Corpus,
     Pair,
     PairReader,
-    SourceEncoder,
     Tokenizer,
     read_texts,
 )
 from regard.data.dev_set import DevSet
-from regard.data.error_hints import ErrorHints
 from regard.decoding import DecodingOptions
 from regard.errors import ArgumentError
-from regard.kinds.data_kind import DataKind, Encoders, Say, Settings
+from regard.kinds.data_kind import DataKind, DataPlace, Encoders, Say, Settings
 from regard.kinds.text_pairs import build_text_model, check_text_settings
 from regard.kinds.text_source import Source, TextSource
 from regard.kinds.tokenizer_training import TOKENIZER_LINES, learn_tokenizer
@@ -84,20 +81,12 @@ class PlainTexts(DataKind):
                 raise _only_for_pairs(settings, name, "left out for texts")
 
     @classmethod
-    def read(
-        cls,
-        settings: Settings,
-        source: Any,
-        tgt_file: str | None,
-        hints: ErrorHints,
-        *,
-        folder: Path,
-        encoder: SourceEncoder | None = None,
-    ) -> PairReader:
+    def read(cls, settings: Settings, place: DataPlace) -> PairReader:
         """Read one text per line; in Python, a text may stand alone in a tuple."""
+        source, skip_bad = place.source, settings.skip_bad
         texts = source if isinstance(source, str) else map(_only_item, source)
         return read_texts(
-            texts, skip_bad=settings.skip_bad, max_chars=settings.max_chars, advice=hints
+            texts, skip_bad=skip_bad, max_chars=settings.max_chars, advice=place.hints
         )
 
     @classmethod
@@ -109,11 +98,6 @@ class PlainTexts(DataKind):
         lines = [line for pair in pairs for line in pair.tgt.split("\n")]
         both = learn_tokenizer(settings, "text", settings.tgt_tokenizer, lines, say)
         return Encoders(both, both)
-
-    @classmethod
-    def load_encoder(cls, path: Path, content: dict[str, Any]) -> SourceEncoder:
-        """Return the tokeniser."""
-        return Tokenizer.from_json(path, content)
 
     @classmethod
     def fingerprint_options(cls, settings: Settings) -> dict[str, Any]:

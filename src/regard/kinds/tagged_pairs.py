@@ -2,24 +2,22 @@
 
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from pathlib import Path
-from typing import Any, Final, final
+from typing import Final, final
 
 from regard.data import (
     TOKENIZER_KINDS,
     Corpus,
     Pair,
     PairReader,
-    SourceEncoder,
     Tokenizer,
     require_text,
     source_ids,
 )
 from regard.data.dev_set import DevSet, overlapping_sources
-from regard.data.error_hints import SETTING_HINTS, BadLine, BadLines, ErrorHints
+from regard.data.error_hints import SETTING_HINTS, BadLine, BadLines
 from regard.data.tokenizers import target_ids
 from regard.errors import ArgumentError, DataError
-from regard.kinds.data_kind import DataKind, Encoders, Say, Settings
+from regard.kinds.data_kind import DataKind, DataPlace, Encoders, Say, Settings
 from regard.kinds.text_pairs import (
     build_text_model,
     check_pair_settings,
@@ -72,18 +70,9 @@ class TaggedPairs(DataKind):
             )
 
     @classmethod
-    def read(
-        cls,
-        settings: Settings,
-        source: Any,
-        tgt_file: str | None,
-        hints: ErrorHints,
-        *,
-        folder: Path,
-        encoder: SourceEncoder | None = None,
-    ) -> PairReader:
+    def read(cls, settings: Settings, place: DataPlace) -> PairReader:
         """Read pairs of texts."""
-        return read_pair_files(settings, source, tgt_file, hints, require_text)
+        return read_pair_files(settings, place, require_text)
 
     @classmethod
     def learn(
@@ -91,11 +80,6 @@ class TaggedPairs(DataKind):
     ) -> Encoders:
         """Learn a tokeniser for each side, or one for both."""
         return learn_pair_tokenizers(settings, pairs, say)
-
-    @classmethod
-    def load_encoder(cls, path: Path, content: dict[str, Any]) -> SourceEncoder:
-        """Return the tokeniser of the sources."""
-        return Tokenizer.from_json(path, content)
 
     def usable(
         self, pairs: Iterable[Pair], *, file: str, skip_bad: bool, say: Say

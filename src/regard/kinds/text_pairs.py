@@ -2,7 +2,6 @@
 
 import itertools
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from pathlib import Path
 from typing import Any, final
 
 from regard.data import (
@@ -10,17 +9,15 @@ from regard.data import (
     Corpus,
     Pair,
     PairReader,
-    SourceEncoder,
     Tokenizer,
     read_pairs,
     require_text,
 )
 from regard.data.dev_set import DevSet, overlapping_sources
-from regard.data.error_hints import ErrorHints
 from regard.data.pair_reader import SourceTransform
 from regard.data.pairs import column_names
 from regard.errors import ArgumentError
-from regard.kinds.data_kind import DataKind, Encoders, Say, Settings
+from regard.kinds.data_kind import DataKind, DataPlace, Encoders, Say, Settings
 from regard.kinds.text_source import TextSource
 from regard.kinds.tokenizer_training import (
     TOKENIZER_LINES,
@@ -60,18 +57,9 @@ class TextPairs(DataKind):
         check_pair_settings(settings)
 
     @classmethod
-    def read(
-        cls,
-        settings: Settings,
-        source: Any,
-        tgt_file: str | None,
-        hints: ErrorHints,
-        *,
-        folder: Path,
-        encoder: SourceEncoder | None = None,
-    ) -> PairReader:
+    def read(cls, settings: Settings, place: DataPlace) -> PairReader:
         """Read pairs of texts."""
-        return read_pair_files(settings, source, tgt_file, hints, require_text)
+        return read_pair_files(settings, place, require_text)
 
     @classmethod
     def learn(
@@ -79,11 +67,6 @@ class TextPairs(DataKind):
     ) -> Encoders:
         """Learn a tokeniser for each side, or one for both."""
         return learn_pair_tokenizers(settings, pairs, say)
-
-    @classmethod
-    def load_encoder(cls, path: Path, content: dict[str, Any]) -> SourceEncoder:
-        """Return the tokeniser of the sources."""
-        return Tokenizer.from_json(path, content)
 
     def build_model(self) -> SequenceModel:
         """Build the preset; one that copies learns how many source tokens are features."""
@@ -104,25 +87,20 @@ def build_text_model(
     return PRESETS[settings.preset](*sizes, settings.model_size, **settings.model, **more)
 
 
-def read_pair_files(
-    settings: Settings,
-    source: Any,
-    tgt_file: str | None,
-    hints: ErrorHints,
-    sources: SourceTransform,
-) -> PairReader:
+def read_pair_files(settings: Settings, place: DataPlace, sources: SourceTransform) -> PairReader:
     """Read pairs as the settings of a run lay them out."""
+    source = place.source
     # beside tuples, columns are meant for the file of dev pairs
     tuples = not isinstance(source, str) and not isinstance(next(iter(source), ()), Mapping)
     columns = None if tuples and settings.dev is not None else settings.columns
     return read_pairs(
         source,
-        tgt_file=tgt_file,
+        tgt_file=place.tgt_file,
         columns=column_names(columns),
         features=bool(settings.features),
         skip_bad=settings.skip_bad,
         max_chars=settings.max_chars,
-        advice=hints,
+        advice=place.hints,
         sources=sources,
     )
 

@@ -28,14 +28,14 @@ from regard.data import (
 from regard.data.corpus import corpus_problem
 from regard.data.dev_set import DevSet
 from regard.data.encode_corpus import corpus_key
-from regard.data.error_hints import DEV_SETTING_HINTS, SETTING_HINTS, ErrorHints
+from regard.data.error_hints import DEV_SETTING_HINTS, SETTING_HINTS
 from regard.data.frame_cache import Survey, survey, write_frame_cache
 from regard.data.frame_tables import value_fingerprint
 from regard.data.normalization import CASES
 from regard.data.pair_reader import PairReader
 from regard.data.text_files import FileContent, measure_file
 from regard.errors import ArgumentError, DataError
-from regard.kinds import DataKind, Encoders, choose_kind, load_encoder, open_kind
+from regard.kinds import DataKind, DataPlace, Encoders, choose_kind, load_encoder, open_kind
 from regard.kinds.text_pairs import read_pair_files
 from regard.training.checkpoint import has_checkpoint
 from regard.training.config import Config
@@ -146,41 +146,32 @@ class RunFiles:
     def first(self) -> list[Pair]:
         """Read the first training pairs, their sources as they stand in the file."""
 
-        def reader(source: Any, tgt: str | None, hints: ErrorHints) -> PairReader:
-            return read_pair_files(self.config, source, tgt, hints, keep_source)
+        def reader(place: DataPlace) -> PairReader:
+            return read_pair_files(self.config, place, keep_source)
 
         return list(itertools.islice(self.read("train", reader), FIRST_EXAMPLES))
 
-    def read(
-        self, part: str, reader: Callable[[Any, str | None, ErrorHints], PairReader]
-    ) -> Iterator[Pair]:
-        """Read the examples of a part.
-
-        Args:
-            part: "train", or "dev" if that has a file.
-            reader: reads a source and, if it is a file, its targets.
-        """
+    def read(self, part: str, reader: Callable[[DataPlace], PairReader]) -> Iterator[Pair]:
+        """Read the examples of a part: "train", or "dev" if that has a file."""
         config = self.config
         if part == "dev" and config.dev is not None:
-            return self._read(reader, config.dev, config.dev_tgt, DEV_SETTING_HINTS)
+            hints = DEV_SETTING_HINTS
+            place = DataPlace(config.dev, config.dev_tgt, hints, base_folder(config.dev))
+            return self._read(reader, place)
         if self.pairs is not None:
-            return self._read(reader, self.pairs, None, SETTING_HINTS)
+            return self._read(reader, DataPlace(self.pairs, None, SETTING_HINTS, Path()))
         if not config.data:
             raise ArgumentError(
                 "data", "be a file of pairs", "missing", "name one, as in `regard train pairs.tsv`"
             )
         source = str(self.stdin) if config.data == "-" else config.data
-        return self._read(reader, source, config.tgt, SETTING_HINTS)
+        folder = base_folder(config.data)  # of stdin, the current one
+        return self._read(reader, DataPlace(source, config.tgt, SETTING_HINTS, folder))
 
-    def _read(
-        self,
-        reader: Callable[[Any, str | None, ErrorHints], PairReader],
-        source: Any,
-        tgt: str | None,
-        hints: ErrorHints,
-    ) -> Iterator[Pair]:
+    def _read(self, reader: Callable[[DataPlace], PairReader], place: DataPlace) -> Iterator[Pair]:
+        source = place.source
         try:
-            rows = reader(source, tgt, hints)
+            rows = reader(place)
             self.say(rows.note.replace(str(self.stdin), "stdin"))
             yield from join_lines(self._without_features(rows), self.config.join_lines)
         except DataError as error:
@@ -218,10 +209,8 @@ class Examples:
         if part in self.parsed:
             return self.parsed[part]
 
-        def reader(source: Any, tgt: str | None, hints: ErrorHints) -> PairReader:
-            place = Path() if source == str(self.files.stdin) else base_folder(source)
-            config, encoder = self.files.config, self.encoder
-            return self.kind.read(config, source, tgt, hints, folder=place, encoder=encoder)
+        def reader(place: DataPlace) -> PairReader:
+            return self.kind.read(self.files.config, place._replace(encoder=self.encoder))
 
         return self.files.read(part, reader)
 
