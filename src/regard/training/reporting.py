@@ -6,7 +6,7 @@ import shlex
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, Protocol, final
+from typing import Any, Final, Protocol, final, runtime_checkable
 
 import numpy as np
 import torch
@@ -33,6 +33,7 @@ EXAMPLES: Final = 4
 LONGEST: Final = 40
 
 
+@runtime_checkable
 class Recorder(Protocol):
     """Records evaluations in a file."""
 

@@ -447,13 +447,13 @@ def _encode(kind: DataKind, examples: Examples, history: History) -> PreparedDat
     share, say = history.record.share, history.say
     if history.changed or history.record.dev_is_older:
         dev = _older_dev(history.corpus_file("dev"))
-        train = _corpus("train", examples.train(share), kind, examples, history)
+        train = _corpus("train", lambda: examples.train(share), kind, examples, history)
     else:
         encoded = all(history.corpus_file(part).exists() for part in PARTS)
         if not encoded and next(examples.dev(share), None) is None:
             raise examples.too_few("dev")
-        train = _corpus("train", examples.train(share), kind, examples, history)
-        dev = _corpus("dev", examples.dev(share), kind, examples, history)
+        train = _corpus("train", lambda: examples.train(share), kind, examples, history)
+        dev = _corpus("dev", lambda: examples.dev(share), kind, examples, history)
     if history.changed:
         history.recorded(examples, share)
     if train.dropped:
@@ -463,16 +463,20 @@ def _encode(kind: DataKind, examples: Examples, history: History) -> PreparedDat
 
 
 def _corpus(
-    part: str, pairs: Iterator[Pair], kind: DataKind, examples: Examples, history: History
+    part: str,
+    pairs: Callable[[], Iterator[Pair]],
+    kind: DataKind,
+    examples: Examples,
+    history: History,
 ) -> Corpus:
-    """Open the encoded examples of a part, or encode them."""
+    """Open the encoded examples of a part, or read and encode them."""
     config, name = examples.files.config, examples.files.name_of(part)
     assert history.record is not None
     source = history.record.sources[part]
     if history.changed:
         source = examples.fingerprint(part, history.record.share)
     return open_or_build_corpus(
-        lambda: kind.usable(pairs, file=name, skip_bad=config.skip_bad, say=history.say),
+        lambda: kind.usable(pairs(), file=name, skip_bad=config.skip_bad, say=history.say),
         kind.source,
         kind.target,
         history.corpus_file(part),
