@@ -13,7 +13,7 @@ from regard.recipes.paper_metrics import (
     phoneme_error_rate,
     word_error_rate,
 )
-from regard.recipes.prepared_data import RecipeExample
+from regard.recipes.task_data import RecipeExample
 
 #: the second word has two pronunciations
 WORDS = [

@@ -13,7 +13,7 @@ from regard.api.bundled_models import HOME
 from regard.data import Tokenizer
 from regard.errors import ArgumentError, DataError
 from regard.recipes import TASKS, read
-from regard.recipes.prepared_data import PreparedData, RecipeExample, read_evaluation, write
+from regard.recipes.task_data import RecipeExample, TaskData, read_evaluation, write
 from regard.recipes.tasks.sst import most_probable_class
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -142,7 +142,7 @@ def test_ptb_has_lines_in_their_order_without_a_source(tmp_path):
 
 def test_training_sees_every_language_among_the_first_dev_pairs(tmp_path):
     rows = [RecipeExample(f"w{i}", ("x", "y"), (), "a" if i < 50 else "b") for i in range(100)]
-    write(PreparedData(rows, {"dev": rows}), tmp_path)
+    write(TaskData(rows, {"dev": rows}), tmp_path)
     lines = (tmp_path / "dev.tsv").read_text().splitlines()
     assert sorted(lines) == sorted(line for row in rows for line in row.lines)
     first = [int(line.split("\t")[0][1:]) < 50 for line in lines[:60]]

@@ -3,12 +3,13 @@
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from statistics import fmean
+from typing import Final
 
 from sacrebleu.metrics.bleu import BLEU
 
 from regard import extras
-from regard.evaluation import PLAIN_TEXT, MetricScore, Normalizer, score
-from regard.recipes.prepared_data import RecipeExample
+from regard.evaluation import PLAIN_TEXT, Normalizer, score
+from regard.recipes.task_data import RecipeExample
 
 
 @dataclass(frozen=True)
@@ -34,14 +35,27 @@ class MetricValue:
 PaperMetric = Callable[[Sequence[RecipeExample], Sequence[str], Normalizer], MetricValue]
 
 
-def exact(
-    examples: Sequence[RecipeExample],
-    predictions: Sequence[str],
-    normalizer: Normalizer = PLAIN_TEXT,
-) -> MetricValue:
-    """Return the percentage of predictions that equal one of their references."""
-    found = _score("exact", examples, predictions, normalizer)
-    return MetricValue("exact", 100 * found.value, found.signature, True)
+def _scaled(name: str, *, scale: float, higher_is_better: bool) -> PaperMetric:
+    """Return a metric of `regard.evaluation` in the unit of papers."""
+
+    def metric(
+        examples: Sequence[RecipeExample],
+        predictions: Sequence[str],
+        normalizer: Normalizer = PLAIN_TEXT,
+    ) -> MetricValue:
+        references = [example.references for example in examples]
+        found = score(name, predictions, references, normalizer=normalizer)
+        return MetricValue(name, scale * found.value, found.signature, higher_is_better)
+
+    return metric
+
+
+#: percentage of predictions that equal one of their references
+exact: Final = _scaled("exact", scale=100, higher_is_better=True)
+#: edit distance of phonemes to the nearest pronunciation, in per cent
+phoneme_error_rate: Final = _scaled("per", scale=100, higher_is_better=False)
+#: sacrebleu's case-sensitive BLEU of plain text
+bleu: Final = _scaled("bleu", scale=1, higher_is_better=True)
 
 
 def word_error_rate(
@@ -53,26 +67,6 @@ def word_error_rate(
     right = exact(examples, predictions, normalizer)
     signature = right.signature.replace("exact", "wer|1-exact")
     return MetricValue("wer", 100 - right.value, signature, False)
-
-
-def phoneme_error_rate(
-    examples: Sequence[RecipeExample],
-    predictions: Sequence[str],
-    normalizer: Normalizer = PLAIN_TEXT,
-) -> MetricValue:
-    """Return the edit distance of phonemes to the nearest pronunciation, in per cent."""
-    found = _score("per", examples, predictions, normalizer)
-    return MetricValue("per", 100 * found.value, found.signature, False)
-
-
-def bleu(
-    examples: Sequence[RecipeExample],
-    predictions: Sequence[str],
-    normalizer: Normalizer = PLAIN_TEXT,
-) -> MetricValue:
-    """Return sacrebleu's case-sensitive BLEU of plain text."""
-    found = _score("bleu", examples, predictions, normalizer)
-    return MetricValue("bleu", found.value, found.signature, True)
 
 
 def bleu_lowercase(
@@ -107,13 +101,6 @@ def bleu_of_tokens(
     found = _lowercase("bleu-tok", metric, examples, predictions, normalizer, tokenize)
     signature = found.signature.replace("tok:none", f"tok:moses-{__version__}")
     return replace(found, signature=signature)
-
-
-def _score(
-    name: str, examples: Sequence[RecipeExample], predictions: Sequence[str], normalizer: Normalizer
-) -> MetricScore:
-    references = [example.references for example in examples]
-    return score(name, predictions, references, normalizer=normalizer)
 
 
 def _lowercase(

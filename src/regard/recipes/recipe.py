@@ -139,7 +139,7 @@ def make(name: str, table: Mapping[str, Any], settings: Mapping[str, Any]) -> Re
                 setting,
                 "be left out of a recipe, which prepares its own data",
                 repr(settings[setting]),
-                "name the folder of the data sets with --data-dir",
+                "name the folder of the datasets with --data-dir",
             )
     lists = {
         field: tuple(_checked(f"recipe.{field}", options.pop(field, []), list[str]))

@@ -13,9 +13,9 @@ from regard import api
 from regard import device as devices
 from regard.api.bundled_models import HOME
 from regard.errors import ArgumentError, DataError
-from regard.recipes import prepared_data, result_file
-from regard.recipes.prepared_data import DEV, PreparedData, RecipeExample
+from regard.recipes import result_file, task_data
 from regard.recipes.recipe import Recipe
+from regard.recipes.task_data import DEV, RecipeExample, TaskData
 from regard.recipes.tasks import TASKS
 from regard.training import RunError, RunFolder, make_config, resume_run, start_run
 from regard.training.config import check_model
@@ -70,11 +70,11 @@ def start(
     result_file.write(folder.path, result_file.begin(recipe, overrides, device))
     if members:
         for name, rows in prepared.evaluation.items():
-            prepared_data.write_evaluation(folder.path / RECIPE_DIR, name, rows)
+            task_data.write_evaluation(folder.path / RECIPE_DIR, name, rows)
     else:
         if teacher:
             prepared = distilled(prepared, teacher, recipe, device=str(device))
-        settings = prepared_data.write(prepared, folder.path / RECIPE_DIR)
+        settings = task_data.write(prepared, folder.path / RECIPE_DIR)
         settings |= _placed(recipe.settings, data)
         folder = start_run(make_config(settings), folder.path, quiet=quiet)
         if not folder.finished:
@@ -137,7 +137,7 @@ def score(
     result = result_file.read(folder.path) or result_file.begin(recipe, {}, devices.pick(device))
     waiting = {
         name: rows
-        for name, rows in prepared_data.read_evaluation(folder.path / RECIPE_DIR).items()
+        for name, rows in task_data.read_evaluation(folder.path / RECIPE_DIR).items()
         if name not in result["scores"] and (test or name == DEV)
     }
     if not waiting:
@@ -188,8 +188,8 @@ def resolve(member: str, beside: Path) -> Path:
 
 
 def distilled(
-    prepared: PreparedData, teacher: Sequence[Path], recipe: Recipe, *, device: str = "auto"
-) -> PreparedData:
+    prepared: TaskData, teacher: Sequence[Path], recipe: Recipe, *, device: str = "auto"
+) -> TaskData:
     """Replace the targets by the predictions of an ensemble: sequence-level distillation.
 
     Kim and Rush (2016), https://aclanthology.org/D16-1139: one small model learns from predictions,
@@ -205,10 +205,10 @@ def distilled(
     for example, output in zip(first.values(), outputs, strict=True):
         targets = (output.text,) if output.text else example.references[:1]
         train.append(replace(example, references=targets))
-    return PreparedData([e for e in train if e.references], prepared.evaluation, prepared.settings)
+    return TaskData([e for e in train if e.references], prepared.evaluation, prepared.settings)
 
 
-def _prepare(recipe: Recipe, data: Path | None, console: Console) -> PreparedData:
+def _prepare(recipe: Recipe, data: Path | None, console: Console) -> TaskData:
     """Read the data of a recipe from a folder, or the bundled data if there is none."""
     if data is not None and not data.is_dir():
         raise DataError(str(data), None, "there is no such folder of datasets", "check the name")
@@ -259,7 +259,7 @@ def _reset_scores(folder: Path, recipe: Recipe, overrides: Mapping[str, Any]) ->
         result_file.write(folder, {**result, **told, "scores": {}})
 
 
-def _check_teacher(prepared: PreparedData, teacher: Sequence[Path]) -> None:
+def _check_teacher(prepared: TaskData, teacher: Sequence[Path]) -> None:
     """Raise if unlabelled examples have no teacher."""
     if prepared.unlabelled and not teacher:
         raise ArgumentError(

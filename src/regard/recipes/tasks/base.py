@@ -10,7 +10,7 @@ from regard.api.bundled_models import HOME
 from regard.data import read_lines
 from regard.errors import ArgumentError, DataError
 from regard.recipes.paper_metrics import MetricValue, PaperMetric
-from regard.recipes.prepared_data import PreparedData, RecipeExample
+from regard.recipes.task_data import RecipeExample, TaskData
 
 #: examples that are predicted at a time
 BATCH: Final = 256
@@ -41,7 +41,7 @@ class RecipeTask:
         evaluate: returns a model's scores, with the deciding metric first.
     """
 
-    prepare: Callable[..., PreparedData]
+    prepare: Callable[..., TaskData]
     evaluate: Evaluate
 
 
@@ -104,7 +104,7 @@ def rows(path: Path, columns: int) -> Iterator[list[str]]:
         yield cells
 
 
-def split_train(sets: dict[str, list[RecipeExample]], settings: Mapping[str, Any]) -> PreparedData:
+def split_train(sets: dict[str, list[RecipeExample]], settings: Mapping[str, Any]) -> TaskData:
     """Return prepared data from examples by set, of which `train` is for training."""
     evaluation = {name: examples for name, examples in sets.items() if name != "train"}
-    return PreparedData(sets["train"], evaluation, settings)
+    return TaskData(sets["train"], evaluation, settings)

@@ -12,7 +12,7 @@ from typing import Final
 from regard.data import read_lines
 from regard.ops.check import check_positive
 from regard.recipes.paper_metrics import phoneme_error_rate, word_error_rate
-from regard.recipes.prepared_data import PreparedData, RecipeExample, hash_order
+from regard.recipes.task_data import RecipeExample, TaskData, hash_order
 from regard.recipes.tasks.base import RecipeTask, evaluate_by, find_file, rows
 
 FOLDER: Final = "cmudict_g014b2b"
@@ -27,7 +27,7 @@ SETTINGS: Final = {"src_tokenizer": "char", "tgt_tokenizer": "space", "metric": 
 
 def prepare(
     folder: Path, *, dev_words: int = DEV_WORDS, words: str = "", most_words: int = MAX_WORDS
-) -> PreparedData:
+) -> TaskData:
     """Read words with all their pronunciations; dev words are those with the smallest hashes.
 
     Args:
@@ -49,7 +49,7 @@ def prepare(
         for word, *several in rows(find_file(folder, FOLDER, "test.multiref.tsv"), 2)
     ]
     known = {*said, *(example.src for example in test)}
-    return PreparedData(
+    return TaskData(
         [example for example in examples if example.src not in held],
         {"dev": [example for example in examples if example.src in held], "test": test},
         SETTINGS,

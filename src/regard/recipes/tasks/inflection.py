@@ -11,7 +11,7 @@ from typing import Final, Literal
 from regard.data import parse_features
 from regard.errors import ArgumentError
 from regard.recipes.paper_metrics import exact, mean_over_groups
-from regard.recipes.prepared_data import PreparedData, RecipeExample
+from regard.recipes.task_data import RecipeExample, TaskData
 from regard.recipes.tasks.base import RecipeTask, evaluate_by, find_file, rows
 
 FOLDER: Final = "inflection_2017_task1"
@@ -30,7 +30,7 @@ def prepare(
     part: Literal["low", "medium"],
     languages: tuple[str, ...] = (),
     copies: bool = False,
-) -> PreparedData:
+) -> TaskData:
     """Read all languages, or some of them.
 
     Args:
@@ -56,7 +56,7 @@ def prepare(
             "recipe.languages", "be in the data", ", ".join(languages), "leave it out for all"
         )
     more = list(_copies(train)) if copies else []
-    return PreparedData([*train, *more], {"dev": read("dev"), "test": read("test")}, SETTINGS)
+    return TaskData([*train, *more], {"dev": read("dev"), "test": read("test")}, SETTINGS)
 
 
 def _copies(train: Iterable[RecipeExample]) -> Iterator[RecipeExample]:

@@ -11,7 +11,7 @@ from typing import Any, Final
 from regard.api import Model
 from regard.data import Pair, join_lines, read_lines
 from regard.recipes.paper_metrics import MetricValue
-from regard.recipes.prepared_data import PreparedData, RecipeExample
+from regard.recipes.task_data import RecipeExample, TaskData
 from regard.recipes.tasks.base import RecipeTask, TaskScores, find_file, split_train
 
 FILES: Final = {"train": "train", "dev": "valid", "test": "test"}
@@ -19,7 +19,7 @@ FILES: Final = {"train": "train", "dev": "valid", "test": "test"}
 SETTINGS: Final = {"tgt_tokenizer": "space", "vocab_size": 10_100}
 
 
-def prepare(folder: Path) -> PreparedData:
+def prepare(folder: Path) -> TaskData:
     """Read lines of words in their order."""
     sets = {
         name: [

@@ -9,7 +9,7 @@ from typing import Final, Literal
 
 from regard.errors import ArgumentError
 from regard.recipes.paper_metrics import mean_over_groups, phoneme_error_rate, word_error_rate
-from regard.recipes.prepared_data import PreparedData, RecipeExample
+from regard.recipes.task_data import RecipeExample, TaskData
 from regard.recipes.tasks.base import RecipeTask, evaluate_by, find_file, rows, split_train
 
 #: the syllables of Korean, each of two or three letters
@@ -23,7 +23,7 @@ def prepare(
     part: Literal["low", "medium"],
     languages: tuple[str, ...] = (),
     hangul: Literal["syllables", "letters"] = "syllables",
-) -> PreparedData:
+) -> TaskData:
     """Read all languages of a part, or some of them.
 
     Args:

@@ -16,7 +16,7 @@ from regard.data import read_lines
 from regard.errors import ArgumentError, DataError
 from regard.ops.check import check_positive
 from regard.recipes.paper_metrics import exact
-from regard.recipes.prepared_data import PreparedData, RecipeExample
+from regard.recipes.task_data import RecipeExample, TaskData
 from regard.recipes.tasks.base import BATCH, RecipeTask, TaskScores, evaluate_by, find_file
 
 FOLDER: Final = "sst"
@@ -42,7 +42,7 @@ def prepare(
     sentences: int = 1,
     degrees: bool = False,
     hyphens: bool = True,
-) -> PreparedData:
+) -> TaskData:
     """Read sentences and their labels.
 
     Args:
@@ -69,10 +69,10 @@ def prepare(
     apart = {example.src for examples in scored.values() for example in examples}
     once = dict.fromkeys(example for example in train if example.src not in apart)
     if sentences == 1:
-        return PreparedData(list(once), scored, SETTINGS)
+        return TaskData(list(once), scored, SETTINGS)
     whole = read("train", answers, inner=False) * (sentences - 1)
     again = [example for example in whole if example.src not in apart]
-    return PreparedData([*once, *again], scored, SETTINGS)
+    return TaskData([*once, *again], scored, SETTINGS)
 
 
 def _either(example: RecipeExample) -> RecipeExample:

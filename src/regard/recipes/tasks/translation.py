@@ -6,7 +6,7 @@ from typing import Final, Literal
 from regard import extras
 from regard.errors import ArgumentError
 from regard.recipes.paper_metrics import bleu, bleu_lowercase, bleu_of_tokens, exact
-from regard.recipes.prepared_data import PreparedData, RecipeExample
+from regard.recipes.task_data import RecipeExample, TaskData
 from regard.recipes.tasks.base import RecipeTask, evaluate_by, find_file, rows, split_train
 
 #: files of Multi30k by set; their names list their columns
@@ -23,7 +23,7 @@ Language = Literal["en", "de", "fr", "cs"]
 
 def prepare_multi30k(
     folder: Path, *, tgt: Language, src: Language = "en", lowercase: bool = False
-) -> PreparedData:
+) -> TaskData:
     """Read captions in two languages, with the test sets of 2016 and 2017.
 
     Args:
@@ -56,7 +56,7 @@ def _captions(
     return found
 
 
-def prepare_tatoeba(folder: Path, *, part: Literal["short", "mini"] = "short") -> PreparedData:
+def prepare_tatoeba(folder: Path, *, part: Literal["short", "mini"] = "short") -> TaskData:
     """Read pairs of English and French sentences: up to nine tokens, or eight frequent ones."""
     sets = {
         name: [

@@ -47,7 +47,7 @@ class RecipeExample:
 
 
 @dataclass(frozen=True)
-class PreparedData:
+class TaskData:
     """A dataset that is ready for training and evaluation.
 
     Attributes:
@@ -63,7 +63,7 @@ class PreparedData:
     unlabelled: Sequence[RecipeExample] = ()
 
 
-def write(prepared: PreparedData, folder: Path) -> dict[str, Any]:
+def write(prepared: TaskData, folder: Path) -> dict[str, Any]:
     """Write a dataset to a folder and return the settings by which `regard train` finds it."""
     folder.mkdir(parents=True, exist_ok=True)
     train, dev = folder / "train.tsv", folder / "dev.tsv"
