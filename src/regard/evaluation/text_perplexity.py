@@ -103,15 +103,11 @@ def _batches(ids: Sequence[list[int]]) -> Iterator[list[int]]:
 
 def _nats(model: SequenceModel, rows: list[list[int]], device: torch.device) -> list[float]:
     """Return the negative log-probability of each row."""
-    read, written = (pad(shifted)[0].to(device) for shifted in _shifted(rows))
+    sides = ([[BOS, *row] for row in rows], [[*row, EOS] for row in rows])
+    read, written = (pad(side)[0].to(device) for side in sides)
     keep = written != PAD
     src = torch.full((len(rows), 1), EOS, device=device)
     logits: Tensor = model(src, torch.ones_like(src[:, 0]), read, keep=keep).logits
     terms = F.cross_entropy(logits.float(), written[keep], reduction="none")
     sums = torch.zeros(keep.shape, dtype=torch.float64, device=device)
     return sums.masked_scatter(keep, terms.double()).sum(dim=1).tolist()
-
-
-def _shifted(rows: list[list[int]]) -> tuple[list[list[int]], list[list[int]]]:
-    """Return inputs and targets of the model."""
-    return [[BOS, *row] for row in rows], [[*row, EOS] for row in rows]

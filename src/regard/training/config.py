@@ -464,13 +464,8 @@ def _option(option: Parameter, names: Any) -> tuple[str, str]:
 
 
 def _described(description: str, annotation: Any) -> str:
-    choices = _choices(annotation)
+    choices = get_args(annotation) if get_origin(annotation) is Literal else ()
     return f"{description}: {', '.join(choices)}" if choices else description
-
-
-def _choices(annotation: Any) -> tuple[str, ...]:
-    """Return the values of a setting that has a few."""
-    return get_args(annotation) if get_origin(annotation) is Literal else ()
 
 
 def _shown(value: object) -> str:

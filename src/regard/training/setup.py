@@ -179,7 +179,11 @@ def prepare(
         batches_in_epoch=batches.in_epoch,
     )
     summary = _summary(config, module, corpus, evaluator)
-    _announce(summary, processes, precision, say)
+    several = f", {processes.count} processes" if processes.count > 1 else ""
+    say(
+        f"model: {config.preset}, {config.size}, {summary.weights:,} weights, on {fabric.device} "
+        f"in {precision}{several}."
+    )
     _announce_data(kind, epochs, dev, " held out by hash" if config.dev is None else "", say)
     if defaults := describe_defaults(given, config, facts, interval, kind.examples):
         say(defaults)
@@ -302,14 +306,6 @@ def _summary(
         input_file=input_file,
         test_file=test_file,
         seen="what its word vectors were learned from" if vectors else "nothing else",
-    )
-
-
-def _announce(summary: RunSummary, processes: Processes, precision: str, say: Say) -> None:
-    several = f", {processes.count} processes" if processes.count > 1 else ""
-    say(
-        f"model: {summary.preset}, {summary.size}, {summary.weights:,} weights, on "
-        f"{processes.device} in {precision}{several}."
     )
 
 
