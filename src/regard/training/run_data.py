@@ -53,7 +53,7 @@ Say = Callable[[str], None]
 PairSource = Sequence[tuple[Any, ...] | Mapping[str, Any]]
 
 
-class PreparedData(NamedTuple):
+class EncodedData(NamedTuple):
     """Encoded examples, and the kind that they are of, with its encoders."""
 
     kind: DataKind
@@ -68,7 +68,7 @@ def prepare_data(
     say: Say,
     *,
     accept_changed: bool = False,
-) -> PreparedData:
+) -> EncodedData:
     """Open the encoded examples of a run, or read and encode them.
 
     Args:
@@ -82,7 +82,7 @@ def prepare_data(
     if config.data == "-" and pairs is None and not folder.stdin_file.exists():
         save_stdin(folder.stdin_file)  # training reads its data more than once
     files = RunFiles(config, folder.stdin_file, pairs, _once(say))
-    history = History(folder, _read_record(folder, say), accept_changed, say)
+    history = DataHistory(folder, _read_record(folder, say), accept_changed, say)
     history = history.after_files(files)
     try:
         kind, examples, history = _encoders(files, folder, history, say)
@@ -284,7 +284,7 @@ class Examples:
 
 
 @dataclass(frozen=True)
-class History:
+class DataHistory:
     """The record of a run's data, and what becomes of changes.
 
     Attributes:
@@ -310,7 +310,7 @@ class History:
         """Return the file of encoded examples."""
         return self.folder.data / f"{part}.arrow"
 
-    def accept(self, error: DataError) -> "History":
+    def accept(self, error: DataError) -> "DataHistory":
         """Return the history after a change of the data; raises the error unless it is accepted.
 
         A run that is not trained begins anew.
@@ -322,7 +322,7 @@ class History:
         self.say(f"{error.file}: {error.reason}. {what}.")
         return replace(self, changed=changed, record=self.record if changed else None)
 
-    def after_files(self, files: RunFiles) -> "History":
+    def after_files(self, files: RunFiles) -> "DataHistory":
         """Compare the files with the record."""
         record, history = self.record, self
         if record is None:
@@ -335,7 +335,7 @@ class History:
             history = history.accept(error)
         return history
 
-    def after_digests(self, examples: Examples) -> "History":
+    def after_digests(self, examples: Examples) -> "DataHistory":
         """Compare sources that lie in files of their own with the record."""
         record, files = self.record, examples.files
         if record is None or self.changed or not examples.kind.names_files:
@@ -345,7 +345,7 @@ class History:
         what = "the vectors that it names have changed since the run began"
         return self.accept(DataError(files.name_of("train"), None, what, CHANGED))
 
-    def after_corpora(self, examples: Examples, share: float, encoders: Encoders) -> "History":
+    def after_corpora(self, examples: Examples, share: float, encoders: Encoders) -> "DataHistory":
         """Compare the data of a run without a record with what its encoded examples state."""
         config, files = examples.files.config, examples.files
         if not self.whole_corpora():
@@ -368,7 +368,7 @@ class History:
         paths = map(self.corpus_file, PARTS)
         return all(path.exists() and corpus_problem(path) is None for path in paths)
 
-    def recorded(self, examples: Examples, share: float) -> "History":
+    def recorded(self, examples: Examples, share: float) -> "DataHistory":
         """Record the data as they are now."""
         contents, names = examples.files.contents, examples.files.named()
         files = {s: SourceFile(name, contents[s]) for s, name in names.items() if s in contents}
@@ -403,8 +403,8 @@ def _read_record(folder: RunFolder, say: Say) -> DataRecord | None:
 
 
 def _encoders(
-    files: RunFiles, folder: RunFolder, history: History, say: Say
-) -> tuple[DataKind, Examples, History]:
+    files: RunFiles, folder: RunFolder, history: DataHistory, say: Say
+) -> tuple[DataKind, Examples, DataHistory]:
     """Load the encoders of the run, or learn them at its first start."""
     config = files.config
     src_file, tgt_file = folder.src_tokenizer_file, folder.tgt_tokenizer_file
@@ -433,7 +433,7 @@ def _encoders(
     return chosen(config, encoders), examples, history
 
 
-def _encode(kind: DataKind, examples: Examples, history: History) -> PreparedData:
+def _encode(kind: DataKind, examples: Examples, history: DataHistory) -> EncodedData:
     """Open the encoded examples, or encode them."""
     history = history.after_digests(examples)
     if history.record is None:
@@ -459,7 +459,7 @@ def _encode(kind: DataKind, examples: Examples, history: History) -> PreparedDat
     if train.dropped:
         total = len(train) + train.dropped
         say(f"too long and left out: {train.dropped:,} of {total:,} training {kind.examples}.")
-    return PreparedData(kind, train, DevSet.of(dev))
+    return EncodedData(kind, train, DevSet.of(dev))
 
 
 def _corpus(
@@ -467,7 +467,7 @@ def _corpus(
     pairs: Callable[[], Iterator[Pair]],
     kind: DataKind,
     examples: Examples,
-    history: History,
+    history: DataHistory,
 ) -> Corpus:
     """Open the encoded examples of a part, or read and encode them."""
     config, name = examples.files.config, examples.files.name_of(part)
