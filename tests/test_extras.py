@@ -58,7 +58,7 @@ def test_require_names_what_is_missing_and_how_to_install_it(monkeypatch):
     with pytest.raises(MissingExtraError) as raised:
         require("json", "matplotlib", extra="plot", for_="a picture")
     assert str(raised.value) == (
-        "a picture needs json and matplotlib, but matplotlib is not installed: "
+        "a picture needs json, matplotlib, but matplotlib is not installed: "
         "run `pip install 'regard[plot]'`."
     )
     assert isinstance(raised.value, ImportError)

@@ -31,6 +31,6 @@ def require(*modules: str, extra: str, for_: str) -> None:
     if missing:
         verb = "is" if len(missing) == 1 else "are"
         raise MissingExtraError(
-            f"{for_} needs {' and '.join(modules)}, but {' and '.join(missing)} {verb} not "
+            f"{for_} needs {', '.join(modules)}, but {' and '.join(missing)} {verb} not "
             f"installed: run `{install_command(extra)}`."
         )
