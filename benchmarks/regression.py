@@ -211,7 +211,7 @@ def compare(arguments: argparse.Namespace) -> int:
             before_opened = {fact: before[fact] for fact in opened}
             found += differences(f"the recorded run of {name}", before_opened, opened)
             (folder / "recorded.jsonl").write_text(before["traces"], encoding="utf-8")
-            regard("show", "recorded.jsonl", "--plain", cwd=folder)
+            regard("show", "recorded.jsonl", "--json", cwd=folder)
             steps = len(before["metrics"])
             print("\n".join(found) or f"{name}: equal ({steps} evaluations)", flush=True)
             wrong += len(found)

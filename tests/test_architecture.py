@@ -111,17 +111,14 @@ def package():
     return Package(SOURCES.parent)
 
 
-@pytest.mark.skip(reason="until the redesign is whole")
 def test_no_import_circles_not_even_through_imports_inside_functions(package):
     assert package.circles() == []
 
 
-@pytest.mark.skip(reason="until the redesign is whole")
 def test_a_public_class_name_has_one_meaning(package):
     assert package.repeated_classes() == {}
 
 
-@pytest.mark.skip(reason="until the redesign is whole")
 def test_docstrings_begin_with_what_a_reader_would_search_for(package):
     assert package.vague_docstrings() == []
 

@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 import torch
@@ -65,7 +66,7 @@ def test_inductor_takes_the_kernels_in(operator, backend, device):
 @pytest.mark.slow
 @on_gpu
 def test_processes_share_a_step(backend, device):
-    script = OperatorPath(__file__).with_name("shared_step.py")
+    script = Path(__file__).with_name("shared_step.py")
     launcher = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
     done = subprocess.run(
         [sys.executable, *launcher, script, "auto", device],
