@@ -51,11 +51,11 @@ def _scaled(name: str, *, scale: float, higher_is_better: bool) -> PaperMetric:
 
 
 #: percentage of predictions that equal one of their references
-exact: Final = _scaled("exact", scale=100, higher_is_better=True)
+exact: Final = _scaled("exact", scale=100.0, higher_is_better=True)
 #: edit distance of phonemes to the nearest pronunciation, in per cent
-phoneme_error_rate: Final = _scaled("per", scale=100, higher_is_better=False)
+phoneme_error_rate: Final = _scaled("per", scale=100.0, higher_is_better=False)
 #: sacrebleu's case-sensitive BLEU of plain text
-bleu: Final = _scaled("bleu", scale=1, higher_is_better=True)
+bleu: Final = _scaled("bleu", scale=1.0, higher_is_better=True)
 
 
 def word_error_rate(
