@@ -17,6 +17,7 @@ from regard.data import (
     pad_frames,
     require_tokenizer,
 )
+from regard.data.checksummed_json import VERSION, write_checksummed
 from regard.errors import ArgumentError, DataError, RegardError
 from regard.kinds import load_encoder
 
@@ -179,3 +180,10 @@ def test_a_corpus_of_text_has_no_frames(tmp_path):
     assert isinstance(corpus, Corpus)
     assert corpus.features == 0
     assert collate(corpus, np.array([1, 2])).src.dtype == torch.int64
+
+
+@pytest.mark.parametrize("kind", [["vectors"], {"vectors": 1}, 3, None])
+def test_a_kind_that_is_no_name_is_damage(tmp_path, kind):
+    write_checksummed(tmp_path / "f.json", {"version": VERSION, "kind": kind})
+    with pytest.raises(DataError, match=r"f\.json"):
+        load_encoder(tmp_path / "f.json")

@@ -102,4 +102,6 @@ def load_encoder(path: PathLike) -> SourceEncoder:
     """Load the encoder of a run's sources; raises DataError if the file is damaged."""
     content = read_checksummed(path)
     by_kind = {name: kind for kind in KINDS.values() for name in kind.encoder_kinds}
-    return by_kind.get(content.get("kind", ""), TextPairs).load_encoder(Path(path), content)
+    # a damaged file may have anything here: text is what then refuses it
+    kind = by_kind.get(str(content.get("kind")), TextPairs)
+    return kind.load_encoder(Path(path), content)
