@@ -96,3 +96,14 @@ def test_a_fingerprint_is_the_same_in_every_run(tmp_path):
 def test_a_name_that_is_none(name):
     with pytest.raises(DataError, match="the file cannot be written"), atomic_output(name):
         pass
+
+
+def test_a_folder_is_refused_before_anything_is_written_beside_it(tmp_path, monkeypatch):
+    (tmp_path / "folder").mkdir()
+
+    def must_not_open(*args, **options):
+        raise AssertionError("nothing may be opened")
+
+    monkeypatch.setattr("builtins.open", must_not_open)
+    with pytest.raises(DataError, match="directory"), atomic_output(tmp_path / "folder"):
+        pass

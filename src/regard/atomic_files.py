@@ -16,7 +16,7 @@ CHECK_FOLDER = "check that its folder exists, may be written to and has room"
 
 def _part_of(path: Path) -> Path:
     """Return the temporary file that later replaces `path`."""
-    if not path.name:  # "" and "." name the folder itself
+    if not path.name or path.is_dir():  # "" and "." name the folder itself
         raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
     return path.with_name(f".{path.name}.{os.getpid()}.part")
 

@@ -1,5 +1,6 @@
 """Damage to files: to the structure of JSON, to bytes, and to what kind of file it is."""
 
+import copy
 import gzip
 import json
 import os
@@ -35,7 +36,7 @@ def mutate(value: Any, rng: random.Random) -> Any:
     """A JSON value with one node changed."""
     path = rng.choice(places(value))
     if not path:
-        return rng.choice(ODD)
+        return copy.deepcopy(rng.choice(ODD))
     holder = value
     for key in path[:-1]:
         holder = holder[key]
@@ -44,15 +45,17 @@ def mutate(value: Any, rng: random.Random) -> Any:
     if how < 0.15:
         del holder[key]
     elif how < 0.25 and isinstance(holder, list):
-        holder.insert(rng.randrange(len(holder) + 1), rng.choice(ODD))
+        holder.insert(rng.randrange(len(holder) + 1), copy.deepcopy(rng.choice(ODD)))
     elif how < 0.3 and isinstance(holder, dict):
-        holder[rng.choice(("", "a\0b", "format", "version", "x" * 5000))] = rng.choice(ODD)
+        holder[rng.choice(("", "a\0b", "format", "version", "x" * 5000))] = copy.deepcopy(
+            rng.choice(ODD)
+        )
     elif how < 0.45 and isinstance(holder[key], int | float):
         holder[key] = holder[key] * rng.choice((-1, 2, 3, 0.5, 1000, 10**12))
     elif how < 0.5 and isinstance(holder[key], str):
         holder[key] = rng.choice((holder[key] * 2, holder[key][:-1], holder[key] + "\ud800"))
     else:
-        holder[key] = rng.choice(ODD)
+        holder[key] = copy.deepcopy(rng.choice(ODD))
     return value
 
 

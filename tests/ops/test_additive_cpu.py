@@ -1,6 +1,8 @@
 import copy
+import importlib
 import math
 import os
+import pickle
 import subprocess
 import sys
 import threading
@@ -283,3 +285,29 @@ def test_gradients_come_back_wide_from_under_autocast():
         expected = torch.autograd.grad(operator(*tensors).context.sum(), tensors)
     for ours, theirs in zip(found, expected, strict=True):
         torch.testing.assert_close(ours, theirs, atol=0.05, rtol=0.05)
+
+
+@needs_numba
+def test_a_cache_of_another_version_is_compiled_anew(tmp_path, monkeypatch):
+    numba = importlib.import_module("numba")
+    (tmp_path / "tiny_kernel.py").write_text(
+        "from numba import int64\n"
+        "from regard.ops.cpu_runtime import kernel\n\n"
+        "@kernel(int64[::1])\n"
+        "def fill(numbers):\n"
+        "    numbers[:] = 7\n"
+    )
+    monkeypatch.syspath_prepend(str(tmp_path))
+
+    def filled():
+        monkeypatch.delitem(sys.modules, "tiny_kernel", raising=False)
+        numbers = np.zeros(3, np.int64)
+        importlib.import_module("tiny_kernel").fill(numbers)
+        return numbers.tolist()
+
+    assert filled() == [7, 7, 7]
+    (index,) = tmp_path.rglob("*.nbi")
+    stale = pickle.dumps(numba.__version__) + b"cnot_there\nGone\n."
+    index.write_bytes(stale)
+    assert filled() == [7, 7, 7]
+    assert index.read_bytes() != stale  # and is taken from the cache the next time

@@ -10,6 +10,7 @@ import torch
 from rich.console import Console
 from safetensors.torch import save_file
 
+from regard.errors import DataError
 from regard.training import (
     RunError,
     RunFolder,
@@ -20,6 +21,7 @@ from regard.training import (
     start_run,
 )
 from regard.training.checkpoint import CheckpointError
+from regard.training.run_folder import RowLog
 from regard.training.weights_file import UnusableWeightsError, read_weights, write_weights
 from training.tools import SETTINGS, assert_same, weights
 
@@ -364,3 +366,12 @@ def test_weights_that_no_memory_holds_are_not_read(tmp_path):
 def test_weights_of_an_older_run_have_no_checksum(tmp_path):
     save_file({"a": torch.arange(7.0)}, tmp_path / "old.safetensors")
     assert_same(read_weights(tmp_path / "old.safetensors"), {"a": torch.arange(7.0)})
+
+
+def test_a_log_that_no_memory_holds_is_refused_before_it_is_read(tmp_path):
+    path = tmp_path / "report.jsonl"
+    with open(path, "wb") as file:
+        file.truncate(1 << 40)
+    log = RowLog(path, lambda row: row["step"])
+    with pytest.raises(DataError, match=r"report\.jsonl"):
+        log.problem({"bytes": 3, "checksum": "x"})

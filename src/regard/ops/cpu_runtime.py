@@ -13,6 +13,7 @@ import functools
 import inspect
 import logging
 import os
+import pickle
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -72,11 +73,26 @@ def kernel(*arguments: Any) -> Callable[[Callable[..., Any]], Any]:
         signature, function = numba.void(*arguments), inspect.unwrap(function)
         with _announced():
             try:
-                return numba.njit(signature, cache=True, fastmath=FREE, **OPTIONS)(function)
+                return _compile_cached(function, signature)
             except (OSError, RuntimeError):  # no folder is writable, or the disk is full
                 return numba.njit(signature, fastmath=FREE, **OPTIONS)(function)
 
     return compile_now
+
+
+def _compile_cached(function: Callable[..., Any], signature: Any) -> Any:
+    """Compile a function, or take it from the cache; a cache that cannot be read is emptied.
+
+    Numba unpickles the index of a cache before it looks whether the index is out of date. One of
+    another version of regard may name classes that are gone.
+    """
+    options: dict[str, Any] = {"fastmath": FREE, **OPTIONS}
+    try:
+        return numba.njit(signature, cache=True, **options)(function)
+    except (AttributeError, ImportError, EOFError, ValueError, pickle.UnpicklingError):
+        stale = numba.njit(cache=True, **options)(function)
+        stale._cache.flush()
+        return numba.njit(signature, cache=True, **options)(function)
 
 
 @contextmanager

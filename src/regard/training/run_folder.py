@@ -311,6 +311,8 @@ def _with_old_defaults(settings: Mapping[str, Any], version: int) -> Mapping[str
 
 
 LogRow = dict[str, Any]
+#: bytes of a log; tens of thousands of evaluations with their maps have less
+MAX_LOG: Final = 1 << 30
 
 
 class LogLine(NamedTuple):
@@ -344,7 +346,7 @@ class RowLog:
         """Return the length and the checksum of the file; None if it is missing."""
         if not self.path.exists():
             return None
-        content = self.path.read_bytes()
+        content = self._content()
         return {"bytes": len(content), "checksum": content_checksum(content)}
 
     def problem(self, seal: Mapping[str, Any] | None) -> str | None:
@@ -354,7 +356,7 @@ class RowLog:
             return f"line {damaged[0]} is not a row of it" if damaged else None
         if not self.path.exists():
             return "it is missing"
-        content = self.path.read_bytes()
+        content = self._content()
         if content_checksum(content[: seal["bytes"]]) == seal["checksum"]:
             return None
         if len(content) < seal["bytes"]:
@@ -373,7 +375,7 @@ class RowLog:
         """
         if not self.path.exists():
             return
-        content = self.path.read_bytes()
+        content = self._content()
         if seal is not None and self.problem(seal) is None:
             kept = content[: seal["bytes"]]
         else:
@@ -389,7 +391,7 @@ class RowLog:
         """Return all lines, without a last one that was cut off."""
         if not self.path.exists():
             return []
-        whole, _, _ = self.path.read_bytes().rpartition(b"\n")
+        whole, _, _ = self._content().rpartition(b"\n")
         return [
             LogLine(i, raw, self._row(raw)) for i, raw in enumerate(whole.split(b"\n"), 1) if raw
         ]
@@ -401,6 +403,9 @@ class RowLog:
     def damaged_lines(self) -> list[int]:
         """Return the numbers of the lines that are not rows."""
         return [line.number for line in self.lines() if line.row is None]
+
+    def _content(self) -> bytes:
+        return safe_read.read_bytes(self.path, MAX_LOG)
 
     def _row(self, raw: bytes) -> LogRow | None:
         try:
