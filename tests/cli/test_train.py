@@ -45,7 +45,7 @@ def test_a_pipe_is_refused_since_it_flows_once(pairs, in_folder, setting):
     said = sentence(regard("train", *(f"{k}={v}" for k, v in files.items()), *BRIEF), 2)
     assert said.startswith(f"{setting} must be a file that can be read more than once")
     assert said.endswith(
-        "which is a pipe: write it to a file first"
+        "which is a pipe or a device: write it to a file first"
         + (", or pipe it to `regard train -`." if setting == "data" else ".")
     )
     assert not (in_folder / "runs").exists()
@@ -475,3 +475,7 @@ def test_config_json_holds_every_setting(run):
     record = json.loads((run / "config.json").read_text())
     assert record["config"]["model"] == {"hidden": 32, "embed": 16}
     assert record["config"]["steps"] == 30
+
+
+def test_a_device_without_an_end_is_refused_at_once(in_folder):
+    assert "a pipe or a device" in sentence(regard("train", "/dev/zero", *BRIEF), 2)

@@ -47,14 +47,14 @@ def format_suffix(source: PathLike) -> str:
 
 
 def is_pipe(source: PathLike) -> bool:
-    """Return whether a file can be read only once: stdin, or a pipe, as of `<(...)`."""
+    """Return whether a file can be read only once: stdin, a pipe, as of `<(...)`, or a device."""
     if source == STDIN:
         return True
     try:
         mode = os.stat(source).st_mode
     except (OSError, ValueError):  # opening it says what is wrong
         return False
-    return stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode)
+    return stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode) or stat.S_ISCHR(mode)
 
 
 @contextmanager

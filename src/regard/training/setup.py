@@ -384,4 +384,4 @@ def _check_files(config: Config) -> None:
         if name == "data":
             fix += ", or pipe it to `regard train -`"
         rule = "be a file that can be read more than once"
-        raise ArgumentError(name, rule, f"{file!r}, which is a pipe", fix)
+        raise ArgumentError(name, rule, f"{file!r}, which is a pipe or a device", fix)
