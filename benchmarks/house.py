@@ -11,7 +11,6 @@ import json
 import re
 import subprocess
 import sys
-import time
 from collections import defaultdict
 from collections.abc import Iterator
 from functools import cache
@@ -206,6 +205,18 @@ def measure(root: Path) -> dict[str, Any]:
     }
 
 
+def commit(root: Path) -> str:
+    """Return the commit that is checked out, marked if files differ from it."""
+    done = subprocess.run(
+        ["git", "describe", "--always", "--dirty", "--abbrev=12", "--match="],
+        cwd=root,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    return done.stdout.strip()
+
+
 def flows(root: Path) -> list[dict[str, Any]]:
     """Return the way of `config` from the start of a run."""
     package = Package(root)
@@ -279,11 +290,11 @@ def main() -> int:
         description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )
     parser.add_argument("--repo", type=Path, default=ROOT)
+    parser.add_argument("--out", type=Path, help="write the figures to this file, too")
     parser.add_argument("--times", action="store_true", help="measure imports and help, too")
     parser.add_argument("--flow", action="store_true", help="list the files on the way of values")
     arguments = parser.parse_args()
-    began = time.time()
-    figures = measure(arguments.repo)
+    figures = {"commit": commit(arguments.repo), **measure(arguments.repo)}
     for flow in [*flows(arguments.repo), way_of_texts(arguments.repo)]:
         name = flow["from"].rpartition(":")[2]
         figures[f"files_from_{name}"] = flow["files"]
@@ -297,8 +308,10 @@ def main() -> int:
             arguments.repo, "import regard.attention"
         )
         figures["cpu_seconds_of_import_torch"] = seconds(arguments.repo, "import torch")
-    figures["measured_in_seconds"] = round(time.time() - began, 1)
-    print(json.dumps(figures, indent=1))
+    text = json.dumps(figures, indent=1)
+    print(text)
+    if arguments.out is not None:
+        arguments.out.write_text(text + "\n", encoding="utf-8")
     return 0
 
 

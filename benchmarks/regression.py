@@ -119,23 +119,29 @@ def predictions(folder: Path, run: Path, case: Case) -> dict[str, str]:
     return {"predictions": answers, "traces": (folder / "t.jsonl").read_text(encoding="utf-8")}
 
 
+def _is_repeatable(name: str, value: Any) -> bool:
+    """Return whether a column of the metrics is a number that does not depend on the clock."""
+    measured = ("second", "per_s", "time", "checksum")
+    return isinstance(value, int | float) and not any(word in name for word in measured)
+
+
+def weight_hashes(run: Path) -> dict[str, str]:
+    """Return a hash of each tensor of a run's model."""
+    return {
+        name: hashlib.sha256(tensor.contiguous().numpy().tobytes()).hexdigest()
+        for name, tensor in load_file(run / "model.safetensors").items()
+    }
+
+
 def facts_of(folder: Path, run: Path, case: Case) -> dict[str, Any]:
     """Return what must not change: losses, weights, predictions and traces of a run."""
     rows = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
     timeless = [
-        {k: v for k, v in row.items() if isinstance(v, int | float) and "second" not in k}
-        for row in rows
+        {name: value for name, value in row.items() if _is_repeatable(name, value)} for row in rows
     ]
-    for row in timeless:
-        for name in [n for n in row if "per_s" in n or "time" in n or "checksum" in n]:
-            del row[name]
-    weights = {
-        name: hashlib.sha256(tensor.contiguous().numpy().tobytes()).hexdigest()
-        for name, tensor in load_file(run / "model.safetensors").items()
-    }
     return {
         "metrics": timeless,
-        "weights": weights,
+        "weights": weight_hashes(run),
         **predictions(folder, run, case),
     }
 
@@ -148,8 +154,8 @@ def train(folder: Path, name: str, case: Case) -> Path:
     return run
 
 
-def train_recipe(folder: Path, name: str, data: Path) -> dict[str, Any]:
-    """Return losses and weights of the first steps of a recipe, which show its batches."""
+def train_recipe(folder: Path, name: str, data: Path) -> dict[str, str]:
+    """Return hashes of the weights after the first steps of a recipe, which show its batches."""
     out = f"recipe-{name}"
     options = ("--data-dir", str(data), "--no-test", "-q", "-o", out)
     settings = (
@@ -162,8 +168,7 @@ def train_recipe(folder: Path, name: str, data: Path) -> dict[str, Any]:
     )
     smaller = () if "lstm" in name else ("hidden=32",)
     regard("train", f"recipes/{name}", *options, *settings, *smaller, cwd=folder)
-    weights = load_file(folder / out / "model.safetensors")
-    return {k: hashlib.sha256(v.numpy().tobytes()).hexdigest() for k, v in weights.items()}
+    return weight_hashes(folder / out)
 
 
 def chosen(arguments: argparse.Namespace) -> dict[str, Case]:

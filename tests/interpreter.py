@@ -4,6 +4,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import NoReturn
 
 
 def check_kept(script: Path, cases: int) -> None:
@@ -17,3 +18,10 @@ def check_kept(script: Path, cases: int) -> None:
     )
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stdout.count(": kept\n") == cases
+
+
+def report(found: dict[str, list[str]]) -> NoReturn:
+    """Print a line for each case, as `check_kept` counts them, and end the script."""
+    for name, broken in found.items():
+        print(f"{name}: {'; '.join(broken) or 'kept'}")
+    sys.exit(any(found.values()))

@@ -13,6 +13,7 @@ import torch
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
+from interpreter import report
 from ops.conftest import POISONED, poison
 from regard.training.losses import cross_entropy
 from training.losses import breaches, cross_entropies, made, rdrops
@@ -118,9 +119,7 @@ def main():
         found[name] = breaches(loss, *given, -0.13)
     for check in (forbidden, broken, empty, second_use):
         found[check.__name__] = check()
-    for name, report in found.items():
-        print(f"{name}: {'; '.join(report) or 'kept'}")
-    sys.exit(any(found.values()))
+    report(found)
 
 
 if __name__ == "__main__":

@@ -11,7 +11,7 @@ from regard.data import Pair, PairReader, read_pairs
 from regard.data.error_hints import PYTHON_HINTS, BadLine, ErrorHints
 from regard.data.pair_reader import SourceTransform
 from regard.data.pairs import column_names
-from regard.data.text_files import is_pipe
+from regard.data.text_files import is_read_once
 from regard.errors import ArgumentError, DataError
 from regard.kinds import DataKind
 
@@ -117,4 +117,4 @@ def _peek_columns(
 
 def _has_features(file: Any, advice: ErrorHints) -> bool:
     """Return whether a third column looks like features rather than like a further target."""
-    return not is_pipe(file) and read_pairs(file, advice=advice).format.features is not None
+    return not is_read_once(file) and read_pairs(file, advice=advice).format.features is not None

@@ -46,7 +46,7 @@ def format_suffix(source: PathLike) -> str:
     return (os.path.splitext(stem)[1] if suffix in OPENERS else suffix).lower()
 
 
-def is_pipe(source: PathLike) -> bool:
+def is_read_once(source: PathLike) -> bool:
     """Return whether a file can be read only once: stdin, a pipe, as of `<(...)`, or a device."""
     if source == STDIN:
         return True

@@ -20,7 +20,7 @@ from regard.data import (
     require_tokenizer,
 )
 from regard.data.dev_set import DevSet
-from regard.data.text_files import STDIN, is_pipe
+from regard.data.text_files import STDIN, is_read_once
 from regard.errors import ArgumentError
 from regard.kinds import DataKind, open_kind
 from regard.kinds import check_settings as check_kind_settings
@@ -378,7 +378,7 @@ def _check_files(config: Config) -> None:
     """Raise ArgumentError for a pipe, which is read only once; stdin as the data is saved."""
     for name in FILES:
         file = getattr(config, name)
-        if not file or (name == "data" and file == STDIN) or not is_pipe(file):
+        if not file or (name == "data" and file == STDIN) or not is_read_once(file):
             continue
         fix = "write it to a file first"
         if name == "data":
