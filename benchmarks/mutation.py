@@ -347,14 +347,16 @@ def run(arguments: argparse.Namespace) -> dict[str, Any]:
         with ThreadPoolExecutor(arguments.workers) as pool:
             verdicts = list(pool.map(work, chosen))
     counts = Counter(verdicts)
-    measured = len(chosen) - counts["no time"]
+    judged = counts["caught"] + counts["survived"]
+    reached = 1 - counts["not reached"] / max(1, len(chosen))  # known of all, also of those not run
     return {
-        "mutants": measured,
+        "mutants": len(chosen),
+        "judged": judged,
         "caught": counts["caught"],
         "survived": counts["survived"],
         "not_reached": counts["not reached"],
         "no_time": counts["no time"],
-        "share_caught": round(counts["caught"] / max(1, measured), 4),
+        "share_caught": round(reached * counts["caught"] / max(1, judged), 4),
         "candidates": len(candidates),
         "seconds": round(time.time() - began),
         "left": [
