@@ -1,6 +1,7 @@
 """The live page in a real browser, against a server that answers as `regard serve` does."""
 
 import json
+import time
 
 import pytest
 
@@ -70,7 +71,13 @@ def live(chromium):
 
 
 def test_what_is_typed_is_answered_and_shown(live):
-    live.type("#live-text", "the cat", delay=10)
+    live.clock.install()  # the page's clock stands still: how fast the test types plays no part
+    live.clock.pause_at(time.time() + 3600)
+    for letter in "the cat":
+        live.type("#live-text", letter)
+        live.clock.run_for(100)
+    assert live.questions == []
+    live.clock.run_for(10_000)
     live.wait_for_selector(".texts")
     assert live.questions == [("api/stream", {"text": "the cat", "model": "enfr"})]
     assert "tapis" in live.inner_text(".stage")

@@ -35,12 +35,12 @@ def stage(page):
     return found
 
 
-def until(page, expression, seconds=10.0):
+def until(page, expression, seconds=60.0):
     """Waits for something to be true; the page itself may not evaluate strings."""
     until_here(page, lambda: page.evaluate(expression), seconds, expression)
 
 
-def until_here(page, is_true, seconds=10.0, what=""):
+def until_here(page, is_true, seconds=60.0, what=""):
     """Waits for something that is known outside of the page, while the page goes on."""
     end = time.monotonic() + seconds
     while not is_true():
