@@ -7,7 +7,9 @@ STAMP  := $(VENV)/.installed
 # bytecode is kept, since each call of pytest would else compile all of it again
 WORKERS := 2
 PYTEST = PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 OMP_WAIT_POLICY=PASSIVE $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -q
-SHAPES := --jaxtyping-packages=regard,beartype.beartype
+# the packages through which tensors pass
+SHAPED := masks state ops attention layers models decoding data training seeing
+SHAPES := --jaxtyping-packages=$(subst $() ,,$(SHAPED:%=regard.%,))beartype.beartype
 
 .DEFAULT_GOAL := help
 
@@ -16,7 +18,7 @@ $(STAMP): pyproject.toml constraints.txt
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[all,dev]'
 	@touch $(STAMP)
 
-.PHONY: help install demo test check lint types unit shuffled plain compiled system others long browser fuzz bench clean
+.PHONY: help install demo test check lint types quick unit shuffled plain compiled system others long browser fuzz bench clean
 
 help:  ## list what make can do
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## */\1\t/' | expand -t 12
@@ -30,7 +32,8 @@ test: lint  ## everything that CI runs
 	@$(MAKE) --no-print-directory -j2 types unit
 	@$(MAKE) --no-print-directory others browser
 
-check: lint types unit plain  ## the same without what trains models or compiles code
+check: lint  ## in two minutes: two parameter sets of each test, nothing that takes long
+	@$(MAKE) --no-print-directory -j2 types quick
 
 lint: $(STAMP)  ## ruff: rules and format
 	$(BIN)/ruff check .
@@ -38,6 +41,9 @@ lint: $(STAMP)  ## ruff: rules and format
 
 types: $(STAMP)  ## mypy, strict
 	$(BIN)/mypy
+
+quick: $(STAMP)
+	$(PYTEST) --few -m "not compile and not system and not slow and not browser and not long"
 
 unit: $(STAMP)  ## tests, with every shape in every signature checked at run time
 	$(PYTEST) $(SHAPES) -m "not plain and not compile and not system and not slow and not browser and not long"

@@ -6,18 +6,22 @@ are compared by the share of mutants that are caught.
 
     python benchmarks/mutation.py --repo DIR --out mutants.json --mutants 200 --workers 16
 
-First all fast tests of the mutated packages run once, and record which lines each one reaches: by
-`sys.monitoring` from Python 3.12 on, by the much slower `sys.settrace` before. Files of GPU kernels
-are left out: no CPU reaches them.
+First the tests of the mutated packages run once under `coverage`, which records the lines that
+each one reaches. Each mutant is then judged in a fork of a process that has the heavy libraries
+loaded, so that it costs seconds. Files of GPU kernels are left out: no CPU reaches them.
 """
 
 import argparse
 import ast
+import contextlib
+import importlib
 import json
 import os
 import random
+import resource
 import shlex
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -35,67 +39,53 @@ FAST = (
 )
 #: tests of one mutant, the quickest of those that reach its line
 MOST_TESTS = 40
-#: seconds after which a mutant that hangs counts as caught
-LIMIT = 45
+#: CPU seconds, and seconds by the clock, after which a mutant that hangs counts as caught
+CPU_LIMIT, LIMIT = 60, 300
+#: what tests import that no mutant changes: loaded once, before the forks
+LOADED = ("torch", "numpy", "pytest", "hypothesis", "jaxtyping", "beartype", "lightning_fabric")
 COMPARISONS = {"<": "<=", "<=": "<", ">": ">=", ">=": ">", "==": "!=", "!=": "==", "is": "is not"}
 ARITHMETIC = {"+": "-", "-": "+", "*": "/", "/": "*", "//": "*", "%": "*", "@": "*", "&": "|"}
 
-#: pytest plugin that writes, for each test, its seconds and the lines of the package it reaches
+#: pytest plugin that writes the seconds of each test and the tests that reach each line
 PLUGIN = """
-import json, os, sys, time
+import json, os, time
 
+import coverage
 import pytest
 
-ROOT = os.environ["MUTATION_SOURCE"]
-TOOL, monitoring = 3, getattr(sys, "monitoring", None)
-lines, records = set(), []
-
-
-def on_line(code, line):
-    if code.co_filename.startswith(ROOT):
-        lines.add((code.co_filename[len(ROOT):], line))
-    return monitoring and monitoring.DISABLE
-
-
-def on_event(frame, event, argument):
-    if not frame.f_code.co_filename.startswith(ROOT):
-        return None
-    on_line(frame.f_code, frame.f_lineno)
-    return on_event
-
-
-if monitoring:
-    monitoring.use_tool_id(TOOL, "mutation")
-    monitoring.register_callback(TOOL, monitoring.events.LINE, on_line)
-    monitoring.set_events(TOOL, monitoring.events.LINE)
+ROOT, OUT = os.environ["MUTATION_SOURCE"], os.environ["MUTATION_OUT"]
+measured = coverage.Coverage(
+    data_file=os.path.join(OUT, f"{os.getpid()}.coverage"), source=[ROOT], config_file=False,
+    messages=False,
+)
+measured.start()
+seconds, failed = {}, []
 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_protocol(item):
-    lines.clear()
-    if monitoring:
-        monitoring.restart_events()
-    else:
-        sys.settrace(on_event)
+    measured.switch_context(item.nodeid)
     began = time.perf_counter()
     result = yield
-    reached = {}
-    for file, line in lines:
-        reached.setdefault(file, []).append(line)
-    records.append((item.nodeid, time.perf_counter() - began, reached))
+    seconds[item.nodeid] = time.perf_counter() - began
     return result
 
 
 def pytest_runtest_logreport(report):
     if report.failed:
-        records.append((report.nodeid, -1.0, {}))
+        failed.append(report.nodeid)
 
 
 def pytest_sessionfinish(session):
-    if records:
-        name = os.path.join(os.environ["MUTATION_OUT"], f"{os.getpid()}.json")
-        with open(name, "w") as file:
-            json.dump(records, file)
+    measured.stop()
+    if seconds:
+        data = measured.get_data()
+        reached = {
+            os.path.relpath(file, ROOT): data.contexts_by_lineno(file)
+            for file in data.measured_files()
+        }
+        with open(os.path.join(OUT, f"{os.getpid()}.json"), "w") as file:
+            json.dump({"seconds": seconds, "failed": failed, "reached": reached}, file)
 """
 
 
@@ -230,9 +220,8 @@ class Checkout:
 
     def pytest(self, *args: str, timeout: float, **more: str) -> subprocess.CompletedProcess[str]:
         """Run pytest on this copy."""
-        command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *args]
         return subprocess.run(
-            command,
+            [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *args],
             cwd=self.folder,
             env=self.environment(**more),
             capture_output=True,
@@ -242,51 +231,93 @@ class Checkout:
         )
 
 
-def reach(checkout: Checkout, arguments: argparse.Namespace) -> tuple[dict[str, Any], set[str]]:
-    """Run the fast tests once; return lines and seconds by test, and tests that fail anyway."""
+class Reached(NamedTuple):
+    """Tests by the line, and by the file, that they reach, each with its seconds."""
+
+    by_line: dict[tuple[str, int], list[tuple[float, str]]]
+    by_file: dict[str, list[tuple[float, str]]]
+
+
+def reach(checkout: Checkout, arguments: argparse.Namespace) -> Reached:
+    """Run the tests once without mutants, and return what each one reaches."""
     out = checkout.folder / "reached"
     out.mkdir()
     (checkout.folder / "mutation_plugin.py").write_text(PLUGIN)
-    folders = [f"tests/{package}" for package in arguments.packages]
     done = checkout.pytest(
-        *folders,
-        "-m",
-        FAST,
-        "-n",
-        str(arguments.workers),
-        "-p",
-        "mutation_plugin",
+        *(f"tests/{package}" for package in arguments.packages),
+        *("-m", FAST, "-n", str(arguments.workers), "-p", "mutation_plugin"),
         *arguments.pytest,
         timeout=arguments.seconds,
-        MUTATION_SOURCE=str(checkout.folder / "src") + os.sep,
+        MUTATION_SOURCE=str(checkout.folder / "src"),
         MUTATION_OUT=str(out),
     )
     print(done.stdout[-600:], flush=True)
-    tests, failing = {}, set()
-    for file in out.glob("*.json"):
-        for name, seconds, lines in json.loads(file.read_text()):
-            if seconds < 0:
-                failing.add(name)
-            else:
-                tests[name] = (seconds, lines)
-    return tests, failing
+    by_line, by_file = defaultdict(list), defaultdict(list)
+    for path in out.glob("*.json"):
+        found = json.loads(path.read_text())
+        failed, seconds = set(found["failed"]), found["seconds"]
+        for file, lines in found["reached"].items():
+            names = {line: {*tests} & seconds.keys() - failed for line, tests in lines.items()}
+            by_file[file] += [(seconds[name], name) for name in set().union(*names.values())]
+            for line, tests in names.items():
+                by_line[file, int(line)] += [(seconds[name], name) for name in tests]
+        print(f"{len(seconds)} tests, {len(failed)} of them fail without any mutant", flush=True)
+    return Reached(by_line, by_file)
 
 
-def judge(
-    checkout: Checkout, source: str, mutant: Mutant, tests: list[str], options: list[str]
-) -> str:
-    """Return `caught` or `survived` for one mutant."""
-    path = checkout.folder / "src" / mutant.file
-    changed = mutate(source, mutant)
-    assert changed is not None
-    _write(path, changed)
-    try:
-        done = checkout.pytest("-x", *options, *tests, timeout=LIMIT)
-        return "survived" if done.returncode == 0 else "caught"
-    except subprocess.TimeoutExpired:
-        return "caught"
-    finally:
-        _write(path, source)
+class Judge:
+    """A process that has loaded what no mutant changes, and forks itself for each mutant."""
+
+    def __init__(self, checkout: Checkout, options: list[str]) -> None:
+        self.checkout = checkout
+        self.process = subprocess.Popen(
+            [sys.executable, __file__, "--judge", *options],
+            cwd=checkout.folder,
+            env=checkout.environment(),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+
+    def verdict(self, source: str, mutant: Mutant, tests: list[str]) -> str:
+        """Return `caught` or `survived` for one mutant."""
+        path = self.checkout.folder / "src" / mutant.file
+        changed = mutate(source, mutant)
+        assert changed is not None
+        assert self.process.stdin is not None
+        assert self.process.stdout is not None
+        _write(path, changed)
+        try:
+            print(json.dumps(tests), file=self.process.stdin, flush=True)
+            return self.process.stdout.readline().strip()
+        finally:
+            _write(path, source)
+
+
+def judge_forever(options: list[str]) -> None:
+    """Read lists of tests, and write whether a fork of this process passes them."""
+    for name in LOADED:
+        importlib.import_module(name)
+    answers = os.dup(1)
+    silence = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(silence, 1)
+    os.dup2(silence, 2)
+    for line in sys.stdin:
+        child = os.fork()
+        if child == 0:
+            os.setsid()
+            resource.setrlimit(resource.RLIMIT_CPU, (CPU_LIMIT, CPU_LIMIT))
+            code = 1
+            with contextlib.suppress(BaseException):
+                args = ["-x", "-q", "-p", "no:cacheprovider", *options, *json.loads(line)]
+                code = int(importlib.import_module("pytest").main(args))
+            os._exit(code)
+        end, status = time.monotonic() + LIMIT, (0, 1)
+        while (status := os.waitpid(child, os.WNOHANG))[0] == 0:
+            time.sleep(0.02)
+            if time.monotonic() > end:
+                os.killpg(child, signal.SIGKILL)
+        os.write(answers, b"survived\n" if status[1] == 0 else b"caught\n")
 
 
 def _write(path: Path, source: str) -> None:
@@ -302,15 +333,7 @@ def run(arguments: argparse.Namespace) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as temporary:
         folders = [Path(temporary) / str(i) for i in range(arguments.workers)]
         copies = [Checkout(repo, folder) for folder in folders]
-        tests, failing = reach(copies[0], arguments)
-        print(f"{len(tests)} tests, {len(failing)} of them fail without any mutant", flush=True)
-        by_line: dict[tuple[str, int], list[tuple[float, str]]] = defaultdict(list)
-        by_file: dict[str, list[tuple[float, str]]] = defaultdict(list)
-        for name, (seconds, lines) in tests.items():
-            for file, numbers in lines.items() if name not in failing else ():
-                by_file[file].append((seconds, name))
-                for number in numbers:
-                    by_line[file, number].append((seconds, name))
+        by_line, by_file = reach(copies[0], arguments)
         sources, candidates, at_import = {}, [], {}
         for package in arguments.packages:
             for path in sorted((repo / "src" / "regard" / package).rglob("*.py")):
@@ -324,28 +347,29 @@ def run(arguments: argparse.Namespace) -> dict[str, Any]:
         for mutant in candidates:
             if len(chosen) < arguments.mutants and mutate(sources[mutant.file], mutant):
                 chosen.append(mutant)
-        free: Queue[Checkout] = Queue()
+        free: Queue[Judge] = Queue()
         for copy in copies:
-            free.put(copy)
+            free.put(Judge(copy, arguments.pytest))
 
         def work(mutant: Mutant) -> str:
             reaching = by_line.get((mutant.file, mutant.line), [])
             if mutant.line in at_import[mutant.file]:
                 reaching = by_file[mutant.file]
-            reaching = sorted(reaching)[:MOST_TESTS]
-            if not reaching:
+            names = [name for _, name in sorted(reaching)[:MOST_TESTS]]
+            if not names:
                 return "not reached"
-            copy = free.get()
+            judge = free.get()
             try:
                 if time.time() - began > arguments.seconds:
                     return "no time"
-                names = [name for _, name in reaching]
-                return judge(copy, sources[mutant.file], mutant, names, arguments.pytest)
+                return judge.verdict(sources[mutant.file], mutant, names)
             finally:
-                free.put(copy)
+                free.put(judge)
 
         with ThreadPoolExecutor(arguments.workers) as pool:
             verdicts = list(pool.map(work, chosen))
+        while not free.empty():
+            free.get().process.kill()
     counts = Counter(verdicts)
     judged = counts["caught"] + counts["survived"]
     reached = 1 - counts["not reached"] / max(1, len(chosen))  # known of all, also of those not run
@@ -369,6 +393,9 @@ def run(arguments: argparse.Namespace) -> dict[str, Any]:
 
 def main() -> int:
     """Read the command line and write the counts."""
+    if sys.argv[1:2] == ["--judge"]:
+        judge_forever(sys.argv[2:])
+        return 0
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )

@@ -1,13 +1,14 @@
 import os
 import random
+from pathlib import Path
 
 import jaxtyping
 import numpy as np
 import pytest
 import torch
 
-import pairwise
 import shapes
+import thinning
 
 # before anything of the package is imported
 jaxtyping.jaxtyped = shapes.jaxtyped
@@ -16,6 +17,13 @@ jaxtyping.jaxtyped = shapes.jaxtyped
 torch.set_num_threads(1)
 # A warning that torch gives once would be an error in whichever test comes first.
 torch.set_warn_always(True)
+
+#: packages whose tests are about files, commands and pages: shapes are checked in those below
+WITHOUT_SHAPES = (
+    *("api", "benchmarks", "cli", "evaluation", "examples", "export", "fuzz", "kinds", "lab"),
+    *("recipes", "serve"),
+)
+TESTS = Path(__file__).parent
 
 #: settings of the whole process that a test or what it calls may change: how to read and write each
 SETTINGS = (
@@ -31,9 +39,17 @@ SETTINGS = (
 )
 
 
+def pytest_addoption(parser):
+    parser.addoption("--few", action="store_true", help="two parameter sets of each test at most")
+
+
 @pytest.hookimpl(tryfirst=True)  # before `-m` selects
 def pytest_collection_modifyitems(config, items):
-    pairwise.thin(items)
+    thinning.thin(items, few=config.getoption("few"))
+    for item in items:
+        folder = item.path.relative_to(TESTS).parts[0]
+        if folder in WITHOUT_SHAPES or folder.startswith("test_"):
+            item.add_marker(pytest.mark.plain)
     if not torch.cuda.is_available():
         on_gpu = [item for item in items if item.get_closest_marker("gpu")]
         items[:] = [item for item in items if not item.get_closest_marker("gpu")]

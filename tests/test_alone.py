@@ -5,6 +5,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 TESTS = """
 import os, random, torch
 
@@ -39,6 +41,7 @@ draws.first = draws()
 """
 
 
+@pytest.mark.slow
 def test_a_test_does_not_see_what_another_has_changed(tmp_path):
     here = Path(__file__).parent
     (tmp_path / "conftest.py").write_text((here / "conftest.py").read_text())

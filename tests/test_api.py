@@ -33,6 +33,7 @@ def tagged(tmp_path_factory):
     return regard.fit(rows, output=path, quiet=True, features=True, steps=2, **SMALL)
 
 
+@pytest.mark.slow
 def test_a_text(model):
     out = model("abc")
     assert isinstance(out, regard.Output)
@@ -50,6 +51,7 @@ def test_a_list(model):
     assert model([]) == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("batch", [1, 2, 64])
 def test_each_source_begins_with_its_own_prefix(model, batch):
     texts = ["abcdefg", "ab", "hgfe", "abcd", "fe"]
@@ -62,6 +64,7 @@ def test_each_source_begins_with_its_own_prefix(model, batch):
     assert [out.text for out in outs] == alone
 
 
+@pytest.mark.slow
 def test_prefixes_of_a_long_stream_stay_with_their_sources(model):
     texts = ["abcd"[: 2 + i % 3] for i in range(40)]  # more than are taken at a time
     prefix = [model.tgt_tokenizer.encode("abcdefgh"[i % 8]) for i in range(40)]
@@ -83,6 +86,7 @@ def test_any_iterable(model):
     assert [out.text for out in model(iter(["abc"]))] == [model("abc").text]
 
 
+@pytest.mark.slow
 def test_small_batches_give_the_same(model):
     texts = [src for src, _ in pairs(7, seed=3)]
     one = [out.text for out in model.predict(texts, batch=1)]
@@ -115,6 +119,7 @@ def test_options(model):
     assert len(set(draws)) > 1
 
 
+@pytest.mark.slow
 def test_each_batch_draws_answers_of_its_own(model):
     def draws(seed, batch):
         found = model.predict(["abc"] * 40, num_samples=1, seed=seed, batch=batch, attention=False)
@@ -205,6 +210,7 @@ def test_a_model_is_not_saved_over_anything(model, tmp_path):
     assert not (model.path / "inside").exists()
 
 
+@pytest.mark.slow
 def test_half_precision_is_near(model):
     half = regard.load(model.path, precision="bf16")
     assert {p.dtype for p in half.module.parameters()} == {torch.bfloat16}
@@ -265,6 +271,7 @@ def test_fit_on_a_generator(tmp_path, capsys):
     assert capsys.readouterr() == ("", "")
 
 
+@pytest.mark.slow
 def test_fit_learns_what_stands_in_dictionaries_and_not_their_names(tmp_path):
     options = {"quiet": True, "steps": 2, "precision": "32", **SMALL}
     rows = [{"src": src, "tgt": tgt} for src, tgt in pairs()]
@@ -301,6 +308,7 @@ def test_columns_beside_tuples_are_those_of_the_dev_file(tmp_path):
     regard.fit(pairs(), columns=("en", "fr"), dev=str(dev), **options)
 
 
+@pytest.mark.slow
 def test_fit_is_the_same_for_the_same_seed(tmp_path):
     options = {"quiet": True, "steps": 3, "precision": "32", **SMALL}
     one, two, three = (

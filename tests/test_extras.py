@@ -34,6 +34,7 @@ def loaded(statement):
     return set(done.stdout.split())
 
 
+@pytest.mark.slow
 def test_layers_load_torch_and_little_else():
     found = loaded("import regard.attention, regard.layers")
     assert "torch" in found

@@ -72,6 +72,7 @@ def test_a_reader_who_has_seen_enough_is_no_error():
     assert shell('"$1" -c "$2" | true', "print('x' * 1_000_000)")[0] == 0
 
 
+@pytest.mark.slow
 def test_a_table_that_is_not_read_to_its_end_is_no_error():
     done = subprocess.run(
         ["bash", "-o", "pipefail", "-c", '"$0" -m regard settings | true', sys.executable],

@@ -32,7 +32,7 @@ def test_answers_come_in_the_order_of_the_batches():
 
 
 def test_two_batches_are_worked_on_at_once_with_a_thread_each():
-    meet = threading.Barrier(2, timeout=20)
+    meet = threading.Barrier(2, timeout=240)
 
     def both(batch):
         meet.wait()  # nobody passes unless two are there
@@ -69,14 +69,14 @@ def test_what_goes_wrong_in_a_thread_is_raised_and_the_threads_are_given_back():
 def test_the_model_is_in_evaluation_mode_until_the_last_batch_is_answered():
     model = nn.Sequential(nn.Linear(1, 1), nn.Dropout())
     model[0].eval()
-    both_are_in = threading.Barrier(2, timeout=20)
+    both_are_in = threading.Barrier(2, timeout=240)
     first_is_out, found = threading.Event(), []
 
     def work(batch):
         with evaluating(model):
             both_are_in.wait()
             if batch == 1:
-                assert first_is_out.wait(timeout=20)
+                assert first_is_out.wait(timeout=240)
             found.append(model[1].training)
         if batch == 0:
             first_is_out.set()

@@ -36,6 +36,7 @@ def file(tmp_path):
     return path
 
 
+@pytest.mark.slow
 def test_evaluate_gives_what_the_verb_prints(model, file):
     said = json.loads(done(regard("evaluate", model.path, file, "--json", "--device", "cpu")))
     found = model.evaluate(file)

@@ -66,6 +66,7 @@ def tagged(tmp_path_factory):
     return regard.load(run_folder(path, "bahdanau", features=["V", "PST"]))
 
 
+@pytest.mark.sample(14)
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_the_map_of_a_beam_hypothesis_is_that_of_forcing_it(variant, tmp_path):
     model = regard.load(run_folder(tmp_path / "run", variant))

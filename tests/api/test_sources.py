@@ -31,6 +31,7 @@ def lines(tmp_path):
     return file
 
 
+@pytest.mark.slow
 def test_a_source_that_is_too_long_loses_no_other_answer(conv):
     outputs = conv.predict([*WORDS[:3], LONG])
     assert [next(outputs).text for _ in range(3)] == [output.text for output in conv(WORDS[:3])]

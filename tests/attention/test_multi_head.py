@@ -134,6 +134,7 @@ def test_causal_is_the_causal_mask(need_weights, q_len):
         torch.testing.assert_close(told, expected)
 
 
+@pytest.mark.slow
 def test_dropout_spares_the_weights_and_the_evaluation():
     attention = MultiHeadAttention(DIM, HEADS, dropout=0.2)
     x = torch.randn(BATCH, Q_LEN, DIM)

@@ -11,6 +11,7 @@ def script():
     return runpy.run_path(str(ROOT / "benchmarks" / "architecture.py"))
 
 
+@pytest.mark.slow
 def test_the_drawing_is_up_to_date(script):
     assert script["main"](["--check"]) == 0
 

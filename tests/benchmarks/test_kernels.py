@@ -20,6 +20,7 @@ def start(script: str, *words: object) -> None:
         runpy.run_path(file, run_name="__main__")
 
 
+@pytest.mark.slow
 def test_the_page_is_what_the_records_give(tmp_path: Path) -> None:
     start("kernels_page.py", "--docs", tmp_path)
     page = (tmp_path / "kernels.md").read_text()
@@ -29,6 +30,7 @@ def test_the_page_is_what_the_records_give(tmp_path: Path) -> None:
         assert (ROOT / "docs" / figure).is_file()
 
 
+@pytest.mark.slow
 def test_sections_do_not_overwrite_each_other(tmp_path: Path) -> None:
     result = json.loads(RESULT.read_text())
     sweep = [swept(path, n) for n in (64, 128) for path in ("eager", "compile", "triton")]

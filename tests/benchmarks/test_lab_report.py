@@ -20,6 +20,7 @@ def draw(figure: Figure, folder: Path, stem: str) -> str:
     return ""
 
 
+@pytest.mark.slow
 def test_the_report_is_what_the_results_give(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -41,6 +41,7 @@ def run(tmp_path):
     return folder.path
 
 
+@pytest.mark.long
 def test_a_run_becomes_a_model_with_a_card(run, tmp_path, monkeypatch):
     done = pack_model(run, "-o", tmp_path / "box" / "g2p", "--test-words", 7)
     assert done.returncode == 0, done.stderr

@@ -29,6 +29,7 @@ def training(*words: str) -> subprocess.CompletedProcess[str]:
     )
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_a_run_that_is_told_to_stop_keeps_its_records(tmp_path: Path) -> None:
     file = tmp_path / "found.json"
@@ -44,7 +45,7 @@ def test_a_run_that_is_told_to_stop_keeps_its_records(tmp_path: Path) -> None:
         assert run.stdout is not None
         first = run.stdout.readline()
         run.send_signal(signal.SIGTERM)
-        _, said = run.communicate(timeout=60)
+        _, said = run.communicate(timeout=240)
     assert first.startswith("curves"), said
     assert run.returncode == 0, said
     assert said.endswith("told to stop: the records so far are kept.\n")
@@ -80,6 +81,7 @@ def test_it_runs_on_a_cpu_and_writes_what_it_prints(tmp_path: Path) -> None:
     assert "| bahdanau | tiny | 200 |" in render(result)
 
 
+@pytest.mark.slow
 def test_a_folder_without_the_data_is_one_sentence(tmp_path: Path) -> None:
     done = training("--data", str(tmp_path))
     assert done.returncode == 2

@@ -77,6 +77,7 @@ def test_predict_goes_on_with_each_line(language):
     assert len(head) == len(found["token_log_probs"])
 
 
+@pytest.mark.slow
 @pytest.mark.plain
 def test_texts_that_have_no_perplexity_are_named(language, run):
     model = package.load(language)

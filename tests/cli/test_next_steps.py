@@ -67,6 +67,7 @@ def test_what_is_said_of_training_data_works_in_python(in_folder, case):
     assert eval(f"package.fit(name, {typed}, **options)", {**globals(), **locals()})("ab")
 
 
+@pytest.mark.slow
 def test_the_second_of_two_files_is_named_as_each_verb_takes_it(run, in_folder):
     for name, side in (("a", 0), ("b", 1)):
         (in_folder / name).write_text("".join(f"{pair[side]}\n" for pair in PAIRS))
@@ -86,6 +87,7 @@ def test_the_second_of_two_files_is_named_as_each_verb_takes_it(run, in_folder):
         done(regard(verb, run, "a", "b"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("verb", ["evaluate", "align"])
 def test_what_is_said_of_pairs_for_a_run_works(run, tagged, in_folder, verb):
     name = written(in_folder, FILES["other keys"][0])
@@ -101,6 +103,7 @@ def test_what_is_said_of_pairs_for_a_run_works(run, tagged, in_folder, verb):
     done(regard(verb, run, name, *shlex.split(found(r"--skip-bad", said))))
 
 
+@pytest.mark.slow
 def test_a_first_line_of_names_is_noted_once_and_can_be_left_out(run, in_folder):
     name = written(in_folder, f"source\ttarget\n{GOOD}")
     result = regard("train", name, *BRIEF, "-o", "one")
@@ -159,6 +162,7 @@ def test_no_limit_is_to_be_raised_where_there_is_no_way(run):
     assert "raise" not in said
 
 
+@pytest.mark.slow
 def test_the_limit_of_predict_can_be_raised(run):
     long = f"{'a' * 20_000}\n"
     typed = found(r"--max-chars", sentence(regard("predict", run, stdin=long), 1))

@@ -50,7 +50,7 @@ def talk(stdin, send, args, lines):
             send(process, f"{line}\n")
             found.append(process.stdout.readline().rstrip("\n"))
         send(process, None)
-        rest, said = process.communicate(timeout=60)
+        rest, said = process.communicate(timeout=240)
     assert (process.returncode, rest) == (0, "")
     return found, said
 
@@ -399,7 +399,7 @@ def test_a_reader_who_has_seen_enough(run, tmp_path):
     process.stdout.close()
     assert process.stderr.read() == b""
     process.stderr.close()
-    assert process.wait(timeout=60) == 0
+    assert process.wait(timeout=240) == 0
 
 
 def closed(run, redirection, stdin=""):
@@ -415,6 +415,7 @@ def closed(run, redirection, stdin=""):
     return told.returncode, told.stderr
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize(
     ("redirection", "said"),
     [

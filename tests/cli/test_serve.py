@@ -61,7 +61,7 @@ def test_one_line_says_where_and_an_interrupt_ends_it_quickly(run, started):
         assert found["source"]["text"] == "abc"
         start = time.monotonic()
         process.send_signal(signal.SIGINT)  # while a connection is open
-        stdout, stderr = process.communicate(timeout=30)
+        stdout, stderr = process.communicate(timeout=240)
     assert time.monotonic() - start < 5
     assert process.returncode == 130
     assert stdout == ""

@@ -53,6 +53,7 @@ def test_sizes_are_those_of_the_table():
     assert rows("conv")["dim"][0] == "256"
 
 
+@pytest.mark.slow
 def test_what_is_listed_can_be_given_to_train(in_folder):
     """Each name, with its own default, is taken."""
     for preset in PRESETS:

@@ -68,6 +68,7 @@ def loaded(tmp_path_factory):
     return modules("show", str(folder), "abc")[1]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("module", HEAVY)
 def test_show_does_without(loaded, module):
     assert "regard.cli.show" in loaded
@@ -94,6 +95,7 @@ def cpu_seconds(*command):
     return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
 
 
+@pytest.mark.slow
 def test_help_of_no_command_needs_more_than_its_options():
     """In one process, since each takes a while to start."""
     program = f"""
@@ -110,6 +112,7 @@ print(*({NEVER!r} & set(sys.modules)))
     assert done.stdout == "\n"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("line", "offers"),
     [
@@ -126,6 +129,7 @@ def test_completion_loads_nothing_heavy(line, offers):
     assert not loaded & NEVER
 
 
+@pytest.mark.slow
 def test_completion_can_be_shown_and_installed():
     out = done(regard("--help"))
     assert "--install-completion" in out

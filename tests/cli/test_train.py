@@ -413,16 +413,17 @@ def stopped(pairs, number):
         text=True,
         env={**os.environ, "OMP_NUM_THREADS": "1"},
     )
-    end = time.monotonic() + 60
+    end = time.monotonic() + 240
     while not list(pairs.parent.glob("run/checkpoints/*[1-9].json")):  # that of step 0 is too early
         assert process.poll() is None, process.stderr.read()
         assert time.monotonic() < end
         time.sleep(0.05)
     process.send_signal(number)
-    out, err = process.communicate(timeout=60)
+    out, err = process.communicate(timeout=240)
     return process.returncode, out, err
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize(("number", "expected"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 def test_stopped_it_saves_and_says_how_to_go_on(pairs, in_folder, number, expected):
     code, out, err = stopped(pairs, number)
@@ -466,7 +467,7 @@ def interrupted_in_evaluation(pairs, folder):
         capture_output=True,
         text=True,
         env={**os.environ, "OMP_NUM_THREADS": "1"},
-        timeout=60,
+        timeout=240,
     )
     return process.returncode, process.stdout, process.stderr
 

@@ -69,6 +69,7 @@ def test_all_shards_are_the_batch(plan, world):
     assert {len(shard) for shard in shards} == {len(batches)}
 
 
+@pytest.mark.slow
 @given(plans(), st.integers(0, 5))
 def test_padding_by_counting(plan, epoch):
     src, tgt, options = plan

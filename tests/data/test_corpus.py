@@ -234,6 +234,7 @@ print(resident("VmHWM") - before)
 """
 
 
+@pytest.mark.long
 @pytest.mark.slow
 @pytest.mark.skipif(not os.path.exists("/proc/self/status"), reason="memory is read from /proc")
 def test_memory_does_not_grow_with_the_corpus(tmp_path):

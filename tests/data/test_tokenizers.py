@@ -189,6 +189,7 @@ def test_spans_have_the_text_of_the_tokens(tokenizer):
             assert nfc(text[start:end]) == shown
 
 
+@pytest.mark.slow
 @given(ASSIGNED, st.sampled_from(["keep", "lower", "upper"]))
 def test_spans_are_one_for_each_token_and_in_order(text, case):
     for kind in ("char", "space", "word", "bpe"):
@@ -339,6 +340,7 @@ def test_a_word_of_300_characters(tokenizer):
     assert ids == [UNK] or tokenizer.decode(ids) == "man" * 100
 
 
+@pytest.mark.slow
 def test_real_text():
     pairs = list(read_pairs(shared("multi30k/val.en-de-fr-cs.tsv.gz"), columns=(0, 3)))
     texts = [nfc(pair.tgt) for pair in pairs]
@@ -394,6 +396,7 @@ def test_features_stand_after_the_words_that_joined(tmp_path):
     assert Tokenizer.load(tmp_path / "t.json").encode("walk go", ["V"]) == [5, 4, 7]
 
 
+@pytest.mark.slow
 @given(ASSIGNED)
 def test_normal_form_is_what_is_written_of_a_known_text(text):
     assume(JOINER not in text)

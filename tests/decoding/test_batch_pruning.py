@@ -39,6 +39,7 @@ def searched(toy, options, lag):
     return search(toy, src, lengths, options, plan, CROSS), list(toy.rows_per_step)
 
 
+@pytest.mark.sample(12)
 @pytest.mark.parametrize("lag", [1, 3, 99])
 @pytest.mark.parametrize("options", OPTIONS.values(), ids=OPTIONS)
 @pytest.mark.parametrize("seed", range(2))

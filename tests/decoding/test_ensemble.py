@@ -8,6 +8,7 @@ from regard.errors import ArgumentError
 from regard.models import PRESETS
 
 
+@pytest.mark.sample(6)
 @pytest.mark.parametrize("variant", PRESETS)
 def test_a_model_twice_is_the_model(variant):
     model, (src, lengths) = model_of(variant), batch()

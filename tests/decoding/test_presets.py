@@ -17,18 +17,21 @@ WITHOUT_CROSS = (*TAGGERS, "seq2seq", "seq2seq-gru")
 TEXTS = "lm-"
 KINDS = ("cross", "decoder-self", "decoder-history", "encoder-self", "encoder-history", "memory")
 
-every_variant = pytest.mark.parametrize("variant", VARIANTS)
+
+def every_variant(test):
+    """Run a test for all variants in `make long`, and for a part of them always."""
+    return pytest.mark.sample(14)(pytest.mark.parametrize("variant", VARIANTS)(test))
 
 
 def every_variant_with(*beams):
-    """Each variant with one of the beams, by turns; with the others in long runs."""
-    return pytest.mark.parametrize(
-        ("variant", "beam"),
-        [
-            pytest.param(name, beam, marks=[pytest.mark.long] * (i % len(beams) != j))
-            for i, name in enumerate(VARIANTS)
-            for j, beam in enumerate(beams)
-        ],
+    """The same with one of the beams each, by turns."""
+    values = [
+        pytest.param(name, beam, marks=[pytest.mark.long] * (i % len(beams) != j))
+        for i, name in enumerate(VARIANTS)
+        for j, beam in enumerate(beams)
+    ]
+    return lambda test: pytest.mark.sample(14)(
+        pytest.mark.parametrize(("variant", "beam"), values)(test)
     )
 
 

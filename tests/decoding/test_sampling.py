@@ -83,6 +83,7 @@ def test_what_has_no_probability_is_not_drawn_at_the_ends(monkeypatch, point, to
     assert draw(row, DecodingOptions(num_samples=1, **options)).item() == token
 
 
+@pytest.mark.slow
 def test_whole_targets_are_drawn_by_their_probability():
     toy, draws = Toy(6, 2), 500
     (hypotheses,) = sample(toy, *sources(2), DecodingOptions(max_len=2, num_samples=draws, seed=1))

@@ -83,6 +83,7 @@ def plain_beam(toy, source, beam, alpha):
     return sorted(ended, reverse=True)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("alpha", [0.0, 2.0])
 def test_beam_1_is_greedy(alpha):
     for seed in range(4):

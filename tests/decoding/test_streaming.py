@@ -9,6 +9,7 @@ from regard.models import PRESETS
 from regard.symbols import EOS
 
 
+@pytest.mark.sample(6)
 @pytest.mark.parametrize("variant", PRESETS)
 def test_it_streams_what_greedy_writes(variant):
     model, (src, lengths) = model_of(variant), batch()

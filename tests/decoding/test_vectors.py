@@ -47,6 +47,7 @@ def best_of_forced(model, src, length):
     return tokens[1:]
 
 
+@pytest.mark.sample(6)
 @pytest.mark.parametrize(("name", "adapter"), CASES)
 def test_greedy_is_the_argmax_of_forced_targets(name, adapter):
     model, (src, lengths) = model_of(name, adapter), source(adapter)

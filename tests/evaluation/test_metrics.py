@@ -79,6 +79,7 @@ def test_ter_is_sacrebleus_as_a_share():
     assert score("ter", SYSTEM, SEVERAL).value == pytest.approx(expected, abs=1e-9)
 
 
+@pytest.mark.slow
 @settings(max_examples=80, deadline=None)
 @given(pairs=st.lists(st.tuples(WORDS, WORDS), min_size=1, max_size=4))
 def test_sacrebleu_agrees_on_odd_sentences(pairs):

@@ -31,14 +31,8 @@ pytestmark = pytest.mark.plain
 
 OPSET = onnx.helper.make_opsetid("", 20)
 GREEDY = DecodingOptions(beam=1)
-SLOW = ("self-attentive", "transformer")
-#: whose graphs are like those of others
-LONG = ("gnmt", "luong")
-PRESETS = [
-    "bahdanau",
-    *(pytest.param(name, marks=pytest.mark.slow) for name in SLOW),
-    *(pytest.param(name, marks=pytest.mark.long) for name in LONG),
-]
+LONG = ("self-attentive", "transformer", "gnmt", "luong")
+PRESETS = ["bahdanau", *(pytest.param(name, marks=pytest.mark.long) for name in LONG)]
 # decode.py, where neither torch nor regard can be imported
 WITHOUT_TORCH = """
 import runpy, sys
@@ -47,6 +41,7 @@ runpy.run_path(sys.argv[1], run_name="__main__")
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("preset", PRESETS)
 def test_an_exported_folder_is_the_model(preset, tmp_path, monkeypatch):
     """One test, since each export takes seconds."""

@@ -14,6 +14,7 @@ TOKENS = TokenInputs(SRC_VOCAB)
 LENGTHS = torch.tensor([5, 2, 1])
 
 
+@pytest.mark.sample(14)
 @pytest.mark.parametrize("variant", EXPORTED)
 def test_steps_from_the_first_state_of_the_graphs_are_those_of_the_model(variant):
     model = build(variant).eval()
@@ -31,6 +32,7 @@ def test_steps_from_the_first_state_of_the_graphs_are_those_of_the_model(variant
         ours, theirs = expected.state, found.state
 
 
+@pytest.mark.sample(14)
 @pytest.mark.parametrize("variant", EXPORTED)
 def test_every_axis_that_changes_has_a_name(variant):
     own = with_positions(build(variant).eval())
@@ -43,7 +45,9 @@ def test_every_axis_that_changes_has_a_name(variant):
     assert [port.name for port in ports.first] == [port.name for port in ports.state]
 
 
+@pytest.mark.slow
 @pytest.mark.plain
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("variant", LOOPED)
 def test_loops_in_the_graph_read_as_the_layers_do(variant):
     model = build(variant).eval()

@@ -13,6 +13,7 @@ CASES = int(os.environ.get("FUZZ_CASES", "300"))
 SEED = 20
 
 
+@pytest.mark.slow
 def test_whatever_is_read_there_is_a_sentence_and_nothing_else_is_touched(tmp_path):
     verdicts = list(run_cases(list(range(CASES)), SEED, 2, tmp_path))
     told = summary(verdicts, SEED)

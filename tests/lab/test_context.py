@@ -172,7 +172,7 @@ def named(name, seed, setting, device):
     return f"{name} {seed} {setting}"
 
 
-BOTH = Barrier(2, timeout=20)
+BOTH = Barrier(2, timeout=240)
 
 
 def meet(device):

@@ -70,6 +70,7 @@ def test_a_line_has_its_band_and_a_gap_where_there_is_none():
     assert {(1, 1), (1, 3), (2, 3), (2, 5)} <= {tuple(corner) for corner in corners.tolist()}
 
 
+@pytest.mark.slow
 def test_a_figure_is_saved_as_both_and_always_the_same(tmp_path):
     first = plots.save(drawn(), tmp_path / "one", "x-y")
     assert plots.save(drawn(), tmp_path / "two", "x-y") == first
@@ -80,6 +81,7 @@ def test_a_figure_is_saved_as_both_and_always_the_same(tmp_path):
     ET.parse(tmp_path / "one" / "x-y.svg")
 
 
+@pytest.mark.slow
 def test_words_stay_words(tmp_path):
     svg = plots.save(drawn("Σ <α> & co"), tmp_path, "x")
     texts = "".join(ET.fromstring(svg).itertext())
@@ -87,6 +89,7 @@ def test_words_stay_words(tmp_path):
     assert "width" in texts
 
 
+@pytest.mark.slow
 def test_two_figures_in_a_page_share_no_id_and_refer_to_their_own(tmp_path):
     one, two = (plots.save(drawn(), tmp_path, stem) for stem in ("one", "two"))
     ids = [set(re.findall(r'\bid="([^"]+)"', svg)) for svg in (one, two)]
@@ -98,6 +101,7 @@ def test_two_figures_in_a_page_share_no_id_and_refer_to_their_own(tmp_path):
         assert used <= own
 
 
+@pytest.mark.slow
 def test_inline_svg_follows_the_page(tmp_path):
     svg = plots.save(drawn(), tmp_path, "x")
     assert svg.startswith("<svg")

@@ -66,6 +66,7 @@ def folder(monkeypatch, tmp_path, made):
     return shutil.copytree(made, tmp_path / "report")
 
 
+@pytest.mark.slow
 def test_all_files_are_there(folder):
     names = {str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file()}
     figures = {f"figures/{n}-halves.{end}" for n in ("one", "two") for end in ("svg", "png")}

@@ -72,6 +72,7 @@ def test_two_steps_are_those_of_the_paper():
             torch.testing.assert_close(slots[row], torch.tensor(rows).double(), atol=1e-6, rtol=0)
 
 
+@pytest.mark.slow
 def test_gradients_of_two_steps():
     module, first = memory(), drawn(BATCH, SLOTS, WIDTH).requires_grad_()
     inputs = drawn(2, BATCH, INPUT).requires_grad_()

@@ -159,6 +159,7 @@ def compiled_equals_eager(name, tolerance=1e-10, dtype=torch.float64, **options)
 
 
 @pytest.mark.compile
+@pytest.mark.sample(4)
 @pytest.mark.parametrize("name", WHOLE)
 def test_compiles_as_one_graph(name):
     compiled_equals_eager(name, fullgraph=True, backend="aot_eager")
@@ -167,6 +168,7 @@ def test_compiles_as_one_graph(name):
 @pytest.mark.compile
 # torch silences this one where it shows warnings, which is too late where they are errors
 @pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor that is not a leaf")
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("name", ["RNNStack rnn", "RNNStack gru", "RNNStack lstm"])
 def test_rnn_stacks_compile_around_their_kernel(name):
     compiled_equals_eager(name, backend="aot_eager")

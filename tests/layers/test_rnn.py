@@ -179,6 +179,7 @@ def test_gradients_equal_those_of_packed_sequences(cell, layers, both_ways):
     close(grads, {name: p.grad for name, p in theirs.named_parameters()})
 
 
+@pytest.mark.slow
 @each_cell
 def test_gradcheck(cell):
     stack = RNNStack(2, 3, cell=cell, num_layers=2, bidirectional=True).double()

@@ -360,6 +360,7 @@ def test_feed_forward_by_hand(activation):
     close(module(x), hidden @ module.outer.weight.T + module.outer.bias)
 
 
+@pytest.mark.slow
 @each_norm
 def test_gradcheck(norm_first):
     options = LayerOptions(dropout=0.0, norm_first=norm_first, activation="gelu")

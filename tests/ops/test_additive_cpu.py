@@ -237,6 +237,7 @@ def test_few_queries_with_gradients_are_left_to_torch(monkeypatch):
     assert _refuse_cpu(many, *others, None, False) is None
 
 
+@pytest.mark.slow
 def test_nothing_imports_numba_before_it_is_needed():
     code = (
         "import sys, torch; from regard.ops import additive_attention as op;"

@@ -31,6 +31,7 @@ def test_without_triton_another_path_is_taken(monkeypatch):
         operator(*CALL)
 
 
+@pytest.mark.slow
 def test_nothing_imports_triton_before_it_is_needed():
     code = (
         "import sys, torch; from regard.ops import additive_attention as op;"

@@ -173,6 +173,7 @@ def test_layout_does_not_matter(cell, layout, backend):
     accept(by(backend, cell, "additive", mask), by("reference", cell, "additive", mask), tensors)
 
 
+@pytest.mark.slow
 @every_cell
 @pytest.mark.parametrize("backend", TAKES_FLOAT64)
 def test_gradients_are_right(cell, backend):

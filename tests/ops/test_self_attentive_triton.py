@@ -43,6 +43,7 @@ def test_without_triton_another_path_is_taken(monkeypatch):
         self_attentive_rnn(INPUTS, WEIGHT, DotScore())
 
 
+@pytest.mark.slow
 def test_nothing_imports_triton_before_it_is_needed():
     code = (
         "import sys, torch; from regard.ops import self_attentive_rnn as op, DotScore;"

@@ -284,6 +284,7 @@ COUNTS = {
 }
 
 
+@pytest.mark.slow
 def test_the_bundled_dictionary_is_that_of_the_papers():
     found = TASKS["cmudict"].prepare(HOME)
     train, judged = COUNTS["cmudict-bahdanau"]
@@ -298,6 +299,7 @@ def test_a_task_whose_data_are_not_bundled_asks_for_a_folder(task):
         prepare(task, HOME, **options)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not DATA.is_dir(), reason="the public data sets are not here: REGARD_DATA")
 @pytest.mark.parametrize("name", COUNTS)
 def test_real_files_have_the_sizes_that_papers_give(name):

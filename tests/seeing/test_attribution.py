@@ -110,6 +110,7 @@ def test_each_place_needs_something_to_stand_there(others):
         ablation(build("bahdanau"), SRC, TGT, others)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("preset", ["bahdanau", "transformer", "self-attentive", "conv"])
 def test_the_gradient_is_that_of_a_small_change(preset):
     model = build(preset).double().eval()
@@ -370,6 +371,7 @@ def test_a_source_of_one_frame_has_nothing_else_in_its_place():
     np.testing.assert_allclose(found, np.zeros((4, 1)), atol=1e-6)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("preset", ["bahdanau", "transformer", "self-attentive", "conv"])
 def test_the_gradient_of_joined_frames_is_that_of_a_small_change(preset):
     model = reads_frames(preset, stack=2).double()

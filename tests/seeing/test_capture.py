@@ -729,6 +729,7 @@ def test_self_attentive_rnn(cell):
     assert (found.kind, found.causal) == ("encoder-history", True)
 
 
+@pytest.mark.sample(14)
 @pytest.mark.parametrize("variant", VARIANTS)
 @pytest.mark.parametrize("layers", [pytest.param(1, marks=pytest.mark.long), 2])
 def test_models_show_what_they_return_when_asked(variant, layers):
@@ -788,6 +789,7 @@ def test_what_is_refused(case):
         pass
 
 
+@pytest.mark.slow
 def test_a_module_compiled_in_place():
     module = GPT()
     module.blocks[0].compile()

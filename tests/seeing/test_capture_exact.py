@@ -349,7 +349,7 @@ def in_threads(*works):
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(60)
+        thread.join(240)
     assert not errors
 
 
@@ -359,7 +359,7 @@ def test_blocks_in_two_threads_see_their_own_alone():
         "additive": AdditiveAttention(DIM, DIM, 7).eval(),
     }
     before = {name: getattr(ops, name) for name in ops.__all__}
-    barrier, found = threading.Barrier(2, timeout=60), {}
+    barrier, found = threading.Barrier(2, timeout=240), {}
     x = normal(BATCH, Q_LEN, DIM)
 
     def work(name):

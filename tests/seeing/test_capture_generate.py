@@ -255,6 +255,7 @@ def test_own_decodings_one_after_another_are_separate():
     assert {trace.maps[0].weights.shape for trace in seen.traces} == {(1, 4, 6)}
 
 
+@pytest.mark.slow
 def test_own_beam_search_says_that_rows_are_beams():
     model = PRESETS["transformer"](src_vocab=17, tgt_vocab=13, size="tiny").eval()
     options = DecodingOptions(max_len=4, min_len=4, beam=3)

@@ -182,6 +182,7 @@ def test_numbers_can_be_read_on_every_colour():
         assert (pair[1] + 0.05) / (pair[0] + 0.05) >= 4.5, share
 
 
+@pytest.mark.slow
 def test_png_and_pdf_are_what_they_say():
     view = select(translation(gold=((1, 2, True), (0, 1, False))))
     png, pdf = figure.png(view), figure.pdf(view)
@@ -194,6 +195,7 @@ def test_png_and_pdf_are_what_they_say():
     assert figure.pdf(view) == pdf  # no date is in it
 
 
+@pytest.mark.slow
 def test_letters_that_no_font_has_do_no_harm():
     labels = ["今日", "👩‍👩‍👧", "مرحبا", "$x^$", "\x1b", "\ud800"]
     view = replace(select(of_labels(labels, ["𓀀"])), notes=("今日 $x^$",))
@@ -201,6 +203,7 @@ def test_letters_that_no_font_has_do_no_harm():
     assert figure.pdf(view).startswith(b"%PDF")
 
 
+@pytest.mark.slow
 def test_a_large_png_has_the_cells():
     labels = [str(i) for i in range(60)]
     assert figure.png(select(of_labels(labels, labels))).startswith(b"\x89PNG")

@@ -104,6 +104,7 @@ def big(heads, size, layers, sharp=1.0):
     return Trace(Text.of(labels), Text.of(labels), maps)
 
 
+@pytest.mark.slow
 def test_a_large_model_takes_at_most_seven_megabytes():
     # local attention with noise, as trained heads have it: 6 layers, 8 heads, 512 x 512
     size = 512

@@ -96,12 +96,12 @@ class Live:
 
     def __exit__(self, *_):
         self.server.should_exit = True
-        self.thread.join(20)
+        self.thread.join(240)
         self.bound.close()
         assert not self.thread.is_alive()
 
     def client(self, **options):
-        return httpx2.Client(base_url=self.url, trust_env=False, timeout=20, **options)
+        return httpx2.Client(base_url=self.url, trust_env=False, timeout=240, **options)
 
 
 def until(condition, seconds=10.0):

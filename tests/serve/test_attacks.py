@@ -299,7 +299,7 @@ def test_those_who_wait_are_told_when_the_server_ends(live, slow):
         *_, last = read(connection).rstrip(b"\r\n0").strip().split(b"\n\n")
         assert b"event: error" in last
         assert b'"closing"' in last
-    server.thread.join(10)
+    server.thread.join(240)
     assert server.lines == []
 
 

@@ -260,6 +260,7 @@ def test_every_answer_has_headers_that_keep_it_safe(client):
         assert "frame-ancestors 'none'" in answer.headers["content-security-policy"]
 
 
+@pytest.mark.slow
 def test_nothing_is_printed_unless_asked_for(serve):
     quiet, loud = serve(), serve(log_text=True)
     for client in (quiet, loud):

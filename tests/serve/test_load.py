@@ -31,7 +31,7 @@ def together(server, bodies):
 
     many = httpx2.Limits(max_connections=len(bodies))
     with (
-        httpx2.Client(base_url=server.url, trust_env=False, timeout=60, limits=many) as client,
+        httpx2.Client(base_url=server.url, trust_env=False, timeout=240, limits=many) as client,
         ThreadPoolExecutor(len(bodies)) as pool,
     ):
         return list(pool.map(ask, bodies))

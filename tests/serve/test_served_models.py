@@ -76,6 +76,7 @@ def test_a_check_stops_wherever_it_is_and_leaves_the_model_as_it_was(models, poi
     assert after.maps[0].weights == pytest.approx(before.maps[0].weights, abs=1e-6)
 
 
+@pytest.mark.slow
 def test_a_check_in_pieces_finds_what_a_whole_one_finds(models, monkeypatch):
     model = models.by_name["tagged"]
     whole = model.check("abcd", "c b a", max_len=20)

@@ -56,6 +56,7 @@ def test_it_learns_to_reverse(tmp_path):
     assert exact_match(tmp_path, rows, "steps=250", regard=aside) >= 0.95
 
 
+@pytest.mark.long
 def test_it_learns_what_features_say(tmp_path):
     """One and the same word is copied or reversed: only its tag tells."""
     both = [
@@ -78,6 +79,7 @@ def test_without_features_it_cannot(tmp_path):
     assert exact_match(tmp_path, both, "steps=300", "features=false") <= 0.6
 
 
+@pytest.mark.long
 def test_what_can_copy_learns_to_sooner(tmp_path):
     """Words of 40 symbols in orders that were never seen, with an ending; few words to learn from.
     A model that must write every symbol by itself does not get there."""
@@ -103,6 +105,7 @@ def said(word):
     return " ".join(piece for piece in pieces if piece)
 
 
+@pytest.mark.long
 def test_hard_attention_learns_to_pronounce_and_moves_ahead(tmp_path):
     rows = [(word, said(word)) for word in dict.fromkeys(words(4000, seed=3)) if said(word)]
     assert exact_match(tmp_path, rows, "-p", "monotonic", "steps=350") >= 0.95

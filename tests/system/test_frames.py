@@ -13,6 +13,7 @@ pytestmark = pytest.mark.system
 SMALL = ("size=tiny", "batch_sentences=64", "average=1", "warmup=50", "device=cpu", "precision=32")
 
 
+@pytest.mark.long
 def test_it_learns_to_write_what_it_hears(tmp_path):
     train = write_jsonl(tmp_path / "train.jsonl", spoken(1500))
     test = write_npy(tmp_path / "test.tsv", spoken(200, seed=2))

@@ -18,9 +18,9 @@ pytestmark = [
 ]
 
 SAMPLES = {
-    "kills": ("REGARD_KILLS", 4),
-    "points": ("REGARD_POINTS", 12),
-    "flips": ("REGARD_FLIPS", 24),
+    "kills": ("REGARD_KILLS", 2),
+    "points": ("REGARD_POINTS", 6),
+    "flips": ("REGARD_FLIPS", 12),
 }
 
 

@@ -213,6 +213,7 @@ def test_only_an_evaluation_can_tell_that_a_run_has_stalled():
     assert not has_stalled(judged_once, 0.9, None)
 
 
+@pytest.mark.slow
 def test_a_run_uses_its_minutes_where_evaluations_are_slow(make_task, monkeypatch):
     """A step takes a second and an evaluation three, of which the first takes nine more."""
     clock = SimpleNamespace(now=0.0)
@@ -268,6 +269,7 @@ def plain(**settings):
     return {name: value for name, value in SETTINGS.items() if name not in FREE} | settings
 
 
+@pytest.mark.slow
 def test_what_was_chosen_is_recorded_and_kept(data, tmp_path):
     start_run(make_config({"data": str(data), **plain(steps=4)}), tmp_path / "run", quiet=True)
     folder = RunFolder(tmp_path / "run")

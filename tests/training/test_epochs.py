@@ -27,6 +27,7 @@ def test_no_length_is_rounded_beyond_the_longest_that_there_may_be():
     assert rounded(np.array([3, 65, 66]), 66).tolist() == [4, 66, 66]
 
 
+@pytest.mark.slow
 def test_every_batch_of_an_epoch_has_room_in_its_shape_and_few_shapes_are_enough(tmp_path):
     corpus = make_corpus(tmp_path / "c.arrow", make_pairs(2000))
     shapes = BatchShapes(max_src_len=256, max_tgt_len=257, tokens=512)
@@ -59,6 +60,8 @@ def test_a_shape_without_room_is_refused(tmp_path):
         collate(corpus, np.arange(5), BatchShape(4, 40, 48))
 
 
+@pytest.mark.slow
+@pytest.mark.sample(4)
 @pytest.mark.parametrize("rdrop", [0.0, 2.0])
 @pytest.mark.parametrize("preset", ["bahdanau", "transformer", "pointer", "monotonic", "memory"])
 def test_what_fills_a_shape_counts_neither_in_the_loss_nor_in_the_gradient(preset, rdrop, tmp_path):

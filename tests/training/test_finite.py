@@ -13,6 +13,7 @@ def test_gradients_that_are_no_numbers_end_a_run(tmp_path):
         run(data, output, lr=1e30, warmup=0, clip=1e30)
 
 
+@pytest.mark.slow
 def test_a_lost_run_can_go_on_from_where_it_was_well(tmp_path):
     data, output = write_pairs(tmp_path / "pairs.tsv"), tmp_path / "run"
     run(data, output, steps=6)

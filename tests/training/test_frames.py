@@ -256,6 +256,7 @@ def counted_tables(monkeypatch):
     return parsed
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("write", [write_jsonl, write_npy])
 def test_each_source_is_parsed_once_before_the_first_step(tmp_path, monkeypatch, write):
     data, dev = (write(tmp_path / f"{name}.tsv", spoken(80)) for name in ("data", "dev"))

@@ -3,6 +3,7 @@
 import json
 import os
 import random
+import shutil
 import signal
 
 import pytest
@@ -14,8 +15,8 @@ from training.tools import (
     finish,
     kill_after,
     last_checkpoint,
-    pause_until,
     run_aside,
+    stop_at,
     weights,
     write_pairs,
 )
@@ -26,7 +27,7 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore:.*multi-threaded, use of fork.*:DeprecationWarning"),
 ]
 
-KILLS = int(os.environ.get("REGARD_KILLS", "20"))
+KILLS = int(os.environ.get("REGARD_KILLS", "6"))
 
 
 @pytest.fixture(scope="module")
@@ -82,6 +83,7 @@ def last_step(output):
     return max(steps, default=0)
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("at", ["before the rename", "between the two files", "after both"])
 @pytest.mark.parametrize("which", [1, 3])
 def test_killed_while_a_checkpoint_is_written(data, whole, tmp_path, which, at, monkeypatch):
@@ -98,7 +100,7 @@ def test_killed_while_a_checkpoint_is_written(data, whole, tmp_path, which, at, 
 
     monkeypatch.setattr(os, "replace", deadly)
     process = run_aside(data, tmp_path / "run")
-    process.join(60)
+    process.join(240)
     assert process.exitcode == -signal.SIGKILL
     monkeypatch.undo()
     finish(run_aside(data, tmp_path / "run"))
@@ -120,7 +122,7 @@ def test_killed_between_a_score_and_the_first_checkpoint_after_it(data, tmp_path
     with monkeypatch.context() as patch:
         patch.setattr(checkpoint, "save", deadly)
         process = run_aside(data, tmp_path / "run", **every)
-        process.join(60)
+        process.join(240)
     assert process.exitcode == -signal.SIGKILL
     assert scores(tmp_path / "run")
     finish(run_aside(data, tmp_path / "run"))
@@ -128,19 +130,20 @@ def test_killed_between_a_score_and_the_first_checkpoint_after_it(data, tmp_path
     assert_same(weights(tmp_path / "run"), weights(tmp_path / "whole"))
 
 
-def stop_early(data, output, step=20):
-    process = run_aside(data, output)
-    pause_until(lambda: last_step(output) >= step)
-    os.kill(process.pid, signal.SIGKILL)
-    process.join()
+@pytest.fixture(scope="module")
+def stopped(data, tmp_path_factory):
+    """A run that was killed half-way."""
+    output = tmp_path_factory.mktemp("stopped") / "run"
+    with pytest.MonkeyPatch.context() as patch:
+        assert stop_at(20, signal.SIGKILL, patch, data, output) == -signal.SIGKILL
+    return output
 
 
 @pytest.mark.parametrize("damage", ["cut", "flip", "flip the record", "no record"])
 def test_a_damaged_checkpoint_is_noticed_and_the_one_before_is_used(
-    data, whole, tmp_path, damage, capfd
+    data, whole, stopped, tmp_path, damage, capfd
 ):
-    output = tmp_path / "run"
-    stop_early(data, output)
+    output = shutil.copytree(stopped, tmp_path / "run")
     newest = max((output / "checkpoints").glob("step-*.json")).with_suffix(".safetensors")
     record = newest.with_suffix(".json")
     content = bytearray(newest.read_bytes())
@@ -163,9 +166,8 @@ def test_a_damaged_checkpoint_is_noticed_and_the_one_before_is_used(
     assert_same(weights(whole), weights(output))
 
 
-def test_all_checkpoints_damaged_is_an_error(data, whole, tmp_path):
-    output = tmp_path / "run"
-    stop_early(data, output, step=6)
+def test_all_checkpoints_damaged_is_an_error(data, whole, stopped, tmp_path):
+    output = shutil.copytree(stopped, tmp_path / "run")
     for path in (output / "checkpoints").glob("step-*.safetensors"):
         path.write_bytes(b"nothing")
     with pytest.raises(RunError, match=r"all checkpoints .* it trains from step 0"):
@@ -174,25 +176,20 @@ def test_all_checkpoints_damaged_is_an_error(data, whole, tmp_path):
     assert_same(weights(whole), weights(output))
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
-def test_a_signal_saves_and_the_run_goes_on(data, whole, tmp_path, number):
+def test_a_signal_saves_and_the_run_goes_on(data, whole, tmp_path, number, monkeypatch):
     output = tmp_path / "run"
-    process = run_aside(data, output)
-    pause_until(lambda: last_step(output) >= 6)
-    os.kill(process.pid, number)
-    process.join(60)
-    assert process.exitcode == 0
+    assert stop_at(6, number, monkeypatch, data, output) == 0
     assert last_step(output) < tools.SETTINGS["steps"]
     finish(run_aside(data, output))
     assert_same(weights(whole), weights(output))
 
 
-def test_half_precision_resumes_exactly_too(data, tmp_path):
+def test_half_precision_resumes_exactly_too(data, tmp_path, monkeypatch):
     finish(run_aside(data, tmp_path / "a", precision="bf16"))
-    process = run_aside(data, tmp_path / "b", precision="bf16")
-    pause_until(lambda: last_step(tmp_path / "b") >= 9)
-    os.kill(process.pid, signal.SIGKILL)
-    process.join()
+    code = stop_at(9, signal.SIGKILL, monkeypatch, data, tmp_path / "b", precision="bf16")
+    assert code == -signal.SIGKILL
     finish(run_aside(data, tmp_path / "b"))
     assert_same(weights(tmp_path / "a"), weights(tmp_path / "b"))
 
@@ -215,16 +212,15 @@ EXTRAS = {
 }
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("extra", EXTRAS)
 def test_extras_resume_exactly_too(data, tmp_path, extra, monkeypatch):
     if "dim" in EXTRAS[extra]:
         monkeypatch.delitem(tools.SETTINGS, "hidden")
         monkeypatch.delitem(tools.SETTINGS, "embed")
     finish(run_aside(data, tmp_path / "a", **EXTRAS[extra]))
-    process = run_aside(data, tmp_path / "b", **EXTRAS[extra])
-    pause_until(lambda: last_step(tmp_path / "b") >= 9)
-    os.kill(process.pid, signal.SIGKILL)
-    process.join()
+    code = stop_at(9, signal.SIGKILL, monkeypatch, data, tmp_path / "b", **EXTRAS[extra])
+    assert code == -signal.SIGKILL
     finish(run_aside(data, tmp_path / "b"))
     assert_same(weights(tmp_path / "a"), weights(tmp_path / "b"))
     assert_same(last_checkpoint(tmp_path / "a"), last_checkpoint(tmp_path / "b"))

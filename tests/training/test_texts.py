@@ -72,6 +72,7 @@ def test_dev_perplexity_is_that_of_single_steps(make_text_task, preset):
     assert result.outputs == []
 
 
+@pytest.mark.slow
 def test_perplexity_falls_and_the_best_is_kept(make_text_task):
     task = make_text_task("lm-rnn", steps=150, eval_every=50, lr=2e-2, dropout=0.0)
     before = task.evaluator.evaluate().score

@@ -128,6 +128,7 @@ def test_what_is_too_short_is_refused(real):
         losses.triton_rdrop_loss(LOGITS, TARGET[:2] if real is not None else TARGET, 0.1, 5.0, real)
 
 
+@pytest.mark.slow
 def test_nothing_imports_triton_before_it_is_needed():
     code = (
         "import sys, torch; from regard.training.losses import cross_entropy as loss;"

@@ -181,6 +181,7 @@ def trained(make, **settings):
     return before, table.detach().clone()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("preset", ["bahdanau", "self-attentive", "rnn-dot"])
 def test_a_rate_of_zero_keeps_the_table_to_the_last_bit(make, vectors, preset):
     more = {"weight_decay": 0.5, "ema": 0.5, "eval_every": 1}  # the average is a new sum
@@ -195,6 +196,7 @@ def test_a_table_that_is_kept_has_no_gradient_for_clipping_to_see(make, vectors)
     assert "the others at random, and all stay as they are." in said
 
 
+@pytest.mark.slow
 def test_a_smaller_rate_moves_the_table_less(make, vectors, tmp_path):
     moved = []
     for rate in (1.0, 0.1):

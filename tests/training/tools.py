@@ -4,7 +4,6 @@ import multiprocessing
 import os
 import random
 import signal
-import time
 from pathlib import Path
 
 import torch
@@ -56,6 +55,24 @@ def run_aside(data: Path, output: Path, **settings: object) -> multiprocessing.P
     return process
 
 
+def stop_at(step: int, number: signal.Signals, monkeypatch, data: Path, output: Path, **settings):
+    """Run aside until a checkpoint of a step is written: there the run sends itself a signal."""
+    replace, sent = os.replace, []
+
+    def deadly(source, target):
+        replace(source, target)
+        name = Path(target)
+        if name.match("checkpoints/step-*.json") and int(name.stem[5:]) >= step and not sent:
+            sent.append(number)
+            os.kill(os.getpid(), number)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "replace", deadly)
+        process = run_aside(data, output, **settings)
+        process.join(300)
+    return process.exitcode
+
+
 def kill_after(process: multiprocessing.Process, seconds: float) -> bool:
     """Kills a process, unless it ends before; whether it was killed."""
     process.join(timeout=seconds)
@@ -83,13 +100,6 @@ def assert_same(a: dict[str, torch.Tensor], b: dict[str, torch.Tensor]) -> None:
     assert a.keys() == b.keys()
     different = [name for name in a if not torch.equal(a[name], b[name])]
     assert different == []
-
-
-def pause_until(condition, limit: float = 60.0) -> None:
-    end = time.monotonic() + limit
-    while not condition():
-        assert time.monotonic() < end, "waited too long"
-        time.sleep(0.01)
 
 
 def train_prepared(run, progress=None):

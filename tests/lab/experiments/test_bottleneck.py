@@ -128,6 +128,7 @@ def test_a_perfect_answer_has_100_points_and_an_empty_one_none() -> None:
     assert bottleneck.scores_by_length(task, examples, [[] for _ in examples])["all"] == 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("preset", LABELS)
 def test_one_model_is_trained_at_equal_size_and_judged_by_length(preset: str) -> None:
     found = bottleneck.learn(

@@ -72,6 +72,7 @@ def test_verdicts_where_the_documents_are_right():
     }
 
 
+@pytest.mark.slow
 def test_what_a_gradient_does_changes_the_verdict():
     assert verdicts(made_up(**{"self-attentive RNN": shared(1.0)}))["looking back"] == (
         "holds with limits"

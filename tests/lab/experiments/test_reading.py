@@ -113,6 +113,7 @@ def test_looking_back_is_a_stronger_memory_if_it_guesses_better(
     assert f"{math.exp(looking):.1f}" in claim.evidence
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("unknown", "names"),
     [((), ["lecture", "places"]), (("fbi",), ["lecture", "own", "places"])],
@@ -158,6 +159,7 @@ def test_a_model_that_knows_nothing_needs_the_nats_of_an_even_guess() -> None:
     assert found["by_place"] == pytest.approx([math.log(11)] * 5, rel=1e-5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", [LSTM, SELF_LSTM, pytest.param(SELF_RNN, marks=pytest.mark.long)])
 def test_one_model_is_trained_and_looked_into(name: str) -> None:
     found = reading.learn(

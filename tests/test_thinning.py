@@ -1,0 +1,75 @@
+from itertools import combinations, product
+from types import SimpleNamespace
+
+import pytest
+
+from thinning import cover, spread, thin
+
+AXES = {"backend": 2, "dtype": 4, "mask": 5, "weights": 2}
+SIZES, KINDS, SIGNS = (2, 3, 7), ("even", "odd", "any"), (1, -1)
+
+
+class Item:
+    """As much of a test as thinning looks at."""
+
+    def __init__(self, mark, **params):
+        self.parent, self.originalname = SimpleNamespace(nodeid="tests/test_x.py"), "test_x"
+        self.callspec, self.marks = SimpleNamespace(params=params), [mark]
+
+    def get_closest_marker(self, name):
+        return next((mark.mark for mark in self.marks if mark.mark.name == name), None)
+
+    def add_marker(self, mark):
+        self.marks.append(mark)
+
+
+def chosen(items, few=False):
+    thin(items, few)
+    return [item.callspec.params for item in items if not item.get_closest_marker("long")]
+
+
+def test_a_cover_has_every_pair_of_values_and_is_far_smaller_than_the_product():
+    everything = [
+        set(combinations(zip(AXES, values, strict=True), 2))
+        for values in product(*map(range, AXES.values()))
+    ]
+    found = cover(everything)
+    assert set().union(*(everything[i] for i in found)) == set().union(*everything)
+    assert 4 * 5 <= len(found) <= 24 < len(everything)
+
+
+def test_what_is_the_same_every_time_runs_once():
+    assert cover([{"trivial"}, {1, 2}, {"trivial"}, {2, 3}]) == {0, 1, 3}
+
+
+def test_a_pairwise_test_runs_for_every_pair_of_values():
+    mark = pytest.mark.pairwise(trivial=lambda params: params["size"] == 7)
+    items = [
+        Item(mark, size=size, kind=kind, sign=sign)
+        for size, kind, sign in product(SIZES, KINDS, SIGNS)
+    ]
+    found = chosen(items)
+    assert sum(p["size"] == 7 for p in found) == 1
+    found = [p for p in found if p["size"] != 7]
+    assert {(p["kind"], p["size"]) for p in found} == set(product(KINDS, SIZES[:2]))
+    assert {(p["kind"], p["sign"]) for p in found} == set(product(KINDS, SIGNS))
+    assert len(found) < 12
+
+
+def test_a_sample_is_spread_over_the_sets_and_differs_between_tests():
+    assert all(len(spread(name, 41, 14)) == 14 for name in ("one", "two", "three"))
+    everything = set().union(*(spread(f"test_{i}", 41, 14) for i in range(20)))
+    assert everything == set(range(41))
+    assert spread("one", 2, 14) == {0, 1}
+
+
+def test_a_sampled_test_runs_for_as_many_sets_as_it_says_and_never_for_long_ones():
+    items = [Item(pytest.mark.sample(3), number=number) for number in range(9)]
+    for item in items[:4]:
+        item.add_marker(pytest.mark.long)
+    assert len(chosen(items)) == 3
+    assert len(chosen(items, few=True)) == 2
+
+
+def test_few_leaves_tests_without_parameters_alone():
+    assert chosen([Item(pytest.mark.slow)], few=True) == [{}]
