@@ -4,6 +4,7 @@ import math
 import os
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -12,8 +13,11 @@ from regard.api import Model, Output
 from regard.api.bundled_models import HOME
 from regard.data import Tokenizer
 from regard.errors import ArgumentError, DataError
+from regard.evaluation.metrics import PLAIN_TEXT
 from regard.recipes import TASKS, read
+from regard.recipes.paper_metrics import bleu, bleu_of_tokens
 from regard.recipes.task_data import RecipeExample, TaskData, read_evaluation, write
+from regard.recipes.tasks.base import evaluate_by
 from regard.recipes.tasks.sst import most_probable_class
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -308,3 +312,20 @@ def test_real_files_have_the_sizes_that_papers_give(name):
     train, judged = COUNTS[name]
     assert train is None or len(found.train) == train
     assert {part: len(rows) for part, rows in found.evaluation.items()} == judged
+
+
+def test_a_metric_whose_package_is_missing_is_named_and_the_others_are_kept(monkeypatch, capsys):
+    monkeypatch.setattr("regard.extras.is_installed", lambda name: name != "sacremoses")
+
+    class Echo:
+        tgt_tokenizer = PLAIN_TEXT
+
+        def predict(self, inputs, **options):
+            return [SimpleNamespace(text=text) for text in inputs]
+
+    evaluate = evaluate_by(bleu, bleu_of_tokens)
+    found = evaluate(Echo(), [RecipeExample("a cat sat here", ("a cat sat here",))], {})
+    assert [metric.name for metric in found.metrics] == ["bleu"]
+    assert "sacremoses is not installed: run `pip install 'regard[recipes]'`" in (
+        capsys.readouterr().err
+    )

@@ -1,5 +1,6 @@
 """The parts that all tasks share: their interface, scoring of predictions, and public files."""
 
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,6 +10,7 @@ from regard.api import Model
 from regard.api.bundled_models import HOME
 from regard.data import read_lines
 from regard.errors import ArgumentError, DataError
+from regard.extras import MissingExtraError
 from regard.recipes.paper_metrics import MetricValue, PaperMetric
 from regard.recipes.task_data import RecipeExample, TaskData
 
@@ -46,7 +48,10 @@ class RecipeTask:
 
 
 def evaluate_by(*metrics: PaperMetric) -> Evaluate:
-    """Return an evaluation of a model's predictions by some metrics."""
+    """Return an evaluation of a model's predictions by some metrics.
+
+    A metric whose package is missing is left out, with a note on stderr: the others are known.
+    """
 
     def evaluate(
         model: Model, examples: Sequence[RecipeExample], decoding: Mapping[str, Any]
@@ -54,8 +59,13 @@ def evaluate_by(*metrics: PaperMetric) -> Evaluate:
         inputs = [example.model_input for example in examples]
         found = model.predict(inputs, attention=False, batch=BATCH, **decoding)
         texts = [output.text for output in found]
-        tokenizer = model.tgt_tokenizer
-        return TaskScores([metric(examples, texts, tokenizer) for metric in metrics], texts)
+        scores: list[MetricValue] = []
+        for metric in metrics:
+            try:
+                scores.append(metric(examples, texts, model.tgt_tokenizer))
+            except MissingExtraError as error:
+                print(f"regard: one metric is left out: {error}", file=sys.stderr)
+        return TaskScores(scores, texts)
 
     return evaluate
 

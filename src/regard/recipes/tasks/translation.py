@@ -3,7 +3,6 @@
 from pathlib import Path
 from typing import Final, Literal
 
-from regard import extras
 from regard.errors import ArgumentError
 from regard.recipes.paper_metrics import bleu, bleu_lowercase, bleu_of_tokens, exact
 from regard.recipes.task_data import RecipeExample, TaskData
@@ -70,8 +69,5 @@ def prepare_tatoeba(folder: Path, *, part: Literal["short", "mini"] = "short") -
     return split_train(sets, SETTINGS)
 
 
-#: metrics that need sacremoses, which no model does: they are left out if it is not installed
-OF_TOKENS: Final = (bleu_of_tokens,) if extras.is_installed("sacremoses") else ()
-
-MULTI30K: Final = RecipeTask(prepare_multi30k, evaluate_by(bleu, bleu_lowercase, *OF_TOKENS))
+MULTI30K: Final = RecipeTask(prepare_multi30k, evaluate_by(bleu, bleu_lowercase, bleu_of_tokens))
 TATOEBA: Final = RecipeTask(prepare_tatoeba, evaluate_by(bleu, exact))
