@@ -11,9 +11,11 @@ from models.cases import SRC_VOCAB, TGT_VOCAB, build
 from regard.errors import ArgumentError
 from regard.models import VectorInput, with_input
 from regard.models.protocol import ModelOutput, SequenceModel
-from regard.seeing import attribution
-from regard.seeing.attribution import gradient, rollout, shuffle, shuffled_attention
-from regard.seeing.replacements import frame_replacements, token_replacements
+from regard.seeing import attribution, input_scorer
+from regard.seeing.attribution import attention_rollout
+from regard.seeing.input_scorer import AttentionRecord, SourceScorer
+from regard.seeing.replacements import Replacements, frame_replacements, token_replacements
+from regard.seeing.shuffled_attention import shuffle, shuffled_attention
 
 SRC, TGT = [5, 9, 4, 11, 2], [6, 4, 12]
 WITH_ATTENTION = [
@@ -35,7 +37,24 @@ WITH_ATTENTION = [
 
 
 def ablation(model, src, tgt, others, **options):
-    return attribution.ablation(model, src, tgt, token_replacements(src, others), **options)
+    if not isinstance(others, Replacements):
+        others = token_replacements(src, others)
+    scorer = SourceScorer(model, src, tgt, others)
+    return attribution.ablation(scorer, scorer.questions(), **options)
+
+
+def gradient(model, src, tgt):
+    frames = not isinstance(src, list)
+    stack = model.encoder.embedding.stack if frames else 1
+    unknown = (
+        frame_replacements(src, stack) if frames else token_replacements(src, [[4]] * len(src))
+    )
+    scorer = SourceScorer(model, src, tgt, unknown)
+    return attribution.gradient(scorer, scorer.questions())
+
+
+def rollout(cross, layers):
+    return attention_rollout(AttentionRecord([cross[None]], layers, []))
 
 
 def log_probs(model, src=SRC, tgt=TGT):
@@ -100,7 +119,7 @@ def test_ablation_in_pieces_is_the_same(monkeypatch):
     model = build("transformer")
     others = [range(4, SRC_VOCAB)] * 5
     whole = ablation(model, SRC, TGT, others)
-    monkeypatch.setattr(attribution, "TOKENS", 30)
+    monkeypatch.setattr(input_scorer, "TOKENS", 30)
     np.testing.assert_allclose(ablation(model, SRC, TGT, others), whole, atol=1e-5)
 
 
@@ -140,7 +159,7 @@ def test_the_gradient_is_that_of_a_small_change(preset):
 def test_the_gradient_in_pieces_is_the_same(monkeypatch):
     model = build("gnmt")
     whole = gradient(model, SRC, TGT)
-    monkeypatch.setattr(attribution, "TOKENS", 1)
+    monkeypatch.setattr(input_scorer, "TOKENS", 1)
     np.testing.assert_allclose(gradient(model, SRC, TGT), whole, rtol=1e-4)
 
 
@@ -194,103 +213,6 @@ def test_rollout_by_hand():
     np.testing.assert_allclose(rollout(np.array([[1.0, 0.0]]), [lower, upper]), [[0.875, 0.125]])
 
 
-def test_rollout_without_layers_is_where_it_looked():
-    cross = np.array([[0.9, 0.1]])
-    np.testing.assert_allclose(rollout(cross, []), cross)
-
-
-@pytest.mark.parametrize("preset", WITH_ATTENTION)
-def test_shuffled_attention_changes_what_is_written(preset):
-    model = build(preset)
-    plain = log_probs(model)
-    with shuffled_attention(model):
-        shuffled = log_probs(model)
-    assert max(abs(a - b) for a, b in zip(plain, shuffled, strict=True)) > 1e-5
-    assert log_probs(model) == plain
-
-
-@pytest.mark.parametrize("preset", ["bahdanau", "transformer", "conv", "gnmt"])
-def test_a_shuffled_model_looks_where_it_looked_first(preset):
-    model = build(preset).eval()
-    args = (torch.tensor([SRC]), torch.tensor([5]), torch.tensor([[1, *TGT]]))
-    plain = model(*args, need_weights=True).maps["cross"][0]
-    with shuffled_attention(model):
-        moved = model(*args, need_weights=True).maps["cross"][0]
-    torch.testing.assert_close(moved[:, :, 0], plain[:, :, 0])
-
-
-def test_what_is_copied_is_shuffled_with_what_is_mixed():
-    model = build("pointer").eval()
-    src, lengths = torch.tensor([SRC]), torch.tensor([5])
-    plain = model.encode(src, lengths)
-    with shuffled_attention(model):
-        moved = model.encode(src, lengths)
-    places = [plain.output[0].eq(row).all(dim=1).nonzero().item() for row in moved.output[0]]
-    assert all(place != i for i, place in enumerate(places))
-    assert moved.tokens[0].tolist() == [SRC[place] for place in places]
-
-
-def test_shuffling_values_is_shuffling_weights():
-    # the same as weights that are moved by hand, in the order that the values were
-    model = build("rnn-dot").eval()
-    attention, orders = model.decoder.attention, []
-    cycle = attribution._cycle
-
-    def remember(*args):
-        orders.append(cycle(*args))
-        return orders[-1]
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(attribution, "_cycle", remember)
-        with shuffled_attention(model):
-            shuffled = log_probs(model)
-    plain_forward = attention.forward
-
-    def by_hand(query, key, value, mask=None, *, past=None, need_weights=True):
-        out = plain_forward(query, key, value, mask, past=past, need_weights=True)
-        moved = torch.zeros_like(out.weights)
-        moved[..., orders[0]] = out.weights  # the weight of key i goes to the value at order[i]
-        return out._replace(context=(moved[:, 0] @ value))
-
-    attention.forward = by_hand
-    assert log_probs(model) == pytest.approx(shuffled, abs=1e-6)
-
-
-@pytest.mark.parametrize("real", [2, 3, 5])
-def test_no_token_keeps_its_place_and_padding_does(real):
-    chance = torch.Generator().manual_seed(1)
-    for _ in range(20):
-        order = attribution._cycle(real, 7, chance)
-        assert sorted(order.tolist()) == list(range(7))
-        assert all(order[:real] != torch.arange(real))
-        assert order[real:].tolist() == list(range(real, 7))
-    assert attribution._cycle(1, 2, chance).tolist() == [0, 1]
-    assert attribution._cycle(0, 2, chance).tolist() == [0, 1]
-
-
-def test_padding_does_not_matter_to_a_shuffle():
-    model = build("bahdanau").eval()
-    tgt = torch.tensor([[1, *TGT]])
-    with shuffled_attention(model, seed=3):
-        alone = model(torch.tensor([SRC]), torch.tensor([5]), tgt).logits
-    with shuffled_attention(model, seed=3):
-        padded = model(torch.tensor([[*SRC, 7, 7]]), torch.tensor([5]), tgt).logits
-    torch.testing.assert_close(alone, padded)
-
-
-def test_shuffle_counts_the_likeliest_tokens_that_stay():
-    # the attention of this model is all that it writes, so that every token changes
-    found = shuffle(build("bahdanau"), SRC, TGT)
-    assert found.log_prob == pytest.approx(sum(log_probs(build("bahdanau"))), abs=1e-4)
-    assert 0 <= found.kept <= 1
-    assert found.shuffled_log_prob != pytest.approx(found.log_prob)
-
-
-def test_a_model_without_attention_does_not_mind_a_shuffle():
-    found = shuffle(build("seq2seq"), SRC, TGT)
-    assert found.shuffled_log_prob == pytest.approx(found.log_prob, abs=1e-6)
-
-
 def test_all_targets_can_be_forced():
     model = build("bahdanau")
     assert gradient(model, [2], []).shape == (1, 1)
@@ -337,7 +259,7 @@ def moved(table, stack, place, other):
 )
 def test_a_frame_is_not_known_where_others_of_the_source_stand_there(stack, others):
     model = reads_frames(stack=stack)
-    found = attribution.ablation(model, TABLE, TGT, frame_replacements(TABLE, stack))
+    found = ablation(model, TABLE, TGT, frame_replacements(TABLE, stack))
     base = frame_log_probs(model, TABLE)
     assert found.shape == (4, len(others))
     for place, several in enumerate(others):
@@ -367,7 +289,7 @@ def test_fewer_frames_are_tried_in_each_place_of_a_long_source():
 
 def test_a_source_of_one_frame_has_nothing_else_in_its_place():
     model = reads_frames()
-    found = attribution.ablation(model, TABLE[:1], TGT, frame_replacements(TABLE[:1], 1))
+    found = ablation(model, TABLE[:1], TGT, frame_replacements(TABLE[:1], 1))
     np.testing.assert_allclose(found, np.zeros((4, 1)), atol=1e-6)
 
 
@@ -395,8 +317,3 @@ def test_the_gradient_of_joined_frames_is_that_of_a_small_change(preset):
             slopes.append((both[0] - both[1]) / (2 * size))
         norms = np.sqrt(np.square(slopes).sum(axis=0))
         np.testing.assert_allclose(found[:, place], norms, rtol=1e-3, atol=1e-6)
-
-
-def test_attention_over_frames_is_shuffled():
-    found = shuffle(reads_frames(stack=2), TABLE, TGT)
-    assert found.shuffled_log_prob != pytest.approx(found.log_prob, abs=1e-6)

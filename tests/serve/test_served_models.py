@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from regard.preemption import preemptible
-from regard.seeing import attribution
+from regard.seeing.shuffled_attention import shuffled_attention
 from regard.serve.limits import Limits
 from regard.serve.served_models import max_target_length, names, source_length
 
@@ -91,7 +91,7 @@ def test_a_check_in_pieces_finds_what_a_whole_one_finds(models, monkeypatch):
 def test_other_threads_may_run_a_model_whose_attention_is_shuffled(models):
     model = models.by_name["tagged"]
     expected = model.trace("abc", "c b a").decoded.log_prob
-    with attribution.shuffled_attention(model.module), ThreadPoolExecutor(1) as pool:
+    with shuffled_attention(model.module), ThreadPoolExecutor(1) as pool:
         shuffled = model.trace("abc", "c b a").decoded.log_prob
         other = pool.submit(model.trace, "abc", "c b a").result().decoded.log_prob
     assert other == pytest.approx(expected, abs=1e-6)

@@ -28,8 +28,8 @@ from regard.models import SequenceModel
 from regard.models.protocol import inference
 from regard.ops.primitives import log_softmax
 from regard.seeing import DecodingInfo, ModelInfo, Text, Trace
-from regard.seeing.attribution import shuffled_attention
 from regard.seeing.checks import check
+from regard.seeing.shuffled_attention import shuffled_attention
 from regard.symbols import BOS
 
 

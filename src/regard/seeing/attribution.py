@@ -1,78 +1,65 @@
-"""Attribution by running a model again: ablation, gradient, rollout, shuffled attention.
+"""Attribution: how much each input mattered to an output, by several methods.
 
-A weight says where a model looked, an attribution what mattered to it. All functions take one
-source and one forced target; rows are target tokens, `eos` last, columns source tokens, or the
-positions that the model makes of frames.
+A weight says where a model looked, an attribution what mattered to it. Every method takes an
+`InputScorer`, which is a model with one input and its outputs, and questions about outputs; it
+returns one score per input for each question. `METHODS` is the table of them. None is right by
+definition: `faithfulness` measures which one to trust on a model.
 """
 
-import itertools
-import math
-import threading
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import replace
+from collections.abc import Callable, Sequence
 from typing import Any, Final, NamedTuple
 
 import numpy as np
 import torch
 from jaxtyping import Float
-from torch import Tensor, nn
+from torch import Tensor
 
-from regard.models.adapters import InputAdapter
-from regard.models.embedding import TokenEmbedding
-from regard.models.encoders import Encoder
-from regard.models.protocol import Memory, SequenceModel, evaluating
-from regard.ops.primitives import log_softmax
-from regard.preemption import in_turn, is_preemptible, preemptible, preemption_point
-from regard.seeing.replacements import Replacements, Source
-from regard.seeing.trace import Weights
-from regard.symbols import BOS, EOS
+from regard.errors import ArgumentError
+from regard.models.protocol import evaluating
+from regard.preemption import in_turn
+from regard.seeing.input_scorer import (
+    AttentionRecord,
+    InputScorer,
+    MethodUnavailableError,
+    Question,
+    values,
+)
+from regard.seeing.relevance import check_layers, relevance_rules
+
+Array = np.ndarray[Any, np.dtype[np.float64]]
+Scores = Float[np.ndarray, "questions inputs"]
+Questions = Sequence[Question]
 
 #: replacements that are tried for an ablated input
 DRAWS: Final = 16
-#: number of shuffles of the attention
-SHUFFLES: Final = 20
-#: tokens of sources and targets that are scored at once
-TOKENS: Final = 16_384
-#: the same where other work is let in between two batches
-PIECE_TOKENS: Final = 2_048
+#: points of the path of integrated gradients, doubled until the sum of the scores is right
+PATH_POINTS: Final = (16, 32, 64, 128, 256)
+#: largest difference between the sum of the scores and that of the outputs, in nats or as a share
+COMPLETENESS: Final = 0.01
 
 
 def ablation(
-    model: SequenceModel,
-    src: Source,
-    tgt: Sequence[int],
-    unknown: Replacements,
-    *,
-    draws: int = DRAWS,
-    seed: int = 0,
-) -> Weights:
+    scorer: InputScorer, questions: Questions, *, draws: int = DRAWS, seed: int = 0
+) -> Scores:
     """Return the cost of each output, in nats, if an input is unknown.
 
     `log p(y_t | x) - log mean_z p(y_t | x with z in the place of x_i)`, where z are the
     replacements of x_i: the prediction difference of Robnik-Sikonja and Kononenko (2008,
     https://doi.org/10.1109/TKDE.2007.190734), which averages over the values of an unknown input.
     The input is replaced, not deleted: deletion would move all that follow it, and a model that
-    counts would be charged for that. `unk` would be a vector that training has hardly seen.
-
-    Args:
-        model: run without dropout, and left as it was.
-        src: source ids as the model reads them, `eos` last; or a table of frames.
-        tgt: target ids, without `bos` and `eos`.
-        unknown: replacements of each position of the source.
-        draws: number of replacements that are tried at a position.
-        seed: of the draws.
+    counts would be charged for that. `unk` would be a vector that training has hardly seen. A
+    difference of two logits is averaged as it is.
     """
     rng = np.random.default_rng(seed)
-    chosen = [_draw(rng, ids, draws) for ids in unknown.others]
-    rows = (unknown.put(src, i, z) for i, ids in enumerate(chosen) for z in ids)
-    scores = _log_probs(model, itertools.chain([src], rows), tgt)
-    ends = np.cumsum([1, *map(len, chosen)])
-    costs = [
-        scores[0] - (np.logaddexp.reduce(scores[a:b], axis=0) - math.log(b - a))
-        for a, b in itertools.pairwise(ends)
-    ]
-    return np.stack(costs, axis=1).astype(np.float32)
+    chosen = [_draw(rng, ids, draws) for ids in scorer.replacements.others]
+    changes = [{i: z} for i, ids in enumerate(chosen) for z in ids]
+    found = scorer.replaced([{}, *changes], questions)
+    starts = np.cumsum([0, *map(len, chosen[:-1])])
+    counts = np.array([len(ids) for ids in chosen])[:, None]
+    log_means = np.logaddexp.reduceat(found[1:], starts, axis=0) - np.log(counts)
+    means = np.add.reduceat(found[1:], starts, axis=0) / counts
+    contrasted = np.array([question.versus is not None for question in questions])
+    return (found[0] - np.where(contrasted, means, log_means)).T
 
 
 def _draw(rng: np.random.Generator, ids: Sequence[int], count: int) -> list[int]:
@@ -81,195 +68,236 @@ def _draw(rng: np.random.Generator, ids: Sequence[int], count: int) -> list[int]
     return [ids[i] for i in rng.choice(len(ids), count, replace=False)]
 
 
-def _log_probs(model: SequenceModel, sources: Iterator[Source], tgt: Sequence[int]) -> Any:
-    """Return log-probabilities of the target given sources of one length, (sources, steps)."""
-    first = next(sources)
-    size = _rows_at_once(len(first), len(tgt))
-    found, every = [], itertools.chain([first], sources)
-    with evaluating(model), torch.no_grad():
-        while some := list(itertools.islice(every, size)):
-            preemption_point()
-            src = _tensor(model, some)
-            found.append(_forced(model, src, tgt).log_probs.double().cpu().numpy())
-    return np.concatenate(found)
+def gradient(scorer: InputScorer, questions: Questions) -> Scores:
+    """Return the norm of the gradient of each output's value for each input.
 
-
-def gradient(model: SequenceModel, src: Source, tgt: Sequence[int]) -> Weights:
-    """Return the norm of the gradient of each output's log-probability for each input.
-
-    `|| d log p(y_t | x) / d e_i ||`, the Euclidean norm, where e_i is the embedding of x_i, or the
-    encoder's input made of frames (Li et al., 2016, https://arxiv.org/abs/1506.01066). Gradients of
-    parameters are not touched. Row t of a batch has the loss of output t, so one pass gives all.
-
-    Args:
-        model: run without dropout, and left as it was.
-        src: source ids as the model reads them, `eos` last; or a table of frames.
-        tgt: target ids, without `bos` and `eos`.
+    `|| d log p(y_t | x) / d e_i ||`, the Euclidean norm, where e_i is the vector of x_i (Li et al.,
+    2016, https://arxiv.org/abs/1506.01066). Gradients of parameters are not touched.
     """
-    steps, size = len(tgt) + 1, _rows_at_once(len(src), len(tgt))
-    found = []
-    with evaluating(model), torch.inference_mode(False), torch.enable_grad():
-        for start in in_turn(range(0, steps, size)):
-            wanted = torch.arange(start, min(start + size, steps))
-            rows = _tensor(model, [src] * len(wanted))
-            with _without_cudnn(rows), _leaves(model, rows) as leaves:
-                log_probs = _forced(model, rows, tgt).log_probs
-                chosen = log_probs[torch.arange(len(wanted)), wanted.to(log_probs.device)]
-                slopes = torch.autograd.grad(chosen.sum(), leaves)
-            squares = torch.stack([slope.float().pow(2).sum(dim=-1) for slope in slopes])
-            found.append(squares.sum(dim=0).sqrt().cpu().numpy())
-    norms: Weights = np.concatenate(found).astype(np.float32)
-    return norms
+    return np.linalg.norm(_gradients(scorer, questions, scorer.vectors()), axis=-1)
 
 
-@contextmanager
-def _without_cudnn(src: Tensor) -> Iterator[None]:
-    """Run recurrent layers without cuDNN, whose kernels have no backward pass outside training.
+def input_gradient(scorer: InputScorer, questions: Questions) -> Scores:
+    """Return gradient times input: `e_i . d log p(y_t | x) / d e_i`.
 
-    The switch is global, so no other work is let in meanwhile.
+    That is the effect of setting the vector of a token to zero if the model were linear (Denil et
+    al., 2014, https://arxiv.org/abs/1412.6815). Positional encodings are not part of the vector.
     """
-    if not src.is_cuda:
-        yield
-        return
-    with preemptible(lambda: None), torch.backends.cudnn.flags(enabled=False):
-        yield
+    vectors = scorer.vectors()
+    slopes = _gradients(scorer, questions, vectors)
+    return np.einsum("qid,id->qi", slopes, _array(vectors - scorer.origin()))
 
 
-@contextmanager
-def _leaves(model: nn.Module, src: Tensor) -> Iterator[list[Tensor]]:
-    """Collect the embeddings of `src` (an ensemble has several) as leaves of the graph."""
-    leaves: list[Tensor] = []
+def integrated_gradients(scorer: InputScorer, questions: Questions) -> Scores:
+    """Return the gradient along a straight path from unknown inputs to the given ones.
 
-    def keep(module: nn.Module, inputs: tuple[Tensor, ...], output: Tensor) -> Tensor | None:
-        if inputs[0] is not src:  # that of the target
-            return None
-        leaves.append(output.detach().requires_grad_())
-        return leaves[-1]
+    `(e_i - b_i) . mean_a d value(b + a (e - b)) / d e_i` over a from 0 to 1 (Sundararajan et al.,
+    2017, https://arxiv.org/abs/1703.01365), where b_i is the mean vector of what may stand at
+    position i. The scores sum to `value(e) - value(b)`. The mean is a Gauss-Legendre sum, whose
+    points are doubled until this holds up to `COMPLETENESS`, for each question.
+    """
+    vectors, start = scorer.vectors(), scorer.baseline()
+    path = vectors - start
+    ends = _values(scorer, questions, torch.stack([start, vectors]))
+    change = ends[1] - ends[0]
+    scores, open_ = np.zeros((len(questions), scorer.inputs)), np.arange(len(questions))
+    for points in PATH_POINTS:
+        places, shares = np.polynomial.legendre.leggauss(points)
+        asked = [questions[q] for q in open_]
+        scores[open_] = 0.0
+        at_once = max(1, scorer.rows_at_once // len(asked))
+        for part in in_turn(np.split(np.arange(points), range(at_once, points, at_once))):
+            on_path = torch.from_numpy((places[part] + 1) / 2).to(path)[:, None, None]
+            vectors_here = (start + on_path * path).repeat_interleave(len(asked), dim=0)
+            slopes = _gradients(scorer, asked * len(part), vectors_here)
+            along = np.einsum("rid,id->ri", slopes, _array(path)).reshape(len(part), len(asked), -1)
+            scores[open_] += np.einsum("p,pqi->qi", shares[part] / 2, along)
+        gap = np.abs(scores.sum(axis=1) - change)
+        open_ = np.flatnonzero(gap > COMPLETENESS * np.maximum(1.0, np.abs(change)))
+        if not len(open_):
+            break
+    return scores
 
-    readers = [m for m in model.modules() if isinstance(m, TokenEmbedding | InputAdapter)]
-    handles = [reader.register_forward_hook(keep) for reader in readers]
-    try:
-        yield leaves
-    finally:
-        for handle in handles:
-            handle.remove()
+
+def relevance(scorer: InputScorer, questions: Questions) -> Scores:
+    """Return the relevance that AttnLRP propagates from the logit of a token to each input.
+
+    Layer-wise relevance propagation for Transformers (Achtibat et al., 2024,
+    https://arxiv.org/abs/2402.05602), as gradient times input under changed rules of
+    differentiation: see `seeing.relevance`.
+    """
+    check_layers(scorer.model)
+    vectors = scorer.vectors()
+    with relevance_rules(scorer.model):
+        slopes = _gradients(scorer, questions, vectors, value=_logits)
+    return np.einsum("qid,id->qi", slopes, _array(vectors - scorer.origin()))
 
 
-def rollout(
-    cross: Float[np.ndarray, "rows columns"],
-    encoder_self: Sequence[Float[np.ndarray, "heads columns columns"]],
-) -> Weights:
-    """Return attention rollout: cross-attention followed through the encoder's self-attention.
+def attention(scorer: InputScorer, questions: Questions) -> Scores:
+    """Return the mean attention weight over all layers and heads."""
+    found = scorer.attention()
+    layers = found.cross or [heads[:, found.rows] for heads in found.own]
+    return _of_outputs(np.mean([heads.mean(axis=0) for heads in layers], axis=0), questions)
+
+
+def rollout(scorer: InputScorer, questions: Questions) -> Scores:
+    """Return attention followed down to the inputs; see `attention_rollout`."""
+    found = scorer.attention()
+    if not found.own:
+        raise MethodUnavailableError("there is no self-attention over the inputs to follow")
+    return _of_outputs(attention_rollout(found), questions)
+
+
+def attention_rollout(found: AttentionRecord) -> Float[np.ndarray, "outputs inputs"]:
+    """Return attention rollout: attention multiplied through all layers.
 
     `cross . A_n ... A_1` with `A_l = (mean over heads + identity) / 2`: the residual connection
-    carries half of each position (Abnar and Zuidema, 2020, https://arxiv.org/abs/2005.00928).
-
-    Args:
-        cross: the attention to the encoder's outputs.
-        encoder_self: that of each encoder layer, lowest first.
+    carries half of each position (Abnar and Zuidema, 2020, https://arxiv.org/abs/2005.00928). Where
+    outputs are predicted from positions of the input itself, their rows of `A_n ... A_1`.
     """
-    rolled = np.eye(cross.shape[1])
-    for layer in encoder_self:
-        rolled = (layer.mean(axis=0) + np.eye(len(rolled))) / 2 @ rolled
-    return (cross @ rolled).astype(np.float32)
+    rolled = np.eye(found.own[0].shape[-1])
+    for heads in found.own:
+        rolled = (heads.mean(axis=0) + np.eye(len(rolled))) / 2 @ rolled
+    if not found.cross:
+        return rolled[found.rows]
+    mean: Array = np.mean([heads.mean(axis=0) for heads in found.cross], axis=0)
+    return mean @ rolled
 
 
-class ShuffleResult(NamedTuple):
-    """Scores of a target with and without shuffled attention.
+def norms(scorer: InputScorer, questions: Questions) -> Scores:
+    """Return the norms of what attention carries, as shares of a row, mean over layers.
+
+    See `seeing.value_norms` for the norms (Kobayashi et al., 2020).
+    """
+    found = scorer.attention()
+    layers = found.cross_norms if found.cross else found.own_norms
+    if layers is None:
+        raise MethodUnavailableError("the values that its attention mixes cannot be had")
+    rows = layers if found.cross else [layer[found.rows] for layer in layers]
+    sums = [np.maximum(row.sum(axis=1, keepdims=True), 1e-300) for row in rows]
+    return _of_outputs(
+        np.mean([row / total for row, total in zip(rows, sums, strict=True)], axis=0), questions
+    )
+
+
+class Method(NamedTuple):
+    """An attribution method.
 
     Attributes:
-        log_prob: of the target without shuffling.
-        shuffled_log_prob: mean over the shuffles.
-        kept: share of the likeliest tokens that remain the likeliest.
+        score: returns one score per input for each question.
+        contrasts: whether it can compare two tokens; methods that read attention weights cannot,
+            since these do not depend on which token is asked about.
+        title: for tables.
     """
 
-    log_prob: float
-    shuffled_log_prob: float
-    kept: float
+    score: Callable[[InputScorer, Questions], Scores]
+    contrasts: bool
+    title: str
 
 
-def shuffle(
-    model: SequenceModel,
-    src: Source,
-    tgt: Sequence[int],
-    *,
-    times: int = SHUFFLES,
-    seed: int = 0,
-) -> ShuffleResult:
-    """Score the target with every row of the cross-attention shuffled, `times` times."""
-    size = _rows_at_once(len(src), len(tgt))
-    pieces = torch.split(_tensor(model, [src] * times), size)
-    with evaluating(model), torch.no_grad():
-        plain = _forced(model, pieces[0][:1], tgt)
-        with shuffled_attention(model, seed):
-            moved = [_forced(model, piece, tgt) for piece in in_turn(pieces)]
-    log_probs, best = (torch.cat(part) for part in zip(*moved, strict=True))
-    first = plain.best.expand_as(best)
-    kept = best[first].float().mean().item() if bool(first.any()) else 0.0
-    before, after = (x.double().sum(dim=1).mean().item() for x in (plain.log_probs, log_probs))
-    return ShuffleResult(before, after, kept)
+#: methods by name
+METHODS: Final[dict[str, Method]] = {
+    "ablation": Method(ablation, True, "ablation (nats)"),
+    "gradient": Method(gradient, True, "gradient norm"),
+    "input-gradient": Method(input_gradient, True, "gradient x input"),
+    "integrated-gradients": Method(integrated_gradients, True, "integrated gradients"),
+    "relevance": Method(relevance, True, "AttnLRP"),
+    "attention": Method(attention, False, "attention"),
+    "rollout": Method(rollout, False, "rollout"),
+    "norms": Method(norms, False, "value norms"),
+}
 
 
-@contextmanager
-def shuffled_attention(model: nn.Module, seed: int = 0) -> Iterator[None]:
-    """Apply each attention weight to the value of another token inside the block.
+class Attributions(NamedTuple):
+    """Scores by the name of the method, and the reasons why others have none."""
 
-    Permuting values is the same as permuting all rows of weights alike, for any mechanism and any
-    number of heads. Each source has its own permutation, in which no real token keeps its place,
-    unless it is the only one. Other threads that run the model meanwhile are not affected.
+    scores: dict[str, Scores]
+    unavailable: dict[str, str]
+
+
+def attribute(scorer: InputScorer, questions: Questions, methods: str = "all") -> Attributions:
+    """Apply several methods to the same questions.
+
+    Args:
+        scorer: the model with its input.
+        questions: about its outputs; there must be one.
+        methods: names separated by commas, of which all must be possible, or `all`.
     """
-    rng, thread = torch.Generator().manual_seed(seed), threading.get_ident()
-
-    def mix(module: nn.Module, inputs: object, memory: Memory) -> Memory:
-        if threading.get_ident() != thread:
-            return memory
-        keys = memory.output if memory.keys is None else memory.keys
-        orders = [_cycle(n, memory.output.shape[1], rng) for n in memory.lengths.tolist()]
-        order = torch.stack(orders).to(memory.output.device)[..., None]
-        tokens = None if memory.tokens is None else memory.tokens.gather(1, order[..., 0])
-        output = memory.output.gather(1, order.expand_as(memory.output))
-        return replace(memory, keys=keys, output=output, tokens=tokens)
-
-    encoders = [module for module in model.modules() if isinstance(module, Encoder)]
-    handles = [encoder.register_forward_hook(mix) for encoder in encoders]
-    try:
-        yield
-    finally:
-        for handle in handles:
-            handle.remove()
+    names, required = method_names(methods), methods != "all"
+    contrast = any(question.versus is not None for question in questions)
+    scores: dict[str, Scores] = {}
+    unavailable: dict[str, str] = {}
+    for name in in_turn(names):
+        try:
+            if contrast and not METHODS[name].contrasts:
+                raise MethodUnavailableError(
+                    "attention weights are the same whichever token is asked about"
+                )
+            scores[name] = METHODS[name].score(scorer, questions)
+        except MethodUnavailableError as error:
+            unavailable[name] = str(error)
+            if required:
+                raise _impossible(name, str(error)) from None
+    return Attributions(scores, unavailable)
 
 
-def _cycle(real: int, length: int, rng: torch.Generator) -> Tensor:
-    """Return a permutation of `length` places: one cycle of the first `real`, the rest fixed."""
-    order = torch.arange(length)
-    ring = torch.randperm(real, generator=rng)
-    order[ring] = ring.roll(1)
-    return order
+def method_names(methods: str) -> list[str]:
+    """Return the names of a comma-separated list, or of all methods for `all`."""
+    if methods == "all":
+        return list(METHODS)
+    chosen = list(dict.fromkeys(part.strip() for part in methods.split(",") if part.strip()))
+    for name in chosen or [methods]:
+        if name not in METHODS:
+            raise ArgumentError(
+                "methods", f"be all, or some of {', '.join(METHODS)}", repr(name), "choose of these"
+            )
+    return chosen
 
 
-class _ForcedScores(NamedTuple):
-    """Log-probability of each target token and `eos`, and whether it is the likeliest."""
-
-    log_probs: Float[Tensor, "batch steps"]
-    best: Tensor
+def _impossible(name: str, reason: str) -> ArgumentError:
+    rule = "be possible for this model and question"
+    return ArgumentError("methods", rule, f"{name}, which is not ({reason})", "try all")
 
 
-def _forced(model: SequenceModel, src: Tensor, tgt: Sequence[int]) -> _ForcedScores:
-    lengths = torch.full((len(src),), src.shape[1], device=src.device)
-    read = torch.tensor([[BOS, *tgt]], device=src.device).expand(len(src), -1)
-    written = torch.tensor([[*tgt, EOS]], device=src.device).expand(len(src), -1)
-    logits = model(src, lengths, read).logits
-    own = log_softmax(logits).gather(2, written[..., None]).squeeze(2)
-    return _ForcedScores(own, logits.argmax(dim=-1) == written)
+def _of_outputs(rows: Float[np.ndarray, "outputs inputs"], questions: Questions) -> Scores:
+    return rows[[question.output for question in questions]]
 
 
-def _tensor(model: nn.Module, rows: Sequence[Source]) -> Tensor:
-    weight = next(model.parameters())
-    sources = torch.from_numpy(np.stack(rows))
-    dtype = weight.dtype if sources.is_floating_point() else torch.int64
-    return sources.to(weight.device, dtype)
+def _array(tensor: Tensor) -> Array:
+    found: Array = tensor.detach().double().cpu().numpy()
+    return found
 
 
-def _rows_at_once(src_len: int, tgt_len: int) -> int:
-    tokens = PIECE_TOKENS if is_preemptible() else TOKENS
-    return max(1, tokens // (src_len + tgt_len + 1))
+def _logits(logits: Tensor, questions: Questions) -> Tensor:
+    """Return the logit of each question's token, less that of `versus`."""
+    own = [logits[:, q.output, q.token] for q in questions]
+    others = [0.0 if q.versus is None else logits[:, q.output, q.versus] for q in questions]
+    return torch.stack([a - b for a, b in zip(own, others, strict=True)], dim=1)
+
+
+def _values(scorer: InputScorer, questions: Questions, vectors: Tensor) -> Array:
+    with evaluating(scorer.model), torch.no_grad():
+        return _array(values(scorer.logits(vectors), questions))
+
+
+def _gradients(
+    scorer: InputScorer,
+    questions: Questions,
+    vectors: Float[Tensor, "inputs dim"] | Float[Tensor, "questions inputs dim"],
+    value: Callable[[Tensor, Questions], Tensor] = values,
+) -> Float[np.ndarray, "questions inputs dim"]:
+    """Return the gradient of each question's value at some vectors of the inputs.
+
+    Row q of a batch has the value of question q, so one pass gives all. Questions may share their
+    vectors, or have their own.
+    """
+    found, size = [], scorer.rows_at_once
+    with evaluating(scorer.model), torch.inference_mode(False), torch.enable_grad():
+        for start in in_turn(range(0, len(questions), size)):
+            some = questions[start : start + size]
+            rows = vectors[start : start + size] if vectors.ndim == 3 else vectors
+            leaves = rows.detach().clone().expand(len(some), -1, -1).clone().requires_grad_()
+            chosen = value(scorer.logits(leaves), some)
+            (slopes,) = torch.autograd.grad(chosen.diagonal().sum(), leaves)
+            found.append(_array(slopes))
+    return np.concatenate(found)

@@ -15,7 +15,9 @@ import numpy.typing as npt
 from regard.models.protocol import SequenceModel
 from regard.preemption import in_turn
 from regard.seeing import attribution
+from regard.seeing.input_scorer import AttentionRecord, SourceScorer
 from regard.seeing.replacements import Replacements, Source
+from regard.seeing.shuffled_attention import shuffle
 from regard.seeing.trace import Trace, Weights
 
 Array = npt.NDArray[Any]
@@ -175,9 +177,11 @@ def check(
         unknown: replacements of each input for the ablation.
     """
     rows = len(trace.target.tokens)  # one fewer than steps if it was cut off
+    scorer = SourceScorer(model, src, tgt, unknown)
+    asked = scorer.questions()
     derived: dict[str, Weights] = {
-        "ablation": attribution.ablation(model, src, tgt, unknown)[:rows],
-        "gradient": attribution.gradient(model, src, tgt)[:rows],
+        "ablation": attribution.ablation(scorer, asked)[:rows].astype(np.float32),
+        "gradient": attribution.gradient(scorer, asked)[:rows].astype(np.float32),
     }
     looked = looked_at(trace)
     if looked is None:
@@ -188,8 +192,9 @@ def check(
         return replace(trace, derived={**trace.derived, **derived}, checks=checks)
     layers = [found.weights for found in trace.of_kind("encoder-self")]
     if layers:
-        derived["rollout"] = attribution.rollout(looked, layers)
-    shuffled = attribution.shuffle(model, src, tgt)
+        followed = attribution.attention_rollout(AttentionRecord([looked[None]], layers, []))
+        derived["rollout"] = followed.astype(np.float32)
+    shuffled = shuffle(model, src, tgt)
     checked = CheckResult(
         ablation=agreement(looked, derived["ablation"]),
         gradient=agreement(looked, shares(derived["gradient"]), least=LEAST_WEIGHT),

@@ -1,6 +1,6 @@
 """Replacements of an ablated input: other tokens, or other frames of the same source."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, Final, NamedTuple
 
@@ -11,8 +11,8 @@ from regard.errors import ArgumentError
 
 #: input of a model: token ids, or a table of frames
 Source = Sequence[int] | FrameArray
-#: takes a source, a position and a replacement; returns the changed source
-Put = Callable[[Any, int, int], Any]
+#: takes a source and the replacements of some positions; returns the changed source
+Put = Callable[[Any, Mapping[int, int]], Any]
 
 #: replacements of frames that are tried in all, but at least `FEWEST` for each position
 TRIED: Final = 2048
@@ -24,7 +24,7 @@ class Replacements(NamedTuple):
 
     Attributes:
         others: for each position, the numbers of its replacements.
-        put: puts one of them into a position.
+        put: puts replacements into some positions.
         notes: remarks for the reader.
     """
 
@@ -47,7 +47,11 @@ def token_replacements(src: Sequence[int], others: Sequence[Sequence[int]]) -> R
             f"of lengths {list(map(len, others))}",
             "pass the ids of the vocabulary for each",
         )
-    return Replacements(others, lambda src, place, token: [*src[:place], token, *src[place + 1 :]])
+    return Replacements(others, _put_tokens)
+
+
+def _put_tokens(src: Sequence[int], change: Mapping[int, int]) -> list[int]:
+    return [change.get(place, token) for place, token in enumerate(src)]
 
 
 def frame_replacements(table: FrameArray, stack: int) -> Replacements:
@@ -80,9 +84,10 @@ def frame_replacements(table: FrameArray, stack: int) -> Replacements:
     return Replacements(others, partial(_put_frames, stack), (note,))
 
 
-def _put_frames(stack: int, table: FrameArray, place: int, other: int) -> FrameArray:
-    start = place * stack
-    size = min(stack, len(table) - start)
+def _put_frames(stack: int, table: FrameArray, change: Mapping[int, int]) -> FrameArray:
     changed = table.copy()
-    changed[start : start + size] = table[other : other + size]
+    for place, other in change.items():
+        start = place * stack
+        size = min(stack, len(table) - start)
+        changed[start : start + size] = table[other : other + size]
     return changed

@@ -12,7 +12,8 @@ from regard.kinds.text_source import describe_tokenizer
 from regard.models import PRESETS
 from regard.preemption import in_turn, preemption_point
 from regard.seeing import Trace
-from regard.seeing.attribution import DRAWS, SHUFFLES
+from regard.seeing.attribution import DRAWS
+from regard.seeing.shuffled_attention import SHUFFLES
 from regard.seeing.storage import to_json
 from regard.serve.http_errors import ServeError
 from regard.serve.limits import Cost, Limits

@@ -1,0 +1,106 @@
+"""Attention that is shuffled, against weights that are moved by hand."""
+
+import pytest
+import torch
+
+from models.cases import build
+from regard.seeing import shuffled_attention as shuffling
+from regard.seeing.shuffled_attention import shuffle, shuffled_attention
+from seeing.test_attribution import SRC, TABLE, TGT, WITH_ATTENTION, log_probs, reads_frames
+
+
+@pytest.mark.parametrize("preset", WITH_ATTENTION)
+def test_shuffled_attention_changes_what_is_written(preset):
+    model = build(preset)
+    plain = log_probs(model)
+    with shuffled_attention(model):
+        shuffled = log_probs(model)
+    assert max(abs(a - b) for a, b in zip(plain, shuffled, strict=True)) > 1e-5
+    assert log_probs(model) == plain
+
+
+@pytest.mark.parametrize("preset", ["bahdanau", "transformer", "conv", "gnmt"])
+def test_a_shuffled_model_looks_where_it_looked_first(preset):
+    model = build(preset).eval()
+    args = (torch.tensor([SRC]), torch.tensor([5]), torch.tensor([[1, *TGT]]))
+    plain = model(*args, need_weights=True).maps["cross"][0]
+    with shuffled_attention(model):
+        moved = model(*args, need_weights=True).maps["cross"][0]
+    torch.testing.assert_close(moved[:, :, 0], plain[:, :, 0])
+
+
+def test_what_is_copied_is_shuffled_with_what_is_mixed():
+    model = build("pointer").eval()
+    src, lengths = torch.tensor([SRC]), torch.tensor([5])
+    plain = model.encode(src, lengths)
+    with shuffled_attention(model):
+        moved = model.encode(src, lengths)
+    places = [plain.output[0].eq(row).all(dim=1).nonzero().item() for row in moved.output[0]]
+    assert all(place != i for i, place in enumerate(places))
+    assert moved.tokens[0].tolist() == [SRC[place] for place in places]
+
+
+def test_shuffling_values_is_shuffling_weights():
+    # the same as weights that are moved by hand, in the order that the values were
+    model = build("rnn-dot").eval()
+    attention, orders = model.decoder.attention, []
+    cycle = shuffling._cycle
+
+    def remember(*args):
+        orders.append(cycle(*args))
+        return orders[-1]
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(shuffling, "_cycle", remember)
+        with shuffled_attention(model):
+            shuffled = log_probs(model)
+    plain_forward = attention.forward
+
+    def by_hand(query, key, value, mask=None, *, past=None, need_weights=True):
+        out = plain_forward(query, key, value, mask, past=past, need_weights=True)
+        moved = torch.zeros_like(out.weights)
+        moved[..., orders[0]] = out.weights  # the weight of key i goes to the value at order[i]
+        return out._replace(context=(moved[:, 0] @ value))
+
+    attention.forward = by_hand
+    assert log_probs(model) == pytest.approx(shuffled, abs=1e-6)
+
+
+@pytest.mark.parametrize("real", [2, 3, 5])
+def test_no_token_keeps_its_place_and_padding_does(real):
+    chance = torch.Generator().manual_seed(1)
+    for _ in range(20):
+        order = shuffling._cycle(real, 7, chance)
+        assert sorted(order.tolist()) == list(range(7))
+        assert all(order[:real] != torch.arange(real))
+        assert order[real:].tolist() == list(range(real, 7))
+    assert shuffling._cycle(1, 2, chance).tolist() == [0, 1]
+    assert shuffling._cycle(0, 2, chance).tolist() == [0, 1]
+
+
+def test_padding_does_not_matter_to_a_shuffle():
+    model = build("bahdanau").eval()
+    tgt = torch.tensor([[1, *TGT]])
+    with shuffled_attention(model, seed=3):
+        alone = model(torch.tensor([SRC]), torch.tensor([5]), tgt).logits
+    with shuffled_attention(model, seed=3):
+        padded = model(torch.tensor([[*SRC, 7, 7]]), torch.tensor([5]), tgt).logits
+    torch.testing.assert_close(alone, padded)
+
+
+def test_shuffle_counts_the_likeliest_tokens_that_stay():
+    # the attention of this model is all that it writes, so that every token changes
+    found = shuffle(build("bahdanau"), SRC, TGT)
+    assert found.log_prob == pytest.approx(sum(log_probs(build("bahdanau"))), abs=1e-4)
+    assert 0 <= found.kept <= 1
+    assert found.shuffled_log_prob != pytest.approx(found.log_prob)
+
+
+def test_a_model_without_attention_does_not_mind_a_shuffle():
+    found = shuffle(build("seq2seq"), SRC, TGT)
+    assert found.shuffled_log_prob == pytest.approx(found.log_prob, abs=1e-6)
+
+
+def test_attention_over_frames_is_shuffled():
+    found = shuffle(reads_frames(stack=2), TABLE, TGT)
+    assert found.shuffled_log_prob != pytest.approx(found.log_prob, abs=1e-6)

@@ -1,0 +1,227 @@
+"""Attribution of models of transformers, against their own outputs and slow computations."""
+
+from functools import cache
+
+import numpy as np
+import pytest
+import torch
+
+transformers = pytest.importorskip("transformers")
+
+from regard.errors import ArgumentError
+from regard.seeing import attribution
+from regard.seeing.attribution import METHODS, attribute
+from regard.seeing.transformers_scorer import (
+    score_class,
+    score_masked,
+    score_next,
+    score_target,
+    token_choices,
+)
+
+VOCAB, MASK = 41, 4
+IDS = [2, 7, 19, 4, 31, 23, 3]
+SMALL = {"vocab_size": VOCAB, "pad_token_id": 0, "bos_token_id": 2, "eos_token_id": 3}
+DECODER = {
+    **SMALL,
+    "hidden_size": 16,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "intermediate_size": 24,
+    "max_position_embeddings": 32,
+}
+ENCODER = {
+    **SMALL,
+    "hidden_size": 16,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 2,
+    "intermediate_size": 24,
+    "max_position_embeddings": 32,
+}
+BOTH = {
+    **SMALL,
+    "d_model": 16,
+    "encoder_layers": 2,
+    "decoder_layers": 2,
+    "encoder_attention_heads": 2,
+    "decoder_attention_heads": 2,
+    "encoder_ffn_dim": 24,
+    "decoder_ffn_dim": 24,
+    "max_position_embeddings": 32,
+    "decoder_start_token_id": 2,
+    "forced_eos_token_id": None,
+}
+FAMILIES = {
+    "gpt2": ("GPT2LMHeadModel", "GPT2Config", {**SMALL, "n_layer": 2, "n_head": 2, "n_embd": 16}),
+    "llama": ("LlamaForCausalLM", "LlamaConfig", DECODER),
+    "qwen2": ("Qwen2ForCausalLM", "Qwen2Config", DECODER),
+    "mistral": ("MistralForCausalLM", "MistralConfig", DECODER),
+    "gemma": ("GemmaForCausalLM", "GemmaConfig", {**DECODER, "head_dim": 4}),
+    "bert": ("BertForMaskedLM", "BertConfig", ENCODER),
+    "roberta": ("RobertaForMaskedLM", "RobertaConfig", ENCODER),
+    "albert": ("AlbertForMaskedLM", "AlbertConfig", {**ENCODER, "embedding_size": 8}),
+    "bert-class": ("BertForSequenceClassification", "BertConfig", {**ENCODER, "num_labels": 5}),
+    "gpt2-class": (
+        "GPT2ForSequenceClassification",
+        "GPT2Config",
+        {**SMALL, "n_layer": 2, "n_head": 2, "n_embd": 16, "num_labels": 5},
+    ),
+    "bart": ("BartForConditionalGeneration", "BartConfig", BOTH),
+    "marian": ("MarianMTModel", "MarianConfig", BOTH),
+    "t5": (
+        "T5ForConditionalGeneration",
+        "T5Config",
+        {
+            **SMALL,
+            "d_model": 16,
+            "d_kv": 8,
+            "d_ff": 24,
+            "num_layers": 2,
+            "num_heads": 2,
+            "decoder_start_token_id": 0,
+        },
+    ),
+}
+
+
+@cache
+def build(family, attention="sdpa"):
+    model, config, sizes = FAMILIES[family]
+    torch.manual_seed(3)
+    made = getattr(transformers, config)(**sizes)
+    if family == "t5":
+        attention = "eager"
+    made._attn_implementation = attention
+    model = getattr(transformers, model)(made).double().eval()
+    with torch.no_grad():  # sharp enough for scores to differ
+        for parameter in model.parameters():
+            parameter.mul_(0.7 if family == "t5" else 1.5)
+    return model
+
+
+def scored(family, attention="sdpa"):
+    model = build(family, attention)
+    others = token_choices(IDS, VOCAB, [0, 1, 2, 3, MASK])
+    if family in ("bert", "roberta", "albert"):
+        return score_masked(model, IDS, others, {3: 17})
+    if family.endswith("-class"):
+        return score_class(model, IDS, others, 1)
+    if family in ("bart", "marian", "t5"):
+        return score_target(model, IDS, others, [9, 30, 8, 3], start=2)
+    return score_next(model, [*IDS[:-1], 12, 5], [*others[:-1], *others[1:3]], first=4)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_all_methods_score_every_input_of_every_family(family):
+    scorer = scored(family)
+    found = attribute(scorer, scorer.questions())
+    assert found.unavailable == {}
+    assert set(found.scores) == set(METHODS)
+    for name, scores in found.scores.items():
+        assert scores.shape == (len(scorer.written), scorer.inputs), name
+        assert np.isfinite(scores).all(), name
+        assert abs(scores).max() > 1e-6, name
+        hidden = ~scorer.visible()
+        assert abs(scores[hidden]).max(initial=0) < 1e-12, name
+
+
+@pytest.mark.parametrize(
+    ("family", "size", "rtol"),
+    # the norms of the last two compute in float32, whatever the model does
+    [("gpt2", 1e-6, 1e-5), ("bert", 1e-6, 1e-5), ("bart", 1e-6, 1e-5)]
+    + [("llama", 1e-3, 0.01), ("t5", 1e-3, 0.01)],
+)
+def test_scores_of_gradients_are_those_of_small_changes(family, size, rtol):
+    scorer = scored(family)
+    asked = scorer.questions(versus=11)[-1:]
+    vectors = scorer.vectors()
+    slopes = np.zeros(vectors.shape)
+    for i in (1, 4):
+        for axis in range(vectors.shape[1]):
+            both = []
+            for sign in (1, -1):
+                moved = vectors.clone()
+                moved[i, axis] += sign * size
+                with torch.no_grad():
+                    logits = scorer.logits(moved[None])[0, asked[0].output]
+                both.append(float(logits[asked[0].token] - logits[11]))
+            slopes[i, axis] = (both[0] - both[1]) / (2 * size)
+    expected = (slopes * vectors.numpy()).sum(axis=1)
+    found = attribution.input_gradient(scorer, asked)[0]
+    np.testing.assert_allclose(found[[1, 4]], expected[[1, 4]], rtol=rtol, atol=1e-8)
+    norms = attribution.gradient(scorer, asked)[0]
+    np.testing.assert_allclose(norms[[1, 4]], np.linalg.norm(slopes, axis=1)[[1, 4]], rtol=rtol)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_attention_is_what_the_model_returns(family):
+    scorer, eager = scored(family), scored(family, "eager")
+    ids = torch.tensor([scorer.ids])
+    more = {} if scorer.decoder_ids is None else {"decoder_input_ids": [scorer.decoder_ids]}
+    more = {name: torch.tensor(rows) for name, rows in more.items()}
+    with torch.no_grad():
+        out = eager.model(input_ids=ids, output_attentions=True, **more)
+    found = scorer.attention()
+    if scorer.decoder_ids is None:
+        expected, layers = out.attentions, found.own
+        assert not found.cross
+    else:
+        expected, layers = out.cross_attentions, found.cross
+        own = [layer[0].numpy() for layer in out.encoder_attentions]
+        np.testing.assert_allclose(found.own, own, atol=1e-6)
+    np.testing.assert_allclose(layers, [layer[0].numpy() for layer in expected], atol=1e-6)
+
+
+@pytest.mark.parametrize("family", ["gpt2", "llama", "bert", "bart"])
+def test_kernels_make_no_difference(family):
+    fused, written_out = scored(family), scored(family, "eager")
+    for name in ("relevance", "norms", "input-gradient"):
+        score = METHODS[name].score
+        np.testing.assert_allclose(
+            score(fused, fused.questions()),
+            score(written_out, written_out.questions()),
+            atol=1e-6,
+            err_msg=name,
+        )
+
+
+def test_norms_by_a_loop_over_heads():
+    # what GPT-2's first layer adds to each position, head by head, from the definition
+    scorer = scored("gpt2")
+    block = scorer.model.transformer.h[0]
+    with torch.no_grad():
+        x = scorer.vectors() + scorer.model.transformer.wpe.weight[: scorer.inputs]
+        values = block.attn.c_attn(block.ln_1(x)[None])[0].split(16, dim=-1)[2]
+    weights, projection = scorer.attention().own[0], block.attn.c_proj.weight.detach().numpy()
+    for i in (0, 3, 6):
+        for j in range(scorer.inputs):
+            total = np.zeros(16)
+            for head in range(2):
+                part = slice(8 * head, 8 * head + 8)
+                total += weights[head, i, j] * values[j, part].numpy() @ projection[part]
+            assert scorer.attention().own_norms[0][i, j] == pytest.approx(np.linalg.norm(total))
+
+
+def test_a_model_that_reads_its_ids_twice_is_refused():
+    class Twice(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.inner = build("gpt2")
+            self.config = self.inner.config
+
+        def get_input_embeddings(self):
+            return self.inner.get_input_embeddings()
+
+        def forward(self, input_ids=None, inputs_embeds=None, **more):
+            out = self.inner(input_ids=input_ids, inputs_embeds=inputs_embeds, **more)
+            out.logits = out.logits + (0.0 if input_ids is None else 5.0 * input_ids[..., None])
+            return out
+
+    with pytest.raises(ArgumentError, match="the same from inputs_embeds as from input_ids"):
+        score_next(Twice(), IDS, token_choices(IDS, VOCAB, []), first=2)
+
+
+def test_a_first_output_needs_a_prompt():
+    with pytest.raises(ArgumentError, match="first must be from 1 to 6"):
+        score_next(build("gpt2"), IDS, token_choices(IDS, VOCAB, []), first=0)
