@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from regard.preemption import preemptible
+from regard.seeing import input_scorer
 from regard.seeing.shuffled_attention import shuffled_attention
 from regard.serve.limits import Limits
 from regard.serve.served_models import max_target_length, names, source_length
@@ -80,7 +81,7 @@ def test_a_check_stops_wherever_it_is_and_leaves_the_model_as_it_was(models, poi
 def test_a_check_in_pieces_finds_what_a_whole_one_finds(models, monkeypatch):
     model = models.by_name["tagged"]
     whole = model.check("abcd", "c b a", max_len=20)
-    monkeypatch.setattr(attribution, "PIECE_TOKENS", 16)
+    monkeypatch.setattr(input_scorer, "PIECE_TOKENS", 16)
     with preemptible(lambda: None):
         pieces = model.check("abcd", "c b a", max_len=20)
     assert pieces.checks["sentences"] == whole.checks["sentences"]

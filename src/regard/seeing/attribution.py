@@ -59,7 +59,8 @@ def ablation(
     log_means = np.logaddexp.reduceat(found[1:], starts, axis=0) - np.log(counts)
     means = np.add.reduceat(found[1:], starts, axis=0) / counts
     contrasted = np.array([question.versus is not None for question in questions])
-    return (found[0] - np.where(contrasted, means, log_means)).T
+    costs: Array = found[0] - np.where(contrasted, means, log_means)
+    return costs.T
 
 
 def _draw(rng: np.random.Generator, ids: Sequence[int], count: int) -> list[int]:
@@ -74,7 +75,8 @@ def gradient(scorer: InputScorer, questions: Questions) -> Scores:
     `|| d log p(y_t | x) / d e_i ||`, the Euclidean norm, where e_i is the vector of x_i (Li et al.,
     2016, https://arxiv.org/abs/1506.01066). Gradients of parameters are not touched.
     """
-    return np.linalg.norm(_gradients(scorer, questions, scorer.vectors()), axis=-1)
+    found: Array = np.linalg.norm(_gradients(scorer, questions, scorer.vectors()), axis=-1)
+    return found
 
 
 def input_gradient(scorer: InputScorer, questions: Questions) -> Scores:
@@ -85,7 +87,7 @@ def input_gradient(scorer: InputScorer, questions: Questions) -> Scores:
     """
     vectors = scorer.vectors()
     slopes = _gradients(scorer, questions, vectors)
-    return np.einsum("qid,id->qi", slopes, _array(vectors - scorer.origin()))
+    return _times(slopes, vectors - scorer.origin())
 
 
 def integrated_gradients(scorer: InputScorer, questions: Questions) -> Scores:
@@ -103,14 +105,14 @@ def integrated_gradients(scorer: InputScorer, questions: Questions) -> Scores:
     scores, open_ = np.zeros((len(questions), scorer.inputs)), np.arange(len(questions))
     for points in PATH_POINTS:
         places, shares = np.polynomial.legendre.leggauss(points)
-        asked = [questions[q] for q in open_]
+        asked = [questions[int(q)] for q in open_]
         scores[open_] = 0.0
         at_once = max(1, scorer.rows_at_once // len(asked))
         for part in in_turn(np.split(np.arange(points), range(at_once, points, at_once))):
             on_path = torch.from_numpy((places[part] + 1) / 2).to(path)[:, None, None]
             vectors_here = (start + on_path * path).repeat_interleave(len(asked), dim=0)
             slopes = _gradients(scorer, asked * len(part), vectors_here)
-            along = np.einsum("rid,id->ri", slopes, _array(path)).reshape(len(part), len(asked), -1)
+            along = _times(slopes, path).reshape(len(part), len(asked), -1)
             scores[open_] += np.einsum("p,pqi->qi", shares[part] / 2, along)
         gap = np.abs(scores.sum(axis=1) - change)
         open_ = np.flatnonzero(gap > COMPLETENESS * np.maximum(1.0, np.abs(change)))
@@ -130,7 +132,7 @@ def relevance(scorer: InputScorer, questions: Questions) -> Scores:
     vectors = scorer.vectors()
     with relevance_rules(scorer.model):
         slopes = _gradients(scorer, questions, vectors, value=_logits)
-    return np.einsum("qid,id->qi", slopes, _array(vectors - scorer.origin()))
+    return _times(slopes, vectors - scorer.origin())
 
 
 def attention(scorer: InputScorer, questions: Questions) -> Scores:
@@ -160,8 +162,8 @@ def attention_rollout(found: AttentionRecord) -> Float[np.ndarray, "outputs inpu
         rolled = (heads.mean(axis=0) + np.eye(len(rolled))) / 2 @ rolled
     if not found.cross:
         return rolled[found.rows]
-    mean: Array = np.mean([heads.mean(axis=0) for heads in found.cross], axis=0)
-    return mean @ rolled
+    followed: Array = np.mean([heads.mean(axis=0) for heads in found.cross], axis=0) @ rolled
+    return followed
 
 
 def norms(scorer: InputScorer, questions: Questions) -> Scores:
@@ -265,6 +267,11 @@ def _of_outputs(rows: Float[np.ndarray, "outputs inputs"], questions: Questions)
 
 def _array(tensor: Tensor) -> Array:
     found: Array = tensor.detach().double().cpu().numpy()
+    return found
+
+
+def _times(slopes: Float[np.ndarray, "rows inputs dim"], vectors: Tensor) -> Scores:
+    found: Array = np.einsum("rid,id->ri", slopes, _array(vectors))
     return found
 
 

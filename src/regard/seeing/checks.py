@@ -192,7 +192,8 @@ def check(
         return replace(trace, derived={**trace.derived, **derived}, checks=checks)
     layers = [found.weights for found in trace.of_kind("encoder-self")]
     if layers:
-        followed = attribution.attention_rollout(AttentionRecord([looked[None]], layers, []))
+        wide = [layer.astype(np.float64) for layer in (looked[None], *layers)]
+        followed = attribution.attention_rollout(AttentionRecord(wide[:1], wide[1:], []))
         derived["rollout"] = followed.astype(np.float32)
     shuffled = shuffle(model, src, tgt)
     checked = CheckResult(

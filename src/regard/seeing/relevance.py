@@ -7,7 +7,7 @@ input at the end (section 3.3 and appendix A.2 of the paper):
 
 - a linear layer, a sum and a softmax have their own gradients;
 - an activation `y = f(x)` passes on what it gets: its slope is `f(x) / x`;
-- a product of two activations, as in attention and in gated layers, gives each of them half;
+- a product of two factors that depend on the input, as in attention, gives each of them half;
 - layer normalisation passes on what it gets: its standard deviation counts as a constant.
 
 The rules replace torch's functions while the model runs, so that they hold for any module that
@@ -47,14 +47,22 @@ def check_layers(model: nn.Module) -> None:
 
 @contextmanager
 def relevance_rules(model: nn.Module) -> Iterator[None]:
-    """Let gradients of the model follow the rules inside the block; values are unchanged."""
+    """Let gradients of the model follow the rules inside the block; values are unchanged.
+
+    Parameters require no gradient meanwhile: then a tensor requires one if it depends on the input.
+    """
     # those of `transformers` are written out in other functions, as GELU by tanh
     written_out = [m for m in model.modules() if type(m).__module__ == "transformers.activations"]
     handles = [part.register_forward_hook(_activation_hook) for part in written_out]
+    trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
     try:
+        for parameter in trained:
+            parameter.requires_grad_(False)
         with _Rules():
             yield
     finally:
+        for parameter in trained:
+            parameter.requires_grad_(True)
         for handle in handles:
             handle.remove()
 
@@ -91,13 +99,13 @@ def _with_slope(x: Tensor, y: Tensor) -> Tensor:
     return linear + (y - linear).detach()
 
 
-def _is_activation(x: Any) -> bool:
-    return isinstance(x, Tensor) and x.requires_grad and not isinstance(x, nn.Parameter)
+def _depends_on_input(x: Any) -> bool:
+    return isinstance(x, Tensor) and x.requires_grad
 
 
 def _product(func: Callable[..., Tensor], a: Any, b: Any, *args: Any, **kwargs: Any) -> Tensor:
     """Give half of the relevance to each factor if both depend on the input."""
-    if _is_activation(a) and _is_activation(b):
+    if _depends_on_input(a) and _depends_on_input(b):
         a, b = _part(a, 0.5), _part(b, 0.5)
     return func(a, b, *args, **kwargs)
 
@@ -111,7 +119,11 @@ def _attention(
     **kwargs: Any,
 ) -> Tensor:
     """Weights and values share the relevance, then queries and keys that of the weights."""
-    return func(_part(query, 0.25), _part(key, 0.25), _part(value, 0.5), *args, **kwargs)
+    ours = [_depends_on_input(part) for part in (query, key, value)]
+    of_weights = 0.5 if ours[2] else 1.0
+    of_each = of_weights / 2 if ours[0] and ours[1] else of_weights
+    of_value = 0.5 if ours[0] or ours[1] else 1.0
+    return func(_part(query, of_each), _part(key, of_each), _part(value, of_value), *args, **kwargs)
 
 
 def _layer_norm(

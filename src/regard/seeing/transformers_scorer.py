@@ -127,11 +127,11 @@ class TransformersScorer(InputScorer):
 
     def baseline(self) -> Float[Tensor, "inputs dim"]:
         """Return the mean vector of what may stand at each position."""
-        vocab: int = self._table().weight.shape[0]  # type: ignore[index,union-attr,assignment]
-        rows = torch.arange(vocab, device=self._device).split(8192)
-        with torch.no_grad():  # embeddings may scale their table
-            table = torch.cat([self._table()(part) for part in rows])
-        return mean_vectors(table, self.replacements.others)
+        table = self._table()
+        vocab = len(next(table.parameters()))
+        with torch.no_grad():  # not the parameter itself, which some embeddings scale
+            vectors: Tensor = table(torch.arange(vocab, device=self._device)[None])[0]
+        return mean_vectors(vectors, self.replacements.others)
 
     def logits(
         self, vectors: Float[Tensor, "batch inputs dim"]

@@ -46,7 +46,7 @@ def value_norms(
     value = value.repeat_interleave(heads // len(value), dim=0)  # shared by groups of queries
     if values.projection is not None:
         matrix = values.projection.detach().double().cpu()
-        parts = matrix.unflatten(1, (heads, -1))  # (dim, heads, head_dim)
+        parts = matrix.reshape(len(matrix), heads, -1)  # (dim, heads, head_dim)
         value = torch.einsum("dhk,hjk->hjd", parts, value)
     products = torch.einsum("hjd,gjd->jhg", value, value).numpy()
     squares = np.einsum("hij,jhg,gij->ij", weights, products, weights, optimize=True)
@@ -64,7 +64,7 @@ def record_values(model: nn.Module) -> Iterator[dict[str, list[ValueProjection]]
 
     def keep(kind: str, part: MultiHeadAttention, *call: Any) -> None:
         value: Tensor = call[2][0]  # a hook gets the module, its inputs and its output
-        split = value.unflatten(-1, (part.num_kv_heads, -1)).transpose(0, 1)
+        split = value.reshape(len(value), part.num_kv_heads, -1).transpose(0, 1)
         found.setdefault(kind, []).append(ValueProjection(split, part.out_proj.weight))
 
     handles = [

@@ -1,0 +1,304 @@
+"""Each attribution method on regard's own models, against slow computations in float64."""
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from models.cases import SRC_VOCAB, TGT_VOCAB, build
+from regard.errors import ArgumentError
+from regard.seeing import attribution
+from regard.seeing.attribution import COMPLETENESS, METHODS, attribute, method_names
+from regard.seeing.input_scorer import PrefixScorer, Question, SourceScorer
+from regard.seeing.relevance import relevance_rules
+from regard.seeing.replacements import frame_replacements, token_replacements
+from seeing.test_attribution import SRC, TABLE, TGT, reads_frames
+
+LANGUAGE = ["lm-rnn", "lm-self-attentive", "lm-transformer"]
+OTHERS = [*[range(4, SRC_VOCAB)] * 4, [2]]
+
+
+def source_scorer(preset="transformer", model=None):
+    model = build(preset).double() if model is None else model
+    return SourceScorer(model, SRC, TGT, token_replacements(SRC, OTHERS))
+
+
+def prefix_scorer(preset="lm-transformer", first=2):
+    ids = [1, 6, 4, 12, 9, 7]
+    unknown = token_replacements(ids, [[1], *[range(4, TGT_VOCAB)] * 5])
+    return PrefixScorer(build(preset).double(), ids[1:], unknown, first)
+
+
+def value(scorer, vectors, question):
+    with torch.no_grad():
+        row = scorer.logits(vectors[None])[0, question.output].log_softmax(-1)
+    return float(row[question.token] - (0 if question.versus is None else row[question.versus]))
+
+
+@pytest.mark.parametrize(
+    "scorer",
+    [source_scorer("bahdanau"), source_scorer(), source_scorer("conv"), prefix_scorer()],
+    ids=["bahdanau", "transformer", "conv", "lm-transformer"],
+)
+@pytest.mark.parametrize("versus", [None, 8])
+def test_integrated_gradients_are_complete(scorer, versus):
+    questions = scorer.questions(versus)
+    scores = attribution.integrated_gradients(scorer, questions)
+    for q, question in enumerate(questions):
+        change = value(scorer, scorer.vectors(), question) - value(
+            scorer, scorer.baseline(), question
+        )
+        assert scores[q].sum() == pytest.approx(change, abs=COMPLETENESS * max(1, abs(change)))
+
+
+def test_more_points_are_taken_where_few_do_not_suffice(monkeypatch):
+    scorer = source_scorer()
+    model = scorer.model
+    with torch.no_grad():  # steep, so that a few points miss the change
+        model.decoder.output.bias.zero_()
+        for parameter in model.parameters():
+            parameter.mul_(2.0)
+    question = scorer.questions()[:1]
+    change = value(scorer, scorer.vectors(), question[0]) - value(
+        scorer, scorer.baseline(), question[0]
+    )
+    best = attribution.integrated_gradients(scorer, question).sum()
+    monkeypatch.setattr(attribution, "PATH_POINTS", (2,))
+    coarse = attribution.integrated_gradients(scorer, question).sum()
+    assert abs(best - change) < 0.5 * abs(coarse - change)
+
+
+@pytest.mark.parametrize("preset", ["bahdanau", "transformer", "self-attentive"])
+def test_integrated_gradients_by_a_fine_sum(preset):
+    scorer = source_scorer(preset)
+    question = Question(1, TGT[1], 9)
+    start, end = scorer.baseline(), scorer.vectors()
+    shares = (torch.arange(200, dtype=torch.float64) + 0.5) / 200
+    path = (start + shares[:, None, None] * (end - start)).requires_grad_()
+    rows = scorer.logits(path)[:, 1]
+    (slopes,) = torch.autograd.grad((rows[:, TGT[1]] - rows[:, 9]).sum(), path)
+    expected = ((end - start) * slopes.mean(dim=0)).sum(dim=-1).numpy()
+    found = attribution.integrated_gradients(scorer, [question])[0]
+    np.testing.assert_allclose(found, expected, atol=2e-3)
+    assert found[-1] == 0  # nothing else than </s> could stand there
+
+
+@pytest.mark.parametrize("preset", ["bahdanau", "transformer"])
+def test_gradient_times_input_leaves_positions_out(preset):
+    scorer = source_scorer(preset)
+    embedding = scorer.model.encoder.embedding
+    tokens = (embedding.table(torch.tensor(SRC)) * embedding.scale).detach()
+    question, size = Question(2, TGT[2]), 1e-6
+    for i in (0, 3):
+        moved = [scorer.vectors().clone() for _ in range(2)]
+        moved[0][i] += size * tokens[i]
+        moved[1][i] -= size * tokens[i]
+        slope = (value(scorer, moved[0], question) - value(scorer, moved[1], question)) / (2 * size)
+        found = attribution.input_gradient(scorer, [question])[0, i]
+        assert found == pytest.approx(slope, rel=1e-5)
+
+
+def test_the_cost_of_a_difference_of_logits_is_a_mean():
+    scorer = source_scorer("bahdanau")
+    question = Question(0, TGT[0], 8)
+    found = attribution.ablation(scorer, [question])[0]
+
+    def difference(src):
+        args = torch.tensor([src]), torch.tensor([5]), torch.tensor([[1, *TGT]])
+        with torch.no_grad():
+            row = scorer.model.eval()(*args).logits[0, 0]
+        return float(row[TGT[0]] - row[8])
+
+    costs = [difference(SRC) - difference([*SRC[:2], z, *SRC[3:]]) for z in range(4, SRC_VOCAB)]
+    assert len(costs) <= attribution.DRAWS
+    assert found[2] == pytest.approx(np.mean(costs), abs=1e-6)
+
+
+@pytest.mark.parametrize("name", [name for name, method in METHODS.items() if method.contrasts])
+def test_a_contrast_is_linear_or_swaps_its_sign(name):
+    # why a and not b is minus why b and not a; a norm has no sign
+    scorer = source_scorer()
+    one = METHODS[name].score(scorer, [Question(1, 6, 9)])
+    other = METHODS[name].score(scorer, [Question(1, 9, 6)])
+    np.testing.assert_allclose(one, other if name == "gradient" else -other, atol=1e-9)
+    assert abs(one).max() > 1e-6
+
+
+def test_rollout_of_a_language_model_by_a_loop():
+    scorer = prefix_scorer(first=3)
+    maps = scorer.attention().own
+    n = scorer.inputs
+
+    def follow(layer, position):
+        """Shares of the inputs in a position after a number of layers."""
+        if layer == 0:
+            return np.eye(n)[position]
+        weights = maps[layer - 1].mean(axis=0)[position]
+        mixed = sum(weights[j] * follow(layer - 1, j) for j in range(n))
+        return 0.5 * follow(layer - 1, position) + 0.5 * mixed
+
+    found = attribution.rollout(scorer, scorer.questions())
+    for t in range(len(scorer.written)):
+        np.testing.assert_allclose(found[t], follow(len(maps), t + 3), atol=1e-9)
+
+
+@pytest.mark.parametrize("kind", ["encoder", "language"])
+def test_norms_by_a_loop_over_heads(kind):
+    scorer = source_scorer() if kind == "encoder" else prefix_scorer()
+    layers = [part for part in scorer.model.modules() if hasattr(part, "attention_residual")]
+    layer = layers[0]
+    found = scorer.attention()
+    weights, part = found.own[0], layer.attention
+    x = layer.attention_residual.before(scorer.vectors())
+    values = part.value_proj(x).detach().numpy()
+    matrix = part.out_proj.weight.detach().numpy()
+    width = part.head_dim
+    for i in (0, scorer.inputs - 1):
+        for j in range(scorer.inputs):
+            total = 0
+            for head in range(part.num_heads):
+                piece = slice(head * width, (head + 1) * width)
+                total = total + weights[head, i, j] * matrix[:, piece] @ values[j, piece]
+            assert found.own_norms[0][i, j] == pytest.approx(np.linalg.norm(total), abs=1e-9)
+
+
+def test_norms_of_an_rnn_are_those_of_what_it_mixes():
+    scorer = source_scorer("bahdanau")
+    src, lengths = torch.tensor([SRC]), torch.tensor([5])
+    model = scorer.model.eval()
+    with torch.no_grad():
+        memory = model.encode(src, lengths).output[0].numpy()
+        out = model(src, lengths, torch.tensor([[1, *TGT]]), need_weights=True)
+    weights = out.maps["cross"][0][0, 0].numpy()
+    carried = weights * np.linalg.norm(memory, axis=1)
+    expected = carried / carried.sum(axis=1, keepdims=True)
+    np.testing.assert_allclose(attribution.norms(scorer, scorer.questions()), expected, atol=1e-9)
+
+
+class Block(nn.Module):
+    """A Transformer block without biases, whose relevance is computed by hand below."""
+
+    def __init__(self):
+        super().__init__()
+        generator = torch.Generator().manual_seed(2)
+        shapes = {"q": (5, 5), "k": (5, 5), "v": (5, 5), "o": (5, 5), "up": (7, 5), "down": (5, 7)}
+        for name, shape in shapes.items():
+            weight = torch.randn(shape, generator=generator, dtype=torch.float64)
+            self.register_parameter(name, nn.Parameter(weight / 2))
+
+    def forward(self, x):
+        x_normed = nn.functional.layer_norm(x, (5,))
+        q, k, v = (x_normed @ w.T for w in (self.q, self.k, self.v))
+        mixed = nn.functional.scaled_dot_product_attention(q[:, None], k[:, None], v[:, None])[:, 0]
+        h = x + mixed @ self.o.T
+        return h + nn.functional.gelu(h @ self.up.T) @ self.down.T
+
+
+def test_relevance_by_hand():
+    """The rules of the paper for one block, as relevance and not as gradients."""
+    block = Block()
+    x = torch.randn(3, 5, generator=torch.Generator().manual_seed(4), dtype=torch.float64)
+    leaf = x[None].clone().requires_grad_()
+    with relevance_rules(block):
+        out = block(leaf)
+        (slope,) = torch.autograd.grad(out[0, 1, 2], leaf)
+    found = (slope[0] * x).detach().numpy()
+    np.testing.assert_allclose(out.detach(), block(x[None]).detach(), atol=1e-12)
+
+    w = {name: p.detach().numpy() for name, p in block.named_parameters()}
+    x = x.numpy()
+    centred = x - x.mean(axis=1, keepdims=True)
+    deviation = np.sqrt((centred**2).mean(axis=1, keepdims=True) + 1e-5)
+    n = centred / deviation
+    q, k, v = (n @ w[name].T for name in "qkv")
+    scores = q @ k.T / np.sqrt(5)
+    a = np.exp(scores) / np.exp(scores).sum(axis=1, keepdims=True)
+    mixed = a @ v
+    h = x + mixed @ w["o"].T
+    z = h @ w["up"].T
+    act = torch.nn.functional.gelu(torch.tensor(z)).numpy()
+
+    def linear(inputs, matrix, outputs, relevance):
+        """The epsilon rule of y = W x without epsilon: shares of the contributions W_ij x_j."""
+        return (relevance / outputs) @ matrix * inputs
+
+    final = h + act @ w["down"].T
+    total = np.zeros_like(final)
+    total[1, 2] = final[1, 2]
+    ffn = act @ w["down"].T
+    r_ffn, r_h = total * ffn / final, total * h / final
+    r_act = linear(act, w["down"], ffn, r_ffn)
+    r_h = r_h + linear(h, w["up"], z, r_act)  # the identity rule of the activation
+    proj = mixed @ w["o"].T
+    r_proj, r_x = r_h * proj / h, r_h * x / h
+    r_mixed = linear(mixed, w["o"], proj, r_proj)
+    r_v, r_a = np.zeros_like(v), np.zeros_like(a)
+    for i, j, d in np.ndindex(3, 3, 5):  # the uniform rule of a product
+        part = 0.5 * a[i, j] * v[j, d] * r_mixed[i, d] / mixed[i, d]
+        r_v[j, d] += part
+        r_a[i, j] += part
+    r_s = scores * (r_a - a * r_a.sum(axis=1, keepdims=True))  # the softmax, proposition 3.1
+    r_q, r_k = np.zeros_like(q), np.zeros_like(k)
+    for i, j, d in np.ndindex(3, 3, 5):
+        part = 0.5 * q[i, d] * k[j, d] / np.sqrt(5) * r_s[i, j] / scores[i, j]
+        r_q[i, d] += part
+        r_k[j, d] += part
+    parts = zip("qkv", (q, k, v), (r_q, r_k, r_v), strict=True)
+    r_n = sum(linear(n, w[name], y, r) for name, y, r in parts)
+    # the norm: the mean is subtracted by a linear map, the deviation is a constant
+    mean = np.eye(5) - 1 / 5
+    r_x = r_x + linear(x, mean, centred, r_n)
+    np.testing.assert_allclose(found, r_x, atol=1e-9)
+
+
+@pytest.mark.parametrize("preset", ["bahdanau", "gnmt", "self-attentive", "transformer", "conv"])
+def test_what_a_model_with_a_source_has_no_method_for_is_said(preset):
+    scorer = source_scorer(preset)
+    found = attribute(scorer, scorer.questions())
+    expected = {"transformer": set()}.get(preset, {"relevance", "rollout"})
+    assert set(found.unavailable) == expected
+    for name, scores in found.scores.items():
+        assert scores.shape == (4, 5), name
+        assert np.isfinite(scores).all(), name
+
+
+@pytest.mark.parametrize("preset", LANGUAGE)
+def test_no_output_of_a_language_model_depends_on_later_tokens(preset):
+    scorer = prefix_scorer(preset)
+    found = attribute(scorer, scorer.questions())
+    assert ("attention" in found.unavailable) == (preset == "lm-rnn")
+    assert ("relevance" in found.unavailable) == (preset != "lm-transformer")
+    for name, scores in found.scores.items():
+        assert scores.shape == (4, 6), name
+        np.testing.assert_allclose(scores[~scorer.visible()], 0, atol=1e-9, err_msg=name)
+        assert abs(scores[scorer.visible()]).max() > 1e-6, name
+
+
+def test_frames():
+    scorer = SourceScorer(reads_frames(stack=2), TABLE, TGT, frame_replacements(TABLE, 2))
+    found = attribute(scorer, scorer.questions(), "ablation,input-gradient,integrated-gradients")
+    assert all(scores.shape == (4, 4) for scores in found.scores.values())
+
+
+def test_methods_by_name():
+    assert method_names("all") == list(METHODS)
+    assert method_names("norms, ablation,norms") == ["norms", "ablation"]
+    with pytest.raises(ArgumentError, match="methods must be all, or some of ablation"):
+        method_names("ablation,shap")
+    with pytest.raises(ArgumentError, match="methods must be all"):
+        method_names(" , ")
+    scorer = source_scorer("bahdanau")
+    with pytest.raises(ArgumentError, match=r"rollout, which is not .*no self-attention"):
+        attribute(scorer, scorer.questions(), "ablation,rollout")
+    with pytest.raises(ArgumentError, match="the same whichever token is asked about"):
+        attribute(scorer, scorer.questions(versus=4), "attention")
+
+
+def test_a_model_is_left_as_it_was():
+    scorer = source_scorer("transformer", build("transformer", dropout=0.5).train())
+    model = scorer.model
+    hooks = sum(len(m._forward_hooks) + len(m._forward_pre_hooks) for m in model.modules())
+    attribute(scorer, scorer.questions())
+    assert all(module.training for module in model.modules())
+    assert all(p.grad is None and p.requires_grad for p in model.parameters())
+    assert hooks == sum(len(m._forward_hooks) + len(m._forward_pre_hooks) for m in model.modules())

@@ -1,0 +1,167 @@
+"""Faithfulness of a model whose inputs matter as planned, so that every measure is known."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+import regard
+from regard.models.protocol import ModelOutput, SequenceModel
+from regard.seeing import Text, Trace
+from regard.seeing.attribution import attribute
+from regard.seeing.faithfulness import RANDOM, Measures, add_methods, measure, summarize
+from regard.seeing.input_scorer import Question, SourceScorer
+from regard.seeing.replacements import Replacements, token_replacements
+
+SRC = [5, 6, 7, 8]
+
+
+class Votes(SequenceModel):
+    """Writes token 4 the likelier, the more of its first two inputs are there.
+
+    The probability is 0.8 with both, 0.5 with the first alone, 0.3 with the second alone, else 0.1.
+    """
+
+    PROBS = ((0.1, 0.3), (0.5, 0.8))
+
+    def __init__(self):
+        super().__init__()
+        self.weight = nn.Parameter(torch.zeros(1))
+
+    def encode(self, src, lengths, *, need_weights=False):
+        raise NotImplementedError
+
+    def start(self, memory):
+        raise NotImplementedError
+
+    def step(self, tokens, state, *, need_weights=False):
+        raise NotImplementedError
+
+    def forward(self, src, lengths, tgt, *, keep=None, need_weights=False):
+        probs = [self.PROBS[int(row[0] == 5)][int(row[1] == 6)] for row in src]
+        rest = torch.tensor(probs)[:, None]
+        table = torch.cat([(1 - rest) / 4] * 4 + [rest], dim=1)
+        return ModelOutput(table.log()[:, None].expand(-1, tgt.shape[1], -1), {})
+
+
+def scorer(others=((1,), (1,), (1,), (1,))):
+    # two choices, but always a 1 is drawn: token 1 twice
+    unknown = token_replacements(SRC, [[*ids, *ids] for ids in others])
+    return SourceScorer(Votes(), SRC, [], unknown)
+
+
+QUESTION = [Question(0, 4)]
+
+
+def judged(scores, **options):
+    found = measure(scorer(), QUESTION, {"m": np.array([scores])}, **options)
+    return Measures(*found["m"][0])
+
+
+def test_measures_by_hand():
+    found = judged([4.0, 3.0, 2.0, 1.0])
+    # 1, 5, 10 and 20% of four inputs are one, 50% are two
+    assert found.comprehensiveness == pytest.approx(0.8 - (4 * 0.3 + 0.1) / 5)
+    assert found.sufficiency == pytest.approx(0.8 - (4 * 0.5 + 0.8) / 5)
+    # with 0 to 4 inputs gone: 0.8 0.3 0.1 0.1 0.1; with 0 to 4 put back: 0.1 0.5 0.8 0.8 0.8
+    assert found.deletion == pytest.approx((0.8 / 2 + 0.3 + 0.1 + 0.1 + 0.1 / 2) / 4)
+    assert found.insertion == pytest.approx((0.1 / 2 + 0.5 + 0.8 + 0.8 + 0.8 / 2) / 4)
+    assert found.gain == pytest.approx(found.insertion - found.deletion)
+
+
+def test_the_worst_order_is_the_best_one_reversed():
+    best, worst = judged([4.0, 3.0, 2.0, 1.0]), judged([1.0, 2.0, 3.0, 4.0])
+    assert worst.gain == pytest.approx(-best.gain)
+    assert worst.deletion == pytest.approx(best.insertion)
+
+
+def test_random_orders_gain_nothing():
+    found = measure(scorer(), QUESTION, {}, random_orders=2000)[RANDOM][0]
+    assert Measures(*found).gain == pytest.approx(0, abs=0.02)
+    # on average over orders, half of the inputs tell half of what there is to tell
+    assert Measures(*found).deletion == pytest.approx(Measures(*found).insertion, abs=0.02)
+
+
+def test_a_contrast_is_judged_by_the_odds_of_two_tokens():
+    found = measure(scorer(), [Question(0, 4, 3)], {"m": np.array([[4.0, 3.0, 2.0, 1.0]])})
+    odds = [p / (p + (1 - p) / 4) for p in (0.8, 0.3, 0.1, 0.1, 0.1)]
+    expected = (odds[0] / 2 + sum(odds[1:4]) + odds[4] / 2) / 4
+    assert Measures(*found["m"][0]).deletion == pytest.approx(expected, abs=1e-6)
+
+
+def test_inputs_that_cannot_be_replaced_are_not_judged():
+    fixed = SourceScorer(Votes(), SRC, [], token_replacements(SRC, [[5], [1, 1], [1, 1], [8]]))
+    found = measure(fixed, QUESTION, {"m": np.array([[1.0, 9.0, 2.0, 3.0]])})
+    # of two inputs, the second of all is taken away first: 0.8 0.5 0.5
+    assert Measures(*found["m"][0]).deletion == pytest.approx(0.8 / 4 + 0.5 / 2 + 0.5 / 4)
+    nothing = SourceScorer(Votes(), SRC, [], token_replacements(SRC, [[i] for i in SRC]))
+    assert np.isnan(measure(nothing, QUESTION, {"m": np.zeros((1, 4))})["m"]).all()
+
+
+def test_intervals_are_over_texts_and_of_one_text_over_outputs():
+    table = np.arange(15.0).reshape(3, 5)
+    one = summarize([{"m": table}])["m"]
+    assert one.gain.mean == pytest.approx(table[:, 4].mean())
+    assert table[:, 4].min() <= one.gain.low < one.gain.high <= table[:, 4].max()
+    two = summarize([{"m": table}, {"m": table + 100}])["m"]
+    assert two.gain.mean == pytest.approx(table[:, 4].mean() + 50)
+    assert two.gain.low == pytest.approx(table[:, 4].mean())
+    gone = summarize([{"m": np.full((2, 5), np.nan)}])["m"]
+    assert math.isnan(gone.gain.mean)
+
+
+def test_methods_are_sorted_by_their_gain():
+    better = np.ones((2, 5))
+    assert list(summarize([{"a": better, "b": 2 * better}])) == ["b", "a"]
+
+
+@pytest.fixture(scope="module")
+def g2p():
+    """Scorers of words that the bundled model reads well."""
+    model = regard.load("g2p", device="cpu")
+    found = []
+    for word in ("phonology", "knight"):
+        (row,) = model.source_ids([word])
+        tgt = model.tgt_tokenizer.encode(model(word, beam=1).text)
+        found.append(SourceScorer(model.module, row, tgt, model.kind.sources.replacements(row)))
+    return found
+
+
+@pytest.mark.slow
+def test_shuffled_scores_come_out_worst(g2p):
+    rng, texts = np.random.default_rng(0), []
+    for one in g2p:
+        asked = one.questions()
+        scores = dict(attribute(one, asked).scores)
+        scores["shuffled"] = rng.permuted(scores["ablation"], axis=1)
+        texts.append(measure(one, asked, scores))
+    found = summarize(texts)
+    names = [name for name in found if name != RANDOM]
+    assert names[-1] == "shuffled"
+    assert found[names[-2]].gain.mean > found["shuffled"].gain.mean + 0.1
+    assert min(names, key=lambda name: found[name].comprehensiveness.mean) == "shuffled"
+    assert max(names, key=lambda name: found[name].sufficiency.mean) == "shuffled"
+
+
+def test_a_trace_gets_scores_measures_and_sentences():
+    source, target = Text.of(["a", "b", "c", "d"]), Text.of(["x"])
+    found = add_methods(Trace(source, target), scorer(), "ablation")
+    assert found.derived["ablation"].shape == (1, 4)
+    numbers = found.checks["faithfulness"]
+    assert set(numbers) == {"ablation", "random"}
+    assert numbers["ablation"]["gain_low"] <= numbers["ablation"]["gain"]
+    assert found.checks["sentences"][0].startswith("Most faithful here: ablation")
+    named = add_methods(Trace(source, target), scorer(), "ablation", (3, "z"))
+    assert set(named.derived) == {"ablation versus z"}
+    assert named.checks["versus"] == "z"
+
+
+def test_nothing_to_take_away_is_said():
+    nothing = SourceScorer(Votes(), SRC, [], Replacements([[i] for i in SRC], dict))
+    nothing.replacements = token_replacements(SRC, [[i] for i in SRC])
+    trace = Trace(Text.of(["a", "b", "c", "d"]), Text.of(["x"]))
+    found = add_methods(trace, nothing, "ablation")
+    assert "cannot be measured" in found.checks["sentences"][0]
+    assert found.checks["faithfulness"]["ablation"]["gain"] is None
