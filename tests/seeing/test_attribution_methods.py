@@ -26,7 +26,7 @@ def source_scorer(preset="transformer", model=None):
 def prefix_scorer(preset="lm-transformer", first=2):
     ids = [1, 6, 4, 12, 9, 7]
     unknown = token_replacements(ids, [[1], *[range(4, TGT_VOCAB)] * 5])
-    return PrefixScorer(build(preset).double(), ids[1:], unknown, first)
+    return PrefixScorer(build(preset).double(), ids, [*ids[1:], 2][first:], unknown)
 
 
 def value(scorer, vectors, question):

@@ -22,6 +22,7 @@ from regard.evaluation import Perplexity, perplexity
 from regard.models import TEXT_PRESETS, SequenceModel
 from regard.seeing import ModelInfo, Trace
 from regard.seeing.alignment import Links
+from regard.seeing.attribution import method_names
 from regard.training import RunError, Saved
 
 BATCH: Final = 32
@@ -183,22 +184,40 @@ class Model:
         """Return the trace of each of several texts, computed as one batch; see `trace`."""
         return [trace for _, trace in self._traces(texts, targets, kinds, options)]
 
-    def check(self, text: Any, target: str | None = None, **options: Any) -> Trace:
+    def check(
+        self,
+        text: Any,
+        target: str | None = None,
+        *,
+        methods: str | None = None,
+        versus: str | None = None,
+        **options: Any,
+    ) -> Trace:
         """Return the trace with the inputs that mattered; see `seeing.checks.check`.
 
+        Of a language model, the trace has what was written after the prompt as its target, and all
+        that was read as its source.
+
         Args:
-            text: the source.
+            text: the source; of a language model, the beginning of its output.
             target: what the model is made to write; its own output if None.
+            methods: attribution methods to compare, separated by commas, each with its
+                faithfulness: `all`, or names of `seeing.attribution.METHODS`. None for the checks
+                of attention alone; for a language model, or with `versus`, None is `all`.
+            versus: token that each output is compared with: why this one, and not that one?
             options: of decoding, as for a call; without effect if `target` is given.
         """
-        if not self.kind.has_sources:
-            raise RegardError(
-                "a check must have a source whose tokens can be taken away, but a language model "
-                "has none: see where it looked with `regard show` or Model.trace."
-            )
+        if methods is None and (versus is not None or not self.kind.has_sources):
+            methods = "all"
+        if methods is not None:
+            method_names(methods)  # raises before the work
         targets = None if target is None else [target]
         ((tgt, trace),) = self._traces([text], targets, None, options)
-        return self.predictor.check_faithfulness(text, tgt, trace, options.get("max_len"))
+        if not self.kind.has_sources:
+            assert methods is not None
+            return self.predictor.check_prefix(text, tgt, trace, methods, versus)
+        limit = options.get("max_len")
+        return self.predictor.check_faithfulness(text, tgt, trace, limit, methods, versus)
 
     def _traces(
         self,

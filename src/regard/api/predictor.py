@@ -6,6 +6,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, final
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -27,10 +28,13 @@ from regard.kinds.text_source import text_given, text_written
 from regard.models import SequenceModel
 from regard.models.protocol import inference
 from regard.ops.primitives import log_softmax
-from regard.seeing import DecodingInfo, ModelInfo, Text, Trace
+from regard.seeing import DecodingInfo, Map, ModelInfo, Text, Trace
 from regard.seeing.checks import check
+from regard.seeing.faithfulness import add_methods
+from regard.seeing.input_scorer import PrefixScorer, SourceScorer
+from regard.seeing.replacements import token_replacements
 from regard.seeing.shuffled_attention import shuffled_attention
-from regard.symbols import BOS
+from regard.symbols import BOS, EOS, UNK
 
 
 @final
@@ -228,7 +232,13 @@ class Predictor:
         return [row[:count] for row, count in zip(log_probs, places.tolist(), strict=True)]
 
     def check_faithfulness(
-        self, source: Any, tgt: list[int], trace: Trace, max_len: int | None
+        self,
+        source: Any,
+        tgt: list[int],
+        trace: Trace,
+        max_len: int | None,
+        methods: str | None = None,
+        versus: str | None = None,
     ) -> Trace:
         """Add to a trace which inputs mattered beside where the model looked; see `checks.check`.
 
@@ -237,10 +247,76 @@ class Predictor:
             tgt: ids of its target.
             trace: with all kinds of maps that the model has.
             max_len: most tokens of what the model writes by itself.
+            methods: attribution methods to compare, see `faithfulness.add_methods`; None for none.
+            versus: token that each output is compared with, for `methods`.
         """
+        contrast = None if versus is None else self._token(versus)
         (row,) = self.kind.sources.rows([source])
-        found = check(self.module, row, tgt, trace, self.kind.sources.replacements(row))
-        if not any(trace.of_kind("cross")):
+        unknown = self.kind.sources.replacements(row)
+        found = self._check_shuffled(row, check(self.module, row, tgt, trace, unknown), max_len)
+        if methods is None:
+            return found
+        scorer = SourceScorer(self.module, row, tgt, unknown)
+        return add_methods(found, scorer, methods, contrast)
+
+    def check_prefix(
+        self, source: Any, tgt: list[int], trace: Trace, methods: str, versus: str | None = None
+    ) -> Trace:
+        """Return a trace of what a language model wrote after its prompt, with what mattered to it.
+
+        Its source is all that the model has read, `<s>` first, and its target what it wrote. All
+        of a text is taken as written that does not begin with the prompt.
+
+        Args:
+            source: the prompt.
+            tgt: ids of the whole text.
+            trace: of the whole text.
+            methods: attribution methods to compare, see `faithfulness.add_methods`.
+            versus: token that each output is compared with.
+        """
+        contrast = None if versus is None else self._token(versus)
+        (row,) = self.kind.sources.rows([source])
+        prompt = row[:-1]
+        first = len(prompt) if tgt[: len(prompt)] == prompt else 0
+        whole, outputs = trace.target, trace.target.tokens[first:]
+        if not outputs:
+            raise ArgumentError(
+                "max_len", "leave room for a token after the prompt", len(tgt), "raise it"
+            )
+        # a text that was cut off ends without `</s>`, and its last token was not read
+        read = [BOS, *tgt][: len(whole.tokens)]
+        others = [[BOS], *self.kind.sources.replacements(read[1:]).others]
+        scorer = PrefixScorer(
+            self.module, read, [*tgt, EOS][first : len(read)], token_replacements(read, others)
+        )
+        seen = replace(
+            trace,
+            source=Text(whole.text, trace.tokens("read")),
+            target=Text(whole.text, outputs),
+            maps=tuple(_rows_from(found, first) for found in trace.maps if found.causal),
+        )
+        return add_methods(seen, scorer, methods, contrast)
+
+    def _token(self, text: str) -> tuple[int, str]:
+        """Return the id and the label of an output token, given as its label or as a text."""
+        target = self.kind.target
+        labels = target.tokens(range(target.vocab_size))
+        if text in labels:
+            return labels.index(text), text
+        ids = target.encode(text)
+        if len(ids) != 1 or ids[0] == UNK:
+            pieces = " ".join(target.tokens(ids)) or "nothing"
+            raise ArgumentError(
+                "versus",
+                "be one token that the model can write",
+                f"{text!r} ({pieces})",
+                "see the alternatives of each output in the trace",
+            )
+        return ids[0], labels[ids[0]]
+
+    def _check_shuffled(self, row: Any, found: Trace, max_len: int | None) -> Trace:
+        """Add to the checks what the model writes with its attention shuffled."""
+        if not any(found.of_kind("cross")):
             return found
         plain = self._greedy_text(row, max_len)
         with shuffled_attention(self.module):
@@ -255,6 +331,13 @@ class Predictor:
         src, lengths = self.batch([row])
         best = greedy(self.module, src, lengths, DecodingOptions(beam=1, max_len=max_len))
         return self.kind.target.decode(best[0][0].tokens)
+
+
+def _rows_from(found: Map, first: int) -> Map:
+    """Return a map of what a language model has read with its rows from `first` on as outputs."""
+    missing = None if found.missing is None else found.missing[:, first:]
+    weights = np.ascontiguousarray(found.weights[:, first:])
+    return replace(found, weights=weights, missing=missing, rows="target", columns="source")
 
 
 def _too_long(name: str, count: int, most: int) -> DataError:

@@ -2,8 +2,9 @@
 
 import json
 import sys
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from rich.console import Console
 
@@ -11,6 +12,7 @@ from regard import api
 from regard.cli.console import print_table, result_console
 from regard.cli.input_lines import one_source, warn_if_bare
 from regard.seeing import Trace
+from regard.seeing.attribution import METHODS
 from regard.seeing.checks import looked_at, shares
 from regard.seeing.display import check_ending, save
 from regard.seeing.labels import number_duplicates
@@ -19,6 +21,8 @@ from regard.seeing.trace import Weights
 
 #: inputs that are named for each output
 MAX_NAMED: Final = 3
+#: the same in the table of methods, whose scores have different units and are not shown
+MAX_BY_METHOD: Final = 2
 
 
 def check(
@@ -26,6 +30,8 @@ def check(
     run: Path,
     text: str,
     target: str | None,
+    methods: str | None,
+    versus: str | None,
     beam: int | None,
     output: Path | None,
     as_json: bool,
@@ -36,7 +42,8 @@ def check(
         check_ending(output)
     model = api.load(run, device=device)
     (source,) = warn_if_bare(model, [one_source(model, text)])
-    trace = model.check(source, target, **({} if beam is None else {"beam": beam}))
+    options = {} if beam is None else {"beam": beam}
+    trace = model.check(source, target, methods=methods, versus=versus, **options)
     if output is not None:
         save(trace, output)
     if as_json:
@@ -46,7 +53,19 @@ def check(
 
 
 def _show(trace: Trace, console: Console) -> None:
+    if {"ablation", "gradient"} <= set(trace.derived):
+        _show_attention(trace, console)
+        console.print()
+    if "methods" in trace.checks:
+        _show_methods(trace, console)
+        console.print()
+    for sentence in (*trace.checks["sentences"], *trace.notes):
+        console.print(sentence, highlight=False, markup=False)
+
+
+def _show_attention(trace: Trace, console: Console) -> None:
     looked = looked_at(trace)
+    looked = trace.derived.get("attention") if looked is None else looked
     columns: list[tuple[str, Weights]] = [] if looked is None else [("looked at", looked)]
     columns.append(("costs if not known (nats)", trace.derived["ablation"]))
     columns.append(("gradient (share)", shares(trace.derived["gradient"])))
@@ -57,9 +76,6 @@ def _show(trace: Trace, console: Console) -> None:
         cells = [_strongest(labels, matrix[i].tolist()) for _, matrix in columns]
         rows.append([token.text, "" if token.prob is None else f"{token.prob:.2f}", *cells])
     print_table(console, ["output", "p", *(name for name, _ in columns)], rows)
-    console.print()
-    for sentence in (*trace.checks["sentences"], *trace.notes):
-        console.print(sentence, highlight=False, markup=False)
 
 
 def _strongest(labels: list[str], row: list[float]) -> str:
@@ -67,3 +83,35 @@ def _strongest(labels: list[str], row: list[float]) -> str:
     ranked = sorted(zip(row, labels, strict=True), key=lambda pair: -pair[0])
     shown = [f"{label} {value:.2f}" for value, label in ranked[:MAX_NAMED] if value >= 0.005]
     return "  ".join(shown) or "·"
+
+
+def _show_methods(trace: Trace, console: Console) -> None:
+    """Print the inputs that each method scores highest, and the faithfulness of the methods."""
+    names, versus = trace.checks["methods"], trace.checks["versus"]
+    suffix = "" if versus is None else f" versus {versus}"
+    labels, rows = number_duplicates(trace.source.labels), []
+    for i, token in enumerate(trace.target.tokens):
+        scores = [trace.derived[name + suffix][i] for name in names]
+        rows.append([token.text, *(_highest(labels, row.tolist()) for row in scores)])
+    title = "output" if versus is None else f"output, not {versus}"
+    print_table(console, [title, *names], rows)
+    console.print()
+    found: Mapping[str, Mapping[str, float | None]] = trace.checks["faithfulness"]
+    columns = ["gain", "95%", "insertion", "deletion", "comprehensiveness", "sufficiency"]
+    print_table(console, ["method", *columns], [_faithfulness(*row) for row in found.items()])
+    console.print("gain: insertion less deletion; a random order has 0", style="dim")
+
+
+def _highest(labels: list[str], row: list[float]) -> str:
+    ranked = sorted(zip(row, labels, strict=True), key=lambda pair: -pair[0])
+    return " ".join(label for value, label in ranked[:MAX_BY_METHOD] if value > 0) or "·"
+
+
+def _faithfulness(name: str, found: Mapping[str, Any]) -> list[str]:
+    def number(key: str) -> str:
+        return "–" if found[key] is None else f"{found[key]:.2f}"
+
+    title = METHODS[name].title if name in METHODS else "random order"
+    interval = f"{number('gain_low')} to {number('gain_high')}"
+    rest = ("insertion", "deletion", "comprehensiveness", "sufficiency")
+    return [title, number("gain"), interval, *map(number, rest)]

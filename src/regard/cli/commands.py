@@ -364,6 +364,19 @@ def check(
         metavar="TEXT", help="A source; for a run that reads vectors, a file with one."
     ),
     target: TargetOption = None,
+    methods: str | None = Option(
+        None,
+        metavar="all|NAME,...",
+        help="Attribution methods to compare, each with its faithfulness: ablation, gradient, "
+        "input-gradient, integrated-gradients, relevance, attention, rollout, norms.",
+        show_default="none; all for a language model",
+    ),
+    versus: str | None = Option(
+        None,
+        metavar="TOKEN",
+        help="Compare each output with this token: why the one, and not the other?",
+        show_default=False,
+    ),
     beam: BeamOption = None,
     output: Path | None = Option(
         None,
@@ -377,7 +390,7 @@ def check(
     as_json: bool = Option(False, "--json", help="Print the trace as JSON."),
     device: DeviceOption = "auto",
 ) -> None:
-    """Compare attention with ablation and gradients."""
+    """Compare attention with what mattered, by ablation, gradients and other methods."""
 
 
 @command(no_args_is_help=True)

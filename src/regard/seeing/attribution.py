@@ -199,7 +199,7 @@ class Method(NamedTuple):
 
 #: methods by name
 METHODS: Final[dict[str, Method]] = {
-    "ablation": Method(ablation, True, "ablation (nats)"),
+    "ablation": Method(ablation, True, "ablation"),
     "gradient": Method(gradient, True, "gradient norm"),
     "input-gradient": Method(input_gradient, True, "gradient x input"),
     "integrated-gradients": Method(integrated_gradients, True, "integrated gradients"),

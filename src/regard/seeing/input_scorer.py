@@ -293,17 +293,21 @@ class PrefixScorer(_SequenceScorer):
 
     Args:
         model: a language model behind the protocol of sequence models.
-        tgt: ids of the whole text, without `bos` and `eos`.
-        replacements: of each input, `bos` first.
-        first: number of the first output, counted in `tgt`; those before it are given, not written.
+        read: ids that the model has read, `bos` first.
+        written: ids of the outputs, each predicted from one of the last of `read`, in order.
+        replacements: of each input.
     """
 
     def __init__(
-        self, model: SequenceModel, tgt: Sequence[int], replacements: Replacements, first: int = 0
+        self,
+        model: SequenceModel,
+        read: Sequence[int],
+        written: Sequence[int],
+        replacements: Replacements,
     ) -> None:
-        super().__init__(model, [BOS, *tgt], replacements)
-        self.first = first
-        self.written = [*tgt, EOS][first:]
+        super().__init__(model, read, replacements)
+        self.written = list(written)
+        self.first = len(read) - len(written)
 
     def visible(self) -> Bool[np.ndarray, "outputs inputs"]:
         """Return the inputs before each output."""

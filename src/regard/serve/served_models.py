@@ -8,6 +8,7 @@ from typing import Any
 
 from regard import api
 from regard.decoding import DecodingOptions, Streamed, stream
+from regard.errors import RegardError
 from regard.kinds.text_source import describe_tokenizer
 from regard.models import PRESETS
 from regard.preemption import in_turn, preemption_point
@@ -102,6 +103,11 @@ class Models:
         """Return the traces of requests that have a key in common, as JSON."""
         model = self.by_name[key.model]
         if key.verb == "check":
+            if not model.kind.has_sources:
+                raise RegardError(
+                    "a check must be of a model with a source, but a language model has none: run "
+                    "`regard check` instead, which takes the time that this needs."
+                )
             found = [model.check(item.source, item.target, **key.options) for item in items]
         else:
             for item in items:
