@@ -9,6 +9,7 @@ import torch
 from regard.errors import ArgumentError
 from regard.seeing import attribution
 from regard.seeing.attribution import METHODS, attribute
+from regard.seeing.transformers_check import check_text
 from regard.seeing.transformers_scorer import (
     score_class,
     score_masked,
@@ -230,3 +231,72 @@ def test_a_model_that_reads_its_ids_twice_is_refused():
 def test_a_first_output_needs_a_prompt():
     with pytest.raises(ArgumentError, match="first must be from 1 to 6"):
         score_next(build("gpt2"), IDS, token_choices(IDS, VOCAB, []), first=0)
+
+
+@pytest.fixture(scope="module")
+def tokenizer():
+    from tokenizers import Tokenizer, models, pre_tokenizers, processors
+
+    names = ["<pad>", "<unk>", "<s>", "</s>", "<mask>", *(f"w{i}" for i in range(5, VOCAB))]
+    words = Tokenizer(models.WordLevel(dict(zip(names, range(VOCAB), strict=True)), "<unk>"))
+    words.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    words.post_processor = processors.TemplateProcessing(
+        single="<s> $A", special_tokens=[("<s>", 2)]
+    )
+    marks = {"pad_token": "<pad>", "unk_token": "<unk>", "bos_token": "<s>", "eos_token": "</s>"}
+    return transformers.PreTrainedTokenizerFast(
+        tokenizer_object=words, mask_token="<mask>", **marks
+    )
+
+
+@pytest.mark.parametrize(
+    ("family", "text", "target", "outputs"),
+    [
+        ("llama", "w7 w19 w8", None, 3),
+        ("llama", "w7 w19 w8", "w9 w10", 2),
+        ("bert", "w7 <mask> w8 <mask>", None, 2),
+        ("bert", "w7 <mask> w8", "w9", 1),
+        ("bert-class", "w7 w19 w8", None, 1),
+        ("bert-class", "w7 w19 w8", "LABEL_3", 1),
+        ("bart", "w7 w19 w8", None, 3),
+        ("bart", "w7 w19 w8", "w9 w10", 3),
+    ],
+)
+def test_a_text_is_checked_with_a_tokenizer(tokenizer, family, text, target, outputs):
+    trace = check_text(
+        build(family), tokenizer, text, target, methods="ablation,norms", max_new_tokens=3
+    )
+    matrix = trace.derived["norms"]
+    assert trace.source.labels[1] == "w7"
+    assert len(trace.target.tokens) == outputs or target is None
+    assert matrix.shape == (len(trace.target.tokens), len(trace.source.tokens))
+    assert all(0 <= token.prob <= 1 for token in trace.target.tokens)
+    if target is not None:
+        assert trace.target.labels[-1] == target.split()[-1]
+    assert set(trace.checks["faithfulness"]) == {"ablation", "norms", "random"}
+    kinds = {"llama": "decoder-self", "bart": "cross"}
+    assert trace.kinds == [kinds.get(family, "encoder-self")]
+    assert [found.weights.shape[1:] for found in trace.maps] == [matrix.shape] * 2
+
+
+def test_probabilities_of_a_trace_are_those_of_the_model(tokenizer):
+    model = build("llama")
+    trace = check_text(model, tokenizer, "w7 w19", "w9 w10", methods="gradient")
+    with torch.no_grad():
+        rows = model(input_ids=torch.tensor([[2, 7, 19, 9]])).logits[0].softmax(-1)
+    assert trace.target.tokens[0].prob == pytest.approx(float(rows[2, 9]), abs=1e-5)
+    assert trace.target.tokens[1].prob == pytest.approx(float(rows[3, 10]), abs=1e-5)
+
+
+def test_a_contrast_names_a_token_or_a_class(tokenizer):
+    found = check_text(build("llama"), tokenizer, "w7", "w9", methods="gradient", versus="w8")
+    assert set(found.derived) == {"gradient versus w8"}
+    model = build("bert-class")
+    found = check_text(model, tokenizer, "w7", "LABEL_1", methods="gradient", versus="LABEL_2")
+    assert set(found.derived) == {"gradient versus LABEL_2"}
+    with pytest.raises(ArgumentError, match="versus must be one of LABEL_0"):
+        check_text(model, tokenizer, "w7", methods="gradient", versus="w8")
+    with pytest.raises(ArgumentError, match="versus must be one token of the vocabulary"):
+        check_text(build("llama"), tokenizer, "w7", "w9", versus="w8 w9")
+    with pytest.raises(ArgumentError, match="a token for each of the 1 masks"):
+        check_text(build("bert"), tokenizer, "w7 <mask>", "w8 w9")

@@ -1,4 +1,4 @@
-// Compares attention with ablation, gradient and rollout for one output.
+// Compares attention with attribution methods for one output, and shows the faithfulness of each.
 
 import { bdi, fill, h, number } from "./dom.js";
 import { short } from "./tokens.js";
@@ -8,11 +8,24 @@ const MOST = 60;
 
 /** Descriptions of the measures. */
 const MEASURES = {
-  attention: ["looked at", "weight of the attention that is chosen above"],
+  looked: ["looked at", "weight of the attention that is chosen above"],
   ablation: ["mattered: ablation", "nats that the output loses when this input is taken away"],
   gradient: ["gradient", "how much the output would change if this input changed a little"],
+  "input-gradient": ["gradient × input", "effect of this input, if the model were linear"],
+  "integrated-gradients": ["integrated gradients", "share in the change from unknown inputs to these, in nats"],
+  relevance: ["AttnLRP", "relevance that is propagated back from the logit"],
+  attention: ["attention", "mean weight over all layers and heads"],
   rollout: ["rollout", "attention followed down through all layers"],
+  norms: ["value norms", "length of the vectors that attention carries, as a share"],
 };
+
+/** Columns of the table of faithfulness: name in the trace, and what it says. */
+const FAITHFUL = [
+  ["insertion", "area while inputs are put back; higher is better"],
+  ["deletion", "area while inputs are taken away; lower is better"],
+  ["comprehensiveness", "loss without the highest inputs; higher is better"],
+  ["sufficiency", "loss with nothing but them; lower is better"],
+];
 
 /** Puts the comparison and the numbers of `regard check` into the stage. */
 export function mount(app, stage) {
@@ -25,7 +38,7 @@ export function mount(app, stage) {
 export function draw(app) {
   const { view, trace, parts } = app;
   const names = Object.keys(trace.derived);
-  if (view.kind !== "cross" && !names.length) {
+  if (!looksAtInputs(view) && !names.length) {
     fill(parts.body, nothing(app, "This kind of attention has nothing to compare with."));
     return;
   }
@@ -43,11 +56,17 @@ export function draw(app) {
   fill(parts.body, top, outputs(app, at), table(app, measures, at), hint);
 }
 
+/** Whether rows are outputs and columns inputs, as in cross-attention. */
+function looksAtInputs(view) {
+  const [rows, columns] = view.layer.sides;
+  return rows === "target" && columns === "source";
+}
+
 function collected(app, names) {
   const { view, trace } = app;
   const found = [];
-  if (view.kind === "cross") {
-    found.push({ name: "attention", values: view.weights, columns: view.columns.length });
+  if (looksAtInputs(view)) {
+    found.push({ name: "looked", values: view.weights, columns: view.columns.length });
   }
   for (const name of names) found.push({ name, ...trace.derived[name] });
   for (const one of found) {
@@ -57,7 +76,7 @@ function collected(app, names) {
 }
 
 function outputs(app, at) {
-  const items = app.view.kind === "cross" ? app.view.rows : [];
+  const items = looksAtInputs(app.view) ? app.view.rows : [];
   const from = Math.max(0, Math.min(items.length - 120, at.row - 60));
   const chips = items.slice(from, from + 120).map((item, i) =>
     bdi(short(item.text, 24), {
@@ -71,8 +90,11 @@ function outputs(app, at) {
 function table(app, measures, at) {
   const tokens = app.trace.source.tokens;
   const strength = (c) => Math.max(...measures.map((m) => Math.abs(value(m, at.row, c)) / m.top));
-  let shownRows = tokens.map((_, c) => c);
-  if (tokens.length > MOST) {
+  const { layer } = app.view;
+  // a language model has read no more than this when it wrote the output
+  const read = layer.causal && looksAtInputs(app.view) ? at.row + 1 + layer.columns - layer.rows : tokens.length;
+  let shownRows = tokens.map((_, c) => c).slice(0, read);
+  if (shownRows.length > MOST) {
     shownRows = shownRows.sort((a, b) => strength(b) - strength(a)).slice(0, MOST);
     shownRows.sort((a, b) => a - b);
   }
@@ -90,8 +112,7 @@ function table(app, measures, at) {
       ...measures.map((measure) => h("td", {}, bar(measure, at.row, c))),
     ),
   );
-  const cut =
-    tokens.length > MOST ? ` The ${MOST} strongest of ${tokens.length} inputs are shown.` : "";
+  const cut = read > MOST ? ` The ${MOST} strongest of ${read} inputs are shown.` : "";
   const caption = `Each bar is as long as its measure is strong, against the largest of the whole map.${cut}`;
   return h(
     "div",
@@ -100,9 +121,13 @@ function table(app, measures, at) {
   );
 }
 
+/** Title and description of a measure; in contrast, its name ends in the token that was not written. */
 function heading(name) {
-  const [title, what] = MEASURES[name] ?? [name, "as `regard check` has measured it"];
-  return [title, h("small", {}, what)];
+  const [method, ...token] = name.split(" versus ");
+  const known = MEASURES[token.length ? method : name];
+  const [title, what] = known ?? [name, "as `regard check` has measured it"];
+  if (!known || !token.length) return [title, h("small", {}, what)];
+  return [title, " versus ", bdi(short(token.join(" versus "), 24)), h("small", {}, "why this output, and not that one")];
 }
 
 function value(measure, row, column) {
@@ -131,7 +156,7 @@ function nothing(app, why) {
 
 /** The sentences and numbers of `regard check`. */
 function numbers(checks) {
-  const { sentences = [], tau_ablation_by_head: heads, ...rest } = checks ?? {};
+  const { sentences = [], tau_ablation_by_head: heads, faithfulness, methods, unavailable_methods, ...rest } = checks ?? {};
   const names = Object.keys(rest);
   if (!names.length && !sentences.length) return "";
   return h(
@@ -139,9 +164,41 @@ function numbers(checks) {
     { class: "numbers" },
     h("h2", {}, "What the checks found"),
     h("ul", {}, ...sentences.map((sentence) => h("li", {}, String(sentence)))),
+    faithfulness ? byMethod(faithfulness) : "",
     heads?.flat().length > 1 ? byHead(heads) : "",
     names.length ? h("details", {}, h("summary", {}, "All numbers"), list(rest)) : "",
   );
+}
+
+function titleOf(name) {
+  return name === "ablation" ? name : (MEASURES[name]?.[0] ?? name);
+}
+
+/** The faithfulness of each method, best first, with bars of the gain. */
+function byMethod(found) {
+  const methods = Object.entries(found).slice(0, 20);
+  const top = Math.max(1e-9, ...methods.map(([, one]) => Math.abs(one.gain ?? 0)));
+  const rows = methods.map(([name, one]) =>
+    h(
+      "tr",
+      {},
+      h("th", { scope: "row" }, name === "random" ? "random order" : titleOf(name)),
+      h("td", {}, bar({ values: [one.gain ?? 0], columns: 1, top }, 0, 0)),
+      h("td", {}, `${worded(one.gain_low)} to ${worded(one.gain_high)}`),
+      ...FAITHFUL.map(([key]) => h("td", {}, worded(one[key]))),
+    ),
+  );
+  const head = h(
+    "tr",
+    {},
+    h("th", { scope: "col" }, "method"),
+    h("th", { scope: "col" }, "gain", h("small", {}, "insertion less deletion; 0 is a random order")),
+    h("th", { scope: "col" }, "95% interval", h("small", {}, "of the gain, over outputs")),
+    ...FAITHFUL.map(([name, what]) => h("th", { scope: "col" }, name, h("small", {}, what))),
+  );
+  const caption = h("caption", {}, h("span", {}, "Which method to trust here: what taking inputs away in its order does to the output"));
+  const table = h("table", { class: "checks faithfulness" }, caption, h("thead", {}, head), h("tbody", {}, ...rows));
+  return h("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": "Faithfulness of methods" }, table);
 }
 
 function byHead(layers) {
