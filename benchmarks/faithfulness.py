@@ -1,4 +1,4 @@
-"""Measure which attribution method is faithful on two models, and write docs/attribution.md.
+"""Measure the faithfulness of attribution methods on two models, for docs/attribution.md.
 
 The models are the bundled `g2p`, an RNN with attention that reads words of the test set of CMUdict,
 and a Transformer language model that is trained here, on the letters of Tiny Shakespeare, in a few
@@ -35,6 +35,7 @@ from regard.symbols import BOS
 RESULTS: Final = provenance.ROOT / "benchmarks" / "results" / "faithfulness.json"
 PAGE: Final = provenance.ROOT / "docs" / "attribution.md"
 BUNDLED: Final = Path(regard.__file__).parent / "bundled"
+HEADING: Final = "## Measured on two models"
 SHUFFLED: Final = "shuffled"
 TITLES: Final = {
     **{name: method.title for name, method in METHODS.items()},
@@ -156,10 +157,9 @@ def run(count: int, minutes: float) -> dict[str, Any]:
     }
 
 
-def page(result: dict[str, Any]) -> str:
-    """Return docs/attribution.md."""
-    parts = [INTRODUCTION, "## Which method to trust: two models", ""]
-    parts += [provenance.made_by(result), ""]
+def page(text: str, result: dict[str, Any]) -> str:
+    """Return docs/attribution.md with its last section made of the results."""
+    parts = [text.partition(HEADING)[0] + HEADING, "", provenance.made_by(result), ""]
     for model in result["models"]:
         parts += [*_section(model), ""]
     return "\n".join(parts).rstrip() + "\n"
@@ -234,17 +234,17 @@ def _listed(names: Sequence[str]) -> str:
     return ", ".join(TITLES[name] for name in names)
 
 
-INTRODUCTION: Final = ""
-
-
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, allow_abbrev=False)
     parser.add_argument("--json", type=Path)
     parser.add_argument("--texts", type=int, default=40)
     parser.add_argument("--minutes", type=float, default=2.5)
-    parser.add_argument("--render", action="store_true", help="write docs/attribution.md")
+    parser.add_argument(
+        "--render", action="store_true", help="write the last section of docs/attribution.md"
+    )
     args = parser.parse_args()
     if args.render:
-        PAGE.write_text(page(json.loads(RESULTS.read_text())), encoding="utf-8")
+        before = PAGE.read_text(encoding="utf-8")
+        PAGE.write_text(page(before, json.loads(RESULTS.read_text())), encoding="utf-8")
     else:
         provenance.write(args.json, run(args.texts, args.minutes))

@@ -36,6 +36,7 @@ def saved(tmp_path_factory):
     folder = tmp_path_factory.mktemp("pages")
     traces = {
         "sentence": lambda: [samples.sentence(), samples.far()],
+        "written": lambda: [samples.written()],
         "spelled": lambda: [samples.spelled()],
         "hostile": lambda: [samples.hostile()],
         "long": lambda: [samples.long()],

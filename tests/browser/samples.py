@@ -55,6 +55,13 @@ def spanned(text, pieces, *, probs=None):
     return Text(text, tuple(tokens))
 
 
+#: what `regard check --methods` measures of a method
+MEASURED = (
+    *("gain", "gain_low", "gain_high", "insertion", "deletion"),
+    *("comprehensiveness", "sufficiency"),
+)
+
+
 def sentence(heads=4, layers=2):
     """A translation with sub-words, gold links and derived values."""
     source = spanned("the cat sat on the mat .", ["the", "cat", "sat", "on", "the", "ma", "t", "."])
@@ -90,11 +97,25 @@ def sentence(heads=4, layers=2):
             "tau_ablation_random": 0.01,
             "tau_ablation_by_head": [[0.5, 0.1, None, 0.4][:heads]] * layers,
             "shuffled_kept": 0.2,
+            "faithfulness": {
+                "ablation": dict.fromkeys(MEASURED, 0.4),
+                "random": dict.fromkeys(MEASURED, -0.01),
+            },
             "sentences": ["Attention and ablation order the inputs more alike than by chance."],
         },
         gold=((0, 0, True), (1, 1, True), (4, 2, False), (5, 3, True), (7, 5, True)),
         notes=("made by hand",),
     )
+
+
+def written():
+    """What a language model wrote, with what it had read; scores in contrast to a hostile token."""
+    read = Text.of(["<s>", "the", "cat", "sat"])
+    map_ = Map.of("decoder-self", 0, peaked(4, 4, causal=True))
+    rows = replace(map_, weights=map_.weights[:, 2:], rows="target", columns="source")
+    scores = np.array([[0, 1, 2, 0], [0, 1, 2, 3]], dtype=np.float32)
+    derived = {"ablation": scores, f"relevance versus {HOSTILE[0]}": scores}
+    return Trace(read, Text.of(["sat", "down"]), (rows,), derived=derived)
 
 
 def spelled():

@@ -305,6 +305,24 @@ def test_the_checks_show_measures_side_by_side(visit):
     assert "more alike than by chance" in page.inner_text(".numbers")
 
 
+def test_the_faithfulness_of_methods_is_a_table(visit):
+    page = visit("sentence", "#tab=checks&row=1")
+    rows = page.locator("table.faithfulness tbody tr").all_inner_texts()
+    assert rows[0].split()[0] == "ablation"
+    assert "0.40 to 0.40" in rows[0]
+    assert rows[1].startswith("random order")
+
+
+def test_inputs_that_were_not_read_yet_are_not_listed(visit):
+    page = visit("written", "#tab=checks&row=0")
+    inputs = page.locator("table.checks tbody th")
+    assert inputs.all_inner_texts() == ["<s>", "the", "cat"]
+    page = visit("written", "#tab=checks&row=1")
+    assert page.locator("table.checks tbody th").count() == 4
+    titles = page.inner_text("table.checks thead")
+    assert "AttnLRP versus </script>" in titles
+
+
 def test_the_table_says_what_the_map_does(visit):
     page = visit("sentence", "#tab=matrix&kind=cross&layer=0&head=0&words=0")
     weights = samples.sentence().maps[0].weights[0]

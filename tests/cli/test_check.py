@@ -39,6 +39,38 @@ def test_without_a_target_it_is_the_models_own_answer(run):
     assert found.target.text == answer
 
 
+def test_methods_come_after_what_was_there_before(run):
+    plain = done(regard("check", run, "abca", "--target", "acba")).splitlines()
+    more = done(regard("check", run, "abca", "--target", "acba", "--methods", "all")).splitlines()
+    assert more[:6] == plain[:6]
+    titles = more[7].split()
+    assert titles[:3] == ["output", "ablation", "gradient"]
+    assert [line.split()[0] for line in more[8:13]] == ["a", "c", "b", "a", "</s>"]
+    judged = more[14].split()
+    assert judged[:3] == ["method", "gain", "95%"]
+    assert any(line.startswith("random order") for line in more[15:23])
+    assert set(plain[7:]) <= set(more)
+
+
+def test_one_method_alone(run):
+    words = ("check", run, "abc", "--target", "cba", "--methods", "input-gradient", "--json")
+    found = from_json(json.loads(done(regard(*words))))
+    assert set(found.derived) == {"ablation", "gradient", "input-gradient"}
+    assert set(found.checks["faithfulness"]) == {"input-gradient", "random"}
+    assert found.checks["methods"] == ["input-gradient"]
+
+
+def test_a_contrast_leaves_out_the_output_that_is_the_other_token(run):
+    words = ("check", run, "abc", "--target", "cba", "--versus", "b", "--json")
+    found = from_json(json.loads(done(regard(*words))))
+    assert {"ablation", "ablation versus b", "integrated-gradients versus b"} <= set(found.derived)
+    assert "attention versus b" not in found.derived
+    matrix = found.derived["ablation versus b"]
+    assert not matrix[1].any()
+    assert matrix[0].any()
+    assert found.checks["versus"] == "b"
+
+
 @pytest.mark.parametrize("text", ["", " ", "a", "人😀", "abc" * 20])
 def test_any_source_can_be_checked(run, text):
     done(regard("check", run, text, "--target", "ab"))
@@ -68,4 +100,6 @@ def test_the_trace_can_be_kept(run, tmp_path, name):
 def test_bad_usage(run):
     assert "no tab" in sentence(regard("check", run, "a\tb"), 1)
     assert "must be a run folder" in sentence(regard("check", "missing", "a"), 1)
+    assert "methods must be all" in sentence(regard("check", run, "a", "--methods", "x"), 2)
+    assert "versus must be one token" in sentence(regard("check", run, "a", "--versus", "z"), 2)
     assert "beam must be at least 1" in sentence(regard("check", run, "a", "--beam", 0), 2)

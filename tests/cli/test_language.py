@@ -5,12 +5,14 @@ import json
 import math
 import random
 
+import numpy as np
 import pytest
 import torch
 
 import regard as package
 from cli.tools import done, regard, sentence
 from regard.errors import RegardError
+from regard.seeing.storage import from_json
 from regard.serve.served_models import stream_steps
 from regard.symbols import EOS
 
@@ -120,11 +122,53 @@ def test_a_stream_goes_on_with_the_text(language):
     assert written[:2] == ["one", "two"]
 
 
+def test_a_check_explains_what_was_written_by_what_was_read(language):
+    words = ("check", language, "one two", "--methods", "attention", "--json")
+    found = from_json(json.loads(done(regard(*words))))
+    whole = package.load(language).trace("one two")
+    assert found.source.labels == ["<s>", *whole.target.labels[:-1]]
+    assert found.target.labels == whole.target.labels[2:]
+    (map_,) = found.of_kind("decoder-history")
+    (before,) = whole.of_kind("decoder-history")
+    np.testing.assert_allclose(map_.weights, before.weights[:, 2:], atol=1e-3)
+    np.testing.assert_allclose(found.derived["attention"], map_.weights[0], atol=1e-3)
+
+
+def test_all_methods_are_tried_if_none_is_named(language):
+    words = ("check", language, "one two", "--target", "one two three", "--json")
+    found = from_json(json.loads(done(regard(*words))))
+    assert {"ablation", "attention", "rollout"} <= set(found.derived)
+    later = ~np.tri(2, 4, 2, dtype=bool)
+    for matrix in found.derived.values():
+        assert matrix.shape == (2, 4)
+        np.testing.assert_allclose(matrix[later], 0, atol=1e-6)
+    assert set(found.checks["unavailable_methods"]) == {"relevance", "norms"}
+
+
+@pytest.mark.parametrize("target", ["one two three", "two three"])
+def test_a_check_of_a_given_text_explains_what_follows_the_prompt(language, target):
+    words = ("check", language, "one two", "--target", target, "--methods", "ablation", "--json")
+    found = from_json(json.loads(done(regard(*words))))
+    expected = {"one two three": ["three", "</s>"], "two three": ["two", "three", "</s>"]}
+    assert found.target.labels == expected[target]
+    assert found.source.labels == ["<s>", *target.split()]
+
+
+def test_a_check_in_contrast(language):
+    words = ("check", language, "one two", "--target", "one two three", "--versus", "four")
+    lines = done(regard(*words)).splitlines()
+    assert lines[0].startswith("output, not four")
+    assert [line.split()[0] for line in lines[1:3]] == ["three", "</s>"]
+    assert "whichever token is asked about" in lines[-1]
+
+
 @pytest.mark.plain
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["check", "RUN", "one"], "a language model has none"),
+        (["check", "RUN", "one", "--methods", "rollout,shap"], "methods must be all, or some of"),
+        (["check", "RUN", "one", "--methods", "relevance"], "relevance, which is not (AttnLRP is"),
+        (["check", "RUN", "one", "--versus", "seven"], "versus must be one token"),
         (["align", "RUN", "missing.tsv"], "is of preset lm-self-attentive"),
         (["show", "RUN", "one", "--target", "two"], "be left out for a language model"),
         (["evaluate", "RUN", "TEXT", "--beam", "3"], "--beam must be left out"),

@@ -66,6 +66,8 @@ def test_more_points_are_taken_where_few_do_not_suffice(monkeypatch):
     monkeypatch.setattr(attribution, "PATH_POINTS", (2,))
     coarse = attribution.integrated_gradients(scorer, question).sum()
     assert abs(best - change) < 0.5 * abs(coarse - change)
+    (note,) = attribute(scorer, question, "integrated-gradients").notes
+    assert note.startswith("integrated gradients of 1 of 1 outputs do not sum")
 
 
 @pytest.mark.parametrize("preset", ["bahdanau", "transformer", "self-attentive"])

@@ -8,12 +8,13 @@ import torch
 from torch import nn
 
 import regard
+from regard.errors import ArgumentError
 from regard.models.protocol import ModelOutput, SequenceModel
-from regard.seeing import Text, Trace
+from regard.seeing import Text, Trace, faithfulness
 from regard.seeing.attribution import attribute
 from regard.seeing.faithfulness import RANDOM, Measures, add_methods, measure, summarize
 from regard.seeing.input_scorer import Question, SourceScorer
-from regard.seeing.replacements import Replacements, token_replacements
+from regard.seeing.replacements import token_replacements
 
 SRC = [5, 6, 7, 8]
 
@@ -158,9 +159,23 @@ def test_a_trace_gets_scores_measures_and_sentences():
     assert named.checks["versus"] == "z"
 
 
+def test_many_outputs_are_judged_by_some(monkeypatch):
+    monkeypatch.setattr(faithfulness, "MAX_JUDGED", 3)
+    many = SourceScorer(Votes(), SRC, [4] * 8, scorer().replacements)
+    trace = Trace(Text.of(["a", "b", "c", "d"]), Text.of(list("abcdefgh")))
+    found = add_methods(trace, many, "ablation")
+    assert found.derived["ablation"].shape == (8, 4)
+    assert "measured on 3 of 8 outputs" in found.checks["sentences"][-1]
+
+
+def test_a_contrast_with_every_output_is_refused():
+    trace = Trace(Text.of(["a", "b", "c", "d"]), Text.of(["x"]))
+    with pytest.raises(ArgumentError, match="versus must differ from an output"):
+        add_methods(trace, scorer(), "ablation", (2, "</s>"))
+
+
 def test_nothing_to_take_away_is_said():
-    nothing = SourceScorer(Votes(), SRC, [], Replacements([[i] for i in SRC], dict))
-    nothing.replacements = token_replacements(SRC, [[i] for i in SRC])
+    nothing = SourceScorer(Votes(), SRC, [], token_replacements(SRC, [[i] for i in SRC]))
     trace = Trace(Text.of(["a", "b", "c", "d"]), Text.of(["x"]))
     found = add_methods(trace, nothing, "ablation")
     assert "cannot be measured" in found.checks["sentences"][0]

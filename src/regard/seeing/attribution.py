@@ -99,9 +99,7 @@ def integrated_gradients(scorer: InputScorer, questions: Questions) -> Scores:
     points are doubled until this holds up to `COMPLETENESS`, for each question.
     """
     vectors, start = scorer.vectors(), scorer.baseline()
-    path = vectors - start
-    ends = _values(scorer, questions, torch.stack([start, vectors]))
-    change = ends[1] - ends[0]
+    path, change = vectors - start, _change(scorer, questions)
     scores, open_ = np.zeros((len(questions), scorer.inputs)), np.arange(len(questions))
     for points in PATH_POINTS:
         places, shares = np.polynomial.legendre.leggauss(points)
@@ -114,11 +112,35 @@ def integrated_gradients(scorer: InputScorer, questions: Questions) -> Scores:
             slopes = _gradients(scorer, asked * len(part), vectors_here)
             along = _times(slopes, path).reshape(len(part), len(asked), -1)
             scores[open_] += np.einsum("p,pqi->qi", shares[part] / 2, along)
-        gap = np.abs(scores.sum(axis=1) - change)
-        open_ = np.flatnonzero(gap > COMPLETENESS * np.maximum(1.0, np.abs(change)))
+        open_ = np.flatnonzero(_incomplete(scores, change))
         if not len(open_):
             break
     return scores
+
+
+def _incomplete(scores: Scores, change: Array) -> Array:
+    gap = np.abs(scores.sum(axis=1) - change)
+    found: Array = gap > COMPLETENESS * np.maximum(1.0, np.abs(change))
+    return found
+
+
+def _change(scorer: InputScorer, questions: Questions) -> Array:
+    """Return how far the value of each question is from that of unknown inputs."""
+    rows = torch.stack([scorer.baseline(), scorer.vectors()])
+    with evaluating(scorer.model), torch.no_grad():
+        ends = _array(values(scorer.logits(rows), questions))
+    change: Array = ends[1] - ends[0]
+    return change
+
+
+def _say_incomplete(scorer: InputScorer, questions: Questions, scores: Scores) -> str | None:
+    count = int(_incomplete(scores, _change(scorer, questions)).sum())
+    if not count:
+        return None
+    return (
+        f"integrated gradients of {count} of {len(questions)} outputs do not sum to the difference "
+        f"that they explain, even with {PATH_POINTS[-1]} points"
+    )
 
 
 def relevance(scorer: InputScorer, questions: Questions) -> Scores:
@@ -190,11 +212,13 @@ class Method(NamedTuple):
         contrasts: whether it can compare two tokens; methods that read attention weights cannot,
             since these do not depend on which token is asked about.
         title: for tables.
+        note: takes the scores too; returns a remark about them, or None.
     """
 
     score: Callable[[InputScorer, Questions], Scores]
     contrasts: bool
     title: str
+    note: Callable[[InputScorer, Questions, Scores], str | None] = lambda *_: None
 
 
 #: methods by name
@@ -202,7 +226,9 @@ METHODS: Final[dict[str, Method]] = {
     "ablation": Method(ablation, True, "ablation"),
     "gradient": Method(gradient, True, "gradient norm"),
     "input-gradient": Method(input_gradient, True, "gradient x input"),
-    "integrated-gradients": Method(integrated_gradients, True, "integrated gradients"),
+    "integrated-gradients": Method(
+        integrated_gradients, True, "integrated gradients", _say_incomplete
+    ),
     "relevance": Method(relevance, True, "AttnLRP"),
     "attention": Method(attention, False, "attention"),
     "rollout": Method(rollout, False, "rollout"),
@@ -211,10 +237,11 @@ METHODS: Final[dict[str, Method]] = {
 
 
 class Attributions(NamedTuple):
-    """Scores by the name of the method, and the reasons why others have none."""
+    """Scores by the name of the method, the reasons why others have none, and remarks."""
 
     scores: dict[str, Scores]
     unavailable: dict[str, str]
+    notes: list[str]
 
 
 def attribute(scorer: InputScorer, questions: Questions, methods: str = "all") -> Attributions:
@@ -229,6 +256,7 @@ def attribute(scorer: InputScorer, questions: Questions, methods: str = "all") -
     contrast = any(question.versus is not None for question in questions)
     scores: dict[str, Scores] = {}
     unavailable: dict[str, str] = {}
+    notes: list[str | None] = []
     for name in in_turn(names):
         try:
             if contrast and not METHODS[name].contrasts:
@@ -236,11 +264,12 @@ def attribute(scorer: InputScorer, questions: Questions, methods: str = "all") -
                     "attention weights are the same whichever token is asked about"
                 )
             scores[name] = METHODS[name].score(scorer, questions)
+            notes.append(METHODS[name].note(scorer, questions, scores[name]))
         except MethodUnavailableError as error:
             unavailable[name] = str(error)
             if required:
                 raise _impossible(name, str(error)) from None
-    return Attributions(scores, unavailable)
+    return Attributions(scores, unavailable, [note for note in notes if note is not None])
 
 
 def method_names(methods: str) -> list[str]:
@@ -280,11 +309,6 @@ def _logits(logits: Tensor, questions: Questions) -> Tensor:
     own = [logits[:, q.output, q.token] for q in questions]
     others = [0.0 if q.versus is None else logits[:, q.output, q.versus] for q in questions]
     return torch.stack([a - b for a, b in zip(own, others, strict=True)], dim=1)
-
-
-def _values(scorer: InputScorer, questions: Questions, vectors: Tensor) -> Array:
-    with evaluating(scorer.model), torch.no_grad():
-        return _array(values(scorer.logits(vectors), questions))
 
 
 def _gradients(

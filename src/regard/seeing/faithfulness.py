@@ -24,6 +24,7 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 from jaxtyping import Float
 
+from regard.errors import ArgumentError
 from regard.seeing.attribution import METHODS, Array, Scores, attribute
 from regard.seeing.input_scorer import InputScorer, Question
 from regard.seeing.trace import Trace
@@ -36,6 +37,8 @@ INTERVALS: Final = 10
 DRAWS: Final = 4
 #: random orders that methods are compared with
 RANDOM_ORDERS: Final = 4
+#: outputs of a text that are judged, since each takes hundreds of passes
+MAX_JUDGED: Final = 16
 RESAMPLES: Final = 1000
 RANDOM: Final = "random"
 
@@ -217,6 +220,10 @@ def add_methods(
     outputs, inputs = len(trace.target.tokens), len(trace.source.tokens)
     asked = scorer.questions(None if versus is None else versus[0])[:outputs]
     asked = [question for question in asked if question.token != question.versus]
+    if not asked:
+        raise ArgumentError(
+            "versus", "differ from an output or more", repr(versus and versus[1]), "choose another"
+        )
     found = attribute(scorer, asked, methods)
     suffix = "" if versus is None else f" versus {versus[1]}"
     derived = {}
@@ -224,7 +231,9 @@ def add_methods(
         matrix = np.zeros((outputs, inputs), dtype=np.float32)
         matrix[[question.output for question in asked]] = scores
         derived[name + suffix] = matrix
-    summary = summarize([measure(scorer, asked, found.scores)])
+    judged = sorted({round(i) for i in np.linspace(0, len(asked) - 1, min(len(asked), MAX_JUDGED))})
+    part = {name: scores[judged] for name, scores in found.scores.items()}
+    summary = summarize([measure(scorer, [asked[q] for q in judged], part)])
     checks = {
         "methods": list(found.scores),
         "unavailable_methods": found.unavailable,
@@ -232,6 +241,11 @@ def add_methods(
         "faithfulness": {name: as_numbers(measures) for name, measures in summary.items()},
     }
     sentences = [*trace.checks.get("sentences", []), *_sentences(summary, found.unavailable)]
+    sentences += [f"{note[0].upper()}{note[1:]}." for note in found.notes]
+    if len(judged) < len(asked):
+        sentences.append(
+            f"Faithfulness is measured on {len(judged)} of {len(asked)} outputs, evenly spaced."
+        )
     return replace(
         trace,
         derived={**trace.derived, **derived},
