@@ -85,6 +85,15 @@ def test_random_orders_gain_nothing():
     assert Measures(*found).deletion == pytest.approx(Measures(*found).insertion, abs=0.02)
 
 
+def test_the_points_of_both_curves_mirror_each_other():
+    # otherwise insertion and deletion of random orders would differ on average
+    for count in range(1, 64):
+        steps = faithfulness._Curves(np.arange(count)).steps
+        assert steps[0] == 0
+        assert steps == sorted(count - step for step in steps)
+        assert len(steps) == len(set(steps)) <= 12
+
+
 def test_a_contrast_is_judged_by_the_odds_of_two_tokens():
     found = measure(scorer(), [Question(0, 4, 3)], {"m": np.array([[4.0, 3.0, 2.0, 1.0]])})
     odds = [p / (p + (1 - p) / 4) for p in (0.8, 0.3, 0.1, 0.1, 0.1)]

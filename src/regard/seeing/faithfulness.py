@@ -82,7 +82,8 @@ def measure(
         scores: by the name of the method, as `attribute` returns them.
         draws: random replacements of the inputs that are taken away.
         random_orders: number of random orders.
-        seed: of replacements and random orders.
+        seed: of replacements and random orders; each text of a corpus needs its own, or else chance
+            would favour the same positions in all of them.
     """
     rng = np.random.default_rng(seed)
     others = scorer.replacements.others
@@ -115,7 +116,9 @@ class _Curves:
     def __init__(self, order: Array) -> None:
         self.order = [int(place) for place in order]
         count = len(order)
-        self.steps = sorted({round(i * count / INTERVALS) for i in range(INTERVALS + 1)})
+        half = [round(i * count / INTERVALS) for i in range(INTERVALS // 2 + 1)]
+        # symmetric, or else a random order would not gain exactly nothing on average
+        self.steps = sorted({*half, *(count - step for step in half)})
         self.tops = [math.ceil(share * count) for share in SHARES]
 
     def without_top(self, count: int) -> frozenset[int]:
