@@ -7,7 +7,7 @@ definition: `faithfulness` measures which one to trust on a model.
 """
 
 from collections.abc import Callable, Sequence
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 import numpy as np
 import torch
@@ -22,11 +22,13 @@ from regard.seeing.input_scorer import (
     InputScorer,
     MethodUnavailableError,
     Question,
+    row_logits,
+    row_values,
     values,
 )
 from regard.seeing.relevance import check_layers, relevance_rules
+from regard.seeing.value_norms import Array
 
-Array = np.ndarray[Any, np.dtype[np.float64]]
 Scores = Float[np.ndarray, "questions inputs"]
 Questions = Sequence[Question]
 
@@ -153,7 +155,7 @@ def relevance(scorer: InputScorer, questions: Questions) -> Scores:
     check_layers(scorer.model)
     vectors = scorer.vectors()
     with relevance_rules(scorer.model):
-        slopes = _gradients(scorer, questions, vectors, value=_logits)
+        slopes = _gradients(scorer, questions, vectors, value=row_logits)
     return _times(slopes, vectors - scorer.origin())
 
 
@@ -304,18 +306,11 @@ def _times(slopes: Float[np.ndarray, "rows inputs dim"], vectors: Tensor) -> Sco
     return found
 
 
-def _logits(logits: Tensor, questions: Questions) -> Tensor:
-    """Return the logit of each question's token, less that of `versus`."""
-    own = [logits[:, q.output, q.token] for q in questions]
-    others = [0.0 if q.versus is None else logits[:, q.output, q.versus] for q in questions]
-    return torch.stack([a - b for a, b in zip(own, others, strict=True)], dim=1)
-
-
 def _gradients(
     scorer: InputScorer,
     questions: Questions,
     vectors: Float[Tensor, "inputs dim"] | Float[Tensor, "questions inputs dim"],
-    value: Callable[[Tensor, Questions], Tensor] = values,
+    value: Callable[[Tensor, Questions], Tensor] = row_values,
 ) -> Float[np.ndarray, "questions inputs dim"]:
     """Return the gradient of each question's value at some vectors of the inputs.
 
@@ -328,7 +323,7 @@ def _gradients(
             some = questions[start : start + size]
             rows = vectors[start : start + size] if vectors.ndim == 3 else vectors
             leaves = rows.detach().clone().expand(len(some), -1, -1).clone().requires_grad_()
-            chosen = value(scorer.logits(leaves), some)
-            (slopes,) = torch.autograd.grad(chosen.diagonal().sum(), leaves)
+            chosen = value(scorer.logits(leaves), some).sum()
+            (slopes,) = torch.autograd.grad(chosen, leaves)
             found.append(_array(slopes))
     return np.concatenate(found)

@@ -25,9 +25,10 @@ import numpy as np
 from jaxtyping import Float
 
 from regard.errors import ArgumentError
-from regard.seeing.attribution import METHODS, Array, Scores, attribute
+from regard.seeing.attribution import METHODS, Scores, attribute
 from regard.seeing.input_scorer import InputScorer, Question
 from regard.seeing.trace import Trace
+from regard.seeing.value_norms import Array
 
 #: shares of the inputs over which comprehensiveness and sufficiency are means
 SHARES: Final = (0.01, 0.05, 0.1, 0.2, 0.5)

@@ -7,7 +7,7 @@ Scorers of regard's own models are here, those of `transformers` in `transformer
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple, final
@@ -26,10 +26,9 @@ from regard.models.protocol import Maps, SequenceModel, evaluating
 from regard.ops.primitives import log_softmax
 from regard.preemption import in_turn, is_preemptible, preemptible
 from regard.seeing.replacements import Replacements, Source
-from regard.seeing.value_norms import ValueProjection, record_values, value_norms
+from regard.seeing.value_norms import Array, ValueProjection, record_values, value_norms
 from regard.symbols import BOS, EOS
 
-Array = np.ndarray[Any, np.dtype[np.float64]]
 #: a replacement for each of some positions
 Change = Mapping[int, int]
 
@@ -156,13 +155,42 @@ def values(
     That is the log-probability of the token, or the difference of its logit and that of `versus`,
     which is the difference of their log-probabilities.
     """
+    outputs, tokens, versus, contrasted = _columns(logits, questions)
     log_probs = log_softmax(logits)
-    own = torch.stack([log_probs[:, q.output, q.token] for q in questions], dim=1)
-    others = [
-        torch.zeros_like(own[:, 0]) if q.versus is None else log_probs[:, q.output, q.versus]
+    return log_probs[:, outputs, tokens] - contrasted * log_probs[:, outputs, versus]
+
+
+def row_logits(
+    logits: Float[Tensor, "questions outputs vocab"], questions: Sequence[Question]
+) -> Float[Tensor, " questions"]:
+    """Return the logit of the token, less that of `versus`, of question q in row q."""
+    outputs, tokens, versus, contrasted = _columns(logits, questions)
+    rows = torch.arange(len(questions), device=logits.device)
+    return logits[rows, outputs, tokens] - contrasted * logits[rows, outputs, versus]
+
+
+def row_values(
+    logits: Float[Tensor, "questions outputs vocab"], questions: Sequence[Question]
+) -> Float[Tensor, " questions"]:
+    """Return what question q asks about, see `values`, in row q."""
+    outputs, _, _, contrasted = _columns(logits, questions)
+    rows = torch.arange(len(questions), device=logits.device)
+    total = logits[rows, outputs].logsumexp(dim=-1)
+    return row_logits(logits, questions) - (1 - contrasted) * total
+
+
+def _columns(logits: Tensor, questions: Sequence[Question]) -> tuple[Tensor, ...]:
+    """Return output, token and other token of each question, and 1 where there is another."""
+    columns = [
+        (q.output, q.token, 0 if q.versus is None else q.versus, int(q.versus is not None))
         for q in questions
     ]
-    return own - torch.stack(others, dim=1)
+    outputs, tokens, versus, contrasted = torch.tensor(columns, device=logits.device).T
+    return outputs, tokens, versus, contrasted.to(logits.dtype)
+
+
+#: takes a module that reads the input, the input and the module's output
+_PartOfOutput = Callable[[nn.Module, Tensor, Tensor], Tensor]
 
 
 class _SequenceScorer(InputScorer):
@@ -185,36 +213,29 @@ class _SequenceScorer(InputScorer):
 
     def vectors(self) -> Float[Tensor, "inputs dim"]:
         """Return the outputs of embeddings or adapters; those of an ensemble side by side."""
-        batch, found = self._batch([self.source]), list[Tensor]()
-
-        def keep(module: nn.Module, output: Tensor) -> None:
-            found.append(output[0])
-
-        with evaluating(self.model), torch.no_grad(), _reading(self.model, batch, keep):
-            self._run(batch)
-        return torch.cat(found, dim=-1)
+        return self._collect(lambda module, batch, output: output)
 
     def origin(self) -> Float[Tensor, "inputs dim"]:
         """Return positional encodings; zeros for frames."""
-        batch, found = self._batch([self.source]), list[Tensor]()
-
-        def keep(module: nn.Module, output: Tensor) -> None:
-            found.append(output[0] - _token_part(module, batch)[0])
-
-        with evaluating(self.model), torch.no_grad(), _reading(self.model, batch, keep):
-            self._run(batch)
-        return torch.cat(found, dim=-1)
+        return self._collect(lambda module, batch, output: output - _token_part(module, batch))
 
     def baseline(self) -> Float[Tensor, "inputs dim"]:
         """Return the mean vector of the replacements; of frames, the mean over the source."""
+
+        def mean(module: nn.Module, batch: Tensor, output: Tensor) -> Tensor:
+            if not isinstance(module, TokenEmbedding):
+                return output.mean(dim=1, keepdim=True).expand_as(output)
+            means = mean_vectors(module.table.weight * module.scale, self.replacements.others)
+            return output - _token_part(module, batch) + means
+
+        return self._collect(mean)
+
+    def _collect(self, part: _PartOfOutput) -> Float[Tensor, "inputs dim"]:
+        """Return `part` of what each embedding or adapter makes of the input, side by side."""
         batch, found = self._batch([self.source]), list[Tensor]()
 
         def keep(module: nn.Module, output: Tensor) -> None:
-            if not isinstance(module, TokenEmbedding):
-                found.append(output[0].mean(dim=0).expand_as(output[0]))
-                return
-            means = mean_vectors(module.table.weight * module.scale, self.replacements.others)
-            found.append(output[0] - _token_part(module, batch)[0] + means)
+            found.append(part(module, batch, output)[0])
 
         with evaluating(self.model), torch.no_grad(), _reading(self.model, batch, keep):
             self._run(batch)

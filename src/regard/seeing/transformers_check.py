@@ -110,6 +110,10 @@ def text_scorer(
 
     config: Any = model.config
     if config.is_encoder_decoder:
+        if not model.can_generate():  # type: ignore[operator]
+            raise ArgumentError(
+                "model", "write its outputs", f"a {type(model).__name__}", "choose another head"
+            )
         if target is None:
             written = _generated(model, ids, max_new_tokens)[1:]
         else:

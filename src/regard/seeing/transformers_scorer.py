@@ -20,7 +20,6 @@ from regard.errors import ArgumentError
 from regard.models.protocol import evaluating
 from regard.seeing import recompute
 from regard.seeing.input_scorer import (
-    Array,
     AttentionRecord,
     Change,
     InputScorer,
@@ -30,7 +29,7 @@ from regard.seeing.input_scorer import (
 )
 from regard.seeing.replacements import token_replacements
 from regard.seeing.softmax_tracker import PRODUCTS, SoftmaxTracker
-from regard.seeing.value_norms import ValueProjection, value_norms
+from regard.seeing.value_norms import Array, ValueProjection, value_norms
 
 #: outputs of a model: next tokens, tokens at masked positions, a class, or a target sequence
 OutputKind = Literal["next", "masked", "class", "target"]
@@ -216,8 +215,8 @@ def score_class(
     For methods that read attention, an encoder classifies by its first position, and a decoder by
     its last one, as those of `transformers` do.
     """
-    causal = bool(getattr(model.config, "is_decoder", False)) or not _has_pooler(model)
-    place = len(ids) - 1 if causal else 0
+    # decoders name their head `score`, encoders `classifier`
+    place = len(ids) - 1 if hasattr(model, "score") else 0
     return TransformersScorer(model, ids, "class", [place], [label], others)
 
 
@@ -232,11 +231,6 @@ def score_target(
     """Score a target of an encoder-decoder, whose decoder begins with the token `start`."""
     read = [start, *target[:-1]]
     return TransformersScorer(model, ids, "target", range(len(target)), target, others, read)
-
-
-def _has_pooler(model: nn.Module) -> bool:
-    """Return whether a classifier reads the first position, as those of encoders do."""
-    return not hasattr(model, "score")  # the head of decoders that classify by the last position
 
 
 def _check_first(first: int, count: int) -> None:

@@ -11,6 +11,7 @@ from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
@@ -18,7 +19,7 @@ from torch import Tensor, nn
 from regard.attention import MultiHeadAttention
 from regard.layers import TransformerDecoderLayer, TransformerEncoderLayer
 
-Array = np.ndarray[Any, np.dtype[np.float64]]
+Array = npt.NDArray[Any]
 
 
 class ValueProjection(NamedTuple):
