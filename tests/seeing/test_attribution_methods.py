@@ -267,6 +267,8 @@ def test_no_output_of_a_language_model_depends_on_later_tokens(preset):
     found = attribute(scorer, scorer.questions())
     assert ("attention" in found.unavailable) == (preset == "lm-rnn")
     assert ("relevance" in found.unavailable) == (preset != "lm-transformer")
+    # the first output is predicted from the third token that was read
+    np.testing.assert_array_equal(scorer.visible(), np.tri(4, 6, 2, dtype=bool))
     for name, scores in found.scores.items():
         assert scores.shape == (4, 6), name
         np.testing.assert_allclose(scores[~scorer.visible()], 0, atol=1e-9, err_msg=name)
