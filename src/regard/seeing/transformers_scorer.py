@@ -84,14 +84,13 @@ class TransformersScorer(InputScorer):
     def _tensor(self, rows: Sequence[Sequence[int]]) -> Int[Tensor, "batch length"]:
         return torch.tensor(rows, device=self._device)
 
-    def _run(self, rows: int, **given: Tensor) -> Float[Tensor, "batch outputs vocab"]:
-        more = {"attention_mask": torch.ones(rows, self.inputs, dtype=torch.long)}
+    def _run(self, rows: int, **given: Any) -> Float[Tensor, "batch outputs vocab"]:
+        given["attention_mask"] = self._tensor([[1] * self.inputs] * rows)
         if self.decoder_ids is not None:
-            more["decoder_input_ids"] = torch.tensor([self.decoder_ids] * rows)
+            given["decoder_input_ids"] = self._tensor([self.decoder_ids] * rows)
         elif self.kind == "next":
-            given["use_cache"] = False  # type: ignore[assignment]
-        more = {name: tensor.to(self._device) for name, tensor in more.items()}
-        logits: Tensor = self.model(**given, **more).logits
+            given["use_cache"] = False
+        logits: Tensor = self.model(**given).logits
         return logits[:, None] if self.kind == "class" else logits[:, self.places]
 
     def _check_vectors(self) -> None:
