@@ -134,7 +134,11 @@ def hostile():
         (Map.of("cross", 0, peaked(size, size)),),
         model=ModelInfo(name=HOSTILE[0], kind=HOSTILE[2]),
         notes=HOSTILE[:3],
-        checks={HOSTILE[0]: HOSTILE[2], "sentences": [HOSTILE[0]]},
+        checks={
+            HOSTILE[0]: HOSTILE[2],
+            "sentences": [HOSTILE[0]],
+            "faithfulness": {HOSTILE[0]: {"gain": HOSTILE[1], "insertion": HOSTILE[0]}, "x": None},
+        },
     )
 
 

@@ -176,14 +176,16 @@ function titleOf(name) {
 
 /** The faithfulness of each method, best first, with bars of the gain. */
 function byMethod(found) {
-  const methods = Object.entries(found).slice(0, 20);
-  const top = Math.max(1e-9, ...methods.map(([, one]) => Math.abs(one.gain ?? 0)));
+  // a saved file may hold anything
+  const methods = Object.entries(found).filter(([, one]) => one !== null && typeof one === "object").slice(0, 20);
+  const gain = (one) => (typeof one.gain === "number" ? one.gain : 0);
+  const top = Math.max(1e-9, ...methods.map(([, one]) => Math.abs(gain(one))));
   const rows = methods.map(([name, one]) =>
     h(
       "tr",
       {},
       h("th", { scope: "row" }, name === "random" ? "random order" : titleOf(name)),
-      h("td", {}, bar({ values: [one.gain ?? 0], columns: 1, top }, 0, 0)),
+      h("td", {}, bar({ values: [gain(one)], columns: 1, top }, 0, 0)),
       h("td", {}, `${worded(one.gain_low)} to ${worded(one.gain_high)}`),
       ...FAITHFUL.map(([key]) => h("td", {}, worded(one[key]))),
     ),
