@@ -212,7 +212,10 @@ def _found(model: dict[str, Any]) -> str:
     close = [n for n in rest if table[n]["gain_high"] >= table[best]["gain_low"]]
     clear = [n for n in rest if n not in close]
     said = [f"The most faithful method is {TITLES[best]}"]
-    said[0] += f"; within its interval: {_listed(close)}." if close else ", beyond its interval."
+    if close:
+        said[0] += f"; intervals that overlap its own: {_listed(close)}."
+    else:
+        said[0] += ", and no other interval overlaps its own."
     if best == "ablation" and rest:
         said.append(
             "Ablation takes inputs away in the manner of the measures, which favours it; of the "

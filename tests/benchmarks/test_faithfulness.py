@@ -64,12 +64,12 @@ def test_findings_are_put_in_words(bench):
         "shuffled": row(0.0, -0.01, 0.01),
     }
     said = bench._found({"plain": table, "unavailable": {"rollout": "there is none"}})
-    assert "The most faithful method is ablation; within its interval: value norms." in said
+    assert "method is ablation; intervals that overlap its own: value norms." in said
     assert "of the others, value norms is best" in said
     assert "Clearly less faithful: gradient norm." in said
     assert "No better than a random order: gradient norm." in said
     assert "comes out worst" in said
+    assert "No rollout: there is none." in said
     table["shuffled"] = row(0.1, 0.0, 0.2)
     said = bench._found({"plain": table, "unavailable": {}})
     assert "not above the planted wrong method: gradient norm." in said
-    assert "No rollout: there is none." in said
