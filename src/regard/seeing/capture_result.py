@@ -142,6 +142,7 @@ class CaptureResult:
         self._calls: list[AttentionCall] = []
         self._runs: list[str] = []
         self._reorders: list[BatchReorder] = []
+        self._hypotheses: list[list[int]] | None = None
         self._src = PositionNames("src_tokens")
         self._tgt = PositionNames("tgt_tokens")
 
@@ -171,6 +172,15 @@ class CaptureResult:
         self._src = self._src.cut(src_lengths)
         if tgt_lengths is not None:
             self._tgt = self._tgt.cut(tgt_lengths)
+
+    def follow(self, hypotheses: Sequence[Sequence[int]]) -> None:
+        """Have one trace for each of these hypotheses, instead of one for each row.
+
+        Args:
+            hypotheses: for each, its row of the batch in each step of decoding, such as
+                `beam_indices` of transformers without the -1 after its end.
+        """
+        self._hypotheses = [[int(row) for row in rows] for rows in hypotheses]
 
     def start_run(self, name: str) -> int:
         """Add a run by the name of its outermost module, and return its number."""
@@ -207,7 +217,7 @@ class CaptureResult:
                 "capture sees regard's attention, nn.MultiheadAttention, nn.Transformer, "
                 "F.scaled_dot_product_attention, and a softmax whose result a matrix product takes",
             )
-        found = forward_passes(self._calls, self._runs, self._reorders)
+        found = forward_passes(self._calls, self._runs, self._reorders, self._hypotheses)
         batches = {call.weights.shape[0] for part in found for call in part.calls}
         for side in (self._src, self._tgt):
             side.check_rows(batches)
