@@ -117,7 +117,7 @@ class PositionNames:
 def _start(count: int, size: int, fits: SpanTest) -> int | None:
     """Return the start of `count` of `size` positions: at the front, at the end, or between."""
     starts = [0, size - count, *range(1, size - count)]
-    if count in (0, size):
+    if count == 0:
         return 0
     return next((start for start in starts if fits(start, start + count)), None)
 
