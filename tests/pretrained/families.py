@@ -3,7 +3,7 @@
 import torch
 from torch import nn
 
-WORDS = "the cat sat on a mat and dog ran to tree bird flew over house in sun".split()
+WORDS = "the cat sat on a mat and dog ran to tree bird flew over house in sun"
 SPECIAL = ("<pad>", "<s>", "</s>", "<unk>", "<mask>", "<|user|>", "<|bot|>")
 CHAT = (
     "{% for m in messages %}<|user|> {{ m['content'] }} {% endfor %}"
@@ -69,7 +69,7 @@ def build_tokenizer(hugging, *, chat=False, bos=True):
     trainer = trainers.BpeTrainer(
         vocab_size=VOCABULARY, special_tokens=list(SPECIAL), show_progress=False
     )
-    found.train_from_iterator([" ".join(WORDS)] * 3 + ["mats cats dogs trees"], trainer)
+    found.train_from_iterator([WORDS] * 3 + ["mats cats dogs trees"], trainer)
     if bos:
         found.post_processor = processors.TemplateProcessing(
             single="<s> $A", special_tokens=[("<s>", 1)]

@@ -298,7 +298,7 @@ def test_texts_that_a_model_cannot_read(hugging, models, tokenizer):
     bare = build_tokenizer(hugging, bos=False)
     with pytest.raises(DataError, match="must have a token"):
         regard.generate(models("gpt2"), bare, "")
-    with pytest.raises(DataError, match="at most 50 tokens, .* but it has 62"):
+    with pytest.raises(DataError, match=r"at most 50 tokens, .* but it has 62"):
         regard.generate(models("gpt2"), tokenizer, "the " * 60)
     small = build(hugging, "gpt2", vocab_size=20)
     with pytest.raises(ArgumentError, match="tokenizer must have ids below 20"):
@@ -402,7 +402,7 @@ def test_options_have_the_names_of_regard(saved):
     assert len(drawn[0][0].alternatives) == 1
     with pytest.raises(ArgumentError, match="length_penalty must be left out for a model of tran"):
         model("the", length_penalty=1.0)
-    with pytest.raises(ArgumentError, match="option must be one of beam, .* but it is 'beams'"):
+    with pytest.raises(ArgumentError, match=r"option must be one of beam, .* but it is 'beams'"):
         model("the", beams=2)
 
 

@@ -14,7 +14,7 @@ from regard.api.model import Model
 from regard.api.read_pairs import check_pairs
 from regard.errors import ArgumentError
 from regard.pretrained import PretrainedModel, fetch, is_hub_name, is_pretrained
-from regard.training import RunError, RunFolder, make_config
+from regard.training import RunFolder, make_config
 
 #: types of the weights that a model can answer with
 PRECISIONS: Final = {"32": torch.float32, "bf16": torch.bfloat16}
@@ -67,7 +67,7 @@ def load_run(*runs: str | Path, device: str = "auto", precision: str = "32") -> 
         raise ArgumentError("runs", "be one folder or more", "missing", "name a run folder")
     dtype = _dtype(precision)
     where = devices.pick(device)
-    folders = [_run_folder(_checked(run)) for run in runs]
+    folders = [bundled_models.find(_checked(run)) for run in runs]
     saved = [RunFolder(folder).load(where) for folder in folders]
     for run in saved:
         run.model.to(dtype)
@@ -80,16 +80,6 @@ def _dtype(precision: str) -> torch.dtype:
             "precision", f"be one of {', '.join(PRECISIONS)}", repr(precision), "the default is 32"
         )
     return PRECISIONS[precision]
-
-
-def _run_folder(run: str | Path) -> Path:
-    folder = bundled_models.find(run)
-    if is_pretrained(folder):
-        raise RunError(
-            f"a run folder must be given here, but {folder} holds a model of transformers: use it "
-            f"with `regard show`, `regard predict` or regard.load({str(folder)!r})."
-        )
-    return folder
 
 
 def _checked(run: Any) -> str | Path:

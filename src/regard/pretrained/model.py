@@ -6,7 +6,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import cached_property
-from itertools import islice
 from pathlib import Path
 from typing import Any, Final
 
@@ -14,7 +13,7 @@ import torch
 from torch import Tensor
 
 from regard.decoding_options import DEFAULT, DecodingOptions, check_least
-from regard.errors import ArgumentError, RegardError
+from regard.errors import ArgumentError, DataError, RegardError
 from regard.pretrained.folder import LoadedParts, load_parts, quiet_transformers
 from regard.pretrained.generation import (
     PretrainedOutput,
@@ -145,8 +144,8 @@ class PretrainedModel:
                 yield self._classify(text, **recording)
             return
         settings, seed = self._settings(options)
-        rest, draws = iter(texts), random.Random(seed)
-        while some := list(islice(rest, batch)):
+        draws = random.Random(seed)
+        for some in _in_batches(texts, batch):
             own = None if seed is None else draws.getrandbits(63)
             with _seeded(own, self.device), quiet_transformers():
                 found = generate(
@@ -369,6 +368,23 @@ class PretrainedModel:
             sum(scores),
             recorded=trace,
         )
+
+
+def _in_batches(texts: Iterable[str], size: int) -> Iterator[list[str]]:
+    """Yield lists of texts; the error of an unusable one is raised after all before it."""
+    rest, some = iter(texts), list[str]()
+    try:
+        for text in rest:
+            some.append(text)
+            if len(some) == size:
+                yield some
+                some = []
+    except DataError:
+        if some:
+            yield some
+        raise
+    if some:
+        yield some
 
 
 @contextmanager
