@@ -443,6 +443,7 @@ class _Steps:
         info = self._decoding_info(i, sum(log_probs))
         if self.is_decoder:
             whole = written(self.tokenizer, new, after=prompt)
+            trace = replace(trace, notes=(prompt_note(len(prompt.ids)), *trace.notes))
         else:
             whole = written(self.tokenizer, self.decoder_ids[i][1:])
         target = self._with_probs(i, whole, log_probs)
@@ -468,6 +469,15 @@ class _Steps:
         mode = "sample" if sampled else "beam" if beams > 1 else "greedy"
         each = len(self.found.sequences) // len(self.prompts)
         return DecodingInfo(mode, None if sampled else beams, i % each, log_prob)
+
+
+def prompt_note(count: int) -> str:
+    """Return the note of a trace on where the prompt of a decoder-only model ends."""
+    return (
+        "the first token is the prompt"
+        if count == 1
+        else f"the first {count} tokens are the prompt"
+    )
 
 
 def likeliest(tokenizer: Any, probs: Tensor, own: int) -> list[tuple[str, float]]:

@@ -23,6 +23,7 @@ from regard.pretrained.generation import (
     named_trace,
     pad_id,
     padded,
+    prompt_note,
 )
 from regard.pretrained.token_texts import (
     TokenizedText,
@@ -272,6 +273,8 @@ class PretrainedModel:
             logits = logits[len(prompt.ids) - 1 : -1]
         target_text, log_prob = self._with_probs(text_written, answer.ids, logits)
         info = DecodingInfo(log_prob=log_prob)
+        if decoder and answer.ids:
+            trace = replace(trace, notes=(prompt_note(len(prompt.ids)), *trace.notes))
         return named_trace(self.module, trace, source, target_text, info)
 
     def _shifted(self, ids: Tensor) -> Tensor:
