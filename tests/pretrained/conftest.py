@@ -1,5 +1,3 @@
-import warnings
-
 import pytest
 
 from pretrained.families import save
@@ -7,13 +5,7 @@ from pretrained.families import save
 
 @pytest.fixture(scope="session")
 def hugging():
-    # importing it for the first time warns of what is deprecated in its own dependencies
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        found = pytest.importorskip("transformers")
-    found.utils.logging.set_verbosity_error()
-    found.utils.logging.disable_progress_bar()
-    return found
+    return pytest.importorskip("transformers")
 
 
 @pytest.fixture(scope="session")

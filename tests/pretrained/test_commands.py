@@ -8,6 +8,8 @@ import pytest
 from cli.tools import done, regard, sentence
 from regard.seeing import Trace
 
+pytestmark = pytest.mark.slow  # transformers takes seconds to load
+
 TEXT = "the cat sat on a mat"
 
 

@@ -15,6 +15,8 @@ from regard.errors import ArgumentError, DataError, RegardError
 from regard.extras import MissingExtraError
 from regard.pretrained import PretrainedError, folder, is_hub_name, is_pretrained
 
+pytestmark = pytest.mark.slow  # transformers takes seconds to load
+
 
 @pytest.fixture
 def copy(saved, tmp_path):
@@ -175,12 +177,14 @@ def test_a_run_is_no_model_of_transformers_and_the_other_way_round(saved):
 
 def test_the_log_of_transformers_is_as_before(hugging, saved):
     logging = hugging.utils.logging
+    before = logging.get_verbosity(), logging.is_progress_bar_enabled()
     logging.set_verbosity_info()
     try:
         regard.load(saved("gpt2"))
         assert logging.get_verbosity() == logging.INFO
     finally:
-        logging.set_verbosity_error()
+        logging.set_verbosity(before[0])
+    assert logging.is_progress_bar_enabled() == before[1]
 
 
 def test_without_transformers_the_command_that_installs_it_is_told(saved, monkeypatch):

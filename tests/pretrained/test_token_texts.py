@@ -7,6 +7,8 @@ from regard.pretrained.token_texts import continuation, encode, labels, written
 from regard.seeing import Trace
 from regard.seeing.words import groups
 
+pytestmark = pytest.mark.slow  # transformers takes seconds to load
+
 TEXT = "The cat's 👩‍👧 sat.\nOn"
 
 

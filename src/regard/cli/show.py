@@ -185,7 +185,7 @@ def _of_run(model: api.Model, text: str, request: _TraceRequest) -> Iterator[Tra
     if request.target is not None or request.options:
         raise ArgumentError(
             "--target, --beam and --max-len",
-            "be left out for the language model of a run, which is made to write TEXT",
+            "be left out for a language model of a run, which is made to write TEXT",
             "given",
             "leave them out",
         )

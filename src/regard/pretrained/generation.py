@@ -3,7 +3,7 @@
 import math
 import re
 from collections.abc import Iterator, Sequence
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -23,7 +23,6 @@ from regard.pretrained.token_texts import (
     with_prob,
     written,
 )
-from regard.seeing.capture import MAX_WEIGHTS, capture
 from regard.seeing.capture_result import CaptureResult
 from regard.seeing.trace import DecodingInfo, Map, ModelInfo, Text, Trace, Weights, brief
 
@@ -129,7 +128,7 @@ def generate(
     chat: bool = False,
     attention: bool = True,
     layers: Any = None,
-    max_weights: int = MAX_WEIGHTS,
+    max_weights: int | None = None,
     **options: Any,
 ) -> Any:
     """Generate an answer with a model of transformers, and record one trace of prompt and answer.
@@ -151,7 +150,7 @@ def generate(
         chat: whether a text is a message, to be put in the tokenizer's chat template.
         attention: whether to record attention; without, generation is faster.
         layers: modules to record, as in `regard.capture`.
-        max_weights: number of weights that are kept, as there.
+        max_weights: number of weights that are kept; default as there.
         options: of `model.generate`: `max_new_tokens`, `num_beams`, `do_sample`, ...
 
     Returns:
@@ -168,6 +167,16 @@ def generate(
     )
     outputs = list(steps.outputs())
     return outputs[0] if isinstance(text, str) else outputs
+
+
+def record(
+    model: Any, layers: Any = None, max_weights: int | None = None
+) -> AbstractContextManager[CaptureResult]:
+    """Return a block of `regard.capture`; its number of weights is the default if None."""
+    # loads torch's compiler, which commands that only draw do without
+    from regard.seeing.capture import MAX_WEIGHTS, capture
+
+    return capture(model, layers, max_weights=MAX_WEIGHTS if max_weights is None else max_weights)
 
 
 def check_ids(model: Any, encoded: Sequence[TokenizedText]) -> None:
@@ -278,7 +287,7 @@ class _Steps:
     found: Any
     seen: CaptureResult | None
     layers: Any
-    most: int
+    most: int | None
 
     @staticmethod
     def run(
@@ -289,7 +298,7 @@ class _Steps:
         *,
         attention: bool,
         layers: Any,
-        most: int,
+        most: int | None,
     ) -> "_Steps":
         """Call `generate()` on a padded batch of prompts."""
         pad = pad_id(model, tokenizer)
@@ -301,7 +310,7 @@ class _Steps:
         )
         limits = {"pad_token_id": pad, **_limit(model, ids.shape[1], options)}
         told = {"return_dict_in_generate": True, "output_logits": True, "output_scores": True}
-        recording = capture(model, layers, max_weights=most) if attention else nullcontext()
+        recording = record(model, layers, most) if attention else nullcontext()
         was_training = model.training
         model.eval()
         try:
@@ -421,7 +430,8 @@ class _Steps:
     def _forced(self, read: Sequence[Sequence[int]]) -> list[Trace]:
         """Return traces of one forward pass over all sequences."""
         pad, device = pad_id(self.model, self.tokenizer), self.model.device
-        ids, mask = padded(read, pad, device, left=self.is_decoder)
+        # on the right, where no position depends on the padding
+        ids, mask = padded(read, pad, device, left=False)
         given = {"input_ids": ids, "attention_mask": mask}
         if not self.is_decoder:
             sources = [self.prompt_of(i).ids for i in range(len(read))]
@@ -432,7 +442,7 @@ class _Steps:
                 "decoder_input_ids": ids,
                 "decoder_attention_mask": mask,
             }
-        with torch.no_grad(), capture(self.model, self.layers, max_weights=self.most) as seen:
+        with torch.no_grad(), record(self.model, self.layers, self.most) as seen:
             self.model(**given)
         _label(self, seen, read)
         return seen.traces

@@ -24,6 +24,7 @@ from regard.pretrained.generation import (
     pad_id,
     padded,
     prompt_note,
+    record,
 )
 from regard.pretrained.token_texts import (
     TokenizedText,
@@ -33,7 +34,6 @@ from regard.pretrained.token_texts import (
     with_prob,
     written,
 )
-from regard.seeing.capture import MAX_WEIGHTS, capture
 from regard.seeing.trace import DecodingInfo, ModelInfo, Text, Trace
 
 BATCH: Final = 8
@@ -118,7 +118,7 @@ class PretrainedModel:
         chat: bool = False,
         batch: int = BATCH,
         layers: Any = None,
-        max_weights: int = MAX_WEIGHTS,
+        max_weights: int | None = None,
         **options: Any,
     ) -> Iterator[PretrainedOutput]:
         """Yield an output for each text, in order.
@@ -132,7 +132,7 @@ class PretrainedModel:
             chat: whether a text is a message, to be put in the tokenizer's chat template.
             batch: texts at a time.
             layers: modules to record, as in `regard.capture`.
-            max_weights: number of weights that are kept, as there.
+            max_weights: number of weights that are kept; default as there.
             options: those of `DecodingOptions` that transformers has: `beam`, `nbest`, `max_len`,
                 `min_len`, `no_repeat_ngram`, `num_samples`, `temperature`, `top_k`, `top_p` and
                 `seed`.
@@ -210,6 +210,9 @@ class PretrainedModel:
                     getattr(given, name),
                     "call regard.generate with the options of transformers",
                 )
+        if given.max_len == 0:
+            fix = "see what it does with a text alone by `regard show` or .trace"
+            raise ArgumentError("max_len", "be at least 1 for an answer", 0, fix)
         found: dict[str, Any] = {NAMES[name]: options[name] for name in NAMES if options.get(name)}
         if given.num_samples:
             found |= {"do_sample": True, "num_return_sequences": given.num_samples, "num_beams": 1}
@@ -266,7 +269,7 @@ class PretrainedModel:
                 "decoder_input_ids": self._shifted(wanted),
             }
             text_written, source = answer.text, prompt.text
-        with torch.no_grad(), capture(self.module, **recording) as seen:
+        with torch.no_grad(), record(self.module, **recording) as seen:
             logits = self.module(**given).logits[0].float()
         (trace,) = seen.traces
         if decoder:  # the token after each position; before the first there is nothing
@@ -316,7 +319,7 @@ class PretrainedModel:
                 answer = self.module(input_ids=ids, attention_mask=mask)
             trace = None
         else:
-            with torch.no_grad(), capture(self.module, **recording) as seen:
+            with torch.no_grad(), record(self.module, **recording) as seen:
                 answer = self.module(input_ids=ids, attention_mask=mask)
             (recorded,) = seen.traces
             trace = named_trace(self.module, recorded, encoded.text, encoded.text, None)
