@@ -158,6 +158,8 @@ def test_a_batch_has_the_answers_and_traces_of_each_text_alone(models, tokenizer
         assert found.text == alone.text
         assert found.trace.source.labels == alone.trace.source.labels
         assert found.trace.target.labels == alone.trace.target.labels
+        assert found.trace.notes == alone.trace.notes
+        assert not any("cannot be joined" in note for note in found.trace.notes)
         for own, other in zip(found.trace.maps, alone.trace.maps, strict=True):
             assert (own.kind, own.causal) == (other.kind, other.causal)
             np.testing.assert_allclose(own.weights, other.weights, atol=1e-5)
@@ -177,6 +179,7 @@ def test_hypotheses_that_ended_before_the_search_are_found(models, tokenizer, fa
         read = read_by_decoder(model, tokenizer, one)
         assert_maps(one.trace, weights_of_whole(model, tokenizer, one, read), atol=1e-5)
         assert one.trace.decoded.rank == rank
+        assert not any("cannot be joined" in note for note in one.trace.notes)
         assert one.finished == (one.tokens[-1] == plain.tokens[-1])
     assert [one.score for one in outputs] == sorted((one.score for one in outputs), reverse=True)
 
@@ -206,7 +209,7 @@ def test_probabilities_are_those_of_one_pass_over_the_answer(models, tokenizer, 
     "options", [{"use_cache": False}, {"prompt_lookup_num_tokens": 2, "max_new_tokens": 7}]
 )
 def test_steps_that_cannot_be_joined_are_read_again_and_said(models, tokenizer, options):
-    model, told = models("llama", "eager"), {**LIMITS, **options}
+    model, told = models("gpt2", "eager"), {**LIMITS, **options}
     # assisted decoding takes one text at a time
     texts = ["the cat sat the cat sat the", "a dog"][: 1 + ("use_cache" in options)]
     plain = regard.generate(model, tokenizer, texts, attention=False, **told)

@@ -432,19 +432,20 @@ def test_a_window_that_forgets_keys(hugging, how):
 @pytest.mark.slow
 @pytest.mark.parametrize("how", ["sdpa", "eager"])
 @pytest.mark.parametrize("family", DECODERS[:2])
-def test_a_prompt_that_is_padded_on_the_left(hugging, family, how):
+@pytest.mark.parametrize("pads", [1, 2])
+def test_a_prompt_that_is_padded_on_the_left(hugging, family, how, pads):
     model, told = build(hugging, family, how), asked(family)
-    told["attention_mask"][0, :2] = 0
+    told["attention_mask"][0, :pads] = 0
     with regard.capture(model) as seen:
         out = model.generate(**told)
-    tokens = [[f"t{i}" for i in out[0, 2:].tolist()], [f"t{i}" for i in out[1].tolist()]]
+    tokens = [[f"t{i}" for i in out[0, pads:].tolist()], [f"t{i}" for i in out[1].tolist()]]
     seen.label(tokens)
     first, second = seen.traces
     assert first.source.labels == tokens[0][:-1]
     assert second.source.labels == tokens[1][:-1]
     alone = build(hugging, family, how)
     with torch.no_grad(), regard.capture(alone) as seen:
-        alone(out[:1, 2:-1])
+        alone(out[:1, pads:-1])
     for found, expected in zip(first.maps, seen.traces[0].maps, strict=True):
         assert found.kind == "decoder-self"
         assert found.causal

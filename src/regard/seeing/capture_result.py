@@ -104,7 +104,7 @@ class PositionNames:
             count, start = (counts or [size])[0], 0
         if names is None:
             return _placed(start, [str(i) for i in range(count)])
-        if len(names) == size:
+        if len(names) == size and (real is not None or count == size):
             return _placed(start, names[start : start + count])
         if len(names) == count or (spare and len(names) == count + 1):
             return _placed(start, names[:count])
