@@ -14,6 +14,7 @@ from torch import Tensor
 
 from regard import extras
 from regard.errors import ArgumentError, DataError
+from regard.models.protocol import inference
 from regard.pretrained.token_texts import (
     TokenizedText,
     continuation,
@@ -311,15 +312,10 @@ class _Steps:
         limits = {"pad_token_id": pad, **_limit(model, ids.shape[1], options)}
         told = {"return_dict_in_generate": True, "output_logits": True, "output_scores": True}
         recording = record(model, layers, most) if attention else nullcontext()
-        was_training = model.training
-        model.eval()
-        try:
-            with torch.no_grad(), recording as seen:
-                found = model.generate(
-                    input_ids=ids, attention_mask=mask, **{**limits, **options, **told}
-                )
-        finally:
-            model.train(was_training)
+        with inference(model), recording as seen:
+            found = model.generate(
+                input_ids=ids, attention_mask=mask, **{**limits, **options, **told}
+            )
         return _Steps(model, tokenizer, prompts, options, found, seen, layers, most)
 
     def outputs(self) -> Iterator[PretrainedOutput]:
@@ -442,7 +438,7 @@ class _Steps:
                 "decoder_input_ids": ids,
                 "decoder_attention_mask": mask,
             }
-        with torch.no_grad(), record(self.model, self.layers, self.most) as seen:
+        with inference(self.model), record(self.model, self.layers, self.most) as seen:
             self.model(**given)
         _label(self, seen, read)
         return seen.traces

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from regard.decoding_options import DEFAULT, DecodingOptions, check_least
 from regard.errors import ArgumentError, DataError, RegardError
+from regard.models.protocol import inference
 from regard.pretrained.folder import LoadedParts, load_parts, quiet_transformers
 from regard.pretrained.generation import (
     PretrainedOutput,
@@ -96,13 +97,13 @@ class PretrainedModel:
     def info(self) -> ModelInfo:
         """Name, type and checkpoint, as traces hold them; no checkpoint of very large weights."""
         files = sorted(self.path.glob("*.safetensors"))
-        digest = hashlib.blake2b(digest_size=6)
-        if not files or sum(file.stat().st_size for file in files) > MAX_HASHED:
-            return ModelInfo(self.path.resolve().name, self.module.config.model_type)
-        for file in files:
-            digest.update(file.read_bytes())
-        name, kind = self.path.resolve().name, self.module.config.model_type
-        return ModelInfo(name, kind, digest.hexdigest())
+        checkpoint = ""
+        if files and sum(file.stat().st_size for file in files) <= MAX_HASHED:
+            digest = hashlib.blake2b(digest_size=6)
+            for file in files:
+                digest.update(file.read_bytes())
+            checkpoint = digest.hexdigest()
+        return ModelInfo(self.path.resolve().name, self.module.config.model_type, checkpoint)
 
     def __call__(self, text: Any, **options: Any) -> Any:
         """Return the output of a text, or of each of several; see `predict`."""
@@ -269,9 +270,9 @@ class PretrainedModel:
                 "decoder_input_ids": self._shifted(wanted),
             }
             text_written, source = answer.text, prompt.text
-        with torch.no_grad(), record(self.module, **recording) as seen:
+        with inference(self.module), record(self.module, **recording) as seen:
             logits = self.module(**given).logits[0].float()
-        (trace,) = seen.traces
+        trace = seen.traces[0]
         if decoder:  # the token after each position; before the first there is nothing
             logits = logits[len(prompt.ids) - 1 : -1]
         target_text, log_prob = self._with_probs(text_written, answer.ids, logits)
@@ -315,14 +316,13 @@ class PretrainedModel:
             [encoded.ids], pad_id(self.module, self.tokenizer), self.device, left=False
         )
         if not attention:
-            with torch.no_grad():
+            with inference(self.module):
                 answer = self.module(input_ids=ids, attention_mask=mask)
             trace = None
         else:
-            with torch.no_grad(), record(self.module, **recording) as seen:
+            with inference(self.module), record(self.module, **recording) as seen:
                 answer = self.module(input_ids=ids, attention_mask=mask)
-            (recorded,) = seen.traces
-            trace = named_trace(self.module, recorded, encoded.text, encoded.text, None)
+            trace = named_trace(self.module, seen.traces[0], encoded.text, encoded.text, None)
             trace = replace(trace, model=self.info)
         logits = getattr(answer, "logits", None)
         if not predicts or logits is None:
