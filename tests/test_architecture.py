@@ -33,7 +33,7 @@ FLOORS = (
     ("layers",),
     ("models", "data"),
     ("decoding", "evaluation", "seeing"),
-    ("kinds",),
+    ("kinds", "pretrained"),
     ("training",),
     ("api",),
     ("lab", "cli", "serve", "recipes", "export"),

@@ -8,7 +8,19 @@ import regard
 from regard import attention, layers, masks, models, ops
 
 NAMES = {
-    regard: ["Model", "Output", "__version__", "capture", "fit", "load", "masks", "ops", "show"],
+    regard: [
+        "Model",
+        "Output",
+        "PretrainedModel",
+        "__version__",
+        "capture",
+        "fit",
+        "generate",
+        "load",
+        "masks",
+        "ops",
+        "show",
+    ],
     ops: [
         "BACKENDS",
         "AdditiveScore",

@@ -25,7 +25,17 @@ def code(page, text):
         yield compile("\n" * before + match.group(1), str(page), "exec")
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+#: pages whose code takes more than half a second, as where it loads transformers
+SLOW = ("any-model.md",)
+
+
+@pytest.mark.parametrize(
+    "page",
+    [
+        pytest.param(page, id=page.name, marks=pytest.mark.slow if page.name in SLOW else ())
+        for page in PAGES
+    ],
+)
 def test_code_runs(page, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)  # what a block writes goes there
     namespace = {"__name__": "__main__"}

@@ -8,17 +8,32 @@ from regard.version import __version__
 if TYPE_CHECKING:
     from regard import masks, ops
     from regard.api import Model, Output, fit, load
+    from regard.pretrained import PretrainedModel, generate
     from regard.seeing.capture import capture
     from regard.seeing.show import show
 
-__all__ = ["Model", "Output", "__version__", "capture", "fit", "load", "masks", "ops", "show"]
+__all__ = [
+    "Model",
+    "Output",
+    "PretrainedModel",
+    "__version__",
+    "capture",
+    "fit",
+    "generate",
+    "load",
+    "masks",
+    "ops",
+    "show",
+]
 
 #: modules of the public names, which are imported on first use
 HOMES: Final = {
     "Model": "regard.api",
     "Output": "regard.api",
+    "PretrainedModel": "regard.pretrained",
     "capture": "regard.seeing.capture",
     "fit": "regard.api",
+    "generate": "regard.pretrained",
     "load": "regard.api",
     "show": "regard.seeing.show",
 }

@@ -298,4 +298,4 @@ def test_an_alignment_is_for_text_alone(run, folder):
 def test_several_files_are_for_vectors(tmp_path):
     np.save(tmp_path / "a.npy", np.zeros((2, 2)))
     said = sentence(command("predict", "g2p", tmp_path / "a.npy", tmp_path / "a.npy"), 2)
-    assert said.startswith("FILE must be one for a run that reads text")
+    assert said.startswith("FILE must be one for a model that reads text")

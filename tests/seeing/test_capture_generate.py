@@ -187,6 +187,35 @@ def test_rows_are_followed_where_caches_are_reordered(select):
         assert any("beam search" in note for note in trace.notes)
 
 
+def test_a_hypothesis_that_ended_before_the_search_is_found_by_its_rows():
+    model, reorders = Writer().eval(), [(2, 0, 1), (0, 1, 1), (1, 2, 0)]
+    x = normal(BATCH, PROMPT, DIM)
+    with torch.no_grad():
+        ended = model.generate(x, steps=1, reorders=reorders[:1])[2]
+        with regard.capture(model) as seen:
+            whole = model.generate(x, reorders=reorders)
+    # row 2 of the second step was in row 1 before, and the second selection drops it
+    seen.follow([[1, 2], [0, 1, 1, 0, 0]])
+    short, long = seen.traces
+    for trace, inputs in ((short, ended), (long, whole[0])):
+        assert not any("beam search" in note for note in trace.notes)
+        for found, weights in zip(trace.maps, maps_of(model, inputs[None]), strict=True):
+            np.testing.assert_allclose(found.weights, weights[0], atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("rows", "match"),
+    [([], "from 1 to 5 steps"), ([0] * 6, "one of 6"), ([0, 3], "rows of a batch of 3")],
+)
+def test_rows_that_no_hypothesis_can_have(rows, match):
+    model = Writer().eval()
+    with torch.no_grad(), regard.capture(model) as seen:
+        model.generate(normal(BATCH, PROMPT, DIM))
+    seen.follow([rows])
+    with pytest.raises(ArgumentError, match=match):
+        _ = seen.traces
+
+
 def test_rows_that_cannot_be_read_stop_nothing():
     model = Writer().eval()
     with regard.capture(model) as seen:
@@ -403,19 +432,20 @@ def test_a_window_that_forgets_keys(hugging, how):
 @pytest.mark.slow
 @pytest.mark.parametrize("how", ["sdpa", "eager"])
 @pytest.mark.parametrize("family", DECODERS[:2])
-def test_a_prompt_that_is_padded_on_the_left(hugging, family, how):
+@pytest.mark.parametrize("pads", [1, 2])
+def test_a_prompt_that_is_padded_on_the_left(hugging, family, how, pads):
     model, told = build(hugging, family, how), asked(family)
-    told["attention_mask"][0, :2] = 0
+    told["attention_mask"][0, :pads] = 0
     with regard.capture(model) as seen:
         out = model.generate(**told)
-    tokens = [[f"t{i}" for i in out[0, 2:].tolist()], [f"t{i}" for i in out[1].tolist()]]
+    tokens = [[f"t{i}" for i in out[0, pads:].tolist()], [f"t{i}" for i in out[1].tolist()]]
     seen.label(tokens)
     first, second = seen.traces
     assert first.source.labels == tokens[0][:-1]
     assert second.source.labels == tokens[1][:-1]
     alone = build(hugging, family, how)
     with torch.no_grad(), regard.capture(alone) as seen:
-        alone(out[:1, 2:-1])
+        alone(out[:1, pads:-1])
     for found, expected in zip(first.maps, seen.traces[0].maps, strict=True):
         assert found.kind == "decoder-self"
         assert found.causal

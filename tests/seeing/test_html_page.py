@@ -36,6 +36,19 @@ def elements(page):
     return parser
 
 
+@pytest.mark.parametrize(
+    ("source", "target", "title"),
+    [
+        ("the cat", "le chat", "the cat → le chat"),
+        ("the cat", "the cat\nsat", "the cat↵sat"),
+        ("", "the cat", "∅ → the cat"),
+    ],
+)
+def test_a_text_that_goes_on_with_its_source_is_named_once(source, target, title):
+    page = html_page.render([Trace(Text(source, ()), Text(target, ()))])
+    assert f"<h1>{title}</h1>" in page
+
+
 def test_the_data_of_a_page_is_the_trace():
     trace = samples.sentence()
     parsed = elements(html_page.render([trace]))

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Final
 
 from regard.errors import ArgumentError
+from regard.pretrained import is_pretrained
 from regard.training import RunError, RunFolder
 
 HOME: Final = Path(__file__).parents[1] / "bundled"
@@ -22,6 +23,7 @@ def find(run: str | Path) -> Path:
     """Return the folder of a run: the user's own, or that of a bundled model of this name.
 
     A folder of the user goes before a bundled model of the same name, with a note on stderr.
+    Raises RunError for a folder of a model of transformers, and for what does not exist.
     """
     path, bundled = Path(run), names()
     is_bundled = str(path) in bundled
@@ -31,6 +33,11 @@ def find(run: str | Path) -> Path:
                 f"regard: {path} is a folder here, which is used; the bundled model is in "
                 f"{HOME / path}.",
                 file=sys.stderr,
+            )
+        if is_pretrained(path):
+            raise RunError(
+                f"a run folder must be given here, but {path} holds a model of transformers: use "
+                f"it with `regard show`, `regard predict` or regard.load({str(path)!r})."
             )
         return path
     if is_bundled:

@@ -8,37 +8,78 @@ from typing import Any, Final
 import torch
 
 from regard import device as devices
+from regard import extras
 from regard.api import bundled_models
 from regard.api.model import Model
 from regard.api.read_pairs import check_pairs
 from regard.errors import ArgumentError
+from regard.pretrained import PretrainedModel, fetch, is_hub_name, is_pretrained
 from regard.training import RunFolder, make_config
 
 #: types of the weights that a model can answer with
 PRECISIONS: Final = {"32": torch.float32, "bf16": torch.bfloat16}
 
 
-def load(*runs: str | Path, device: str = "auto", precision: str = "32") -> Model:
-    """Load the model of a run; of several, their ensemble.
+def load(
+    *runs: str | Path, device: str = "auto", precision: str = "32", allow_pickle: bool = False
+) -> Model | PretrainedModel:
+    """Load a model: a `Model` of a run, an ensemble of several, or a `PretrainedModel`.
 
     Args:
-        runs: run folders, or names of bundled models, as "g2p".
+        runs: run folders, or names of bundled models, as "g2p"; or one folder that
+            `save_pretrained` of transformers wrote, or one name of the Hugging Face hub, as
+            "organisation/model".
         device: "cpu", "cuda" or "auto".
         precision: type of the weights: "32", or "bf16", which is faster where the chip
             supports it, and may change an output if two are almost equally likely.
+        allow_pickle: whether the weights of a model of transformers may be read from a pickled
+            file, which can run code that it brings along: only if you trust where it comes from.
     """
+    one = _checked(runs[0]) if len(runs) == 1 else None
+    folder = None if one is None else find_pretrained(one, allow_pickle=allow_pickle)
+    if folder is None:
+        if allow_pickle:
+            fix = "leave it out: runs have no pickled weights"
+            raise ArgumentError("allow_pickle", "be left out for a run", True, fix)
+        return load_run(*runs, device=device, precision=precision)
+    return PretrainedModel.load(
+        folder, devices.pick(device), _dtype(precision), allow_pickle=allow_pickle
+    )
+
+
+def find_pretrained(name: str | Path, *, allow_pickle: bool = False) -> Path | None:
+    """Return the folder of a model of transformers, fetched from the hub if need be.
+
+    None for a run, a bundled model, and what does not exist.
+    """
+    path = Path(name)
+    if path.is_dir():
+        return path if is_pretrained(path) else None
+    asks_hub = is_hub_name(name) and str(name) not in bundled_models.names()
+    if path.exists() or not asks_hub or not extras.is_installed("transformers"):
+        return None
+    return fetch(str(name), allow_pickle=allow_pickle)
+
+
+def load_run(*runs: str | Path, device: str = "auto", precision: str = "32") -> Model:
+    """Load the model of a run; of several, their ensemble; see `load`."""
     if not runs:
         raise ArgumentError("runs", "be one folder or more", "missing", "name a run folder")
-    if precision not in PRECISIONS:
-        raise ArgumentError(
-            "precision", f"be one of {', '.join(PRECISIONS)}", repr(precision), "the default is 32"
-        )
+    dtype = _dtype(precision)
     where = devices.pick(device)
     folders = [bundled_models.find(_checked(run)) for run in runs]
     saved = [RunFolder(folder).load(where) for folder in folders]
     for run in saved:
-        run.model.to(PRECISIONS[precision])
+        run.model.to(dtype)
     return Model(saved, folders, where)
+
+
+def _dtype(precision: str) -> torch.dtype:
+    if precision not in PRECISIONS:
+        raise ArgumentError(
+            "precision", f"be one of {', '.join(PRECISIONS)}", repr(precision), "the default is 32"
+        )
+    return PRECISIONS[precision]
 
 
 def _checked(run: Any) -> str | Path:
@@ -79,7 +120,7 @@ def fit(
     else:
         rows = [_row(pair) for pair in pairs]
         start_run(make_config({"preset": preset, **settings}), folder, pairs=rows, quiet=quiet)
-    return load(folder, device=str(settings.get("device", "auto")))
+    return load_run(folder, device=str(settings.get("device", "auto")))
 
 
 def _row(pair: Any) -> Any:

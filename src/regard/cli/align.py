@@ -171,8 +171,8 @@ def align(
         link=strongest if threshold is None else above(threshold),
         batch=batch,
     )
-    model = api.load(run, device=device)
-    reverse = None if reverse_run is None else api.load(reverse_run, device=device)
+    model = api.load_run(run, device=device)
+    reverse = None if reverse_run is None else api.load_run(reverse_run, device=device)
     for one in (model, reverse):
         if one is not None:
             word_alignment.check_can_align(one.predictor)

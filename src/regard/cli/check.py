@@ -40,7 +40,7 @@ def check(
     """Compare attention with ablation and gradients: what mattered to each output."""
     if output is not None:
         check_ending(output)
-    model = api.load(run, device=device)
+    model = api.load_run(run, device=device)
     (source,) = warn_if_bare(model, [one_source(model, text)])
     options = {} if beam is None else {"beam": beam}
     trace = model.check(source, target, methods=methods, versus=versus, **options)

@@ -70,6 +70,22 @@ ColumnsOption = Annotated[
     ),
 ]
 DeviceOption = Annotated[str, typer.Option(help="cpu, cuda or auto.")]
+ChatOption = Annotated[
+    bool,
+    typer.Option("--chat", help="Put the text in the chat template of a model of transformers."),
+]
+AllowPickleOption = Annotated[
+    bool,
+    typer.Option(
+        "--allow-pickle",
+        help="Read weights of a model of transformers from a pickled file, which can run code that "
+        "it brings along: only if you trust where it comes from.",
+    ),
+]
+PrecisionOption = Annotated[
+    str,
+    typer.Option(help="Precision of the weights: 32, or bf16, which is faster on newer chips."),
+]
 SkipBadOption = Annotated[bool, typer.Option("--skip-bad", help="Skip bad lines, and count them.")]
 TargetOption = Annotated[
     str | None,
@@ -216,8 +232,9 @@ def train(
 def predict(
     runs: list[Path] = Argument(
         metavar="RUN [FILE]",
-        help="Run folders or bundled models (g2p), several as an ensemble, and a file with a "
-        "source on each line; stdin if '-' or not given. Features follow a source after a tab. A "
+        help="Run folders or bundled models (g2p), several as an ensemble, or a model of "
+        "transformers: its folder, or ORGANISATION/NAME on the Hugging Face hub. Then a file with "
+        "a source on each line; stdin if '-' or not given. Features follow a source after a tab. A "
         "language model continues each line. Vectors are JSONL, Parquet or .npy files.",
     ),
     beam: BeamOption = None,
@@ -251,9 +268,9 @@ def predict(
         help="Batch size in sources; 1 predicts each line as it comes.",
         show_default="32; 1 for what is typed",
     ),
-    precision: str = Option(
-        "32", help="Precision of the weights: 32, or bf16, which is faster on newer chips."
-    ),
+    chat: ChatOption = False,
+    allow_pickle: AllowPickleOption = False,
+    precision: PrecisionOption = "32",
     device: DeviceOption = "auto",
     **decoding: Annotated[Any, DecodingOptions],
 ) -> None:
@@ -301,14 +318,16 @@ def evaluate(
 def show(
     run: Path = Argument(
         metavar="RUN",
-        help="A run folder, a bundled model (g2p), or saved traces: .json, or "
-        ".jsonl with one per line.",
+        help="A run folder, a bundled model (g2p), a model of transformers (its folder, or "
+        "ORGANISATION/NAME on the Hugging Face hub), or saved traces: .json, or .jsonl with one "
+        "per line.",
     ),
     text: str | None = Argument(
         None,
         metavar="TEXT",
-        help="A source, or what a language model reads; '-' reads one from each line of stdin. "
-        "For a run that reads vectors, a .npy file.",
+        help="A source, or what a language model reads, and, if it is one of transformers, "
+        "continues; '-' reads one from each line of stdin. For a run that reads vectors, a .npy "
+        "file.",
         show_default=False,
     ),
     output: Path | None = Option(
@@ -348,6 +367,12 @@ def show(
         show_default=False,
     ),
     beam: BeamOption = None,
+    max_len: int | None = Option(
+        None, help="Most tokens of an answer.", show_default="by the source or the model"
+    ),
+    chat: ChatOption = False,
+    allow_pickle: AllowPickleOption = False,
+    precision: PrecisionOption = "32",
     line: int | None = Option(
         None, metavar="N", help="Which trace of a .jsonl, counted from 1.", show_default="1"
     ),

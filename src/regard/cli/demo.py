@@ -44,7 +44,7 @@ def demo(
         pairs = list(read_pairs(data / "test.tsv.gz", references=True))
     if folder.stopped_by is not None:  # the user has been told how to go on
         raise typer.Exit(SIGNALLED + folder.stopped_by)
-    model = api.load(output)
+    model = api.load_run(output)
     _evaluate(model, pairs[:: max(1, len(pairs) // test_words)][:test_words], console)
     for word in WORDS:
         say(console, f"{word.upper():>12}  {model(word.upper()).text}")

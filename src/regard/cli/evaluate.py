@@ -42,7 +42,7 @@ def evaluate(
 ) -> None:
     """Score a model's predictions: BLEU and chrF, error rates and exact match, or perplexity."""
     # what can go wrong comes before what takes long
-    model = api.load(run, device=device)
+    model = api.load_run(run, device=device)
     if not model.kind.has_sources:
         for option, value in {
             "TGT": tgt,
@@ -57,7 +57,7 @@ def evaluate(
                 fix = "its texts have a perplexity"
                 raise ArgumentError(option, "be left out for a language model", "given", fix)
         return _evaluate_texts(model, file, skip_bad=skip_bad, as_json=as_json)
-    second = None if against is None else api.load(against, device=device)
+    second = None if against is None else api.load_run(against, device=device)
     names = metric_names(model.tgt_tokenizer, _split_names(metrics))
     with nullcontext() if save is None else incremental_output(save, CHOOSE_SAVE) as write:
         pairs = pairs_for(model, file, tgt, columns=columns, skip_bad=skip_bad)

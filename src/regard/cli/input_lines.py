@@ -5,7 +5,7 @@ import re
 import shlex
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from rich.console import Console
 
@@ -20,11 +20,14 @@ from regard.data import (
     read_texts,
 )
 from regard.data.error_hints import ErrorHints, with_commas
+from regard.data.pair_reader import MAX_CHARS
 from regard.data.pairs import column_names
 from regard.data.text_files import display_name
 from regard.errors import ArgumentError, DataError
-from regard.kinds.text_source import name_some
+from regard.kinds.text_source import name_some, read_sources
+from regard.pretrained import PretrainedModel
 
+OutputT = TypeVar("OutputT")
 #: how errors name the options of the commands that read data for a run
 OPTIONS: Final = ErrorHints(
     tgt="TGT",
@@ -86,13 +89,21 @@ def texts_for(model: api.Model, file: str, *, skip_bad: bool = False) -> list[st
     return texts
 
 
+def refuse_pretrained_options(**given: object) -> None:
+    """Raise for an option that only models of transformers have."""
+    for name, value in given.items():
+        if value:
+            option = f"--{name.replace('_', '-')}"
+            raise ArgumentError(option, "be left out for a run", "given", "leave it out")
+
+
 def _report_reading(reader: PairReader) -> None:
     for sentence in (reader.note, str(reader.bad) if reader.bad.total else ""):
         if sentence:
             Console(stderr=True).print(sentence, highlight=False, markup=False, soft_wrap=True)
 
 
-def sources_of(model: api.Model, file: str) -> Iterator[Any]:
+def sources_of(model: api.Model | PretrainedModel, file: str) -> Iterator[Any]:
     """Yield the sources of a file, one per line, or its tables of vectors."""
     return iter(InputLines([file], model, advice=SOURCE_OPTIONS))
 
@@ -110,11 +121,11 @@ def one_source(model: api.Model, text: str) -> Any:
 
 
 class InputLines:
-    """Sources for a run: the lines of a file, or the tables of vectors of several files.
+    """Sources for a model: the lines of a file, or the tables of vectors of several files.
 
     Args:
         files: file names; `-` is stdin. Only a run that reads vectors takes several.
-        model: the run.
+        model: a run, or a model of transformers.
         max_chars: longest line in characters; that of the run if None.
         skip_bad: leave out the lines that the run cannot take; otherwise the first one raises.
         advice: how errors name options.
@@ -126,7 +137,7 @@ class InputLines:
     def __init__(
         self,
         files: Sequence[str],
-        model: api.Model,
+        model: api.Model | PretrainedModel,
         *,
         max_chars: int | None = None,
         skip_bad: bool = False,
@@ -135,24 +146,26 @@ class InputLines:
         if max_chars is not None and max_chars < 1:
             raise ArgumentError("--max-chars", "be at least 1", max_chars, "choose a larger number")
         self._files, self._model = files, model
-        self._max_chars = model.config.max_chars if max_chars is None else max_chars
+        own = MAX_CHARS if isinstance(model, PretrainedModel) else model.config.max_chars
+        self._max_chars = own if max_chars is None else max_chars
         # one entry for each line that was read and not yet predicted: None, or what is wrong
         self._pending: deque[DataError | None] = deque()
         self.bad = BadLines(skip_bad, self._pending.append, advice)
 
     def __iter__(self) -> Iterator[Any]:
-        model = self._model
-        for source in model.kind.sources.read(
-            self._files,
-            model.config,
-            max_chars=self._max_chars,
-            bad=self.bad,
-            check=model.check_source,
-        ):
+        for source in self._read():
             self._pending.append(None)
             yield source
 
-    def merge_errors(self, outputs: Iterable[api.Output]) -> Iterator[api.Output | DataError]:
+    def _read(self) -> Iterator[Any]:
+        files, model = self._files, self._model
+        rules: dict[str, Any] = {"max_chars": self._max_chars, "bad": self.bad}
+        rules["check"] = model.check_source
+        if isinstance(model, PretrainedModel):
+            return read_sources(files, **rules)
+        return model.kind.sources.read(files, model.config, **rules)
+
+    def merge_errors(self, outputs: Iterable[OutputT]) -> Iterator[OutputT | DataError]:
         """Yield the outputs in order, with the error of each skipped line in its place."""
         for output in outputs:
             yield from self._skipped()
@@ -166,8 +179,11 @@ class InputLines:
             yield error
 
 
-def warn_if_bare(model: api.Model, sources: Iterable[Any]) -> Iterator[Any]:
+def warn_if_bare(model: api.Model | PretrainedModel, sources: Iterable[Any]) -> Iterator[Any]:
     """Yield the sources unchanged; warn of the first one that lacks the features of the run."""
+    if isinstance(model, PretrainedModel):
+        yield from sources
+        return
     warned = False
     for source in sources:
         if not warned and isinstance(source, str) and source.strip() and "\t" not in source:

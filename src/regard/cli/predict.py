@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import typer
 
@@ -14,12 +14,24 @@ from regard import api
 from regard.api import bundled_models
 from regard.atomic_files import incremental_output
 from regard.cli.console import note, one_line
-from regard.cli.input_lines import InputLines, warn_if_bare
+from regard.cli.input_lines import InputLines, refuse_pretrained_options, warn_if_bare
 from regard.data.frame_tables import SUFFIX
 from regard.errors import ArgumentError, DataError
 from regard.kinds.text_source import name_some
+from regard.pretrained import PretrainedModel, PretrainedOutput
 from regard.seeing import storage
 from regard.symbols import UNK
+
+AnyOutput = api.Output | PretrainedOutput
+#: maps that JSON has of a model of transformers, by its task; with --trace, all are written
+SHOWN_MAPS: Final = {
+    "text2text-generation": ("cross",),
+    "text-generation": ("decoder-self",),
+    **dict.fromkeys(
+        ("fill-mask", "text-classification", "token-classification", "feature-extraction"),
+        ("encoder-self",),
+    ),
+}
 
 
 def predict(
@@ -33,34 +45,44 @@ def predict(
     max_chars: int | None,
     skip_bad: bool,
     batch: int | None,
+    chat: bool,
+    allow_pickle: bool,
     precision: str,
     device: str,
     **decoding: Any,
 ) -> None:
     """Predict the target of each line of a file: one prediction per line on stdout."""
     folders, files = _split(runs)
-    model = api.load(*folders, device=device, precision=precision)
-    options = decoding | {"prefix": None if prefix is None else [_prefix_ids(model, prefix)]}
-    if beam is not None:
-        options["beam"] = beam
+    model = api.load(*folders, device=device, precision=precision, allow_pickle=allow_pickle)
+    options = decoding if beam is None else {**decoding, "beam": beam}
     lines = InputLines(files, model, max_chars=max_chars, skip_bad=skip_bad)
-    maps = model.kind.shown_maps
-    outputs = model.predict(
-        warn_if_bare(model, lines),
-        attention=as_jsonl or trace is not None,
-        kinds=None if trace is not None else maps,
-        replace_unk=replace_unk,
-        batch=_batch_size(batch, files),
-        **options,
-    )
+    options["attention"] = as_jsonl or trace is not None
+    options["batch"] = _batch_size(batch, files)
+    outputs: Iterator[AnyOutput]
+    if isinstance(model, PretrainedModel):
+        _refuse_run_options(prefix=prefix, replace_unk=replace_unk)
+        maps: Collection[str] = SHOWN_MAPS[model.task]
+        outputs = model.predict(lines, chat=chat, **options)
+    else:
+        refuse_pretrained_options(chat=chat)
+        maps = model.kind.shown_maps
+        outputs = model.predict(
+            warn_if_bare(model, lines),
+            kinds=None if trace is not None else maps,
+            replace_unk=replace_unk,
+            prefix=None if prefix is None else [_prefix_ids(model, prefix)],
+            **options,
+        )
     unknown: Counter[str] = Counter()
     several = (decoding["num_samples"] or decoding["nbest"]) > 1
     with _trace_writer(trace) as write_traces:
-        for number, output in enumerate(lines.merge_errors(outputs), start=1):
+        merged: Iterator[AnyOutput | DataError] = lines.merge_errors(outputs)
+        for number, output in enumerate(merged, start=1):
             if not isinstance(output, DataError):
                 write_traces(output)
                 unknown.update(output.unknown)
-            sys.stdout.write(_json(output, maps) if as_jsonl else _text(number, output, several))
+            text = _json(output, maps) if as_jsonl else _text(number, output, several, chat)
+            sys.stdout.write(text)
             sys.stdout.flush()
     if unknown:
         names = name_some(name for name, _ in unknown.most_common())
@@ -93,7 +115,15 @@ def _prefix_ids(model: api.Model, prefix: str) -> list[int]:
     return ids
 
 
-def _text(number: int, output: api.Output | DataError, several: bool) -> str:
+def _refuse_run_options(**given: object) -> None:
+    """Raise for an option that only runs have."""
+    for name, value in given.items():
+        if value:
+            option, fix = f"--{name.replace('_', '-')}", "leave it out"
+            raise ArgumentError(option, "be left out for a model of transformers", value, fix)
+
+
+def _text(number: int, output: AnyOutput | DataError, several: bool, chat: bool) -> str:
     """Return the lines of a source: its prediction, or a row for each of several.
 
     Columns of a row are the number of the source, the rank, the score and the text, separated by
@@ -102,15 +132,22 @@ def _text(number: int, output: api.Output | DataError, several: bool) -> str:
     if isinstance(output, DataError):
         return f"{number}\t1\tnan\t\n" if several else "\n"
     if not several:
-        return one_line(output.text) + "\n"
+        return one_line(_shown_text(output, chat)) + "\n"
     ranked = enumerate((output, *output.alternatives), start=1)
     return "".join(
-        f"{number}\t{rank}\t{answer.score:.4f}\t{one_line(answer.text)}\n"
+        f"{number}\t{rank}\t{answer.score:.4f}\t{one_line(_shown_text(answer, chat))}\n"
         for rank, answer in ranked
     )
 
 
-def _json(output: api.Output | DataError, maps: Collection[str]) -> str:
+def _shown_text(output: AnyOutput, chat: bool) -> str:
+    """Return the output; that of a language model with what it continues, but for a chat."""
+    if isinstance(output, PretrainedOutput) and not chat:
+        return output.whole_text
+    return output.text
+
+
+def _json(output: AnyOutput | DataError, maps: Collection[str]) -> str:
     """Return the line of a source as a JSON object."""
     if isinstance(output, DataError):
         return json.dumps({"text": "", "error": str(output)}) + "\n"
@@ -122,7 +159,7 @@ def _json(output: api.Output | DataError, maps: Collection[str]) -> str:
     return json.dumps(found, ensure_ascii=False) + "\n"
 
 
-def _as_object(output: api.Output, maps: Collection[str]) -> dict[str, object]:
+def _as_object(output: AnyOutput, maps: Collection[str]) -> dict[str, object]:
     return {
         "text": output.text,
         "score": output.score,
@@ -141,7 +178,7 @@ def _as_object(output: api.Output, maps: Collection[str]) -> dict[str, object]:
 
 
 @contextmanager
-def _trace_writer(path: Path | None) -> Iterator[Callable[[api.Output], None]]:
+def _trace_writer(path: Path | None) -> Iterator[Callable[[AnyOutput], None]]:
     """Yield a function that writes the traces of an output; it does nothing if there is no path."""
     if path is None:
         yield lambda output: None
@@ -150,7 +187,7 @@ def _trace_writer(path: Path | None) -> Iterator[Callable[[api.Output], None]]:
     try:
         with incremental_output(path) as write:
 
-            def write_traces(output: api.Output) -> None:
+            def write_traces(output: AnyOutput) -> None:
                 nonlocal written
                 for one in (output, *output.alternatives):
                     line = storage.dumps(one.trace) + "\n"

@@ -17,8 +17,14 @@ from regard import api
 from regard.api.word_alignment import Units
 from regard.cli.console import result_console
 from regard.cli.gold_alignments import units_of, with_gold
-from regard.cli.input_lines import one_source, sources_of, warn_if_bare
+from regard.cli.input_lines import (
+    one_source,
+    refuse_pretrained_options,
+    sources_of,
+    warn_if_bare,
+)
 from regard.errors import ArgumentError
+from regard.pretrained import PretrainedModel
 from regard.seeing import Trace, View, select_all, storage, terminal
 from regard.seeing.display import check_ending, save
 from regard.seeing.terminal import ASCII_GLYPHS, BLOCK_GLYPHS, supports_blocks
@@ -50,6 +56,10 @@ def show(
     target: str | None,
     gold: str | None,
     beam: int | None,
+    max_len: int | None,
+    chat: bool,
+    allow_pickle: bool,
+    precision: str,
     line: int | None,
     ascii: bool,
     device: str,
@@ -66,9 +76,10 @@ def show(
     if output is not None:
         check_ending(output)
     check_scale(scale)
-    request = _TraceRequest(text, target, beam)
+    request = _TraceRequest(text, target, beam, max_len, chat or None)
     is_file = run.suffix in (".json", ".jsonl") and not run.is_dir()
-    found = _saved(run, request, line) if is_file else _new(run, request, line, device)
+    loading = {"device": device, "precision": precision, "allow_pickle": allow_pickle}
+    found = _saved(run, request, line) if is_file else _new(run, request, line, loading)
     traces = (trace for trace, _ in found)
     if gold is not None:
         traces = (with_gold(trace, gold, count(words)) for trace, count in found)
@@ -115,13 +126,21 @@ class _TraceRequest(NamedTuple):
     text: str | None
     target: str | None
     beam: int | None
+    max_len: int | None
+    chat: bool | None
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """Options of decoding that were given."""
+        given = {"beam": self.beam, "max_len": self.max_len}
+        return {name: value for name, value in given.items() if value is not None}
 
 
 def _saved(path: Path, request: _TraceRequest, line: int | None) -> Iterator[TraceAndUnits]:
     """Yield the saved trace with this number, or the first."""
     if any(value is not None for value in request):
         raise ArgumentError(
-            "TEXT, --target and --beam",
+            "TEXT, --target, --beam, --max-len and --chat",
             "be left out for a saved trace, which has its own",
             "given",
             "leave them out, or name a run folder",
@@ -133,7 +152,7 @@ def _saved(path: Path, request: _TraceRequest, line: int | None) -> Iterator[Tra
 
 
 def _new(
-    run: Path, request: _TraceRequest, line: int | None, device: str
+    run: Path, request: _TraceRequest, line: int | None, loading: dict[str, Any]
 ) -> Iterator[TraceAndUnits]:
     """Yield a trace of each source."""
     if line is not None:
@@ -143,19 +162,30 @@ def _new(
         raise ArgumentError(
             "TEXT", "be given", "missing", f"try `regard show {shlex.quote(str(run))} 'some text'`"
         )
-    model = api.load(run, device=device)
-    count = partial(Units.of, model.kind)
-    in_file = request.text == "-" or model.kind.sources.is_file
-    sources = sources_of(model, request.text) if in_file else [one_source(model, request.text)]
-    texts = warn_if_bare(model, sources)
-    options: dict[str, Any] = {} if request.beam is None else {"beam": request.beam}
-    if model.kind.has_sources:
-        yield from ((model.trace(one, request.target, **options), count) for one in texts)
+    model = api.load(run, **loading)
+    if isinstance(model, PretrainedModel):
+        texts = sources_of(model, "-") if request.text == "-" else [request.text]
+        chat = bool(request.chat)
+        made = (model.trace(one, request.target, chat=chat, **request.options) for one in texts)
+        yield from ((trace, partial(units_of, trace)) for trace in made)
         return
-    if request.target is not None or request.beam is not None:
+    refuse_pretrained_options(chat=request.chat)
+    yield from _of_run(model, request.text, request)
+
+
+def _of_run(model: api.Model, text: str, request: _TraceRequest) -> Iterator[TraceAndUnits]:
+    count = partial(Units.of, model.kind)
+    in_file = text == "-" or model.kind.sources.is_file
+    sources = sources_of(model, text) if in_file else [one_source(model, text)]
+    texts = warn_if_bare(model, sources)
+    if model.kind.has_sources:
+        made = (model.trace(one, request.target, **request.options) for one in texts)
+        yield from ((trace, count) for trace in made)
+        return
+    if request.target is not None or request.options:
         raise ArgumentError(
-            "--target and --beam",
-            "be left out for a language model, which is made to write TEXT",
+            "--target, --beam and --max-len",
+            "be left out for a language model of a run, which is made to write TEXT",
             "given",
             "leave them out",
         )

@@ -347,19 +347,7 @@ class TextSource:
         check: Callable[[Any], None],
     ) -> Iterator[str]:
         """Read one text per line of one file."""
-        file, *others = files
-        if others:
-            raise ArgumentError("FILE", "be one for a run that reads text", file, "join the files")
-        good = 0
-        for line in read_lines(file, max_chars=max_chars, bad=bad):
-            try:
-                check(line)
-            except DataError as error:
-                wrong = BadLine(error.kind, error.reason, error.fix)
-                bad.add(display_name(file), good + bad.total + 1, wrong)
-                continue
-            good += 1
-            yield line
+        return read_sources(files, max_chars=max_chars, bad=bad, check=check)
 
     def describe(self) -> dict[str, Any]:
         """Return the tokeniser's kind, its vocabulary's size and the number of its features."""
@@ -387,6 +375,32 @@ class TextSource:
     def graph_inputs(self) -> GraphInputs:
         """Return token ids."""
         return TokenInputs(self._tokenizer.vocab_size)
+
+
+def read_sources(
+    files: Sequence[str], *, max_chars: int, bad: BadLines, check: Callable[[Any], None]
+) -> Iterator[str]:
+    """Yield one text per line of one file.
+
+    Args:
+        files: one file; `-` is stdin.
+        max_chars: the most characters that a line may have.
+        bad: counts the lines that are left out.
+        check: raises DataError for a text that the model cannot read.
+    """
+    file, *others = files
+    if others:
+        raise ArgumentError("FILE", "be one for a model that reads text", file, "join the files")
+    good = 0
+    for line in read_lines(file, max_chars=max_chars, bad=bad):
+        try:
+            check(line)
+        except DataError as error:
+            wrong = BadLine(error.kind, error.reason, error.fix)
+            bad.add(display_name(file), good + bad.total + 1, wrong)
+            continue
+        good += 1
+        yield line
 
 
 def describe_tokenizer(tokenizer: Tokenizer) -> dict[str, Any]:

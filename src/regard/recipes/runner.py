@@ -142,7 +142,7 @@ def score(
     }
     if not waiting:
         return say(console, f"all sets are scored already: see {folder.path / result_file.FILE}.")
-    model = api.load(*runs, device=device)
+    model = api.load_run(*runs, device=device)
     result["weights"] = sum(p.numel() for p in model.module.parameters())
     result["training"] = result_file.training(folder) if folder.started else {}
     result["curve"] = result_file.curve(folder) if folder.started else {}
@@ -196,7 +196,7 @@ def distilled(
     which are more regular than the data. Unlabelled sources are included, as in Sun et al. (2019),
     https://arxiv.org/abs/1904.03446.
     """
-    model = api.load(*teacher, device=device)
+    model = api.load_run(*teacher, device=device)
     first: dict[str, RecipeExample] = {}
     for example in (*prepared.train, *prepared.unlabelled):
         first.setdefault(example.model_input, example)

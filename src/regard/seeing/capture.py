@@ -34,8 +34,15 @@ from regard.seeing.recompute import PendingWeights
 from regard.seeing.softmax_tracker import PRODUCTS, SoftmaxTracker
 
 MAX_WEIGHTS: Final = 50_000_000
+#: functions that repeat rows, as of a source for each of its beams
+REPETITIONS: Final = (torch.repeat_interleave, Tensor.repeat_interleave)
 #: functions that select rows of caches and states
-SELECTIONS: Final = (torch.index_select, Tensor.index_select, Tensor.__getitem__)
+SELECTIONS: Final = (
+    torch.index_select,
+    Tensor.index_select,
+    Tensor.__getitem__,
+    *REPETITIONS,
+)
 NameFilter = Callable[[str], bool]
 #: mechanisms whose weights are recorded at the operators; all others are asked for them
 BY_OPERATOR: Final = (
@@ -280,13 +287,14 @@ class _Recorder:
         self.result.note("what ran while a CUDA graph was being captured is not recorded")
         return True
 
-    def between_runs(self, call: Any, args: Any) -> None:
+    def between_runs(self, call: Any, args: Any, kwargs: dict[str, Any]) -> None:
         """Record a selection of rows of the batch, by which caches and states are reordered."""
         if call not in SELECTIONS or self.silent or not self.open or self._in_cuda_graph():
             return
         try:
             with recompute.aside():
-                indices = _selected_rows(args)
+                repeats = call in REPETITIONS
+                indices = _repeated_rows(*args, **kwargs) if repeats else _selected_rows(args)
                 if indices is not None:
                     self.result.reorder(len(args[0]), indices.tolist())
         except Exception as error:
@@ -373,6 +381,15 @@ def _selected_rows(args: Sequence[Any]) -> Tensor | None:
     return indices if numbers else None
 
 
+def _repeated_rows(
+    tensor: Tensor, repeats: Any = None, dim: int | None = None, **_: Any
+) -> Tensor | None:
+    """Return the row that each row was, if all were repeated equally often along the first axis."""
+    if dim != 0 or not isinstance(repeats, int) or tensor.ndim < 2:
+        return None
+    return torch.arange(len(tensor)).repeat_interleave(repeats)
+
+
 def _readable(tensor: Tensor) -> Tensor:
     """Return a copy on the CPU in float32 that is no inference tensor."""
     if torch._C._functorch.is_batchedtensor(tensor):
@@ -419,7 +436,7 @@ class _TorchCalls(TorchFunctionMode):
             return func(*args, **kwargs)
         output = func(*args, **kwargs)
         if not self.recorder.frames:
-            self.recorder.between_runs(func, args)
+            self.recorder.between_runs(func, args, kwargs)
         elif self.recorder.listens:
             with self.recorder.guard():
                 self._see(func, args, kwargs, output)

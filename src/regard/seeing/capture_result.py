@@ -104,7 +104,7 @@ class PositionNames:
             count, start = (counts or [size])[0], 0
         if names is None:
             return _placed(start, [str(i) for i in range(count)])
-        if len(names) == size:
+        if len(names) == size and (real is not None or count == size):
             return _placed(start, names[start : start + count])
         if len(names) == count or (spare and len(names) == count + 1):
             return _placed(start, names[:count])
@@ -117,7 +117,7 @@ class PositionNames:
 def _start(count: int, size: int, fits: SpanTest) -> int | None:
     """Return the start of `count` of `size` positions: at the front, at the end, or between."""
     starts = [0, size - count, *range(1, size - count)]
-    if count in (0, size):
+    if count == 0:
         return 0
     return next((start for start in starts if fits(start, start + count)), None)
 
@@ -142,6 +142,7 @@ class CaptureResult:
         self._calls: list[AttentionCall] = []
         self._runs: list[str] = []
         self._reorders: list[BatchReorder] = []
+        self._hypotheses: list[list[int]] | None = None
         self._src = PositionNames("src_tokens")
         self._tgt = PositionNames("tgt_tokens")
 
@@ -171,6 +172,15 @@ class CaptureResult:
         self._src = self._src.cut(src_lengths)
         if tgt_lengths is not None:
             self._tgt = self._tgt.cut(tgt_lengths)
+
+    def follow(self, hypotheses: Sequence[Sequence[int]]) -> None:
+        """Have one trace for each of these hypotheses, instead of one for each row.
+
+        Args:
+            hypotheses: for each, its row of the batch in each step of decoding, such as
+                `beam_indices` of transformers without the -1 after its end.
+        """
+        self._hypotheses = [[int(row) for row in rows] for rows in hypotheses]
 
     def start_run(self, name: str) -> int:
         """Add a run by the name of its outermost module, and return its number."""
@@ -207,7 +217,7 @@ class CaptureResult:
                 "capture sees regard's attention, nn.MultiheadAttention, nn.Transformer, "
                 "F.scaled_dot_product_attention, and a softmax whose result a matrix product takes",
             )
-        found = forward_passes(self._calls, self._runs, self._reorders)
+        found = forward_passes(self._calls, self._runs, self._reorders, self._hypotheses)
         batches = {call.weights.shape[0] for part in found for call in part.calls}
         for side in (self._src, self._tgt):
             side.check_rows(batches)

@@ -10,9 +10,10 @@ running. Runs that belong together form a forward pass, which has one trace for 
   attends with one query to the same number of keys, and not all parts that ran before the first
   attention of the pass have run again.
 
-The rows of a batch are tracked through `index_select`, or indexing with a tensor, along the batch
-between two runs, which is how caches and states are reordered. If the number of rows changes
-otherwise, a new pass starts.
+The rows of a batch are tracked through `index_select`, `repeat_interleave`, or indexing with a
+tensor, along the batch between two runs, which is how caches and states are reordered. If the
+number of rows changes otherwise, a new pass starts. A caller who knows which rows a hypothesis of a
+beam search was in can say so: then it is found even if it ended before the search did.
 """
 
 import itertools
@@ -22,6 +23,8 @@ from typing import Final
 
 import torch
 from torch import Tensor
+
+from regard.errors import ArgumentError
 
 #: parts of the names of cross-attention modules
 CROSS_NAMES: Final = ("cross", "encoder_attn", "enc_dec", "encdec", "src_attn", "multihead_attn")
@@ -116,7 +119,10 @@ class ForwardPass:
 
 
 def forward_passes(
-    calls: Sequence[AttentionCall], runs: Sequence[str], reorders: Sequence[BatchReorder]
+    calls: Sequence[AttentionCall],
+    runs: Sequence[str],
+    reorders: Sequence[BatchReorder],
+    hypotheses: Sequence[Sequence[int]] | None = None,
 ) -> list[ForwardPass]:
     """Join the runs that belong together.
 
@@ -124,6 +130,8 @@ def forward_passes(
         calls: in order.
         runs: for each run the name of its outermost module, "" for the captured module itself.
         reorders: selections of rows between runs, in order.
+        hypotheses: for each hypothesis, its row in each step of the last decoding; None for one
+            hypothesis for each row that can be followed.
     """
     of_run: dict[int, list[AttentionCall]] = {}
     for call in calls:
@@ -144,7 +152,9 @@ def forward_passes(
             parents = tuple(range(found[0].weights.shape[0]))
         current.add(found, outer, parents)
         since = set()
-    return [builder.close() for builder in (*done, current) if builder.runs]
+    passes = [builder for builder in (*done, current) if builder.runs]
+    last = len(passes) - 1
+    return [builder.close(hypotheses if i == last else None) for i, builder in enumerate(passes)]
 
 
 def _lost_rows(before: "_PassBuilder", found: list[AttentionCall]) -> str:
@@ -164,6 +174,7 @@ class _PassBuilder:
         notes: remarks on where it begins.
         runs: calls of each run.
         origins: for each run, the row of the previous run that each of its rows was.
+        outers: for each run, the name of its outermost module.
         steps: calls of each module, by its name and the number of the call within its run.
         whole: whether the captured module itself has run.
     """
@@ -172,6 +183,7 @@ class _PassBuilder:
     notes: tuple[str, ...] = ()
     runs: list[list[AttentionCall]] = field(default_factory=list)
     origins: list[tuple[int, ...]] = field(default_factory=list)
+    outers: list[str] = field(default_factory=list)
     steps: dict[tuple[str, int], list[AttentionCall]] = field(default_factory=dict)
     whole: bool = False
 
@@ -212,15 +224,19 @@ class _PassBuilder:
         """Add a run."""
         self.runs.append(found)
         self.origins.append(parents)
+        self.outers.append(outer)
         self.whole |= outer == ""
         for key, call in _keyed(found):
             self.steps.setdefault(key, []).append(call)
 
-    def close(self) -> ForwardPass:
-        """Join the calls."""
-        if len(self.runs) == 1:
+    def close(self, hypotheses: Sequence[Sequence[int]] | None) -> ForwardPass:
+        """Join the calls; see `forward_passes` for the hypotheses."""
+        if len(self.runs) == 1 and hypotheses is None:
             return ForwardPass(list(map(_without_empty_cache, self.runs[0])), notes=self.notes)
-        lines, branched = _lines(self.origins)
+        if hypotheses is None:
+            lines, branched = _lines(self.origins)
+        else:
+            lines, branched = [self._line(rows) for rows in hypotheses], False
         place = {found[0].run: i for i, found in enumerate(self.runs)}
         calls, steps = [], [0] * len(lines)
         for same in self.steps.values():
@@ -234,6 +250,25 @@ class _PassBuilder:
         stepped = any(len(same) > 1 for same in self.steps.values())
         notes = (*self.notes, *((BEAMS,) if branched else ()))
         return ForwardPass(calls, steps if stepped else None, notes)
+
+    def _line(self, rows: Sequence[int]) -> dict[int, int]:
+        """Return the row of a hypothesis in each run, from its rows in the steps of decoding.
+
+        The steps are runs of the module that ran last; before them, as in an encoder, its row is
+        that from which the row of the first step was selected.
+        """
+        steps = [i for i, outer in enumerate(self.outers) if outer == self.outers[-1]]
+        if not rows or len(rows) > len(steps):
+            rule = f"have from 1 to {len(steps)} steps, as many as were recorded"
+            raise ArgumentError("hypotheses", rule, f"one of {len(rows)}", "check which they are")
+        for run, row in zip(steps, rows, strict=False):
+            if not 0 <= row < len(self.origins[run]):
+                rule = f"be rows of a batch of {len(self.origins[run])}"
+                raise ArgumentError("hypotheses", rule, row, "count rows from 0")
+        line = dict(zip(steps, rows, strict=False))
+        for run in range(steps[0], 0, -1):
+            line[run - 1] = self.origins[run][line[run]]
+        return line
 
 
 def _keyed(found: list[AttentionCall]) -> list[tuple[tuple[str, int], AttentionCall]]:

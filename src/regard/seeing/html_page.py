@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from regard.errors import ArgumentError
 from regard.seeing.figure import PAGE, pooled, remarks, svg
-from regard.seeing.labels import fit, printable
+from regard.seeing.labels import fit, font_safe, printable
 from regard.seeing.page_modules import MAIN, join, modules, text_of
 from regard.seeing.storage import to_json
 from regard.seeing.trace import Trace
@@ -141,7 +141,13 @@ def _title(traces: Sequence[Trace]) -> str:
     first = traces[0]
     if len(traces) > 1:
         return f"{len(traces)} examples" + (f" of {first.model.name}" if first.model.name else "")
-    return " → ".join(fit(printable(side.text), 40) for side in (first.source, first.target))
+    return " → ".join(fit(font_safe(text), 40) for text in _texts(first))
+
+
+def _texts(trace: Trace) -> list[str]:
+    """Return source and target; one of them if the target is the source, or continues it."""
+    source, target = trace.source.text, trace.target.text
+    return [target] if source and target.startswith(source) else [source, target]
 
 
 def _example(trace: Trace) -> dict[str, Any]:
@@ -156,6 +162,7 @@ def _example(trace: Trace) -> dict[str, Any]:
     data = embedded(to_json(trace))
     return {
         "trace": trace,
+        "texts": _texts(trace),
         "view": view,
         "notes": notes,
         "best": json.dumps(best),

@@ -79,7 +79,7 @@ class Models:
     @staticmethod
     def load(runs: Sequence[Path], device: str = "auto") -> "Models":
         """Load run folders; each model is named after its folder."""
-        loaded = [api.load(run, device=device) for run in runs]
+        loaded = [api.load_run(run, device=device) for run in runs]
         return Models(dict(zip(names(runs), loaded, strict=True)))
 
     @property

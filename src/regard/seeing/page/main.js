@@ -274,7 +274,10 @@ class App {
   }
 
   get title() {
-    return `${short(this.trace.source.text, 40)} → ${short(this.trace.target.text, 40)}`;
+    const [source, target] = [this.trace.source.text, this.trace.target.text];
+    // a text that is only read, or that goes on with its source, is named once
+    const texts = source && target.startsWith(source) ? [target] : [source, target];
+    return texts.map((text) => short(text, 40)).join(" → ");
   }
 }
 

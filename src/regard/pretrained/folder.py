@@ -1,0 +1,278 @@
+"""Load a folder that `save_pretrained` of transformers wrote, or a model of the Hugging Face hub.
+
+A model from elsewhere is untrusted: weights are read from safetensors, a pickled checkpoint only if
+the caller allows it, and code that comes with a model is never run.
+"""
+
+import os
+import re
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+import torch
+
+from regard import extras, safe_read
+from regard.errors import RegardError, describe_memory_error
+
+CONFIG: Final = "config.json"
+SAFE_WEIGHTS: Final = ("model.safetensors", "model.safetensors.index.json")
+PICKLED_WEIGHTS: Final = ("pytorch_model.bin", "pytorch_model.bin.index.json")
+#: files of which a tokenizer has one at least
+VOCABULARIES: Final = (
+    *("tokenizer.json", "vocab.json", "vocab.txt", "tokenizer.model", "spiece.model"),
+    *("sentencepiece.bpe.model", "source.spm", "tekken.json", "bpe.codes"),
+)
+#: what is fetched of a model of the hub
+HUB_FILES: Final = ("*.json", "*.safetensors", "*.txt", "*.model", "*.spm", "*.codes", "*.jinja")
+HUB_NAME: Final = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
+
+#: mappings of transformers that name the classes of models, and the task of each; the first counts
+TASKS: Final = (
+    ("MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING", "text2text-generation"),
+    ("MODEL_FOR_CAUSAL_LM_MAPPING", "text-generation"),
+    ("MODEL_FOR_MASKED_LM_MAPPING", "fill-mask"),
+    ("MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING", "text-classification"),
+    ("MODEL_FOR_TOKEN_CLASSIFICATION_MAPPING", "token-classification"),
+    ("MODEL_MAPPING", "feature-extraction"),
+    ("MODEL_FOR_TEXT_ENCODING_MAPPING", "feature-extraction"),
+)
+
+
+class PretrainedError(RegardError):
+    """A folder or a model of the hub cannot be used."""
+
+
+class LoadedParts(NamedTuple):
+    """A model of transformers with its tokenizer; `task` is one of `TASKS`."""
+
+    module: Any
+    tokenizer: Any
+    task: str
+
+
+def is_pretrained(folder: str | Path) -> bool:
+    """Return whether a folder holds a model of transformers, by its config.json."""
+    path = Path(folder) / CONFIG
+    if not path.is_file():
+        return False
+    try:
+        config = safe_read.read_json(path)
+    except RegardError:
+        return _has_vocabulary(Path(folder)) or any(map(_exists(folder), PICKLED_WEIGHTS))
+    return isinstance(config, dict) and ("model_type" in config or "architectures" in config)
+
+
+def is_hub_name(name: str | Path) -> bool:
+    """Return whether this can be the name of a model on the hub: `organisation/model`.
+
+    A name whose first part is a folder here, or that of runs, is a path that does not exist.
+    """
+    text = str(name)
+    first = text.split("/")[0]
+    return bool(HUB_NAME.fullmatch(text)) and first != "runs" and not os.path.exists(first)
+
+
+def fetch(name: str, *, allow_pickle: bool = False) -> Path:
+    """Return the folder of a model of the hub, from its cache or fetched."""
+    extras.require("transformers", extra="hf", for_="a model of the Hugging Face hub")
+    from huggingface_hub import snapshot_download
+    from huggingface_hub.errors import GatedRepoError, RepositoryNotFoundError
+
+    print(f"regard: {name} is no folder here: looking on the Hugging Face hub.", file=sys.stderr)
+    patterns = [*HUB_FILES, *(["*.bin"] if allow_pickle else [])]
+    with quiet_transformers():
+        try:
+            return Path(snapshot_download(name, allow_patterns=patterns, ignore_patterns=["*/*"]))
+        except GatedRepoError:
+            reason, fix = "its owner lets only some in", "log in with `hf auth login`"
+        except RepositoryNotFoundError:
+            reason, fix = "there is no such model", "check the name"
+        except Exception as error:
+            reason = f"it cannot be reached ({_first_line(error)})"
+            fix = "check the name and the network, or name a folder that save_pretrained wrote"
+    raise PretrainedError(
+        f"{name} must be a run folder, a folder that save_pretrained wrote, a bundled model or a "
+        f"model of the Hugging Face hub, but it is no folder here, and on the hub {reason}: {fix}."
+    )
+
+
+def load_parts(
+    folder: str | Path, device: torch.device, dtype: torch.dtype, *, allow_pickle: bool = False
+) -> LoadedParts:
+    """Load the model and the tokenizer of a folder.
+
+    Args:
+        folder: that `save_pretrained` wrote.
+        device: where the model goes.
+        dtype: type of its weights.
+        allow_pickle: whether weights may be read from `pytorch_model.bin`.
+    """
+    path = Path(folder)
+    extras.require("transformers", extra="hf", for_=f"the model in {path}")
+    _check_files(path, allow_pickle)
+    with quiet_transformers():
+        config = _load_config(path)
+        task, kind = _class_of(path, config)
+        tokenizer = _load_tokenizer(path)
+        module = _load_module(path, kind, config, dtype, allow_pickle)
+    return LoadedParts(module.to(device).eval(), tokenizer, task)
+
+
+@contextmanager
+def quiet_transformers() -> Iterator[None]:
+    """Silence the log and the progress bars of transformers."""
+    from transformers.utils import logging as untyped
+
+    logging: Any = untyped
+    level, bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
+    logging.set_verbosity_error()
+    logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        logging.set_verbosity(level)
+        if bars:
+            logging.enable_progress_bar()
+
+
+def _check_files(path: Path, allow_pickle: bool) -> None:
+    """Raise unless a folder has safe weights, a tokenizer, and no code of its own."""
+    for name in (CONFIG, "tokenizer_config.json"):
+        if (path / name).exists():
+            _check_no_code(path / name)
+    has = _exists(path)
+    if not any(map(has, SAFE_WEIGHTS)):
+        if not any(map(has, PICKLED_WEIGHTS)):
+            raise PretrainedError(
+                f"{path} must hold weights in {SAFE_WEIGHTS[0]}, but it has none: write it with "
+                f"model.save_pretrained({str(path)!r})."
+            )
+        if not allow_pickle:
+            raise PretrainedError(
+                f"weights must be in safetensors, but {path} has only pickled ones, which can run "
+                f"code when they are read: convert them, or, if you trust where they come from, "
+                f"read them with --allow-pickle (in Python allow_pickle=True)."
+            )
+    if not _has_vocabulary(path):
+        raise PretrainedError(
+            f"{path} must hold a tokenizer, as in tokenizer.json, but it has none: write it with "
+            f"tokenizer.save_pretrained({str(path)!r})."
+        )
+
+
+def _check_no_code(file: Path) -> None:
+    config = safe_read.read_json(file)
+    if not isinstance(config, dict):
+        raise PretrainedError(
+            f"{file} must hold a JSON object, but it is a {type(config).__name__}: "
+            f"{safe_read.COPY_AGAIN}."
+        )
+    if config.get("auto_map"):
+        raise PretrainedError(
+            f"a model must be of classes that come with transformers, but {file} asks for code of "
+            f"its own (auto_map), which regard never runs: if transformers has a class for this "
+            f"model, delete auto_map from the file."
+        )
+
+
+def _load_config(path: Path) -> Any:
+    from transformers import CONFIG_MAPPING, AutoConfig
+
+    kind = safe_read.read_json(path / CONFIG).get("model_type")
+    if not isinstance(kind, str) or kind not in CONFIG_MAPPING:
+        raise PretrainedError(
+            f"model_type must be one that this version of transformers has, but in "
+            f"{path / CONFIG} it is {kind!r:.80}: update transformers, or check the file."
+        )
+    with _explained(path / CONFIG, "a configuration"):
+        return AutoConfig.from_pretrained(path, trust_remote_code=False, local_files_only=True)
+
+
+def _class_of(path: Path, config: Any) -> tuple[str, Any]:
+    """Return the task and the class of a model, by the first of its architectures."""
+    import transformers
+
+    architectures = getattr(config, "architectures", None) or [None]
+    name = architectures[0]
+    for mapping, task in TASKS:
+        kinds = getattr(transformers, mapping).get(type(config), None) or ()
+        for kind in kinds if isinstance(kinds, tuple) else (kinds,):
+            if kind.__name__ == name or (name is None and task == "feature-extraction"):
+                _check_has_head(path, kind, task, config)
+                return task, kind
+    raise PretrainedError(
+        f"a model must generate, fill masks, classify or encode text, but {path} is a "
+        f"{name!s:.80}: load it with transformers, and look at it with regard.capture."
+    )
+
+
+def _check_has_head(path: Path, kind: Any, task: str, config: Any) -> None:
+    both = getattr(config, "is_encoder_decoder", False) and not kind.__name__.endswith(
+        "EncoderModel"
+    )
+    if task == "feature-extraction" and both:
+        raise PretrainedError(
+            f"an encoder-decoder must be saved with its output layer, but {path} is a "
+            f"{kind.__name__}: save the whole model, a ...ForConditionalGeneration."
+        )
+
+
+def _load_tokenizer(path: Path) -> Any:
+    from transformers import AutoTokenizer
+
+    with _explained(path, "a tokenizer"):
+        return AutoTokenizer.from_pretrained(path, trust_remote_code=False, local_files_only=True)
+
+
+def _load_module(path: Path, kind: Any, config: Any, dtype: torch.dtype, allow_pickle: bool) -> Any:
+    safe = any(map(_exists(path), SAFE_WEIGHTS))
+    with _explained(path, "whole weights"):
+        module, info = kind.from_pretrained(
+            path,
+            config=config,
+            dtype=dtype,
+            local_files_only=True,
+            use_safetensors=safe or not allow_pickle,
+            weights_only=True,
+            output_loading_info=True,
+        )
+    missing = sorted(info["missing_keys"])
+    if missing:
+        raise PretrainedError(
+            f"the weights in {path} must be those of {kind.__name__}, but they lack "
+            f"{len(missing)} of its parameters, {missing[0]} first: save the model again, or name "
+            f"its class in architectures of {CONFIG}."
+        )
+    return module
+
+
+@contextmanager
+def _explained(path: Path, what: str) -> Iterator[None]:
+    """Turn an error of transformers into a sentence; lack of memory is reported as such."""
+    try:
+        yield
+    except RegardError:
+        raise
+    except Exception as error:
+        if describe_memory_error(error) is not None:
+            raise
+        raise PretrainedError(
+            f"{path} must hold {what} that transformers can load, but it cannot "
+            f"({type(error).__name__}: {_first_line(error)}): {safe_read.COPY_AGAIN}."
+        ) from error
+
+
+def _first_line(error: Exception) -> str:
+    line = next(iter(str(error).strip().splitlines()), "")
+    return line.rstrip(".: ")[:200]
+
+
+def _exists(folder: str | Path) -> Any:
+    return lambda name: (Path(folder) / name).is_file()
+
+
+def _has_vocabulary(path: Path) -> bool:
+    return any(map(_exists(path), VOCABULARIES)) or any(path.glob("*.tiktoken"))

@@ -1,0 +1,404 @@
+"""`PretrainedModel`: a model of transformers, opened by its folder, to predict and to trace."""
+
+import hashlib
+import random
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Final
+
+import torch
+from torch import Tensor
+
+from regard.decoding_options import DEFAULT, DecodingOptions, check_least
+from regard.errors import ArgumentError, DataError, RegardError
+from regard.models.protocol import inference
+from regard.pretrained.folder import LoadedParts, load_parts, quiet_transformers
+from regard.pretrained.generation import (
+    PretrainedOutput,
+    check_ids,
+    generate,
+    likeliest,
+    named_trace,
+    pad_id,
+    padded,
+    prompt_note,
+    record,
+)
+from regard.pretrained.token_texts import (
+    TokenizedText,
+    encode,
+    encode_chat,
+    labels,
+    with_prob,
+    written,
+)
+from regard.seeing.trace import DecodingInfo, ModelInfo, Text, Trace
+
+BATCH: Final = 8
+#: names of decoding options in transformers
+NAMES: Final = {
+    "max_len": "max_new_tokens",
+    "min_len": "min_new_tokens",
+    "no_repeat_ngram": "no_repeat_ngram_size",
+}
+#: options of regard's own search, which transformers does not have or defines otherwise
+FOREIGN: Final = ("length_penalty", "coverage_penalty", "forbid_unknown", "prefix")
+#: weights files that are hashed; larger ones would take longer to read than the model to answer
+MAX_HASHED: Final = 1 << 28
+
+
+class PretrainedModel:
+    """A model of transformers with its tokenizer: call it with a text, or with many.
+
+    Attributes:
+        path: its folder.
+        module: the model itself.
+        tokenizer: its tokenizer.
+        task: as transformers names it: `text-generation`, `text2text-generation`, `fill-mask`,
+            `text-classification`, `token-classification` or `feature-extraction`.
+        device: where it is.
+    """
+
+    def __init__(self, parts: LoadedParts, path: str | Path, device: torch.device) -> None:
+        self.module, self.tokenizer, self.task = parts
+        self.path, self.device = Path(path), device
+
+    @staticmethod
+    def load(
+        folder: str | Path,
+        device: torch.device,
+        dtype: torch.dtype = torch.float32,
+        *,
+        allow_pickle: bool = False,
+    ) -> "PretrainedModel":
+        """Load a folder that `save_pretrained` wrote; see `pretrained.folder`."""
+        parts = load_parts(folder, device, dtype, allow_pickle=allow_pickle)
+        return PretrainedModel(parts, folder, device)
+
+    def __repr__(self) -> str:
+        parts = {
+            "type": self.module.config.model_type,
+            "task": self.task,
+            "weights": sum(weight.numel() for weight in self.module.parameters()),
+            "device": str(self.device),
+        }
+        shown = ", ".join(f"{name}={value!r}" for name, value in parts.items())
+        return f"PretrainedModel({str(self.path)!r}, {shown})"
+
+    @property
+    def generates(self) -> bool:
+        """True if the model writes text."""
+        return self.task in ("text-generation", "text2text-generation")
+
+    @cached_property
+    def info(self) -> ModelInfo:
+        """Name, type and checkpoint, as traces hold them; no checkpoint of very large weights."""
+        files = sorted(self.path.glob("*.safetensors"))
+        checkpoint = ""
+        if files and sum(file.stat().st_size for file in files) <= MAX_HASHED:
+            digest = hashlib.blake2b(digest_size=6)
+            for file in files:
+                digest.update(file.read_bytes())
+            checkpoint = digest.hexdigest()
+        return ModelInfo(self.path.resolve().name, self.module.config.model_type, checkpoint)
+
+    def __call__(self, text: Any, **options: Any) -> Any:
+        """Return the output of a text, or of each of several; see `predict`."""
+        if isinstance(text, str):
+            return next(self.predict([text], **options))
+        return list(self.predict(text, **options))
+
+    def predict(
+        self,
+        texts: Iterable[str],
+        *,
+        attention: bool = True,
+        chat: bool = False,
+        batch: int = BATCH,
+        layers: Any = None,
+        max_weights: int | None = None,
+        **options: Any,
+    ) -> Iterator[PretrainedOutput]:
+        """Yield an output for each text, in order.
+
+        A language model continues the text, an encoder-decoder translates or answers it, a model
+        with masks fills them, and a classifier names its class, or that of each word.
+
+        Args:
+            texts: to answer.
+            attention: whether outputs carry traces; faster without.
+            chat: whether a text is a message, to be put in the tokenizer's chat template.
+            batch: texts at a time.
+            layers: modules to record, as in `regard.capture`.
+            max_weights: number of weights that are kept; default as there.
+            options: those of `DecodingOptions` that transformers has: `beam`, `nbest`, `max_len`,
+                `min_len`, `no_repeat_ngram`, `num_samples`, `temperature`, `top_k`, `top_p` and
+                `seed`.
+        """
+        check_least(1, batch=batch)
+        recording = {"attention": attention, "layers": layers, "max_weights": max_weights}
+        if not self.generates:
+            self._check_no_options(chat, options)
+            for text in texts:
+                yield self._classify(text, **recording)
+            return
+        settings, seed = self._settings(options)
+        draws = random.Random(seed)
+        for some in _in_batches(texts, batch):
+            own = None if seed is None else draws.getrandbits(63)
+            with _seeded(own, self.device), quiet_transformers():
+                found = generate(
+                    self.module, self.tokenizer, some, chat=chat, **recording, **settings
+                )
+            yield from map(self._named, found)
+
+    def trace(
+        self, text: str, target: str | None = None, *, chat: bool = False, **options: Any
+    ) -> Trace:
+        """Return the attention of each position while the model reads and writes.
+
+        Args:
+            text: the source or the prompt.
+            target: what the model is made to write; its own output if None.
+            chat: whether the text is a message, to be put in the tokenizer's chat template.
+            options: of `predict`.
+        """
+        recording: dict[str, Any] = {
+            name: options.pop(name) for name in ("layers", "max_weights") if name in options
+        }
+        if not self.generates:
+            self._check_no_options(chat, options, target)
+            return self._classify(text, predicts=False, **recording).trace
+        if target is not None or options.get("max_len") == 0:
+            forced = self._forced(text, target or "", chat, recording)
+            return replace(forced, model=self.info)
+        (found,) = self.predict([text], chat=chat, **recording, **options)
+        return found.trace
+
+    def traces(
+        self, texts: Sequence[str], targets: Sequence[str] | None = None, **options: Any
+    ) -> list[Trace]:
+        """Return the trace of each of several texts; see `trace`."""
+        wanted = [None] * len(texts) if targets is None else targets
+        return [
+            self.trace(text, target, **options) for text, target in zip(texts, wanted, strict=True)
+        ]
+
+    def _named(self, output: PretrainedOutput) -> PretrainedOutput:
+        """Return an output whose traces name this model."""
+        trace = None if output.recorded is None else replace(output.recorded, model=self.info)
+        return replace(
+            output, recorded=trace, alternatives=tuple(map(self._named, output.alternatives))
+        )
+
+    def _settings(self, options: dict[str, Any]) -> tuple[dict[str, Any], int | None]:
+        """Return options of `generate()` and the random seed, from those of regard."""
+        for name in options:
+            if name not in DecodingOptions.__dataclass_fields__:
+                known = ", ".join(
+                    n for n in DecodingOptions.__dataclass_fields__ if n not in FOREIGN
+                )
+                raise ArgumentError("option", f"be one of {known}", repr(name), "check its name")
+        given = DecodingOptions(**{"beam": max(1, options.get("nbest") or 1), **options})
+        for name in FOREIGN:
+            if getattr(given, name) != getattr(DEFAULT, name):
+                raise ArgumentError(
+                    name,
+                    "be left out for a model of transformers",
+                    getattr(given, name),
+                    "call regard.generate with the options of transformers",
+                )
+        if given.max_len == 0:
+            fix = "see what it does with a text alone by `regard show` or .trace"
+            raise ArgumentError("max_len", "be at least 1 for an answer", 0, fix)
+        found: dict[str, Any] = {NAMES[name]: options[name] for name in NAMES if options.get(name)}
+        if given.num_samples:
+            found |= {"do_sample": True, "num_return_sequences": given.num_samples, "num_beams": 1}
+            found |= {"temperature": given.temperature, "top_k": given.top_k, "top_p": given.top_p}
+        else:
+            found["do_sample"] = False
+            if "beam" in options or given.nbest > 1:
+                found |= {"num_beams": given.beam, "num_return_sequences": given.nbest}
+        return found, given.seed
+
+    def _check_no_options(
+        self, chat: bool, options: dict[str, Any], target: str | None = None
+    ) -> None:
+        """Raise for options of decoding, which a model that writes nothing cannot follow."""
+        defaults = {**vars(DEFAULT), "beam": None}
+        given = [name for name, value in options.items() if value != defaults.get(name)]
+        given += ["chat"] * chat + ["target"] * (target is not None)
+        if given:
+            raise ArgumentError(
+                given[0],
+                f"be left out for a model that writes no text ({type(self.module).__name__})",
+                "given",
+                "leave it out",
+            )
+
+    def check_source(self, text: Any) -> None:
+        """Raise DataError for an empty text, and for one with more tokens than positions."""
+        self._encoded(text)
+
+    def _encoded(self, text: str, chat: bool = False) -> TokenizedText:
+        if not isinstance(text, str):
+            raise ArgumentError("text", "be a string", repr(text), "pass a text")
+        found = encode_chat(self.tokenizer, text) if chat else encode(self.tokenizer, text)
+        check_ids(self.module, [found])
+        return found
+
+    def _forced(self, text: str, target: str, chat: bool, recording: dict[str, Any]) -> Trace:
+        """Return the trace of one forward pass in which the model is made to write a target."""
+        prompt = self._encoded(text, chat)
+        decoder = not self.module.config.is_encoder_decoder
+        answer = encode(self.tokenizer, target, special=not decoder, target=not decoder)
+        if decoder:
+            whole = TokenizedText(
+                [*prompt.ids, *answer.ids], written(self.tokenizer, answer.ids, after=prompt)
+            )
+            check_ids(self.module, [whole])
+            ids = torch.tensor([whole.ids], device=self.device)
+            given, text_written, source = {"input_ids": ids}, whole.text, whole.text
+        else:
+            check_ids(self.module, [answer])
+            wanted = torch.tensor([answer.ids], device=self.device)
+            given = {
+                "input_ids": torch.tensor([prompt.ids], device=self.device),
+                "decoder_input_ids": self._shifted(wanted),
+            }
+            text_written, source = answer.text, prompt.text
+        with inference(self.module), record(self.module, **recording) as seen:
+            logits = self.module(**given).logits[0].float()
+        trace = seen.traces[0]
+        if decoder:  # the token after each position; before the first there is nothing
+            logits = logits[len(prompt.ids) - 1 : -1]
+        target_text, log_prob = self._with_probs(text_written, answer.ids, logits)
+        info = DecodingInfo(log_prob=log_prob)
+        if decoder and answer.ids:
+            trace = replace(trace, notes=(prompt_note(len(prompt.ids)), *trace.notes))
+        return named_trace(self.module, trace, source, target_text, info)
+
+    def _shifted(self, ids: Tensor) -> Tensor:
+        """Return targets as a decoder reads them: its start token first, without the last."""
+        shift = getattr(self.module, "prepare_decoder_input_ids_from_labels", None)
+        if shift is not None:
+            return shift(labels=ids)  # type: ignore[no-any-return]
+        start = self.module.generation_config.decoder_start_token_id
+        return torch.cat([torch.full_like(ids[:, :1], start), ids[:, :-1]], dim=1)
+
+    def _with_probs(
+        self, text: Text, ids: Sequence[int], logits: Tensor
+    ) -> tuple[Text, float | None]:
+        """Return a text with the probabilities of its last tokens, and their log-probability."""
+        if not ids:
+            return text, None
+        tokens, log_probs = list(text.tokens), logits.log_softmax(-1)
+        total = 0.0
+        for step, own in enumerate(ids):
+            place = len(tokens) - len(ids) + step
+            total += float(log_probs[step, own])
+            probs = log_probs[step].exp()
+            others = likeliest(self.tokenizer, probs, own)
+            tokens[place] = with_prob(tokens[place], float(probs[own]), others)
+        return replace(text, tokens=tuple(tokens)), total
+
+    def _classify(
+        self, text: str, *, predicts: bool = True, attention: bool = True, **recording: Any
+    ) -> PretrainedOutput:
+        """Return the answer of a model that reads a text in one pass, and its self-attention."""
+        encoded = self._encoded(text)
+        if predicts:
+            self._check_answers(encoded)
+        ids, mask = padded(
+            [encoded.ids], pad_id(self.module, self.tokenizer), self.device, left=False
+        )
+        if not attention:
+            with inference(self.module):
+                answer = self.module(input_ids=ids, attention_mask=mask)
+            trace = None
+        else:
+            with inference(self.module), record(self.module, **recording) as seen:
+                answer = self.module(input_ids=ids, attention_mask=mask)
+            trace = named_trace(self.module, seen.traces[0], encoded.text, encoded.text, None)
+            trace = replace(trace, model=self.info)
+        logits = getattr(answer, "logits", None)
+        if not predicts or logits is None:
+            return PretrainedOutput("", text, False, (), (), 0.0, recorded=trace)
+        return self._answer(encoded, logits[0].float().log_softmax(-1), trace)
+
+    def _check_answers(self, encoded: TokenizedText) -> None:
+        if self.task == "feature-extraction":
+            raise RegardError(
+                f"a model must have an output layer to predict, but {self.path} is a "
+                f"{type(self.module).__name__}: see where it looks with `regard show` or .trace."
+            )
+        mask = self.tokenizer.mask_token_id
+        if self.task == "fill-mask" and mask not in encoded.ids:
+            raise ArgumentError(
+                "text",
+                f"have a {self.tokenizer.mask_token} for the model to fill",
+                repr(encoded.text.text),
+                "put one in, or see where the model looks with `regard show`",
+            )
+
+    def _answer(
+        self, encoded: TokenizedText, log_probs: Tensor, trace: Trace | None
+    ) -> PretrainedOutput:
+        best = log_probs.max(dim=-1)
+        names = self.module.config.id2label
+        if self.task == "text-classification":
+            tokens, scores = [names[int(best.indices)]], [float(best.values)]
+            text = tokens[0]
+        elif self.task == "token-classification":
+            real = [i for i, token in enumerate(encoded.text.tokens) if not token.special]
+            tokens = [names[int(best.indices[i])] for i in real]
+            scores = [float(best.values[i]) for i in real]
+            text = " ".join(tokens)
+        else:
+            mask = self.tokenizer.mask_token_id
+            places = [i for i, one in enumerate(encoded.ids) if one == mask]
+            chosen = [int(best.indices[i]) for i in places]
+            filled = dict(zip(places, chosen, strict=True))
+            tokens, scores = labels(self.tokenizer, chosen), [float(best.values[i]) for i in places]
+            ids = [filled.get(i, one) for i, one in enumerate(encoded.ids)]
+            text = str(self.tokenizer.decode(ids, skip_special_tokens=True))
+        return PretrainedOutput(
+            text,
+            encoded.text.text,
+            False,
+            tuple(tokens),
+            tuple(scores),
+            sum(scores),
+            recorded=trace,
+        )
+
+
+def _in_batches(texts: Iterable[str], size: int) -> Iterator[list[str]]:
+    """Yield lists of texts; the error of an unusable one is raised after all before it."""
+    rest, some = iter(texts), list[str]()
+    try:
+        for text in rest:
+            some.append(text)
+            if len(some) == size:
+                yield some
+                some = []
+    except DataError:
+        if some:
+            yield some
+        raise
+    if some:
+        yield some
+
+
+@contextmanager
+def _seeded(seed: int | None, device: torch.device) -> Iterator[None]:
+    """Seed the random numbers inside the block, and go on as before it afterwards."""
+    if seed is None:
+        yield
+        return
+    with torch.random.fork_rng([device] if device.type == "cuda" else []):
+        torch.manual_seed(seed)
+        yield

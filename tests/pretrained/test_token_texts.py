@@ -1,0 +1,138 @@
+"""Labels, spans and words of the tokens of foreign tokenizers."""
+
+import pytest
+
+from pretrained.families import build_tokenizer
+from regard.pretrained.token_texts import continuation, encode, labels, written
+from regard.seeing import Trace
+from regard.seeing.words import groups
+
+pytestmark = pytest.mark.slow  # transformers takes seconds to load
+
+TEXT = "The cat's 👩‍👧 sat.\nOn"
+
+
+def byte_level(hugging):
+    from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+
+    found = Tokenizer(models.BPE())
+    found.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    found.decoder = decoders.ByteLevel()
+    trainer = trainers.BpeTrainer(
+        vocab_size=290,
+        special_tokens=["<|endoftext|>"],
+        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+        show_progress=False,
+    )
+    found.train_from_iterator(["The cat sat On the mat"] * 5, trainer)
+    return hugging.PreTrainedTokenizerFast(
+        tokenizer_object=found, eos_token="<|endoftext|>", bos_token="<|endoftext|>"
+    )
+
+
+def word_pieces(hugging):
+    from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors
+
+    names = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "the", "cat", "##s", "sat", ".", "on"]
+    vocabulary = {name: i for i, name in enumerate(names)}
+    found = Tokenizer(models.WordPiece(vocabulary, unk_token="[UNK]"))
+    found.normalizer = normalizers.BertNormalizer(lowercase=True)
+    found.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    found.decoder = decoders.WordPiece()
+    found.post_processor = processors.TemplateProcessing(
+        single="[CLS] $A [SEP]", special_tokens=[("[CLS]", 2), ("[SEP]", 3)]
+    )
+    return hugging.PreTrainedTokenizerFast(
+        tokenizer_object=found,
+        unk_token="[UNK]",
+        cls_token="[CLS]",
+        sep_token="[SEP]",
+        pad_token="[PAD]",
+        mask_token="[MASK]",
+    )
+
+
+def words(text):
+    return [group.label for group in groups(Trace(text, text), "source")]
+
+
+def test_bytes_of_a_character_are_one_word(hugging):
+    tokenizer = byte_level(hugging)
+    ids, text = encode(tokenizer, TEXT)
+    assert text.text == TEXT
+    assert words(text) == ["The", "cat's", " ", "👩‍👧", "sat.", "\n", "On"]
+    shown = [token.text for token in text.tokens]
+    assert shown[:2] == ["The", "▁cat"]
+    assert "\n" in shown
+    assert all(TEXT[slice(*token.span)].strip() for token in text.tokens if token.word is not None)
+    again = written(tokenizer, ids)
+    assert again.text == TEXT
+    assert [token.text for token in again.tokens] == shown
+    assert [token.word for token in again.tokens][:3] == [0, 1, 1]
+
+
+def test_pieces_of_words_of_a_text_that_is_lowered(hugging):
+    tokenizer = word_pieces(hugging)
+    found = encode(tokenizer, "The Cats sat. zzz")
+    labelled = [(token.text, token.word, token.special) for token in found.text.tokens]
+    assert labelled == [
+        ("[CLS]", None, True),
+        ("the", 0, False),
+        ("cat", 1, False),
+        ("##s", 1, False),
+        ("sat", 2, False),
+        (".", 2, False),
+        ("[UNK]", 3, False),
+        ("[SEP]", None, True),
+    ]
+    assert words(found.text) == ["[CLS]", "the", "Cats", "sat.", "[UNK]", "[SEP]"]
+    assert found.unknown(tokenizer.unk_token_id) == ("zzz",)
+
+
+def test_an_answer_continues_the_words_of_its_prompt(hugging):
+    tokenizer = build_tokenizer(hugging)
+    prompt = encode(tokenizer, "the cat")
+    ids = tokenizer.convert_tokens_to_ids(["s", "▁sat", "</s>"])
+    text = written(tokenizer, ids, after=prompt)
+    assert text.text == "the cats sat"
+    assert continuation(tokenizer, prompt.ids, ids) == "s sat"
+    assert words(text) == ["<s>", "the", "cats", "sat", "</s>"]
+    assert text.tokens[:3] == prompt.text.tokens
+    assert text.tokens[-1].special
+    assert written(tokenizer, []).tokens == ()
+
+
+def test_ids_that_no_token_has(hugging):
+    tokenizer = build_tokenizer(hugging)
+    assert labels(tokenizer, [999, 2]) == ["<999>", "</s>"]
+    text = written(tokenizer, [*tokenizer.convert_tokens_to_ids(["▁the", "▁cat"]), 999])
+    assert [token.special for token in text.tokens] == [False, False, True]
+
+
+@pytest.mark.parametrize("hostile", ["</script>", "\x1b[31m", "\u202e", "مرحبا", "今日", ""])
+def test_texts_that_are_hard_to_draw(hugging, hostile):
+    tokenizer = byte_level(hugging)
+    _, text = encode(tokenizer, f"The {hostile} cat")
+    assert "".join(words(text)).replace(" ", "") == f"The{hostile}cat"
+
+
+class Slow:
+    """A tokenizer that knows no spans, as those that are written in Python."""
+
+    is_fast = False
+
+    def __init__(self, tokenizer):
+        self.tokenizer = tokenizer
+
+    def __call__(self, text=None, return_offsets_mapping=False, **options):
+        assert not return_offsets_mapping
+        return self.tokenizer(text, **options)
+
+    def __getattr__(self, name):
+        return getattr(self.tokenizer, name)
+
+
+def test_spans_are_searched_for_where_a_tokenizer_has_none(hugging):
+    fast = build_tokenizer(hugging)
+    expected, found = encode(fast, "the cats sat"), encode(Slow(fast), "the cats sat")
+    assert found == expected
