@@ -546,6 +546,19 @@ def lab(
     """Run experiments on attention, and write a report."""
 
 
+@command()
+def runs(
+    folder: Path = Argument(Path("."), metavar="FOLDER", help="Where to look."),
+    depth: int = Option(5, min=0, help="Folders below FOLDER, one in another, to look into."),
+    as_json: JsonOption = False,
+) -> None:
+    """List run folders, the last changed first.
+
+    Each with its preset, size, data, best figure, and whether it is finished, can be resumed,
+    or is damaged. Checksums are verified when a run is loaded or resumed, not here.
+    """
+
+
 @command("info")
 def models(
     as_json: bool = Option(False, "--json", help="Print their model cards as JSON."),
