@@ -381,6 +381,52 @@ def check(
 
 
 @command(no_args_is_help=True)
+def compare(
+    first: str = Argument(
+        metavar="A",
+        help="A run folder or a bundled model; RUN@STEP is a run at a step of its best or last "
+        "checkpoints.",
+    ),
+    second: str | None = Argument(None, metavar="B", help="Another.", show_default=False),
+    file: str | None = Argument(
+        None,
+        metavar="FILE",
+        help="Pairs; or a .txt file with a text on each line, stdin if '-'; or a text itself.",
+        show_default=False,
+    ),
+    tgt: TargetsArgument = None,
+    inputs: tuple[str, str] | None = Option(
+        None,
+        metavar="TEXT TEXT",
+        help="Compare what A does with two inputs; B and FILE are left out.",
+        show_default=False,
+    ),
+    metrics: str | None = Option(
+        None, help="Comma-separated, as for `regard evaluate`.", show_default="by target"
+    ),
+    beam: BeamOption = None,
+    columns: ColumnsOption = None,
+    skip_bad: SkipBadOption = False,
+    output: Path | None = Option(
+        None,
+        "-o",
+        "--output",
+        metavar="FILE",
+        help="Also write a page with the maps side by side: .html.",
+        show_default=False,
+    ),
+    as_json: JsonOption = False,
+    device: DeviceOption = "auto",
+) -> None:
+    """Compare two runs, checkpoints, models or inputs.
+
+    Answers side by side, scores with paired intervals if FILE has targets, and attention maps on
+    one colour scale, those that differ most first. For their maps both are made to write the
+    target or, without one, what A answers.
+    """
+
+
+@command(no_args_is_help=True)
 def align(
     run: RunArgument,
     file: str = Argument(metavar="FILE", help="Pairs to align; stdin if '-'."),

@@ -5,6 +5,7 @@ from regard.evaluation.bootstrap import (
     ConfidenceInterval,
     confidence_interval,
     paired_bootstrap,
+    paired_perplexity,
 )
 from regard.evaluation.by_length import LengthRow, by_length
 from regard.evaluation.metrics import (
@@ -32,6 +33,7 @@ __all__ = [
     "choose_metrics",
     "confidence_interval",
     "paired_bootstrap",
+    "paired_perplexity",
     "perplexity",
     "score",
 ]

@@ -24,6 +24,8 @@ from regard.evaluation.metrics import (
 
 #: maximum number of draws in memory
 DRAWS: Final = 1 << 22
+#: values of a metric for two systems
+TwoValues = tuple[Float[np.ndarray, " _n"], Float[np.ndarray, " _n"]]
 
 
 @dataclass(frozen=True)
@@ -127,12 +129,57 @@ def paired_bootstrap(
     both = np.concatenate([metric.measure(*system) for system in texts], axis=1)
     columns = both.shape[1] // 2
 
-    def values(sums: Sums) -> tuple[Float[np.ndarray, " n"], Float[np.ndarray, " n"]]:
+    def values(sums: Sums) -> TwoValues:
         return metric.values(sums[:, :columns]), metric.values(sums[:, columns:])
 
-    (here,), (there,) = values(both.sum(axis=0, keepdims=True))
-    one, other = values(_resampled(both, samples, seed))
+    resampled = _resampled(both, samples, seed)
     sign = 1.0 if metric.higher_is_better else -1.0
+    return _compared(name, values(both.sum(axis=0)[None]), values(resampled), sign, confidence)
+
+
+def paired_perplexity(
+    name: str,
+    first: Statistics,
+    second: Statistics,
+    *,
+    confidence: float = 0.95,
+    samples: int = 1000,
+    seed: int = 1,
+) -> Comparison:
+    """Compare the perplexities of two models on the same resamples of texts.
+
+    Args:
+        name: of the metric.
+        first: nats and counted units of each text under the first model,
+        second: and under the second.
+        confidence: as for `paired_bootstrap`, and so are the others.
+        samples: as there.
+        seed: as there.
+    """
+    _check(confidence, samples)
+    both = np.concatenate([first, second], axis=1)
+
+    def values(sums: Sums) -> TwoValues:
+        return np.exp(ratio(sums[:, :2])), np.exp(ratio(sums[:, 2:]))
+
+    resampled = _resampled(both, samples, seed)
+    return _compared(name, values(both.sum(axis=0)[None]), values(resampled), -1.0, confidence)
+
+
+def _compared(
+    name: str, whole: TwoValues, resampled: TwoValues, sign: float, confidence: float
+) -> Comparison:
+    """Return the comparison of two systems by their values on all texts and on resamples.
+
+    Args:
+        name: of the metric.
+        whole: values on all texts.
+        resampled: values on each resample.
+        sign: 1 if higher is better, else -1.
+        confidence: of the interval.
+    """
+    (here,), (there,) = whole
+    one, other = resampled
     gain = sign * (one - other)
     as_far = np.abs(gain - gain.mean()) >= abs(here - there)
     low, high = _ends(one - other, confidence)
@@ -141,7 +188,7 @@ def paired_bootstrap(
         first=float(here),
         second=float(there),
         wins=float((gain > 0).mean() + 0.5 * (gain == 0).mean()),
-        p_value=float((as_far.sum() + 1) / (samples + 1)),
+        p_value=float((as_far.sum() + 1) / (len(gain) + 1)),
         low=low,
         high=high,
         confidence=confidence,
