@@ -381,6 +381,46 @@ def check(
 
 
 @command(no_args_is_help=True)
+def heads(
+    run: RunArgument,
+    file: str = Argument(
+        metavar="FILE",
+        help="Pairs; or a .txt file with a text on each line, stdin if '-'; or a text itself.",
+    ),
+    tgt: TargetsArgument = None,
+    gold: str | None = Option(
+        None,
+        help="File of gold links of the pairs, as for `regard align`: each head of the "
+        "cross-attention gets its alignment error rate, and the best is named.",
+        show_default=False,
+    ),
+    gold_first: int = Option(0, help="Number of the first word in the gold links.", min=0, max=1),
+    ablate: int = Option(
+        64, min=0, help="Texts on which each head is switched off in turn; 0 for none."
+    ),
+    limit: int = Option(500, min=1, help="Texts that are read at most."),
+    columns: ColumnsOption = None,
+    skip_bad: SkipBadOption = False,
+    output: Path | None = Option(
+        None,
+        "-o",
+        "--output",
+        metavar="FILE",
+        help="Also write a page to sort the heads and see examples of each: .html.",
+        show_default=False,
+    ),
+    as_json: JsonOption = False,
+    device: DeviceOption = "auto",
+) -> None:
+    """Report habits and importance of attention heads.
+
+    Over the texts: the share of each head's attention on the previous, next, first or same token,
+    after an earlier copy (induction), on separators, on one position, along the diagonal; and the
+    nats per target token that switching it off costs, with an interval.
+    """
+
+
+@command(no_args_is_help=True)
 def compare(
     first: str = Argument(
         metavar="A",

@@ -5,12 +5,11 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from itertools import zip_longest
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from rich.cells import cell_len
 from rich.console import Console
 
-from regard import api
 from regard.api.compare import (
     ComparedExample,
     ModelComparison,
@@ -18,7 +17,6 @@ from regard.api.compare import (
     compare_models,
     load_at,
 )
-from regard.api.evaluate_pairs import references_of
 from regard.atomic_files import atomic_output
 from regard.cli.console import (
     note,
@@ -28,7 +26,8 @@ from regard.cli.console import (
     progress_bar,
     result_console,
 )
-from regard.cli.input_lines import one_source, pairs_for, sources_of, texts_for
+from regard.cli.example_files import read_examples
+from regard.cli.input_lines import one_source
 from regard.errors import ArgumentError
 from regard.evaluation import SHARES
 from regard.seeing import select, terminal
@@ -37,22 +36,12 @@ from regard.seeing.labels import fit, printable
 from regard.seeing.storage import to_json
 from regard.seeing.terminal import supports_blocks
 
-#: endings of files of texts, a text on each line, and of pairs
-TEXT_ENDINGS: Final = (".txt",)
-PAIR_ENDINGS: Final = (".tsv", ".csv", ".jsonl", ".json", ".parquet", ".npy", ".gz")
 #: rows of a table in the terminal at most
 MOST_ROWS: Final = 12
 #: cells of a text in a table
 CELL: Final = 48
 #: distance of maps that differ by rounding alone
 SAME: Final = 1e-3
-
-
-class _Examples(NamedTuple):
-    """Sources of both models, and the accepted targets of each if there are any."""
-
-    sources: list[Any]
-    references: list[list[str]] | None
 
 
 def compare(
@@ -82,10 +71,17 @@ def compare(
             raise ArgumentError(lacks, "be given", "missing", fix)
         names = first, second
         models = load_at(first, device=device), load_at(second, device=device)
-        examples = _examples(models[0], file, tgt, columns, skip_bad)
+        examples = read_examples(models[0], file, tgt, columns=columns, skip_bad=skip_bad)
         words = [name.strip() for name in (metrics or "").lower().split(",") if name.strip()]
         with progress_bar("comparing", len(examples.sources)) as done:
-            found = compare_models(*models, *examples, metric=words or None, beam=beam, done=done)
+            found = compare_models(
+                *models,
+                examples.sources,
+                examples.references,
+                metric=words or None,
+                beam=beam,
+                done=done,
+            )
     if output is not None:
         with atomic_output(output) as written:
             written.write(_page(names, found).encode("utf-8", "backslashreplace"))
@@ -103,23 +99,6 @@ def _compare_inputs(
         raise ArgumentError("B", "be left out with --inputs", second, fix)
     model = load_at(run, device=device)
     return compare_inputs(model, *(one_source(model, text) for text in inputs), beam=beam)
-
-
-def _examples(
-    model: api.Model, file: str, tgt: str | None, columns: str | None, skip_bad: bool
-) -> _Examples:
-    """Read texts or pairs: a file by its ending, stdin as texts, anything else is a text itself."""
-    ending = Path(file).suffix.lower()
-    is_file = Path(file).is_file() or ending in (*TEXT_ENDINGS, *PAIR_ENDINGS)
-    if not model.kind.has_sources:
-        texts = texts_for(model, file, skip_bad=skip_bad) if is_file or file == "-" else [file]
-        return _Examples(texts, None)
-    if file == "-" or ending in TEXT_ENDINGS:
-        return _Examples(list(sources_of(model, file)), None)
-    if is_file or tgt is not None:
-        pairs = pairs_for(model, file, tgt, columns=columns, skip_bad=skip_bad, forced=True)
-        return _Examples([model.kind.sources.of_pair(p) for p in pairs], references_of(pairs))
-    return _Examples([one_source(model, file)], None)
 
 
 def _print(names: tuple[str, str], found: ModelComparison, console: Console) -> None:

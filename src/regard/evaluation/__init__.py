@@ -6,6 +6,7 @@ from regard.evaluation.bootstrap import (
     confidence_interval,
     paired_bootstrap,
     paired_perplexity,
+    ratio_differences,
 )
 from regard.evaluation.by_length import LengthRow, by_length
 from regard.evaluation.metrics import (
@@ -35,5 +36,6 @@ __all__ = [
     "paired_bootstrap",
     "paired_perplexity",
     "perplexity",
+    "ratio_differences",
     "score",
 ]

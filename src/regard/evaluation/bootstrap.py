@@ -3,7 +3,7 @@
 https://aclanthology.org/W04-3250. Sentences are drawn with replacement from those at hand.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -101,6 +101,39 @@ def ratio_interval(
     """Return the interval of the sum of the first column over that of the second."""
     _check(confidence, samples)
     return _ends(ratio(_resampled(statistics, samples, seed)), confidence)
+
+
+def ratio_differences(
+    first: Statistics,
+    others: Iterable[Statistics],
+    *,
+    confidence: float = 0.95,
+    samples: int = 1000,
+    seed: int = 1,
+) -> list[tuple[float, float, float]]:
+    """Return how far the ratios of others are above that of the first, each with its interval.
+
+    A ratio is the sum of the first column over that of the second, and all are computed on the same
+    resamples of rows.
+
+    Args:
+        first: two columns, a row for each text.
+        others: of the same texts.
+        confidence: the share of resamples in the interval.
+        samples: number of resamples.
+        seed: of the resamples.
+
+    Returns:
+        the difference, the lower end and the upper end of its interval, for each.
+    """
+    _check(confidence, samples)
+    weights = np.concatenate(list(_weights(len(first), samples, seed)))
+    base, whole = ratio(weights @ first), ratio(first.sum(axis=0)[None])[0]
+    found = []
+    for other in others:
+        low, high = _ends(ratio(weights @ other) - base, confidence)
+        found.append((float(ratio(other.sum(axis=0)[None])[0] - whole), low, high))
+    return found
 
 
 def paired_bootstrap(
