@@ -1,4 +1,4 @@
-"""Name the alignment head of a transformer that learns NETtalk: letters to phonemes, with gold links.
+"""Name the alignment head of a transformer that learns NETtalk: letters to phonemes, with gold.
 
 Trains a small transformer for a few minutes, runs `regard heads` with the gold alignment on words
 that it has not seen, and writes each head's habits, importance and alignment error rate.

@@ -169,11 +169,11 @@ class Conv1D(nn.Module):
 
 
 def test_the_output_projection_inside_and_beside_an_attention():
-    class Holder(nn.Module):
-        def __init__(self, **parts):
-            super().__init__()
-            for name, module in parts.items():
-                self.add_module(name, module)
+    def holder(parts):
+        made = nn.Module()
+        for name, module in parts.items():
+            made.add_module(name, holder(module) if isinstance(module, dict) else module)
+        return made
 
     inside = holder({"attn": {"c_attn": Conv1D(6, 18), "c_proj": Conv1D(6, 11)}})
     assert output_projection(inside, "attn", 3) is inside.attn.c_proj
@@ -226,3 +226,57 @@ def test_a_page_is_safe_and_bounded(monkeypatch):
     page = render_heads("many", {}, rows_of([many]), [many, many, many])
     assert "2 more heads have no figures here" in page
     assert page.count("<svg xmlns") == 10
+
+
+FAMILIES = {
+    "gpt2": ("GPT2LMHeadModel", {"n_embd": 12, "n_layer": 2, "n_head": 3, "n_positions": 16}),
+    "bert": ("BertForMaskedLM", {"num_hidden_layers": 2, "num_attention_heads": 3}),
+    "llama": (
+        "LlamaForCausalLM",
+        {"num_hidden_layers": 2, "num_attention_heads": 3, "num_key_value_heads": 1},
+    ),
+    "t5": ("T5ForConditionalGeneration", {"num_layers": 2, "num_heads": 3, "d_kv": 5, "d_ff": 19}),
+    "bart": (
+        "BartForConditionalGeneration",
+        {
+            **{f"{side}_layers": 2 for side in ("encoder", "decoder")},
+            **{f"{side}_attention_heads": 3 for side in ("encoder", "decoder")},
+            **{f"{side}_ffn_dim": 19 for side in ("encoder", "decoder")},
+        },
+    ),
+}
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_heads_of_transformers_are_found_and_switched_off(family):
+    """With all heads of a kind off, no input reaches an output through that attention."""
+    transformers = pytest.importorskip("transformers")
+    name, sizes = FAMILIES[family]
+    cls = getattr(transformers, name)
+    width = {"hidden_size": 12, "d_model": 12, "intermediate_size": 19}
+    config = cls.config_class(vocab_size=23, pad_token_id=0, **{**width, **sizes})
+    torch.manual_seed(0)
+    model = cls(config).eval()
+    ids = torch.tensor([[5, 7, 11, 13, 17]])
+    inputs = {"input_ids": ids, "use_cache": False}
+    if config.is_encoder_decoder:
+        inputs["decoder_input_ids"] = torch.tensor([[2, 3, 19]])
+    if family == "bert":
+        del inputs["use_cache"]
+    with regard.capture(model) as seen, torch.no_grad():
+        whole = model(**inputs).logits
+    (trace,) = seen.traces
+    switches = module_switches(model, seen.modules())
+    assert {key[:2] for key in switches} == {(m.kind, m.layer) for m in trace.maps}
+    assert {one.key for one in head_habits([trace])} == switches.keys()
+    assert all(switch.end - switch.start in (4, 5) for switch in switches.values())
+    kind = "cross" if config.is_encoder_decoder else trace.kinds[0]
+    own = [switch for key, switch in switches.items() if key[0] == kind]
+    with torch.no_grad(), heads_off(*own):
+        off = model(**inputs).logits
+        # neither the source nor an earlier token can be seen
+        other = {**inputs, "input_ids": torch.tensor([[6, 8, 12, 13, 17]])}
+        assert torch.allclose(off[:, -1], model(**other).logits[:, -1], atol=1e-6)
+    with torch.no_grad():
+        assert torch.equal(model(**inputs).logits, whole)
+        assert not torch.allclose(whole[:, -1], model(**other).logits[:, -1], atol=1e-6)
