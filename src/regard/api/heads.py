@@ -111,10 +111,10 @@ def profile_heads(
     """
     if not model.kind.has_sources:
         sources, targets = [""] * len(sources), list(sources)
-    if targets is None:
-        targets = [output.text for output in model.predict(sources, attention=False)]
     examples: list[Trace] = []
-    habits = head_habits(_kept(_traces(model, sources, targets, done), examples))
+    written: list[str] = []
+    traces = _traces(model, sources, targets, done)
+    habits = head_habits(_noted(traces, examples, written))
     switches = transformer_switches(model.module)
     switches = {one.key: switches[one.key] for one in habits if one.key in switches}
     count = min(ablate, len(sources))
@@ -122,7 +122,7 @@ def profile_heads(
     if count and switches:
         first = slice(count)
         costs = head_importance(
-            switches, lambda: target_nats(model, sources[first], targets[first])
+            switches, lambda: target_nats(model, sources[first], written[first])
         )
     aligned = _alignments(model, pairs, golds) if pairs and golds else {}
     heads = [HeadProfile(one, costs.get(one.key), aligned.get(one.key)) for one in habits]
@@ -176,17 +176,18 @@ def target_nats(model: Model, sources: Sequence[Any], targets: Sequence[str]) ->
 
 
 def _traces(
-    model: Model, sources: Sequence[Any], targets: Sequence[str], done: Callable[[int], None]
+    model: Model, sources: Sequence[Any], targets: Sequence[str] | None, done: Callable[[int], None]
 ) -> Iterator[Trace]:
     for start in range(0, len(sources), BATCH):
         part = slice(start, start + BATCH)
-        yield from model.traces(sources[part], targets[part])
+        yield from model.traces(sources[part], None if targets is None else targets[part])
         done(len(sources[part]))
 
 
-def _kept(traces: Iterable[Trace], examples: list[Trace]) -> Iterator[Trace]:
-    """Yield the traces, and keep the first that fit a picture; at least the first of all."""
+def _noted(traces: Iterable[Trace], examples: list[Trace], written: list[str]) -> Iterator[Trace]:
+    """Yield the traces; keep their targets, and the first that fit a picture as examples."""
     for trace in traces:
+        written.append(trace.target.text)
         size = max(len(trace.source.tokens), len(trace.target.tokens))
         if not examples or (len(examples) < EXAMPLES and 3 <= size <= LONGEST):
             examples.append(trace)
