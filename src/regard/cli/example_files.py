@@ -14,7 +14,7 @@ TEXT_ENDINGS: Final = (".txt",)
 PAIR_ENDINGS: Final = (".tsv", ".csv", ".jsonl", ".json", ".parquet", ".npy", ".gz")
 
 
-class Examples(NamedTuple):
+class ExampleFile(NamedTuple):
     """Sources of a model and, if they come from pairs, their targets.
 
     Attributes:
@@ -32,15 +32,15 @@ class Examples(NamedTuple):
         """The accepted targets of each source."""
         return None if self.pairs is None else references_of(self.pairs)
 
-    def first(self, count: int) -> "Examples":
+    def first(self, count: int) -> "ExampleFile":
         """Return at most `count` examples."""
         pairs = None if self.pairs is None else self.pairs[:count]
-        return Examples(self.sources[:count], pairs, self.places)
+        return ExampleFile(self.sources[:count], pairs, self.places)
 
 
 def read_examples(
     model: api.Model, file: str, tgt: str | None, *, columns: str | None, skip_bad: bool
-) -> Examples:
+) -> ExampleFile:
     """Read a file by its ending (.txt has texts, others pairs), stdin as texts, or a text itself.
 
     Args:
@@ -54,11 +54,11 @@ def read_examples(
     is_file = Path(file).is_file() or ending in (*TEXT_ENDINGS, *PAIR_ENDINGS)
     if not model.kind.has_sources:
         texts = texts_for(model, file, skip_bad=skip_bad) if is_file or file == "-" else [file]
-        return Examples(texts)
+        return ExampleFile(texts)
     if tgt is None and (file == "-" or ending in TEXT_ENDINGS):
-        return Examples(list(sources_of(model, file)))
+        return ExampleFile(list(sources_of(model, file)))
     if not is_file and tgt is None:
-        return Examples([one_source(model, file)])
+        return ExampleFile([one_source(model, file)])
     bad: list[int] = []
     pairs = pairs_for(
         model,
@@ -69,4 +69,4 @@ def read_examples(
         on_bad=lambda error: bad.append(error.line or 0),
         forced=True,
     )
-    return Examples([model.kind.sources.of_pair(p) for p in pairs], pairs, Places.of(pairs, bad))
+    return ExampleFile([model.kind.sources.of_pair(p) for p in pairs], pairs, Places.of(pairs, bad))

@@ -10,7 +10,7 @@ from regard.api.heads import HeadProfile, HeadReport, profile_heads
 from regard.api.word_alignment import Units, unit_counts
 from regard.atomic_files import atomic_output
 from regard.cli.console import note, print_json, print_table, progress_bar, result_console
-from regard.cli.example_files import Examples, read_examples
+from regard.cli.example_files import ExampleFile, read_examples
 from regard.cli.gold_alignments import read_gold_file
 from regard.errors import ArgumentError
 from regard.seeing.alignment import Gold
@@ -72,7 +72,7 @@ def heads(
     return _print(report, result_console())
 
 
-def _golds(model: api.Model, examples: Examples, gold: str, first: int) -> list[Gold]:
+def _golds(model: api.Model, examples: ExampleFile, gold: str, first: int) -> list[Gold]:
     if examples.pairs is None or examples.places is None:
         raise ArgumentError(
             "--gold", "come with pairs", "given with texts alone", "give a file of pairs"
