@@ -81,6 +81,9 @@ def test_the_alignment_head_is_the_one_that_align_finds(transformer, files):
     head = found["alignment_head"]
     assert (head["layer"], head["head"]) == (best["layer"], best["head"])
     assert head["alignment"] == {"aer": best["aer"], "shift": best["shift"]}
+    for one in found["heads"]:
+        own = [t["aer"] for t in tried if (t["layer"], t["head"]) == (one["layer"], one["head"])]
+        assert one["kind"] != "cross" or one["alignment"]["aer"] == min(own)
     assert found["diagonal_aer"] == aligned["scale"]["diagonal"]["aer"]
     assert [h["alignment"] is not None for h in found["heads"]] == [
         h["kind"] == "cross" for h in found["heads"]

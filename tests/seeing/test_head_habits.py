@@ -59,6 +59,13 @@ def test_even_attention_has_the_share_of_chance(found):
         assert habit.score == pytest.approx(0.0, abs=1e-4)
 
 
+def test_a_column_that_few_rows_see_is_no_fixed_position(found):
+    """The last column is seen by its own row alone, which looks at itself in this head."""
+    habit = found["decoder-self", 1, 3].habits["position"]
+    assert habit.detail <= 6
+    assert habit.share <= 1 / 7 + 1e-6
+
+
 def test_a_causal_head_has_no_next_token_and_no_diagonal(found):
     assert not {"next", "diagonal"} & found["decoder-self", 0, 0].habits.keys()
 
