@@ -254,6 +254,7 @@ FAMILIES = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("family", FAMILIES)
 def test_heads_of_transformers_are_found_and_switched_off(family):
     """With all heads of a kind off, no input reaches an output through that attention."""
