@@ -142,18 +142,17 @@ def compare_models(
     _check_comparable(first, second, sources)
     if not first.kind.has_sources:
         return _compare_texts(first, second, list(sources), shown, done)
+    names = metric_names(first.tgt_tokenizer, metric) if references is not None else []
     here, there = (_answers(model, sources, beam) for model in (first, second))
     targets = here if references is None else [accepted[0] for accepted in references]
     pairs = _trace_pairs(first, second, sources, targets, done)
     answers = list(zip(here, there, strict=True))
     examples, heads, notes = _collect(pairs, answers, references, shown)
     normalizer = first.tgt_tokenizer
-    scores = []
-    if references is not None:
-        scores = [
-            paired_bootstrap(name, here, there, references, normalizer=normalizer)
-            for name in metric_names(normalizer, metric)
-        ]
+    scores = [
+        paired_bootstrap(name, here, there, references or [], normalizer=normalizer)
+        for name in names
+    ]
     same = confidence_interval("exact", there, [[text] for text in here], normalizer=normalizer)
     forced = "both wrote what A answers" if references is None else "both wrote the reference"
     return ModelComparison(scores, same, heads, examples, forced, notes)

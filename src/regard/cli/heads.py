@@ -93,7 +93,9 @@ def _print(report: HeadReport, console: Console) -> None:
         console.print(f"{len(rows) - MOST_ROWS} more heads: --json and -o x.html have them")
     ablated = f"; heads were switched off on {report.ablated:,} of them" if report.ablated else ""
     console.print(
-        f"Shares of attention in {report.texts:,} texts{ablated}.", highlight=False, markup=False
+        f"Shares of attention in {report.texts:,} text{'s' * (report.texts != 1)}{ablated}.",
+        highlight=False,
+        markup=False,
     )
     for sentence in (*_best_sentences(report), *report.notes):
         console.print(f"{sentence}.", highlight=False, markup=False, soft_wrap=True)
