@@ -3,7 +3,13 @@ import pytest
 
 from evaluation.test_metrics import GOLD, SEVERAL, SYSTEM
 from regard.errors import ArgumentError
-from regard.evaluation import METRICS, confidence_interval, paired_bootstrap, score
+from regard.evaluation import (
+    METRICS,
+    confidence_interval,
+    paired_bootstrap,
+    paired_perplexity,
+    score,
+)
 from regard.evaluation.bootstrap import _resampled
 
 RIGHT, WRONG = "a", "b"
@@ -125,3 +131,17 @@ def test_wrong_options(options, words):
 def test_systems_of_different_sizes():
     with pytest.raises(ArgumentError, match=r"4 predictions and 5 references"):
         paired_bootstrap("per", SYSTEM, SYSTEM[:4], GOLD)
+
+
+def test_paired_perplexity_by_hand():
+    """The same nats for half of the texts, and one nat per token less for the other half."""
+    first = np.array([[8.0, 4.0]] * 20 + [[8.0, 4.0]] * 20)
+    second = np.array([[8.0, 4.0]] * 20 + [[4.0, 4.0]] * 20)
+    found = paired_perplexity("perplexity", first, second)
+    assert found.first == pytest.approx(np.exp(2.0))
+    assert found.second == pytest.approx(np.exp(1.5))
+    assert found.low < found.first - found.second < found.high
+    assert found.wins == 0
+    turned = paired_perplexity("perplexity", second, first)
+    assert (turned.low, turned.high) == pytest.approx((-found.high, -found.low))
+    assert turned.wins == 1

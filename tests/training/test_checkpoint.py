@@ -14,6 +14,7 @@ from regard.atomic_files import write_atomic
 from regard.training.checkpoint import (
     Checkpoint,
     CheckpointError,
+    _averaged,
     has_checkpoint,
     load_checkpoint,
     random_states,
@@ -346,3 +347,13 @@ def test_a_full_disk_leaves_the_old_file_and_names_it(tmp_path, monkeypatch):
     assert caught.value.filename == str(path)
     assert path.read_bytes() == b"old"
     assert names(tmp_path) == ["file"], "what was written of the new one takes no room"
+
+
+def test_a_step_has_the_average_of_its_weights_also_for_a_shared_one():
+    own = {"a": torch.ones(2, 3), "shared": torch.ones(2, 3), "buffer": torch.zeros(5)}
+    found = _averaged(own, {"a": torch.full((2, 3), 7.0)})
+    assert {name: weight[0].sum().item() for name, weight in found.items() if weight.ndim > 1} == {
+        "a": 21.0,
+        "shared": 21.0,
+    }
+    assert torch.equal(found["buffer"], own["buffer"])

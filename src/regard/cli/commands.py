@@ -419,6 +419,92 @@ def check(
 
 
 @command(no_args_is_help=True)
+def heads(
+    run: RunArgument,
+    file: str = Argument(
+        metavar="FILE",
+        help="Pairs; or a .txt file with a text on each line, stdin if '-'; or a text itself.",
+    ),
+    tgt: TargetsArgument = None,
+    gold: str | None = Option(
+        None,
+        help="File of gold links of the pairs, as for `regard align`: each head of the "
+        "cross-attention gets its alignment error rate, and the best is named.",
+        show_default=False,
+    ),
+    gold_first: int = Option(0, help="Number of the first word in the gold links.", min=0, max=1),
+    ablate: int = Option(
+        64, min=0, help="Texts on which each head is switched off in turn; 0 for none."
+    ),
+    limit: int = Option(500, min=1, help="Texts that are read at most."),
+    columns: ColumnsOption = None,
+    skip_bad: SkipBadOption = False,
+    output: Path | None = Option(
+        None,
+        "-o",
+        "--output",
+        metavar="FILE",
+        help="Also write a page to sort the heads and see examples of each: .html.",
+        show_default=False,
+    ),
+    as_json: JsonOption = False,
+    device: DeviceOption = "auto",
+) -> None:
+    """Report habits and importance of attention heads.
+
+    Over the texts: the share of each head's attention on the previous, next, first or same token,
+    after an earlier copy (induction), on separators, on one position, along the diagonal; and the
+    nats per target token that switching it off costs, with an interval.
+    """
+
+
+@command(no_args_is_help=True)
+def compare(
+    first: str = Argument(
+        metavar="A",
+        help="A run folder or a bundled model; RUN@STEP is a run at a step of its best or last "
+        "checkpoints.",
+    ),
+    second: str | None = Argument(None, metavar="B", help="Another.", show_default=False),
+    file: str | None = Argument(
+        None,
+        metavar="FILE",
+        help="Pairs; or a .txt file with a text on each line, stdin if '-'; or a text itself.",
+        show_default=False,
+    ),
+    tgt: TargetsArgument = None,
+    inputs: tuple[str, str] | None = Option(
+        None,
+        metavar="TEXT TEXT",
+        help="Compare what A does with two inputs; B and FILE are left out.",
+        show_default=False,
+    ),
+    metrics: str | None = Option(
+        None, help="Comma-separated, as for `regard evaluate`.", show_default="by target"
+    ),
+    beam: BeamOption = None,
+    columns: ColumnsOption = None,
+    skip_bad: SkipBadOption = False,
+    output: Path | None = Option(
+        None,
+        "-o",
+        "--output",
+        metavar="FILE",
+        help="Also write a page with the maps side by side: .html.",
+        show_default=False,
+    ),
+    as_json: JsonOption = False,
+    device: DeviceOption = "auto",
+) -> None:
+    """Compare two runs, checkpoints, models or inputs.
+
+    Answers side by side, scores with paired intervals if FILE has targets, and attention maps on
+    one colour scale, those that differ most first. For their maps both are made to write the
+    target or, without one, what A answers.
+    """
+
+
+@command(no_args_is_help=True)
 def align(
     run: RunArgument,
     file: str = Argument(metavar="FILE", help="Pairs to align; stdin if '-'."),
@@ -582,6 +668,19 @@ def lab(
     as_json: JsonOption = False,
 ) -> None:
     """Run experiments on attention, and write a report."""
+
+
+@command()
+def runs(
+    folder: Path = Argument(Path("."), metavar="FOLDER", help="Where to look."),
+    depth: int = Option(5, min=0, help="Folders below FOLDER, one in another, to look into."),
+    as_json: JsonOption = False,
+) -> None:
+    """List run folders, the last changed first.
+
+    Each with its preset, size, data, best figure, and whether it is finished, can be resumed,
+    or is damaged. Checksums are verified when a run is loaded or resumed, not here.
+    """
 
 
 @command("info")

@@ -5,6 +5,8 @@ from regard.evaluation.bootstrap import (
     ConfidenceInterval,
     confidence_interval,
     paired_bootstrap,
+    paired_perplexity,
+    ratio_differences,
 )
 from regard.evaluation.by_length import LengthRow, by_length
 from regard.evaluation.metrics import (
@@ -32,6 +34,8 @@ __all__ = [
     "choose_metrics",
     "confidence_interval",
     "paired_bootstrap",
+    "paired_perplexity",
     "perplexity",
+    "ratio_differences",
     "score",
 ]

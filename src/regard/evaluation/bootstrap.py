@@ -3,7 +3,7 @@
 https://aclanthology.org/W04-3250. Sentences are drawn with replacement from those at hand.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -24,6 +24,8 @@ from regard.evaluation.metrics import (
 
 #: maximum number of draws in memory
 DRAWS: Final = 1 << 22
+#: values of a metric for two systems
+TwoValues = tuple[Float[np.ndarray, " _n"], Float[np.ndarray, " _n"]]
 
 
 @dataclass(frozen=True)
@@ -101,6 +103,39 @@ def ratio_interval(
     return _ends(ratio(_resampled(statistics, samples, seed)), confidence)
 
 
+def ratio_differences(
+    first: Statistics,
+    others: Iterable[Statistics],
+    *,
+    confidence: float = 0.95,
+    samples: int = 1000,
+    seed: int = 1,
+) -> list[tuple[float, float, float]]:
+    """Return how far the ratios of others are above that of the first, each with its interval.
+
+    A ratio is the sum of the first column over that of the second, and all are computed on the same
+    resamples of rows.
+
+    Args:
+        first: two columns, a row for each text.
+        others: of the same texts.
+        confidence: the share of resamples in the interval.
+        samples: number of resamples.
+        seed: of the resamples.
+
+    Returns:
+        the difference, the lower end and the upper end of its interval, for each.
+    """
+    _check(confidence, samples)
+    weights = np.concatenate(list(_weights(len(first), samples, seed)))
+    base, whole = ratio(weights @ first), ratio(first.sum(axis=0)[None])[0]
+    found = []
+    for other in others:
+        low, high = _ends(ratio(weights @ other) - base, confidence)
+        found.append((float(ratio(other.sum(axis=0)[None])[0] - whole), low, high))
+    return found
+
+
 def paired_bootstrap(
     name: str,
     first: Sequence[str],
@@ -127,12 +162,57 @@ def paired_bootstrap(
     both = np.concatenate([metric.measure(*system) for system in texts], axis=1)
     columns = both.shape[1] // 2
 
-    def values(sums: Sums) -> tuple[Float[np.ndarray, " n"], Float[np.ndarray, " n"]]:
+    def values(sums: Sums) -> TwoValues:
         return metric.values(sums[:, :columns]), metric.values(sums[:, columns:])
 
-    (here,), (there,) = values(both.sum(axis=0, keepdims=True))
-    one, other = values(_resampled(both, samples, seed))
+    resampled = _resampled(both, samples, seed)
     sign = 1.0 if metric.higher_is_better else -1.0
+    return _compared(name, values(both.sum(axis=0)[None]), values(resampled), sign, confidence)
+
+
+def paired_perplexity(
+    name: str,
+    first: Statistics,
+    second: Statistics,
+    *,
+    confidence: float = 0.95,
+    samples: int = 1000,
+    seed: int = 1,
+) -> Comparison:
+    """Compare the perplexities of two models on the same resamples of texts.
+
+    Args:
+        name: of the metric.
+        first: nats and counted units of each text under the first model,
+        second: and under the second.
+        confidence: as for `paired_bootstrap`, and so are the others.
+        samples: as there.
+        seed: as there.
+    """
+    _check(confidence, samples)
+    both = np.concatenate([first, second], axis=1)
+
+    def values(sums: Sums) -> TwoValues:
+        return np.exp(ratio(sums[:, :2])), np.exp(ratio(sums[:, 2:]))
+
+    resampled = _resampled(both, samples, seed)
+    return _compared(name, values(both.sum(axis=0)[None]), values(resampled), -1.0, confidence)
+
+
+def _compared(
+    name: str, whole: TwoValues, resampled: TwoValues, sign: float, confidence: float
+) -> Comparison:
+    """Return the comparison of two systems by their values on all texts and on resamples.
+
+    Args:
+        name: of the metric.
+        whole: values on all texts.
+        resampled: values on each resample.
+        sign: 1 if higher is better, else -1.
+        confidence: of the interval.
+    """
+    (here,), (there,) = whole
+    one, other = resampled
     gain = sign * (one - other)
     as_far = np.abs(gain - gain.mean()) >= abs(here - there)
     low, high = _ends(one - other, confidence)
@@ -141,7 +221,7 @@ def paired_bootstrap(
         first=float(here),
         second=float(there),
         wins=float((gain > 0).mean() + 0.5 * (gain == 0).mean()),
-        p_value=float((as_far.sum() + 1) / (samples + 1)),
+        p_value=float((as_far.sum() + 1) / (len(gain) + 1)),
         low=low,
         high=high,
         confidence=confidence,

@@ -223,6 +223,21 @@ class CaptureResult:
             side.check_rows(batches)
         return [trace for part in found for trace in self._of_pass(part)]
 
+    def modules(self) -> dict[tuple[str, int], tuple[str, int]]:
+        """Return the module of each map of the first trace, by kind and layer.
+
+        Its name as in `named_modules`, and its number of heads.
+        """
+        if not self._calls:
+            return {}
+        group, _ = _split(forward_passes(self._calls, self._runs, self._reorders)[0].calls)
+        two = any(call.crosses for call in group)
+        kinds = [_kind(call, two, *_sizes(group))[0] for call in group]
+        return {
+            (kind, kinds[:i].count(kind)): (call.name, call.weights.shape[1])
+            for i, (call, kind) in enumerate(zip(group, kinds, strict=True))
+        }
+
     def _of_pass(self, part: ForwardPass) -> Iterator[Trace]:
         rest = part.calls
         main = True

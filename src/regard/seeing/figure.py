@@ -159,7 +159,13 @@ class FigureLayout:
         notes: lines under the figure.
     """
 
-    def __init__(self, view: View, scale: Scale = "fixed", theme: Theme = LIGHT) -> None:
+    def __init__(
+        self,
+        view: View,
+        scale: Scale = "fixed",
+        theme: Theme = LIGHT,
+        full: float | None = None,
+    ) -> None:
         self.theme = theme
         self.hides, self.has_probs = view.hides_mass, view.has_probs
         self.view = view = pooled(view, theme.most)
@@ -167,7 +173,7 @@ class FigureLayout:
         self.cell = next(size for most, size in theme.sizes if longest_side <= most)
         self.font = min(FONT_SIZE, max(9, self.cell - 3))
         self.label_step = ceil((self.font + 1) / self.cell)
-        self.shares = self._shares(scale)
+        self.shares = self._shares(scale, full)
         # labels lean where cells are wide enough for it, and stand upright elsewhere
         self.angle = 45 if self.cell >= 20 else 90
         self.cells_width = float(self.cell) * len(view.columns)
@@ -204,8 +210,11 @@ class FigureLayout:
         if self.theme.standalone:
             yield from self._footer()
 
-    def _shares(self, scale: Scale) -> Weights:
+    def _shares(self, scale: Scale, full: float | None) -> Weights:
         weights = self.view.weights
+        if full is not None:
+            shared: Weights = weights / full
+            return shared
         if scale == "row":
             top = weights.max(axis=1, keepdims=True, initial=0.0)
             shares: Weights = np.zeros_like(weights)
@@ -298,10 +307,15 @@ class FigureLayout:
         return max([*ends, 0.0])
 
 
-def svg(view: View, *, scale: Scale = "fixed", theme: Theme = LIGHT) -> str:
-    """Return the figure as SVG with a title and a description, which loads nothing."""
+def svg(
+    view: View, *, scale: Scale = "fixed", theme: Theme = LIGHT, full: float | None = None
+) -> str:
+    """Return the figure as SVG with a title and a description, which loads nothing.
+
+    Several figures have one colour scale if `full`, the weight of full intensity, is given.
+    """
     check_scale(scale)
-    layout = FigureLayout(view, scale, theme)
+    layout = FigureLayout(view, scale, theme, full)
     width, height, title = round(layout.width), round(layout.height), printable(view.title)
     writers: dict[type, Callable[..., str]] = {
         TextShape: _svg_text,

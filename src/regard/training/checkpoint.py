@@ -126,6 +126,49 @@ def load_checkpoint(folder: Path) -> FoundCheckpoints:
     return FoundCheckpoints(found, complaints, damaged)
 
 
+def saved_steps(folder: RunFolder) -> list[int]:
+    """Return the steps whose weights a run has: those of its best evaluations and checkpoints."""
+    paths = [*_paths(folder.best), *filter(_is_finished, _paths(folder.checkpoints))]
+    return sorted({int(path.stem.removeprefix("step-")) for path in paths})
+
+
+def weights_of_step(folder: RunFolder, step: int) -> dict[str, Tensor]:
+    """Return the weights that a run evaluated at a step: the moving average, if it has one.
+
+    Raises RunError if the run has not kept the weights of this step, or they are damaged.
+    """
+    try:
+        best = best_file(folder.best, step)
+        if best.exists():
+            return read_weights(best, inside=folder.path)
+        path = best_file(folder.checkpoints, step)
+        if _is_finished(path):
+            tensors = load(_verified(path)[0])
+            return _averaged(with_prefix(tensors, "model."), with_prefix(tensors, "ema."))
+    except (UnusableWeightsError, ValueError, KeyError, TypeError, SafetensorError) as error:
+        raise RunError(
+            f"the weights of step {step} must be whole, but those in {folder.path} are damaged "
+            f"({error}): choose another step."
+        ) from None
+    kept = ", ".join(map(str, saved_steps(folder))) or "none"
+    raise RunError(
+        f"{folder.path} must have weights of step {step}, but it has those of {kept}: choose one "
+        f"of these steps."
+    )
+
+
+def _averaged(own: Mapping[str, Tensor], average: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Return weights with their average in place; a shared weight has one name in the average."""
+    shared = {
+        name: average[other]
+        for name, weight in own.items()
+        if name not in average
+        for other in average
+        if torch.equal(weight, own[other])
+    }
+    return {**own, **average, **shared}
+
+
 def _paths(folder: Path) -> list[Path]:
     """Return the tensor files, newest first, of every checkpoint of which any file is there."""
     try:

@@ -249,10 +249,12 @@ class RunFolder:
         """Write the weights that `regard.load` reads."""
         write_weights(self.model_file, weights)
 
-    def load(self, device: torch.device | str = "cpu") -> Saved:
-        """Load the model of this run, ready to use."""
+    def load(
+        self, device: torch.device | str = "cpu", weights: Mapping[str, Tensor] | None = None
+    ) -> Saved:
+        """Load the model of this run, ready to use, with its best weights or with others."""
         config = self.read_config()
-        if not self.model_file.exists():
+        if weights is None and not self.model_file.exists():
             raise RunError(
                 f"{self.path} must hold model.safetensors, but the run has not been evaluated yet: "
                 f"go on with `regard train --resume {self.path}`."
@@ -262,9 +264,10 @@ class RunFolder:
         src = load_encoder(self.src_tokenizer_file)
         tgt = Tokenizer.load(self.tgt_tokenizer_file)
         kind = open_kind(config, src, tgt)
-        model = self._checked_model(config, kind)
+        model = self._checked_model(config, kind, weights)
         try:
-            weights = read_weights(self.model_file, inside=self.path)
+            if weights is None:
+                weights = read_weights(self.model_file, inside=self.path)
         except UnusableWeightsError as error:
             raise self._no_weights(config, str(error)) from None
         if not all(bool(weight.isfinite().all()) for weight in weights.values()):
@@ -272,10 +275,15 @@ class RunFolder:
         model.load_state_dict(weights)
         return Saved(model.to(device).eval(), src, tgt, config, kind)
 
-    def _checked_model(self, config: Config, kind: DataKind) -> SequenceModel:
-        """Build the model of the run, if its stored weights have the sizes of its settings."""
+    def _checked_model(
+        self, config: Config, kind: DataKind, weights: Mapping[str, Tensor] | None
+    ) -> SequenceModel:
+        """Build the model of the run, if its weights have the sizes of its settings."""
         try:
-            shapes = read_shapes(self.model_file, inside=self.path)
+            if weights is None:
+                shapes = read_shapes(self.model_file, inside=self.path)
+            else:
+                shapes = {name: tuple(weight.shape) for name, weight in weights.items()}
             check_sizes({**config.model, "stack": config.stack}, shapes)
             kind.check_settings(config)
             check_sizes(kind.stored_sizes, shapes)

@@ -1,0 +1,236 @@
+"""`regard compare`: two models, two checkpoints or two inputs on the same texts."""
+
+import sys
+from collections.abc import Sequence
+from dataclasses import asdict
+from itertools import zip_longest
+from pathlib import Path
+from typing import Any, Final
+
+from rich.cells import cell_len
+from rich.console import Console
+
+from regard.api.compare import (
+    ComparedExample,
+    ModelComparison,
+    compare_inputs,
+    compare_models,
+    load_at,
+)
+from regard.atomic_files import atomic_output
+from regard.cli.console import (
+    note,
+    one_line,
+    print_json,
+    print_table,
+    progress_bar,
+    result_console,
+)
+from regard.cli.example_files import read_examples
+from regard.cli.input_lines import one_source
+from regard.errors import ArgumentError
+from regard.evaluation import SHARES
+from regard.seeing import select, terminal
+from regard.seeing.compare_page import ExamplePair, PageTable, render_comparison
+from regard.seeing.labels import fit, printable
+from regard.seeing.storage import to_json
+from regard.seeing.terminal import supports_blocks
+
+#: rows of a table in the terminal at most
+MOST_ROWS: Final = 12
+#: cells of a text in a table
+CELL: Final = 48
+#: distance of maps that differ by rounding alone
+SAME: Final = 1e-3
+
+
+def compare(
+    *,
+    first: str,
+    second: str | None,
+    file: str | None,
+    tgt: str | None,
+    inputs: tuple[str, str] | None,
+    metrics: str | None,
+    beam: int | None,
+    columns: str | None,
+    skip_bad: bool,
+    output: Path | None,
+    as_json: bool,
+    device: str,
+) -> None:
+    """Compare answers, scores and attention maps of two models, or of two inputs of one."""
+    if output is not None and output.suffix.lower() not in (".html", ".htm"):
+        raise ArgumentError("--output", "end in .html", repr(str(output)), "choose such a name")
+    if inputs is not None:
+        names, found = inputs, _compare_inputs(first, second, inputs, beam, device)
+    else:
+        if second is None or file is None:
+            lacks = "B" if second is None else "FILE"
+            fix = "as in `regard compare A B pairs.tsv`, or `regard compare A --inputs TEXT TEXT`"
+            raise ArgumentError(lacks, "be given", "missing", fix)
+        names = first, second
+        models = load_at(first, device=device), load_at(second, device=device)
+        examples = read_examples(models[0], file, tgt, columns=columns, skip_bad=skip_bad)
+        words = [name.strip() for name in (metrics or "").lower().split(",") if name.strip()]
+        with progress_bar("comparing", len(examples.sources)) as done:
+            found = compare_models(
+                *models,
+                examples.sources,
+                examples.references,
+                metric=words or None,
+                beam=beam,
+                done=done,
+            )
+    if output is not None:
+        with atomic_output(output) as written:
+            written.write(_page(names, found).encode("utf-8", "backslashreplace"))
+        note(f"saved {output}")
+    if as_json:
+        return print_json(_as_object(names, found))
+    return _print(names, found, result_console())
+
+
+def _compare_inputs(
+    run: str, second: str | None, inputs: tuple[str, str], beam: int | None, device: str
+) -> ModelComparison:
+    if second is not None:
+        fix = "name one model, and two texts after --inputs"
+        raise ArgumentError("B", "be left out with --inputs", second, fix)
+    model = load_at(run, device=device)
+    return compare_inputs(model, *(one_source(model, text) for text in inputs), beam=beam)
+
+
+def _print(names: tuple[str, str], found: ModelComparison, console: Console) -> None:
+    console.print(f"A  {names[0]}\nB  {names[1]}", highlight=False, markup=False)
+    scores = _scores(found)
+    for table in [*([] if scores is None else [scores]), *_tables(found)]:
+        console.print(f"\n{table.title}", highlight=False, style="bold")
+        rows = [[fit(printable(one_line(cell)), CELL) for cell in row] for row in table.rows]
+        print_table(console, table.columns, rows[:MOST_ROWS])
+        if len(rows) > MOST_ROWS:
+            console.print(f"{len(rows) - MOST_ROWS} more: --json and -o x.html have them")
+        if table.note:
+            console.print(table.note, highlight=False, markup=False)
+    for sentence in found.notes:
+        console.print(f"{sentence}.", highlight=False, markup=False)
+    worst = found.examples[0]
+    if worst.traces is not None and worst.largest > SAME:
+        console.print(f"\nExample {worst.number}, {worst.distance.heads[0].name}", style="bold")
+        sys.stdout.write(_side_by_side(worst, console.width) + "\n")
+    elif found.heads:
+        console.print("All maps are the same.")
+
+
+def _side_by_side(example: ComparedExample, width: int) -> str:
+    """Return the maps of the head that differs most, beside each other where there is room."""
+    assert example.traces is not None
+    worst = example.distance.heads[0]
+    ascii = not supports_blocks(sys.stdout.encoding)
+    drawn = []
+    for name, trace in zip("AB", example.traces, strict=True):
+        view = select(trace, kind=worst.kind, layer=worst.layer, head=worst.head, words=worst.words)
+        drawn.append([name, *terminal.matrix(view, width, ascii).splitlines()])
+    left = max(map(cell_len, drawn[0]))
+    if left + 3 + max(map(cell_len, drawn[1])) > width:
+        return "\n".join([*drawn[0], "", *drawn[1]])
+    rows = zip_longest(*drawn, fillvalue="")
+    return "\n".join(f"{a}{' ' * (left - cell_len(a))}   {b}".rstrip() for a, b in rows)
+
+
+def _scores(found: ModelComparison) -> PageTable | None:
+    if not found.scores:
+        return None
+    rows = [
+        [
+            one.name,
+            *(_value(one.name, value) for value in (one.first, one.second)),
+            f"{_value(one.name, one.low)} to {_value(one.name, one.high)}",
+            f"{one.p_value:.3f}",
+        ]
+        for one in found.scores
+    ]
+    columns = ["metric", "A", "B", "A - B, 95% interval", "p"]
+    said = "The interval and p are those of the difference, by a paired bootstrap."
+    return PageTable("Scores", columns, rows, said)
+
+
+def _tables(found: ModelComparison) -> list[PageTable]:
+    """Return heads and examples as tables."""
+    heads = [
+        [
+            one.kind,
+            *map(str, (one.layer, one.head)),
+            _distance(one.distance),
+            _distance(one.largest),
+            str(one.example),
+        ]
+        for one in found.heads
+    ]
+    examples = [
+        [str(one.number), one.source, *one.answers, _distance(one.largest if heads else None)]
+        for one in found.examples
+    ]
+    said = (
+        f"Distance is the mean total variation of rows, from 0 to 1; for these maps {found.forced}."
+    )
+    columns = ["kind", "layer", "head", "distance", "largest", "on example"]
+    tables = [PageTable("Heads that differ most", columns, heads, said)] if heads else []
+    columns = ["example", "source", "A", "B", "distance"]
+    return [
+        *tables,
+        PageTable("Examples that differ most", columns, examples, _agreement(found)),
+    ]
+
+
+def _agreement(found: ModelComparison) -> str:
+    same = found.agreement
+    if same is None:
+        return ""
+    return (
+        f"{same.value:.1%} of {len(found.examples):,} answers are the same "
+        f"({same.low:.1%} to {same.high:.1%})."
+    )
+
+
+def _distance(value: float | None) -> str:
+    return "-" if value is None else f"{value:.3f}"
+
+
+def _value(name: str, value: float) -> str:
+    return f"{100 * value:.2f}%" if name in SHARES else f"{value:.2f}"
+
+
+def _page(names: tuple[str, str], found: ModelComparison) -> str:
+    pairs = [
+        ExamplePair(one.source, one.answers, one.traces, one.distance, one.reference)
+        for one in found.examples
+        if one.traces is not None
+    ]
+    facts = {"A": names[0], "B": names[1], "examples": f"{len(found.examples):,}"}
+    return render_comparison(names, facts, _scores(found), _tables(found), pairs, found.notes)
+
+
+def _as_object(names: Sequence[str], found: ModelComparison) -> dict[str, Any]:
+    """Return the comparison for `--json`, with the traces of the examples that differ most."""
+    return {
+        "names": list(names),
+        "scores": [asdict(one) for one in found.scores],
+        "agreement": None if found.agreement is None else asdict(found.agreement),
+        "measure": "mean total variation of the rows of a map, from 0 to 1",
+        "forced": found.forced,
+        "heads": [one._asdict() for one in found.heads],
+        "examples": [_example(one) for one in found.examples],
+        "notes": found.notes,
+    }
+
+
+def _example(one: ComparedExample) -> dict[str, Any]:
+    return {
+        **one._asdict(),
+        "distance": {
+            "heads": [head._asdict() for head in one.distance.heads],
+            "notes": one.distance.notes,
+        },
+        "traces": None if one.traces is None else [to_json(trace) for trace in one.traces],
+    }

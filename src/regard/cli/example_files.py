@@ -1,0 +1,72 @@
+"""Examples for `regard compare` and `regard heads`: pairs, texts of a file, or one text."""
+
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+from regard import api
+from regard.api.evaluate_pairs import references_of
+from regard.api.word_alignment import Places
+from regard.cli.input_lines import one_source, pairs_for, sources_of, texts_for
+from regard.data import Pair
+
+#: endings of files with a text on each line, and of other files of data
+TEXT_ENDINGS: Final = (".txt",)
+PAIR_ENDINGS: Final = (".tsv", ".csv", ".jsonl", ".json", ".parquet", ".npy", ".gz")
+
+
+class ExampleFile(NamedTuple):
+    """Sources of a model and, if they come from pairs, their targets.
+
+    Attributes:
+        sources: as the model reads them; of a language model, texts.
+        pairs: None if there are no targets.
+        places: lines of the file that the pairs come from.
+    """
+
+    sources: list[Any]
+    pairs: list[Pair] | None = None
+    places: Places | None = None
+
+    @property
+    def references(self) -> list[list[str]] | None:
+        """The accepted targets of each source."""
+        return None if self.pairs is None else references_of(self.pairs)
+
+    def first(self, count: int) -> "ExampleFile":
+        """Return at most `count` examples."""
+        pairs = None if self.pairs is None else self.pairs[:count]
+        return ExampleFile(self.sources[:count], pairs, self.places)
+
+
+def read_examples(
+    model: api.Model, file: str, tgt: str | None, *, columns: str | None, skip_bad: bool
+) -> ExampleFile:
+    """Read a file by its ending (.txt has texts, others pairs), stdin as texts, or a text itself.
+
+    Args:
+        model: the run, which says how its data are laid out.
+        file: name of a file, `-` for stdin, or a text.
+        tgt: the targets, if they are another file.
+        columns: as for `pairs_for`.
+        skip_bad: as for `pairs_for`.
+    """
+    ending = Path(file).suffix.lower()
+    is_file = Path(file).is_file() or ending in (*TEXT_ENDINGS, *PAIR_ENDINGS)
+    if not model.kind.has_sources:
+        texts = texts_for(model, file, skip_bad=skip_bad) if is_file or file == "-" else [file]
+        return ExampleFile(texts)
+    if tgt is None and (file == "-" or ending in TEXT_ENDINGS):
+        return ExampleFile(list(sources_of(model, file)))
+    if not is_file and tgt is None:
+        return ExampleFile([one_source(model, file)])
+    bad: list[int] = []
+    pairs = pairs_for(
+        model,
+        file,
+        tgt,
+        columns=columns,
+        skip_bad=skip_bad,
+        on_bad=lambda error: bad.append(error.line or 0),
+        forced=True,
+    )
+    return ExampleFile([model.kind.sources.of_pair(p) for p in pairs], pairs, Places.of(pairs, bad))

@@ -1,0 +1,169 @@
+"""`regard heads`: habits, importance and alignment of the attention heads of a model."""
+
+from pathlib import Path
+from typing import Any, Final
+
+from rich.console import Console
+
+from regard import api
+from regard.api.heads import HeadProfile, HeadReport, profile_heads
+from regard.api.word_alignment import Units, unit_counts
+from regard.atomic_files import atomic_output
+from regard.cli.console import note, print_json, print_table, progress_bar, result_console
+from regard.cli.example_files import ExampleFile, read_examples
+from regard.cli.gold_alignments import read_gold_file
+from regard.errors import ArgumentError
+from regard.seeing.alignment import Gold
+from regard.seeing.head_habits import HABITS
+from regard.seeing.heads_page import HeadRow, render_heads
+from regard.seeing.storage import to_json
+
+#: rows of the table in the terminal at most
+MOST_ROWS: Final = 48
+
+
+def heads(
+    *,
+    run: Path,
+    file: str,
+    tgt: str | None,
+    gold: str | None,
+    gold_first: int,
+    ablate: int,
+    limit: int,
+    columns: str | None,
+    skip_bad: bool,
+    output: Path | None,
+    as_json: bool,
+    device: str,
+) -> None:
+    """Report where each attention head of a model looks, and what switching it off costs."""
+    if output is not None and output.suffix.lower() not in (".html", ".htm"):
+        raise ArgumentError("--output", "end in .html", repr(str(output)), "choose such a name")
+    model = api.load(run, device=device)
+    examples = read_examples(model, file, tgt, columns=columns, skip_bad=skip_bad)
+    if not examples.sources:
+        raise ArgumentError("FILE", "have a text or more", "empty", "there is nothing to look at")
+    golds = None if gold is None else _golds(model, examples, gold, gold_first)
+    if len(examples.sources) > limit:
+        note(f"the first {limit:,} of {len(examples.sources):,} texts are read: raise --limit.")
+        examples, golds = examples.first(limit), golds and golds[:limit]
+    targets = None if examples.pairs is None else [pair.tgt for pair in examples.pairs]
+    with progress_bar("reading", len(examples.sources)) as done:
+        report = profile_heads(
+            model,
+            examples.sources,
+            targets,
+            ablate=ablate,
+            pairs=examples.pairs,
+            golds=golds,
+            done=done,
+        )
+    if not report.heads:
+        raise ArgumentError(
+            "RUN", "have attention", model.config.preset, "take a run of another preset"
+        )
+    if output is not None:
+        with atomic_output(output) as written:
+            written.write(_page(str(run), report).encode("utf-8", "backslashreplace"))
+        note(f"saved {output}")
+    if as_json:
+        return print_json(_as_object(str(run), report))
+    return _print(report, result_console())
+
+
+def _golds(model: api.Model, examples: ExampleFile, gold: str, first: int) -> list[Gold]:
+    if examples.pairs is None or examples.places is None:
+        raise ArgumentError(
+            "--gold", "come with pairs", "given with texts alone", "give a file of pairs"
+        )
+    sizes = unit_counts(model.kind, examples.pairs, Units.of(model.kind, None))
+    return read_gold_file(gold, first, sizes, examples.places)
+
+
+def _print(report: HeadReport, console: Console) -> None:
+    names = [name for name in HABITS if any(name in h.habits.habits for h in report.heads)]
+    has_cost = any(head.importance is not None for head in report.heads)
+    has_aer = any(head.alignment is not None for head in report.heads)
+    titles = ["kind", "layer", "head", "habit", *names]
+    titles += ["cost if off (nats per token)"] * has_cost + ["AER"] * has_aer
+    rows = [_row(head, names, has_cost, has_aer) for head in report.heads]
+    print_table(console, titles, rows[:MOST_ROWS])
+    if len(rows) > MOST_ROWS:
+        console.print(f"{len(rows) - MOST_ROWS} more heads: --json and -o x.html have them")
+    ablated = f"; heads were switched off on {report.ablated:,} of them" if report.ablated else ""
+    console.print(
+        f"Shares of attention in {report.texts:,} text{'s' * (report.texts != 1)}{ablated}.",
+        highlight=False,
+        markup=False,
+    )
+    for sentence in (*_best_sentences(report), *report.notes):
+        console.print(f"{sentence}.", highlight=False, markup=False, soft_wrap=True)
+
+
+def _row(head: HeadProfile, names: list[str], has_cost: bool, has_aer: bool) -> list[str]:
+    own = head.habits
+    shares = [f"{own.habits[name].share:.0%}" if name in own.habits else "" for name in names]
+    cost, aligned = head.importance, head.alignment
+    cells = [own.kind, str(own.layer), str(own.head), own.main or "mixed", *shares]
+    if has_cost:
+        cells.append("" if cost is None else f"{cost.cost:.3f} ({cost.low:.3f} to {cost.high:.3f})")
+    if has_aer:
+        cells.append("" if aligned is None else f"{100 * aligned.aer:.1f}")
+    return cells
+
+
+def _best_sentences(report: HeadReport) -> list[str]:
+    best = report.best_aligned
+    if best is None or best.alignment is None:
+        return []
+    shift = f" with shift {best.alignment.shift:+d}" if best.alignment.shift else ""
+    scale = f", and the diagonal has {100 * report.diagonal_aer:.1f}" if report.diagonal_aer else ""
+    return [
+        f"The alignment head is layer {best.habits.layer}, head {best.habits.head}: AER "
+        f"{100 * best.alignment.aer:.1f}{shift}, the best on these pairs themselves{scale}"
+    ]
+
+
+def _page(name: str, report: HeadReport) -> str:
+    rows = [
+        HeadRow(
+            head.habits,
+            head.importance,
+            None if head.alignment is None else head.alignment.aer,
+            0 if head.alignment is None else head.alignment.shift,
+        )
+        for head in report.heads
+    ]
+    facts = {"model": name, "texts": f"{report.texts:,}"}
+    if report.ablated:
+        facts["switched off on"] = f"{report.ablated:,} texts"
+    notes = [*_best_sentences(report), *report.notes]
+    return render_heads(f"Heads of {name}", facts, rows, report.examples, notes)
+
+
+def _as_object(name: str, report: HeadReport) -> dict[str, Any]:
+    best = report.best_aligned
+    return {
+        "model": name,
+        "texts": report.texts,
+        "ablated": report.ablated,
+        "heads": [_head(head) for head in report.heads],
+        "alignment_head": None if best is None else _head(best),
+        "diagonal_aer": report.diagonal_aer,
+        "examples": [to_json(trace) for trace in report.examples],
+        "notes": report.notes,
+    }
+
+
+def _head(head: HeadProfile) -> dict[str, Any]:
+    own = head.habits
+    return {
+        "kind": own.kind,
+        "layer": own.layer,
+        "head": own.head,
+        "habit": own.main,
+        "habits": {n: {**h._asdict(), "score": h.score} for n, h in own.habits.items()},
+        "importance": None if head.importance is None else head.importance._asdict(),
+        "alignment": None if head.alignment is None else head.alignment._asdict(),
+    }

@@ -1,0 +1,279 @@
+"""`regard runs`: the run folders below a folder, without loading any of them.
+
+Only small files and headers are read, and torch is not imported: sizes of files are compared with
+their headers, and checksums are left to `regard train --resume` and `regard.load`.
+"""
+
+import json
+import os
+import re
+from collections.abc import Iterator
+from datetime import datetime
+from math import prod
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+from regard import safe_read
+from regard.atomic_files import content_checksum
+from regard.cli.console import note, print_json, print_table, result_console
+from regard.errors import ArgumentError, RegardError
+
+#: folders that are opened at most
+MOST_FOLDERS: Final = 20_000
+#: bytes of config.json, of a model card and of the header of a file of weights, at most
+MOST_BYTES: Final = 1 << 22
+#: files by which a folder with a damaged config.json is still known as a run
+MARKS: Final = ("tokenizer.src.json", "metrics.jsonl", "checkpoints")
+CHECKPOINT: Final = re.compile(r"step-(\d+)\.json")
+#: a row of the table of two columns that a model card begins with
+CARD_ROW: Final = re.compile(r"^\| ([^|\s][^|]*) \| ([^|]+) \|$", re.MULTILINE)
+
+FINISHED: Final = "finished"
+RESUMABLE: Final = "can be resumed"
+DAMAGED: Final = "damaged"
+
+
+class _DamagedRunError(Exception):
+    """A part of a run that is missing or cannot be read: says which."""
+
+
+class RunListing(NamedTuple):
+    """Facts about a run folder.
+
+    Attributes:
+        path: the folder.
+        preset: name of the model's preset; None if the settings cannot be read, as for `size`,
+        size: and `data`.
+        weights: number of weights; None if no model was written yet.
+        data: file of the training data; "-" is stdin, "" was given in Python.
+        best: the best figure with its name; None before the first evaluation.
+        state: `finished`, `can be resumed` or `damaged`.
+        detail: the step to resume from, or the damage.
+        changed: time of the last change of the settings, the metrics or the model card.
+    """
+
+    path: Path
+    preset: str | None
+    size: str | None
+    weights: int | None
+    data: str | None
+    best: str | None
+    state: str
+    detail: str
+    changed: datetime
+
+
+def runs(*, folder: Path, depth: int, as_json: bool) -> None:
+    """List the run folders below a folder, the last changed first."""
+    if not folder.is_dir():
+        fix = "name one that holds runs"
+        raise ArgumentError("FOLDER", "be a folder", folder, fix)
+    found = sorted(find_runs(folder, depth), key=lambda run: run.changed, reverse=True)
+    if as_json:
+        return print_json([_as_object(run) for run in found])
+    if not found:
+        return note(f"there is no run in {folder}: train one with `regard train`.")
+    titles = ("run", "preset", "size", "weights", "data", "best", "changed", "state")
+    return print_table(result_console(), titles, [_row(run) for run in found])
+
+
+def find_runs(folder: Path, depth: int) -> Iterator[RunListing]:
+    """Yield the runs in a folder and, down to a depth, in those below it.
+
+    Hidden folders, links to folders and the inside of runs are left out. A note says that folders
+    are left unread once `MOST_FOLDERS` have been.
+    """
+    queue = [(folder, 0)]
+    for opened, (path, below) in enumerate(queue):
+        if opened == MOST_FOLDERS:
+            note(f"the first {MOST_FOLDERS:,} folders were read: name one that holds fewer.")
+            return
+        run = describe_run(path)
+        if run is not None:
+            yield run
+        elif below < depth:
+            queue += [(inner, below + 1) for inner in _folders(path)]
+
+
+def _folders(path: Path) -> list[Path]:
+    try:
+        with os.scandir(path) as entries:
+            names = [e.name for e in entries if e.is_dir(follow_symlinks=False)]
+    except OSError:  # not ours to read
+        return []
+    return [path / name for name in sorted(names) if not name.startswith(".")]
+
+
+def describe_run(path: Path) -> RunListing | None:
+    """Return what is known of a run folder; None for a folder that is no run."""
+    if not (path / "config.json").exists():
+        return None
+    try:
+        settings = _settings(path)
+    except _DamagedRunError as error:
+        if not any((path / mark).exists() for mark in MARKS):
+            return None  # settings of something else
+        return RunListing(path, None, None, None, None, None, DAMAGED, str(error), _changed(path))
+    if settings is None:
+        return None
+    steps = _checkpoint_steps(path)
+    finished = (path / "README.md").exists()
+    weights = best = None
+    preset, size, data = (str(settings.get(name) or "") for name in ("preset", "size", "data"))
+    try:
+        card = _card(path) if finished else {}
+        data = data or card.get("data", "")
+        best = _best_of_card(card) if finished else _best_of_checkpoint(path, steps)
+        weights = _count_weights(path / "model.safetensors", needed=finished)
+        state, detail = _state(path, steps, finished)
+    except _DamagedRunError as error:
+        state, detail = DAMAGED, str(error)
+    return RunListing(path, preset, size, weights, data, best, state, detail, _changed(path))
+
+
+def _settings(path: Path) -> dict[str, Any] | None:
+    """Return the settings of a run; None if config.json has another writer."""
+    record = _json(path / "config.json")
+    if not isinstance(record, dict) or not {"format", "config"} <= record.keys():
+        return None
+    content = {name: value for name, value in record.items() if name != "checksum"}
+    own = content_checksum(json.dumps(content, sort_keys=True).encode())
+    if record.get("checksum", own) != own:
+        raise _DamagedRunError("config.json does not match its checksum")
+    settings = record["config"]
+    if not isinstance(settings, dict):
+        raise _DamagedRunError("config.json has no settings")
+    return settings
+
+
+def _json(file: Path) -> Any:
+    try:
+        return safe_read.parse_json(safe_read.read_bytes(file, MOST_BYTES, inside=file.parent))
+    except (safe_read.InvalidJSONError, RegardError):
+        raise _DamagedRunError(f"{file.name} cannot be read") from None
+
+
+def _checkpoint_steps(path: Path) -> list[int]:
+    """Return the steps of the finished checkpoints, newest first."""
+    try:
+        names = os.listdir(path / "checkpoints")
+    except OSError:
+        return []
+    return sorted((int(m[1]) for name in names if (m := CHECKPOINT.fullmatch(name))), reverse=True)
+
+
+def _state(path: Path, steps: list[int], finished: bool) -> tuple[str, str]:
+    """Return the state of a run and its detail; raises _DamagedRunError."""
+    for name in ("tokenizer.src.json", "tokenizer.tgt.json"):
+        if (finished or steps) and not (path / name).exists():
+            raise _DamagedRunError(f"{name} is missing")
+    if finished:
+        return FINISHED, ""
+    for step in steps:
+        weights = _checkpoint(path, step).with_suffix(".safetensors")
+        if not weights.exists():
+            raise _DamagedRunError(f"{weights.name} is missing")
+        _count_weights(weights)
+    made = [n for n in ("model.safetensors", "metrics.jsonl") if (path / n).exists()]
+    if made and not steps:
+        raise _DamagedRunError(f"it has {' and '.join(made)}, and no checkpoint")
+    return RESUMABLE, f"from step {max(steps, default=0):,}"
+
+
+def _checkpoint(path: Path, step: int) -> Path:
+    return path / "checkpoints" / f"step-{step:08d}.json"
+
+
+def _count_weights(file: Path, *, needed: bool = False) -> int | None:
+    """Return the number of weights by the header of a safetensors file; None if it is missing.
+
+    Raises _DamagedRunError unless the file is as long as its header says.
+    """
+    if not file.exists():
+        if needed:
+            raise _DamagedRunError(f"{file.name} is missing")
+        return None
+    try:
+        with safe_read.open_regular(file, inside=file.parent) as opened:
+            size = os.fstat(opened.fileno()).st_size
+            length = int.from_bytes(opened.read(8), "little")
+            header = safe_read.parse_json(opened.read(min(length, MOST_BYTES)))
+        header.pop("__metadata__", None)
+        ends = [tensor["data_offsets"][1] for tensor in header.values()]
+        whole = 8 + length + max(ends, default=0)
+        count = sum(prod(tensor["shape"]) for tensor in header.values())
+    except (RegardError, OSError, ValueError, KeyError, TypeError, AttributeError):
+        raise _DamagedRunError(f"{file.name} cannot be read") from None
+    if size != whole:
+        raise _DamagedRunError(f"{file.name} has {size:,} bytes of {whole:,}")
+    return int(count)
+
+
+def _card(path: Path) -> dict[str, str]:
+    """Return the facts on the model card."""
+    try:
+        text = safe_read.read_bytes(path / "README.md", MOST_BYTES, inside=path)
+    except RegardError:
+        raise _DamagedRunError("README.md cannot be read") from None
+    return dict(CARD_ROW.findall(text.decode(errors="replace")))
+
+
+def _best_of_card(card: dict[str, str]) -> str | None:
+    """Return the last dev score on the card with its name, or the score of a bundled model."""
+    scores = {name: value for name, value in card.items() if name.partition("dev ")[1]}
+    if not scores:
+        return card.get("score")
+    name, value = list(scores.items())[-1]
+    return f"{name.removeprefix('best ')} {value}"
+
+
+def _best_of_checkpoint(path: Path, steps: list[int]) -> str | None:
+    """Return the best dev score in the newest checkpoint, or None before the first evaluation."""
+    if not steps:
+        return None
+    try:
+        progress = _json(_checkpoint(path, steps[0]))["record"]["numbers"]["progress"]
+        if not progress["best"]:
+            return None
+        score, step = progress["best"][0]
+        return f"{_metric(path, score, step)} {score:.4f} at step {step}"
+    except (IndexError, KeyError, TypeError, ValueError):
+        raise _DamagedRunError(f"{_checkpoint(path, steps[0]).name} cannot be read") from None
+
+
+def _metric(path: Path, score: float, step: int) -> str:
+    """Return the name of the dev metric that has this score at this step, by metrics.jsonl."""
+    try:
+        with safe_read.open_regular(path / "metrics.jsonl", inside=path) as file:
+            rows = map(safe_read.parse_json, file.read(MOST_BYTES).splitlines())
+            row = next(row for row in rows if row["step"] == step)
+    except (RegardError, StopIteration, KeyError, TypeError, ValueError):
+        raise _DamagedRunError("metrics.jsonl cannot be read") from None
+    names = [n for n, value in row.items() if n.startswith("dev_") and value == score]
+    return names[-1].replace("_", " ") if names else "dev score"
+
+
+def _changed(path: Path) -> datetime:
+    names = ("config.json", "metrics.jsonl", "README.md")
+    times = [(path / name).stat().st_mtime for name in names if (path / name).exists()]
+    return datetime.fromtimestamp(max(times, default=0.0)).astimezone()
+
+
+def _row(run: RunListing) -> list[str]:
+    data = {"-": "stdin", "": "from Python", None: "?"}.get(run.data, run.data)
+    state = f"{run.state}: {run.detail}" if run.state == DAMAGED else f"{run.state} {run.detail}"
+    return [
+        str(run.path),
+        run.preset or "?",
+        run.size or "?",
+        "" if run.weights is None else f"{run.weights:,}",
+        str(data),
+        run.best or "",
+        f"{run.changed:%Y-%m-%d %H:%M}",
+        state.strip(),
+    ]
+
+
+def _as_object(run: RunListing) -> dict[str, Any]:
+    changed = run.changed.isoformat(timespec="seconds")
+    return run._asdict() | {"path": str(run.path), "changed": changed}

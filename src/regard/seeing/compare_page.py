@@ -1,0 +1,118 @@
+"""The HTML page of a comparison: pairs of maps side by side, on one colour scale."""
+
+from collections.abc import Mapping, Sequence
+from typing import Final, NamedTuple
+
+from regard.seeing.figure import PAGE, svg
+from regard.seeing.html_page import template
+from regard.seeing.map_distance import TraceDistance
+from regard.seeing.page_modules import text_of
+from regard.seeing.trace import Trace
+from regard.seeing.view import NAMES, View, select
+from regard.version import __version__
+
+#: heads of an example whose maps are drawn
+MOST_HEADS: Final = 3
+#: rows of a table at most
+MOST_ROWS: Final = 200
+#: columns from which a page scales its few shades to the largest weight
+WIDE: Final = 64
+
+
+class ExamplePair(NamedTuple):
+    """Two traces to draw side by side.
+
+    Attributes:
+        title: the text that both read, or what the two are.
+        answers: a line for each.
+        traces: of both.
+        distance: between their maps.
+        reference: the correct target; None if unknown.
+    """
+
+    title: str
+    answers: tuple[str, str]
+    traces: tuple[Trace, Trace]
+    distance: TraceDistance
+    reference: str | None = None
+
+
+class PageTable(NamedTuple):
+    """A table of text.
+
+    Attributes:
+        title: above it.
+        columns: their titles.
+        rows: of as many cells.
+        note: a sentence about it, or "".
+    """
+
+    title: str
+    columns: list[str]
+    rows: list[list[str]]
+    note: str = ""
+
+
+class DrawnPair(NamedTuple):
+    """Two maps of one head as SVG, with the weight of their darkest colour."""
+
+    title: str
+    distance: float
+    row: str
+    figures: tuple[str, str]
+    full: float
+
+
+def render_comparison(
+    names: tuple[str, str],
+    facts: Mapping[str, str],
+    scores: PageTable | None,
+    tables: Sequence[PageTable],
+    examples: Sequence[ExamplePair],
+    notes: Sequence[str] = (),
+) -> str:
+    """Return a page without scripts that loads nothing.
+
+    Args:
+        names: of the two models or inputs.
+        facts: names and values for the head of the page.
+        scores: shown before the maps; None if there are none.
+        tables: shown after them.
+        examples: those that differ most first.
+        notes: sentences about what was not compared.
+    """
+    return template("compare.html").render(
+        title=f"{names[0]} against {names[1]}",
+        style=text_of("style.css"),
+        version=__version__,
+        names=names,
+        facts=facts,
+        scores=scores,
+        tables=tables,
+        most_rows=MOST_ROWS,
+        examples=[{"pair": pair, "maps": drawn_pairs(pair)} for pair in examples],
+        notes=notes,
+    )
+
+
+def drawn_pairs(pair: ExamplePair) -> list[DrawnPair]:
+    """Draw the maps of the heads that differ most, each pair on one colour scale."""
+    drawn = []
+    for one in pair.distance.heads[:MOST_HEADS]:
+        first, second = (
+            select(trace, kind=one.kind, layer=one.layer, head=one.head, words=one.words)
+            for trace in pair.traces
+        )
+        full = _full_weight(first, second)
+        figures = svg(first, theme=PAGE, full=full), svg(second, theme=PAGE, full=full)
+        title = f"{NAMES[one.kind]}, layer {one.layer}, head {one.head}"
+        drawn.append(DrawnPair(title, one.distance, one.row, figures, full))
+    return drawn
+
+
+def _full_weight(first: View, second: View) -> float:
+    """Return the weight of the darkest colour: 1, or for long rows the largest of both maps."""
+    views = first, second
+    if max(len(view.columns) for view in views) <= WIDE:
+        return 1.0
+    return max(1e-9, *(float(view.weights.max(initial=0.0)) for view in views))

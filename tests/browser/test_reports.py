@@ -1,0 +1,122 @@
+"""The pages of `regard heads` and `regard compare` in a real browser, with the network off."""
+
+import pytest
+
+from regard.seeing.compare_page import ExamplePair, PageTable, render_comparison
+from regard.seeing.head_habits import head_habits
+from regard.seeing.heads_page import HeadRow, render_heads
+from regard.seeing.map_distance import trace_distance
+from seeing.tools import HOSTILE, of_labels
+
+pytestmark = [
+    pytest.mark.browser,
+    pytest.mark.filterwarnings("ignore::DeprecationWarning"),
+]
+
+
+@pytest.fixture(scope="module")
+def pages(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("reports")
+    labels = [*HOSTILE[:3], "a", "b", "a"]
+    trace, other = of_labels(labels, "xyz", heads=3, layers=2), of_labels(labels, "xyz", heads=3)
+    rows = [
+        HeadRow(one, (0.1 * i, 0.1 * i - 0.05, 0.1 * i + 0.05), 1 - 0.1 * i)
+        for i, one in enumerate(head_habits([trace]))
+    ][::-1]
+    pair = ExamplePair(HOSTILE[0], ("x", "y"), (trace, other), trace_distance(trace, other))
+    table = PageTable("Examples", ["a", "b"], [["1", HOSTILE[1]]])
+    texts = {
+        "heads": render_heads(f"Heads of {HOSTILE[0]}", {"model": "m"}, rows, [trace]),
+        "compare": render_comparison(("one", HOSTILE[1]), {"A": "a"}, table, [table], [pair]),
+    }
+    for name, text in texts.items():
+        (folder / f"{name}.html").write_text(text, encoding="utf-8")
+    return folder
+
+
+@pytest.fixture
+def visit(chromium, pages):
+    opened = []
+
+    def open_page(name, hash_="", **settings):
+        context = chromium.new_context(offline=True, **settings)
+        opened.append(context)
+        page = context.new_page()
+        page.asked, page.wrong = [], []
+        page.on("request", lambda request: page.asked.append(request.url))
+        page.on("pageerror", lambda error: page.wrong.append(str(error)))
+        page.on("console", lambda m: page.wrong.append(m.text) if m.type == "error" else None)
+        page.goto(f"{(pages / f'{name}.html').as_uri()}{hash_}")
+        return page
+
+    yield open_page
+    for context in opened:
+        context.close()
+
+
+def first_heads(page):
+    return page.eval_on_selector_all("tbody tr th", "cells => cells.map(c => c.innerText)")
+
+
+def shown(page):
+    return page.eval_on_selector_all(
+        ".head", "all => all.filter(s => s.offsetParent).map(s => s.id)"
+    )
+
+
+def test_a_title_sorts_the_heads_and_a_second_click_turns_the_order(visit):
+    page = visit("heads")
+    assert first_heads(page)[0] == "cross 1.2"
+    page.click("thead button:has-text('head')")
+    assert first_heads(page) == [f"cross {i}.{j}" for i in range(2) for j in range(3)]
+    page.click("thead button:has-text('AER')")
+    assert first_heads(page)[0] == "cross 1.2"
+    page.click("thead button:has-text('AER')")
+    assert first_heads(page)[0] == "cross 0.0"
+    sorts = page.eval_on_selector_all("thead th", "all => all.map(x => x.ariaSort)")
+    assert sorts.count("none") == len(sorts) - 1
+    assert sorts[-1] == "descending"
+    assert page.wrong == []
+
+
+def test_a_click_on_a_head_shows_its_examples(visit):
+    page = visit("heads")
+    assert shown(page) == ["head-cross-1-2"]
+    page.click("tbody tr:has-text('cross 0.1') td >> nth=0")
+    page.wait_for_selector("#head-cross-0-1 svg")
+    assert shown(page) == ["head-cross-0-1"]
+    assert page.get_attribute("tbody a[href='#head-cross-0-1']", "aria-current") == "true"
+    page.focus("tbody a[href='#head-cross-0-2']")
+    page.keyboard.press("Enter")
+    page.wait_for_selector("#head-cross-0-2 svg")
+    assert shown(page) == ["head-cross-0-2"]
+    assert shown(visit("heads", "#head-cross-1-0")) == ["head-cross-1-0"]
+
+
+def test_heads_without_scripts_can_all_be_opened(visit):
+    page = visit("heads", java_script_enabled=False)
+    assert page.locator("section.head").count() == 6
+    page.click("#head-cross-0-0 summary")
+    assert page.locator("#head-cross-0-0 svg").is_visible()
+
+
+@pytest.mark.parametrize("name", ["heads", "compare"])
+def test_nothing_is_loaded_and_hostile_text_is_text(visit, name):
+    page = visit(name)
+    assert [url for url in page.asked if not url.startswith("file:")] == []
+    assert page.wrong == []
+    assert "</script>" in page.inner_text("body")
+    assert page.locator("main b, main img").count() == 0
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("width", [1200, 390])
+@pytest.mark.parametrize("name", ["heads", "compare"])
+def test_axe_finds_nothing_serious_and_nothing_overflows(visit, name, width, scheme):
+    axe = pytest.importorskip(
+        "axe_playwright_python.sync_playwright", reason="axe is missing"
+    ).Axe()
+    page = visit(name, viewport={"width": width, "height": 900}, color_scheme=scheme)
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
+    found = axe.run(page).response["violations"]
+    assert [one["id"] for one in found if one["impact"] in ("serious", "critical")] == []

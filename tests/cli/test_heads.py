@@ -1,0 +1,178 @@
+"""`regard heads`: habits, importance and the alignment head."""
+
+import json
+
+import pytest
+
+from api.test_output import run_folder
+from cli.tools import done, regard, reversed_pairs, sentence
+from regard import load
+from regard.api.heads import target_nats
+from regard.seeing.head_habits import head_habits
+from regard.seeing.head_switches import heads_off, transformer_switches
+from regard.seeing.trace import Trace
+
+#: a source and a target that `run_folder` knows
+PAIRS = "abc\ta b c\nhgf\tH E D\nd\tb f g\nbad\ta b H\ncab\tc a b\n"
+
+
+def report(*words):
+    return json.loads(done(regard("heads", *words, "--json")))
+
+
+@pytest.fixture(scope="module")
+def transformer(tmp_path_factory):
+    """A transformer that was never trained."""
+    return run_folder(tmp_path_factory.mktemp("heads") / "run", "transformer")
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("files")
+    (folder / "pairs.tsv").write_text(PAIRS)
+    (folder / "gold.txt").write_text("0-0 1-1 2-2\n" * 2 + "0-0\n" + "0-0 1-1 2-2\n" * 2)
+    (folder / "texts.txt").write_text("".join(f"{p.split()[0]}\n" for p in PAIRS.splitlines()))
+    return folder
+
+
+def test_habits_are_those_of_the_traces(transformer, files):
+    found = report(transformer, files / "pairs.tsv", "--ablate", "0")
+    model = load(transformer)
+    pairs = [line.split("\t") for line in PAIRS.splitlines()]
+    expected = head_habits([model.trace(src, tgt) for src, tgt in pairs])
+    assert len(found["heads"]) == len(expected)
+    for one, own in zip(found["heads"], expected, strict=True):
+        assert (one["kind"], one["layer"], one["head"]) == own.key
+        shares = {name: habit["share"] for name, habit in one["habits"].items()}
+        assert shares == pytest.approx({n: h.share for n, h in own.habits.items()}, abs=1e-5)
+        assert one["importance"] is None
+    assert (found["texts"], found["ablated"]) == (5, 0)
+
+
+def test_importance_is_the_cost_of_the_targets_without_a_head(transformer, files):
+    found = report(transformer, files / "pairs.tsv", "--ablate", "3")
+    assert found["ablated"] == 3
+    costs = [head["importance"]["cost"] for head in found["heads"]]
+    assert costs == sorted(costs, reverse=True)
+    model = load(transformer)
+    first = [line.split("\t") for line in PAIRS.splitlines()[:3]]
+    sides = [src for src, _ in first], [tgt for _, tgt in first]
+    one = found["heads"][0]
+    key = one["kind"], one["layer"], one["head"]
+
+    def nats():
+        return -sum(model.trace(src, tgt).decoded.log_prob for src, tgt in first)
+
+    whole = nats()
+    with heads_off(transformer_switches(model.module)[key]):
+        without = nats()
+    tokens = target_nats(model, *sides)[:, 1].sum()
+    assert tokens == 3 * 4
+    assert one["importance"]["cost"] == pytest.approx((without - whole) / tokens, abs=1e-5)
+    assert one["importance"]["low"] <= one["importance"]["cost"] <= one["importance"]["high"]
+
+
+def test_the_alignment_head_is_the_one_that_align_finds(transformer, files):
+    gold = ("--gold", files / "gold.txt")
+    found = report(transformer, files / "pairs.tsv", *gold, "--ablate", "0")
+    aligned = json.loads(done(regard("align", transformer, files / "pairs.tsv", *gold, "--json")))
+    tried = [one for one in aligned["forward"]["tried"] if None not in (one["layer"], one["head"])]
+    best = min(tried, key=lambda one: one["aer"])
+    head = found["alignment_head"]
+    assert (head["layer"], head["head"]) == (best["layer"], best["head"])
+    assert head["alignment"] == {"aer": best["aer"], "shift": best["shift"]}
+    for one in found["heads"]:
+        own = [t["aer"] for t in tried if (t["layer"], t["head"]) == (one["layer"], one["head"])]
+        assert one["kind"] != "cross" or one["alignment"]["aer"] == min(own)
+    assert found["diagonal_aer"] == aligned["scale"]["diagonal"]["aer"]
+    assert [h["alignment"] is not None for h in found["heads"]] == [
+        h["kind"] == "cross" for h in found["heads"]
+    ]
+    out = done(regard("heads", transformer, files / "pairs.tsv", *gold))
+    named = f"The alignment head is layer {best['layer']}, head {best['head']}: AER"
+    assert named in out
+
+
+def test_the_table(transformer, files):
+    out = done(regard("heads", transformer, files / "texts.txt"))
+    titles, *lines = out.splitlines()
+    assert titles.split()[:5] == ["kind", "layer", "head", "habit", "previous"]
+    assert "cost if off" in titles
+    assert sum(line.split()[0] in ("cross", "encoder-self", "decoder-self") for line in lines) == (
+        len(transformer_switches(load(transformer).module))
+    )
+    assert "Shares of attention in 5 texts; heads were switched off on 5 of them." in out
+
+
+def test_texts_are_answered_by_the_model_itself(transformer, files):
+    found = report(transformer, files / "texts.txt", "--ablate", "0")
+    model = load(transformer)
+    traces = [model.trace(line.split()[0]) for line in PAIRS.splitlines()]
+    first = head_habits(traces)[0]
+    assert found["heads"][0]["habits"]["first"]["share"] == pytest.approx(
+        first.habits["first"].share, abs=1e-5
+    )
+    assert {one["target"]["text"] for one in found["examples"]} <= {t.target.text for t in traces}
+
+
+def test_a_page(transformer, files, tmp_path):
+    done(regard("heads", transformer, files / "pairs.tsv", "-o", tmp_path / "h.html"))
+    page = (tmp_path / "h.html").read_text()
+    assert page.count("<svg xmlns") >= len(transformer_switches(load(transformer).module))
+    assert "must end in .html" in sentence(regard("heads", transformer, "a", "-o", "h.svg"), 2)
+
+
+def test_a_model_without_multi_head_attention_has_habits_alone(run):
+    result = regard("heads", run, "abcd")
+    assert "Only heads of multi-head attention can be switched off" in done(result)
+    (head,) = report(run, "abcd")["heads"]
+    assert head["importance"] is None
+
+
+def test_a_language_model(tmp_path):
+    folder = run_folder(tmp_path / "lm", "lm-transformer")
+    found = report(folder, "a b c a b")
+    assert {head["kind"] for head in found["heads"]} == {"decoder-self"}
+    assert all(head["importance"] is not None for head in found["heads"])
+    assert "induction" in found["heads"][0]["habits"]
+
+
+def test_a_limit_is_said(transformer, files):
+    result = regard("heads", transformer, files / "pairs.tsv", "--limit", "2", "--ablate", "0")
+    assert "the first 2 of 5 texts are read" in result.stderr
+    assert "in 2 texts" in done(result)
+
+
+def test_what_cannot_be(transformer, files, tmp_path):
+    said = sentence(regard("heads", transformer, "abc", "--gold", files / "gold.txt"), 2)
+    assert "--gold must come with pairs" in said
+    (tmp_path / "empty.txt").write_text("")
+    said = sentence(regard("heads", transformer, tmp_path / "empty.txt"), 2)
+    assert "FILE must have a text or more" in said
+    plain = run_folder(tmp_path / "plain", "seq2seq")
+    assert "RUN must have attention" in sentence(regard("heads", plain, "abc"), 2)
+    assert isinstance(load(plain).trace("abc"), Trace)
+
+
+@pytest.mark.long
+def test_the_head_that_learns_to_reverse_is_named(tmp_path):
+    """A transformer that learns reversal has a head that looks where each letter comes from."""
+    (tmp_path / "train.tsv").write_text(reversed_pairs(2000))
+    lines = reversed_pairs(40, seed=9).splitlines()
+    (tmp_path / "test.tsv").write_text("\n".join(lines) + "\n")
+    sizes = [len(line.split("\t")[0]) for line in lines]
+    gold = [" ".join(f"{n - 1 - i}-{i}" for i in range(n)) for n in sizes]
+    (tmp_path / "gold.txt").write_text("\n".join(gold) + "\n")
+    size = ("dim=64", "heads=2", "layers=1", "feed_forward=128", "dropout=0", "lr=0.003")
+    settings = ("batch_sentences=64", "steps=400", "eval_every=400", "report=false")
+    done(
+        regard(
+            *("train", tmp_path / "train.tsv", "-p", "transformer", "-o", tmp_path / "run", "-q"),
+            *(*size, *settings),
+        )
+    )
+    found = report(tmp_path / "run", tmp_path / "test.tsv", "--gold", tmp_path / "gold.txt")
+    head = found["alignment_head"]
+    assert head["kind"] == "cross"
+    assert head["alignment"]["aer"] < 0.5 * found["diagonal_aer"]
+    assert head["importance"]["low"] > 0

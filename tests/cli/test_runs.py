@@ -1,0 +1,132 @@
+"""`regard runs`: every run folder, in its state, from small files alone."""
+
+import json
+import shutil
+
+import pytest
+
+from cli.test_startup import modules
+from cli.tools import done, regard, sentence
+from regard.training import RunFolder
+
+
+@pytest.fixture
+def copy(run, tmp_path):
+    """A finished run in a folder of its own, to damage."""
+    return shutil.copytree(run, tmp_path / "deep" / "er" / "run")
+
+
+def listed(folder, *words):
+    return json.loads(done(regard("runs", folder, "--json", *words)))
+
+
+def test_a_finished_run(run, copy, tmp_path):
+    (found,) = listed(tmp_path)
+    assert found["path"] == str(copy)
+    assert (found["preset"], found["size"], found["state"]) == ("bahdanau", "tiny", "finished")
+    assert found["data"] == str(run.with_suffix(".tsv"))
+    weights = RunFolder(copy).load().model.parameters()
+    assert found["weights"] == sum(weight.numel() for weight in weights)
+    card = (copy / "README.md").read_text()
+    name, _, figure = found["best"].partition(", greedy ")
+    assert f"| best {name}, greedy | {figure} |" in card
+    assert found["changed"][:4].isdecimal()
+
+
+def test_the_table_has_a_line_for_each_run(copy, sister, tmp_path):
+    shutil.copytree(sister, tmp_path / "sister")
+    titles, *lines = done(regard("runs", tmp_path)).splitlines()
+    assert titles.split()[:3] == ["run", "preset", "size"]
+    assert {line.split()[0] for line in lines} == {str(copy), str(tmp_path / "sister")}
+    assert all(line.rstrip().endswith("finished") for line in lines)
+
+
+def test_a_stopped_run_can_be_resumed_and_has_the_best_of_its_checkpoint(copy):
+    finished = listed(copy)[0]["best"]
+    (copy / "README.md").unlink()
+    (found,) = listed(copy)
+    assert (found["state"], found["detail"]) == ("can be resumed", "from step 30")
+    name, _, figure = finished.partition(", greedy ")
+    assert found["best"] == f"{name} {figure}"
+    assert "can be resumed from step 30" in done(regard("runs", copy))
+
+
+def test_a_run_without_an_evaluation_can_be_resumed(copy):
+    for name in ("README.md", "metrics.jsonl", "model.safetensors"):
+        (copy / name).unlink()
+    shutil.rmtree(copy / "checkpoints")
+    (found,) = listed(copy)
+    assert (found["state"], found["detail"]) == ("can be resumed", "from step 0")
+    assert found["best"] is found["weights"] is None
+
+
+def cut(file):
+    file.write_bytes(file.read_bytes()[:-7])
+
+
+def newest(run, ending):
+    return sorted((run / "checkpoints").glob(f"*.{ending}"))[-1]
+
+
+DAMAGE = {
+    "config.json cannot be read": lambda run: cut(run / "config.json"),
+    "config.json does not match": lambda run: (run / "config.json").write_text(
+        (run / "config.json").read_text().replace('"tiny"', '"small"')
+    ),
+    "model.safetensors has": lambda run: cut(run / "model.safetensors"),
+    "model.safetensors cannot": lambda run: (run / "model.safetensors").write_bytes(b"\xff" * 99),
+    "model.safetensors is missing": lambda run: (run / "model.safetensors").unlink(),
+    "tokenizer.tgt.json is missing": lambda run: (run / "tokenizer.tgt.json").unlink(),
+}
+UNFINISHED = {
+    "and no checkpoint": lambda run: shutil.rmtree(run / "checkpoints"),
+    ".safetensors is missing": lambda run: newest(run, "safetensors").unlink(),
+    ".safetensors has": lambda run: cut(newest(run, "safetensors")),
+    ".json cannot be read": lambda run: newest(run, "json").write_text('{"record": 7}'),
+    "metrics.jsonl cannot be read": lambda run: (run / "metrics.jsonl").unlink(),
+}
+
+
+@pytest.mark.parametrize("reason", [*DAMAGE, *UNFINISHED])
+def test_damage_is_named(copy, reason):
+    if reason in UNFINISHED:
+        (copy / "README.md").unlink()
+        UNFINISHED[reason](copy)
+    else:
+        DAMAGE[reason](copy)
+    (found,) = listed(copy)
+    assert found["state"] == "damaged"
+    assert reason in found["detail"]
+    shown = " ".join(done(regard("runs", copy)).split())
+    assert f"damaged: {found['detail']}" in shown
+
+
+def test_only_runs_are_listed(copy, tmp_path):
+    for name, content in (("other", '{"model_type": "bert"}'), ("broken", "{"), ("empty", "")):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "config.json").write_text(content)
+    shutil.copytree(copy, tmp_path / ".hidden" / "run")
+    (tmp_path / "link").symlink_to(copy)
+    assert [run["path"] for run in listed(tmp_path)] == [str(copy)]
+
+
+def test_the_search_is_bounded(copy, tmp_path, monkeypatch):
+    assert len(listed(tmp_path, "--depth", "3")) == 1
+    assert listed(tmp_path, "--depth", "2") == []
+    monkeypatch.setattr("regard.cli.runs.MOST_FOLDERS", 2)
+    result = regard("runs", tmp_path)
+    assert "the first 2 folders were read" in result.stderr
+    assert done(result) == ""
+
+
+def test_no_runs_and_no_folder(tmp_path):
+    result = regard("runs", tmp_path)
+    assert done(result) == ""
+    assert "there is no run in" in result.stderr
+    assert "must be a folder" in sentence(regard("runs", tmp_path / "none"), 2)
+
+
+def test_torch_is_not_loaded(copy):
+    said, loaded = modules("runs", str(copy))
+    assert any("finished" in line for line in said)
+    assert not loaded & {"torch", "numpy", "pyarrow"}

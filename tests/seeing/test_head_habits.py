@@ -1,0 +1,290 @@
+"""Planted heads are found: each has its one habit, at all of its attention."""
+
+from contextlib import suppress
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+import regard
+from regard.api.heads import head_importance
+from regard.errors import ArgumentError
+from regard.seeing import Map, Text, Token, Trace
+from regard.seeing.head_habits import head_habits
+from regard.seeing.head_switches import heads_off, module_switches, output_projection
+from regard.seeing.heads_page import HeadRow, render_heads
+from seeing.planted import PlantedCross, encoder_model, induction_model, labels, repeated
+from seeing.tools import HOSTILE, of_labels
+
+
+def seen_by(model, ids):
+    with regard.capture(model, tokens=labels(ids)) as seen, torch.no_grad():
+        model(ids)
+    return seen.traces
+
+
+@pytest.fixture(scope="module")
+def found():
+    return {one.key: one for one in head_habits(seen_by(induction_model(), repeated(11)))}
+
+
+@pytest.mark.parametrize(
+    ("layer", "head", "habit"),
+    [
+        (0, 0, "previous"),
+        (0, 1, "first"),
+        (0, 2, "same"),
+        (0, 3, "separator"),
+        (1, 0, "induction"),
+        (1, 1, "position"),
+        (1, 2, None),
+        (1, 3, "same"),
+    ],
+)
+def test_each_planted_head_is_found(found, layer, head, habit):
+    one = found["decoder-self", layer, head]
+    assert one.main == habit
+    if habit is not None:
+        assert one.habits[habit].share == pytest.approx(1.0, abs=1e-4)
+        assert one.habits[habit].score == pytest.approx(1.0, abs=1e-4)
+    if habit == "position":
+        assert one.habits[habit].detail == 3
+
+
+def test_even_attention_has_the_share_of_chance(found):
+    for habit in found["decoder-self", 1, 2].habits.values():
+        assert habit.share == pytest.approx(habit.chance, abs=1e-5)
+        assert habit.score == pytest.approx(0.0, abs=1e-4)
+
+
+def test_a_column_that_few_rows_see_is_no_fixed_position(found):
+    """The last column is seen by its own row alone, which looks at itself in this head."""
+    habit = found["decoder-self", 1, 3].habits["position"]
+    assert habit.detail <= 6
+    assert habit.share <= 1 / 7 + 1e-6
+
+
+def test_a_causal_head_has_no_next_token_and_no_diagonal(found):
+    assert not {"next", "diagonal"} & found["decoder-self", 0, 0].habits.keys()
+
+
+def test_heads_that_see_both_sides():
+    found = head_habits(seen_by(encoder_model(), repeated(5)))
+    assert [(one.kind, one.main) for one in found] == [
+        ("encoder-self", habit) for habit in ("next", "previous", "first", "separator")
+    ]
+    assert found[0].habits["next"].share == pytest.approx(1.0, abs=1e-4)
+
+
+def test_heads_of_cross_attention():
+    src, tgt = torch.tensor([[2, 3, 4, 5, 6, 2, 3]]), torch.tensor([[4, 3, 6, 5, 2]])
+    model = PlantedCross().eval()
+    with regard.capture(model) as seen, torch.no_grad():
+        model(src, tgt)
+    seen.label(labels(src), labels(tgt))
+    found = head_habits(seen.traces)
+    assert [(one.kind, one.main) for one in found] == [
+        ("cross", habit) for habit in ("diagonal", None, "first", "same")
+    ]
+    assert found[0].habits["diagonal"].share == pytest.approx(1.0, abs=1e-4)
+    # the middle of the turned diagonal is on the diagonal
+    assert found[1].habits["diagonal"].share == pytest.approx(1 / 5, abs=1e-4)
+    assert not {"previous", "next", "induction"} & found[0].habits.keys()
+
+
+def test_shares_by_hand():
+    """Two rows of a causal map after `<s>`: labels `x`, `x`; specials do not start the diagonal."""
+    source = Text("x x", (Token("<s>", special=True), Token("▁x"), Token("x")))
+    weights = np.array([[[1.0, 0, 0], [0.75, 0.25, 0], [0.125, 0.375, 0.5]]], dtype=np.float32)
+    maps = (Map("decoder-self", 0, weights, None, "source", "source", True),)
+    (one,) = head_habits([Trace(source, source, maps)])
+    share = {name: habit.share for name, habit in one.habits.items()}
+    assert share["previous"] == pytest.approx((0.75 + 0.375) / 2)
+    assert share["first"] == pytest.approx((0.75 + 0.125) / 2)
+    assert share["same"] == pytest.approx((0.25 + 0.875) / 2)
+    assert share["induction"] == pytest.approx(0.5)
+    assert one.habits["first"].chance == pytest.approx((1 / 2 + 1 / 3) / 2)
+    assert one.habits["induction"].rows == 1
+    assert "separator" not in share
+
+
+def test_rows_of_a_cache_stand_at_the_end():
+    """Two rows over four columns are those of the last two tokens."""
+    source, target = Text.of(list("abcd")), Text.of(list("cd"))
+    weights = np.array([[[0, 1, 0, 0], [0, 0, 1, 0]]], dtype=np.float32)
+    maps = (Map("decoder-self", 0, weights, None, "target", "source", False),)
+    (one,) = head_habits([Trace(source, target, maps)])
+    assert one.main == "previous"
+    assert one.habits["previous"].share == 1
+
+
+def nats(model, ids):
+    """Nats of the second half of each text, which the first half tells."""
+
+    def score():
+        with torch.no_grad():
+            logits = model(ids)[:, 6:-1]
+        terms = F.cross_entropy(logits.transpose(1, 2), ids[:, 7:], reduction="none")
+        return np.stack([terms.sum(dim=1), torch.full((len(ids),), terms.shape[1])], axis=1)
+
+    return score
+
+
+def switches_of(model):
+    names = {("decoder-self", i): (f"layers.{i}", 4) for i in range(2)}
+    return module_switches(model, names)
+
+
+def test_only_the_heads_of_the_circuit_matter():
+    model, ids = induction_model(), repeated(17)
+    costs = head_importance(switches_of(model), nats(model, ids))
+    circuit = {("decoder-self", 0, 0), ("decoder-self", 1, 0)}
+    for key, (cost, low, high) in costs.items():
+        assert low <= cost <= high
+        if key in circuit:
+            assert low > 0.5
+        else:
+            assert cost == pytest.approx(0.0, abs=1e-6)
+
+
+def test_a_head_is_off_inside_the_block_alone():
+    model, ids = induction_model(), repeated(3)
+    before = {name: weight.clone() for name, weight in model.state_dict().items()}
+    one, other = (switches_of(model)["decoder-self", i, 0] for i in range(2))
+    with torch.no_grad():
+        whole = model(ids)
+        with heads_off(one, other):
+            assert not model(ids).any()
+        assert torch.equal(model(ids), whole)
+        with suppress(KeyError), heads_off(one, other):
+            raise KeyError
+        assert torch.equal(model(ids), whole)
+    assert all(torch.equal(model.state_dict()[name], weight) for name, weight in before.items())
+
+
+class Conv1D(nn.Module):
+    """A linear map whose weights are (inputs, outputs), as transformers has them."""
+
+    def __init__(self, inputs, outputs):
+        super().__init__()
+        self.weight = nn.Parameter(torch.randn(inputs, outputs))
+
+    def forward(self, x):
+        return x @ self.weight
+
+
+def test_the_output_projection_inside_and_beside_an_attention():
+    def holder(parts):
+        made = nn.Module()
+        for name, module in parts.items():
+            made.add_module(name, holder(module) if isinstance(module, dict) else module)
+        return made
+
+    inside = holder({"attn": {"c_attn": Conv1D(6, 18), "c_proj": Conv1D(6, 11)}})
+    assert output_projection(inside, "attn", 3) is inside.attn.c_proj
+    beside = holder({"attention": {"self": {}, "output": {"dense": nn.Linear(6, 6)}}})
+    assert output_projection(beside, "attention.self", 2) is beside.attention.output.dense
+    with pytest.raises(ArgumentError, match="output projection"):
+        output_projection(beside, "attention.self", 5)
+    # the slice of the second head of three is its inputs
+    switch = module_switches(inside, {("decoder-self", 0): ("attn", 3)})["decoder-self", 0, 1]
+    x, conv = torch.randn(2, 6), inside.attn.c_proj
+    without = x.clone()
+    without[:, 2:4] = 0
+    expected = without @ conv.weight
+    with heads_off(switch):
+        assert torch.allclose(conv(x), expected)
+
+
+def test_torch_s_own_attention_is_switched_off():
+    torch.manual_seed(0)
+    model = nn.MultiheadAttention(12, 3, batch_first=True).eval()
+    switches = module_switches(model, {("encoder-self", 0): ("", 3)})
+    x = torch.randn(2, 5, 12)
+    with torch.no_grad(), heads_off(*switches.values()):
+        assert torch.allclose(model(x, x, x)[0], model.out_proj.bias.expand(2, 5, 12), atol=1e-6)
+
+
+def rows_of(traces):
+    return [HeadRow(one, (0.5, 0.25, 0.75), 0.125, 1) for one in head_habits(traces)]
+
+
+def test_a_page_lists_heads_and_draws_examples():
+    traces = seen_by(induction_model(), repeated(2))
+    page = render_heads("Heads", {"model": "planted"}, rows_of(traces), traces)
+    assert page.count('class="head"') == 8
+    assert page.count("<svg xmlns") == 16
+    assert "what followed an earlier copy: 100% of its attention" in page
+    assert "alignment error rate 12.5 with shift +1" in page
+    assert page.count("<script>") == 1
+    assert "script-src &#39;sha256-" in page
+
+
+def test_a_page_is_safe_and_bounded(monkeypatch):
+    hostile = of_labels(list(HOSTILE), list(HOSTILE), heads=3)
+    page = render_heads(HOSTILE[0], {HOSTILE[1]: HOSTILE[0]}, rows_of([hostile]), [hostile])
+    assert page.count("</script>") == 1
+    assert "<b>" not in page
+    monkeypatch.setattr("regard.seeing.heads_page.MOST_HEADS", 5)
+    monkeypatch.setattr("regard.seeing.heads_page.MOST_FIGURES", 10)
+    many = of_labels("abc", "xyz", heads=7)
+    page = render_heads("many", {}, rows_of([many]), [many, many, many])
+    assert "2 more heads have no figures here" in page
+    assert page.count("<svg xmlns") == 10
+
+
+FAMILIES = {
+    "gpt2": ("GPT2LMHeadModel", {"n_embd": 12, "n_layer": 2, "n_head": 3, "n_positions": 16}),
+    "bert": ("BertForMaskedLM", {"num_hidden_layers": 2, "num_attention_heads": 3}),
+    "llama": (
+        "LlamaForCausalLM",
+        {"num_hidden_layers": 2, "num_attention_heads": 3, "num_key_value_heads": 1},
+    ),
+    "t5": ("T5ForConditionalGeneration", {"num_layers": 2, "num_heads": 3, "d_kv": 5, "d_ff": 19}),
+    "bart": (
+        "BartForConditionalGeneration",
+        {
+            **{f"{side}_layers": 2 for side in ("encoder", "decoder")},
+            **{f"{side}_attention_heads": 3 for side in ("encoder", "decoder")},
+            **{f"{side}_ffn_dim": 19 for side in ("encoder", "decoder")},
+        },
+    ),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("family", FAMILIES)
+def test_heads_of_transformers_are_found_and_switched_off(family):
+    """With all heads of a kind off, no input reaches an output through that attention."""
+    transformers = pytest.importorskip("transformers")
+    name, sizes = FAMILIES[family]
+    cls = getattr(transformers, name)
+    width = {"hidden_size": 12, "d_model": 12, "intermediate_size": 19}
+    config = cls.config_class(vocab_size=23, pad_token_id=0, **{**width, **sizes})
+    torch.manual_seed(0)
+    model = cls(config).eval()
+    ids = torch.tensor([[5, 7, 11, 13, 17]])
+    inputs = {"input_ids": ids, "use_cache": False}
+    if config.is_encoder_decoder:
+        inputs["decoder_input_ids"] = torch.tensor([[2, 3, 19]])
+    if family == "bert":
+        del inputs["use_cache"]
+    with regard.capture(model) as seen, torch.no_grad():
+        whole = model(**inputs).logits
+    (trace,) = seen.traces
+    switches = module_switches(model, seen.modules())
+    assert {key[:2] for key in switches} == {(m.kind, m.layer) for m in trace.maps}
+    assert {one.key for one in head_habits([trace])} == switches.keys()
+    assert all(switch.end - switch.start in (4, 5) for switch in switches.values())
+    kind = "cross" if config.is_encoder_decoder else trace.kinds[0]
+    own = [switch for key, switch in switches.items() if key[0] == kind]
+    with torch.no_grad(), heads_off(*own):
+        off = model(**inputs).logits
+        # neither the source nor an earlier token can be seen
+        other = {**inputs, "input_ids": torch.tensor([[6, 8, 12, 13, 17]])}
+        assert torch.allclose(off[:, -1], model(**other).logits[:, -1], atol=1e-6)
+    with torch.no_grad():
+        assert torch.equal(model(**inputs).logits, whole)
+        assert not torch.allclose(whole[:, -1], model(**other).logits[:, -1], atol=1e-6)

@@ -1,0 +1,113 @@
+"""Distances between the maps of two traces, by hand."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from regard.seeing import Map, Text, Token, Trace
+from regard.seeing.compare_page import ExamplePair, PageTable, drawn_pairs, render_comparison
+from regard.seeing.map_distance import row_distances, trace_distance
+from seeing.tools import HOSTILE, WEIGHTS, of_labels, random_weights, translation
+
+
+def swapped(*kinds_and_weights):
+    maps = tuple(Map.of(kind, layer, w) for kind, layer, w in kinds_and_weights)
+    return replace(translation(), maps=maps)
+
+
+def test_total_variation_by_hand():
+    rows = np.array([[0.5, 0.3, 0.2], [1.0, 0.0, 0.0], [0.2, 0.2, 0.2]], dtype=np.float32)
+    others = np.array([[0.2, 0.3, 0.5], [0.0, 1.0, 0.0], [0.2, 0.2, 0.6]], dtype=np.float32)
+    # the last row of the first lacks 0.4, which the other has at its end
+    assert row_distances(rows, others) == pytest.approx([0.3, 1.0, 0.4])
+
+
+def test_the_heads_that_differ_most_come_first():
+    third = np.roll(WEIGHTS, 1, axis=1)
+    here = swapped(("cross", 0, [WEIGHTS, WEIGHTS]), ("cross", 1, [WEIGHTS]))
+    there = swapped(("cross", 0, [WEIGHTS, third]), ("cross", 1, [WEIGHTS]))
+    found = trace_distance(here, there)
+    assert [(one.layer, one.head) for one in found.heads] == [(0, 1), (0, 0), (1, 0)]
+    expected = np.abs(np.array(WEIGHTS) - third).sum(axis=1) / 2
+    assert found.heads[0].distance == pytest.approx(expected.mean(), abs=1e-6)
+    assert found.heads[0].row == translation().target.labels[int(expected.argmax())]
+    assert found.heads[1].distance == 0
+    assert found.notes == []
+
+
+def test_words_are_compared_where_tokens_differ():
+    """The other model reads `unhappy` as one token; its column is the sum of the two."""
+    here = translation()
+    source = Text(
+        "the unhappy cat",
+        (
+            Token("the", (0, 3), 0),
+            Token("unhappy", (4, 11), 1),
+            Token("cat", (12, 15), 2),
+            Token("</s>", special=True),
+        ),
+    )
+    joined = np.add.reduceat(np.array(WEIGHTS), [0, 1, 3, 4], axis=1)
+    there = Trace(source, here.target, (Map.of("cross", 0, [joined]),))
+    (found,) = trace_distance(here, there).heads
+    assert found.words
+    assert found.distance == pytest.approx(0, abs=1e-6)
+
+
+def test_maps_that_do_not_fit_have_one_sentence():
+    here, there = of_labels("abc", "xyz"), of_labels("abcd", "xyz")
+    assert trace_distance(here, there, by_position=True) == (
+        [],
+        ["cross: the tokens of the two differ, so these maps are not compared"],
+    )
+    other = replace(here, maps=(Map.of("encoder-self", 0, random_weights(2, 3, 3)),))
+    assert [note.split(":")[0] for note in trace_distance(here, other).notes] == [
+        "cross",
+        "encoder-self",
+    ]
+
+
+def test_by_position_compares_other_tokens_of_the_same_number():
+    here, there = of_labels("abc", "xyz"), of_labels("abd", "xyz")
+    assert trace_distance(here, there).heads == []
+    (found,) = trace_distance(here, there, by_position=True).heads
+    assert found.distance == 0
+
+
+def test_more_layers_and_heads_are_left_out_and_said():
+    here, there = of_labels("abc", "xyz", heads=3), of_labels("abc", "xyz", heads=2, layers=2)
+    found = trace_distance(here, there)
+    assert sorted((one.layer, one.head) for one in found.heads) == [(0, 0), (0, 1)]
+    assert "1 layer of 3 heads" in found.notes[0]
+    assert "2 layers of 2 heads" in found.notes[0]
+
+
+def pair(here, there):
+    return ExamplePair("text", ("one", "other"), (here, there), trace_distance(here, there))
+
+
+def test_both_maps_of_a_pair_have_one_scale():
+    """Rows of 100 weights are drawn by their largest, which is that of both maps."""
+    names = [f"w{i}" for i in range(100)]
+    sharp, flat = of_labels(names, "xyz", sharp=9.0), of_labels(names, "xyz", sharp=0.1)
+    (drawn,) = drawn_pairs(pair(sharp, flat))
+    assert drawn.full == pytest.approx(float(sharp.maps[0].weights.max()))
+    # the flat one has nothing near the darkest colour
+    assert "var(--q8)" in drawn.figures[0]
+    assert "var(--q4)" not in drawn.figures[1]
+    (short,) = drawn_pairs(pair(of_labels("abc", "xyz"), of_labels("abc", "xyz")))
+    assert short.full == 1.0
+
+
+def test_a_page_is_safe_and_loads_nothing():
+    here = of_labels(list(HOSTILE), "xyz")
+    one = ExamplePair(HOSTILE[0], (HOSTILE[0], "b"), (here, here), trace_distance(here, here))
+    table = PageTable("T", ["a"], [[HOSTILE[0]]] * 300)
+    text = render_comparison((HOSTILE[0], "B"), {"A": HOSTILE[1]}, table, [table], [one], ["n"])
+    assert "<script" not in text
+    assert "<b>" not in text
+    assert "http" not in text.replace('xmlns="http://www.w3.org/2000/svg"', "").replace(
+        'http-equiv="', ""
+    )
+    assert "The first 200 of 300." in text
