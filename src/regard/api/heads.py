@@ -1,18 +1,30 @@
 """Attention heads of a model over a corpus: habits, importance by ablation, and alignment."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import count
 from typing import Any, Final, NamedTuple
 
 import numpy as np
 
 from regard.api.model import Model
-from regard.api.word_alignment import Units, align, all_choices, check_can_align, unit_counts
+from regard.api.word_alignment import SHIFTS, Units, check_can_align, unit_counts
 from regard.data import Pair
+from regard.data.lookup_codecs import words_of
 from regard.decoding import force_decode
 from regard.evaluation import ratio_differences
 from regard.evaluation.metrics import Statistics
-from regard.seeing import Trace
-from regard.seeing.alignment import Gold, Quality, diagonal
+from regard.pretrained import PretrainedModel
+from regard.pretrained.head_probe import prediction_scorer, pretrained_switches, text_traces
+from regard.seeing import Text, Trace
+from regard.seeing.alignment import (
+    Gold,
+    Links,
+    Quality,
+    diagonal,
+    merge_units,
+    shift_rows,
+    strongest,
+)
 from regard.seeing.head_habits import HeadHabits, HeadKey, head_habits
 from regard.seeing.head_switches import HeadSwitch, heads_off, transformer_switches
 
@@ -22,6 +34,14 @@ SCORED: Final = 32
 #: examples that are kept to be drawn, and tokens along a side of them
 EXAMPLES: Final = 4
 LONGEST: Final = 40
+NO_SWITCH: Final = (
+    "Only heads of multi-head attention can be switched off: others have no importance"
+)
+SHARED: Final = "Layers that share their weights are switched off together"
+DIVERGENCE: Final = (
+    "The model writes no text: the cost is how far its predictions move, in nats for each of them"
+)
+NO_SCORE: Final = "A model without an output layer predicts nothing: no head has an importance"
 
 
 class HeadImportance(NamedTuple):
@@ -89,55 +109,61 @@ def _error_rate(head: HeadProfile) -> float:
 
 
 def profile_heads(
-    model: Model,
+    model: Model | PretrainedModel,
     sources: Sequence[Any],
     targets: Sequence[str] | None = None,
     *,
     ablate: int = 64,
-    pairs: Sequence[Pair] | None = None,
     golds: Sequence[Gold] | None = None,
     done: Callable[[int], None] = lambda texts: None,
 ) -> HeadReport:
     """Return the habits of each head over some texts, and its importance.
 
     Args:
-        model: of a run.
+        model: of a run, or of transformers.
         sources: texts that the model reads; of a language model, texts that it is made to write.
         targets: what the model is made to write; its own answers if None.
         ablate: number of texts on which heads are switched off, one after another; 0 for none.
-        pairs: the pairs of `golds`.
-        golds: gold links of each pair; with them each head of the cross-attention is scored.
+        golds: gold links of each source and target; with them each head of the cross-attention has
+            its alignment error rate.
         done: called with a number of texts whenever some are done.
     """
-    if not model.kind.has_sources:
+    if isinstance(model, Model) and not model.kind.has_sources:
         sources, targets = [""] * len(sources), list(sources)
-    examples: list[Trace] = []
-    written: list[str] = []
-    traces = _traces(model, sources, targets, done)
-    habits = head_habits(_noted(traces, examples, written))
-    switches = transformer_switches(model.module)
-    switches = {one.key: switches[one.key] for one in habits if one.key in switches}
-    count = min(ablate, len(sources))
+    notes: list[str] = []
+    corpus = _Corpus(golds, gold_units(model) if golds is not None else Units(True, True))
+    habits = head_habits(corpus.noting(_traces(model, sources, targets, done)))
     costs: dict[HeadKey, HeadImportance] = {}
-    if count and switches:
-        first = slice(count)
-        costs = head_importance(
-            switches, lambda: target_nats(model, sources[first], written[first])
-        )
-    aligned = _alignments(model, pairs, golds) if pairs and golds else {}
+    several = min(ablate, len(sources))
+    if several and habits:
+        part = slice(several)
+        switches, score = _switches_and_score(model, sources[part], corpus.written[part])
+        switches = {one.key: switches[one.key] for one in habits if one.key in switches}
+        costs = {} if score is None else head_importance(switches, score)
+        shared = len({(id(one.projection), one.start) for one in switches.values()})
+        notes += [NO_SWITCH] * (len(switches) < len(habits)) + [NO_SCORE] * (score is None)
+        notes += [SHARED] * (shared < len(switches))
+        notes += [DIVERGENCE] * (bool(costs) and not _writes(model))
+    aligned = corpus.alignments()
     heads = [HeadProfile(one, costs.get(one.key), aligned.get(one.key)) for one in habits]
     if costs:
         heads.sort(key=lambda head: -head.importance.cost if head.importance else np.inf)
-    notes = []
-    if count and len(switches) < len(habits):
-        notes.append(
-            "Only heads of multi-head attention can be switched off: others have no importance"
-        )
-    scale = None
-    if pairs and golds:
-        sizes = unit_counts(model.kind, pairs, Units.of(model.kind, None))
-        scale = Quality.of([diagonal(*size) for size in sizes], golds).aer
-    return HeadReport(len(sources), count if costs else 0, heads, examples, scale, notes)
+    ablated, scale = several if costs else 0, corpus.diagonal_aer()
+    return HeadReport(len(sources), ablated, heads, corpus.examples, scale, notes)
+
+
+def _writes(model: Model | PretrainedModel) -> bool:
+    return isinstance(model, Model) or model.generates
+
+
+def _switches_and_score(
+    model: Model | PretrainedModel, sources: Sequence[Any], targets: Sequence[str]
+) -> tuple[Mapping[HeadKey, HeadSwitch], Callable[[], Statistics] | None]:
+    """Return the switches of a model's heads, and the score of some texts."""
+    if isinstance(model, PretrainedModel):
+        switches = pretrained_switches(model, sources[0], targets[0])
+        return switches, prediction_scorer(model, sources, targets)
+    return transformer_switches(model.module), lambda: target_nats(model, sources, targets)
 
 
 def head_importance(
@@ -176,41 +202,95 @@ def target_nats(model: Model, sources: Sequence[Any], targets: Sequence[str]) ->
 
 
 def _traces(
-    model: Model, sources: Sequence[Any], targets: Sequence[str] | None, done: Callable[[int], None]
+    model: Model | PretrainedModel,
+    sources: Sequence[Any],
+    targets: Sequence[str] | None,
+    done: Callable[[int], None],
 ) -> Iterator[Trace]:
     for start in range(0, len(sources), BATCH):
         part = slice(start, start + BATCH)
-        yield from model.traces(sources[part], None if targets is None else targets[part])
+        wanted = None if targets is None else targets[part]
+        if isinstance(model, PretrainedModel):
+            yield from text_traces(model, sources[part], wanted)
+        else:
+            yield from model.traces(sources[part], wanted)
         done(len(sources[part]))
 
 
-def _noted(traces: Iterable[Trace], examples: list[Trace], written: list[str]) -> Iterator[Trace]:
-    """Yield the traces; keep their targets, and the first that fit a picture as examples."""
-    for trace in traces:
-        written.append(trace.target.text)
-        size = max(len(trace.source.tokens), len(trace.target.tokens))
-        if not examples or (len(examples) < EXAMPLES and 3 <= size <= LONGEST):
-            examples.append(trace)
-        yield trace
+class _Corpus:
+    """Notes on the traces that pass by: their targets, a few examples, the links of each head.
+
+    Args:
+        golds: gold links of each trace; None if no links are to be noted.
+        units: that they count.
+    """
+
+    def __init__(self, golds: Sequence[Gold] | None, units: Units) -> None:
+        self.golds, self.units = golds, units
+        self.examples: list[Trace] = []
+        self.written: list[str] = []
+        self.sizes: list[tuple[int, int]] = []
+        self.links: dict[tuple[HeadKey, int], list[Links]] = {}
+
+    def noting(self, traces: Iterable[Trace]) -> Iterator[Trace]:
+        """Yield the traces; the first that fit a picture are kept as examples."""
+        for trace in traces:
+            self.written.append(trace.target.text)
+            size = max(len(trace.source.tokens), len(trace.target.tokens))
+            if not self.examples or (len(self.examples) < EXAMPLES and 3 <= size <= LONGEST):
+                self.examples.append(trace)
+            if self.golds is not None:
+                self._link(trace)
+            yield trace
+
+    def _link(self, trace: Trace) -> None:
+        """Note the links of each head of the cross-attention, by each shift."""
+        rows = _numbered(trace.target, words=self.units.target)
+        columns = _numbered(trace.source, words=self.units.source)
+        self.sizes.append((_count(columns), _count(rows)))
+        for found in trace.of_kind("cross"):
+            for shift in SHIFTS:
+                merged = merge_units(shift_rows(found.weights, shift), rows, columns)
+                for head, weights in enumerate(merged):
+                    key = ("cross", found.layer, head), shift
+                    self.links.setdefault(key, []).append(strongest(weights))
+
+    def alignments(self) -> dict[HeadKey, HeadAlignment]:
+        """Return the error rate of each head, by its best shift."""
+        best: dict[HeadKey, HeadAlignment] = {}
+        for (key, shift), links in self.links.items():
+            one = HeadAlignment(Quality.of(links, self.golds or ()).aer, shift)
+            if key not in best or one.aer < best[key].aer:
+                best[key] = one
+        return best
+
+    def diagonal_aer(self) -> float | None:
+        """Return the error rate of the diagonal; None without gold."""
+        if self.golds is None:
+            return None
+        return Quality.of([diagonal(*size) for size in self.sizes], self.golds).aer
 
 
-def _alignments(
-    model: Model, pairs: Sequence[Pair], golds: Sequence[Gold]
-) -> dict[HeadKey, HeadAlignment]:
-    """Return the error rate of each head of the cross-attention, by its best shift."""
+def gold_units(model: Model | PretrainedModel) -> Units:
+    """Return what gold links count on each side: words, but letters of a side read by letters."""
+    return Units(True, True) if isinstance(model, PretrainedModel) else Units.of(model.kind, None)
+
+
+def gold_sizes(model: Model | PretrainedModel, pairs: Sequence[Pair]) -> list[tuple[int, int]]:
+    """Return the number of source and target units of each pair."""
+    if isinstance(model, PretrainedModel):
+        return [(len(words_of(pair.src)), len(words_of(pair.tgt))) for pair in pairs]
     check_can_align(model.predictor)
-    found = align(
-        model.predictor,
-        pairs,
-        lambda heads: [c for c in all_choices(heads) if None not in (c.layer, c.head)],
-        units=Units.of(model.kind, None),
-    )
-    best: dict[HeadKey, HeadAlignment] = {}
-    for choice, links in found.items():
-        assert choice.layer is not None
-        assert choice.head is not None
-        key = ("cross", choice.layer, choice.head)
-        one = HeadAlignment(Quality.of(links, golds).aer, choice.shift)
-        if key not in best or one.aer < best[key].aer:
-            best[key] = one
-    return best
+    return unit_counts(model.kind, pairs, gold_units(model))
+
+
+def _numbered(text: Text, *, words: bool) -> list[int | None]:
+    """Return the word or the number of each token; None for special ones."""
+    numbers = count()
+    return [
+        None if token.special else token.word if words else next(numbers) for token in text.tokens
+    ]
+
+
+def _count(units: Sequence[int | None]) -> int:
+    return 1 + max((unit for unit in units if unit is not None), default=-1)

@@ -6,8 +6,10 @@ from typing import Any, Final, NamedTuple
 from regard import api
 from regard.api.evaluate_pairs import references_of
 from regard.api.word_alignment import Places
-from regard.cli.input_lines import one_source, pairs_for, sources_of, texts_for
-from regard.data import Pair
+from regard.cli.input_lines import OPTIONS, one_source, pairs_for, sources_of, texts_for
+from regard.data import Pair, read_pairs
+from regard.data.pairs import column_names
+from regard.pretrained import PretrainedModel
 
 #: endings of files with a text on each line, and of other files of data
 TEXT_ENDINGS: Final = (".txt",)
@@ -39,12 +41,17 @@ class ExampleFile(NamedTuple):
 
 
 def read_examples(
-    model: api.Model, file: str, tgt: str | None, *, columns: str | None, skip_bad: bool
+    model: api.Model | PretrainedModel,
+    file: str,
+    tgt: str | None,
+    *,
+    columns: str | None,
+    skip_bad: bool,
 ) -> ExampleFile:
     """Read a file by its ending (.txt has texts, others pairs), stdin as texts, or a text itself.
 
     Args:
-        model: the run, which says how its data are laid out.
+        model: a run, which says how its data are laid out; or a model of transformers.
         file: name of a file, `-` for stdin, or a text.
         tgt: the targets, if they are another file.
         columns: as for `pairs_for`.
@@ -52,6 +59,10 @@ def read_examples(
     """
     ending = Path(file).suffix.lower()
     is_file = Path(file).is_file() or ending in (*TEXT_ENDINGS, *PAIR_ENDINGS)
+    if isinstance(model, PretrainedModel):
+        if is_file and ending not in TEXT_ENDINGS and model.task == "text2text-generation":
+            return _plain_pairs(file, tgt, columns, skip_bad)
+        return ExampleFile(list(sources_of(model, file)) if is_file or file == "-" else [file])
     if not model.kind.has_sources:
         texts = texts_for(model, file, skip_bad=skip_bad) if is_file or file == "-" else [file]
         return ExampleFile(texts)
@@ -70,3 +81,19 @@ def read_examples(
         forced=True,
     )
     return ExampleFile([model.kind.sources.of_pair(p) for p in pairs], pairs, Places.of(pairs, bad))
+
+
+def _plain_pairs(file: str, tgt: str | None, columns: str | None, skip_bad: bool) -> ExampleFile:
+    """Read pairs for a model of transformers, whose own data are not known."""
+    names = column_names([word.strip() for word in columns.split(",")] if columns else None)
+    bad: list[int] = []
+    reader = read_pairs(
+        file,
+        tgt_file=tgt,
+        columns=names,
+        skip_bad=skip_bad,
+        on_bad=lambda error: bad.append(error.line or 0),
+        advice=OPTIONS,
+    )
+    pairs = list(reader)
+    return ExampleFile([pair.src for pair in pairs], pairs, Places.of(pairs, bad))

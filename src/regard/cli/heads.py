@@ -6,13 +6,13 @@ from typing import Any, Final
 from rich.console import Console
 
 from regard import api
-from regard.api.heads import HeadProfile, HeadReport, profile_heads
-from regard.api.word_alignment import Units, unit_counts
+from regard.api.heads import HeadProfile, HeadReport, gold_sizes, profile_heads
 from regard.atomic_files import atomic_output
 from regard.cli.console import note, print_json, print_table, progress_bar, result_console
 from regard.cli.example_files import ExampleFile, read_examples
 from regard.cli.gold_alignments import read_gold_file
 from regard.errors import ArgumentError
+from regard.pretrained import PretrainedModel
 from regard.seeing.alignment import Gold
 from regard.seeing.head_habits import HABITS
 from regard.seeing.heads_page import HeadRow, render_heads
@@ -55,14 +55,12 @@ def heads(
             examples.sources,
             targets,
             ablate=ablate,
-            pairs=examples.pairs,
             golds=golds,
             done=done,
         )
     if not report.heads:
-        raise ArgumentError(
-            "RUN", "have attention", model.config.preset, "take a run of another preset"
-        )
+        fix = "take a run of another preset"
+        raise ArgumentError("RUN", "have attention", model.info.kind, fix)
     if output is not None:
         with atomic_output(output) as written:
             written.write(_page(str(run), report).encode("utf-8", "backslashreplace"))
@@ -72,12 +70,14 @@ def heads(
     return _print(report, result_console())
 
 
-def _golds(model: api.Model, examples: ExampleFile, gold: str, first: int) -> list[Gold]:
+def _golds(
+    model: api.Model | PretrainedModel, examples: ExampleFile, gold: str, first: int
+) -> list[Gold]:
     if examples.pairs is None or examples.places is None:
         raise ArgumentError(
             "--gold", "come with pairs", "given with texts alone", "give a file of pairs"
         )
-    sizes = unit_counts(model.kind, examples.pairs, Units.of(model.kind, None))
+    sizes = gold_sizes(model, examples.pairs)
     return read_gold_file(gold, first, sizes, examples.places)
 
 

@@ -243,6 +243,19 @@ class PretrainedModel:
         """Raise DataError for an empty text, and for one with more tokens than positions."""
         self._encoded(text)
 
+    def forward_inputs(self, text: str, target: str | None = None) -> dict[str, Tensor]:
+        """Return the arguments of one forward pass, with the labels of an encoder-decoder."""
+        encoded = self._encoded(text)
+        ids, mask = padded(
+            [encoded.ids], pad_id(self.module, self.tokenizer), self.device, left=False
+        )
+        found = {"input_ids": ids, "attention_mask": mask}
+        if self.module.config.is_encoder_decoder:
+            wanted = encode(self.tokenizer, target or "", target=True)
+            check_ids(self.module, [wanted])
+            found["labels"] = torch.tensor([wanted.ids], device=self.device)
+        return found
+
     def _encoded(self, text: str, chat: bool = False) -> TokenizedText:
         if not isinstance(text, str):
             raise ArgumentError("text", "be a string", repr(text), "pass a text")
