@@ -150,7 +150,7 @@ def test_what_cannot_be(transformer, files, tmp_path):
     said = sentence(regard("heads", transformer, tmp_path / "empty.txt"), 2)
     assert "FILE must have a text or more" in said
     plain = run_folder(tmp_path / "plain", "seq2seq")
-    assert "RUN must have attention" in sentence(regard("heads", plain, "abc"), 2)
+    assert "MODEL must have attention" in sentence(regard("heads", plain, "abc"), 2)
     assert isinstance(load(plain).trace("abc"), Trace)
 
 

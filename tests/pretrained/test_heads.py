@@ -29,6 +29,7 @@ def report(*words):
     return json.loads(done(regard("heads", *words, "--json")))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("family", "kinds"),
     [

@@ -10,25 +10,35 @@ import numpy as np
 from regard import device as devices
 from regard.api import bundled_models
 from regard.api.evaluate_pairs import metric_names
-from regard.api.fit_load import load_run
+from regard.api.fit_load import load
 from regard.api.model import Model
 from regard.errors import ArgumentError
 from regard.evaluation import (
+    PLAIN_TEXT,
     Comparison,
     ConfidenceInterval,
+    Normalizer,
     confidence_interval,
     paired_bootstrap,
     paired_perplexity,
 )
+from regard.evaluation.metrics import Statistics
+from regard.pretrained import PretrainedModel
+from regard.pretrained.head_probe import prediction_scorer, text_traces
 from regard.seeing import Trace
 from regard.seeing.map_distance import TraceDistance, trace_distance
 from regard.training import RunFolder
 
 #: examples whose traces are kept, those that differ most
 SHOWN: Final = 12
+#: kind of target whose metrics suit running text, as models of transformers write it
+RUNNING_TEXT: Final = "bpe"
 #: traces that are computed at once, and pairs that are in memory before most are dropped
 BATCH: Final = 8
 KEPT: Final = 64
+
+
+AnyModel = Model | PretrainedModel
 
 
 class ComparedExample(NamedTuple):
@@ -96,14 +106,14 @@ class ModelComparison(NamedTuple):
     notes: list[str]
 
 
-def load_at(run: str | Path, *, device: str = "auto") -> Model:
-    """Load a run, or with RUN@STEP the weights that it had at a step.
+def load_at(run: str | Path, *, device: str = "auto") -> AnyModel:
+    """Load a model, or with RUN@STEP the weights that it had at a step.
 
     Steps are those of its best evaluations and of its checkpoints.
     """
     name, at, step = str(run).rpartition("@")
     if not at or not step.isdecimal() or Path(run).is_dir():
-        return load_run(run, device=device)
+        return load(run, device=device)
     from regard.training.checkpoint import weights_of_step  # imports what only training needs
 
     where = devices.pick(device)
@@ -114,8 +124,8 @@ def load_at(run: str | Path, *, device: str = "auto") -> Model:
 
 
 def compare_models(
-    first: Model,
-    second: Model,
+    first: AnyModel,
+    second: AnyModel,
     sources: Sequence[Any],
     references: Sequence[Sequence[str]] | None = None,
     *,
@@ -140,15 +150,16 @@ def compare_models(
         done: called with a number of examples whenever some are done.
     """
     _check_comparable(first, second, sources)
-    if not first.kind.has_sources:
+    if _is_language_model(first):
         return _compare_texts(first, second, list(sources), shown, done)
-    names = metric_names(first.tgt_tokenizer, metric) if references is not None else []
+    target_kind = first.tgt_tokenizer.kind if isinstance(first, Model) else RUNNING_TEXT
+    names = metric_names(target_kind, metric) if references is not None else []
     here, there = (_answers(model, sources, beam) for model in (first, second))
     targets = here if references is None else [accepted[0] for accepted in references]
     pairs = _trace_pairs(first, second, sources, targets, done)
     answers = list(zip(here, there, strict=True))
     examples, heads, notes = _collect(pairs, answers, references, shown)
-    normalizer = first.tgt_tokenizer
+    normalizer: Normalizer = first.tgt_tokenizer if isinstance(first, Model) else PLAIN_TEXT
     scores = [
         paired_bootstrap(name, here, there, references or [], normalizer=normalizer)
         for name in names
@@ -158,17 +169,20 @@ def compare_models(
     return ModelComparison(scores, same, heads, examples, forced, notes)
 
 
-def _answers(model: Model, sources: Sequence[Any], beam: int | None) -> list[str]:
+def _answers(model: AnyModel, sources: Sequence[Any], beam: int | None) -> list[str]:
+    """Return the answers of a model; "" of one that has none without a mask or an output layer."""
+    if isinstance(model, PretrainedModel) and model.task in ("fill-mask", "feature-extraction"):
+        return [""] * len(sources)
     options: dict[str, Any] = {} if beam is None else {"beam": beam}
     return [output.text for output in model.predict(sources, attention=False, **options)]
 
 
 def compare_inputs(
-    model: Model, first: Any, second: Any, *, beam: int | None = None
+    model: AnyModel, first: Any, second: Any, *, beam: int | None = None
 ) -> ModelComparison:
     """Compare what a model does with two inputs; maps of the same size are compared by position."""
     options: dict[str, Any] = {} if beam is None else {"beam": beam}
-    if model.kind.has_sources:
+    if isinstance(model, PretrainedModel) or model.kind.has_sources:
         traces = model.trace(first, **options), model.trace(second, **options)
     else:
         traces = model.trace("", first), model.trace("", second)
@@ -184,12 +198,18 @@ def compare_inputs(
     return ModelComparison([], None, heads, [example], forced, distance.notes)
 
 
-def _check_comparable(first: Model, second: Model, sources: Sequence[Any]) -> None:
+def _is_language_model(model: AnyModel) -> bool:
+    if isinstance(model, PretrainedModel):
+        return model.task == "text-generation"
+    return not model.kind.has_sources
+
+
+def _check_comparable(first: AnyModel, second: AnyModel, sources: Sequence[Any]) -> None:
     if not sources:
         raise ArgumentError("texts", "be one or more", "none", "there is nothing to compare")
-    if first.kind.has_sources != second.kind.has_sources:
+    if _is_language_model(first) != _is_language_model(second):
         kinds = [
-            "a model of pairs" if model.kind.has_sources else "a language model"
+            "a language model" if _is_language_model(model) else "a model of sources"
             for model in (first, second)
         ]
         raise ArgumentError(
@@ -200,8 +220,8 @@ def _check_comparable(first: Model, second: Model, sources: Sequence[Any]) -> No
 
 
 def _trace_pairs(
-    first: Model,
-    second: Model,
+    first: AnyModel,
+    second: AnyModel,
     sources: Sequence[Any],
     targets: Sequence[str],
     done: Callable[[int], None],
@@ -209,9 +229,18 @@ def _trace_pairs(
     """Yield the traces of both models for each source, some computed at once."""
     for start in range(0, len(sources), BATCH):
         part = slice(start, start + BATCH)
-        both = [model.traces(sources[part], targets[part]) for model in (first, second)]
+        both = [_forced_traces(model, sources[part], targets[part]) for model in (first, second)]
         yield from zip(*both, strict=True)
         done(len(sources[part]))
+
+
+def _forced_traces(model: AnyModel, sources: Sequence[Any], targets: Sequence[str]) -> list[Trace]:
+    """Return the traces of a model that is made to write the targets, if it writes."""
+    if isinstance(model, PretrainedModel):
+        if _is_language_model(model):
+            return list(text_traces(model, targets, None))
+        return list(text_traces(model, sources, targets if model.generates else None))
+    return model.traces(sources, targets)
 
 
 def _collect(
@@ -257,15 +286,34 @@ def _ranked(examples: Sequence[ComparedExample], shown: int) -> list[ComparedExa
 
 
 def _compare_texts(
-    first: Model, second: Model, texts: list[str], shown: int, done: Callable[[int], None]
+    first: AnyModel, second: AnyModel, texts: list[str], shown: int, done: Callable[[int], None]
 ) -> ModelComparison:
     """Compare two language models: perplexity, and maps of the texts."""
-    same = first.tgt_tokenizer.fingerprint == second.tgt_tokenizer.fingerprint
+    here, there = (_text_nats(model, texts) for model in (first, second))
+    same = _have_same_tokens(first, second)
     name, unit = ("perplexity", 1) if same else ("perplexity per word", 2)
-    each = [model.perplexity(texts).each[:, [0, unit]] for model in (first, second)]
+    each = [here[:, [0, unit]], there[:, [0, unit]]]
     values = [np.exp(nats / units) for nats, units in (one.T for one in each)]
     answers = [(f"{name} {a:.4g}", f"{name} {b:.4g}") for a, b in zip(*values, strict=True)]
     pairs = _trace_pairs(first, second, [""] * len(texts), texts, done)
     examples, heads, notes = _collect(pairs, answers, None, shown)
     scores = [paired_perplexity(name, *each)]
     return ModelComparison(scores, None, heads, examples, "both wrote the text", notes)
+
+
+def _have_same_tokens(first: AnyModel, second: AnyModel) -> bool:
+    if isinstance(first, Model) and isinstance(second, Model):
+        return first.tgt_tokenizer.fingerprint == second.tgt_tokenizer.fingerprint
+    if isinstance(first, PretrainedModel) and isinstance(second, PretrainedModel):
+        return bool(first.tokenizer.get_vocab() == second.tokenizer.get_vocab())
+    return False
+
+
+def _text_nats(model: AnyModel, texts: Sequence[str]) -> Statistics:
+    """Return nats, tokens and words of each text."""
+    if isinstance(model, Model):
+        return model.perplexity(texts).each
+    score = prediction_scorer(model, texts, texts)
+    assert score is not None  # a language model has an output layer
+    words = np.array([[len(text.split())] for text in texts], dtype=np.float64)
+    return np.concatenate([score(), words], axis=1)

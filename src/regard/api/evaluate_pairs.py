@@ -38,8 +38,8 @@ class EvaluationResult(NamedTuple):
         return f"EvaluationResult(pairs={self.pairs}{rows})"
 
 
-def metric_names(target: Tokenizer, metric: str | Sequence[str] | None) -> list[str]:
-    """Return the names of metrics, checked; those that suit the target if none is given."""
+def metric_names(target_kind: str, metric: str | Sequence[str] | None) -> list[str]:
+    """Return the names of metrics, checked; those that suit the kind of target if none is given."""
     alone = isinstance(metric, str) or not isinstance(metric, Sequence | None)
     given: Sequence[Any] = [metric] if alone else metric or ()
     names = [str(name).lower() for name in given]
@@ -48,7 +48,7 @@ def metric_names(target: Tokenizer, metric: str | Sequence[str] | None) -> list[
             raise ArgumentError(
                 "metric", f"be one of {', '.join(METRICS)}", repr(name), "choose some of them"
             )
-    return names or list(choose_metrics(target.kind))
+    return names or list(choose_metrics(target_kind))
 
 
 def references_of(pairs: Iterable[Pair]) -> list[list[str]]:

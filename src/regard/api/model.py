@@ -269,7 +269,7 @@ class Model:
             skip_bad: whether bad lines are left out; otherwise the first one raises.
         """
         self.check_reads_pairs()
-        names = metric_names(self.tgt_tokenizer, metric)
+        names = metric_names(self.tgt_tokenizer.kind, metric)
         reader = read_for(self.predictor, pairs, tgt_file, columns=columns, skip_bad=skip_bad)
         read = known_pairs(self.kind, reader)
         texts = [output.text for output in self.predict_pairs(read, beam=beam)]

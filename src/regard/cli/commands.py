@@ -54,6 +54,14 @@ class Symmetry(StrEnum):
 RunArgument = Annotated[
     Path, typer.Argument(metavar="RUN", help="A run folder, or a bundled model: g2p.")
 ]
+ModelArgument = Annotated[
+    Path,
+    typer.Argument(
+        metavar="MODEL",
+        help="A run folder, a bundled model (g2p), or a model of transformers: its folder, or "
+        "ORGANISATION/NAME on the Hugging Face hub.",
+    ),
+]
 TargetsArgument = Annotated[
     str | None, typer.Argument(metavar="TGT", help="The targets, if the sides are two files.")
 ]
@@ -420,7 +428,7 @@ def check(
 
 @command(no_args_is_help=True)
 def heads(
-    run: RunArgument,
+    run: ModelArgument,
     file: str = Argument(
         metavar="FILE",
         help="Pairs; or a .txt file with a text on each line, stdin if '-'; or a text itself.",
@@ -462,8 +470,8 @@ def heads(
 def compare(
     first: str = Argument(
         metavar="A",
-        help="A run folder or a bundled model; RUN@STEP is a run at a step of its best or last "
-        "checkpoints.",
+        help="A run folder, a bundled model, or a model of transformers; RUN@STEP is a run at a "
+        "step of its best or last checkpoints.",
     ),
     second: str | None = Argument(None, metavar="B", help="Another.", show_default=False),
     file: str | None = Argument(

@@ -30,6 +30,7 @@ from regard.cli.example_files import read_examples
 from regard.cli.input_lines import one_source
 from regard.errors import ArgumentError
 from regard.evaluation import SHARES
+from regard.pretrained import PretrainedModel
 from regard.seeing import select, terminal
 from regard.seeing.compare_page import ExamplePair, PageTable, render_comparison
 from regard.seeing.labels import fit, printable
@@ -98,6 +99,8 @@ def _compare_inputs(
         fix = "name one model, and two texts after --inputs"
         raise ArgumentError("B", "be left out with --inputs", second, fix)
     model = load_at(run, device=device)
+    if isinstance(model, PretrainedModel):
+        return compare_inputs(model, *inputs, beam=beam)
     return compare_inputs(model, *(one_source(model, text) for text in inputs), beam=beam)
 
 

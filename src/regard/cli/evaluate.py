@@ -58,7 +58,7 @@ def evaluate(
                 raise ArgumentError(option, "be left out for a language model", "given", fix)
         return _evaluate_texts(model, file, skip_bad=skip_bad, as_json=as_json)
     second = None if against is None else api.load_run(against, device=device)
-    names = metric_names(model.tgt_tokenizer, _split_names(metrics))
+    names = metric_names(model.tgt_tokenizer.kind, _split_names(metrics))
     with nullcontext() if save is None else incremental_output(save, CHOOSE_SAVE) as write:
         pairs = pairs_for(model, file, tgt, columns=columns, skip_bad=skip_bad)
         predictions = _predict(model, pairs, beam)

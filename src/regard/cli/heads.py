@@ -60,7 +60,7 @@ def heads(
         )
     if not report.heads:
         fix = "take a run of another preset"
-        raise ArgumentError("RUN", "have attention", model.info.kind, fix)
+        raise ArgumentError("MODEL", "have attention", model.info.kind, fix)
     if output is not None:
         with atomic_output(output) as written:
             written.write(_page(str(run), report).encode("utf-8", "backslashreplace"))
