@@ -10,7 +10,7 @@ from regard.evaluation import (
     paired_perplexity,
     score,
 )
-from regard.evaluation.bootstrap import _resampled
+from regard.evaluation.bootstrap import _resampled, perplexities
 
 RIGHT, WRONG = "a", "b"
 
@@ -145,3 +145,9 @@ def test_paired_perplexity_by_hand():
     turned = paired_perplexity("perplexity", second, first)
     assert (turned.low, turned.high) == pytest.approx((-found.high, -found.low))
     assert turned.wins == 1
+
+
+def test_perplexities_are_finite():
+    found = perplexities(np.array([0.0, 6.0, 9e9]), np.array([0.0, 3.0, 1.0]))
+    assert found[:2] == pytest.approx([1.0, np.exp(2.0)])
+    assert np.isfinite(found).all()

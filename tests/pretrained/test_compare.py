@@ -5,6 +5,7 @@ import json
 import pytest
 
 import regard as package
+from api.test_output import run_folder
 from cli.tools import done, regard, sentence
 from regard.pretrained.head_probe import prediction_scorer
 
@@ -56,6 +57,12 @@ def test_two_inputs_of_a_language_model(saved):
     found = compared(saved("gpt2"), "--inputs", "the cat sat", "the cat ran")
     assert found["names"] == ["the cat sat", "the cat ran"]
     assert found["examples"][0]["answers"][0].startswith("the cat sat")
+
+
+def test_a_run_and_a_model_of_transformers_have_other_units(saved, tmp_path):
+    run = run_folder(tmp_path / "run", "lm-transformer")
+    said = sentence(regard("compare", run, saved("gpt2"), "the cat"), 2)
+    assert "two language models must both be runs" in said
 
 
 def test_a_language_model_and_a_reader_are_refused(saved):

@@ -9,7 +9,9 @@ import torch.nn.functional as F
 
 import regard as package
 from cli.tools import done, regard
+from regard.api.heads import NO_CROSS, profile_heads
 from regard.pretrained.head_probe import prediction_scorer, pretrained_switches
+from regard.seeing.alignment import Gold
 from regard.seeing.head_habits import head_habits
 from regard.seeing.head_switches import heads_off
 
@@ -100,3 +102,23 @@ def test_the_alignment_head_of_a_translator(saved, lines):
     assert all((h["alignment"] is None) == (h["kind"] != "cross") for h in found["heads"])
     # the three words of the first source over two outputs: 0 and 2, of which gold has the first
     assert found["diagonal_aer"] == pytest.approx(1 - 2 * 4 / 10)
+
+
+def test_an_attention_without_a_known_output_has_habits_alone(saved, monkeypatch):
+    monkeypatch.setattr("regard.seeing.head_switches.OUTPUTS", ("unknown",))
+    out = done(regard("heads", saved("gpt2"), "the cat sat"))
+    assert "No head has an importance: attention must have an output projection" in out
+    assert "cost if off" not in out
+
+
+def test_a_model_without_an_output_layer_has_habits_alone(saved):
+    bare = saved("bert", classes="BertModel")
+    out = done(regard("heads", bare, "the cat sat"))
+    assert "A model without an output layer predicts nothing" in out
+
+
+def test_gold_links_need_cross_attention(saved):
+    gold = [Gold(frozenset({(0, 0)}), frozenset({(0, 0)}))]
+    found = profile_heads(package.load(saved("bert")), ["the cat"], ablate=0, golds=gold)
+    assert found.best_aligned is None
+    assert found.notes == [NO_CROSS]

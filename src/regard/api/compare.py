@@ -22,6 +22,7 @@ from regard.evaluation import (
     paired_bootstrap,
     paired_perplexity,
 )
+from regard.evaluation.bootstrap import perplexities
 from regard.evaluation.metrics import Statistics
 from regard.pretrained import PretrainedModel
 from regard.pretrained.head_probe import prediction_scorer, text_traces
@@ -215,6 +216,13 @@ def _check_comparable(first: AnyModel, second: AnyModel, sources: Sequence[Any])
         raise ArgumentError(
             "both models", "be of one kind", " and ".join(kinds), "choose two of the same kind"
         )
+    if _is_language_model(first) and isinstance(first, Model) != isinstance(second, Model):
+        raise ArgumentError(
+            "two language models",
+            "both be runs, or both be of transformers, to have perplexities of the same units",
+            "one of each",
+            "choose two of the same sort",
+        )
     for source in sources:
         second.check_source(source)
 
@@ -293,7 +301,7 @@ def _compare_texts(
     same = _have_same_tokens(first, second)
     name, unit = ("perplexity", 1) if same else ("perplexity per word", 2)
     each = [here[:, [0, unit]], there[:, [0, unit]]]
-    values = [np.exp(nats / units) for nats, units in (one.T for one in each)]
+    values = [perplexities(*one.T) for one in each]
     answers = [(f"{name} {a:.4g}", f"{name} {b:.4g}") for a, b in zip(*values, strict=True)]
     pairs = _trace_pairs(first, second, [""] * len(texts), texts, done)
     examples, heads, notes = _collect(pairs, answers, None, shown)
@@ -304,9 +312,9 @@ def _compare_texts(
 def _have_same_tokens(first: AnyModel, second: AnyModel) -> bool:
     if isinstance(first, Model) and isinstance(second, Model):
         return first.tgt_tokenizer.fingerprint == second.tgt_tokenizer.fingerprint
-    if isinstance(first, PretrainedModel) and isinstance(second, PretrainedModel):
-        return bool(first.tokenizer.get_vocab() == second.tokenizer.get_vocab())
-    return False
+    assert isinstance(first, PretrainedModel)
+    assert isinstance(second, PretrainedModel)
+    return bool(first.tokenizer.get_vocab() == second.tokenizer.get_vocab())
 
 
 def _text_nats(model: AnyModel, texts: Sequence[str]) -> Statistics:

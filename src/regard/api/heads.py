@@ -1,6 +1,7 @@
 """Attention heads of a model over a corpus: habits, importance by ablation, and alignment."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from itertools import count
 from typing import Any, Final, NamedTuple
 
@@ -11,6 +12,7 @@ from regard.api.word_alignment import SHIFTS, Units, check_can_align, unit_count
 from regard.data import Pair
 from regard.data.lookup_codecs import words_of
 from regard.decoding import force_decode
+from regard.errors import ArgumentError
 from regard.evaluation import ratio_differences
 from regard.evaluation.metrics import Statistics
 from regard.pretrained import PretrainedModel
@@ -41,6 +43,7 @@ SHARED: Final = "Layers that share their weights are switched off together"
 DIVERGENCE: Final = (
     "The model writes no text: the cost is how far its predictions move, in nats for each of them"
 )
+NO_CROSS: Final = "The model has no cross-attention, which alone is compared with gold links"
 NO_SCORE: Final = "A model without an output layer predicts nothing: no head has an importance"
 
 
@@ -137,14 +140,10 @@ def profile_heads(
     several = min(ablate, len(sources))
     if several and habits:
         part = slice(several)
-        switches, score = _switches_and_score(model, sources[part], corpus.written[part])
-        switches = {one.key: switches[one.key] for one in habits if one.key in switches}
-        costs = {} if score is None else head_importance(switches, score)
-        shared = len({(id(one.projection), one.start) for one in switches.values()})
-        notes += [NO_SWITCH] * (len(switches) < len(habits)) + [NO_SCORE] * (score is None)
-        notes += [SHARED] * (shared < len(switches))
-        notes += [DIVERGENCE] * (bool(costs) and not _writes(model))
+        costs, notes = _importance(model, habits, sources[part], corpus.written[part])
     aligned = corpus.alignments()
+    if golds is not None and not aligned:
+        notes = [*notes, NO_CROSS]
     heads = [HeadProfile(one, costs.get(one.key), aligned.get(one.key)) for one in habits]
     if costs:
         heads.sort(key=lambda head: -head.importance.cost if head.importance else np.inf)
@@ -156,14 +155,31 @@ def _writes(model: Model | PretrainedModel) -> bool:
     return isinstance(model, Model) or model.generates
 
 
-def _switches_and_score(
-    model: Model | PretrainedModel, sources: Sequence[Any], targets: Sequence[str]
-) -> tuple[Mapping[HeadKey, HeadSwitch], Callable[[], Statistics] | None]:
-    """Return the switches of a model's heads, and the score of some texts."""
+def _importance(
+    model: Model | PretrainedModel,
+    habits: Sequence[HeadHabits],
+    sources: Sequence[Any],
+    targets: Sequence[str],
+) -> tuple[dict[HeadKey, HeadImportance], list[str]]:
+    """Return the importance of the heads that can be switched off, and notes on the others."""
+    switches: Mapping[HeadKey, HeadSwitch]
+    score: Callable[[], Statistics] | None
     if isinstance(model, PretrainedModel):
-        switches = pretrained_switches(model, sources[0], targets[0])
-        return switches, prediction_scorer(model, sources, targets)
-    return transformer_switches(model.module), lambda: target_nats(model, sources, targets)
+        try:
+            switches = pretrained_switches(model, sources[0], targets[0])
+        except ArgumentError as error:  # an attention whose parts have names of their own
+            return {}, [f"No head has an importance: {str(error).removesuffix('.')}"]
+        score = prediction_scorer(model, sources, targets)
+    else:
+        switches = transformer_switches(model.module)
+        score = partial(target_nats, model, sources, targets)
+    if score is None:
+        return {}, [NO_SCORE]
+    own = {one.key: switches[one.key] for one in habits if one.key in switches}
+    costs = head_importance(own, score)
+    distinct = len({(id(switch.projection), switch.start) for switch in own.values()})
+    notes = [NO_SWITCH] * (len(own) < len(habits)) + [SHARED] * (distinct < len(own))
+    return costs, notes + [DIVERGENCE] * (bool(costs) and not _writes(model))
 
 
 def head_importance(

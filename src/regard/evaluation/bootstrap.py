@@ -24,6 +24,8 @@ from regard.evaluation.metrics import (
 
 #: maximum number of draws in memory
 DRAWS: Final = 1 << 22
+#: limit of nats per unit, so that their exponential is finite
+MAX_NATS: Final = 700.0
 #: values of a metric for two systems
 TwoValues = tuple[Float[np.ndarray, " _n"], Float[np.ndarray, " _n"]]
 
@@ -193,10 +195,19 @@ def paired_perplexity(
     both = np.concatenate([first, second], axis=1)
 
     def values(sums: Sums) -> TwoValues:
-        return np.exp(ratio(sums[:, :2])), np.exp(ratio(sums[:, 2:]))
+        return perplexities(*sums[:, :2].T), perplexities(*sums[:, 2:].T)
 
     resampled = _resampled(both, samples, seed)
     return _compared(name, values(both.sum(axis=0)[None]), values(resampled), -1.0, confidence)
+
+
+def perplexities(
+    nats: Float[np.ndarray, " n"], units: Float[np.ndarray, " n"]
+) -> Float[np.ndarray, " n"]:
+    """Return the exponential of nats per unit; finite, and 1 where there is no unit."""
+    means = nats / np.maximum(units, 1)
+    found: Float[np.ndarray, " n"] = np.exp(np.minimum(means, MAX_NATS))
+    return found
 
 
 def _compared(
