@@ -116,7 +116,6 @@ def test_options_that_make_no_sense_are_refused(saved, family, words, match):
 @pytest.mark.parametrize(
     "words",
     [
-        ("check", "MODEL", "the cat"),
         ("evaluate", "MODEL", "FILE"),
         ("align", "MODEL", "FILE"),
         ("serve", "MODEL", "--port", 0),
@@ -142,3 +141,27 @@ def test_pickled_weights_are_read_with_the_flag_alone(saved, tmp_path):
     told = ("show", folder, TEXT, "--max-len", 1)
     assert "read them with --allow-pickle" in sentence(regard(*told), 1)
     assert "decoder self-attention" in done(regard(*told, "--allow-pickle"))
+
+
+@pytest.mark.parametrize(
+    ("family", "text", "most"), [("gpt2", TEXT, 20), ("t5", TEXT, 20), ("bert", "the <mask>", 1)]
+)
+def test_check_shows_methods_and_their_faithfulness(saved, family, text, most):
+    told = ("check", saved(family), text, "--methods", "ablation,gradient,attention")
+    assert "random order" in done(regard(*told))
+    trace = json.loads(done(regard(*told, "--json")))
+    assert trace["model"]["name"] == family
+    assert set(trace["checks"]["faithfulness"]) == {"ablation", "gradient", "attention", "random"}
+    assert 1 <= len(trace["target"]["tokens"]) <= most
+
+
+@pytest.mark.parametrize(
+    ("family", "options", "said"),
+    [
+        ("gpt2", ("--beam", 2), "--beam must be left out for a model of transformers"),
+        ("bert", (), "have a <mask> for the model to fill"),
+        ("gpt2", ("--methods", "magic"), "be all, or some of ablation"),
+    ],
+)
+def test_check_refuses_what_it_cannot_do(saved, family, options, said):
+    assert said in sentence(regard("check", saved(family), TEXT, *options), 2)

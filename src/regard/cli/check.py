@@ -11,6 +11,8 @@ from rich.console import Console
 from regard import api
 from regard.cli.console import print_table, result_console
 from regard.cli.input_lines import one_source, warn_if_bare
+from regard.errors import ArgumentError
+from regard.pretrained import PretrainedModel
 from regard.seeing import Trace
 from regard.seeing.attribution import METHODS
 from regard.seeing.checks import looked_at, shares
@@ -35,15 +37,22 @@ def check(
     beam: int | None,
     output: Path | None,
     as_json: bool,
+    allow_pickle: bool,
     device: str,
 ) -> None:
     """Compare attention with ablation and gradients: what mattered to each output."""
     if output is not None:
         check_ending(output)
-    model = api.load_run(run, device=device)
-    (source,) = warn_if_bare(model, [one_source(model, text)])
-    options = {} if beam is None else {"beam": beam}
-    trace = model.check(source, target, methods=methods, versus=versus, **options)
+    model = api.load(run, device=device, allow_pickle=allow_pickle)
+    if isinstance(model, PretrainedModel):
+        if beam is not None:
+            reason = "be left out for a model of transformers, which is checked on greedy outputs"
+            raise ArgumentError("--beam", reason, beam, "leave it out, or force one with --target")
+        trace = model.check(text, target, methods=methods or "all", versus=versus)
+    else:
+        (source,) = warn_if_bare(model, [one_source(model, text)])
+        options = {} if beam is None else {"beam": beam}
+        trace = model.check(source, target, methods=methods, versus=versus, **options)
     if output is not None:
         save(trace, output)
     if as_json:

@@ -392,7 +392,7 @@ def show(
 
 @command(no_args_is_help=True)
 def check(
-    run: RunArgument,
+    run: ModelArgument,
     text: str = Argument(
         metavar="TEXT", help="A source; for a run that reads vectors, a file with one."
     ),
@@ -402,7 +402,7 @@ def check(
         metavar="all|NAME,...",
         help="Attribution methods to compare, each with its faithfulness: ablation, gradient, "
         "input-gradient, integrated-gradients, relevance, attention, rollout, norms.",
-        show_default="none; all for a language model",
+        show_default="none; all for a language model or a model of transformers",
     ),
     versus: str | None = Option(
         None,
@@ -421,6 +421,7 @@ def check(
         show_default=False,
     ),
     as_json: bool = Option(False, "--json", help="Print the trace as JSON."),
+    allow_pickle: AllowPickleOption = False,
     device: DeviceOption = "auto",
 ) -> None:
     """Compare attention with what mattered, by ablation, gradients and other methods."""

@@ -36,6 +36,7 @@ from regard.pretrained.token_texts import (
     written,
 )
 from regard.seeing.trace import DecodingInfo, ModelInfo, Text, Trace
+from regard.seeing.transformers_check import check_text
 
 BATCH: Final = 8
 #: names of decoding options in transformers
@@ -177,6 +178,34 @@ class PretrainedModel:
             return replace(forced, model=self.info)
         (found,) = self.predict([text], chat=chat, **recording, **options)
         return found.trace
+
+    def check(
+        self,
+        text: str,
+        target: str | None = None,
+        *,
+        methods: str = "all",
+        versus: str | None = None,
+    ) -> Trace:
+        """Return a trace with what mattered to each output, by several attribution methods.
+
+        Args:
+            text: the source or the prompt, or the text to classify or with masks to fill.
+            target: what the model is made to write; its own greedy output if None.
+            methods: names separated by commas, or `all`; see `seeing.attribution`.
+            versus: a token or class that each output is compared with.
+        """
+        self._check_answers(self._encoded(text))
+        if self.task == "token-classification":
+            raise RegardError(
+                f"a model must write, fill masks or choose one class to be checked, but "
+                f"{self.path} is a {type(self.module).__name__}: see where it looks with "
+                f"`regard show` or .trace."
+            )
+        found = check_text(
+            self.module, self.tokenizer, text, target, methods=methods, versus=versus
+        )
+        return replace(found, model=self.info)
 
     def traces(
         self, texts: Sequence[str], targets: Sequence[str] | None = None, **options: Any
