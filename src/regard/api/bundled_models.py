@@ -37,8 +37,8 @@ def find(run: str | Path) -> Path:
         if is_pretrained(path):
             raise RunError(
                 f"a run folder must be given here, but {path} holds a model of transformers: use "
-                f"it with `regard show`, `predict`, `check`, `heads` or `compare`, or in Python with "
-                f"regard.load({str(path)!r})."
+                f"it with `regard show`, `predict`, `check`, `heads` or `compare`, or in Python "
+                f"with regard.load({str(path)!r})."
             )
         return path
     if is_bundled:
