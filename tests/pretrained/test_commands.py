@@ -22,7 +22,8 @@ TEXT = "the cat sat on a mat"
         ("bert", (), "encoder self-attention", ["<s>", "the", "cat", "sat", "on", "a", "mat"]),
     ],
 )
-def test_show_draws_the_maps_of_a_text(saved, family, options, title, rows):
+def test_show_draws_the_maps_of_a_text(saved, family, options, title, rows, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "400")  # a narrower terminal gets lists in place of maps
     shown = done(regard("show", saved(family), TEXT, *options))
     first, header, *drawn = shown.splitlines()
     assert title in first

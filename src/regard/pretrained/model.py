@@ -36,7 +36,6 @@ from regard.pretrained.token_texts import (
     written,
 )
 from regard.seeing.trace import DecodingInfo, ModelInfo, Text, Trace
-from regard.seeing.transformers_check import check_text
 
 BATCH: Final = 8
 #: names of decoding options in transformers
@@ -202,6 +201,8 @@ class PretrainedModel:
                 f"{self.path} is a {type(self.module).__name__}: see where it looks with "
                 f"`regard show` or .trace."
             )
+        from regard.seeing.transformers_check import check_text  # loads the compiler of torch
+
         found = check_text(
             self.module, self.tokenizer, text, target, methods=methods, versus=versus
         )
