@@ -34,9 +34,8 @@ from queue import Queue
 from typing import Any, NamedTuple
 
 PACKAGES = ("ops", "attention", "decoding", "training")
-FAST = (
-    "not plain and not compile and not system and not slow and not browser and not long and not gpu"
-)
+#: marks of the tests that may judge: those of `make test` that no compiler slows down
+MARKS = "not plain and not compile and not system and not browser and not long and not gpu"
 #: tests of one mutant, the quickest of those that reach its line
 MOST_TESTS = 40
 #: CPU seconds, and seconds by the clock, after which a mutant that hangs counts as caught
@@ -245,7 +244,7 @@ def reach(checkout: Checkout, arguments: argparse.Namespace) -> Reached:
     (checkout.folder / "mutation_plugin.py").write_text(PLUGIN)
     done = checkout.pytest(
         *(f"tests/{package}" for package in arguments.packages),
-        *("-m", FAST, "-n", str(arguments.workers), "-p", "mutation_plugin"),
+        *("-m", arguments.marks, "-n", str(arguments.workers), "-p", "mutation_plugin"),
         *arguments.pytest,
         timeout=arguments.seconds,
         MUTATION_SOURCE=str(checkout.folder / "src"),
@@ -411,6 +410,7 @@ def main() -> int:
     parser.add_argument("--repo", type=Path, default=Path(__file__).resolve().parents[1])
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--packages", nargs="*", default=PACKAGES)
+    parser.add_argument("--marks", default=MARKS, help="expression of pytest's marks")
     parser.add_argument("--mutants", type=int, default=200)
     parser.add_argument("--workers", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--seed", type=int, default=1)
