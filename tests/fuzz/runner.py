@@ -25,8 +25,9 @@ from typer.testing import CliRunner
 from fuzz.cases import Case, make_bases, make_case
 from regard.ops import use_backend
 
-#: seconds and bytes of memory that one case may take
-MOST_SECONDS = 60.0
+#: seconds of CPU time, seconds by the clock and bytes of memory that one case may take: a case that
+#: waits uses no CPU time, and a machine that is busy with other work gives little of it
+MOST_CPU, MOST_SECONDS = 60.0, 300.0
 MOST_MEMORY = 3 << 30
 INTERNAL = "something inside regard went wrong"
 #: audit events that change files, or leave this process
@@ -188,11 +189,32 @@ class Worker:
         self.told, tell = context.Pipe(duplex=False)
         self.numbers, self.root = numbers, root
         self.at: tuple[int, str] | None = None
-        self.since = time.monotonic()
         given = (numbers, seed, bases, root, tell)
         self.process = context.Process(target=work, args=given, daemon=True)
         self.process.start()
         tell.close()
+        self.begin()
+
+    def begin(self) -> None:
+        """Count the seconds of the case at hand from now on."""
+        self.since, self.cpu_since = time.monotonic(), self.cpu_seconds()
+
+    def cpu_seconds(self) -> float:
+        """The CPU time of the process so far; 0 once it has ended."""
+        try:
+            stat = Path(f"/proc/{self.process.pid}/stat").read_text()
+        except OSError:
+            return 0.0
+        user, system = stat.rpartition(")")[2].split()[11:13]
+        return (int(user) + int(system)) / os.sysconf("SC_CLK_TCK")
+
+    def overdue(self) -> str:
+        """The limit that the case at hand has passed, or an empty text."""
+        if self.cpu_seconds() - self.cpu_since > MOST_CPU:
+            return f"hang: more than {MOST_CPU:g} s of CPU time"
+        if time.monotonic() - self.since > MOST_SECONDS:
+            return f"hang: more than {MOST_SECONDS:g} s"
+        return ""
 
     def ended(self, problem: str) -> Verdict:
         """What to say of the case that has ended the process."""
@@ -230,15 +252,15 @@ def run_cases(numbers: list[int], seed: int, workers: int, folder: Path) -> Iter
                         at_work.remove(worker)
                         continue
                 else:
-                    worker.since = time.monotonic()
+                    worker.begin()
                     if not isinstance(heard, Verdict):
                         worker.at = heard
                         continue
                     worker.at = None
                     yield heard
                     continue
-            elif time.monotonic() - worker.since > MOST_SECONDS:
-                verdict = worker.ended(f"hang: more than {MOST_SECONDS:g} s")
+            elif late := worker.overdue():
+                verdict = worker.ended(late)
             if verdict is not None:
                 yield verdict
                 at_work.remove(worker)
