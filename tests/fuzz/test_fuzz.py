@@ -39,6 +39,11 @@ class Breaks:
         os.read(os.pipe()[0], 1)
 
     @staticmethod
+    def computes(*words):
+        while True:
+            pass
+
+    @staticmethod
     def dies(*words):
         os._exit(9)
 
@@ -56,7 +61,8 @@ class Breaks:
     [
         ("raises", "internal error"),
         ("writes", "touched open"),
-        ("hangs", "hang"),
+        ("hangs", "hang: more than 3 s"),
+        ("computes", "hang: more than 2 s of CPU time"),
         ("dies", "killed"),
         ("fills_memory", "out of memory"),
         ("starts_a_process", "touched os.system"),
@@ -65,7 +71,9 @@ class Breaks:
 def test_a_planted_fault_is_found(tmp_path, monkeypatch, fault, said):
     from regard import api
 
-    monkeypatch.setattr("fuzz.runner.MOST_SECONDS", 3.0)
+    limits = {"hangs": "MOST_SECONDS", "computes": "MOST_CPU"}
+    if fault in limits:
+        monkeypatch.setattr(f"fuzz.runner.{limits[fault]}", 3.0 if fault == "hangs" else 2.0)
     monkeypatch.setattr("fuzz.runner.make_bases", lambda folder: None)
     case = ("planted", ["check", "run", "abc"], "")
     monkeypatch.setattr("fuzz.runner.make_case", lambda *given: Case(*case))
