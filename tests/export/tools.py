@@ -20,9 +20,9 @@ SIZES = {
 FRAMES = FrameScaler(5, 1, (0.0, 40.0, -3.0, 1e6, 0.5), (1.0, 30.0, 0.1, 0.5, 1.0))
 
 
-def make_run(path, preset="bahdanau", features=(), seed=4, src=None):
+def make_run(path, preset="bahdanau", features=(), seed=4, src=None, sizes=None):
     """Its weights are so large that answers differ."""
-    sizes = SIZES.get(preset, {"embed": 6, "hidden": 10, "layers": 1})
+    sizes = sizes or SIZES.get(preset, {"embed": 6, "hidden": 10, "layers": 1})
     config = make_config({"preset": preset, **sizes})
     folder = RunFolder(path)
     folder.create()

@@ -571,20 +571,20 @@ def align(
 @command("deployment", no_args_is_help=True)
 def export(
     run: RunArgument,
-    to: str = Option("onnx", help="The format: onnx."),
+    to: str = Option("onnx", help="The format: onnx, or ctranslate2 (preset transformer)."),
     output: Path | None = Option(
-        None, "-o", "--output", help="A new folder.", show_default="NAME-onnx"
+        None, "-o", "--output", help="A new folder.", show_default="NAME-FORMAT"
     ),
     attention: bool = Option(
-        False, "--attention", help="Export the attention weights of each step, too."
+        False, "--attention", help="Export the attention weights of each step, too (onnx)."
     ),
     as_json: JsonOption = False,
 ) -> None:
-    """Write a model as ONNX graphs, to run without torch.
+    """Write a model as ONNX graphs or for CTranslate2, to run without torch.
 
-    The folder has an encoder, a decoder's step, the tokenisers, and a program
-    of numpy and onnxruntime that predicts. It is kept only if its outputs match
-    the model's. Needs the extra `onnx` of regard.
+    The folder has the weights, the tokenizers, a README, and a program that
+    predicts with onnxruntime or ctranslate2 alone. It is kept only if its
+    outputs match the model's. Needs the extra `onnx` or `ctranslate2` of regard.
     """
 
 

@@ -21,13 +21,12 @@ def export(
     attention: bool,
     as_json: bool,
 ) -> None:
-    """Write a model as graphs that run without torch and regard."""
+    """Write a model as files that run without torch and regard."""
     written = export_run(run, output, to=to, attention=attention)
     vectors = written.manifest["tokenizers"]["source"]["kind"] == "vectors"
     typer.echo(
-        f"the graphs differ from the model by {written.difference:.1e} at most; try `echo "
-        f"{'FILE.npy' if vectors else 'TEXT'} | python "
-        f"{shlex.quote(str(written.path / 'decode.py'))}`",
+        f"log-probabilities differ from the model's by {written.difference:.1e} at most; try `echo "
+        f"{'FILE.npy' if vectors else 'TEXT'} | python {shlex.quote(str(written.program))}`",
         err=True,
     )
     if as_json:

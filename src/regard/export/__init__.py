@@ -1,4 +1,4 @@
-"""Export of models as ONNX graphs, which run without torch and without regard."""
+"""Export of models to ONNX and CTranslate2, which run without torch and without regard."""
 
 from regard.errors import ExportError
 from regard.export.folder import FORMATS, ExportResult, export

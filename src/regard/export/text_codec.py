@@ -1,0 +1,96 @@
+"""The tokenizers of an exported model, and its predictions line by line: no regard is needed."""
+
+import io
+import itertools
+import json
+import unicodedata
+from collections.abc import Callable
+from pathlib import Path
+from typing import IO
+
+JOINER, WORD_START = "￭", "▁"
+
+
+class TokenCodec:
+    """A tokenizer: texts to ids and ids to texts, from one of the two tokenizer files."""
+
+    def __init__(self, path: Path, symbols: dict[str, int]) -> None:
+        self.file = json.loads(path.read_text(encoding="utf-8"))
+        self.eos, self.unk = symbols["eos"], symbols["unk"]
+        self.pieces, model = self.file["model"], self.file["model"]
+        if self.file["kind"] in ("bpe", "unigram"):
+            from tokenizers import Tokenizer
+
+            self.subwords = Tokenizer.from_str(json.dumps(model))
+            by_id = {number: piece for piece, number in self.subwords.get_vocab().items()}
+            self.pieces = [by_id[number] for number in range(len(by_id))]
+        self.ids = {piece: i for i, piece in enumerate(self.pieces) if i > self.unk}
+        names = enumerate(self.file["features"], start=len(self.pieces))
+        self.features = {name: i for i, name in names}
+
+    def encode(self, line: str) -> list[int]:
+        """Return the ids of a text, of the features after its tab, and eos."""
+        text, _, tail = line.partition("\t")
+        text = getattr(text, self.file["case"])() if self.file["case"] != "keep" else text
+        text = unicodedata.normalize("NFC", text) if self.file["nfc"] else text
+        names = filter(None, (name.strip() for name in tail.split(";")))
+        features = [self.features.get(name, self.unk) for name in names]
+        return [*self._cut(text), *features, self.eos]
+
+    def _cut(self, text: str) -> list[int]:
+        if self.file["kind"] in ("bpe", "unigram"):
+            words = [WORD_START + word for word in text.split(" ")] if text else []
+            found = (self.subwords.encode(word).ids for word in words)
+            return [max(number, self.unk) for ids in found for number in ids]
+        if self.file["kind"] == "word":
+            pieces = [piece for word in text.split() for piece in marked(word)]
+        else:
+            pieces = list(text) if self.file["kind"] == "char" else text.split()
+        return [self.ids.get(piece, self.unk) for piece in pieces]
+
+    def decode(self, ids: list[int]) -> str:
+        """Return the text of ids, without unknown and special tokens."""
+        pieces = [self.pieces[i] for i in ids if self.unk < i < len(self.pieces)]
+        kind = self.file["kind"]
+        if kind == "word":
+            return joined(pieces)
+        text = (" " if kind == "space" else "").join(pieces)
+        return (
+            text if kind in ("char", "space") else text.replace(WORD_START, " ").removeprefix(" ")
+        )
+
+
+def marked(word: str) -> list[str]:
+    """Split a word into words and punctuation marks, with joiners where they touch."""
+    runs = itertools.groupby(word, key=lambda char: "" if in_word(char) else char)
+    pieces = ["".join(run) for _, run in runs]
+    for i, piece in enumerate(pieces):
+        if not in_word(piece[0]):
+            before_word = i + 1 < len(pieces) and in_word(pieces[i + 1][0])
+            pieces[i] = JOINER * (i > 0) + piece + JOINER * before_word
+    return pieces
+
+
+def in_word(char: str) -> bool:
+    """Return whether a character is part of a word."""
+    return char.isalnum() or char in "_\u200c\u200d" or unicodedata.category(char)[0] == "M"
+
+
+def joined(pieces: list[str]) -> str:
+    """Join words and marks, with spaces where there is no joiner."""
+    text, close = "", True
+    for piece in pieces:
+        left, right = (len(piece) > 1 and piece[side] == JOINER for side in (0, -1))
+        bare = piece[1:] if left else piece
+        bare = bare[:-1] if len(bare) > 1 and right else bare
+        text += bare if close or left else f" {bare}"
+        close = right
+    return text
+
+
+def answer(model: Callable[[list[str]], list[str]], source: IO[bytes], target: IO[bytes]) -> None:
+    """Predict a line for each line of a file, in UTF-8 whatever the machine's own encoding."""
+    # a byte-order mark is not part of the text
+    lines = io.TextIOWrapper(source, encoding="utf-8-sig", newline="\n")
+    for text in model([line.rstrip("\r\n") for line in lines]):
+        target.write(text.replace("\n", " ").encode() + b"\n")

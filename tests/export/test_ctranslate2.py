@@ -1,0 +1,159 @@
+"""A Transformer in CTranslate2 finds what the model finds."""
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+import safetensors.torch
+import torch
+
+import regard
+from cli.tools import done, sentence
+from cli.tools import regard as command
+from export.tools import FRAMES, SOURCES, make_run
+from regard.data import Tokenizer
+from regard.export import ExportError, export
+from regard.symbols import EOS
+
+pytest.importorskip("ctranslate2")
+from regard.export import ctranslate2_model
+from regard.export.translate import Translator
+
+TEXTS = [*SOURCES, "Ab\tV;PST", "what is not known", "g", "hgfedcba" * 3, "ba ab"]
+SIZES = {"dim": 16, "heads": 4, "feed_forward": 24, "layers": 2}
+# translate.py, where neither torch nor regard can be imported
+WITHOUT_TORCH = """
+import os, runpy, sys
+sys.modules["torch"] = sys.modules["regard"] = None
+sys.path.insert(0, os.path.dirname(sys.argv[1]))  # as `python translate.py` has it
+runpy.run_path(sys.argv.pop(1), run_name="__main__")
+"""
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory):
+    """A run and its export."""
+    folder = tmp_path_factory.mktemp("ctranslate2")
+    return talkative(folder / "run"), export(folder / "run", folder / "out", to="ctranslate2").path
+
+
+def talkative(path, eos=0.0, **options):
+    """A run whose predictions differ, and end the sooner the larger `eos` is."""
+    make_run(path, "transformer", features=["V", "PST"], sizes=SIZES | options)
+    weights = safetensors.torch.load_file(path / "model.safetensors")
+    chance = torch.Generator().manual_seed(0)
+    for name, own in weights.items():  # norms and biases that are not as they begin
+        if own.ndim == 1:
+            weights[name] = own + 0.3 * torch.randn(own.shape, generator=chance)
+    weights["decoder.output.bias"][EOS] += eos
+    safetensors.torch.save_file(weights, path / "model.safetensors")
+    return path
+
+
+def test_greedy_predictions_are_those_of_the_model(folders):
+    run, out = folders
+    model, found = regard.load(run, device="cpu"), Translator(out)
+    expected = [one.text for one in model(TEXTS, beam=1)]
+    assert len(set(expected)) > 5
+    assert found(TEXTS, beam=1) == expected
+    assert [found([text], beam=1)[0] for text in TEXTS] == expected
+    manifest = json.loads((out / "manifest.json").read_text())
+    assert manifest["verified"]["largest_difference"] < 1e-4
+
+
+def test_beam_search_finds_the_same_where_length_counts_alike(tmp_path):
+    """Scores are not compared: CTranslate2's leave tokens out that are never written."""
+    run = talkative(tmp_path / "run", eos=1.0)
+    out = export(run, tmp_path / "out", to="ctranslate2").path
+    rows = (model := regard.load(run, device="cpu")).source_ids(TEXTS)
+    expected, translator = model(TEXTS, beam=5, length_penalty=0), Translator(out)
+    found = translator.search(rows, beam=5, length_penalty=0)
+    ended = [i for i, row in enumerate(rows) if len(found[i][0]) < translator.most_tokens(row)]
+    tokens = [model.tgt_tokenizer.decode(found[i][0]) for i in ended]
+    assert tokens == [expected[i].text for i in ended]
+    assert len(set(tokens)) > 2
+
+
+@pytest.mark.parametrize(
+    "options", [{"norm_first": False}, {"tied": "output"}, {"tied": "output", "layers": 1}]
+)
+def test_other_transformers(tmp_path, options):
+    run = talkative(tmp_path / "run", **options)
+    out = export(run, tmp_path / "out", to="ctranslate2")
+    assert out.difference < 1e-4
+    texts = [one.text for one in regard.load(run, device="cpu")(TEXTS, beam=1)]
+    assert Translator(out.path)(TEXTS, beam=1) == texts
+
+
+@pytest.mark.slow
+def test_the_folder_needs_neither_torch_nor_regard(folders):
+    run, out = folders
+    texts = ["abc", "", "hgfedcba", "zzz", "\u00e4a"]
+    for options in (["--beam", "1"], ["--precision", "int8", "--beam", "1", "--threads", "1"]):
+        ran = subprocess.run(
+            [sys.executable, "-c", WITHOUT_TORCH, out / "translate.py", *options],
+            input=b"\xef\xbb\xbf" + "".join(f"{text}\n" for text in texts).encode(),
+            env={**os.environ, "PYTHONIOENCODING": "latin-1"},
+            capture_output=True,
+            check=True,
+        )
+        found = ran.stdout.decode().splitlines()
+        assert len(found) == len(texts)
+        if "int8" not in options:
+            expected = [one.text for one in regard.load(run, device="cpu")(texts, beam=1)]
+            expected[1] = ""  # CTranslate2 does not read an empty source
+            assert found == expected
+    readme = (out / "README.md").read_text()
+    assert "pip install ctranslate2\n" in readme
+    assert "1024 tokens" in readme
+
+
+def test_a_source_without_positions_is_refused(folders):
+    with pytest.raises(ValueError, match=r"at most 1024 tokens, .* but one has 1101"):
+        Translator(folders[1])(["a" * 1100])
+
+
+def test_what_the_engine_cannot_run_is_refused(tmp_path):
+    run = make_run(tmp_path / "gru")
+    told = sentence(command("export", run, "--to", "ctranslate2", "-o", tmp_path / "out"), 1)
+    assert "must be a Transformer that reads text" in told
+    assert "gru is bahdanau: export it with `--to onnx`." in told
+    frames = make_run(tmp_path / "frames", "transformer", src=FRAMES)
+    with pytest.raises(ExportError, match="that reads text"):
+        export(frames, tmp_path / "out", to="ctranslate2")
+    told = sentence(command("export", run, "--to", "ctranslate2", "--attention"), 2)
+    assert "--attention must be left out for ctranslate2" in told
+    assert not (tmp_path / "out").exists()
+
+
+def test_what_differs_from_the_model_is_not_left(tmp_path, monkeypatch):
+    run = talkative(tmp_path / "run")
+    own = ctranslate2_model._norm
+
+    def shifted(spec, norm):
+        own(spec, norm)
+        spec.beta = spec.beta + 0.1
+
+    monkeypatch.setattr(ctranslate2_model, "_norm", shifted)
+    with pytest.raises(ExportError, match=r"log-probabilities by \d.*nothing was kept"):
+        export(run, tmp_path / "new" / "out", to="ctranslate2")
+    assert list((tmp_path / "new").iterdir()) == []
+
+
+def test_the_command_says_how_to_go_on(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    talkative(tmp_path / "run")
+    result = command("export", "run", "--to", "ctranslate2")
+    assert done(result) == "run-ctranslate2\n"
+    assert "try `echo TEXT | python run-ctranslate2/translate.py`" in result.stderr
+
+
+def test_subwords_need_their_package(tmp_path):
+    src = Tokenizer.train("bpe", SOURCES * 3, vocab_size=40)
+    run = make_run(tmp_path / "run", "transformer", src=src, sizes=SIZES)
+    out = export(run, tmp_path / "out", to="ctranslate2")
+    assert out.manifest["needs"] == ["ctranslate2", "tokenizers"]
+    expected = [one.text for one in regard.load(run, device="cpu")(SOURCES, beam=1)]
+    assert Translator(out.path)(SOURCES, beam=1) == expected
