@@ -57,12 +57,17 @@ class DecodingOptions:
     max_len_extra: int = _option(20, min=0)
     min_len: int = _option(0, "Fewest tokens of an answer.", min=0)
     length_penalty: float = _option(
-        0.6, "Length normalisation; above 0 favours longer answers.", min=0, fix="0 disables it"
+        0.6,
+        "Length normalisation; above 0 favours longer answers.",
+        min=0,
+        max=10,
+        fix="0 disables it",
     )
     coverage_penalty: float = _option(
         0.0,
         "Above 0 favours answers that attend to every source token.",
         min=0,
+        max=1000,
         fix="0 disables it",
     )
     no_repeat_ngram: int = _option(
@@ -156,8 +161,11 @@ def _check_range(option: Field[Any], value: Any) -> None:
         return
     if low is not None and option.type in (int, int | None):
         check_least(low, **{option.name: value})
-    elif above is None and not low <= value < math.inf:
-        raise ArgumentError(option.name, f"be a finite number from {low} up", value, rules["fix"])
+    elif above is None and not (low <= value <= high and value < math.inf):
+        most = "up" if high == math.inf else f"to {high}"
+        raise ArgumentError(
+            option.name, f"be a finite number from {low} {most}", value, rules["fix"]
+        )
     elif above is not None and not (above < value <= high and value < math.inf):
         most = "" if high == math.inf else f" and at most {high}"
         raise ArgumentError(option.name, f"be a number above {above}{most}", value, rules["fix"])
