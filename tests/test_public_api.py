@@ -9,6 +9,7 @@ from regard import attention, layers, masks, models, ops
 
 NAMES = {
     regard: [
+        "MediaModel",
         "Model",
         "Output",
         "PretrainedModel",

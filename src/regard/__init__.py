@@ -8,11 +8,12 @@ from regard.version import __version__
 if TYPE_CHECKING:
     from regard import masks, ops
     from regard.api import Model, Output, fit, load
-    from regard.pretrained import PretrainedModel, generate
+    from regard.pretrained import MediaModel, PretrainedModel, generate
     from regard.seeing.capture import capture
     from regard.seeing.show import show
 
 __all__ = [
+    "MediaModel",
     "Model",
     "Output",
     "PretrainedModel",
@@ -28,6 +29,7 @@ __all__ = [
 
 #: modules of the public names, which are imported on first use
 HOMES: Final = {
+    "MediaModel": "regard.pretrained",
     "Model": "regard.api",
     "Output": "regard.api",
     "PretrainedModel": "regard.pretrained",

@@ -13,7 +13,14 @@ from regard.api import bundled_models
 from regard.api.model import Model
 from regard.api.read_pairs import check_pairs
 from regard.errors import ArgumentError
-from regard.pretrained import PretrainedModel, fetch, is_hub_name, is_pretrained
+from regard.pretrained import (
+    MediaModel,
+    PretrainedModel,
+    fetch,
+    is_hub_name,
+    is_pretrained,
+    load_pretrained,
+)
 from regard.training import RunFolder, make_config
 
 #: types of the weights that a model can answer with
@@ -22,8 +29,10 @@ PRECISIONS: Final = {"32": torch.float32, "bf16": torch.bfloat16}
 
 def load(
     *runs: str | Path, device: str = "auto", precision: str = "32", allow_pickle: bool = False
-) -> Model | PretrainedModel:
-    """Load a model: a `Model` of a run, an ensemble of several, or a `PretrainedModel`.
+) -> Model | PretrainedModel | MediaModel:
+    """Load a model: a `Model` of a run, an ensemble of several, or a model of transformers.
+
+    That is a `PretrainedModel` if it reads text, and a `MediaModel` if it reads pictures or sound.
 
     Args:
         runs: run folders, or names of bundled models, as "g2p"; or one folder that
@@ -42,9 +51,28 @@ def load(
             fix = "leave it out: runs have no pickled weights"
             raise ArgumentError("allow_pickle", "be left out for a run", True, fix)
         return load_run(*runs, device=device, precision=precision)
-    return PretrainedModel.load(
+    return load_pretrained(
         folder, devices.pick(device), _dtype(precision), allow_pickle=allow_pickle
     )
+
+
+def load_text_model(run: str | Path, command: str, **options: Any) -> Model | PretrainedModel:
+    """Load a model that a command can take, which pictures and sound are not made for; see `load`.
+
+    Args:
+        run: as for `load`.
+        command: that asks, as its user knows it.
+        options: of `load`.
+    """
+    model = load(run, **options)
+    if isinstance(model, MediaModel):
+        raise ArgumentError(
+            "the model",
+            f"read text for {command}",
+            f"a {type(model.module).__name__}",
+            "see where it looks with `regard show`",
+        )
+    return model
 
 
 def find_pretrained(name: str | Path, *, allow_pickle: bool = False) -> Path | None:

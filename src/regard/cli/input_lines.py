@@ -1,6 +1,7 @@
 """Input of the command line: pairs, texts and sources for a run, laid out like its own data."""
 
 import itertools
+import os
 import re
 import shlex
 from collections import deque
@@ -19,15 +20,17 @@ from regard.data import (
     join_lines,
     read_texts,
 )
-from regard.data.error_hints import ErrorHints, with_commas
+from regard.data.error_hints import BadLine, ErrorHints, with_commas
 from regard.data.pair_reader import MAX_CHARS
 from regard.data.pairs import column_names
 from regard.data.text_files import display_name
 from regard.errors import ArgumentError, DataError
 from regard.kinds.text_source import name_some, read_sources
-from regard.pretrained import PretrainedModel
+from regard.pretrained import MediaModel, PretrainedModel
+from regard.pretrained.media_files import MEDIA
 
 OutputT = TypeVar("OutputT")
+AnyModel = api.Model | PretrainedModel | MediaModel
 #: how errors name the options of the commands that read data for a run
 OPTIONS: Final = ErrorHints(
     tgt="TGT",
@@ -103,7 +106,12 @@ def _report_reading(reader: PairReader) -> None:
             Console(stderr=True).print(sentence, highlight=False, markup=False, soft_wrap=True)
 
 
-def sources_of(model: api.Model | PretrainedModel, file: str) -> Iterator[Any]:
+def is_media(file: str) -> bool:
+    """Return whether a file is a picture or a recording, by its ending."""
+    return file.lower().endswith(MEDIA)
+
+
+def sources_of(model: AnyModel, file: str) -> Iterator[Any]:
     """Yield the sources of a file, one per line, or its tables of vectors."""
     return iter(InputLines([file], model, advice=SOURCE_OPTIONS))
 
@@ -137,7 +145,7 @@ class InputLines:
     def __init__(
         self,
         files: Sequence[str],
-        model: api.Model | PretrainedModel,
+        model: AnyModel,
         *,
         max_chars: int | None = None,
         skip_bad: bool = False,
@@ -146,7 +154,8 @@ class InputLines:
         if max_chars is not None and max_chars < 1:
             raise ArgumentError("--max-chars", "be at least 1", max_chars, "choose a larger number")
         self._files, self._model = files, model
-        own = MAX_CHARS if isinstance(model, PretrainedModel) else model.config.max_chars
+        run = isinstance(model, api.Model)
+        own = model.config.max_chars if run else MAX_CHARS
         self._max_chars = own if max_chars is None else max_chars
         # one entry for each line that was read and not yet predicted: None, or what is wrong
         self._pending: deque[DataError | None] = deque()
@@ -161,9 +170,22 @@ class InputLines:
         files, model = self._files, self._model
         rules: dict[str, Any] = {"max_chars": self._max_chars, "bad": self.bad}
         rules["check"] = model.check_source
-        if isinstance(model, PretrainedModel):
+        if isinstance(model, MediaModel) and all(map(is_media, files)):
+            return self._media_files(model)
+        if isinstance(model, PretrainedModel | MediaModel):
             return read_sources(files, **rules)
         return model.kind.sources.read(files, model.config, **rules)
+
+    def _media_files(self, model: MediaModel) -> Iterator[str]:
+        """Yield the names of pictures or recordings; those of unusable files are counted as bad."""
+        for file in self._files:
+            try:
+                model.check_source(file)
+            except DataError as error:
+                wrong = BadLine(error.kind, error.reason, error.fix)
+                self.bad.add(file if os.path.exists(file) else error.file, None, wrong)
+                continue
+            yield file
 
     def merge_errors(self, outputs: Iterable[OutputT]) -> Iterator[OutputT | DataError]:
         """Yield the outputs in order, with the error of each skipped line in its place."""
@@ -179,9 +201,9 @@ class InputLines:
             yield error
 
 
-def warn_if_bare(model: api.Model | PretrainedModel, sources: Iterable[Any]) -> Iterator[Any]:
+def warn_if_bare(model: AnyModel, sources: Iterable[Any]) -> Iterator[Any]:
     """Yield the sources unchanged; warn of the first one that lacks the features of the run."""
-    if isinstance(model, PretrainedModel):
+    if isinstance(model, PretrainedModel | MediaModel):
         yield from sources
         return
     warned = False

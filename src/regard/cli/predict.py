@@ -14,11 +14,11 @@ from regard import api
 from regard.api import bundled_models
 from regard.atomic_files import incremental_output
 from regard.cli.console import note, one_line
-from regard.cli.input_lines import InputLines, refuse_pretrained_options, warn_if_bare
+from regard.cli.input_lines import InputLines, is_media, refuse_pretrained_options, warn_if_bare
 from regard.data.frame_tables import SUFFIX
 from regard.errors import ArgumentError, DataError
 from regard.kinds.text_source import name_some
-from regard.pretrained import PretrainedModel, PretrainedOutput
+from regard.pretrained import MediaModel, PretrainedModel, PretrainedOutput
 from regard.seeing import storage
 from regard.symbols import UNK
 
@@ -59,9 +59,10 @@ def predict(
     options["attention"] = as_jsonl or trace is not None
     options["batch"] = _batch_size(batch, files)
     outputs: Iterator[AnyOutput]
-    if isinstance(model, PretrainedModel):
+    maps: Collection[str]
+    if isinstance(model, PretrainedModel | MediaModel):
         _refuse_run_options(prefix=prefix, replace_unk=replace_unk)
-        maps: Collection[str] = SHOWN_MAPS[model.task]
+        maps = model.shown_maps if isinstance(model, MediaModel) else SHOWN_MAPS[model.task]
         outputs = model.predict(lines, chat=chat, **options)
     else:
         refuse_pretrained_options(chat=chat)
@@ -74,6 +75,7 @@ def predict(
             **options,
         )
     unknown: Counter[str] = Counter()
+    notes: dict[str, None] = {}
     several = (decoding["num_samples"] or decoding["nbest"]) > 1
     with _trace_writer(trace) as write_traces:
         merged: Iterator[AnyOutput | DataError] = lines.merge_errors(outputs)
@@ -81,9 +83,12 @@ def predict(
             if not isinstance(output, DataError):
                 write_traces(output)
                 unknown.update(output.unknown)
+                notes.update(dict.fromkeys(getattr(output, "notes", ())))
             text = _json(output, maps) if as_jsonl else _text(number, output, several, chat)
             sys.stdout.write(text)
             sys.stdout.flush()
+    for sentence in notes:
+        note(f"{sentence}.")
     if unknown:
         names = name_some(name for name, _ in unknown.most_common())
         note(f"the model does not know {names}: it read <unk> there.")
@@ -201,11 +206,17 @@ def _trace_writer(path: Path | None) -> Iterator[Callable[[AnyOutput], None]]:
         raise
 
 
+def _is_source(path: Path) -> bool:
+    """Return whether a file is a source itself: a table of vectors, a picture or a recording."""
+    own = path.suffix == SUFFIX or is_media(str(path))
+    return own and not bundled_models.is_run(path)
+
+
 def _split(words: list[Path]) -> tuple[list[Path], list[str]]:
     """Split the arguments into run folders or bundled models, and the files after them."""
     runs = list(words)
     files: list[str] = []
-    while len(runs) > 1 and runs[-1].suffix == SUFFIX and not bundled_models.is_run(runs[-1]):
+    while len(runs) > 1 and _is_source(runs[-1]):
         files.insert(0, str(runs.pop()))
     if files:
         return runs, files

@@ -24,7 +24,7 @@ from regard.cli.input_lines import (
     warn_if_bare,
 )
 from regard.errors import ArgumentError
-from regard.pretrained import PretrainedModel
+from regard.pretrained import MediaModel, PretrainedModel
 from regard.seeing import Trace, View, select_all, storage, terminal
 from regard.seeing.display import check_ending, save
 from regard.seeing.terminal import ASCII_GLYPHS, BLOCK_GLYPHS, supports_blocks
@@ -163,7 +163,7 @@ def _new(
             "TEXT", "be given", "missing", f"try `regard show {shlex.quote(str(run))} 'some text'`"
         )
     model = api.load(run, **loading)
-    if isinstance(model, PretrainedModel):
+    if isinstance(model, PretrainedModel | MediaModel):
         texts = sources_of(model, "-") if request.text == "-" else [request.text]
         chat = bool(request.chat)
         made = (model.trace(one, request.target, chat=chat, **request.options) for one in texts)

@@ -28,6 +28,7 @@ from regard.kinds.data_kind import Settings
 from regard.kinds.graph_inputs import FrameInputs, GraphInputs
 from regard.kinds.text_source import check_several
 from regard.seeing import Text, Token
+from regard.seeing.backdrop import series
 from regard.seeing.replacements import Replacements, frame_replacements
 
 #: the most frames of an example
@@ -104,7 +105,7 @@ class FrameSource:
         """Return the name of the file, or a hash of the numbers, with labels of the frames."""
         named = isinstance(source, str | Path)
         name = str(source) if named else frames_name(self._table(source))
-        return Text(name, tuple(map(Token, self.labels(row))))
+        return Text(name, tuple(map(Token, self.labels(row))), series(row, self._scaler.stack))
 
     def corpus_text(self, corpus: Corpus, row: int, text: str) -> Text:
         """Return the name of the source with labels of its frames."""

@@ -25,6 +25,8 @@ VOCABULARIES: Final = (
     *("tokenizer.json", "vocab.json", "vocab.txt", "tokenizer.model", "spiece.model"),
     *("sentencepiece.bpe.model", "source.spm", "tekken.json", "bpe.codes"),
 )
+#: files that say how pictures or sound are prepared
+PROCESSORS: Final = ("preprocessor_config.json", "processor_config.json")
 #: what is fetched of a model of the hub
 HUB_FILES: Final = ("*.json", "*.safetensors", "*.txt", "*.model", "*.spm", "*.codes", "*.jinja")
 HUB_NAME: Final = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
@@ -39,6 +41,13 @@ TASKS: Final = (
     ("MODEL_MAPPING", "feature-extraction"),
     ("MODEL_FOR_TEXT_ENCODING_MAPPING", "feature-extraction"),
 )
+#: the same of models that read pictures or sound
+MEDIA_TASKS: Final = (
+    ("MODEL_FOR_IMAGE_CLASSIFICATION_MAPPING", "image-classification"),
+    ("MODEL_FOR_IMAGE_MAPPING", "image-feature-extraction"),
+    ("MODEL_FOR_SPEECH_SEQ_2_SEQ_MAPPING", "automatic-speech-recognition"),
+    ("MODEL_FOR_CTC_MAPPING", "automatic-speech-recognition"),
+)
 
 
 class PretrainedError(RegardError):
@@ -46,11 +55,19 @@ class PretrainedError(RegardError):
 
 
 class LoadedParts(NamedTuple):
-    """A model of transformers with its tokenizer; `task` is one of `TASKS`."""
+    """A model of transformers with what prepares its inputs.
+
+    Attributes:
+        module: the model.
+        tokenizer: of its texts; None for a model that reads pictures and writes no text.
+        task: one of `TASKS` or `MEDIA_TASKS`.
+        processor: of pictures or sound; None for a model that reads text.
+    """
 
     module: Any
     tokenizer: Any
     task: str
+    processor: Any = None
 
 
 def is_pretrained(folder: str | Path) -> bool:
@@ -116,9 +133,10 @@ def load_parts(
     with quiet_transformers():
         config = _load_config(path)
         task, kind = _class_of(path, config)
-        tokenizer = _load_tokenizer(path)
+        processor = _load_processor(path, task)
+        tokenizer = None if task.startswith("image-") else _load_tokenizer(path)
         module = _load_module(path, kind, config, dtype, allow_pickle)
-    return LoadedParts(module.to(device).eval(), tokenizer, task)
+    return LoadedParts(module.to(device).eval(), tokenizer, task, processor)
 
 
 @contextmanager
@@ -139,8 +157,8 @@ def quiet_transformers() -> Iterator[None]:
 
 
 def _check_files(path: Path, allow_pickle: bool) -> None:
-    """Raise unless a folder has safe weights, a tokenizer, and no code of its own."""
-    for name in (CONFIG, "tokenizer_config.json"):
+    """Raise unless a folder has safe weights, and no code of its own."""
+    for name in (CONFIG, "tokenizer_config.json", *PROCESSORS):
         if (path / name).exists():
             _check_no_code(path / name)
     has = _exists(path)
@@ -156,11 +174,6 @@ def _check_files(path: Path, allow_pickle: bool) -> None:
                 f"code when they are read: convert them, or, if you trust where they come from, "
                 f"read them with --allow-pickle (in Python allow_pickle=True)."
             )
-    if not _has_vocabulary(path):
-        raise PretrainedError(
-            f"{path} must hold a tokenizer, as in tokenizer.json, but it has none: write it with "
-            f"tokenizer.save_pretrained({str(path)!r})."
-        )
 
 
 def _check_no_code(file: Path) -> None:
@@ -197,15 +210,15 @@ def _class_of(path: Path, config: Any) -> tuple[str, Any]:
 
     architectures = getattr(config, "architectures", None) or [None]
     name = architectures[0]
-    for mapping, task in TASKS:
+    for mapping, task in (*MEDIA_TASKS, *TASKS):
         kinds = getattr(transformers, mapping).get(type(config), None) or ()
         for kind in kinds if isinstance(kinds, tuple) else (kinds,):
-            if kind.__name__ == name or (name is None and task == "feature-extraction"):
+            if kind.__name__ == name or (name is None and task.endswith("feature-extraction")):
                 _check_has_head(path, kind, task, config)
                 return task, kind
     raise PretrainedError(
-        f"a model must generate, fill masks, classify or encode text, but {path} is a "
-        f"{name!s:.80}: load it with transformers, and look at it with regard.capture."
+        f"a model must generate, fill masks, classify or encode text, classify pictures or write "
+        f"what is said, but {path} is a {name!s:.80}: load it with transformers, and look at it with regard.capture."
     )
 
 
@@ -223,8 +236,33 @@ def _check_has_head(path: Path, kind: Any, task: str, config: Any) -> None:
 def _load_tokenizer(path: Path) -> Any:
     from transformers import AutoTokenizer
 
+    if not _has_vocabulary(path):
+        raise PretrainedError(
+            f"{path} must hold a tokenizer, as in tokenizer.json, but it has none: write it with "
+            f"tokenizer.save_pretrained({str(path)!r})."
+        )
     with _explained(path, "a tokenizer"):
         return AutoTokenizer.from_pretrained(path, trust_remote_code=False, local_files_only=True)
+
+
+def _load_processor(path: Path, task: str) -> Any:
+    """Return what prepares the pictures or the sound of a model; None for one that reads text."""
+    if task not in dict(MEDIA_TASKS).values():
+        return None
+    picture = task.startswith("image-")
+    what = "an image processor" if picture else "a feature extractor"
+    if not any(map(_exists(path), PROCESSORS)):
+        raise PretrainedError(
+            f"{path} must hold {what}, as in {PROCESSORS[0]}, but it has none: write it with "
+            f"processor.save_pretrained({str(path)!r})."
+        )
+    if picture:
+        extras.require("PIL", extra="media", for_=f"the model in {path}")
+    from transformers import AutoFeatureExtractor, AutoImageProcessor
+
+    load: Any = AutoImageProcessor if picture else AutoFeatureExtractor
+    with _explained(path, what):
+        return load.from_pretrained(path, trust_remote_code=False, local_files_only=True)
 
 
 def _load_module(path: Path, kind: Any, config: Any, dtype: torch.dtype, allow_pickle: bool) -> Any:

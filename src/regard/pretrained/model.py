@@ -27,6 +27,7 @@ from regard.pretrained.generation import (
     prompt_note,
     record,
 )
+from regard.pretrained.media_files import reject_media
 from regard.pretrained.token_texts import (
     TokenizedText,
     encode,
@@ -63,7 +64,7 @@ class PretrainedModel:
     """
 
     def __init__(self, parts: LoadedParts, path: str | Path, device: torch.device) -> None:
-        self.module, self.tokenizer, self.task = parts
+        self.module, self.tokenizer, self.task = parts.module, parts.tokenizer, parts.task
         self.path, self.device = Path(path), device
 
     @staticmethod
@@ -96,17 +97,11 @@ class PretrainedModel:
     @cached_property
     def info(self) -> ModelInfo:
         """Name, type and checkpoint, as traces hold them; no checkpoint of very large weights."""
-        files = sorted(self.path.glob("*.safetensors"))
-        checkpoint = ""
-        if files and sum(file.stat().st_size for file in files) <= MAX_HASHED:
-            digest = hashlib.blake2b(digest_size=6)
-            for file in files:
-                digest.update(file.read_bytes())
-            checkpoint = digest.hexdigest()
-        return ModelInfo(self.path.resolve().name, self.module.config.model_type, checkpoint)
+        return model_info(self.path, self.module)
 
     def __call__(self, text: Any, **options: Any) -> Any:
         """Return the output of a text, or of each of several; see `predict`."""
+        reject_media(text)
         if isinstance(text, str):
             return next(self.predict([text], **options))
         return list(self.predict(text, **options))
@@ -139,17 +134,18 @@ class PretrainedModel:
                 `seed`.
         """
         check_least(1, batch=batch)
+        texts = map(_checked_text, texts)
         recording = {"attention": attention, "layers": layers, "max_weights": max_weights}
         if not self.generates:
             self._check_no_options(chat, options)
             for text in texts:
                 yield self._classify(text, **recording)
             return
-        settings, seed = self._settings(options)
+        settings, seed = self.generate_options(options)
         draws = random.Random(seed)
         for some in _in_batches(texts, batch):
             own = None if seed is None else draws.getrandbits(63)
-            with _seeded(own, self.device), quiet_transformers():
+            with seeded(own, self.device), quiet_transformers():
                 found = generate(
                     self.module, self.tokenizer, some, chat=chat, **recording, **settings
                 )
@@ -166,6 +162,7 @@ class PretrainedModel:
             chat: whether the text is a message, to be put in the tokenizer's chat template.
             options: of `predict`.
         """
+        reject_media(text)
         recording: dict[str, Any] = {
             name: options.pop(name) for name in ("layers", "max_weights") if name in options
         }
@@ -224,7 +221,8 @@ class PretrainedModel:
             output, recorded=trace, alternatives=tuple(map(self._named, output.alternatives))
         )
 
-    def _settings(self, options: dict[str, Any]) -> tuple[dict[str, Any], int | None]:
+    @staticmethod
+    def generate_options(options: dict[str, Any]) -> tuple[dict[str, Any], int | None]:
         """Return options of `generate()` and the random seed, from those of regard."""
         for name in options:
             if name not in DecodingOptions.__dataclass_fields__:
@@ -287,6 +285,7 @@ class PretrainedModel:
         return found
 
     def _encoded(self, text: str, chat: bool = False) -> TokenizedText:
+        reject_media(text)
         if not isinstance(text, str):
             raise ArgumentError("text", "be a string", repr(text), "pass a text")
         found = encode_chat(self.tokenizer, text) if chat else encode(self.tokenizer, text)
@@ -419,6 +418,18 @@ class PretrainedModel:
         )
 
 
+def model_info(path: Path, module: Any) -> ModelInfo:
+    """Return name, type and checkpoint of a model; no checkpoint of very large weights."""
+    files = sorted(path.glob("*.safetensors"))
+    checkpoint = ""
+    if files and sum(file.stat().st_size for file in files) <= MAX_HASHED:
+        digest = hashlib.blake2b(digest_size=6)
+        for file in files:
+            digest.update(file.read_bytes())
+        checkpoint = digest.hexdigest()
+    return ModelInfo(path.resolve().name, module.config.model_type, checkpoint)
+
+
 def _in_batches(texts: Iterable[str], size: int) -> Iterator[list[str]]:
     """Yield lists of texts; the error of an unusable one is raised after all before it."""
     rest, some = iter(texts), list[str]()
@@ -436,8 +447,13 @@ def _in_batches(texts: Iterable[str], size: int) -> Iterator[list[str]]:
         yield some
 
 
+def _checked_text(text: str) -> str:
+    reject_media(text)
+    return text
+
+
 @contextmanager
-def _seeded(seed: int | None, device: torch.device) -> Iterator[None]:
+def seeded(seed: int | None, device: torch.device) -> Iterator[None]:
     """Seed the random numbers inside the block, and go on as before it afterwards."""
     if seed is None:
         yield

@@ -11,6 +11,7 @@ import json
 import math
 import zlib
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -18,6 +19,7 @@ import numpy as np
 
 from regard import safe_read
 from regard.errors import ArgumentError
+from regard.seeing.backdrop import Backdrop
 from regard.seeing.trace import (
     DecodingInfo,
     Map,
@@ -48,8 +50,8 @@ def to_json(trace: Trace) -> dict[str, Any]:
     return {
         "format": FORMAT,
         "version": VERSION,
-        "source": {**vars(trace.source), "tokens": [dict(vars(t)) for t in trace.source.tokens]},
-        "target": {**vars(trace.target), "tokens": [dict(vars(t)) for t in trace.target.tokens]},
+        "source": _text_to_json(trace.source),
+        "target": _text_to_json(replace(trace.target, backdrop=None)),
         "maps": _maps_to_json(trace),
         "model": dict(vars(trace.model)),
         "decoded": dict(vars(trace.decoded)),
@@ -59,6 +61,18 @@ def to_json(trace: Trace) -> dict[str, Any]:
         "gold_units": list(trace.gold_units),
         "notes": list(trace.notes),
     }
+
+
+def _text_to_json(text: Text) -> dict[str, Any]:
+    """Return a text; without a backdrop it has no key for one, as in files of earlier versions."""
+    found = {"text": text.text, "tokens": [dict(vars(token)) for token in text.tokens]}
+    backdrop = text.backdrop
+    if backdrop is None:
+        return found
+    data = base64.b64encode(zlib.compress(backdrop.pixels, 6)).decode("ascii")
+    fields = {name: getattr(backdrop, name) for name in ("kind", "first", "seconds")}
+    sizes = {"shape": list(backdrop.shape), "grid": list(backdrop.grid)}
+    return {**found, "backdrop": {**fields, **sizes, "data": data}}
 
 
 def dumps(trace: Trace) -> str:
@@ -209,15 +223,15 @@ def unpack(packed: Mapping[str, Any]) -> Weights:
     return shaped
 
 
-def _inflated(data: str, size: int) -> bytes:
+def _inflated(data: str, size: int, what: str = "weights") -> bytes:
     """Inflate base64 of deflated bytes; raises PackedError unless there are `size` of them."""
     try:
         stream = zlib.decompressobj()
         raw = stream.decompress(base64.b64decode(data, validate=True), size + 1)
     except (ValueError, zlib.error) as error:
-        raise PackedError(f"weights are damaged: {error}") from None
+        raise PackedError(f"{what} are damaged: {error}") from None
     if len(raw) != size or not stream.eof:
-        raise PackedError(f"weights must inflate to {size:,} bytes, and these do not")
+        raise PackedError(f"{what} must inflate to {size:,} bytes, and these do not")
     return raw
 
 
@@ -229,7 +243,15 @@ def _finite(name: str, array: Weights) -> Weights:
 
 def _parse_text(file: "StoredText") -> Text:
     tokens = ({**dict(token), "alternatives": tuple(token.alternatives)} for token in file.tokens)
-    return Text(file.text, tuple(Token(**token) for token in tokens))
+    return Text(file.text, tuple(Token(**token) for token in tokens), _parse_backdrop(file))
+
+
+def _parse_backdrop(file: "StoredText") -> Backdrop | None:
+    if file.backdrop is None:
+        return None
+    fields = dict(file.backdrop)
+    pixels = _inflated(fields.pop("data"), math.prod(fields["shape"]), "pixels")
+    return Backdrop(**fields, pixels=pixels)
 
 
 def _maps_to_json(trace: Trace) -> list[dict[str, Any]]:

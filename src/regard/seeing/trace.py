@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from regard.errors import ArgumentError, RegardError
+from regard.seeing.backdrop import Backdrop
 
 MapKind = Literal[
     "cross",
@@ -81,10 +82,17 @@ class Token:
 
 @dataclass(frozen=True)
 class Text:
-    """A text and its tokens, `</s>` last if the model has read or written it."""
+    """A text and its tokens, `</s>` last if the model has read or written it.
+
+    Attributes:
+        text: the text, or the name of a file.
+        tokens: its tokens; the patches of a picture, or the positions of a recording.
+        backdrop: what a source that is no text looks like.
+    """
 
     text: str
     tokens: tuple[Token, ...]
+    backdrop: Backdrop | None = None
 
     @staticmethod
     def of(tokens: Sequence[str], text: str | None = None) -> "Text":
@@ -215,6 +223,12 @@ class Trace:
     def __post_init__(self) -> None:
         for found in self.maps:
             _check_map(self, found)
+        backdrop, tokens = self.source.backdrop, len(self.source.tokens)
+        if backdrop is not None and backdrop.first + backdrop.cells != tokens:
+            raise TraceError(
+                f"the backdrop must have a cell for each of the {tokens} source tokens, but it has "
+                f"{backdrop.cells} after the first {backdrop.first}: check its grid."
+            )
         shape = (len(self.target.tokens), len(self.source.tokens))
         for name, matrix in self.derived.items():
             if matrix.shape != shape:

@@ -10,6 +10,7 @@ from typing import Annotated, Final, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, model_validator
 
+from regard.seeing.backdrop import MAX_BYTES, MAX_SIDE, BackdropKind
 from regard.seeing.trace import MapKind, MapSide, Unit
 
 #: weights of a trace at most, as of 100 layers of 16 heads over 400 tokens
@@ -25,6 +26,8 @@ MAX_SLOTS: Final = 10_000
 
 Count = Annotated[int, Field(ge=0, lt=2**31)]
 Axis = Annotated[int, Field(ge=0, le=MAX_TOKENS)]
+GridSide = Annotated[int, Field(ge=1, le=MAX_TOKENS)]
+Side = Annotated[int, Field(ge=1, le=MAX_SIDE)]
 Prob = Annotated[float, Field(ge=0, le=1.001)]
 
 
@@ -59,11 +62,30 @@ class StoredToken(_StoredRecord):
     alternatives: list[tuple[str, Prob]]
 
 
+class StoredBackdrop(_StoredRecord):
+    """See `Backdrop`."""
+
+    kind: BackdropKind
+    shape: tuple[Side, Side, Literal[1, 3]] = Field(description="Height, width, channels.")
+    grid: tuple[GridSide, GridSide] = Field(description="Rows and columns of tokens.")
+    first: Count = Field(description="Tokens before the first cell of the grid.")
+    seconds: Annotated[float, Field(ge=0)] | None = Field(description="Duration of the width.")
+    data: str = Field(description="Base64 of the deflated bytes.")
+
+    @model_validator(mode="after")
+    def _check(self) -> "StoredBackdrop":
+        if prod(self.shape) > MAX_BYTES:
+            raise ValueError(f"a backdrop has {prod(self.shape):,} bytes, and {MAX_BYTES:,} is the limit")
+        return self
+
+
 class StoredText(_StoredRecord):
     """See `Text`."""
 
     text: str
     tokens: list[StoredToken] = Field(max_length=MAX_TOKENS)
+    #: missing in the files of earlier versions, and of texts
+    backdrop: StoredBackdrop | None = Field(None, description="What a source looks like.")
 
 
 class StoredMap(_StoredRecord):

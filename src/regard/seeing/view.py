@@ -8,6 +8,7 @@ from typing import Any, Final, Literal, NamedTuple, get_args
 import numpy as np
 
 from regard.errors import ArgumentError
+from regard.seeing.backdrop import Backdrop
 from regard.seeing.labels import fit, number_duplicates, printable
 from regard.seeing.trace import Map, Token, Trace, Unit, Weights
 from regard.seeing.words import Group, Merging, merge
@@ -56,6 +57,7 @@ class View:
         kind: of the map.
         layer: counted from 0.
         head: counted from 0; None for the mean of all.
+        backdrop: what the inputs look like; None for text.
     """
 
     title: str
@@ -71,6 +73,7 @@ class View:
     kind: str = "cross"
     layer: int = 0
     head: int | None = None
+    backdrop: Backdrop | None = None
 
     def __repr__(self) -> str:
         return f"View({self.title!r}, weights={self.weights.shape})"
@@ -318,7 +321,17 @@ def _view(trace: Trace, pick: _HeadChoice, title: str, words: Merging, special: 
         kind=pick.found.kind,
         layer=pick.found.layer,
         head=pick.head,
+        backdrop=_backdrop(trace, pick.found, shown_columns),
     )
+
+
+def _backdrop(trace: Trace, found: Map, shown: Sequence[int]) -> Backdrop | None:
+    """Return the backdrop of the columns, if each of its cells is one of them."""
+    backdrop = trace.source.backdrop
+    if backdrop is None or found.columns != "source":
+        return None
+    cells = sum(column >= backdrop.first for column in shown)
+    return backdrop.after(len(shown) - cells) if cells == backdrop.cells else None
 
 
 def _unit(*sides: Sequence[Group]) -> str:

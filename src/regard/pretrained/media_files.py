@@ -1,0 +1,263 @@
+"""Read pictures and recordings: files, or what Python has of them.
+
+A file may come from anywhere: its size is known before its content is decoded, and each thing that
+is wrong with it is a sentence for its user.
+"""
+
+import os
+import struct
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+from torch import Tensor
+
+from regard import extras, safe_read
+from regard.errors import DataError
+
+#: pixels of a picture at most
+MAX_PIXELS: Final = 100_000_000
+PICTURES: Final = (".png", ".jpg", ".jpeg", ".webp", ".bmp", ".gif", ".tif", ".tiff")
+SOUNDS: Final = (".wav", ".flac", ".ogg", ".oga", ".mp3", ".aiff", ".aif")
+MEDIA: Final = (*PICTURES, *SOUNDS)
+#: shortest recording in seconds; a model has no position for a shorter one
+MIN_SECONDS: Final = 0.02
+#: sizes of a RIFF file that a program wrote before it knew them
+UNKNOWN_SIZES: Final = (0, 0xFFFFFFFF)
+SAVE_AGAIN: Final = "save it again as .png or .jpg"
+RECORD_AGAIN: Final = "copy it again, or save it as .wav or .flac"
+
+Samples = npt.NDArray[np.float32]
+
+
+class Sound(NamedTuple):
+    """A recording of one channel.
+
+    Attributes:
+        name: of its file, or a description.
+        samples: from -1 to 1.
+        rate: samples per second.
+        notes: changes that were made to it, as sentences for its user.
+    """
+
+    name: str
+    samples: Samples
+    rate: int
+    notes: tuple[str, ...] = ()
+
+    @property
+    def seconds(self) -> float:
+        """Duration."""
+        return len(self.samples) / self.rate
+
+
+class Picture(NamedTuple):
+    """A picture in RGB, as Pillow holds it, and the name of its file."""
+
+    name: str
+    image: Any
+
+
+def reject_media(given: Any) -> None:
+    """Raise DataError if a picture or a recording is given to a model that reads text."""
+    if isinstance(given, str):
+        what = "picture" if given.lower().endswith(PICTURES) else "recording"
+        if not given.lower().endswith(MEDIA) or not _is_file(given):
+            return
+        name, found = given, f"the file of a {what}"
+    elif type(given).__module__.startswith("PIL."):
+        name, found = "text", "a picture"
+    elif isinstance(given, np.ndarray | Tensor):
+        name, found = "text", "an array"
+    else:
+        return
+    raise DataError(
+        name,
+        None,
+        f"this model must be given text, but it is {found}",
+        "write a text, or load a model that reads pictures or sound",
+        kind="not text",
+    )
+
+
+def read_picture(source: Any) -> Picture:
+    """Return a picture from the path of a file, or from an image of Pillow."""
+    extras.require("PIL", extra="media", for_="a model that reads pictures")
+    from PIL import Image, UnidentifiedImageError
+
+    if isinstance(source, Image.Image):
+        return Picture("picture", _to_rgb(source))
+    name = _path_of(source, "picture", "an image of Pillow", SAVE_AGAIN)
+    try:
+        with _opened(name) as file, Image.open(file) as image:
+            if image.width * image.height > MAX_PIXELS:
+                reason = (
+                    f"a picture must have at most {MAX_PIXELS:,} pixels, but this one has "
+                    f"{image.width} x {image.height}"
+                )
+                raise DataError(name, None, reason, "make it smaller", kind="too large")
+            return Picture(name, _to_rgb(image))
+    except UnidentifiedImageError:
+        reason = f"a picture must be a file that Pillow can read, but this one {_content(name)}"
+        raise DataError(name, None, reason, SAVE_AGAIN, kind="no picture") from None
+    except DataError:
+        raise
+    except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
+        reason = f"a picture must be whole, but this one cannot be decoded ({_line(error)})"
+        raise DataError(name, None, reason, SAVE_AGAIN, kind="no picture") from None
+
+
+def _to_rgb(image: Any) -> Any:
+    """Return an image in RGB, upright, on white where it is transparent."""
+    from PIL import Image, ImageOps
+
+    image = ImageOps.exif_transpose(image)
+    if image.mode.startswith("I") or image.mode == "F":  # wider than the 8 bits of the others
+        levels = np.asarray(image, dtype=np.float64)
+        top = 65535.0 if image.mode.startswith("I") else max(float(levels.max(initial=0.0)), 1e-9)
+        image = Image.fromarray(np.clip(levels / top * 255, 0, 255).astype(np.uint8))
+    if image.mode in ("RGBA", "LA", "PA") or "transparency" in image.info:
+        image = image.convert("RGBA")
+        white = Image.new("RGBA", image.size, "white")
+        image = Image.alpha_composite(white, image)
+    return image.convert("RGB")
+
+
+def read_sound(source: Any, rate: int, *, most: float) -> Sound:
+    """Return a recording of one channel at the rate that a model reads.
+
+    Args:
+        source: the path of a file, samples with their rate as in `(samples, 44100)`, or a mapping
+            with `array` and `sampling_rate`, as libraries of datasets have them.
+        rate: samples per second of the result.
+        most: seconds at most.
+    """
+    if isinstance(source, Mapping) and {"array", "sampling_rate"} <= set(source):
+        source = (source["array"], source["sampling_rate"])
+    if isinstance(source, np.ndarray | Tensor):
+        raise DataError(
+            "recording",
+            None,
+            "samples must come with their rate, but this is an array alone",
+            "pass both, as in (samples, 16000)",
+            kind="no recording",
+        )
+    pair = isinstance(source, tuple | list) and len(source) == 2 and not isinstance(source[0], str)
+    found = _given_samples(*source) if pair else _read_file(source, most)
+    _check_length(found.name, found.seconds, most)
+    return _resampled(found, rate)
+
+
+def _check_length(name: str, seconds: float, most: float) -> None:
+    if MIN_SECONDS <= seconds <= most:
+        return
+    reason = (
+        f"a recording must have from {MIN_SECONDS} to {most:g} seconds, which the model reads at "
+        f"once, but this one has {seconds:.2f}"
+    )
+    fix = "cut it into parts" if seconds > most else "record more"
+    raise DataError(name, None, reason, fix, kind="length")
+
+
+def _read_file(source: Any, most: float) -> Sound:
+    """Read a file whose length its header states, which is checked before it is decoded."""
+    extras.require("soundfile", extra="media", for_="a model that reads sound")
+    import soundfile
+
+    name = _path_of(source, "recording", "samples with their rate", RECORD_AGAIN)
+    with _opened(name) as file:
+        _check_whole(name, file.read(12), os.fstat(file.fileno()).st_size)
+        file.seek(0)
+        try:
+            with soundfile.SoundFile(file) as sound:
+                rate = int(sound.samplerate)
+                _check_length(name, sound.frames / rate, most)
+                samples = sound.read(dtype="float32", always_2d=True)
+        except soundfile.LibsndfileError as error:
+            what = f"a recording must be a file that soundfile can read, but this one {_content(name)}"
+            reason = f"{what} ({_line(error)})"
+            raise DataError(name, None, reason, RECORD_AGAIN, kind="no recording") from None
+    return _one_channel(name, samples, rate)
+
+
+def _check_whole(name: str, start: bytes, size: int) -> None:
+    """Raise for a .wav file that is shorter than its header says; its reader would not."""
+    if len(start) < 12 or start[:4] != b"RIFF":
+        return
+    wanted = struct.unpack("<I", start[4:8])[0]
+    if wanted not in UNKNOWN_SIZES and wanted + 8 > size + 1:  # a byte of padding may be missing
+        reason = f"a recording must be whole, but this file has {size:,} of its {wanted + 8:,} bytes"
+        raise DataError(name, None, reason, RECORD_AGAIN, kind="truncated")
+
+
+def _given_samples(samples: Any, rate: Any) -> Sound:
+    found = samples.detach().cpu().numpy() if isinstance(samples, Tensor) else samples
+    try:
+        array = np.asarray(found, dtype=np.float32)
+    except (TypeError, ValueError):
+        array = np.empty((0, 0, 0), dtype=np.float32)
+    whole = isinstance(rate, int | np.integer) and not isinstance(rate, bool) and rate > 0
+    if array.ndim not in (1, 2) or not whole or not np.isfinite(array).all():
+        reason = (
+            "samples must be finite numbers (length,) or (length, channels) with a rate in Hz, but "
+            f"they are of shape {np.shape(found)} with the rate {rate!r:.40}"
+        )
+        raise DataError("recording", None, reason, "pass (samples, 16000)", kind="no recording")
+    if isinstance(found, np.ndarray) and found.dtype.kind == "i":
+        array = array / np.float32(-float(np.iinfo(found.dtype).min))
+    return _one_channel("recording", array[:, None] if array.ndim == 1 else array, int(rate))
+
+
+def _one_channel(name: str, samples: Samples, rate: int) -> Sound:
+    channels = samples.shape[1]
+    notes = (f"{name}: the {channels} channels are averaged",) if channels > 1 else ()
+    mono: Samples = samples.mean(axis=1, dtype=np.float32)
+    return Sound(name, mono, rate, notes)
+
+
+def _resampled(sound: Sound, rate: int) -> Sound:
+    if sound.rate == rate:
+        return sound
+    extras.require("scipy", extra="media", for_=f"a recording of {sound.rate} Hz")
+    from scipy.signal import resample_poly
+
+    common = np.gcd(sound.rate, rate)
+    found = resample_poly(sound.samples, rate // common, sound.rate // common)
+    note = f"{sound.name}: resampled from {sound.rate} to {rate} Hz, which the model reads"
+    return Sound(sound.name, found.astype(np.float32), rate, (*sound.notes, note))
+
+
+def _path_of(source: Any, what: str, other: str, fix: str) -> str:
+    """Return the path of a file; raises DataError for anything else, and for text."""
+    rule = f"a {what} must be the path of a file or {other}"
+    if not isinstance(source, str | Path):
+        found = f"it is {type(source).__name__}"
+        raise DataError(what, None, f"{rule}, but {found}", "pass a path", kind=f"no {what}")
+    name = str(source)
+    if not _is_file(name) and not os.path.isdir(name):
+        shown = repr(name if len(name) <= 60 else f"{name[:60]}…")
+        reason = f"{rule}, but there is no file {shown}"
+        raise DataError(what, None, reason, "check its name", kind=f"no {what}")
+    return name
+
+
+def _opened(name: str) -> Any:
+    return safe_read.open_regular(name)
+
+
+def _is_file(name: str) -> bool:
+    try:
+        return os.path.isfile(name)
+    except ValueError:  # a NUL
+        return False
+
+
+def _content(name: str) -> str:
+    return "is empty" if os.path.getsize(name) == 0 else "is of no format that it knows"
+
+
+def _line(error: BaseException) -> str:
+    text = " ".join(str(error).split())
+    return text.rpartition("': ")[2].rstrip(".")[:120] or type(error).__name__
