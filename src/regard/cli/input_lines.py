@@ -154,8 +154,7 @@ class InputLines:
         if max_chars is not None and max_chars < 1:
             raise ArgumentError("--max-chars", "be at least 1", max_chars, "choose a larger number")
         self._files, self._model = files, model
-        run = isinstance(model, api.Model)
-        own = model.config.max_chars if run else MAX_CHARS
+        own = model.config.max_chars if isinstance(model, api.Model) else MAX_CHARS
         self._max_chars = own if max_chars is None else max_chars
         # one entry for each line that was read and not yet predicted: None, or what is wrong
         self._pending: deque[DataError | None] = deque()

@@ -218,7 +218,8 @@ def _class_of(path: Path, config: Any) -> tuple[str, Any]:
                 return task, kind
     raise PretrainedError(
         f"a model must generate, fill masks, classify or encode text, classify pictures or write "
-        f"what is said, but {path} is a {name!s:.80}: load it with transformers, and look at it with regard.capture."
+        f"what is said, but {path} is a {name!s:.80}: "
+        f"load it with transformers, and look at it with regard.capture."
     )
 
 

@@ -176,7 +176,9 @@ def _read_file(source: Any, most: float) -> Sound:
                 _check_length(name, sound.frames / rate, most)
                 samples = sound.read(dtype="float32", always_2d=True)
         except soundfile.LibsndfileError as error:
-            what = f"a recording must be a file that soundfile can read, but this one {_content(name)}"
+            what = (
+                f"a recording must be a file that soundfile can read, but this one {_content(name)}"
+            )
             reason = f"{what} ({_line(error)})"
             raise DataError(name, None, reason, RECORD_AGAIN, kind="no recording") from None
     return _one_channel(name, samples, rate)
@@ -188,7 +190,9 @@ def _check_whole(name: str, start: bytes, size: int) -> None:
         return
     wanted = struct.unpack("<I", start[4:8])[0]
     if wanted not in UNKNOWN_SIZES and wanted + 8 > size + 1:  # a byte of padding may be missing
-        reason = f"a recording must be whole, but this file has {size:,} of its {wanted + 8:,} bytes"
+        reason = (
+            f"a recording must be whole, but this file has {size:,} of its {wanted + 8:,} bytes"
+        )
         raise DataError(name, None, reason, RECORD_AGAIN, kind="truncated")
 
 

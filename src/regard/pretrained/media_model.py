@@ -36,6 +36,8 @@ CLASSES: Final = 3
 SPECIAL: Final = ("[CLS]", "[DIST]")
 #: positions that are no patches, at most
 MAX_SPECIAL: Final = 16
+#: how an output is computed that is not decoded step by step
+ONE_PASS: Final = DecodingInfo("one pass")
 #: seconds that a model takes if its feature extractor has no limit of its own
 MAX_SECONDS: Final = 30.0
 #: weights of an encoder's self-attention beyond which only the decoder is recorded
@@ -55,14 +57,14 @@ class _Answer(NamedTuple):
 
     Attributes:
         ids: all tokens of the decoder.
-        count: number of them, at the end, that were written.
+        written: number of them, at the end, that the model wrote.
         score: what it was ranked by; None for its log-probability.
         info: how it was decoded.
         ended: whether it ends with an end-of-sequence token.
     """
 
     ids: list[int]
-    count: int
+    written: int
     score: float | None
     info: DecodingInfo
     ended: bool = True
@@ -244,7 +246,7 @@ class MediaModel:
 class _PictureReader:
     """Pictures that a transformer of patches reads in one pass."""
 
-    shown_maps = ("encoder-self",)
+    shown_maps: tuple[str, ...] = ("encoder-self",)
     generates = False
 
     def __init__(self, parts: LoadedParts, path: Path) -> None:
@@ -302,8 +304,8 @@ class _PictureReader:
         if not 0 <= first <= MAX_SPECIAL or recorded.kinds != ["encoder-self"]:
             raise PretrainedError(
                 f"a model of pictures must attend over all of its patches, {grid[0]} x {grid[1]} "
-                f"here, but {self.path} is a {type(self.module).__name__} whose first attention has "
-                f"{len(recorded.source.tokens)} positions: look at it with regard.capture."
+                f"here, but {self.path} is a {type(self.module).__name__}, whose first attention "
+                f"has {len(recorded.source.tokens)} positions: look at it with regard.capture."
             )
         backdrop = Backdrop.of("picture", self._seen_picture(pixels), grid=grid, first=first)
         text = Text(name, tuple(_patch_tokens(grid, first)), backdrop)
@@ -312,7 +314,7 @@ class _PictureReader:
         if ranked:
             classes = ", ".join(f"{label} {prob:.2f}" for label, prob in ranked)
             notes.insert(0, f"class and probability: {classes}")
-        return Trace(text, text, recorded.maps, notes=tuple(notes))
+        return Trace(text, text, recorded.maps, decoded=ONE_PASS, notes=tuple(notes))
 
     def _grid(self, pixels: Tensor) -> tuple[int, int]:
         size = getattr(self.module.config, "patch_size", None)
@@ -359,11 +361,11 @@ class _SoundReader:
         self.extractor = parts.processor
         self.rate = int(getattr(self.extractor, "sampling_rate", 16000))
         self.generates = bool(self.module.config.is_encoder_decoder)
-        self.shown_maps = ("cross",) if self.generates else ("encoder-self",)
+        self.shown_maps: tuple[str, ...] = ("cross",) if self.generates else ("encoder-self",)
         if not self.generates and not type(self.module).__name__.endswith("ForCTC"):
             raise PretrainedError(
-                f"a speech model must be an encoder-decoder or an encoder with CTC, but {path} is a "
-                f"{type(self.module).__name__}: look at it with regard.capture."
+                f"a speech model must be an encoder-decoder or an encoder with CTC, but {path} is "
+                f"a {type(self.module).__name__}: look at it with regard.capture."
             )
 
     @property
@@ -423,11 +425,11 @@ class _SoundReader:
         told = {"return_dict_in_generate": True, "output_scores": True, "output_logits": True}
         config = self.module.generation_config
         given = dict(options)
-        if given.get("num_return_sequences", 1) > 1 and not given.get("do_sample"):
-            # its generate() repeats the input so often, and returns the same answer for each
-            if self.module.config.model_type == "whisper":
-                rule = "be 1 for Whisper, whose generate() returns the best answer alone"
-                raise ArgumentError("nbest", rule, given["num_return_sequences"], "leave it out")
+        several = given.get("num_return_sequences", 1) > 1 and not given.get("do_sample")
+        if several and self.module.config.model_type == "whisper":
+            # it repeats the input so often, and returns the same answer for each
+            rule = "be 1 for Whisper, whose generate() returns the best answer alone"
+            raise ArgumentError("nbest", rule, given["num_return_sequences"], "leave it out")
         positions = getattr(self.module.config, "max_target_positions", None)
         most = MAX_NEW_TOKENS if positions is None else positions - START_TOKENS
         if positions is not None and given.get("max_new_tokens", 0) > most:
@@ -472,8 +474,8 @@ class _SoundReader:
         with inference(self.module), recorder as seen:
             logits = self.module(**inputs, decoder_input_ids=ids[:, :-1]).logits[0].float()
         log_probs = logits.log_softmax(-1)
-        new = answer.ids[len(answer.ids) - answer.count :]
-        own = log_probs[len(log_probs) - answer.count :]
+        new = answer.ids[len(answer.ids) - answer.written :]
+        own = log_probs[len(log_probs) - answer.written :]
         scores = [float(row[one]) for row, one in zip(own, new, strict=True)]
         info = replace(answer.info, rank=rank, log_prob=sum(scores))
         trace = None
@@ -481,7 +483,7 @@ class _SoundReader:
             target = written(self.tokenizer, answer.ids[1:])
             tokens = list(target.tokens)
             for i, (one, score) in enumerate(zip(new, scores, strict=True)):
-                place = len(tokens) - answer.count + i
+                place = len(tokens) - answer.written + i
                 others = likeliest(self.tokenizer, own[i].exp(), one)
                 tokens[place] = with_prob(tokens[place], float(np.exp(min(score, 0.0))), others)
             target = replace(target, tokens=tuple(tokens))
@@ -522,7 +524,11 @@ class _SoundReader:
         real = min(total, max(1, int(np.ceil(sound.seconds / step - 1e-6))))
         cut = [_without_padding(found, real) for found in trace.maps]
         rest = max((float(one.missing.max()) for one in cut if one.missing is not None), default=0)
-        notes = [*sound.notes, *notes, f"a position of the recording is {step:.3g} s, from its time on"]
+        notes = [
+            *sound.notes,
+            *notes,
+            f"a position of the recording is {step:.3g} s, from its time on",
+        ]
         if real < total and rest > 0.01:
             notes.append(
                 f"up to {rest:.2f} of a row's weight is on the silence after "
@@ -536,6 +542,7 @@ class _SoundReader:
             trace,
             source=source,
             target=source if target is None else trace.target,
+            decoded=ONE_PASS,
             maps=tuple(cut),
             notes=(*notes, *trace.notes),
         )

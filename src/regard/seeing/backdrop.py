@@ -62,7 +62,9 @@ class Backdrop:
             rule = f"be (height, width, 1 or 3) with sides from 1 to {MAX_SIDE}"
             raise ArgumentError("shape", rule, self.shape, "make the backdrop smaller")
         if len(self.pixels) != height * width * channels or len(self.pixels) > MAX_BYTES:
-            rule = f"be the {height * width * channels:,} bytes of {self.shape}, {MAX_BYTES:,} at most"
+            rule = (
+                f"be the {height * width * channels:,} bytes of {self.shape}, {MAX_BYTES:,} at most"
+            )
             raise ArgumentError("pixels", rule, f"{len(self.pixels):,} bytes", "make it smaller")
         if min(*self.grid, 1 + self.first) < 1:
             rule = "have at least one row and column, and no negative first token"

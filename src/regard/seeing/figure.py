@@ -4,6 +4,7 @@ A notebook, a page without scripts and the report of a run need figures where ma
 installed, so the SVG is written here.
 """
 
+import base64
 import io
 import warnings
 from collections import defaultdict
@@ -19,6 +20,8 @@ import numpy as np
 from rich.cells import cell_len
 
 from regard import extras
+from regard.seeing.backdrop import HEAT, OPAQUE, Backdrop, Pixels, overlaid
+from regard.seeing.backdrop import png as png_file
 from regard.seeing.labels import fit, font_safe, printable, short_weight, wrap
 from regard.seeing.palette import DIM, GROUND, LINE, MARK, STOPS, TEXT, colour, ink
 from regard.seeing.trace import Weights
@@ -48,6 +51,12 @@ STEP: Final = 8.0
 MAX_TOOLTIPS: Final = 2000
 #: outputs that the description covers
 DESCRIBED: Final = 40
+#: pixels of a picture, and of the spectrogram or series above a map
+PICTURE: Final = 260.0
+STRIP: Final = 90.0
+#: rows that are drawn over a picture at most, and cells that are named of each
+MOST_PICTURES: Final = 3
+NAMED_CELLS: Final = 4
 WHAT: Final = "each row is an output; its cells say where it looked"
 SVG_FONTS: Final = (
     "system-ui, 'Segoe UI', 'Noto Sans', 'DejaVu Sans', 'Noto Sans CJK JP', "
@@ -102,6 +111,20 @@ class CellsShape(NamedTuple):
     y: float
     cell: float
     shares: Weights
+
+
+class ImageShape(NamedTuple):
+    """Pixels (height, width, 1 or 3) in a rectangle."""
+
+    x: float
+    y: float
+    width: float
+    height: float
+    pixels: Pixels
+    tooltip: str = ""
+
+
+Shape = TextShape | BoxShape | CellsShape | ImageShape
 
 
 @dataclass(frozen=True)
@@ -185,6 +208,9 @@ class FigureLayout:
         longest = max(map(self._pixels, view.columns), default=0.0) * sin(radians(self.angle))
         self.title: list[str] = []
         self.notes: list[str] = []
+        self.backdrop = view.backdrop
+        self.strip = 0.0 if self.backdrop is None else STRIP + GAP / 2
+        longest += self.strip
         if not theme.standalone:
             self.y = longest + LEADING
             self.height = self.y + self.cells_height + GAP
@@ -198,12 +224,13 @@ class FigureLayout:
             self.notes += wrap(note, " ", int(room / LETTER), chop=True)
         self.height = self.foot + LEADING * (1 + len(self.notes)) + MARGIN
 
-    def shapes(self) -> Iterator[TextShape | BoxShape | CellsShape]:
+    def shapes(self) -> Iterator[Shape]:
         """Yield the shapes from back to front."""
         if self.theme.standalone:
             yield BoxShape(0.0, 0.0, self.width, self.height, fill=self.theme.ground)
             yield from self._header()
         yield from self._column_labels()
+        yield from self._strip()
         yield from self._cells()
         yield from self._gold()
         yield from self._rows()
@@ -233,7 +260,7 @@ class FigureLayout:
         yield TextShape(MARGIN, y, WHAT, fill=self.theme.dim)
 
     def _column_labels(self) -> Iterator[TextShape]:
-        view, theme, y = self.view, self.theme, self.y - GAP / 2
+        view, theme, y = self.view, self.theme, self.y - self.strip - GAP / 2
         lean = self.font * 0.35 if self.angle == 90 else 0.0
         for j in range(0, len(view.columns), self.label_step):
             x = self.x + self.cell * (j + 0.5) + lean
@@ -252,6 +279,15 @@ class FigureLayout:
             for k, value in enumerate(values):
                 if value is not None:
                     yield TextShape(self._side(k), y, f"{value:.2f}", self.font, theme.dim, "end")
+
+    def _strip(self) -> Iterator[ImageShape]:
+        """Yield the spectrogram or the series, each input above its column."""
+        if self.backdrop is None:
+            return
+        first = self.backdrop.first * self.cells_width / len(self.view.columns or [""])
+        pale = overlaid(self.backdrop, np.zeros(self.backdrop.cells, dtype=np.float32))
+        place = (self.x + first, self.y - self.strip, self.cells_width - first, STRIP)
+        yield ImageShape(*place, pale, self.backdrop.kind)
 
     def _cells(self) -> Iterator[TextShape | BoxShape | CellsShape]:
         view, theme, cell = self.view, self.theme, float(self.cell)
@@ -307,6 +343,101 @@ class FigureLayout:
         return max([*ends, 0.0])
 
 
+class PictureLayout:
+    """Positions of a picture, and of the same picture under the weights of some rows.
+
+    The rows are those of special tokens, such as `[CLS]`, from which the output is computed; if
+    there are none, the mean of all rows.
+
+    Attributes:
+        view: whose columns are the patches of its backdrop.
+    """
+
+    def __init__(self, view: View, backdrop: Backdrop, theme: Theme = LIGHT) -> None:
+        self.view, self.backdrop, self.theme = view, backdrop, theme
+        height, width, _ = backdrop.shape
+        self.size = (PICTURE, PICTURE * height / width)
+        self.rows = list(picture_rows(view, backdrop))
+        self.width = 2 * MARGIN + (PICTURE + 2 * GAP) * (1 + len(self.rows))
+        room = self.width - 2 * MARGIN
+        self.title = wrap(printable(view.title), " · ", int(room / TITLE_LETTER))
+        self.top = MARGIN + LEADING * (len(self.title) + 1.5) if theme.standalone else LEADING
+        self.foot = self.top + self.size[1] + GAP + LEADING * (NAMED_CELLS + 2)
+        self.notes: list[str] = []
+        for note in remarks(view) if theme.standalone else ():
+            self.notes += wrap(note, " ", int(room / LETTER), chop=True)
+        self.height = self.foot + LEADING * (1 + len(self.notes)) + MARGIN
+
+    def shapes(self) -> Iterator[Shape]:
+        """Yield the shapes from back to front."""
+        theme = self.theme
+        if theme.standalone:
+            yield BoxShape(0.0, 0.0, self.width, self.height, fill=theme.ground)
+            for i, line in enumerate(self.title):
+                yield TextShape(MARGIN, MARGIN + LEADING * (i + 0.8), line, size=13, bold=i == 0)
+        yield from self._picture(0, "picture", self.backdrop.array, [])
+        for i, (label, weights) in enumerate(self.rows):
+            cells = weights[self.backdrop.first :]
+            shares = cells / max(float(cells.max(initial=0.0)), 1e-9)
+            pixels = overlaid(self.backdrop, shares.astype(np.float32))
+            yield from self._picture(i + 1, f"{label} looked at", pixels, self._named(weights))
+        left, dim, baseline = MARGIN + 12, theme.dim, self.foot + 3
+        yield TextShape(MARGIN, baseline, "0", fill=dim)
+        for i in range(STEPS):
+            fill = _heat(i / (STEPS - 1))
+            yield BoxShape(left + STEP * i, self.foot - 7, STEP, 10.0, fill)
+        yield TextShape(left + STEP * STEPS + 4, baseline, "strongest patch of the row", fill=dim)
+        for i, line in enumerate(self.notes):
+            yield TextShape(MARGIN, self.foot + LEADING * (i + 1.2), line, fill=dim)
+
+    def _picture(self, i: int, name: str, pixels: Pixels, named: list[str]) -> Iterator[Shape]:
+        x = MARGIN + i * (PICTURE + 2 * GAP)
+        times = max(1, ceil(PICTURE / max(pixels.shape[:2])))  # patches keep sharp edges
+        large = pixels.repeat(times, axis=0).repeat(times, axis=1)
+        yield TextShape(x, self.top - GAP, name, FONT_SIZE, self.theme.text)
+        yield ImageShape(x, self.top, *self.size, large, name)
+        for k, line in enumerate(named):
+            y = self.top + self.size[1] + LEADING * (k + 1)
+            yield TextShape(x, y, line, FONT_SIZE, self.theme.dim)
+
+    def _named(self, weights: Weights) -> list[str]:
+        """Return the strongest cells with their weights, and the mass beside the picture."""
+        cells = weights[self.backdrop.first :]
+        order = np.argsort(-cells, kind="stable")[:NAMED_CELLS]
+        names = [
+            fit(font_safe(self.view.columns[self.backdrop.first + int(j)]), LABEL) for j in order
+        ]
+        found = [f"{name}  {cells[j]:.3f}" for name, j in zip(names, order, strict=True)]
+        beside = 1.0 - float(cells.sum())
+        return found + [f"not on a patch  {beside:.3f}"] * (beside >= NEGLIGIBLE)
+
+
+def picture_rows(view: View, backdrop: Backdrop) -> Iterator[tuple[str, Weights]]:
+    """Yield labels and weights of the rows that are drawn over a picture."""
+    if backdrop.first and len(view.rows) == len(view.columns):
+        for i in range(min(backdrop.first, MOST_PICTURES)):
+            yield fit(font_safe(view.rows[i]), LABEL), view.weights[i]
+    elif len(view.rows) == 1:
+        yield fit(font_safe(view.rows[0]), LABEL), view.weights[0]
+    elif view.rows:
+        yield f"the mean of {len(view.rows)} outputs", view.weights.mean(axis=0)
+
+
+def _heat(share: float) -> str:
+    """Return the colour of a share on white, as `overlaid` mixes it."""
+    mixed = (round(255 + (channel - 255) * OPAQUE * share) for channel in HEAT)
+    return "#" + "".join(f"{channel:02x}" for channel in mixed)
+
+
+def _layout(
+    view: View, scale: Scale, theme: Theme = LIGHT, full: float | None = None
+) -> FigureLayout | PictureLayout:
+    backdrop = view.backdrop
+    if backdrop is not None and backdrop.kind == "picture":
+        return PictureLayout(view, backdrop, theme)
+    return FigureLayout(view, scale, theme, full)
+
+
 def svg(
     view: View, *, scale: Scale = "fixed", theme: Theme = LIGHT, full: float | None = None
 ) -> str:
@@ -315,12 +446,13 @@ def svg(
     Several figures have one colour scale if `full`, the weight of full intensity, is given.
     """
     check_scale(scale)
-    layout = FigureLayout(view, scale, theme, full)
+    layout = _layout(view, scale, theme, full)
     width, height, title = round(layout.width), round(layout.height), printable(view.title)
     writers: dict[type, Callable[..., str]] = {
         TextShape: _svg_text,
         BoxShape: _svg_box,
         CellsShape: lambda cells: cells_svg(cells, theme),
+        ImageShape: _svg_image,
     }
     return "\n".join(
         [
@@ -352,6 +484,16 @@ def _svg_box(box: BoxShape) -> str:
     dashes = ' stroke-dasharray="4 3"' if box.dashed else ""
     tooltip = f"<title>{escape(box.tooltip)}</title>" if box.tooltip else ""
     return f'<rect {place} fill="{box.fill or "none"}"{stroke}{dashes}>{tooltip}</rect>'
+
+
+def _svg_image(image: ImageShape) -> str:
+    place = f'x="{image.x:.1f}" y="{image.y:.1f}" width="{image.width:.1f}"'
+    data = base64.b64encode(png_file(image.pixels)).decode("ascii")
+    tooltip = f"<title>{escape(image.tooltip)}</title>" if image.tooltip else ""
+    return (
+        f'<image {place} height="{image.height:.1f}" preserveAspectRatio="none" '
+        f'href="data:image/png;base64,{data}">{tooltip}</image>'
+    )
 
 
 def cells_svg(cells: CellsShape, theme: Theme) -> str:
@@ -426,7 +568,7 @@ def _render(view: View, scale: Scale, form: Literal["png", "pdf"]) -> bytes:
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
-    layout = FigureLayout(view, scale)
+    layout = _layout(view, scale)
     figure = Figure(figsize=(layout.width / INCH, layout.height / INCH), dpi=INCH)
     FigureCanvasAgg(figure)
     axes = figure.add_axes((0, 0, 1, 1))
@@ -437,6 +579,7 @@ def _render(view: View, scale: Scale, form: Literal["png", "pdf"]) -> bytes:
         TextShape: _paint_text,
         BoxShape: _paint_box,
         CellsShape: _paint_cells,
+        ImageShape: _paint_image,
     }
     for shape in layout.shapes():
         painters[type(shape)](axes, shape)
@@ -496,7 +639,14 @@ def _paint_cells(axes: Any, cells: CellsShape) -> None:
         extent=(cells.x, right, bottom, cells.y),
         interpolation="nearest",
         aspect="auto",
+        zorder=1,  # that of rectangles, or the ground would cover it
     )
+
+
+def _paint_image(axes: Any, image: ImageShape) -> None:
+    pixels = np.repeat(image.pixels, 3, axis=-1) if image.pixels.shape[-1] == 1 else image.pixels
+    extent = (image.x, image.x + image.width, image.y + image.height, image.y)
+    axes.imshow(pixels, extent=extent, interpolation="nearest", aspect="auto", zorder=1)
 
 
 @cache

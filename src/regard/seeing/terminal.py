@@ -12,6 +12,8 @@ from typing import Final
 import numpy as np
 from rich.cells import cell_len
 
+from regard.seeing.backdrop import Backdrop
+from regard.seeing.figure import picture_rows
 from regard.seeing.labels import (
     fit,
     is_right_to_left,
@@ -85,6 +87,12 @@ class Glyphs:
     def _block(self, weight: float, intensity: float) -> str:
         return self.shades[min(3, int(intensity * 4))] if weight >= FAINT else " "
 
+    def patch(self, share: float) -> str:
+        """Return two cells for a patch, by its share of the strongest one."""
+        if share < 0.1:
+            return f"{self.faint} "
+        return self.shades[min(3, int(share * 4))] * 2
+
     def bar(self, weight: float) -> str:
         """Return a bar whose length is proportional to the weight."""
         halves = round(min(1.0, max(0.0, weight)) * BAR * 2)
@@ -144,6 +152,8 @@ def matrix(
     """
     check_scale(scale)
     glyphs = ASCII_GLYPHS if ascii else BLOCK_GLYPHS
+    if view.backdrop is not None and view.backdrop.kind == "picture":
+        return picture(view, view.backdrop, width, ascii)
     given = view
     if any(map(is_right_to_left, view.columns)):
         view = _from_the_right(view)
@@ -167,6 +177,31 @@ def matrix(
     heading = _heading(f"{what} · {view.title} · {unit}", width, glyphs)
     legend = wrap("   ".join(_legend(view, glyphs)), "   ", width)
     return "\n".join([*heading, grid.header, *rows, *more, *legend, *_notes(view, ascii)])
+
+
+def picture(view: View, backdrop: Backdrop, width: int = 100, ascii: bool = False) -> str:
+    """Draw the weights of the rows that matter to the output as a grid of the picture's patches.
+
+    Full ink is the strongest patch, since the weights of a row are spread over hundreds.
+    """
+    glyphs = ASCII_GLYPHS if ascii else BLOCK_GLYPHS
+    rows, columns = backdrop.grid
+    what = "each grid is the picture; ink says where the output looked"
+    lines = _heading(f"{what} · {view.title}", width, glyphs)
+    for label, weights in picture_rows(view, backdrop):
+        cells = weights[backdrop.first :]
+        top, best = float(cells.max(initial=0.0)), int(cells.argmax())
+        beside = 1.0 - float(cells.sum())
+        name = view.columns[backdrop.first + best]
+        said = f"{label} looked at {name} most, {top:.3f}; {beside:.2f} is not on a patch"
+        lines += ["", plain_ascii(printable(said)) if ascii else printable(said)]
+        for row in (cells / max(top, 1e-9)).reshape(rows, columns):
+            lines.append("".join(glyphs.patch(float(share)) for share in row).rstrip() or " ")
+    legend = (
+        f"{glyphs.patch(1.0)} strongest patch of the grid   {glyphs.patch(0.0)} below a tenth of it"
+    )
+    more = "all outputs, layers and heads: save with -o x.html, or --list"
+    return "\n".join([*lines, "", legend, *wrap(more, " ", width), *_notes(view, ascii)])
 
 
 def listing(

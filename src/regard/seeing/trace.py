@@ -174,7 +174,10 @@ class ModelInfo:
 
 @dataclass(frozen=True)
 class DecodingInfo:
-    """Decoding of the target: `greedy`, `beam`, `sample`, or `forced` if it was given."""
+    """Decoding of the target: `greedy`, `beam`, `sample`, or `forced` if it was given.
+
+    `one pass` is that of an encoder, which decodes nothing.
+    """
 
     mode: str = "forced"
     beam: int | None = None

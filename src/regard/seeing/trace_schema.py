@@ -75,7 +75,9 @@ class StoredBackdrop(_StoredRecord):
     @model_validator(mode="after")
     def _check(self) -> "StoredBackdrop":
         if prod(self.shape) > MAX_BYTES:
-            raise ValueError(f"a backdrop has {prod(self.shape):,} bytes, and {MAX_BYTES:,} is the limit")
+            raise ValueError(
+                f"a backdrop has {prod(self.shape):,} bytes, and {MAX_BYTES:,} is the limit"
+            )
         return self
 
 

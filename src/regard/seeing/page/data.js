@@ -124,6 +124,13 @@ export class Trace {
     this.maps = json.maps.map((map) => new Layer(map));
     this.kinds = [...new Set(this.maps.map((map) => map.kind))];
     this.derived = {};
+    this.backdrop = source.backdrop ?? null;
+  }
+
+  /** The pixels of what the source looks like, if it is no text. */
+  async loadBackdrop() {
+    if (this.backdrop) this.backdrop.bytes ??= await inflate(this.backdrop.data);
+    return this.backdrop;
   }
 
   /** The layers of a kind, lowest first. */

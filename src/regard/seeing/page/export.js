@@ -13,7 +13,8 @@ const DRAWN = 10_000;
 
 /** The figure as an SVG element: the texts on their tab, else the map. */
 export function figure(app) {
-  const found = app.state.tab === "text" ? textFigure(app) : mapFigure(app);
+  const drawn = { text: textFigure, picture: app.parts.seen ? pictureFigure : mapFigure };
+  const found = (drawn[app.state.tab] ?? mapFigure)(app);
   found.setAttribute("xmlns", "http://www.w3.org/2000/svg");
   return found;
 }
@@ -162,6 +163,15 @@ function legend(app, x, y, theme) {
     ...steps,
     label(`0 to ${end}`, x + 128, y + 8.5, attributes),
   ];
+}
+
+/** The source under the weights of the chosen row, as it stands on the screen. */
+function pictureFigure(app) {
+  const { seen } = app.parts;
+  const [width, height] = [seen.clientWidth, seen.clientHeight];
+  const looks = label(`${app.view.names[0]} ${short(app.targetLabel(app.at().row), 40)} looked at`, 16, 48, { fill: INKS[app.theme].text, "font-size": 13 });
+  const href = seen.toDataURL("image/png");
+  return frame(app, Math.max(420, width + 32), height + 64, [looks, s("image", { href, x: 16, y: 58, width, height })]);
 }
 
 /** The two texts as they stand on the screen. */

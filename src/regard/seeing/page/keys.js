@@ -10,7 +10,7 @@ const HELP = [
   ["Esc", "free it"],
   ["[ ]", "the head before, the next head"],
   ["w", "words or tokens"],
-  ["1 2 3 4", "text, matrix, heads, checks"],
+  ["1 2 3 4 5", "text, matrix, heads, checks, and the picture where there is one"],
   ["?", "this help"],
 ];
 
@@ -39,7 +39,7 @@ function act(app, event) {
   if (key === "[" || key === "]") return app.nextHead(key === "]" ? 1 : -1), true;
   if (key === "w") return app.toggleWords(), true;
   if (key === "?") return app.help(), true;
-  if ("1234".includes(key)) return app.tabNumber(Number(key) - 1), true;
+  if ("12345".includes(key)) return app.tabNumber(Number(key) - 1), true;
   return false;
 }
 

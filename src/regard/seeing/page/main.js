@@ -1,4 +1,4 @@
-// Assembles the page: one state, one view of it, four tabs that draw it.
+// Assembles the page: one state, one view of it, tabs that draw it.
 
 import * as checks from "./checks.js";
 import { controls, saving, tracePicker } from "./controls.js";
@@ -10,6 +10,7 @@ import { helpDialog, listen } from "./keys.js";
 import { Live } from "./live.js";
 import * as matrix from "./matrix.js";
 import { ramp } from "./palette.js";
+import * as picture from "./picture.js";
 import { keepHash, readHash, TABS } from "./state.js";
 import { drawTable } from "./table.js";
 import * as text from "./text.js";
@@ -17,8 +18,8 @@ import { short, wordsHelp } from "./tokens.js";
 import { links, makeView } from "./view.js";
 import { cellSentence, sentence } from "./words.js";
 
-const VIEWS = { text, matrix, heads, checks };
-const TITLES = { text: "Text", matrix: "Matrix", heads: "Heads", checks: "Checks" };
+const VIEWS = { text, matrix, heads, checks, picture };
+const TITLES = { text: "Text", matrix: "Matrix", heads: "Heads", checks: "Checks", picture: "Picture" };
 /** Settings that change the view, and settings that change the controls. */
 const REBUILD = ["trace", "tab", "kind", "layer", "head", "words", "mass", "scale", "gold", "sort"];
 
@@ -73,8 +74,9 @@ class App {
     this.places.tabs.addEventListener("keydown", (event) => {
       const step = { ArrowLeft: -1, ArrowRight: 1 }[event.key];
       if (!step) return;
-      const next = (TABS.indexOf(this.state.tab) + step + TABS.length) % TABS.length;
-      this.set({ tab: TABS[next] }).then(() => tabs[next].focus());
+      const there = TABS.filter((tab) => this.has(tab));
+      const next = there[(there.indexOf(this.state.tab) + step + there.length) % there.length];
+      this.set({ tab: next }).then(() => tabs[TABS.indexOf(next)].focus());
       event.preventDefault();
     });
   }
@@ -93,6 +95,7 @@ class App {
     const layer = this.trace.layers(state.kind).find((one) => one.layer === state.layer);
     if (layer) await layer.load();
     if (state.tab === "checks") await this.trace.loadDerived();
+    if (state.tab === "picture") await this.trace.loadBackdrop();
     if (turn !== this.turn) return;
     const rebuild = !this.view || patch.reload || REBUILD.some((name) => name in patch) || !Object.keys(patch).length || "theme" in patch;
     if (rebuild) this.rebuild(layer, anew);
@@ -120,6 +123,8 @@ class App {
     this.view = layer ? makeView(this.trace, layer, state, state.words && !byToken) : null;
     for (const tab of TABS) {
       const button = this.places.tabs.querySelector(`#tab-${tab}`);
+      button.hidden = !this.has(tab);
+      if (tab === "picture") button.textContent = picture.NAMES[this.trace.backdrop?.kind] ?? TITLES.picture;
       button.setAttribute("aria-selected", String(tab === state.tab));
       button.tabIndex = tab === state.tab ? 0 : -1;
     }
@@ -146,7 +151,7 @@ class App {
     drawDetail(this, this.places.detail);
     drawTable(this, this.places.table);
     const at = this.at();
-    const cell = this.state.tab === "matrix" && at.side === "row" ? ` ${cellSentence(this.view, at)}` : "";
+    const cell = ["matrix", "picture"].includes(this.state.tab) && at.side === "row" ? ` ${cellSentence(this.view, at)}` : "";
     const words = (this.state.lock ? "Locked. " : "") + sentence(this.view, at) + cell;
     if (this.places.sentence.textContent !== words) this.places.sentence.textContent = words;
   }
@@ -154,7 +159,8 @@ class App {
   drawLegend() {
     if (!this.view) return;
     const table = ramp(this.theme);
-    const stops = [0, 51, 102, 153, 204, 255].map((i) => `rgb(${table[i].join(",")})`);
+    const over = this.state.tab === "picture" && this.view && picture.fits(this.view);
+    const stops = over ? picture.stops(this.theme) : [0, 51, 102, 153, 204, 255].map((i) => `rgb(${table[i].join(",")})`);
     const end = { fixed: "1", map: number(this.view.max), row: "strongest of the row" }[this.state.scale];
     fill(
       this.places.legend,
@@ -249,7 +255,12 @@ class App {
   }
 
   tabNumber(index) {
-    this.set({ tab: TABS[index] });
+    if (this.has(TABS[index])) this.set({ tab: TABS[index] });
+  }
+
+  /** Whether a tab has something to show. */
+  has(tab) {
+    return tab !== "picture" || Boolean(this.trace?.backdrop);
   }
 
   open(layer, head) {
@@ -291,14 +302,15 @@ function fit(trace, state) {
   const within = (value, count) => Math.max(0, Math.min(value ?? 0, count - 1));
   state.row = within(state.row, layer?.rows ?? 0);
   if (state.column !== undefined) state.column = within(state.column, layer?.columns ?? 0);
-  state.tab ??= "text";
+  if (state.tab === "picture" && !trace.backdrop) state.tab = undefined;
+  state.tab ??= trace.backdrop ? "picture" : "text";
   state.side ??= "row";
   state.mass ??= 0.9;
   state.lock ??= false;
   state.gold ??= true;
   state.sort ??= "layer";
   // where a row is spread over hundreds of inputs, a scale to 1 would show an empty map
-  state.scale ??= (layer?.columns ?? 0) > 64 ? "map" : "fixed";
+  state.scale ??= trace.backdrop ? "row" : (layer?.columns ?? 0) > 64 ? "map" : "fixed";
 }
 
 function meta({ model, decoded, notes }) {

@@ -5,7 +5,8 @@
 const LIGHT = ["#f4f7fb", "#d3e2f4", "#a3c4e8", "#6a9dd6", "#3873b8", "#184e92", "#08306b"];
 const DARK = ["#171d26", "#1c3350", "#21507f", "#2c70b2", "#5595d6", "#93c0ee", "#d8eaff"];
 
-const rgb = (hex) => [1, 3, 5].map((at) => parseInt(hex.slice(at, at + 2), 16));
+/** The channels of a colour. */
+export const rgb = (hex) => [1, 3, 5].map((at) => parseInt(hex.slice(at, at + 2), 16));
 
 function table(stops) {
   const colours = stops.map(rgb);

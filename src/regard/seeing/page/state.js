@@ -1,6 +1,6 @@
 // The state of the page, kept in the URL hash, so that a link restores it.
 
-export const TABS = ["text", "matrix", "heads", "checks"];
+export const TABS = ["text", "matrix", "heads", "checks", "picture"];
 export const SCALES = ["fixed", "map", "row"];
 
 const READ = {

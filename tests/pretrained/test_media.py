@@ -1,0 +1,454 @@
+"""Models of pictures and of sound: weights, answers, labels, and what is wrong with a file.
+
+What is expected comes from `output_attentions` of transformers with eager attention.
+"""
+
+import io
+import re
+import shutil
+
+import numpy as np
+import pytest
+import torch
+
+import regard as package
+from cli.tools import done, regard, sentence
+from pretrained import media
+from regard import extras
+from regard.errors import ArgumentError, DataError, RegardError
+from regard.pretrained import PretrainedError
+from regard.pretrained.media_files import read_picture, read_sound
+from regard.pretrained.media_model import MediaModel
+from regard.seeing import Trace
+from seeing.tools import pairwise
+
+pytestmark = pytest.mark.slow  # transformers takes seconds to load
+PIL = pytest.importorskip("PIL.Image")
+soundfile = pytest.importorskip("soundfile")
+pytest.importorskip("scipy")
+
+#: how to decode: options of regard, and those of transformers
+MODES = {"greedy": ({}, {}), "beam": ({"beam": 3}, {"num_beams": 3})}
+
+
+@pytest.fixture(scope="module")
+def saved(hugging, tmp_path_factory):
+    """The folder of a family, which is written when it is asked for first."""
+    root, folders = tmp_path_factory.mktemp("media"), {}
+
+    def folder(family, how="sdpa", **options):
+        key = (family, how, *sorted(options.items()))
+        if key not in folders:
+            path = root / "-".join(map(str, (family, how, *options.values())))
+            folders[key] = media.save(hugging, path, family, how=how, **options)
+        return folders[key]
+
+    return folder
+
+
+@pytest.fixture(scope="module")
+def load(saved):
+    """A model by its family, attention and precision; the attention is no part of a folder."""
+
+    def model(family, how="sdpa", precision="32", **options):
+        found = package.load(saved(family, **options), precision=precision, device="cpu")
+        found.module.set_attn_implementation(how)
+        return found
+
+    return model
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("files")
+    PIL.fromarray(media.picture()).save(folder / "p.png")
+    soundfile.write(folder / "s.wav", media.sweep(), media.RATE)
+    return folder
+
+
+def eager_maps(model, **inputs):
+    """Weights by kind of one pass with eager attention, and the logits."""
+    before = model.module.config._attn_implementation
+    model.module.set_attn_implementation("eager")
+    with torch.no_grad():
+        found = model.module(**inputs, output_attentions=True)
+    model.module.set_attn_implementation(before)
+    return found
+
+
+def assert_maps(maps, expected, atol, real=None):
+    for own, weights in zip(maps, expected, strict=True):
+        wanted = weights[0].float().numpy()
+        if real is not None:
+            wanted = wanted[..., :real]
+        np.testing.assert_allclose(own.weights, wanted, atol=atol)
+
+
+@pytest.mark.parametrize(
+    ("family", "how", "precision"), pairwise(["vit", "deit"], ["sdpa", "eager"], ["32", "bf16"])
+)
+def test_weights_and_classes_of_pictures_are_those_of_transformers(
+    load, files, family, how, precision
+):
+    model = load(family, how, precision)
+    found = model(files / "p.png")
+    with PIL.open(files / "p.png") as image:
+        pixels = model.processor(image, return_tensors="pt")["pixel_values"]
+    given = {"pixel_values": pixels.to(model.module.dtype)}
+    with torch.no_grad():
+        plain = model.module(**given).logits[0].float()
+    expected = eager_maps(model, **given)
+    assert_maps(found.trace.maps, expected.attentions, atol=1e-5 if precision == "32" else 0.01)
+    assert found.text == ["cat", "dog", "mat"][int(plain.argmax())]
+    assert found.score == pytest.approx(float(plain.log_softmax(-1).max()), abs=1e-6)
+    assert found.trace.notes[0].startswith(f"class and probability: {found.text} ")
+
+
+@pytest.mark.parametrize(
+    ("how", "precision", "mode"), pairwise(["sdpa", "eager"], ["32", "bf16"], ["greedy", "beam"])
+)
+def test_weights_and_answers_of_speech_are_those_of_transformers(load, files, how, precision, mode):
+    model = load("whisper", how, precision)
+    own, theirs = MODES[mode]
+    found = model(files / "s.wav", max_len=6, **own)
+    features = model.processor(media.sweep(), sampling_rate=media.RATE, return_tensors="pt")
+    given = {"input_features": features["input_features"].to(model.module.dtype)}
+    with torch.no_grad():
+        plain = model.module.generate(
+            **given, max_new_tokens=6, return_dict_in_generate=True, **theirs
+        ).sequences[0]
+    ids = model.tokenizer.convert_tokens_to_ids(list(found.tokens))
+    assert plain[1 : 1 + len(ids)].tolist() == ids
+    read = torch.tensor([[1, *ids[:-1]]])
+    expected = eager_maps(model, **given, decoder_input_ids=read)
+    # kernels round differently in half precision
+    atol = 1e-5 if precision == "32" else 0.03
+    trace, real = found.trace, 35  # 0.7 s of positions of 0.02 s
+    assert_maps(trace.of_kind("cross"), expected.cross_attentions, atol, real)
+    assert_maps(trace.of_kind("decoder-self"), expected.decoder_attentions, atol)
+    encoder = [weights[:, :, :real] for weights in expected.encoder_attentions]
+    assert_maps(trace.of_kind("encoder-self"), encoder, atol, real)
+    if precision == "32":
+        scores = expected.logits[0].log_softmax(-1)
+        wanted = [float(row[one]) for row, one in zip(scores, ids, strict=True)]
+        assert found.token_log_probs == pytest.approx(wanted, abs=1e-4)
+    assert trace.decoded.mode == mode
+
+
+def test_weights_of_ctc_are_those_of_transformers(load, files):
+    model = load("wav2vec2")
+    found = model(files / "s.wav")
+    inputs = model.processor(media.sweep(), sampling_rate=media.RATE, return_tensors="pt")
+    expected = eager_maps(model, **inputs)
+    assert_maps(found.trace.maps, expected.attentions, atol=1e-5)
+    assert found.text == model.tokenizer.decode(expected.logits[0].argmax(-1).tolist())
+    assert found.trace.source.labels[:2] == ["0.000 s", "0.005 s"]
+
+
+def test_patches_are_named_by_row_and_column(load, files):
+    trace = load("deit").trace(files / "p.png")
+    assert trace.source.labels[:3] == ["[CLS]", "[DIST]", "patch 1,1"]
+    assert trace.source.labels[-1] == "patch 5,5"
+    backdrop = trace.source.backdrop
+    assert (backdrop.grid, backdrop.first, backdrop.kind) == ((5, 5), 2, "picture")
+
+
+def test_the_backdrop_is_the_picture_that_the_model_was_given(load):
+    colours = np.zeros((20, 20, 3), dtype=np.uint8)
+    colours[:10, :, 0], colours[10:, :, 2] = 200, 90  # its size needs no resizing
+    trace = load("vit").trace(PIL.fromarray(colours))
+    difference = trace.source.backdrop.array.astype(int) - colours
+    assert abs(difference).max() <= 1
+
+
+def test_positions_of_sound_are_times(load, files):
+    trace = load("whisper").trace(files / "s.wav", max_len=3)
+    assert trace.source.labels[:3] == ["0.00 s", "0.02 s", "0.04 s"]
+    assert len(trace.source.tokens) == 35
+    backdrop = trace.source.backdrop
+    assert (backdrop.kind, backdrop.grid) == ("spectrogram", (1, 35))
+    assert backdrop.seconds == pytest.approx(0.7)
+    # the tone rises, and the highest band is the first
+    loudest = backdrop.array[..., 0].argmax(axis=0)
+    assert loudest[5] > loudest[-5]
+    assert any("silence after 0.70 s" in note for note in trace.notes)
+    assert all(one.missing is not None for one in trace.of_kind("cross"))
+
+
+def test_a_large_encoder_is_left_out_unless_it_is_asked_for(load, files, monkeypatch):
+    monkeypatch.setattr("regard.pretrained.media_model.MAX_ENCODER_WEIGHTS", 10)
+    model = load("whisper")
+    trace = model.trace(files / "s.wav", max_len=3)
+    assert trace.kinds == ["cross", "decoder-self"]
+    assert any("is not recorded: choose its layers" in note for note in trace.notes)
+    asked = model.trace(files / "s.wav", max_len=3, layers="model.encoder")
+    assert asked.kinds == ["encoder-self"]
+
+
+def test_a_speech_model_is_made_to_write_a_target(load, files):
+    trace = load("whisper").trace(files / "s.wav", "the cat")
+    assert trace.target.text == "the cat"
+    assert trace.decoded.mode == "forced"
+
+
+def test_samples_come_with_their_rate(load):
+    model = load("whisper")
+    own = model((media.sweep(), media.RATE), max_len=3)
+    mapped = model({"array": media.sweep(), "sampling_rate": media.RATE}, max_len=3)
+    whole = model((np.round(media.sweep() * 32768).astype(np.int16), media.RATE), max_len=3)
+    assert own.text == mapped.text == whole.text
+    assert [len(one.trace.source.tokens) for one in model([(media.sweep(), media.RATE)] * 2)] == [
+        35,
+        35,
+    ]
+
+
+@pytest.mark.plain
+def test_a_recording_is_resampled_and_said_to_be(load, tmp_path):
+    fast = media.sweep(rate=44100)
+    soundfile.write(tmp_path / "fast.flac", np.stack([fast, fast], axis=1), 44100)
+    found = read_sound(tmp_path / "fast.flac", media.RATE, most=1.0)
+    own = media.sweep()
+    inside = slice(200, -200)  # filters ring at the ends
+    assert abs(found.samples[inside] - own[: len(found.samples)][inside]).max() < 0.1
+    said = " ".join(found.notes)
+    assert "the 2 channels are averaged" in said
+    assert "resampled from 44100 to 16000 Hz" in said
+    output = load("whisper")(tmp_path / "fast.flac", max_len=2)
+    assert "resampled from 44100 to 16000 Hz" in " ".join((*output.notes, *output.trace.notes))
+
+
+@pytest.mark.parametrize("mode", ["CMYK", "L", "P", "RGBA", "LA", "I;16", "1"])
+def test_pictures_of_any_mode_are_read_in_colour(mode, tmp_path):
+    ending = {"CMYK": "jpg", "I;16": "png"}.get(mode, "png")
+    if mode == "I;16":
+        image = PIL.fromarray(media.picture()[..., 0].astype(np.uint16) * 257)
+    else:
+        image = PIL.fromarray(media.picture()).convert(mode)
+    image.save(tmp_path / f"p.{ending}")
+    found = read_picture(tmp_path / f"p.{ending}").image
+    assert (found.mode, found.size) == ("RGB", (40, 30))
+    if mode in ("CMYK", "RGBA", "I;16"):
+        wanted = media.picture()[..., :1] if mode == "I;16" else media.picture()
+        assert abs(np.asarray(found).astype(int) - wanted).mean() < 12
+
+
+def test_what_is_transparent_is_white():
+    clear = PIL.new("RGBA", (3, 2), (0, 0, 0, 0))
+    assert np.asarray(read_picture(clear).image).min() == 255
+
+
+def write_bad(folder):
+    """Files with something wrong, by what is said of them."""
+    png = io.BytesIO()
+    PIL.fromarray(media.picture()).save(png, "png")
+    wav = io.BytesIO()
+    soundfile.write(wav, media.sweep(), media.RATE, format="WAV")
+    (folder / "empty.png").write_bytes(b"")
+    (folder / "cut.png").write_bytes(png.getvalue()[:-60])
+    (folder / "text.jpg").write_text("the cat")
+    (folder / "cut.wav").write_bytes(wav.getvalue()[:9000])
+    (folder / "empty.wav").write_bytes(b"")
+    (folder / "text.flac").write_text("the cat")
+    soundfile.write(folder / "long.wav", media.sweep(1.5), media.RATE)
+    soundfile.write(folder / "short.wav", media.sweep(0.01), media.RATE)
+
+
+@pytest.mark.parametrize(
+    ("family", "name", "match"),
+    [
+        ("vit", "empty.png", "empty.png: a picture must be a file that Pillow can read, but this"),
+        ("vit", "cut.png", "cut.png: a picture must be whole, but this one cannot be decoded"),
+        ("vit", "text.jpg", "text.jpg: a picture must be .* is of no format that it knows"),
+        ("vit", "the cat", "a picture must be the path of a file .* no file 'the cat': check its"),
+        ("vit", ".", "this must be a file, but it is a folder"),
+        ("whisper", "cut.wav", r"cut.wav: a recording must be whole, .* 9,000 of its 22,444 bytes"),
+        ("whisper", "empty.wav", "empty.wav: a recording must be .* is empty"),
+        ("whisper", "text.flac", "text.flac: a recording must be a file that soundfile can read"),
+        ("whisper", "long.wav", "from 0.02 to 1 seconds, .* has 1.50: cut it into parts"),
+        ("whisper", "short.wav", "has 0.01: record more"),
+        ("whisper", "the cat", "a recording must be the path of a file or samples"),
+    ],
+)
+def test_files_that_cannot_be_read_are_named(saved, tmp_path, family, name, match, monkeypatch):
+    write_bad(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    said = sentence(regard("show", saved(family), name), 1)
+    assert re.search(match, said), said
+
+
+def test_a_picture_given_to_a_model_of_text_is_refused(hugging, files, tmp_path):
+    from pretrained.families import save
+
+    gpt2 = save(hugging, tmp_path / "gpt2", "gpt2")
+    for words in (("show", gpt2, files / "p.png"), ("check", gpt2, files / "p.png")):
+        said = sentence(regard(*words), 1)
+        assert "p.png: this model must be given text, but it is the file of a picture" in said
+    model = package.load(gpt2)
+    for given in (PIL.fromarray(media.picture()), media.sweep(), str(files / "s.wav")):
+        with pytest.raises(DataError, match="this model must be given text"):
+            model(given)
+
+
+@pytest.mark.parametrize(
+    ("family", "given", "match"),
+    [
+        ("vit", 3, "a picture must be the path of a file or an image of Pillow, but it is int"),
+        ("whisper", np.zeros(3), "samples must come with their rate"),
+        ("whisper", (np.zeros((2, 2, 2)), 16000), r"of shape \(2, 2, 2\)"),
+        ("whisper", (np.full(9000, np.nan), 16000), "must be finite numbers"),
+        ("whisper", (np.zeros(9000), 0), "with the rate 0"),
+        ("whisper", (np.zeros(9000), "fast"), "with the rate 'fast'"),
+        ("whisper", "no\0file.wav", "there is no file"),
+    ],
+)
+def test_what_is_neither_picture_nor_recording_is_refused(load, family, given, match):
+    with pytest.raises(DataError, match=match):
+        load(family)(given)
+
+
+def test_a_picture_of_too_many_pixels_is_not_decoded(load, files, monkeypatch):
+    monkeypatch.setattr("regard.pretrained.media_files.MAX_PIXELS", 100)
+    with pytest.raises(DataError, match="at most 100 pixels, but this one has 40 x 30"):
+        load("vit")(files / "p.png")
+
+
+@pytest.mark.parametrize(
+    ("family", "options", "match"),
+    [
+        ("vit", {"beam": 3}, "beam must be left out for a ViTForImageClassification"),
+        ("vit", {"chat": True}, "chat must be left out"),
+        ("whisper", {"nbest": 2}, "nbest must be 1 for Whisper"),
+        ("whisper", {"max_len": 50}, "max_len must be at most 26"),
+        ("whisper", {"prefix": [[5]]}, "prefix must be left out"),
+    ],
+)
+def test_options_that_make_no_sense_are_refused(load, files, family, options, match):
+    source = files / ("p.png" if family == "vit" else "s.wav")
+    with pytest.raises(ArgumentError, match=match):
+        load(family)(source, **options)
+    if family == "vit":
+        with pytest.raises(ArgumentError, match="target must be left out"):
+            load(family).trace(source, "cat")
+
+
+def test_sampling_draws_as_told(load, files):
+    model = load("whisper")
+    told = {"num_samples": 2, "temperature": 2.0, "max_len": 4}
+    first, again, other = (model(files / "s.wav", seed=seed, **told) for seed in (1, 1, 2))
+    assert first.tokens == again.tokens
+    assert {first.tokens, first.alternatives[0].tokens} != {
+        other.tokens,
+        other.alternatives[0].tokens,
+    }
+
+
+def test_a_model_without_classes_is_drawn_but_predicts_nothing(load, files):
+    model = load("vit", classes="ViTModel")
+    assert isinstance(model, MediaModel)
+    assert model.trace(files / "p.png").kinds == ["encoder-self"]
+    with pytest.raises(RegardError, match="must have an output layer to predict"):
+        model(files / "p.png")
+
+
+def test_models_whose_attention_is_not_over_all_patches_are_refused(hugging, files, tmp_path):
+    config = hugging.SwinConfig(
+        image_size=16, patch_size=2, embed_dim=8, depths=[1, 1], num_heads=[2, 2], window_size=4
+    )
+    hugging.SwinForImageClassification(config).save_pretrained(tmp_path)
+    size = {"height": 16, "width": 16}
+    hugging.ViTImageProcessorPil(size=size).save_pretrained(tmp_path)
+    with pytest.raises(PretrainedError, match="must attend over all of its patches, 8 x 8 here"):
+        package.load(tmp_path)(files / "p.png")
+
+
+def test_folders_that_lack_a_part_are_named(saved, files, tmp_path):
+    shutil.copytree(saved("vit"), tmp_path / "bare")
+    (tmp_path / "bare" / "preprocessor_config.json").unlink()
+    with pytest.raises(PretrainedError, match="must hold an image processor"):
+        package.load(tmp_path / "bare")
+    shutil.copytree(saved("whisper"), tmp_path / "mute")
+    for name in ("tokenizer.json", "tokenizer_config.json"):
+        (tmp_path / "mute" / name).unlink(missing_ok=True)
+    with pytest.raises(PretrainedError, match="must hold a tokenizer"):
+        package.load(tmp_path / "mute")
+    shutil.copytree(saved("vit"), tmp_path / "code")
+    (tmp_path / "code" / "preprocessor_config.json").write_text('{"auto_map": {"x": "y"}}')
+    with pytest.raises(PretrainedError, match="asks for code of its own"):
+        package.load(tmp_path / "code")
+
+
+def test_an_image_processor_of_another_size_is_named(hugging, saved, files, tmp_path):
+    shutil.copytree(saved("vit"), tmp_path / "vit")
+    size = {"height": 24, "width": 24}
+    hugging.ViTImageProcessorPil(size=size).save_pretrained(tmp_path / "vit")
+    with pytest.raises(PretrainedError, match=r"but it makes \(24, 24\)"):
+        package.load(tmp_path / "vit")(files / "p.png")
+
+
+def test_missing_libraries_are_named_with_the_install_command(load, files, monkeypatch):
+    vit, whisper = load("vit"), load("whisper")
+    monkeypatch.setattr(extras, "is_installed", lambda name: name not in ("PIL", "soundfile"))
+    for model, name in ((vit, "p.png"), (whisper, "s.wav")):
+        with pytest.raises(extras.MissingExtraError, match=r"pip install 'regard\[media\]'"):
+            model(files / name)
+
+
+def test_show_draws_a_grid_of_patches(saved, files):
+    shown = done(regard("show", saved("vit"), files / "p.png")).splitlines()
+    where = next(i for i, line in enumerate(shown) if line.startswith("[CLS] looked at patch "))
+    grid = shown[where + 1 : where + 6]
+    assert all(set(line) <= set("░▒▓█· ") and len(line) >= 9 for line in grid)
+    assert "██" in "".join(grid)
+    plain = done(regard("show", saved("vit"), files / "p.png", "--list", "--layer", 0))
+    assert "patch 1,1 ←" in plain
+    only = done(regard("show", saved("vit"), files / "p.png", "--ascii"))
+    assert only.isascii()
+
+
+def test_show_writes_files_that_hold_the_picture(saved, files, tmp_path):
+    for family, source, ending in (
+        ("vit", "p.png", "svg"),
+        ("vit", "p.png", "html"),
+        ("vit", "p.png", "png"),
+        ("whisper", "s.wav", "svg"),
+        ("whisper", "s.wav", "json"),
+    ):
+        told = ("--max-len", 3) if family == "whisper" else ()
+        path = tmp_path / f"{family}.{ending}"
+        done(regard("show", saved(family), files / source, *told, "-o", path))
+    assert (tmp_path / "vit.svg").read_text().count("data:image/png;base64,") == 2
+    assert (tmp_path / "whisper.svg").read_text().count("data:image/png;base64,") == 1
+    assert Trace.load(tmp_path / "whisper.json").source.backdrop.kind == "spectrogram"
+    with PIL.open(tmp_path / "vit.png") as drawn:
+        pixels = np.asarray(drawn.convert("RGB")).reshape(-1, 3).astype(int)
+    # the disc of the picture is drawn, and is nowhere else in the figure
+    assert (abs(pixels - [250, 210, 40]).max(axis=1) < 12).sum() > 500
+
+
+def test_predict_takes_files_and_lists_of_files(saved, files, tmp_path):
+    told = ("predict", saved("vit"))
+    once = done(regard(*told, files / "p.png"))
+    assert once.strip() in ("cat", "dog", "mat")
+    assert done(regard(*told, files / "p.png", files / "p.png")) == 2 * once
+    (tmp_path / "names.txt").write_text(f"{files / 'p.png'}\n{files / 'p.png'}\n")
+    assert done(regard(*told, tmp_path / "names.txt")) == 2 * once
+    write_bad(tmp_path)
+    result = regard(*told, files / "p.png", tmp_path / "cut.png", "--skip-bad")
+    assert done(result).splitlines() == [once.strip(), ""]
+    assert "cut.png" in result.stderr
+
+
+def test_predict_says_that_it_resampled(saved, tmp_path):
+    soundfile.write(tmp_path / "slow.wav", media.sweep(rate=8000), 8000)
+    result = regard("predict", saved("whisper"), tmp_path / "slow.wav", "--max-len", 2)
+    done(result)
+    assert "resampled from 8000 to 16000 Hz" in result.stderr
+
+
+@pytest.mark.parametrize("words", [("check", "MODEL", "FILE"), ("heads", "MODEL", "FILE")])
+def test_commands_for_text_refuse_other_models(saved, files, words):
+    words = [{"MODEL": saved("vit"), "FILE": files / "p.png"}.get(word, word) for word in words]
+    said = sentence(regard(*words), 2)
+    assert "the model must read text for regard" in said
+    assert "ViTForImageClassification" in said
