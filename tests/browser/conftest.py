@@ -44,6 +44,9 @@ def saved(tmp_path_factory):
         "memory": lambda: [samples.memory()],
         "unknown": lambda: [samples.unknown()],
         "frames": lambda: [samples.frames()],
+        "pictured": lambda: [samples.pictured()],
+        "heard": lambda: [samples.heard()],
+        "measured": lambda: [samples.measured()],
         "from_the_right": lambda: [samples.from_the_right()],
     }
 

@@ -5,6 +5,7 @@ from dataclasses import replace
 import numpy as np
 
 from regard.seeing import DecodingInfo, Map, ModelInfo, Text, Token, Trace
+from regard.seeing.backdrop import Backdrop, series, spectrogram
 
 HOSTILE = (
     "</script><script>window.hacked=1</script>",
@@ -185,6 +186,38 @@ def frames():
     looked = peaked(3, 60)
     maps = (Map.of("cross", 0, looked),)
     return Trace(source, Text.of(["a", "b", "c-d-e"]), maps, derived={"ablation": looked[0]})
+
+
+def pictured():
+    """A picture of 4 x 6 patches that a class token looks at, and what each patch looks at."""
+    y, x = np.mgrid[:64, :96]
+    pixels = np.stack([2 * x, 3 * y, 128 + 0 * x], axis=-1) % 256
+    backdrop = Backdrop.of("picture", pixels, grid=(4, 6), first=1)
+    names = [f"patch {row + 1},{column + 1}" for row in range(4) for column in range(6)]
+    text = Text("p.png", (Token("[CLS]", special=True), *map(Token, names)), backdrop)
+    weights = np.full((8, 25, 25), 0.2 / 24, dtype=np.float32)
+    for head in range(8):
+        weights[head, :, 1 + 2 * head] = 0.8  # each head looks at a patch of its own
+    return Trace(text, text, (Map.of("encoder-self", 0, weights),))
+
+
+def heard():
+    """A recording of 2 s that four words look at, each at its own time."""
+    draw = np.random.default_rng(1)
+    source = Text("s.wav", tuple(Token(f"{i / 50:.2f} s") for i in range(100)))
+    levels = draw.uniform(-6, 0, (40, 200))
+    source = replace(source, backdrop=spectrogram(levels, 100, 2.0))
+    target = spanned("the cat sat on", ["the", "cat", "sat", "on"], probs=[0.9, 0.8, 0.7, 0.6])
+    looked = Map.of("cross", 0, peaked(5, 100, heads=2))
+    own = Map.of("decoder-self", 0, peaked(5, 5, causal=True))
+    return Trace(source, target, (looked, own))
+
+
+def measured(features=3):
+    """A series of numbers."""
+    table = np.random.default_rng(2).normal(size=(30, features)).cumsum(axis=0)
+    source = Text("a.npy", tuple(Token(str(i)) for i in range(30)), series(table))
+    return Trace(source, Text.of(["a", "b", "c"]), (Map.of("cross", 0, peaked(3, 30)),))
 
 
 def from_the_right():

@@ -8,6 +8,7 @@ import lzma
 import random
 import shutil
 import zlib
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -21,6 +22,7 @@ from regard.data import FrameScaler, Tokenizer
 from regard.data.checksummed_json import json_checksum
 from regard.kinds import open_kind
 from regard.seeing import Map, Text, Trace, storage
+from regard.seeing.backdrop import series
 from regard.training import RunFolder, make_config, start_run
 
 WORDS = ("abc", "bcad", "dab", "a b c", "cab d", "abc, abd.", "dcba")
@@ -98,6 +100,7 @@ def _write_data(folder: Path) -> None:
     (folder / "lines.txt").write_text("".join(f"{word}\n" for word in WORDS))
     (folder / "gold.txt").write_text("0-0 1-1\n" * len(WORDS))
     source, target = Text.of(list("abcd")), Text.of(list("xyz"))
+    source = replace(source, backdrop=series(np.arange(8.0).reshape(4, 2)))
     weights = np.full((2, 3, 4), 0.25, np.float32)
     slots = np.full((1, 3, 2), 0.5, np.float32)
     maps = (Map.of("cross", 0, weights), Map.of("cross", 1, weights / 2, missing=True))

@@ -1,0 +1,228 @@
+"""Backdrops: what a source looks like, drawn and saved with a trace."""
+
+import base64
+import io
+import json
+import re
+import zlib
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from regard.errors import ArgumentError
+from regard.seeing import Map, Text, Token, Trace, TraceError, select, storage, terminal
+from regard.seeing.backdrop import MAX_BYTES, Backdrop, overlaid, png, series, spectrogram
+from regard.seeing.figure import svg
+
+GRID = (3, 5)
+
+
+def picture():
+    """A class token and 3 x 5 patches, of which the class token looks at one: row 2, column 4."""
+    draw = np.random.default_rng(1)
+    backdrop = Backdrop.of("picture", draw.integers(0, 255, (21, 35, 3)), grid=GRID, first=1)
+    names = [f"patch {r + 1},{c + 1}" for r in range(3) for c in range(5)]
+    text = Text("p.png", (Token("[CLS]", special=True), *map(Token, names)), backdrop)
+    weights = np.full((2, 16, 16), 0.5 / 15, dtype=np.float32)
+    weights[:, :, 1 + 1 * 5 + 3] = 0.5
+    return Trace(text, text, (Map.of("encoder-self", 0, weights),))
+
+
+def heard():
+    """Two outputs that look at positions of a recording."""
+    levels = np.linspace(-6, 0, 7 * 22).reshape(7, 22)
+    source = Text("s.wav", tuple(Token(f"{i / 10:.2f} s") for i in range(11)))
+    source = replace(source, backdrop=spectrogram(levels, 11, 1.1))
+    weights = np.zeros((1, 2, 11), dtype=np.float32)
+    weights[0, 0, 2] = weights[0, 1, 7] = 1
+    return Trace(source, Text.of(["a", "b"]), (Map.of("cross", 0, weights),))
+
+
+def through_json(trace):
+    return storage.from_json(json.loads(json.dumps(storage.to_json(trace))))
+
+
+@pytest.mark.parametrize("made", [picture, heard])
+def test_a_backdrop_is_saved_with_its_trace_once(made):
+    trace = made()
+    content = storage.to_json(trace)
+    assert "backdrop" not in content["target"]
+    again = through_json(trace)
+    assert again.source == trace.source
+    assert np.array_equal(again.source.backdrop.array, trace.source.backdrop.array)
+
+
+def test_a_trace_of_text_is_stored_as_before():
+    trace = Trace(Text.of(["a"]), Text.of(["b"]), (Map.of("cross", 0, [[[1.0]]]),))
+    content = storage.to_json(trace)
+    assert set(content["source"]) == {"text", "tokens"}
+    assert through_json(trace).source.backdrop is None
+
+
+def changed(**fields):
+    content = storage.to_json(picture())
+    content["source"]["backdrop"] |= fields
+    return content
+
+
+@pytest.mark.parametrize(
+    ("fields", "match"),
+    [
+        ({"shape": [21, 35, 1]}, "pixels must inflate to 735 bytes"),
+        ({"shape": [21, 35, 4]}, "shape"),
+        ({"shape": [2048, 2048, 3]}, "12,582,912 bytes, and 196,608 is the limit"),
+        ({"shape": [4096, 1, 1]}, "less than or equal to 2048"),
+        ({"shape": [0, 35, 3]}, "greater than or equal to 1"),
+        ({"data": "???"}, "pixels are damaged"),
+        ({"data": base64.b64encode(zlib.compress(b"x" * 10**6)).decode()}, "pixels must inflate"),
+        ({"grid": [3, 4]}, "a cell for each of the 16 source tokens, but it has 12 after"),
+        ({"grid": [10**6, 10**6]}, "a cell for each of the 16 source tokens"),
+        ({"first": -1}, "greater than or equal to 0"),
+        ({"kind": "<script>"}, "kind"),
+        ({"seconds": -1.0}, "greater than or equal to 0"),
+        ({"seconds": "1e999"}, "seconds"),
+        ({"href": "http://x"}, "extra inputs"),
+    ],
+)
+def test_a_backdrop_from_elsewhere_is_checked(fields, match):
+    with pytest.raises(TraceError, match=match):
+        storage.from_json(changed(**fields))
+
+
+@pytest.mark.parametrize(
+    ("fields", "match"),
+    [
+        ({"kind": "film"}, "kind must be one of picture"),
+        ({"shape": (2, 3, 2)}, "shape must be"),
+        ({"pixels": b"12345"}, "pixels must be the 6 bytes"),
+        ({"grid": (0, 3)}, "grid must have at least one row"),
+        ({"first": -1}, "grid must have"),
+    ],
+)
+def test_parts_of_a_backdrop_must_fit(fields, match):
+    whole = {"kind": "series", "shape": (2, 3, 1), "pixels": b"123456", "grid": (1, 3)}
+    assert Backdrop(**whole).cells == 3
+    with pytest.raises(ArgumentError, match=match):
+        Backdrop(**{**whole, **fields})
+
+
+def test_a_backdrop_has_a_cell_for_each_token():
+    trace = picture()
+    fewer = replace(trace.source, tokens=trace.source.tokens[:-1])
+    with pytest.raises(TraceError, match="a cell for each of the 15 source tokens"):
+        Trace(fewer, fewer)
+
+
+def test_each_feature_of_a_series_has_its_own_range():
+    table = np.array([[0.0, 5.0], [1.0, 5.0], [4.0, 5.0]])
+    found = series(table)
+    assert (found.shape, found.grid) == ((2, 3, 1), (1, 3))
+    assert found.array[0, :, 0].tolist() == [0, 64, 255]
+    assert found.array[1, :, 0].tolist() == [0, 0, 0]
+
+
+def test_frames_that_are_joined_share_a_cell():
+    found = series(np.arange(7.0)[:, None], stack=3)
+    assert found.grid == (1, 3)
+    assert found.shape == (1, 9, 1)  # the last is repeated to fill its cell
+    assert found.array[0, -3:, 0].tolist() == [255, 255, 255]
+
+
+def test_large_sources_are_averaged():
+    found = series(np.random.default_rng(0).normal(size=(5003, 211)))
+    assert found.shape == (80, 1500, 1)
+    assert found.grid == (1, 5003)
+    assert len(found.pixels) <= MAX_BYTES
+    steady = series(np.repeat([[0.0], [1.0]], 2500, axis=0))
+    assert set(steady.array.ravel().tolist()) <= {0, 255}
+
+
+def test_numbers_that_are_not_finite_are_drawn_as_some():
+    assert series(np.array([[np.nan], [1.0], [np.inf]])).shape == (1, 3, 1)
+
+
+def test_a_view_carries_the_backdrop_of_its_columns():
+    view = select(picture())
+    assert view.backdrop.first == 1
+    hidden = select(picture(), special="hide")
+    assert (hidden.backdrop.first, len(hidden.columns)) == (0, 15)
+    trace = heard()
+    own = Map.of("decoder-self", 0, np.tril(np.full((1, 2, 2), 0.5)), missing=True)
+    both = replace(trace, maps=(*trace.maps, own))
+    assert select(both, kind="decoder-self").backdrop is None
+    assert select(both).backdrop is not None
+
+
+def test_weights_tint_their_cells_alone():
+    backdrop = picture().source.backdrop
+    shares = np.zeros(15, dtype=np.float32)
+    shares[1 * 5 + 3] = 1
+    plain = overlaid(backdrop, np.zeros(15, dtype=np.float32)).astype(int)
+    changed = (overlaid(backdrop, shares).astype(int) != plain).any(axis=-1)
+    rows, columns = np.nonzero(changed)
+    assert (rows.min(), rows.max()) == (7, 13)  # 21 pixels of 3 rows
+    assert (columns.min(), columns.max()) == (21, 27)  # 35 pixels of 5 columns
+
+
+def test_png_files_are_read_by_others():
+    image = pytest.importorskip("PIL.Image")
+    for channels in (1, 3):
+        pixels = np.random.default_rng(2).integers(0, 255, (7, 5, channels)).astype(np.uint8)
+        with image.open(io.BytesIO(png(pixels))) as found:
+            read = np.asarray(found).reshape(pixels.shape)
+        assert np.array_equal(read, pixels)
+
+
+def test_the_terminal_draws_a_grid():
+    lines = terminal.matrix(select(picture()), 100).splitlines()
+    where = next(i for i, line in enumerate(lines) if line.startswith("[CLS] looked at"))
+    assert lines[where] == "[CLS] looked at patch 2,4 most, 0.500; 0.03 is not on a patch"
+    assert lines[where + 1 : where + 4] == ["· · · · ·", "· · · ██·", "· · · · ·"]
+    only = terminal.matrix(select(picture()), 100, ascii=True)
+    assert only.isascii()
+    assert "@@" in only
+
+
+def test_without_special_tokens_the_mean_of_all_rows_is_drawn():
+    shown = terminal.matrix(select(picture(), special="hide"), 100)
+    assert "the mean of 15 outputs looked at patch 2,4 most" in shown
+
+
+def test_a_figure_holds_the_picture_twice_and_loads_nothing():
+    found = svg(select(picture()))
+    assert found.count("<image ") == 2
+    assert set(re.findall(r'href="([^,]{0,30})', found)) == {"data:image/png;base64"}
+    assert "patch 2,4  0.500" in found
+
+
+def test_the_spectrogram_stands_above_its_columns():
+    found = svg(select(heard()))
+    (image,) = re.findall(
+        r'<image x="([\d.]+)" y="([\d.]+)" width="([\d.]+)" height="([\d.]+)"', found
+    )
+    x, y, width, height = map(float, image)
+    cells = re.findall(r'<rect x="([\d.]+)" y="([\d.]+)" width="40.0" height="40.0"', found)
+    lefts, tops = zip(*((float(a), float(b)) for a, b in cells), strict=True)
+    assert (min(lefts), max(lefts) + 40) == (x, x + width)
+    assert y + height <= min(tops)
+
+
+@pytest.mark.slow  # matplotlib takes a second to load
+def test_pictures_and_large_maps_are_seen_in_files_of_matplotlib(tmp_path):
+    pytest.importorskip("matplotlib")
+    image = pytest.importorskip("PIL.Image")
+    size = 47  # more cells than have a shape of their own
+    names = Text.of(list(map(str, range(size))))
+    large = Trace(names, names, (Map.of("cross", 0, np.eye(size)[None]),))
+    colours = {}
+    for name, trace in (("large", large), ("picture", picture()), ("heard", heard())):
+        trace.save(tmp_path / f"{name}.png")
+        with image.open(tmp_path / f"{name}.png") as drawn:
+            pixels = np.asarray(drawn.convert("RGB")).reshape(-1, 3)
+        colours[name] = np.unique(pixels @ np.array([1 << 16, 1 << 8, 1]), return_counts=True)
+    found = dict(zip(*(part.tolist() for part in colours["large"]), strict=True))
+    # more of the strongest colour than the legend has
+    assert found[0x08306B] > 47 * 16 * 16
+    assert len(colours["picture"][0]) > 300  # those of the picture itself
+    assert len(colours["heard"][0]) > 120  # levels of the spectrogram
