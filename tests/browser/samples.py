@@ -220,6 +220,14 @@ def measured(features=3):
     return Trace(source, Text.of(["a", "b", "c"]), (Map.of("cross", 0, peaked(3, 30)),))
 
 
+def wide():
+    """A map that is too large for its window, of two heads that look at different halves."""
+    weights = np.zeros((2, 90, 90), dtype=np.float32)
+    weights[0, :, :45], weights[1, :, 45:] = 1 / 45, 1 / 45
+    names = Text.of([f"w{i}" for i in range(90)])
+    return Trace(names, names, (Map.of("cross", 0, weights),))
+
+
 def from_the_right():
     """A short text that is written from right to left, and its translation."""
     source, target = (

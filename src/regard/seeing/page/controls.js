@@ -2,6 +2,7 @@
 
 import { h } from "./dom.js";
 import { save } from "./export.js";
+import { TABS as OVERLAID } from "./overlay.js";
 import { short, wordsHelp } from "./tokens.js";
 import { KINDS } from "./view.js";
 
@@ -42,6 +43,7 @@ export function controls(app) {
     state.tab === "checks" ? null : select("Colours", Object.entries(SCALE_NAMES), state.scale, (scale) => app.set({ scale })),
     drawn ? mass(app) : null,
     state.tab === "matrix" ? goldBox(app) : null,
+    OVERLAID.includes(state.tab) && layer.heads > 1 ? overlayBox(app) : null,
   ].filter(Boolean);
 }
 
@@ -83,6 +85,11 @@ function goldBox(app) {
   if (!app.trace.gold.length) return null;
   const box = h("input", { type: "checkbox", checked: app.state.gold, onchange: (e) => app.set({ gold: e.target.checked }) });
   return h("label", { class: "field check" }, box, " gold alignment");
+}
+
+function overlayBox(app) {
+  const box = h("input", { type: "checkbox", checked: Boolean(app.state.overlay), onchange: (e) => app.set({ overlay: e.target.checked }) });
+  return h("label", { class: "field check" }, box, " all heads by colour");
 }
 
 /** Buttons that save. */

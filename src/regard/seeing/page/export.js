@@ -2,6 +2,7 @@
 
 import { h, s } from "./dom.js";
 import { picture } from "./matrix.js";
+import * as overlay from "./overlay.js";
 import { colour, INKS } from "./palette.js";
 import { short } from "./tokens.js";
 import { share } from "./view.js";
@@ -84,7 +85,8 @@ function vectorCells(app, { cell, left, top }) {
       const i = r * view.columns.length + c;
       const strength = view.mask[i] ? share(view, state.scale, r, view.weights[i]) : 0;
       const at = { x: round(left + c * cell), y: round(top + r * cell) };
-      found.push(s("rect", { ...at, width: cell - 1, height: cell - 1, fill: colour(theme, strength) }));
+      const fill = view.overlay ? overlay.cell(view, state.scale, theme, r, c).fill : colour(theme, strength);
+      found.push(s("rect", { ...at, width: cell - 1, height: cell - 1, fill }));
     }),
   );
   return found;
@@ -154,6 +156,7 @@ function selection(app, { cell, left, top }) {
 }
 
 function legend(app, x, y, theme) {
+  if (app.view.overlay) return headLegend(app, x, y, theme);
   const steps = Array.from({ length: 10 }, (_, i) =>
     s("rect", { x: x + 12 * i, y, width: 12, height: 9, fill: colour(theme, i / 9) }),
   );
@@ -163,6 +166,15 @@ function legend(app, x, y, theme) {
     ...steps,
     label(`0 to ${end}`, x + 128, y + 8.5, attributes),
   ];
+}
+
+/** The colour of each head that has one. */
+function headLegend(app, x, y, theme) {
+  const { hues } = app.view.overlay;
+  return [...hues].flatMap(([head, fill], i) => [
+    s("rect", { x: x + 68 * i, y, width: 12, height: 9, fill }),
+    label(`head ${head}`, x + 68 * i + 16, y + 8.5, { fill: INKS[theme].dim, "font-size": 11 }),
+  ]);
 }
 
 /** The source under the weights of the chosen row, as it stands on the screen. */

@@ -10,6 +10,7 @@ const HELP = [
   ["Esc", "free it"],
   ["[ ]", "the head before, the next head"],
   ["w", "words or tokens"],
+  ["o", "all heads by colour, in the matrix and over a picture"],
   ["1 2 3 4 5", "text, matrix, heads, checks, and the picture where there is one"],
   ["?", "this help"],
 ];
@@ -38,6 +39,7 @@ function act(app, event) {
   if (key === "Escape") return app.free(), true;
   if (key === "[" || key === "]") return app.nextHead(key === "]" ? 1 : -1), true;
   if (key === "w") return app.toggleWords(), true;
+  if (key === "o") return app.toggleOverlay(), true;
   if (key === "?") return app.help(), true;
   if ("12345".includes(key)) return app.tabNumber(Number(key) - 1), true;
   return false;

@@ -9,6 +9,7 @@ import * as heads from "./heads.js";
 import { helpDialog, listen } from "./keys.js";
 import { Live } from "./live.js";
 import * as matrix from "./matrix.js";
+import * as overlay from "./overlay.js";
 import { ramp } from "./palette.js";
 import * as picture from "./picture.js";
 import { keepHash, readHash, TABS } from "./state.js";
@@ -21,7 +22,7 @@ import { cellSentence, sentence } from "./words.js";
 const VIEWS = { text, matrix, heads, checks, picture };
 const TITLES = { text: "Text", matrix: "Matrix", heads: "Heads", checks: "Checks", picture: "Picture" };
 /** Settings that change the view, and settings that change the controls. */
-const REBUILD = ["trace", "tab", "kind", "layer", "head", "words", "mass", "scale", "gold", "sort"];
+const REBUILD = ["trace", "tab", "kind", "layer", "head", "words", "mass", "scale", "gold", "sort", "overlay"];
 
 class App {
   constructor(documents, root) {
@@ -121,6 +122,7 @@ class App {
     const { state } = this;
     const byToken = state.tab === "checks" || state.tab === "heads";
     this.view = layer ? makeView(this.trace, layer, state, state.words && !byToken) : null;
+    if (layer && overlay.wanted(state, layer)) this.view.overlay = overlay.makeOverlay(this.view, state.mass);
     for (const tab of TABS) {
       const button = this.places.tabs.querySelector(`#tab-${tab}`);
       button.hidden = !this.has(tab);
@@ -152,12 +154,17 @@ class App {
     drawTable(this, this.places.table);
     const at = this.at();
     const cell = ["matrix", "picture"].includes(this.state.tab) && at.side === "row" ? ` ${cellSentence(this.view, at)}` : "";
-    const words = (this.state.lock ? "Locked. " : "") + sentence(this.view, at) + cell;
+    const heads = this.view.overlay ? overlay.sentence(this.view, at) : "";
+    const words = (this.state.lock ? "Locked. " : "") + sentence(this.view, at) + cell + heads;
     if (this.places.sentence.textContent !== words) this.places.sentence.textContent = words;
   }
 
   drawLegend() {
     if (!this.view) return;
+    if (this.view.overlay) {
+      fill(this.places.legend, ...overlay.legend(this));
+      return;
+    }
     const table = ramp(this.theme);
     const over = this.state.tab === "picture" && this.view && picture.fits(this.view);
     const stops = over ? picture.stops(this.theme) : [0, 51, 102, 153, 204, 255].map((i) => `rgb(${table[i].join(",")})`);
@@ -248,6 +255,10 @@ class App {
     if (!all.length) return;
     const here = all.findIndex(({ layer, head }) => layer === this.state.layer && head === this.state.head);
     this.set(all[(here + step + all.length) % all.length]);
+  }
+
+  toggleOverlay() {
+    if (overlay.TABS.includes(this.state.tab)) this.set({ overlay: !this.state.overlay });
   }
 
   toggleWords() {

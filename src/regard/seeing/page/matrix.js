@@ -1,6 +1,7 @@
 // The heat map: rows are queries, columns keys. A long map has an overview beside its window.
 
 import { h, oncePerFrame } from "./dom.js";
+import * as overlay from "./overlay.js";
 import { colour, ink, INKS, ramp } from "./palette.js";
 import { short } from "./tokens.js";
 import { pooled, share } from "./view.js";
@@ -118,6 +119,10 @@ function cells(context, app, box) {
       const i = r * view.columns.length + c;
       const strength = view.mask[i] ? share(view, state.scale, r, view.weights[i]) : 0;
       const [left, top] = [box.left + x * box.cell, box.top + y * box.cell];
+      if (view.overlay) {
+        overlaid(context, app, r, c, left, top, box.cell);
+        continue;
+      }
       context.fillStyle = colour(theme, strength);
       context.fillRect(left, top, box.cell - 1, box.cell - 1);
       if (box.cell >= 30 && view.mask[i]) {
@@ -125,6 +130,21 @@ function cells(context, app, box) {
       }
     }
   }
+}
+
+/** A cell of all heads; a large one names the head, for readers without its colour. */
+function overlaid(context, app, r, c, left, top, size) {
+  const found = overlay.cell(app.view, app.state.scale, app.theme, r, c);
+  context.fillStyle = found.fill;
+  context.fillRect(left, top, size - 1, size - 1);
+  if (size < 24 || found.strength < 0.05) return;
+  context.save();
+  context.font = `10.5px ${FONT}`;
+  context.fillStyle = overlay.inkOn(found, app.theme);
+  context.textAlign = "center";
+  context.textBaseline = "middle";
+  context.fillText(`h${found.head}`, left + (size - 1) / 2, top + size / 2);
+  context.restore();
 }
 
 function value(context, weight, strength, left, top, cell, theme) {
@@ -233,14 +253,15 @@ export function picture(view, scale, theme, height, width) {
   const canvas = document.createElement("canvas");
   [canvas.width, canvas.height] = [width, height];
   const [rows, columns] = [view.rows.length, view.columns.length];
-  const values = pooled(view.weights, view.mask, rows, columns, height, width);
+  const values = pooled(view.overlay?.weights ?? view.weights, view.overlay ? null : view.mask, rows, columns, height, width);
   const context = canvas.getContext("2d");
   const image = context.createImageData(width, height);
   const table = ramp(theme);
+  const owners = view.overlay && overlay.pooledHues(view, values, height, width, theme);
   for (let i = 0; i < values.length; i++) {
     const row = Math.floor((Math.floor(i / width) * rows) / height);
-    const strength = share(view, scale, row, values[i]);
-    const dot = table[Math.round(255 * Math.min(1, strength))];
+    const strength = share(view.overlay ?? view, scale, row, values[i]);
+    const dot = view.overlay ? owners[i](strength) : table[Math.round(255 * Math.min(1, strength))];
     image.data.set([...dot, 255], 4 * i);
   }
   context.putImageData(image, 0, 0);

@@ -1,6 +1,7 @@
 // The picture, spectrogram or series that a source is, under the weights of the chosen row.
 
 import { bdi, h } from "./dom.js";
+import * as overlay from "./overlay.js";
 import { INKS, rgb } from "./palette.js";
 import { share } from "./view.js";
 
@@ -103,7 +104,9 @@ export function draw(app) {
     const cell = at.row * width + first + i;
     return view.mask[cell] ? share(view, state.scale, at.row, view.weights[cell]) : 0;
   });
-  paint(app, parts.seen, { shares, chosen: at.column - first, tall: TALL });
+  const cells = view.overlay && shares.map((_, i) => overlay.cell(view, state.scale, app.theme, at.row, first + i));
+  const drawn = cells ? cells.map((one) => one.strength) : shares;
+  paint(app, parts.seen, { shares: drawn, hues: cells?.map((one) => one.hue), chosen: at.column - first, tall: TALL });
   if (parts.chooser) paint(app, parts.chooser, { chosen: at.row - first, tall: SMALL });
   for (const [row, chip] of parts.chips) {
     chip.classList.toggle("chosen", row === at.row);
@@ -112,7 +115,7 @@ export function draw(app) {
 }
 
 /** Paints the source, tinted by shares, with one cell outlined. */
-function paint(app, canvas, { shares, chosen, tall }) {
+function paint(app, canvas, { shares, hues, chosen, tall }) {
   const { backdrop } = app.trace;
   const colours = INKS[app.theme];
   const room = Math.max(160, canvas.parentElement.clientWidth);
@@ -132,10 +135,10 @@ function paint(app, canvas, { shares, chosen, tall }) {
   (shares ?? []).forEach((strength, i) => {
     if (strength <= 0) return;
     const [x, y] = [(i % columns) * wide, Math.floor(i / columns) * high];
-    context.fillStyle = tint(colours.mark, OPAQUE * Math.min(1, strength) * (rows === 1 ? 0.75 : 1));
+    context.fillStyle = tint(hues?.[i] ?? colours.mark, OPAQUE * Math.min(1, strength) * (rows === 1 ? 0.75 : 1));
     context.fillRect(x, box.top + y, wide, high);
     if (!box.top) return;
-    context.fillStyle = colours.mark;
+    context.fillStyle = hues?.[i] ?? colours.mark;
     const up = (box.top - 6) * Math.min(1, strength);
     context.fillRect(x, box.top - 3 - up, Math.max(1, wide - (wide > 3 ? 1 : 0)), up);
   });

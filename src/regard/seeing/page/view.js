@@ -61,7 +61,8 @@ export function drawn(view, mass) {
   return view;
 }
 
-function cutoff(row, mass) {
+/** The smallest weight of a row that is drawn, if so much of its mass is. */
+export function cutoff(row, mass) {
   const sorted = row.slice().sort();
   const wanted = mass * sorted.reduce((a, b) => a + b, 0);
   if (mass >= 1) return 0;
