@@ -47,6 +47,7 @@ def saved(tmp_path_factory):
         "pictured": lambda: [samples.pictured()],
         "heard": lambda: [samples.heard()],
         "measured": lambda: [samples.measured()],
+        "explained": lambda: [samples.explained()],
         "wide": lambda: [samples.wide()],
         "from_the_right": lambda: [samples.from_the_right()],
     }

@@ -452,3 +452,15 @@ def test_commands_for_text_refuse_other_models(saved, files, words):
     said = sentence(regard(*words), 2)
     assert "the model must read text for regard" in said
     assert "ViTForImageClassification" in said
+
+
+@pytest.mark.parametrize(("family", "name"), [("vit", "p.png"), ("whisper", "s.wav")])
+def test_queries_and_keys_explain_every_map(load, files, family, name):
+    options = {"max_len": 3} if family == "whisper" else {}
+    trace = load(family).trace(files / name, queries=True, **options)
+    assert len(trace.queries) == len(trace.maps)
+    for vectors, found in zip(trace.queries, trace.maps, strict=True):
+        weights = found.weights[1]
+        row = vectors.scores(1)[0]
+        if found.kind == "cross":  # padding is left out, so that only ratios are known
+            np.testing.assert_allclose(np.log(weights[0] / weights[0, 0]), row - row[0], atol=1e-3)

@@ -1,8 +1,8 @@
 """The Python interface: `fit` and `load`, and the `Model` that they return."""
 
-from regard.api.fit_load import fit, load, load_run, load_text_model
+from regard.api.fit_load import fit, load, load_run, text_model
 from regard.api.model import BATCH, Model
 from regard.api.output import Output
 from regard.kinds.text_source import Source
 
-__all__ = ["BATCH", "Model", "Output", "Source", "fit", "load", "load_run", "load_text_model"]
+__all__ = ["BATCH", "Model", "Output", "Source", "fit", "load", "load_run", "text_model"]

@@ -10,7 +10,7 @@ import numpy as np
 from regard import device as devices
 from regard.api import bundled_models
 from regard.api.evaluate_pairs import metric_names
-from regard.api.fit_load import load_text_model
+from regard.api.fit_load import load, text_model
 from regard.api.model import Model
 from regard.errors import ArgumentError
 from regard.evaluation import (
@@ -114,7 +114,7 @@ def load_at(run: str | Path, *, device: str = "auto") -> AnyModel:
     """
     name, at, step = str(run).rpartition("@")
     if not at or not step.isdecimal() or Path(run).is_dir():
-        return load_text_model(run, "regard compare", device=device)
+        return text_model(load(run, device=device), "regard compare")
     from regard.training.checkpoint import weights_of_step  # imports what only training needs
 
     where = devices.pick(device)

@@ -56,15 +56,15 @@ def load(
     )
 
 
-def load_text_model(run: str | Path, command: str, **options: Any) -> Model | PretrainedModel:
-    """Load a model that a command can take, which pictures and sound are not made for; see `load`.
+def text_model(
+    model: Model | PretrainedModel | MediaModel, command: str
+) -> Model | PretrainedModel:
+    """Return a model; raises ArgumentError if it reads pictures or sound, which a command cannot.
 
     Args:
-        run: as for `load`.
-        command: that asks, as its user knows it.
-        options: of `load`.
+        model: of `load`.
+        command: as its user knows it.
     """
-    model = load(run, **options)
     if isinstance(model, MediaModel):
         raise ArgumentError(
             "the model",

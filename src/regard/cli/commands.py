@@ -335,7 +335,7 @@ def show(
         metavar="TEXT",
         help="A source, or what a language model reads, and, if it is one of transformers, "
         "continues; '-' reads one from each line of stdin. For a run that reads vectors, a .npy "
-        "file.",
+        "file; for a model of pictures or sound, a picture or a recording.",
         show_default=False,
     ),
     output: Path | None = Option(
@@ -379,6 +379,12 @@ def show(
         None, help="Most tokens of an answer.", show_default="by the source or the model"
     ),
     chat: ChatOption = False,
+    queries: bool = Option(
+        False,
+        "--queries",
+        help="Keep queries and keys of a model of transformers, by which the page explains each "
+        "weight.",
+    ),
     allow_pickle: AllowPickleOption = False,
     precision: PrecisionOption = "32",
     line: int | None = Option(

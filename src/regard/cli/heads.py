@@ -40,7 +40,7 @@ def heads(
     """Report where each attention head of a model looks, and what switching it off costs."""
     if output is not None and output.suffix.lower() not in (".html", ".htm"):
         raise ArgumentError("--output", "end in .html", repr(str(output)), "choose such a name")
-    model = api.load_text_model(run, "regard heads", device=device)
+    model = api.text_model(api.load(run, device=device), "regard heads")
     examples = read_examples(model, file, tgt, columns=columns, skip_bad=skip_bad)
     if not examples.sources:
         raise ArgumentError("FILE", "have a text or more", "empty", "there is nothing to look at")

@@ -58,6 +58,7 @@ def show(
     beam: int | None,
     max_len: int | None,
     chat: bool,
+    queries: bool,
     allow_pickle: bool,
     precision: str,
     line: int | None,
@@ -76,7 +77,7 @@ def show(
     if output is not None:
         check_ending(output)
     check_scale(scale)
-    request = _TraceRequest(text, target, beam, max_len, chat or None)
+    request = _TraceRequest(text, target, beam, max_len, chat or None, queries or None)
     is_file = run.suffix in (".json", ".jsonl") and not run.is_dir()
     loading = {"device": device, "precision": precision, "allow_pickle": allow_pickle}
     found = _saved(run, request, line) if is_file else _new(run, request, line, loading)
@@ -128,6 +129,7 @@ class _TraceRequest(NamedTuple):
     beam: int | None
     max_len: int | None
     chat: bool | None
+    queries: bool | None
 
     @property
     def options(self) -> dict[str, Any]:
@@ -140,7 +142,7 @@ def _saved(path: Path, request: _TraceRequest, line: int | None) -> Iterator[Tra
     """Yield the saved trace with this number, or the first."""
     if any(value is not None for value in request):
         raise ArgumentError(
-            "TEXT, --target, --beam, --max-len and --chat",
+            "TEXT, --target, --beam, --max-len, --chat and --queries",
             "be left out for a saved trace, which has its own",
             "given",
             "leave them out, or name a run folder",
@@ -165,11 +167,12 @@ def _new(
     model = api.load(run, **loading)
     if isinstance(model, PretrainedModel | MediaModel):
         texts = sources_of(model, "-") if request.text == "-" else [request.text]
-        chat = bool(request.chat)
-        made = (model.trace(one, request.target, chat=chat, **request.options) for one in texts)
+        asked: dict[str, Any] = {"chat": bool(request.chat), **request.options}
+        asked |= {"queries": True} if request.queries else {}
+        made = (model.trace(one, request.target, **asked) for one in texts)
         yield from ((trace, partial(units_of, trace)) for trace in made)
         return
-    refuse_pretrained_options(chat=request.chat)
+    refuse_pretrained_options(chat=request.chat, queries=request.queries)
     yield from _of_run(model, request.text, request)
 
 

@@ -23,7 +23,7 @@ from regard.pretrained.generation import (
     record,
 )
 from regard.pretrained.media_files import Sound, read_picture, read_sound
-from regard.pretrained.model import PretrainedModel, model_info, seeded
+from regard.pretrained.model import PretrainedModel, model_info, recorded_queries, seeded
 from regard.pretrained.token_texts import continuation, encode, labels, with_prob, written
 from regard.seeing import backdrop as backdrops
 from regard.seeing.backdrop import PICTURE_SIDE, Backdrop
@@ -187,7 +187,13 @@ class MediaModel:
             yield self._named(found)
 
     def trace(
-        self, source: Any, target: str | None = None, *, chat: bool = False, **options: Any
+        self,
+        source: Any,
+        target: str | None = None,
+        *,
+        chat: bool = False,
+        queries: bool = False,
+        **options: Any,
     ) -> Trace:
         """Return the attention of each position while the model reads and writes.
 
@@ -195,8 +201,13 @@ class MediaModel:
             source: a picture or a recording.
             target: what a speech model is made to write; its own answer if None.
             chat: must be False.
+            queries: whether to keep queries and keys, which explain each weight.
             options: of `predict`.
         """
+        if queries:
+            with recorded_queries(self.module) as seen:
+                trace = self.trace(source, target, chat=chat, **options)
+            return seen.added_to(trace)
         recording: dict[str, Any] = {
             name: options.pop(name, None) for name in ("layers", "max_weights")
         }

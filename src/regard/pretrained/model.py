@@ -3,11 +3,11 @@
 import hashlib
 import random
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import torch
 from torch import Tensor
@@ -38,6 +38,9 @@ from regard.pretrained.token_texts import (
 )
 from regard.seeing.trace import DecodingInfo, ModelInfo, Text, Trace
 
+if TYPE_CHECKING:
+    from regard.seeing.query_recorder import QueryRecorder
+
 BATCH: Final = 8
 #: names of decoding options in transformers
 NAMES: Final = {
@@ -64,7 +67,7 @@ class PretrainedModel:
     """
 
     def __init__(self, parts: LoadedParts, path: str | Path, device: torch.device) -> None:
-        self.module, self.tokenizer, self.task = parts.module, parts.tokenizer, parts.task
+        self.module, self.tokenizer, self.task = parts[:3]
         self.path, self.device = Path(path), device
 
     @staticmethod
@@ -152,7 +155,13 @@ class PretrainedModel:
             yield from map(self._named, found)
 
     def trace(
-        self, text: str, target: str | None = None, *, chat: bool = False, **options: Any
+        self,
+        text: str,
+        target: str | None = None,
+        *,
+        chat: bool = False,
+        queries: bool = False,
+        **options: Any,
     ) -> Trace:
         """Return the attention of each position while the model reads and writes.
 
@@ -160,8 +169,14 @@ class PretrainedModel:
             text: the source or the prompt.
             target: what the model is made to write; its own output if None.
             chat: whether the text is a message, to be put in the tokenizer's chat template.
+            queries: whether to keep queries and keys, which explain each weight; of an answer that
+                is not decoded greedily, there are none.
             options: of `predict`.
         """
+        if queries:
+            with recorded_queries(self.module) as seen:
+                trace = self.trace(text, target, chat=chat, **options)
+            return seen.added_to(trace)
         reject_media(text)
         recording: dict[str, Any] = {
             name: options.pop(name) for name in ("layers", "max_weights") if name in options
@@ -428,6 +443,14 @@ def model_info(path: Path, module: Any) -> ModelInfo:
             digest.update(file.read_bytes())
         checkpoint = digest.hexdigest()
     return ModelInfo(path.resolve().name, module.config.model_type, checkpoint)
+
+
+def recorded_queries(module: Any) -> "AbstractContextManager[QueryRecorder]":
+    """Return a block of `seeing.query_recorder.record_queries`."""
+    # loads torch's functions, which commands that only draw do without
+    from regard.seeing.query_recorder import record_queries
+
+    return record_queries(module)
 
 
 def _in_batches(texts: Iterable[str], size: int) -> Iterator[list[str]]:

@@ -20,6 +20,7 @@ import numpy as np
 from regard import safe_read
 from regard.errors import ArgumentError
 from regard.seeing.backdrop import Backdrop
+from regard.seeing.query_keys import QueryKeys
 from regard.seeing.trace import (
     DecodingInfo,
     Map,
@@ -32,7 +33,7 @@ from regard.seeing.trace import (
 )
 
 if TYPE_CHECKING:
-    from regard.seeing.trace_schema import StoredMap, StoredText
+    from regard.seeing.trace_schema import StoredMap, StoredQueries, StoredText
 
 FORMAT: Final = "regard-trace"
 VERSION: Final = 1
@@ -60,6 +61,17 @@ def to_json(trace: Trace) -> dict[str, Any]:
         "gold": [list(link) for link in trace.gold],
         "gold_units": list(trace.gold_units),
         "notes": list(trace.notes),
+        **({"queries": list(map(_queries_to_json, trace.queries))} if trace.queries else {}),
+    }
+
+
+def _queries_to_json(found: QueryKeys) -> dict[str, Any]:
+    return {
+        "kind": found.kind,
+        "layer": found.layer,
+        "scale": found.scale,
+        "queries": pack(found.queries, "float16"),
+        "keys": pack(found.keys, "float16"),
     }
 
 
@@ -81,7 +93,9 @@ def dumps(trace: Trace) -> str:
 
     content = to_json(trace)
     packed = [part for found in content["maps"] for part in (found["weights"], found["missing"])]
-    packed = [part for part in (*packed, *content["derived"].values()) if part is not None]
+    vectors = [one[name] for one in content.get("queries", ()) for name in ("queries", "keys")]
+    packed += [*content["derived"].values(), *vectors]
+    packed = [part for part in packed if part is not None]
     inflated = sum(math.prod(part["shape"]) * BYTES[part["encoding"]] for part in packed)
     text = json.dumps(content, ensure_ascii=False)
     if len(text) > MAX_BYTES or not may_inflate(inflated, sum(len(p["data"]) for p in packed)):
@@ -118,6 +132,7 @@ def from_json(content: Any) -> Trace:
             gold=tuple(file.gold),
             gold_units=file.gold_units,
             notes=tuple(file.notes),
+            queries=tuple(map(_parse_queries, file.queries)),
         )
     except (ValidationError, PackedError) as error:
         reason = safe_read.explain(error) if isinstance(error, ValidationError) else str(error)
@@ -239,6 +254,14 @@ def _finite(name: str, array: Weights) -> Weights:
     if not np.isfinite(array).all():
         raise PackedError(f"{name!r:.40} has numbers that are not finite")
     return array
+
+
+def _parse_queries(file: "StoredQueries") -> QueryKeys:
+    queries, keys = (
+        _finite(name, unpack(dict(part)))
+        for name, part in (("queries", file.queries), ("keys", file.keys))
+    )
+    return QueryKeys(file.kind, file.layer, queries, keys, file.scale)
 
 
 def _parse_text(file: "StoredText") -> Text:

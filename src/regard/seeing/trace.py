@@ -14,6 +14,7 @@ import numpy.typing as npt
 
 from regard.errors import ArgumentError, RegardError
 from regard.seeing.backdrop import Backdrop
+from regard.seeing.query_keys import QueryKeys
 
 MapKind = Literal[
     "cross",
@@ -201,6 +202,7 @@ class Trace:
         gold: manual alignment links (target, source, sure), counted from 0.
         gold_units: units that `gold` counts in the target and in the source.
         notes: remarks for the reader, such as "only the last 512 tokens".
+        queries: queries and keys of some maps, if they were asked for.
         show: return a `Display` of the trace; options are those of `select`.
         save: write html, svg, png, pdf, csv or json, by the ending; see `seeing.display.save`.
         load: read a trace that was saved as json; see `seeing.storage.load`.
@@ -216,6 +218,7 @@ class Trace:
     gold: tuple[tuple[int, int, bool], ...] = ()
     notes: tuple[str, ...] = ()
     gold_units: tuple[Unit, Unit] = ("words", "words")
+    queries: tuple[QueryKeys, ...] = ()
 
     # bound by `seeing.display`
     show: ClassVar[Callable[..., Any]]
@@ -232,6 +235,8 @@ class Trace:
                 f"the backdrop must have a cell for each of the {tokens} source tokens, but it has "
                 f"{backdrop.cells} after the first {backdrop.first}: check its grid."
             )
+        for vectors in self.queries:
+            _check_queries(self, vectors)
         shape = (len(self.target.tokens), len(self.source.tokens))
         for name, matrix in self.derived.items():
             if matrix.shape != shape:
@@ -304,6 +309,16 @@ def _check_map(trace: Trace, found: Map) -> None:
         )
     if found.causal:
         _check_causal(name, weights)
+
+
+def _check_queries(trace: Trace, vectors: QueryKeys) -> None:
+    shape = (*vectors.queries.shape[:2], vectors.keys.shape[1])
+    maps = [one for one in trace.of_kind(vectors.kind) if one.layer == vectors.layer]
+    if not maps or maps[0].weights.shape != shape:
+        raise TraceError(
+            f"queries and keys must be those of a map, but the trace has no map of layer "
+            f"{vectors.layer} of {vectors.kind} whose weights are {shape}: record both together."
+        )
 
 
 def _check_causal(name: str, weights: Weights) -> None:

@@ -113,6 +113,23 @@ class StoredMap(_StoredRecord):
         return self
 
 
+class StoredQueries(_StoredRecord):
+    """See `QueryKeys`."""
+
+    kind: MapKind
+    layer: Count
+    scale: float
+    queries: StoredArray = Field(description="(heads, rows, dim).")
+    keys: StoredArray = Field(description="(heads, columns, dim).")
+
+    @model_validator(mode="after")
+    def _check(self) -> "StoredQueries":
+        q, k = self.queries.shape, self.keys.shape
+        if len(q) != 3 or len(k) != 3 or q[0] != k[0] or q[2] != k[2]:
+            raise ValueError(f"queries and keys have the shapes {q} and {k}")
+        return self
+
+
 class StoredModel(_StoredRecord):
     """See `ModelInfo`."""
 
@@ -149,6 +166,8 @@ class StoredTrace(_StoredRecord):
         ("words", "words"), description="Units that gold links: target, source."
     )
     notes: list[str]
+    #: missing in the files of earlier versions, and where they were not asked for
+    queries: list[StoredQueries] = Field([], description="Queries and keys of some maps.")
 
     @model_validator(mode="after")
     def _check(self) -> "StoredTrace":
@@ -167,6 +186,8 @@ class StoredTrace(_StoredRecord):
             if found.missing is not None:
                 yield found.missing
         yield from self.derived.values()
+        for vectors in self.queries:
+            yield from (vectors.queries, vectors.keys)
 
 
 def may_inflate(inflated: int, stored: int) -> bool:

@@ -127,6 +127,15 @@ export class Trace {
     this.backdrop = source.backdrop ?? null;
   }
 
+  /** Queries and keys of a layer, if they were kept; null otherwise. */
+  async loadQueries(layer) {
+    const found = (this.json.queries ?? []).find((one) => one.kind === layer.kind && one.layer === layer.layer);
+    if (!found) return null;
+    const values = async ({ shape, data }) => ({ shape, values: halves(await inflate(data), 0, shape.reduce((a, b) => a * b, 1)) });
+    layer.queries ??= { scale: found.scale, q: await values(found.queries), k: await values(found.keys) };
+    return layer.queries;
+  }
+
   /** The pixels of what the source looks like, if it is no text. */
   async loadBackdrop() {
     if (this.backdrop) this.backdrop.bytes ??= await inflate(this.backdrop.data);

@@ -6,6 +6,8 @@ import { short } from "./tokens.js";
 import { links, share } from "./view.js";
 
 const MOST = 12;
+/** Dimensions that are named of a score. */
+const DIMENSIONS = 6;
 
 /** Fills the panel. */
 export function drawDetail(app, place) {
@@ -30,7 +32,50 @@ export function drawDetail(app, place) {
     h("p", { class: "dim" }, at.side === "row" ? "looked at" : "was looked at by"),
     h("ol", { class: "bars" }, ...bars),
     alternatives(item),
+    at.side === "row" ? explained(app, at) : null,
   );
+}
+
+/** How the weight of the chosen cell comes about: q·k, scale, score, and the largest dimensions. */
+function explained(app, at) {
+  const { view } = app;
+  const { queries } = view.layer;
+  const [row, column] = [view.rows[at.row], view.columns[at.column]];
+  if (!queries || !column) return null;
+  const title = h("h3", {}, "The weight of ", bdi(short(column.text, 24)));
+  if (view.head === "mean" || row.tokens.length > 1 || column.tokens.length > 1) {
+    return h("section", { class: "explained" }, title, h("p", { class: "dim" }, "Choose one head, and tokens instead of words, to see its query and key."));
+  }
+  const dim = queries.q.shape[2];
+  const vector = ({ shape, values }, i) => values.subarray((view.head * shape[1] + i) * dim, (view.head * shape[1] + i + 1) * dim);
+  const [q, k] = [vector(queries.q, row.tokens[0]), vector(queries.k, column.tokens[0])];
+  const parts = Array.from(q, (value, d) => ({ d, share: value * k[d] * queries.scale }));
+  const product = parts.reduce((sum, part) => sum + part.share, 0) / queries.scale;
+  const weight = view.weights[at.row * view.columns.length + at.column];
+  const facts = [["q · k", product], ["scale", queries.scale], ["score", product * queries.scale], ["weight", weight]];
+  parts.sort((a, b) => Math.abs(b.share) - Math.abs(a.share));
+  const most = Math.max(1e-9, Math.abs(parts[0]?.share ?? 0));
+  const bars = parts.slice(0, DIMENSIONS).map(({ d, share: part }) =>
+    h(
+      "li",
+      {},
+      h("span", {}, `dimension ${d}`),
+      h("span", { class: "bar", "aria-hidden": "true" }, h("i", { class: part < 0 ? "less" : null, style: { width: `${((100 * Math.abs(part)) / most).toFixed(1)}%` } })),
+      h("span", { class: "value" }, signed(part)),
+    ),
+  );
+  return h(
+    "section",
+    { class: "explained" },
+    title,
+    h("dl", {}, ...facts.flatMap(([name, value]) => [h("dt", {}, name), h("dd", {}, name === "weight" ? number(value) : signed(value))])),
+    h("p", { class: "dim" }, `Largest of ${dim} dimensions in the score; the weight is the softmax of the row's scores.`),
+    h("ol", { class: "bars" }, ...bars),
+  );
+}
+
+function signed(value) {
+  return `${value < 0 ? "−" : ""}${Math.abs(value).toFixed(Math.abs(value) < 10 ? 3 : 1)}`;
 }
 
 function chance(item) {

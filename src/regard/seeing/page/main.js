@@ -94,7 +94,7 @@ class App {
     this.preview = null;
     document.documentElement.dataset.theme = this.theme;
     const layer = this.trace.layers(state.kind).find((one) => one.layer === state.layer);
-    if (layer) await layer.load();
+    if (layer) await Promise.all([layer.load(), this.trace.loadQueries(layer)]);
     if (state.tab === "checks") await this.trace.loadDerived();
     if (state.tab === "picture") await this.trace.loadBackdrop();
     if (turn !== this.turn) return;
