@@ -4,7 +4,7 @@ Nothing here draws random numbers or leaves a gradient. Weights are those before
 """
 
 import inspect
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import partial
 from typing import Any, Final, NamedTuple
@@ -21,6 +21,7 @@ from regard.ops.additive_attention import additive_attention
 from regard.ops.backend import unwatched
 from regard.ops.dot_product_attention import dot_product_attention
 from regard.ops.self_attentive_rnn import self_attentive_rnn
+from regard.seeing.top_weights import WeightRows
 
 Shape = tuple[int, int, int, int]
 Arguments = Mapping[str, Any]
@@ -38,6 +39,7 @@ class PendingWeights(NamedTuple):
         future: whether this RNN read from the end, so that its past is what follows.
         extra: number of last columns that are no input.
         slots: whether the columns are slots of an external memory.
+        rows: computes some rows at a time; None if only all of them can be computed.
     """
 
     shape: tuple[int, ...]
@@ -48,6 +50,19 @@ class PendingWeights(NamedTuple):
     future: bool = False
     extra: int = 0
     slots: bool = False
+    rows: WeightRows | None = None
+
+    def by_rows(self) -> WeightRows:
+        """Return the weights to be read some rows at a time, computed at once if need be."""
+        if self.rows is not None:
+            return self.rows
+        whole = self.compute().detach()
+
+        def read(start: int, end: int, heads: Sequence[int] | None) -> Tensor:
+            some = whole[:, :, start:end]
+            return some if heads is None else some[:, list(heads)]
+
+        return WeightRows(read, (*whole.shape[:3], whole.shape[3]), plain=False)
 
 
 @contextmanager
@@ -117,7 +132,10 @@ def _sdpa(
         causal = square and (bool(is_causal) or hides_ahead(attn_mask))
     same = True if causal and not square else None  # the queries are the last keys
     compute = partial(_sdpa_weights, query, key, attn_mask, is_causal, scale, enable_gqa)
-    return PendingWeights(shape, compute, causal, same)
+    rows = None
+    if query.ndim == 4 and not query.is_nested and not isinstance(attn_mask, CausalBias):
+        rows = _sdpa_rows(query, key, attn_mask, is_causal, scale, enable_gqa)
+    return PendingWeights(shape, compute, causal, same, rows=rows)
 
 
 def _sdpa_shape(q: Tensor, k: Tensor) -> Shape:
@@ -167,6 +185,46 @@ def _sdpa_weights(
     elif mask is not None:
         scores, allowed = scores + _wide(mask), allowed & (mask != float("-inf"))
     return ops.masked_softmax(four_axes(scores), four_axes(allowed))
+
+
+def _sdpa_rows(
+    query: Tensor,
+    key: Tensor,
+    mask: Tensor | None,
+    is_causal: bool,
+    scale: float | None,
+    enable_gqa: bool,
+) -> WeightRows:
+    """Return what `_sdpa_weights` does, some rows at a time and without later keys."""
+
+    def read(start: int, end: int, heads: Sequence[int] | None) -> Tensor:
+        check_plain(query=query, key=key, mask=mask)
+        q, k, width = query, key, min(end, key.shape[-2]) if is_causal else key.shape[-2]
+        if heads is not None:
+            each = query.shape[1] // key.shape[1] if enable_gqa else 1
+            q, k = q[:, list(heads)], k[:, [head // each for head in heads]]
+        some = mask
+        if mask is not None and mask.ndim > 2 and mask.shape[-3] > 1 and heads is not None:
+            some = mask[..., list(heads), :, :]
+        if some is not None and some.shape[-2] > 1:
+            some = some[..., start:end, :]
+        if some is not None:
+            some = some[..., :width]
+        if is_causal:
+            rows, columns = (torch.arange(a, b, device=q.device) for a, b in ((start, end), (0, width)))
+            allowed = columns <= rows[:, None]
+            some = allowed if some is None else _both(some, allowed)
+        repeats = enable_gqa and heads is None
+        return _sdpa_weights(q[:, :, start:end], k[:, :, :width], some, False, scale, repeats)
+
+    return WeightRows(read, _sdpa_shape(query, key), plain=mask is None)
+
+
+def _both(mask: Tensor, allowed: Tensor) -> Tensor:
+    """Return a mask or bias that also hides what is not allowed."""
+    if mask.dtype == torch.bool:
+        return mask & allowed
+    return mask.masked_fill(~allowed, float("-inf"))
 
 
 def _nested_rows(*nested: Tensor) -> list[tuple[Tensor, ...]]:
