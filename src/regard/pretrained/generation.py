@@ -229,18 +229,19 @@ class Recording:
             heads=self.heads,
         )
 
-    def numbered(self, maps: Sequence[Any]) -> tuple[Any, ...]:
-        """Return maps with the numbers that their layers have in the model."""
+    def numbered(self, trace: AnyTrace) -> AnyTrace:
+        """Return a trace whose layers have the numbers that they have in the model."""
         numbers = self.numbers
         if numbers is None:
-            return tuple(maps)
-        count = {found.kind: 1 + found.layer for found in maps}
-        return tuple(
+            return trace
+        count = {found.kind: 1 + found.layer for found in trace.maps}
+        maps: Any = tuple(
             replace(found, layer=numbers[found.layer])
             if count[found.kind] == len(numbers)
             else found
-            for found in maps
+            for found in trace.maps
         )
+        return replace(trace, maps=maps)
 
 
 def layer_number(name: str) -> int | None:
@@ -383,9 +384,7 @@ class _Steps:
             found = model.generate(
                 input_ids=ids, attention_mask=mask, **{**limits, **options, **told}
             )
-        return _Steps(
-            model, tokenizer, prompts, options, found, seen, recording or Recording()
-        )
+        return _Steps(model, tokenizer, prompts, options, found, seen, recording or Recording())
 
     def outputs(self) -> Iterator[PretrainedOutput]:
         """Yield the output of each prompt, with its further sequences as alternatives."""
@@ -522,7 +521,7 @@ class _Steps:
         else:
             whole = written(self.tokenizer, self.decoder_ids[i][1:])
         target = self._with_probs(i, whole, log_probs)
-        trace = replace(trace, maps=self.recording.numbered(trace.maps))
+        trace = self.recording.numbered(trace)
         return named_trace(self.model, trace, prompt.text, target, info)
 
     def _with_probs(self, i: int, text: Text, log_probs: Sequence[float]) -> Text:

@@ -341,8 +341,7 @@ class PretrainedModel:
     @staticmethod
     def _first_trace(seen: CaptureResult, recording: Recording) -> AnyTrace:
         """Return what was recorded of one pass, with the numbers of the model's layers."""
-        trace: AnyTrace = seen.traces[0]
-        return replace(trace, maps=recording.numbered(trace.maps))
+        return recording.numbered(seen.traces[0])
 
     def _check_heads(self, heads: Sequence[int] | None) -> None:
         """Raise for the number of a head that no layer can have."""

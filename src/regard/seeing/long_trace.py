@@ -1,8 +1,8 @@
 """The trace of a long text, of which only the strongest weights of each row are kept.
 
-Plain data, as `Trace` is; what shows and saves it is bound to it in `seeing.display`. The weights of
-a layer are on disk until they are asked for. `one_head` turns one head into an ordinary trace, in
-which the mass that was not kept is what its rows lack.
+Plain data, as `Trace` is; what shows and saves it is bound to it in `seeing.display`. The weights
+of a layer are on disk until they are asked for. `one_head` turns one head into an ordinary trace,
+in which the mass that was not kept is what its rows lack.
 """
 
 from collections.abc import Callable, Iterator
@@ -102,8 +102,8 @@ class LongTrace:
         what = "strongest weight" if k == 1 else f"{k} strongest weights"
         mean = total / rows if rows else 0.0
         return (
-            f"only the {what} of each row {'was' if k == 1 else 'were'} kept: {mean:.0%} of its "
-            f"mass on average, {least:.0%} at least; the others are not zero, but unknown"
+            f"only the {what} of each row {'was' if k == 1 else 'were'} kept, {mean:.0%} of its "
+            f"mass on average and {least:.0%} at least; the others are unknown, not zero"
         )
 
     def one_head(
@@ -151,7 +151,9 @@ class LongTrace:
             there = ", ".join(str(found.layer) for found in maps)
             maps = [found for found in maps if str(found.layer) == str(layer)]
             if not maps:
-                raise ArgumentError("layer", f"be auto or one of {there}", repr(layer), "choose one")
+                raise ArgumentError(
+                    "layer", f"be auto or one of {there}", repr(layer), "choose one"
+                )
         if head not in ("auto", "mean"):
             maps = [found for found in maps if str(head) in map(str, found.heads)]
             if not maps:
@@ -171,7 +173,9 @@ class LongTrace:
 
         Special tokens are left out, as in `seeing.view.sharpness`.
         """
-        return head_sharpness(found.read(), *(self._special(s) for s in (found.rows, found.columns)))
+        return head_sharpness(
+            found.read(), *(self._special(s) for s in (found.rows, found.columns))
+        )
 
     def _special(self, side: MapSide) -> Any:
         flags = np.array([token.special for token in self.tokens(side)], dtype=bool)

@@ -211,13 +211,14 @@ def _sdpa_rows(
         if some is not None:
             some = some[..., :width]
         if is_causal:
-            rows, columns = (torch.arange(a, b, device=q.device) for a, b in ((start, end), (0, width)))
-            allowed = columns <= rows[:, None]
+            rows = torch.arange(start, end, device=q.device)[:, None]
+            allowed = torch.arange(width, device=q.device) <= rows
             some = allowed if some is None else _both(some, allowed)
         repeats = enable_gqa and heads is None
         return _sdpa_weights(q[:, :, start:end], k[:, :, :width], some, False, scale, repeats)
 
-    return WeightRows(read, _sdpa_shape(query, key), plain=mask is None)
+    shape = _sdpa_shape(query, key)
+    return WeightRows(read, shape, plain=mask is None and (shape[2] == shape[3] or not is_causal))
 
 
 def _both(mask: Tensor, allowed: Tensor) -> Tensor:

@@ -1,8 +1,8 @@
 """The strongest weights of each row of attention, written to disk as they are computed.
 
-All weights of 32 layers of 32 heads over 4,096 tokens are 17 billion numbers. Of each row, this file
-keeps its k strongest weights, the mass that they have together, and nothing else. A weight w of a
-row whose strongest weight is p is one byte,
+All weights of 32 layers of 32 heads over 4,096 tokens are 17 billion numbers. Of each row, its k
+strongest weights are kept, and the mass that they have together. A weight w of a row whose
+strongest weight is p is one byte,
 
     b = round(255 sqrt(w / p)),    at least 1 if w > 0
 
@@ -19,6 +19,7 @@ from typing import Final, NamedTuple, cast
 import numpy as np
 import numpy.typing as npt
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from regard.seeing.trace import MapKind, MapSide, Weights
@@ -44,7 +45,8 @@ class WeightRows(NamedTuple):
     Attributes:
         read: computes rows.
         shape: (batch, heads, q_len, kv_len) of all of them.
-        plain: whether no mask but causality hides keys, so that no row can be empty.
+        plain: whether no mask but that of a square causal map hides keys: then no row is empty, and
+            where its weights end is known.
     """
 
     read: RowReader
@@ -56,7 +58,7 @@ class WeightFile:
     """A temporary file without a name, which disappears with this object."""
 
     def __init__(self) -> None:
-        self._file = tempfile.TemporaryFile(prefix="regard-")
+        self._file = tempfile.TemporaryFile(prefix="regard-")  # noqa: SIM115
         self.size = 0
 
     def append(self, *arrays: npt.NDArray[np.generic]) -> list[int]:
@@ -131,7 +133,7 @@ class WeightBlock:
         """Read one row of the batch."""
         _, heads, queries, k = self.shape
         kinds = (np.uint32, np.uint8, np.float32, np.float32)
-        found = []
+        found: list[npt.NDArray[np.generic]] = []
         for start, kind, each in zip(self.starts, kinds, (k, k, 1, 1), strict=True):
             count = heads * queries * each
             offset = start + row * count * np.dtype(kind).itemsize
@@ -333,7 +335,7 @@ def keep_strongest(
         weights = rows.read(start, min(start + step, q_len), heads)
         if not bool(weights.isfinite().all()):
             weights, finite = weights.nan_to_num(nan=0.0), False
-        blocks.append(_Strongest.of(weights.float(), start, rows.shape, k, plain=rows.plain))
+        blocks.append(_Strongest.of(weights.float(), start, rows, k, causal=bool(causal)))
     found = _Strongest(*(torch.cat(parts, dim=2) for parts in zip(*blocks, strict=True)))
     if causal is None:
         seen = found.ahead & ~found.alike
@@ -378,11 +380,9 @@ class _Strongest(NamedTuple):
     ahead: Tensor
 
     @staticmethod
-    def of(
-        weights: Tensor, start: int, shape: tuple[int, int, int, int], k: int, *, plain: bool
-    ) -> "_Strongest":
-        """Select them; rows that are not `plain` are searched for where their weights end."""
-        q_len, kv_len = shape[2:]
+    def of(weights: Tensor, start: int, rows: WeightRows, k: int, *, causal: bool) -> "_Strongest":
+        """Select them; rows that are not plain are searched for where their weights end."""
+        q_len, kv_len = rows.shape[2:]
         count, width = weights.shape[2:]
         best = weights.topk(min(k, width), dim=-1)
         values, columns = best.values.float(), best.indices
@@ -391,14 +391,13 @@ class _Strongest(NamedTuple):
         levels = (share.clamp(0, 1).sqrt() * STEPS).round().clamp(min=1)
         levels = torch.where(values > 0, levels, 0.0).to(torch.uint8)
         missing = k - columns.shape[-1]
-        columns, levels = (torch.nn.functional.pad(part, (0, missing)) for part in (columns, levels))
+        columns, levels = (F.pad(part, (0, missing)) for part in (columns, levels))
         own = torch.arange(start, start + count, device=weights.device) + kv_len - q_len
-        if plain:
-            rows = weights.shape[:3]
-            first = torch.zeros(rows, dtype=torch.long)
-            last = own.clamp(max=width - 1) if width < kv_len else torch.full_like(own, width - 1)
-            alike = ahead = torch.zeros(rows, dtype=torch.bool)
-            bounds = (first, last.expand(rows), alike, ahead)
+        if rows.plain:
+            size = weights.shape[:3]
+            last = own if causal else torch.full_like(own, width - 1)
+            none = torch.zeros(size, dtype=torch.bool)
+            bounds = (torch.zeros(size, dtype=torch.long), last.expand(size), none, none)
         else:
             there = weights > 0
             beyond = torch.arange(width, device=weights.device) > own[:, None]

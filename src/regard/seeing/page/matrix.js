@@ -210,7 +210,11 @@ function drawOverview(app, box) {
   const most = Math.min(320, parts.overview.parentElement.clientWidth || 280);
   const factor = most / Math.max(rows, columns);
   const [height, width] = [rows, columns].map((n) => Math.max(8, Math.round(n * factor)));
-  const small = picture(view, state.scale, theme, Math.min(rows, height), Math.min(columns, width));
+  const key = [state.scale, theme, height, width].join();
+  if (parts.pooled?.key !== key) {
+    parts.pooled = { key, small: picture(view, state.scale, theme, Math.min(rows, height), Math.min(columns, width)) };
+  }
+  const { small } = parts.pooled;
   const context = parts.overview.getContext("2d");
   sized(parts.overview, context, width, height, width);
   context.imageSmoothingEnabled = false;
@@ -223,7 +227,7 @@ function drawOverview(app, box) {
   context.fillStyle = INKS[theme].mark;
   context.fillRect(0, (at.row + 0.5) * sy - 0.5, width, 1);
   parts.note.textContent =
-    `All ${rows} × ${columns} weights, each dot the strongest of its place. The window shows ` +
+    `${view.layer.strongest ? "The kept ones of" : "All"} ${rows} × ${columns} weights, each dot the strongest of its place. The window shows ` +
     `rows ${box.r0 + 1}–${box.r0 + box.rows} and columns ${box.c0 + 1}–${box.c0 + box.columns}; ` +
     `drag it, or move with the arrow keys.`;
 }

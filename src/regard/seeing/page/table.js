@@ -3,7 +3,7 @@
 import { bdi, h, number } from "./dom.js";
 import { colour, ink } from "./palette.js";
 import { short } from "./tokens.js";
-import { exact } from "./words.js";
+import { exact, notKept } from "./words.js";
 import { share } from "./view.js";
 
 const ROWS = 20;
@@ -57,14 +57,19 @@ function grid(app, [r0, r1], [c0, c1]) {
 }
 
 function caption(view) {
-  const head = view.head === "mean" ? "mean of all heads" : `head ${view.head}`;
-  return `A row says where that ${view.names[0]} looked: layer ${view.layer.layer}, ${head}.`;
+  const head = view.head === "mean" ? "mean of all heads" : `head ${view.layer.headNumber(view.head)}`;
+  const dots = view.layer.strongest ? " A dot is a weight that was not kept." : "";
+  return `A row says where that ${view.names[0]} looked: layer ${view.layer.layer}, ${head}.${dots}`;
 }
 
 function cell(app, r, c, state, theme) {
   const { view } = app;
   const i = r * view.columns.length + c;
   const weight = view.weights[i];
+  if (!weight && notKept(view, r, c)) {
+    const most = exact(view.layer.most(view.head, r));
+    return h("td", { class: "dim", title: `not kept: at most ${most}`, "data-at": `${r},${c}` }, "·");
+  }
   const found = h("td", { title: exact(weight), "data-at": `${r},${c}` }, number(weight));
   if (view.mask[i]) {
     const strength = share(view, state.scale, r, weight);
