@@ -1,7 +1,7 @@
 """Memory, time and size of the trace of a long text: the strongest weights of each row.
 
-Builds a narrow Llama with random weights, of 32 layers and 32 heads by default. In a process each, it
-reads a text of 4,096 tokens, and generates after one, with recording and without. The peak of a
+Builds a narrow Llama with random weights, of 32 layers and 32 heads by default. In a process each,
+it reads a text of 4,096 tokens, and generates after one, with recording and without. The peak of a
 process is counted from where it has loaded the model. The page is then opened in Chromium.
 """
 

@@ -196,29 +196,43 @@ def _sdpa_rows(
     enable_gqa: bool,
 ) -> WeightRows:
     """Return what `_sdpa_weights` does, some rows at a time and without later keys."""
+    shape = _sdpa_shape(query, key)
+    each = shape[1] // key.shape[1] if enable_gqa else 1
 
     def read(start: int, end: int, heads: Sequence[int] | None) -> Tensor:
         check_plain(query=query, key=key, mask=mask)
-        q, k, width = query, key, min(end, key.shape[-2]) if is_causal else key.shape[-2]
-        if heads is not None:
-            each = query.shape[1] // key.shape[1] if enable_gqa else 1
-            q, k = q[:, list(heads)], k[:, [head // each for head in heads]]
-        some = mask
-        if mask is not None and mask.ndim > 2 and mask.shape[-3] > 1 and heads is not None:
-            some = mask[..., list(heads), :, :]
-        if some is not None and some.shape[-2] > 1:
-            some = some[..., start:end, :]
-        if some is not None:
-            some = some[..., :width]
+        width = min(end, shape[3]) if is_causal else shape[3]
+        q, k = query[:, :, start:end], key[:, :, :width]
+        if heads is not None or each > 1:
+            chosen = list(range(shape[1]) if heads is None else heads)
+            q, k = q[:, chosen], k[:, [head // each for head in chosen]]
+        if mask is None:
+            return _unmasked_weights(q, k, scale, start if is_causal else None)
+        some = mask[..., start:end, :width] if mask.shape[-2] > 1 else mask[..., :width]
+        if heads is not None and mask.ndim > 2 and mask.shape[-3] > 1:
+            some = some[..., list(heads), :, :]
         if is_causal:
-            rows = torch.arange(start, end, device=q.device)[:, None]
-            allowed = torch.arange(width, device=q.device) <= rows
-            some = allowed if some is None else _both(some, allowed)
-        repeats = enable_gqa and heads is None
-        return _sdpa_weights(q[:, :, start:end], k[:, :, :width], some, False, scale, repeats)
+            some = _both(some, torch.ones(end - start, width, device=q.device).tril(start).bool())
+        return _sdpa_weights(q, k, some, False, scale, False)
 
-    shape = _sdpa_shape(query, key)
     return WeightRows(read, shape, plain=mask is None and (shape[2] == shape[3] or not is_causal))
+
+
+def _unmasked_weights(q: Tensor, k: Tensor, scale: float | None, start: int | None) -> Tensor:
+    """Return the weights of queries that see all keys, or those up to their own place.
+
+    Args:
+        q: (batch, heads, rows, dim).
+        k: (batch, heads, columns, dim).
+        scale: of the scores; the usual one if None.
+        start: place of the first query, if it may not see later keys.
+    """
+    q = _wide(q) * (q.shape[-1] ** -0.5 if scale is None else scale)
+    scores = q @ _wide(k).mT
+    if start is not None:  # all keys before the first query are seen
+        ahead = torch.ones(scores.shape[-2], max(0, k.shape[-2] - start), device=q.device).triu(1)
+        scores[..., start:].masked_fill_(ahead.bool(), float("-inf"))
+    return scores.softmax(dim=-1)
 
 
 def _both(mask: Tensor, allowed: Tensor) -> Tensor:

@@ -10,8 +10,10 @@ which is read as p (b / 255)^2, at most p / 255 from w. Rows are computed a bloc
 neither the map of a layer nor the kept weights of all layers are in memory at once.
 """
 
+import math
 import os
 import tempfile
+import weakref
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Final, NamedTuple, cast
@@ -34,7 +36,7 @@ RowReader = Callable[[int, int, Sequence[int] | None], Tensor]
 #: steps of a square root from 0 to the strongest weight of its row
 STEPS: Final = 255
 #: weights that are computed at once
-BLOCK: Final = 1 << 22
+BLOCK: Final = 1 << 20
 #: kept weights at most, by default: 5 bytes each on disk
 MAX_KEPT: Final = 500_000_000
 
@@ -59,6 +61,7 @@ class WeightFile:
 
     def __init__(self) -> None:
         self._file = tempfile.TemporaryFile(prefix="regard-")  # noqa: SIM115
+        weakref.finalize(self, self._file.close)
         self.size = 0
 
     def append(self, *arrays: npt.NDArray[np.generic]) -> list[int]:
@@ -333,7 +336,8 @@ def keep_strongest(
     blocks, finite = [], True
     for start in range(0, q_len, step):
         weights = rows.read(start, min(start + step, q_len), heads)
-        if not bool(weights.isfinite().all()):
+        # a NaN makes a sum NaN, which takes a tenth of the time of looking at each weight
+        if not math.isfinite(float(weights.sum())):
             weights, finite = weights.nan_to_num(nan=0.0), False
         blocks.append(_Strongest.of(weights.float(), start, rows, k, causal=bool(causal)))
     found = _Strongest(*(torch.cat(parts, dim=2) for parts in zip(*blocks, strict=True)))

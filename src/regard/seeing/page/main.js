@@ -184,7 +184,8 @@ class App {
     const { missing, layer } = this.view;
     const mean = missing.reduce((a, b) => a + b, 0) / Math.max(1, missing.length);
     const most = missing.reduce((a, b) => Math.max(a, b), 0);
-    return `not kept beyond the ${layer.k} strongest of each row: ${number(mean)} per row, ${number(most)} at most`;
+    const dots = this.state.tab === "matrix" ? " (dots)" : "";
+    return `not kept${dots} beyond the ${layer.k} strongest of each row: ${number(mean)} per row, ${number(most)} at most`;
   }
 
   /** The selection as indices of rows and columns of the view. */
@@ -308,7 +309,9 @@ function fit(trace, state) {
   state.lock ??= false;
   state.gold ??= true;
   state.sort ??= "layer";
-  // where a row is spread over hundreds of inputs, a scale to 1 would show an empty map
+  // where a row is spread over hundreds of inputs, a scale to 1 would show an empty map, and over
+  // thousands, one to the strongest weight, which is that of the first row
+  if (layer?.strongest) state.scale ??= "row";
   state.scale ??= (layer?.columns ?? 0) > 64 ? "map" : "fixed";
 }
 

@@ -3,6 +3,7 @@
 import { h, oncePerFrame } from "./dom.js";
 import { colour, ink, INKS, ramp } from "./palette.js";
 import { short } from "./tokens.js";
+import { notKept } from "./top_weights.js";
 import { pooled, share } from "./view.js";
 
 const FONT = 'system-ui, "Segoe UI", Roboto, "Noto Sans", sans-serif';
@@ -120,11 +121,18 @@ function cells(context, app, box) {
       const [left, top] = [box.left + x * box.cell, box.top + y * box.cell];
       context.fillStyle = colour(theme, strength);
       context.fillRect(left, top, box.cell - 1, box.cell - 1);
+      if (notKept(view, r, c)) dot(context, left, top, box.cell, theme);
       if (box.cell >= 30 && view.mask[i]) {
         value(context, view.weights[i], strength, left, top, box.cell, theme);
       }
     }
   }
+}
+
+/** A small mark of a weight that was not kept. */
+function dot(context, left, top, cell, theme) {
+  context.fillStyle = INKS[theme].dim;
+  context.fillRect(left + Math.round(cell / 2) - 1, top + Math.round(cell / 2) - 1, 1.5, 1.5);
 }
 
 function value(context, weight, strength, left, top, cell, theme) {

@@ -121,6 +121,12 @@ export class TopLayer {
   }
 }
 
+/** True if a weight of a view is unknown, since it was not kept. */
+export function notKept(view, row, column) {
+  const { layer, head } = view;
+  return Boolean(layer.strongest) && !view.weights[row * view.columns.length + column] && layer.unknown(head, row, column);
+}
+
 /** Marks what is drawn of a view of such a layer: of each row the fewest that cover `mass` of it. */
 export function drawnStrongest(view, mass) {
   const { layer, head } = view;

@@ -2,6 +2,7 @@
 
 import { number } from "./dom.js";
 import { short } from "./tokens.js";
+import { notKept } from "./top_weights.js";
 import { links } from "./view.js";
 
 // the marks keep a token's direction from turning the words around it
@@ -43,15 +44,10 @@ function aboutColumn(view, at) {
 export function cellSentence(view, at) {
   const weight = view.weights[at.row * view.columns.length + at.column];
   const [row, column] = [view.rows[at.row], view.columns[at.column]];
-  if (!weight && notKept(view, at.row, at.column)) {
+  if (notKept(view, at.row, at.column)) {
     return `${quoted(row)} looked at ${quoted(column)} with at most ${exact(view.layer.most(view.head, at.row))}: the weight was not kept.`;
   }
   return `${quoted(row)} looked at ${quoted(column)} with ${exact(weight)}.`;
-}
-
-/** True if a weight that is not there may be other than 0. */
-export function notKept(view, row, column) {
-  return Boolean(view.layer.strongest) && view.layer.unknown(view.head, row, column);
 }
 
 /** A weight with three digits that count. */
