@@ -288,9 +288,11 @@ def test_a_csv_file_has_the_kept_weights_and_the_mass_that_was_not(trace, tmp_pa
     for line in lines:
         head, row, column = (int(line[name]) for name in ("head", "row", "column"))
         most = weights[head, row].max()
-        assert float(line["weight"]) == pytest.approx(weights[head, row, column], abs=most / 255)
+        assert float(line["weight"]) == pytest.approx(
+            weights[head, row, column], abs=float(most) / 255
+        )
         kept = np.sort(weights[head, row])[-4:].sum()
-        assert float(line["hidden"]) == pytest.approx(1 - kept, abs=1e-5)
+        assert float(line["hidden"]) == pytest.approx(float(1 - kept), abs=1e-5)
 
 
 def test_figures_of_one_head_and_formats_that_are_refused(trace, tmp_path):

@@ -5,7 +5,7 @@ import random
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -35,6 +35,7 @@ from regard.pretrained.token_texts import (
     labels,
     with_prob,
     written,
+    written_plainly,
 )
 from regard.seeing.capture_result import CaptureResult
 from regard.seeing.trace import DecodingInfo, ModelInfo, Text, Trace
@@ -218,7 +219,13 @@ class PretrainedModel:
         from regard.seeing.transformers_check import check_text  # loads the compiler of torch
 
         found = check_text(
-            self.module, self.tokenizer, text, target, methods=methods, versus=versus
+            self.module,
+            self.tokenizer,
+            text,
+            target,
+            methods=methods,
+            versus=versus,
+            text_of=partial(written_plainly, self.tokenizer),
         )
         return replace(found, model=self.info)
 
