@@ -80,6 +80,8 @@ def show(
     if output is not None:
         check_ending(output)
     check_scale(scale)
+    if top_k_weights is not None:
+        _check_strongest(form, output, gold)
     chosen = [numbers(name, given) for name, given in (("--layers", layers), ("--heads", heads))]
     request = _TraceRequest(text, target, beam, max_len, chat or None, top_k_weights, *chosen)
     is_file = run.suffix in (".json", ".jsonl") and not run.is_dir()
@@ -87,9 +89,6 @@ def show(
     found = _saved(run, request, line) if is_file else _new(run, request, line, loading)
     traces = (trace for trace, _ in found)
     if gold is not None:
-        if top_k_weights is not None:
-            fix = "leave one of them out"
-            raise ArgumentError("--gold", "be left out with --top-k-weights", repr(gold), fix)
         traces = (with_gold(trace, gold, count(words)) for trace, count in found)
     if output is not None:
         _only(traces).save(output, scale=scale, **choice)
@@ -107,9 +106,6 @@ def drawn(
 ) -> str:
     """Return a trace as text that fits stdout: its width, its encoding, its colours."""
     if isinstance(trace, LongTrace):
-        if form in ("json", "heads"):
-            rule = f"be matrix, list or plain with --top-k-weights, not {form}"
-            raise ArgumentError("the form", rule, form, "save all heads with -o x.html")
         trace = trace.one_head(choice["kind"], choice["layer"], choice["head"])
         choice = {**choice, "kind": "auto", "layer": "auto", "head": "auto"}
     if form == "json":
@@ -132,6 +128,19 @@ def _form(view: str, as_list: bool, plain: bool, as_json: bool) -> str:
         options = " and ".join(f"--{name}" for name in given)
         raise ArgumentError("the form", "be one of --list, --plain, --json", options, "choose one")
     return given[0] if given else view
+
+
+def _check_strongest(form: str, output: Path | None, gold: str | None) -> None:
+    """Raise for what cannot be done with the strongest weights alone, before a model reads."""
+    if gold is not None:
+        fix = "leave one of them out"
+        raise ArgumentError("--gold", "be left out with --top-k-weights", repr(gold), fix)
+    if output is None and form in ("json", "heads"):
+        rule = "be matrix, list or plain with --top-k-weights"
+        raise ArgumentError("the form", rule, form, "save all heads with -o x.html")
+    if output is not None and output.suffix.lower() == ".json":
+        rule = "not be .json with --top-k-weights"
+        raise ArgumentError("file", rule, repr(str(output)), "save all heads as .html")
 
 
 class _TraceRequest(NamedTuple):
