@@ -185,7 +185,7 @@ def generate(
 
 @dataclass(frozen=True)
 class Recording:
-    """Which weights of a model of transformers to record.
+    """Choice of the weights of a model of transformers that are recorded.
 
     Attributes:
         layers: numbers of layers, as in the names of their modules; or modules, as in

@@ -88,7 +88,7 @@ class LongTrace:
 
     @property
     def kept_note(self) -> str:
-        """What was kept of each row, and how much of its mass that is.
+        """Note on the weights that were kept of each row, and on how much of its mass they are.
 
         Reads all maps, one at a time.
         """
