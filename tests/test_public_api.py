@@ -113,7 +113,10 @@ NAMES = {
 FORWARD = "(self, query, key, value, mask=None, *, past=None, need_weights=True)"
 
 SIGNATURES = {
-    regard.capture: "(module, layers=None, *, max_weights=50000000, tokens=None, lengths=None)",
+    regard.capture: (
+        "(module, layers=None, *, max_weights=None, tokens=None, lengths=None, "
+        "top_k_weights=None, heads=None)"
+    ),
     regard.show: "(weights, src=None, tgt=None, *, layer='auto', head='auto', special='dim')",
     regard.Model.save: "(self, folder)",
     regard.Model.evaluate: (

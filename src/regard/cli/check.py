@@ -17,7 +17,7 @@ from regard.seeing import Trace
 from regard.seeing.attribution import METHODS
 from regard.seeing.checks import looked_at, shares
 from regard.seeing.display import check_ending, save
-from regard.seeing.labels import number_duplicates
+from regard.seeing.labels import number_duplicates, printable
 from regard.seeing.storage import to_json
 from regard.seeing.trace import Weights
 
@@ -70,7 +70,7 @@ def _show(trace: Trace, console: Console) -> None:
         _show_methods(trace, console)
         console.print()
     for sentence in (*trace.checks["sentences"], *trace.notes):
-        console.print(sentence, highlight=False, markup=False)
+        console.print(printable(sentence), highlight=False, markup=False)
 
 
 def _show_attention(trace: Trace, console: Console) -> None:
@@ -81,10 +81,12 @@ def _show_attention(trace: Trace, console: Console) -> None:
     columns.append(("gradient (share)", shares(trace.derived["gradient"])))
     if "rollout" in trace.derived:
         columns.append(("rollout", trace.derived["rollout"]))
-    labels, rows = number_duplicates(trace.source.labels), []
+    labels, rows = number_duplicates(list(map(printable, trace.source.labels))), []
     for i, token in enumerate(trace.target.tokens):
         cells = [_strongest(labels, matrix[i].tolist()) for _, matrix in columns]
-        rows.append([token.text, "" if token.prob is None else f"{token.prob:.2f}", *cells])
+        rows.append(
+            [printable(token.text), "" if token.prob is None else f"{token.prob:.2f}", *cells]
+        )
     print_table(console, ["output", "p", *(name for name, _ in columns)], rows)
 
 
@@ -99,11 +101,11 @@ def _show_methods(trace: Trace, console: Console) -> None:
     """Print the inputs that each method scores highest, and the faithfulness of the methods."""
     names, versus = trace.checks["methods"], trace.checks["versus"]
     suffix = "" if versus is None else f" versus {versus}"
-    labels, rows = number_duplicates(trace.source.labels), []
+    labels, rows = number_duplicates(list(map(printable, trace.source.labels))), []
     for i, token in enumerate(trace.target.tokens):
         scores = [trace.derived[name + suffix][i] for name in names]
-        rows.append([token.text, *(_highest(labels, row.tolist()) for row in scores)])
-    title = "output" if versus is None else f"output, not {versus}"
+        rows.append([printable(token.text), *(_highest(labels, row.tolist()) for row in scores)])
+    title = "output" if versus is None else f"output, not {printable(versus)}"
     print_table(console, [title, *names], rows)
     console.print()
     found: Mapping[str, Mapping[str, float | None]] = trace.checks["faithfulness"]

@@ -387,6 +387,23 @@ def show(
     ),
     allow_pickle: AllowPickleOption = False,
     precision: PrecisionOption = "32",
+    top_k_weights: int | None = Option(
+        None,
+        metavar="K",
+        help="Keep only the K strongest weights of each row of a model of transformers, on disk "
+        "while it runs: for texts of thousands of tokens.",
+        show_default="all",
+    ),
+    layers: str | None = Option(
+        None,
+        help="Layers of a model of transformers to record, as in 0-3,31.",
+        show_default="all",
+    ),
+    heads: str | None = Option(
+        None,
+        help="Heads to record with --top-k-weights, as in 0,5.",
+        show_default="all",
+    ),
     line: int | None = Option(
         None, metavar="N", help="Which trace of a .jsonl, counted from 1.", show_default="1"
     ),

@@ -26,7 +26,8 @@ from regard.cli.input_lines import (
 from regard.errors import ArgumentError
 from regard.pretrained import MediaModel, PretrainedModel
 from regard.seeing import Trace, View, select_all, storage, terminal
-from regard.seeing.display import check_ending, save
+from regard.seeing.display import check_ending
+from regard.seeing.long_trace import LongTrace
 from regard.seeing.terminal import ASCII_GLYPHS, BLOCK_GLYPHS, supports_blocks
 from regard.seeing.view import check_scale
 
@@ -61,6 +62,9 @@ def show(
     queries: bool,
     allow_pickle: bool,
     precision: str,
+    top_k_weights: int | None,
+    layers: str | None,
+    heads: str | None,
     line: int | None,
     ascii: bool,
     device: str,
@@ -77,7 +81,12 @@ def show(
     if output is not None:
         check_ending(output)
     check_scale(scale)
-    request = _TraceRequest(text, target, beam, max_len, chat or None, queries or None)
+    if top_k_weights is not None:
+        _check_strongest(form, output, gold)
+    chosen = [numbers(name, given) for name, given in (("--layers", layers), ("--heads", heads))]
+    request = _TraceRequest(
+        text, target, beam, max_len, chat or None, queries or None, top_k_weights, *chosen
+    )
     is_file = run.suffix in (".json", ".jsonl") and not run.is_dir()
     loading = {"device": device, "precision": precision, "allow_pickle": allow_pickle}
     found = _saved(run, request, line) if is_file else _new(run, request, line, loading)
@@ -85,7 +94,7 @@ def show(
     if gold is not None:
         traces = (with_gold(trace, gold, count(words)) for trace, count in found)
     if output is not None:
-        save(_only(traces), output, scale=scale, **choice)  # type: ignore[arg-type]
+        _only(traces).save(output, scale=scale, **choice)
         typer.echo(f"saved {output}", err=True)
         return
     between = "" if form == "json" else "\n"
@@ -96,9 +105,12 @@ def show(
 
 
 def drawn(
-    trace: Trace, form: str, choice: dict[str, Any], scale: Any = "fixed", ascii: bool = False
+    trace: Any, form: str, choice: dict[str, Any], scale: Any = "fixed", ascii: bool = False
 ) -> str:
     """Return a trace as text that fits stdout: its width, its encoding, its colours."""
+    if isinstance(trace, LongTrace):
+        trace = trace.one_head(choice["kind"], choice["layer"], choice["head"])
+        choice = {**choice, "kind": "auto", "layer": "auto", "head": "auto"}
     if form == "json":
         return json.dumps(storage.to_json(trace), ensure_ascii=False)
     console = result_console()
@@ -121,6 +133,19 @@ def _form(view: str, as_list: bool, plain: bool, as_json: bool) -> str:
     return given[0] if given else view
 
 
+def _check_strongest(form: str, output: Path | None, gold: str | None) -> None:
+    """Raise for what cannot be done with the strongest weights alone, before a model reads."""
+    if gold is not None:
+        fix = "leave one of them out"
+        raise ArgumentError("--gold", "be left out with --top-k-weights", repr(gold), fix)
+    if output is None and form in ("json", "heads"):
+        rule = "be matrix, list or plain with --top-k-weights"
+        raise ArgumentError("the form", rule, form, "save all heads with -o x.html")
+    if output is not None and output.suffix.lower() == ".json":
+        rule = "not be .json with --top-k-weights"
+        raise ArgumentError("file", rule, repr(str(output)), "save all heads as .html")
+
+
 class _TraceRequest(NamedTuple):
     """The trace that a run is to make."""
 
@@ -129,7 +154,10 @@ class _TraceRequest(NamedTuple):
     beam: int | None
     max_len: int | None
     chat: bool | None
-    queries: bool | None
+    queries: bool | None = None
+    top_k_weights: int | None = None
+    layers: list[int] | None = None
+    heads: list[int] | None = None
 
     @property
     def options(self) -> dict[str, Any]:
@@ -137,12 +165,22 @@ class _TraceRequest(NamedTuple):
         given = {"beam": self.beam, "max_len": self.max_len}
         return {name: value for name, value in given.items() if value is not None}
 
+    @property
+    def recording(self) -> dict[str, Any]:
+        """Options of recording that were given."""
+        given = {
+            "top_k_weights": self.top_k_weights,
+            "layers": self.layers,
+            "heads": self.heads,
+        }
+        return {name: value for name, value in given.items() if value is not None}
+
 
 def _saved(path: Path, request: _TraceRequest, line: int | None) -> Iterator[TraceAndUnits]:
     """Yield the saved trace with this number, or the first."""
     if any(value is not None for value in request):
         raise ArgumentError(
-            "TEXT, --target, --beam, --max-len, --chat and --queries",
+            "TEXT and options of a model",
             "be left out for a saved trace, which has its own",
             "given",
             "leave them out, or name a run folder",
@@ -167,12 +205,12 @@ def _new(
     model = api.load(run, **loading)
     if isinstance(model, PretrainedModel | MediaModel):
         texts = sources_of(model, "-") if request.text == "-" else [request.text]
-        asked: dict[str, Any] = {"chat": bool(request.chat), **request.options}
-        asked |= {"queries": True} if request.queries else {}
-        made = (model.trace(one, request.target, **asked) for one in texts)
+        given = {"chat": bool(request.chat), **request.options, **request.recording}
+        given |= {"queries": True} if request.queries else {}
+        made = (model.trace(one, request.target, **given) for one in texts)
         yield from ((trace, partial(units_of, trace)) for trace in made)
         return
-    refuse_pretrained_options(chat=request.chat, queries=request.queries)
+    refuse_pretrained_options(chat=request.chat, queries=request.queries, **request.recording)
     yield from _of_run(model, request.text, request)
 
 
@@ -195,7 +233,24 @@ def _of_run(model: api.Model, text: str, request: _TraceRequest) -> Iterator[Tra
     yield from ((model.trace("", one), count) for one in texts)
 
 
-def _only(traces: Iterator[Trace]) -> Trace:
+def numbers(name: str, given: str | None) -> list[int] | None:
+    """Return the numbers of a list such as `0-3,31`; None if there is none."""
+    if given is None:
+        return None
+    found: set[int] = set()
+    for part in given.split(","):
+        first, dash, last = part.strip().partition("-")
+        ends = (first, last) if dash else (first, first)
+        if not all(end.isascii() and end.isdecimal() and len(end) < 6 for end in ends):
+            rule = "be numbers from 0 and ranges of them, separated by commas"
+            raise ArgumentError(name, rule, repr(given), "write it as in 0-3,31")
+        found |= set(range(int(ends[0]), int(ends[1]) + 1))
+    if not found:
+        raise ArgumentError(name, "name at least one", repr(given), "write it as in 0-3,31")
+    return sorted(found)
+
+
+def _only(traces: Iterator[Trace]) -> Any:
     """Return the only trace; raises if there are several, since a file holds one."""
     found = list(islice(traces, 2))
     if len(found) != 1:

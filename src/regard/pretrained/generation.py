@@ -25,7 +25,10 @@ from regard.pretrained.token_texts import (
     written,
 )
 from regard.seeing.capture_result import CaptureResult
-from regard.seeing.trace import DecodingInfo, Map, ModelInfo, Text, Trace, Weights, brief
+from regard.seeing.long_trace import LongTrace
+from regard.seeing.trace import DecodingInfo, ModelInfo, Text, Trace, brief
+
+AnyTrace = Trace | LongTrace
 
 #: candidates that are named beside each token
 ALTERNATIVES: Final = 3
@@ -71,7 +74,7 @@ class PretrainedOutput:
     finished: bool = True
     alternatives: tuple["PretrainedOutput", ...] = ()
     unknown: tuple[str, ...] = ()
-    recorded: Trace | None = None
+    recorded: AnyTrace | None = None
     notes: tuple[str, ...] = ()
 
     def __str__(self) -> str:
@@ -95,11 +98,16 @@ class PretrainedOutput:
         return [] if self.recorded is None else self.recorded.source.labels
 
     @property
-    def maps(self) -> dict[str, tuple[Weights, ...]]:
-        """Weights by kind, (heads, rows, columns) per layer; none if there is no trace."""
+    def maps(self) -> dict[str, tuple[Any, ...]]:
+        """Weights by kind, (heads, rows, columns) per layer; none if there is no trace.
+
+        Of a `LongTrace`, its maps.
+        """
         if self.recorded is None:
             return {}
         trace = self.recorded
+        if isinstance(trace, LongTrace):
+            return {kind: tuple(trace.of_kind(kind)) for kind in trace.kinds}
         return {kind: tuple(one.weights for one in trace.of_kind(kind)) for kind in trace.kinds}
 
     @property
@@ -108,7 +116,7 @@ class PretrainedOutput:
         return self.prompt + self.text if self.continues else self.text
 
     @cached_property
-    def trace(self) -> Trace:
+    def trace(self) -> Any:
         """Tokens, probabilities and maps of prompt and answer, to draw and to save."""
         if self.recorded is None:
             raise ArgumentError("attention", "be True for a trace", False, "leave it out")
@@ -120,7 +128,8 @@ class PretrainedOutput:
 
     def _repr_html_(self) -> str | None:
         """Return the figure for a notebook; None, which shows the text, if there is no trace."""
-        return None if self.recorded is None else self.recorded._repr_html_()
+        html = getattr(self.recorded, "_repr_html_", None)
+        return None if html is None else html()
 
 
 def generate(
@@ -132,6 +141,8 @@ def generate(
     attention: bool = True,
     layers: Any = None,
     max_weights: int | None = None,
+    top_k_weights: int | None = None,
+    heads: Sequence[int] | None = None,
     **options: Any,
 ) -> Any:
     """Generate an answer with a model of transformers, and record one trace of prompt and answer.
@@ -152,8 +163,11 @@ def generate(
             model, since its answer must follow the prompt.
         chat: whether a text is a message, to be put in the tokenizer's chat template.
         attention: whether to record attention; without, generation is faster.
-        layers: modules to record, as in `regard.capture`.
+        layers: numbers of layers to record, or modules, as in `regard.capture`.
         max_weights: number of weights that are kept; default as there.
+        top_k_weights: number of weights of each row that are kept, for long texts, as there; the
+            trace is a `LongTrace`.
+        heads: numbers of the heads to keep with `top_k_weights`.
         options: of `model.generate`: `max_new_tokens`, `num_beams`, `do_sample`, ...
 
     Returns:
@@ -165,21 +179,79 @@ def generate(
     _check_arguments(model, texts, options)
     encoded = [encode_chat(tokenizer, one) if chat else encode(tokenizer, one) for one in texts]
     check_ids(model, encoded)
-    steps = _Steps.run(
-        model, tokenizer, encoded, options, attention=attention, layers=layers, most=max_weights
-    )
+    recording = Recording(layers, max_weights, top_k_weights, heads)
+    steps = _Steps.run(model, tokenizer, encoded, options, recording if attention else None)
     outputs = list(steps.outputs())
     return outputs[0] if isinstance(text, str) else outputs
 
 
-def record(
-    model: Any, layers: Any = None, max_weights: int | None = None
-) -> AbstractContextManager[CaptureResult]:
-    """Return a block of `regard.capture`; its number of weights is the default if None."""
-    # loads torch's compiler, which commands that only draw do without
-    from regard.seeing.capture import MAX_WEIGHTS, capture
+@dataclass(frozen=True)
+class Recording:
+    """Choice of the weights of a model of transformers that are recorded.
 
-    return capture(model, layers, max_weights=MAX_WEIGHTS if max_weights is None else max_weights)
+    Attributes:
+        layers: numbers of layers, as in the names of their modules; or modules, as in
+            `regard.capture`; None for all.
+        max_weights, top_k_weights, heads: of `regard.capture`.
+    """
+
+    layers: Any = None
+    max_weights: int | None = None
+    top_k_weights: int | None = None
+    heads: Sequence[int] | None = None
+
+    @property
+    def numbers(self) -> list[int] | None:
+        """The numbers of the layers, if they are chosen by numbers."""
+        given = self.layers
+        if isinstance(given, str) or not isinstance(given, Sequence) or not given:
+            return None
+        whole = all(isinstance(one, int) and not isinstance(one, bool) for one in given)
+        return sorted(set(given)) if whole else None
+
+    def of(self, model: Any) -> AbstractContextManager[CaptureResult]:
+        """Return a block of `regard.capture`."""
+        # loads torch's compiler, which commands that only draw do without
+        from regard.seeing.capture import capture
+
+        layers, numbers = self.layers, self.numbers
+        if numbers is not None:
+            known = {layer_number(name) for name, _ in model.named_modules()} - {None}
+            wrong = [one for one in numbers if one not in known]
+            if wrong:
+                most = max((one for one in known if one is not None), default=0)
+                rule = f"be numbers from 0 to {most}, the layers of the model"
+                raise ArgumentError("layers", rule, wrong[0], "choose others")
+            layers = lambda name: layer_number(name) in numbers  # noqa: E731
+        return capture(
+            model,
+            layers,
+            max_weights=self.max_weights,
+            top_k_weights=self.top_k_weights,
+            heads=self.heads,
+        )
+
+    def numbered(self, trace: AnyTrace) -> AnyTrace:
+        """Return a trace whose layers have the numbers that they have in the model."""
+        numbers = self.numbers
+        if numbers is None:
+            return trace
+        count = {found.kind: 1 + found.layer for found in trace.maps}
+        maps: Any = tuple(
+            replace(found, layer=numbers[found.layer])
+            if count[found.kind] == len(numbers)
+            else found
+            for found in trace.maps
+        )
+        return replace(trace, maps=maps)
+
+
+def layer_number(name: str) -> int | None:
+    """Return the number of the layer that a module belongs to, from its name; None if it has none.
+
+    It is the first number of the name, as in `model.layers.3.self_attn`.
+    """
+    return next((int(part) for part in name.split(".") if part.isdecimal()), None)
 
 
 def check_ids(model: Any, encoded: Sequence[TokenizedText]) -> None:
@@ -280,7 +352,7 @@ class _Steps:
         options: of `generate()`.
         found: what it returned.
         seen: what was recorded; None if nothing was to be.
-        layers, most: of `capture`.
+        recording: what was to be recorded.
     """
 
     model: Any
@@ -289,8 +361,7 @@ class _Steps:
     options: dict[str, Any]
     found: Any
     seen: CaptureResult | None
-    layers: Any
-    most: int | None
+    recording: Recording
 
     @staticmethod
     def run(
@@ -298,12 +369,9 @@ class _Steps:
         tokenizer: Any,
         prompts: Sequence[TokenizedText],
         options: dict[str, Any],
-        *,
-        attention: bool,
-        layers: Any,
-        most: int | None,
+        recording: Recording | None,
     ) -> "_Steps":
-        """Call `generate()` on a padded batch of prompts."""
+        """Call `generate()` on a padded batch of prompts; nothing is recorded if None."""
         pad = pad_id(model, tokenizer)
         ids, mask = padded(
             [one.ids for one in prompts],
@@ -313,12 +381,12 @@ class _Steps:
         )
         limits = {"pad_token_id": pad, **_limit(model, ids.shape[1], options)}
         told = {"return_dict_in_generate": True, "output_logits": True, "output_scores": True}
-        recording = record(model, layers, most) if attention else nullcontext()
-        with inference(model), recording as seen:
+        block = nullcontext() if recording is None else recording.of(model)
+        with inference(model), block as seen:
             found = model.generate(
                 input_ids=ids, attention_mask=mask, **{**limits, **options, **told}
             )
-        return _Steps(model, tokenizer, prompts, options, found, seen, layers, most)
+        return _Steps(model, tokenizer, prompts, options, found, seen, recording or Recording())
 
     def outputs(self) -> Iterator[PretrainedOutput]:
         """Yield the output of each prompt, with its further sequences as alternatives."""
@@ -382,7 +450,7 @@ class _Steps:
         heads = self.found.sequences[:, :start].tolist()
         return [[*head, *new] for head, new in zip(heads, self.new_ids, strict=True)]
 
-    def _output(self, i: int, trace: Trace | None) -> PretrainedOutput:
+    def _output(self, i: int, trace: AnyTrace | None) -> PretrainedOutput:
         prompt, new = self.prompt_of(i), self.new_ids[i]
         log_probs = self._log_probs(i)
         ranked = getattr(self.found, "sequences_scores", None)
@@ -408,7 +476,7 @@ class _Steps:
         steps = zip(self.new_ids[i], self.rows[i], self.found.logits, strict=False)
         return [float(logits[row].float().log_softmax(-1)[token]) for token, row, logits in steps]
 
-    def _traces(self) -> list[Trace] | None:
+    def _traces(self) -> list[AnyTrace] | None:
         """Return the trace of each sequence, before it has names; None if nothing was recorded."""
         if self.seen is None:
             return None
@@ -425,7 +493,7 @@ class _Steps:
             return traces
         return [replace(one, notes=(NOT_JOINED, *one.notes)) for one in self._forced(read)]
 
-    def _forced(self, read: Sequence[Sequence[int]]) -> list[Trace]:
+    def _forced(self, read: Sequence[Sequence[int]]) -> list[AnyTrace]:
         """Return traces of one forward pass over all sequences."""
         pad, device = pad_id(self.model, self.tokenizer), self.model.device
         # on the right, where no position depends on the padding
@@ -440,12 +508,12 @@ class _Steps:
                 "decoder_input_ids": ids,
                 "decoder_attention_mask": mask,
             }
-        with inference(self.model), record(self.model, self.layers, self.most) as seen:
+        with inference(self.model), self.recording.of(self.model) as seen:
             self.model(**given)
         _label(self, seen, read)
         return seen.traces
 
-    def _named(self, i: int, trace: Trace, log_probs: Sequence[float]) -> Trace:
+    def _named(self, i: int, trace: AnyTrace, log_probs: Sequence[float]) -> AnyTrace:
         """Return a trace with the texts of prompt and answer, their probabilities and its name."""
         prompt, new = self.prompt_of(i), self.new_ids[i]
         info = self._decoding_info(i, sum(log_probs))
@@ -455,6 +523,7 @@ class _Steps:
         else:
             whole = written(self.tokenizer, self.decoder_ids[i][1:])
         target = self._with_probs(i, whole, log_probs)
+        trace = self.recording.numbered(trace)
         return named_trace(self.model, trace, prompt.text, target, info)
 
     def _with_probs(self, i: int, text: Text, log_probs: Sequence[float]) -> Text:
@@ -501,8 +570,8 @@ def likeliest(tokenizer: Any, probs: Tensor, own: int) -> list[tuple[str, float]
 
 
 def named_trace(
-    model: Any, trace: Trace, source: Text, target: Text, info: DecodingInfo | None
-) -> Trace:
+    model: Any, trace: AnyTrace, source: Text, target: Text, info: DecodingInfo | None
+) -> AnyTrace:
     """Return a recorded trace with its texts.
 
     Of a decoder-only model, and of an encoder, the positions are those of the target as far as it
@@ -516,23 +585,23 @@ def named_trace(
         target: what it read and wrote.
         info: how the target was decoded.
     """
-    maps = trace.maps
+    maps: Any = trace.maps
     if model.config.is_encoder_decoder:
         maps = tuple(map(_own_sides, maps))
     else:
         read = len(trace.source.tokens)
         source = _first(target, read)
-    return Trace(
+    return replace(
+        trace,
         source=source,
         target=target,
         maps=maps,
         model=ModelInfo(_name_of(model), model.config.model_type),
         decoded=info or DecodingInfo(),
-        notes=trace.notes,
     )
 
 
-def _own_sides(found: Map) -> Map:
+def _own_sides(found: Any) -> Any:
     """Return a map of a decoder with the sides that its kind has in regard."""
     own = found.kind == "decoder-self"
     return replace(found, columns="read") if own else found
@@ -557,7 +626,7 @@ def _label(steps: _Steps, seen: CaptureResult, read: Sequence[Sequence[int]]) ->
         seen.label(prompts, names)
 
 
-def _fits(trace: Trace, read: Sequence[int]) -> bool:
+def _fits(trace: AnyTrace, read: Sequence[int]) -> bool:
     """Return whether a trace has as many target positions as were read."""
     return len(trace.target.tokens) == len(read)
 

@@ -18,9 +18,9 @@ from regard.models.protocol import inference
 from regard.pretrained.folder import LoadedParts, PretrainedError, quiet_transformers
 from regard.pretrained.generation import (
     PretrainedOutput,
+    Recording,
     likeliest,
     named_trace,
-    record,
 )
 from regard.pretrained.media_files import Sound, read_picture, read_sound
 from regard.pretrained.model import PretrainedModel, model_info, recorded_queries, seeded
@@ -279,7 +279,7 @@ class _PictureReader:
         name, image = read_picture(source)
         pixels = self.processor(image, return_tensors="pt")["pixel_values"]
         given = pixels.to(self.module.device, self.module.dtype)
-        recorder = record(self.module, **recording) if attention else nullcontext()
+        recorder = Recording(**recording).of(self.module) if attention else nullcontext()
         with inference(self.module), recorder as seen:
             try:
                 logits = getattr(self.module(pixel_values=given), "logits", None)
@@ -429,7 +429,9 @@ class _SoundReader:
             raise DataError("target", None, "it must have a token", "write something", kind="empty")
         answer = _Answer(ids, len(ids) - 1, None, DecodingInfo())
         inputs = self._inputs(sound)
-        return self._output(sound, inputs, answer, 0, True, recording).trace
+        trace = self._output(sound, inputs, answer, 0, True, recording).trace
+        assert isinstance(trace, Trace)
+        return trace
 
     def _generated(self, inputs: dict[str, Tensor], options: dict[str, Any]) -> list[_Answer]:
         """Return the answers of the model's own `generate()`, best first."""
@@ -481,7 +483,7 @@ class _SoundReader:
         if attention and recording.get("layers") is None:
             layers, note = self._layers()
             recording = {**recording, "layers": layers}
-        recorder = record(self.module, **recording) if attention else nullcontext()
+        recorder = Recording(**recording).of(self.module) if attention else nullcontext()
         with inference(self.module), recorder as seen:
             logits = self.module(**inputs, decoder_input_ids=ids[:, :-1]).logits[0].float()
         log_probs = logits.log_softmax(-1)
@@ -557,7 +559,11 @@ class _SoundReader:
             maps=tuple(cut),
             notes=(*notes, *trace.notes),
         )
-        return trace if target is None else named_trace(self.module, trace, source, target, info)
+        if target is not None:
+            found = named_trace(self.module, trace, source, target, info)
+            assert isinstance(found, Trace)
+            return found
+        return trace
 
     def _spectrogram(self, sound: Sound, positions: int, step: float) -> Backdrop:
         """Return the logarithmic mel spectrogram of a recording, as wide as its positions."""
@@ -582,7 +588,7 @@ class _SoundReader:
         self, sound: Sound, inputs: dict[str, Tensor], attention: bool, recording: dict[str, Any]
     ) -> PretrainedOutput:
         """Return the text of an encoder whose positions each name a character or nothing."""
-        recorder = record(self.module, **recording) if attention else nullcontext()
+        recorder = Recording(**recording).of(self.module) if attention else nullcontext()
         with inference(self.module), recorder as seen:
             log_probs = self.module(**inputs).logits[0].float().log_softmax(-1)
         best = log_probs.max(dim=-1)

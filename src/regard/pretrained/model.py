@@ -5,7 +5,7 @@ import random
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -17,7 +17,9 @@ from regard.errors import ArgumentError, DataError, RegardError
 from regard.models.protocol import inference
 from regard.pretrained.folder import LoadedParts, load_parts, quiet_transformers
 from regard.pretrained.generation import (
+    AnyTrace,
     PretrainedOutput,
+    Recording,
     check_ids,
     generate,
     likeliest,
@@ -25,7 +27,6 @@ from regard.pretrained.generation import (
     pad_id,
     padded,
     prompt_note,
-    record,
 )
 from regard.pretrained.media_files import reject_media
 from regard.pretrained.token_texts import (
@@ -35,7 +36,9 @@ from regard.pretrained.token_texts import (
     labels,
     with_prob,
     written,
+    written_plainly,
 )
+from regard.seeing.capture_result import CaptureResult
 from regard.seeing.trace import DecodingInfo, ModelInfo, Text, Trace
 
 if TYPE_CHECKING:
@@ -118,6 +121,8 @@ class PretrainedModel:
         batch: int = BATCH,
         layers: Any = None,
         max_weights: int | None = None,
+        top_k_weights: int | None = None,
+        heads: Sequence[int] | None = None,
         **options: Any,
     ) -> Iterator[PretrainedOutput]:
         """Yield an output for each text, in order.
@@ -130,19 +135,22 @@ class PretrainedModel:
             attention: whether outputs carry traces; faster without.
             chat: whether a text is a message, to be put in the tokenizer's chat template.
             batch: texts at a time.
-            layers: modules to record, as in `regard.capture`.
+            layers: numbers of layers to record, or modules, as in `regard.capture`.
             max_weights: number of weights that are kept; default as there.
+            top_k_weights: number of weights of each row that are kept, for long texts, as there.
+            heads: numbers of the heads to keep with `top_k_weights`.
             options: those of `DecodingOptions` that transformers has: `beam`, `nbest`, `max_len`,
                 `min_len`, `no_repeat_ngram`, `num_samples`, `temperature`, `top_k`, `top_p` and
                 `seed`.
         """
         check_least(1, batch=batch)
         texts = map(_checked_text, texts)
-        recording = {"attention": attention, "layers": layers, "max_weights": max_weights}
+        recording = Recording(layers, max_weights, top_k_weights, heads)
+        self._check_heads(heads)
         if not self.generates:
             self._check_no_options(chat, options)
             for text in texts:
-                yield self._classify(text, **recording)
+                yield self._classify(text, recording if attention else None)
             return
         settings, seed = self.generate_options(options)
         draws = random.Random(seed)
@@ -150,7 +158,13 @@ class PretrainedModel:
             own = None if seed is None else draws.getrandbits(63)
             with seeded(own, self.device), quiet_transformers():
                 found = generate(
-                    self.module, self.tokenizer, some, chat=chat, **recording, **settings
+                    self.module,
+                    self.tokenizer,
+                    some,
+                    chat=chat,
+                    attention=attention,
+                    **vars(recording),
+                    **settings,
                 )
             yield from map(self._named, found)
 
@@ -162,7 +176,7 @@ class PretrainedModel:
         chat: bool = False,
         queries: bool = False,
         **options: Any,
-    ) -> Trace:
+    ) -> Any:
         """Return the attention of each position while the model reads and writes.
 
         Args:
@@ -171,21 +185,25 @@ class PretrainedModel:
             chat: whether the text is a message, to be put in the tokenizer's chat template.
             queries: whether to keep queries and keys, which explain each weight; of an answer that
                 is not decoded greedily, there are none.
-            options: of `predict`.
+            options: of `predict`; with `top_k_weights`, the trace is a `LongTrace`.
         """
         if queries:
+            if options.get("top_k_weights") is not None:
+                rule = "be left out where only the strongest weights are kept"
+                raise ArgumentError("queries", rule, "given", "leave out one of the two")
             with recorded_queries(self.module) as seen:
                 trace = self.trace(text, target, chat=chat, **options)
             return seen.added_to(trace)
         reject_media(text)
         recording: dict[str, Any] = {
-            name: options.pop(name) for name in ("layers", "max_weights") if name in options
+            name: options.pop(name) for name in vars(Recording()) if name in options
         }
+        self._check_heads(recording.get("heads"))
         if not self.generates:
             self._check_no_options(chat, options, target)
-            return self._classify(text, predicts=False, **recording).trace
+            return self._classify(text, Recording(**recording), predicts=False).trace
         if target is not None or options.get("max_len") == 0:
-            forced = self._forced(text, target or "", chat, recording)
+            forced = self._forced(text, target or "", chat, Recording(**recording))
             return replace(forced, model=self.info)
         (found,) = self.predict([text], chat=chat, **recording, **options)
         return found.trace
@@ -216,7 +234,13 @@ class PretrainedModel:
         from regard.seeing.transformers_check import check_text  # loads the compiler of torch
 
         found = check_text(
-            self.module, self.tokenizer, text, target, methods=methods, versus=versus
+            self.module,
+            self.tokenizer,
+            text,
+            target,
+            methods=methods,
+            versus=versus,
+            text_of=partial(written_plainly, self.tokenizer),
         )
         return replace(found, model=self.info)
 
@@ -307,7 +331,7 @@ class PretrainedModel:
         check_ids(self.module, [found])
         return found
 
-    def _forced(self, text: str, target: str, chat: bool, recording: dict[str, Any]) -> Trace:
+    def _forced(self, text: str, target: str, chat: bool, recording: Recording) -> AnyTrace:
         """Return the trace of one forward pass in which the model is made to write a target."""
         prompt = self._encoded(text, chat)
         decoder = not self.module.config.is_encoder_decoder
@@ -327,9 +351,9 @@ class PretrainedModel:
                 "decoder_input_ids": self._shifted(wanted),
             }
             text_written, source = answer.text, prompt.text
-        with inference(self.module), record(self.module, **recording) as seen:
+        with inference(self.module), recording.of(self.module) as seen:
             logits = self.module(**given).logits[0].float()
-        trace = seen.traces[0]
+        trace = self._first_trace(seen, recording)
         if decoder:  # the token after each position; before the first there is nothing
             logits = logits[len(prompt.ids) - 1 : -1]
         target_text, log_prob = self._with_probs(text_written, answer.ids, logits)
@@ -337,6 +361,18 @@ class PretrainedModel:
         if decoder and answer.ids:
             trace = replace(trace, notes=(prompt_note(len(prompt.ids)), *trace.notes))
         return named_trace(self.module, trace, source, target_text, info)
+
+    @staticmethod
+    def _first_trace(seen: CaptureResult, recording: Recording) -> AnyTrace:
+        """Return what was recorded of one pass, with the numbers of the model's layers."""
+        return recording.numbered(seen.traces[0])
+
+    def _check_heads(self, heads: Sequence[int] | None) -> None:
+        """Raise for the number of a head that no layer can have."""
+        most = getattr(self.module.config, "num_attention_heads", None)
+        if heads and isinstance(most, int) and max(heads) >= most:
+            rule = f"be numbers from 0 to {most - 1}, the heads of a layer"
+            raise ArgumentError("heads", rule, max(heads), "choose others")
 
     def _shifted(self, ids: Tensor) -> Tensor:
         """Return targets as a decoder reads them: its start token first, without the last."""
@@ -363,7 +399,7 @@ class PretrainedModel:
         return replace(text, tokens=tuple(tokens)), total
 
     def _classify(
-        self, text: str, *, predicts: bool = True, attention: bool = True, **recording: Any
+        self, text: str, recording: Recording | None, *, predicts: bool = True
     ) -> PretrainedOutput:
         """Return the answer of a model that reads a text in one pass, and its self-attention."""
         encoded = self._encoded(text)
@@ -372,14 +408,15 @@ class PretrainedModel:
         ids, mask = padded(
             [encoded.ids], pad_id(self.module, self.tokenizer), self.device, left=False
         )
-        if not attention:
+        trace: AnyTrace | None = None
+        if recording is None:
             with inference(self.module):
                 answer = self.module(input_ids=ids, attention_mask=mask)
-            trace = None
         else:
-            with inference(self.module), record(self.module, **recording) as seen:
+            with inference(self.module), recording.of(self.module) as seen:
                 answer = self.module(input_ids=ids, attention_mask=mask)
-            trace = named_trace(self.module, seen.traces[0], encoded.text, encoded.text, None)
+            found = self._first_trace(seen, recording)
+            trace = named_trace(self.module, found, encoded.text, encoded.text, None)
             trace = replace(trace, model=self.info)
         logits = getattr(answer, "logits", None)
         if not predicts or logits is None:
@@ -402,7 +439,7 @@ class PretrainedModel:
             )
 
     def _answer(
-        self, encoded: TokenizedText, log_probs: Tensor, trace: Trace | None
+        self, encoded: TokenizedText, log_probs: Tensor, trace: AnyTrace | None
     ) -> PretrainedOutput:
         best = log_probs.max(dim=-1)
         names = self.module.config.id2label

@@ -84,6 +84,15 @@ def continuation(tokenizer: Any, prompt: Sequence[int], ids: Sequence[int]) -> s
     return whole[len(before) :] if whole.startswith(before) else _decode(tokenizer, ids)
 
 
+def written_plainly(tokenizer: Any, ids: Sequence[int]) -> Text:
+    """Return the text of tokens, whose labels are without the mark of a word's start."""
+    text = written(tokenizer, ids)
+    plain = (
+        replace(one, text=one.text.removeprefix(WORD_START) or one.text) for one in text.tokens
+    )
+    return replace(text, tokens=tuple(plain))
+
+
 def with_prob(token: Token, prob: float, alternatives: Sequence[tuple[str, float]] = ()) -> Token:
     """Return a token with its probability under the model, and the likeliest others."""
     return replace(token, prob=prob, alternatives=tuple(alternatives))

@@ -32,6 +32,13 @@ from regard.seeing.capture_result import CaptureResult, Labels
 from regard.seeing.forward_passes import AttentionCall, hides_all_ahead
 from regard.seeing.recompute import PendingWeights
 from regard.seeing.softmax_tracker import PRODUCTS, SoftmaxTracker
+from regard.seeing.top_weights import (
+    MAX_KEPT,
+    KeptCall,
+    TopWeights,
+    WeightFile,
+    keep_strongest,
+)
 
 MAX_WEIGHTS: Final = 50_000_000
 #: functions that repeat rows, as of a source for each of its beams
@@ -64,9 +71,11 @@ def capture(
     module: nn.Module,
     layers: str | Sequence[str] | NameFilter | None = None,
     *,
-    max_weights: int = MAX_WEIGHTS,
+    max_weights: int | None = None,
     tokens: Labels | None = None,
     lengths: Sequence[int] | Tensor | None = None,
+    top_k_weights: int | None = None,
+    heads: Sequence[int] | None = None,
 ) -> Iterator[CaptureResult]:
     """Record the attention weights of a module while it runs inside the block.
 
@@ -91,12 +100,20 @@ def capture(
         module: any module that is not compiled, scripted or a `DataParallel`.
         layers: modules to record: names as in `named_modules`, each with its submodules, or a
             predicate of a name. Default: all.
-        max_weights: number of weights that are kept; later ones are left out, with a note.
+        max_weights: number of weights that are kept; later ones are left out, with a note. Default:
+            50 million, or 500 million with `top_k_weights`, which are on disk.
         tokens: labels of the positions, as in `CaptureResult.label`.
         lengths: number of real positions of each row; the rest is cut off in traces.
+        top_k_weights: number of weights of each row that are kept, the strongest, for long texts.
+            They are written to a temporary file while the module runs, and traces are
+            `LongTrace`s.
+        heads: numbers of the heads to keep with `top_k_weights`. Default: all.
     """
     _check_module(module)
     wanted = _wanted(module, layers)
+    strongest = _strongest_of(top_k_weights, heads)
+    if max_weights is None:
+        max_weights = MAX_WEIGHTS if strongest is None else MAX_KEPT
     if max_weights < 1:
         raise ArgumentError("max_weights", "be at least 1", max_weights, f"try {MAX_WEIGHTS}")
     result = CaptureResult(type(module).__name__)
@@ -104,7 +121,7 @@ def capture(
         result.cut(lengths.tolist() if isinstance(lengths, Tensor) else lengths)
     if tokens is not None:
         result.label(tokens)
-    recorder = _Recorder(result, wanted, max_weights)
+    recorder = _Recorder(result, wanted, max_weights, strongest)
     with ExitStack() as stack:
         stack.callback(recorder.close)
         for name, part in module.named_modules():
@@ -113,6 +130,30 @@ def capture(
         # while a mode is on, torch's modules do not take their inference fast path
         stack.enter_context(_TorchCalls(recorder))
         yield result
+
+
+@dataclass(frozen=True)
+class _StrongestOnly:
+    """The weights to keep of each row, and the heads; the file to write them to."""
+
+    k: int
+    heads: tuple[int, ...] | None
+    file: WeightFile
+
+
+def _strongest_of(k: int | None, heads: Sequence[int] | None) -> _StrongestOnly | None:
+    if k is None:
+        if heads is not None:
+            rule = "be left out unless top_k_weights is given"
+            raise ArgumentError("heads", rule, repr(heads), "give both, or choose layers")
+        return None
+    if isinstance(k, bool) or not isinstance(k, int) or k < 1:
+        raise ArgumentError("top_k_weights", "be a whole number from 1", repr(k), "try 8")
+    if heads is not None and (not heads or not all(isinstance(h, int) and h >= 0 for h in heads)):
+        rule = "be numbers of heads, counted from 0"
+        raise ArgumentError("heads", rule, repr(heads), "None is all of them")
+    numbers = None if heads is None else tuple(sorted(set(heads)))
+    return _StrongestOnly(k, numbers, WeightFile())
 
 
 @dataclass
@@ -185,8 +226,14 @@ def _remove_copied_hooks(copied: nn.Module, *_: Any) -> None:
 class _Recorder:
     """Tracks which module is running, and records the weights of the attention that it calls."""
 
-    def __init__(self, result: CaptureResult, wanted: NameFilter, max_weights: int) -> None:
-        self.result, self.wanted = result, wanted
+    def __init__(
+        self,
+        result: CaptureResult,
+        wanted: NameFilter,
+        max_weights: int,
+        strongest: _StrongestOnly | None,
+    ) -> None:
+        self.result, self.wanted, self.strongest = result, wanted, strongest
         self.room = max_weights
         self.frames: list[_Frame] = []
         self.run = -1
@@ -341,31 +388,61 @@ class _Recorder:
             return
         where = frame.name or "the module itself"
         with self.guard():
-            if math.prod(pending.shape) > self.room:
+            wanted = self._count(pending)
+            if wanted > self.room:
                 self.result.note(
                     f"the weights of {where} and others were not kept, since max_weights is "
                     f"reached: raise it, or choose layers"
                 )
                 return
             with recompute.aside(), self.silence():
-                weights = _readable(pending.compute())
-            if not bool(weights.isfinite().all()):
-                self.result.note(f"some weights of {where} are NaN, and are left out")
-                weights = weights.nan_to_num(nan=0.0)
-            self.room -= weights.numel()
+                call = self._call(pending, frame, where)
+            self.room -= wanted
             if frame.module.training:
                 self.result.note(
                     "the module was in training mode: these are the weights before dropout"
                 )
-            rows, columns = weights.shape[2:]
-            same = frame.same if pending.same is None else pending.same
-            if same is None and frame.cached and columns > rows and columns not in frame.lengths:
-                same = True
-            causal = pending.causal
-            if causal is None:
-                causal = rows == columns and hides_all_ahead(weights)
-            call = AttentionCall(frame.name, self.run, weights, causal, same, *pending[4:])
             self.result.keep(call)
+
+    def _count(self, pending: PendingWeights) -> int:
+        """Return the number of weights of a call that would be kept."""
+        if self.strongest is None:
+            return math.prod(pending.shape)
+        rows, chosen = math.prod(pending.shape[:-1]), self.strongest.heads
+        if chosen is not None and len(pending.shape) == 4:
+            rows = rows // max(1, pending.shape[1]) * len(chosen)
+        return rows * self.strongest.k
+
+    def _call(self, pending: PendingWeights, frame: _Frame, where: str) -> AttentionCall:
+        """Compute the weights of a call, all or the strongest of each row."""
+        causal, masked = pending.causal, False
+        weights: Tensor | TopWeights
+        if self.strongest is None:
+            weights = _readable(pending.compute())
+            finite = bool(weights.isfinite().all())
+            if not finite:
+                weights = weights.nan_to_num(nan=0.0)
+            if causal is None:
+                causal = weights.shape[2] == weights.shape[3] and hides_all_ahead(weights)
+        else:
+            weights, causal, masked, finite = self._keep_strongest(self.strongest, pending)
+        if not finite:
+            self.result.note(f"some weights of {where} are NaN, and are left out")
+        rows, columns = weights.shape[2:]
+        same = frame.same if pending.same is None else pending.same
+        if same is None and frame.cached and columns > rows and columns not in frame.lengths:
+            same = True
+        return AttentionCall(
+            *(frame.name, self.run, weights, causal, same),
+            *(pending.history, pending.future, pending.extra, pending.slots, masked),
+        )
+
+    def _keep_strongest(self, strongest: _StrongestOnly, pending: PendingWeights) -> KeptCall:
+        rows, chosen = pending.by_rows(), strongest.heads
+        if chosen is not None and chosen[-1] >= rows.shape[1]:
+            rule = f"be numbers from 0 to {rows.shape[1] - 1}"
+            raise ArgumentError("heads", rule, chosen[-1], "choose others")
+        return keep_strongest(rows, strongest.k, chosen, pending.causal, strongest.file)
 
 
 def _selected_rows(args: Sequence[Any]) -> Tensor | None:

@@ -1,13 +1,15 @@
 """The result of `capture`: recorded weights, labels of their positions, and traces of them."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Final, cast
+from typing import Any, Final, cast
 
 from torch import Tensor
 
 from regard.errors import ArgumentError
 from regard.seeing.forward_passes import AttentionCall, BatchReorder, ForwardPass, forward_passes
+from regard.seeing.long_trace import LongTrace
+from regard.seeing.top_weights import TopMap, TopWeights
 from regard.seeing.trace import EXACT, Map, MapKind, MapSide, ModelInfo, Text, Trace, missing_mass
 
 Labels = Sequence[str] | Sequence[Sequence[str]]
@@ -131,12 +133,12 @@ class CaptureResult:
 
     Attributes:
         maps: weights by the name of the module, one tensor (batch, heads, q_len, kv_len) for each
-            of its calls, on the CPU and in float32.
+            of its calls, on the CPU and in float32, or the strongest of each row, on disk.
         notes: remarks about what was not recorded, or not exactly.
     """
 
     def __init__(self, model: str) -> None:
-        self.maps: dict[str, list[Tensor]] = {}
+        self.maps: dict[str, list[Any]] = {}
         self.notes: list[str] = []
         self._model = model
         self._calls: list[AttentionCall] = []
@@ -202,12 +204,12 @@ class CaptureResult:
             self.notes.append(sentence)
 
     @property
-    def traces(self) -> list[Trace]:
+    def traces(self) -> list[Any]:
         """One trace for each forward pass (see `seeing.forward_passes`) and row of its batch.
 
         A call of the module is a pass, and so are all steps of decoding together. Maps of
         different sizes, as in a model that shortens its input on the way, are further traces of the
-        same row.
+        same row. They are `LongTrace`s if the strongest weights of each row were kept.
         """
         if not self._calls:
             raise ArgumentError(
@@ -238,7 +240,7 @@ class CaptureResult:
             for i, (call, kind) in enumerate(zip(group, kinds, strict=True))
         }
 
-    def _of_pass(self, part: ForwardPass) -> Iterator[Trace]:
+    def _of_pass(self, part: ForwardPass) -> Iterator[Trace | LongTrace]:
         rest = part.calls
         main = True
         while rest:
@@ -247,7 +249,9 @@ class CaptureResult:
                 yield self._trace(group, part, row, main)
             main = False
 
-    def _trace(self, group: list[AttentionCall], part: ForwardPass, row: int, main: bool) -> Trace:
+    def _trace(
+        self, group: list[AttentionCall], part: ForwardPass, row: int, main: bool
+    ) -> Trace | LongTrace:
         """Make the trace of one row of the batch from calls whose sizes fit together."""
         batch = group[0].weights.shape[0]
         tgt_len, src_len = _sizes(group)
@@ -270,20 +274,67 @@ class CaptureResult:
             target = place(self._tgt, "target", tgt_len - over, True)
         elif tgt_len != src_len:
             target = _last(source, src_len - tgt_len)
-        cuts = {"source": source.cut, "target": target.cut, "slots": slice(None)}
-        maps: list[Map] = []
         notes = dict.fromkeys((*self.notes, *part.notes))
-        for call, (kind, rows, columns) in zip(group, kinds, strict=True):
-            layer = sum(found.kind == kind for found in maps)
-            weights = call.weights[row, :, cuts[rows]]
-            if call.masked and not bool(weights.any(dim=-1).all()):
-                notes[MASKED] = None
-            inside = weights[..., cuts[columns]]
-            notes |= dict.fromkeys(_beyond(call, weights.sum(dim=-1) - inside.sum(dim=-1)))
-            maps.append(_map(kind, layer, inside, rows, columns, call.causal))
-        notes |= dict.fromkeys(_names(group, maps))
+        cuts = {"source": source.cut, "target": target.cut, "slots": slice(None)}
         model = ModelInfo(self._model)
+        if isinstance(group[0].weights, TopWeights):
+            top = _top_maps(group, kinds, row, cuts, notes)
+            notes |= dict.fromkeys(_names(group, [found.kind for found in top]))
+            return LongTrace(source.text, target.text, tuple(top), model, notes=tuple(notes))
+        maps = _maps(group, kinds, row, cuts, notes)
+        notes |= dict.fromkeys(_names(group, [found.kind for found in maps]))
         return Trace(source.text, target.text, tuple(maps), model, notes=tuple(notes))
+
+
+def _maps(
+    group: list[AttentionCall],
+    kinds: list[tuple[MapKind, MapSide, MapSide]],
+    row: int,
+    cuts: Mapping[str, slice],
+    notes: dict[str, None],
+) -> list[Map]:
+    """Return the maps of one row of the batch, and add notes on them."""
+    maps: list[Map] = []
+    for call, (kind, rows, columns) in zip(group, kinds, strict=True):
+        layer = sum(found.kind == kind for found in maps)
+        assert isinstance(call.weights, Tensor)
+        weights = call.weights[row, :, cuts[rows]]
+        if call.masked and not bool(weights.any(dim=-1).all()):
+            notes[MASKED] = None
+        inside = weights[..., cuts[columns]]
+        notes |= dict.fromkeys(_beyond(call, weights.sum(dim=-1) - inside.sum(dim=-1)))
+        maps.append(_map(kind, layer, inside, rows, columns, call.causal))
+    return maps
+
+
+def _top_maps(
+    group: list[AttentionCall],
+    kinds: list[tuple[MapKind, MapSide, MapSide]],
+    row: int,
+    cuts: Mapping[str, slice],
+    notes: dict[str, None],
+) -> list[TopMap]:
+    """Like `_maps`, of calls of which the strongest weights of each row were kept."""
+    maps: list[TopMap] = []
+    for call, (kind, rows, columns) in zip(group, kinds, strict=True):
+        layer = sum(found.kind == kind for found in maps)
+        assert isinstance(call.weights, TopWeights)
+        q_len, kv_len = call.weights.shape[2], call.size[1]
+        (top, bottom, _), (left, right, _) = (
+            cuts[rows].indices(q_len),
+            cuts[columns].indices(kv_len),
+        )
+        first, last, empty = (part[top:bottom] for part in call.weights.spans(row))
+        if call.masked and bool(empty.any()):
+            notes[MASKED] = None
+        if bool(((first < left) | (last >= right))[~empty].any()):
+            notes["some of the weight is on keys that are not drawn"] = None
+        found = TopMap(
+            *(kind, layer, call.weights, row, (top, bottom), (left, right)),
+            *(rows, columns, call.causal),
+        )
+        maps.append(found)
+    return maps
 
 
 def _sizes(group: list[AttentionCall]) -> tuple[int, int]:
@@ -307,6 +358,13 @@ def _fits(
     _, rows, columns = kind
     if columns != side:
         return True
+    if isinstance(call.weights, TopWeights):
+        first, last, empty = call.weights.spans(row)
+        if rows == side:
+            first, last, empty = first[start:end], last[start:end], empty[start:end]
+            if bool(empty.any()):
+                return False
+        return not bool(((first < start) | (last >= end))[~empty].any())
     weights = call.weights[row, ..., : call.size[1]]
     if rows == side:
         weights = weights[:, start:end]
@@ -380,9 +438,9 @@ def _kind(
     return cast(MapKind, f"encoder-{what}"), "source", "source"
 
 
-def _names(group: list[AttentionCall], maps: list[Map]) -> Iterator[str]:
+def _names(group: list[AttentionCall], kinds: Sequence[MapKind]) -> Iterator[str]:
     """Yield notes that name the modules of the layers."""
-    for kind in dict.fromkeys(found.kind for found in maps):
-        names = [call.name for call, found in zip(group, maps, strict=True) if found.kind == kind]
+    for kind in dict.fromkeys(kinds):
+        names = [call.name for call, found in zip(group, kinds, strict=True) if found == kind]
         shown = names if len(names) <= 3 else [names[0], "…", names[-1]]
         yield f"layers of {kind}: {', '.join(name or 'the module itself' for name in shown)}"

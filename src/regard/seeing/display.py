@@ -7,15 +7,18 @@ The only place that knows every surface: importing `regard.seeing` gives `Trace`
 import csv
 import io
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from shutil import get_terminal_size
 from typing import Any, Final
 
+import numpy as np
+
 from regard.atomic_files import atomic_output
 from regard.errors import ArgumentError
-from regard.seeing import figure, html_page, storage, terminal
+from regard.seeing import figure, html_page, long_page, storage, terminal
 from regard.seeing.labels import printable
+from regard.seeing.long_trace import LongTrace
 from regard.seeing.trace import Trace
 from regard.seeing.view import Scale, Special, View, select, select_all
 from regard.seeing.words import Merging
@@ -123,6 +126,12 @@ def _write(path: str | Path, content: str | bytes) -> None:
         file.write(data)
 
 
+def _write_parts(path: str | Path, parts: Iterable[str]) -> None:
+    with atomic_output(path) as file:
+        for part in parts:
+            file.write(part.encode("utf-8", "backslashreplace"))
+
+
 def to_csv(views: Iterable[View]) -> str:
     """Return a line for each cell, with exact weights.
 
@@ -166,7 +175,76 @@ def _show(trace: Trace, **options: Any) -> Display:
     return Display(trace, **options)
 
 
+def save_long(
+    trace: LongTrace,
+    path: str | Path,
+    *,
+    kind: str = "auto",
+    layer: int | str = "auto",
+    head: int | str = "auto",
+    title: str | None = None,
+    **options: Any,
+) -> None:
+    """Write html with all maps of a long trace, or svg, png, pdf or csv of one head.
+
+    Args:
+        trace: to write.
+        path: the file; its ending chooses the format.
+        kind: of the map, as for `LongTrace.one_head`.
+        layer: as there; for csv also `all`.
+        head: as there; for csv also `all`.
+        title: of a page.
+        options: of `save`.
+    """
+    ending = check_ending(path)
+    if ending == "json":
+        fix = "save it as .html, or one head with `trace.one_head(...).save`"
+        raise ArgumentError("file", "not be .json for the strongest weights", repr(str(path)), fix)
+    if ending == "html":
+        _write_parts(path, long_page.render_long(trace, title=title))
+    elif ending == "csv":
+        _write_parts(path, long_csv(trace, kind, layer, head))
+    else:
+        save(trace.one_head(kind, layer, head), path, title=title, **options)
+
+
+def long_csv(
+    trace: LongTrace, kind: str = "auto", layer: int | str = "auto", head: int | str = "auto"
+) -> Iterator[str]:
+    """Yield a line for each weight that was kept; `hidden` is the mass of its row that was not.
+
+    `layer` and `head` may be `all`.
+    """
+    if head == "mean":
+        rule = "be a number, auto or all for a .csv file of the strongest weights"
+        raise ArgumentError("head", rule, repr(head), "choose one")
+    chosen, place = trace.choose(kind, *("auto" if one == "all" else one for one in (layer, head)))
+    maps = list(trace.of_kind(chosen.kind)) if layer == "all" else [chosen]
+    yield ",".join(CSV_COLUMNS) + "\n"
+    for found in maps:
+        rows, sides = found.read(), [trace.tokens(s) for s in (found.rows, found.columns)]
+        places = range(len(found.heads)) if head == "all" or place is None else [place]
+        for one in places:
+            file = io.StringIO()
+            writer = csv.writer(file, lineterminator="\n")
+            weights, columns = rows.weights[one], rows.columns[one]
+            for i, j in zip(*np.nonzero(weights), strict=True):
+                output, at = sides[0][i], int(columns[i, j])
+                start = (found.kind, found.layer, found.heads[one], i, output.text)
+                prob = "" if output.prob is None else output.prob
+                lacks = str(np.float32(1.0) - rows.kept[one, i])
+                writer.writerow((*start, prob, at, sides[1][at].text, str(weights[i, j]), lacks))
+            yield file.getvalue()
+
+
+def _show_long(trace: LongTrace, **options: Any) -> Display:
+    chosen = {name: options.pop(name) for name in ("kind", "layer", "head") if name in options}
+    return Display(trace.one_head(**chosen), **options)
+
+
 Trace.show = _show
+LongTrace.show = _show_long
+LongTrace.save = save_long
 Trace.save = save
 Trace.load = staticmethod(storage.load)
 Trace._repr_html_ = _trace_html

@@ -25,6 +25,7 @@ import torch
 from torch import Tensor
 
 from regard.errors import ArgumentError
+from regard.seeing.top_weights import TopWeights, WeightPart
 
 #: parts of the names of cross-attention modules
 CROSS_NAMES: Final = ("cross", "encoder_attn", "enc_dec", "encdec", "src_attn", "multihead_attn")
@@ -41,14 +42,14 @@ class AttentionCall:
     Attributes:
         name: of the calling module, as in `named_modules`.
         run: number of the run, counted from 0.
-        weights: (batch, heads, q_len, kv_len) on the CPU.
+        weights: (batch, heads, q_len, kv_len) on the CPU, or the strongest of each row on disk.
         causal, same, history, future, extra, slots: see `recompute.PendingWeights`.
         masked: whether rows whose keys were all masked have been set to zero.
     """
 
     name: str
     run: int
-    weights: Tensor
+    weights: Tensor | TopWeights
     causal: bool = False
     same: bool | None = None
     history: bool = False
@@ -318,13 +319,20 @@ def _continues_cache(
         return known and columns == last.size[1] and not _has_weight_from(call, positions)
     # a window, which forgets the first keys: earlier queries have not seen further back either
     before = last.size[1] - last.size[0]
-    return known and (
-        columns == last.size[1] or not bool(last.weights.tril(before - columns).any())
-    )
+    return known and (columns == last.size[1] or not _has_weight_below(last, before - columns))
 
 
 def _has_weight_from(call: AttentionCall, column: int) -> bool:
+    if isinstance(call.weights, TopWeights):
+        return call.weights.has_weight_from(column)
     return bool(call.weights[..., column:].any())
+
+
+def _has_weight_below(call: AttentionCall, diagonal: int) -> bool:
+    """Return whether row r has weight up to column r + diagonal."""
+    if isinstance(call.weights, TopWeights):
+        return call.weights.has_weight_below(diagonal)
+    return bool(call.weights.tril(diagonal).any())
 
 
 def _without_empty_cache(call: AttentionCall) -> AttentionCall:
@@ -332,6 +340,8 @@ def _without_empty_cache(call: AttentionCall) -> AttentionCall:
     rows, columns = call.size
     if call.crosses or call.slots or call.extra or rows >= columns or _has_weight_from(call, rows):
         return call
+    if isinstance(call.weights, TopWeights):
+        return replace(call, weights=call.weights.first_columns(rows))
     return replace(call, weights=call.weights[..., :rows])
 
 
@@ -378,17 +388,46 @@ def _join(steps: list[AttentionCall], rows: Sequence[Sequence[int | None]]) -> A
     total = ends[-1]
     past = _without_empty_cache(first).size[1] - first.size[0] if grows else 0
     width = past + total if grows else max(step.weights.shape[3] for step in steps)
-    joined = torch.zeros(len(rows[0]), first.weights.shape[1], total, width)
-    for step, own, end in zip(steps, rows, ends, strict=True):
-        start = end - step.size[0]
+    places = []
+    for step, end in zip(steps, ends, strict=True):
         right = min(past + end, width) if grows else step.weights.shape[3]
-        left = max(0, right - step.weights.shape[3]) if grows else 0
+        places.append((max(0, right - step.weights.shape[3]) if grows else 0, right))
+    if isinstance(first.weights, TopWeights):
+        return _join_strongest(steps, rows, width, [left for left, _ in places], grows)
+    joined = torch.zeros(len(rows[0]), first.weights.shape[1], total, width)
+    for step, own, end, (left, right) in zip(steps, rows, ends, places, strict=True):
+        start, weights = end - step.size[0], step.weights
+        assert isinstance(weights, Tensor)
         for line, row in enumerate(own):
             if row is not None:
-                joined[line, :, start:end, left:right] = step.weights[row, ..., : right - left]
+                joined[line, :, start:end, left:right] = weights[row, ..., : right - left]
     if not grows:
         return replace(first, weights=joined, causal=first.causal and len(steps) == 1)
     return replace(first, weights=joined, causal=hides_all_ahead(joined), same=True)
+
+
+def _join_strongest(
+    steps: list[AttentionCall],
+    rows: Sequence[Sequence[int | None]],
+    width: int,
+    lefts: Sequence[int],
+    grows: bool,
+) -> AttentionCall:
+    """Join steps of which the strongest weights were kept; see `_join`."""
+    first, parts = steps[0], list[WeightPart]()
+    for step, own, left in zip(steps, rows, lefts, strict=True):
+        assert isinstance(step.weights, TopWeights)
+        for block, of_lines, offset in step.weights.parts:
+            chosen = tuple(None if row is None else of_lines[row] for row in own)
+            parts.append(WeightPart(block, chosen, left + offset))
+    assert isinstance(first.weights, TopWeights)
+    total = sum(step.size[0] for step in steps)
+    shape = len(rows[0]), first.weights.shape[1], total, width
+    joined = replace(first.weights, shape=shape, parts=tuple(parts))
+    if not grows:
+        return replace(first, weights=joined, causal=first.causal and len(steps) == 1)
+    causal = 1 < total <= width and not joined.looks_ahead()
+    return replace(first, weights=joined, causal=causal, same=True)
 
 
 def hides_all_ahead(weights: Tensor) -> bool:
@@ -410,7 +449,7 @@ def _without_masked_rows(call: AttentionCall) -> AttentionCall:
 
     These are the rows that have the same weight on all columns, also on later ones.
     """
-    if not call.causal:
+    if not call.causal or isinstance(call.weights, TopWeights):  # whose were set to zero before
         return call
     rows, columns = call.weights.shape[-2:]
     masked = call.weights.triu(1 + columns - rows).any(dim=-1) & _alike(call.weights)

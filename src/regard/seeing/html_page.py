@@ -19,7 +19,17 @@ from regard.version import __version__
 if TYPE_CHECKING:
     from jinja2 import Template
 
-__all__ = ["embedded", "modules", "render", "render_live", "script_hash", "template"]
+__all__ = [
+    "embedded",
+    "modules",
+    "page_parts",
+    "render",
+    "render_live",
+    "script_hash",
+    "template",
+    "texts_of",
+    "title_of",
+]
 
 #: traces that are also drawn for readers without scripts, and links that are listed of each
 MOST_STATIC: Final = 12
@@ -40,15 +50,26 @@ def render(traces: Sequence[Trace], *, title: str | None = None, live: bool = Fa
         return render_live({}, traces, title=title)
     if not traces:
         raise ArgumentError("traces", "be at least one", "an empty list", "pass a trace")
+    parts = page_parts(title or _title(traces), list(map(_example, traces)))
+    return template("page.html").render(parts)
+
+
+def page_parts(title: str, examples: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Return what the template of a saved page is filled with, its script among it.
+
+    Args:
+        title: of the page.
+        examples: what `_example` returns for each trace.
+    """
     script = join(modules())
-    return template("page.html").render(
-        title=title or _title(traces),
-        policy=_policy(script_hash(script)),
-        live=False,
-        examples=list(map(_example, traces)),
-        script=script,
+    return {
+        "title": title,
+        "policy": _policy(script_hash(script)),
+        "live": False,
+        "examples": examples,
+        "script": script,
         **_constants(),
-    )
+    }
 
 
 def render_live(
@@ -98,7 +119,6 @@ def template(name: str) -> "Template":
         "label": label,
         "token": token,
         "figure": lambda view: Markup(svg(view, theme=PAGE)),
-        "strongest_links": _strongest_links,
     }
     return environment.get_template(name)
 
@@ -141,12 +161,16 @@ def _title(traces: Sequence[Trace]) -> str:
     first = traces[0]
     if len(traces) > 1:
         return f"{len(traces)} examples" + (f" of {first.model.name}" if first.model.name else "")
-    return " → ".join(fit(font_safe(text), 40) for text in _texts(first))
+    return title_of(first.source.text, first.target.text)
 
 
-def _texts(trace: Trace) -> list[str]:
+def title_of(source: str, target: str) -> str:
+    """Return the title of a page of one trace."""
+    return " → ".join(fit(font_safe(text), 40) for text in texts_of(source, target))
+
+
+def texts_of(source: str, target: str) -> list[str]:
     """Return source and target; one of them if the target is the source, or continues it."""
-    source, target = trace.source.text, trace.target.text
     return [target] if source and target.startswith(source) else [source, target]
 
 
@@ -162,8 +186,9 @@ def _example(trace: Trace) -> dict[str, Any]:
     data = embedded(to_json(trace))
     return {
         "trace": trace,
-        "texts": _texts(trace),
+        "texts": texts_of(trace.source.text, trace.target.text),
         "view": view,
+        "links": [] if view is None else list(_strongest_links(view)),
         "notes": notes,
         "best": json.dumps(best),
         "data": data,

@@ -4,7 +4,7 @@ Nothing here draws random numbers or leaves a gradient. Weights are those before
 """
 
 import inspect
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import partial
 from typing import Any, Final, NamedTuple
@@ -21,6 +21,7 @@ from regard.ops.additive_attention import additive_attention
 from regard.ops.backend import unwatched
 from regard.ops.dot_product_attention import dot_product_attention
 from regard.ops.self_attentive_rnn import self_attentive_rnn
+from regard.seeing.top_weights import WeightRows
 
 Shape = tuple[int, int, int, int]
 Arguments = Mapping[str, Any]
@@ -38,6 +39,7 @@ class PendingWeights(NamedTuple):
         future: whether this RNN read from the end, so that its past is what follows.
         extra: number of last columns that are no input.
         slots: whether the columns are slots of an external memory.
+        rows: computes some rows at a time; None if only all of them can be computed.
     """
 
     shape: tuple[int, ...]
@@ -48,6 +50,19 @@ class PendingWeights(NamedTuple):
     future: bool = False
     extra: int = 0
     slots: bool = False
+    rows: WeightRows | None = None
+
+    def by_rows(self) -> WeightRows:
+        """Return the weights to be read some rows at a time, computed at once if need be."""
+        if self.rows is not None:
+            return self.rows
+        whole = self.compute().detach()
+
+        def read(start: int, end: int, heads: Sequence[int] | None) -> Tensor:
+            some = whole[:, :, start:end]
+            return some if heads is None else some[:, list(heads)]
+
+        return WeightRows(read, (*whole.shape[:3], whole.shape[3]), plain=False)
 
 
 @contextmanager
@@ -117,7 +132,10 @@ def _sdpa(
         causal = square and (bool(is_causal) or hides_ahead(attn_mask))
     same = True if causal and not square else None  # the queries are the last keys
     compute = partial(_sdpa_weights, query, key, attn_mask, is_causal, scale, enable_gqa)
-    return PendingWeights(shape, compute, causal, same)
+    rows = None
+    if query.ndim == 4 and not query.is_nested and not isinstance(attn_mask, CausalBias):
+        rows = _sdpa_rows(query, key, attn_mask, is_causal, scale, enable_gqa)
+    return PendingWeights(shape, compute, causal, same, rows=rows)
 
 
 def _sdpa_shape(q: Tensor, k: Tensor) -> Shape:
@@ -167,6 +185,61 @@ def _sdpa_weights(
     elif mask is not None:
         scores, allowed = scores + _wide(mask), allowed & (mask != float("-inf"))
     return ops.masked_softmax(four_axes(scores), four_axes(allowed))
+
+
+def _sdpa_rows(
+    query: Tensor,
+    key: Tensor,
+    mask: Tensor | None,
+    is_causal: bool,
+    scale: float | None,
+    enable_gqa: bool,
+) -> WeightRows:
+    """Return what `_sdpa_weights` does, some rows at a time and without later keys."""
+    shape = _sdpa_shape(query, key)
+    each = shape[1] // key.shape[1] if enable_gqa else 1
+
+    def read(start: int, end: int, heads: Sequence[int] | None) -> Tensor:
+        check_plain(query=query, key=key, mask=mask)
+        width = min(end, shape[3]) if is_causal else shape[3]
+        q, k = query[:, :, start:end], key[:, :, :width]
+        if heads is not None or each > 1:
+            chosen = list(range(shape[1]) if heads is None else heads)
+            q, k = q[:, chosen], k[:, [head // each for head in chosen]]
+        if mask is None:
+            return _unmasked_weights(q, k, scale, start if is_causal else None)
+        some = mask[..., start:end, :width] if mask.shape[-2] > 1 else mask[..., :width]
+        if heads is not None and mask.ndim > 2 and mask.shape[-3] > 1:
+            some = some[..., list(heads), :, :]
+        if is_causal:
+            some = _both(some, torch.ones(end - start, width, device=q.device).tril(start).bool())
+        return _sdpa_weights(q, k, some, False, scale, False)
+
+    return WeightRows(read, shape, plain=mask is None and (shape[2] == shape[3] or not is_causal))
+
+
+def _unmasked_weights(q: Tensor, k: Tensor, scale: float | None, start: int | None) -> Tensor:
+    """Return the weights of queries that see all keys, or those up to their own place.
+
+    Args:
+        q: (batch, heads, rows, dim).
+        k: (batch, heads, columns, dim).
+        scale: of the scores; the usual one if None.
+        start: place of the first query, if it may not see later keys.
+    """
+    q = _wide(q) * (q.shape[-1] ** -0.5 if scale is None else scale)
+    scores = q @ _wide(k).mT
+    if start is not None:  # all keys before the first query are seen
+        ahead = torch.ones(scores.shape[-2], max(0, k.shape[-2] - start), device=q.device).triu(1)
+        scores[..., start:].masked_fill_(ahead.bool(), float("-inf"))
+    return scores.softmax(dim=-1)
+
+
+def _both(mask: Tensor, allowed: Tensor) -> Tensor:
+    """Return a mask or bias that also hides what is not allowed."""
+    if mask.dtype == torch.bool:
+        return mask & allowed
+    return mask.masked_fill(~allowed, float("-inf"))
 
 
 def _nested_rows(*nested: Tensor) -> list[tuple[Tensor, ...]]:

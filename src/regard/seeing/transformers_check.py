@@ -6,7 +6,9 @@ A decoder-only model writes on, an encoder-decoder writes a target, a classifier
 and a masked language model fills its masks; each output is then explained by its inputs.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
 from typing import Any, Final
 
 import numpy as np
@@ -51,6 +53,7 @@ def check_text(
     methods: str = "all",
     versus: str | None = None,
     max_new_tokens: int = MAX_NEW_TOKENS,
+    text_of: Callable[[Sequence[int]], Text] | None = None,
 ) -> Trace:
     """Return a trace of the outputs for a text, with scores and faithfulness of several methods.
 
@@ -64,26 +67,25 @@ def check_text(
         methods: names of `seeing.attribution.METHODS` separated by commas, or `all`.
         versus: a token, or the name of a class, that each output is compared with.
         max_new_tokens: most tokens that the model writes by itself, greedily.
+        text_of: returns the text of tokens, with a label for each; as the vocabulary has them if
+            None.
     """
     method_names(methods)
     scorer = text_scorer(model, tokenizer, text, target, max_new_tokens)
     outputs = _Outputs(model, tokenizer, scorer.kind)
     contrast = None if versus is None else (outputs.find("versus", versus), versus)
-    special = set(tokenizer.all_special_ids)
     with inference(model):
         rows = log_softmax(scorer.replaced_logits([{}])[0].float())
     probs = [float(row[token].exp()) for row, token in zip(rows, scorer.written, strict=True)]
-    source = [
-        Token(_labels(tokenizer, [token])[0], word=i, special=token in special)
-        for i, token in enumerate(scorer.ids)
-    ]
-    written = [
-        Token(outputs.label(token), word=i, prob=min(prob, 1.0))
-        for i, (token, prob) in enumerate(zip(scorer.written, probs, strict=True))
-    ]
+    shown = partial(_text, tokenizer) if text_of is None else text_of
+    if outputs.classes is None:
+        written = shown(scorer.written)
+    else:
+        written = Text.of([outputs.label(token) for token in scorer.written])
+    tokens = zip(written.tokens, probs, strict=True)
     trace = Trace(
-        Text(" ".join(token.text for token in source), tuple(source)),
-        Text(" ".join(token.text for token in written), tuple(written)),
+        shown(scorer.ids),
+        replace(written, tokens=tuple(replace(one, prob=min(prob, 1.0)) for one, prob in tokens)),
         _maps(scorer),
         model=ModelInfo(type(model).__name__),
         decoded=DecodingInfo("greedy" if target is None else "forced"),
@@ -204,6 +206,14 @@ def _fillings(
         raise ArgumentError("target", rule, repr(target), "give as many as there are masks")
     tokens = [_one_token(tokenizer, "target", word) for word in words]
     return dict(zip(masks, tokens, strict=True))
+
+
+def _text(tokenizer: Any, ids: Sequence[int]) -> Text:
+    special = set(tokenizer.all_special_ids)
+    labels = _labels(tokenizer, ids)
+    pairs = enumerate(zip(labels, ids, strict=True))
+    tokens = tuple(Token(label, word=i, special=one in special) for i, (label, one) in pairs)
+    return Text(" ".join(labels), tokens)
 
 
 def _labels(tokenizer: Any, ids: Sequence[int]) -> list[str]:

@@ -1,32 +1,7 @@
 // Parses the JSON of a trace. Weights are unpacked on demand.
 
-/** Bytes of the web's "deflate", which is what Python's zlib writes, from base64. */
-async function inflate(base64) {
-  const text = atob(base64);
-  const bytes = new Uint8Array(text.length);
-  for (let i = 0; i < text.length; i++) bytes[i] = text.charCodeAt(i);
-  const stream = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("deflate"));
-  return new Uint8Array(await new Response(stream).arrayBuffer());
-}
-
-/** Half-precision numbers, given as little-endian bytes. */
-export function halves(bytes, from, count) {
-  const found = new Float32Array(count);
-  for (let i = 0; i < count; i++) {
-    const at = 2 * (from + i);
-    found[i] = half(bytes[at] | (bytes[at + 1] << 8));
-  }
-  return found;
-}
-
-function half(bits) {
-  const sign = bits & 0x8000 ? -1 : 1;
-  const power = (bits >> 10) & 31;
-  const rest = bits & 1023;
-  if (power === 0) return sign * rest * 2 ** -24;
-  if (power === 31) return rest ? NaN : sign * Infinity;
-  return sign * (1 + rest / 1024) * 2 ** (power - 15);
-}
+import { halves, inflate } from "./bytes.js";
+import { TopLayer } from "./top_weights.js";
 
 /** Weights from bytes that hold square roots, in `steps` steps from 0 to 1. */
 export function squares(bytes, from, count, steps) {
@@ -64,6 +39,11 @@ class Layer {
     this.missing = this.packedMissing
       ? (await matrix(this.packedMissing)).values
       : new Float32Array(this.heads * this.rows);
+  }
+
+  /** The number that a head has in the model. */
+  headNumber(head) {
+    return head;
   }
 
   /** The weights of a head, or with "mean" of all of them, row after row. */
@@ -121,7 +101,8 @@ export class Trace {
     const { source, target, model, decoded, checks, gold, notes } = json;
     Object.assign(this, { source, target, model, decoded, checks, gold, notes });
     this.goldUnits = json.gold_units ?? ["words", "words"];
-    this.maps = json.maps.map((map) => new Layer(map));
+    this.maps = json.maps.map((map) => (map.strongest ? new TopLayer(map) : new Layer(map)));
+    this.long = this.maps.some((map) => map.strongest);
     this.kinds = [...new Set(this.maps.map((map) => map.kind))];
     this.derived = {};
     this.backdrop = source.backdrop ?? null;

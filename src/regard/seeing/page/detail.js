@@ -24,7 +24,7 @@ export function drawDetail(app, place) {
   const others = rest + Math.max(0, found.length - MOST);
   if (others) bars.push(remainder(`${others} more`, left));
   if (at.side === "row" && view.missing[at.row] > 0.005) {
-    bars.push(remainder("nowhere", view.missing[at.row]));
+    bars.push(remainder(view.layer.strongest ? "not kept" : "nowhere", view.missing[at.row]));
   }
   fill(
     place,

@@ -11,6 +11,8 @@ import { sentence } from "./words.js";
 const FONT = "system-ui, 'Segoe UI', Roboto, 'Noto Sans', sans-serif";
 /** Cells beyond which a map is embedded as an image with one pixel per weight. */
 const DRAWN = 10_000;
+/** Pixels along a side of such an image; where there are more weights, the strongest are shown. */
+const PIXELS = 2048;
 
 /** The figure as an SVG element: the texts on their tab, else the map. */
 export function figure(app) {
@@ -95,7 +97,8 @@ function vectorCells(app, { cell, left, top }) {
 function dots(app, { cell, left, top }) {
   const { view, state, theme } = app;
   const [rows, columns] = [view.rows.length, view.columns.length];
-  const href = picture(view, state.scale, theme, rows, columns).toDataURL("image/png");
+  const pixels = [rows, columns].map((count) => Math.min(count, PIXELS));
+  const href = picture(view, state.scale, theme, ...pixels).toDataURL("image/png");
   return s("image", {
     href, x: left, y: top, width: columns * cell, height: rows * cell,
     style: { imageRendering: "pixelated" }, preserveAspectRatio: "none",
@@ -244,12 +247,21 @@ export async function pngBlob(app) {
   return new Promise((give) => canvas.toBlob(give, "image/png"));
 }
 
-/** All weights of the view, a line for each, nothing left out. */
+/** All weights of the view, a line for each, nothing left out; of a long trace, all that were kept. */
 export function csvText(app) {
   const { view } = app;
   const quoted = (text) => `"${String(text).replaceAll('"', '""')}"`;
   const head = "kind,layer,head,row,column,row_text,column_text,weight";
-  const place = [view.kind, view.layer.layer, view.head].join();
+  const number = view.head === "mean" ? "mean" : view.layer.headNumber(view.head);
+  const place = [view.kind, view.layer.layer, number].join();
+  if (view.layer.strongest) {
+    const kept = view.rows.flatMap((row, r) =>
+      view.layer.entries(view.head, r).map(({ column: c, weight }) =>
+        [place, r, c, quoted(row.text), quoted(view.columns[c].text), weight.toPrecision(6)].join(),
+      ),
+    );
+    return `${[head, ...kept].join("\r\n")}\r\n`;
+  }
   const lines = view.rows.flatMap((row, r) =>
     view.columns.map((column, c) => {
       const weight = view.weights[r * view.columns.length + c];

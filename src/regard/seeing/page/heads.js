@@ -47,7 +47,7 @@ function sorter(app) {
 
 function thumb(app, { layer, head }) {
   const canvas = h("canvas", { "aria-hidden": "true" });
-  const name = h("span", { class: "name" }, `layer ${layer.layer} · head ${head}`);
+  const name = h("span", { class: "name" }, `layer ${layer.layer} · head ${layer.headNumber(head)}`);
   const meter = h("span", { class: "meter" }, h("i"));
   const figure = h("span", { class: "figure" }, "…");
   const node = h(
@@ -79,20 +79,17 @@ async function fill(app, parts) {
 
 function paint(app, one) {
   const { layer, head, canvas } = one;
-  const weights = layer.one(head);
-  const [rows, columns] = layer.sides.map((side) => real(app.trace.tokens(side)));
-  one.sharp = sharpness(weights, layer.columns, rows, columns);
+  const factor = SIZE / Math.max(layer.rows, layer.columns, 1);
+  const size = (count) => Math.max(1, Math.min(count, Math.round(count * Math.max(1, factor))));
+  const [height, width] = [Math.min(size(layer.rows), SIZE), Math.min(size(layer.columns), SIZE)];
+  const values = measured(app, one, height, width);
   one.figure.textContent = number(one.sharp);
   one.meter.firstChild.style.width = `${Math.round(100 * one.sharp)}%`;
   one.node.setAttribute(
     "aria-label",
-    `layer ${layer.layer}, head ${head}, sharpness ${number(one.sharp)}: open its matrix`,
+    `layer ${layer.layer}, head ${layer.headNumber(head)}, sharpness ${number(one.sharp)}: open its matrix`,
   );
-  const factor = SIZE / Math.max(layer.rows, layer.columns, 1);
-  const size = (count) => Math.max(1, Math.min(count, Math.round(count * Math.max(1, factor))));
-  const [height, width] = [Math.min(size(layer.rows), SIZE), Math.min(size(layer.columns), SIZE)];
   [canvas.width, canvas.height] = [width, height];
-  const values = pooled(weights, null, layer.rows, layer.columns, height, width);
   const peak = app.state.scale === "fixed" ? 1 : values.reduce((a, b) => Math.max(a, b), 1e-9);
   const context = canvas.getContext("2d");
   const image = context.createImageData(width, height);
@@ -101,6 +98,20 @@ function paint(app, one) {
     image.data.set([...table[Math.round(255 * Math.min(1, value / peak))], 255], 4 * i);
   });
   context.putImageData(image, 0, 0);
+}
+
+/** A max-pooled map of a head; its sharpness is measured on the way. */
+function measured(app, one, height, width) {
+  const { layer, head } = one;
+  const [rows, columns] = layer.sides.map((side) => real(app.trace.tokens(side)));
+  if (layer.strongest) {
+    const found = layer.thumbnail(head, height, width, new Set(rows), new Set(columns));
+    one.sharp = found.sharp;
+    return found.values;
+  }
+  const weights = layer.one(head);
+  one.sharp = sharpness(weights, layer.columns, rows, columns);
+  return pooled(weights, null, layer.rows, layer.columns, height, width);
 }
 
 /** Marks the head that the other tabs show. */

@@ -134,6 +134,8 @@ class App {
     if (anew) this.places.controls.replaceChildren(...controls(this));
     fill(this.places.picker, tracePicker(this));
     this.places.meta.replaceChildren(...meta(this.trace));
+    // a file of all layers would not be smaller than the page
+    this.places.save.querySelector('[data-save="json"]').hidden = this.trace.long;
     if (state.column === undefined) this.chooseStrongest();
     if (this.view) VIEWS[state.tab].mount(this, this.stage);
     else this.stage.replaceChildren(h("p", { class: "note" }, "This trace holds no attention."));
@@ -185,8 +187,18 @@ class App {
     if (!hidden.length) return "";
     const mean = hidden.reduce((a, b) => a + b, 0) / hidden.length;
     const most = hidden.reduce((a, b) => Math.max(a, b), 0);
-    if (most < 0.0005) return "all mass is drawn";
-    return `mass not drawn: ${number(mean)} per row, ${number(most)} at most`;
+    const kept = this.view.layer.strongest ? "kept " : "";
+    const drawn = most < 0.0005 ? `all ${kept}mass is drawn` : `${kept}mass not drawn: ${number(mean)} per row, ${number(most)} at most`;
+    return kept ? `${drawn}; ${this.lostSentence()}` : drawn;
+  }
+
+  /** A sentence about the mass of a long trace that was not kept. */
+  lostSentence() {
+    const { missing, layer } = this.view;
+    const mean = missing.reduce((a, b) => a + b, 0) / Math.max(1, missing.length);
+    const most = missing.reduce((a, b) => Math.max(a, b), 0);
+    const dots = this.state.tab === "matrix" ? " (dots)" : "";
+    return `not kept${dots} beyond the ${layer.k} strongest of each row: ${number(mean)} per row, ${number(most)} at most`;
   }
 
   /** The selection as indices of rows and columns of the view. */
@@ -320,8 +332,10 @@ function fit(trace, state) {
   state.lock ??= false;
   state.gold ??= true;
   state.sort ??= "layer";
-  // where a row is spread over hundreds of inputs, a scale to 1 would show an empty map
-  state.scale ??= trace.backdrop ? "row" : (layer?.columns ?? 0) > 64 ? "map" : "fixed";
+  // where a row is spread over hundreds of inputs, a scale to 1 would show an empty map, and over
+  // thousands, one to the strongest weight, which is that of the first row
+  if (trace.backdrop || layer?.strongest) state.scale ??= "row";
+  state.scale ??= (layer?.columns ?? 0) > 64 ? "map" : "fixed";
 }
 
 function meta({ model, decoded, notes }) {

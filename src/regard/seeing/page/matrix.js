@@ -4,6 +4,7 @@ import { h, oncePerFrame } from "./dom.js";
 import * as overlay from "./overlay.js";
 import { colour, ink, INKS, ramp } from "./palette.js";
 import { short } from "./tokens.js";
+import { notKept } from "./top_weights.js";
 import { pooled, share } from "./view.js";
 
 const FONT = 'system-ui, "Segoe UI", Roboto, "Noto Sans", sans-serif';
@@ -125,6 +126,7 @@ function cells(context, app, box) {
       }
       context.fillStyle = colour(theme, strength);
       context.fillRect(left, top, box.cell - 1, box.cell - 1);
+      if (notKept(view, r, c)) dot(context, left, top, box.cell, theme);
       if (box.cell >= 30 && view.mask[i]) {
         value(context, view.weights[i], strength, left, top, box.cell, theme);
       }
@@ -145,6 +147,12 @@ function overlaid(context, app, r, c, left, top, size) {
   context.textBaseline = "middle";
   context.fillText(`h${found.head}`, left + (size - 1) / 2, top + size / 2);
   context.restore();
+}
+
+/** A small mark of a weight that was not kept. */
+function dot(context, left, top, cell, theme) {
+  context.fillStyle = INKS[theme].dim;
+  context.fillRect(left + Math.round(cell / 2) - 1, top + Math.round(cell / 2) - 1, 1.5, 1.5);
 }
 
 function value(context, weight, strength, left, top, cell, theme) {
@@ -230,7 +238,11 @@ function drawOverview(app, box) {
   const most = Math.min(320, parts.overview.parentElement.clientWidth || 280);
   const factor = most / Math.max(rows, columns);
   const [height, width] = [rows, columns].map((n) => Math.max(8, Math.round(n * factor)));
-  const small = picture(view, state.scale, theme, Math.min(rows, height), Math.min(columns, width));
+  const key = [state.scale, theme, height, width].join();
+  if (parts.pooled?.key !== key) {
+    parts.pooled = { key, small: picture(view, state.scale, theme, Math.min(rows, height), Math.min(columns, width)) };
+  }
+  const { small } = parts.pooled;
   const context = parts.overview.getContext("2d");
   sized(parts.overview, context, width, height, width);
   context.imageSmoothingEnabled = false;
@@ -243,7 +255,7 @@ function drawOverview(app, box) {
   context.fillStyle = INKS[theme].mark;
   context.fillRect(0, (at.row + 0.5) * sy - 0.5, width, 1);
   parts.note.textContent =
-    `All ${rows} × ${columns} weights, each dot the strongest of its place. The window shows ` +
+    `${view.layer.strongest ? "The kept ones of" : "All"} ${rows} × ${columns} weights, each dot the strongest of its place. The window shows ` +
     `rows ${box.r0 + 1}–${box.r0 + box.rows} and columns ${box.c0 + 1}–${box.c0 + box.columns}; ` +
     `drag it, or move with the arrow keys.`;
 }

@@ -3,6 +3,7 @@
 import { bdi, h, number } from "./dom.js";
 import { colour, ink } from "./palette.js";
 import { short } from "./tokens.js";
+import { notKept } from "./top_weights.js";
 import { exact } from "./words.js";
 import { share } from "./view.js";
 
@@ -36,7 +37,7 @@ function grid(app, [r0, r1], [c0, c1]) {
     {},
     h("th", { scope: "col" }, `${view.names[0]} ↓  ${view.names[1]} →`),
     ...view.columns.slice(c0, c1).map((item) => h("th", { scope: "col" }, bdi(short(item.text)))),
-    h("th", { scope: "col" }, "not drawn"),
+    h("th", { scope: "col" }, view.layer.strongest ? "not drawn or not kept" : "not drawn"),
   );
   const body = view.rows.slice(r0, r1).map((item, y) => {
     const r = r0 + y;
@@ -46,7 +47,7 @@ function grid(app, [r0, r1], [c0, c1]) {
       {},
       h("th", { scope: "row" }, bdi(short(item.text))),
       ...cells,
-      h("td", { class: "dim" }, number(view.hidden[r])),
+      h("td", { class: "dim" }, number(view.hidden[r] + (view.layer.strongest ? view.missing[r] : 0))),
     );
   });
   return h(
@@ -57,14 +58,20 @@ function grid(app, [r0, r1], [c0, c1]) {
 }
 
 function caption(view) {
-  const head = view.head === "mean" ? "mean of all heads" : `head ${view.head}`;
-  return `A row says where that ${view.names[0]} looked: layer ${view.layer.layer}, ${head}.`;
+  const mean = view.layer.strongest ? "mean of what was kept of all heads" : "mean of all heads";
+  const head = view.head === "mean" ? mean : `head ${view.layer.headNumber(view.head)}`;
+  const dots = view.layer.strongest ? " A dot is a weight that was not kept." : "";
+  return `A row says where that ${view.names[0]} looked: layer ${view.layer.layer}, ${head}.${dots}`;
 }
 
 function cell(app, r, c, state, theme) {
   const { view } = app;
   const i = r * view.columns.length + c;
   const weight = view.weights[i];
+  if (notKept(view, r, c)) {
+    const most = exact(view.layer.most(view.head, r));
+    return h("td", { class: "dim", title: `not kept: at most ${most}`, "data-at": `${r},${c}` }, "·");
+  }
   const found = h("td", { title: exact(weight), "data-at": `${r},${c}` }, number(weight));
   if (view.mask[i]) {
     const strength = share(view, state.scale, r, weight);

@@ -1,6 +1,7 @@
 // The current view: the weights of one head, by words or tokens, and which of them are drawn.
 
 import { items, wordsHelp } from "./tokens.js";
+import { drawnStrongest } from "./top_weights.js";
 
 /** Names of the kinds of maps, and of their sides. */
 export const KINDS = {
@@ -27,6 +28,7 @@ export function makeView(trace, layer, state, words) {
   view.rowOf = lookup(rows);
   view.columnOf = lookup(columns);
   view.gold = layer.kind === "cross" ? goldCells(trace, rows, columns) : [];
+  if (layer.strongest) return drawnStrongest(view, state.mass);
   view.max = view.weights.reduce((a, b) => Math.max(a, b), 0);
   return drawn(view, state.mass);
 }

@@ -2,6 +2,7 @@
 
 import { number } from "./dom.js";
 import { short } from "./tokens.js";
+import { notKept } from "./top_weights.js";
 import { links } from "./view.js";
 
 // the marks keep a token's direction from turning the words around it
@@ -22,7 +23,8 @@ function aboutRow(view, at) {
   const others = rest + more.length;
   const looked = some.length ? `looked at ${some.join(", ")}` : "looked at nothing";
   const spread = others ? `; ${number(left)} is spread over ${others} more` : "";
-  const lacks = view.missing[at.row] > 0.005 ? `; ${number(view.missing[at.row])} went nowhere` : "";
+  const lost = view.layer.strongest ? "was not kept" : "went nowhere";
+  const lacks = view.missing[at.row] > 0.005 ? `; ${number(view.missing[at.row])} ${lost}` : "";
   return `${place(row, at.row, view.rows, view.names[0])} ${looked}${spread}${lacks}.`;
 }
 
@@ -34,13 +36,17 @@ function aboutColumn(view, at) {
   const others = rest + Math.max(0, found.length - 5);
   const left = hidden + found.slice(5).reduce((a, b) => a + b.weight, 0);
   const spread = others ? `; ${number(left)} in ${others} more rows` : "";
-  return `${place(column, at.column, view.columns, view.names[1])} ${by}${spread}.`;
+  const only = view.layer.strongest ? ", as far as weights were kept" : "";
+  return `${place(column, at.column, view.columns, view.names[1])} ${by}${spread}${only}.`;
 }
 
 /** The sentence about one weight. */
 export function cellSentence(view, at) {
   const weight = view.weights[at.row * view.columns.length + at.column];
   const [row, column] = [view.rows[at.row], view.columns[at.column]];
+  if (notKept(view, at.row, at.column)) {
+    return `${quoted(row)} looked at ${quoted(column)} with at most ${exact(view.layer.most(view.head, at.row))}: the weight was not kept.`;
+  }
   return `${quoted(row)} looked at ${quoted(column)} with ${exact(weight)}.`;
 }
 
