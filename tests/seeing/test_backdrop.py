@@ -10,7 +10,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from regard.data import FrameScaler
 from regard.errors import ArgumentError
+from regard.kinds import FrameSource
 from regard.seeing import Map, Text, Token, Trace, TraceError, select, storage, terminal
 from regard.seeing.backdrop import MAX_BYTES, Backdrop, overlaid, png, series, spectrogram
 from regard.seeing.figure import svg
@@ -127,6 +129,15 @@ def test_frames_that_are_joined_share_a_cell():
     assert found.grid == (1, 3)
     assert found.shape == (1, 9, 1)  # the last is repeated to fill its cell
     assert found.array[0, -3:, 0].tolist() == [255, 255, 255]
+
+
+def test_the_source_of_a_run_that_reads_vectors_has_its_series():
+    source = FrameSource(FrameScaler(2, 2, (0.0, 1.0), (1.0, 3.0)))
+    table = np.array([[0.0, 9.0], [1.0, 3.0], [4.0, 3.0]])
+    (row,) = source.rows([table])
+    text = source.text(table, row)
+    assert text.labels == ["0-1", "2"]
+    assert text.backdrop == series(table, stack=2)  # whatever the scale of the features
 
 
 def test_large_sources_are_averaged():

@@ -24,6 +24,9 @@ const MOST = 400;
 /** Names of the tab by the kind of the source. */
 export const NAMES = { picture: "Picture", spectrogram: "Sound", series: "Series" };
 
+/** What a reader must know of the drawing. */
+const SAID = { series: "Each feature is scaled to its own range.", spectrogram: "Low frequencies are at the bottom." };
+
 /** Whether the columns of a map lie on the picture. */
 export function fits(view) {
   return view.layer.sides[1] === "source";
@@ -40,7 +43,7 @@ export function mount(app, stage) {
   const seen = h("canvas", { class: "seen", "aria-hidden": "true" });
   listen(app, seen, (cell) => ({ side: "row", column: view.columnOf(trace.backdrop.first + cell) }));
   const title = (name, role) => h("h2", {}, name, h("span", { class: "dim" }, ` ${role}`));
-  const looked = h("section", { class: "looked" }, title(view.names[1], "is looked at"), seen);
+  const looked = h("section", { class: "looked" }, title(view.names[1], "is looked at"), seen, SAID[trace.backdrop.kind] ? h("p", { class: "note" }, SAID[trace.backdrop.kind]) : null);
   app.parts = { seen, chips: new Map() };
   const beside = trace.backdrop.kind === "picture" ? "pictured beside-it" : "pictured";
   stage.replaceChildren(h("div", { class: beside }, outputs(app, title(view.names[0], "looks")), looked));
