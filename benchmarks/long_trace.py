@@ -20,6 +20,9 @@ from typing import Any
 
 from provenance import ROOT, command, machine, source, write
 
+GUIDE = ROOT / "docs" / "any-model.md"
+RESULTS = ROOT / "benchmarks" / "results" / "long-trace.json"
+MARKS = ("<!-- long-trace -->", "<!-- /long-trace -->")
 MODES = ("forward", "forward recorded", "generate", "generate recorded")
 WORDS = [f"{a}{b}{c}" for a in "bdgklmnprst" for b in "aeiou" for c in "bdgklmnprstvz"]
 
@@ -37,7 +40,11 @@ def main() -> None:
     parser.add_argument("--out", type=Path, metavar="FILE")
     parser.add_argument("--mode", choices=MODES, help=argparse.SUPPRESS)
     parser.add_argument("--folder", type=Path, help=argparse.SUPPRESS)
+    parser.add_argument("--render", action="store_true", help="write the table of the guide")
     args = parser.parse_args()
+    if args.render:
+        render()
+        return
     if args.mode:
         print(json.dumps(run(args)))
         return
@@ -75,6 +82,51 @@ def main() -> None:
     }
     write(args.out, result)
     print(json.dumps({name: result[name] for name in ("recording", "browser")}, indent=2))
+
+
+def render() -> None:
+    """Write the table of the guide from the results."""
+    text = GUIDE.read_text(encoding="utf-8")
+    before, _, rest = text.partition(MARKS[0])
+    GUIDE.write_text(
+        f"{before}{MARKS[0]}\n{table()}{MARKS[1]}{rest.partition(MARKS[1])[2]}", "utf-8"
+    )
+
+
+def table() -> str:
+    """Return the results as a table."""
+    found = json.loads(RESULTS.read_text(encoding="utf-8"))
+    settings, runs, browser = found["settings"], found["runs"], found["browser"]
+    rows = settings["tokens"] * settings["layers"] * settings["heads"]
+    size = runs["forward recorded"]["page_mb"]
+    lines = [
+        f"{settings['tokens']:,} tokens, {settings['layers']} layers, {settings['heads']} heads, "
+        f"K = {settings['top_k_weights']}, {settings['threads']} threads of a shared machine",
+        "",
+        "| | forward pass | forward pass, recorded | generation of "
+        f"{settings['new']} tokens | generation, recorded |",
+        "|---|---|---|---|---|",
+    ]
+    for title, name in (
+        ("peak of memory above the loaded model, MB", "peak_mb"),
+        ("seconds of the processor", "cpu_seconds"),
+        ("temporary file, MB", "temporary_file_mb"),
+        ("page, MB", "page_mb"),
+    ):
+        cells = [f"{runs[mode][name]:,.0f}" if name in runs[mode] else "" for mode in MODES]
+        lines.append(f"| {title} | {' | '.join(cells)} |")
+    kept = runs["forward recorded"]["kept"].split(" kept, ")[1].split(";")[0]
+    lines += [
+        "",
+        f"The page is {1e6 * size / rows:.0f} bytes for each row of a head; of a row, {kept}.",
+    ]
+    if browser:
+        lines[-1] += (
+            f" Chromium has drawn it after {browser['seconds_until_drawn']:.1f} s, shows another "
+            f"head after {browser['seconds_next_head']:.1f} s and another row after "
+            f"{browser['seconds_next_row']:.1f} s, with {browser['elements']:,} elements at most."
+        )
+    return "\n".join(lines) + "\n"
 
 
 def build(args: argparse.Namespace) -> None:
@@ -151,7 +203,7 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
         import torch
 
         with torch.inference_mode():
-            model.module(**model.forward_inputs(text))
+            model.module(input_ids=model.forward_inputs(text)["input_ids"])
     else:
         prompt = " ".join(text.split()[: args.tokens - args.new])
         out = model(prompt, max_len=args.new, min_len=args.new, attention=recorded, **given)
