@@ -9,12 +9,13 @@ machine that does other work too, seconds of the processor tell more than those 
 import argparse
 import json
 import os
-import resource
 import shutil
 import subprocess
 import sys
 import tempfile
+import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +37,9 @@ def main() -> None:
     parser.add_argument("--hidden", type=int, default=512)
     parser.add_argument("--top-k-weights", type=int, default=8)
     parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument(
+        "--together", action="store_true", help="run all at once: seconds of the clock say nothing"
+    )
     parser.add_argument("--chromium", default=shutil.which("chromium"))
     parser.add_argument("--out", type=Path, metavar="FILE")
     parser.add_argument("--mode", choices=MODES, help=argparse.SUPPRESS)
@@ -52,12 +56,14 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as scratch:
         args.folder = Path(scratch)
         build(args)
-        for mode in MODES:
-            found[mode] = in_process(args, mode)
-            print(f"{mode}: {found[mode]}", file=sys.stderr)
+        with ThreadPoolExecutor(len(MODES) if args.together else 1) as pool:
+            done = pool.map(lambda mode: in_process(args, mode), MODES)
+            for mode, measured in zip(MODES, done, strict=True):
+                found[mode] = measured
+                print(f"{mode}: {measured}", file=sys.stderr)
         page = args.folder / "forward recorded.html"
         browser = opened(page, args.chromium) if args.chromium else None
-    names = ("tokens", "new", "layers", "heads", "hidden", "top_k_weights", "threads")
+    names = ("together", "tokens", "new", "layers", "heads", "hidden", "top_k_weights", "threads")
     import torch
     import transformers
 
@@ -71,7 +77,6 @@ def main() -> None:
         "runs": found,
         "recording": {
             kind: {
-                "seconds_ratio": round(both[1]["seconds"] / both[0]["seconds"], 2),
                 "cpu_seconds_ratio": round(both[1]["cpu_seconds"] / both[0]["cpu_seconds"], 2),
                 "peak_mb_above_plain": round(both[1]["peak_mb"] - both[0]["peak_mb"], 1),
             }
@@ -194,7 +199,7 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
     next(iter(model.predict(["bab dad"], **warm)))
     recorded = args.mode.endswith("recorded")
     given: dict[str, Any] = {"top_k_weights": args.top_k_weights} if recorded else {}
-    before = reset_peak()
+    memory = MemoryPeak()
     started, worked = time.perf_counter(), time.process_time()
     trace = None
     if args.mode.startswith("forward") and recorded:
@@ -221,23 +226,40 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
         result["page_seconds"] = round(time.perf_counter() - started, 1)
         result["page_mb"] = round(page.stat().st_size / 1e6, 1)
         result["kept"] = trace.kept_note
-    result["peak_mb"] = round(peak() - before, 1)
-    result["model_mb"] = round(before, 1)
+    result["peak_mb"] = round(memory.close(), 1)
+    result["before_mb"] = round(memory.before, 1)
     return result
 
 
-def reset_peak() -> float:
-    """Set the peak of memory to what is in use now, and return that in megabytes."""
-    Path("/proc/self/clear_refs").write_text("5")
-    return peak()
+class MemoryPeak:
+    """The most memory of its own that the process has, looked at many times a second.
+
+    Pages of files, such as those of the weights, do not count, nor whether a busy machine has moved
+    some of the memory out: the peak of resident memory would miss that.
+    """
+
+    def __init__(self) -> None:
+        self.before = self.most = own_memory()
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._look, daemon=True)
+        self._thread.start()
+
+    def _look(self) -> None:
+        while not self._ended.wait(0.02):
+            self.most = max(self.most, own_memory())
+
+    def close(self) -> float:
+        """Stop looking, and return by how many megabytes it has grown at most."""
+        self._ended.set()
+        self._thread.join()
+        return self.most - self.before
 
 
-def peak() -> float:
-    """Return the peak of resident memory in megabytes."""
-    if not Path("/proc/self/status").exists():
-        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e3
+def own_memory() -> float:
+    """Return the anonymous memory of this process in megabytes, resident or swapped out."""
     lines = Path("/proc/self/status").read_text().splitlines()
-    return next(int(line.split()[1]) for line in lines if line.startswith("VmHWM")) * 1024 / 1e6
+    fields = dict(line.split(":", 1) for line in lines if ":" in line)
+    return sum(int(fields[name].split()[0]) for name in ("RssAnon", "VmSwap")) * 1024 / 1e6
 
 
 def opened(page: Path, chromium: str) -> dict[str, Any]:

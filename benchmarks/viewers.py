@@ -51,14 +51,15 @@ class Feature(NamedTuple):
     Attributes:
         title: what it is.
         call: how regard does it.
-        run: shows that it does; None if it does not.
+        run: shows that it does, or the file of tests or figures that does, where it takes a browser
+            or minutes; None if it does not.
         others: cells of the other viewers, in their order: y yes, p partly, n no, ? not looked at;
             in capitals if it was run, else read.
     """
 
     title: str
     call: str
-    run: Callable[[Tools], object] | None
+    run: Callable[[Tools], object] | str | None
     others: str
 
 
@@ -70,6 +71,21 @@ def capture_own_module(tools: Tools) -> None:
     layer = torch.nn.TransformerEncoderLayer(8, 2, batch_first=True).eval()
     with regard.capture(layer) as seen:
         layer(torch.randn(1, 5, 8))
+    assert seen.traces[0].maps
+
+
+def unchanged(tools: Tools) -> None:
+    import torch
+
+    import regard
+
+    model, given = tools.llama.module, tools.llama.forward_inputs(TEXT)
+    assert model.config._attn_implementation == "sdpa"
+    with torch.no_grad():
+        alone = model(**given).logits
+        with regard.capture(model) as seen:
+            beside = model(**given).logits
+    assert torch.equal(alone, beside)
     assert seen.traces[0].maps
 
 
@@ -123,10 +139,11 @@ FEATURES: Final = (
     ),
     Feature(
         "weights under fused kernels (`sdpa`), outputs unchanged", f"`{SHOW}`",
-        lambda t: t.llama.trace(TEXT, max_len=0).maps, "nnnnnnn",
+        unchanged, "nnnnnnn",
     ),
     Feature(
-        "any PyTorch module", "`with regard.capture(module) as seen:`", capture_own_module, "pnyppnn"
+        "any PyTorch module", "`with regard.capture(module) as seen:`",
+        capture_own_module, "pnyppnn",
     ),
     Feature("attention of recurrent models", "`regard show g2p hello`", recurrent, "nnpnnnn"),
     Feature(
@@ -143,16 +160,18 @@ FEATURES: Final = (
     ),
     Feature(
         "4,096 tokens, 32 layers, 32 heads", f"`{SHOW} --top-k-weights 8 -o page.html`",
-        lambda t: t.llama.trace(TEXT, max_len=0, top_k_weights=2).save(t.folder / "long.html"),
+        "benchmarks/long_trace.py",
         "nnnnnnn",
     ),
     Feature(
         "text whose tokens light up or are joined by lines", f"`{SHOW} -o page.html`, tab Text",
-        offline, "Ypyyyyy",
+        "tests/browser/test_page.py", "Ypyyyyy",
     ),
-    Feature("heat map", f"`{SHOW}`", lambda t: t.command("show", t.llama.path, TEXT, "--max-len", 2),
+    Feature("heat map", f"`{SHOW}`",
+            lambda t: t.command("show", t.llama.path, TEXT, "--max-len", 2),
             "nyynyny"),
-    Feature("thumbnails of all heads", f"`{SHOW} -o page.html`, tab Heads", offline, "Ynnnynn"),
+    Feature("thumbnails of all heads", f"`{SHOW} -o page.html`, tab Heads",
+            "tests/browser/test_page.py", "Ynnnynn"),
     Feature("all heads of a layer overlaid by colour", "", None, "Ynnnynn"),
     Feature("query, key and score of a cell", "", None, "pnnnpny"),
     Feature("the picture, sound or series behind the weights", "", None, "nnypnnn"),
@@ -162,7 +181,8 @@ FEATURES: Final = (
         lambda t: t.command("show", t.llama.path, TEXT, "--max-len", 2, "-o", t.folder / "x.svg"),
         "nnpnnnn",
     ),
-    Feature("terminal", f"`{SHOW}`", lambda t: t.command("show", t.llama.path, TEXT, "--max-len", 2),
+    Feature("terminal", f"`{SHOW}`",
+            lambda t: t.command("show", t.llama.path, TEXT, "--max-len", 2),
             "nynnnnn"),
     Feature(
         "weights as data", f"`{SHOW} -o map.csv`, `.json`, `trace.maps`",
@@ -187,7 +207,7 @@ FEATURES: Final = (
         lambda t: t.command("compare", t.llama.path, t.llama.path, texts(t)), "npnynnn",
     ),
     Feature("gold alignments and their error rate", "`regard align RUN pairs.tsv --gold G`",
-            lambda t: t.command("align", "--help"), "nnnnnnn"),
+            "tests/cli/test_align.py", "nnnnnnn"),
     Feature("ablation (occlusion)", "`regard check MODEL TEXT --methods ablation`",
             lambda t: has_methods(t, "ablation"), "nyYnpnn"),
     Feature("gradient and gradient times input", "`--methods gradient,input-gradient`",
@@ -207,9 +227,9 @@ FEATURES: Final = (
     Feature("live input in the browser, of a model of transformers", "", None, "nnnynny"),
     Feature("decoding controls in the browser", "", None, "nnnnnny"),
     Feature("tokens by arrow keys, and rows in words for a screen reader",
-            f"`{SHOW} -o page.html`; tests/browser", offline, "nnnnnnn"),
+            f"`{SHOW} -o page.html`", "tests/browser/test_page.py", "nnnnnnn"),
     Feature("tokens of a foreign tokenizer run nothing",
-            "tests/browser/test_hostile_tokens.py", offline, "Np?????"),
+            f"`{SHOW}`", "tests/browser/test_hostile_tokens.py", "Np?????"),
 )  # fmt: skip
 PENDING: Final = "not yet"
 
@@ -242,6 +262,9 @@ def own_cell(feature: Feature, tools: Tools) -> str:
     """Run a feature of regard, and return its cell of the table."""
     if feature.run is None:
         return PENDING
+    if isinstance(feature.run, str):
+        assert (ROOT / feature.run).is_file(), feature.run
+        return f"by {feature.run}: {feature.call}"
     feature.run(tools)
     return f"yes: {feature.call}"
 
