@@ -15,7 +15,6 @@ import sys
 import tempfile
 import threading
 import time
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -37,9 +36,7 @@ def main() -> None:
     parser.add_argument("--hidden", type=int, default=512)
     parser.add_argument("--top-k-weights", type=int, default=8)
     parser.add_argument("--threads", type=int, default=2)
-    parser.add_argument(
-        "--together", action="store_true", help="run all at once: seconds of the clock say nothing"
-    )
+    parser.add_argument("--forward-only", action="store_true", help="generate nothing")
     parser.add_argument("--chromium", default=shutil.which("chromium"))
     parser.add_argument("--out", type=Path, metavar="FILE")
     parser.add_argument("--mode", choices=MODES, help=argparse.SUPPRESS)
@@ -56,14 +53,12 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as scratch:
         args.folder = Path(scratch)
         build(args)
-        with ThreadPoolExecutor(len(MODES) if args.together else 1) as pool:
-            done = pool.map(lambda mode: in_process(args, mode), MODES)
-            for mode, measured in zip(MODES, done, strict=True):
-                found[mode] = measured
-                print(f"{mode}: {measured}", file=sys.stderr)
+        for mode in MODES[: 2 if args.forward_only else None]:
+            found[mode] = in_process(args, mode)
+            print(f"{mode}: {found[mode]}", file=sys.stderr)
         page = args.folder / "forward recorded.html"
         browser = opened(page, args.chromium) if args.chromium else None
-    names = ("together", "tokens", "new", "layers", "heads", "hidden", "top_k_weights", "threads")
+    names = ("tokens", "new", "layers", "heads", "hidden", "top_k_weights", "threads")
     import torch
     import transformers
 
@@ -81,6 +76,7 @@ def main() -> None:
                 "peak_mb_above_plain": round(both[1]["peak_mb"] - both[0]["peak_mb"], 1),
             }
             for kind in ("forward", "generate")
+            if kind in found
             for both in [(found[kind], found[f"{kind} recorded"])]
         },
         "browser": browser,
