@@ -121,7 +121,7 @@ def table() -> str:
     kept = runs["forward recorded"]["kept"].split(" kept, ")[1].split(";")[0]
     lines += [
         "",
-        f"The page is {1e6 * size / rows:.0f} bytes for each row of a head; of a row, {kept}.",
+        f"The page is {1e6 * size / rows:.0f} bytes for each row of a head. Kept of a row: {kept}.",
     ]
     if browser:
         lines[-1] += (
@@ -134,8 +134,8 @@ def table() -> str:
         plain, recorded = (few["runs"][mode]["peak_mb"] for mode in MODES[:2])
         lines[-1] += (
             f" A busy machine moves resident memory out; of its own memory, moved out or not, a "
-            f"process with {few['settings']['layers']} such layers took at most {plain:,.0f} MB for "
-            f"the forward pass, and {recorded:,.0f} MB with recording and the page."
+            f"process with {few['settings']['layers']} such layers took at most {plain:,.0f} MB "
+            f"for the forward pass, and {recorded:,.0f} MB with recording and the page."
         )
     return "\n".join(lines) + "\n"
 
