@@ -83,7 +83,8 @@ def _show_attention(trace: Trace, console: Console) -> None:
     labels, rows = number_duplicates(list(map(printable, trace.source.labels))), []
     for i, token in enumerate(trace.target.tokens):
         cells = [_strongest(labels, matrix[i].tolist()) for _, matrix in columns]
-        rows.append([printable(token.text), "" if token.prob is None else f"{token.prob:.2f}", *cells])
+        prob = "" if token.prob is None else f"{token.prob:.2f}"
+        rows.append([printable(token.text), prob, *cells])
     print_table(console, ["output", "p", *(name for name, _ in columns)], rows)
 
 
