@@ -9,17 +9,21 @@ machine that does other work too, seconds of the processor tell more than those 
 import argparse
 import json
 import os
-import resource
 import shutil
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from pathlib import Path
 from typing import Any
 
 from provenance import ROOT, command, machine, source, write
 
+GUIDE = ROOT / "docs" / "any-model.md"
+RESULTS = ROOT / "benchmarks" / "results" / "long-trace.json"
+MEMORY = RESULTS.with_name("long-trace-memory.json")
+MARKS = ("<!-- long-trace -->", "<!-- /long-trace -->")
 MODES = ("forward", "forward recorded", "generate", "generate recorded")
 WORDS = [f"{a}{b}{c}" for a in "bdgklmnprst" for b in "aeiou" for c in "bdgklmnprstvz"]
 
@@ -33,11 +37,16 @@ def main() -> None:
     parser.add_argument("--hidden", type=int, default=512)
     parser.add_argument("--top-k-weights", type=int, default=8)
     parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--forward-only", action="store_true", help="generate nothing")
     parser.add_argument("--chromium", default=shutil.which("chromium"))
     parser.add_argument("--out", type=Path, metavar="FILE")
     parser.add_argument("--mode", choices=MODES, help=argparse.SUPPRESS)
     parser.add_argument("--folder", type=Path, help=argparse.SUPPRESS)
+    parser.add_argument("--render", action="store_true", help="write the table of the guide")
     args = parser.parse_args()
+    if args.render:
+        render()
+        return
     if args.mode:
         print(json.dumps(run(args)))
         return
@@ -45,7 +54,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as scratch:
         args.folder = Path(scratch)
         build(args)
-        for mode in MODES:
+        for mode in MODES[: 2 if args.forward_only else None]:
             found[mode] = in_process(args, mode)
             print(f"{mode}: {found[mode]}", file=sys.stderr)
         page = args.folder / "forward recorded.html"
@@ -60,21 +69,75 @@ def main() -> None:
         "machine": machine(),
         "versions": versions,
         **source(),
+        "memory": "own",
         "settings": {name: getattr(args, name) for name in names},
         "runs": found,
         "recording": {
             kind: {
-                "seconds_ratio": round(both[1]["seconds"] / both[0]["seconds"], 2),
                 "cpu_seconds_ratio": round(both[1]["cpu_seconds"] / both[0]["cpu_seconds"], 2),
                 "peak_mb_above_plain": round(both[1]["peak_mb"] - both[0]["peak_mb"], 1),
             }
             for kind in ("forward", "generate")
+            if kind in found
             for both in [(found[kind], found[f"{kind} recorded"])]
         },
         "browser": browser,
     }
     write(args.out, result)
     print(json.dumps({name: result[name] for name in ("recording", "browser")}, indent=2))
+
+
+def render() -> None:
+    """Write the table of the guide from the results."""
+    text = GUIDE.read_text(encoding="utf-8")
+    before, _, rest = text.partition(MARKS[0])
+    GUIDE.write_text(
+        f"{before}{MARKS[0]}\n{table()}{MARKS[1]}{rest.partition(MARKS[1])[2]}", "utf-8"
+    )
+
+
+def table() -> str:
+    """Return the results as a table."""
+    found = json.loads(RESULTS.read_text(encoding="utf-8"))
+    settings, runs, browser = found["settings"], found["runs"], found["browser"]
+    rows = settings["tokens"] * settings["layers"] * settings["heads"]
+    size = runs["forward recorded"]["page_mb"]
+    lines = [
+        f"{settings['tokens']:,} tokens, {settings['layers']} layers, {settings['heads']} heads, "
+        f"K = {settings['top_k_weights']}, {settings['threads']} threads of a shared machine",
+        "",
+        "| | forward pass | forward pass, recorded | generation of "
+        f"{settings['new']} tokens | generation, recorded |",
+        "|---|---|---|---|---|",
+    ]
+    for title, name in (
+        (f"peak of {found['memory']} memory above the loaded model, MB", "peak_mb"),
+        ("seconds of the processor", "cpu_seconds"),
+        ("temporary file, MB", "temporary_file_mb"),
+        ("page, MB", "page_mb"),
+    ):
+        cells = [f"{runs[mode][name]:,.0f}" if name in runs[mode] else "" for mode in MODES]
+        lines.append(f"| {title} | {' | '.join(cells)} |")
+    kept = runs["forward recorded"]["kept"].split(" kept, ")[1].split(";")[0]
+    lines += [
+        "",
+        f"The page is {1e6 * size / rows:.0f} bytes for each row of a head. Kept of a row: {kept}.",
+    ]
+    if browser:
+        lines[-1] += (
+            f" Chromium has drawn it after {browser['seconds_until_drawn']:.1f} s, shows another "
+            f"head after {browser['seconds_next_head']:.1f} s and another row after "
+            f"{browser['seconds_next_row']:.1f} s, with {browser['elements']:,} elements at most."
+        )
+    if MEMORY.is_file():
+        few = json.loads(MEMORY.read_text(encoding="utf-8"))
+        plain, recorded = (few["runs"][mode]["peak_mb"] for mode in MODES[:2])
+        lines[-1] += (
+            f" A busy machine moves resident memory out; of its own memory, moved out or not, a "
+            f"process with {few['settings']['layers']} such layers took at most {plain:,.0f} MB "
+            f"for the forward pass, and {recorded:,.0f} MB with recording and the page."
+        )
+    return "\n".join(lines) + "\n"
 
 
 def build(args: argparse.Namespace) -> None:
@@ -142,7 +205,7 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
     next(iter(model.predict(["bab dad"], **warm)))
     recorded = args.mode.endswith("recorded")
     given: dict[str, Any] = {"top_k_weights": args.top_k_weights} if recorded else {}
-    before = reset_peak()
+    memory = MemoryPeak()
     started, worked = time.perf_counter(), time.process_time()
     trace = None
     if args.mode.startswith("forward") and recorded:
@@ -151,7 +214,7 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
         import torch
 
         with torch.inference_mode():
-            model.module(**model.forward_inputs(text))
+            model.module(input_ids=model.forward_inputs(text)["input_ids"])
     else:
         prompt = " ".join(text.split()[: args.tokens - args.new])
         out = model(prompt, max_len=args.new, min_len=args.new, attention=recorded, **given)
@@ -169,23 +232,40 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
         result["page_seconds"] = round(time.perf_counter() - started, 1)
         result["page_mb"] = round(page.stat().st_size / 1e6, 1)
         result["kept"] = trace.kept_note
-    result["peak_mb"] = round(peak() - before, 1)
-    result["model_mb"] = round(before, 1)
+    result["peak_mb"] = round(memory.close(), 1)
+    result["before_mb"] = round(memory.before, 1)
     return result
 
 
-def reset_peak() -> float:
-    """Set the peak of memory to what is in use now, and return that in megabytes."""
-    Path("/proc/self/clear_refs").write_text("5")
-    return peak()
+class MemoryPeak:
+    """The most memory of its own that the process has, looked at many times a second.
+
+    Pages of files, such as those of the weights, do not count, nor whether a busy machine has moved
+    some of the memory out: the peak of resident memory would miss that.
+    """
+
+    def __init__(self) -> None:
+        self.before = self.most = own_memory()
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._look, daemon=True)
+        self._thread.start()
+
+    def _look(self) -> None:
+        while not self._ended.wait(0.02):
+            self.most = max(self.most, own_memory())
+
+    def close(self) -> float:
+        """Stop looking, and return by how many megabytes it has grown at most."""
+        self._ended.set()
+        self._thread.join()
+        return self.most - self.before
 
 
-def peak() -> float:
-    """Return the peak of resident memory in megabytes."""
-    if not Path("/proc/self/status").exists():
-        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e3
+def own_memory() -> float:
+    """Return the anonymous memory of this process in megabytes, resident or swapped out."""
     lines = Path("/proc/self/status").read_text().splitlines()
-    return next(int(line.split()[1]) for line in lines if line.startswith("VmHWM")) * 1024 / 1e6
+    fields = dict(line.split(":", 1) for line in lines if ":" in line)
+    return sum(int(fields[name].split()[0]) for name in ("RssAnon", "VmSwap")) * 1024 / 1e6
 
 
 def opened(page: Path, chromium: str) -> dict[str, Any]:

@@ -43,8 +43,7 @@ def check(
     """Compare attention with ablation and gradients: what mattered to each output."""
     if output is not None:
         check_ending(output)
-    loaded = api.load(run, device=device, allow_pickle=allow_pickle)
-    model = api.text_model(loaded, "regard check")
+    model = api.load(run, device=device, allow_pickle=allow_pickle)
     if isinstance(model, PretrainedModel):
         if beam is not None:
             reason = "be left out for a model of transformers, which is checked on greedy outputs"
@@ -84,9 +83,8 @@ def _show_attention(trace: Trace, console: Console) -> None:
     labels, rows = number_duplicates(list(map(printable, trace.source.labels))), []
     for i, token in enumerate(trace.target.tokens):
         cells = [_strongest(labels, matrix[i].tolist()) for _, matrix in columns]
-        rows.append(
-            [printable(token.text), "" if token.prob is None else f"{token.prob:.2f}", *cells]
-        )
+        prob = "" if token.prob is None else f"{token.prob:.2f}"
+        rows.append([printable(token.text), prob, *cells])
     print_table(console, ["output", "p", *(name for name, _ in columns)], rows)
 
 
