@@ -592,8 +592,9 @@ def export(
 def serve(
     runs: list[Path] | None = Argument(
         None,
-        metavar="RUN...",
-        help="Run folders or bundled models; each is named after its folder.",
+        metavar="MODEL...",
+        help="Run folders, bundled models, and models of transformers: folders, or "
+        "ORGANISATION/NAME on the Hugging Face hub. Each is named after its folder.",
         show_default="the bundled model",
     ),
     host: str = Option("127.0.0.1", help="Address to listen at."),
@@ -617,6 +618,8 @@ def serve(
         False, "--log-text", help="Print the texts of requests, which may be private."
     ),
     device: DeviceOption = "auto",
+    allow_pickle: AllowPickleOption = False,
+    precision: PrecisionOption = "32",
     **limits: Annotated[Any, Limits],
 ) -> None:
     """Serve a live page and an API.

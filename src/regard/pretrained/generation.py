@@ -31,6 +31,8 @@ from regard.seeing.trace import DecodingInfo, Map, ModelInfo, Text, Trace, Weigh
 ALTERNATIVES: Final = 3
 #: new tokens if neither the caller nor the generation config limits them
 MAX_NEW_TOKENS: Final = 40
+#: length of prompt and answer that transformers assumes if nobody sets one
+LIBRARY_LENGTH: Final = 20
 #: arguments of `generate()` that regard sets itself
 OWN_OPTIONS: Final = (
     *("inputs", "input_ids", "attention_mask", "decoder_input_ids", "inputs_embeds", "streamer"),
@@ -571,14 +573,30 @@ def _limit(model: Any, width: int, options: dict[str, Any]) -> dict[str, int]:
     Raises ArgumentError if more are asked for than the model has positions.
     """
     config = options.get("generation_config", model.generation_config)
-    most = max_positions(model)
-    room = None if most is None else most if model.config.is_encoder_decoder else most + 1 - width
+    room = _room(model, width)
     asked = options.get("max_new_tokens")
     if room is not None and asked is not None and asked > room:
         rule = f"be at most {room}, for which the model has positions"
         raise ArgumentError("max_new_tokens", rule, asked, "lower it, or shorten the text")
     limits = (options.get("max_length"), asked, config.max_new_tokens)
-    # 20 is what transformers assumes
-    if any(one is not None for one in limits) or config.max_length not in (None, 20):
+    if any(one is not None for one in limits) or config.max_length not in (None, LIBRARY_LENGTH):
         return {}
     return {"max_new_tokens": MAX_NEW_TOKENS if room is None else min(MAX_NEW_TOKENS, room)}
+
+
+def default_new_tokens(model: Any, width: int) -> int:
+    """Return the most tokens that a model writes after a source of `width` tokens by itself."""
+    config, room = model.generation_config, _room(model, width)
+    most = config.max_new_tokens
+    if most is None and config.max_length not in (None, LIBRARY_LENGTH):
+        most = config.max_length - (0 if model.config.is_encoder_decoder else width)
+    most = MAX_NEW_TOKENS if most is None else most
+    return max(1, most if room is None else min(most, room))
+
+
+def _room(model: Any, width: int) -> int | None:
+    """Return the tokens that a model has positions to write; None if they are unlimited."""
+    most = max_positions(model)
+    if most is None or model.config.is_encoder_decoder:
+        return most
+    return most + 1 - width

@@ -2,7 +2,7 @@
 
 import hashlib
 import random
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import cached_property
@@ -178,6 +178,34 @@ class PretrainedModel:
         (found,) = self.predict([text], chat=chat, **recording, **options)
         return found.trace
 
+    def stream(self, text: str, on_token: Callable[[str, float], None], **options: Any) -> Trace:
+        """Generate greedily, pass on each token as it is written, and return the trace.
+
+        Args:
+            text: the source or the prompt.
+            on_token: called with the label and the log-probability of each token.
+            options: of `predict`, but for those of several answers.
+        """
+        from transformers import StoppingCriteriaList
+
+        def pass_on(ids: Tensor, scores: Any, **_: Any) -> Tensor:
+            own = ids[0, -1]
+            label = labels(self.tokenizer, [int(own)])[0]
+            on_token(label, float(scores[-1][0].float().log_softmax(-1)[own]))
+            return torch.zeros(len(ids), dtype=torch.bool, device=ids.device)
+
+        settings, _ = self._settings({"beam": 1, **options})
+        self._encoded(text)
+        with quiet_transformers():
+            found: PretrainedOutput = generate(
+                self.module,
+                self.tokenizer,
+                text,
+                **settings,
+                stopping_criteria=StoppingCriteriaList([pass_on]),
+            )
+        return self._named(found).trace
+
     def check(
         self,
         text: str,
@@ -185,6 +213,7 @@ class PretrainedModel:
         *,
         methods: str = "all",
         versus: str | None = None,
+        max_len: int | None = None,
     ) -> Trace:
         """Return a trace with what mattered to each output, by several attribution methods.
 
@@ -193,6 +222,7 @@ class PretrainedModel:
             target: what the model is made to write; its own greedy output if None.
             methods: names separated by commas, or `all`; see `seeing.attribution`.
             versus: a token or class that each output is compared with.
+            max_len: most tokens that the model writes by itself; 20 if None.
         """
         self._check_answers(self._encoded(text))
         if self.task == "token-classification":
@@ -201,10 +231,17 @@ class PretrainedModel:
                 f"{self.path} is a {type(self.module).__name__}: see where it looks with "
                 f"`regard show` or .trace."
             )
-        from regard.seeing.transformers_check import check_text  # loads the compiler of torch
+        # loads the compiler of torch
+        from regard.seeing.transformers_check import MAX_NEW_TOKENS, check_text
 
         found = check_text(
-            self.module, self.tokenizer, text, target, methods=methods, versus=versus
+            self.module,
+            self.tokenizer,
+            text,
+            target,
+            methods=methods,
+            versus=versus,
+            max_new_tokens=MAX_NEW_TOKENS if max_len is None else max_len,
         )
         return replace(found, model=self.info)
 
@@ -272,6 +309,31 @@ class PretrainedModel:
     def check_source(self, text: Any) -> None:
         """Raise DataError for an empty text, and for one with more tokens than positions."""
         self._encoded(text)
+
+    def check_target(self, text: str, target: str) -> None:
+        """Raise if the model has too few positions to write a target after a text."""
+        prompt, decoder = self._encoded(text), not self.module.config.is_encoder_decoder
+        answer = encode(self.tokenizer, target, special=not decoder, target=not decoder)
+        if decoder:
+            ids = [*prompt.ids, *answer.ids]
+            answer = TokenizedText(ids, written(self.tokenizer, answer.ids, after=prompt))
+        check_ids(self.module, [answer])
+
+    def target_length(self, target: str) -> int:
+        """Return the tokens of a target, special ones not counted."""
+        return len(encode(self.tokenizer, target, special=False).ids)
+
+    def source_labels(self, text: str) -> list[str]:
+        """Return the labels of the tokens that the model reads of a text."""
+        return self._encoded(text).text.labels
+
+    def answers(self, text: str) -> bool:
+        """Return whether the model predicts something for a text: without a mask, BERT does not."""
+        try:
+            self._check_answers(self._encoded(text))
+        except RegardError:
+            return False
+        return True
 
     def forward_inputs(self, text: str, target: str | None = None) -> dict[str, Tensor]:
         """Return the arguments of one forward pass, with the labels of an encoder-decoder."""

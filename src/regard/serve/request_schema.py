@@ -42,14 +42,27 @@ class StreamRequest(SourceRequest):
     kinds: list[MapKind] | None = Field(None, description="Maps wanted; all if left out.")
 
 
-class CheckRequest(SourceRequest):
+class DecodingRequest(SourceRequest):
     """A source with decoding options."""
 
     beam: int | None = Field(None, description=f"{BEAM_HELP} That of the run if left out.")
     target: UnicodeText | None = Field(None, description="Text that the model is forced to write.")
 
 
-class RunRequest(CheckRequest):
+class CheckRequest(DecodingRequest):
+    """A source with decoding options and attribution methods."""
+
+    methods: UnicodeText | None = Field(
+        None,
+        description="Attribution methods to compare, separated by commas, or `all`; if left out, "
+        "the checks of attention alone, or `all` for a language model or one of transformers.",
+    )
+    versus: UnicodeText | None = Field(
+        None, description="Token or class that each output is compared with."
+    )
+
+
+class RunRequest(DecodingRequest):
     """A source with decoding options and the kinds of maps to return."""
 
     kinds: list[MapKind] | None = Field(None, description="Maps wanted; all if left out.")
