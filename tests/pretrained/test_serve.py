@@ -155,5 +155,5 @@ def test_probabilities_of_a_stream_are_those_of_the_trace(saved):
 def test_pickled_weights_are_refused_without_the_flag(hugging, tmp_path):
     folder = save(hugging, tmp_path / "pickled", "gpt2")
     (folder / "model.safetensors").rename(folder / "pytorch_model.bin")
-    with pytest.raises(RegardError, match="allow-pickle|allow_pickle"):
+    with pytest.raises(RegardError, match=r"allow.pickle"):
         Models.load([folder], device="cpu")

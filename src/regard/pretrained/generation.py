@@ -172,6 +172,44 @@ def generate(
     return outputs[0] if isinstance(text, str) else outputs
 
 
+def generate_after(
+    model: Any,
+    tokenizer: Any,
+    prompt: TokenizedText,
+    prefix: TokenizedText,
+    options: dict[str, Any],
+) -> PretrainedOutput:
+    """Generate an answer that begins with a prefix, and record its trace.
+
+    Args:
+        model: with `generate()`, decoder-only or encoder-decoder.
+        tokenizer: its tokenizer.
+        prompt: what the model reads.
+        prefix: what its answer begins with, without special tokens.
+        options: of `model.generate`.
+    """
+    extras.require("transformers", extra="hf", for_="regard.generate")
+    if not prefix.ids:
+        raise ArgumentError(
+            "prefix", "have a token or more", repr(prefix.text.text), "leave it out"
+        )
+    if model.config.is_encoder_decoder:
+        check_ids(model, [prompt, prefix])
+        config = model.generation_config
+        starts = (config.decoder_start_token_id, model.config.decoder_start_token_id, 0)
+        start = next(one for one in starts if isinstance(one, int))
+        begin = torch.tensor([[start, *prefix.ids]], device=model.device)
+        options = {**options, "decoder_input_ids": begin}
+        whole = prompt
+    else:
+        ids = [*prompt.ids, *prefix.ids]
+        whole = TokenizedText(ids, written(tokenizer, prefix.ids, after=prompt))
+        check_ids(model, [whole])
+    steps = _Steps.run(model, tokenizer, [whole], options, attention=True, layers=None, most=None)
+    (output,) = steps.outputs()
+    return output
+
+
 def record(
     model: Any, layers: Any = None, max_weights: int | None = None
 ) -> AbstractContextManager[CaptureResult]:

@@ -2,7 +2,7 @@
 
 import hashlib
 import random
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import cached_property
@@ -20,6 +20,7 @@ from regard.pretrained.generation import (
     PretrainedOutput,
     check_ids,
     generate,
+    generate_after,
     likeliest,
     named_trace,
     pad_id,
@@ -35,7 +36,16 @@ from regard.pretrained.token_texts import (
     with_prob,
     written,
 )
+from regard.seeing.attention_edits import AttentionCell
+from regard.seeing.head_switches import module_switches
 from regard.seeing.trace import DecodingInfo, ModelInfo, Text, Trace
+from regard.seeing.what_if import (
+    Intervention,
+    WhatIf,
+    attention_modules,
+    check_seeded,
+    intervened,
+)
 
 BATCH: Final = 8
 #: names of decoding options in transformers
@@ -253,6 +263,79 @@ class PretrainedModel:
         return [
             self.trace(text, target, **options) for text, target in zip(texts, wanted, strict=True)
         ]
+
+    def what_if(
+        self,
+        text: str,
+        *,
+        replace: Mapping[int, str] | None = None,
+        prefix: str | None = None,
+        heads_off: Sequence[Sequence[Any]] = (),
+        cells: Sequence[AttentionCell | Sequence[Any]] = (),
+        **options: Any,
+    ) -> WhatIf:
+        """Change what the model reads, writes or attends to, decode again, and compare.
+
+            found = model.what_if(text, replace={1: "dog"}, heads_off=[("cross", 0, 1)])
+            found.answers, found.traces, found.difference("cross", 0, 1)
+            found.save("what-if.html")
+
+        Args:
+            text: the source or the prompt.
+            replace: text by the number of the source token that it replaces, counted from 0; the
+                whole text is then tokenised anew.
+            prefix: text that the output begins with; of a decoder-only model, after the prompt.
+            heads_off: kind, layer and head of each head that is switched off.
+            cells: of attention maps: kind, layer, head (None for all), row, column and weight; the
+                other cells of the row share the rest in proportion.
+            options: of decoding, as for a call; the same for both.
+        """
+        change = Intervention.of(replace, prefix, heads_off, cells)
+        check_seeded(options)
+        read = self._encoded(text).text
+        changed = change.replaced(read)
+        before = self._answered(text, None, options)
+        names = self._attention_names(text, before[0]) if heads_off or cells else {}
+        encoder = [self.module.get_encoder()] if self.module.config.is_encoder_decoder else []
+        with intervened(
+            change,
+            attention_modules(self.module, names),
+            lambda: module_switches(self.module, names),
+            encoder,
+        ) as notes:
+            after = self._answered(changed, prefix, options)
+        traces, answers = (before[0], after[0]), (before[1], after[1])
+        return WhatIf.of(change, traces, answers, notes, read)
+
+    def _answered(
+        self, text: str, prefix: str | None, options: dict[str, Any]
+    ) -> tuple[Trace, str]:
+        """Return the trace of an answer that begins with a prefix, and the answer as a text."""
+        if not self.generates:
+            self._check_no_options(False, options, prefix)
+            if not self.answers(text):
+                return self.trace(text), ""
+            (output,) = self.predict([text])
+            return output.trace, output.text
+        if prefix is None:
+            found = self.trace(text, **options)
+        else:
+            settings, seed = self._settings(options)
+            prompt = self._encoded(text)
+            begin = encode(
+                self.tokenizer, prefix, special=False, target=self.module.config.is_encoder_decoder
+            )
+            with _seeded(seed, self.device), quiet_transformers():
+                output = generate_after(self.module, self.tokenizer, prompt, begin, settings)
+            found = self._named(output).trace
+        return found, found.target.text
+
+    def _attention_names(self, text: str, found: Trace) -> dict[tuple[str, int], tuple[str, int]]:
+        """Return name and heads of each attention module, found by one pass over what was read."""
+        whole = found.target.text if self.task == "text-generation" else text
+        with inference(self.module), record(self.module) as seen:
+            self.module(**self.forward_inputs(whole, found.target.text))
+        return seen.modules()
 
     def _named(self, output: PretrainedOutput) -> PretrainedOutput:
         """Return an output whose traces name this model."""
