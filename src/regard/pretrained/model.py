@@ -290,12 +290,15 @@ class PretrainedModel:
                 other cells of the row share the rest in proportion.
             options: of decoding, as for a call; the same for both.
         """
-        change = Intervention.of(replace, prefix, heads_off, cells)
+        return self.intervene(text, Intervention.of(replace, prefix, heads_off, cells), options)
+
+    def intervene(self, text: str, change: Intervention, options: dict[str, Any]) -> WhatIf:
+        """Decode a text as it is and with changes; see `what_if`."""
         check_seeded(options)
         read = self._encoded(text).text
         changed = change.replaced(read)
         before = self._answered(text, None, options)
-        names = self._attention_names(text, before[0]) if heads_off or cells else {}
+        names = self._attention_names(text, before[0]) if change.heads_off or change.cells else {}
         encoder = [self.module.get_encoder()] if self.module.config.is_encoder_decoder else []
         with intervened(
             change,
@@ -303,7 +306,7 @@ class PretrainedModel:
             lambda: module_switches(self.module, names),
             encoder,
         ) as notes:
-            after = self._answered(changed, prefix, options)
+            after = self._answered(changed, change.prefix, options)
         traces, answers = (before[0], after[0]), (before[1], after[1])
         return WhatIf.of(change, traces, answers, notes, read)
 

@@ -10,18 +10,22 @@ from typing import Any, NamedTuple, TypeVar
 from starlette.requests import Request
 from starlette.responses import Response
 
+from regard.seeing.attention_edits import AttentionCell
 from regard.seeing.attribution import method_names
+from regard.seeing.what_if import Intervention
 from regard.serve import http_errors
 from regard.serve.event_stream import EventStreamResponse, event_stream
 from regard.serve.http_errors import ServeError, dumps
 from regard.serve.limits import AdmissionControl, Cost, Limits
 from regard.serve.logs import Log
 from regard.serve.request_schema import (
+    AnswersRequest,
     CheckRequest,
     DecodingRequest,
     RunRequest,
     SourceRequest,
     StreamRequest,
+    WhatIfRequest,
 )
 from regard.serve.scheduler import Scheduler
 from regard.serve.served_model import BatchKey, Json, OnToken, ServedModel
@@ -148,11 +152,39 @@ class RequestHandler:
                 self.limits.check_tokens("target", forced)
                 model.check_target(source, body.target)
                 item = replace(item, target=body.target)
+        elif isinstance(body, WhatIfRequest):
+            self.limits.check_beam(body.beam)
+            key, item = replace(key, beam=body.beam), replace(item, change=self._change(body))
+        elif isinstance(body, AnswersRequest):
+            key = replace(key, **self._search(model, body))
         else:
             key = replace(key, beam=1)
         bound = model.cost(key, length, forced)
         self.limits.check_work(bound)
         return PreparedRequest(key, item, model, bound)
+
+    def _change(self, body: WhatIfRequest) -> Intervention:
+        """Return the changes of a request, with texts that are not too long."""
+        for name, text in (
+            ("prefix", body.prefix or ""),
+            *(("text", r.text) for r in body.replace),
+        ):
+            self.limits.check_chars(name, text)
+        return Intervention.of(
+            {one.token: one.text for one in body.replace},
+            body.prefix,
+            [(one.kind, one.layer, one.head) for one in body.heads_off],
+            [AttentionCell(**one.model_dump()) for one in body.cells],
+        )
+
+    def _search(self, model: ServedModel, body: AnswersRequest) -> dict[str, Any]:
+        """Return the fields of a batch key for a search or for samples."""
+        sampling = {"temperature": body.temperature, "top_k": body.top_k, "top_p": body.top_p}
+        if body.samples:
+            return {"num_samples": body.samples, **sampling}
+        self.limits.check_beam(body.beam)
+        beam = max(body.nbest, model.beam) if body.beam is None else body.beam
+        return {"beam": min(beam, self.limits.beam), "nbest": body.nbest}
 
     def _source(self, model: ServedModel, body: SourceRequest) -> Any:
         """Return the source of a request, checked to be what the model reads.

@@ -3,11 +3,12 @@
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple, final
+from typing import Any, Final, NamedTuple, final
 
 from torch import nn
 
 from regard import api
+from regard.api.what_if import run_what_if
 from regard.decoding import DecodingOptions, Streamed, stream
 from regard.errors import RegardError
 from regard.kinds.text_source import describe_tokenizer
@@ -18,6 +19,7 @@ from regard.seeing import Trace
 from regard.seeing.attribution import DRAWS
 from regard.seeing.faithfulness import rows_of_methods
 from regard.seeing.shuffled_attention import SHUFFLES
+from regard.seeing.what_if import Intervention, WhatIf
 from regard.serve.limits import Cost, Limits
 from regard.symbols import EOS, SYMBOLS
 from regard.training import RunFolder
@@ -33,13 +35,18 @@ class BatchKey:
     """Properties that requests must have in common to run as one batch.
 
     Attributes:
-        verb: `run`, `stream` or `check`.
+        verb: `run`, `stream`, `check`, `what-if` or `answers`.
         model: name of the model.
         beam: beam width; that of the model if None.
         kinds: kinds of the maps to return; all if None.
         max_len: most tokens of a prediction; None if the source does not allow more anyway.
         methods: attribution methods of a check; those of the model if None.
         versus: token that each output of a check is compared with.
+        nbest: answers of a search.
+        num_samples: answers to sample.
+        temperature: of the samples.
+        top_k: tokens that are sampled from.
+        top_p: their total probability.
         only: a unique object for a request that must run alone.
     """
 
@@ -50,12 +57,20 @@ class BatchKey:
     max_len: int | None = None
     methods: str | None = None
     versus: str | None = None
+    nbest: int | None = None
+    num_samples: int | None = None
+    temperature: float | None = None
+    top_k: int | None = None
+    top_p: float | None = None
     only: object = None
 
     def options(self, *names: str) -> dict[str, Any]:
         """Return the fields of these names that are set."""
         given = {name: getattr(self, name) for name in names}
         return {name: value for name, value in given.items() if value is not None}
+
+
+SAMPLING: Final = ("nbest", "num_samples", "temperature", "top_k", "top_p")
 
 
 class StreamedToken(NamedTuple):
@@ -148,6 +163,14 @@ class ServedModel(ABC):
     def check(self, source: Any, target: str | None, key: BatchKey) -> Trace:
         """Return a trace with what mattered to each output."""
 
+    @abstractmethod
+    def what_if(self, source: Any, change: Intervention, key: BatchKey) -> WhatIf:
+        """Decode a source as it is and with changes."""
+
+    @abstractmethod
+    def answers(self, source: Any, key: BatchKey) -> list[Json]:
+        """Return text, score and log-probability of several answers, best first."""
+
 
 def serve_model(model: api.Model | PretrainedModel) -> ServedModel:
     """Return a loaded model as a server uses it."""
@@ -230,8 +253,11 @@ class ServedRun(ServedModel):
             target, beam = key.max_len or default_max_len(length), key.beam or self.beam
         else:
             target, beam = forced + 1, 1
+        beam = max(beam, key.num_samples or 0)
         # all hypotheses are searched, and the best is scored once more for its alternatives
         work = 2 * source + (beam + 1) * target
+        if key.verb == "what-if":  # once more, and a pass that finds the modules
+            work = 2 * work + source + target
         if key.verb == "stream":
             work += source + target
         if key.verb == "check":
@@ -266,6 +292,18 @@ class ServedRun(ServedModel):
         """Return a trace with what mattered to each output."""
         options = key.options("beam", "max_len", "methods", "versus")
         return self.model.check(source, target, **options)
+
+    def what_if(self, source: Any, change: Intervention, key: BatchKey) -> WhatIf:
+        """Decode a source as it is and with changes."""
+        return run_what_if(
+            self.model.predictor, self.model.trace, source, change, key.options("beam", "max_len")
+        )
+
+    def answers(self, source: Any, key: BatchKey) -> list[Json]:
+        """Return text, score and log-probability of several answers, best first."""
+        options = key.options("beam", "max_len", *SAMPLING)
+        (found,) = self.model.predict([source], attention=False, **options)
+        return _ranked(found)
 
 
 def default_max_len(length: int) -> int:
@@ -354,7 +392,10 @@ class ServedPretrained(ServedModel):
         # what a model that writes none is asked about: its masks, or its class
         target = length if not self.model.generates else key.max_len or 1
         target = target if forced is None else forced + 1
+        beam = max(beam, key.num_samples or 0)
         work = 2 * length + (beam + 1) * target
+        if key.verb == "what-if":  # once more, and a pass that finds the modules
+            work = 2 * work + length + target
         if key.verb == "check":
             inputs = length + target if self._continues else length
             rows = rows_of_methods(key.methods or ALL_METHODS, inputs, target)
@@ -422,6 +463,32 @@ class ServedPretrained(ServedModel):
         if self.model.generates and key.max_len is not None:
             options["max_len"] = key.max_len
         return self.model.check(source, target, **options)
+
+    def what_if(self, source: Any, change: Intervention, key: BatchKey) -> WhatIf:
+        """Generate as it is and with changes."""
+        return self.model.intervene(source, change, self._options(key, "beam", "max_len"))
+
+    def answers(self, source: Any, key: BatchKey) -> list[Json]:
+        """Return text, score and log-probability of several answers, best first."""
+        if not self.model.generates:
+            raise RegardError(
+                f"answers must be of a model that writes, but this one is a "
+                f"{type(self.model.module).__name__}: ask /api/run."
+            )
+        options = key.options("beam", "max_len", *SAMPLING)
+        (found,) = self.model.predict([source], attention=False, **options)
+        return _ranked(found)
+
+    def _options(self, key: BatchKey, *names: str) -> dict[str, Any]:
+        """Return options of decoding; none for a model that writes nothing."""
+        return key.options(*names) if self.model.generates else {}
+
+
+def _ranked(found: Any) -> list[Json]:
+    return [
+        {"text": one.text, "score": one.score, "log_prob": one.log_prob}
+        for one in (found, *found.alternatives)
+    ]
 
 
 def _of_kinds(trace: Trace, kinds: tuple[str, ...] | None) -> Trace:

@@ -12,6 +12,7 @@ from regard.preemption import preemption_point
 from regard.pretrained import PretrainedModel
 from regard.seeing import Trace
 from regard.seeing.storage import to_json
+from regard.seeing.what_if import Intervention
 from regard.serve.http_errors import ServeError
 from regard.serve.limits import Limits
 from regard.serve.served_model import BatchKey, Json, OnToken, ServedModel, serve_model
@@ -25,11 +26,13 @@ class WorkItem:
     Attributes:
         source: a text, or frames.
         target: text that the model is forced to write; None for its own prediction.
+        change: of a what-if.
         on_token: called with each token of a stream.
     """
 
     source: Any
     target: str | None = None
+    change: Intervention | None = None
     on_token: OnToken | None = None
 
 
@@ -75,8 +78,12 @@ class Models:
         return name, self.served[name]
 
     def run_batch(self, key: BatchKey, items: list[WorkItem]) -> list[Json]:
-        """Return the traces of requests that have a key in common, as JSON."""
+        """Return the results of requests that have a key in common, as JSON: mostly traces."""
         model = self.served[key.model]
+        if key.verb == "what-if":
+            return [_what_if(model, item, key) for item in items]
+        if key.verb == "answers":
+            return [{"answers": model.answers(item.source, key)} for item in items]
         if key.verb == "check":
             found = [model.check(item.source, item.target, key) for item in items]
         elif key.verb == "stream":
@@ -96,6 +103,11 @@ class Models:
             },
             "limits": vars(limits),
         }
+
+
+def _what_if(model: ServedModel, item: WorkItem, key: BatchKey) -> Json:
+    assert item.change is not None
+    return model.what_if(item.source, item.change, key).to_json()
 
 
 def _streamed(model: ServedModel, item: WorkItem, key: BatchKey) -> Trace:
