@@ -1,4 +1,4 @@
-"""What if, for runs of regard: changes of the source, the prefix, the heads and the maps."""
+"""Interventions on runs: a what-if of the source, the prefix, the heads and the maps."""
 
 from collections.abc import Callable
 from contextlib import nullcontext

@@ -1,4 +1,4 @@
-"""What if: change what a model reads, writes or attends to, decode again, and compare.
+"""Interventions: change what a model reads, writes or attends to, decode again, and compare.
 
 An `Intervention` is a list of changes: tokens of the source that are replaced, a prefix that the
 output must begin with, heads that are switched off, and cells of attention maps that are set by

@@ -72,8 +72,8 @@ class ReplacedToken(BaseModel):
     text: UnicodeText = Field(description="Text that stands in its place.")
 
 
-class HeadChoice(BaseModel):
-    """A head of a model."""
+class SwitchedHead(BaseModel):
+    """A head to switch off."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
 
@@ -101,7 +101,7 @@ class WhatIfRequest(SourceRequest):
     beam: int | None = Field(None, description=f"{BEAM_HELP} That of the run if left out.")
     prefix: UnicodeText | None = Field(None, description="Text that the answer begins with.")
     replace: list[ReplacedToken] = Field([], description="Source tokens to replace.", max_length=64)
-    heads_off: list[HeadChoice] = Field([], description="Heads to switch off.", max_length=64)
+    heads_off: list[SwitchedHead] = Field([], description="Heads to switch off.", max_length=64)
     cells: list[CellWeight] = Field(
         [], description="Cells of attention maps to set by hand.", max_length=64
     )
