@@ -70,6 +70,15 @@ class BatchKey:
         return {name: value for name, value in given.items() if value is not None}
 
 
+#: tasks of transformers that begin with a text, and what is done with it
+READS: Final = {
+    "text-generation": "text, which it goes on with",
+    "text2text-generation": "text, which it answers or translates",
+    "fill-mask": "text in which it fills masks",
+    "text-classification": "text, whose class it names",
+    "token-classification": "text, and names the class of each token",
+    "feature-extraction": "text",
+}
 SAMPLING: Final = ("nbest", "num_samples", "temperature", "top_k", "top_p")
 
 
@@ -173,8 +182,15 @@ class ServedModel(ABC):
 
 
 def serve_model(model: api.Model | PretrainedModel) -> ServedModel:
-    """Return a loaded model as a server uses it."""
-    return ServedRun(model) if isinstance(model, api.Model) else ServedPretrained(model)
+    """Return a loaded model as a server uses it; raises for one of transformers without texts."""
+    if isinstance(model, api.Model):
+        return ServedRun(model)
+    if model.task not in READS:
+        raise RegardError(
+            f"a model of transformers must read text to be served, but {model.path} is for "
+            f"{model.task}: see where it looks with `regard show`."
+        )
+    return ServedPretrained(model)
 
 
 def stream_steps(model: api.Model, source: Any, max_len: int | None) -> Iterator[Streamed]:
@@ -500,16 +516,7 @@ def _of_kinds(trace: Trace, kinds: tuple[str, ...] | None) -> Trace:
 
 def _example(model: PretrainedModel) -> tuple[str, str]:
     """Return a text to try, and a phrase on what the model reads and does with it."""
-    example = "The cat sat on the mat"
     mask = model.tokenizer.mask_token
-    said = {
-        "text-generation": "text, which it goes on with",
-        "text2text-generation": "text, which it answers or translates",
-        "fill-mask": f"text in which it fills each {mask}",
-        "text-classification": "text, whose class it names",
-        "token-classification": "text, and names the class of each token",
-        "feature-extraction": "text",
-    }
     if model.task == "fill-mask":
-        example = f"The cat sat on the {mask}"
-    return example, said[model.task]
+        return f"The cat sat on the {mask}", f"text in which it fills each {mask}"
+    return "The cat sat on the mat", READS[model.task]

@@ -145,6 +145,7 @@ class App {
     VIEWS[this.state.tab].draw(this);
     drawDetail(this, this.places.detail);
     drawTable(this, this.places.table);
+    this.live?.whatIf.follow();
     const at = this.at();
     const cell = this.state.tab === "matrix" && at.side === "row" ? ` ${cellSentence(this.view, at)}` : "";
     const words = (this.state.lock ? "Locked. " : "") + sentence(this.view, at) + cell;
