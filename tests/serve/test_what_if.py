@@ -34,9 +34,13 @@ def test_a_head_is_switched_off_for_one_request_alone(models):
     expected = model.trace("abcd", max_len=12)
     seen, others = [], []
 
+    projection = model.module.decoder.decoder.layers[0].cross.out_proj
+    hooks = len(projection._forward_pre_hooks)
+
     def point():
-        seen.append(1)
-        if len(seen) == 90:  # inside of the changed run
+        inside = len(projection._forward_pre_hooks) > hooks
+        seen.extend([1] * inside)
+        if inside and len(seen) == 9 and not others:  # inside of the changed run
             with ThreadPoolExecutor(1) as pool:
                 others.append(pool.submit(model.trace, "abcd", max_len=12).result())
 
@@ -45,7 +49,7 @@ def test_a_head_is_switched_off_for_one_request_alone(models):
     alone = model.what_if("abcd", **change, cells=cells, max_len=12)
     with preemptible(point):
         found = model.what_if("abcd", **change, cells=cells, max_len=12)
-    assert len(seen) > 90
+    assert len(seen) > 9
     assert others[0].target.text == expected.target.text
     assert others[0].decoded.log_prob == pytest.approx(expected.decoded.log_prob, abs=1e-4)
     assert found.answers == alone.answers
