@@ -92,6 +92,19 @@ def test_a_step_with_a_cache_is_the_row_that_it_would_be_all_at_once():
     torch.testing.assert_close(torch.cat(steps, dim=1), whole, **CLOSE)
 
 
+def test_rows_of_cross_attention_are_counted_from_the_run_of_the_encoder():
+    torch.manual_seed(1)
+    module, encoder = AdditiveAttention(5, 7, 11).eval(), nn.Identity()
+    query, key, value = torch.randn(1, 3, 5), torch.randn(1, 4, 7), torch.randn(1, 4, 13)
+    target = EditedAttention(module, 1, [cell(1, 3, 0.6)], own=False)
+    with torch.no_grad(), edited_attention([target], [encoder]):
+        for _ in range(2):
+            encoder(key)
+            steps = [module(query[:, t : t + 1], key, value).weights[0, 0, 0, 3] for t in range(3)]
+            assert steps[1] == near(0.6)
+            assert abs(steps[0] - 0.6) > 0.01
+
+
 def test_additive_attention_mixes_the_values_by_the_weights_that_are_set():
     torch.manual_seed(1)
     module = AdditiveAttention(5, 7, 11).eval()
