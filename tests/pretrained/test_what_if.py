@@ -106,7 +106,8 @@ def test_logits_are_those_of_transformers_with_the_cell_set(hugging, load, famil
     assert (found - plain).abs().max() > 5e-5
 
 
-@pytest.mark.parametrize("beam", [1, pytest.param(3, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("beam", [1, 3])
 @pytest.mark.parametrize(("family", "kind"), CASES)
 def test_a_generated_answer_has_the_cell_in_its_trace(load, family, kind, beam):
     model, text = load(family), text_for(family)
@@ -120,6 +121,7 @@ def test_a_generated_answer_has_the_cell_in_its_trace(load, family, kind, beam):
     assert model._answered(text, None, options)[1] == found.answers[0]  # it is as before
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("family", ["gpt2", "mistral"])
 def test_a_cell_of_the_answer_is_set_at_its_step(load, family):
     """With a cache, and with one that has forgotten its first keys, as Mistral's."""
