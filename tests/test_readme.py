@@ -26,7 +26,7 @@ def code(page, text):
 
 
 #: pages whose code takes more than half a second, as where it loads transformers
-SLOW = ("any-model.md",)
+SLOW = ("any-model.md", "what-if.md")
 
 
 @pytest.mark.parametrize(

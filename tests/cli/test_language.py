@@ -13,7 +13,7 @@ import regard as package
 from cli.tools import done, regard, sentence
 from regard.errors import RegardError
 from regard.seeing.storage import from_json
-from regard.serve.served_models import stream_steps
+from regard.serve.served_model import stream_steps
 from regard.symbols import EOS
 
 WORDS = ["one", "two", "three", "four", "five"]

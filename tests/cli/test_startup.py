@@ -102,7 +102,7 @@ def test_help_of_no_command_needs_more_than_its_options():
 import sys
 from typer.testing import CliRunner
 from regard.cli import app
-for name in {NAMES!r}:
+for name in {[name.replace("_", "-") for name in NAMES]!r}:
     result = CliRunner().invoke(app, [name, "--help"])
     assert result.exit_code == 0 and name in result.output, result.output
 print(*({NEVER!r} & set(sys.modules)))

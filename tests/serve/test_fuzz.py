@@ -44,12 +44,16 @@ def api(models):
     asgi.shutdown_lifespans()
 
 
+#: addresses with so many fields that few examples have them all right
+RARE = ("/api/what-if", "/api/answers")
 ADDRESSES = [
     ("GET", "/healthz"),
     ("GET", "/api/info"),
     ("POST", "/api/run"),
     ("POST", "/api/stream"),
     ("POST", "/api/check"),
+    ("POST", "/api/what-if"),
+    ("POST", "/api/answers"),
 ]
 
 
@@ -81,7 +85,8 @@ def test_whatever_is_sent_the_answer_is_as_the_schema_says(api, method, path, mo
     send()
     assert Printed.lines == []
     assert set(statuses) <= {200, 413, 422} if mode.is_positive else 200 not in statuses
-    assert statuses[200] if mode.is_positive else statuses[422]
+    assert mode.is_negative or statuses[200] or path in RARE
+    assert mode.is_positive or statuses[422]
 
 
 def test_an_application_that_was_ended_can_be_started_again(models):

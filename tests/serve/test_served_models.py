@@ -9,7 +9,7 @@ from regard.preemption import preemptible
 from regard.seeing import input_scorer
 from regard.seeing.shuffled_attention import shuffled_attention
 from regard.serve.limits import Limits
-from regard.serve.served_models import max_target_length, names, source_length
+from regard.serve.served_models import names
 
 
 @pytest.mark.parametrize(
@@ -100,10 +100,11 @@ def test_other_threads_may_run_a_model_whose_attention_is_shuffled(models):
 
 
 def test_lengths_are_counted_in_tokens_and_features(models):
-    assert source_length(models.by_name["tagged"], "abc\tV;PST") == 5
-    assert source_length(models.by_name["looking"], "") == 0
+    assert models.served["tagged"].source_length("abc\tV;PST") == 5
+    assert models.served["looking"].source_length("") == 0
 
 
-def test_only_answers_that_could_be_too_long_get_a_limit_of_their_own():
-    assert max_target_length(5, Limits(tokens=32)) is None  # 2 * 6 + 20
-    assert max_target_length(6, Limits(tokens=32)) == 32
+def test_only_answers_that_could_be_too_long_get_a_limit_of_their_own(models):
+    model = models.served["looking"]
+    assert model.max_len(5, Limits(tokens=32)) is None  # 2 * 6 + 20
+    assert model.max_len(6, Limits(tokens=32)) == 32

@@ -1,7 +1,7 @@
 """A trained model: predict, trace, evaluate, align, save."""
 
 import shutil
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, overload
 
@@ -13,6 +13,7 @@ from regard.api.output import Output
 from regard.api.predictor import Predictor
 from regard.api.read_pairs import known_pairs, read_for
 from regard.api.request import PredictRequest, check_kinds, decoding_options
+from regard.api.what_if import run_what_if
 from regard.api.word_alignment import align_by_mean
 from regard.data import Pair, Tokenizer, require_tokenizer
 from regard.decoding import Ensemble
@@ -22,7 +23,9 @@ from regard.evaluation import Perplexity, perplexity
 from regard.models import TEXT_PRESETS, SequenceModel
 from regard.seeing import ModelInfo, Trace
 from regard.seeing.alignment import Links
+from regard.seeing.attention_edits import AttentionCell
 from regard.seeing.attribution import method_names
+from regard.seeing.what_if import Intervention, WhatIf, check_seeded
 from regard.training import RunError, Saved
 
 BATCH: Final = 32
@@ -218,6 +221,36 @@ class Model:
             return self.predictor.check_prefix(text, tgt, trace, methods, versus)
         limit = options.get("max_len")
         return self.predictor.check_faithfulness(text, tgt, trace, limit, methods, versus)
+
+    def what_if(
+        self,
+        text: Any,
+        *,
+        replace: Mapping[int, str] | None = None,
+        prefix: str | None = None,
+        heads_off: Sequence[Sequence[Any]] = (),
+        cells: Sequence[AttentionCell | Sequence[Any]] = (),
+        **options: Any,
+    ) -> WhatIf:
+        """Change what the model reads, writes or attends to, decode again, and compare.
+
+            found = model.what_if(text, replace={1: "dog"}, heads_off=[("cross", 0, 1)])
+            found.answers, found.traces, found.difference("cross", 0, 1)
+            found.save("what-if.html")
+
+        Args:
+            text: the source; of a language model, the beginning of its output.
+            replace: text by the number of the source token that it replaces, counted from 0; the
+                whole text is then tokenised anew.
+            prefix: text that the output begins with; of a language model, after the text.
+            heads_off: kind, layer and head of each head that is switched off.
+            cells: of attention maps: kind, layer, head (None for all), row, column and weight; the
+                other cells of the row share the rest in proportion.
+            options: of decoding, as for a call; the same for both.
+        """
+        change = Intervention.of(replace, prefix, heads_off, cells)
+        check_seeded(options)
+        return run_what_if(self.predictor, self.trace, text, change, options)
 
     def _traces(
         self,

@@ -43,7 +43,8 @@ def check(
     """Compare attention with ablation and gradients: what mattered to each output."""
     if output is not None:
         check_ending(output)
-    model = api.load(run, device=device, allow_pickle=allow_pickle)
+    loaded = api.load(run, device=device, allow_pickle=allow_pickle)
+    model = api.text_model(loaded, "regard check")
     if isinstance(model, PretrainedModel):
         if beam is not None:
             reason = "be left out for a model of transformers, which is checked on greedy outputs"

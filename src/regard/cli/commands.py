@@ -537,6 +537,57 @@ def compare(
 
 
 @command(no_args_is_help=True)
+def what_if(
+    run: ModelArgument,
+    text: str = Argument(metavar="TEXT", help="The source, or the prompt of a language model."),
+    replace: list[str] | None = Option(
+        None,
+        metavar="NUMBER=TEXT",
+        help="Replace a token of the source, counted from 0, and read the text anew.",
+        show_default=False,
+    ),
+    prefix: str | None = Option(
+        None, help="Text that the answer must begin with.", show_default=False
+    ),
+    off: list[str] | None = Option(
+        None,
+        metavar="KIND:LAYER:HEAD",
+        help="Switch a head off, as in cross:0:1.",
+        show_default=False,
+    ),
+    set_cell: list[str] | None = Option(
+        None,
+        "--set",
+        metavar="KIND:LAYER:HEAD:ROW:COLUMN=WEIGHT",
+        help="Set a cell of an attention map; the others of its row share the rest. HEAD may be "
+        "all.",
+        show_default=False,
+    ),
+    beam: BeamOption = None,
+    max_len: int | None = Option(
+        None, help="Most tokens of an answer.", show_default="by length of the source"
+    ),
+    output: Path | None = Option(
+        None,
+        "-o",
+        "--output",
+        metavar="FILE",
+        help="Also write a page with both maps and their difference: .html.",
+        show_default=False,
+    ),
+    as_json: JsonOption = False,
+    device: DeviceOption = "auto",
+    allow_pickle: AllowPickleOption = False,
+    precision: PrecisionOption = "32",
+) -> None:
+    """Change one thing, decode again, and compare.
+
+    Replace tokens, force a prefix, switch heads off, or set cells of attention maps by hand; each
+    option may be given several times. Both answers, and the heads whose maps change most.
+    """
+
+
+@command(no_args_is_help=True)
 def align(
     run: RunArgument,
     file: str = Argument(metavar="FILE", help="Pairs to align; stdin if '-'."),
@@ -615,8 +666,9 @@ def export(
 def serve(
     runs: list[Path] | None = Argument(
         None,
-        metavar="RUN...",
-        help="Run folders or bundled models; each is named after its folder.",
+        metavar="MODEL...",
+        help="Run folders, bundled models, and models of transformers: folders, or "
+        "ORGANISATION/NAME on the Hugging Face hub. Each is named after its folder.",
         show_default="the bundled model",
     ),
     host: str = Option("127.0.0.1", help="Address to listen at."),
@@ -640,6 +692,8 @@ def serve(
         False, "--log-text", help="Print the texts of requests, which may be private."
     ),
     device: DeviceOption = "auto",
+    allow_pickle: AllowPickleOption = False,
+    precision: PrecisionOption = "32",
     **limits: Annotated[Any, Limits],
 ) -> None:
     """Serve a live page and an API.

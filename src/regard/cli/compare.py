@@ -31,9 +31,10 @@ from regard.cli.input_lines import one_source
 from regard.errors import ArgumentError
 from regard.evaluation import SHARES
 from regard.pretrained import PretrainedModel
-from regard.seeing import select, terminal
+from regard.seeing import Trace, select, terminal
 from regard.seeing.compare_page import ExamplePair, PageTable, render_comparison
 from regard.seeing.labels import fit, printable
+from regard.seeing.map_distance import HeadDistance
 from regard.seeing.storage import to_json
 from regard.seeing.terminal import supports_blocks
 
@@ -120,18 +121,17 @@ def _print(names: tuple[str, str], found: ModelComparison, console: Console) -> 
     worst = found.examples[0]
     if worst.traces is not None and worst.largest > SAME:
         console.print(f"\nExample {worst.number}, {worst.distance.heads[0].name}", style="bold")
-        sys.stdout.write(_side_by_side(worst, console.width) + "\n")
+        head = worst.distance.heads[0]
+        sys.stdout.write(side_by_side(worst.traces, head, console.width) + "\n")
     elif found.heads:
         console.print("All maps are the same.")
 
 
-def _side_by_side(example: ComparedExample, width: int) -> str:
-    """Return the maps of the head that differs most, beside each other where there is room."""
-    assert example.traces is not None
-    worst = example.distance.heads[0]
+def side_by_side(traces: tuple[Trace, Trace], worst: HeadDistance, width: int) -> str:
+    """Return two maps of a head, beside each other where there is room."""
     ascii = not supports_blocks(sys.stdout.encoding)
     drawn = []
-    for name, trace in zip("AB", example.traces, strict=True):
+    for name, trace in zip("AB", traces, strict=True):
         view = select(trace, kind=worst.kind, layer=worst.layer, head=worst.head, words=worst.words)
         drawn.append([name, *terminal.matrix(view, width, ascii).splitlines()])
     left = max(map(cell_len, drawn[0]))

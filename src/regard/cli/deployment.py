@@ -46,6 +46,8 @@ def serve(
     no_token: bool,
     log_text: bool,
     device: str,
+    allow_pickle: bool,
+    precision: str,
     **limits: Any,
 ) -> None:
     """Serve a live page and an API: type, and see where each output looks."""
@@ -54,7 +56,9 @@ def serve(
     with server.bind(host, port) as bound:
         local = server.is_local(bound)
         _check_token(host, token, local=local, none=no_token)
-        models = server.Models.load(runs or [bundled_models.first()], device)
+        models = server.Models.load(
+            runs or [bundled_models.first()], device, precision, allow_pickle=allow_pickle
+        )
         names, url = ", ".join(models.by_name), server.url_of(bound)
         server.run(
             bound,

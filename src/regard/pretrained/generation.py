@@ -34,6 +34,8 @@ AnyTrace = Trace | LongTrace
 ALTERNATIVES: Final = 3
 #: new tokens if neither the caller nor the generation config limits them
 MAX_NEW_TOKENS: Final = 40
+#: length of prompt and answer that transformers assumes if nobody sets one
+LIBRARY_LENGTH: Final = 20
 #: arguments of `generate()` that regard sets itself
 OWN_OPTIONS: Final = (
     *("inputs", "input_ids", "attention_mask", "decoder_input_ids", "inputs_embeds", "streamer"),
@@ -183,6 +185,44 @@ def generate(
     steps = _Steps.run(model, tokenizer, encoded, options, recording if attention else None)
     outputs = list(steps.outputs())
     return outputs[0] if isinstance(text, str) else outputs
+
+
+def generate_after(
+    model: Any,
+    tokenizer: Any,
+    prompt: TokenizedText,
+    prefix: TokenizedText,
+    options: dict[str, Any],
+) -> PretrainedOutput:
+    """Generate an answer that begins with a prefix, and record its trace.
+
+    Args:
+        model: with `generate()`, decoder-only or encoder-decoder.
+        tokenizer: its tokenizer.
+        prompt: what the model reads.
+        prefix: what its answer begins with, without special tokens.
+        options: of `model.generate`.
+    """
+    extras.require("transformers", extra="hf", for_="regard.generate")
+    if not prefix.ids:
+        raise ArgumentError(
+            "prefix", "have a token or more", repr(prefix.text.text), "leave it out"
+        )
+    if model.config.is_encoder_decoder:
+        check_ids(model, [prompt, prefix])
+        config = model.generation_config
+        starts = (config.decoder_start_token_id, model.config.decoder_start_token_id, 0)
+        start = next(one for one in starts if isinstance(one, int))
+        begin = torch.tensor([[start, *prefix.ids]], device=model.device)
+        options = {**options, "decoder_input_ids": begin}
+        whole = prompt
+    else:
+        ids = [*prompt.ids, *prefix.ids]
+        whole = TokenizedText(ids, written(tokenizer, prefix.ids, after=prompt))
+        check_ids(model, [whole])
+    steps = _Steps.run(model, tokenizer, [whole], options, Recording())
+    (output,) = steps.outputs()
+    return output
 
 
 @dataclass(frozen=True)
@@ -642,14 +682,30 @@ def _limit(model: Any, width: int, options: dict[str, Any]) -> dict[str, int]:
     Raises ArgumentError if more are asked for than the model has positions.
     """
     config = options.get("generation_config", model.generation_config)
-    most = max_positions(model)
-    room = None if most is None else most if model.config.is_encoder_decoder else most + 1 - width
+    room = _room(model, width)
     asked = options.get("max_new_tokens")
     if room is not None and asked is not None and asked > room:
         rule = f"be at most {room}, for which the model has positions"
         raise ArgumentError("max_new_tokens", rule, asked, "lower it, or shorten the text")
     limits = (options.get("max_length"), asked, config.max_new_tokens)
-    # 20 is what transformers assumes
-    if any(one is not None for one in limits) or config.max_length not in (None, 20):
+    if any(one is not None for one in limits) or config.max_length not in (None, LIBRARY_LENGTH):
         return {}
     return {"max_new_tokens": MAX_NEW_TOKENS if room is None else min(MAX_NEW_TOKENS, room)}
+
+
+def default_new_tokens(model: Any, width: int) -> int:
+    """Return the most tokens that a model writes after a source of `width` tokens by itself."""
+    config, room = model.generation_config, _room(model, width)
+    most = config.max_new_tokens
+    if most is None and config.max_length not in (None, LIBRARY_LENGTH):
+        most = config.max_length - (0 if model.config.is_encoder_decoder else width)
+    most = MAX_NEW_TOKENS if most is None else most
+    return max(1, most if room is None else min(most, room))
+
+
+def _room(model: Any, width: int) -> int | None:
+    """Return the tokens that a model has positions to write; None if they are unlimited."""
+    most = max_positions(model)
+    if most is None or model.config.is_encoder_decoder:
+        return most
+    return most + 1 - width

@@ -2,7 +2,7 @@
 
 import hashlib
 import random
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from functools import cached_property, partial
@@ -22,6 +22,7 @@ from regard.pretrained.generation import (
     Recording,
     check_ids,
     generate,
+    generate_after,
     likeliest,
     named_trace,
     pad_id,
@@ -38,8 +39,17 @@ from regard.pretrained.token_texts import (
     written,
     written_plainly,
 )
+from regard.seeing.attention_edits import AttentionCell
 from regard.seeing.capture_result import CaptureResult
+from regard.seeing.head_switches import module_switches
 from regard.seeing.trace import DecodingInfo, ModelInfo, Text, Trace
+from regard.seeing.what_if import (
+    Intervention,
+    WhatIf,
+    attention_modules,
+    check_seeded,
+    intervened,
+)
 
 if TYPE_CHECKING:
     from regard.seeing.query_recorder import QueryRecorder
@@ -208,6 +218,35 @@ class PretrainedModel:
         (found,) = self.predict([text], chat=chat, **recording, **options)
         return found.trace
 
+    def stream(self, text: str, on_token: Callable[[str, float], None], **options: Any) -> Trace:
+        """Generate greedily, pass on each token as it is written, and return the trace.
+
+        Args:
+            text: the source or the prompt.
+            on_token: called with the label and the log-probability of each token.
+            options: of `predict`, but for those of several answers.
+        """
+        from transformers import StoppingCriteriaList
+
+        def pass_on(ids: Tensor, scores: Any, **_: Any) -> Tensor:
+            own = ids[0, -1]
+            label = labels(self.tokenizer, [int(own)])[0]
+            on_token(label, float(scores[-1][0].float().log_softmax(-1)[own]))
+            return torch.zeros(len(ids), dtype=torch.bool, device=ids.device)
+
+        settings, _ = self.generate_options({"beam": 1, **options})
+        self._encoded(text)
+        with quiet_transformers():
+            found: PretrainedOutput = generate(
+                self.module,
+                self.tokenizer,
+                text,
+                **settings,
+                stopping_criteria=StoppingCriteriaList([pass_on]),
+            )
+        trace: Trace = self._named(found).trace
+        return trace
+
     def check(
         self,
         text: str,
@@ -215,6 +254,7 @@ class PretrainedModel:
         *,
         methods: str = "all",
         versus: str | None = None,
+        max_len: int | None = None,
     ) -> Trace:
         """Return a trace with what mattered to each output, by several attribution methods.
 
@@ -223,6 +263,7 @@ class PretrainedModel:
             target: what the model is made to write; its own greedy output if None.
             methods: names separated by commas, or `all`; see `seeing.attribution`.
             versus: a token or class that each output is compared with.
+            max_len: most tokens that the model writes by itself; 20 if None.
         """
         self._check_answers(self._encoded(text))
         if self.task == "token-classification":
@@ -231,7 +272,8 @@ class PretrainedModel:
                 f"{self.path} is a {type(self.module).__name__}: see where it looks with "
                 f"`regard show` or .trace."
             )
-        from regard.seeing.transformers_check import check_text  # loads the compiler of torch
+        # loads the compiler of torch
+        from regard.seeing.transformers_check import MAX_NEW_TOKENS, check_text
 
         found = check_text(
             self.module,
@@ -241,6 +283,7 @@ class PretrainedModel:
             methods=methods,
             versus=versus,
             text_of=partial(written_plainly, self.tokenizer),
+            max_new_tokens=MAX_NEW_TOKENS if max_len is None else max_len,
         )
         return replace(found, model=self.info)
 
@@ -252,6 +295,82 @@ class PretrainedModel:
         return [
             self.trace(text, target, **options) for text, target in zip(texts, wanted, strict=True)
         ]
+
+    def what_if(
+        self,
+        text: str,
+        *,
+        replace: Mapping[int, str] | None = None,
+        prefix: str | None = None,
+        heads_off: Sequence[Sequence[Any]] = (),
+        cells: Sequence[AttentionCell | Sequence[Any]] = (),
+        **options: Any,
+    ) -> WhatIf:
+        """Change what the model reads, writes or attends to, decode again, and compare.
+
+            found = model.what_if(text, replace={1: "dog"}, heads_off=[("cross", 0, 1)])
+            found.answers, found.traces, found.difference("cross", 0, 1)
+            found.save("what-if.html")
+
+        Args:
+            text: the source or the prompt.
+            replace: text by the number of the source token that it replaces, counted from 0; the
+                whole text is then tokenised anew.
+            prefix: text that the output begins with; of a decoder-only model, after the prompt.
+            heads_off: kind, layer and head of each head that is switched off.
+            cells: of attention maps: kind, layer, head (None for all), row, column and weight; the
+                other cells of the row share the rest in proportion.
+            options: of decoding, as for a call; the same for both.
+        """
+        return self.intervene(text, Intervention.of(replace, prefix, heads_off, cells), options)
+
+    def intervene(self, text: str, change: Intervention, options: dict[str, Any]) -> WhatIf:
+        """Decode a text as it is and with changes; see `what_if`."""
+        check_seeded(options)
+        read = self._encoded(text).text
+        changed = change.replaced(read)
+        before = self._answered(text, None, options)
+        names = self._attention_names(text, before[0]) if change.heads_off or change.cells else {}
+        encoder = [self.module.get_encoder()] if self.module.config.is_encoder_decoder else []
+        with intervened(
+            change,
+            attention_modules(self.module, names),
+            lambda: module_switches(self.module, names),
+            encoder,
+        ) as notes:
+            after = self._answered(changed, change.prefix, options)
+        traces, answers = (before[0], after[0]), (before[1], after[1])
+        return WhatIf.of(change, traces, answers, notes, read)
+
+    def _answered(
+        self, text: str, prefix: str | None, options: dict[str, Any]
+    ) -> tuple[Trace, str]:
+        """Return the trace of an answer that begins with a prefix, and the answer as a text."""
+        if not self.generates:
+            self._check_no_options(False, options, prefix)
+            if not self.answers(text):
+                return self.trace(text), ""
+            (output,) = self.predict([text])
+            return output.trace, output.text
+        if prefix is None:
+            found = self.trace(text, **options)
+        else:
+            settings, seed = self.generate_options(options)
+            prompt = self._encoded(text)
+            begin = encode(
+                self.tokenizer, prefix, special=False, target=self.module.config.is_encoder_decoder
+            )
+            with seeded(seed, self.device), quiet_transformers():
+                output = generate_after(self.module, self.tokenizer, prompt, begin, settings)
+            found = self._named(output).trace
+        return found, found.target.text
+
+    def _attention_names(self, text: str, found: Trace) -> dict[tuple[str, int], tuple[str, int]]:
+        """Return name and heads of each attention module, found by one pass over what was read."""
+        whole = found.target.text if self.task == "text-generation" else text
+        with inference(self.module), Recording().of(self.module) as seen:
+            self.module(**self.forward_inputs(whole, found.target.text))
+        return seen.modules()
 
     def _named(self, output: PretrainedOutput) -> PretrainedOutput:
         """Return an output whose traces name this model."""
@@ -309,6 +428,31 @@ class PretrainedModel:
     def check_source(self, text: Any) -> None:
         """Raise DataError for an empty text, and for one with more tokens than positions."""
         self._encoded(text)
+
+    def check_target(self, text: str, target: str) -> None:
+        """Raise if the model has too few positions to write a target after a text."""
+        prompt, decoder = self._encoded(text), not self.module.config.is_encoder_decoder
+        answer = encode(self.tokenizer, target, special=not decoder, target=not decoder)
+        if decoder:
+            ids = [*prompt.ids, *answer.ids]
+            answer = TokenizedText(ids, written(self.tokenizer, answer.ids, after=prompt))
+        check_ids(self.module, [answer])
+
+    def target_length(self, target: str) -> int:
+        """Return the tokens of a target, special ones not counted."""
+        return len(encode(self.tokenizer, target, special=False).ids)
+
+    def source_labels(self, text: str) -> list[str]:
+        """Return the labels of the tokens that the model reads of a text."""
+        return self._encoded(text).text.labels
+
+    def answers(self, text: str) -> bool:
+        """Return whether the model predicts something for a text: without a mask, BERT does not."""
+        try:
+            self._check_answers(self._encoded(text))
+        except RegardError:
+            return False
+        return True
 
     def forward_inputs(self, text: str, target: str | None = None) -> dict[str, Tensor]:
         """Return the arguments of one forward pass, with the labels of an encoder-decoder."""

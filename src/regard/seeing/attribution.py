@@ -16,7 +16,7 @@ from torch import Tensor
 
 from regard.errors import ArgumentError
 from regard.models.protocol import evaluating
-from regard.preemption import in_turn
+from regard.preemption import in_turn, preemptible
 from regard.seeing.input_scorer import (
     AttentionRecord,
     InputScorer,
@@ -154,7 +154,8 @@ def relevance(scorer: InputScorer, questions: Questions) -> Scores:
     """
     check_layers(scorer.model)
     vectors = scorer.vectors()
-    with relevance_rules(scorer.model):
+    # hooks and gradients of the parameters are changed for all threads: no other work is let in
+    with preemptible(lambda: None), relevance_rules(scorer.model):
         slopes = _gradients(scorer, questions, vectors, value=row_logits)
     return _times(slopes, vectors - scorer.origin())
 
@@ -215,26 +216,33 @@ class Method(NamedTuple):
             since these do not depend on which token is asked about.
         title: for tables.
         note: takes the scores too; returns a remark about them, or None.
+        rows: returns the most rows that it runs, given the number of inputs and of outputs; a
+            backward pass counts as two.
     """
 
     score: Callable[[InputScorer, Questions], Scores]
     contrasts: bool
     title: str
     note: Callable[[InputScorer, Questions, Scores], str | None] = lambda *_: None
+    rows: Callable[[int, int], int] = lambda inputs, outputs: 3 * outputs
 
 
 #: methods by name
 METHODS: Final[dict[str, Method]] = {
-    "ablation": Method(ablation, True, "ablation"),
+    "ablation": Method(ablation, True, "ablation", rows=lambda inputs, _: 1 + DRAWS * inputs),
     "gradient": Method(gradient, True, "gradient norm"),
     "input-gradient": Method(input_gradient, True, "gradient x input"),
     "integrated-gradients": Method(
-        integrated_gradients, True, "integrated gradients", _say_incomplete
+        integrated_gradients,
+        True,
+        "integrated gradients",
+        _say_incomplete,
+        lambda _, outputs: 4 + 3 * sum(PATH_POINTS) * outputs,
     ),
     "relevance": Method(relevance, True, "AttnLRP"),
-    "attention": Method(attention, False, "attention"),
-    "rollout": Method(rollout, False, "rollout"),
-    "norms": Method(norms, False, "value norms"),
+    "attention": Method(attention, False, "attention", rows=lambda *_: 2),
+    "rollout": Method(rollout, False, "rollout", rows=lambda *_: 2),
+    "norms": Method(norms, False, "value norms", rows=lambda *_: 2),
 }
 
 

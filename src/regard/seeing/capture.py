@@ -27,6 +27,7 @@ from regard.errors import ArgumentError
 from regard.layers import ContentMemory
 from regard.models.encoders import SelfAttentiveEncoder
 from regard.ops.backend import watch
+from regard.preemption import is_preemptible
 from regard.seeing import recompute
 from regard.seeing.capture_result import CaptureResult, Labels
 from regard.seeing.forward_passes import AttentionCall, hides_all_ahead
@@ -283,7 +284,7 @@ class _Recorder:
         """Return whether a module runs in the thread of the block; note it if not."""
         if threading.get_ident() == self.thread:
             return self.open
-        if self.open:
+        if self.open and not is_preemptible():  # threads of a server take turns
             self.result.note(
                 "the module also ran in another thread, where nothing is recorded: open a block in "
                 "each thread"

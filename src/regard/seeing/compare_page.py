@@ -54,12 +54,15 @@ class PageTable(NamedTuple):
 
 
 class DrawnPair(NamedTuple):
-    """Two maps of one head as SVG, with the weight of their darkest colour."""
+    """Two maps of one head as SVG, with the weight of their darkest colour.
+
+    A third figure, if there is one, is their difference.
+    """
 
     title: str
     distance: float
     row: str
-    figures: tuple[str, str]
+    figures: tuple[str, ...]
     full: float
 
 
@@ -103,14 +106,14 @@ def drawn_pairs(pair: ExamplePair) -> list[DrawnPair]:
             select(trace, kind=one.kind, layer=one.layer, head=one.head, words=one.words)
             for trace in pair.traces
         )
-        full = _full_weight(first, second)
+        full = full_weight(first, second)
         figures = svg(first, theme=PAGE, full=full), svg(second, theme=PAGE, full=full)
         title = f"{NAMES[one.kind]}, layer {one.layer}, head {one.head}"
         drawn.append(DrawnPair(title, one.distance, one.row, figures, full))
     return drawn
 
 
-def _full_weight(first: View, second: View) -> float:
+def full_weight(first: View, second: View) -> float:
     """Return the weight of the darkest colour: 1, or for long rows the largest of both maps."""
     views = first, second
     if max(len(view.columns) for view in views) <= WIDE:

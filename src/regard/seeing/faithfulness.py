@@ -25,7 +25,7 @@ import numpy as np
 from jaxtyping import Float
 
 from regard.errors import ArgumentError
-from regard.seeing.attribution import METHODS, Scores, attribute
+from regard.seeing.attribution import METHODS, Scores, attribute, method_names
 from regard.seeing.input_scorer import InputScorer, Question
 from regard.seeing.trace import Trace
 from regard.seeing.value_norms import Array
@@ -255,6 +255,21 @@ def add_methods(
         derived={**trace.derived, **derived},
         checks={**trace.checks, **checks, "sentences": sentences},
     )
+
+
+def rows_of_methods(methods: str, inputs: int, outputs: int) -> int:
+    """Return an upper bound of the rows that `add_methods` runs, a backward pass counted as two.
+
+    Args:
+        methods: names separated by commas, or `all`.
+        inputs: of the scorer.
+        outputs: of the scorer.
+    """
+    names = method_names(methods)
+    rows = sum(METHODS[name].rows(inputs, outputs) for name in names)
+    sets = 2 * (INTERVALS + 2 + len(SHARES) + 1)
+    orders = len(names) + RANDOM_ORDERS
+    return rows + min(outputs, MAX_JUDGED) * orders * sets * DRAWS
 
 
 def as_numbers(measures: Measures) -> dict[str, float | None]:

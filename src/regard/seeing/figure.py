@@ -171,6 +171,11 @@ PAGE: Final = Theme(
     sizes=((48, 22), (128, 5)),
     standalone=False,
 )
+#: for differences of weights, which may be negative
+DIFFERENCE: Final = replace(
+    PAGE,
+    colour=lambda share: f"var(--{'q' if share >= 0 else 'n'}{round(abs(share) * PAGE_SHADES)})",
+)
 
 
 class FigureLayout:
@@ -439,15 +444,23 @@ def _layout(
 
 
 def svg(
-    view: View, *, scale: Scale = "fixed", theme: Theme = LIGHT, full: float | None = None
+    view: View,
+    *,
+    scale: Scale = "fixed",
+    theme: Theme = LIGHT,
+    full: float | None = None,
+    description: str | None = None,
 ) -> str:
     """Return the figure as SVG with a title and a description, which loads nothing.
 
-    Several figures have one colour scale if `full`, the weight of full intensity, is given.
+    Several figures have one colour scale if `full`, the weight of full intensity, is given. The
+    description is that of attention weights if None.
     """
     check_scale(scale)
     layout = _layout(view, scale, theme, full)
     width, height, title = round(layout.width), round(layout.height), printable(view.title)
+    if description is None:
+        description = " ".join(sentences(view, most_rows=DESCRIBED))
     writers: dict[type, Callable[..., str]] = {
         TextShape: _svg_text,
         BoxShape: _svg_box,
@@ -460,7 +473,7 @@ def svg(
             f'viewBox="0 0 {width} {height}" role="img" aria-label={quoteattr(f"{WHAT}: {title}")} '
             f'font-family="{SVG_FONTS}">',
             f"<title>{escape(title)}</title>",
-            f"<desc>{escape(' '.join(sentences(view, most_rows=DESCRIBED)))}</desc>",
+            f"<desc>{escape(description)}</desc>",
             *(writers[type(shape)](shape) for shape in layout.shapes()),
             "</svg>\n",
         ]
@@ -502,7 +515,7 @@ def cells_svg(cells: CellsShape, theme: Theme) -> str:
     Cells of the colour of zero are not drawn.
     """
     paths = defaultdict(list)
-    levels = (cells.shares.clip(0, 1) * theme.shades).round().astype(int)
+    levels = (cells.shares.clip(-1, 1) * theme.shades).round().astype(int)
     # a gap tells the large cells of a page apart, which have few shades
     side = ".96" if cells.cell > 6 and not theme.standalone else "1"
     for i, j in zip(*levels.nonzero(), strict=True):
@@ -529,9 +542,12 @@ def pooled(view: View, most: int) -> View:
     down, across = (ceil(len(side) / most) or 1 for side in (view.rows, view.columns))
     rows, columns = range(0, len(view.rows), down), range(0, len(view.columns), across)
     weights = view.weights
-    if weights.size:
-        weights = np.maximum.reduceat(weights, list(rows), axis=0)
-        weights = np.maximum.reduceat(weights, list(columns), axis=1)
+    if weights.size and (down > 1 or across > 1):
+        high, low = (
+            pool.reduceat(pool.reduceat(weights, list(rows), axis=0), list(columns), axis=1)
+            for pool in (np.maximum, np.minimum)
+        )
+        weights = np.where(high >= -low, high, low)  # differences may be negative
     notes = [
         f"{many} {what} to a cell, which shows the strongest"
         for many, what in ((down, "outputs"), (across, "inputs"))

@@ -5,9 +5,10 @@ the weights of one head's slice at zero, the head contributes nothing, whatever 
 attention. The weights are put back when the block ends.
 """
 
-from collections.abc import Iterator, Mapping
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -15,6 +16,7 @@ from torch import Tensor, nn
 from regard.attention import MultiHeadAttention
 from regard.errors import ArgumentError
 from regard.layers.transformer import TransformerDecoderLayer, TransformerEncoderLayer
+from regard.ops import AttentionOutput
 from regard.seeing.head_habits import HeadKey
 
 #: names of the output projection in an attention, as libraries have them
@@ -47,6 +49,44 @@ def heads_off(*heads: HeadSwitch) -> Iterator[None]:
     with ExitStack() as stack:
         for head in heads:
             stack.enter_context(_off(head))
+        yield
+
+
+@contextmanager
+def heads_muted(
+    heads: Iterable[HeadSwitch] = (), attentions: Iterable[nn.Module] = ()
+) -> Iterator[None]:
+    """Switch heads off inside the block for this thread alone, by hooks instead of weights.
+
+    For models that other threads run meanwhile. Each output projection must be called as a module.
+
+    Args:
+        heads: whose slices of the input of their output projection become zero.
+        attentions: mechanisms of one head, whose contexts become zero.
+    """
+    thread = threading.get_ident()
+
+    def mute(head: HeadSwitch) -> Callable[..., Any]:
+        def before(module: nn.Module, inputs: tuple[Tensor, ...]) -> Any:
+            if threading.get_ident() != thread:
+                return None
+            merged = inputs[0].clone()
+            merged[..., head.start : head.end] = 0.0
+            return (merged, *inputs[1:])
+
+        return before
+
+    def without_context(module: nn.Module, inputs: Any, output: AttentionOutput) -> Any:
+        if threading.get_ident() != thread:
+            return None
+        return output._replace(context=torch.zeros_like(output.context))
+
+    with ExitStack() as stack:
+        for head in heads:
+            handle = head.projection.register_forward_pre_hook(mute(head))
+            stack.callback(handle.remove)
+        for attention in attentions:
+            stack.callback(attention.register_forward_hook(without_context).remove)
         yield
 
 

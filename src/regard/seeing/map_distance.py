@@ -127,3 +127,34 @@ def _distances(
             continue
         worst = first.rows[int(rows.argmax())].label
         yield HeadDistance(kind, layer, head, float(rows.mean()), worst, words)
+
+
+def common_weights(first: Map, second: Map) -> tuple[Weights, Weights]:
+    """Return the weights of the heads, rows and columns that two maps both have."""
+    size = tuple(map(min, first.weights.shape, second.weights.shape))
+    here, there = (one.weights[: size[0], : size[1], : size[2]] for one in (first, second))
+    return here, there
+
+
+def common_distance(before: Trace, after: Trace) -> TraceDistance:
+    """Compare the maps of two traces over the rows and columns that both have, by position."""
+    heads: list[HeadDistance] = []
+    notes: list[str] = []
+    for first in before.maps:
+        second = next((m for m in after.of_kind(first.kind) if m.layer == first.layer), None)
+        if second is None:
+            continue
+        sizes = first.weights.shape[1:], second.weights.shape[1:]
+        if sizes[0] != sizes[1]:
+            (a, b), (c, d) = sizes
+            note = f"{first.kind}: {a} x {b} and {c} x {d}; compared is what both have"
+            notes += [note] if note not in notes else []
+        labels = before.labels(first.rows)
+        for head, rows in enumerate(row_distances(*common_weights(first, second))):
+            if len(rows):
+                worst = labels[int(rows.argmax())]
+                distance = float(rows.mean())
+                heads.append(
+                    HeadDistance(first.kind, first.layer, head, distance, worst, words=False)
+                )
+    return TraceDistance(sorted(heads, key=lambda one: -one.distance), notes)

@@ -5,6 +5,7 @@ Nothing is imported from `transformers`: a model is any torch module with its co
 `attention_mask` and `decoder_input_ids`, and an output with `logits`.
 """
 
+import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, Final, Literal, final
@@ -306,13 +307,13 @@ class _Recorder(TorchFunctionMode):
 @contextmanager
 def _record(parts: Sequence[nn.Module]) -> Iterator[list[_Call]]:
     """Record the attention of the first row of a batch; calls in `parts` are marked."""
-    recorder = _Recorder()
+    recorder, thread = _Recorder(), threading.get_ident()
 
     def enter(*_: Any) -> None:
-        recorder.inside += 1
+        recorder.inside += threading.get_ident() == thread
 
     def leave(*_: Any) -> None:
-        recorder.inside -= 1
+        recorder.inside -= threading.get_ident() == thread
 
     handles = [part.register_forward_pre_hook(enter) for part in parts]
     handles += [part.register_forward_hook(leave) for part in parts]

@@ -15,8 +15,14 @@ from regard.serve.limits import Limits
 from regard.serve.logs import Log
 from regard.serve.middleware import Access, GuardMiddleware, as_response
 from regard.serve.request_handler import RequestHandler, json_response
-from regard.serve.request_schema import CheckRequest, RunRequest, StreamRequest
-from regard.serve.response_schema import EVENTS, HEALTH, INFO, TRACE
+from regard.serve.request_schema import (
+    AnswersRequest,
+    CheckRequest,
+    RunRequest,
+    StreamRequest,
+    WhatIfRequest,
+)
+from regard.serve.response_schema import ANSWERS, EVENTS, HEALTH, INFO, TRACE, WHAT_IF
 from regard.serve.served_models import Models
 from regard.version import __version__
 
@@ -92,6 +98,16 @@ def _add_api(app: FastAPI, handler: RequestHandler) -> None:
     async def check(body: CheckRequest, request: Request) -> Response:
         """Predict a target, and compare attention with ablation and gradient."""
         return await handler.answer(request, body, "check")
+
+    @app.post("/api/what-if", responses=WHAT_IF)
+    async def what_if(body: WhatIfRequest, request: Request) -> Response:
+        """Decode again after a change: of tokens, the prefix, heads or cells of maps."""
+        return await handler.answer(request, body, "what-if")
+
+    @app.post("/api/answers", responses=ANSWERS)
+    async def answers(body: AnswersRequest, request: Request) -> Response:
+        """Return several answers: the best of a beam search, or samples."""
+        return await handler.answer(request, body, "answers")
 
 
 def _add_pages(app: FastAPI, models: Models, limits: Limits) -> None:

@@ -10,11 +10,9 @@ from typing import Any, final
 from fastapi.sse import EventSourceResponse, format_sse_event
 from starlette.types import Receive, Scope, Send
 
-from regard import api
-from regard.decoding import Streamed
 from regard.serve import http_errors
 from regard.serve.http_errors import dumps
-from regard.symbols import EOS, SYMBOLS
+from regard.serve.served_model import OnToken, StreamedToken
 
 
 def event(name: str, content: Any) -> bytes:
@@ -22,23 +20,21 @@ def event(name: str, content: Any) -> bytes:
     return format_sse_event(event=name, data_str=dumps(content).decode("ascii"))
 
 
-def token_event(model: api.Model, step: Streamed) -> bytes:
+def token_event(step: StreamedToken) -> bytes:
     """Return the event of a token: its probability and its row of attention, if there is one."""
-    tokens = model.tgt_tokenizer.tokens([step.token])
     return event(
         "token",
         {
-            "token": SYMBOLS[EOS] if step.token == EOS else tokens[0],
+            "token": step.token,
             "prob": math.exp(min(step.log_prob, 0.0)),
-            "row": None if step.cross is None else [round(w, 4) for w in step.cross.tolist()],
+            "row": None if step.row is None else [round(weight, 4) for weight in step.row],
         },
     )
 
 
 async def event_stream(
-    model: api.Model,
     source: Sequence[str],
-    job: Callable[[Callable[[Streamed], None]], Awaitable[dict[str, Any]]],
+    job: Callable[[OnToken], Awaitable[dict[str, Any]]],
     *,
     seconds: float,
     failed: Callable[[Exception], None],
@@ -46,7 +42,6 @@ async def event_stream(
     """Yield the events of one prediction; if the client leaves, work stops before its next step.
 
     Args:
-        model: the model that predicts.
         source: labels of the columns of all rows of attention.
         job: computes the prediction, passes each step to its argument, from any thread, and
             returns the whole trace.
@@ -55,9 +50,9 @@ async def event_stream(
     """
     deadline = time.monotonic() + seconds
     yield event("source", {"tokens": list(source)})
-    loop, steps = asyncio.get_running_loop(), asyncio.Queue[Streamed | None]()
+    loop, steps = asyncio.get_running_loop(), asyncio.Queue[StreamedToken | None]()
 
-    def on_token(step: Streamed | None) -> None:
+    def on_token(step: StreamedToken | None) -> None:
         with suppress(RuntimeError):  # the loop has ended, and nobody reads
             loop.call_soon_threadsafe(steps.put_nowait, step)
 
@@ -68,7 +63,7 @@ async def event_stream(
             step = await asyncio.wait_for(steps.get(), deadline - time.monotonic())
             if step is None:
                 break
-            yield token_event(model, step)
+            yield token_event(step)
         yield event("done", {"trace": working.result()})
     except TimeoutError:
         yield event("error", http_errors.too_slow(seconds).body)

@@ -1,7 +1,7 @@
 """Request handling: requests are checked, admitted, queued, answered and cancelled."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable
 from contextlib import ExitStack
 from dataclasses import replace
 from ipaddress import ip_address, ip_network
@@ -10,24 +10,26 @@ from typing import Any, NamedTuple, TypeVar
 from starlette.requests import Request
 from starlette.responses import Response
 
-from regard import api
-from regard.decoding import Streamed
+from regard.seeing.attention_edits import AttentionCell
+from regard.seeing.attribution import method_names
+from regard.seeing.what_if import Intervention
 from regard.serve import http_errors
 from regard.serve.event_stream import EventStreamResponse, event_stream
 from regard.serve.http_errors import ServeError, dumps
 from regard.serve.limits import AdmissionControl, Cost, Limits
 from regard.serve.logs import Log
-from regard.serve.request_schema import CheckRequest, RunRequest, SourceRequest, StreamRequest
-from regard.serve.scheduler import Scheduler
-from regard.serve.served_models import (
-    BatchKey,
-    Json,
-    Models,
-    WorkItem,
-    cost,
-    max_target_length,
-    source_length,
+from regard.serve.request_schema import (
+    AnswersRequest,
+    CheckRequest,
+    DecodingRequest,
+    RunRequest,
+    SourceRequest,
+    StreamRequest,
+    WhatIfRequest,
 )
+from regard.serve.scheduler import Scheduler
+from regard.serve.served_model import BatchKey, Json, OnToken, ServedModel
+from regard.serve.served_models import Models, WorkItem
 
 T = TypeVar("T")
 
@@ -37,7 +39,7 @@ class PreparedRequest(NamedTuple):
 
     key: BatchKey
     item: WorkItem
-    model: api.Model
+    model: ServedModel
     cost: Cost
 
 
@@ -101,14 +103,13 @@ class RequestHandler:
         """Respond with a prediction token by token, and its trace."""
         prepared = self._prepare("stream", body)
 
-        def job(on_token: Callable[[Streamed], None]) -> Awaitable[Json]:
+        def job(on_token: OnToken) -> Awaitable[Json]:
             item = replace(prepared.item, on_token=on_token)
             return self._submit(request, prepared._replace(item=item))
 
         with ExitStack() as stack:
             self._admit(stack, request, prepared)
             events = event_stream(
-                prepared.model,
                 prepared.model.source_labels(prepared.item.source),
                 job,
                 seconds=self.limits.seconds,
@@ -131,34 +132,66 @@ class RequestHandler:
         """Check a request against the limits and the model."""
         name, model = self.models.find(body.model)
         source = self._source(model, body)
-        length = source_length(model, source)
-        key = BatchKey(verb, name, max_len=max_target_length(length, self.limits))
+        length = model.source_length(source)
+        key = BatchKey(verb, name, max_len=model.max_len(length, self.limits))
         if verb != "run":
             key = replace(key, only=object())
         if isinstance(body, RunRequest | StreamRequest) and body.kinds is not None:
             key = replace(key, kinds=tuple(sorted(set(body.kinds))))
         item, forced = WorkItem(source), None
-        if isinstance(body, CheckRequest):
+        if isinstance(body, DecodingRequest):
             self.limits.check_beam(body.beam)
             key = replace(key, beam=body.beam)
+            if isinstance(body, CheckRequest):
+                if body.methods is not None:
+                    method_names(body.methods)  # raises before the work
+                key = replace(key, methods=body.methods, versus=body.versus)
             if body.target is not None:
                 self.limits.check_chars("target", body.target)
-                forced = len(model.tgt_tokenizer.encode(body.target))
+                forced = model.target_length(body.target)
                 self.limits.check_tokens("target", forced)
-                model.check_target(body.target)
+                model.check_target(source, body.target)
                 item = replace(item, target=body.target)
+        elif isinstance(body, WhatIfRequest):
+            self.limits.check_beam(body.beam)
+            key, item = replace(key, beam=body.beam), replace(item, change=self._change(body))
+        elif isinstance(body, AnswersRequest):
+            key = replace(key, **self._search(model, body))
         else:
             key = replace(key, beam=1)
-        bound = cost(model, key, length, forced)
+        bound = model.cost(key, length, forced)
         self.limits.check_work(bound)
         return PreparedRequest(key, item, model, bound)
 
-    def _source(self, model: api.Model, body: SourceRequest) -> Any:
+    def _change(self, body: WhatIfRequest) -> Intervention:
+        """Return the changes of a request, with texts that are not too long."""
+        for name, text in (
+            ("prefix", body.prefix or ""),
+            *(("text", r.text) for r in body.replace),
+        ):
+            self.limits.check_chars(name, text)
+        return Intervention.of(
+            {one.token: one.text for one in body.replace},
+            body.prefix,
+            [(one.kind, one.layer, one.head) for one in body.heads_off],
+            [AttentionCell(**one.model_dump()) for one in body.cells],
+        )
+
+    def _search(self, model: ServedModel, body: AnswersRequest) -> dict[str, Any]:
+        """Return the fields of a batch key for a search or for samples."""
+        sampling = {"temperature": body.temperature, "top_k": body.top_k, "top_p": body.top_p}
+        if body.samples:
+            return {"num_samples": body.samples, **sampling}
+        self.limits.check_beam(body.beam)
+        beam = max(body.nbest, model.beam) if body.beam is None else body.beam
+        return {"beam": min(beam, self.limits.beam), "nbest": body.nbest}
+
+    def _source(self, model: ServedModel, body: SourceRequest) -> Any:
         """Return the source of a request, checked to be what the model reads.
 
         A text must never reach a model that reads vectors, which would open the file of that name.
         """
-        field = model.kind.sources.request_field
+        field = model.field
         given = [name for name in ("text", "frames") if getattr(body, name) is not None]
         if given != [field]:
             raise ServeError(
@@ -174,7 +207,7 @@ class RequestHandler:
         else:
             self.limits.check_tokens("the source", len(source), "frames")
         model.check_source(source)
-        self.limits.check_tokens(field, source_length(model, source))
+        self.limits.check_tokens(field, model.source_length(source))
         return source
 
 

@@ -6,6 +6,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, FiniteFloat
 
 from regard.decoding_options import DecodingOptions
 from regard.seeing.trace import MapKind
+from regard.serve.limits import Limits
 
 BEAM_HELP: Final = DecodingOptions.__dataclass_fields__["beam"].metadata["help"]
 
@@ -42,14 +43,88 @@ class StreamRequest(SourceRequest):
     kinds: list[MapKind] | None = Field(None, description="Maps wanted; all if left out.")
 
 
-class CheckRequest(SourceRequest):
+class DecodingRequest(SourceRequest):
     """A source with decoding options."""
 
     beam: int | None = Field(None, description=f"{BEAM_HELP} That of the run if left out.")
     target: UnicodeText | None = Field(None, description="Text that the model is forced to write.")
 
 
-class RunRequest(CheckRequest):
+class CheckRequest(DecodingRequest):
+    """A source with decoding options and attribution methods."""
+
+    methods: UnicodeText | None = Field(
+        None,
+        description="Attribution methods to compare, separated by commas, or `all`; if left out, "
+        "the checks of attention alone, or `all` for a language model or one of transformers.",
+    )
+    versus: UnicodeText | None = Field(
+        None, description="Token or class that each output is compared with."
+    )
+
+
+class ReplacedToken(BaseModel):
+    """A source token to replace."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    token: int = Field(description="Number of the token, from 0.", ge=0)
+    text: UnicodeText = Field(description="Text that stands in its place.")
+
+
+class SwitchedHead(BaseModel):
+    """A head to switch off."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    kind: MapKind
+    layer: int = Field(description="From 0.", ge=0)
+    head: int = Field(description="From 0.", ge=0)
+
+
+class CellWeight(BaseModel):
+    """A cell of an attention map, and the weight that it is given."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    kind: MapKind
+    layer: int = Field(description="From 0.", ge=0)
+    head: int | None = Field(None, description="From 0; all heads if left out.", ge=0)
+    row: int = Field(description="From 0.", ge=0)
+    column: int = Field(description="From 0.", ge=0)
+    weight: float = Field(description="The rest of the row shares what is left.", ge=0, le=1)
+
+
+class WhatIfRequest(SourceRequest):
+    """A source, and changes after which it is decoded again."""
+
+    beam: int | None = Field(None, description=f"{BEAM_HELP} That of the run if left out.")
+    prefix: UnicodeText | None = Field(None, description="Text that the answer begins with.")
+    replace: list[ReplacedToken] = Field([], description="Source tokens to replace.", max_length=64)
+    heads_off: list[SwitchedHead] = Field([], description="Heads to switch off.", max_length=64)
+    cells: list[CellWeight] = Field(
+        [], description="Cells of attention maps to set by hand.", max_length=64
+    )
+
+
+class AnswersRequest(SourceRequest):
+    """A source, and options of search or sampling."""
+
+    beam: int | None = Field(None, description=f"{BEAM_HELP} That of the run if left out.")
+    nbest: int = Field(
+        1, description="Answers of a search, at most the beam width.", ge=1, le=Limits.beam
+    )
+    samples: int = Field(
+        0, description="Answers to sample instead of searching.", ge=0, le=Limits.beam
+    )
+    temperature: FiniteFloat = Field(1.0, description="Of the samples.", gt=0)
+    top_k: int = Field(0, description="Sample among the k likeliest tokens; 0 for all.", ge=0)
+    top_p: FiniteFloat = Field(
+        1.0, description="Sample among tokens of this total probability.", gt=0, le=1
+    )
+
+
+class RunRequest(DecodingRequest):
     """A source with decoding options and the kinds of maps to return."""
 
     kinds: list[MapKind] | None = Field(None, description="Maps wanted; all if left out.")

@@ -32,6 +32,30 @@ class EventResponse(_Response):
     data: str = Field(description="JSON.")
 
 
+class WhatIfResponse(_Response):
+    """A run without and with changes: both answers, both traces, and how far maps are apart."""
+
+    changes: list[str]
+    answers: list[str]
+    traces: list[StoredTrace]
+    distance: dict[str, Any]
+    notes: list[str]
+
+
+class AnswerBody(_Response):
+    """One answer, as `target` of /api/run takes it, with its score and its log-probability."""
+
+    text: str
+    score: float
+    log_prob: float
+
+
+class AnswersResponse(_Response):
+    """Answers, best first."""
+
+    answers: list[AnswerBody]
+
+
 class ErrorBody(_Response):
     """An error: a code for programs, a sentence, and the next step."""
 
@@ -74,6 +98,11 @@ TRACE: Final[Statuses] = {
     200: {"model": StoredTrace, "description": "A trace, as `regard show -o x.json` writes it."},
     **PREDICT,
 }
+WHAT_IF: Final[Statuses] = {
+    200: {"model": WhatIfResponse, "description": "Both runs, as `regard what-if --json` writes."},
+    **PREDICT,
+}
+ANSWERS: Final[Statuses] = {200: {"model": AnswersResponse}, **PREDICT}
 EVENTS: Final[Statuses] = {
     200: {
         "description": "Server-sent events: `source` with the tokens that rows are of; `token` "

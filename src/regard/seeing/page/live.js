@@ -4,6 +4,7 @@ import { bdi, fill, h, number } from "./dom.js";
 import { colour } from "./palette.js";
 import { readHash } from "./state.js";
 import { short, shown } from "./tokens.js";
+import { WhatIf } from "./what_if.js";
 
 const WAIT = 250; // milliseconds without a key before the server is asked
 const NAMED = 16; // inputs at most that are all named above the strips
@@ -24,10 +25,11 @@ export class Live {
     this.reads = h("p", { class: "reads", id: "live-reads" });
     this.box.setAttribute("aria-describedby", "live-reads");
     this.box.addEventListener("input", () => this.later());
+    this.whatIf = new WhatIf(this);
     const label = h("label", { for: "live-text" }, "Input");
     const place = app.root.querySelector('[data-place="live"]');
     place.append(
-      h("div", { class: "ask" }, label, this.picker ?? "", this.box), this.reads, this.status, this.stream,
+      h("div", { class: "ask" }, label, this.picker ?? "", this.box), this.reads, this.status, this.stream, this.whatIf.root,
     );
     place.hidden = false;
     this.introduce();
@@ -49,7 +51,9 @@ export class Live {
 
   /** Describes the input of the model. */
   introduce() {
-    fill(this.reads, this.model.reads ? `${this.model.name} reads ${this.model.reads}.` : "");
+    const example = this.example();
+    const button = h("button", { type: "button", onclick: () => this.tryExample() }, "Try an example");
+    fill(this.reads, this.model.reads ? `${this.model.name} reads ${this.model.reads}. ` : "", example ? button : "");
     // the limit of characters is one of texts; frames are counted by the server
     if (this.readsFrames) this.box.removeAttribute("maxlength");
     else if (this.info.limits?.chars) this.box.maxLength = this.info.limits.chars;
@@ -60,6 +64,11 @@ export class Live {
     const { example } = this.model;
     if (Array.isArray(example)) return example.map((row) => row.join(" ")).join("\n");
     return example ?? "";
+  }
+
+  tryExample() {
+    this.box.value = this.shown = this.example();
+    this.ask();
   }
 
   /** Asks another model: with its own example, unless the reader has typed something. */
@@ -166,8 +175,17 @@ export class Live {
   async done(trace, question, typed) {
     const label = question.text ?? trace.source.text;
     await this.app.show(trace, label);
+    this.whatIf.show(this.app.trace);
     this.stream.replaceChildren();
     await this.app.set({ text: typed.length <= LINK ? typed : undefined, model: question.model });
+  }
+
+  /** Asks about the text that is typed, with more options; `use` is given the answer. */
+  async request(address, options, use) {
+    this.asked?.abort();
+    await this.during(async (signal) => {
+      await use(await (await post(address, { ...this.question(), ...options }, signal)).json());
+    });
   }
 
   /** Runs the checks for the shown text. */

@@ -154,6 +154,7 @@ class App {
     VIEWS[this.state.tab].draw(this);
     drawDetail(this, this.places.detail);
     drawTable(this, this.places.table);
+    this.live?.whatIf.follow();
     const at = this.at();
     const cell = ["matrix", "picture"].includes(this.state.tab) && at.side === "row" ? ` ${cellSentence(this.view, at)}` : "";
     const heads = this.view.overlay ? overlay.sentence(this.view, at) : "";

@@ -1,0 +1,94 @@
+"""Interventions on runs: a what-if of the source, the prefix, the heads and the maps."""
+
+from collections.abc import Callable
+from contextlib import nullcontext
+from typing import Any
+
+from regard.api.predictor import Predictor
+from regard.errors import ArgumentError
+from regard.kinds import Source
+from regard.models.encoders import Encoder
+from regard.preemption import is_preemptible, preemptible
+from regard.seeing.head_switches import transformer_switches
+from regard.seeing.trace import Text, Trace
+from regard.seeing.what_if import (
+    AttentionModule,
+    Intervention,
+    WhatIf,
+    attention_modules,
+    intervened,
+)
+from regard.symbols import UNK
+
+
+def run_what_if(
+    predictor: Predictor,
+    trace: Callable[..., Trace],
+    text: Any,
+    change: Intervention,
+    options: dict[str, Any],
+) -> WhatIf:
+    """Decode a source as it is and with changes, and compare the two.
+
+    Args:
+        predictor: of the model.
+        trace: returns the trace of a source; see `Model.trace`.
+        text: the source.
+        change: what to do.
+        options: of `trace`.
+    """
+    kind = predictor.kind
+    (row,) = kind.sources.rows([text])
+    read = kind.sources.text(text, row)
+    changed = _changed_source(text, read, change)
+    more = dict(options)
+    if change.prefix is not None:
+        if kind.has_sources:
+            more["prefix"] = [_prefix_ids(predictor, change.prefix)]
+        else:
+            changed = f"{changed}{change.prefix}"
+    before = trace(text, **options)
+    modules = _modules(predictor, trace, text, before) if change.heads_off or change.cells else {}
+    encoders = [part for part in predictor.module.modules() if isinstance(part, Encoder)]
+    switches = lambda: transformer_switches(predictor.module)  # noqa: E731
+    with intervened(change, modules, switches, encoders) as notes:
+        after = trace(changed, **more)
+    return WhatIf.of(change, (before, after), notes=notes, read=read)
+
+
+def _changed_source(source: Any, read: Text, change: Intervention) -> Any:
+    """Return a source with its tokens replaced; features after its text stay."""
+    if not change.replace:
+        return source
+    text = change.replaced(read)
+    if isinstance(source, Source):
+        return source._replace(text=text)
+    rest = source[len(read.text) :] if str(source).startswith(read.text) else ""
+    return f"{text}{rest}"
+
+
+def _prefix_ids(predictor: Predictor, prefix: str) -> list[int]:
+    ids = predictor.target_ids(prefix)
+    if not ids or UNK in ids:
+        value = f"{prefix!r} ({' '.join(predictor.kind.target.tokens(ids)) or 'nothing'})"
+        rule = "have a token or more, and only such as the model can write"
+        raise ArgumentError("prefix", rule, value, "choose another beginning")
+    return ids
+
+
+def _modules(
+    predictor: Predictor, trace: Callable[..., Trace], text: Any, before: Trace
+) -> dict[tuple[str, int], AttentionModule]:
+    """Return the attention modules of a model, found by running it once on what it wrote."""
+    from regard.seeing.capture import capture  # loads torch's compiler
+
+    steps = nullcontext() if is_preemptible() else preemptible(lambda: None)
+    with steps, capture(predictor.module) as seen:  # recurrent decoders attend step by step
+        trace(text, before.target.text)
+    names = seen.modules()
+    if not predictor.kind.has_sources:  # capture cannot tell a decoder's past from an encoder's
+        names = {
+            (kind.replace("encoder-history", "decoder-history"), layer): found
+            for (kind, layer), found in names.items()
+        }
+    return attention_modules(predictor.module, names)

@@ -1,0 +1,269 @@
+// The panel of the live page that asks "what if": other answers, a forced one, and changes after
+// which the model decodes again, with both maps and their difference side by side.
+
+import { Trace } from "./data.js";
+import { bdi, fill, h, number, s } from "./dom.js";
+import { short, shown } from "./tokens.js";
+import { KINDS } from "./view.js";
+
+const MOST = 40; // rows and columns of a small map; those after them are said to be left out
+const CELL = 16;
+const SHADES = 8;
+const LISTED = 40; // heads that can be chosen, those that differ most first
+
+/** Asks for answers and changes; `live` asks the server. */
+export class WhatIf {
+  constructor(live) {
+    this.live = live;
+    this.changes = [];
+    this.answer = h("output", { class: "answer", dir: "auto" });
+    this.copied = h("span", { class: "dim", role: "status" });
+    this.list = h("ul", { class: "changes", "aria-label": "Changes" });
+    this.answers = h("ol", { class: "answers", "aria-label": "Answers" });
+    this.result = h("div", { class: "result", "aria-live": "polite" });
+    this.selected = h("p", { class: "dim", id: "what-if-cell" });
+    this.root = h("div", { class: "what-if", hidden: true },
+      h("p", { class: "plain" }, h("span", { class: "dim" }, "Answer"), this.answer,
+        h("button", { type: "button", onclick: () => this.copy() }, "Copy"), this.copied),
+      h("details", {}, h("summary", {}, "Other answers"), this.decoding(), this.answers),
+      h("details", {}, h("summary", {}, "What if …"), this.form(), this.list, this.selected, this.buttons(), this.result),
+    );
+  }
+
+  /** Shows the answer of a trace, and what can be changed in it. */
+  show(trace) {
+    this.trace = trace;
+    this.root.hidden = false;
+    this.answer.textContent = trace.target.text;
+    this.copied.textContent = "";
+    this.beam.box.value = this.live.model.beam ?? 5;
+    const tokens = trace.source.tokens.map((token, i) => [token, i]).filter(([token]) => !token.special && token.span);
+    fill(this.token, ...tokens.map(([token, i]) => h("option", { value: i }, `${i}: ${short(token.text, 24)}`)));
+    this.drop(() => true);
+    this.follow();
+  }
+
+  async copy() {
+    try {
+      await navigator.clipboard.writeText(this.answer.textContent);
+      this.copied.textContent = "copied";
+    } catch {
+      const range = document.createRange();
+      range.selectNodeContents(this.answer);
+      getSelection().removeAllRanges();
+      getSelection().addRange(range);
+      this.copied.textContent = "selected: copy it with the keyboard";
+    }
+  }
+
+  /** Beam, n-best, samples and temperature, and a target to force. */
+  decoding() {
+    const limit = (this.live.info.limits?.beam ?? 16);
+    this.beam = input("Beam width", { type: "number", min: 1, max: limit, value: 5 });
+    this.nbest = input("Answers", { type: "number", min: 1, max: limit, value: 5 });
+    this.temperature = input("Temperature", { type: "number", min: 0.1, max: 5, step: 0.1, value: 1 });
+    this.target = input("Forced output", { type: "text", autocomplete: "off", spellcheck: "false" });
+    return h("form", { class: "fields", onsubmit: (event) => event.preventDefault() },
+      this.beam.field, this.nbest.field,
+      h("button", { type: "button", onclick: () => this.search() }, "Search"),
+      this.temperature.field,
+      h("button", { type: "button", onclick: () => this.sample() }, "Sample"),
+      this.target.field,
+      h("button", { type: "button", onclick: () => this.force(this.target.box.value) }, "Force"),
+    );
+  }
+
+  search() {
+    const nbest = Number(this.nbest.box.value);
+    return this.find({ beam: Math.max(nbest, Number(this.beam.box.value)), nbest });
+  }
+
+  sample() {
+    return this.find({ samples: Number(this.nbest.box.value), temperature: Number(this.temperature.box.value) });
+  }
+
+  /** Lists answers; each can be looked at, as an output that is forced. */
+  find(options) {
+    return this.live.request("api/answers", options, ({ answers }) => {
+      fill(this.answers, ...answers.map(({ text, log_prob }) => h("li", {},
+        h("button", { type: "button", onclick: () => this.force(text) }, bdi(text || "(nothing)")),
+        h("span", { class: "dim" }, ` log-probability ${log_prob.toFixed(2)}`))));
+    });
+  }
+
+  force(target) {
+    return this.live.request("api/run", { target }, async (trace) => {
+      await this.live.app.show(trace, trace.source.text);
+      this.answer.textContent = trace.target.text;
+    });
+  }
+
+  /** A token to replace, and a prefix. */
+  form() {
+    this.token = h("select", {});
+    this.text = input("by", { type: "text", autocomplete: "off", spellcheck: "false" });
+    this.prefix = input("The answer begins with", { type: "text", autocomplete: "off", spellcheck: "false" });
+    return h("form", { class: "fields", onsubmit: (event) => event.preventDefault() },
+      h("label", { class: "field" }, h("span", {}, "Replace token"), this.token), this.text.field,
+      h("button", { type: "button", onclick: () => this.replace() }, "Replace"),
+      this.prefix.field,
+    );
+  }
+
+  /** The head and the cell that are selected in the figure, and the button that asks. */
+  buttons() {
+    this.weight = input("Weight", { type: "number", min: 0, max: 1, step: 0.05, value: 0.9, "aria-describedby": "what-if-cell" });
+    return h("form", { class: "fields", onsubmit: (event) => event.preventDefault() },
+      this.weight.field,
+      h("button", { type: "button", "aria-describedby": "what-if-cell", onclick: () => this.setCell() }, "Set this cell"),
+      h("button", { type: "button", "aria-describedby": "what-if-cell", onclick: () => this.switchOff() }, "Switch this head off"),
+      h("button", { type: "button", class: "primary", onclick: () => this.ask() }, "Decode again"),
+    );
+  }
+
+  /** Says which cell is selected; click another in the figure, or move with the arrow keys. */
+  follow() {
+    const { app } = this.live;
+    if (!this.trace || !app.state?.kind) return;
+    const place = this.place();
+    const name = (side, i) => short(app.trace.tokens(side)[i]?.text ?? "", 20);
+    const [rows, columns] = place.layer.sides;
+    const head = place.head === null ? "all heads" : `head ${place.head}`;
+    fill(this.selected, "Selected in the figure: ", bdi(name(rows, place.row)), " ← ", bdi(name(columns, place.column)),
+      `, ${KINDS[place.kind]?.[0] ?? place.kind}, layer ${place.number}, ${head}.`);
+  }
+
+  place() {
+    const { state, trace } = this.live.app;
+    const layer = trace.layers(state.kind).find((one) => one.layer === state.layer);
+    const head = layer.heads === 1 ? 0 : state.head === "mean" ? null : state.head;
+    return { kind: state.kind, number: state.layer, layer, head, row: state.row, column: state.column ?? 0 };
+  }
+
+  replace() {
+    const token = Number(this.token.value);
+    const text = this.text.box.value;
+    this.add({ replace: { token, text } }, `token ${token} becomes “${shown(text)}”`);
+  }
+
+  setCell() {
+    const { kind, number: layer, head, row, column } = this.place();
+    const weight = Number(this.weight.box.value);
+    const cell = { kind, layer, ...(head === null ? {} : { head }), row, column, weight };
+    this.add({ cells: cell }, `row ${row}, column ${column} of ${kind}, layer ${layer}, ${head === null ? "all heads" : `head ${head}`}: ${weight}`);
+  }
+
+  switchOff() {
+    const { kind, number: layer, layer: { heads }, head } = this.place();
+    for (const one of head === null ? Array(heads).keys() : [head]) {
+      this.add({ heads_off: { kind, layer, head: one } }, `head ${one} of ${kind}, layer ${layer}, is off`);
+    }
+  }
+
+  /** Adds a change to the list, in the place of one of the same thing. */
+  add(change, words) {
+    const key = words.split(/ becomes|: /)[0];
+    this.changes = this.changes.filter((other) => other.key !== key);
+    this.changes.push({ key, change, words });
+    this.drawChanges();
+  }
+
+  drop(which) {
+    this.changes = this.changes.filter((change) => !which(change));
+    this.drawChanges();
+    this.result.replaceChildren();
+  }
+
+  drawChanges() {
+    fill(this.list, ...this.changes.map((one) => h("li", {}, bdi(one.words), " ",
+      h("button", { type: "button", "aria-label": `Undo: ${one.words}`, onclick: () => this.drop((other) => other === one) }, "×"))));
+  }
+
+  ask() {
+    const of = (name) => this.changes.map(({ change }) => change[name]).filter(Boolean);
+    const prefix = this.prefix.box.value;
+    const options = { replace: of("replace"), heads_off: of("heads_off"), cells: of("cells"), ...(prefix ? { prefix } : {}) };
+    return this.live.request("api/what-if", options, (found) => this.compare(found));
+  }
+
+  /** Shows both answers, and three maps of the head that differs most. */
+  async compare(found) {
+    this.pair = found.traces.map((json) => new Trace(json));
+    const heads = found.distance.heads.slice(0, LISTED);
+    const maps = h("div", { class: "three" });
+    const choice = h("select", { onchange: () => this.draw(maps, heads[choice.value]) },
+      ...heads.map((one, i) => h("option", { value: i }, `${one.kind}, layer ${one.layer}, head ${one.head}: ${number(one.distance)} apart`)));
+    const same = found.answers[0] === found.answers[1];
+    fill(this.result,
+      h("ul", {}, ...found.changes.map((words) => h("li", {}, `What if ${words}?`))),
+      h("dl", {}, h("dt", {}, "as it is"), h("dd", { dir: "auto" }, found.answers[0] || "(nothing)"),
+        h("dt", {}, "what if"), h("dd", { dir: "auto" }, found.answers[1] || "(nothing)", same ? h("span", { class: "dim" }, " (the same)") : "")),
+      heads.length ? h("label", { class: "field" }, h("span", {}, "Maps of"), choice) : "",
+      maps,
+      ...[...found.notes, ...found.distance.notes].map((note) => h("p", { class: "note" }, `${note}.`)),
+    );
+    if (heads.length) await this.draw(maps, heads[0]);
+  }
+
+  async draw(place, { kind, layer, head }) {
+    const layers = this.pair.map((trace) => trace.layers(kind).find((one) => one.layer === layer));
+    await Promise.all(layers.map((one) => one.load()));
+    const maps = layers.map((one, i) => {
+      const [rows, columns] = one.sides.map((side) => this.pair[i].tokens(side).map((token) => token.text));
+      const weights = one.head(head);
+      return { rows, columns, at: (r, c) => weights[r * columns.length + c] };
+    });
+    const [before, after] = maps;
+    const both = (a, b) => b.slice(0, a.length).map((text, i) => (a[i] === text ? text : `${a[i]} → ${text}`));
+    const less = {
+      rows: both(before.rows, after.rows), columns: both(before.columns, after.columns),
+      at: (r, c) => after.at(r, c) - before.at(r, c),
+    };
+    fill(place, ...[["as it is", before], ["what if", after], ["difference", less]].map(([name, map]) => figure(name, map)),
+      h("p", { class: "note key" }, "0 ", ramp("q"), " 1 weight, or gained; ", ramp("n"), " lost"));
+  }
+}
+
+/** A labelled box; `field` is what is put into the page. */
+function input(label, attributes) {
+  const box = h("input", attributes);
+  return { box, field: h("label", { class: "field" }, h("span", {}, label), box) };
+}
+
+const fillOf = (value) => `var(--${value < 0 ? "n" : "q"}${Math.round(Math.min(1, Math.abs(value)) * SHADES)})`;
+
+function ramp(hue) {
+  const boxes = Array.from({ length: SHADES + 1 }, (_, i) => s("rect", { x: i * 10, width: 10, height: 10, style: { fill: `var(--${i ? hue : "q"}${i})` } }));
+  return s("svg", { width: 90, height: 10, "aria-hidden": "true" }, ...boxes);
+}
+
+/** A small map, with its strongest cell in words. */
+function figure(name, { rows, columns, at }) {
+  const [tall, wide] = [Math.min(rows.length, MOST), Math.min(columns.length, MOST)];
+  const label = (text) => short(shown(text), 14);
+  const left = 8 + 7 * Math.max(1, ...rows.slice(0, tall).map((text) => label(text).length));
+  const top = 14 + 5.2 * Math.max(1, ...columns.slice(0, wide).map((text) => label(text).length));
+  const parts = [s("rect", { x: left, y: top, width: wide * CELL, height: tall * CELL, style: { fill: "var(--q0)" } })];
+  let best = [0, 0];
+  for (let r = 0; r < tall; r++) {
+    for (let c = 0; c < wide; c++) {
+      const value = at(r, c);
+      if (Math.abs(value) > Math.abs(at(...best))) best = [r, c];
+      if (Math.round(Math.abs(value) * SHADES) === 0) continue;
+      const title = s("title", {}, `${rows[r]} ← ${columns[c]}: ${value.toFixed(2)}`);
+      parts.push(s("rect", { x: left + c * CELL, y: top + r * CELL, width: CELL - 1, height: CELL - 1, style: { fill: fillOf(value) } }, title));
+    }
+    parts.push(s("text", { x: left - 5, y: top + (r + 0.72) * CELL, "text-anchor": "end" }, label(rows[r])));
+  }
+  for (let c = 0; c < wide; c++) {
+    parts.push(s("text", { transform: `translate(${left + (c + 0.6) * CELL} ${top - 5}) rotate(-45)` }, label(columns[c])));
+  }
+  const words = tall && wide ? `${rows[best[0]]} ← ${columns[best[1]]} ${at(...best).toFixed(2)}` : "nothing";
+  const [width, height] = [left + wide * CELL + 40, top + tall * CELL + 4];
+  const cut = tall < rows.length || wide < columns.length ? `, the first ${tall} × ${wide} of ${rows.length} × ${columns.length}` : "";
+  return h("figure", {},
+    h("figcaption", {}, name, h("span", { class: "dim" }, cut)),
+    h("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": `Map: ${name}` },
+      s("svg", { width, height, viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": `${name}; strongest: ${words}` }, ...parts)),
+    h("p", { class: "dim" }, "strongest: ", bdi(words)));
+}

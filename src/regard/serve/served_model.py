@@ -1,0 +1,523 @@
+"""A model as a server uses it: what it reads, how much a request costs, and its traces."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final, NamedTuple, final
+
+from torch import nn
+
+from regard import api
+from regard.api.what_if import run_what_if
+from regard.decoding import DecodingOptions, Streamed, stream
+from regard.errors import RegardError
+from regard.kinds.text_source import describe_tokenizer
+from regard.preemption import in_turn
+from regard.pretrained import PretrainedModel
+from regard.pretrained.generation import default_new_tokens
+from regard.seeing import Trace
+from regard.seeing.attribution import DRAWS
+from regard.seeing.faithfulness import rows_of_methods
+from regard.seeing.shuffled_attention import SHUFFLES
+from regard.seeing.what_if import Intervention, WhatIf
+from regard.serve.limits import Cost, Limits
+from regard.symbols import EOS, SYMBOLS
+from regard.training import RunFolder
+
+Json = dict[str, Any]
+
+#: methods of a check that names none, for models that are checked by methods alone
+ALL_METHODS = "all"
+
+
+@dataclass(frozen=True)
+class BatchKey:
+    """Properties that requests must have in common to run as one batch.
+
+    Attributes:
+        verb: `run`, `stream`, `check`, `what-if` or `answers`.
+        model: name of the model.
+        beam: beam width; that of the model if None.
+        kinds: kinds of the maps to return; all if None.
+        max_len: most tokens of a prediction; None if the source does not allow more anyway.
+        methods: attribution methods of a check; those of the model if None.
+        versus: token that each output of a check is compared with.
+        nbest: answers of a search.
+        num_samples: answers to sample.
+        temperature: of the samples.
+        top_k: tokens that are sampled from.
+        top_p: their total probability.
+        only: a unique object for a request that must run alone.
+    """
+
+    verb: str
+    model: str
+    beam: int | None = None
+    kinds: tuple[str, ...] | None = None
+    max_len: int | None = None
+    methods: str | None = None
+    versus: str | None = None
+    nbest: int | None = None
+    num_samples: int | None = None
+    temperature: float | None = None
+    top_k: int | None = None
+    top_p: float | None = None
+    only: object = None
+
+    def options(self, *names: str) -> dict[str, Any]:
+        """Return the fields of these names that are set."""
+        given = {name: getattr(self, name) for name in names}
+        return {name: value for name, value in given.items() if value is not None}
+
+
+#: tasks of transformers that begin with a text, and what is done with it
+READS: Final = {
+    "text-generation": "text, which it goes on with",
+    "text2text-generation": "text, which it answers or translates",
+    "fill-mask": "text in which it fills masks",
+    "text-classification": "text, whose class it names",
+    "token-classification": "text, and names the class of each token",
+    "feature-extraction": "text",
+}
+SAMPLING: Final = ("nbest", "num_samples", "temperature", "top_k", "top_p")
+
+
+class StreamedToken(NamedTuple):
+    """A token of a stream.
+
+    Attributes:
+        token: its label.
+        log_prob: its log-probability.
+        row: attention to the source, mean over the heads of the last layer; None if there is none.
+    """
+
+    token: str
+    log_prob: float
+    row: list[float] | None
+
+
+OnToken = Callable[[StreamedToken], None]
+
+
+class ServedModel(ABC):
+    """A model of a server."""
+
+    #: field of a request that has the source
+    field: str = "text"
+    #: numbers of a frame that the model reads, or 0 if it reads text
+    frame_size: int = 0
+
+    @property
+    @abstractmethod
+    def module(self) -> nn.Module:
+        """The module that is run."""
+
+    @property
+    @abstractmethod
+    def beam(self) -> int:
+        """Width of the search unless a request names another."""
+
+    @abstractmethod
+    def describe(self) -> Json:
+        """Return what `/api/info` says about the model, but for its name."""
+
+    @abstractmethod
+    def check_source(self, source: Any) -> None:
+        """Raise unless the model can read a source."""
+
+    @abstractmethod
+    def source_length(self, source: Any) -> int:
+        """Return the positions that the model reads of a source, `eos` not counted."""
+
+    @abstractmethod
+    def source_labels(self, source: Any) -> list[str]:
+        """Return a label for each position of a source."""
+
+    @abstractmethod
+    def target_length(self, target: str) -> int:
+        """Return the tokens of a target."""
+
+    @abstractmethod
+    def check_target(self, source: Any, target: str) -> None:
+        """Raise if the model cannot be made to write a target after a source."""
+
+    @abstractmethod
+    def max_len(self, length: int, limits: Limits) -> int | None:
+        """Return the most tokens of a prediction for a source of this length.
+
+        None if the model itself allows no more than the limit.
+        """
+
+    @abstractmethod
+    def cost(self, key: BatchKey, length: int, forced: int | None) -> Cost:
+        """Return an upper bound of the tokens that a request takes.
+
+        Args:
+            key: the request.
+            length: positions of the source.
+            forced: tokens of the target, if one is given.
+        """
+
+    @abstractmethod
+    def traces(
+        self, sources: Sequence[Any], targets: Sequence[str] | None, key: BatchKey
+    ) -> list[Trace]:
+        """Return the traces of several sources, with these targets or with predictions."""
+
+    @abstractmethod
+    def stream(self, source: Any, key: BatchKey, on_token: OnToken) -> Trace:
+        """Predict greedily, pass on each token at once, and return the trace."""
+
+    @abstractmethod
+    def check(self, source: Any, target: str | None, key: BatchKey) -> Trace:
+        """Return a trace with what mattered to each output."""
+
+    @abstractmethod
+    def what_if(self, source: Any, change: Intervention, key: BatchKey) -> WhatIf:
+        """Decode a source as it is and with changes."""
+
+    @abstractmethod
+    def answers(self, source: Any, key: BatchKey) -> list[Json]:
+        """Return text, score and log-probability of several answers, best first."""
+
+
+def serve_model(model: api.Model | PretrainedModel) -> ServedModel:
+    """Return a loaded model as a server uses it; raises for one of transformers without texts."""
+    if isinstance(model, api.Model):
+        return ServedRun(model)
+    if model.task not in READS:
+        raise RegardError(
+            f"a model of transformers must read text to be served, but {model.path} is for "
+            f"{model.task}: see where it looks with `regard show`."
+        )
+    return ServedPretrained(model)
+
+
+def stream_steps(model: api.Model, source: Any, max_len: int | None) -> Iterator[Streamed]:
+    """Yield the greedy prediction of a source token by token."""
+    ids = model.source_ids([source])
+    options = model.kind.prefixed(DecodingOptions(beam=1, max_len=max_len), ids)
+    return stream(model.module, *model.on_device(ids), options)
+
+
+@final
+class ServedRun(ServedModel):
+    """The model of a run folder."""
+
+    def __init__(self, model: api.Model) -> None:
+        self.model = model
+        self.field = model.kind.sources.request_field
+        self.frame_size = model.kind.sources.frame_size
+
+    @property
+    def module(self) -> nn.Module:
+        """The module that is run."""
+        return self.model.module
+
+    @property
+    def beam(self) -> int:
+        """Width of the search that the run was trained with."""
+        return self.model.config.beam
+
+    def describe(self) -> Json:
+        """Return preset, size, beam, tokenisers, a phrase on what it reads, and an example."""
+        config, sources = self.model.config, self.model.kind.sources
+        folder = RunFolder(self.model.path)
+        try:
+            card = folder.card_file.read_text(encoding="utf-8")
+        except (OSError, ValueError):
+            card = ""
+        return {
+            "preset": config.preset,
+            "size": config.size,
+            "beam": config.beam,
+            "source": sources.describe(),
+            "target": describe_tokenizer(self.model.tgt_tokenizer),
+            "reads": sources.reads(),
+            "example": sources.example(card, folder.data / "dev.arrow"),
+        }
+
+    def check_source(self, source: Any) -> None:
+        """Raise unless the model can read a source."""
+        self.model.check_source(source)
+
+    def source_length(self, source: Any) -> int:
+        """Return the positions that the model reads of a source, `eos` not counted."""
+        (row,) = self.model.source_ids([source])
+        return self.model.kind.sources.length(row)
+
+    def source_labels(self, source: Any) -> list[str]:
+        """Return a label for each position of a source."""
+        return self.model.source_labels(source)
+
+    def target_length(self, target: str) -> int:
+        """Return the tokens of a target."""
+        return len(self.model.tgt_tokenizer.encode(target))
+
+    def check_target(self, source: Any, target: str) -> None:
+        """Raise if the model has too few positions to write a target."""
+        self.model.check_target(target)
+
+    def max_len(self, length: int, limits: Limits) -> int | None:
+        """Return the limit of tokens; None if a source of this length has fewer anyway."""
+        return limits.tokens if default_max_len(length) > limits.tokens else None
+
+    def cost(self, key: BatchKey, length: int, forced: int | None) -> Cost:
+        """Return an upper bound of the tokens that a request takes."""
+        source = length + 1
+        if forced is None:
+            target, beam = key.max_len or default_max_len(length), key.beam or self.beam
+        else:
+            target, beam = forced + 1, 1
+        beam = max(beam, key.num_samples or 0)
+        # all hypotheses are searched, and the best is scored once more for its alternatives
+        work = 2 * source + (beam + 1) * target
+        if key.verb == "what-if":  # once more, and a pass that finds the modules
+            work = 2 * work + source + target
+        if key.verb == "stream":
+            work += source + target
+        if key.verb == "check":
+            work += self._check_passes(key, source, target) * (source + target)
+        return Cost(source, beam * target, work)
+
+    def _check_passes(self, key: BatchKey, source: int, target: int) -> int:
+        if not self.model.kind.has_sources:  # whose inputs are all that it has read
+            return rows_of_methods(key.methods or ALL_METHODS, source + target, target)
+        # a gradient takes a forward pass, and a backward pass as long as two of them
+        passes = 1 + DRAWS * source + 3 * target + SHUFFLES
+        methods = ALL_METHODS if key.methods is None and key.versus is not None else key.methods
+        return passes + (rows_of_methods(methods, source, target) if methods else 0)
+
+    def traces(
+        self, sources: Sequence[Any], targets: Sequence[str] | None, key: BatchKey
+    ) -> list[Trace]:
+        """Return the traces of several sources, computed as one batch."""
+        return self.model.traces(sources, targets, **key.options("beam", "kinds", "max_len"))
+
+    def stream(self, source: Any, key: BatchKey, on_token: OnToken) -> Trace:
+        """Predict greedily, pass on each token at once, and return the trace."""
+        for step in in_turn(stream_steps(self.model, source, key.max_len)):
+            (label,) = self.model.tgt_tokenizer.tokens([step.token])
+            label = SYMBOLS[EOS] if step.token == EOS else label
+            row = None if step.cross is None else step.cross.tolist()
+            on_token(StreamedToken(label, step.log_prob, row))
+        (trace,) = self.traces([source], None, key)
+        return trace
+
+    def check(self, source: Any, target: str | None, key: BatchKey) -> Trace:
+        """Return a trace with what mattered to each output."""
+        options = key.options("beam", "max_len", "methods", "versus")
+        return self.model.check(source, target, **options)
+
+    def what_if(self, source: Any, change: Intervention, key: BatchKey) -> WhatIf:
+        """Decode a source as it is and with changes."""
+        return run_what_if(
+            self.model.predictor, self.model.trace, source, change, key.options("beam", "max_len")
+        )
+
+    def answers(self, source: Any, key: BatchKey) -> list[Json]:
+        """Return text, score and log-probability of several answers, best first."""
+        options = key.options("beam", "max_len", *SAMPLING)
+        (found,) = self.model.predict([source], attention=False, **options)
+        return _ranked(found)
+
+
+def default_max_len(length: int) -> int:
+    """Return the most tokens that decoding writes for a source of this length."""
+    options = DecodingOptions()
+    return int(options.max_len_ratio * (length + 1) + options.max_len_extra)
+
+
+@final
+class ServedPretrained(ServedModel):
+    """A model of transformers."""
+
+    def __init__(self, model: PretrainedModel) -> None:
+        self.model = model
+
+    @property
+    def module(self) -> nn.Module:
+        """The module that is run."""
+        module: nn.Module = self.model.module
+        return module
+
+    @property
+    def beam(self) -> int:
+        """Width of the search in the model's own generation config; 1 for one that writes none."""
+        config = getattr(self.model.module, "generation_config", None)
+        return int(getattr(config, "num_beams", None) or 1) if self.model.generates else 1
+
+    @property
+    def _continues(self) -> bool:
+        return self.model.task == "text-generation"
+
+    def describe(self) -> Json:
+        """Return type, task, number of weights, tokeniser, what it reads, and an example."""
+        model = self.model
+        tokens = {
+            "tokenizer": type(model.tokenizer).__name__,
+            "vocabulary": len(model.tokenizer),
+            "features": 0,
+        }
+        example, reads = _example(model)
+        return {
+            "preset": model.module.config.model_type,
+            "size": f"{sum(weight.numel() for weight in model.module.parameters()):,} weights",
+            "task": model.task,
+            "beam": self.beam,
+            "source": tokens,
+            "target": tokens,
+            "reads": reads,
+            "example": example,
+        }
+
+    def check_source(self, source: Any) -> None:
+        """Raise for an empty text, and for one with more tokens than positions."""
+        self.model.check_source(source)
+
+    def source_length(self, source: Any) -> int:
+        """Return the tokens of a source, special ones among them."""
+        return len(self.source_labels(source))
+
+    def source_labels(self, source: Any) -> list[str]:
+        """Return a label for each token of a source."""
+        return self.model.source_labels(source)
+
+    def target_length(self, target: str) -> int:
+        """Return the tokens of a target."""
+        return self.model.target_length(target)
+
+    def check_target(self, source: Any, target: str) -> None:
+        """Raise if the model writes nothing, or has too few positions to write a target."""
+        if not self.model.generates:
+            raise RegardError(
+                f"a target must be for a model that writes, but this one is a "
+                f"{type(self.model.module).__name__}: leave it out."
+            )
+        self.model.check_target(source, target)
+
+    def max_len(self, length: int, limits: Limits) -> int | None:
+        """Return the most tokens of a prediction; None for a model that writes none."""
+        if not self.model.generates:
+            return None
+        return min(limits.tokens, default_new_tokens(self.model.module, length))
+
+    def cost(self, key: BatchKey, length: int, forced: int | None) -> Cost:
+        """Return an upper bound of the tokens that a request takes."""
+        beam = 1 if forced is not None else key.beam or self.beam
+        # what a model that writes none is asked about: its masks, or its class
+        target = length if not self.model.generates else key.max_len or 1
+        target = target if forced is None else forced + 1
+        beam = max(beam, key.num_samples or 0)
+        work = 2 * length + (beam + 1) * target
+        if key.verb == "what-if":  # once more, and a pass that finds the modules
+            work = 2 * work + length + target
+        if key.verb == "check":
+            inputs = length + target if self._continues else length
+            rows = rows_of_methods(key.methods or ALL_METHODS, inputs, target)
+            work += rows * (length + target)
+        return Cost(length, beam * target, work)
+
+    def traces(
+        self, sources: Sequence[Any], targets: Sequence[str] | None, key: BatchKey
+    ) -> list[Trace]:
+        """Return the traces of several texts; those of predictions are generated as one batch."""
+        if targets is not None:
+            found = self.model.traces(sources, targets)
+        else:
+            outputs = self._predict(sources, key)
+            found = [self._traced(source, next(outputs)) for source in sources]
+        return [_of_kinds(trace, key.kinds) for trace in found]
+
+    def _predict(self, sources: Sequence[Any], key: BatchKey) -> Iterator[Any]:
+        """Yield an output for each text; None if the model has no answer to it."""
+        model = self.model
+        if not model.generates:
+            if key.beam not in (None, 1):
+                raise RegardError(
+                    f"beam must be left out for a model that writes no text, but it is {key.beam}: "
+                    f"leave it out."
+                )
+            for source in sources:
+                yield next(model.predict([source])) if model.answers(source) else None
+            return
+        options = key.options("beam", "max_len")
+        yield from model.predict(sources, batch=max(1, len(sources)), **options)
+
+    def _traced(self, source: str, output: Any) -> Trace:
+        """Return the trace of an output; the answer of an encoder stands in its notes."""
+        if output is None:
+            read: Trace = self.model.trace(source)
+            return read
+        trace: Trace = output.trace
+        if self.model.generates:
+            return trace
+        return replace(trace, notes=(f"it answers {output.text!r}", *trace.notes))
+
+    def stream(self, source: Any, key: BatchKey, on_token: OnToken) -> Trace:
+        """Generate greedily, pass on each token at once, and return the trace.
+
+        Tokens have no rows, since a decoder-only model attends to no source.
+        """
+        if not self.model.generates:
+            (trace,) = self.traces([source], None, key)
+            return trace
+
+        def pass_on(label: str, log_prob: float) -> None:
+            on_token(StreamedToken(label, log_prob, None))
+
+        options = key.options("beam", "max_len")
+        return _of_kinds(self.model.stream(source, pass_on, **options), key.kinds)
+
+    def check(self, source: Any, target: str | None, key: BatchKey) -> Trace:
+        """Return a trace with what mattered to each output."""
+        if key.beam not in (None, 1):
+            raise RegardError(
+                f"a check of a model of transformers must be of its greedy answer or of a target, "
+                f"but beam is {key.beam}: leave it out."
+            )
+        options = key.options("methods", "versus")
+        if self.model.generates and key.max_len is not None:
+            options["max_len"] = key.max_len
+        return self.model.check(source, target, **options)
+
+    def what_if(self, source: Any, change: Intervention, key: BatchKey) -> WhatIf:
+        """Generate as it is and with changes."""
+        return self.model.intervene(source, change, self._options(key, "beam", "max_len"))
+
+    def answers(self, source: Any, key: BatchKey) -> list[Json]:
+        """Return text, score and log-probability of several answers, best first."""
+        if not self.model.generates:
+            raise RegardError(
+                f"answers must be of a model that writes, but this one is a "
+                f"{type(self.model.module).__name__}: ask /api/run."
+            )
+        options = key.options("beam", "max_len", *SAMPLING)
+        (found,) = self.model.predict([source], attention=False, **options)
+        return _ranked(found)
+
+    def _options(self, key: BatchKey, *names: str) -> dict[str, Any]:
+        """Return options of decoding; none for a model that writes nothing."""
+        return key.options(*names) if self.model.generates else {}
+
+
+def _ranked(found: Any) -> list[Json]:
+    return [
+        {"text": one.text, "score": one.score, "log_prob": one.log_prob}
+        for one in (found, *found.alternatives)
+    ]
+
+
+def _of_kinds(trace: Trace, kinds: tuple[str, ...] | None) -> Trace:
+    """Return a trace with the maps of some kinds alone."""
+    if kinds is None:
+        return trace
+    return replace(trace, maps=tuple(one for one in trace.maps if one.kind in kinds))
+
+
+def _example(model: PretrainedModel) -> tuple[str, str]:
+    """Return a text to try, and a phrase on what the model reads and does with it."""
+    mask = model.tokenizer.mask_token
+    if model.task == "fill-mask":
+        return f"The cat sat on the {mask}", f"text in which it fills each {mask}"
+    return "The cat sat on the mat", READS[model.task]

@@ -1,0 +1,228 @@
+"""Weights that are set by hand: outputs are those that follow from them, computed otherwise."""
+
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from regard.attention import AdditiveAttention, MultiHeadAttention
+from regard.errors import ArgumentError
+from regard.layers import SelfAttentiveRNN
+from regard.masks import causal
+from regard.seeing.attention_edits import (
+    AttentionCell,
+    EditedAttention,
+    edited_attention,
+    edited_scores,
+)
+
+near = pytest.approx
+
+CLOSE = {"rtol": 1e-4, "atol": 1e-5}
+
+
+def moved(row, column, weight):
+    """A row of weights with one cell set, by the definition."""
+    rest = row.copy()
+    rest[column] = 0
+    row = rest / rest.sum() * (1 - weight)
+    row[column] = weight
+    return row
+
+
+def cell(row, column, weight, head=0, kind="cross", layer=0):
+    return AttentionCell(kind, layer, head, row, column, weight)
+
+
+def edited(module, heads, *cells, own=False):
+    return edited_attention([EditedAttention(module, heads, cells, own)])
+
+
+@pytest.mark.parametrize("weight", [0.0, 0.3, 1.0])
+def test_the_others_share_the_rest_in_proportion(weight):
+    scores = torch.tensor([[0.3, -1.2, 2.0, 0.1, float("-inf")]])
+    found = edited_scores(scores, {2: weight}).softmax(dim=-1)[0].numpy()
+    expected = moved(scores.softmax(dim=-1)[0].numpy(), 2, weight)
+    np.testing.assert_allclose(found, expected, atol=1e-6)
+
+
+def test_several_cells_of_a_row_are_set_together():
+    scores = torch.tensor([[0.3, -1.2, 2.0, 0.1]])
+    found = edited_scores(scores, {2: 0.5, 0: 0.2}).softmax(dim=-1)[0]
+    rest = scores.softmax(dim=-1)[0, [1, 3]]
+    assert found[[0, 2]].tolist() == near([0.2, 0.5])
+    assert found[[1, 3]].tolist() == near((rest / rest.sum() * 0.3).tolist())
+
+
+def test_multi_head_attention_mixes_the_values_by_the_weights_that_are_set():
+    torch.manual_seed(1)
+    module = MultiHeadAttention(12, 3).eval()
+    query, key = torch.randn(2, 5, 12), torch.randn(2, 7, 12)
+    with torch.no_grad():
+        plain = module(query, key, key)
+        with edited(module, 3, cell(4, 2, 0.8, head=1)):
+            found = module(query, key, key)
+        weights = plain.weights.numpy().copy()
+        for row in weights:
+            row[1, 4] = moved(row[1, 4], 2, 0.8)
+        values = module.project_values(key).tensor
+        expected = module.out_proj((torch.from_numpy(weights) @ values).transpose(1, 2).flatten(2))
+    torch.testing.assert_close(found.weights, torch.from_numpy(weights), **CLOSE)
+    torch.testing.assert_close(found.context, expected, **CLOSE)
+    assert not module._forward_hooks
+    assert not module._forward_pre_hooks
+
+
+def test_a_step_with_a_cache_is_the_row_that_it_would_be_all_at_once():
+    torch.manual_seed(1)
+    module = MultiHeadAttention(12, 3).eval()
+    x, target = torch.randn(1, 6, 12), cell(4, 2, 0.8, head=None, kind="decoder-self")
+    with torch.no_grad():
+        with edited(module, 3, target, own=True):
+            whole = module(x, x, x, causal(6, 6)).context
+        with edited(module, 3, target, own=True):
+            for _ in range(2):  # a second decoding counts from its beginning
+                steps = [
+                    module(x[:, t : t + 1], x[:, : t + 1], x[:, : t + 1]).context for t in range(6)
+                ]
+    torch.testing.assert_close(torch.cat(steps, dim=1), whole, **CLOSE)
+
+
+def test_rows_of_cross_attention_are_counted_from_the_run_of_the_encoder():
+    torch.manual_seed(1)
+    module, encoder = AdditiveAttention(5, 7, 11).eval(), nn.Identity()
+    query, key, value = torch.randn(1, 3, 5), torch.randn(1, 4, 7), torch.randn(1, 4, 13)
+    target = EditedAttention(module, 1, [cell(1, 3, 0.6)], own=False)
+    with torch.no_grad(), edited_attention([target], [encoder]):
+        for _ in range(2):
+            encoder(key)
+            steps = [module(query[:, t : t + 1], key, value).weights[0, 0, 0, 3] for t in range(3)]
+            assert steps[1] == near(0.6)
+            assert abs(steps[0] - 0.6) > 0.01
+
+
+def test_additive_attention_mixes_the_values_by_the_weights_that_are_set():
+    torch.manual_seed(1)
+    module = AdditiveAttention(5, 7, 11).eval()
+    query, key, value = torch.randn(1, 3, 5), torch.randn(1, 4, 7), torch.randn(1, 4, 13)
+    with torch.no_grad():
+        weights = module(query, key, value).weights[0, 0].numpy().copy()
+        with edited(module, 1, cell(1, 3, 0.6)):
+            found = module(query, key, value)
+    weights[1] = moved(weights[1], 3, 0.6)
+    torch.testing.assert_close(found.context[0], torch.from_numpy(weights) @ value[0], **CLOSE)
+
+
+def recurrence(module, x, row, column, weight):
+    """`h_t = tanh(A [x_t, c_{t-1}] + b)`, and c_t by the weights, of which one is set."""
+    score, context = module.attention.as_score(), x.new_zeros(1, module.hidden_size)
+    hidden = []
+    for t, given in enumerate(module.input_proj(x).unbind(dim=1)):
+        gates = F.linear(context, module.recurrent_proj.weight)
+        hidden.append(torch.tanh(given + gates))
+        past = torch.stack(hidden, dim=1)
+        weights = score.scores(score.query(hidden[-1]), score.key(past)).softmax(dim=-1)
+        if t == row:
+            weights = torch.from_numpy(moved(weights[0].numpy().copy(), column, weight))[None]
+        context = (weights[:, None] @ past)[:, 0]
+    return context
+
+
+def test_a_self_attentive_rnn_goes_on_from_the_weights_that_are_set():
+    torch.manual_seed(1)
+    # so many steps that another kernel would run them
+    module, x = SelfAttentiveRNN(5, 7).eval(), torch.randn(1, 19, 5)
+    with torch.no_grad():
+        with edited(module, 1, cell(17, 1, 0.9, kind="encoder-history"), own=True):
+            found = module(x).context[:, -1]
+        expected = recurrence(module, x, 17, 1, 0.9)
+        plain = module(x).context[:, -1]
+    torch.testing.assert_close(found, expected, **CLOSE)
+    assert (found - plain).abs().max() > 1e-4
+
+
+def test_rows_of_an_lstmn_are_counted_though_it_does_not_attend_to_itself():
+    torch.manual_seed(1)
+    module, x = SelfAttentiveRNN(5, 7, cell="lstm").eval(), torch.randn(1, 6, 5)
+    with torch.no_grad():
+        with edited(module, 1, cell(3, 1, 0.9, kind="encoder-history"), own=True):
+            both = [module(x, need_weights=True).weights[0, 0] for _ in range(2)]
+        plain = module(x, need_weights=True).weights[0, 0]
+    for found in both:
+        assert found[3, 1] == near(0.9)
+        torch.testing.assert_close(found[:3], plain[:3], **CLOSE)
+
+
+class Sdpa(nn.Module):
+    """Attention of torch's function, with keys shared by two heads each."""
+
+    def forward(self, query, key, value, **options):
+        return F.scaled_dot_product_attention(query, key, value, **options)
+
+
+@pytest.mark.parametrize("masked", ["causal", "boolean", "added"])
+def test_a_fused_kernel_is_written_out(masked):
+    torch.manual_seed(1)
+    query, key, value = torch.randn(2, 4, 5, 3), torch.randn(2, 2, 5, 3), torch.randn(2, 2, 5, 3)
+    allowed = torch.ones(5, 5, dtype=torch.bool).tril()
+    added = torch.zeros(5, 5).masked_fill(~allowed, torch.finfo(torch.float32).min)
+    options = {
+        "causal": {"is_causal": True},
+        "boolean": {"attn_mask": allowed},
+        "added": {"attn_mask": added},
+    }[masked]
+    module = Sdpa()
+    with edited(module, 4, cell(3, 1, 0.7, head=2)):
+        found = module(query, key, value, enable_gqa=True, **options)
+    wide = key.repeat_interleave(2, dim=1), value.repeat_interleave(2, dim=1)
+    scores = (query @ wide[0].mT * 3**-0.5).masked_fill(~allowed, float("-inf"))
+    weights = scores.softmax(dim=-1).numpy().copy()
+    for row in weights:
+        row[2, 3] = moved(row[2, 3], 1, 0.7)
+    torch.testing.assert_close(found, torch.from_numpy(weights) @ wide[1], **CLOSE)
+
+
+def test_other_threads_run_the_module_as_it_is():
+    torch.manual_seed(1)
+    module, x = MultiHeadAttention(12, 3).eval(), torch.randn(1, 5, 12)
+    with torch.no_grad():
+        plain = module(x, x, x).context
+    here, others = threading.get_ident(), []
+
+    def meanwhile(*_):
+        if threading.get_ident() == here:  # in the middle of the run below
+            others.append(pool.submit(torch.no_grad()(module), x, x, x).result().context)
+
+    with edited(module, 3, cell(2, 1, 0.9)), ThreadPoolExecutor(1) as pool, torch.no_grad():
+        module.register_forward_pre_hook(meanwhile)
+        own = module(x, x, x).context
+    torch.testing.assert_close(others[0], plain)
+    assert (own - plain).abs().max() > 1e-3
+
+
+@pytest.mark.parametrize(
+    ("cells", "words"),
+    [
+        ([cell(1, 4, 0.5)], "column must be one that row 1 can attend to"),
+        ([cell(1, 9, 0.5)], "column must be one that row 1 can attend to"),
+        ([cell(2, 0, 0.7), cell(2, 1, 0.6)], "sum to at most 1 in a row"),
+        ([cell(0, 0, 0.5)], "sum to 1 in a row"),
+    ],
+)
+def test_a_cell_that_cannot_be_set_is_refused(cells, words):
+    module, x = MultiHeadAttention(12, 3).eval(), torch.randn(1, 5, 12)
+    with edited(module, 3, *cells, own=True), pytest.raises(ArgumentError, match=words):
+        module(x, x, x, causal(5, 5))
+    assert not module._forward_hooks
+    F.softmax(torch.zeros(1, 1, 1), dim=-1)  # no mode is left behind
+
+
+def test_a_weight_is_from_0_to_1():
+    with pytest.raises(ArgumentError, match="weight must be from 0 to 1"):
+        cell(0, 0, 1.5)
+    with pytest.raises(ArgumentError, match="row must be at least 0"):
+        cell(-1, 0, 0.5)
