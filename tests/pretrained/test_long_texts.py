@@ -83,6 +83,7 @@ def test_layers_and_heads_keep_their_numbers(saved):
         trace = model.trace(TEXT, max_len=max_len, top_k_weights=K, layers=[1], heads=[3, 1])
         (found,) = trace.maps
         assert (found.layer, found.heads) == (1, (1, 3))
+        assert (found.kind, found.causal) == ("decoder-self", True)
         size = found.shape[1]
         check(found, whole.maps[1].weights[[1, 3], :size, :size])
     assert [one.layer for one in model.trace(TEXT, max_len=2, layers=[1]).maps] == [1]
