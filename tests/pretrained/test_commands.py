@@ -119,7 +119,6 @@ def test_options_that_make_no_sense_are_refused(saved, family, words, match):
     [
         ("evaluate", "MODEL", "FILE"),
         ("align", "MODEL", "FILE"),
-        ("serve", "MODEL", "--port", 0),
         ("predict", "MODEL", "MODEL"),
         ("export", "MODEL"),
     ],

@@ -446,7 +446,15 @@ def test_predict_says_that_it_resampled(saved, tmp_path):
     assert "resampled from 8000 to 16000 Hz" in result.stderr
 
 
-@pytest.mark.parametrize("words", [("check", "MODEL", "FILE"), ("heads", "MODEL", "FILE")])
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("check", "MODEL", "FILE"),
+        ("heads", "MODEL", "FILE"),
+        ("what-if", "MODEL", "FILE", "--prefix", "a"),
+        ("serve", "MODEL", "--port", 0),
+    ],
+)
 def test_commands_for_text_refuse_other_models(saved, files, words):
     words = [{"MODEL": saved("vit"), "FILE": files / "p.png"}.get(word, word) for word in words]
     said = sentence(regard(*words), 2)
