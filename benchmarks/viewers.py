@@ -130,6 +130,23 @@ def probabilities(tools: Tools) -> None:
     assert last.alternatives
 
 
+def queries(tools: Tools) -> None:
+    trace = tools.llama.trace(TEXT, max_len=0, queries=True)
+    assert len(trace.queries) == len(trace.maps)
+
+
+def what_if(tools: Tools) -> None:
+    kind = "decoder-self"
+    changes: tuple[dict[str, Any], ...] = (
+        {"replace": {1: "lal"}},
+        {"prefix": "dad"},
+        {"heads_off": [(kind, 1, 0)]},
+        {"cells": [(kind, 0, 1, 3, 2, 0.9)]},
+    )
+    for change in changes:
+        assert len(tools.llama.what_if(TEXT, max_len=3, **change).answers) == 2
+
+
 SHOW = "regard show MODEL TEXT"
 FEATURES: Final = (
     Feature(
@@ -172,9 +189,12 @@ FEATURES: Final = (
             "nyynyny"),
     Feature("thumbnails of all heads", f"`{SHOW} -o page.html`, tab Heads",
             "tests/browser/test_page.py", "Ynnnynn"),
-    Feature("all heads of a layer overlaid by colour", "", None, "Ynnnynn"),
-    Feature("query, key and score of a cell", "", None, "pnnnpny"),
-    Feature("the picture, sound or series behind the weights", "", None, "nnypnnn"),
+    Feature("all heads of a layer overlaid by colour", f"`{SHOW} -o page.html`, key `o`",
+            "tests/browser/test_overlay.py", "Ynnnynn"),
+    Feature("query, key and score of a cell", f"`{SHOW} --queries -o page.html`", queries,
+            "pnnnpny"),
+    Feature("the picture, sound or series behind the weights",
+            "`regard show MODEL cat.jpg -o page.html`", "tests/browser/test_picture.py", "nnypnnn"),
     Feature("one file that works offline", f"`{SHOW} -o page.html`", offline, "Npnnnnn"),
     Feature(
         "vector figure with labels", f"`{SHOW} -o map.svg`",
@@ -222,10 +242,13 @@ FEATURES: Final = (
     Feature("faithfulness of each method, against a random order", "`regard check MODEL TEXT`",
             lambda t: t.llama.check(TEXT, "dad", methods="gradient").checks["faithfulness"],
             "nnpnnnn"),
-    Feature("what if: replace a token, force a prefix, switch a head off, move attention", "", None,
+    Feature("what if: replace a token, force a prefix, switch a head off, move attention",
+            "`regard what-if MODEL TEXT --replace 1=WORD`, `--prefix`, `--off`, `--set`", what_if,
             "nppyynp"),
-    Feature("live input in the browser, of a model of transformers", "", None, "nnnynny"),
-    Feature("decoding controls in the browser", "", None, "nnnnnny"),
+    Feature("live input in the browser, of a model of transformers", "`regard serve MODEL`",
+            "tests/pretrained/test_serve.py", "nnnynny"),
+    Feature("decoding controls in the browser", "`regard serve MODEL`",
+            "tests/browser/test_what_if.py", "nnnnnny"),
     Feature("tokens by arrow keys, and rows in words for a screen reader",
             f"`{SHOW} -o page.html`", "tests/browser/test_page.py", "nnnnnnn"),
     Feature("tokens of a foreign tokenizer run nothing",
