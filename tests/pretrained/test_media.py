@@ -4,6 +4,7 @@ What is expected comes from `output_attentions` of transformers with eager atten
 """
 
 import io
+import json
 import re
 import shutil
 
@@ -20,6 +21,7 @@ from regard.pretrained import PretrainedError
 from regard.pretrained.media_files import read_picture, read_sound
 from regard.pretrained.media_model import MediaModel
 from regard.seeing import Trace
+from regard.seeing.storage import to_json
 from seeing.tools import pairwise
 
 pytestmark = pytest.mark.slow  # transformers takes seconds to load
@@ -159,6 +161,13 @@ def test_the_backdrop_is_the_picture_that_the_model_was_given(load):
     trace = load("vit").trace(PIL.fromarray(colours))
     difference = trace.source.backdrop.array.astype(int) - colours
     assert abs(difference).max() <= 1
+
+
+@pytest.mark.parametrize(("family", "name"), [("vit", "p.png"), ("whisper", "s.wav")])
+def test_a_trace_names_the_file_but_not_its_folder(load, files, family, name):
+    trace = load(family).trace(files / name)
+    assert trace.source.text == name
+    assert str(files) not in json.dumps(to_json(trace))
 
 
 def test_positions_of_sound_are_times(load, files):

@@ -319,7 +319,7 @@ class _PictureReader:
                 f"has {len(recorded.source.tokens)} positions: look at it with regard.capture."
             )
         backdrop = Backdrop.of("picture", self._seen_picture(pixels), grid=grid, first=first)
-        text = Text(name, tuple(_patch_tokens(grid, first)), backdrop)
+        text = Text(Path(name).name, tuple(_patch_tokens(grid, first)), backdrop)
         notes = list(recorded.notes)
         notes.insert(0, "patches are named by row and column, counted from 1 at the top left")
         if ranked:
@@ -550,7 +550,7 @@ class _SoundReader:
         backdrop = self._spectrogram(sound, real, step)
         digits = 2 if step >= 0.0099 else 3
         tokens = tuple(Token(f"{i * step:.{digits}f} s") for i in range(real))
-        source = Text(sound.name, tokens, backdrop)
+        source = Text(Path(sound.name).name, tokens, backdrop)
         trace = replace(
             trace,
             source=source,
