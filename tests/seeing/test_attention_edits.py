@@ -132,6 +132,7 @@ def recurrence(module, x, row, column, weight):
     return context
 
 
+@pytest.mark.plain
 def test_a_self_attentive_rnn_goes_on_from_the_weights_that_are_set():
     torch.manual_seed(1)
     # so many steps that another kernel would run them

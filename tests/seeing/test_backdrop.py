@@ -102,6 +102,7 @@ def test_a_backdrop_from_elsewhere_is_checked(fields, match):
         ({"first": -1}, "grid must have"),
     ],
 )
+@pytest.mark.plain
 def test_parts_of_a_backdrop_must_fit(fields, match):
     whole = {"kind": "series", "shape": (2, 3, 1), "pixels": b"123456", "grid": (1, 3)}
     assert Backdrop(**whole).cells == 3

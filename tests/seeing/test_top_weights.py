@@ -193,6 +193,7 @@ def test_max_weights_counts_what_is_kept():
         ({"heads": [-1], "top_k_weights": 2}, "heads must be numbers of heads"),
     ],
 )
+@pytest.mark.plain
 def test_errors(options, words):
     with pytest.raises(ArgumentError, match=re.escape(words)), regard.capture(Fused(), **options):
         pass
