@@ -22,7 +22,7 @@ def test_an_unknown_format(untrained):
 
 
 def test_what_was_written_as_json(tmp_path, monkeypatch):
-    manifest = {"tokenizers": {"source": {"kind": "char"}}}
+    manifest = {"format": "onnx", "tokenizers": {"source": {"kind": "char"}}}
     written = ExportResult(tmp_path / "new", 1e-6, manifest)
     monkeypatch.setattr("regard.cli.deployment.export_run", lambda *_, **__: written)
     assert done(regard("export", "run")) == f"{tmp_path / 'new'}\n"

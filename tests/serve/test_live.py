@@ -112,9 +112,9 @@ def test_an_answer_that_one_of_two_clients_leaves_goes_on(live, slow):
 def test_a_request_that_waits_and_is_left_is_never_decoded(live, slow, monkeypatch):
     texts, traces = [], regard.Model.traces
 
-    def noted(self, asked, **options):
+    def noted(self, asked, *targets, **options):
         texts.extend(asked)
-        return traces(self, asked, **options)
+        return traces(self, asked, *targets, **options)
 
     monkeypatch.setattr(regard.Model, "traces", noted)
     steps = slow(0.01)
