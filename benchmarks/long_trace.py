@@ -22,7 +22,6 @@ from provenance import ROOT, command, machine, source, write
 
 GUIDE = ROOT / "docs" / "any-model.md"
 RESULTS = ROOT / "benchmarks" / "results" / "long-trace.json"
-MEMORY = RESULTS.with_name("long-trace-memory.json")
 MARKS = ("<!-- long-trace -->", "<!-- /long-trace -->")
 MODES = ("forward", "forward recorded", "generate", "generate recorded")
 WORDS = [f"{a}{b}{c}" for a in "bdgklmnprst" for b in "aeiou" for c in "bdgklmnprstvz"]
@@ -128,14 +127,6 @@ def table() -> str:
             f" Chromium has drawn it after {browser['seconds_until_drawn']:.1f} s, shows another "
             f"head after {browser['seconds_next_head']:.1f} s and another row after "
             f"{browser['seconds_next_row']:.1f} s, with {browser['elements']:,} elements at most."
-        )
-    if MEMORY.is_file():
-        few = json.loads(MEMORY.read_text(encoding="utf-8"))
-        plain, recorded = (few["runs"][mode]["peak_mb"] for mode in MODES[:2])
-        lines[-1] += (
-            f" A busy machine moves resident memory out; of its own memory, moved out or not, a "
-            f"process with {few['settings']['layers']} such layers took at most {plain:,.0f} MB "
-            f"for the forward pass, and {recorded:,.0f} MB with recording and the page."
         )
     return "\n".join(lines) + "\n"
 
