@@ -1,9 +1,8 @@
 """`MediaModel`: a model of transformers that reads pictures or sound, to predict and to trace."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from contextlib import nullcontext
 from dataclasses import replace
-from functools import cached_property
 from pathlib import Path
 from typing import Any, Final, NamedTuple, Protocol
 
@@ -12,23 +11,29 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from regard.decoding_options import DEFAULT
 from regard.errors import ArgumentError, DataError, RegardError
 from regard.models.protocol import inference
 from regard.pretrained.folder import LoadedParts, PretrainedError, quiet_transformers
 from regard.pretrained.generation import (
+    LIBRARY_LENGTH,
     PretrainedOutput,
     Recording,
     likeliest,
     named_trace,
 )
 from regard.pretrained.media_files import Sound, read_picture, read_sound
-from regard.pretrained.model import PretrainedModel, model_info, recorded_queries, seeded
+from regard.pretrained.model import (
+    PretrainedModel,
+    TransformersModel,
+    non_default_options,
+    recorded_queries,
+    seeded,
+)
 from regard.pretrained.token_texts import continuation, encode, labels, with_prob, written
 from regard.seeing import backdrop as backdrops
 from regard.seeing.backdrop import PICTURE_SIDE, Backdrop
 from regard.seeing.capture_result import CaptureResult
-from regard.seeing.trace import DecodingInfo, Map, ModelInfo, Text, Token, Trace, missing_mass
+from regard.seeing.trace import DecodingInfo, Map, Text, Token, Trace, missing_mass
 
 #: classes that are named in the notes of a trace
 CLASSES: Final = 3
@@ -93,7 +98,7 @@ class MediaReader(Protocol):
         ...
 
 
-class MediaModel:
+class MediaModel(TransformersModel):
     """A model of transformers that reads pictures or sound: call it with a file, or with many.
 
     A picture is the path of a file or an image of Pillow; a recording is the path of a file, or
@@ -110,23 +115,13 @@ class MediaModel:
     """
 
     def __init__(self, parts: LoadedParts, path: str | Path, device: torch.device) -> None:
-        self.module, self.tokenizer, self.task, self.processor = parts
-        self.path, self.device = Path(path), device
+        super().__init__(parts, path, device)
+        self.processor = parts.processor
         self._reader: MediaReader
         if self.task.startswith("image-"):
             self._reader = _PictureReader(parts, self.path)
         else:
             self._reader = _SoundReader(parts, self.path)
-
-    def __repr__(self) -> str:
-        parts = {
-            "type": self.module.config.model_type,
-            "task": self.task,
-            "weights": sum(weight.numel() for weight in self.module.parameters()),
-            "device": str(self.device),
-        }
-        shown = ", ".join(f"{name}={value!r}" for name, value in parts.items())
-        return f"MediaModel({str(self.path)!r}, {shown})"
 
     @property
     def generates(self) -> bool:
@@ -137,11 +132,6 @@ class MediaModel:
     def shown_maps(self) -> tuple[str, ...]:
         """Kinds of maps that the JSON of a prediction holds."""
         return self._reader.shown_maps
-
-    @cached_property
-    def info(self) -> ModelInfo:
-        """Name, type and checkpoint, as traces hold them."""
-        return model_info(self.path, self.module)
 
     def __call__(self, source: Any, **options: Any) -> Any:
         """Return the output of a source, or of each of a list; see `predict`."""
@@ -219,13 +209,6 @@ class MediaModel:
                 trace = self._reader.answer(source, settings, attention=True, **recording).trace
         return replace(trace, model=self.info)
 
-    def traces(
-        self, sources: Sequence[Any], targets: Sequence[str] | None = None, **options: Any
-    ) -> list[Trace]:
-        """Return the trace of each of several sources; see `trace`."""
-        wanted = [None] * len(sources) if targets is None else targets
-        return [self.trace(one, tgt, **options) for one, tgt in zip(sources, wanted, strict=True)]
-
     def check_source(self, source: Any) -> None:
         """Raise DataError for what is no picture or recording that the model can read."""
         self._reader.check(source)
@@ -236,8 +219,7 @@ class MediaModel:
         """Return options of `generate()` and the random seed, from those of regard."""
         given = ["chat"] * chat
         if not self.generates:
-            defaults = {**vars(DEFAULT), "beam": None}
-            given += [name for name, value in options.items() if value != defaults.get(name)]
+            given += non_default_options(options)
             given += ["target"] * (target is not None)
         if given:
             kind = type(self.module).__name__
@@ -245,13 +227,6 @@ class MediaModel:
                 given[0], f"be left out for a {kind}, which cannot use it", "given", "leave it out"
             )
         return PretrainedModel.generate_options(options) if self.generates else ({}, None)
-
-    def _named(self, output: PretrainedOutput) -> PretrainedOutput:
-        """Return an output whose traces name this model."""
-        trace = None if output.recorded is None else replace(output.recorded, model=self.info)
-        return replace(
-            output, recorded=trace, alternatives=tuple(map(self._named, output.alternatives))
-        )
 
 
 class _PictureReader:
@@ -448,8 +423,7 @@ class _SoundReader:
         if positions is not None and given.get("max_new_tokens", 0) > most:
             rule = f"be at most {most}, for which the model has positions"
             raise ArgumentError("max_len", rule, given["max_new_tokens"], "lower it")
-        # 20 is what transformers assumes
-        if config.max_new_tokens is None and config.max_length in (None, 20):
+        if config.max_new_tokens is None and config.max_length in (None, LIBRARY_LENGTH):
             given.setdefault("max_new_tokens", min(MAX_NEW_TOKENS, most))
         with inference(self.module):
             found = self.module.generate(**inputs, **{**given, **told})

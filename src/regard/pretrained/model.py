@@ -7,7 +7,7 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from functools import cached_property, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 import torch
 from torch import Tensor
@@ -67,7 +67,63 @@ FOREIGN: Final = ("length_penalty", "coverage_penalty", "forbid_unknown", "prefi
 MAX_HASHED: Final = 1 << 28
 
 
-class PretrainedModel:
+class TransformersModel:
+    """Common parts of models of transformers, whatever they read.
+
+    Attributes:
+        path: its folder.
+        module: the model itself.
+        tokenizer: of the texts that it reads or writes; None if there are none.
+        task: as transformers names it.
+        device: where it is.
+        trace: returns the trace of a source, and of a target that it is made to write.
+    """
+
+    # defined by each model
+    trace: ClassVar[Callable[..., Any]]
+
+    def __init__(self, parts: LoadedParts, path: str | Path, device: torch.device) -> None:
+        self.module, self.tokenizer, self.task = parts[:3]
+        self.path, self.device = Path(path), device
+
+    def __repr__(self) -> str:
+        parts = {
+            "type": self.module.config.model_type,
+            "task": self.task,
+            "weights": sum(weight.numel() for weight in self.module.parameters()),
+            "device": str(self.device),
+        }
+        shown = ", ".join(f"{name}={value!r}" for name, value in parts.items())
+        return f"{type(self).__name__}({str(self.path)!r}, {shown})"
+
+    @cached_property
+    def info(self) -> ModelInfo:
+        """Name, type and checkpoint, as traces hold them; no checkpoint of very large weights."""
+        files = sorted(self.path.glob("*.safetensors"))
+        checkpoint = ""
+        if files and sum(file.stat().st_size for file in files) <= MAX_HASHED:
+            digest = hashlib.blake2b(digest_size=6)
+            for file in files:
+                digest.update(file.read_bytes())
+            checkpoint = digest.hexdigest()
+        return ModelInfo(self.path.resolve().name, self.module.config.model_type, checkpoint)
+
+    def traces(
+        self, sources: Sequence[Any], targets: Sequence[str] | None = None, **options: Any
+    ) -> list[Trace]:
+        """Return the trace of each of several sources; see `trace`."""
+        wanted = [None] * len(sources) if targets is None else targets
+        return [self.trace(one, tgt, **options) for one, tgt in zip(sources, wanted, strict=True)]
+
+    def _named(self, output: PretrainedOutput) -> PretrainedOutput:
+        """Return an output whose traces name this model."""
+        trace = None if output.recorded is None else replace(output.recorded, model=self.info)
+        return replace(
+            output, recorded=trace, alternatives=tuple(map(self._named, output.alternatives))
+        )
+
+
+class PretrainedModel(TransformersModel):
     """A model of transformers with its tokenizer: call it with a text, or with many.
 
     Attributes:
@@ -78,10 +134,6 @@ class PretrainedModel:
             `text-classification`, `token-classification` or `feature-extraction`.
         device: where it is.
     """
-
-    def __init__(self, parts: LoadedParts, path: str | Path, device: torch.device) -> None:
-        self.module, self.tokenizer, self.task = parts[:3]
-        self.path, self.device = Path(path), device
 
     @staticmethod
     def load(
@@ -95,25 +147,10 @@ class PretrainedModel:
         parts = load_parts(folder, device, dtype, allow_pickle=allow_pickle)
         return PretrainedModel(parts, folder, device)
 
-    def __repr__(self) -> str:
-        parts = {
-            "type": self.module.config.model_type,
-            "task": self.task,
-            "weights": sum(weight.numel() for weight in self.module.parameters()),
-            "device": str(self.device),
-        }
-        shown = ", ".join(f"{name}={value!r}" for name, value in parts.items())
-        return f"PretrainedModel({str(self.path)!r}, {shown})"
-
     @property
     def generates(self) -> bool:
         """True if the model writes text."""
         return self.task in ("text-generation", "text2text-generation")
-
-    @cached_property
-    def info(self) -> ModelInfo:
-        """Name, type and checkpoint, as traces hold them; no checkpoint of very large weights."""
-        return model_info(self.path, self.module)
 
     def __call__(self, text: Any, **options: Any) -> Any:
         """Return the output of a text, or of each of several; see `predict`."""
@@ -287,15 +324,6 @@ class PretrainedModel:
         )
         return replace(found, model=self.info)
 
-    def traces(
-        self, texts: Sequence[str], targets: Sequence[str] | None = None, **options: Any
-    ) -> list[Trace]:
-        """Return the trace of each of several texts; see `trace`."""
-        wanted = [None] * len(texts) if targets is None else targets
-        return [
-            self.trace(text, target, **options) for text, target in zip(texts, wanted, strict=True)
-        ]
-
     def what_if(
         self,
         text: str,
@@ -372,13 +400,6 @@ class PretrainedModel:
             self.module(**self.forward_inputs(whole, found.target.text))
         return seen.modules()
 
-    def _named(self, output: PretrainedOutput) -> PretrainedOutput:
-        """Return an output whose traces name this model."""
-        trace = None if output.recorded is None else replace(output.recorded, model=self.info)
-        return replace(
-            output, recorded=trace, alternatives=tuple(map(self._named, output.alternatives))
-        )
-
     @staticmethod
     def generate_options(options: dict[str, Any]) -> tuple[dict[str, Any], int | None]:
         """Return options of `generate()` and the random seed, from those of regard."""
@@ -414,8 +435,7 @@ class PretrainedModel:
         self, chat: bool, options: dict[str, Any], target: str | None = None
     ) -> None:
         """Raise for options of decoding, which a model that writes nothing cannot follow."""
-        defaults = {**vars(DEFAULT), "beam": None}
-        given = [name for name, value in options.items() if value != defaults.get(name)]
+        given = non_default_options(options)
         given += ["chat"] * chat + ["target"] * (target is not None)
         if given:
             raise ArgumentError(
@@ -614,16 +634,10 @@ class PretrainedModel:
         )
 
 
-def model_info(path: Path, module: Any) -> ModelInfo:
-    """Return name, type and checkpoint of a model; no checkpoint of very large weights."""
-    files = sorted(path.glob("*.safetensors"))
-    checkpoint = ""
-    if files and sum(file.stat().st_size for file in files) <= MAX_HASHED:
-        digest = hashlib.blake2b(digest_size=6)
-        for file in files:
-            digest.update(file.read_bytes())
-        checkpoint = digest.hexdigest()
-    return ModelInfo(path.resolve().name, module.config.model_type, checkpoint)
+def non_default_options(options: dict[str, Any]) -> list[str]:
+    """Return the names of options of decoding that differ from their defaults."""
+    defaults = {**vars(DEFAULT), "beam": None}
+    return [name for name, value in options.items() if value != defaults.get(name)]
 
 
 def recorded_queries(module: Any) -> "AbstractContextManager[QueryRecorder]":

@@ -1,6 +1,6 @@
 """The HTML page of a comparison: pairs of maps side by side, on one colour scale."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from regard.seeing.figure import PAGE, svg
@@ -37,6 +37,10 @@ class ExamplePair(NamedTuple):
     reference: str | None = None
 
 
+#: draws a figure of two views, given the weight of their darkest colour
+ThirdFigure = Callable[[View, View, float], str]
+
+
 class PageTable(NamedTuple):
     """A table of text.
 
@@ -67,25 +71,30 @@ class DrawnPair(NamedTuple):
 
 
 def render_comparison(
-    names: tuple[str, str],
+    names: Sequence[str],
     facts: Mapping[str, str],
     scores: PageTable | None,
     tables: Sequence[PageTable],
     examples: Sequence[ExamplePair],
     notes: Sequence[str] = (),
+    *,
+    title: str | None = None,
+    third: ThirdFigure | None = None,
 ) -> str:
     """Return a page without scripts that loads nothing.
 
     Args:
-        names: of the two models or inputs.
+        names: of the two models or inputs, and of the third figure if there is one.
         facts: names and values for the head of the page.
         scores: shown before the maps; None if there are none.
         tables: shown after them.
         examples: those that differ most first.
         notes: sentences about what was not compared.
+        title: of the page; if None, it names the two.
+        third: draws a third figure beside each two.
     """
     return template("compare.html").render(
-        title=f"{names[0]} against {names[1]}",
+        title=f"{names[0]} against {names[1]}" if title is None else title,
         style=text_of("style.css"),
         version=__version__,
         names=names,
@@ -93,12 +102,12 @@ def render_comparison(
         scores=scores,
         tables=tables,
         most_rows=MOST_ROWS,
-        examples=[{"pair": pair, "maps": drawn_pairs(pair)} for pair in examples],
+        examples=[{"pair": pair, "maps": drawn_pairs(pair, third)} for pair in examples],
         notes=notes,
     )
 
 
-def drawn_pairs(pair: ExamplePair) -> list[DrawnPair]:
+def drawn_pairs(pair: ExamplePair, third: ThirdFigure | None = None) -> list[DrawnPair]:
     """Draw the maps of the heads that differ most, each pair on one colour scale."""
     drawn = []
     for one in pair.distance.heads[:MOST_HEADS]:
@@ -106,14 +115,15 @@ def drawn_pairs(pair: ExamplePair) -> list[DrawnPair]:
             select(trace, kind=one.kind, layer=one.layer, head=one.head, words=one.words)
             for trace in pair.traces
         )
-        full = full_weight(first, second)
-        figures = svg(first, theme=PAGE, full=full), svg(second, theme=PAGE, full=full)
+        full = _full_weight(first, second)
+        figures = [svg(view, theme=PAGE, full=full) for view in (first, second)]
+        figures += [] if third is None else [third(first, second, full)]
         title = f"{NAMES[one.kind]}, layer {one.layer}, head {one.head}"
-        drawn.append(DrawnPair(title, one.distance, one.row, figures, full))
+        drawn.append(DrawnPair(title, one.distance, one.row, tuple(figures), full))
     return drawn
 
 
-def full_weight(first: View, second: View) -> float:
+def _full_weight(first: View, second: View) -> float:
     """Return the weight of the darkest colour: 1, or for long rows the largest of both maps."""
     views = first, second
     if max(len(view.columns) for view in views) <= WIDE:

@@ -6,18 +6,13 @@ from typing import Final
 
 import numpy as np
 
-from regard.seeing.compare_page import MOST_HEADS, DrawnPair, ExamplePair, PageTable, full_weight
-from regard.seeing.figure import DIFFERENCE, PAGE, svg
-from regard.seeing.html_page import template
-from regard.seeing.map_distance import HeadDistance, TraceDistance
-from regard.seeing.page_modules import text_of
+from regard.seeing.compare_page import ExamplePair, PageTable, render_comparison
+from regard.seeing.figure import DIFFERENCE, svg
+from regard.seeing.map_distance import TraceDistance
 from regard.seeing.trace import Trace
-from regard.seeing.view import NAMES, View, select
-from regard.version import __version__
+from regard.seeing.view import View
 
 COLUMNS: Final = ("as it is", "what if", "difference")
-#: rows of the table of heads
-MOST_ROWS: Final = 200
 
 
 def render_what_if(
@@ -37,7 +32,6 @@ def render_what_if(
         notes: remarks.
     """
     pair = ExamplePair(traces[0].source.text or answers[0], answers, traces, distance)
-    drawn = [_drawn(traces, one) for one in distance.heads[:MOST_HEADS]]
     heads = [
         [one.kind, str(one.layer), str(one.head), f"{one.distance:.3f}", one.row]
         for one in distance.heads
@@ -45,34 +39,21 @@ def render_what_if(
     columns = ["kind", "layer", "head", "distance", "most at"]
     tables = [PageTable("Heads that differ most", columns, heads)] if heads else []
     facts = {f"change {i + 1}" if len(changes) > 1 else "change": c for i, c in enumerate(changes)}
-    return template("compare.html").render(
+    return render_comparison(
+        COLUMNS,
+        facts,
+        None,
+        tables,
+        [pair],
+        notes,
         title=f"What if {changes[0]}" + (f", and {len(changes) - 1} more" * (len(changes) > 1)),
-        style=text_of("style.css"),
-        version=__version__,
-        names=COLUMNS,
-        facts=facts,
-        scores=None,
-        tables=tables,
-        most_rows=MOST_ROWS,
-        examples=[{"pair": pair, "maps": drawn}],
-        notes=notes,
+        third=_difference_figure,
     )
 
 
-def _drawn(traces: tuple[Trace, Trace], one: HeadDistance) -> DrawnPair:
-    first, second = (
-        select(trace, kind=one.kind, layer=one.layer, head=one.head, words=False)
-        for trace in traces
-    )
-    full = full_weight(first, second)
+def _difference_figure(first: View, second: View, full: float) -> str:
     less = difference_view(first, second)
-    figures = (
-        svg(first, theme=PAGE, full=full),
-        svg(second, theme=PAGE, full=full),
-        svg(less, theme=DIFFERENCE, full=full, description=describe_difference(less)),
-    )
-    title = f"{NAMES[one.kind]}, layer {one.layer}, head {one.head}"
-    return DrawnPair(title, one.distance, one.row, figures, full)
+    return svg(less, theme=DIFFERENCE, full=full, description=describe_difference(less))
 
 
 def difference_view(first: View, second: View) -> View:
