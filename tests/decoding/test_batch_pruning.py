@@ -9,8 +9,9 @@ from torch import nn
 from decoding.toys import Toy, sources
 from regard.decoding import DecodingOptions, decode, sample
 from regard.decoding.batch_pruning import BatchPruning, lag_for
+from regard.decoding.beam_state import SearchPlan
 from regard.decoding.candidates import select
-from regard.decoding.search import CROSS, SearchPlan, search
+from regard.decoding.search import CROSS, search
 from regard.models import PRESETS
 
 MAX_LEN = 6
@@ -29,7 +30,7 @@ OPTIONS = {
 
 
 def searched(toy, options, lag):
-    def choose(log_probs, scores, over):
+    def choose(log_probs, scores, over, noise):
         return select(log_probs, scores, over, 2 * options.beam if options.beam > 1 else 1)
 
     src, lengths = sources(0, 3, 5, 1, 2, 6, 4, 0, 1)
@@ -119,12 +120,11 @@ def test_only_a_gpu_answers_later():
 
 
 def test_samples_do_not_depend_on_when_a_gpu_answers(monkeypatch):
-    plans = []
-
-    def search(*args):
-        plans.append(args[4])
-        return []
-
-    monkeypatch.setattr("regard.decoding.search.search", search)
-    sample(Toy(7, MAX_LEN), *sources(0, 1), DecodingOptions(num_samples=3))
-    assert [plan.lag for plan in plans] == [0]
+    toy = Toy(7, MAX_LEN)
+    options = DecodingOptions(num_samples=5, max_len=MAX_LEN, seed=3)
+    found = {}
+    for lag in (0, 1, 3):
+        monkeypatch.setattr("regard.decoding.search.lag_for", lambda device, lag=lag: lag)
+        found[lag] = sample(toy, *sources(0, 1, 5, 3), options)
+    assert found[0] == found[1] == found[3]
+    assert len({tuple(one.tokens) for row in found[0] for one in row}) > 5

@@ -17,7 +17,8 @@ LOG_PROBS = torch.tensor([-9.0, -0.5, 1.0, -INF, 0.3, -2.0, 0.0, 2.0]).log_softm
 def drawn(**options):
     rules = DecodingOptions(num_samples=1, **options)
     generator = torch.Generator().manual_seed(3)
-    return Counter(draw(LOG_PROBS.repeat(DRAWS, 1), rules, generator).flatten().tolist())
+    noise = torch.rand(DRAWS, 1, dtype=torch.double, generator=generator)
+    return Counter(draw(LOG_PROBS.repeat(DRAWS, 1), rules, noise).flatten().tolist())
 
 
 def probabilities(temperature=1.0):
@@ -71,16 +72,17 @@ def test_rows_are_drawn_apart():
     rows = torch.full((3, 5), -INF)
     rows[0, 4], rows[1, 0], rows[2, 2] = -7.0, 0.0, -1.0
     for options in ({}, {"top_k": 2}, {"top_p": 0.9}):
-        tokens = draw(rows, DecodingOptions(num_samples=1, **options))
+        noise = torch.rand(3, 1, dtype=torch.double)
+        tokens = draw(rows, DecodingOptions(num_samples=1, **options), noise)
         assert tokens.tolist() == [[4], [0], [2]]
 
 
 @pytest.mark.parametrize(("point", "token"), [(0.0, 1), (1.0, 3)])
 @pytest.mark.parametrize("options", [{}, {"top_p": 0.9999}])
-def test_what_has_no_probability_is_not_drawn_at_the_ends(monkeypatch, point, token, options):
-    monkeypatch.setattr(torch, "rand", lambda shape, **kwargs: torch.full(shape, point).double())
+def test_what_has_no_probability_is_not_drawn_at_the_ends(point, token, options):
+    noise = torch.full((1, 1), point).double()
     row = torch.tensor([[-INF, -1.0, -INF, -1.5, -INF]])
-    assert draw(row, DecodingOptions(num_samples=1, **options)).item() == token
+    assert draw(row, DecodingOptions(num_samples=1, **options), noise).item() == token
 
 
 @pytest.mark.slow

@@ -4,8 +4,8 @@ import pytest
 import torch
 
 from models.cases import BATCH, VARIANTS, build, pairs
+from regard.decoding.beam_state import follow
 from regard.decoding.ensemble import Ensemble
-from regard.decoding.search import _follow
 from regard.state import map_leaves
 
 # what a model without attention always mixes in: its summary, but the field is that of a context
@@ -53,7 +53,7 @@ def test_all_tensors_follow_their_beams_and_those_of_the_source_stay(variant):
     _, one = stepped(build(variant).eval())
     rows = torch.arange(BATCH)[:, None]
     # one beam each has become two
-    state = _follow(one, rows.repeat(1, 2), same_rows=False)
+    state = follow(one, rows.repeat(1, 2), same_rows=False)
     for name, (tensor, _) in tensors(state).items():
         assert tensor.equal(tensors(one)[name][0].repeat_interleave(2, dim=0)), name
     # make beams differ, as the next step would
@@ -64,16 +64,16 @@ def test_all_tensors_follow_their_beams_and_those_of_the_source_stay(variant):
         ),
     )
     parents = torch.stack([2 * rows[:, 0] + 1, 2 * rows[:, 0]], dim=1)
-    after = _follow(state, parents, same_rows=True)
+    after = follow(state, parents, same_rows=True)
     for name, (tensor, of_source) in tensors(after).items():
         before = tensors(state)[name][0]
         assert tensor is before if of_source else tensor.equal(before[parents.flatten()]), name
     # a row leaves
-    rest = _follow(after, torch.tensor([[3, 2], [5, 5]]), same_rows=False)
+    rest = follow(after, torch.tensor([[3, 2], [5, 5]]), same_rows=False)
     for name, (tensor, _) in tensors(rest).items():
         assert tensor.equal(tensors(after)[name][0][[3, 2, 5, 5]]), name
 
 
 def test_a_single_beam_stays_where_it_is():
     _, state = stepped(build("bahdanau").eval())
-    assert _follow(state, torch.arange(BATCH)[:, None], same_rows=True) is state
+    assert follow(state, torch.arange(BATCH)[:, None], same_rows=True) is state

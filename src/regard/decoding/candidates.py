@@ -4,7 +4,7 @@ Ties go to the lower hypothesis and then to the lower token, on every device and
 Half-precision logits have many.
 """
 
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, final
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -14,6 +14,9 @@ from regard.decoding_options import DecodingOptions
 
 # Tokens whose maximum stands for all of them when a vocabulary is searched.
 BLOCK: Final = 64
+
+#: Steps for which random numbers are drawn at once.
+STEPS_DRAWN: Final = 32
 
 
 class Candidates(NamedTuple):
@@ -117,13 +120,18 @@ def _block_maxima(
 def draw(
     log_probs: Float[Tensor, "rows vocab"],
     options: DecodingOptions,
-    generator: torch.Generator | None = None,
+    noise: Float[Tensor, "rows 1"],
 ) -> Int[Tensor, "rows 1"]:
     """Sample a token for each row. Tokens of -inf are never drawn; the rest need not sum to 1.
 
     `top_k` is from Fan et al. (2018), https://arxiv.org/abs/1805.04833, `top_p` from Holtzman et
     al. (2020), https://arxiv.org/abs/1904.09751. The cumulative distribution is inverted, at the
     cost of one random number per row.
+
+    Args:
+        log_probs: of each token.
+        options: temperature, `top_k` and `top_p`.
+        noise: a number of double precision for each row, uniform in [0, 1).
     """
     # the best is 0, whatever it is divided by, and in double precision nothing else overflows
     wide = log_probs.double()
@@ -136,8 +144,41 @@ def draw(
         probs = probs.masked_fill(before >= options.top_p, 0.0)
     mass = probs.cumsum(dim=1)
     total = mass[:, -1:]
-    point = torch.rand(total.shape, dtype=total.dtype, device=total.device, generator=generator)
     # below the total in spite of rounding, so that the token has a positive probability
-    point = torch.minimum(point * total, torch.nextafter(total, torch.zeros_like(total)))
+    point = torch.minimum(noise * total, torch.nextafter(total, torch.zeros_like(total)))
     place = torch.searchsorted(mass, point, right=True).clamp(max=mass.shape[1] - 1)
     return place if tokens is None else tokens.gather(1, place)
+
+
+@final
+class RandomNumbers:
+    """Uniform random numbers of each row and step of a search.
+
+    They belong to a row: when other rows leave the batch does not change them.
+
+    Args:
+        rows: number of rows at the start.
+        device: of the search.
+        seed: makes them reproducible; None draws from torch's own generator.
+    """
+
+    def __init__(self, rows: int, device: torch.device, seed: int | None) -> None:
+        self.rows, self.device, self.generator = rows, device, None
+        if seed is not None:
+            self.generator = torch.Generator(device).manual_seed(seed)
+        self._block = torch.empty(rows, 0)
+
+    def at(
+        self, step: int, rows: Int[Tensor, " live"], count: int = 1
+    ) -> Float[Tensor, "live count"]:
+        """Return the numbers of these rows for `count` steps; `count` divides `STEPS_DRAWN`.
+
+        Steps are taken in order.
+        """
+        place = step % STEPS_DRAWN
+        if place == 0:
+            shape = (self.rows, STEPS_DRAWN)
+            self._block = torch.rand(
+                shape, dtype=torch.double, device=self.device, generator=self.generator
+            )
+        return self._block[:, place : place + count].index_select(0, rows)

@@ -6,16 +6,18 @@ end all hypotheses are traced back through these at once.
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, fields
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from jaxtyping import Float, Int
+from numpy.typing import NDArray
 from torch import Tensor
 
 from regard.decoding.hypothesis import Hypothesis, maps_on_cpu, row_maps
 from regard.errors import RegardError
-from regard.models.protocol import Maps, Memory
+from regard.models.protocol import Maps
 from regard.state import State
 
 
@@ -42,23 +44,23 @@ class FinishedHypotheses(State):
     """The best hypotheses of each row that have ended, best first.
 
     Attributes:
-        source: the source that the row belongs to.
+        row: the number of the row at the start of the search.
         scores: of each hypothesis its score, -inf where there are fewer, its log-probability, and
             the log-probability of its `eos`.
         places: the step at which it ended, which is its number of tokens, the beam it was in, and 1
             if the length limit ended it.
     """
 
-    source: Int[Tensor, " rows"]
+    row: Int[Tensor, " rows"]
     scores: Float[Tensor, "rows kept 3"]
     places: Int[Tensor, "rows kept 3"]
 
     @staticmethod
     def none(rows: int, kept: int, device: torch.device) -> "FinishedHypotheses":
-        """Return room for `kept` hypotheses of each row; row i belongs to source i."""
+        """Return room for `kept` hypotheses of each row."""
         places = torch.zeros(rows, kept, 3, dtype=torch.long, device=device)
-        source = torch.arange(rows, device=device)
-        return FinishedHypotheses(source, places + float("-inf"), places)
+        row = torch.arange(rows, device=device)
+        return FinishedHypotheses(row, places + float("-inf"), places)
 
     @property
     def worst(self) -> Float[Tensor, "rows 1"]:
@@ -75,7 +77,7 @@ class FinishedHypotheses(State):
         kept = self.scores.shape[1]
         rank = scores[..., 0].sort(dim=1, descending=True, stable=True).indices[:, :kept, None]
         rank = rank.expand(-1, -1, 3)
-        return FinishedHypotheses(self.source, scores.gather(1, rank), places.gather(1, rank))
+        return FinishedHypotheses(self.row, scores.gather(1, rank), places.gather(1, rank))
 
     @staticmethod
     def concatenate(parts: Sequence["FinishedHypotheses"]) -> "FinishedHypotheses":
@@ -105,11 +107,11 @@ class Paths(NamedTuple):
     Attributes:
         tokens: (paths, steps - 1).
         log_probs: (paths, steps - 1).
-        maps: by kind, one tensor (paths, heads, steps, kv_len) per layer.
+        maps: by kind, one tensor (paths, heads, steps, kv_len) per layer, on the CPU.
     """
 
-    tokens: Tensor
-    log_probs: Tensor
+    tokens: NDArray[np.int64]
+    log_probs: NDArray[np.float32]
     maps: Maps
 
 
@@ -129,31 +131,42 @@ class SearchHistory:
         """Record how the beams of the next step came about."""
         self.moves.append(move)
 
-    def trace_back(self, step: Int[Tensor, " paths"], beam: Int[Tensor, " paths"]) -> Paths:
-        """Return the hypotheses that were in `beam` at `step` when they ended."""
-        beams = self._beams(step, beam)
-        tokens = [beam.new_empty(len(beam), 0)]
-        log_probs = [torch.empty(len(beam), 0, device=beam.device)]
-        # no step may have come after the last move
-        for move, after in zip(self.moves, beams[1:], strict=False):
-            tokens.append(move.tokens.flatten()[after, None])
-            log_probs.append(move.log_probs.flatten()[after, None])
-        maps = {
-            kind: tuple(self._map(kind, layer, beams) for layer in range(len(tensors)))
-            for kind, tensors in self.maps[0].items()
-        }
-        return Paths(torch.cat(tokens, dim=1), torch.cat(log_probs, dim=1), maps)
+    def trace_back(self, step: NDArray[np.int64], beam: NDArray[np.int64]) -> Paths:
+        """Return the hypotheses that were in `beam` at `step` when they ended.
 
-    def _beams(self, step: Tensor, beam: Tensor) -> list[Tensor]:
-        """Return the beam of each hypothesis at every step; any beam after its end."""
+        The moves are small and are traced on the host, after one copy; maps are gathered where
+        they are.
+        """
         last = len(self.maps) - 1
-        beams = [beam.where(step == last, 0)]
+        parents, tokens, log_probs = (
+            _on_host([getattr(move, name) for move in self.moves[: max(last, 0)]])
+            for name in ("parents", "tokens", "log_probs")
+        )
+        beams = [np.where(step == last, beam, 0)]
         for t in range(last - 1, -1, -1):
-            beams.append(beam.where(step == t, self.moves[t].parents.flatten()[beams[-1]]))
-        return beams[::-1]
+            beams.append(np.where(step == t, beam, parents[t][beams[-1]]))
+        beams.reverse()
+        after = list(enumerate(beams[1:]))
+        written = [np.empty((len(beam), 0), np.int64), *(tokens[t][b, None] for t, b in after)]
+        terms = [np.empty((len(beam), 0), np.float32), *(log_probs[t][b, None] for t, b in after)]
+        return Paths(
+            np.concatenate(written, axis=1), np.concatenate(terms, axis=1), self._maps(beams)
+        )
+
+    def _maps(self, beams: list[NDArray[np.int64]]) -> Maps:
+        """Return the maps of each path, whose beam at every step is given."""
+        layers = [(kind, i) for kind, maps in self.maps[0].items() for i in range(len(maps))]
+        if not layers:
+            return {}
+        kind, layer = layers[0]
+        places = torch.from_numpy(np.stack(beams)).to(self.maps[0][kind][layer].device).unbind()
+        found: dict[str, list[Tensor]] = {kind: [] for kind, _ in layers}
+        for kind, layer in layers:
+            found[kind].append(self._map(kind, layer, places).cpu())
+        return {kind: tuple(tensors) for kind, tensors in found.items()}
 
     def _map(
-        self, kind: str, layer: int, beams: list[Tensor]
+        self, kind: str, layer: int, beams: Sequence[Tensor]
     ) -> Float[Tensor, "paths heads steps kv_len"]:
         """Return one layer's rows of all steps; where the keys are the target, rows grow."""
         rows = [
@@ -164,33 +177,57 @@ class SearchHistory:
         return torch.cat([F.pad(row, (0, width - row.shape[3])) for row in rows], dim=2)
 
 
+def _on_host(steps: list[Tensor]) -> list[NDArray[Any]]:
+    """Return the tensors of all steps as flat arrays, which were copied to the host together."""
+    if not steps:
+        return []
+    together = torch.cat([tensor.flatten() for tensor in steps]).cpu().numpy()
+    return np.split(together, np.cumsum([tensor.numel() for tensor in steps[:-1]]))
+
+
 def read_hypotheses(
-    history: SearchHistory, finished: FinishedHypotheses, memory: Memory
+    history: SearchHistory,
+    finished: FinishedHypotheses,
+    maps: Maps,
+    lengths: Sequence[int],
+    samples: int = 1,
 ) -> list[list[Hypothesis]]:
-    """Return the hypotheses of each source, best first."""
-    real = finished.scores[..., 0] > float("-inf")  # and not NaN
-    if not bool(real[:, 0].all()):
+    """Return the hypotheses of each source, best first.
+
+    Args:
+        history: of the search.
+        finished: the hypotheses that have ended; rows beyond those of the sources are padding.
+        maps: of the encoder.
+        lengths: number of real positions of each source.
+        samples: rows of each source.
+    """
+    row, scores, places = (
+        tensor.cpu().numpy() for tensor in (finished.row, finished.scores, finished.places)
+    )
+    sources = row < len(lengths) * samples
+    row, scores, places = row[sources], scores[sources], places[sources]
+    real = scores[..., 0] > float("-inf")  # and not NaN
+    if not real[:, 0].all():
         raise RegardError(
             "The model gives no target a probability, since its logits are NaN or forbid them all: "
             "check that its training did not diverge."
         )
-    source = finished.source[:, None].expand_as(real)[real]
-    scores, places = finished.scores[real], finished.places[real]
+    source = np.broadcast_to(row[:, None] // samples, real.shape)[real]
+    scores, places = scores[real], places[real]
     paths = history.trace_back(places[:, 0], places[:, 1])
-    maps, own = maps_on_cpu(paths.maps, history.kinds), maps_on_cpu(memory.maps, history.kinds)
-    lengths = memory.lengths.tolist()
+    own = maps_on_cpu(maps, history.kinds)
     found: list[list[Hypothesis]] = [[] for _ in lengths]
-    tensors = (source, scores, places, paths.tokens, paths.log_probs)
-    rows = zip(*(tensor.tolist() for tensor in tensors), strict=True)
-    for i, (row, (score, log_prob, last), (step, _, cut), tokens, terms) in enumerate(rows):
-        size = (step + 1, lengths[row])
-        found[row].append(
+    arrays = (source, scores, places, paths.tokens, paths.log_probs)
+    rows = zip(*(array.tolist() for array in arrays), strict=True)
+    for i, (row_of, (score, log_prob, last), (step, _, cut), tokens, terms) in enumerate(rows):
+        size = (step + 1, lengths[row_of])
+        found[row_of].append(
             Hypothesis(
                 tokens=tokens[:step],
                 score=score,
                 log_prob=log_prob,
                 token_log_probs=[*terms[:step], last],
-                attention=row_maps(own, row, *size) | row_maps(maps, i, *size),
+                attention=row_maps(own, row_of, *size) | row_maps(paths.maps, i, *size),
                 finished=not cut,
             )
         )

@@ -95,6 +95,11 @@ def watch(watcher: Watcher) -> Iterator[None]:
         _watchers.set(tuple(other for other in _watchers.get() if other is not watcher))
 
 
+def is_watched() -> bool:
+    """Return whether somebody watches the operators in this context."""
+    return bool(_watchers.get())
+
+
 @contextmanager
 def unwatched() -> Iterator[None]:
     """Hide the calls of operators inside the block from all watchers."""

@@ -1,0 +1,230 @@
+"""The beams of all rows between two steps of a search, and the step from one set to the next.
+
+A row is a source (or, when sampling, one sample of it), its beams are its live hypotheses. The
+model sees rows * beams tokens at a step.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from regard.decoding.candidates import Candidates
+from regard.decoding.constraints import Constraints
+from regard.decoding.hypothesis import (
+    coverage_penalty,
+    length_penalty,
+    required_cross_attention,
+)
+from regard.decoding.search_history import Endings, FinishedHypotheses, Move
+from regard.decoding_options import DecodingOptions
+from regard.models.protocol import Memory, StepOutput
+from regard.ops.primitives import log_softmax
+from regard.state import State
+from regard.symbols import BOS, EOS
+
+#: From log-probs (rows, beams, vocab), scores (rows, beams), the beams that can no longer win
+#: (rows, beams) and random numbers (rows, 1), if the plan needs them, to the candidates of a step.
+Choose = Callable[[Tensor, Tensor, Tensor, Tensor | None], Candidates]
+
+
+class SearchPlan(NamedTuple):
+    """The settings by which greedy search, beam search and sampling differ.
+
+    Attributes:
+        choose: returns the candidates of a step.
+        beams: most live hypotheses of a row.
+        kept: finished hypotheses that are kept of a row.
+        samples: rows for each source.
+        lag: see `BatchPruning`; the best for the device if None.
+    """
+
+    choose: Choose
+    beams: int = 1
+    kept: int = 1
+    samples: int = 1
+    lag: int | None = None
+
+
+@dataclass(frozen=True)
+class BeamState(State):
+    """All rows that are still searched, between two steps.
+
+    Attributes:
+        tokens: the newest token of each beam.
+        scores: the log-probability of each beam's hypothesis.
+        over: beams that cannot win any more.
+        finished: the hypotheses that have ended.
+        constraints: allowed tokens and lengths.
+        longest: the length penalty of the longest target that a row may have.
+        real: which source positions are tokens.
+        coverage: the summed attention weights of each; None unless it is scored.
+        history: all tokens so far; None unless a constraint needs them.
+    """
+
+    tokens: Int[Tensor, "rows beams"]
+    scores: Float[Tensor, "rows beams"]
+    over: Bool[Tensor, "rows beams"]
+    finished: FinishedHypotheses
+    constraints: Constraints
+    longest: Float[Tensor, "rows 1"]
+    real: Bool[Tensor, "rows src_len"]
+    coverage: Float[Tensor, "rows beams src_len"] | None
+    history: Int[Tensor, "rows beams step"] | None
+
+    @staticmethod
+    def start(
+        lengths: Int[Tensor, " rows"],
+        width: int,
+        constraints: Constraints,
+        options: DecodingOptions,
+        kept: int,
+    ) -> "BeamState":
+        """Return one empty hypothesis for each row.
+
+        Args:
+            lengths: real positions of the source of each row.
+            width: positions of a source, padding included.
+            constraints: of each row.
+            options: of decoding.
+            kept: finished hypotheses that are kept of a row.
+        """
+        rows, device = len(lengths), lengths.device
+        tokens = torch.full((rows, 1), BOS, device=device)
+        has_coverage, has_history = options.coverage_penalty > 0, options.no_repeat_ngram > 0
+        longest = length_penalty(constraints.limits.double() + 1, options.length_penalty)
+        return BeamState(
+            tokens=tokens,
+            scores=torch.zeros(rows, 1, device=device),
+            over=torch.zeros(rows, 1, dtype=torch.bool, device=device),
+            finished=FinishedHypotheses.none(rows, kept, device),
+            constraints=constraints,
+            longest=longest[:, None],
+            real=torch.arange(width, device=device) < lengths[:, None],
+            coverage=torch.zeros(rows, 1, width, device=device) if has_coverage else None,
+            history=tokens.new_zeros(rows, 1, 0) if has_history else None,
+        )
+
+
+def start_rows(
+    memory: Memory,
+    state: State,
+    constraints: Constraints,
+    options: DecodingOptions,
+    plan: SearchPlan,
+) -> tuple[BeamState, State]:
+    """Return the beams and the model's state before the first step, with all rows of a source.
+
+    Args:
+        memory: of the sources.
+        state: the model's, a row for each source.
+        constraints: of each source.
+        options: of decoding.
+        plan: of the search.
+    """
+    beams = BeamState.start(memory.lengths, memory.output.shape[1], constraints, options, plan.kept)
+    if plan.samples == 1:
+        return beams, state
+    rows = torch.arange(len(memory.lengths) * plan.samples, device=memory.lengths.device)
+    source = rows // plan.samples
+    beams = beams.reorder(source)
+    return replace(beams, finished=replace(beams.finished, row=rows)), state.reorder(source)
+
+
+def follow(state: State, parents: Int[Tensor, "rows beams"], *, same_rows: bool) -> State:
+    """Return the model's state with each beam in the place of its parent.
+
+    Args:
+        state: after a step.
+        parents: the beam, counted through all rows, that each beam extends.
+        same_rows: whether all rows are still there, with as many beams as before.
+    """
+    if not same_rows:
+        return state.reorder(parents.flatten())
+    if parents.shape[1] == 1:  # a single beam is its own parent
+        return state
+    return state.reorder_within_sources(parents.flatten())
+
+
+def extend(
+    beams: BeamState,
+    out: StepOutput,
+    step: int,
+    options: DecodingOptions,
+    plan: SearchPlan,
+    noise: Float[Tensor, "rows 1"] | None = None,
+) -> tuple[BeamState, Move]:
+    """Return all rows with one more token, and the parents of their beams.
+
+    Args:
+        beams: all rows.
+        out: of the model for their newest tokens.
+        step: number of tokens so far.
+        options: of decoding.
+        plan: of the search.
+        noise: a random number for each row, if the plan draws tokens.
+    """
+    rows, width = beams.tokens.shape
+    log_probs = log_softmax(out.logits).view(rows, width, -1)
+    log_probs, cut = beams.constraints.allow(log_probs, step, beams.history)
+    if beams.coverage is not None:
+        weights = required_cross_attention(out.maps).reshape(rows, width, -1)
+        beams = replace(beams, coverage=beams.coverage + weights)
+    candidates = plan.choose(log_probs, beams.scores, beams.over, noise)
+    first = torch.arange(0, rows * width, width, device=candidates.parents.device)[:, None]
+    endings = _endings(beams, candidates, cut, step, options, plan.beams)
+    finished = beams.finished.add(endings._replace(beam=first + endings.beam), step)
+    live = _continuations(candidates, plan.beams)
+    history = _take(beams.history, live.parents)
+    after = replace(
+        beams,
+        tokens=live.tokens,
+        scores=live.scores,
+        # a hypothesis never gets likelier, and the longest one is divided by most
+        over=live.scores / beams.longest <= finished.worst,
+        finished=finished,
+        coverage=_take(beams.coverage, live.parents),
+        history=None if history is None else torch.cat([history, live.tokens[..., None]], dim=2),
+    )
+    return after, Move(first + live.parents, live.tokens, live.log_probs)
+
+
+def _endings(
+    beams: BeamState,
+    candidates: Candidates,
+    cut: Bool[Tensor, "rows beams"] | None,
+    step: int,
+    options: DecodingOptions,
+    width: int,
+) -> Endings:
+    """Return the candidates that end a hypothesis: `eos` must be among the best `width`."""
+    parents, tokens, last, log_prob = (part[:, :width] for part in candidates)
+    score = log_prob / length_penalty(float(step + 1), options.length_penalty)
+    coverage = _take(beams.coverage, parents)
+    if coverage is not None:
+        score = score + coverage_penalty(coverage, beams.real[:, None], options.coverage_penalty)
+    score = score.masked_fill(tokens != EOS, float("-inf"))
+    return Endings(score, log_prob, last, parents, None if cut is None else cut.gather(1, parents))
+
+
+def _continuations(candidates: Candidates, width: int) -> Candidates:
+    """Return the best `width` candidates that end no hypothesis; -inf where there are fewer."""
+    ends = candidates.tokens == EOS
+    if candidates.tokens.shape[1] > width:
+        order = ends.sort(dim=1, stable=True).indices[:, :width]
+        candidates = Candidates(*(part.gather(1, order) for part in candidates))
+        ends = ends.gather(1, order)
+    return candidates._replace(scores=candidates.scores.masked_fill(ends, float("-inf")))
+
+
+def _take(
+    values: Float[Tensor, "rows before width"] | Int[Tensor, "rows before width"] | None,
+    parents: Int[Tensor, "rows beams"],
+) -> Tensor | None:
+    """Return the values of each beam's parent."""
+    if values is None:
+        return None
+    return values.gather(1, parents[..., None].expand(-1, -1, values.shape[2]))

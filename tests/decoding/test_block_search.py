@@ -1,0 +1,179 @@
+"""A search in blocks of steps, on padded batches, is the plain search."""
+
+from dataclasses import replace
+from itertools import chain
+
+import pytest
+import torch
+
+from decoding.test_presets import batch, model_of
+from decoding.toys import Toy, sources
+from models.cases import VARIANTS
+from regard.decoding import DecodingOptions, Ensemble, decode
+from regard.decoding.block_search import padded_length, padded_rows
+from regard.decoding.graphs import DecodingGraphs, _pack, _unpack
+from regard.errors import ArgumentError
+
+MAX_LEN = 6
+OPTIONS = {
+    "greedy": DecodingOptions(beam=1, max_len=MAX_LEN),
+    "beam": DecodingOptions(beam=3, nbest=3, max_len=MAX_LEN),
+    "wider than the vocabulary": DecodingOptions(beam=9, nbest=4, max_len=MAX_LEN),
+    "penalties": DecodingOptions(
+        beam=3, nbest=2, max_len=MAX_LEN, length_penalty=0.7, coverage_penalty=0.3
+    ),
+    "rules": DecodingOptions(
+        beam=3, max_len=MAX_LEN, no_repeat_ngram=2, prefix=[[4], [], [5, 4], *[[]] * 6]
+    ),
+    "limits that differ": DecodingOptions(beam=2, nbest=2, max_len_ratio=1.0, max_len_extra=1),
+    "fewest tokens": DecodingOptions(beam=2, min_len=5, max_len=MAX_LEN),
+    "samples": DecodingOptions(num_samples=3, max_len=MAX_LEN, seed=4, top_k=5),
+    "no tokens": DecodingOptions(beam=3, max_len=0),
+}
+
+
+def assert_same(found, expected, atol=0.0):
+    assert len(found) == len(expected)
+    for one, other in zip(chain(*found), chain(*expected), strict=True):
+        assert one.tokens == other.tokens
+        assert one.score == pytest.approx(other.score, abs=1e-5)
+        assert one.token_log_probs == pytest.approx(other.token_log_probs, abs=1e-5)
+        assert one.finished == other.finished
+        assert one.attention.keys() == other.attention.keys()
+        for kind, layers in one.attention.items():
+            for layer, same in zip(layers, other.attention[kind], strict=True):
+                torch.testing.assert_close(layer, same, atol=1e-5, rtol=0)
+
+
+@pytest.mark.parametrize("options", OPTIONS.values(), ids=OPTIONS)
+@pytest.mark.parametrize("seed", range(2))
+def test_hypotheses_are_those_of_the_plain_search(options, seed):
+    toy = Toy(7, MAX_LEN, src_len=8, seed=seed)
+    toy.logits[..., 2] += 1.5  # so that sources end at different steps
+    src, lengths = sources(0, 3, 5, 1, 2, 6, 4, 0, 1)
+    lengths[1], lengths[4] = 2, 1
+    plain = decode(toy, src, lengths, options, need_weights=True)
+    graphs = DecodingGraphs(toy, records=False)
+    toy.rows_per_step.clear()
+    assert_same(decode(toy, src, lengths, options, need_weights=True, graphs=graphs), plain)
+    assert toy.rows_per_step[0] == padded_rows(len(src)) * max(options.num_samples, 1)
+
+
+def test_rows_that_are_done_leave_the_batch_when_half_of_them_are():
+    toy = Toy(7, MAX_LEN, src_len=8)
+    toy.logits[..., 2] += 8.0  # sources end at once
+    toy.logits[3, ..., 2] -= 100.0  # but for this one
+    src, lengths = sources(0, 1, 2, 3, 4, 5, 6, 0, 1)
+    options = DecodingOptions(beam=2, max_len=MAX_LEN)
+    plain = decode(toy, src, lengths, options)
+    toy.rows_per_step.clear()
+    graphs = DecodingGraphs(toy, records=False)
+    assert_same(decode(toy, src, lengths, options, graphs=graphs), plain)
+    assert toy.rows_per_step == [12, 24, 24, 24, 2, 2, 2]
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_every_preset_searches_in_blocks(variant):
+    model, (src, lengths) = model_of(variant), batch()
+    kinds = ("cross", "decoder-self", "decoder-history", "encoder-self", "memory")
+    options = DecodingOptions(beam=3, nbest=2, max_len=9)
+    found = [
+        decode(model, src, lengths, options, need_weights=True, kinds=kinds, graphs=graphs)
+        for graphs in (None, DecodingGraphs(model, records=False))
+    ]
+    assert_same(*found)
+
+
+def test_ensembles_and_one_long_row_search_in_blocks():
+    model = Ensemble([model_of("transformer"), model_of("bahdanau")])
+    src = torch.randint(4, 11, (3, 50))
+    lengths = torch.tensor([1, 50, 1])
+    for options in (DecodingOptions(beam=2), DecodingOptions(beam=2, max_len=70)):
+        found = [
+            decode(model, src, lengths, options, graphs=graphs)
+            for graphs in (None, DecodingGraphs(model, records=False))
+        ]
+        assert_same(*found)
+
+
+def test_a_prefix_beyond_the_vocabulary_is_refused_as_ever():
+    toy = Toy(7, MAX_LEN, src_len=8)
+    graphs = DecodingGraphs(toy, records=False)
+    for _ in range(2):
+        with pytest.raises(ArgumentError, match="hold ids below 7"):
+            decode(toy, *sources(1), DecodingOptions(prefix=[[7]], max_len=3), graphs=graphs)
+        decode(toy, *sources(1), DecodingOptions(prefix=[[6]], max_len=3), graphs=graphs)
+
+
+def test_graphs_in_use_leave_another_search_to_the_plain_loop():
+    toy = Toy(7, MAX_LEN, src_len=8)
+    graphs = DecodingGraphs(toy, records=False)
+    src, lengths = sources(1, 2, 3)
+    options = DecodingOptions(beam=2, max_len=4)
+    with graphs.claim(src) as is_free:
+        assert is_free
+        toy.rows_per_step.clear()
+        decode(toy, src, lengths, options, graphs=graphs)
+        assert toy.rows_per_step[0] == 3  # not padded to 4
+    decode(toy, src, lengths, options, graphs=graphs)
+    assert toy.rows_per_step[-1] > 3
+
+
+def test_without_a_gpu_the_search_is_the_plain_one():
+    toy = Toy(7, MAX_LEN, src_len=8)
+    graphs = DecodingGraphs(toy)
+    decode(toy, *sources(1, 2, 3), DecodingOptions(beam=2, max_len=4), graphs=graphs)
+    assert toy.rows_per_step[0] == 3
+
+
+def test_sizes_that_batches_are_padded_to():
+    assert [padded_rows(n) for n in (1, 3, 5, 9, 13, 20, 32, 33, 50, 65, 100, 129, 256)] == [
+        *(1, 4, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256)
+    ]
+    assert [padded_length(n) for n in (0, 1, 8, 9, 40, 41, 64, 65, 100, 130, 500)] == [
+        *(0, 8, 8, 16, 40, 48, 64, 80, 112, 160, 512)
+    ]
+    for n in range(1, 2000):
+        assert n <= padded_rows(n) <= max(1.5 * n, n + 3)
+        assert n <= padded_length(n) <= max(1.25 * n, n + 7)
+
+
+def test_results_are_packed_by_type_and_restored():
+    tree = {
+        "moves": ((torch.arange(6).view(2, 3), torch.rand(2, 3)), (torch.arange(2), torch.rand(0))),
+        "done": torch.tensor([True, False]),
+        "none": None,
+        "vocab": 7,
+    }
+    packed, flat = _pack(tree)
+    assert [part.dtype for part in flat] == [torch.int64, torch.float32, torch.bool]
+    found = _unpack(packed, flat)
+    assert found["vocab"] == 7
+    assert found["none"] is None
+    assert found["moves"][1][1].shape == (0,)
+    for pair, expected in zip(found["moves"], tree["moves"], strict=True):
+        for one, other in zip(pair, expected, strict=True):
+            assert one.equal(other)
+    assert found["done"].equal(tree["done"])
+
+
+def test_slots_hold_a_state_and_keep_their_address():
+    graphs = DecodingGraphs(Toy(7, MAX_LEN, src_len=8), records=False)
+    state = {"a": torch.arange(5.0), "b": torch.ones(2, 3, dtype=torch.bool).T, "step": 3}
+    first = graphs._fill_tree(state)
+    assert first["a"].equal(state["a"])
+    assert first["b"].equal(state["b"])
+    assert first["step"] == 3
+    # in its place again: nothing moves; in another's place: it is copied before that is overwritten
+    again = graphs._fill_tree(first)
+    assert again["a"].data_ptr() == first["a"].data_ptr()
+    swapped = graphs._fill_tree({"a": first["c"] if "c" in first else first["a"], "c": first["a"]})
+    assert swapped["c"].equal(state["a"])
+    exchanged = graphs._fill_tree({"a": swapped["c"] + 1, "c": swapped["a"]})
+    assert exchanged["a"].equal(state["a"] + 1)
+    assert exchanged["c"].equal(state["a"])
+
+
+def test_options_that_differ_in_what_no_kernel_knows_share_their_blocks():
+    options = DecodingOptions(beam=2, prefix=[[4]], seed=3)
+    assert replace(options, prefix=None, seed=None) == DecodingOptions(beam=2)
