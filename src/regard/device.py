@@ -1,5 +1,7 @@
 """Device selection, and tests for active transforms."""
 
+import contextlib
+
 import torch
 from torch import Tensor
 from torch.autograd import forward_ad
@@ -29,6 +31,13 @@ def is_transformed() -> bool:
     """
     # as torch.autograd.Function does; there is no public function
     return torch._C._are_functorch_transforms_active() or is_forward_mode()
+
+
+def reset_cuda_generator() -> None:
+    """Make torch's CUDA generator usable again: a failed capture leaves it in capture mode, and
+    only a capture that succeeds ends that."""
+    with contextlib.suppress(RuntimeError), torch.cuda.graph(torch.cuda.CUDAGraph()):
+        torch.zeros(1, device="cuda")
 
 
 def pick(name: str = "auto") -> torch.device:

@@ -21,7 +21,14 @@ from regard.api.output import (
 )
 from regard.api.request import PredictRequest, in_chunks
 from regard.data import pad
-from regard.decoding import DecodingOptions, Hypothesis, decode, force_decode, greedy
+from regard.decoding import (
+    DecodingGraphs,
+    DecodingOptions,
+    Hypothesis,
+    decode,
+    force_decode,
+    greedy,
+)
 from regard.errors import ArgumentError, DataError
 from regard.kinds import DataKind, Source
 from regard.kinds.text_source import text_given, text_written
@@ -59,6 +66,11 @@ class Predictor:
     ) -> None:
         self.module, self.kind, self.device = module, kind, device
         self.paths, self.presets = paths, presets
+
+    @cached_property
+    def graphs(self) -> DecodingGraphs | None:
+        """CUDA graphs of the model's searches; None without a GPU."""
+        return DecodingGraphs(self.module) if self.device.type == "cuda" else None
 
     @cached_property
     def info(self) -> ModelInfo:
@@ -130,7 +142,15 @@ class Predictor:
     def _decode(self, rows: list[Any], request: PredictRequest) -> list[list[Hypothesis]]:
         src, lengths = self.batch(rows)
         options, kinds = self.kind.prefixed(request.options, rows), request.needed_kinds
-        return decode(self.module, src, lengths, options, need_weights=bool(kinds), kinds=kinds)
+        return decode(
+            self.module,
+            src,
+            lengths,
+            options,
+            need_weights=bool(kinds),
+            kinds=kinds,
+            graphs=self.graphs,
+        )
 
     def _output(
         self, source: Any, row: Any, hypotheses: Sequence[Hypothesis], request: PredictRequest

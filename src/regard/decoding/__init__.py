@@ -3,6 +3,7 @@
 from regard.decoding.candidates import Candidates, select
 from regard.decoding.ensemble import Ensemble
 from regard.decoding.forced_decoding import force_decode
+from regard.decoding.graphs import DecodingGraphs
 from regard.decoding.hypothesis import Hypothesis, replace_unknown
 from regard.decoding.search import beam_search, decode, greedy, sample
 from regard.decoding.streaming import Streamed, stream
@@ -10,6 +11,7 @@ from regard.decoding_options import DecodingOptions
 
 __all__ = [
     "Candidates",
+    "DecodingGraphs",
     "DecodingOptions",
     "Ensemble",
     "Hypothesis",

@@ -6,7 +6,7 @@ model sees rows * beams tokens at a step.
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -22,13 +22,17 @@ from regard.decoding.hypothesis import (
 from regard.decoding.search_history import Endings, FinishedHypotheses, Move
 from regard.decoding_options import DecodingOptions
 from regard.models.protocol import Memory, StepOutput
+from regard.ops.backend import refuse_triton
 from regard.ops.primitives import log_softmax
 from regard.state import State
-from regard.symbols import BOS, EOS
+from regard.symbols import BOS, EOS, UNK
 
 #: From log-probs (rows, beams, vocab), scores (rows, beams), the beams that can no longer win
 #: (rows, beams) and random numbers (rows, 1), if the plan needs them, to the candidates of a step.
 Choose = Callable[[Tensor, Tensor, Tensor, Tensor | None], Candidates]
+
+#: Widest beam of the kernels.
+MAX_KERNEL_BEAM: Final = 16
 
 
 class SearchPlan(NamedTuple):
@@ -39,6 +43,7 @@ class SearchPlan(NamedTuple):
         beams: most live hypotheses of a row.
         kept: finished hypotheses that are kept of a row.
         samples: rows for each source.
+        best: candidates of a step if it takes the best; 0 if it draws them.
         lag: see `BatchPruning`; the best for the device if None.
     """
 
@@ -46,6 +51,7 @@ class SearchPlan(NamedTuple):
     beams: int = 1
     kept: int = 1
     samples: int = 1
+    best: int = 0
     lag: int | None = None
 
 
@@ -167,6 +173,20 @@ def extend(
         plan: of the search.
         noise: a random number for each row, if the plan draws tokens.
     """
+    if refuse_kernels(beams, out.logits, step, plan) is None:
+        return extend_by_kernels(beams, out, step, options, plan)
+    return extend_by_definition(beams, out, step, options, plan, noise)
+
+
+def extend_by_definition(
+    beams: BeamState,
+    out: StepOutput,
+    step: int,
+    options: DecodingOptions,
+    plan: SearchPlan,
+    noise: Float[Tensor, "rows 1"] | None = None,
+) -> tuple[BeamState, Move]:
+    """Return what `extend` does, operator by operator."""
     rows, width = beams.tokens.shape
     log_probs = log_softmax(out.logits).view(rows, width, -1)
     log_probs, cut = beams.constraints.allow(log_probs, step, beams.history)
@@ -190,6 +210,62 @@ def extend(
         history=None if history is None else torch.cat([history, live.tokens[..., None]], dim=2),
     )
     return after, Move(first + live.parents, live.tokens, live.log_probs)
+
+
+def refuse_kernels(beams: BeamState, logits: Tensor, step: int, plan: SearchPlan) -> str | None:
+    """Return the reason why the kernels of `triton_extend` cannot run a step, or None."""
+    reason = refuse_triton(logits, "the logits")
+    if reason is not None:
+        return reason
+    from regard.decoding import triton_extend  # loads triton
+
+    rules, vocab, best = beams.constraints, logits.shape[1], plan.best
+    has_prefix = rules.prefix is not None and step < rules.prefix.shape[1]
+    if has_prefix or rules.ngram or rules.exact is not None or beams.coverage is not None:
+        return "since its constraints need more than the newest logits"
+    if not best or max(plan.beams, plan.kept) > MAX_KERNEL_BEAM:
+        return f"since it selects at most {MAX_KERNEL_BEAM} hypotheses"
+    if vocab < 4 * best + len(rules.never) + 1:
+        return "since the vocabulary is hardly larger than the beam"
+    most = triton_extend.MAX_CANDIDATES
+    if triton_extend.candidates_of_row(beams.tokens.shape[1], vocab, best) > most:
+        return f"since a row has more than {most} candidates"
+    if logits.dtype not in (torch.float32, torch.bfloat16, torch.float16):
+        return f"since it computes in float32 and the logits are {logits.dtype}"
+    return None
+
+
+def extend_by_kernels(
+    beams: BeamState, out: StepOutput, step: int, options: DecodingOptions, plan: SearchPlan
+) -> tuple[BeamState, Move]:
+    """Return what `extend` does, by two kernels."""
+    from regard.decoding import triton_extend  # loads triton
+
+    rules, finished = beams.constraints, beams.finished
+    found = triton_extend.extend_rows(
+        out.logits,
+        beams.scores,
+        beams.over,
+        rules.limits,
+        beams.longest,
+        finished.scores,
+        finished.places,
+        step=step,
+        best=plan.best,
+        beams=plan.beams,
+        penalty=length_penalty(float(step + 1), options.length_penalty),
+        has_limit=step >= rules.shortest,
+        allows_end=step >= rules.min_len,
+        allows_unknown=UNK not in rules.never,
+    )
+    after = replace(
+        beams,
+        tokens=found.tokens,
+        scores=found.scores,
+        over=found.over,
+        finished=FinishedHypotheses(finished.row, found.ended_scores, found.ended_places),
+    )
+    return after, Move(found.parents, found.tokens, found.log_probs)
 
 
 def _endings(

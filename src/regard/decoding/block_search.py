@@ -59,12 +59,12 @@ class _Settings(NamedTuple):
 
     @property
     def need_weights(self) -> bool:
-        """Whether steps return attention maps."""
+        """Return whether steps return attention maps."""
         return bool(self.kinds) or self.options.coverage_penalty > 0
 
     @property
     def key(self) -> tuple[object, ...]:
-        """What determines the kernels of a step, beside the shapes of its arguments."""
+        """Return all that determines the kernels of a step, beside the shapes of its arguments."""
         plan = (self.plan.beams, self.plan.kept, self.plan.samples)
         return (replace(self.options, prefix=None, seed=None), plan, self.kinds)
 

@@ -17,6 +17,7 @@ from typing import Any, Final, final
 import torch
 from torch import Tensor, nn
 
+from regard.device import reset_cuda_generator
 from regard.ops.backend import active_backend, is_watched
 from regard.state import map_leaves
 
@@ -24,7 +25,7 @@ from regard.state import map_leaves
 #: and lets libraries choose theirs, and a shape that does not recur is not worth recording.
 EAGER_CALLS: Final = 1
 #: Most graphs at a time; each takes some memory of the host. When there are more, all are dropped.
-MAX_GRAPHS: Final = 1024
+MAX_GRAPHS: Final = 256
 #: Share of a GPU's memory that must be free before another graph is recorded.
 FREE_SHARE: Final = 0.1
 #: Smallest size of a slot in bytes, and the alignment of what is packed.
@@ -208,6 +209,7 @@ class DecodingGraphs:
             self.records = False
             self.clear()
             torch.cuda.empty_cache()
+            reset_cuda_generator()
             reason = str(error).partition("\n")[0]
             warnings.warn(f"decoding is not replayed from CUDA graphs: {reason}", stacklevel=2)
             return None

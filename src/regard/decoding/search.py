@@ -81,7 +81,7 @@ def greedy(
 ) -> list[list[Hypothesis]]:
     """Take the likeliest token at every step; one hypothesis for each source. See `decode`."""
     kinds = kinds if need_weights else ()
-    return search(model, src, lengths, options, SearchPlan(_best(1)), kinds, graphs)
+    return search(model, src, lengths, options, SearchPlan(_best(1), best=1), kinds, graphs)
 
 
 def beam_search(
@@ -102,7 +102,7 @@ def beam_search(
     beam = options.beam
     # each hypothesis has one `eos` at most, so enough others go on; a beam of 1 is greedy
     candidates = 2 * beam if beam > 1 else 1
-    plan = SearchPlan(_best(candidates), beams=beam, kept=options.nbest)
+    plan = SearchPlan(_best(candidates), beams=beam, kept=options.nbest, best=candidates)
     kinds = kinds if need_weights else ()
     return search(model, src, lengths, options, plan, kinds, graphs)
 

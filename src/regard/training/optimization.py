@@ -1,6 +1,5 @@
 """Optimisation: gradients of batches, CUDA graphs, optimiser steps and averaged weights."""
 
-import contextlib
 import math
 import warnings
 from collections import Counter
@@ -13,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from regard.data import Batch, BatchShape, EncodedPairs, collate
+from regard.device import reset_cuda_generator
 from regard.errors import ArgumentError
 from regard.models import SequenceModel
 from regard.training.distributed import Fabric, FabricModule, Processes
@@ -177,7 +177,7 @@ class CudaGraphGradients:
             self.records = False
             self.recordings.clear()  # their memory is free for eager steps
             torch.cuda.empty_cache()
-            _reset_generator()
+            reset_cuda_generator()
             reason = str(error).partition("\n")[0]
             warnings.warn(f"steps are not replayed from CUDA graphs: {reason}", stacklevel=2)
             return False
@@ -190,13 +190,6 @@ class CudaGraphGradients:
         total = torch.cuda.get_device_properties(self.fabric.device).total_memory
         if torch.cuda.memory_reserved(self.fabric.device) > total // 2:
             torch.cuda.empty_cache()
-
-
-def _reset_generator() -> None:
-    """Make torch's CUDA generator usable again: a failed capture leaves it in capture mode, and
-    only a capture that succeeds ends that."""
-    with contextlib.suppress(RuntimeError), torch.cuda.graph(torch.cuda.CUDAGraph()):
-        torch.zeros(1, device="cuda")
 
 
 @final

@@ -1,19 +1,65 @@
 """Scaled dot-product attention (Vaswani et al., 2017, https://arxiv.org/abs/1706.03762, eq. 1)."""
 
-from typing import Final
+from collections.abc import Callable
+from typing import Any, Final
 
+import torch
 from jaxtyping import Float
 from torch import Tensor
 
 from regard import masks
+from regard.device import is_transformed
 from regard.errors import ArgumentError
 from regard.masks import Bias, Mask
-from regard.ops.backend import OperatorPath, choose
+from regard.ops.backend import OperatorPath, choose, refuse_float64, refuse_triton
 from regard.ops.check import check_axes, check_equal, check_float
 from regard.ops.dot_product_attention import reference, torch_path
 from regard.ops.primitives import AttentionOutput
 
-PATHS: Final = {
+#: Most queries of a decoding step, which the kernel for steps reads the keys for one by one.
+MAX_STEP_QUERIES: Final = 4
+#: Widest head that a program of that kernel holds.
+MAX_STEP_WIDTH: Final = 256
+
+
+def _run_triton(*args: Any, **kwargs: Any) -> AttentionOutput:
+    """Import the kernel where it is needed: it takes triton half a second to load."""
+    from regard.ops.dot_product_attention import triton_path
+
+    return triton_path.dot_product_attention(*args, **kwargs)
+
+
+def _refuse_triton(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    mask: Tensor | None,
+    scale: float | None,
+    causal: bool,
+    need_weights: bool,
+    *,
+    bias: Tensor | None = None,
+    dropout: float = 0.0,
+) -> str | None:
+    """Return the reason why the kernel for decoding steps cannot run a call, or None."""
+    tensors = (query, key, value)
+    if bias is not None or dropout:
+        return "since it takes neither a bias nor dropout"
+    if query.shape[2] > MAX_STEP_QUERIES or query.shape[2] > key.shape[2]:
+        return f"since it is for decoding steps of at most {MAX_STEP_QUERIES} queries"
+    if max(query.shape[3], value.shape[3]) > MAX_STEP_WIDTH or 0 in value.shape:
+        return f"since it holds heads of 1 to {MAX_STEP_WIDTH} features"
+    if torch.is_grad_enabled() and any(x.requires_grad for x in tensors):
+        return "since it has no backward pass"
+    if torch.compiler.is_compiling() or is_transformed():
+        return "since torch can neither compile nor transform it"
+    if len({x.dtype for x in tensors}) > 1 or torch.is_autocast_enabled(query.device.type):
+        return "since query, key and value must be of one dtype"
+    return refuse_float64(*tensors) or refuse_triton(query, "the query")
+
+
+PATHS: Final[dict[str, OperatorPath[Callable[..., AttentionOutput]]]] = {
+    "triton": OperatorPath(_run_triton, _refuse_triton),
     "torch": OperatorPath(torch_path.dot_product_attention),
     "reference": OperatorPath(reference.dot_product_attention),
 }
