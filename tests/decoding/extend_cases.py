@@ -41,7 +41,7 @@ def compare(options, vocab, dtype, device, rows=3, steps=5):
     beams, ends = _start(options, rows, device), 0
     for step in range(steps):
         logits = 3 * torch.randn(beams.tokens.numel(), vocab, generator=generator)
-        logits[:, EOS] += 7.0  # so that hypotheses end
+        logits[:, EOS] += 12.0  # so that hypotheses end
         logits = logits.to(device, dtype)
         out = StepOutput(logits, State(), {})
         assert refuse_kernels(beams, logits, step, plan) is None

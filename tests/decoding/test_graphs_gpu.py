@@ -84,7 +84,7 @@ def test_shapes_that_differ_share_graphs_and_rows_leave():
         lengths[0] = length
         plain = decode(model, src, lengths, options, need_weights=True)
         assert_same(decode(model, src, lengths, options, need_weights=True, graphs=graphs), plain)
-    assert len(graphs._recordings) > 10
+    assert len(graphs._recordings) > 5
 
 
 def test_ensembles_are_replayed():

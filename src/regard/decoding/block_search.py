@@ -82,10 +82,14 @@ def search_in_blocks(
     settings = _Settings(model, options, plan, tuple(kinds))
     sources, history, finished = len(src), SearchHistory(kinds), []
     src, lengths = _padded(src, real_lengths(src, lengths))
-    state, encoded = _encode(settings, src, lengths, graphs)
-    memory: Memory = encoded["memory"]
+    read = lengths.tolist()  # now, so that the host need not wait for the encoder
+    state, memory, found = _encode(settings, src, lengths, graphs)
+    if not found["keeps_lengths"]:
+        read = memory.lengths.tolist()
     options = _with_prefixes(options, rows=len(src))
-    constraints = Constraints.of(options, memory.lengths, encoded["exact"], model.tgt_positions)
+    constraints = Constraints.of(
+        options, memory.lengths, found["exact"], model.tgt_positions, known_lengths=read
+    )
     beams, state = start_rows(memory, state, constraints, options, plan)
     rows, real = len(beams.tokens), sources * plan.samples
     # rows that pad the batch are over from the start: their score can beat nothing
@@ -125,14 +129,17 @@ def search_in_blocks(
             history.add_move(move)
     finished.append(search.beams.finished)
     ended = FinishedHypotheses.concatenate(finished)
-    read = memory.lengths[:sources].tolist()
-    return read_hypotheses(history, ended, memory.maps, read, plan.samples)
+    return read_hypotheses(history, ended, memory.maps, read[:sources], plan.samples)
 
 
 def _encode(
     settings: _Settings, src: Tensor, lengths: Tensor, graphs: DecodingGraphs
-) -> tuple[State, dict[str, Any]]:
-    """Return the model's first state, its memory without what steps alone need, and lengths."""
+) -> tuple[State, Memory, dict[str, Any]]:
+    """Return the model's first state, its memory without vectors, and the lengths of targets.
+
+    The last is `exact`, see `SequenceModel.tgt_lengths`, with `keeps_lengths`, which is whether the
+    memory has the lengths of the sources, and the memory's parts.
+    """
     model, kinds = settings.model, settings.kinds
     need_weights = any(map(is_encoder_map, kinds))
 
@@ -141,6 +148,7 @@ def _encode(
         exact = model.tgt_lengths(memory)
         results = {
             "lengths": memory.lengths,
+            "keeps_lengths": memory.lengths is inputs[1],
             "exact": exact,
             "maps": {kind: memory.maps[kind] for kind in kinds if kind in memory.maps},
             "like": memory.output[:, :, :0],
@@ -150,7 +158,7 @@ def _encode(
     key = ("encode", need_weights, kinds if need_weights else ())
     found, results = graphs(key, encode, {}, (src, lengths))
     memory = Memory(results["like"], results["lengths"], maps=results["maps"])
-    return found["state"], {"memory": memory, "exact": results["exact"]}
+    return found["state"], memory, results
 
 
 def _run_block(

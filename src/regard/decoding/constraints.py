@@ -62,6 +62,8 @@ class Constraints(State):
         lengths: Int[Tensor, " rows"],
         exact: Int[Tensor, " rows"] | None = None,
         positions: int | None = None,
+        *,
+        known_lengths: Sequence[int] | None = None,
     ) -> "Constraints":
         """Return the constraints of `options` for sources of these lengths.
 
@@ -71,9 +73,11 @@ class Constraints(State):
             exact: of the targets, where the model knows them.
             positions: most tokens of a target that the model can take, `bos` first; None if
                 unlimited. A target ends with the last of them.
+            known_lengths: `lengths`, if the host has them; it does not wait for the device then.
         """
         if exact is None:
-            limits = _limits(options, lengths.tolist())
+            read = lengths.tolist() if known_lengths is None else known_lengths
+            limits = _limits(options, read)
         else:
             limits = _exact_limits(options, exact.tolist())
         limits = _within(limits, options, positions)
@@ -184,7 +188,7 @@ def check_prefix(
         )
 
 
-def _limits(options: DecodingOptions, lengths: list[int]) -> list[int]:
+def _limits(options: DecodingOptions, lengths: Sequence[int]) -> list[int]:
     """Return the limit of each row; one by source length is at least `min_len` and the prefix."""
     if options.max_len is not None:
         return [options.max_len] * len(lengths)

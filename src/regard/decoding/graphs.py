@@ -6,6 +6,7 @@ addresses, so states live in `slots` of the recorder: a replayed function finds 
 and leaves the state that the next one reads.
 """
 
+import gc
 import threading
 import warnings
 from collections import Counter
@@ -42,6 +43,7 @@ class _Recording:
 
     Attributes:
         graph: of its kernels.
+        slots: of the state that it reads, by name.
         inputs: slots of the other tensors, by name.
         state: the state after it, in slots.
         results: with the place of each tensor in `flat`.
@@ -50,6 +52,7 @@ class _Recording:
     """
 
     graph: torch.cuda.CUDAGraph
+    slots: dict[str, Tensor]
     inputs: dict[str, Tensor]
     state: Any
     results: Any
@@ -118,12 +121,12 @@ class DecodingGraphs:
         if fingerprint != self._fingerprint:
             self.clear()
             self._fingerprint = fingerprint
-            self._pool = torch.cuda.graph_pool_handle()
             self._stream = torch.cuda.Stream(src.device)  # type: ignore[no-untyped-call]
         return True
 
     def clear(self) -> None:
         """Drop all graphs and give their memory back."""
+        self._pool = None  # one whose graphs are all gone cannot be used again
         self._last = None
         self._recordings.clear()
         self._slots.clear()
@@ -170,7 +173,7 @@ class DecodingGraphs:
         full = (key, structure)
         recording = self._recordings.get(full)
         if recording is not None:
-            self._fill(leaves)
+            self._fill(leaves, recording.slots)
             return recording
         self._seen[full] += 1
         if not self._worth_recording(full):
@@ -192,11 +195,13 @@ class DecodingGraphs:
 
     def _record(self, function: Function, state: Any, inputs: Any) -> _Recording | None:
         """Record a call; None if that failed, after which nothing is recorded any more."""
+        if self._pool is None:
+            self._pool = torch.cuda.graph_pool_handle()
         placed, given = self._fill_tree(state), self._fill_tree(inputs)
         graph, now = torch.cuda.CUDAGraph(), torch.cuda.current_stream()
         self._stream.wait_stream(now)
         try:
-            with torch.cuda.stream(self._stream):
+            with torch.cuda.stream(self._stream), _without_garbage_collection():
                 # other threads may use the GPU meanwhile
                 graph.capture_begin(self._pool, capture_error_mode="thread_local")
                 try:
@@ -214,7 +219,8 @@ class DecodingGraphs:
             warnings.warn(f"decoding is not replayed from CUDA graphs: {reason}", stacklevel=2)
             return None
         now.wait_stream(self._stream)
-        return _Recording(graph, _flatten(given)[0], after, results, flat)
+        slots, inputs = _flatten(placed)[0], _flatten(given)[0]
+        return _Recording(graph, slots, inputs, after, results, flat)
 
     def _slot(self, name: str, leaf: Tensor) -> Tensor:
         """Return memory for a leaf of this name, dtype and shape, at the same address again.
@@ -229,9 +235,8 @@ class DecodingGraphs:
         used = self._slots[key][: leaf.numel() * leaf.element_size()]
         return used.view(leaf.dtype).view(leaf.shape)
 
-    def _fill(self, leaves: dict[str, Tensor]) -> dict[str, Tensor]:
-        """Copy leaves into their slots, except those that are there."""
-        slots = {name: self._slot(name, leaf) for name, leaf in leaves.items()}
+    def _fill(self, leaves: dict[str, Tensor], slots: dict[str, Tensor]) -> None:
+        """Copy leaves into these slots, except those that are there."""
         moved = [
             (slots[name], leaf)
             for name, leaf in leaves.items()
@@ -245,12 +250,24 @@ class DecodingGraphs:
                 for _, leaf in moved
             ]
             torch._foreach_copy_([slot for slot, _ in moved], safe)
-        return slots
 
     def _fill_tree(self, tree: Any) -> Any:
         leaves, _ = _flatten(tree)
-        slots = self._fill(leaves)
+        slots = {name: self._slot(name, leaf) for name, leaf in leaves.items()}
+        self._fill(leaves, slots)
         return map_leaves(tree, lambda name, leaf, _: slots.get(name, leaf))
+
+
+@contextmanager
+def _without_garbage_collection() -> Iterator[None]:
+    """Keep Python from destroying another graph inside the block, which would end a capture."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
 
 
 def _is_observed(model: nn.Module) -> bool:

@@ -181,7 +181,9 @@ def search_step_by_step(
     memory = model.encode(src, lengths, need_weights=any(map(is_encoder_map, kinds)))
     read = memory.lengths.tolist()
     exact = model.tgt_lengths(memory)
-    constraints = Constraints.of(options, memory.lengths, exact, model.tgt_positions)
+    constraints = Constraints.of(
+        options, memory.lengths, exact, model.tgt_positions, known_lengths=read
+    )
     beams, state = start_rows(memory, model.start(memory), constraints, options, plan)
     noise = None
     if options.num_samples:
