@@ -56,17 +56,23 @@ class _Settings(NamedTuple):
     options: DecodingOptions
     plan: SearchPlan
     kinds: tuple[str, ...]
+    key: tuple[object, ...]
+
+    @staticmethod
+    def of(
+        model: SequenceModel, options: DecodingOptions, plan: SearchPlan, kinds: Collection[str]
+    ) -> "_Settings":
+        """Return settings; their key determines the kernels of a step, beside its shapes."""
+        shared = options
+        if options.prefix is not None or options.seed is not None:
+            shared = replace(options, prefix=None, seed=None)
+        key = (shared, plan.beams, plan.kept, plan.samples, tuple(kinds))
+        return _Settings(model, options, plan, tuple(kinds), key)
 
     @property
     def need_weights(self) -> bool:
         """Return whether steps return attention maps."""
         return bool(self.kinds) or self.options.coverage_penalty > 0
-
-    @property
-    def key(self) -> tuple[object, ...]:
-        """Return all that determines the kernels of a step, beside the shapes of its arguments."""
-        plan = (self.plan.beams, self.plan.kept, self.plan.samples)
-        return (replace(self.options, prefix=None, seed=None), plan, self.kinds)
 
 
 def search_in_blocks(
@@ -79,7 +85,7 @@ def search_in_blocks(
     graphs: DecodingGraphs,
 ) -> list[list[Hypothesis]]:
     """Return the hypotheses of each source as `search` does; `graphs` runs each block of steps."""
-    settings = _Settings(model, options, plan, tuple(kinds))
+    settings = _Settings.of(model, options, plan, kinds)
     sources, history, finished = len(src), SearchHistory(kinds), []
     src, lengths = _padded(src, real_lengths(src, lengths))
     read = lengths.tolist()  # now, so that the host need not wait for the encoder
@@ -185,7 +191,7 @@ def _steps(
     search: SearchState,
     noise: Tensor | None,
 ) -> tuple[SearchState, dict[str, Any]]:
-    model, options, plan, kinds = settings
+    model, options, plan, kinds, _ = settings
     beams, state = search.beams, search.state
     constraints = replace(beams.constraints, shortest=shortest, longest=0)
     beams = replace(beams, constraints=constraints)

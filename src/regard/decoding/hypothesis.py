@@ -101,14 +101,20 @@ def row_maps(maps: Maps, row: int, tgt_len: int, src_len: int) -> Maps:
         tgt_len: steps of the hypothesis, the one that wrote `eos` included.
         src_len: real tokens of its source.
     """
+    return {
+        kind: tuple(_trim(kind, layer[row], tgt_len, src_len) for layer in maps[kind])
+        for kind in maps
+    }
 
-    def trim(kind: str, weights: Float[Tensor, "heads q_len kv_len"]) -> Tensor:
-        if is_encoder_map(kind):
-            return weights[:, :src_len, :src_len].clone()
-        columns = {"cross": src_len, "memory": None}  # all slots of a memory are real
-        return weights[:, :tgt_len, : columns.get(kind, tgt_len)].clone()
 
-    return {kind: tuple(trim(kind, layer[row]) for layer in maps[kind]) for kind in maps}
+def _trim(
+    kind: str, weights: Float[Tensor, "heads q_len kv_len"], tgt_len: int, src_len: int
+) -> Float[Tensor, "heads rows columns"]:
+    """Return a map of one row without padding."""
+    if is_encoder_map(kind):
+        return weights[:, :src_len, :src_len].clone()
+    columns = {"cross": src_len, "memory": None}  # all slots of a memory are real
+    return weights[:, :tgt_len, : columns.get(kind, tgt_len)].clone()
 
 
 def replace_unknown(
