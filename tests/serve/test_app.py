@@ -119,6 +119,23 @@ def test_an_answer_that_is_cut_off_streams_the_same_rows(serve):
     assert "limit" in trace.notes[0]
 
 
+def test_a_stream_is_not_searched_for_again(client, monkeypatch):
+    once = client.post("/api/run", json={"text": "abc", "beam": 1}).json()
+
+    def search(*args, **options):
+        raise AssertionError("a second search")
+
+    monkeypatch.setattr("regard.api.predictor.decode", search)
+    *_, (name, content) = events(client.post("/api/stream", json={"text": "abc"}))
+    assert name == "done"
+    found, expected = from_json(content["trace"]), from_json(once)
+    assert [token.text for token in found.target.tokens] == [
+        token.text for token in expected.target.tokens
+    ]
+    assert found.decoding.mode == expected.decoding.mode == "greedy"
+    assert found.decoding.log_prob == pytest.approx(expected.decoding.log_prob, abs=1e-5)
+
+
 def test_a_model_without_attention_streams_no_rows(client):
     _, *tokens, _ = events(client.post("/api/stream", json={"text": "abc", "model": "blind"}))
     assert {json.dumps(data["row"]) for _, data in tokens} == {"null"}

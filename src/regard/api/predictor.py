@@ -4,7 +4,7 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, final
+from typing import Any, NamedTuple, final
 
 import numpy as np
 import torch
@@ -42,6 +42,13 @@ from regard.seeing.input_scorer import PrefixScorer, SourceScorer
 from regard.seeing.replacements import token_replacements
 from regard.seeing.shuffled_attention import shuffled_attention
 from regard.symbols import BOS, EOS, UNK
+
+
+class Written(NamedTuple):
+    """An output that a model has written: its tokens, and whether the model ended it."""
+
+    tokens: list[int]
+    finished: bool
 
 
 @final
@@ -202,6 +209,7 @@ class Predictor:
         targets: Sequence[str] | None,
         options: DecodingOptions,
         kinds: Collection[str],
+        written: Sequence[Written] | None = None,
     ) -> list[tuple[list[int], Trace]]:
         """Return the target ids and the trace of each source, all in one batch.
 
@@ -210,6 +218,8 @@ class Predictor:
             targets: what the model is made to write; its own outputs if None.
             options: of decoding.
             kinds: the maps to keep.
+            written: outputs that the model has written by these options, which are not searched
+                for again.
         """
         self.kind.sources.check_several(sources)
         for source in sources:
@@ -217,9 +227,14 @@ class Predictor:
         rows, tgt = self.kind.sources.rows(sources), self.kind.target
         src, lengths = self.batch(rows)
         if targets is None:
-            prefixed = self.kind.prefixed(options, rows)
-            best = decode(self.module, src, lengths, prefixed, need_weights=True, kinds=kinds)
-            found = [hypotheses[0] for hypotheses in best]
+            if written is None:
+                prefixed = self.kind.prefixed(options, rows)
+                found = self._best(src, lengths, prefixed, kinds)
+            else:
+                ids = [one.tokens for one in written]
+                again = force_decode(self.module, src, lengths, ids, options, kinds=kinds)
+                both = zip(again, written, strict=True)
+                found = [replace(h, finished=one.finished) for h, one in both]
             texts = [
                 text_written(
                     tgt, h.tokens, unk=self.kind.unknown_words(source), finished=h.finished
@@ -240,6 +255,21 @@ class Predictor:
             header = self._header(sources[i], rows[i], text, h, infos[i])
             traces.append((h.tokens, header.trace(h.attention)))
         return traces
+
+    def _best(
+        self, src: Tensor, lengths: Tensor, options: DecodingOptions, kinds: Collection[str]
+    ) -> list[Hypothesis]:
+        """Return the best hypothesis of each source, with maps."""
+        best = decode(
+            self.module,
+            src,
+            lengths,
+            options,
+            need_weights=True,
+            kinds=kinds,
+            graphs=self.graphs,
+        )
+        return [hypotheses[0] for hypotheses in best]
 
     def _next_log_probs(
         self, src: Tensor, lengths: Tensor, targets: Sequence[Sequence[int]]

@@ -23,11 +23,13 @@ class Streamed(NamedTuple):
         log_prob: its log-probability.
         cross: the last layer's cross-attention, (src_len,), mean over its heads; None if the model
             has none.
+        finished: False at an `eos` that the length limit has forced.
     """
 
     token: int
     log_prob: float
     cross: Tensor | None
+    finished: bool = True
 
 
 def stream(
@@ -71,12 +73,16 @@ def _steps(
             state = out.state
             check_prefix(options.prefix, vocab=out.logits.shape[1])
             log_probs = log_softmax(out.logits)[:, None]
-            best = constraints.allow(log_probs, step, history[..., 1:]).log_probs.max(dim=2)
+            allowed = constraints.allow(log_probs, step, history[..., 1:])
+            best = allowed.log_probs.max(dim=2)
             history = torch.cat([history, best.indices[..., None]], dim=2)
             weights = last_cross_attention(out.maps)
         token = int(best.indices)
         yield Streamed(
-            token, float(best.values), None if weights is None else weights[0, 0, :length].cpu()
+            token,
+            float(best.values),
+            None if weights is None else weights[0, 0, :length].cpu(),
+            finished=allowed.cut is None or not bool(allowed.cut),
         )
         if token == EOS:
             return

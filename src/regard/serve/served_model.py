@@ -8,6 +8,8 @@ from typing import Any, Final, NamedTuple, final
 from torch import nn
 
 from regard import api
+from regard.api.predictor import Written
+from regard.api.request import check_kinds, decoding_options
 from regard.api.what_if import run_what_if
 from regard.decoding import DecodingOptions, Streamed, stream
 from regard.errors import RegardError
@@ -296,12 +298,20 @@ class ServedRun(ServedModel):
 
     def stream(self, source: Any, key: BatchKey, on_token: OnToken) -> Trace:
         """Predict greedily, pass on each token at once, and return the trace."""
+        tokens, finished = [], True
         for step in in_turn(stream_steps(self.model, source, key.max_len)):
             (label,) = self.model.tgt_tokenizer.tokens([step.token])
             label = SYMBOLS[EOS] if step.token == EOS else label
             row = None if step.cross is None else step.cross.tolist()
             on_token(StreamedToken(label, step.log_prob, row))
-        (trace,) = self.traces([source], None, key)
+            tokens.append(step.token)
+            finished = step.finished
+        model = self.model
+        options = decoding_options(model.kind, model.config.beam, key.options("beam", "max_len"))
+        written = [Written(tokens[:-1], finished)]
+        ((_, trace),) = model.predictor.traces(
+            [source], None, options, check_kinds(key.kinds), written
+        )
         return trace
 
     def check(self, source: Any, target: str | None, key: BatchKey) -> Trace:
