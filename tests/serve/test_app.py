@@ -132,8 +132,8 @@ def test_a_stream_is_not_searched_for_again(client, monkeypatch):
     assert [token.text for token in found.target.tokens] == [
         token.text for token in expected.target.tokens
     ]
-    assert found.decoding.mode == expected.decoding.mode == "greedy"
-    assert found.decoding.log_prob == pytest.approx(expected.decoding.log_prob, abs=1e-5)
+    assert found.decoded.mode == expected.decoded.mode == "greedy"
+    assert found.decoded.log_prob == pytest.approx(expected.decoded.log_prob, abs=1e-5)
 
 
 def test_a_model_without_attention_streams_no_rows(client):

@@ -13,6 +13,7 @@ from collections import Counter
 from collections.abc import Callable, Hashable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Any, Final, final
 
 import torch
@@ -121,7 +122,7 @@ class DecodingGraphs:
         if fingerprint != self._fingerprint:
             self.clear()
             self._fingerprint = fingerprint
-            self._stream = torch.cuda.Stream(src.device)  # type: ignore[no-untyped-call]
+            self._stream = _capture_stream(src.device)
         return True
 
     def clear(self) -> None:
@@ -256,6 +257,12 @@ class DecodingGraphs:
         slots = {name: self._slot(name, leaf) for name, leaf in leaves.items()}
         self._fill(leaves, slots)
         return map_leaves(tree, lambda name, leaf, _: slots.get(name, leaf))
+
+
+@cache
+def _capture_stream(device: torch.device) -> Any:
+    """Return the stream that records all graphs of a device: cuBLAS keeps memory for each stream."""
+    return torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
 
 
 @contextmanager
