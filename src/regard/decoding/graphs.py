@@ -261,7 +261,7 @@ class DecodingGraphs:
 
 @cache
 def _capture_stream(device: torch.device) -> Any:
-    """Return the stream that records all graphs of a device: cuBLAS keeps memory for each stream."""
+    """Return the one stream that records graphs on a device: cuBLAS keeps memory for each."""
     return torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
 
 
