@@ -23,6 +23,7 @@ from ops.rule import (
     wrong_in_forward_mode,
 )
 from regard.ops import additive_attention, use_backend
+from regard.ops.additive_attention import triton_path
 
 BATCH, V_DIM = 2, 3
 
@@ -49,6 +50,11 @@ def by(backend, mask, need_weights):
     return op
 
 
+def by_dispatcher(query, key, v, value):
+    """The context by torch's dispatcher, which eager calls skip."""
+    return [torch.ops.regard.additive_attention(query, key, v, value, None)[0]]
+
+
 def cases():
     """What stands in the report, the inputs, the kind of mask, whether the weights are wanted."""
     for kind in MASKS:
@@ -64,6 +70,7 @@ def cases():
         yield name, strided, "arbitrary", True
     yield "no weights", inputs(), "padding", False
     yield "tiles of queries", inputs(33, 7, 128), "causal", True
+    yield "few keys", inputs(37, 5, 12), "arbitrary", True
     yield "tiles of keys, slices of features", inputs(5, 65, 128), "causal", True
     yield "one feature, one key", inputs(5, 1, 1), "none", True
 
@@ -91,8 +98,11 @@ def main():
         mask = mask_of(kind, BATCH, 1, tensors["query"].shape[1], tensors["key"].shape[1])
         ways = by("triton", mask, need_weights), by("reference", mask, need_weights)
         found[name] = breaches(*ways, tensors)
-    torch.are_deterministic_algorithms_enabled = lambda: True
+    found["by the dispatcher"] = breaches(by_dispatcher, by("reference", None, False), inputs())
+    triton_path.ENOUGH_WARPS = 0
     ways = by("triton", None, True), by("reference", None, True)
+    found["wide blocks of features"] = breaches(*ways, inputs(9, 5, 256))
+    torch.are_deterministic_algorithms_enabled = lambda: True
     found["in order"] = breaches(*ways, inputs(9, 11))
     found["gradients of gradients"] = refuses_to_differentiate_again(ways[0], inputs())
     found["forward mode"] = wrong_in_forward_mode(*ways, inputs())

@@ -11,6 +11,8 @@ from regard.errors import ArgumentError
 
 def check_axes(name: str, tensor: Tensor, axes: str) -> None:
     """Raises unless `tensor` has the axes named in `axes`, none of them empty."""
+    if tensor.ndim == axes.count(" ") + 1 and tensor.numel() > 0:
+        return
     names = axes.split()
     if tensor.ndim != len(names):
         raise ArgumentError(

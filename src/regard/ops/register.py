@@ -6,6 +6,7 @@ from typing import Any, Final, NamedTuple
 
 import torch
 from torch import Tensor
+from torch.nn import Parameter
 
 from regard.device import is_transformed
 from regard.errors import BackendError
@@ -88,6 +89,21 @@ def register(
     )
     torch.library.register_autograd(f"regard::{_name(backward)}", _refuse, lib=library)
     return library
+
+
+def is_traced(*tensors: Tensor) -> bool:
+    """Return whether something records or transforms this call, or tensors are of other classes.
+
+    If not, a kernel may run without torch's dispatcher, whose Python around an operator takes
+    longer than a small kernel does.
+    """
+    return (
+        torch.compiler.is_compiling()
+        or is_transformed()
+        or torch._C._get_tracing_state() is not None
+        or torch._C._len_torch_dispatch_stack() > 0  # no public function counts the modes
+        or any(type(x) not in (Tensor, Parameter) for x in tensors)
+    )
 
 
 def check_first_order() -> None:

@@ -22,7 +22,7 @@ def launch(
     """Run `kernel` with `args`, all of its arguments in their order.
 
     Triton inspects every argument of every call to find out which variant of a kernel it needs,
-    which takes longer than many of our kernels run. So variants are looked up by `key`.
+    which takes longer than many of our kernels run. So variants are looked up by `grid` and `key`.
 
     Args:
         kernel: a function under `triton.jit`.
@@ -31,15 +31,15 @@ def launch(
         args: tensors, integers and compile-time constants.
         warps: of each program.
     """
-    ready = _ready.get((kernel, key))
-    if ready is not None:
-        ready[grid](*args)
+    run = _ready.get((kernel, grid, key))
+    if run is not None:
+        run(*args)
         return
-    ready = kernel[grid](*args, num_warps=warps)
-    if ready is not None:  # the interpreter compiles nothing
+    compiled = kernel[grid](*args, num_warps=warps)
+    if compiled is not None:  # the interpreter compiles nothing
         if len(_ready) >= MAX_VARIANTS:
             _ready.clear()
-        _ready[kernel, key] = ready
+        _ready[kernel, grid, key] = compiled[grid]
 
 
 class CooperativePlan(NamedTuple):
@@ -117,5 +117,6 @@ def on(tensor: Tensor) -> AbstractContextManager[Any]:
 
 def aligned(tensor: Tensor) -> Tensor:
     """The tensor, contiguous and at an address that all variants of a kernel may assume."""
-    tensor = tensor.contiguous()
+    if not tensor.is_contiguous():
+        return tensor.contiguous()  # the allocator aligns
     return tensor if tensor.data_ptr() % 16 == 0 else tensor.clone()

@@ -193,12 +193,12 @@ def row_of_scores(scores, row, start, S, rows, PARTS: tl.constexpr, BLOCK: tl.co
 
 @triton.jit
 def softmax_backward_kernel(
-    weights, d_weights, more, d_scores, d_query, d_v, S, D,
-    HAS_MORE: tl.constexpr, ZERO: tl.constexpr, BLOCK: tl.constexpr,
+    weights, d_weights, more, d_scores, d_other, d_v, S, D, sums,
+    HAS_MORE: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """`de = a (da - sum a da / sum a)`: the sum of the rounded weights is not quite 1.
 
-    With `ZERO` it also clears the sums of `gradient_kernel`, one row in each program.
+    It also clears what `gradient_kernel` adds to, one row in each of the first `sums` programs.
     """
     row = tl.program_id(0).to(tl.int64)
     total, mixed = 0.0, 0.0
@@ -214,11 +214,11 @@ def softmax_backward_kernel(
         inside = start + tl.arange(0, BLOCK) < S
         a, da = row_of_gradients(weights, d_weights, more, at, inside, HAS_MORE)
         tl.store(d_scores + at, a * (da - delta), mask=inside)
-    if ZERO:
+    if row < sums:
         nothing = tl.zeros([BLOCK], dtype=tl.float32)
         for start in range(0, D, BLOCK):
             j = start + tl.arange(0, BLOCK)
-            tl.store(d_query + row * D + j, nothing, mask=j < D)
+            tl.store(d_other + row * D + j, nothing, mask=j < D)
             tl.store(d_v + j, nothing, mask=j < tl.where(row == 0, D, 0))
 
 
@@ -240,8 +240,8 @@ def around(i, n):
 
 @triton.jit
 def gradient_kernel(
-    own, other, v, d_scores, size, d_own, d_other, d_v, n_own, n_other, D, own_stride, other_stride,
-    WITH_V: tl.constexpr, WITH_OTHER: tl.constexpr,
+    own, other, v, d_scores, size, d_own, d_other, d_v, n_own, n_other, units, own_stride,
+    other_stride, UNIT: tl.constexpr, WITH_V: tl.constexpr, WITH_OTHER: tl.constexpr,
     BLOCK: tl.constexpr, BLOCK_D: tl.constexpr, STAGES: tl.constexpr,
 ):  # fmt: skip
     """The gradient of a block of queries, summed over the keys; or of keys, over the queries.
@@ -250,8 +250,12 @@ def gradient_kernel(
     is computed too: `sum_ti de_ti = 0`, so it is `-2 sum_ti de_ti r_tij`. It goes to its own row of
     `d_v`, unless `WITH_OTHER`: then it, and the gradient of the other side, are added atomically,
     in no fixed order.
+
+    The number of features comes as `units` of `UNIT`, so that the compiler knows how many of them
+    are aligned and may be loaded, or added, by one instruction.
     """
     block, j_block, b = tl.program_id(0), tl.program_id(1), tl.program_id(2).to(tl.int64)
+    D = units * UNIT
     t = block * BLOCK + tl.arange(0, BLOCK)
     j = j_block * BLOCK_D + tl.arange(0, BLOCK_D)
     inside = (t < n_own)[:, None] & (j < D)[None, :]
