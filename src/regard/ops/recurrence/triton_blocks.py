@@ -59,12 +59,12 @@ def arrived_last(arrivals, b, PARTS):
 
 
 @triton.jit
-def tile_of(item, B, N: tl.constexpr, ROWS: tl.constexpr):
+def tile_of(item, B, N: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr = TILE):
     """Rows of the batch and columns of tile number `item`, and which of both are inside."""
-    columns: tl.constexpr = (N + TILE - 1) // TILE
-    down = item // columns
+    across: tl.constexpr = (N + COLUMNS - 1) // COLUMNS
+    down = item // across
     b = down * ROWS + tl.arange(0, ROWS)
-    n = (item - down * columns) * TILE + tl.arange(0, TILE)
+    n = (item - down * across) * COLUMNS + tl.arange(0, COLUMNS)
     return b.to(tl.int64), n, b < B, n < N
 
 
@@ -75,7 +75,7 @@ def times(acc, x, weight, rows, inside, k, K: tl.constexpr, SLICES: tl.constexpr
     mask = inside[None, :] & (k < K)[:, None]
     w = tl.load(at, mask=mask, other=0.0)
     if SLICES > 1:
-        w = tl.reshape(w, (SLICES, w.shape[0] // SLICES, TILE))
+        w = tl.reshape(w, (SLICES, w.shape[0] // SLICES, w.shape[1]))
     return tl.dot(x.to(w.dtype), w, acc, input_precision="tf32x3")
 
 
@@ -89,11 +89,11 @@ def rows_at(source, at, inside, k, K: tl.constexpr, SLICES: tl.constexpr):
 
 
 @triton.jit
-def empty_sum(ROWS: tl.constexpr, SLICES: tl.constexpr):
+def empty_sum(ROWS: tl.constexpr, SLICES: tl.constexpr, COLUMNS: tl.constexpr = TILE):
     """The accumulator of a product before its first turn."""
-    acc = tl.zeros((SLICES, ROWS, TILE), tl.float32)
+    acc = tl.zeros((SLICES, ROWS, COLUMNS), tl.float32)
     if SLICES == 1:
-        acc = tl.reshape(acc, (ROWS, TILE))
+        acc = tl.reshape(acc, (ROWS, COLUMNS))
     return acc
 
 
@@ -111,7 +111,7 @@ def product(
     K: tl.constexpr, BLOCK_K: tl.constexpr, SLICES: tl.constexpr, STAGES: tl.constexpr,
 ):  # fmt: skip
     """One tile of `source weight'`; the rows of the source begin `at`."""
-    acc = empty_sum(at.shape[0], SLICES)
+    acc = empty_sum(at.shape[0], SLICES, n.shape[0])
     for start in tl.range(0, K, BLOCK_K, num_stages=STAGES):
         k = start + tl.arange(0, BLOCK_K)
         x = rows_at(source, at, b_ok, k, K, SLICES)

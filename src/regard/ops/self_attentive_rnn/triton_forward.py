@@ -10,6 +10,7 @@ order; `lstm` projects and attends first.
 import triton
 import triton.language as tl
 
+from regard.ops.additive_attention.triton_kernels import TWO_LOG2_E, direct
 from regard.ops.recurrence.triton_blocks import (
     TILE,
     arrived_last,
@@ -41,13 +42,13 @@ def gate(u, bias, n, inside, HAS_BIAS: tl.constexpr, SLICES: tl.constexpr):
 @triton.jit
 def cell(
     inputs, recurrent, bias, hidden, contexts, memory, saved, t, B, T,
-    H: tl.constexpr, GATES: tl.constexpr, HAS_BIAS: tl.constexpr,
-    BLOCK_K: tl.constexpr, SLICES: tl.constexpr, STAGES: tl.constexpr,
+    H: tl.constexpr, GATES: tl.constexpr, HAS_BIAS: tl.constexpr, BLOCK_K: tl.constexpr,
+    SLICES: tl.constexpr, COLUMNS: tl.constexpr, STAGES: tl.constexpr,
 ):  # fmt: skip
     """h_t from the last context, or from the mixture of the lstm cell; saves the gates."""
-    tiles = tl.cdiv(B, TILE) * ((H + TILE - 1) // TILE)
+    tiles = tl.cdiv(B, TILE) * ((H + COLUMNS - 1) // COLUMNS)
     for item in range(tl.program_id(0), tiles, tl.num_programs(0)):
-        b, n, b_ok, n_ok = tile_of(item, B, H, TILE)
+        b, n, b_ok, n_ok = tile_of(item, B, H, TILE, COLUMNS)
         ok = b_ok[:, None] & n_ok[None, :]
         step = (b * T + t)[:, None]
         before = b * (T + 1) + t
@@ -66,8 +67,8 @@ def cell(
         if GATES == 4:
             x3 = tl.load(x_at + 3 * H, mask=ok, other=0.0)
             old = tl.load(saved + step * (6 * H) + 4 * H + n[None, :], mask=ok, other=0.0)
-        u0, u1 = empty_sum(TILE, SLICES), empty_sum(TILE, SLICES)
-        u2, u3 = empty_sum(TILE, SLICES), empty_sum(TILE, SLICES)
+        u0, u1 = empty_sum(TILE, SLICES, COLUMNS), empty_sum(TILE, SLICES, COLUMNS)
+        u2, u3 = empty_sum(TILE, SLICES, COLUMNS), empty_sum(TILE, SLICES, COLUMNS)
         for start in tl.range(0, H, BLOCK_K, num_stages=STAGES):
             k = start + tl.arange(0, BLOCK_K)
             c = rows_at(source, at, b_ok, k, H, SLICES)
@@ -190,7 +191,8 @@ def attend(
             if ADDITIVE:
                 k_ok = seen[:, None] & (d < S)[None, :]
                 k = tl.load(keys + at * S + d[None, :], mask=k_ok, other=0.0)
-                score = tl.sum(weight[None, :] * tanh(q[None, :] + k), axis=1)
+                r = direct((q[None, :] + k) * TWO_LOG2_E)  # tanh(q + k) = 1 - 2 r
+                score = tl.sum(weight[None, :] * (1.0 - 2.0 * r), axis=1)
             else:
                 score = tl.sum(q[None, :] * h, axis=1)
             tl.store(scores + (b * T + t) * T + j, score, mask=seen)
@@ -221,8 +223,8 @@ def forward_kernel(
     parts, part_stats, arrivals, counter, scale, B, T, PARTS,
     H: tl.constexpr, S: tl.constexpr, HP: tl.constexpr, SP: tl.constexpr, PARTS_P: tl.constexpr,
     GATES: tl.constexpr, HAS_BIAS: tl.constexpr, HAS_QUERY: tl.constexpr, ADDITIVE: tl.constexpr,
-    BLOCK_J: tl.constexpr, BLOCK_K: tl.constexpr, SLICES: tl.constexpr, STAGES: tl.constexpr,
-    K_STAGES: tl.constexpr,
+    BLOCK_J: tl.constexpr, BLOCK_K: tl.constexpr, SLICES: tl.constexpr, COLUMNS: tl.constexpr,
+    STAGES: tl.constexpr, K_STAGES: tl.constexpr,
 ):  # fmt: skip
     """All steps; the first entry of `contexts` is the one before the first step."""
     IS_LSTM: tl.constexpr = GATES == 4
@@ -231,7 +233,7 @@ def forward_kernel(
     for t in range(T):
         if not IS_LSTM:
             cell(inputs, recurrent, bias, hidden, contexts, memory, saved, t, B, T,
-                 H, GATES, HAS_BIAS, BLOCK_K, SLICES, K_STAGES)  # fmt: skip
+                 H, GATES, HAS_BIAS, BLOCK_K, SLICES, COLUMNS, K_STAGES)  # fmt: skip
             target = end_phase(counter, target)
         if PROJECTS:
             project(query_inputs, query, key, hidden, contexts, keys, queries, t, B, T, scale,
@@ -243,5 +245,5 @@ def forward_kernel(
         target = end_phase(counter, target)
         if IS_LSTM:
             cell(inputs, recurrent, bias, hidden, contexts, memory, saved, t, B, T,
-                 H, GATES, HAS_BIAS, BLOCK_K, SLICES, K_STAGES)  # fmt: skip
+                 H, GATES, HAS_BIAS, BLOCK_K, SLICES, COLUMNS, K_STAGES)  # fmt: skip
             target = end_phase(counter, target)

@@ -29,6 +29,11 @@ SAVED: Final = {"rnn": 0, "gru": 4, "lstm": 6}
 ELEMENTS = {"forward": 8192, "backward": 4096}
 # Slices of the features of a product that are multiplied side by side.
 SLICES = 4
+# Steps of the backward pass that add to the gradients of all earlier steps at once; a window of
+# the interpreter is so short that tests have several.
+WINDOW, INTERPRETED_WINDOW = 32, 2
+# Numbers of a tape of gradients that a program holds while a window adds to it.
+WINDOW_ELEMENTS = 4096
 
 
 def self_attentive_rnn(
@@ -148,7 +153,7 @@ def _plan(
 ) -> CooperativePlan:
     (B, T), H = like.shape[:2], a.recurrent.shape[1]
     several = a.cell == "lstm" or a.v is not None
-    return cooperative_plan(
+    plan = cooperative_plan(
         like,
         B,
         T,
@@ -160,6 +165,15 @@ def _plan(
         STAGES=3,
         K_STAGES=3,
     )
+    interpreted = like.device.type != "cuda"
+    # tiles of half the width where whole ones would leave half of the multiprocessors idle
+    tiles = -(-B // 16) * -(-H // 16)
+    plan.numbers["COLUMNS"] = 8 if interpreted or 2 * tiles <= plan.grid[0] else 16
+    if direction == "backward":
+        widest = max(plan.numbers["HP"], plan.numbers["SP"])
+        plan.numbers["WINDOW"] = INTERPRETED_WINDOW if interpreted else WINDOW
+        plan.numbers["BLOCK_W"] = max(1, min(16, WINDOW_ELEMENTS // widest))
+    return plan
 
 
 def _forward(a: SelfAttentiveForwardArguments) -> tuple[Tensor, ...]:
@@ -240,6 +254,7 @@ def _backward(a: SelfAttentiveBackwardArguments) -> tuple[Tensor, ...]:
         plan = _plan(a, hidden, "backward")
         d_v = hidden.new_zeros(B * plan.parts if a.v is not None else 0, plan.numbers["SP"])
         waits = torch.zeros(B + 1, dtype=torch.int32, device=hidden.device)
+        window = plan.numbers["WINDOW"]
         given = (
             *(None if x is None else x.T for x in (a.recurrent, a.query, a.key)),
             *(a.v, a.lengths, hidden, a.contexts, a.memory, a.kept),
@@ -253,6 +268,8 @@ def _backward(a: SelfAttentiveBackwardArguments) -> tuple[Tensor, ...]:
             hidden if d_maps is None else d_maps.contiguous(),
             d_keys, d_queries, d_gates, d_new, d_v,
             into, torch.empty_like(into), torch.empty_like(into),
+            hidden.new_empty(B, window, T), hidden.new_empty(B, window, H),
+            hidden.new_empty((B, window, H) if is_lstm else 0),
             hidden.new_empty(B * plan.parts * plan.numbers["SP"]), waits[1:], waits,
             a.scale, B, T, plan.parts, GATES=GATES[a.cell], HAS_QUERY=a.query is not None,
             ADDITIVE=a.v is not None, HAS_D_MAPS=d_maps is not None,
