@@ -16,6 +16,7 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT / "benchmarks"))
 
 import cpu_kernels  # noqa: E402
+import kernel_bars  # noqa: E402
 import kernels  # noqa: E402
 import losses  # noqa: E402
 import recurrence  # noqa: E402
@@ -51,9 +52,11 @@ def write_figures(figures: dict[str, Any], folder: Path) -> list[str]:
 def page(results: Path, docs: Path) -> str:
     """Return the whole page, and write its figures."""
     sections = [HEAD]
-    attention, rnn, training = (
-        read(results, f"{n}-h200") for n in ("kernels", "recurrence", "training")
+    bars, attention, rnn, training = (
+        read(results, f"{n}-h200") for n in ("kernel-bars", "kernels", "recurrence", "training")
     )
+    if bars is not None:
+        sections.append(kernel_bars.render(bars))
     if attention is not None:
         figures = kernels.draw(attention["sweep"]) if attention.get("sweep") else {}
         sections.append(kernels.render(attention, write_figures(figures, docs / "figures")))

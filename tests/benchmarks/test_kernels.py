@@ -62,3 +62,23 @@ def test_a_kernel_that_breaks_the_rule_gets_no_time(
     start("kernels.py", "--render", tmp_path / "wrong.json")
     lines = [line for line in capsys.readouterr().out.splitlines() if "2, 3, 5" in line]
     assert lines == ["| 2, 3, 5, 7 | triton | breaks the rule: output 0 is 1.0 off |  |  |  |  |"]
+
+
+def test_bars_show_the_ratio_to_cudnn(tmp_path: Path) -> None:
+    machine = {"gpu": "a GPU", "torch": "2", "triton": "3", "cuda": "13"}
+    time = {"both_device_ms": 0.25, "both_row_ms": 0.75}
+    shapes = {"additive": ([16, 1000, 37, 300], [64, 64, 64, 512]), "multiplication": ([1],)}
+    records: list[dict[str, object]] = [
+        {"case": case, "shape": shape, "path": path, **time}
+        for case in shapes
+        for shape in shapes[case]
+        for path in ("eager", "triton")
+    ]
+    for path, ms in (("triton", 3.0), ("cuDNN", 2.0)):
+        records.append({"case": "lstm", "path": path, "forward_ms": ms, "both_ms": 2 * ms**2})
+    result = {"command": "", "machine": machine, "commit": None, "records": records}
+    (tmp_path / "kernel-bars-h200.json").write_text(json.dumps(result))
+    start("kernels_page.py", "--results", tmp_path, "--docs", tmp_path)
+    page = (tmp_path / "kernels.md").read_text()
+    assert "| ratio (bar: 1.3) | 1.50 | 2.25 |" in page
+    assert "| additive attention, few keys | 0.250 | 0.750 | 0.5 |" in page
