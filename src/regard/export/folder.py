@@ -27,8 +27,11 @@ FORMATS: Final = {
 }
 #: the program of each format, which predicts without regard
 PROGRAMS: Final = {"onnx": "decode.py", "ctranslate2": "translate.py"}
-#: what a program needs beside the packages of its format's runtime
-CODEC: Final = "text_codec.py"
+#: the modules that it imports
+MODULES: Final = {
+    "onnx": ("beam_search.py", "text_codec.py"),
+    "ctranslate2": ("text_codec.py",),
+}
 #: version of manifest.json
 VERSION: Final = 1
 
@@ -126,7 +129,7 @@ def _write_programs(saved: Saved, folder: Path, to: str) -> None:
     """Write the tokenizers, and the program that predicts."""
     saved.src_tokenizer.save(folder / "tokenizer.src.json")
     saved.tgt_tokenizer.save(folder / "tokenizer.tgt.json")
-    for name in (PROGRAMS[to], CODEC):
+    for name in (PROGRAMS[to], *MODULES[to]):
         shutil.copyfile(Path(__file__).with_name(name), folder / name)
 
 
@@ -166,6 +169,7 @@ def _manifest(saved: Saved, run: Path, folder: Path, to: str) -> dict[str, Any]:
             "positions": positions(saved.model),
             "one_per_source_token": saved.kind.one_output_per_input,
         },
+        "search": {"beam": saved.config.beam, "length_penalty": options.length_penalty},
         "tokenizers": {
             "source": saved.kind.sources.manifest(),
             "target": {"kind": target.kind, "tokens": target.vocab_size},
