@@ -60,7 +60,11 @@ def both(model, options, count=11):
     src = torch.arange(count)[:, None].expand(-1, SRC_LEN)
     lengths = torch.arange(count) % SRC_LEN + 1
     ours = beam_search(
-        model, src, lengths, DecodingOptions(max_len_ratio=1.0, max_len_extra=2, **options), need_weights=True
+        model,
+        src,
+        lengths,
+        DecodingOptions(max_len_ratio=1.0, max_len_extra=2, **options),
+        need_weights=True,
     )
     chosen = SearchOptions(**options)
     state = model.start(model.encode(src, lengths))
@@ -118,7 +122,9 @@ def test_hypotheses_are_those_of_the_package(vocab, coarse, options):
         assert len({tuple(found[0].tokens) for found in ours}) > (options.get("max_len") != 0)
 
 
-@pytest.mark.parametrize("options", [{"beam": 1}, {"beam": 4, "nbest": 3}, {"beam": 3, "max_len": 2}])
+@pytest.mark.parametrize(
+    "options", [{"beam": 1}, {"beam": 4, "nbest": 3}, {"beam": 3, "max_len": 2}]
+)
 def test_targets_of_known_length(options):
     model = TableModel(13, eos=3.0, exact=torch.arange(11) % 5)
     ours, theirs = both(model, options)

@@ -1,8 +1,9 @@
 """Beam search in numpy: the search of `regard predict`, for a model that is given as a function.
 
 A row is a source, its beams are its live hypotheses. A hypothesis that ends leaves its beam to
-another one, and a row leaves the batch when none of its live hypotheses can win any more. Nothing is
-copied for a hypothesis: a step records the parent of each beam, and hypotheses are traced back.
+another one, and a row leaves the batch when none of its live hypotheses can win any more. No tokens
+are copied during the search: a step records the parent of each beam, and at the end hypotheses are
+traced back.
 """
 
 from collections.abc import Callable, Iterator
@@ -21,9 +22,7 @@ MOST_TOKENS = 100_000
 #: From the newest tokens (rows, beams), and the beams of the step before that they extend, counted
 #: through all rows (None at the first step), to the log-probabilities of the next tokens
 #: (rows * beams, vocab) and attention weights by layer, (rows * beams, heads, source).
-Step = Callable[
-    [np.ndarray, np.ndarray | None], tuple[np.ndarray, list[np.ndarray]]
-]
+Step = Callable[[np.ndarray, np.ndarray | None], tuple[np.ndarray, list[np.ndarray]]]
 
 
 @dataclass(frozen=True)
@@ -107,7 +106,8 @@ class TargetLimits(NamedTuple):
             log_probs[self.exact > step, :, self.eos] = -np.inf
         log_probs[at_limit] = -np.inf
         log_probs[at_limit, :, self.eos] = end[at_limit]
-        return wants_more & at_limit[:, None]
+        cut: np.ndarray = wants_more & at_limit[:, None]
+        return cut
 
 
 @dataclass(frozen=True)
@@ -198,15 +198,18 @@ def top(values: np.ndarray, k: int) -> np.ndarray:
     """Return the indices of the k largest values of each row, the earlier first among equals."""
     rows, n = values.shape
     k = min(k, n)
+    found: np.ndarray
     if k == 1:
-        return values.argmax(axis=1)[:, None]
-    if values.size <= SORTED:
-        return np.argsort(-values, axis=1, kind="stable")[:, :k]
-    edge = np.partition(values, n - k, axis=1)[:, n - k]
-    row, column = np.nonzero(values >= edge[:, None])  # k of each row, and those equal to the last
-    order = np.lexsort((-values[row, column], row))  # stable: the earlier of equals comes first
-    first = np.searchsorted(row, np.arange(rows))
-    return column[order[first[:, None] + np.arange(k)]]
+        found = values.argmax(axis=1)[:, None]
+    elif values.size <= SORTED:
+        found = np.argsort(-values, axis=1, kind="stable")[:, :k]
+    else:
+        edge = np.partition(values, n - k, axis=1)[:, n - k]
+        row, column = np.nonzero(values >= edge[:, None])  # k of each row, or more with ties
+        order = np.lexsort((-values[row, column], row))  # stable: the earlier of equals first
+        first = np.searchsorted(row, np.arange(rows))
+        found = column[order[first[:, None] + np.arange(k)]]
+    return found
 
 
 def _along_rows(values: np.ndarray, index: np.ndarray) -> np.ndarray:
@@ -260,11 +263,13 @@ def beam_search(
     rows, beam = len(limits.most), options.beam
     penalty = _length_penalty(np.arange(limits.most.max() + 1) + 1.0, options)
     longest = penalty[limits.most][:, None]
-    source = np.arange(rows)  # of each row that is still searched
+    source: np.ndarray = np.arange(rows)  # of each row that is still searched
     ended: list[list[Ending]] = [[] for _ in range(rows)]
-    worst = np.full((rows, 1), -np.inf, np.float32)  # what an ending must beat to be kept
+    worst: np.ndarray = np.full(
+        (rows, 1), -np.inf, np.float32
+    )  # what an ending must beat to be kept
     move = BeamMove(source[:, None], np.full((rows, 1), limits.bos), np.zeros((rows, 1)))
-    scores = np.zeros((rows, 1), np.float32)
+    scores: np.ndarray = np.zeros((rows, 1), np.float32)
     moves: list[BeamMove] = []
     looked: list[list[np.ndarray]] = []
     for number in range(len(penalty)):
@@ -295,7 +300,8 @@ def beam_search(
             stay = np.flatnonzero(~done)
             if not len(stay):
                 break
-            source, scores, longest, worst = (x[stay] for x in (source, scores, longest, worst))
+            source, scores = source[stay], scores[stay]
+            longest, worst = longest[stay], worst[stay]
             limits, move = limits.select(stay), BeamMove(*(part[stay] for part in move))
         moves.append(move)
     return _read(ended, moves, looked)
@@ -320,8 +326,8 @@ def _endings(
     score = log_prob / np.float32(penalty)
     for i, j in zip(rows.tolist(), places.tolist(), strict=True):
         beam = int(parents[i, j])
-        is_cut = cut is not None and bool(cut[i, beam])
-        yield i, Ending(*(float(x[i, j]) for x in (score, log_prob, last)), step, beam, is_cut)
+        numbers = (float(score[i, j]), float(log_prob[i, j]), float(last[i, j]))
+        yield i, Ending(*numbers, step, beam, cut is not None and bool(cut[i, beam]))
 
 
 def _continuations(found: StepCandidates, width: int, eos: int) -> StepCandidates:

@@ -9,6 +9,7 @@ import argparse
 import json
 import sys
 from collections.abc import Iterator
+from contextlib import nullcontext
 from dataclasses import fields, replace
 from itertools import islice
 from pathlib import Path
@@ -118,6 +119,12 @@ class Exported:
         if batch < 1:
             raise ValueError(f"batch must be at least 1, but it is {batch}: choose a larger one.")
         chosen = replace(self.options, **options)
+        longest, most = max(self.positions(rows), default=0), self.limits["positions"]
+        if most is not None and longest > most:
+            raise ValueError(
+                f"a source must have at most {most} tokens, for which the model has positions, but "
+                f"one has {longest}: split it."
+            )
         order = sorted(range(len(rows)), key=lambda i: len(rows[i]))
         found: list[list[BeamHypothesis]] = [[] for _ in rows]
         for start in range(0, len(order), batch):
@@ -244,7 +251,7 @@ def main() -> None:
     parser.add_argument("--nbest", type=int, help="targets per source, at most the beam width")
     parser.add_argument("--length-penalty", type=float, help="above 0 favours longer targets")
     parser.add_argument("--max-len", type=int, help="most tokens of a target")
-    parser.add_argument("--batch", type=int, default=BATCH, help="sources at a time")
+    parser.add_argument("--batch", type=int, help=f"sources at a time; {BATCH}, or 1 if typed")
     parser.add_argument("--threads", type=int, default=0, help="all cores if 0")
     given = vars(parser.parse_args())
     file, batch, threads = given.pop("file"), given.pop("batch"), given.pop("threads")
@@ -252,13 +259,21 @@ def main() -> None:
         model = Exported(Path(__file__).parent, threads)
         own = {name: value for name, value in given.items() if value is not None}
         options = replace(model.options, **own)
-        source = sys.stdin.buffer if file == "-" else open(file, "rb")
-        with source:
-            predict_lines(model, read_lines(source), sys.stdout.buffer, batch, options)
+        typed = file == "-" and sys.stdin.isatty()
+        size = batch if batch is not None else 1 if typed else BATCH
+        with nullcontext(sys.stdin.buffer) if file == "-" else Path(file).open("rb") as source:
+            predict_lines(model, read_lines(source), sys.stdout.buffer, size, options)
     except ModuleNotFoundError as missing:
-        sys.exit(f"decode.py needs {missing.name}, which is not installed: pip install {missing.name}")
+        sys.exit(
+            f"decode.py needs {missing.name}, which is not installed: pip install {missing.name}"
+        )
     except (OSError, ValueError) as error:
         sys.exit(f"decode.py: {error}")
+    except Exception as error:
+        if not type(error).__module__.startswith("onnxruntime"):
+            raise
+        first = str(error).partition("\n")[0]
+        sys.exit(f"decode.py: onnxruntime {onnxruntime.__version__} cannot run the graphs: {first}")
 
 
 if __name__ == "__main__":

@@ -42,7 +42,7 @@ VERSION: Final = 2
 class ExportResult(NamedTuple):
     """The folder of an exported model, and its largest difference from the model.
 
-    How many predictions are equal is in `manifest["verified"]`.
+    The number of equal predictions is in `manifest["verified"]`.
     """
 
     path: Path
@@ -128,9 +128,10 @@ def _write_onnx(
     check: Sequence[str] | None,
 ) -> dict[str, Any]:
     """Write all files and compare the graphs with the model; returns the manifest."""
-    from regard.export.graphs import write_graphs  # not above: the extra may be missing
+    from regard.export.decode import Exported  # not above: the extra may be missing
+    from regard.export.graphs import write_graphs
     from regard.export.onnx_passes import quantize, simplify
-    from regard.export.verify import compare, verify, verify_log_probs
+    from regard.export.verify import verify, verify_log_probs
 
     inputs = saved.kind.sources.graph_inputs()
     ports = write_graphs(saved.model, inputs, folder, attention=attention)
@@ -141,14 +142,11 @@ def _write_onnx(
         **ports.graphs(inputs, saved.tgt_tokenizer.vocab_size),
     }
     _write_manifest(manifest, folder)
-    if precision == "32":
-        simplify(folder)
-        found = verify(saved, folder, check)
-    else:
-        verify_log_probs(saved, folder)  # what is quantised must be right
+    if precision == "int8":
+        verify_log_probs(saved, Exported(folder))  # what is quantised must be right
         quantize(folder)
-        simplify(folder)
-        found = compare(saved, folder, check)
+    simplify(folder)
+    found = verify(saved, folder, check, exact=precision == "32")
     manifest["verified"] = found._asdict()
     manifest["sha256"] = _digest(folder, "onnx")
     return _finish(manifest, folder)
