@@ -36,7 +36,7 @@ pytestmark = pytest.mark.plain
 OPSET = onnx.helper.make_opsetid("", 20)
 LONG = (
     *("transformer", "self-attentive", "gnmt", "luong", "rnn-dot", "seq2seq", "memory"),
-    *("monotonic", "conv"),
+    *("monotonic", "conv", "pointer", "rnn"),
 )
 SEARCHES = [
     {"beam": 1},

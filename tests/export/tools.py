@@ -11,6 +11,7 @@ import torch
 from regard.data import FrameScaler, Tokenizer
 from regard.kinds import open_kind
 from regard.models import TEXT_PRESETS
+from regard.models.presets import COPY_PRESETS
 from regard.training import RunFolder, make_config
 
 SOURCES = ["abc", "hgfedcba", "d", "hahaha"]
@@ -18,7 +19,11 @@ TARGETS = ["a b c", "H E D", "b f g"]
 SIZES = {
     "transformer": {"dim": 12, "heads": 3, "feed_forward": 19, "layers": 1},
     "lm-transformer": {"dim": 12, "heads": 3, "feed_forward": 19, "layers": 1},
+    "conv": {"dim": 12, "layers": 2},
 }
+#: weights are so many times as large as they are drawn, but for convolutions, which would amplify
+#: rounding errors from layer to layer
+FACTORS = {"conv": 2}
 
 
 #: far from 0, and on scales of their own
@@ -35,11 +40,14 @@ def make_run(path, preset="bahdanau", features=(), seed=4, src=None, sizes=None)
     src = src or Tokenizer.train("char", SOURCES, case="lower", features=features)
     tgt = Tokenizer.train("space", TARGETS)
     src = tgt if config.preset in TEXT_PRESETS else src
+    tgt = src if config.preset in COPY_PRESETS else tgt
     src.save(folder.src_tokenizer_file)
     tgt.save(folder.tgt_tokenizer_file)
     torch.manual_seed(seed)
     model = open_kind(config, src, tgt).build_model()
-    folder.write_model({k: 3 * w if w.ndim > 1 else w for k, w in model.state_dict().items()})
+    factor = FACTORS.get(preset, 3)
+    weights = model.state_dict().items()
+    folder.write_model({name: w * factor if w.ndim > 1 else w for name, w in weights})
     return path
 
 

@@ -10,7 +10,7 @@ import json
 import sys
 from collections.abc import Iterator
 from contextlib import nullcontext
-from dataclasses import fields, replace
+from dataclasses import asdict, replace
 from itertools import islice
 from pathlib import Path
 from typing import IO, Any
@@ -232,10 +232,9 @@ def predict_lines(
     Columns of a row are the number of the line, the rank, the score and the text.
     """
     number = 0
-    given = {one.name: getattr(options, one.name) for one in fields(options)}
     while lines := list(islice(sources, batch * READ_AHEAD if batch > 1 else 1)):
-        found = model.search([model.source.encode(line) for line in lines], batch, **given)
-        for several in found:
+        rows = [model.source.encode(line) for line in lines]
+        for several in model.search(rows, batch, **asdict(options)):
             number += 1
             for rank, one in enumerate(several, start=1):
                 row = f"{number}\t{rank}\t{one.score:.4f}\t" * (options.nbest > 1)
