@@ -131,7 +131,7 @@ def test_an_exported_folder_is_the_model(bahdanau):
 def test_an_exported_folder_of_any_preset_is_the_model(preset, tmp_path):
     found = export_run(tmp_path, preset)
     model, exported = regard.load(found.run, device="cpu"), Exported(found.folder)
-    assert_searches_are_those_of_the_model(model, exported, count=300)
+    assert_searches_are_those_of_the_model(model, exported, count=100)
     assert_manifest_names_what_the_graphs_have(found.folder)
 
 

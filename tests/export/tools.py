@@ -21,9 +21,9 @@ SIZES = {
     "lm-transformer": {"dim": 12, "heads": 3, "feed_forward": 19, "layers": 1},
     "conv": {"dim": 12, "layers": 2},
 }
-#: weights are so many times as large as they are drawn, but for convolutions, which would amplify
+#: weights are three times as large as they are drawn, but for convolutions, which would amplify
 #: rounding errors from layer to layer
-FACTORS = {"conv": 2}
+FACTORS = {"conv": 1}
 
 
 #: far from 0, and on scales of their own
