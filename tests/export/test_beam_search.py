@@ -162,10 +162,13 @@ def test_candidates_of_a_large_vocabulary_are_those_of_a_small_one():
     np.testing.assert_array_equal(found.scores, np.take_along_axis(totals, index, 1))
 
 
-def test_a_model_that_computes_no_numbers_is_refused():
-    with pytest.raises(ValueError, match="NaN"):
+@pytest.mark.parametrize(
+    ("value", "reason"), [(np.nan, "but they are NaN"), (-np.inf, "but it forbids all")]
+)
+def test_a_model_without_predictions_is_refused(value, reason):
+    with pytest.raises(ValueError, match=reason):
         exported.beam_search(
-            lambda tokens, parents: (np.full((2, 7), np.nan, np.float32), []),
+            lambda tokens, parents: (np.full((tokens.size, 7), value, np.float32), []),
             TargetLimits(np.array([3, 3]), None, [PAD, BOS], BOS, EOS),
             SearchOptions(),
         )

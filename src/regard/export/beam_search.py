@@ -265,9 +265,8 @@ def beam_search(
     longest = penalty[limits.most][:, None]
     source: np.ndarray = np.arange(rows)  # of each row that is still searched
     ended: list[list[Ending]] = [[] for _ in range(rows)]
-    worst: np.ndarray = np.full(
-        (rows, 1), -np.inf, np.float32
-    )  # what an ending must beat to be kept
+    # the score that an ending must beat to be kept
+    worst: np.ndarray = np.full((rows, 1), -np.inf, np.float32)
     move = BeamMove(source[:, None], np.full((rows, 1), limits.bos), np.zeros((rows, 1)))
     scores: np.ndarray = np.zeros((rows, 1), np.float32)
     moves: list[BeamMove] = []
@@ -278,7 +277,9 @@ def beam_search(
         width = move.tokens.shape[1]
         log_probs = log_probs.reshape(len(source), width, -1)
         if np.isnan(log_probs[..., limits.eos]).any():
-            raise ValueError("the model's log-probabilities are NaN: its training diverged.")
+            raise ValueError(
+                "the model must give log-probabilities, but they are NaN: train it again."
+            )
         cut = limits.allow(log_probs, number)
         # each hypothesis has one eos at most, so enough others go on; a beam of 1 is greedy
         found = select(log_probs, scores, 2 * beam if beam > 1 else 1)
@@ -343,6 +344,10 @@ def _read(
     ended: list[list[Ending]], moves: list[BeamMove], looked: list[list[np.ndarray]]
 ) -> list[list[BeamHypothesis]]:
     """Trace the hypotheses of all rows back through the moves."""
+    if not all(ended):
+        raise ValueError(
+            "the model must give some target a probability, but it forbids all: train it again."
+        )
     step, beam = (
         np.array([getattr(one, name) for several in ended for one in several])
         for name in ("step", "beam")
