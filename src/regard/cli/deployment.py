@@ -34,8 +34,8 @@ def export(
     if "sources" in verified:
         kind = "random sources" if sources is None else "sources"
         count, total = verified["equal_predictions"], verified["sources"]
-        equal = f", and predictions for {count} of {total} {kind} are equal (beam "
-        equal += f"{verified['beam']})"
+        beam = verified["beam"]
+        equal = f", and predictions for {count} of {total} {kind} are equal (beam {beam})"
     typer.echo(
         f"log-probabilities differ from the model's by {written.difference:.1e} at most{equal}; "
         f"try `echo {'FILE.npy' if vectors else 'TEXT'} | python "
@@ -43,7 +43,8 @@ def export(
         err=True,
     )
     if as_json:
-        print_json({"path": str(written.path), "difference": written.difference} | verified)
+        predictions = {name: n for name, n in verified.items() if name != "largest_difference"}
+        print_json({"path": str(written.path), "difference": written.difference, **predictions})
     else:
         typer.echo(str(written.path))
 

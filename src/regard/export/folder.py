@@ -68,7 +68,7 @@ def export(
 
     Args:
         run: a run folder, or the name of a bundled model.
-        output: a new folder; `NAME-FORMAT` if None.
+        output: a new folder; `NAME-FORMAT`, or `NAME-FORMAT-int8`, if None.
         to: the format: `onnx`, or `ctranslate2` for the preset `transformer`.
         precision: of the weights of onnx: `32`, or `int8`, whose predictions may differ.
         attention: export the attention weights of each step, too; of onnx only.
@@ -86,7 +86,8 @@ def export(
         raise ArgumentError("--check", "have a source at least", "empty", "leave it out")
     extras.require(*FORMATS[to], extra=to, for_=f"`regard export --to {to}`")
     found = bundled_models.find(run)
-    path = Path(f"{found.resolve().name}-{to}") if output is None else Path(output)
+    suffix = "" if precision == "32" else f"-{precision}"
+    path = Path(f"{found.resolve().name}-{to}{suffix}" if output is None else output)
     if path.exists() or path.is_symlink():
         raise ArgumentError("-o", "be a new folder", f"{path}, which exists", "choose another")
     saved = RunFolder(found).load("cpu")
@@ -128,10 +129,9 @@ def _write_onnx(
     check: Sequence[str] | None,
 ) -> dict[str, Any]:
     """Write all files and compare the graphs with the model; returns the manifest."""
-    from regard.export.decode import Exported  # not above: the extra may be missing
-    from regard.export.graphs import write_graphs
+    from regard.export.graphs import write_graphs  # not above: the extra may be missing
     from regard.export.onnx_passes import quantize, simplify
-    from regard.export.verify import verify, verify_log_probs
+    from regard.export.verify import verify
 
     inputs = saved.kind.sources.graph_inputs()
     ports = write_graphs(saved.model, inputs, folder, attention=attention)
@@ -143,7 +143,7 @@ def _write_onnx(
     }
     _write_manifest(manifest, folder)
     if precision == "int8":
-        verify_log_probs(saved, Exported(folder))  # what is quantised must be right
+        verify(saved, folder, [])  # what is quantised must be right
         quantize(folder)
     simplify(folder)
     found = verify(saved, folder, check, exact=precision == "32")

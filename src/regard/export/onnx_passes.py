@@ -10,8 +10,8 @@ from onnx import helper, numpy_helper
 from onnxruntime.quantization import QuantType, quantize_dynamic
 
 GRAPHS: Final = ("encoder.onnx", "step.onnx")
-#: operators whose weights become int8. Products of embeddings' tables are among them, but not the
-#: tables themselves, which are not multiplied; onnxruntime has no int8 operator for GRU and RNN.
+#: operators whose weights become int8. Tables of embeddings, which are looked up, stay as they are,
+#: and onnxruntime has no int8 operators for GRU and RNN.
 QUANTIZED: Final = ("MatMul", "LSTM")
 
 

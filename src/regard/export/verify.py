@@ -58,13 +58,13 @@ def verify(
     Args:
         saved: the model.
         folder: with the graphs and all that `decode.py` needs.
-        sources: whose predictions are compared; random ones if None.
+        sources: whose predictions are compared, or none; random ones if None.
         exact: raise ExportError if log-probabilities differ by more than `TOLERANCE`, or more than
             a few predictions do.
     """
     with _readable_errors():
         exported = Exported(folder)
-        worst = verify_log_probs(saved, exported, TOLERANCE if exact else float("inf"))
+        worst = _verify_log_probs(saved, exported, TOLERANCE if exact else float("inf"))
         equal = _equal_predictions(saved, exported, sources)
     found = ExportCheck(worst, exported.options.beam, len(equal), sum(equal))
     if exact and found.equal_predictions < LEAST_EQUAL * found.sources:
@@ -76,7 +76,7 @@ def verify(
     return found
 
 
-def verify_log_probs(saved: Saved, exported: Exported, tolerance: float = TOLERANCE) -> float:
+def _verify_log_probs(saved: Saved, exported: Exported, tolerance: float) -> float:
     """Return the largest difference of a log-probability or an attention weight.
 
     Both follow the model's greedy search, and the log-probabilities of all tokens are compared at
@@ -84,7 +84,7 @@ def verify_log_probs(saved: Saved, exported: Exported, tolerance: float = TOLERA
     """
     model, inputs = saved.model, saved.kind.sources.graph_inputs()
     chance = torch.Generator().manual_seed(1)
-    with inference(model), ops.use_backend("reference"), _readable_errors():
+    with inference(model), ops.use_backend("reference"):
         batches = [_differences(model, exported, inputs, n, chance) for n in BATCHES]
         worst = float(np.max([one for batch in batches for one in batch]))
     if not worst <= tolerance:  # so that NaN fails too
