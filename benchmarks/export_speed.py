@@ -60,7 +60,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as name:
         scratch = Path(name)
         transformer = args.transformer or train(scratch, args.minutes)
-        runs = {"g2p": "g2p", "transformer": transformer}
+        runs = {"g2p": "g2p", "small": transformer}
         cases = [
             record for name, run in runs.items() for record in measure(name, run, scratch, args)
         ]
@@ -219,7 +219,6 @@ def table() -> str:
     ]
     for name, about in models.items():
         title = f"{name} ({about['preset']}, {about['parameters'] / 1e6:.1f} M weights)"
-        title = title.replace("transformer (transformer", "small Transformer (transformer")
         for case in cases:
             if case["model"] != name or case["batch"] == 1:
                 continue
