@@ -158,7 +158,8 @@ def test_the_readme_works_as_typed(bahdanau):
         f"1\t{rank}\t{one.score:.4f}\t{one.text}"
         for rank, one in enumerate((three, *three.alternatives), start=1)
     ]
-    assert shell == [best[0], *rows]
+    assert shell[0] == best[0]
+    assert_rows(shell[1:], rows)
     assert (folder / "predictions.txt").read_text().splitlines() == best
     assert code[0] == str(best)
 
@@ -174,8 +175,16 @@ def test_each_line_is_predicted_as_regard_predict_does(bahdanau):
         PYTHONIOENCODING="latin-1",
     )
     predicted = command("predict", bahdanau.run, "--nbest", 2, stdin="\n".join(texts) + "\n")
-    assert ran.stdout.decode() == done(predicted)
+    assert_rows(ran.stdout.decode().splitlines(), done(predicted).splitlines())
     assert ran.stderr == b""
+
+
+def assert_rows(found, expected):
+    """The same numbers, ranks and texts, with scores that rounding may change in the last digit."""
+    theirs, ours = ([line.split("\t") for line in lines] for lines in (found, expected))
+    assert [row[:2] + row[3:] for row in theirs] == [row[:2] + row[3:] for row in ours]
+    scores = [float(row[2]) for row in theirs]
+    assert scores == pytest.approx([float(row[2]) for row in ours], abs=2e-4)
 
 
 def decode(folder, *options, given=b"abc\n", **environment):
