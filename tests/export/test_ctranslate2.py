@@ -12,7 +12,7 @@ import torch
 import regard
 from cli.tools import done, sentence
 from cli.tools import regard as command
-from export.tools import FRAMES, SOURCES, make_run
+from export.tools import FRAMES, SOURCES, make_run, run_readme
 from regard.data import Tokenizer
 from regard.export import ExportError, export
 from regard.symbols import EOS
@@ -108,6 +108,17 @@ def test_the_folder_needs_neither_torch_nor_regard(folders):
     readme = (out / "README.md").read_text()
     assert "pip install ctranslate2\n" in readme
     assert "1024 tokens" in readme
+
+
+@pytest.mark.slow
+def test_the_readme_works_as_typed(folders):
+    needs, shell, code = run_readme(folders[1])
+    assert needs == ["ctranslate2"]
+    assert len(shell) == 2
+    assert len(code) == 1
+    texts = ["some text", "some more"]
+    assert shell[0] == Translator(folders[1])(texts)[0]
+    assert code[0] == str(Translator(folders[1], "int8")(texts))
 
 
 def test_a_source_without_positions_is_refused(folders):

@@ -6,7 +6,7 @@ import pytest
 
 from regard.data import Tokenizer, source_ids
 from regard.data.row_parsers import parse_features
-from regard.export.decode import TokenCodec, answer
+from regard.export.text_codec import TokenCodec, answer
 from regard.symbols import BOS, EOS, PAD, UNK
 
 TEXTS = [

@@ -2,10 +2,14 @@
 
 import json
 import os
+import random
+import shutil
 import signal
 import subprocess
 import sys
 from contextlib import suppress
+from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import onnx
@@ -17,11 +21,11 @@ import torch
 import regard
 from cli.tools import done
 from cli.tools import regard as command
-from export.tools import SOURCES, assert_found, make_run
+from export.tools import SOURCES, assert_found, assert_hypotheses, make_run, run_readme
 from regard.data import pad
-from regard.decoding import DecodingOptions, greedy
+from regard.decoding import DecodingOptions, beam_search
 from regard.errors import ArgumentError
-from regard.export import ExportError, export
+from regard.export import ExportError, export, graphs
 from regard.export.decode import Exported
 from regard.export.graphs import Ports
 from regard.symbols import EOS, UNK
@@ -30,54 +34,105 @@ from regard.symbols import EOS, UNK
 pytestmark = pytest.mark.plain
 
 OPSET = onnx.helper.make_opsetid("", 20)
-GREEDY = DecodingOptions(beam=1)
-LONG = ("self-attentive", "transformer", "gnmt", "luong")
-PRESETS = ["bahdanau", *(pytest.param(name, marks=pytest.mark.long) for name in LONG)]
-# decode.py, where neither torch nor regard can be imported
-WITHOUT_TORCH = """
-import os, runpy, sys
-sys.modules["torch"] = sys.modules["regard"] = sys.modules["tokenizers"] = None
-sys.path.insert(0, os.path.dirname(sys.argv[1]))  # as `python decode.py` has it
-runpy.run_path(sys.argv[1], run_name="__main__")
-"""
+LONG = (
+    *("transformer", "self-attentive", "gnmt", "luong", "rnn-dot", "seq2seq", "memory"),
+    *("monotonic", "conv", "pointer", "rnn"),
+)
+SEARCHES = [
+    {"beam": 1},
+    {"beam": 5, "nbest": 3},
+    {"beam": 13, "nbest": 2, "length_penalty": 0.0},  # wider than the vocabulary
+    {"beam": 4, "nbest": 4, "max_len": 3, "length_penalty": 2.0},
+]
+
+
+class ExportedRun(NamedTuple):
+    """A run, its folder of 32 bits with attention, what the command said, and the first graphs."""
+
+    run: Path
+    folder: Path
+    said: str
+    graphs: Path
+    ports: Ports
+
+    def write_graphs(self, model, inputs, folder, *, attention):
+        """Copy the graphs instead of tracing the model again, which takes seconds."""
+        for name in ("encoder.onnx", "step.onnx"):
+            shutil.copyfile(self.graphs / name, folder / name)
+        return self.ports
+
+
+def export_run(home, preset):
+    """Export a run by the command, and keep the graphs as they were traced."""
+    run = make_run(home / "run", preset, features=["V", "PST"])
+    kept, ports = home / "graphs", []
+    kept.mkdir()
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(home)
+        patch.setattr(graphs, "write_graphs", wrapped(graphs.write_graphs, kept, ports))
+        result = command("export", run, "--attention")
+    assert done(result) == "run-onnx\n"
+    return ExportedRun(run, home / "run-onnx", result.stderr, kept, ports[0])
+
+
+def wrapped(write, kept, ports):
+    """The function that writes graphs, which keeps a copy of them."""
+
+    def write_graphs(model, inputs, folder, *, attention):
+        ports.append(write(model, inputs, folder, attention=attention))
+        shutil.copytree(folder, kept, dirs_exist_ok=True)
+        return ports[0]
+
+    return write_graphs
+
+
+@pytest.fixture(scope="module")
+def bahdanau(tmp_path_factory):
+    return export_run(tmp_path_factory.mktemp("bahdanau"), "bahdanau")
+
+
+def many_sources(count=40):
+    draw = random.Random(1)
+    texts = ["".join(draw.choices("abcdefgh ", k=draw.randint(1, 12))) for _ in range(count)]
+    return [*texts, "Ab\tV;PST", "", "what is not known"]
+
+
+def assert_searches_are_those_of_the_model(model, exported, count=40):
+    rows = model.source_ids(many_sources(count))
+    for options in SEARCHES:
+        expected = []
+        for start in range(0, len(rows), 41):  # other batches than those of the folder
+            src, lengths = pad(rows[start : start + 41])
+            decoding = DecodingOptions(**options)
+            expected += beam_search(model.module, src, lengths, decoding, need_weights=True)
+        found = exported.search(rows, 17, **options)
+        assert_hypotheses(found, expected)
+    assert_found(exported, rows[-9:], expected[-9:], **options)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("preset", PRESETS)
-def test_an_exported_folder_is_the_model(preset, tmp_path, monkeypatch):
-    """One test, since each export takes seconds."""
-    monkeypatch.chdir(tmp_path)
-    run = make_run(tmp_path / "run", preset, features=["V", "PST"])
-    result = command("export", run, "--attention")
-    assert done(result) == "run-onnx\n"
-    assert "differ from the model's by" in result.stderr
-    folder, model = tmp_path / "run-onnx", regard.load(run, device="cpu")
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["run", "run-onnx"]
-    assert_answers_are_those_of_greedy_search(model, Exported(folder))
-    assert_weights_are_those_of_the_model(model, Exported(folder))
-    assert_manifest_names_what_the_graphs_have(folder)
-    if preset == "bahdanau":
-        assert_decode_needs_no_torch(model, folder)
+def test_an_exported_folder_is_the_model(bahdanau):
+    assert "differ from the model's by" in bahdanau.said
+    assert "predictions for 100 of 100 random sources are equal (beam 5)" in bahdanau.said
+    home = bahdanau.run.parent
+    assert sorted(path.name for path in home.iterdir()) == ["graphs", "run", "run-onnx"]
+    model, exported = regard.load(bahdanau.run, device="cpu"), Exported(bahdanau.folder)
+    assert_searches_are_those_of_the_model(model, exported)
+    assert_manifest_names_what_the_graphs_have(bahdanau.folder)
+    weights = exported.search(model.source_ids(SOURCES), nbest=2)[1][1].attention
+    assert [layer.shape[0] for layer in weights] == [1]
+    texts = many_sources()
+    assert exported(texts) == [out.text for out in model(texts)]
 
 
-def assert_answers_are_those_of_greedy_search(model, exported):
-    rows = model.source_ids([*SOURCES, "Ab\tV;PST", "", "what is not known"])
-    found = [several[0] for several in greedy(model.module, *pad(rows), GREEDY)]
-    assert_found(exported, rows, found, more_than=3)
-
-
-def assert_weights_are_those_of_the_model(model, exported):
-    src, lengths = pad(model.source_ids(SOURCES))
-    found = [one[0] for one in greedy(model.module, src, lengths, GREEDY, need_weights=True)]
-    state, tokens = exported.first(src.numpy(), lengths.numpy()), np.full(len(src), 1)
-    for step in range(3):
-        _, state, looked = exported.next(tokens, state)
-        for i, one in enumerate(found):
-            for layer, weights in zip(one.attention["cross"], looked, strict=True):
-                if step < layer.shape[1]:
-                    ours = layer[:, step].numpy()
-                    np.testing.assert_allclose(weights[i, :, : ours.shape[1]], ours, atol=1e-4)
-        tokens = np.array([[*one.tokens, 2, 2, 2][step] for one in found])
+@pytest.mark.long
+@pytest.mark.parametrize("preset", LONG)
+def test_an_exported_folder_of_any_preset_is_the_model(preset, tmp_path):
+    found = export_run(tmp_path, preset)
+    model, exported = regard.load(found.run, device="cpu"), Exported(found.folder)
+    assert_searches_are_those_of_the_model(model, exported, count=100)
+    assert_manifest_names_what_the_graphs_have(found.folder)
 
 
 def assert_manifest_names_what_the_graphs_have(folder):
@@ -91,18 +146,132 @@ def assert_manifest_names_what_the_graphs_have(folder):
     assert manifest["verified"]["largest_difference"] <= 1e-4
 
 
-def assert_decode_needs_no_torch(model, folder):
+@pytest.mark.slow
+def test_the_readme_works_as_typed(bahdanau):
+    folder = shutil.copytree(bahdanau.folder, bahdanau.run.parent / "copy" / "onnx")
+    needs, shell, code = run_readme(folder)
+    assert needs == ["numpy", "onnxruntime"]
+    texts, model = ["some text", "some more"], regard.load(bahdanau.run, device="cpu")
+    best = [out.text for out in model(texts)]
+    three = model(texts[:1], nbest=3, max_len=40)[0]
+    rows = [
+        f"1\t{rank}\t{one.score:.4f}\t{one.text}"
+        for rank, one in enumerate((three, *three.alternatives), start=1)
+    ]
+    assert shell[0] == best[0]
+    assert_rows(shell[1:], rows)
+    assert (folder / "predictions.txt").read_text().splitlines() == best
+    assert code[0] == str(best)
+
+
+@pytest.mark.slow
+def test_each_line_is_predicted_as_regard_predict_does(bahdanau):
     texts = [*SOURCES, "ABC", "", "zzz", "\u00e4a", "a\rb"]
-    ran = subprocess.run(
-        [sys.executable, "-c", WITHOUT_TORCH, folder / "decode.py"],
+    ran = decode(
+        bahdanau.folder,
+        *("--batch", "2", "--nbest", "2", "--threads", "1"),
         # as files of other systems begin, where the machine's own encoding is another
-        input=b"\xef\xbb\xbf" + "".join(f"{text}\n" for text in texts).encode(),
-        env={**os.environ, "PYTHONIOENCODING": "latin-1"},
-        capture_output=True,
-        check=True,
+        given=b"\xef\xbb\xbf" + "".join(f"{text}\n" for text in texts).encode(),
+        PYTHONIOENCODING="latin-1",
     )
-    assert ran.stdout.decode().splitlines() == [out.text for out in model(texts, beam=1)]
+    predicted = command("predict", bahdanau.run, "--nbest", 2, stdin="\n".join(texts) + "\n")
+    assert_rows(ran.stdout.decode().splitlines(), done(predicted).splitlines())
     assert ran.stderr == b""
+
+
+def assert_rows(found, expected):
+    """The same numbers, ranks and texts, with scores that rounding may change in the last digit."""
+    theirs, ours = ([line.split("\t") for line in lines] for lines in (found, expected))
+    assert [row[:2] + row[3:] for row in theirs] == [row[:2] + row[3:] for row in ours]
+    scores = [float(row[2]) for row in theirs]
+    assert scores == pytest.approx([float(row[2]) for row in ours], abs=2e-4)
+
+
+def decode(folder, *options, given=b"abc\n", **environment):
+    words = [sys.executable, folder / "decode.py", *options]
+    return subprocess.run(
+        words, input=given, env={**os.environ, **environment}, capture_output=True
+    )
+
+
+@pytest.mark.slow
+def test_what_goes_wrong_in_the_program_is_one_sentence(bahdanau, tmp_path):
+    def said(folder, *options, **environment):
+        ran = decode(folder, *options, **environment)
+        assert ran.returncode == 1
+        (line,) = ran.stderr.decode().splitlines()
+        return line
+
+    assert said(bahdanau.folder, "--beam", "0") == (
+        "decode.py: beam must be at least 1, but it is 0: 1 is greedy search."
+    )
+    assert said(bahdanau.folder, "--beam", "2", "--nbest", "3") == (
+        "decode.py: nbest must be at most beam = 2, but it is 3: widen the beam."
+    )
+    assert "batch must be at least 1" in said(bahdanau.folder, "--batch", "0")
+    assert "nowhere.txt" in said(bahdanau.folder, "nowhere.txt")
+    broken = shutil.copytree(bahdanau.folder, tmp_path / "broken")
+    (broken / "step.onnx").unlink()
+    assert "must have step.onnx, but" in said(broken)
+    (tmp_path / "none" / "onnxruntime").mkdir(parents=True)
+    missing = "raise ModuleNotFoundError('no', name='onnxruntime')\n"
+    (tmp_path / "none" / "onnxruntime" / "__init__.py").write_text(missing)
+    assert said(bahdanau.folder, PYTHONPATH=str(tmp_path / "none")) == (
+        "decode.py needs onnxruntime, which is not installed: pip install onnxruntime"
+    )
+
+
+@pytest.fixture(scope="module")
+def int8(bahdanau, tmp_path_factory):
+    """What `regard export --precision int8` says, and its folder."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(graphs, "write_graphs", bahdanau.write_graphs)
+        patch.chdir(tmp_path_factory.mktemp("int8"))
+        check = Path("check.txt")
+        check.write_text("".join(f"{text}\n" for text in many_sources()))
+        words = ("--precision", "int8", "--check", check, "--json")
+        result = command("export", bahdanau.run, *words)
+        found = json.loads(done(result))
+        assert found["path"] == "run-onnx-int8"
+        return found, result.stderr, Path(found["path"]).absolute()
+
+
+@pytest.mark.slow
+def test_int8_states_the_share_of_equal_predictions(bahdanau, int8):
+    found, said, folder = int8
+    model, exported = regard.load(bahdanau.run, device="cpu"), Exported(folder)
+    texts = many_sources()
+    rows = model.source_ids(texts)
+    expected = [out.tokens for out in model(texts)]
+    answers = [model.tgt_tokenizer.tokens(several[0].tokens) for several in exported.search(rows)]
+    equal = sum(one == own for one, own in zip(answers, expected, strict=True))
+    assert (found["sources"], found["equal_predictions"]) == (len(texts), equal)
+    assert len(texts) / 2 < equal
+    assert f"predictions for {equal} of {len(texts)} sources are equal (beam 5)" in said
+    assert 1e-4 < found["difference"] < 1
+    readme = (folder / "README.md").read_text()
+    assert f"{equal} of\n{len(texts)} predictions" in readme
+    assert "weights in int8" in readme
+
+
+@pytest.mark.slow
+def test_int8_weights_are_bytes(int8):
+    graph = onnx.load(int8[2] / "step.onnx").graph
+    assert [node.op_type for node in graph.node].count("MatMulInteger") == 4
+    kinds = {weight.name: weight.data_type for weight in graph.initializer}
+    multiplied = [node.input[1] for node in graph.node if node.op_type == "MatMulInteger"]
+    assert {kinds[name] for name in multiplied} == {onnx.TensorProto.INT8}
+
+
+@pytest.mark.slow
+def test_graphs_of_32_bits_must_find_the_predictions_of_the_model(bahdanau, tmp_path, monkeypatch):
+    monkeypatch.setattr(graphs, "write_graphs", bahdanau.write_graphs)
+    monkeypatch.setattr("regard.export.verify.SOURCES", 11)
+    own = Exported.search
+    monkeypatch.setattr(Exported, "search", lambda *given, **_: own(*given, beam=1, max_len=1))
+    with pytest.raises(ExportError, match=r"but \d+ of 11 are equal, so that nothing was kept"):
+        export(bahdanau.run, tmp_path / "out")
+    assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.slow
@@ -113,9 +282,11 @@ def test_an_exported_tagger_writes_as_many_tokens_as_it_reads(tmp_path):
     weights["output.bias"][UNK] = 8.0  # or write what leaves no trace
     safetensors.torch.save_file(weights, run / "model.safetensors")
     model, exported = regard.load(run, device="cpu"), Exported(export(run, tmp_path / "new").path)
-    assert_answers_are_those_of_greedy_search(model, exported)
+    assert_searches_are_those_of_the_model(model, exported)
     rows = model.source_ids([*SOURCES, ""])
-    assert list(map(len, exported.greedy(rows)[0])) == [len(row) - 1 for row in rows]
+    assert [len(found[0].tokens) for found in exported.search(rows)] == [
+        len(row) - 1 for row in rows
+    ]
 
 
 def test_what_differs_from_the_model_is_not_left(tmp_path, monkeypatch):
@@ -171,8 +342,11 @@ def save_graph(path, nodes, inputs, outputs):
 
 
 def write_no_graphs(model, given, folder, *, attention):
+    """Graphs of an operator that does not exist."""
+    ids = onnx.TensorProto.INT64
     for name in ("encoder.onnx", "step.onnx"):
-        (folder / name).write_bytes(b"no graph")
+        node = onnx.helper.make_node("NoSuchOperator", ["src"], ["x"])
+        save_graph(folder / name, [node], [("src", ids, ["batch"])], [("x", ids, ["batch"])])
     return Ports([], [], [], [])
 
 

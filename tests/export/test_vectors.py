@@ -13,10 +13,9 @@ import torch
 import regard
 from cli.tools import done
 from cli.tools import regard as command
-from export.test_export import GREEDY, WITHOUT_TORCH
-from export.tools import FRAMES, assert_found, make_run
+from export.tools import FRAMES, assert_found, make_run, run_readme
 from regard.data import pad_frames
-from regard.decoding import greedy
+from regard.decoding import DecodingOptions, beam_search
 from regard.export.decode import Exported
 from regard.kinds.graph_inputs import FrameInputs, ScaledInput
 from regard.models import VectorInput
@@ -45,7 +44,7 @@ def test_an_exported_folder_is_the_model(preset, stack, tmp_path, monkeypatch):
     assert done(result) == "run-onnx\n"
     assert "try `echo FILE.npy | python run-onnx/decode.py`" in result.stderr
     folder, model = tmp_path / "run-onnx", regard.load(run, device="cpu")
-    assert_answers_are_those_of_greedy_search(model, Exported(folder))
+    assert_searches_are_those_of_the_model(model, Exported(folder))
     assert_padding_does_not_matter(Exported(folder))
     assert_it_says_what_it_takes(folder, stack)
     if preset == "bahdanau":
@@ -54,11 +53,14 @@ def test_an_exported_folder_is_the_model(preset, stack, tmp_path, monkeypatch):
             Exported(folder)([np.zeros((2, 3))])
 
 
-def assert_answers_are_those_of_greedy_search(model, exported):
+def assert_searches_are_those_of_the_model(model, exported):
     given = tables()
-    found = [one[0] for one in greedy(model.module, *pad_frames(model.source_ids(given)), GREEDY)]
-    assert_found(exported, given, found, more_than=2)
-    assert exported(given) == [out.text for out in model(given, beam=1)]
+    src, lengths = pad_frames(model.source_ids(given))
+    for options in ({"beam": 1}, {"beam": 4, "nbest": 3, "max_len": 9}):
+        decoding = DecodingOptions(**options)
+        found = beam_search(model.module, src, lengths, decoding, need_weights=True)
+        assert_found(exported, given, found, more_than=2, **options)
+        assert exported(given, **options) == [out.text for out in model(given, **options)]
 
 
 def assert_padding_does_not_matter(exported):
@@ -89,18 +91,24 @@ def assert_it_says_what_it_takes(folder, stack):
 
 
 def assert_decode_needs_no_torch(model, folder):
+    needs, shell, code = run_readme(folder)
+    assert needs == ["numpy", "onnxruntime"]
+    ones = model([np.ones((9, 5), np.float32)], nbest=3, max_len=40)[0]
+    texts = [one.text for one in (ones, *ones.alternatives)]
+    assert [line.split("\t")[-1] for line in shell] == [texts[0], *texts]
+    assert code[0] == str([texts[0]] * 2)
     given = tables()
     np.save(folder.parent / "a.npy", given[0])
     lines = [str(folder.parent / "a.npy"), *(json.dumps(table.tolist()) for table in given[1:])]
     ran = subprocess.run(
-        [sys.executable, "-c", WITHOUT_TORCH, folder / "decode.py"],
+        [sys.executable, folder / "decode.py"],
         input="".join(f"{line}\n" for line in lines),
         capture_output=True,
         text=True,
         encoding="utf-8",
         check=True,
     )
-    assert ran.stdout.splitlines() == [out.text for out in model(given, beam=1)]
+    assert ran.stdout.splitlines() == [out.text for out in model(given)]
     assert ran.stderr == ""
 
 

@@ -649,8 +649,16 @@ def export(
     output: Path | None = Option(
         None, "-o", "--output", help="A new folder.", show_default="NAME-FORMAT"
     ),
+    precision: str = Option(
+        "32", help="Precision of the weights (onnx): 32, or int8: smaller, faster, less exact."
+    ),
     attention: bool = Option(
         False, "--attention", help="Export the attention weights of each step, too (onnx)."
+    ),
+    check: Path | None = Option(
+        None,
+        help="Sources, one on each line, whose predictions are compared with the model's (onnx).",
+        show_default="random ones",
     ),
     as_json: JsonOption = False,
 ) -> None:

@@ -18,21 +18,46 @@ def export(
     run: Path,
     to: str,
     output: Path | None,
+    precision: str,
     attention: bool,
+    check: Path | None,
     as_json: bool,
 ) -> None:
     """Write a model as files that run without torch and regard."""
-    written = export_run(run, output, to=to, attention=attention)
+    sources = None if check is None else _lines(check)
+    written = export_run(
+        run, output, to=to, precision=precision, attention=attention, check=sources
+    )
+    verified = written.manifest["verified"]
     vectors = written.manifest["tokenizers"]["source"]["kind"] == "vectors"
+    equal = ""
+    if "sources" in verified:
+        kind = "random sources" if sources is None else "sources"
+        count, total = verified["equal_predictions"], verified["sources"]
+        beam = verified["beam"]
+        equal = f", and predictions for {count} of {total} {kind} are equal (beam {beam})"
     typer.echo(
-        f"log-probabilities differ from the model's by {written.difference:.1e} at most; try `echo "
-        f"{'FILE.npy' if vectors else 'TEXT'} | python {shlex.quote(str(written.program))}`",
+        f"log-probabilities differ from the model's by {written.difference:.1e} at most{equal}; "
+        f"try `echo {'FILE.npy' if vectors else 'TEXT'} | python "
+        f"{shlex.quote(str(written.program))}`",
         err=True,
     )
     if as_json:
-        print_json({"path": str(written.path), "difference": written.difference})
+        predictions = {name: n for name, n in verified.items() if name != "largest_difference"}
+        print_json({"path": str(written.path), "difference": written.difference, **predictions})
     else:
         typer.echo(str(written.path))
+
+
+def _lines(file: Path) -> list[str]:
+    """Return the lines of a file of sources."""
+    try:
+        return file.read_text(encoding="utf-8-sig").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        reason = getattr(error, "strerror", None) or "not UTF-8"
+        raise ArgumentError(
+            "--check", "be a file of texts", f"{file} ({reason})", "check its name"
+        ) from None
 
 
 def serve(

@@ -1,24 +1,47 @@
-"""Greedy search with the graphs of this folder: `echo text | python decode.py`.
+"""Beam search with the graphs of this folder: `echo text | python decode.py --beam 5`.
 
 Where sources are vectors, a line is the name of a .npy file, or a table as JSON has it.
 
 It needs numpy and onnxruntime; and `tokenizers`, if manifest.json says so.
 """
 
+import argparse
 import json
 import sys
+from collections.abc import Iterator
+from contextlib import nullcontext
+from dataclasses import asdict, replace
+from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
-import numpy as np
-import onnxruntime
+try:
+    import numpy as np
+    import onnxruntime
+except ModuleNotFoundError as missing:
+    if __name__ != "__main__":
+        raise
+    sys.exit(f"decode.py needs {missing.name}, which is not installed: pip install {missing.name}")
 
 if __package__:
-    from regard.export.text_codec import TokenCodec, answer
+    from regard.export.beam_search import BeamHypothesis, SearchOptions, TargetLimits, beam_search
+    from regard.export.text_codec import TokenCodec, one_line, read_lines
 else:  # a copy in an exported folder
-    from text_codec import TokenCodec, answer  # type: ignore[import-not-found,no-redef]
+    from beam_search import (  # type: ignore[import-not-found,no-redef]
+        BeamHypothesis,
+        SearchOptions,
+        TargetLimits,
+        beam_search,
+    )
+    from text_codec import (  # type: ignore[import-not-found,no-redef]
+        TokenCodec,
+        one_line,
+        read_lines,
+    )
 
 BATCH = 32
+#: batches that are read ahead and sorted by length, so that little is padded
+READ_AHEAD = 32
 
 
 class VectorSource:
@@ -43,91 +66,214 @@ class VectorSource:
 
 
 class Exported:
-    """The model of a folder."""
+    """The model of a folder.
 
-    def __init__(self, folder: str | Path) -> None:
+    Args:
+        folder: that `regard export --to onnx` wrote.
+        threads: of each step; all cores if 0.
+    """
+
+    def __init__(self, folder: str | Path, threads: int = 0) -> None:
         folder = Path(folder)
+        for name in ("manifest.json", "encoder.onnx", "step.onnx"):
+            if not (folder / name).is_file():
+                raise FileNotFoundError(
+                    f"an exported model must have {name}, but {folder} has none: export it again"
+                )
         manifest = json.loads((folder / "manifest.json").read_text(encoding="utf-8"))
         self.symbols, self.limits = manifest["symbols"], manifest["limits"]
+        #: those of the run
+        self.options = SearchOptions(**manifest["search"])
         self.source: TokenCodec | VectorSource
         if manifest["tokenizers"]["source"]["kind"] == "vectors":
             self.source = VectorSource(folder / "tokenizer.src.json")
         else:
             self.source = TokenCodec(folder / "tokenizer.src.json", self.symbols)
         self.target = TokenCodec(folder / "tokenizer.tgt.json", self.symbols)
+        settings = onnxruntime.SessionOptions()
+        settings.intra_op_num_threads = threads
         self.encoder, self.step = (
-            onnxruntime.InferenceSession(folder / name, providers=["CPUExecutionProvider"])
+            onnxruntime.InferenceSession(
+                folder / name, settings, providers=["CPUExecutionProvider"]
+            )
             for name in ("encoder.onnx", "step.onnx")
         )
+        self.memory_names = [port.name for port in self.encoder.get_outputs()]
+        self.step_names = [port.name for port in self.step.get_outputs()]
 
-    def __call__(self, texts: list[Any]) -> list[str]:
-        """Return the greedy prediction for each text or table of vectors."""
-        rows = [self.source.encode(text) for text in texts]
-        parts = (rows[start : start + BATCH] for start in range(0, len(rows), BATCH))
-        return [self.target.decode(ids) for part in parts for ids in self.greedy(part)[0]]
+    def __call__(self, sources: list[Any], batch: int = BATCH, **options: Any) -> list[str]:
+        """Return the best target for each text or table of vectors; see `SearchOptions`."""
+        found = self.search([self.source.encode(one) for one in sources], batch, **options)
+        return [self.target.decode(several[0].tokens) for several in found]
 
-    def greedy(self, rows: list[Any]) -> tuple[list[list[int]], list[list[float]]]:
-        """Return the ids of predictions, and the log-probability of each token, eos included.
+    def search(
+        self, rows: list[Any], batch: int = BATCH, **options: Any
+    ) -> list[list[BeamHypothesis]]:
+        """Return the hypotheses of each source, best first.
 
-        A source is a list of ids, or an array (frames, features).
+        Args:
+            rows: sources, each a list of ids, eos last, or an array (frames, features).
+            batch: sources at a time.
+            options: those of `SearchOptions`; the defaults are those of the run.
         """
-        pad, bos, eos = (self.symbols[name] for name in ("pad", "bos", "eos"))
+        if batch < 1:
+            raise ValueError(f"batch must be at least 1, but it is {batch}: choose a larger one.")
+        chosen = replace(self.options, **options)
+        longest, most = max(self.positions(rows), default=0), self.limits["positions"]
+        if most is not None and longest > most:
+            raise ValueError(
+                f"a source must have at most {most} tokens, for which the model has positions, but "
+                f"one has {longest}: split it."
+            )
+        order = sorted(range(len(rows)), key=lambda i: len(rows[i]))
+        found: list[list[BeamHypothesis]] = [[] for _ in rows]
+        for start in range(0, len(order), batch):
+            part = order[start : start + batch]
+            for i, several in zip(part, self._search([rows[i] for i in part], chosen), strict=True):
+                found[i] = several
+        return found
+
+    def _search(self, rows: list[Any], options: SearchOptions) -> list[list[BeamHypothesis]]:
+        """Return the hypotheses of one batch."""
         lengths = np.array([len(row) for row in rows])
-        src = np.full(
-            (len(rows), lengths.max(), *np.shape(rows[0])[1:]), pad, np.asarray(rows[0]).dtype
-        )
+        like = np.asarray(rows[0])
+        src = np.full((len(rows), lengths.max(), *like.shape[1:]), self.symbols["pad"], like.dtype)
         for i, row in enumerate(rows):
             src[i, : len(row)] = row
         state = self.first(src, lengths)
-        least, most = self.bounds(rows)
-        # an unknown token has no text, so that the prediction would be too short
-        never = [pad, bos, *[self.symbols["unk"]] * bool(self.limits.get("one_per_source_token"))]
-        tokens, over = np.full(len(rows), bos), np.zeros(len(rows), bool)
-        answers: list[list[int]] = [[] for _ in rows]
-        scores: list[list[float]] = [[] for _ in rows]
-        for step in range(int(most.max()) + 1):
-            log_probs, state, _ = self.next(tokens, state)
-            allowed = log_probs.copy()
-            allowed[:, never] = -np.inf
-            allowed[step < least, eos] = -np.inf
-            tokens = np.where(most <= step, eos, allowed.argmax(axis=1))
-            for i in np.flatnonzero(~over).tolist():
-                scores[i].append(float(log_probs[i, tokens[i]]))
-                answers[i] += [int(tokens[i])] * bool(tokens[i] != eos)
-            over |= tokens == eos
-            if over.all():
-                break
-        return answers, scores
+        shape = (len(rows), 1)
 
-    def bounds(self, rows: list[Any]) -> tuple[np.ndarray, np.ndarray]:
-        """Return the fewest and the most tokens of each prediction, eos not counted."""
+        def step(
+            tokens: np.ndarray, parents: np.ndarray | None
+        ) -> tuple[np.ndarray, list[np.ndarray]]:
+            nonlocal state, shape
+            if parents is not None:
+                state = _reordered(state, parents, same_rows=tokens.shape == shape)
+                shape = tokens.shape
+            log_probs, state, looked = self.next(tokens.ravel(), state)
+            return log_probs, looked
+
+        found = beam_search(step, self.target_limits(rows, options.max_len), options)
+        return [
+            [
+                replace(one, attention=[layer[..., :length] for layer in one.attention])
+                for one in several
+            ]
+            for several, length in zip(found, self.positions(rows).tolist(), strict=True)
+        ]
+
+    def positions(self, rows: list[Any]) -> np.ndarray:
+        """Return the number of vectors that the model makes of each source."""
         joined = self.source.stack if isinstance(self.source, VectorSource) else 1
-        lengths = np.array([-(-len(row) // joined) for row in rows])
-        if self.limits.get("one_per_source_token"):
-            words = lengths - [row[-1:] == [self.symbols["eos"]] for row in rows]
-            return words, words
-        most = np.floor(self.limits["per_source_token"] * lengths) + self.limits["extra"]
-        return np.zeros_like(most), np.minimum(most, (self.limits["positions"] or np.inf) - 1)
+        return np.array([-(-len(row) // joined) for row in rows])
+
+    def target_limits(self, rows: list[Any], max_len: int | None = None) -> TargetLimits:
+        """Return the lengths of the targets, and the tokens that they never have."""
+        pad, bos, eos, unk = (self.symbols[name] for name in ("pad", "bos", "eos", "unk"))
+        lengths, exact, never = self.positions(rows), None, [pad, bos]
+        if self.limits["one_per_source_token"]:
+            exact = lengths - [row[-1:] == [eos] for row in rows]
+            most = exact if max_len is None else np.minimum(exact, max_len)
+            never = [pad, bos, unk]  # which has no text, so that the target would be too short
+        elif max_len is not None:
+            most = np.full_like(lengths, max_len)
+        else:
+            ratio, extra = self.limits["per_source_token"], self.limits["extra"]
+            most = np.floor(ratio * lengths).astype(lengths.dtype) + extra
+        if self.limits["positions"] is not None:
+            most = np.minimum(most, self.limits["positions"] - 1)
+        return TargetLimits(most, exact, never, bos, eos)
 
     def first(self, src: np.ndarray, lengths: np.ndarray) -> dict[str, Any]:
         """Encode padded sources; returns the memory and the first state, by name."""
-        names = [port.name for port in self.encoder.get_outputs()]
         kind = np.float32 if isinstance(self.source, VectorSource) else np.int64
         inputs = {"src": src.astype(kind), "lengths": lengths.astype(np.int64)}
-        return dict(zip(names, self.encoder.run(names, inputs), strict=True))
+        found = self.encoder.run(self.memory_names, inputs)
+        return dict(zip(self.memory_names, found, strict=True))
 
     def next(
         self, tokens: np.ndarray, state: dict[str, Any]
     ) -> tuple[np.ndarray, dict[str, Any], list[np.ndarray]]:
         """Run one step; returns log-probabilities, the next state, and attention weights."""
-        names = [port.name for port in self.step.get_outputs()]
-        found = self.step.run(names, {"tokens": tokens.astype(np.int64), **state})
-        out = dict(zip(names, found, strict=True))
-        parts = [name.removeprefix("next.") for name in names if name.startswith("next.")]
-        new = {f"state.{part}": out[f"next.{part}"] for part in parts}
-        looked = [out[name] for name in names if name.startswith("attention.")]
-        return out["log_probs"], {**state, **new}, looked
+        found = self.step.run(self.step_names, {"tokens": tokens.astype(np.int64), **state})
+        after, looked = dict(state), []
+        for name, value in zip(self.step_names, found, strict=True):
+            role, _, part = name.partition(".")
+            if role == "next":
+                after[f"state.{part}"] = value
+            elif role == "attention":
+                looked.append(value)
+        return found[self.step_names.index("log_probs")], after, looked
+
+
+def _reordered(state: dict[str, Any], parents: np.ndarray, *, same_rows: bool) -> dict[str, Any]:
+    """Return the state with each beam in the place of its parent.
+
+    Args:
+        state: after a step.
+        parents: the beam, counted through all rows, that each beam extends.
+        same_rows: whether all rows are still there, with as many beams as before: then the memory
+            stays as it is, which all beams of a row share.
+    """
+    if same_rows and parents.shape[1] == 1:  # a single beam is its own parent
+        return state
+    index = parents.ravel()
+    return {
+        name: value if same_rows and name.startswith("memory.") else value.take(index, axis=0)
+        for name, value in state.items()
+    }
+
+
+def predict_lines(
+    model: Exported, sources: Iterator[str], target: IO[bytes], batch: int, options: SearchOptions
+) -> None:
+    """Write the target of each line, or a row for each of several.
+
+    Columns of a row are the number of the line, the rank, the score and the text.
+    """
+    number = 0
+    while lines := list(islice(sources, batch * READ_AHEAD if batch > 1 else 1)):
+        rows = [model.source.encode(line) for line in lines]
+        for several in model.search(rows, batch, **asdict(options)):
+            number += 1
+            for rank, one in enumerate(several, start=1):
+                row = f"{number}\t{rank}\t{one.score:.4f}\t" * (options.nbest > 1)
+                target.write(one_line(row + model.target.decode(one.tokens)))
+        target.flush()
+
+
+def main() -> None:
+    """Predict a line for each line of a file."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("file", nargs="?", default="-", help="a source on each line; stdin if -")
+    parser.add_argument("--beam", type=int, help="beam width; 1 is greedy search")
+    parser.add_argument("--nbest", type=int, help="targets per source, at most the beam width")
+    parser.add_argument("--length-penalty", type=float, help="above 0 favours longer targets")
+    parser.add_argument("--max-len", type=int, help="most tokens of a target")
+    parser.add_argument("--batch", type=int, help=f"sources at a time; {BATCH}, or 1 if typed")
+    parser.add_argument("--threads", type=int, default=0, help="all cores if 0")
+    given = vars(parser.parse_args())
+    file, batch, threads = given.pop("file"), given.pop("batch"), given.pop("threads")
+    try:
+        model = Exported(Path(__file__).parent, threads)
+        own = {name: value for name, value in given.items() if value is not None}
+        options = replace(model.options, **own)
+        typed = file == "-" and sys.stdin.isatty()
+        size = batch if batch is not None else 1 if typed else BATCH
+        with nullcontext(sys.stdin.buffer) if file == "-" else Path(file).open("rb") as source:
+            predict_lines(model, read_lines(source), sys.stdout.buffer, size, options)
+    except ModuleNotFoundError as missing:
+        sys.exit(
+            f"decode.py needs {missing.name}, which is not installed: pip install {missing.name}"
+        )
+    except (OSError, ValueError) as error:
+        sys.exit(f"decode.py: {error}")
+    except Exception as error:
+        if not type(error).__module__.startswith("onnxruntime"):
+            raise
+        first = str(error).partition("\n")[0]
+        sys.exit(f"decode.py: onnxruntime {onnxruntime.__version__} cannot run the graphs: {first}")
 
 
 if __name__ == "__main__":
-    answer(Exported(Path(__file__).parent), sys.stdin.buffer, sys.stdout.buffer)
+    main()

@@ -4,6 +4,7 @@ import hashlib
 import json
 import shutil
 import tempfile
+from collections.abc import Sequence
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -27,14 +28,22 @@ FORMATS: Final = {
 }
 #: the program of each format, which predicts without regard
 PROGRAMS: Final = {"onnx": "decode.py", "ctranslate2": "translate.py"}
-#: what a program needs beside the packages of its format's runtime
-CODEC: Final = "text_codec.py"
+#: the modules that it imports
+MODULES: Final = {
+    "onnx": ("beam_search.py", "text_codec.py"),
+    "ctranslate2": ("text_codec.py",),
+}
+#: precisions of the weights of onnx
+PRECISIONS: Final = ("32", "int8")
 #: version of manifest.json
-VERSION: Final = 1
+VERSION: Final = 2
 
 
 class ExportResult(NamedTuple):
-    """The folder of an exported model, and its largest difference from the model."""
+    """The folder of an exported model, and its largest difference from the model.
+
+    The number of equal predictions is in `manifest["verified"]`.
+    """
 
     path: Path
     difference: float
@@ -51,25 +60,34 @@ def export(
     output: str | Path | None = None,
     *,
     to: str = "onnx",
+    precision: str = "32",
     attention: bool = False,
+    check: Sequence[str] | None = None,
 ) -> ExportResult:
     """Export a run as a folder with tokenizers and a program that predicts without regard.
 
     Args:
         run: a run folder, or the name of a bundled model.
-        output: a new folder; `NAME-FORMAT` if None.
+        output: a new folder; `NAME-FORMAT`, or `NAME-FORMAT-int8`, if None.
         to: the format: `onnx`, or `ctranslate2` for the preset `transformer`.
+        precision: of the weights of onnx: `32`, or `int8`, whose predictions may differ.
         attention: export the attention weights of each step, too; of onnx only.
+        check: sources whose predictions are compared with the model's, for onnx; random ones if
+            None.
     """
     if to not in FORMATS:
         raise ArgumentError("--to", f"be one of {', '.join(FORMATS)}", repr(to), "leave it out")
-    if attention and to != "onnx":
-        raise ArgumentError(
-            "--attention", "be left out for ctranslate2", "given", "export to onnx for it"
-        )
+    if precision not in PRECISIONS:
+        rule = f"be one of {', '.join(PRECISIONS)}"
+        raise ArgumentError("--precision", rule, repr(precision), "leave it out for 32 bits")
+    if to != "onnx":
+        _refuse_onnx_options(precision, attention, check)
+    if check is not None and not check:
+        raise ArgumentError("--check", "have a source at least", "empty", "leave it out")
     extras.require(*FORMATS[to], extra=to, for_=f"`regard export --to {to}`")
     found = bundled_models.find(run)
-    path = Path(f"{found.resolve().name}-{to}") if output is None else Path(output)
+    suffix = "" if precision == "32" else f"-{precision}"
+    path = Path(f"{found.resolve().name}-{to}{suffix}" if output is None else output)
     if path.exists() or path.is_symlink():
         raise ArgumentError("-o", "be a new folder", f"{path}, which exists", "choose another")
     saved = RunFolder(found).load("cpu")
@@ -83,16 +101,36 @@ def export(
         folder = Path(name) / path.name
         folder.mkdir()
         if to == "onnx":
-            manifest = _write_onnx(saved, found, folder, attention)
+            manifest = _write_onnx(saved, found, folder, precision, attention, check)
         else:
             manifest = _write_ctranslate2(saved, found, folder)
         folder.rename(path)
     return ExportResult(path, manifest["verified"]["largest_difference"], manifest)
 
 
-def _write_onnx(saved: Saved, run: Path, folder: Path, attention: bool) -> dict[str, Any]:
+def _refuse_onnx_options(precision: str, attention: bool, check: object) -> None:
+    """Raise for options that a folder for CTranslate2 does not have."""
+    fixes = {
+        "--precision": (precision != "32", "`translate.py --precision int8` converts the weights"),
+        "--attention": (attention, "export to onnx for it"),
+        "--check": (check is not None, "export to onnx for it"),
+    }
+    for option, (given, fix) in fixes.items():
+        if given:
+            raise ArgumentError(option, "be left out for ctranslate2", "given", fix)
+
+
+def _write_onnx(
+    saved: Saved,
+    run: Path,
+    folder: Path,
+    precision: str,
+    attention: bool,
+    check: Sequence[str] | None,
+) -> dict[str, Any]:
     """Write all files and compare the graphs with the model; returns the manifest."""
     from regard.export.graphs import write_graphs  # not above: the extra may be missing
+    from regard.export.onnx_passes import quantize, simplify
     from regard.export.verify import verify
 
     inputs = saved.kind.sources.graph_inputs()
@@ -100,10 +138,17 @@ def _write_onnx(saved: Saved, run: Path, folder: Path, attention: bool) -> dict[
     _write_programs(saved, folder, "onnx")
     manifest = {
         **_manifest(saved, run, folder, "onnx"),
+        "precision": precision,
         **ports.graphs(inputs, saved.tgt_tokenizer.vocab_size),
     }
     _write_manifest(manifest, folder)
-    manifest["verified"] = {"largest_difference": verify(saved.model, inputs, folder)}
+    if precision == "int8":
+        verify(saved, folder, [])  # what is quantised must be right
+        quantize(folder)
+    simplify(folder)
+    found = verify(saved, folder, check, exact=precision == "32")
+    manifest["verified"] = found._asdict()
+    manifest["sha256"] = _digest(folder, "onnx")
     return _finish(manifest, folder)
 
 
@@ -126,7 +171,7 @@ def _write_programs(saved: Saved, folder: Path, to: str) -> None:
     """Write the tokenizers, and the program that predicts."""
     saved.src_tokenizer.save(folder / "tokenizer.src.json")
     saved.tgt_tokenizer.save(folder / "tokenizer.tgt.json")
-    for name in (PROGRAMS[to], CODEC):
+    for name in (PROGRAMS[to], *MODULES[to]):
         shutil.copyfile(Path(__file__).with_name(name), folder / name)
 
 
@@ -147,7 +192,6 @@ def _manifest(saved: Saved, run: Path, folder: Path, to: str) -> dict[str, Any]:
     target = saved.tgt_tokenizer
     subwords = {saved.src_tokenizer.kind, target.kind} & {"bpe", "unigram"}
     made = {name: version(name) for name in ("torch", *FORMATS[to])}
-    parts = ("encoder.onnx", "step.onnx") if to == "onnx" else ("model.bin",)
     runtime = ["numpy", "onnxruntime"] if to == "onnx" else ["ctranslate2"]
     return {
         "format": to,
@@ -155,9 +199,7 @@ def _manifest(saved: Saved, run: Path, folder: Path, to: str) -> dict[str, Any]:
         "name": run.resolve().name,
         "preset": saved.config.preset,
         "made_by": {"regard": __version__, **made},
-        "sha256": hashlib.sha256(
-            b"".join((folder / part).read_bytes() for part in parts)
-        ).hexdigest(),
+        "sha256": _digest(folder, to),
         "needs": [*runtime, *(["tokenizers"] if subwords else [])],
         "symbols": {"pad": PAD, "bos": BOS, "eos": EOS, "unk": UNK},
         "limits": {
@@ -166,11 +208,18 @@ def _manifest(saved: Saved, run: Path, folder: Path, to: str) -> dict[str, Any]:
             "positions": positions(saved.model),
             "one_per_source_token": saved.kind.one_output_per_input,
         },
+        "search": {"beam": saved.config.beam, "length_penalty": options.length_penalty},
         "tokenizers": {
             "source": saved.kind.sources.manifest(),
             "target": {"kind": target.kind, "tokens": target.vocab_size},
         },
     }
+
+
+def _digest(folder: Path, to: str) -> str:
+    """Return the checksum of the weights."""
+    parts = ("encoder.onnx", "step.onnx") if to == "onnx" else ("model.bin",)
+    return hashlib.sha256(b"".join((folder / part).read_bytes() for part in parts)).hexdigest()
 
 
 def _readme(manifest: dict[str, Any]) -> str:
@@ -180,7 +229,15 @@ def _readme(manifest: dict[str, Any]) -> str:
         text, trim_blocks=True, keep_trailing_newline=True, undefined=StrictUndefined
     )
     source = manifest["tokenizers"]["source"]
-    return str(template.render(manifest, source=source, vectors="stack" in source))
+    outputs = manifest.get("step", {}).get("outputs", ())
+    return str(
+        template.render(
+            manifest,
+            source=source,
+            vectors="stack" in source,
+            attention=any(port["name"].startswith("attention.") for port in outputs),
+        )
+    )
 
 
 def positions(model: nn.Module) -> int | None:

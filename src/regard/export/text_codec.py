@@ -4,7 +4,7 @@ import io
 import itertools
 import json
 import unicodedata
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import IO
 
@@ -88,9 +88,19 @@ def joined(pieces: list[str]) -> str:
     return text
 
 
-def answer(model: Callable[[list[str]], list[str]], source: IO[bytes], target: IO[bytes]) -> None:
-    """Predict a line for each line of a file, in UTF-8 whatever the machine's own encoding."""
+def read_lines(source: IO[bytes]) -> Iterator[str]:
+    """Yield the lines of a file, in UTF-8 whatever the machine's own encoding."""
     # a byte-order mark is not part of the text
-    lines = io.TextIOWrapper(source, encoding="utf-8-sig", newline="\n")
-    for text in model([line.rstrip("\r\n") for line in lines]):
-        target.write(text.replace("\n", " ").encode() + b"\n")
+    for line in io.TextIOWrapper(source, encoding="utf-8-sig", newline="\n"):
+        yield line.rstrip("\r\n")
+
+
+def one_line(text: str) -> bytes:
+    """Return a text as one line of a file."""
+    return text.replace("\n", " ").encode() + b"\n"
+
+
+def answer(model: Callable[[list[str]], list[str]], source: IO[bytes], target: IO[bytes]) -> None:
+    """Predict a line for each line of a file."""
+    for text in model(list(read_lines(source))):
+        target.write(one_line(text))

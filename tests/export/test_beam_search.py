@@ -1,0 +1,193 @@
+"""The numpy search of exported folders finds what the search of the package finds, bit by bit."""
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+import pytest
+import torch
+
+from regard.decoding import DecodingOptions, beam_search
+from regard.export import beam_search as exported
+from regard.export.beam_search import SearchOptions, TargetLimits, select, top
+from regard.models import SequenceModel
+from regard.models.protocol import Memory, StepOutput
+from regard.state import State
+from regard.symbols import BOS, EOS, PAD, UNK
+
+ROWS = 211
+HEADS, SRC_LEN = 3, 7
+
+
+@dataclass(frozen=True)
+class TableState(State):
+    source: torch.Tensor
+    code: torch.Tensor
+
+
+class TableModel(SequenceModel):
+    """Log-probabilities by source and prefix, drawn once; coarse ones are often equal."""
+
+    def __init__(self, vocab, *, coarse=False, eos=0.0, seed=0, exact=None):
+        super().__init__()
+        draw = torch.Generator().manual_seed(seed)
+        logits = 2 * torch.randn(ROWS, vocab, generator=draw)
+        logits[:, EOS] += eos
+        self.table = logits.round() if coarse else logits
+        self.looks = torch.rand(ROWS, HEADS, SRC_LEN, generator=draw)
+        self.exact = exact
+
+    def encode(self, src, lengths, *, need_weights=False):
+        return Memory(src[..., None].float(), lengths)
+
+    def start(self, memory):
+        source = memory.output[:, 0, 0].long()
+        return TableState(source, torch.zeros_like(source))
+
+    def step(self, tokens, state, *, need_weights=False):
+        code = (state.code * 31 + tokens * 7 + state.source * 13 + 1) % ROWS
+        maps = {"cross": (self.looks[code][:, :, None],)} if need_weights else {}
+        return StepOutput(self.table[code], replace(state, code=code), maps)
+
+    def forward(self, *args, **options):
+        raise NotImplementedError
+
+    def tgt_lengths(self, memory):
+        return self.exact
+
+
+def both(model, options, count=11):
+    """Hypotheses of both searches for as many sources, of which each has a length of its own."""
+    src = torch.arange(count)[:, None].expand(-1, SRC_LEN)
+    lengths = torch.arange(count) % SRC_LEN + 1
+    ours = beam_search(
+        model,
+        src,
+        lengths,
+        DecodingOptions(max_len_ratio=1.0, max_len_extra=2, **options),
+        need_weights=True,
+    )
+    chosen = SearchOptions(**options)
+    state = model.start(model.encode(src, lengths))
+
+    def step(tokens, parents):
+        nonlocal state
+        assert parents is None or parents.shape == tokens.shape
+        if parents is not None:
+            state = state.reorder(torch.from_numpy(parents.ravel()))
+        out = model.step(torch.from_numpy(tokens.ravel()), state, need_weights=True)
+        state = out.state
+        weights = [layer.squeeze(2).numpy() for layer in out.maps["cross"]]
+        return out.logits.log_softmax(-1).numpy(), weights
+
+    exact = None if model.exact is None else model.exact.numpy()
+    if exact is not None:
+        most = exact if chosen.max_len is None else np.minimum(exact, chosen.max_len)
+    else:
+        most = lengths.numpy() + 2
+        most = most if chosen.max_len is None else np.full_like(most, chosen.max_len)
+    never = [PAD, BOS] if exact is None else [PAD, BOS, UNK]
+    limits = TargetLimits(most, exact, never, BOS, EOS)
+    return ours, exported.beam_search(step, limits, chosen)
+
+
+def assert_equal(ours, theirs):
+    assert len(ours) == len(theirs)
+    for own, several in zip(ours, theirs, strict=True):
+        assert [one.tokens for one in several] == [one.tokens for one in own]
+        for one, other in zip(several, own, strict=True):
+            assert (one.score, one.log_prob) == (other.score, other.log_prob)
+            assert one.token_log_probs == other.token_log_probs
+            assert one.finished == other.finished
+            (layer,), (expected,) = one.attention, other.attention["cross"]
+            np.testing.assert_array_equal(layer[..., : expected.shape[2]], expected.numpy())
+
+
+OPTIONS = [
+    {"beam": 1},
+    {"beam": 5},
+    {"beam": 5, "nbest": 5, "length_penalty": 0.0},
+    {"beam": 3, "nbest": 2, "max_len": 4, "length_penalty": 2.0},
+    {"beam": 29, "nbest": 7},  # wider than a small vocabulary
+    {"beam": 2, "max_len": 0},
+]
+
+
+@pytest.mark.parametrize("options", OPTIONS, ids=str)
+@pytest.mark.parametrize("coarse", [False, True], ids=["distinct", "ties"])
+@pytest.mark.parametrize("vocab", [7, 331])  # searched whole, and by blocks
+def test_hypotheses_are_those_of_the_package(vocab, coarse, options):
+    for seed in range(2):
+        ours, theirs = both(TableModel(vocab, coarse=coarse, eos=2.0, seed=seed), options)
+        assert_equal(ours, theirs)
+        assert len({tuple(found[0].tokens) for found in ours}) > (options.get("max_len") != 0)
+
+
+@pytest.mark.parametrize(
+    "options", [{"beam": 1}, {"beam": 4, "nbest": 3}, {"beam": 3, "max_len": 2}]
+)
+def test_targets_of_known_length(options):
+    model = TableModel(13, eos=3.0, exact=torch.arange(11) % 5)
+    ours, theirs = both(model, options)
+    assert_equal(ours, theirs)
+    most = options.get("max_len", 9)
+    assert [len(found[0].tokens) for found in theirs] == [min(i % 5, most) for i in range(11)]
+    assert any(not found[0].finished for found in theirs) == ("max_len" in options)
+
+
+def test_a_hypothesis_that_the_limit_cuts_off_says_so():
+    _, theirs = both(TableModel(7, eos=-9.0), {"beam": 2, "max_len": 3})
+    assert all(not found[0].finished and len(found[0].tokens) == 3 for found in theirs)
+    _, theirs = both(TableModel(7, eos=9.0), {"beam": 2, "max_len": 3})
+    assert all(found[0].finished for found in theirs)
+
+
+@pytest.mark.parametrize("rows", [1, 5])
+@pytest.mark.parametrize("n", [11, 700])  # sorted, and split
+def test_the_earlier_of_equals_comes_first(rows, n):
+    values = np.random.default_rng(3).integers(0, 4, (rows, n)).astype(np.float32)
+    values[0, 2:] = -np.inf
+    for k in (1, 2, 5, n, n + 3):
+        expected = [sorted(range(n), key=lambda i: (-row[i], i))[:k] for row in values]
+        assert top(values, k).tolist() == expected
+
+
+def test_candidates_of_a_large_vocabulary_are_those_of_a_small_one():
+    draw = np.random.default_rng(5)
+    log_probs = draw.normal(size=(3, 2, 261)).round(1).astype(np.float32)
+    scores = np.array([[-1, -1], [-3, -np.inf], [0, -0.5]], np.float32)
+    totals = (log_probs + scores[..., None]).reshape(3, -1)
+    found = select(log_probs, scores, 9)
+    index = np.stack([sorted(range(522), key=lambda i: (-row[i], i))[:9] for row in totals])
+    assert (found.parents * 261 + found.tokens).tolist() == index.tolist()
+    np.testing.assert_array_equal(found.scores, np.take_along_axis(totals, index, 1))
+
+
+@pytest.mark.parametrize(
+    ("value", "reason"), [(np.nan, "but they are NaN"), (-np.inf, "but it forbids all")]
+)
+def test_a_model_without_predictions_is_refused(value, reason):
+    with pytest.raises(ValueError, match=reason):
+        exported.beam_search(
+            lambda tokens, parents: (np.full((tokens.size, 7), value, np.float32), []),
+            TargetLimits(np.array([3, 3]), None, [PAD, BOS], BOS, EOS),
+            SearchOptions(),
+        )
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        ({"beam": 0}, "beam must be at least 1, but it is 0: 1 is greedy search."),
+        ({"nbest": 0}, "nbest must be at least 1, but it is 0: ask for 1 or more."),
+        ({"beam": 2, "nbest": 3}, "nbest must be at most beam = 2, but it is 3: widen the beam."),
+        ({"max_len": -1}, "max_len must be from 0 to 100,000, but it is -1: leave it out."),
+        (
+            {"length_penalty": float("nan")},
+            "length_penalty must be from 0 to 10, but it is nan: 0 disables it.",
+        ),
+    ],
+)
+def test_options_out_of_range(options, sentence):
+    with pytest.raises(ValueError) as raised:
+        SearchOptions(**options)
+    assert str(raised.value) == sentence
