@@ -16,6 +16,7 @@ from regard.decoding.beam_state import BeamState, Choose, SearchPlan, extend, fo
 from regard.decoding.block_search import search_in_blocks
 from regard.decoding.candidates import Candidates, RandomNumbers, draw, select
 from regard.decoding.constraints import Constraints, check_prefix
+from regard.decoding.cpu_path import extend_by_kernel, refuse_kernel
 from regard.decoding.graphs import DecodingGraphs
 from regard.decoding.hypothesis import Hypothesis
 from regard.decoding.search_history import FinishedHypotheses, SearchHistory, read_hypotheses
@@ -30,6 +31,7 @@ from regard.models.protocol import (
     inference,
     is_encoder_map,
 )
+from regard.ops.warm_up import TOKENS, is_warm
 from regard.preemption import preemption_point
 from regard.state import State
 
@@ -185,6 +187,8 @@ def search_step_by_step(
         options, memory.lengths, exact, model.tgt_positions, known_lengths=read
     )
     beams, state = start_rows(memory, model.start(memory), constraints, options, plan)
+    by_kernel = refuse_kernel(beams, options, plan) is None
+    by_kernel = by_kernel and is_warm(len(beams.tokens) * plan.beams * TOKENS)
     noise = None
     if options.num_samples:
         noise = RandomNumbers(len(beams.tokens), src.device, options.seed)
@@ -199,7 +203,10 @@ def search_step_by_step(
             check_prefix(options.prefix, vocab=out.logits.shape[1])
         history.add_maps(out.maps)
         numbers = None if noise is None else noise.at(step, beams.finished.row)
-        beams, move = extend(beams, out, step, options, plan, numbers)
+        if by_kernel and out.logits.dtype != torch.float64:
+            beams, move = extend_by_kernel(beams, out, step, options, plan)
+        else:
+            beams, move = extend(beams, out, step, options, plan, numbers)
         pruned = pruning.after(beams.over.all(dim=1))  # the one question to the device
         if pruned is not None:
             finished.append(beams.finished.reorder(pruned.gone))
