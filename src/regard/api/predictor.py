@@ -4,7 +4,7 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, NamedTuple, final
+from typing import Any, NamedTuple, cast, final
 
 import numpy as np
 import torch
@@ -32,9 +32,12 @@ from regard.decoding import (
 from regard.errors import ArgumentError, DataError
 from regard.kinds import DataKind, Source
 from regard.kinds.text_source import text_given, text_written
-from regard.models import SequenceModel
+from regard.models import EncoderDecoder, SequenceModel
+from regard.models.cpu import CpuModel, refuse_cpu_model
+from regard.models.int8 import is_int8
 from regard.models.protocol import inference
 from regard.ops.primitives import log_softmax
+from regard.ops.warm_up import TOKENS, is_warm
 from regard.seeing import DecodingInfo, Map, ModelInfo, Text, Trace
 from regard.seeing.checks import check
 from regard.seeing.faithfulness import add_methods
@@ -73,6 +76,12 @@ class Predictor:
     ) -> None:
         self.module, self.kind, self.device = module, kind, device
         self.paths, self.presets = paths, presets
+        self._cpu_model: CpuModel | None = None
+
+    @cached_property
+    def is_int8(self) -> bool:
+        """Whether the module has int8 weights."""
+        return is_int8(self.module)
 
     @cached_property
     def graphs(self) -> DecodingGraphs | None:
@@ -127,10 +136,12 @@ class Predictor:
         encoded = self.kind.sources.rows(sources)
         order = sorted(range(len(sources)), key=lambda i: len(encoded[i]))
         batches = [order[start : start + batch] for start in range(0, len(order), batch)]
+        module = self._searched(request, len(sources))
 
         def run(part: tuple[list[int], int | None]) -> list[list[Hypothesis]]:
             indices, seed = part
-            return self._decode([encoded[i] for i in indices], request.select(indices).seeded(seed))
+            rows = [encoded[i] for i in indices]
+            return self._decode(module, rows, request.select(indices).seeded(seed))
 
         found = map_batches(
             self.module,
@@ -146,11 +157,25 @@ class Predictor:
         }
         return [outputs[i] for i in range(len(sources))]
 
-    def _decode(self, rows: list[Any], request: PredictRequest) -> list[list[Hypothesis]]:
+    def _searched(self, request: PredictRequest, sources: int) -> SequenceModel:
+        """Return the model to search with: a `CpuModel` where it pays and equals the model."""
+        warm = is_warm(sources * request.options.beam * TOKENS)
+        if self.device.type != "cpu" or not (warm or self.is_int8):
+            return self.module
+        if refuse_cpu_model(self.module) is not None:
+            return self.module
+        if self._cpu_model is None or not self._cpu_model.is_current():
+            self._cpu_model = CpuModel(cast(EncoderDecoder, self.module))
+        needs_maps = bool(request.needed_kinds) or request.options.coverage_penalty > 0
+        return self.module if needs_maps and not self._cpu_model.has_maps else self._cpu_model
+
+    def _decode(
+        self, module: SequenceModel, rows: list[Any], request: PredictRequest
+    ) -> list[list[Hypothesis]]:
         src, lengths = self.batch(rows)
         options, kinds = self.kind.prefixed(request.options, rows), request.needed_kinds
         return decode(
-            self.module,
+            module,
             src,
             lengths,
             options,

@@ -1,0 +1,173 @@
+# mypy: disable-error-code="no-untyped-def, untyped-decorator, no-untyped-call"
+"""CPU kernels of a decoder's step: all that is not a product with weights.
+
+Rows are hypotheses. Tensors of a source exist once: `source` names the source of each row, and
+`lengths` has the real positions of each source. Kernels start no threads and release the GIL.
+"""
+
+from numba import float32, int32, int64
+
+from regard.ops.cpu_math import (
+    ONE,
+    add_mix,
+    additive_scores,
+    copy,
+    f32,
+    fill_keys,
+    gru_cell,
+    lstm_cell,
+    mix,
+    rnn_cell,
+    softmax,
+)
+from regard.ops.cpu_runtime import batch, kernel, row, rows
+
+ids, marks, mark_rows = int64[::1], int32[::1], int32[:, ::1]
+
+
+@kernel(rows, batch, mark_rows, int64, int64, int64, float32, row, rows)
+def self_attention(qkv, cache, ancestors, position, heads, kv_heads, scale, scores, out):
+    """Attend to the earlier positions of each row, and put its own into the cache.
+
+    Nothing is copied when a hypothesis takes the place of another: `ancestors[r, t]` is the row
+    that position t of row r was written in.
+
+    Args:
+        qkv: queries, keys and values of the newest token, by head, one after another.
+        cache: keys and values, (positions, rows, 2 * kv_heads * head_dim).
+        ancestors: (rows, positions).
+        position: number of tokens before this one.
+        heads: of queries.
+        kv_heads: of keys and values; divides `heads`.
+        scale: of the scores.
+        scores: scratch, (positions,).
+        out: the contexts, written.
+    """
+    R, dim = out.shape
+    d, group = dim // heads, heads // kv_heads
+    kv = kv_heads * d
+    for r in range(R):
+        copy(qkv[r, dim:], cache[position, r])
+        ancestors[r, position] = r
+    for r in range(R):
+        for h in range(heads):
+            q, first = qkv[r, h * d : h * d + d], h // group * d
+            for t in range(position + 1):
+                k, total = cache[t, ancestors[r, t], first : first + d], f32(0.0)
+                for j in range(d):
+                    total += q[j] * k[j]
+                scores[t] = total * scale
+            softmax(scores[: position + 1])
+            context = out[r, h * d : h * d + d]
+            context[:] = f32(0.0)
+            for t in range(position + 1):
+                v, a = cache[t, ancestors[r, t], kv + first : kv + first + d], scores[t]
+                for j in range(d):
+                    context[j] += a * v[j]
+
+
+@kernel(rows, batch, batch, ids, ids, int64, int64, float32, row, rows)
+def cross_attention(query, keys, values, source, lengths, heads, kv_heads, scale, scores, out):
+    """Attend to the source of each row; a source without positions gives a zero context."""
+    R, dim = out.shape
+    d, group = dim // heads, heads // kv_heads
+    for r in range(R):
+        b = source[r]
+        n = lengths[b]
+        for h in range(heads):
+            q, first = query[r, h * d : h * d + d], h // group * d
+            for s in range(n):
+                k, total = keys[b, s, first : first + d], f32(0.0)
+                for j in range(d):
+                    total += q[j] * k[j]
+                scores[s] = total * scale
+            softmax(scores[:n])
+            context = out[r, h * d : h * d + d]
+            context[:] = f32(0.0)
+            for s in range(n):
+                v, a = values[b, s, first : first + d], scores[s]
+                for j in range(d):
+                    context[j] += a * v[j]
+
+
+@kernel(batch, ids, batch, mark_rows)
+def prepare_keys(keys, lengths, exponentials, sizes):
+    """Exponentials and sizes of the keys of additive attention, once for each source."""
+    for b in range(len(keys)):
+        fill_keys(keys[b], 0, lengths[b], exponentials[b], sizes[b])
+
+
+@kernel(rows, batch, batch, mark_rows, row, ids, ids, rows, rows)
+def additive_weights(query, keys, exponentials, sizes, w, source, lengths, scratch, weights):
+    """Weights of additive attention; the query is the first part of each row of `query`."""
+    width = keys.shape[2]
+    for r in range(len(weights)):
+        b = source[r]
+        n = lengths[b]
+        weights[r, n:] = f32(0.0)
+        a = weights[r, :n]
+        additive_scores(query[r, :width], keys[b], exponentials[b], sizes[b], w, scratch, a)
+        softmax(a)
+
+
+@kernel(rows, batch, ids, ids, rows)
+def contexts(weights, values, source, lengths, out):
+    """The values of the source of each row, mixed by its weights."""
+    for r in range(len(out)):
+        n = lengths[source[r]]
+        mix(weights[r, :n], values[source[r]], out[r])
+
+
+@kernel(rows, batch, ids, ids, rows)
+def add_contexts(weights, values, source, lengths, out):
+    """Like `contexts`, added to what is there."""
+    for r in range(len(out)):
+        n = lengths[source[r]]
+        add_mix(weights[r, :n], values[source[r]], ONE, out[r])
+
+
+@kernel(rows, ids, rows, int64, rows, batch, ids, ids, rows, row, row, rows)
+def gru_step(inputs, index, known, first, weights, values, source, lengths, hidden, x, saved, out):
+    """A step of a GRU that reads a token and the last context.
+
+    Args:
+        inputs: the tokens' part of the gates, in row `index[r]` for row r of the batch.
+        index: see `inputs`.
+        known: the recurrent part of the gates from column `first` on.
+        first: see `known`.
+        weights: of the last attention.
+        values: the part of the gates of each position of each source.
+        source: of each row.
+        lengths: of each source.
+        hidden: before the step.
+        x: scratch, as wide as the gates; `saved` too, for the cell.
+        saved: see `x`.
+        out: the hidden state after the step, written.
+    """
+    for r in range(len(out)):
+        b = source[r]
+        copy(inputs[index[r]], x)
+        add_mix(weights[r, : lengths[b]], values[b], ONE, x)
+        gru_cell(x, known[r, first:], hidden[r], saved, out[r])
+
+
+@kernel(rows, ids, rows, int64, rows, batch, ids, ids, rows, row, row, rows, rows)
+def lstm_step(
+    inputs, index, known, first, weights, values, source, lengths, memory, x, saved, out, after
+):
+    """Like `gru_step`; `memory` and `after` are the memories before and after the step."""
+    for r in range(len(out)):
+        b = source[r]
+        copy(inputs[index[r]], x)
+        add_mix(weights[r, : lengths[b]], values[b], ONE, x)
+        lstm_cell(x, known[r, first:], memory[r], saved, after[r], out[r])
+
+
+@kernel(rows, ids, rows, int64, rows, batch, ids, ids, row, rows)
+def rnn_step(inputs, index, known, first, weights, values, source, lengths, x, out):
+    """Like `gru_step`."""
+    for r in range(len(out)):
+        b = source[r]
+        copy(inputs[index[r]], x)
+        add_mix(weights[r, : lengths[b]], values[b], ONE, x)
+        rnn_cell(x, known[r, first:], out[r])

@@ -1,0 +1,117 @@
+"""A trained model whose steps run on the CPU by compiled kernels."""
+
+from typing import Any, cast, final
+
+import torch
+from jaxtyping import Int
+from torch import Tensor, nn
+
+from regard.models.decoders import AttentionDecoder, RecurrentDecoder
+from regard.models.encoder_decoder import EncoderDecoder
+from regard.models.protocol import (
+    Keep,
+    Lengths,
+    Memory,
+    ModelOutput,
+    SequenceModel,
+    Src,
+    StepOutput,
+    Tgt,
+)
+from regard.ops.backend import HAS_NUMBA, active_backend, is_watched
+from regard.state import State
+
+
+def refuse_cpu_model(model: nn.Module) -> str | None:
+    """Return the reason why `CpuModel` cannot take the place of a model, or None."""
+    if not HAS_NUMBA:
+        return "numba is not installed"
+    if active_backend() != "auto" or is_watched():
+        return "its operators are watched, or run by a chosen backend"
+    if not isinstance(model, EncoderDecoder):
+        return "it is no encoder-decoder"
+    if any(p.dtype != torch.float32 or p.device.type != "cpu" for p in model.parameters()):
+        return "its weights are not float32 on the CPU"
+    if any(module._forward_hooks or module._forward_pre_hooks for module in model.modules()):
+        return "it has hooks"
+    if isinstance(model.decoder, AttentionDecoder):
+        from regard.models.cpu.transformer import refuse_transformer
+
+        return refuse_transformer(model.decoder)
+    if isinstance(model.decoder, RecurrentDecoder):
+        from regard.models.cpu.recurrent import refuse_recurrent
+
+        return refuse_recurrent(model.decoder)
+    return f"it has a {type(model.decoder).__name__}"
+
+
+@final
+class CpuModel(SequenceModel):
+    """A model for searches on the CPU, equal to the one it is made of up to rounding.
+
+    A state is continued once: keys and values are written in place.
+
+    Args:
+        model: that `refuse_cpu_model` does not refuse; its weights must not change, see
+            `is_current`.
+    """
+
+    def __init__(self, model: EncoderDecoder) -> None:
+        super().__init__()
+        self.model = model
+        self._versions = _versions(model)
+        if isinstance(model.decoder, AttentionDecoder):
+            from regard.models.cpu.transformer import TransformerSteps
+
+            self.steps: Any = TransformerSteps(model.decoder)
+        else:
+            from regard.models.cpu.recurrent import RecurrentSteps
+
+            self.steps = RecurrentSteps(cast(RecurrentDecoder, model.decoder))
+
+    def is_current(self) -> bool:
+        """Return whether the weights are still those that were prepared."""
+        return self._versions == _versions(self.model)
+
+    @property
+    def has_maps(self) -> bool:
+        """Whether steps return attention maps."""
+        return isinstance(self.model.decoder, RecurrentDecoder)
+
+    @property
+    def src_positions(self) -> int | None:
+        """The number of learned positions of the encoder; None if unlimited."""
+        return self.model.src_positions
+
+    @property
+    def tgt_positions(self) -> int | None:
+        """The number of learned positions of the decoder; None if unlimited."""
+        return self.model.tgt_positions
+
+    def encode(self, src: Src, lengths: Lengths, *, need_weights: bool = False) -> Memory:
+        """Encode the source."""
+        return self.model.encode(src, lengths, need_weights=need_weights)
+
+    def start(self, memory: Memory) -> State:
+        """Return the state before the first target token."""
+        state: State = self.steps.start(memory)
+        return state
+
+    def step(
+        self, tokens: Int[Tensor, " batch"], state: State, *, need_weights: bool = False
+    ) -> StepOutput:
+        """Read the newest token of each row and score the next one."""
+        out: StepOutput = self.steps.step(tokens, state)
+        return out
+
+    def forward(
+        self, src: Src, lengths: Lengths, tgt: Tgt, *, keep: Keep = None, need_weights: bool = False
+    ) -> ModelOutput:
+        """Score all next tokens at once, given the right ones before them."""
+        out: ModelOutput = self.model(src, lengths, tgt, keep=keep, need_weights=need_weights)
+        return out
+
+
+def _versions(model: nn.Module) -> list[tuple[int, int]]:
+    """Return numbers that change with the weights of a model."""
+    return [(p.data_ptr(), p._version) for p in model.parameters()]

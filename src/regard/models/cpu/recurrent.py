@@ -1,0 +1,234 @@
+"""Steps of a recurrent decoder with additive attention on the CPU.
+
+The context of a step is a mixture of the source's vectors, so a product with the context is the
+same mixture of products with these vectors: `W c_t = sum_i a_ti W v_i`. They are computed once for
+a source, where that costs less than a product for every hypothesis at every step.
+"""
+
+from dataclasses import dataclass, replace
+from typing import Any, Final, cast, final
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+
+from regard.attention import AdditiveAttention
+from regard.models.cpu import kernels
+from regard.models.cpu.products import Product, output_weight, product
+from regard.models.decoders import RecurrentDecoder, RecurrentDecoderState
+from regard.models.int8 import Int8Linear, Int8OutputLayer
+from regard.models.protocol import Memory, StepOutput
+from regard.ops.cpu_runtime import VECTOR, round_up
+from regard.state import State, StateT
+
+#: numbers of the largest table of gates, one row for each token
+TABLE: Final = 1 << 22
+#: numbers of the largest tensor of scores of source vectors
+SCORES: Final = 1 << 25
+
+
+@dataclass(frozen=True)
+class RecurrentSource:
+    """Tensors of the sources of a search, one row each.
+
+    Attributes:
+        keys: of the attention, projected, and `exponentials` and `sizes` of them.
+        values: the vectors that are mixed.
+        gates: their part of the gates.
+        lengths: of the sources.
+    """
+
+    keys: Tensor
+    exponentials: Tensor
+    sizes: Tensor
+    values: Tensor
+    gates: Tensor
+    lengths: Tensor
+
+
+@dataclass(frozen=True)
+class RecurrentCpuState(State):
+    """The state between two steps.
+
+    Attributes:
+        hidden: of the RNN.
+        memory: of an LSTM; None for the others.
+        known: products with the hidden state: the query, and the recurrent part of the gates.
+        weights: of the last attention.
+        source: of each row.
+        sources: see `RecurrentSource`.
+        scores: of the tokens by each vector of each source; None until they pay.
+    """
+
+    hidden: Float[Tensor, "rows hidden"]
+    memory: Float[Tensor, "rows hidden"] | None
+    known: Float[Tensor, "rows width"]
+    weights: Float[Tensor, "rows src_len"]
+    source: Int[Tensor, " rows"]
+    sources: RecurrentSource
+    scores: Float[Tensor, "sources src_len vocab"] | None = None
+
+    def reorder(self: StateT, indices: Int[Tensor, " rows"]) -> StateT:
+        """Return the state whose row i is row `indices[i]`; sources are not copied."""
+        assert isinstance(self, RecurrentCpuState)
+        return replace(
+            self,
+            hidden=self.hidden.index_select(0, indices),
+            memory=None if self.memory is None else self.memory.index_select(0, indices),
+            known=self.known.index_select(0, indices),
+            weights=self.weights.index_select(0, indices),
+            source=self.source.index_select(0, indices),
+        )
+
+
+def refuse_recurrent(decoder: RecurrentDecoder) -> str | None:
+    """Return the reason why `RecurrentSteps` cannot run a decoder, or None."""
+    if not isinstance(decoder.attention, AdditiveAttention):
+        return "its attention is not additive"
+    if decoder.stack.num_layers != 1:
+        return "it has several layers"
+    return None
+
+
+@final
+class RecurrentSteps:
+    """Starts and steps of a recurrent decoder, with weights joined once.
+
+    Args:
+        decoder: that `refuse_recurrent` does not refuse.
+    """
+
+    def __init__(self, decoder: RecurrentDecoder) -> None:
+        attention, output = cast(AdditiveAttention, decoder.attention), decoder.output
+        self.decoder, self.cell, self.size = decoder, decoder.stack.cell, decoder.stack.hidden_size
+        projected: nn.Module = attention.query_proj
+        scored: nn.Module = output
+        int8 = isinstance(projected, Int8Linear)
+        self.query_size, self.embedding = attention.v.shape[0], decoder.embedding
+        wide = round_up(self.query_size, VECTOR)
+        self.w = F.pad(attention.v.detach() * -2.0, (0, wide - self.query_size))
+        layer, width = cast(nn.RNNBase, decoder.stack.ahead[0]), decoder.embedding.dim
+        read = cast(Tensor, layer.weight_ih_l0).detach()
+        known = torch.cat([attention.query_proj.weight.detach(), _of(layer, "weight_hh_l0")])
+        bias = bias_in = None
+        if layer.bias:
+            bias = F.pad(_of(layer, "bias_hh_l0"), (self.query_size, 0))
+            bias_in = _of(layer, "bias_ih_l0")
+        self.known = product(known, bias, int8=int8)
+        self.from_token = product(read[:, :width], bias_in, int8=int8)
+        self.from_context = product(read[:, width:], None, int8=int8)
+        self.table: Tensor | None = None
+        if self.embedding.vocab * len(read) <= TABLE:
+            table = self.embedding.table.weight.detach() * self.embedding.scale
+            self.table = F.linear(table, read[:, :width], bias_in)
+        self.gates, self.projection = len(read), output.projection
+        weight, int8 = output_weight(output, self.embedding), isinstance(scored, Int8OutputLayer)
+        self.output: Product = product(weight, output.bias, int8=int8)
+        self.by_hidden: Product | None = None
+        if self.projection is None and weight.shape[1] > self.size:
+            self.by_hidden = product(weight[:, : self.size], output.bias, int8=int8)
+            self.by_context = product(weight[:, self.size :], None, int8=int8)
+
+    def start(self, memory: Memory) -> RecurrentCpuState:
+        """Return the state before the first token, with all products of the sources."""
+        first = cast(RecurrentDecoderState, self.decoder.start(memory))
+        assert first.source is not None
+        keys, values = first.source.keys.contiguous(), first.source.values.contiguous()
+        sources, width = keys.shape[:2]
+        exponentials = torch.empty(sources, width, len(self.w))
+        sizes = torch.zeros(sources, width, dtype=torch.int32)
+        lengths = memory.lengths.long()
+        kernels.prepare_keys(keys.numpy(), lengths.numpy(), exponentials.numpy(), sizes.numpy())
+        hidden = first.rnn.hidden[:, 0].contiguous()
+        cell = first.rnn.memory
+        return RecurrentCpuState(
+            hidden,
+            None if cell is None else cell[:, 0].contiguous(),
+            self.known(hidden),
+            torch.zeros(sources, width),
+            torch.arange(sources),
+            RecurrentSource(
+                keys, exponentials, sizes, values, self.from_context(values).contiguous(), lengths
+            ),
+        )
+
+    def step(self, tokens: Int[Tensor, " rows"], state: RecurrentCpuState) -> StepOutput:
+        """Read the newest token of each row and score the next one; the map is `cross`."""
+        sources, rows = state.sources, len(tokens)
+        place = state.source.numpy(), sources.lengths.numpy()
+        hidden, memory = self._cell(tokens, state)
+        known = self.known(hidden)
+        weights = torch.empty_like(state.weights)
+        kernels.additive_weights(
+            known.numpy(),
+            sources.keys.numpy(),
+            sources.exponentials.numpy(),
+            sources.sizes.numpy(),
+            self.w.numpy(),
+            *place,
+            torch.empty(1, len(self.w)).numpy(),
+            weights.numpy(),
+        )
+        scores = state.scores
+        if scores is None and self._projection_pays(rows, sources.values):
+            scores = self.by_context(sources.values).contiguous()
+        if scores is not None:
+            assert self.by_hidden is not None
+            logits = self.by_hidden(hidden)
+            kernels.add_contexts(weights.numpy(), scores.numpy(), *place, logits.numpy())
+        else:
+            context = torch.empty(rows, sources.values.shape[2])
+            kernels.contexts(weights.numpy(), sources.values.numpy(), *place, context.numpy())
+            features = torch.cat([hidden, context], dim=1)
+            features = features if self.projection is None else self.projection(features)
+            logits = self.output(features)
+        after = replace(
+            state, hidden=hidden, memory=memory, known=known, weights=weights, scores=scores
+        )
+        return StepOutput(logits, after, {"cross": (weights[:, None, None],)})
+
+    def _cell(self, tokens: Tensor, state: RecurrentCpuState) -> tuple[Tensor, Tensor | None]:
+        """Return the hidden state and the memory after the tokens."""
+        if self.table is not None:
+            inputs, index = self.table, tokens
+        else:
+            vectors = F.embedding(tokens, self.embedding.table.weight) * self.embedding.scale
+            inputs, index = self.from_token(vectors), torch.arange(len(tokens))
+        hidden = torch.empty_like(state.hidden)
+        given: tuple[Any, ...] = (
+            inputs.numpy(),
+            index.numpy(),
+            state.known.numpy(),
+            self.query_size,
+            state.weights.numpy(),
+            state.sources.gates.numpy(),
+            state.source.numpy(),
+            state.sources.lengths.numpy(),
+        )
+        scratch = torch.empty(self.gates + 6 * self.size).numpy()
+        x, saved = scratch[: self.gates], scratch[self.gates :]
+        if self.cell == "rnn":
+            kernels.rnn_step(*given, x, hidden.numpy())
+            return hidden, None
+        if state.memory is None:
+            kernels.gru_step(
+                *given, state.hidden.numpy(), x, saved[: 4 * self.size], hidden.numpy()
+            )
+            return hidden, None
+        memory = torch.empty_like(hidden)
+        after = hidden.numpy(), memory.numpy()
+        kernels.lstm_step(*given, state.memory.numpy(), x, saved, *after)
+        return hidden, memory
+
+    def _projection_pays(self, rows: int, values: Tensor) -> bool:
+        """Return whether to score every vector of the sources: with several hypotheses of each."""
+        if self.by_hidden is None:
+            return False
+        sources, width, size = values.shape
+        numbers = sources * width * self.embedding.vocab
+        return rows > 2 * sources and 8 * width <= size and numbers <= SCORES
+
+
+def _of(layer: nn.Module, name: str) -> Tensor:
+    return cast(Tensor, getattr(layer, name)).detach()

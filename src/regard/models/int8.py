@@ -1,0 +1,154 @@
+"""Linear layers with int8 weights, quantised when a model is loaded.
+
+Weights have a scale for each output; inputs are quantised at each call, with one scale. Products
+are then sums of integers, for which newer chips have instructions (AVX-512 VNNI, AMX), and weights
+take a quarter of the memory traffic.
+"""
+
+import copy
+import platform
+import warnings
+from functools import cache
+from threading import Lock
+from typing import Any, Final, final
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from regard.errors import ArgumentError
+from regard.models.embedding import OutputLayer, TokenEmbedding
+from regard.models.protocol import Keep, SequenceModel, select_positions
+
+#: weights of a matrix from which on int8 is faster than 32 bits
+LEAST_WEIGHTS: Final = 1 << 15
+_packing: Final = Lock()  # torch chooses the engine by a setting of the whole process
+
+
+@cache
+def int8_engine() -> str:
+    """Return torch's engine of int8 products on this chip; raises if there is none.
+
+    Without VNNI, oneDNN's sums of two products may overflow, and fbgemm takes inputs of 7 bits.
+    """
+    known = torch.backends.quantized.supported_engines
+    if "onednn" in known and torch.cpu._is_vnni_supported():
+        return "onednn"
+    for name in ("fbgemm", "qnnpack"):
+        if name in known and _runs(name):
+            return name
+    raise ArgumentError(
+        "precision",
+        "be one that this build of torch can compute on this chip",
+        f"int8, for which it has no engine on {platform.machine()}",
+        "use 32, or bf16",
+    )
+
+
+class PackedProduct:
+    """`W x + b` with int8 weights in the layout of an engine.
+
+    Args:
+        weight: of 32 bits, (outputs, inputs).
+        bias: of 32 bits.
+        engine: of torch.
+    """
+
+    def __init__(self, weight: Tensor, bias: Tensor | None, engine: str) -> None:
+        scales = (weight.abs().amax(dim=1) / 127).clamp(min=torch.finfo(torch.float32).tiny)
+        zeros = torch.zeros(len(weight), dtype=torch.long)
+        self.reduce_range = engine == "fbgemm"
+        with _packing, warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # that quantised tensors are to move to torchao
+            before = torch.backends.quantized.engine
+            torch.backends.quantized.engine = engine
+            try:
+                rounded = torch.quantize_per_channel(weight, scales.double(), zeros, 0, torch.qint8)
+                self.packed = torch.ops.quantized.linear_prepack(rounded, bias)
+            finally:
+                torch.backends.quantized.engine = before
+
+    def __call__(self, x: Tensor) -> Tensor:
+        """Return the product with each row of `x`."""
+        found: Tensor = torch.ops.quantized.linear_dynamic(
+            x, self.packed, reduce_range=self.reduce_range
+        )
+        return found
+
+
+def pack(weight: Tensor, bias: Tensor | None) -> PackedProduct:
+    """Quantise a matrix of weights."""
+    detached = None if bias is None else bias.detach().float()
+    return PackedProduct(weight.detach().float(), detached, int8_engine())
+
+
+def _runs(engine: str) -> bool:
+    """Return whether an engine computes a small product."""
+    try:
+        PackedProduct(torch.eye(8), None, engine)(torch.ones(2, 8))
+    except RuntimeError:
+        return False
+    return True
+
+
+@final
+class Int8Linear(nn.Module):
+    """A linear layer with int8 weights; gradients are those of the weights of 32 bits."""
+
+    def __init__(self, linear: nn.Linear) -> None:
+        super().__init__()
+        self.weight, self.bias = linear.weight, linear.bias
+        self.in_features, self.out_features = linear.in_features, linear.out_features
+        self.product = pack(self.weight, self.bias)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """`W x + b`."""
+        if torch.is_grad_enabled() and x.requires_grad:
+            return F.linear(x, self.weight, self.bias)
+        return self.product(x)
+
+
+@final
+class Int8OutputLayer(nn.Module):
+    """An `OutputLayer` with int8 weights."""
+
+    def __init__(self, layer: OutputLayer, embedding: TokenEmbedding) -> None:
+        super().__init__()
+        self.projection = layer.projection
+        weight = embedding.table.weight if layer.weight is None else layer.weight
+        self.weight, self.bias, self.tied = weight, layer.bias, layer.weight is None
+        self.product = pack(weight, layer.bias)
+
+    def forward(self, features: Tensor, embedding: TokenEmbedding, keep: Keep = None) -> Tensor:
+        """Score every token at the positions to keep."""
+        x = select_positions(features, keep)
+        x = x if self.projection is None else self.projection(x)
+        if torch.is_grad_enabled() and x.requires_grad:
+            return F.linear(x, self.weight, self.bias)
+        return self.product(x)
+
+
+def int8_copy(model: SequenceModel) -> SequenceModel:
+    """Return a model with int8 weights in its large linear layers; the others are shared.
+
+    Recurrent layers keep their 32 bits, but for the products of a decoder's step on the CPU.
+    """
+    tensors: tuple[Any, ...] = (*model.parameters(), *model.buffers())
+    duplicate = copy.deepcopy(model, {id(tensor): tensor for tensor in tensors})
+    for module in list(duplicate.modules()):
+        embedding = getattr(module, "embedding", None)
+        for name, child in list(module.named_children()):
+            if isinstance(child, nn.Linear) and child.weight.numel() >= LEAST_WEIGHTS:
+                setattr(module, name, Int8Linear(child))
+            elif (
+                isinstance(child, OutputLayer)
+                and isinstance(embedding, TokenEmbedding)
+                and embedding.vocab * embedding.dim >= LEAST_WEIGHTS
+            ):
+                setattr(module, name, Int8OutputLayer(child, embedding))
+    return duplicate
+
+
+def is_int8(model: nn.Module) -> bool:
+    """Return whether a model has int8 weights."""
+    return any(isinstance(module, Int8Linear | Int8OutputLayer) for module in model.modules())
