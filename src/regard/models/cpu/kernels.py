@@ -5,10 +5,13 @@ Rows are hypotheses. Tensors of a source exist once: `source` names the source o
 `lengths` has the real positions of each source. Kernels start no threads and release the GIL.
 """
 
+import math
+
 from numba import float32, int32, int64
 
 from regard.ops.cpu_math import (
     ONE,
+    add,
     add_mix,
     additive_scores,
     copy,
@@ -20,13 +23,13 @@ from regard.ops.cpu_math import (
     rnn_cell,
     softmax,
 )
-from regard.ops.cpu_runtime import batch, kernel, row, rows
+from regard.ops.cpu_runtime import batch, kernel, part, row, rows
 
 ids, marks, mark_rows = int64[::1], int32[::1], int32[:, ::1]
 
 
-@kernel(rows, batch, mark_rows, int64, int64, int64, float32, row, rows)
-def self_attention(qkv, cache, ancestors, position, heads, kv_heads, scale, scores, out):
+@kernel(rows, row, batch, mark_rows, int64, int64, int64, float32, row, rows)
+def self_attention(qkv, bias, cache, ancestors, position, heads, kv_heads, scale, scores, out):
     """Attend to the earlier positions of each row, and put its own into the cache.
 
     Nothing is copied when a hypothesis takes the place of another: `ancestors[r, t]` is the row
@@ -34,6 +37,7 @@ def self_attention(qkv, cache, ancestors, position, heads, kv_heads, scale, scor
 
     Args:
         qkv: queries, keys and values of the newest token, by head, one after another.
+        bias: of these; it is added in place.
         cache: keys and values, (positions, rows, 2 * kv_heads * head_dim).
         ancestors: (rows, positions).
         position: number of tokens before this one.
@@ -47,6 +51,7 @@ def self_attention(qkv, cache, ancestors, position, heads, kv_heads, scale, scor
     d, group = dim // heads, heads // kv_heads
     kv = kv_heads * d
     for r in range(R):
+        add(bias, qkv[r])
         copy(qkv[r, dim:], cache[position, r])
         ancestors[r, position] = r
     for r in range(R):
@@ -66,16 +71,20 @@ def self_attention(qkv, cache, ancestors, position, heads, kv_heads, scale, scor
                     context[j] += a * v[j]
 
 
-@kernel(rows, batch, batch, ids, ids, int64, int64, float32, row, rows)
-def cross_attention(query, keys, values, source, lengths, heads, kv_heads, scale, scores, out):
-    """Attend to the source of each row; a source without positions gives a zero context."""
+@kernel(rows, row, batch, batch, ids, ids, int64, float32, row, rows)
+def cross_attention(query, bias, keys, values, source, lengths, heads, scale, scores, out):
+    """Attend to the source of each row; a source without positions gives a zero context.
+
+    `bias` is added to the queries, in place.
+    """
     R, dim = out.shape
-    d, group = dim // heads, heads // kv_heads
+    d = dim // heads
     for r in range(R):
         b = source[r]
+        add(bias, query[r])
         n = lengths[b]
         for h in range(heads):
-            q, first = query[r, h * d : h * d + d], h // group * d
+            q, first = query[r, h * d : h * d + d], h * d
             for s in range(n):
                 k, total = keys[b, s, first : first + d], f32(0.0)
                 for j in range(d):
@@ -88,6 +97,57 @@ def cross_attention(query, keys, values, source, lengths, heads, kv_heads, scale
                 v, a = values[b, s, first : first + d], scores[s]
                 for j in range(d):
                     context[j] += a * v[j]
+
+
+@part
+def normalise(x, gain, shift, eps, out):
+    """Layer norm of one row."""
+    n = f32(len(x))
+    total, squares = f32(0.0), f32(0.0)
+    for j in range(len(x)):
+        total += x[j]
+    mean = total / n
+    for j in range(len(x)):
+        squares += (x[j] - mean) * (x[j] - mean)
+    scale = ONE / f32(math.sqrt(squares / n + eps))
+    for j in range(len(x)):
+        out[j] = (x[j] - mean) * scale * gain[j] + shift[j]
+
+
+@kernel(rows, rows, row, row, row, float32, rows)
+def add_and_normalise(x, block, bias, gain, shift, eps, out):
+    """Add a block's output and its bias to `x`, in place, and write the norm of the sum."""
+    for r in range(len(x)):
+        total, more = x[r], block[r]
+        for j in range(len(total)):
+            total[j] += more[j] + bias[j]
+        normalise(total, gain, shift, eps, out[r])
+
+
+@kernel(rows, row, row, float32, rows)
+def norm(x, gain, shift, eps, out):
+    """Layer norm of each row."""
+    for r in range(len(x)):
+        normalise(x[r], gain, shift, eps, out[r])
+
+
+@kernel(rows, rows, row)
+def add_biased(x, block, bias):
+    """Add a block's output and its bias to `x`, in place."""
+    for r in range(len(x)):
+        total, more = x[r], block[r]
+        for j in range(len(total)):
+            total[j] += more[j] + bias[j]
+
+
+@kernel(rows, row)
+def relu(x, bias):
+    """Add a bias and set negative numbers to zero, in place; NaN stays NaN."""
+    for r in range(len(x)):
+        values = x[r]
+        for j in range(len(values)):
+            total = values[j] + bias[j]
+            values[j] = f32(0.0) if total < f32(0.0) else total
 
 
 @kernel(batch, ids, batch, mark_rows)
@@ -110,17 +170,17 @@ def additive_weights(query, keys, exponentials, sizes, w, source, lengths, scrat
         softmax(a)
 
 
-@kernel(rows, batch, ids, ids, rows)
-def contexts(weights, values, source, lengths, out):
-    """The values of the source of each row, mixed by its weights."""
+@kernel(rows, batch, ids, ids, int64, rows)
+def contexts(weights, values, source, lengths, first, out):
+    """The values of the source of each row, mixed by its weights, from column `first` on."""
     for r in range(len(out)):
         n = lengths[source[r]]
-        mix(weights[r, :n], values[source[r]], out[r])
+        mix(weights[r, :n], values[source[r]], out[r, first:])
 
 
 @kernel(rows, batch, ids, ids, rows)
 def add_contexts(weights, values, source, lengths, out):
-    """Like `contexts`, added to what is there."""
+    """Like `contexts`, for all columns, and added to what is there."""
     for r in range(len(out)):
         n = lengths[source[r]]
         add_mix(weights[r, :n], values[source[r]], ONE, out[r])

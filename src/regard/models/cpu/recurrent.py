@@ -30,21 +30,21 @@ SCORES: Final = 1 << 25
 
 @dataclass(frozen=True)
 class RecurrentSource:
-    """Tensors of the sources of a search, one row each.
+    """Arrays of the sources of a search, one row each.
 
     Attributes:
-        keys: of the attention, projected, and `exponentials` and `sizes` of them.
+        keys: of the attention, projected, with their exponentials and sizes.
         values: the vectors that are mixed.
         gates: their part of the gates.
         lengths: of the sources.
+        shortest: the least of these.
     """
 
-    keys: Tensor
-    exponentials: Tensor
-    sizes: Tensor
-    values: Tensor
-    gates: Tensor
-    lengths: Tensor
+    keys: tuple[Any, Any, Any]
+    values: Any
+    gates: Any
+    lengths: Any
+    shortest: int
 
 
 @dataclass(frozen=True)
@@ -58,7 +58,7 @@ class RecurrentCpuState(State):
         weights: of the last attention.
         source: of each row.
         sources: see `RecurrentSource`.
-        scores: of the tokens by each vector of each source; None until they pay.
+        scores: an array of the tokens' scores by each vector of each source; None until they pay.
     """
 
     hidden: Float[Tensor, "rows hidden"]
@@ -67,7 +67,7 @@ class RecurrentCpuState(State):
     weights: Float[Tensor, "rows src_len"]
     source: Int[Tensor, " rows"]
     sources: RecurrentSource
-    scores: Float[Tensor, "sources src_len vocab"] | None = None
+    scores: Any = None
 
     def reorder(self: StateT, indices: Int[Tensor, " rows"]) -> StateT:
         """Return the state whose row i is row `indices[i]`; sources are not copied."""
@@ -107,7 +107,7 @@ class RecurrentSteps:
         int8 = isinstance(projected, Int8Linear)
         self.query_size, self.embedding = attention.v.shape[0], decoder.embedding
         wide = round_up(self.query_size, VECTOR)
-        self.w = F.pad(attention.v.detach() * -2.0, (0, wide - self.query_size))
+        self.w = F.pad(attention.v.detach() * -2.0, (0, wide - self.query_size)).numpy()
         layer, width = cast(nn.RNNBase, decoder.stack.ahead[0]), decoder.embedding.dim
         read = cast(Tensor, layer.weight_ih_l0).detach()
         known = torch.cat([attention.query_proj.weight.detach(), _of(layer, "weight_hh_l0")])
@@ -127,8 +127,9 @@ class RecurrentSteps:
         self.output: Product = product(weight, output.bias, int8=int8)
         self.by_hidden: Product | None = None
         if self.projection is None and weight.shape[1] > self.size:
-            self.by_hidden = product(weight[:, : self.size], output.bias, int8=int8)
-            self.by_context = product(weight[:, self.size :], None, int8=int8)
+            # weights of attention sum to 1, so that the bias of a mixture is the bias
+            self.by_hidden = product(weight[:, : self.size], None, int8=int8)
+            self.by_context = product(weight[:, self.size :], output.bias, int8=int8)
 
     def start(self, memory: Memory) -> RecurrentCpuState:
         """Return the state before the first token, with all products of the sources."""
@@ -136,10 +137,10 @@ class RecurrentSteps:
         assert first.source is not None
         keys, values = first.source.keys.contiguous(), first.source.values.contiguous()
         sources, width = keys.shape[:2]
-        exponentials = torch.empty(sources, width, len(self.w))
-        sizes = torch.zeros(sources, width, dtype=torch.int32)
-        lengths = memory.lengths.long()
-        kernels.prepare_keys(keys.numpy(), lengths.numpy(), exponentials.numpy(), sizes.numpy())
+        exponentials = torch.empty(sources, width, len(self.w)).numpy()
+        sizes = torch.zeros(sources, width, dtype=torch.int32).numpy()
+        lengths = memory.lengths.long().numpy()
+        kernels.prepare_keys(keys.numpy(), lengths, exponentials, sizes)
         hidden = first.rnn.hidden[:, 0].contiguous()
         cell = first.rnn.memory
         return RecurrentCpuState(
@@ -149,46 +150,42 @@ class RecurrentSteps:
             torch.zeros(sources, width),
             torch.arange(sources),
             RecurrentSource(
-                keys, exponentials, sizes, values, self.from_context(values).contiguous(), lengths
+                (keys.numpy(), exponentials, sizes),
+                values.numpy(),
+                self.from_context(values).contiguous().numpy(),
+                lengths,
+                int(lengths.min()),
             ),
         )
 
     def step(self, tokens: Int[Tensor, " rows"], state: RecurrentCpuState) -> StepOutput:
         """Read the newest token of each row and score the next one; the map is `cross`."""
-        sources, rows = state.sources, len(tokens)
-        place = state.source.numpy(), sources.lengths.numpy()
-        hidden, memory = self._cell(tokens, state)
+        sources, rows = state.sources, tokens.shape[0]
+        place = state.source.numpy(), sources.lengths
+        hidden, memory = self._cell(tokens, state, place)
         known = self.known(hidden)
         weights = torch.empty_like(state.weights)
-        kernels.additive_weights(
-            known.numpy(),
-            sources.keys.numpy(),
-            sources.exponentials.numpy(),
-            sources.sizes.numpy(),
-            self.w.numpy(),
-            *place,
-            torch.empty(1, len(self.w)).numpy(),
-            weights.numpy(),
-        )
+        mixed, scratch = weights.numpy(), torch.empty(1, len(self.w)).numpy()
+        kernels.additive_weights(known.numpy(), *sources.keys, self.w, *place, scratch, mixed)
         scores = state.scores
-        if scores is None and self._projection_pays(rows, sources.values):
-            scores = self.by_context(sources.values).contiguous()
+        if scores is None and self._projection_pays(rows, sources):
+            scores = self.by_context(torch.from_numpy(sources.values)).contiguous().numpy()
         if scores is not None:
             assert self.by_hidden is not None
             logits = self.by_hidden(hidden)
-            kernels.add_contexts(weights.numpy(), scores.numpy(), *place, logits.numpy())
+            kernels.add_contexts(mixed, scores, *place, logits.numpy())
         else:
-            context = torch.empty(rows, sources.values.shape[2])
-            kernels.contexts(weights.numpy(), sources.values.numpy(), *place, context.numpy())
-            features = torch.cat([hidden, context], dim=1)
+            features = torch.empty(rows, self.size + sources.values.shape[2])
+            features[:, : self.size] = hidden
+            kernels.contexts(mixed, sources.values, *place, self.size, features.numpy())
             features = features if self.projection is None else self.projection(features)
             logits = self.output(features)
-        after = replace(
-            state, hidden=hidden, memory=memory, known=known, weights=weights, scores=scores
-        )
+        after = RecurrentCpuState(hidden, memory, known, weights, state.source, sources, scores)
         return StepOutput(logits, after, {"cross": (weights[:, None, None],)})
 
-    def _cell(self, tokens: Tensor, state: RecurrentCpuState) -> tuple[Tensor, Tensor | None]:
+    def _cell(
+        self, tokens: Tensor, state: RecurrentCpuState, place: tuple[Any, Any]
+    ) -> tuple[Tensor, Tensor | None]:
         """Return the hidden state and the memory after the tokens."""
         if self.table is not None:
             inputs, index = self.table, tokens
@@ -202,9 +199,8 @@ class RecurrentSteps:
             state.known.numpy(),
             self.query_size,
             state.weights.numpy(),
-            state.sources.gates.numpy(),
-            state.source.numpy(),
-            state.sources.lengths.numpy(),
+            state.sources.gates,
+            *place,
         )
         scratch = torch.empty(self.gates + 6 * self.size).numpy()
         x, saved = scratch[: self.gates], scratch[self.gates :]
@@ -221,13 +217,16 @@ class RecurrentSteps:
         kernels.lstm_step(*given, state.memory.numpy(), x, saved, *after)
         return hidden, memory
 
-    def _projection_pays(self, rows: int, values: Tensor) -> bool:
-        """Return whether to score every vector of the sources: with several hypotheses of each."""
-        if self.by_hidden is None:
+    def _projection_pays(self, rows: int, known: RecurrentSource) -> bool:
+        """Return whether to score every vector of the sources: with several hypotheses of each.
+
+        A source without vectors has no weights that sum to 1.
+        """
+        if self.by_hidden is None or not known.shortest:
             return False
-        sources, width, size = values.shape
+        sources, width, size = known.values.shape
         numbers = sources * width * self.embedding.vocab
-        return rows > 2 * sources and 8 * width <= size and numbers <= SCORES
+        return bool(rows > 2 * sources and 8 * width <= size and numbers <= SCORES)
 
 
 def _of(layer: nn.Module, name: str) -> Tensor:

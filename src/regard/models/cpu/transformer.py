@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from regard.layers.transformer import ACTIVATIONS, Residual, TransformerDecoderLayer
 from regard.models.cpu import kernels
-from regard.models.cpu.products import Product, output_weight, product, product_of
+from regard.models.cpu.products import Product, bias_of, output_weight, product, product_of
 from regard.models.decoders import AttentionDecoder
 from regard.models.int8 import Int8OutputLayer
 from regard.models.protocol import Memory, StepOutput
@@ -73,44 +73,85 @@ class TransformerCpuState(State):
         )
 
 
-class _Norms:
-    """A residual connection whose norm comes before or after its block."""
+class _Norm:
+    """A layer norm by a kernel."""
 
-    def __init__(self, residual: Residual) -> None:
-        self.norm, self.first = residual.norm, residual.norm_first
+    def __init__(self, norm: nn.LayerNorm) -> None:
+        gain = norm.weight.detach()
+        shift = torch.zeros_like(gain) if norm.bias is None else norm.bias.detach()
+        self.gain, self.shift, self.eps = gain.numpy(), shift.numpy(), norm.eps
 
-    def before(self, x: Tensor) -> Tensor:
-        """Return the input of the block."""
-        return self._normed(x) if self.first else x
+    def __call__(self, x: Tensor) -> Tensor:
+        """Return the norm of each row."""
+        out = torch.empty_like(x)
+        kernels.norm(x.numpy(), self.gain, self.shift, self.eps, out.numpy())
+        return out
 
-    def after(self, x: Tensor, block: Tensor) -> Tensor:
-        """Return the sum of the block's input and output; `block` may be overwritten."""
-        total = block.add_(x)
-        return total if self.first else self._normed(total)
 
-    def _normed(self, x: Tensor) -> Tensor:
-        norm = self.norm
-        return F.layer_norm(x, norm.normalized_shape, norm.weight, norm.bias, norm.eps)
+class _Sum:
+    """The sum of a block's input and output, and its norm, which is the next block's input.
+
+    Args:
+        residual: of this block.
+        bias: of its output.
+        following: the residual of the next block; or the last norm, or None, after the last.
+    """
+
+    def __init__(
+        self, residual: Residual, bias: Tensor, following: Residual | nn.Module | None
+    ) -> None:
+        self.first, self.bias = residual.norm_first, bias.numpy()
+        norm = following.norm if isinstance(following, Residual) else following
+        norm = norm if residual.norm_first else residual.norm
+        self.norm = None if norm is None else _Norm(cast(nn.LayerNorm, norm))
+
+    def __call__(self, x: Tensor, block: Tensor) -> tuple[Tensor, Tensor]:
+        """Return what is added to next, and what the next block reads; `x` is overwritten."""
+        if self.norm is None:
+            kernels.add_biased(x.numpy(), block.numpy(), self.bias)
+            return x, x
+        out, norm = torch.empty_like(x), self.norm
+        kernels.add_and_normalise(
+            x.numpy(), block.numpy(), self.bias, norm.gain, norm.shift, norm.eps, out.numpy()
+        )
+        # without norms first, the norm of the sum is what is added to
+        return (x if self.first else out), out
 
 
 class _Layer:
-    """The products and norms of one layer."""
+    """The products and sums of one layer; `following` as in `_Sum`."""
 
-    def __init__(self, layer: TransformerDecoderLayer) -> None:
+    def __init__(
+        self, layer: TransformerDecoderLayer, following: Residual | nn.Module | None
+    ) -> None:
         own, cross, block = layer.attention, layer.cross, layer.feed_forward
         assert cross is not None
         assert layer.cross_residual is not None
-        self.qkv = product_of(own.query_proj, own.key_proj, own.value_proj)
-        self.own_out = product_of(own.out_proj)
-        self.query, self.cross_out = product_of(cross.query_proj), product_of(cross.out_proj)
-        self.keys, self.values = product_of(cross.key_proj), product_of(cross.value_proj)
-        self.inner, self.outer = product_of(block.inner), product_of(block.outer)
-        self.activation = ACTIVATIONS[block.activation]
-        self.own_norms = _Norms(layer.attention_residual)
-        self.cross_norms = _Norms(layer.cross_residual)
-        self.block_norms = _Norms(layer.feed_forward_residual)
+        parts = own.query_proj, own.key_proj, own.value_proj
+        self.qkv, self.qkv_bias = product_of(*parts), bias_of(*parts).numpy()
+        self.query, self.query_bias = (
+            product_of(cross.query_proj),
+            bias_of(cross.query_proj).numpy(),
+        )
+        self.own_out, self.cross_out = product_of(own.out_proj), product_of(cross.out_proj)
+        self.memory = cross.key_proj, cross.value_proj
+        self.inner, self.inner_bias = product_of(block.inner), bias_of(block.inner)
+        self.outer, self.activation = product_of(block.outer), block.activation
+        self.own_sum = _Sum(layer.attention_residual, bias_of(own.out_proj), layer.cross_residual)
+        self.cross_sum = _Sum(
+            layer.cross_residual, bias_of(cross.out_proj), layer.feed_forward_residual
+        )
+        self.block_sum = _Sum(layer.feed_forward_residual, bias_of(block.outer), following)
         self.heads, self.kv_heads, self.scale = own.num_heads, own.num_kv_heads, own.head_dim**-0.5
         self.width = 2 * own.num_kv_heads * own.head_dim
+
+    def activated(self, x: Tensor) -> Tensor:
+        """Return the inner vectors of the feed-forward block."""
+        inner = self.inner(x)
+        if self.activation == "relu":
+            kernels.relu(inner.numpy(), self.inner_bias.numpy())
+            return inner
+        return ACTIVATIONS[self.activation](inner.add_(self.inner_bias))
 
 
 def refuse_transformer(decoder: AttentionDecoder) -> str | None:
@@ -134,9 +175,15 @@ class TransformerSteps:
     """
 
     def __init__(self, decoder: AttentionDecoder) -> None:
-        self.embedding, self.norm = decoder.embedding, decoder.decoder.norm
-        self.layers = [_Layer(cast(TransformerDecoderLayer, x)) for x in decoder.decoder.layers]
-        self.dim = decoder.decoder.dim
+        self.embedding, self.dim = decoder.embedding, decoder.decoder.dim
+        layers = [cast(TransformerDecoderLayer, layer) for layer in decoder.decoder.layers]
+        following = [layer.attention_residual for layer in layers[1:]]
+        self.layers = [
+            _Layer(layer, after)
+            for layer, after in zip(layers, [*following, decoder.decoder.norm], strict=True)
+        ]
+        first = layers[0].attention_residual
+        self.norm = _Norm(first.norm) if first.norm_first else None
         output: nn.Module = decoder.output
         self.projection = decoder.output.projection
         self.output: Product = product(
@@ -153,7 +200,7 @@ class TransformerSteps:
             rows.new_empty(len(rows), 0, dtype=torch.int32),
             rows,
             tuple(
-                (layer.keys(keys).contiguous(), layer.values(memory.output).contiguous())
+                (layer.memory[0](keys).contiguous(), layer.memory[1](memory.output).contiguous())
                 for layer in self.layers
             ),
             memory.lengths,
@@ -175,18 +222,30 @@ class TransformerSteps:
         x = F.embedding(tokens, self.embedding.table.weight) * self.embedding.scale
         if self.embedding.positions is not None:
             x = self.embedding.positions(x[:, None], start=position)[:, 0]
+        x = x.contiguous()
+        normed = x if self.norm is None else self.norm(x)
         for layer, cache, (keys, values) in zip(self.layers, caches, state.memory, strict=True):
-            heads = layer.heads, layer.kv_heads, layer.scale, scores, out
-            qkv = layer.qkv(layer.own_norms.before(x)).numpy()
-            kernels.self_attention(qkv, cache, where, position, *heads)
-            x = layer.own_norms.after(x, layer.own_out(context))
-            query = layer.query(layer.cross_norms.before(x)).numpy()
-            heads = layer.heads, layer.heads, layer.scale, scores, out
-            kernels.cross_attention(query, keys.numpy(), values.numpy(), source, lengths, *heads)
-            x = layer.cross_norms.after(x, layer.cross_out(context))
-            inner = layer.activation(layer.inner(layer.block_norms.before(x)))
-            x = layer.block_norms.after(x, layer.outer(inner))
-        x = x if self.norm is None else self.norm(x)
-        x = x if self.projection is None else self.projection(x)
+            heads, scale = layer.heads, layer.scale
+            qkv = layer.qkv(normed).numpy()
+            kernels.self_attention(
+                qkv,
+                layer.qkv_bias,
+                cache,
+                where,
+                position,
+                heads,
+                layer.kv_heads,
+                scale,
+                scores,
+                out,
+            )
+            x, normed = layer.own_sum(x, layer.own_out(context))
+            kernels.cross_attention(
+                layer.query(normed).numpy(), layer.query_bias, keys.numpy(), values.numpy(), source,
+                lengths, heads, scale, scores, out,
+            )  # fmt: skip
+            x, normed = layer.cross_sum(x, layer.cross_out(context))
+            x, normed = layer.block_sum(x, layer.outer(layer.activated(normed)))
+        features = normed if self.projection is None else self.projection(normed)
         after = replace(state, ancestors=ancestors, position=position + 1)
-        return StepOutput(self.output(x), after, {})
+        return StepOutput(self.output(features), after, {})
