@@ -13,6 +13,7 @@ from regard.api import bundled_models
 from regard.api.model import Model
 from regard.api.read_pairs import check_pairs
 from regard.errors import ArgumentError
+from regard.models.int8 import int8_copy, int8_engine
 from regard.pretrained import (
     MediaModel,
     PretrainedModel,
@@ -23,8 +24,13 @@ from regard.pretrained import (
 )
 from regard.training import RunFolder, make_config
 
-#: types of the weights that a model can answer with
-PRECISIONS: Final = {"32": torch.float32, "bf16": torch.bfloat16}
+#: types of the weights that a model can answer with; int8 is quantised from 32 bits
+PRECISIONS: Final = {
+    "auto": torch.float32,
+    "32": torch.float32,
+    "bf16": torch.bfloat16,
+    "int8": torch.float32,
+}
 
 
 def load(
@@ -39,8 +45,10 @@ def load(
             `save_pretrained` of transformers wrote, or one name of the Hugging Face hub, as
             "organisation/model".
         device: "cpu", "cuda" or "auto".
-        precision: type of the weights: "32", or "bf16", which is faster where the chip
-            supports it, and may change an output if two are almost equally likely.
+        precision: type of the weights: "32", which "auto" stands for; "bf16", which is faster
+            where the chip supports it; or "int8" on a CPU, which is faster where the chip has
+            instructions for it. Both may change an output if two are almost equally likely, see
+            `regard evaluate --precision`. The files of the run stay as they are.
         allow_pickle: whether the weights of a model of transformers may be read from a pickled
             file, which can run code that it brings along: only if you trust where it comes from.
     """
@@ -51,6 +59,10 @@ def load(
             fix = "leave it out: runs have no pickled weights"
             raise ArgumentError("allow_pickle", "be left out for a run", True, fix)
         return load_run(*runs, device=device, precision=precision)
+    if str(precision) == "int8":
+        raise ArgumentError(
+            "precision", "be 32 or bf16 for a model of transformers", "int8", "use one of them"
+        )
     return load_pretrained(
         folder, devices.pick(device), _dtype(precision), allow_pickle=allow_pickle
     )
@@ -96,18 +108,31 @@ def load_run(*runs: str | Path, device: str = "auto", precision: str = "32") -> 
     dtype = _dtype(precision)
     where = devices.pick(device)
     folders = [bundled_models.find(_checked(run)) for run in runs]
+    if str(precision) == "int8":
+        _check_int8(where)
     saved = [RunFolder(folder).load(where) for folder in folders]
     for run in saved:
         run.model.to(dtype)
+    if str(precision) == "int8":
+        saved = [run._replace(model=int8_copy(run.model)) for run in saved]
     return Model(saved, folders, where)
 
 
 def _dtype(precision: str) -> torch.dtype:
-    if precision not in PRECISIONS:
+    if str(precision) not in PRECISIONS:
         raise ArgumentError(
             "precision", f"be one of {', '.join(PRECISIONS)}", repr(precision), "the default is 32"
         )
-    return PRECISIONS[precision]
+    return PRECISIONS[str(precision)]
+
+
+def _check_int8(device: torch.device) -> None:
+    """Raises unless this device, chip and build of torch have int8 products."""
+    if device.type != "cpu":
+        raise ArgumentError(
+            "precision", "be 32 or bf16 on a GPU", "int8", "give device='cpu', or --device cpu"
+        )
+    int8_engine()
 
 
 def _checked(run: Any) -> str | Path:

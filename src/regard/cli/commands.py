@@ -92,7 +92,10 @@ AllowPickleOption = Annotated[
 ]
 PrecisionOption = Annotated[
     str,
-    typer.Option(help="Precision of the weights: 32, or bf16, which is faster on newer chips."),
+    typer.Option(
+        help="Precision of the weights: 32 (auto), or bf16 or, on a CPU, int8, which are faster on "
+        "newer chips."
+    ),
 ]
 SkipBadOption = Annotated[bool, typer.Option("--skip-bad", help="Skip bad lines, and count them.")]
 TargetOption = Annotated[
@@ -305,7 +308,10 @@ def evaluate(
     beam: BeamOption = None,
     lengths: bool = Option(False, "--by-length", help="Also print scores by length of the source."),
     against: Path | None = Option(
-        None, help="A second run, compared by a paired bootstrap.", show_default=False
+        None,
+        help="A second run, in 32 bits, compared by a paired bootstrap; the same one, to see what "
+        "another precision loses.",
+        show_default=False,
     ),
     columns: ColumnsOption = None,
     skip_bad: SkipBadOption = False,
@@ -313,6 +319,7 @@ def evaluate(
         None, help="Write the predictions here, one per line.", show_default=False
     ),
     as_json: JsonOption = False,
+    precision: PrecisionOption = "32",
     device: DeviceOption = "auto",
 ) -> None:
     """Score predictions by BLEU, error rates or perplexity.

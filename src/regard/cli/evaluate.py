@@ -38,11 +38,12 @@ def evaluate(
     skip_bad: bool,
     save: Path | None,
     as_json: bool,
+    precision: str,
     device: str,
 ) -> None:
     """Score a model's predictions: BLEU and chrF, error rates and exact match, or perplexity."""
     # what can go wrong comes before what takes long
-    model = api.load_run(run, device=device)
+    model = api.load_run(run, device=device, precision=precision)
     if not model.kind.has_sources:
         for option, value in {
             "TGT": tgt,
@@ -56,7 +57,7 @@ def evaluate(
             if value is not None:
                 fix = "its texts have a perplexity"
                 raise ArgumentError(option, "be left out for a language model", "given", fix)
-        return _evaluate_texts(model, file, skip_bad=skip_bad, as_json=as_json)
+        return _evaluate_texts(model, file, precision, skip_bad=skip_bad, as_json=as_json)
     second = None if against is None else api.load_run(against, device=device)
     names = metric_names(model.tgt_tokenizer.kind, _split_names(metrics))
     with nullcontext() if save is None else incremental_output(save, CHOOSE_SAVE) as write:
@@ -80,12 +81,15 @@ def evaluate(
         return print_json(
             {
                 "pairs": result.pairs,
+                "precision": precision,
                 "metrics": [row._asdict() for row in result.rows],
                 "by_length": [asdict(row) for row in result.lengths],
                 "against": None if result.against is None else asdict(result.against),
             }
         )
-    return _print_result(result, result_console(), model.kind.sources.unit)
+    console = result_console()
+    console.print(f"{result.pairs:,} pairs{_in_words(precision)}", highlight=False)
+    return _print_result(result, console, model.kind.sources.unit)
 
 
 def _split_names(words: str | None) -> list[str]:
@@ -101,12 +105,16 @@ def _predict(model: api.Model, pairs: Sequence[Pair], beam: int | None) -> list[
     return texts
 
 
+def _in_words(precision: str) -> str:
+    """Return the precision for a sentence; nothing for that of the saved weights."""
+    return "" if precision in ("32", "auto") else f", weights in {precision}"
+
+
 def _format(name: str, value: float) -> str:
     return f"{100 * value:.2f}%" if name in SHARES else f"{value:.2f}"
 
 
 def _print_result(result: EvaluationResult, console: Console, unit: str) -> None:
-    console.print(f"{result.pairs:,} pairs", highlight=False)
     rows = [
         [
             row.name,
@@ -144,13 +152,16 @@ class PerplexityRow(NamedTuple):
     signature: str
 
 
-def _evaluate_texts(model: api.Model, file: str, *, skip_bad: bool, as_json: bool) -> None:
+def _evaluate_texts(
+    model: api.Model, file: str, precision: str, *, skip_bad: bool, as_json: bool
+) -> None:
     found = model.perplexity(texts_for(model, file, skip_bad=skip_bad))
     rows = _perplexity_rows(found, model)
     if as_json:
         return print_json(
             {
                 "texts": found.texts,
+                "precision": precision,
                 "tokens": found.tokens,
                 "words": found.words,
                 "unknown": found.unknown,
@@ -161,7 +172,7 @@ def _evaluate_texts(model: api.Model, file: str, *, skip_bad: bool, as_json: boo
     console = result_console()
     console.print(
         f"{found.texts:,} texts, {found.tokens:,} tokens with an end of each line, "
-        f"{found.unknown:,} of them unknown",
+        f"{found.unknown:,} of them unknown{_in_words(precision)}",
         highlight=False,
     )
     cells = [
