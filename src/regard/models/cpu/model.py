@@ -28,6 +28,8 @@ def refuse_cpu_model(model: nn.Module) -> str | None:
         return "numba is not installed"
     if active_backend() != "auto" or is_watched():
         return "its operators are watched, or run by a chosen backend"
+    if torch.is_autocast_enabled("cpu"):
+        return "it runs under autocast"
     if not isinstance(model, EncoderDecoder):
         return "it is no encoder-decoder"
     if any(p.dtype != torch.float32 or p.device.type != "cpu" for p in model.parameters()):
@@ -101,7 +103,7 @@ class CpuModel(SequenceModel):
         self, tokens: Int[Tensor, " batch"], state: State, *, need_weights: bool = False
     ) -> StepOutput:
         """Read the newest token of each row and score the next one."""
-        out: StepOutput = self.steps.step(tokens, state)
+        out: StepOutput = self.steps.step(tokens.contiguous(), state)
         return out
 
     def forward(

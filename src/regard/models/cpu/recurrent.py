@@ -139,7 +139,7 @@ class RecurrentSteps:
         sources, width = keys.shape[:2]
         exponentials = torch.empty(sources, width, len(self.w)).numpy()
         sizes = torch.zeros(sources, width, dtype=torch.int32).numpy()
-        lengths = memory.lengths.long().numpy()
+        lengths = memory.lengths.long().contiguous().numpy()
         kernels.prepare_keys(keys.numpy(), lengths, exponentials, sizes)
         hidden = first.rnn.hidden[:, 0].contiguous()
         cell = first.rnn.memory

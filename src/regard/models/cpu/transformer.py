@@ -203,7 +203,7 @@ class TransformerSteps:
                 (layer.memory[0](keys).contiguous(), layer.memory[1](memory.output).contiguous())
                 for layer in self.layers
             ),
-            memory.lengths,
+            memory.lengths.long().contiguous(),
             KeyValueCache(len(self.layers), self.layers[0].width),
             0,
         )

@@ -1,0 +1,85 @@
+"""A step of beam search by the CPU kernel, against the step of torch operations."""
+
+import pytest
+import torch
+
+from regard.decoding.beam_state import BeamState, SearchPlan, extend
+from regard.decoding.candidates import select
+from regard.decoding.constraints import Constraints
+from regard.decoding_options import DecodingOptions
+from regard.models.protocol import StepOutput
+from regard.ops.backend import HAS_NUMBA
+from regard.state import State
+
+if not HAS_NUMBA:
+    pytest.skip("numba is not installed", allow_module_level=True)
+
+from regard.decoding.cpu_path import extend_by_kernel, refuse_kernel
+
+ROWS, LENGTHS = 5, torch.tensor([1, 2, 3, 5, 7])
+
+
+def plan_of(beam, kept):
+    count = 2 * beam if beam > 1 else 1
+    return SearchPlan(lambda *args: select(*args[:3], count), beams=beam, kept=kept)
+
+
+def start(options, kept):
+    constraints = Constraints.of(options, LENGTHS)
+    return BeamState.start(LENGTHS, int(LENGTHS.max()), constraints, options, kept)
+
+
+@pytest.mark.parametrize("ties", [False, True])
+@pytest.mark.parametrize("vocab", [23, 131, 641])
+@pytest.mark.parametrize(
+    ("beam", "kept", "more"),
+    [(1, 1, {}), (3, 2, {"min_len": 2}), (4, 4, {"forbid_unknown": True, "length_penalty": 0.0})],
+)
+def test_steps_are_those_of_torch(beam, kept, more, vocab, ties):
+    options = DecodingOptions(beam=beam, nbest=kept, max_len_ratio=1.0, max_len_extra=1, **more)
+    plan, slow = plan_of(beam, kept), start(options, kept)
+    fast = slow
+    assert refuse_kernel(slow, options, plan) is None
+    for step in range(1 if ties else 9):  # between beams, rounding decides what ties
+        width = slow.tokens.shape[1]
+        logits = torch.randn(ROWS * width, vocab)
+        logits[:, 2] += step / 2  # eos gets likelier
+        if ties:
+            logits = logits.round()
+        out = StepOutput(logits, State(), {})
+        slow, move = extend(slow, out, step, options, plan)
+        fast, by_kernel = extend_by_kernel(fast, out, step, options, plan)
+        live = slow.scores > float("-inf")
+        assert torch.equal(fast.scores > float("-inf"), live)
+        assert torch.equal(fast.tokens[live], slow.tokens[live])
+        assert torch.equal(by_kernel.parents[live], move.parents[live])
+        torch.testing.assert_close(by_kernel.log_probs[live], move.log_probs[live])
+        torch.testing.assert_close(fast.scores, slow.scores)
+        assert torch.equal(fast.over, slow.over)
+        torch.testing.assert_close(fast.finished.scores, slow.finished.scores)
+        ended = slow.finished.scores[..., 0] > float("-inf")
+        assert torch.equal(fast.finished.places[ended], slow.finished.places[ended])
+        fast = slow  # rounding must not add up to another choice
+
+
+def test_nan_is_never_chosen():
+    options = DecodingOptions(beam=2)
+    beams, plan = start(options, 1), plan_of(2, 1)
+    logits = torch.full((ROWS, 23), float("nan"))
+    after, _ = extend_by_kernel(beams, StepOutput(logits, State(), {}), 0, options, plan)
+    assert bool((after.scores == float("-inf")).all())
+    assert bool((after.finished.scores[..., 0] == float("-inf")).all())
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        {"no_repeat_ngram": 2},
+        {"coverage_penalty": 0.5},
+        {"num_samples": 2},
+        {"prefix": [[5]] * ROWS},
+    ],
+)
+def test_other_searches_are_refused(more):
+    options = DecodingOptions(beam=2, **more)
+    assert refuse_kernel(start(options, 1), options, plan_of(2, 1)) is not None

@@ -1,0 +1,209 @@
+"""Compiled steps on the CPU: a search finds what it finds with the model's own steps."""
+
+import pytest
+import torch
+
+from models.cases import SRC_VOCAB, VARIANTS, build
+from regard.decoding import DecodingOptions, decode
+from regard.decoding.ensemble import Ensemble
+from regard.errors import ArgumentError
+from regard.models.int8 import Int8Linear, Int8OutputLayer, int8_copy, int8_engine
+from regard.ops import use_backend, warm_up
+from regard.ops.backend import HAS_NUMBA
+
+if not HAS_NUMBA:
+    pytest.skip("numba is not installed", allow_module_level=True)
+
+from regard.models.cpu import CpuModel, refuse_cpu_model
+
+BATCH, SRC_LEN = 11, 7
+#: models whose steps are compiled: variants of presets, and what is changed in them
+COMPILED = {
+    "transformer": {},
+    "transformer-post-norm": {},
+    "transformer-tied": {},
+    "transformer-gelu": {},
+    "bahdanau": {"layers": 1},
+    "bahdanau-lstm": {"layers": 1},
+    "bahdanau-rnn": {"layers": 1, "cell": "rnn"},
+    "bahdanau-tied": {"layers": 1},
+}
+
+
+def compiled(name, **more):
+    """A model of `COMPILED`."""
+    variant = name if name in VARIANTS else name.split("-")[0]
+    model = build(variant, **COMPILED[name], **more).eval()
+    if name == "transformer-gelu":
+        for layer in model.decoder.decoder.layers:
+            layer.feed_forward.activation = "gelu"
+    return model
+
+
+def sharp(name):
+    """A model with weights so large that no two hypotheses tie."""
+    model = compiled(name)
+    with torch.no_grad():
+        for weight in model.parameters():
+            weight.mul_(3 if weight.ndim > 1 else 1)
+    return model
+
+
+def batch(shortest=0):
+    draw = torch.Generator().manual_seed(5)
+    src = torch.randint(4, SRC_VOCAB, (BATCH, SRC_LEN), generator=draw)
+    lengths = torch.randint(shortest, SRC_LEN + 1, (BATCH,), generator=draw)
+    lengths[:3] = torch.tensor([SRC_LEN, shortest, 1])
+    return src, lengths
+
+
+def assert_same(found, expected, tolerance=1e-4):
+    for one, other in zip(found, expected, strict=True):
+        assert [h.tokens for h in one] == [h.tokens for h in other]
+        assert [h.finished for h in one] == [h.finished for h in other]
+        for a, b in zip(one, other, strict=True):
+            assert a.token_log_probs == pytest.approx(b.token_log_probs, abs=tolerance)
+            assert a.score == pytest.approx(b.score, abs=tolerance)
+
+
+@pytest.mark.parametrize("shortest", [0, 1])
+@pytest.mark.parametrize("name", COMPILED)
+def test_a_search_finds_the_same(name, shortest):
+    model = sharp(name)
+    assert refuse_cpu_model(model) is None
+    options = DecodingOptions(beam=4, nbest=3, max_len_ratio=1.0, max_len_extra=2)
+    given = (*batch(shortest), options)
+    assert_same(decode(CpuModel(model), *given), decode(model, *given))
+
+
+def test_maps_of_a_recurrent_decoder():
+    model = sharp("bahdanau")
+    src, lengths = batch(1)
+    options = DecodingOptions(beam=3, nbest=2, max_len=7)
+    expected = decode(model, src, lengths, options, need_weights=True)
+    found = decode(CpuModel(model), src, lengths, options, need_weights=True)
+    assert_same(found, expected)
+    for one, other in zip(found, expected, strict=True):
+        for a, b in zip(one, other, strict=True):
+            torch.testing.assert_close(a.attention["cross"][0], b.attention["cross"][0])
+
+
+def test_scores_of_source_vectors_are_used_with_several_beams(monkeypatch):
+    """The vocabulary's scores of a source are mixed, not those of each context."""
+    model = compiled("bahdanau", hidden=64)
+    fast = CpuModel(model)
+    calls = []
+    by_context = fast.steps.by_context
+    monkeypatch.setattr(fast.steps, "by_context", lambda x: calls.append(1) or by_context(x))
+    given = (*batch(1), DecodingOptions(beam=5, max_len=6))
+    assert_same(decode(fast, *given), decode(model, *given))
+    assert len(calls) == 1
+    given = (*batch(0), DecodingOptions(beam=5, max_len=6))
+    assert_same(decode(fast, *given), decode(model, *given))
+    assert len(calls) == 1, "an empty source has no weights that sum to 1"
+
+
+def test_samples_and_caches_longer_than_their_first_room():
+    model = sharp("transformer")
+    src, lengths = batch(1)
+    options = DecodingOptions(num_samples=3, seed=7, min_len=40, max_len=40)
+    assert_same(
+        decode(CpuModel(model), src, lengths, options), decode(model, src, lengths, options)
+    )
+
+
+def test_a_state_is_continued_once():
+    model = CpuModel(build("transformer").eval())
+    src, lengths = batch(1)
+    with torch.no_grad():
+        state = model.start(model.encode(src, lengths))
+        model.step(torch.ones(BATCH, dtype=torch.long), state)
+        with pytest.raises(AssertionError, match="continued once"):
+            model.step(torch.ones(BATCH, dtype=torch.long), state)
+
+
+def test_models_that_are_refused():
+    model = build("transformer").eval()
+    assert refuse_cpu_model(model) is None
+    with use_backend("reference"):
+        assert "backend" in refuse_cpu_model(model)
+    assert "encoder-decoder" in refuse_cpu_model(Ensemble([model, model]))
+    assert "float32" in refuse_cpu_model(build("transformer").double())
+    with torch.autocast("cpu", torch.bfloat16):
+        assert "autocast" in refuse_cpu_model(model)
+    hook = model.register_forward_hook(lambda *_: None)
+    assert "hooks" in refuse_cpu_model(model)
+    hook.remove()
+    assert "several layers" in refuse_cpu_model(build("bahdanau"))
+    assert "not additive" in refuse_cpu_model(build("luong"))
+    assert "ParallelDecoder" in refuse_cpu_model(build("gnmt"))
+
+
+def test_a_model_whose_weights_change_is_prepared_again():
+    model = compiled("bahdanau")
+    fast = CpuModel(model)
+    assert fast.is_current()
+    with torch.no_grad():
+        model.decoder.output.bias.add_(1.0)
+    assert not fast.is_current()
+    assert CpuModel(model).is_current()
+
+
+def test_kernels_are_loaded_once_they_pay(monkeypatch):
+    monkeypatch.setattr(warm_up, "_decoded", 0)
+    assert not warm_up.is_warm(warm_up.ENOUGH - 1)
+    assert not warm_up.is_warm()
+    assert warm_up.is_warm(1)
+    assert warm_up.is_warm()
+
+
+def int8_or_skip():
+    try:
+        return int8_engine()
+    except ArgumentError:
+        pytest.skip("no int8 engine on this chip")
+
+
+@pytest.mark.parametrize("preset", ["transformer", "bahdanau"])
+def test_int8_is_close_and_leaves_the_model_alone(preset, monkeypatch):
+    int8_or_skip()
+    monkeypatch.setattr("regard.models.int8.LEAST_WEIGHTS", 1)
+    model = compiled(preset)
+    before = {name: weight.clone() for name, weight in model.state_dict().items()}
+    quantised = int8_copy(model)
+    kinds = {type(module) for module in quantised.modules()}
+    assert {Int8Linear, Int8OutputLayer} <= kinds
+    assert not any(isinstance(m, Int8Linear | Int8OutputLayer) for m in model.modules())
+    src, lengths = batch(1)
+    tgt = torch.randint(4, 13, (BATCH, 5))
+    with torch.no_grad():
+        exact, close = model(src, lengths, tgt).logits, quantised(src, lengths, tgt).logits
+        fast = CpuModel(quantised)
+        state = fast.start(fast.encode(src, lengths))
+        steps = []
+        for token in tgt.unbind(1):
+            out = fast.step(token, state)
+            state = out.state
+            steps.append(out.logits)
+    for logits in (close, torch.stack(steps, dim=1)):
+        assert not torch.equal(logits, exact)
+        assert (logits - exact).norm() < 0.05 * exact.norm()
+    for name, weight in model.state_dict().items():
+        assert torch.equal(weight, before[name])
+
+
+def test_gradients_of_int8_layers_are_those_of_the_weights():
+    int8_or_skip()
+    linear = torch.nn.Linear(7, 5)
+    x = torch.randn(3, 7, requires_grad=True)
+    Int8Linear(linear)(x).sum().backward()
+    torch.testing.assert_close(x.grad, linear.weight.sum(0).expand(3, 7))
+
+
+def test_a_build_without_int8_says_so(monkeypatch):
+    int8_engine.cache_clear()
+    monkeypatch.setattr("regard.models.int8._runs", lambda engine: False)
+    monkeypatch.setattr(torch.cpu, "_is_vnni_supported", lambda: False)
+    with pytest.raises(ArgumentError, match=r"int8, for which it has no engine on .*: use 32"):
+        int8_engine()
+    int8_engine.cache_clear()
