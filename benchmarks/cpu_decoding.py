@@ -59,6 +59,7 @@ class Batches:
         self.model = load(args.run, args.precision)
 
     def __call__(self) -> list[str]:
+        """Return the answers."""
         outputs = self.model.predict(self.texts, attention=False, batch=PREDICT_BATCH, **FORCED)
         return [output.text for output in outputs]
 
@@ -71,6 +72,7 @@ class Words:
         self.model = load(BUNDLED, args.precision)
 
     def __call__(self) -> list[str]:
+        """Return the answers."""
         return [self.model(text, attention=False).text for text in self.texts]
 
 
@@ -86,6 +88,7 @@ class Engine:
         self.translator = Translator(args.run, precision, args.threads)
 
     def __call__(self) -> list[str]:
+        """Return the answers."""
         rows = [self.translator.source.encode(text) for text in self.texts]
         options = {"min_decoding_length": LENGTH, "max_decoding_length": LENGTH}
         more = {"max_batch_size": PREDICT_BATCH, "batch_type": "examples"}
@@ -94,17 +97,21 @@ class Engine:
 
 
 def quality(args: argparse.Namespace) -> dict[str, Any]:
-    """Return answers and the error rate of the bundled model on all test words."""
+    """Return answers and error rates of the bundled model on test words."""
+    from regard.api.evaluate_pairs import metric_names, score_predictions
+    from regard.data import Pair
+
     sources, targets = texts_of(args, WORDS_CASE, args.quality_words)
     model = load(BUNDLED, args.precision)
-    found = list(model.predict(sources, attention=False, batch=128))
-    wrong = sum(output.text != tgt for output, tgt in zip(found, targets, strict=True))
-    score = model.evaluate(list(zip(sources, targets, strict=True)), batch=128)
+    found = list(model.predict(sources, attention=False, batch=PREDICT_BATCH))
+    answers = [output.text for output in found]
+    pairs = [Pair(s, t, line=i) for i, (s, t) in enumerate(zip(sources, targets, strict=True))]
+    names = metric_names(model.tgt_tokenizer.kind, None)
+    rows = score_predictions(model.tgt_tokenizer, names, answers, pairs).rows
     return {
-        "answers": [output.text for output in found],
+        "answers": answers,
         "scores": [output.score for output in found],
-        "words_wrong": wrong / len(found),
-        "metrics": {name: float(value) for name, value in score.scores.items()},
+        "metrics": {row.name: row.value for row in rows},
     }
 
 
@@ -148,6 +155,7 @@ class Variant:
         self.times: list[dict[str, Any]] = []
 
     def read(self) -> str:
+        """Return the next line that the process writes."""
         assert self.process.stdout is not None
         line = self.process.stdout.readline()
         if not line:
@@ -162,6 +170,7 @@ class Variant:
         self.times.append(json.loads(self.read()))
 
     def record(self, case: str, threads: int) -> dict[str, Any]:
+        """Return the medians and the least of the times."""
         answers = len(self.times[0]["answers"])
         middle = {
             name: statistics.median(found[name] for found in self.times)
@@ -176,10 +185,12 @@ class Variant:
             "rounds": len(self.times),
             "sentences_per_s": answers / middle["seconds"],
             "cpu_ms_per_sentence": 1000 * middle["cpu_seconds"] / answers,
+            "least_cpu_ms": 1000 * min(t["cpu_seconds"] for t in self.times) / answers,
             **middle,
         }
 
     def close(self) -> None:
+        """End the process."""
         assert self.process.stdin is not None
         self.process.stdin.close()
         self.process.wait()
@@ -191,11 +202,9 @@ def measure(args: argparse.Namespace, case: str, run: str, exported: str) -> lis
     variants = []
     if args.before:
         variants.append(("before", f"regard:{case}", "32", run, args.before.resolve() / "src"))
-    for precision in args.precisions.split(","):
-        variants.append(("regard", f"regard:{case}", precision, run, now))
+    variants += [("regard", f"regard:{case}", p, run, now) for p in args.precisions.split(",")]
     if case == "b" and not args.no_engine:
-        for precision in ("32", "int8"):
-            variants.append(("ctranslate2", f"ctranslate2:{case}", precision, exported, now))
+        variants += [("ctranslate2", "ctranslate2:b", p, exported, now) for p in ("32", "int8")]
     running = [Variant(args, *variant) for variant in variants]
     for variant in running:
         variant.read()
@@ -216,36 +225,28 @@ def measure(args: argparse.Namespace, case: str, run: str, exported: str) -> lis
 
 
 def measure_quality(args: argparse.Namespace) -> list[dict[str, Any]]:
-    """Compare the answers of the bundled model in each precision."""
-    records, ours = [], None
-    for precision in args.precisions.split(","):
+    """Compare the answers of the bundled model in each precision with those in 32 bits."""
+    found = {}
+    for precision in dict.fromkeys(["32", *args.precisions.split(","), "bf16"]):
         variant = Variant(args, "regard", "quality:", precision, BUNDLED, ROOT / "src")
-        found = json.loads(variant.read())
+        found[precision] = json.loads(variant.read())
         variant.close()
-        ours = found if ours is None else ours
-        answers, scores = found.pop("answers"), found.pop("scores")
-        same = [a == b for a, b in zip(ours_answers(ours, answers), answers, strict=True)]
-        if precision == args.precisions.split(",")[0]:
-            ours = {"answers": answers, "scores": scores}
-        known = ours["scores"]
-        difference = [abs(a - b) for a, b, c in zip(known, scores, same, strict=True) if c]
+    ours, records = found["32"], []
+    for precision, theirs in found.items():
+        same = [a == b for a, b in zip(ours["answers"], theirs["answers"], strict=True)]
+        scores = zip(ours["scores"], theirs["scores"], same, strict=True)
         records.append(
             {
                 "case": "quality",
                 "precision": precision,
-                "words": len(answers),
+                "words": len(same),
                 "equal_answers": sum(same) / len(same),
-                "largest_difference_of_equal_answers": max(difference),
-                **found,
+                "largest_change_of_a_score": max(abs(a - b) for a, b, c in scores if c),
+                **theirs["metrics"],
             }
         )
         print(json.dumps(records[-1]), flush=True)
     return records
-
-
-def ours_answers(ours: dict[str, Any], answers: list[str]) -> list[str]:
-    found: list[str] = ours.get("answers", answers)
-    return found
 
 
 def parse() -> argparse.Namespace:

@@ -79,8 +79,7 @@ class Predictor:
         self._cpu_model: CpuModel | None = None
 
     @cached_property
-    def is_int8(self) -> bool:
-        """Whether the module has int8 weights."""
+    def _is_int8(self) -> bool:
         return is_int8(self.module)
 
     @cached_property
@@ -160,7 +159,7 @@ class Predictor:
     def _searched(self, request: PredictRequest, sources: int) -> SequenceModel:
         """Return the model to search with: a `CpuModel` where it pays and equals the model."""
         warm = is_warm(sources * request.options.beam * TOKENS)
-        if self.device.type != "cpu" or not (warm or self.is_int8):
+        if self.device.type != "cpu" or not (warm or self._is_int8):
             return self.module
         if refuse_cpu_model(self.module) is not None:
             return self.module

@@ -1,4 +1,4 @@
-"""Whether a process decodes enough to be worth loading compiled kernels.
+"""Deferred loading of compiled kernels, until a process decodes enough to be worth it.
 
 Importing numba and reading its kernels from the cache takes about a second, which a single
 prediction does not win back: `regard predict` of one word should not wait for it. Kernels whose

@@ -77,7 +77,7 @@ class CpuModel(SequenceModel):
 
     @property
     def has_maps(self) -> bool:
-        """Whether steps return attention maps."""
+        """True if steps return attention maps."""
         return isinstance(self.model.decoder, RecurrentDecoder)
 
     @property

@@ -14,7 +14,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from regard.attention import AdditiveAttention
-from regard.models.cpu import kernels
+from regard.models.cpu import recurrent_kernels as kernels
 from regard.models.cpu.products import Product, output_weight, product
 from regard.models.decoders import RecurrentDecoder, RecurrentDecoderState
 from regard.models.int8 import Int8Linear, Int8OutputLayer
@@ -118,6 +118,7 @@ class RecurrentSteps:
         self.known = product(known, bias, int8=int8)
         self.from_token = product(read[:, :width], bias_in, int8=int8)
         self.from_context = product(read[:, width:], None, int8=int8)
+        self.step_cell = kernels.cell_step(self.cell)
         self.table: Tensor | None = None
         if self.embedding.vocab * len(read) <= TABLE:
             table = self.embedding.table.weight.detach() * self.embedding.scale
@@ -205,16 +206,14 @@ class RecurrentSteps:
         scratch = torch.empty(self.gates + 6 * self.size).numpy()
         x, saved = scratch[: self.gates], scratch[self.gates :]
         if self.cell == "rnn":
-            kernels.rnn_step(*given, x, hidden.numpy())
+            self.step_cell(*given, x, hidden.numpy())
             return hidden, None
         if state.memory is None:
-            kernels.gru_step(
-                *given, state.hidden.numpy(), x, saved[: 4 * self.size], hidden.numpy()
-            )
+            self.step_cell(*given, state.hidden.numpy(), x, saved[: 4 * self.size], hidden.numpy())
             return hidden, None
         memory = torch.empty_like(hidden)
         after = hidden.numpy(), memory.numpy()
-        kernels.lstm_step(*given, state.memory.numpy(), x, saved, *after)
+        self.step_cell(*given, state.memory.numpy(), x, saved, *after)
         return hidden, memory
 
     def _projection_pays(self, rows: int, known: RecurrentSource) -> bool:

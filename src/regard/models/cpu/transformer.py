@@ -9,7 +9,7 @@ from jaxtyping import Int
 from torch import Tensor, nn
 
 from regard.layers.transformer import ACTIVATIONS, Residual, TransformerDecoderLayer
-from regard.models.cpu import kernels
+from regard.models.cpu import transformer_kernels as kernels
 from regard.models.cpu.products import Product, bias_of, output_weight, product, product_of
 from regard.models.decoders import AttentionDecoder
 from regard.models.int8 import Int8OutputLayer

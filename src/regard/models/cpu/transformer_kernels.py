@@ -1,5 +1,5 @@
 # mypy: disable-error-code="no-untyped-def, untyped-decorator, no-untyped-call"
-"""CPU kernels of a decoder's step: all that is not a product with weights.
+"""CPU kernels of a Transformer decoder's step: all that is not a product with weights.
 
 Rows are hypotheses. Tensors of a source exist once: `source` names the source of each row, and
 `lengths` has the real positions of each source. Kernels start no threads and release the GIL.
@@ -9,23 +9,10 @@ import math
 
 from numba import float32, int32, int64
 
-from regard.ops.cpu_math import (
-    ONE,
-    add,
-    add_mix,
-    additive_scores,
-    copy,
-    f32,
-    fill_keys,
-    gru_cell,
-    lstm_cell,
-    mix,
-    rnn_cell,
-    softmax,
-)
+from regard.ops.cpu_math import ONE, add, copy, f32, softmax
 from regard.ops.cpu_runtime import batch, kernel, part, row, rows
 
-ids, marks, mark_rows = int64[::1], int32[::1], int32[:, ::1]
+ids, mark_rows = int64[::1], int32[:, ::1]
 
 
 @kernel(rows, row, batch, mark_rows, int64, int64, int64, float32, row, rows)
@@ -148,86 +135,3 @@ def relu(x, bias):
         for j in range(len(values)):
             total = values[j] + bias[j]
             values[j] = f32(0.0) if total < f32(0.0) else total
-
-
-@kernel(batch, ids, batch, mark_rows)
-def prepare_keys(keys, lengths, exponentials, sizes):
-    """Exponentials and sizes of the keys of additive attention, once for each source."""
-    for b in range(len(keys)):
-        fill_keys(keys[b], 0, lengths[b], exponentials[b], sizes[b])
-
-
-@kernel(rows, batch, batch, mark_rows, row, ids, ids, rows, rows)
-def additive_weights(query, keys, exponentials, sizes, w, source, lengths, scratch, weights):
-    """Weights of additive attention; the query is the first part of each row of `query`."""
-    width = keys.shape[2]
-    for r in range(len(weights)):
-        b = source[r]
-        n = lengths[b]
-        weights[r, n:] = f32(0.0)
-        a = weights[r, :n]
-        additive_scores(query[r, :width], keys[b], exponentials[b], sizes[b], w, scratch, a)
-        softmax(a)
-
-
-@kernel(rows, batch, ids, ids, int64, rows)
-def contexts(weights, values, source, lengths, first, out):
-    """The values of the source of each row, mixed by its weights, from column `first` on."""
-    for r in range(len(out)):
-        n = lengths[source[r]]
-        mix(weights[r, :n], values[source[r]], out[r, first:])
-
-
-@kernel(rows, batch, ids, ids, rows)
-def add_contexts(weights, values, source, lengths, out):
-    """Like `contexts`, for all columns, and added to what is there."""
-    for r in range(len(out)):
-        n = lengths[source[r]]
-        add_mix(weights[r, :n], values[source[r]], ONE, out[r])
-
-
-@kernel(rows, ids, rows, int64, rows, batch, ids, ids, rows, row, row, rows)
-def gru_step(inputs, index, known, first, weights, values, source, lengths, hidden, x, saved, out):
-    """A step of a GRU that reads a token and the last context.
-
-    Args:
-        inputs: the tokens' part of the gates, in row `index[r]` for row r of the batch.
-        index: see `inputs`.
-        known: the recurrent part of the gates from column `first` on.
-        first: see `known`.
-        weights: of the last attention.
-        values: the part of the gates of each position of each source.
-        source: of each row.
-        lengths: of each source.
-        hidden: before the step.
-        x: scratch, as wide as the gates; `saved` too, for the cell.
-        saved: see `x`.
-        out: the hidden state after the step, written.
-    """
-    for r in range(len(out)):
-        b = source[r]
-        copy(inputs[index[r]], x)
-        add_mix(weights[r, : lengths[b]], values[b], ONE, x)
-        gru_cell(x, known[r, first:], hidden[r], saved, out[r])
-
-
-@kernel(rows, ids, rows, int64, rows, batch, ids, ids, rows, row, row, rows, rows)
-def lstm_step(
-    inputs, index, known, first, weights, values, source, lengths, memory, x, saved, out, after
-):
-    """Like `gru_step`; `memory` and `after` are the memories before and after the step."""
-    for r in range(len(out)):
-        b = source[r]
-        copy(inputs[index[r]], x)
-        add_mix(weights[r, : lengths[b]], values[b], ONE, x)
-        lstm_cell(x, known[r, first:], memory[r], saved, after[r], out[r])
-
-
-@kernel(rows, ids, rows, int64, rows, batch, ids, ids, row, rows)
-def rnn_step(inputs, index, known, first, weights, values, source, lengths, x, out):
-    """Like `gru_step`."""
-    for r in range(len(out)):
-        b = source[r]
-        copy(inputs[index[r]], x)
-        add_mix(weights[r, : lengths[b]], values[b], ONE, x)
-        rnn_cell(x, known[r, first:], out[r])
