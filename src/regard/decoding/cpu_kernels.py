@@ -13,33 +13,35 @@ import numpy as np
 from numba import boolean, float64, int64
 
 from regard.ops.cpu_math import LARGEST, LEAST, exponential, f32
-from regard.ops.cpu_runtime import FREE, batch, kernel, part, row, rows
+from regard.ops.cpu_runtime import batch, kernel, part, row, rows
 from regard.symbols import EOS
 
 BLOCK: Final = 64  # tokens whose maximum stands for all of them
 FIRST: Final = 4  # tokens below are pad, bos, eos and unk
+LOWEST: Final = np.int32(-(2**31))
 
 ids, id_rows, id_batch = int64[::1], int64[:, ::1], int64[:, :, ::1]
 flags, wide = boolean[:, ::1], float64[:, ::1]
 
 
-def _part_without_nan(function):
-    """A part whose numbers are not NaN, or do not matter then: maxima are vectorised."""
-    return part(function, FREE | {"nnan"})
+@part
+def ordered(bits):
+    """Bits of floats as integers in the order of the floats, and back."""
+    return bits ^ ((bits >> np.int32(31)) & np.int32(0x7FFFFFFF))
 
 
-@_part_without_nan
+@part
 def block_maxima(logits, maxima):
-    """The largest logit of each block, and of all."""
-    V = len(logits)
-    most = LEAST
+    """The largest logit of each block, and of all; maxima of integers are vectorised."""
+    V, bits, highest = len(logits), logits.view(np.int32), maxima.view(np.int32)
+    most = ordered(bits[0])
     for i in range(len(maxima)):
-        values, highest = logits[i * BLOCK : min((i + 1) * BLOCK, V)], LEAST
+        values, largest = bits[i * BLOCK : min((i + 1) * BLOCK, V)], LOWEST
         for j in range(len(values)):
-            highest = max(highest, values[j])
-        maxima[i] = highest
-        most = max(most, highest)
-    return most
+            largest = max(largest, ordered(values[j]))
+        highest[i] = ordered(largest)
+        most = max(most, largest)
+    return np.int32(ordered(most)).view(np.float32)
 
 
 @part
