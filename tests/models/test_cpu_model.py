@@ -125,6 +125,8 @@ def test_a_state_is_continued_once():
 def test_models_that_are_refused():
     model = build("transformer").eval()
     assert refuse_cpu_model(model) is None
+    assert "maps" in refuse_cpu_model(model, need_weights=True)
+    assert refuse_cpu_model(compiled("bahdanau"), need_weights=True) is None
     with use_backend("reference"):
         assert "backend" in refuse_cpu_model(model)
     assert "encoder-decoder" in refuse_cpu_model(Ensemble([model, model]))

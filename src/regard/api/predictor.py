@@ -161,12 +161,12 @@ class Predictor:
         warm = is_warm(sources * request.options.beam * TOKENS)
         if self.device.type != "cpu" or not (warm or self._is_int8):
             return self.module
-        if refuse_cpu_model(self.module) is not None:
+        need_weights = bool(request.needed_kinds) or request.options.coverage_penalty > 0
+        if refuse_cpu_model(self.module, need_weights=need_weights) is not None:
             return self.module
         if self._cpu_model is None or not self._cpu_model.is_current():
             self._cpu_model = CpuModel(cast(EncoderDecoder, self.module))
-        needs_maps = bool(request.needed_kinds) or request.options.coverage_penalty > 0
-        return self.module if needs_maps and not self._cpu_model.has_maps else self._cpu_model
+        return self._cpu_model
 
     def _decode(
         self, module: SequenceModel, rows: list[Any], request: PredictRequest

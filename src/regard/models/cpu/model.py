@@ -22,8 +22,13 @@ from regard.ops.backend import HAS_NUMBA, active_backend, is_watched
 from regard.state import State
 
 
-def refuse_cpu_model(model: nn.Module) -> str | None:
-    """Return the reason why `CpuModel` cannot take the place of a model, or None."""
+def refuse_cpu_model(model: nn.Module, *, need_weights: bool = False) -> str | None:
+    """Return the reason why `CpuModel` cannot take the place of a model, or None.
+
+    Args:
+        model: to search with.
+        need_weights: whether steps must return attention maps.
+    """
     if not HAS_NUMBA:
         return "numba is not installed"
     if active_backend() != "auto" or is_watched():
@@ -37,6 +42,8 @@ def refuse_cpu_model(model: nn.Module) -> str | None:
     if any(module._forward_hooks or module._forward_pre_hooks for module in model.modules()):
         return "it has hooks"
     if isinstance(model.decoder, AttentionDecoder):
+        if need_weights:
+            return "its compiled steps return no maps"
         from regard.models.cpu.transformer import refuse_transformer
 
         return refuse_transformer(model.decoder)
@@ -74,11 +81,6 @@ class CpuModel(SequenceModel):
     def is_current(self) -> bool:
         """Return whether the weights are still those that were prepared."""
         return self._versions == _versions(self.model)
-
-    @property
-    def has_maps(self) -> bool:
-        """True if steps return attention maps."""
-        return isinstance(self.model.decoder, RecurrentDecoder)
 
     @property
     def src_positions(self) -> int | None:
