@@ -249,6 +249,35 @@ def measure_quality(args: argparse.Namespace) -> list[dict[str, Any]]:
     return records
 
 
+def table(file: Path) -> None:
+    """Print a result as the tables of docs/prediction.md."""
+    result = json.loads(file.read_text())
+    times = [r for r in result["records"] if r["case"] != "quality"]
+    names = list(dict.fromkeys((r["system"], r["precision"]) for r in times))
+    titles = {"before": "before", "regard": "regard", "ctranslate2": "CTranslate2"}
+    heads = [f"{titles[system]} {precision}" for system, precision in names]
+    print(f"| case | {' | '.join(heads)} |\n| --- |{' ---: |' * len(heads)}")
+    for case in dict.fromkeys(r["case"] for r in times):
+        of = {
+            (r["system"], r["precision"]): r["cpu_ms_per_sentence"]
+            for r in times
+            if r["case"] == case
+        }
+        print(f"| {case} | {' | '.join(f'{of[n]:.1f}' if n in of else '' for n in names)} |")
+    threads = times[0]["threads"]
+    print(
+        f"\nMilliseconds of CPU time for a sentence ({threads} thread{'s' * (threads > 1)}, medians "
+        f"of {times[0]['rounds']} turns; {result['machine']['cpu']}, measured at "
+        f"{str(result['commit'])[:12]}).\n"
+    )
+    words = [r for r in result["records"] if r["case"] == "quality"]
+    print("| precision | equal answers | PER | exact |\n| --- | ---: | ---: | ---: |")
+    for r in words:
+        shares = f"{r['equal_answers']:.1%} | {r['per']:.2%} | {r['exact']:.2%}"
+        print(f"| {r['precision']} | {shares} |")
+    print(f"\nThe bundled model on {words[0]['words']:,} test words of CMUdict." if words else "")
+
+
 def parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     default = Path(os.environ.get("REGARD_DATA", ROOT.parent / "shared" / "data"))
@@ -263,6 +292,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--quality-words", type=int, default=2000, help="of `quality`")
     parser.add_argument("--no-engine", action="store_true", help="leave CTranslate2 out")
     parser.add_argument("--out", type=Path, metavar="FILE", help="write all records to FILE")
+    parser.add_argument("--table", type=Path, metavar="FILE", help="print the tables of a result")
     parser.add_argument("--worker", help=argparse.SUPPRESS)
     parser.add_argument("--precision", default="32", help=argparse.SUPPRESS)
     parser.add_argument("--run", help=argparse.SUPPRESS)
@@ -307,6 +337,9 @@ def main() -> None:
     args = parse()
     if args.worker:
         work(args)
+        return
+    if args.table:
+        table(args.table)
         return
     records = []
     with tempfile.TemporaryDirectory() as folder:

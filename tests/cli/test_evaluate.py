@@ -121,6 +121,17 @@ def test_against_another_run(run, sister, answered):
     assert "better in" in out.splitlines()[-1]
 
 
+def test_a_precision_is_compared_with_32_bits(run, answered):
+    args = (answered[0], "--beam", 1, "--precision", "bf16", "--against", run)
+    _, found = measured(run, *args)
+    assert found["precision"] == "bf16"
+    assert found["against"]["first"] == found["metrics"][0]["value"]
+    exact, _ = measured(run, answered[0], "--beam", 1)
+    assert found["against"]["second"] == exact["cer"]["value"]
+    assert done(regard("evaluate", run, *args)).startswith("20 pairs, weights in bf16\n")
+    assert "be one of" in sentence(regard("evaluate", run, answered[0], "--precision", "4"), 2)
+
+
 def test_metrics_by_name(run, answered):
     metrics, _ = measured(run, answered[0], "--metrics", " BLEU, chrf,", "--beam", 1)
     assert list(metrics) == ["bleu", "chrf"]

@@ -1,0 +1,94 @@
+"""Precisions that a run is loaded in, and compiled steps once they pay."""
+
+import pytest
+import torch
+
+import regard
+from api.test_output import run_folder
+from regard.api.fit_load import _check_int8
+from regard.errors import ArgumentError
+from regard.models.cpu import CpuModel
+from regard.models.int8 import int8_engine, is_int8
+from regard.ops import warm_up
+from regard.ops.backend import HAS_NUMBA
+
+TEXTS = ["abcd", "bca", "d", "ccab", "adda"]
+
+
+@pytest.fixture(scope="module")
+def path(tmp_path_factory):
+    return run_folder(tmp_path_factory.mktemp("runs") / "plain", "transformer")
+
+
+def files(path):
+    return {file.name: file.read_bytes() for file in path.iterdir() if file.is_file()}
+
+
+def test_int8_is_a_copy_that_leaves_the_files_alone(path, monkeypatch):
+    try:
+        int8_engine()
+    except ArgumentError:
+        pytest.skip("no int8 engine on this chip")
+    monkeypatch.setattr("regard.models.int8.LEAST_WEIGHTS", 1)
+    before = files(path)
+    model, exact = regard.load(path, device="cpu", precision="int8"), regard.load(path)
+    assert is_int8(model.module)
+    assert not is_int8(exact.module)
+    found, expected = model("abcd", max_len=6), exact("abcd", max_len=6)
+    assert found.log_prob == pytest.approx(expected.log_prob, rel=0.2)
+    assert found.log_prob != expected.log_prob
+    assert files(path) == before
+
+
+@pytest.mark.parametrize("precision", ["32", 32, "auto"])
+def test_auto_is_32(path, precision):
+    model = regard.load(path, precision=precision)
+    assert {weight.dtype for weight in model.module.parameters()} == {torch.float32}
+    assert not is_int8(model.module)
+
+
+def test_precisions_that_cannot_be(path):
+    with pytest.raises(ArgumentError, match="be one of auto, 32, bf16, int8, but it is 'int4'"):
+        regard.load(path, precision="int4")
+    with pytest.raises(ArgumentError, match="precision must be 32 or bf16 on a GPU"):
+        _check_int8(torch.device("cuda"))
+
+
+@pytest.mark.skipif(not HAS_NUMBA, reason="numba is not installed")
+def test_answers_stay_the_same_when_compiled_steps_begin(path, monkeypatch):
+    model = regard.load(path, device="cpu")
+    options = {"attention": False, "beam": 3, "nbest": 2, "max_len": 6}
+    searched = []
+    decode = regard.api.predictor.decode
+
+    def watched(module, *args, **more):
+        searched.append(type(module))
+        return decode(module, *args, **more)
+
+    monkeypatch.setattr("regard.api.predictor.decode", watched)
+    cold = model(TEXTS, **options)
+    assert CpuModel not in searched
+    monkeypatch.setattr(warm_up, "_decoded", warm_up.ENOUGH)
+    searched.clear()
+    warm = model(TEXTS, **options)
+    assert set(searched) == {CpuModel}
+    for one, other in zip(cold, warm, strict=True):
+        assert one.text == other.text
+        assert one.score == pytest.approx(other.score, abs=1e-4)
+        assert [a.text for a in one.alternatives] == [a.text for a in other.alternatives]
+    searched.clear()
+    maps = model("abcd", beam=3, max_len=6).maps
+    assert maps["cross"], "maps come from the plain steps"
+    assert CpuModel not in searched
+
+
+@pytest.mark.skipif(not HAS_NUMBA, reason="numba is not installed")
+def test_changed_weights_are_seen(path, monkeypatch):
+    monkeypatch.setattr(warm_up, "_decoded", warm_up.ENOUGH)
+    model = regard.load(path, device="cpu")
+    before = model("abcd", attention=False, max_len=6)
+    with torch.no_grad():
+        model.module.decoder.output.bias[6] += 50.0
+    after = model("abcd", attention=False, max_len=6)
+    assert before.tokens != after.tokens
+    assert len(set(after.tokens)) == 1
