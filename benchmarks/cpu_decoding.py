@@ -264,9 +264,8 @@ def table(file: Path) -> None:
             if r["case"] == case
         }
         print(f"| {case} | {' | '.join(f'{of[n]:.1f}' if n in of else '' for n in names)} |")
-    threads = times[0]["threads"]
     print(
-        f"\nMilliseconds of CPU time for a sentence ({threads} thread{'s' * (threads > 1)}, medians "
+        f"\nMilliseconds of CPU time for a sentence; threads: {times[0]['threads']}, medians "
         f"of {times[0]['rounds']} turns; {result['machine']['cpu']}, measured at "
         f"{str(result['commit'])[:12]}).\n"
     )
