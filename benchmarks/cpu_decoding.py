@@ -267,7 +267,7 @@ def table(file: Path) -> None:
     print(
         f"\nMilliseconds of CPU time for a sentence; threads: {times[0]['threads']}, medians "
         f"of {times[0]['rounds']} turns; {result['machine']['cpu']}, measured at "
-        f"{str(result['commit'])[:12]}).\n"
+        f"{str(result['commit'])[:12]}.\n"
     )
     words = [r for r in result["records"] if r["case"] == "quality"]
     print("| precision | equal answers | PER | exact |\n| --- | ---: | ---: | ---: |")
