@@ -8,7 +8,10 @@ waits for any more and to let short requests pass long ones.
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
+
+if TYPE_CHECKING:
+    from torch import nn
 
 Callback = Callable[[], None]
 Piece = TypeVar("Piece")
@@ -23,6 +26,24 @@ def preemption_point() -> None:
         callback()
 
 
+def point_hook(*_: object) -> None:
+    """Be a forward hook of modules that is a preemption point, and nothing else."""
+    preemption_point()
+
+
+def has_hooks(model: "nn.Module") -> bool:
+    """Return whether calls of a model's modules are hooked, other than by `point_hook`.
+
+    Code that computes what a model does without calling its modules asks this first.
+    """
+    return any(
+        hook is not point_hook
+        for module in model.modules()
+        for hooks in (module._forward_hooks, module._forward_pre_hooks)
+        for hook in hooks.values()
+    )
+
+
 def in_turn(pieces: Iterable[Piece]) -> Iterator[Piece]:
     """Yield pieces of work, with a preemption point before each."""
     for piece in pieces:
@@ -33,6 +54,16 @@ def in_turn(pieces: Iterable[Piece]) -> Iterator[Piece]:
 def is_preemptible() -> bool:
     """Return whether somebody waits for preemption points, so that pieces should be short."""
     return _callback.get() is not None
+
+
+@contextmanager
+def undisturbed() -> Iterator[None]:
+    """Have no preemption points inside the block, which must neither wait nor end early."""
+    before = _callback.set(None)
+    try:
+        yield
+    finally:
+        _callback.reset(before)
 
 
 @contextmanager

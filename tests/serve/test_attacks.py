@@ -330,7 +330,8 @@ def test_requests_that_do_not_fit_into_memory_are_told_and_small_ones_are_answer
 
 def test_an_exception_that_ends_threads_is_told_and_the_server_goes_on(live, models, monkeypatch):
     server = live()
-    monkeypatch.setattr(models.by_name["looking"], "traces", lambda *_, **__: next(iter(())))
+    predictor = models.by_name["looking"].predictor
+    monkeypatch.setattr(predictor, "traces", lambda *_, **__: next(iter(())))
     error(post(server, {"text": "abc"}), 500, "internal")
     assert len(server.lines) == 1
     assert "StopIteration" in server.lines[0] or "WorkError" in server.lines[0]

@@ -135,7 +135,8 @@ class Predictor:
         encoded = self.kind.sources.rows(sources)
         order = sorted(range(len(sources)), key=lambda i: len(encoded[i]))
         batches = [order[start : start + batch] for start in range(0, len(order), batch)]
-        module = self._searched(request, len(sources))
+        needs_maps = bool(request.needed_kinds)
+        module = self._searched(request.options, len(sources), needs_maps=needs_maps)
 
         def run(part: tuple[list[int], int | None]) -> list[list[Hypothesis]]:
             indices, seed = part
@@ -156,12 +157,14 @@ class Predictor:
         }
         return [outputs[i] for i in range(len(sources))]
 
-    def _searched(self, request: PredictRequest, sources: int) -> SequenceModel:
+    def _searched(
+        self, options: DecodingOptions, sources: int, *, needs_maps: bool
+    ) -> SequenceModel:
         """Return the model to search with: a `CpuModel` where it pays and equals the model."""
-        warm = is_warm(sources * request.options.beam * TOKENS)
+        warm = is_warm(sources * options.beam * TOKENS)
         if self.device.type != "cpu" or not (warm or self._is_int8):
             return self.module
-        need_weights = bool(request.needed_kinds) or request.options.coverage_penalty > 0
+        need_weights = needs_maps or options.coverage_penalty > 0
         if refuse_cpu_model(self.module, need_weights=need_weights) is not None:
             return self.module
         if self._cpu_model is None or not self._cpu_model.is_current():
@@ -285,7 +288,7 @@ class Predictor:
     ) -> list[Hypothesis]:
         """Return the best hypothesis of each source, with maps."""
         best = decode(
-            self.module,
+            self._searched(options, len(src), needs_maps=True),
             src,
             lengths,
             options,

@@ -21,6 +21,7 @@ from torch import Tensor, nn
 
 from regard.device import reset_cuda_generator
 from regard.ops.backend import active_backend, is_watched
+from regard.preemption import has_hooks, undisturbed
 from regard.state import map_leaves
 
 #: Calls of a kind and shape that run eagerly before it is recorded: the first one compiles kernels
@@ -202,7 +203,7 @@ class DecodingGraphs:
         graph, now = torch.cuda.CUDAGraph(), torch.cuda.current_stream()
         self._stream.wait_stream(now)
         try:
-            with torch.cuda.stream(self._stream), _without_garbage_collection():
+            with torch.cuda.stream(self._stream), _without_garbage_collection(), undisturbed():
                 # other threads may use the GPU meanwhile
                 graph.capture_begin(self._pool, capture_error_mode="thread_local")
                 try:
@@ -286,7 +287,7 @@ def _is_observed(model: nn.Module) -> bool:
     shared = nn.modules.module
     if shared._global_forward_hooks or shared._global_forward_pre_hooks:
         return True
-    return any(module._forward_hooks or module._forward_pre_hooks for module in model.modules())
+    return has_hooks(model)
 
 
 def _flatten(tree: Any) -> tuple[dict[str, Tensor], Hashable]:

@@ -8,7 +8,7 @@ from typing import Any
 
 from regard import api
 from regard.models import PRESETS
-from regard.preemption import preemption_point
+from regard.preemption import point_hook
 from regard.pretrained import PretrainedModel
 from regard.seeing import Trace
 from regard.seeing.storage import to_json
@@ -45,7 +45,7 @@ class Models:
         for model in models.values():
             for part in model.module.modules():
                 # one layer of a large model takes as long as a whole prediction of a small one
-                part.register_forward_pre_hook(lambda *_: preemption_point())
+                part.register_forward_pre_hook(point_hook)
 
     @staticmethod
     def load(

@@ -19,6 +19,7 @@ from regard.models.protocol import (
     Tgt,
 )
 from regard.ops.backend import HAS_NUMBA, active_backend, is_watched
+from regard.preemption import has_hooks
 from regard.state import State
 
 
@@ -39,7 +40,7 @@ def refuse_cpu_model(model: nn.Module, *, need_weights: bool = False) -> str | N
         return "it is no encoder-decoder"
     if any(p.dtype != torch.float32 or p.device.type != "cpu" for p in model.parameters()):
         return "its weights are not float32 on the CPU"
-    if any(module._forward_hooks or module._forward_pre_hooks for module in model.modules()):
+    if has_hooks(model):
         return "it has hooks"
     if isinstance(model.decoder, AttentionDecoder):
         if need_weights:

@@ -1,0 +1,38 @@
+"""Preemption points, and hooks that are nothing else."""
+
+import pytest
+from torch import nn
+
+from regard.preemption import (
+    has_hooks,
+    is_preemptible,
+    point_hook,
+    preemptible,
+    preemption_point,
+    undisturbed,
+)
+
+
+def test_a_hook_that_is_a_preemption_point_hides_no_call():
+    model, calls = nn.Sequential(nn.Linear(2, 2)), []
+    assert not has_hooks(model)
+    model[0].register_forward_pre_hook(point_hook)
+    assert not has_hooks(model)
+    with preemptible(lambda: calls.append(1)):
+        point_hook(model[0], ())
+    assert calls == [1]
+    model[0].register_forward_hook(lambda *args: None)
+    assert has_hooks(model)
+
+
+def test_undisturbed_work_has_no_preemption_points():
+    def stop():
+        raise KeyboardInterrupt
+
+    with preemptible(stop):
+        with undisturbed():
+            preemption_point()
+            assert not is_preemptible()
+        with pytest.raises(KeyboardInterrupt):
+            preemption_point()
+    assert not is_preemptible()
