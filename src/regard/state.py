@@ -9,6 +9,7 @@ from torch import Tensor
 
 # not typing.Self, which the run-time shape checks cannot read on a method
 StateT = TypeVar("StateT", bound="State")
+TreeT = TypeVar("TreeT")
 
 #: The metadata of a field that belongs to the source, as the projected keys of a memory: no step
 #: changes its tensors, and they are equal for all hypotheses of a source, so a search does not copy
@@ -37,8 +38,8 @@ class State:
         )
 
 
-def map_leaves(state: StateT, change: Callable[[str, Any, bool], Any]) -> StateT:
-    """Return a state of the same structure with every leaf changed.
+def map_leaves(state: TreeT, change: Callable[[str, Any, bool], Any]) -> TreeT:
+    """Return a state, or a tuple or dict of such parts, with every leaf changed.
 
     Args:
         state: to walk through. A nested state with a `reorder` of its own is a leaf.
@@ -63,7 +64,7 @@ def map_leaves(state: StateT, change: Callable[[str, Any, bool], Any]) -> StateT
     def join(name: str, part: str) -> str:
         return f"{name}.{part}" if name else part
 
-    changed: StateT = walk(state, "", False)
+    changed: TreeT = walk(state, "", False)
     return changed
 
 

@@ -49,7 +49,12 @@ def test_steps_that_the_kernels_refuse_are_named(monkeypatch, options, vocab, re
     lengths = torch.full((1,), 5)
     beams = BeamState.start(lengths, 5, Constraints.of(options, lengths), options, 1)
     plan = SearchPlan(lambda *args: None, beams=options.beam, best=2 * options.beam)
-    wide = replace(beams, tokens=beams.tokens.expand(1, options.beam))
+    several = {name: getattr(beams, name) for name in ("tokens", "scores", "over")}
+    wider = {name: x.expand(1, options.beam) for name, x in several.items()}
+    for name in ("coverage", "history"):
+        if getattr(beams, name) is not None:
+            wider[name] = getattr(beams, name).expand(1, options.beam, -1)
+    wide = replace(beams, **wider)
     found = refuse_kernels(wide, torch.zeros(options.beam, vocab), 0, plan)
     assert found is None if reason is None else reason in found
     if reason is None:

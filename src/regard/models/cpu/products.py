@@ -1,6 +1,6 @@
 """Products with weights, as the steps of a decoder take them: in 32 bits or with int8 weights."""
 
-from typing import Final, Protocol, cast
+from typing import Final, Protocol, cast, runtime_checkable
 
 import torch
 import torch.nn.functional as F
@@ -14,6 +14,7 @@ LARGE: Final = 1 << 20
 FEW: Final = 32
 
 
+@runtime_checkable
 class Product(Protocol):
     """`W x + b` of rows of vectors."""
 
