@@ -82,3 +82,9 @@ def alone():
     if os.environ != environment:
         os.environ.clear()
         os.environ.update(environment)
+
+
+@pytest.fixture
+def plain_steps(monkeypatch):
+    """Searches on the CPU never go on by compiled kernels, whose sums have another order."""
+    monkeypatch.setattr("regard.ops.warm_up.ENOUGH", 10**15)

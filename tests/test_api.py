@@ -236,7 +236,9 @@ def test_every_preset_answers_in_half_precision(preset, tmp_path):
 
 
 def test_an_unknown_precision(model):
-    with pytest.raises(ArgumentError, match="precision must be one of 32, bf16, but it is 'fp8'"):
+    with pytest.raises(
+        ArgumentError, match="precision must be one of auto, 32, bf16, int8, but it is 'fp8'"
+    ):
         regard.load(model.path, precision="fp8")
 
 

@@ -52,6 +52,7 @@ def rows():
     return spoken(20, seed=5)
 
 
+@pytest.mark.usefixtures("plain_steps")
 def test_answers_are_the_same_in_whatever_form_sources_come(run, model, rows, tmp_path):
     tables = [table for table, _ in rows]
     jsonl = write_jsonl(tmp_path / "a.jsonl", rows)

@@ -14,6 +14,9 @@ from regard.models.protocol import Memory, StepOutput
 from regard.state import State
 from regard.symbols import BOS, EOS, PAD, UNK
 
+#: the search of the package by its definition, bit by bit
+pytestmark = pytest.mark.usefixtures("plain_steps")
+
 ROWS = 211
 HEADS, SRC_LEN = 3, 7
 

@@ -162,7 +162,7 @@ def test_precision_and_device(saved):
     model = regard.load(saved("gpt2"), precision="bf16", device="cpu")
     assert {weight.dtype for weight in model.module.parameters()} == {torch.bfloat16}
     assert not model.module.training
-    with pytest.raises(ArgumentError, match="precision must be one of 32, bf16"):
+    with pytest.raises(ArgumentError, match="precision must be one of auto, 32, bf16, int8"):
         regard.load(saved("gpt2"), precision="8")
 
 
