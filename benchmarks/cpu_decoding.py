@@ -252,6 +252,9 @@ def measure_quality(args: argparse.Namespace) -> list[dict[str, Any]]:
 def table(file: Path) -> None:
     """Print a result as the tables of docs/prediction.md."""
     result = json.loads(file.read_text())
+    if "pairs" in result:
+        precision_table(result)
+        return
     times = [r for r in result["records"] if r["case"] != "quality"]
     names = list(dict.fromkeys((r["system"], r["precision"]) for r in times))
     titles = {"before": "before", "regard": "regard", "ctranslate2": "CTranslate2"}
@@ -275,6 +278,17 @@ def table(file: Path) -> None:
         shares = f"{r['equal_answers']:.1%} | {r['per']:.2%} | {r['exact']:.2%}"
         print(f"| {r['precision']} | {shares} |")
     print(f"\nThe bundled model on {words[0]['words']:,} test words of CMUdict." if words else "")
+
+
+def precision_table(result: dict[str, Any]) -> None:
+    """Print BLEU of a translation model in each precision."""
+    print(
+        "| device | precision | equal answers | BLEU | chrF |\n| --- | --- | ---: | ---: | ---: |"
+    )
+    for r in result["records"]:
+        equal = f"{r['equal_to_32'] / result['pairs']:.1%}" if "equal_to_32" in r else ""
+        shown = f"{equal} | {r['bleu']:.2f} | {r['chrf']:.2f}"
+        print(f"| {r['device']} | {r['precision']} | {shown} |")
 
 
 def parse() -> argparse.Namespace:

@@ -104,8 +104,23 @@ def decoding_graphs(model: Any) -> Any | None:
     return DecodingGraphs(model, records=next(model.parameters()).is_cuda)
 
 
+def prepared(model: Any, device: str) -> Any:
+    """Return the model that `Predictor` searches with once a process is warm."""
+    if device != "cpu" or importlib.util.find_spec("regard.models.cpu") is None:
+        return model
+    from regard.models.cpu import CpuModel, refuse_cpu_model
+    from regard.ops.warm_up import ENOUGH, is_warm
+
+    is_warm(ENOUGH)
+    return model if refuse_cpu_model(model) else CpuModel(model)
+
+
 class Regard:
-    """`decode` of regard, on a GPU replayed from CUDA graphs if this checkout can, or plain."""
+    """`decode` of regard as predictions call it, or plain.
+
+    On a GPU searches are replayed from CUDA graphs, on the CPU steps run by compiled kernels, if
+    this checkout can.
+    """
 
     def __init__(self, cell: Cell, device: str, threads: int, *, plain: bool = False) -> None:
         import torch
@@ -117,6 +132,7 @@ class Regard:
         torch.manual_seed(0)
         model = PRESETS[cell.preset](VOCAB, VOCAB, cell.size)
         self.model = model.to(device, dtype_of(cell.precision)).eval()
+        self.searched = self.model if plain else prepared(self.model, device)
         self.graphs = None if plain or device == "cpu" else decoding_graphs(self.model)
         given = {} if self.graphs is None else {"graphs": self.graphs}
         self.decode = functools.partial(decode, **given)
@@ -126,13 +142,14 @@ class Regard:
 
     @property
     def path(self) -> str:
-        """How many graphs are recorded by now, or that none are."""
-        return "plain" if self.graphs is None else repr(self.graphs)
+        """How many graphs are recorded by now, or how else steps run."""
+        compiled = "plain" if self.searched is self.model else "compiled steps"
+        return compiled if self.graphs is None else repr(self.graphs)
 
     def search(self, batch: int, length: int) -> list[Any]:
         """Return the best hypothesis of each source."""
         options = self.options(min_len=length, max_len=length)
-        found = self.decode(self.model, self.batches[batch], self.lengths, options)
+        found = self.decode(self.searched, self.batches[batch], self.lengths, options)
         return [hypotheses[0].tokens for hypotheses in found]
 
 

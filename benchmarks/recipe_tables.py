@@ -14,6 +14,18 @@ TITLES: Final = {
     "bleu-lc": "lower-cased BLEU",
     "bleu-tok": "BLEU of lower-cased tokens",
     "perplexity": "perplexity",
+    "f1": "F1 %",
+    "em": "exact match %",
+    "f1-overlap": "F1 % of the best overlap",
+    "support": "on a supporting sentence %",
+    "support-any-hop": "the same in any hop %",
+    "rouge-1": "ROUGE-1",
+    "rouge-2": "ROUGE-2",
+    "rouge-l": "ROUGE-L",
+    "copied": "copied words %",
+    "rouge-1-first-words": "ROUGE-1 of the first words",
+    "rouge-2-first-words": "ROUGE-2 of the first words",
+    "rouge-l-first-words": "ROUGE-L of the first words",
 }
 #: the part of a task in which figures can be set beside each other, as a section is headed
 FIELDS: Final = {
@@ -27,6 +39,10 @@ FIELDS: Final = {
     "tatoeba": "English to French: Tatoeba",
     "ptb": "Language models: the Penn Treebank",
     "sst": "Sentiment: SST-2",
+    "babi-1k": "Questions about stories, 1,000 for each of 20 tasks: bAbI",
+    "babi-10k": "Questions about stories, 10,000 for each of 19 tasks: bAbI",
+    "squad": "Answers as spans of a passage: a part of SQuAD 1.1",
+    "acl-titles": "Abstracts to titles: the ACL Anthology",
 }
 SETS: Final = {"dev": "dev", "test": "test", "test2017": "test 2017"}
 #: what stands where there is no figure
@@ -46,7 +62,8 @@ def device(run: Record) -> str:
 
 def field(task: str, options: Record) -> str:
     """Return the part of a task that a recipe belongs to."""
-    part = options.get("tgt") or options.get("part")
+    named = ("tgt", "part", "series", "questions")
+    part = next((options[name] for name in named if options.get(name)), None)
     return f"{task}-{part}" if part else task
 
 
@@ -106,12 +123,17 @@ def values(record: Record, part: str, name: str) -> list[float]:
 
 def mean(several: list[float]) -> str:
     """Return the mean over seeds."""
-    return f"{fmean(several):.2f}" if several else NONE
+    return _figure(fmean(several)) if several else NONE
 
 
 def ends(several: list[float]) -> str:
     """Return the lowest and the highest value."""
-    return f"{min(several):.2f} to {max(several):.2f}" if len(several) > 1 else NONE
+    return f"{_figure(min(several))} to {_figure(max(several))}" if len(several) > 1 else NONE
+
+
+def _figure(value: float) -> str:
+    """Return a value with two decimals; errors below 2 have three, as papers give them."""
+    return f"{value:.3f}" if 0 < value < 2 else f"{value:.2f}"
 
 
 def spread(several: list[float]) -> str:
@@ -233,7 +255,7 @@ def _run_row(run: Record) -> list[str]:
     commit = (run["commit"] or "none")[:12] + (" with changes" if run["changed_since"] else "")
     beside = str(run.get("at_once") or "")
     scored = run["scores"].get("test", {"figures": {}})["figures"].values()
-    figures = " / ".join(f"{figure['value']:.2f}" for figure in scored)
+    figures = " / ".join(_figure(figure["value"]) for figure in scored)
     # where a run was made is no part of its command, but a GPU is what is taken if there is one
     where = f" device=cpu threads={run['cores']}" if run.get("cores") and trained else ""
     command = f"`{run['command']}{where}`"

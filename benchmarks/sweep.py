@@ -99,7 +99,7 @@ def best(path: Path) -> dict[str, Any] | None:
         return None
     names = [name for name in rows[-1] if name.startswith("dev_")]
     name = next((n for n in names if n != "dev_loss"), "dev_loss")
-    higher = name in ("dev_bleu", "dev_chrf", "dev_exact")
+    higher = name in ("dev_bleu", "dev_chrf", "dev_exact", "dev_accuracy")
     row = (max if higher else min)(rows, key=lambda r: r[name])
     return {"metric": name, "value": row[name], **{k: row[k] for k in ("step", "epoch", "seconds")}}
 

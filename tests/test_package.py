@@ -30,7 +30,7 @@ def test_the_description_is_the_readme_without_links_to_files(metadata):
     assert metadata["Description-Content-Type"] == "text/markdown"
     description = metadata.get_payload()
     assert description.startswith("# regard\n")
-    assert "docs/seeing.md is the guide" in description
+    assert "Seeing is the guide to maps" in description
     blocks = BLOCK.findall((ROOT / "README.md").read_text(encoding="utf-8"))
     assert blocks
     assert BLOCK.findall(description) == blocks

@@ -141,7 +141,8 @@ class DecodingOptions:
 def check_whole(**values: object) -> None:
     """Raises unless the values are whole numbers, numpy's among them."""
     for name, value in values.items():
-        if not isinstance(value, SupportsIndex):
+        # the check of the protocol takes as long as a small product of matrices
+        if type(value) is not int and not isinstance(value, SupportsIndex):
             raise ArgumentError(name, "be a whole number", repr(value), "choose one")
 
 

@@ -141,7 +141,7 @@ def test_a_perfect_model_is_right_however_targets_are_spelled(model, monkeypatch
             yield SimpleNamespace(text=tokenizer.decode(tokenizer.encode(rows[int(text.text)][2])))
 
     monkeypatch.setattr(package.Model, "predict", perfect)
-    monkeypatch.setattr(model, "tgt_tokenizer", tokenizer)
+    monkeypatch.setattr(package.Model, "tgt_tokenizer", tokenizer)
     exact, cer = model.evaluate(rows, ["exact", "cer"]).rows
     assert (exact.value, exact.low, cer.value) == (1, 1, 0)
     assert exact.signature.endswith(f"|norm:{tokenizer.normal_form}")

@@ -217,3 +217,39 @@ def test_frames_are_pasted_as_rows_of_numbers(live):
     live.fill("#live-text", "1 2\n3 x")
     until(live, "document.querySelector('.status').textContent.includes('Line 2 has “x”')")
     assert live.wrong == []
+
+
+FILES = {"name": "viewer", "reads": "pictures", "source": {"files": [".png", ".jpg"]}, "beam": 1}
+
+
+def test_files_are_chosen_or_dropped(live):
+    live.info = {"models": [FILES, {"name": "enfr"}], "limits": {"file_bytes": 9}}
+    live.questions.clear()
+    live.goto("http://regard.test/")
+    live.wait_for_selector("#live-file")
+    assert live.questions == []
+    assert live.locator("#live-text").is_hidden()
+    assert live.locator("#live-file").get_attribute("accept") == ".png,.jpg"
+    picture = {"name": "cat.png", "mimeType": "image/png", "buffer": b"a picture"}
+    live.set_input_files("#live-file", picture)
+    until_here(live, lambda: len(live.questions) == 1)
+    assert live.questions[0] == ("api/stream", {"file": "YSBwaWN0dXJl", "model": "viewer"})
+    live.set_input_files("#live-file", {**picture, "buffer": b"too large."})
+    until(live, "document.querySelector('.status').textContent.includes('10 bytes')")
+    assert "takes 9 at most" in live.inner_text(".status")
+    drop = """() => {
+      const data = new DataTransfer();
+      data.items.add(new File(["dropped"], "dog.png"));
+      const place = document.querySelector('[data-place="live"]');
+      for (const name of ["dragenter", "drop"]) {
+        const about = { dataTransfer: data, bubbles: true, cancelable: true };
+        place.dispatchEvent(new DragEvent(name, about));
+      }
+    }"""
+    live.evaluate(drop)
+    until_here(live, lambda: len(live.questions) == 2)
+    assert live.questions[1][1]["file"] == "ZHJvcHBlZA=="
+    live.select_option("select[aria-label=Model]", "enfr")
+    assert live.locator("#live-text").is_visible()
+    assert live.locator("#live-file").is_hidden()
+    assert live.wrong == []

@@ -6,6 +6,7 @@ import re
 import pytest
 
 from cli.tools import done, regard, sentence
+from regard.kinds import kind_options
 from regard.models import PRESETS
 from regard.training.config import Config, preset_options
 
@@ -21,7 +22,7 @@ def rows(*args):
 def test_every_setting_of_a_run_is_listed():
     shown = rows()
     for name, field in Config.model_fields.items():
-        if name == "model":
+        if name in ("model", "kind_options"):  # given by the names in them
             continue
         assert field.description, name
         assert any(field.description in cell for cell in shown[name]), name
@@ -40,7 +41,7 @@ def test_every_option_of_a_preset_is_listed(preset):
     shown = rows(preset)
     for name in preset_options(preset):
         default, description = shown[name]
-        assert default != "none" or name in ("tied", "attention_dropout")
+        assert default != "none" or name in ("tied", "attention_dropout", "encoder_layers")
         assert len(description) > 10
 
 
@@ -55,9 +56,11 @@ def test_sizes_are_those_of_the_table():
 
 @pytest.mark.slow
 def test_what_is_listed_can_be_given_to_train(in_folder):
-    """Each name, with its own default, is taken."""
+    """Each name, with its own default, is taken; settings of other kinds of data are not given."""
+    others = {name for fields in kind_options().values() for name in fields}
     for preset in PRESETS:
-        given = [f"{name}={cells[0]}" for name, cells in rows(preset).items() if len(cells) == 2]
+        listed = {name: cells for name, cells in rows(preset).items() if name not in others}
+        given = [f"{name}={cells[0]}" for name, cells in listed.items() if len(cells) == 2]
         given = [word for word in given if not word.startswith(("setting=", "preset="))]
         said = sentence(regard("train", "missing.tsv", "-p", preset, *given), 1)
         assert said.startswith("missing.tsv: there is no such file")
@@ -72,7 +75,9 @@ def test_settings_as_json():
     found = json.loads(done(regard("settings", "transformer", "--json")))
     assert found["preset"] == "transformer"
     by_name = {row.pop("name"): row for row in found["settings"]}
-    assert set(by_name) == {*Config.model_fields, *preset_options("transformer")} - {"model"}
+    of_kinds = {name for fields in kind_options().values() for name in fields}
+    expected = {*Config.model_fields, *preset_options("transformer"), *of_kinds}
+    assert set(by_name) == expected - {"model", "kind_options"}
     assert by_name["batch_tokens"]["default"] == "none"
     assert by_name["batch_tokens"]["group"] == "steps"
     assert by_name["dim"]["group"] == "transformer"

@@ -15,6 +15,7 @@ from regard.data import (
     FrameReader,
     Pair,
     as_frames,
+    base_folder,
     keep_source,
     read_frame_sources,
     read_pairs,
@@ -24,6 +25,11 @@ from regard.data.frame_tables import frames_name, value_fingerprint, why_frames
 from regard.errors import DataError
 
 TABLE = [[0.5, 2.0, -1.0], [3.0, 0.25, 8.0]]
+
+
+def sources(file, features=3, **options):
+    """Sources without targets, of a file."""
+    return read_frame_sources(file, FrameReader(base_folder(file), features), **options)
 
 
 def read(source, folder, features=None, **options):
@@ -117,10 +123,10 @@ def test_parquet(tmp_path, fixed):
     pairs = read(tmp_path / "a.parquet", tmp_path)
     assert [pair.frames.tolist() for pair in pairs] == [TABLE, TABLE[:1]]
     bad = BadLines()
-    found = read_frame_sources(tmp_path / "a.parquet", features=3, bad=bad)
+    found = sources(tmp_path / "a.parquet", features=3, bad=bad)
     assert [one.tolist() for one in found] == [TABLE, TABLE[:1]]
     with pytest.raises(DataError, match="there is no column 'sound' among 'src', 'tgt': rename"):
-        list(read_frame_sources(tmp_path / "a.parquet", features=3, bad=bad, name="sound"))
+        list(sources(tmp_path / "a.parquet", features=3, bad=bad, name="sound"))
 
 
 @pytest.mark.parametrize("kind", ["tsv", "jsonl", "parquet", "parallel"])
@@ -251,12 +257,12 @@ def test_lines_to_predict_from(tmp_path):
     np.save(tmp_path / "a.npy", np.array(TABLE))
     lines = [json.dumps({"src": TABLE}), json.dumps(TABLE), "a.npy", json.dumps({"src": "a.npy"})]
     (tmp_path / "in.jsonl").write_text("\n".join(lines) + "\n")
-    found = list(read_frame_sources(tmp_path / "in.jsonl", features=3, bad=BadLines()))
+    found = list(sources(tmp_path / "in.jsonl", features=3, bad=BadLines()))
     assert [one if isinstance(one, str) else one.tolist() for one in found] == [
         *(TABLE, TABLE),
         *(str(tmp_path / "a.npy"), str(tmp_path / "a.npy")),
     ]
-    (alone,) = read_frame_sources(tmp_path / "a.npy", features=3, bad=BadLines())
+    (alone,) = sources(tmp_path / "a.npy", features=3, bad=BadLines())
     assert alone == str(tmp_path / "a.npy")
 
 
@@ -267,10 +273,10 @@ def test_a_file_alone_has_no_lines(tmp_path):
         ("a.npy", 2, "each frame of the source has 3 numbers, where 2 are expected"),
     ):
         with pytest.raises(DataError) as caught:
-            list(read_frame_sources(tmp_path / name, features=features, bad=BadLines()))
+            list(sources(tmp_path / name, features=features, bad=BadLines()))
         assert str(caught.value).startswith(f"{tmp_path / name}: {reason}")
         bad = BadLines(skip=True)
-        assert list(read_frame_sources(tmp_path / name, features=features, bad=bad)) == []
+        assert list(sources(tmp_path / name, features=features, bad=bad)) == []
         assert bad.total == 1
 
 
@@ -278,11 +284,11 @@ def test_bad_lines_to_predict_from_can_be_left_out(tmp_path):
     lines = ["", "[[1, 2, 3]", '{"tgt": "x"}', "[[1, 2]]", "none.npy", "[[1, 2, 3]]"]
     (tmp_path / "in.txt").write_text("\n".join(lines) + "\n")
     bad = BadLines(skip=True)
-    (found,) = read_frame_sources(tmp_path / "in.txt", features=3, bad=bad)
+    (found,) = sources(tmp_path / "in.txt", features=3, bad=bad)
     assert found.tolist() == [[1.0, 2.0, 3.0]]
     assert bad.total == 5
     with pytest.raises(DataError, match="line 1: the line is empty: delete it, or leave"):
-        list(read_frame_sources(tmp_path / "in.txt", features=3, bad=BadLines()))
+        list(sources(tmp_path / "in.txt", features=3, bad=BadLines()))
 
 
 def test_large_arrays_that_differ_in_one_number_are_told_apart():

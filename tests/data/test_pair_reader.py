@@ -208,7 +208,7 @@ def test_files_that_cannot_be_opened(tmp_path, write):
     missing = "none.tsv: there is no such file: check the name, or the folder you are in."
     assert sentence(tmp_path / "none.tsv") == missing
     assert sentence(write(GOOD), tgt_file=tmp_path / "none.tsv") == missing
-    assert "this is a folder, not a file: name one of the files in it." in sentence(tmp_path)
+    assert "a folder must have a folder for each class" in sentence(tmp_path)
     assert sentence(write(b"")) == (
         "pairs.tsv: there are no pairs in it: check that it is the right one."
     )

@@ -3,7 +3,7 @@ import itertools
 import pytest
 
 from data.tools import shared
-from regard.data import choose_tokenizer, read_pairs
+from regard.data import choose_label_tokenizer, choose_tokenizer, read_pairs
 from regard.errors import ArgumentError
 
 WORDS = [*"woman watches yellow umbrella children playing winter street houses".split(), "a"]  # noqa: SIM905
@@ -80,3 +80,19 @@ def test_real_files(name, columns, kinds):
         choose_tokenizer(p.tgt for p in pairs).kind,
     )
     assert chosen == kinds
+
+
+def test_labels_are_few_and_come_often():
+    few = ["yes", "no", "not  sure"] * 20
+    choice = choose_label_tokenizer(iter(few))
+    assert choice.kind == "label"
+    assert choice.reason == "the targets are 3 different ones, 20 times each on average"
+    assert choose_label_tokenizer(few[:-1]) is None  # not often enough
+    assert choose_label_tokenizer(["yes", "", " "] * 40) is None  # nothing to tell apart
+    assert choose_label_tokenizer([]) is None
+    assert choose_label_tokenizer([str(i % 100) for i in range(2000)]) is not None
+    assert choose_label_tokenizer([str(i % 101) for i in range(4000)]) is None
+
+
+def test_a_sample_decides_on_labels():
+    assert choose_label_tokenizer(["a", "b"] * 5000 + [str(i) for i in range(999)]) is not None

@@ -146,8 +146,12 @@ def test_normal_form_and_case(tokenizer):
     assert tokenizer.encode("e\u0301te\u0301") == tokenizer.encode("été")
     lower = train(tokenizer.kind, case="lower")
     assert lower.encode("THE DOG") == lower.encode("the dog")
-    assert lower.decode(lower.encode("A MAN")) == "a man"
-    assert tokenizer.encode("THE DOG") != tokenizer.encode("the dog")
+    if tokenizer.kind == "label":  # the whole text is one
+        assert lower.decode(lower.encode(SENTENCES[1].upper())) == SENTENCES[1].lower()
+        assert tokenizer.encode(SENTENCES[1].upper()) != tokenizer.encode(SENTENCES[1])
+    else:
+        assert lower.decode(lower.encode("A MAN")) == "a man"
+        assert tokenizer.encode("THE DOG") != tokenizer.encode("the dog")
     plain = train("char", ["e\u0301é"], nfc=False)
     assert plain.decode(plain.encode("e\u0301é")) == "e\u0301é"
 
@@ -413,12 +417,12 @@ def test_normal_form_keeps_what_is_unknown():
     forms = {
         kind: train(kind, ["a b"], case=case).normalize(decomposed)
         for kind, case in zip(
-            TOKENIZER_KINDS, ["keep", "keep", "lower", "keep", "keep"], strict=True
+            TOKENIZER_KINDS, ["keep", "keep", "lower", "keep", "keep", "keep"], strict=True
         )
     }
     whole = " Ärger  über\u00a0Ω "
     assert forms["char"] == forms["bpe"] == forms["unigram"] == whole
-    assert forms["space"] == "Ärger über Ω"
+    assert forms["space"] == forms["label"] == "Ärger über Ω"
     assert forms["word"] == "ärger über ω"
     assert train("bpe").normalize("▁a▁b") == " a b"
 
@@ -514,3 +518,15 @@ def test_sources_end():
     tokenizer = Tokenizer.train("char", ["ab"], features=["V"])
     assert source_ids(tokenizer, ["ab", "", "b"]) == [[4, 5, EOS], [EOS], [5, EOS]]
     assert source_ids(tokenizer, ["a", "b"], [["V"], []]) == [[4, 6, EOS], [5, EOS]]
+
+
+def test_a_label_is_one_token_whatever_it_looks_like():
+    labels = ["very  positive", "negative", " negative", "<unk>", "negative"]
+    tokenizer = train("label", labels, vocab_size=5, min_count=2)  # limits of open vocabularies
+    assert tokenizer.tokens(range(4, tokenizer.vocab_size)) == ["negative", "very positive"]
+    assert tokenizer.encode_batch(["negative ", "very positive"]) == [[4], [5]]
+    assert tokenizer.encode("never seen") == tokenizer.encode("<unk>") == [UNK]
+    assert tokenizer.encode("  ") == []
+    assert tokenizer.decode([5]) == "very positive"
+    assert tokenizer.spans("  very positive ") == [(2, 15)]
+    assert tokenizer.spans(" ") == []

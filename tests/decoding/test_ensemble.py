@@ -3,13 +3,13 @@ import torch
 
 from decoding.test_presets import batch, model_of
 from decoding.toys import Toy, sources
+from models.cases import TOKEN_PRESETS
 from regard.decoding import DecodingOptions, Ensemble, decode, force_decode
 from regard.errors import ArgumentError
-from regard.models import PRESETS
 
 
 @pytest.mark.sample(6)
-@pytest.mark.parametrize("variant", PRESETS)
+@pytest.mark.parametrize("variant", TOKEN_PRESETS)
 def test_a_model_twice_is_the_model(variant):
     model, (src, lengths) = model_of(variant), batch()
     src, lengths = src[:5], lengths[:5]

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from decoding.test_presets import batch, model_of
-from models.cases import VARIANTS
+from models.cases import TOKEN_PRESETS, VARIANTS
 from regard.decoding import DecodingOptions, decode, force_decode
 from regard.decoding.batch_pruning import BatchPruning
 from regard.decoding.search_history import read_hypotheses
@@ -141,7 +141,7 @@ def test_no_step_waits_for_the_device(preset, options, monkeypatch):
     assert again == first
 
 
-@pytest.mark.parametrize("preset", sorted(PRESETS.keys() - {"bahdanau", "gnmt", "transformer"}))
+@pytest.mark.parametrize("preset", sorted({*TOKEN_PRESETS} - {"bahdanau", "gnmt", "transformer"}))
 @pytest.mark.usefixtures("quiet_again")
 def test_nor_does_any_other_model(preset, monkeypatch):
     model, source = on_gpu(preset)

@@ -3,14 +3,14 @@ import torch
 
 from decoding.test_presets import batch, model_of
 from decoding.toys import Toy, sources
+from models.cases import TOKEN_PRESETS
 from regard.decoding import DecodingOptions, greedy, stream
 from regard.errors import ArgumentError
-from regard.models import PRESETS
 from regard.symbols import EOS
 
 
 @pytest.mark.sample(6)
-@pytest.mark.parametrize("variant", PRESETS)
+@pytest.mark.parametrize("variant", TOKEN_PRESETS)
 def test_it_streams_what_greedy_writes(variant):
     model, (src, lengths) = model_of(variant), batch()
     options = DecodingOptions(max_len=6, min_len=1, no_repeat_ngram=2)

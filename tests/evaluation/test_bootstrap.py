@@ -21,7 +21,7 @@ def outputs(share, n, seed):
     return [RIGHT if r else WRONG for r in right]
 
 
-@pytest.mark.parametrize("name", METRICS)
+@pytest.mark.parametrize("name", sorted({*METRICS} - {"macro-f1", "span-f1"}))  # of no sentences
 def test_an_interval_is_around_the_score(name):
     system, gold = SYSTEM * 9, SEVERAL * 9
     interval = confidence_interval(name, system, gold, samples=300)

@@ -102,5 +102,6 @@ def test_other_data_are_not_taken_for_it(data, tmp_path):
 
 def test_encoders_have_a_kind_that_opens_them():
     known = [name for kind in kinds.KINDS.values() for name in kind.encoder_kinds]
-    assert {"char", "space", "word", "bpe", "unigram", "vectors"} == set(known)
+    text = {"char", "space", "word", "bpe", "unigram", "label"}
+    assert {*text, "vectors", "pictures", "series", "sound", "story"} == set(known)
     assert Encoders._fields == ("source", "target")

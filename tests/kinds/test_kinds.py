@@ -34,7 +34,7 @@ def never():
         ({}, lambda: TABLES, FramePairs, "the sources are tables of numbers"),
         ({}, lambda: FILES, FramePairs, "the sources are names of .npy files"),
         ({"src_tokenizer": "vectors"}, never, FramePairs, "it was asked for"),
-        ({"src_tokenizer": "char"}, never, TextPairs, "the sources are text"),
+        ({"src_tokenizer": "char"}, lambda: TEXTS, TextPairs, "the sources are text"),
         ({"preset": "lm-rnn"}, never, PlainTexts, "the preset lm-rnn is a language model"),
         ({"preset": "rnn"}, lambda: TEXTS, TaggedPairs, "the preset rnn writes one token for each"),
     ],

@@ -15,6 +15,7 @@ from regard.layers import (
     ConvEncoder,
     FeedForward,
     GatedConvolution,
+    GridPositions,
     LayerOptions,
     LearnedPositions,
     RNNStack,
@@ -124,6 +125,7 @@ CASES = {
     ),
     "SinusoidalPositions": Case(lambda: SinusoidalPositions(INPUT), run_alone, (SEQUENCE,)),
     "LearnedPositions": Case(lambda: LearnedPositions(LENGTH, INPUT), run_alone, (SEQUENCE,)),
+    "GridPositions": Case(lambda: GridPositions(2, LENGTH, INPUT), run_alone, (SEQUENCE,)),
     "RotaryPositions": Case(lambda: RotaryPositions(DIM), run_alone, ((HEADS, LENGTH, DIM),)),
     "FeedForward": Case(lambda: FeedForward(DIM, INNER), run_alone, (WIDE,)),
     "TransformerEncoderLayer": Case(

@@ -5,7 +5,15 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from regard.models import CLASSIFIERS, COPY_PRESETS, LANGUAGE_MODELS, PRESETS, SequenceModel
+from regard.models import (
+    CLASSIFIERS,
+    COPY_PRESETS,
+    LANGUAGE_MODELS,
+    PRESETS,
+    SPAN_PRESETS,
+    STORY_PRESETS,
+    SequenceModel,
+)
 
 SRC_VOCAB, TGT_VOCAB = 17, 13
 BATCH, SRC_LEN, TGT_LEN = 3, 7, 5
@@ -14,11 +22,15 @@ RECURRENT = {"embed": 6, "hidden": 10, "layers": 2}
 SIZES: dict[str, dict[str, int]] = {
     "transformer": {"dim": 12, "heads": 3, "feed_forward": 19, "layers": 2},
     "lm-transformer": {"dim": 12, "heads": 3, "feed_forward": 19, "layers": 2},
+    "classifier-transformer": {"dim": 12, "heads": 3, "feed_forward": 19, "layers": 2},
     "conv": {"dim": 11, "layers": 2, "kernel": 3},
 }
 
+#: presets that read any tokens; those of questions have tests of their own
+TOKEN_PRESETS = [name for name in PRESETS if name not in STORY_PRESETS | SPAN_PRESETS]
+
 VARIANTS: dict[str, tuple[str, dict[str, object]]] = {
-    **{name: (name, {}) for name in PRESETS},
+    **{name: (name, {}) for name in TOKEN_PRESETS},
     "rnn-gru": ("rnn", {"cell": "gru"}),
     "seq2seq-gru": ("seq2seq", {"cell": "gru"}),
     "bahdanau-lstm": ("bahdanau", {"cell": "lstm"}),

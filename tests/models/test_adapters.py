@@ -6,17 +6,24 @@ import torch
 from chips import bf16_autocast
 from models.cases import RECURRENT, SIZES, TGT_LEN, TGT_VOCAB
 from regard.errors import ArgumentError
-from regard.layers import SinusoidalPositions
-from regard.models import CLASSIFIERS, PRESETS, PatchInput, VectorInput, with_input
+from regard.layers import SinusoidalPositions, SpecAugment
+from regard.models import (
+    CLASSIFIERS,
+    PRESETS,
+    ConvInput,
+    PatchInput,
+    VectorInput,
+    with_input,
+)
 
 FEATURES, FRAMES, BATCH = 5, 11, 3
 LENGTHS = torch.tensor([7, 11, 1])
 NAMES = ["seq2seq", "bahdanau", "luong", "rnn-dot", "gnmt", "self-attentive", "monotonic"]
-NAMES += ["memory", "transformer", "conv"]
+NAMES += ["memory", "transformer", "conv", "location"]
 PATCH, CHANNELS = 2, 3
 
 every_preset = pytest.mark.parametrize("name", NAMES)
-every_adapter = pytest.mark.parametrize("adapter", ["vectors", "stacked", "patches"])
+every_adapter = pytest.mark.parametrize("adapter", ["vectors", "stacked", "convolved", "patches"])
 
 
 def width(name):
@@ -28,6 +35,8 @@ def adapt(kind, dim):
     positions = SinusoidalPositions(dim)
     if kind == "patches":
         return PatchInput(CHANNELS, PATCH, dim, positions=positions)
+    if kind == "convolved":
+        return ConvInput(FEATURES, dim, positions=positions, channels=4)
     return VectorInput(FEATURES, dim, positions=positions, stack=2 if kind == "stacked" else 1)
 
 
@@ -70,6 +79,42 @@ def test_one_vector_is_made_of_each_frame():
     expected = src[1] @ adapter.project.weight.T
     torch.testing.assert_close(adapter(src)[1], expected + adapter.project.bias)
     assert adapter.lengths(LENGTHS).tolist() == [7, 11, 1]
+
+
+def test_convolutions_halve_time_and_bands_rounded_up():
+    torch.manual_seed(7)
+    adapter, (src, _) = ConvInput(FEATURES, 7, channels=3).double(), source("vectors")
+    assert adapter.lengths(torch.tensor([1, 4, 5, 8, 9, 11])).tolist() == [1, 1, 2, 2, 3, 3]
+    out = adapter(src, LENGTHS)
+    assert out.shape == (BATCH, 3, 7)
+    x = src[:1, :7, None]  # one source by itself, (batch, frames, channels, bands)
+    for layer, (frames, bands) in zip(adapter.convolutions, ((4, 3), (2, 2)), strict=True):
+        made = torch.zeros(1, frames, layer.out_channels, bands).double()
+        for i in range(frames):
+            for j in range(bands):
+                total = layer.bias.clone()
+                for di in range(3):
+                    for dj in range(3):
+                        t, f = 2 * i + di - 1, 2 * j + dj - 1
+                        if 0 <= t < x.shape[1] and 0 <= f < x.shape[3]:
+                            total += layer.weight[:, :, di, dj] @ x[0, t, :, f]
+                made[0, i, :, j] = total.relu()
+        x = made
+    torch.testing.assert_close(out[0, :2], adapter.project(x[0].flatten(1)))
+
+
+def test_augmentation_changes_sources_in_training_alone():
+    torch.manual_seed(7)
+    augment = SpecAugment(time_masks=1, band_masks=1, speed=0.2)
+    model = build("bahdanau").train()
+    model.encoder.embedding.augment = augment
+    src, tgt = source("vectors")[0], target()
+    lengths = {tuple(model.encode(src, LENGTHS).lengths.tolist()) for _ in range(20)}
+    assert len(lengths) > 1
+    model.eval()
+    plain = model(src, LENGTHS, tgt).logits
+    model.encoder.embedding.augment = None
+    torch.testing.assert_close(model(src, LENGTHS, tgt).logits, plain, rtol=0, atol=0)
 
 
 def test_frames_are_joined_in_order_and_the_last_ones_filled_up_with_zeros():

@@ -141,6 +141,22 @@ def test_models_that_are_refused():
     assert "ParallelDecoder" in refuse_cpu_model(build("gnmt"))
 
 
+def test_a_prepared_model_knows_when_it_cannot_run():
+    model = build("transformer").eval()
+    prepared = CpuModel(model)
+    assert prepared.can_run(need_weights=False)
+    assert not prepared.can_run(need_weights=True)  # refused like the model it is made of
+    assert CpuModel(compiled("bahdanau")).can_run(need_weights=True)
+    with use_backend("reference"):
+        assert not prepared.can_run(need_weights=False)
+    with torch.autocast("cpu", torch.bfloat16):
+        assert not prepared.can_run(need_weights=False)
+    hook = model.register_forward_hook(lambda *_: None)
+    assert not prepared.can_run(need_weights=False)
+    hook.remove()
+    assert prepared.can_run(need_weights=False)
+
+
 def test_a_model_whose_weights_change_is_prepared_again():
     model = compiled("bahdanau")
     fast = CpuModel(model)

@@ -15,17 +15,20 @@ from models.cases import (
     SRC_VOCAB,
     TGT_LEN,
     TGT_VOCAB,
+    TOKEN_PRESETS,
     VARIANTS,
     build,
     pairs,
     tgt_vocab,
 )
-from regard.models import PRESETS, TEXT_PRESETS
+from regard.models import LABEL_PRESETS, PRESETS, TEXT_PRESETS
 from regard.models.preset_parts import CONVOLUTIONAL, RECURRENT, TRANSFORMER
 
 KEYS = Path(__file__).parent / "keys"
 TEXTS = {variant for variant, (preset, _) in VARIANTS.items() if preset in TEXT_PRESETS}
 LOOKS = sorted(set(VARIANTS) - {"rnn", "rnn-gru", "seq2seq", "seq2seq-gru"} - TEXTS)
+#: those whose outputs do not depend on the tokens before them
+ONE_PASS = {"rnn", "rnn-gru", *LABEL_PRESETS}
 
 #: one whose graph is whole, and one with a kernel in it; what unrolls its steps takes long
 ONE_OF_EACH = {"transformer", "rnn"}
@@ -139,7 +142,7 @@ def test_a_later_target_token_changes_nothing_before_it(variant):
     assert not torch.equal(tgt, other)
     before, after = model(src, lengths, tgt).logits, model(src, lengths, other).logits
     assert torch.equal(before[:, :3], after[:, :3])
-    if not variant.startswith("rnn-gru") and variant != "rnn":
+    if variant not in ONE_PASS:
         assert not torch.equal(before[:, 3:], after[:, 3:])
 
 
@@ -196,6 +199,10 @@ def test_maps_are_weights_over_real_tokens(variant):
     assert (cross.movedim(3, 1)[padded] == 0).all()
     if variant == "luong-local-p":
         assert (cross.sum(-1) <= 1 + 1e-5).all()
+    elif variant in LABEL_PRESETS:  # after its label it looks at nothing
+        expected = torch.zeros_like(cross.sum(-1))
+        expected[:, :, 0] = 1
+        torch.testing.assert_close(cross.sum(-1), expected)
     else:
         torch.testing.assert_close(cross.sum(-1), torch.ones_like(cross.sum(-1)))
 
@@ -220,6 +227,9 @@ def test_maps_are_weights_over_real_tokens(variant):
         ("lm-rnn", set()),
         ("lm-self-attentive", {"decoder-history"}),
         ("lm-transformer", {"decoder-self"}),
+        ("classifier-rnn", {"cross"}),
+        ("classifier-self-attentive", {"encoder-history", "cross"}),
+        ("classifier-transformer", {"encoder-self", "cross"}),
     ],
 )
 def test_kinds_of_maps(variant, kinds):
@@ -288,7 +298,7 @@ def test_dropout_acts_in_training_only(variant):
     assert torch.equal(model(src, lengths, tgt).logits, model(src, lengths, tgt).logits)
 
 
-@pytest.mark.parametrize("preset", PRESETS)
+@pytest.mark.parametrize("preset", TOKEN_PRESETS)
 def test_names_of_weights_are_frozen(preset):
     # saved models are loaded by these names: change the file only with a way to load the old ones
     shapes = [
@@ -297,7 +307,7 @@ def test_names_of_weights_are_frozen(preset):
     assert shapes == (KEYS / f"{preset}.txt").read_text().splitlines()
 
 
-@pytest.mark.parametrize("preset", PRESETS)
+@pytest.mark.parametrize("preset", TOKEN_PRESETS)
 @pytest.mark.parametrize("size", ["tiny", "small", "base"])
 def test_sizes_grow(preset, size):
     def count(which):
@@ -309,10 +319,10 @@ def test_sizes_grow(preset, size):
     assert count(size) > (count(smaller) if smaller else 0)
 
 
-@pytest.mark.parametrize("preset", PRESETS)
+@pytest.mark.parametrize("preset", TOKEN_PRESETS)
 def test_every_size_can_be_set_by_name(preset):
-    tables = {"transformer": TRANSFORMER, "lm-transformer": TRANSFORMER, "conv": CONVOLUTIONAL}
-    table = tables.get(preset, RECURRENT)
+    tables = {"transformer": TRANSFORMER, "conv": CONVOLUTIONAL}
+    table = tables.get(preset.removeprefix("lm-").removeprefix("classifier-"), RECURRENT)
     names = set(inspect.signature(PRESETS[preset]).parameters)
     assert set(table["tiny"]._fields) <= names
     assert set(SIZES.get(preset, {})) <= names
@@ -358,7 +368,8 @@ def test_seq2seq_sees_the_source_through_its_summary_alone():
 @pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor that is not a leaf")
 @pytest.mark.compile
 @pytest.mark.parametrize(
-    "preset", [name if name in ONE_OF_EACH else pytest.param(name, marks=LONG) for name in PRESETS]
+    "preset",
+    [name if name in ONE_OF_EACH else pytest.param(name, marks=LONG) for name in TOKEN_PRESETS],
 )
 def test_compiled_equals_eager(preset):
     src, lengths, tgt = pairs()

@@ -1,5 +1,7 @@
 import pytest
 
+import regard
+from pretrained import media
 from pretrained.families import save
 
 
@@ -20,4 +22,40 @@ def saved(hugging, tmp_path_factory):
             folders[key] = save(hugging, root / name, family, **options)
         return folders[key]
 
+    return folder
+
+
+@pytest.fixture(scope="session")
+def media_folder(hugging, tmp_path_factory):
+    """The folder of a family that reads pictures or sound, written when it is asked for first."""
+    root, folders = tmp_path_factory.mktemp("media"), {}
+
+    def folder(family, how="sdpa", **options):
+        key = (family, how, *sorted(options.items()))
+        if key not in folders:
+            path = root / "-".join(map(str, (family, how, *options.values())))
+            folders[key] = media.save(hugging, path, family, how=how, **options)
+        return folders[key]
+
+    return folder
+
+
+@pytest.fixture(scope="session")
+def media_model(media_folder):
+    """A model by its family, attention and precision; the attention is no part of a folder."""
+
+    def model(family, how="sdpa", precision="32", **options):
+        found = regard.load(media_folder(family, **options), precision=precision, device="cpu")
+        found.module.set_attn_implementation(how)
+        return found
+
+    return model
+
+
+@pytest.fixture(scope="session")
+def media_files(tmp_path_factory):
+    """A folder with a picture and a recording."""
+    folder = tmp_path_factory.mktemp("files")
+    pytest.importorskip("PIL.Image").fromarray(media.picture()).save(folder / "p.png")
+    pytest.importorskip("soundfile").write(folder / "s.wav", media.sweep(), media.RATE)
     return folder

@@ -16,9 +16,9 @@ import regard as package
 from cli.tools import done, regard, sentence
 from pretrained import media
 from regard import extras
+from regard.data.media_files import read_picture, read_sound
 from regard.errors import ArgumentError, DataError, RegardError
 from regard.pretrained import PretrainedError
-from regard.pretrained.media_files import read_picture, read_sound
 from regard.pretrained.media_model import MediaModel
 from regard.seeing import Trace
 from regard.seeing.storage import to_json
@@ -31,41 +31,6 @@ pytest.importorskip("scipy")
 
 #: how to decode: options of regard, and those of transformers
 MODES = {"greedy": ({}, {}), "beam": ({"beam": 3}, {"num_beams": 3})}
-
-
-@pytest.fixture(scope="module")
-def saved(hugging, tmp_path_factory):
-    """The folder of a family, which is written when it is asked for first."""
-    root, folders = tmp_path_factory.mktemp("media"), {}
-
-    def folder(family, how="sdpa", **options):
-        key = (family, how, *sorted(options.items()))
-        if key not in folders:
-            path = root / "-".join(map(str, (family, how, *options.values())))
-            folders[key] = media.save(hugging, path, family, how=how, **options)
-        return folders[key]
-
-    return folder
-
-
-@pytest.fixture(scope="module")
-def load(saved):
-    """A model by its family, attention and precision; the attention is no part of a folder."""
-
-    def model(family, how="sdpa", precision="32", **options):
-        found = package.load(saved(family, **options), precision=precision, device="cpu")
-        found.module.set_attn_implementation(how)
-        return found
-
-    return model
-
-
-@pytest.fixture(scope="module")
-def files(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("files")
-    PIL.fromarray(media.picture()).save(folder / "p.png")
-    soundfile.write(folder / "s.wav", media.sweep(), media.RATE)
-    return folder
 
 
 def eager_maps(model, **inputs):
@@ -90,11 +55,11 @@ def assert_maps(maps, expected, atol, real=None):
     ("family", "how", "precision"), pairwise(["vit", "deit"], ["sdpa", "eager"], ["32", "bf16"])
 )
 def test_weights_and_classes_of_pictures_are_those_of_transformers(
-    load, files, family, how, precision
+    media_model, media_files, family, how, precision
 ):
-    model = load(family, how, precision)
-    found = model(files / "p.png")
-    with PIL.open(files / "p.png") as image:
+    model = media_model(family, how, precision)
+    found = model(media_files / "p.png")
+    with PIL.open(media_files / "p.png") as image:
         pixels = model.processor(image, return_tensors="pt")["pixel_values"]
     given = {"pixel_values": pixels.to(model.module.dtype)}
     with torch.no_grad():
@@ -109,10 +74,12 @@ def test_weights_and_classes_of_pictures_are_those_of_transformers(
 @pytest.mark.parametrize(
     ("how", "precision", "mode"), pairwise(["sdpa", "eager"], ["32", "bf16"], ["greedy", "beam"])
 )
-def test_weights_and_answers_of_speech_are_those_of_transformers(load, files, how, precision, mode):
-    model = load("whisper", how, precision)
+def test_weights_and_answers_of_speech_are_those_of_transformers(
+    media_model, media_files, how, precision, mode
+):
+    model = media_model("whisper", how, precision)
     own, theirs = MODES[mode]
-    found = model(files / "s.wav", max_len=6, **own)
+    found = model(media_files / "s.wav", max_len=6, **own)
     features = model.processor(media.sweep(), sampling_rate=media.RATE, return_tensors="pt")
     given = {"input_features": features["input_features"].to(model.module.dtype)}
     with torch.no_grad():
@@ -137,9 +104,9 @@ def test_weights_and_answers_of_speech_are_those_of_transformers(load, files, ho
     assert trace.decoded.mode == mode
 
 
-def test_weights_of_ctc_are_those_of_transformers(load, files):
-    model = load("wav2vec2")
-    found = model(files / "s.wav")
+def test_weights_of_ctc_are_those_of_transformers(media_model, media_files):
+    model = media_model("wav2vec2")
+    found = model(media_files / "s.wav")
     inputs = model.processor(media.sweep(), sampling_rate=media.RATE, return_tensors="pt")
     expected = eager_maps(model, **inputs)
     assert_maps(found.trace.maps, expected.attentions, atol=1e-5)
@@ -147,31 +114,31 @@ def test_weights_of_ctc_are_those_of_transformers(load, files):
     assert found.trace.source.labels[:2] == ["0.000 s", "0.005 s"]
 
 
-def test_patches_are_named_by_row_and_column(load, files):
-    trace = load("deit").trace(files / "p.png")
+def test_patches_are_named_by_row_and_column(media_model, media_files):
+    trace = media_model("deit").trace(media_files / "p.png")
     assert trace.source.labels[:3] == ["[CLS]", "[DIST]", "patch 1,1"]
     assert trace.source.labels[-1] == "patch 5,5"
     backdrop = trace.source.backdrop
     assert (backdrop.grid, backdrop.first, backdrop.kind) == ((5, 5), 2, "picture")
 
 
-def test_the_backdrop_is_the_picture_that_the_model_was_given(load):
+def test_the_backdrop_is_the_picture_that_the_model_was_given(media_model):
     colours = np.zeros((20, 20, 3), dtype=np.uint8)
     colours[:10, :, 0], colours[10:, :, 2] = 200, 90  # its size needs no resizing
-    trace = load("vit").trace(PIL.fromarray(colours))
+    trace = media_model("vit").trace(PIL.fromarray(colours))
     difference = trace.source.backdrop.array.astype(int) - colours
     assert abs(difference).max() <= 1
 
 
 @pytest.mark.parametrize(("family", "name"), [("vit", "p.png"), ("whisper", "s.wav")])
-def test_a_trace_names_the_file_but_not_its_folder(load, files, family, name):
-    trace = load(family).trace(files / name)
+def test_a_trace_names_the_file_but_not_its_folder(media_model, media_files, family, name):
+    trace = media_model(family).trace(media_files / name)
     assert trace.source.text == name
-    assert str(files) not in json.dumps(to_json(trace))
+    assert str(media_files) not in json.dumps(to_json(trace))
 
 
-def test_positions_of_sound_are_times(load, files):
-    trace = load("whisper").trace(files / "s.wav", max_len=3)
+def test_positions_of_sound_are_times(media_model, media_files):
+    trace = media_model("whisper").trace(media_files / "s.wav", max_len=3)
     assert trace.source.labels[:3] == ["0.00 s", "0.02 s", "0.04 s"]
     assert len(trace.source.tokens) == 35
     backdrop = trace.source.backdrop
@@ -184,24 +151,24 @@ def test_positions_of_sound_are_times(load, files):
     assert all(one.missing is not None for one in trace.of_kind("cross"))
 
 
-def test_a_large_encoder_is_left_out_unless_it_is_asked_for(load, files, monkeypatch):
+def test_a_large_encoder_is_left_out_unless_it_is_asked_for(media_model, media_files, monkeypatch):
     monkeypatch.setattr("regard.pretrained.media_model.MAX_ENCODER_WEIGHTS", 10)
-    model = load("whisper")
-    trace = model.trace(files / "s.wav", max_len=3)
+    model = media_model("whisper")
+    trace = model.trace(media_files / "s.wav", max_len=3)
     assert trace.kinds == ["cross", "decoder-self"]
     assert any("is not recorded: choose its layers" in note for note in trace.notes)
-    asked = model.trace(files / "s.wav", max_len=3, layers="model.encoder")
+    asked = model.trace(media_files / "s.wav", max_len=3, layers="model.encoder")
     assert asked.kinds == ["encoder-self"]
 
 
-def test_a_speech_model_is_made_to_write_a_target(load, files):
-    trace = load("whisper").trace(files / "s.wav", "the cat")
+def test_a_speech_model_is_made_to_write_a_target(media_model, media_files):
+    trace = media_model("whisper").trace(media_files / "s.wav", "the cat")
     assert trace.target.text == "the cat"
     assert trace.decoded.mode == "forced"
 
 
-def test_samples_come_with_their_rate(load):
-    model = load("whisper")
+def test_samples_come_with_their_rate(media_model):
+    model = media_model("whisper")
     own = model((media.sweep(), media.RATE), max_len=3)
     mapped = model({"array": media.sweep(), "sampling_rate": media.RATE}, max_len=3)
     whole = model((np.round(media.sweep() * 32768).astype(np.int16), media.RATE), max_len=3)
@@ -213,7 +180,7 @@ def test_samples_come_with_their_rate(load):
 
 
 @pytest.mark.plain
-def test_a_recording_is_resampled_and_said_to_be(load, tmp_path):
+def test_a_recording_is_resampled_and_said_to_be(media_model, tmp_path):
     fast = media.sweep(rate=44100)
     soundfile.write(tmp_path / "fast.flac", np.stack([fast, fast], axis=1), 44100)
     found = read_sound(tmp_path / "fast.flac", media.RATE, most=1.0)
@@ -223,7 +190,7 @@ def test_a_recording_is_resampled_and_said_to_be(load, tmp_path):
     said = " ".join(found.notes)
     assert "the 2 channels are averaged" in said
     assert "resampled from 44100 to 16000 Hz" in said
-    output = load("whisper")(tmp_path / "fast.flac", max_len=2)
+    output = media_model("whisper")(tmp_path / "fast.flac", max_len=2)
     assert "resampled from 44100 to 16000 Hz" in " ".join((*output.notes, *output.trace.notes))
 
 
@@ -279,22 +246,24 @@ def write_bad(folder):
         ("whisper", "the cat", "a recording must be the path of a file or samples"),
     ],
 )
-def test_files_that_cannot_be_read_are_named(saved, tmp_path, family, name, match, monkeypatch):
+def test_files_that_cannot_be_read_are_named(
+    media_folder, tmp_path, family, name, match, monkeypatch
+):
     write_bad(tmp_path)
     monkeypatch.chdir(tmp_path)
-    said = sentence(regard("show", saved(family), name), 1)
+    said = sentence(regard("show", media_folder(family), name), 1)
     assert re.search(match, said), said
 
 
-def test_a_picture_given_to_a_model_of_text_is_refused(hugging, files, tmp_path):
+def test_a_picture_given_to_a_model_of_text_is_refused(hugging, media_files, tmp_path):
     from pretrained.families import save
 
     gpt2 = save(hugging, tmp_path / "gpt2", "gpt2")
-    for words in (("show", gpt2, files / "p.png"), ("check", gpt2, files / "p.png")):
+    for words in (("show", gpt2, media_files / "p.png"), ("check", gpt2, media_files / "p.png")):
         said = sentence(regard(*words), 1)
         assert "p.png: this model must be given text, but it is the file of a picture" in said
     model = package.load(gpt2)
-    for given in (PIL.fromarray(media.picture()), media.sweep(), str(files / "s.wav")):
+    for given in (PIL.fromarray(media.picture()), media.sweep(), str(media_files / "s.wav")):
         with pytest.raises(DataError, match="this model must be given text"):
             model(given)
 
@@ -311,15 +280,15 @@ def test_a_picture_given_to_a_model_of_text_is_refused(hugging, files, tmp_path)
         ("whisper", "no\0file.wav", "there is no file"),
     ],
 )
-def test_what_is_neither_picture_nor_recording_is_refused(load, family, given, match):
+def test_what_is_neither_picture_nor_recording_is_refused(media_model, family, given, match):
     with pytest.raises(DataError, match=match):
-        load(family)(given)
+        media_model(family)(given)
 
 
-def test_a_picture_of_too_many_pixels_is_not_decoded(load, files, monkeypatch):
-    monkeypatch.setattr("regard.pretrained.media_files.MAX_PIXELS", 100)
+def test_a_picture_of_too_many_pixels_is_not_decoded(media_model, media_files, monkeypatch):
+    monkeypatch.setattr("regard.data.media_files.MAX_PIXELS", 100)
     with pytest.raises(DataError, match="at most 100 pixels, but this one has 40 x 30"):
-        load("vit")(files / "p.png")
+        media_model("vit")(media_files / "p.png")
 
 
 @pytest.mark.parametrize(
@@ -332,19 +301,19 @@ def test_a_picture_of_too_many_pixels_is_not_decoded(load, files, monkeypatch):
         ("whisper", {"prefix": [[5]]}, "prefix must be left out"),
     ],
 )
-def test_options_that_make_no_sense_are_refused(load, files, family, options, match):
-    source = files / ("p.png" if family == "vit" else "s.wav")
+def test_options_that_make_no_sense_are_refused(media_model, media_files, family, options, match):
+    source = media_files / ("p.png" if family == "vit" else "s.wav")
     with pytest.raises(ArgumentError, match=match):
-        load(family)(source, **options)
+        media_model(family)(source, **options)
     if family == "vit":
         with pytest.raises(ArgumentError, match="target must be left out"):
-            load(family).trace(source, "cat")
+            media_model(family).trace(source, "cat")
 
 
-def test_sampling_draws_as_told(load, files):
-    model = load("whisper")
+def test_sampling_draws_as_told(media_model, media_files):
+    model = media_model("whisper")
     told = {"num_samples": 2, "temperature": 2.0, "max_len": 4}
-    first, again, other = (model(files / "s.wav", seed=seed, **told) for seed in (1, 1, 2))
+    first, again, other = (model(media_files / "s.wav", seed=seed, **told) for seed in (1, 1, 2))
     assert first.tokens == again.tokens
     assert {first.tokens, first.alternatives[0].tokens} != {
         other.tokens,
@@ -352,15 +321,15 @@ def test_sampling_draws_as_told(load, files):
     }
 
 
-def test_a_model_without_classes_is_drawn_but_predicts_nothing(load, files):
-    model = load("vit", classes="ViTModel")
+def test_a_model_without_classes_is_drawn_but_predicts_nothing(media_model, media_files):
+    model = media_model("vit", classes="ViTModel")
     assert isinstance(model, MediaModel)
-    assert model.trace(files / "p.png").kinds == ["encoder-self"]
+    assert model.trace(media_files / "p.png").kinds == ["encoder-self"]
     with pytest.raises(RegardError, match="must have an output layer to predict"):
-        model(files / "p.png")
+        model(media_files / "p.png")
 
 
-def test_models_whose_attention_is_not_over_all_patches_are_refused(hugging, files, tmp_path):
+def test_models_whose_attention_is_not_over_all_patches_are_refused(hugging, media_files, tmp_path):
     config = hugging.SwinConfig(
         image_size=16, patch_size=2, embed_dim=8, depths=[1, 1], num_heads=[2, 2], window_size=4
     )
@@ -368,54 +337,56 @@ def test_models_whose_attention_is_not_over_all_patches_are_refused(hugging, fil
     size = {"height": 16, "width": 16}
     hugging.ViTImageProcessorPil(size=size).save_pretrained(tmp_path)
     with pytest.raises(PretrainedError, match="must attend over all of its patches, 8 x 8 here"):
-        package.load(tmp_path)(files / "p.png")
+        package.load(tmp_path)(media_files / "p.png")
 
 
-def test_folders_that_lack_a_part_are_named(saved, files, tmp_path):
-    shutil.copytree(saved("vit"), tmp_path / "bare")
+def test_folders_that_lack_a_part_are_named(media_folder, media_files, tmp_path):
+    shutil.copytree(media_folder("vit"), tmp_path / "bare")
     (tmp_path / "bare" / "preprocessor_config.json").unlink()
     with pytest.raises(PretrainedError, match="must hold an image processor"):
         package.load(tmp_path / "bare")
-    shutil.copytree(saved("whisper"), tmp_path / "mute")
+    shutil.copytree(media_folder("whisper"), tmp_path / "mute")
     for name in ("tokenizer.json", "tokenizer_config.json"):
         (tmp_path / "mute" / name).unlink(missing_ok=True)
     with pytest.raises(PretrainedError, match="must hold a tokenizer"):
         package.load(tmp_path / "mute")
-    shutil.copytree(saved("vit"), tmp_path / "code")
+    shutil.copytree(media_folder("vit"), tmp_path / "code")
     (tmp_path / "code" / "preprocessor_config.json").write_text('{"auto_map": {"x": "y"}}')
     with pytest.raises(PretrainedError, match="asks for code of its own"):
         package.load(tmp_path / "code")
 
 
-def test_an_image_processor_of_another_size_is_named(hugging, saved, files, tmp_path):
-    shutil.copytree(saved("vit"), tmp_path / "vit")
+def test_an_image_processor_of_another_size_is_named(hugging, media_folder, media_files, tmp_path):
+    shutil.copytree(media_folder("vit"), tmp_path / "vit")
     size = {"height": 24, "width": 24}
     hugging.ViTImageProcessorPil(size=size).save_pretrained(tmp_path / "vit")
     with pytest.raises(PretrainedError, match=r"but it makes \(24, 24\)"):
-        package.load(tmp_path / "vit")(files / "p.png")
+        package.load(tmp_path / "vit")(media_files / "p.png")
 
 
-def test_missing_libraries_are_named_with_the_install_command(load, files, monkeypatch):
-    vit, whisper = load("vit"), load("whisper")
+def test_missing_libraries_are_named_with_the_install_command(
+    media_model, media_files, monkeypatch
+):
+    vit, whisper = media_model("vit"), media_model("whisper")
     monkeypatch.setattr(extras, "is_installed", lambda name: name not in ("PIL", "soundfile"))
     for model, name in ((vit, "p.png"), (whisper, "s.wav")):
         with pytest.raises(extras.MissingExtraError, match=r"pip install 'regard\[media\]'"):
-            model(files / name)
+            model(media_files / name)
 
 
-def test_show_draws_a_grid_of_patches(saved, files):
-    shown = done(regard("show", saved("vit"), files / "p.png")).splitlines()
+def test_show_draws_a_grid_of_patches(media_folder, media_files):
+    shown = done(regard("show", media_folder("vit"), media_files / "p.png")).splitlines()
     where = next(i for i, line in enumerate(shown) if line.startswith("[CLS] looked at patch "))
     grid = shown[where + 1 : where + 6]
     assert all(set(line) <= set("░▒▓█· ") and len(line) >= 9 for line in grid)
     assert "██" in "".join(grid)
-    plain = done(regard("show", saved("vit"), files / "p.png", "--list", "--layer", 0))
+    plain = done(regard("show", media_folder("vit"), media_files / "p.png", "--list", "--layer", 0))
     assert "patch 1,1 ←" in plain
-    only = done(regard("show", saved("vit"), files / "p.png", "--ascii"))
+    only = done(regard("show", media_folder("vit"), media_files / "p.png", "--ascii"))
     assert only.isascii()
 
 
-def test_show_writes_files_that_hold_the_picture(saved, files, tmp_path):
+def test_show_writes_files_that_hold_the_picture(media_folder, media_files, tmp_path):
     for family, source, ending in (
         ("vit", "p.png", "svg"),
         ("vit", "p.png", "html"),
@@ -425,7 +396,7 @@ def test_show_writes_files_that_hold_the_picture(saved, files, tmp_path):
     ):
         told = ("--max-len", 3) if family == "whisper" else ()
         path = tmp_path / f"{family}.{ending}"
-        done(regard("show", saved(family), files / source, *told, "-o", path))
+        done(regard("show", media_folder(family), media_files / source, *told, "-o", path))
     assert (tmp_path / "vit.svg").read_text().count("data:image/png;base64,") == 2
     assert (tmp_path / "whisper.svg").read_text().count("data:image/png;base64,") == 1
     assert Trace.load(tmp_path / "whisper.json").source.backdrop.kind == "spectrogram"
@@ -435,22 +406,22 @@ def test_show_writes_files_that_hold_the_picture(saved, files, tmp_path):
     assert (abs(pixels - [250, 210, 40]).max(axis=1) < 12).sum() > 500
 
 
-def test_predict_takes_files_and_lists_of_files(saved, files, tmp_path):
-    told = ("predict", saved("vit"))
-    once = done(regard(*told, files / "p.png"))
+def test_predict_takes_files_and_lists_of_files(media_folder, media_files, tmp_path):
+    told = ("predict", media_folder("vit"))
+    once = done(regard(*told, media_files / "p.png"))
     assert once.strip() in ("cat", "dog", "mat")
-    assert done(regard(*told, files / "p.png", files / "p.png")) == 2 * once
-    (tmp_path / "names.txt").write_text(f"{files / 'p.png'}\n{files / 'p.png'}\n")
+    assert done(regard(*told, media_files / "p.png", media_files / "p.png")) == 2 * once
+    (tmp_path / "names.txt").write_text(f"{media_files / 'p.png'}\n{media_files / 'p.png'}\n")
     assert done(regard(*told, tmp_path / "names.txt")) == 2 * once
     write_bad(tmp_path)
-    result = regard(*told, files / "p.png", tmp_path / "cut.png", "--skip-bad")
+    result = regard(*told, media_files / "p.png", tmp_path / "cut.png", "--skip-bad")
     assert done(result).splitlines() == [once.strip(), ""]
     assert "cut.png" in result.stderr
 
 
-def test_predict_says_that_it_resampled(saved, tmp_path):
+def test_predict_says_that_it_resampled(media_folder, tmp_path):
     soundfile.write(tmp_path / "slow.wav", media.sweep(rate=8000), 8000)
-    result = regard("predict", saved("whisper"), tmp_path / "slow.wav", "--max-len", 2)
+    result = regard("predict", media_folder("whisper"), tmp_path / "slow.wav", "--max-len", 2)
     done(result)
     assert "resampled from 8000 to 16000 Hz" in result.stderr
 
@@ -458,23 +429,25 @@ def test_predict_says_that_it_resampled(saved, tmp_path):
 @pytest.mark.parametrize(
     "words",
     [
-        ("check", "MODEL", "FILE"),
         ("heads", "MODEL", "FILE"),
         ("what-if", "MODEL", "FILE", "--prefix", "a"),
         ("serve", "MODEL", "--port", 0),
     ],
 )
-def test_commands_for_text_refuse_other_models(saved, files, words):
-    words = [{"MODEL": saved("vit"), "FILE": files / "p.png"}.get(word, word) for word in words]
+def test_commands_for_text_refuse_other_models(media_folder, media_files, words):
+    words = [
+        {"MODEL": media_folder("vit"), "FILE": media_files / "p.png"}.get(word, word)
+        for word in words
+    ]
     said = sentence(regard(*words), 2)
     assert "the model must read text for regard" in said
     assert "ViTForImageClassification" in said
 
 
 @pytest.mark.parametrize(("family", "name"), [("vit", "p.png"), ("whisper", "s.wav")])
-def test_queries_and_keys_explain_every_map(load, files, family, name):
+def test_queries_and_keys_explain_every_map(media_model, media_files, family, name):
     options = {"max_len": 3} if family == "whisper" else {}
-    trace = load(family).trace(files / name, queries=True, **options)
+    trace = media_model(family).trace(media_files / name, queries=True, **options)
     assert len(trace.queries) == len(trace.maps)
     for vectors, found in zip(trace.queries, trace.maps, strict=True):
         weights = found.weights[1]

@@ -1,6 +1,7 @@
 """Small files in the form of the public ones."""
 
 import gzip
+import json
 
 TREES = [
     "(3 (2 It) (4 (3 (2 is) (4 lovely)) (2 .)))",
@@ -64,3 +65,34 @@ def sst(folder):
 def ptb(folder):
     for name in ("train", "valid", "test"):
         write(folder, f"ptb/ptb.{name}.txt.gz", [f" the {name} <unk> is here ", "", " a b N "] * 5)
+
+
+BABI = ("task", "story_id", "story", "question", "answer", "support")
+
+
+def babi(folder):
+    """Two questions about each of some stories, of tasks 1 and 3."""
+    for name, tasks in {"train_1k": "13", "train_10k_without_task3": "1", "test": "13"}.items():
+        rows = [BABI]
+        for task in tasks:
+            for story in range(30):
+                for place in ("hall", "shed"):
+                    text = f"Mary left {story}. | John went to the {place}."
+                    rows.append((task, str(story), text, "Where is John?", place, "2"))
+        write(folder, f"babi/{name}.tsv.gz", rows)
+
+
+def squad(folder):
+    answers = [["red stone", 19], ["red stone", 19]]
+    asked = [{"id": "1", "q": "What is the house made of?", "a": answers}]
+    context = "The house is made of red stone. A garden lies behind it."
+    line = json.dumps({"title": "House", "context": context, "qas": asked})
+    for name in ("train", "dev", "test"):
+        write(folder, f"squad11_part/{name}.jsonl.gz", [line])
+
+
+def acl_titles(folder):
+    header = ("anthology_id", "authors", "abstract", "title")
+    for name in ("train", "dev", "test"):
+        row = ("1.a-b.1", "A et al.", f"We study {name} models of text.", f"Models of {name}")
+        write(folder, f"acl_titles/{name}.tsv.gz", [header, row])

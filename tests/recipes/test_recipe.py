@@ -36,12 +36,24 @@ def test_a_recipe_of_the_repository_is_whole(path):
 #: Tokens of a batch, evaluation interval, patience, warm-up and size of each recipe, as they were
 #: when its figures were measured.
 SETTLED = {
+    "acl-titles-pointer": (32768, 200, 1000, 100, "small"),
+    "babi-10k": (16384, 1000, 1000, 300, "small"),
+    "babi-1k": (2048, 1000, 1000, 200, "small"),
+    "babi-1k-transformer": (4096, 500, 1000, 300, "small"),
+    "an4-location": (16000, 500, 1000, 500, "small"),
+    "an4-transformer": (16000, 500, 1000, 500, "small"),
     "cmudict-bahdanau": (32768, 500, 1000, 200, "small"),
     "cmudict-defaults": (4096, 250, 1000, 200, "small"),
     "cmudict-distilled": (32768, 500, 1000, 200, "small"),
     "cmudict-self-attentive": (32768, 500, 1000, 200, "small"),
     "cmudict-transformer": (8192, 1000, 1000, 1000, "small"),
+    "mnist": (13056, 500, 1000, 500, "small"),
+    "shapes": (1600, 500, 1000, 200, "small"),
+    "ett-h1": (None, 100, 12, 100, "small"),
+    "ett-m1": (None, 267, 8, 200, "small"),
+    "exchange": (None, 40, 6, 100, "small"),
     "g2p": (32768, 500, 1000, 200, "small"),
+    "illness": (None, 35, 20, 50, "small"),
     "inflection2017-medium-pointer": (12288, 1000, 1000, 1000, "small"),
     "inflection2017-medium": (12288, 1500, 1000, 1000, "small"),
     "multi30k-en-de-bahdanau": (16384, 250, 1000, 200, "small"),
@@ -58,6 +70,8 @@ SETTLED = {
     "sigmorphon2021-low": (4096, 500, 1000, 1000, "small"),
     "sigmorphon2021-medium-monotonic": (16384, 1000, 1000, 500, "small"),
     "sigmorphon2021-medium": (8192, 1000, 1000, 1000, "small"),
+    "squad-part-span": (8192, 400, 1000, 200, "small"),
+    "sst2-classifier": (4096, 150, 1000, 200, "small"),
     "sst2-self-attentive": (8192, 100, 1000, 200, "small"),
     "sst2-vectors": (4096, 150, 1000, 200, "small"),
     "tatoeba-en-fr-bahdanau": (16384, 500, 1000, 200, "small"),
@@ -76,7 +90,7 @@ def test_no_figure_of_a_recipe_depends_on_defaults_that_follow_the_data(path):
     assert fill_settings(config, facts) == config
     found = (config.batch_tokens, config.eval_every, config.patience, config.warmup, config.size)
     assert found == SETTLED[path.stem]
-    assert config.batch_sentences is None
+    assert (config.batch_sentences is None) == (config.batch_tokens is not None)
 
 
 def made(folder, text):

@@ -6,7 +6,9 @@ from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
+import torch
 
 from recipes import made
 from regard.api import Model, Output
@@ -17,7 +19,10 @@ from regard.evaluation.metrics import PLAIN_TEXT
 from regard.recipes import TASKS, read
 from regard.recipes.paper_metrics import bleu, bleu_of_tokens
 from regard.recipes.task_data import RecipeExample, TaskData, read_evaluation, write
+from regard.recipes.tasks.acl_titles import copied
+from regard.recipes.tasks.babi import support_shares
 from regard.recipes.tasks.base import evaluate_by
+from regard.recipes.tasks.squad import overlap_answers
 from regard.recipes.tasks.sst import most_probable_class
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -227,7 +232,7 @@ class Searches(Model):
 
     def __init__(self, found):
         self.found, self.options = found, {}
-        self.tgt_tokenizer = Tokenizer.train("space", ["positive negative"])
+        self.kind = SimpleNamespace(target=Tokenizer.train("space", ["positive negative"]))
 
     def predict(self, texts, **options):
         self.options = options
@@ -296,7 +301,7 @@ def test_the_bundled_dictionary_is_that_of_the_papers():
     assert {name: len(examples) for name, examples in found.evaluation.items()} == judged
 
 
-@pytest.mark.parametrize("task", ["multi30k", "ptb", "sst", "tatoeba"])
+@pytest.mark.parametrize("task", ["an4", "multi30k", "ptb", "sst", "tatoeba"])
 def test_a_task_whose_data_are_not_bundled_asks_for_a_folder(task):
     options = {"multi30k": {"tgt": "de"}}.get(task, {})
     with pytest.raises(ArgumentError, match=r"--data-dir must name a folder with .* REGARD_DATA"):
@@ -329,3 +334,130 @@ def test_a_metric_whose_package_is_missing_is_named_and_the_others_are_kept(monk
     assert "sacremoses is not installed: run `pip install 'regard[recipes]'`" in (
         capsys.readouterr().err
     )
+
+
+def test_babi_holds_out_whole_stories(tmp_path):
+    made.babi(tmp_path)
+    found = prepare("babi", tmp_path, dev_share=0.3)
+    train, dev = found.train, found.evaluation["dev"]
+    assert len(train) + len(dev) == 120
+    stories = [{(e.group, e.src.split(".")[0]) for e in part} for part in (train, dev)]
+    assert stories[1]
+    assert not stories[0] & stories[1]
+    assert {e.group for e in found.evaluation["test"]} == {"1", "3"}
+    more = prepare("babi", tmp_path, questions="10k", dev_share=0.3)
+    assert {e.group for e in more.evaluation["test"]} == {"1"}
+    assert {e.group for e in more.evaluation["test-task-3"]} == {"3"}
+    assert {e.group for e in more.train} == {"1", "3"}
+    write(found, tmp_path / "run")
+    again = read_evaluation(tmp_path / "run")["dev"]
+    assert sorted(again, key=str) == sorted(dev, key=str)  # supporting sentences and all
+
+
+def test_babi_counts_attention_on_supporting_sentences():
+    def example(task, support):
+        return RecipeExample("A b. | C d. | E f.\tWhere?", ("x",), group=task, note=support)
+
+    def output(*hops):
+        return SimpleNamespace(maps={"hops": (torch.tensor([hops]),)}, text="x")
+
+    examples = [example("1", "2"), example("1", "3"), example("2", "1,3"), example("4", "1")]
+    outputs = [
+        output([0.1, 0.9, 0.0], [0.2, 0.3, 0.5]),  # mean and most: the second
+        output([0.0, 0.9, 0.1], [0.0, 0.0, 1.0]),  # mean: the third; so is the largest of all
+        output([0.4, 0.6, 0.0], [0.5, 0.5, 0.0]),  # the second, which does not support
+        output([1.0, 0.0, 0.0]),
+    ]
+    mean, any_hop = support_shares(examples, outputs)
+    assert mean.groups == {"1": 100.0, "2": 0.0}
+    assert mean.value == 50.0
+    assert any_hop.groups == {"1": 100.0, "2": 0.0}
+
+
+def test_squad_has_a_baseline_by_overlap(tmp_path):
+    made.squad(tmp_path)
+    found = prepare("squad", tmp_path)
+    (example,) = found.evaluation["test"]
+    assert example.references == ("red stone",)
+    assert example.src.endswith("A garden lies behind it.\tWhat is the house made of?")
+    # words of the question are left out of the best sentence, and articles do not count
+    assert overlap_answers([example]) == ["The red stone."]
+
+
+def test_acl_titles(tmp_path):
+    made.acl_titles(tmp_path)
+    found = prepare("acl-titles", tmp_path)
+    assert found.train[0].references == ("Models of train",)
+    share = copied(found.train, ["models of cats"], PLAIN_TEXT)
+    assert share.value == pytest.approx(100 * 2 / 3)
+    assert share.signature == "copied|words|references:100.0"
+
+
+def an4(folder, frames=(3, 5), header="utterance\tspeaker\tframes\ttext", table=None):
+    """Public files of 101 and more utterances, of which the first 100 are dev."""
+    for name, count in (("train", 103), ("test", 2)):
+        lengths = [frames[i % 2] for i in range(count)]
+        rows = [f"u{name}{i}\ts{i % 7}\t{n}\tA B {i}" for i, n in enumerate(lengths)]
+        made.write(folder, f"an4/{name}.tsv.gz", [header, *rows])
+        if table is None:
+            bands = np.arange(sum(lengths) * 32).reshape(-1, 32) % 251
+            np.save(folder / "an4" / f"{name}.logmel32.npy", bands.astype(np.uint8))
+        else:
+            np.save(folder / "an4" / f"{name}.logmel32.npy", table)
+
+
+def test_an4_cuts_the_frames_of_a_set_into_utterances(tmp_path):
+    an4(tmp_path)
+    found = prepare("an4", tmp_path)
+    assert {name: len(rows) for name, rows in found.evaluation.items()} == {"dev": 100, "test": 2}
+    assert [e.references for e in found.train] == [("A B 100",), ("A B 101",), ("A B 102",)]
+    assert found.train[0] == RecipeExample(
+        "frames/utrain100.npy", ("A B 100",), group="s2", is_file=True
+    )
+    settings = write(found, tmp_path / "run")
+    whole = np.load(tmp_path / "an4" / "test.logmel32.npy")
+    (first, second) = read_evaluation(tmp_path / "run")["test"]
+    assert first.src == str(tmp_path / "run" / "frames" / "utest0.npy")
+    parts = [np.load(example.src) for example in (first, second)]
+    np.testing.assert_array_equal(np.concatenate(parts), whole)
+    assert [len(part) for part in parts] == [3, 5]
+    assert settings["metric"] == "cer"
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"header": "utterance\tframes\tspeaker\ttext"}, "its columns must be utterance, speaker"),
+        ({"frames": (3, 0)}, "have the 156 frames of the set"),
+        ({"table": np.zeros((415, 31), np.uint8)}, "a .npy file of bytes, 32 for each frame"),
+        ({"table": np.zeros((415, 32), np.float32)}, "a .npy file of bytes, 32 for each frame"),
+        ({"table": np.array([None])}, "a .npy file of bytes, 32 for each frame"),
+    ],
+)
+def test_an4_files_that_do_not_fit_are_named(tmp_path, changes, reason):
+    an4(tmp_path, **changes)
+    with pytest.raises(DataError, match=reason):
+        prepare("an4", tmp_path)
+
+
+def test_forecasting_counts_windows_as_published(tmp_path):
+    folder = tmp_path / "illness"
+    folder.mkdir()
+    lines = [f"2020-01-{1 + i // 24:02d} {i % 24:02d}:00:00,{i}" for i in range(400)]
+    (folder / "national_illness.csv").write_text("\n".join(["date,OT", *lines]))
+    found = prepare("forecasting", tmp_path, series="illness", horizon=5)
+    # 280 training rows, 40 for dev, 80 for test; of 76 test windows two batches of 32 are full
+    assert [len(found.evaluation[name]) for name in ("dev", "test")] == [36, 64]
+    assert found.evaluation["test"][0].src == "320"
+    settings = write(found, tmp_path / "prepared")
+    assert settings["data"].endswith("series.csv")
+    assert settings["split"] == [0.7, 0.1, 0.2]
+    assert Path(settings["data"]).read_text().splitlines() == ["date,OT", *lines]
+    with pytest.raises(ArgumentError, match="series must be one of ett-h1"):
+        prepare("forecasting", tmp_path, series="weather", horizon=5)
+
+
+@pytest.mark.skipif(not (DATA / "ett" / "ETTh1.csv.gz").exists(), reason="no data")
+def test_ett_has_the_windows_of_the_papers():
+    found = prepare("forecasting", DATA, series="ett-h1", horizon=96)
+    assert [len(found.evaluation[name]) for name in ("dev", "test")] == [2785, 2785]

@@ -66,7 +66,10 @@ WRONG = {
     "a typo of the preset's": ({"hiden": 5}, "'hiden': perhaps 'hidden' is meant."),
     "a typo in the table": ({"model": {"hiden": 5}}, "'hiden': perhaps 'hidden' is meant."),
     "nothing near": ({"zzzz": 5}, "`regard settings bahdanau` lists them all."),
-    "of others": ({"heads": 4}, "'heads', which transformer, lm-transformer know"),
+    "of others": (
+        {"heads": 4},
+        "'heads', which transformer, lm-transformer, classifier-transformer, story-transfo",
+    ),
     "of one other": ({"slots": 4}, "'slots', which memory knows"),
     "preset": ({"preset": "transformr"}, "'transformr': perhaps 'transformer' is meant."),
     "no number": ({"steps": "x"}, "steps must be a whole number, but it is 'x'"),

@@ -14,7 +14,14 @@ from regard.data import FrameScaler, Tokenizer, collate, frame_tables
 from regard.errors import ArgumentError, DataError
 from regard.kinds import open_kind
 from regard.layers import LearnedPositions, SinusoidalPositions
-from regard.models import COPY_PRESETS, PRESETS, TAG_PRESETS, TEXT_PRESETS, VectorInput
+from regard.models import (
+    COPY_PRESETS,
+    PRESETS,
+    STORY_PRESETS,
+    TAG_PRESETS,
+    TEXT_PRESETS,
+    VectorInput,
+)
 from regard.training import RunFolder, make_config, start_run
 from regard.training.epochs import BatchShapes
 from regard.training.setup import check_settings, prepare
@@ -29,7 +36,7 @@ TINY = {
     "precision": "32",
     "steps": 2,
 }
-REFUSED = (*COPY_PRESETS, *TAG_PRESETS, *TEXT_PRESETS)
+REFUSED = (*COPY_PRESETS, *TAG_PRESETS, *TEXT_PRESETS, *STORY_PRESETS)
 
 
 def task_of(tmp_path, data, **settings):

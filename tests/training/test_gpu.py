@@ -6,7 +6,7 @@ import torch
 
 from data.tools import make_corpus, make_pairs
 from regard.data import BatchShape, FrameScaler, Pair, Tokenizer, build_corpus, collate
-from regard.kinds.frame_pairs import with_frame_input
+from regard.kinds.frame_model import with_frame_input
 from regard.models import PRESETS
 from regard.training.distributed import Fabric
 from regard.training.losses import Objective

@@ -18,6 +18,7 @@ from regard.evaluation import (
     Comparison,
     ConfidenceInterval,
     Normalizer,
+    choose_metrics,
     confidence_interval,
     paired_bootstrap,
     paired_perplexity,
@@ -153,8 +154,8 @@ def compare_models(
     _check_comparable(first, second, sources)
     if _is_language_model(first):
         return _compare_texts(first, second, list(sources), shown, done)
-    target_kind = first.tgt_tokenizer.kind if isinstance(first, Model) else RUNNING_TEXT
-    names = metric_names(target_kind, metric) if references is not None else []
+    own = first.kind.metrics() if isinstance(first, Model) else choose_metrics(RUNNING_TEXT)
+    names = metric_names(own, metric) if references is not None else []
     here, there = (_answers(model, sources, beam) for model in (first, second))
     targets = here if references is None else [accepted[0] for accepted in references]
     pairs = _trace_pairs(first, second, sources, targets, done)

@@ -7,9 +7,9 @@ from regard.data import Pair, Tokenizer
 from regard.errors import ArgumentError
 from regard.evaluation import (
     METRICS,
+    ClassReport,
     Comparison,
     LengthRow,
-    choose_metrics,
     confidence_interval,
     score,
 )
@@ -26,20 +26,29 @@ class MetricRow(NamedTuple):
 
 
 class EvaluationResult(NamedTuple):
-    """Metrics of predictions on a number of pairs."""
+    """Metrics of predictions on a number of pairs.
+
+    Attributes:
+        pairs: how many.
+        rows: the metrics.
+        lengths: the main one by length of the source, if asked for.
+        against: comparison with a second model, if asked for.
+        classes: results by class, if targets are labels or tags.
+    """
 
     pairs: int
     rows: list[MetricRow]
     lengths: list[LengthRow]
     against: Comparison | None
+    classes: ClassReport | None = None
 
     def __repr__(self) -> str:
         rows = "".join(f", {row.name}={row.value:.4g}" for row in self.rows)
         return f"EvaluationResult(pairs={self.pairs}{rows})"
 
 
-def metric_names(target_kind: str, metric: str | Sequence[str] | None) -> list[str]:
-    """Return the names of metrics, checked; those that suit the kind of target if none is given."""
+def metric_names(suitable: Sequence[str], metric: str | Sequence[str] | None) -> list[str]:
+    """Return the names of metrics, checked; the suitable ones if none is given."""
     alone = isinstance(metric, str) or not isinstance(metric, Sequence | None)
     given: Sequence[Any] = [metric] if alone else metric or ()
     names = [str(name).lower() for name in given]
@@ -48,7 +57,7 @@ def metric_names(target_kind: str, metric: str | Sequence[str] | None) -> list[s
             raise ArgumentError(
                 "metric", f"be one of {', '.join(METRICS)}", repr(name), "choose some of them"
             )
-    return names or list(choose_metrics(target_kind))
+    return names or list(suitable)
 
 
 def references_of(pairs: Iterable[Pair]) -> list[list[str]]:

@@ -114,7 +114,7 @@ def load_run(*runs: str | Path, device: str = "auto", precision: str = "32") -> 
     for run in saved:
         run.model.to(dtype)
     if str(precision) == "int8":
-        saved = [run._replace(model=int8_copy(run.model)) for run in saved]
+        saved = [run._replace(model=int8_copy(run.sequence_model)) for run in saved]
     return Model(saved, folders, where)
 
 
@@ -146,7 +146,7 @@ def _checked(run: Any) -> str | Path:
 
 def fit(
     pairs: str | Path | Iterable[str | tuple[Any, ...] | Mapping[str, Any]],
-    preset: str = "bahdanau",
+    preset: str | None = None,
     *,
     output: str | Path | None = None,
     quiet: bool = False,
@@ -158,7 +158,7 @@ def fit(
         pairs: a file; or tuples of source and target, or dictionaries with `src` and `tgt` or the
             names in `columns`; for a language model, texts. A source may be vectors: an array, a
             tensor or lists, (frames, features).
-        preset: the model, by name.
+        preset: the model, by name; by default that which suits the settings, mostly "bahdanau".
         output: the run folder; a temporary one if None, which `Model.save` copies.
         quiet: whether to show nothing.
         settings: those of `regard.training.Config`, and sizes of the preset: `steps=2000`, ...
@@ -166,13 +166,15 @@ def fit(
     check_pairs(pairs)
     from regard.training import start_run  # imports libraries that only training needs
 
+    if preset is not None:
+        settings["preset"] = preset
     folder = Path(tempfile.mkdtemp(prefix="regard-")) / "run" if output is None else Path(output)
     if isinstance(pairs, str | Path):
-        config = make_config({"data": str(pairs), "preset": preset, **settings})
+        config = make_config({"data": str(pairs), **settings})
         start_run(config, folder, quiet=quiet)
     else:
         rows = [_row(pair) for pair in pairs]
-        start_run(make_config({"preset": preset, **settings}), folder, pairs=rows, quiet=quiet)
+        start_run(make_config(settings), folder, pairs=rows, quiet=quiet)
     return load_run(folder, device=str(settings.get("device", "auto")))
 
 

@@ -8,7 +8,12 @@ from typing import Any, Final, overload
 import torch
 from torch import Tensor
 
-from regard.api.evaluate_pairs import EvaluationResult, metric_names, score_predictions
+from regard.api.evaluate_pairs import (
+    EvaluationResult,
+    metric_names,
+    references_of,
+    score_predictions,
+)
 from regard.api.output import Output
 from regard.api.predictor import Predictor
 from regard.api.read_pairs import known_pairs, read_for
@@ -20,7 +25,9 @@ from regard.decoding import Ensemble
 from regard.decoding_options import check_least
 from regard.errors import ArgumentError, RegardError
 from regard.evaluation import Perplexity, perplexity
+from regard.kinds import ScoreTable
 from regard.models import TEXT_PRESETS, SequenceModel
+from regard.models.protocol import require_sequence_model
 from regard.seeing import ModelInfo, Trace
 from regard.seeing.alignment import Links
 from regard.seeing.attention_edits import AttentionCell
@@ -45,23 +52,33 @@ class Model:
         _check_same_tokens(runs, paths)
         self.path, self.device, self.config = Path(paths[0]), device, first.config
         self.kind = first.kind
-        self.source, self.tgt_tokenizer = first.src_tokenizer, first.tgt_tokenizer
-        models = [run.model for run in runs]
-        self.module: SequenceModel = models[0] if len(models) == 1 else Ensemble(models)
+        self.source = first.src_tokenizer
+        alone = len(runs) == 1
+        self.trained = first.model if alone else Ensemble([run.sequence_model for run in runs])
         presets = [run.config.preset for run in runs]
-        self.predictor = Predictor(self.module, self.kind, device, list(map(Path, paths)), presets)
+        self.predictor = Predictor(self.trained, self.kind, device, list(map(Path, paths)), presets)
 
     def __repr__(self) -> str:
         parts = {
             "preset": " + ".join(dict.fromkeys(self.predictor.presets)),
             "size": self.config.size,
-            "weights": sum(weight.numel() for weight in self.module.parameters()),
+            "weights": sum(weight.numel() for weight in self.trained.parameters()),
             "reads": self.source.summary,
-            "writes": self.tgt_tokenizer.summary,
+            "writes": self.kind.encoders.target.summary,
             "device": str(self.device),
         }
         shown = ", ".join(f"{name}={value!r}" for name, value in parts.items())
         return f"Model({' + '.join(map(str, self.predictor.paths))!r}, {shown})"
+
+    @property
+    def module(self) -> SequenceModel:
+        """The model, or an `Ensemble`; raises RegardError if it predicts numbers."""
+        return require_sequence_model(self.trained, "what is asked for")
+
+    @property
+    def tgt_tokenizer(self) -> Tokenizer:
+        """The tokeniser of targets; raises RegardError if these are numbers."""
+        return self.kind.target
 
     @property
     def src_tokenizer(self) -> Tokenizer:
@@ -129,7 +146,12 @@ class Model:
             replace_unk=replace_unk,
         )
         check_least(1, batch=batch)
-        yield from self.predictor.predict(texts, request, batch)
+        yield from self.kind.predictions(
+            self.trained,
+            texts,
+            self.device,
+            lambda: self.predictor.predict(texts, request, batch),
+        )
 
     def check_source(self, text: Any) -> None:
         """Raises if a line of text, or a table of vectors, cannot be a source of this model.
@@ -185,7 +207,13 @@ class Model:
         **options: Any,
     ) -> list[Trace]:
         """Return the trace of each of several texts, computed as one batch; see `trace`."""
-        return [trace for _, trace in self._traces(texts, targets, kinds, options)]
+        made = self.kind.traces(
+            self.trained,
+            texts,
+            self.device,
+            lambda: [trace for _, trace in self._traces(texts, targets, kinds, options)],
+        )
+        return list(made)
 
     def check(
         self,
@@ -195,7 +223,7 @@ class Model:
         methods: str | None = None,
         versus: str | None = None,
         **options: Any,
-    ) -> Trace:
+    ) -> Any:
         """Return the trace with the inputs that mattered; see `seeing.checks.check`.
 
         Of a language model, the trace has what was written after the prompt as its target, and all
@@ -210,6 +238,21 @@ class Model:
             versus: token that each output is compared with: why this one, and not that one?
             options: of decoding, as for a call; without effect if `target` is given.
         """
+        return self.kind.checked(
+            self.trained,
+            text,
+            self.device,
+            lambda: self._check(text, target, methods, versus, options),
+        )
+
+    def _check(
+        self,
+        text: Any,
+        target: str | None,
+        methods: str | None,
+        versus: str | None,
+        options: dict[str, Any],
+    ) -> Trace:
         if methods is None and (versus is not None or not self.kind.has_sources):
             methods = "all"
         if methods is not None:
@@ -286,8 +329,10 @@ class Model:
         tgt_file: str | Path | None = None,
         columns: Sequence[int | str] | None = None,
         skip_bad: bool = False,
-    ) -> EvaluationResult:
+    ) -> EvaluationResult | ScoreTable:
         """Return metrics of the outputs for pairs: what `regard evaluate` shows, in `rows`.
+
+        Of a file of series, the scores of its forecasts beside those of baselines.
 
         Outputs and targets are compared in the form of the target tokeniser, see
         `Tokenizer.normalize`; the signature of each row names it.
@@ -301,12 +346,16 @@ class Model:
             columns: source, target and, if any, features: names, or numbers from 0.
             skip_bad: whether bad lines are left out; otherwise the first one raises.
         """
+        table = self.kind.scores(self.trained, pairs, self.device)
+        if table is not None:
+            return table
         self.check_reads_pairs()
-        names = metric_names(self.tgt_tokenizer.kind, metric)
+        names = metric_names(self.kind.metrics(), metric)
         reader = read_for(self.predictor, pairs, tgt_file, columns=columns, skip_bad=skip_bad)
         read = known_pairs(self.kind, reader)
         texts = [output.text for output in self.predict_pairs(read, beam=beam)]
-        return score_predictions(self.tgt_tokenizer, names, texts, read)
+        result = score_predictions(self.tgt_tokenizer, names, texts, read)
+        return result._replace(classes=self.kind.class_report(texts, references_of(read)))
 
     def predict_pairs(self, pairs: Sequence[Pair], *, beam: int | None = None) -> Iterator[Output]:
         """Yield an output, without maps, for the source of each pair."""

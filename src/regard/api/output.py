@@ -3,12 +3,14 @@
 import hashlib
 import math
 import os
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Final, cast
+from typing import Any, Final, cast, final
 
+import numpy as np
+from jaxtyping import Float
 from torch import Tensor
 
 from regard import safe_read
@@ -24,6 +26,7 @@ from regard.training import RunFolder
 ALTERNATIVES: Final = 3
 #: bytes at the end of metrics.jsonl that hold its last rows
 METRICS_TAIL: Final = 1 << 16
+NO_VALUES: Final = np.zeros(0, np.float32)
 CUT_OFF: Final = "the limit of length cut the output off: it has no </s>"
 
 
@@ -39,6 +42,7 @@ class TraceHeader:
         rows_are_inputs: whether decoder rows are labelled by the token just read, and not by the
             one that is written next, as for a language model, whose words look back.
         notes: remarks for readers.
+        end_is_certain: whether an output has no row for its end, since that is certain.
     """
 
     source: Text
@@ -47,10 +51,11 @@ class TraceHeader:
     decoded: DecodingInfo
     rows_are_inputs: bool = False
     notes: tuple[str, ...] = ()
+    end_is_certain: bool = False
 
     def trace(self, maps: Maps) -> Trace:
         """Return the trace with these maps, which may have a row for an `eos` that was cut off."""
-        ended = any(token.special for token in self.target.tokens[-1:])
+        ended = self.end_is_certain or any(token.special for token in self.target.tokens[-1:])
         return Trace(
             source=self.source,
             target=self.target,
@@ -64,14 +69,14 @@ class TraceHeader:
         """Return maps of all kinds; rows that sum to less than 1 keep their missing mass."""
         src_len, tgt_len = len(self.source.tokens), len(self.target.tokens)
         # the decoder has read `<s>` at least, even if it wrote nothing
-        sizes: dict[str, int | None]
-        sizes = {"source": src_len, "target": tgt_len, "read": max(tgt_len, 1), "slots": None}
+        # all slots of a memory and all hops are real
+        sizes: dict[str, int] = {"source": src_len, "target": tgt_len, "read": max(tgt_len, 1)}
         found = []
         for kind in KINDS:
             rows, columns = SIDES[kind]
             rows = "read" if self.rows_are_inputs and rows == "target" else rows
             for layer, weights in enumerate(maps.get(kind, ())):
-                own = weights[:, : sizes[rows], : sizes[columns]].float().numpy()
+                own = weights[:, : sizes.get(rows), : sizes.get(columns)].float().numpy()
                 made = Map.of(cast(MapKind, kind), layer, own, missing=True)
                 found.append(replace(made, rows=rows))
         return tuple(found)
@@ -143,6 +148,38 @@ def _short_hash(file: Path) -> str:
     return hashlib.blake2b(file.read_bytes(), digest_size=6).hexdigest()
 
 
+@final
+class LabelProbabilities(Mapping[str, float]):
+    """Probability by label, the likeliest first; sorted when it is asked for.
+
+    Args:
+        labels: all of them.
+        values: the probability of each.
+    """
+
+    def __init__(
+        self, labels: Sequence[str] = (), values: Float[np.ndarray, " labels"] = NO_VALUES
+    ) -> None:
+        self._labels, self._values = labels, values
+
+    @cached_property
+    def _by_label(self) -> dict[str, float]:
+        order = np.argsort(-self._values, kind="stable").tolist()
+        return {self._labels[i]: float(self._values[i]) for i in order}
+
+    def __getitem__(self, label: str) -> float:
+        return self._by_label[label]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._by_label)
+
+    def __len__(self) -> int:
+        return len(self._labels)
+
+    def __repr__(self) -> str:
+        return repr({label: round(value, 4) for label, value in self._by_label.items()})
+
+
 @dataclass(frozen=True)
 class Output:
     """An output text, and the attention of each of its tokens.
@@ -159,6 +196,7 @@ class Output:
         finished: False if the length limit cut the output off.
         unknown: parts of the source that the model has no token for.
         trace_header: all of `trace` but the maps; None if these were not asked for.
+        probabilities: of all labels, the likeliest first, if targets are labels; else empty.
     """
 
     text: str
@@ -172,6 +210,7 @@ class Output:
     finished: bool = True
     unknown: tuple[str, ...] = ()
     trace_header: TraceHeader | None = None
+    probabilities: LabelProbabilities = field(default_factory=LabelProbabilities)
 
     def __str__(self) -> str:
         return self.text

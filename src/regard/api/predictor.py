@@ -12,6 +12,7 @@ from torch import Tensor
 
 from regard.api.cpu_parallel import map_batches
 from regard.api.output import (
+    LabelProbabilities,
     Output,
     TraceHeader,
     decoding_info,
@@ -32,10 +33,10 @@ from regard.decoding import (
 from regard.errors import ArgumentError, DataError
 from regard.kinds import DataKind, Source
 from regard.kinds.text_source import text_given, text_written
-from regard.models import EncoderDecoder, SequenceModel
+from regard.models import AnyModel, EncoderDecoder, SequenceModel
 from regard.models.cpu import CpuModel, refuse_cpu_model
 from regard.models.int8 import is_int8
-from regard.models.protocol import inference
+from regard.models.protocol import inference, require_sequence_model
 from regard.ops.primitives import log_softmax
 from regard.ops.warm_up import TOKENS, is_warm
 from regard.seeing import DecodingInfo, Map, ModelInfo, Text, Trace
@@ -44,7 +45,7 @@ from regard.seeing.faithfulness import add_methods
 from regard.seeing.input_scorer import PrefixScorer, SourceScorer
 from regard.seeing.replacements import token_replacements
 from regard.seeing.shuffled_attention import shuffled_attention
-from regard.symbols import BOS, EOS, UNK
+from regard.symbols import BOS, EOS, SYMBOLS, UNK
 
 
 class Written(NamedTuple):
@@ -52,6 +53,13 @@ class Written(NamedTuple):
 
     tokens: list[int]
     finished: bool
+
+
+class _Answer(NamedTuple):
+    """Hypotheses of a source, and the probabilities of its labels."""
+
+    hypotheses: Sequence[Hypothesis]
+    probabilities: LabelProbabilities
 
 
 @final
@@ -68,15 +76,20 @@ class Predictor:
 
     def __init__(
         self,
-        module: SequenceModel,
+        module: AnyModel,
         kind: DataKind,
         device: torch.device,
         paths: Sequence[Path],
         presets: Sequence[str],
     ) -> None:
-        self.module, self.kind, self.device = module, kind, device
+        self.trained, self.kind, self.device = module, kind, device
         self.paths, self.presets = paths, presets
         self._cpu_model: CpuModel | None = None
+
+    @property
+    def module(self) -> SequenceModel:
+        """The model; raises RegardError if it predicts numbers."""
+        return require_sequence_model(self.trained, "what is asked for")
 
     @cached_property
     def _is_int8(self) -> bool:
@@ -138,10 +151,11 @@ class Predictor:
         needs_maps = bool(request.needed_kinds)
         module = self._searched(request.options, len(sources), needs_maps=needs_maps)
 
-        def run(part: tuple[list[int], int | None]) -> list[list[Hypothesis]]:
+        def run(part: tuple[list[int], int | None]) -> list[_Answer]:
             indices, seed = part
             rows = [encoded[i] for i in indices]
-            return self._decode(module, rows, request.select(indices).seeded(seed))
+            found = self._decode(module, rows, request.select(indices).seeded(seed))
+            return list(map(_Answer, found, self._probabilities(module, rows)))
 
         found = map_batches(
             self.module,
@@ -151,9 +165,9 @@ class Predictor:
             in_order=bool(request.options.num_samples),
         )
         outputs = {
-            i: self._output(sources[i], encoded[i], hypotheses, request)
+            i: self._output(sources[i], encoded[i], answer, request)
             for indices, answered in zip(batches, found, strict=True)
-            for i, hypotheses in zip(indices, answered, strict=True)
+            for i, answer in zip(indices, answered, strict=True)
         }
         return [outputs[i] for i in range(len(sources))]
 
@@ -165,10 +179,12 @@ class Predictor:
         if self.device.type != "cpu" or not (warm or self._is_int8):
             return self.module
         need_weights = needs_maps or options.coverage_penalty > 0
+        prepared = self._cpu_model
+        if prepared is not None and prepared.is_current():
+            return prepared if prepared.can_run(need_weights=need_weights) else self.module
         if refuse_cpu_model(self.module, need_weights=need_weights) is not None:
             return self.module
-        if self._cpu_model is None or not self._cpu_model.is_current():
-            self._cpu_model = CpuModel(cast(EncoderDecoder, self.module))
+        self._cpu_model = CpuModel(cast(EncoderDecoder, self.module))
         return self._cpu_model
 
     def _decode(
@@ -186,19 +202,29 @@ class Predictor:
             graphs=self.graphs,
         )
 
-    def _output(
-        self, source: Any, row: Any, hypotheses: Sequence[Hypothesis], request: PredictRequest
-    ) -> Output:
+    def _probabilities(self, module: SequenceModel, rows: list[Any]) -> list[LabelProbabilities]:
+        """Return the probability of each label among all labels; none if targets are no labels."""
+        labels = self.kind.labels
+        if not labels:
+            return [LabelProbabilities()] * len(rows)
+        src, lengths = self.batch(rows)
+        with inference(module):
+            state = module.start(module.encode(src, lengths))
+            logits = module.step(torch.full_like(lengths, BOS), state).logits[:, len(SYMBOLS) :]
+        probs = log_softmax(logits.float()).exp().cpu().numpy()
+        return [LabelProbabilities(labels, row) for row in probs]
+
+    def _output(self, source: Any, row: Any, answer: "_Answer", request: PredictRequest) -> Output:
         outputs = []
         sources, tgt = self.kind.sources, self.kind.target
-        for rank, found in enumerate(hypotheses):
+        for rank, found in enumerate(answer.hypotheses):
             if request.replace_unk:
                 unk = sources.replaced(tgt, found, source, row)
             else:
                 unk = self.kind.unknown_words(source)
             header = None
             if request.attention:
-                target = text_written(tgt, found.tokens, unk=unk, finished=found.finished)
+                target = self._written(found, unk)
                 info = decoding_info(request.options, found, rank)
                 header = self._header(source, row, target, found, info)
             outputs.append(
@@ -213,9 +239,20 @@ class Predictor:
                     finished=found.finished,
                     unknown=sources.unknown(source, row),
                     trace_header=header,
+                    probabilities=answer.probabilities,
                 )
             )
         return replace(outputs[0], alternatives=tuple(outputs[1:]))
+
+    def _written(self, found: Hypothesis, unk: Sequence[str]) -> Text:
+        """Return an output as traces hold it."""
+        tgt = self.kind.target
+        text = text_written(tgt, found.tokens, unk=unk, finished=found.finished)
+        return self._without_certain_end(text) if found.finished else text
+
+    def _without_certain_end(self, text: Text) -> Text:
+        """Return a text without `</s>`, if the model looks at nothing to write that."""
+        return replace(text, tokens=text.tokens[:-1]) if self.kind.end_is_certain else text
 
     def _header(
         self, source: Any, row: Any, target: Text, found: Hypothesis, info: DecodingInfo
@@ -227,7 +264,8 @@ class Predictor:
             self.info,
             info,
             rows_are_inputs=not self.kind.has_sources,
-            notes=self.kind.sources.notes(text),
+            notes=self.kind.trace_notes(text, target),
+            end_is_certain=self.kind.end_is_certain,
         )
 
     def traces(
@@ -263,9 +301,7 @@ class Predictor:
                 both = zip(again, written, strict=True)
                 found = [replace(h, finished=one.finished) for h, one in both]
             texts = [
-                text_written(
-                    tgt, h.tokens, unk=self.kind.unknown_words(source), finished=h.finished
-                )
+                self._written(h, self.kind.unknown_words(source))
                 for h, source in zip(found, sources, strict=True)
             ]
             infos = [decoding_info(options, h) for h in found]
@@ -273,7 +309,7 @@ class Predictor:
             forced = [self.target_ids(target) for target in targets]
             found = force_decode(self.module, src, lengths, forced, options, kinds=kinds)
             pairs = zip(map(Source, targets), forced, strict=True)
-            texts = [text_given(tgt, *pair) for pair in pairs]
+            texts = [self._without_certain_end(text_given(tgt, *pair)) for pair in pairs]
             infos = [DecodingInfo(log_prob=h.log_prob) for h in found]
         log_probs = self._next_log_probs(src, lengths, [h.tokens for h in found])
         traces = []

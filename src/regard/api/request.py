@@ -125,13 +125,17 @@ def check_kinds(kinds: Collection[str] | None) -> Collection[str]:
 
 
 def decoding_options(kind: DataKind, beam: int, options: dict[str, Any]) -> DecodingOptions:
-    """Return decoding options by name; the beam width of the run is the default."""
+    """Return decoding options by name; the beam width of the run is the default.
+
+    Where targets are labels, an output is one of them.
+    """
     if options.get("prefix") is not None and not kind.has_sources:
         raise ArgumentError(
             "prefix", "be left out for a language model", "given", "it goes on with each text"
         )
+    one = {"max_len": 1, "min_len": 1, "forbid_unknown": True} if kind.labels else {}
     try:
-        return DecodingOptions(**{"beam": beam, **options})
+        return DecodingOptions(**{"beam": beam, **options, **one})
     except TypeError as error:
         known = list(DecodingOptions.__dataclass_fields__)
         wrong = [name for name in options if name not in known]

@@ -101,9 +101,15 @@ class Places(NamedTuple):
 
 
 def check_can_align(predictor: Predictor) -> None:
-    """Raises for a language model, and for a model that reads frames, which have no words."""
+    """Raises for a language model, for one that reads frames, which have no words, and for labels,
+    which are of the whole source."""
     if not predictor.kind.has_sources:
         raise _cannot_align(predictor)
+    if predictor.kind.labels:
+        raise RegardError(
+            f"an alignment must be of words with words, but targets of {predictor.paths[0]} are "
+            f"labels of whole sources: `regard show` says where the model looked."
+        )
     require_tokenizer(predictor.kind.source, "an alignment")
 
 

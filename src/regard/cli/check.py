@@ -12,13 +12,15 @@ from regard import api
 from regard.cli.console import print_table, result_console
 from regard.cli.input_lines import one_source, warn_if_bare
 from regard.errors import ArgumentError
-from regard.pretrained import PretrainedModel
+from regard.pretrained import MediaModel, PretrainedModel
 from regard.seeing import Trace
 from regard.seeing.attribution import METHODS
 from regard.seeing.checks import looked_at, shares
 from regard.seeing.display import check_ending, save
+from regard.seeing.forecast import ForecastView
 from regard.seeing.labels import number_duplicates, printable
 from regard.seeing.storage import to_json
+from regard.seeing.terminal import supports_blocks
 from regard.seeing.trace import Weights
 
 #: inputs that are named for each output
@@ -44,22 +46,37 @@ def check(
     if output is not None:
         check_ending(output)
     loaded = api.load(run, device=device, allow_pickle=allow_pickle)
-    model = api.text_model(loaded, "regard check")
-    if isinstance(model, PretrainedModel):
+    if isinstance(loaded, PretrainedModel | MediaModel):
         if beam is not None:
             reason = "be left out for a model of transformers, which is checked on greedy outputs"
             raise ArgumentError("--beam", reason, beam, "leave it out, or force one with --target")
-        trace = model.check(text, target, methods=methods or "all", versus=versus)
+        trace = loaded.check(text, target, methods=methods or "all", versus=versus)
     else:
-        (source,) = warn_if_bare(model, [one_source(model, text)])
+        (source,) = warn_if_bare(loaded, [one_source(loaded, text)])
         options = {} if beam is None else {"beam": beam}
-        trace = model.check(source, target, methods=methods, versus=versus, **options)
+        trace = loaded.check(source, target, methods=methods, versus=versus, **options)
+    if isinstance(trace, ForecastView):
+        _show_forecast(trace, output, as_json=as_json)
+        return
     if output is not None:
         save(trace, output)
     if as_json:
         sys.stdout.write(json.dumps(to_json(trace), ensure_ascii=False) + "\n")
     else:
         _show(trace, result_console())
+
+
+def _show_forecast(view: ForecastView, output: Path | None, *, as_json: bool) -> None:
+    if output is not None:
+        view.save(output)
+    if as_json:
+        sys.stdout.write(json.dumps(view.as_json(), ensure_ascii=False) + "\n")
+        return
+    console = result_console()
+    plain = not supports_blocks(sys.stdout.encoding)
+    print(view.text(console.width, ascii=plain))
+    for sentence in view.notes:
+        console.print(printable(sentence), highlight=False, markup=False, soft_wrap=True)
 
 
 def _show(trace: Trace, console: Console) -> None:

@@ -302,7 +302,9 @@ def evaluate(
     tgt: TargetsArgument = None,
     metrics: str | None = Option(
         None,
-        help="Comma-separated: bleu, chrf, ter, wer, cer, per, exact.",
+        help="Comma-separated: bleu, chrf, ter, wer, cer, per, exact; of answers, em and f1; of "
+        "summaries, rouge-1, rouge-2 and rouge-l; of labels, accuracy and macro-f1; of tags, "
+        "tag-accuracy and span-f1.",
         show_default="by target",
     ),
     beam: BeamOption = None,
@@ -318,11 +320,20 @@ def evaluate(
     save: Path | None = Option(
         None, help="Write the predictions here, one per line.", show_default=False
     ),
+    output: Path | None = Option(
+        None,
+        "-o",
+        "--output",
+        help="Draw which label was taken for which: .html, .svg, .png, .pdf or .csv.",
+        show_default=False,
+    ),
     as_json: JsonOption = False,
     precision: PrecisionOption = "32",
     device: DeviceOption = "auto",
 ) -> None:
-    """Score predictions by BLEU, error rates or perplexity.
+    """Score predictions by BLEU, error rates, accuracy or perplexity.
+
+    Where targets are labels or tags, results by class follow.
 
     Predictions and targets are compared in the form in which the model writes: composed
     Unicode and, where targets are symbols or words, single spaces. The signature names it.
@@ -360,8 +371,8 @@ def show(
     kind: str = Option(
         "auto",
         help="cross, encoder-self, decoder-self, encoder-history, encoder-future, "
-        "decoder-history, memory; history is the decoder's, or else the encoder's; auto is "
-        "cross if any.",
+        "decoder-history, memory, hops; history is the decoder's, or else the encoder's; auto is "
+        "hops or cross if any.",
     ),
     layer: str = Option("auto", help="Number from 0, all, or auto for the sharpest."),
     head: str = Option("auto", help="Number from 0, mean, all, or auto for the sharpest."),

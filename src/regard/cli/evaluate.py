@@ -1,11 +1,14 @@
 """`regard evaluate`: metrics of a model's predictions, or the perplexity of a language model."""
 
+import math
+import sys
 from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import asdict
 from pathlib import Path
 from typing import Final, NamedTuple
 
+import typer
 from rich.console import Console
 
 from regard import api
@@ -20,9 +23,18 @@ from regard.cli.console import one_line, print_json, print_table, progress_bar, 
 from regard.cli.input_lines import pairs_for, texts_for
 from regard.data import Pair
 from regard.errors import ArgumentError
-from regard.evaluation import SHARES, Perplexity, by_length, paired_bootstrap
+from regard.evaluation import SHARES, ClassReport, Perplexity, by_length, paired_bootstrap
+from regard.kinds import ScoreTable
+from regard.seeing.confusion import ConfusionTable, check_ending, save_confusion
+from regard.seeing.terminal import matrix, supports_blocks
 
 CHOOSE_SAVE: Final = "choose another with --save"
+#: classes of a table, of a matrix in the terminal, and of a matrix in a file
+MOST_CLASSES_PRINTED: Final = 40
+MOST_CLASSES_DRAWN: Final = 20
+MOST_CLASSES_SAVED: Final = 1000
+#: pairs of classes that are printed
+MOST_MISTAKES: Final = 10
 
 
 def evaluate(
@@ -37,12 +49,15 @@ def evaluate(
     columns: str | None,
     skip_bad: bool,
     save: Path | None,
+    output: Path | None,
     as_json: bool,
     precision: str,
     device: str,
 ) -> None:
     """Score a model's predictions: BLEU and chrF, error rates and exact match, or perplexity."""
     # what can go wrong comes before what takes long
+    if output is not None:
+        check_ending(output)
     model = api.load_run(run, device=device, precision=precision)
     if not model.kind.has_sources:
         for option, value in {
@@ -53,13 +68,20 @@ def evaluate(
             "--against": against,
             "--columns": columns,
             "--save": save,
+            "-o": output,
         }.items():
             if value is not None:
                 fix = "its texts have a perplexity"
                 raise ArgumentError(option, "be left out for a language model", "given", fix)
         return _evaluate_texts(model, file, precision, skip_bad=skip_bad, as_json=as_json)
+    if output is not None and model.kind.class_report(("",), (("",),)) is None:
+        rule = "be left out where targets are neither labels nor tags"
+        raise ArgumentError("-o", rule, repr(str(output)), "leave it out")
+    table = model.kind.scores(model.trained, file, model.device)
+    if table is not None:
+        return _print_scores(table, as_json=as_json)
     second = None if against is None else api.load_run(against, device=device)
-    names = metric_names(model.tgt_tokenizer.kind, _split_names(metrics))
+    names = metric_names(model.kind.metrics(), _split_names(metrics))
     with nullcontext() if save is None else incremental_output(save, CHOOSE_SAVE) as write:
         pairs = pairs_for(model, file, tgt, columns=columns, skip_bad=skip_bad)
         predictions = _predict(model, pairs, beam)
@@ -67,6 +89,7 @@ def evaluate(
             write("".join(one_line(line) + "\n" for line in predictions).encode())
     references, normalizer = references_of(pairs), model.tgt_tokenizer
     result = score_predictions(model.tgt_tokenizer, names, predictions, pairs)
+    result = result._replace(classes=model.kind.class_report(predictions, references))
     if lengths:
         sizes = list(map(model.kind.sources.size, pairs))
         rows = by_length(names[:1], sizes, predictions, references, normalizer=normalizer)
@@ -77,6 +100,9 @@ def evaluate(
             names[0], predictions, other, references, normalizer=normalizer
         )
         result = result._replace(against=comparison)
+    if output is not None and result.classes is not None:
+        _save_confusion(output, model, file, result, result.classes)
+    notes = model.kind.output_notes(predictions, pairs)
     if as_json:
         return print_json(
             {
@@ -85,11 +111,20 @@ def evaluate(
                 "metrics": [row._asdict() for row in result.rows],
                 "by_length": [asdict(row) for row in result.lengths],
                 "against": None if result.against is None else asdict(result.against),
+                **({} if result.classes is None else _classes_json(result.classes)),
+                "notes": notes,
             }
         )
     console = result_console()
     console.print(f"{result.pairs:,} pairs{_in_words(precision)}", highlight=False)
-    return _print_result(result, console, model.kind.sources.unit)
+    _print_result(result, console, model.kind.sources.unit)
+    for sentence in notes:
+        console.print(sentence, highlight=False)
+    if result.classes is not None:
+        _print_classes(result.classes, console)
+    if output is not None:
+        console.print(f"drawn: {output}", highlight=False)
+    return None
 
 
 def _split_names(words: str | None) -> list[str]:
@@ -139,6 +174,108 @@ def _print_result(result: EvaluationResult, console: Console, unit: str) -> None
             f"{c.wins:.0%} of resamples, p = {c.p_value:.3f}",
             highlight=False,
         )
+
+
+def _print_classes(report: ClassReport, console: Console) -> None:
+    """Print results by class, and which class was taken for which."""
+    cells = [
+        [
+            one_line(row.label),
+            *(f"{100 * share:.2f}%" for share in (row.precision, row.recall, row.f1)),
+            f"{row.support:,}",
+            f"{row.predicted:,}",
+        ]
+        for row in report.rows[:MOST_CLASSES_PRINTED]
+    ]
+    console.print()
+    print_table(console, (report.unit, "precision", "recall", "F1", "examples", "predicted"), cells)
+    more = len(report.rows) - MOST_CLASSES_PRINTED
+    if more > 0:
+        console.print(f"{more:,} more are printed with --json.", highlight=False)
+    for sentence in report.notes:
+        console.print(f"{sentence}.", highlight=False, markup=False)
+    console.print()
+    _print_confusion(report, console)
+
+
+def _print_confusion(report: ClassReport, console: Console) -> None:
+    """Print the matrix where it fits, and else the most frequent mistakes."""
+    table = _confusion_table(report)
+    ascii = not supports_blocks(sys.stdout.encoding)
+    if table.total <= MOST_CLASSES_DRAWN:
+        drawn = matrix(table.view(), console.width, ascii)
+        if not drawn.splitlines()[-1].startswith("a list"):
+            return typer.echo(drawn)
+    mistakes = report.confusion.mistakes()
+    rows = [[f"{n:,}", one_line(gold), one_line(found)] for gold, found, n in mistakes]
+    if not rows:
+        return console.print("no mistakes", highlight=False)
+    print_table(console, ("mistakes", table.unit, "taken for"), rows[:MOST_MISTAKES])
+    if len(rows) > MOST_MISTAKES:
+        more = len(rows) - MOST_MISTAKES
+        console.print(f"{more:,} more: draw all with -o confusion.html", highlight=False)
+    return None
+
+
+def _confusion_table(report: ClassReport) -> ConfusionTable:
+    """Return the confusion of the most frequent classes, as it is drawn."""
+    found = report.confusion
+    few = found.labels[:MOST_CLASSES_SAVED]
+    support = {row.label: row.support for row in found.rows()}
+    unit = report.unit if report.unit == "label" else "tag"
+    return ConfusionTable(
+        title=f"confusion of {unit}s",
+        unit=unit,
+        labels=few,
+        counts=found.matrix(MOST_CLASSES_SAVED),
+        support=[support[label] for label in few],
+        total=len(found.labels),
+    )
+
+
+def _save_confusion(
+    path: Path, model: api.Model, file: str, result: EvaluationResult, report: ClassReport
+) -> None:
+    facts = {"model": str(model.path), "preset": model.config.preset, "data": file}
+    facts |= {"examples": f"{result.pairs:,}"}
+    for row in result.rows:
+        low, high = _format(row.name, row.low), _format(row.name, row.high)
+        facts[row.name] = f"{_format(row.name, row.value)} ({low} to {high})"
+    rows = [row._asdict() for row in report.rows]
+    save_confusion(path, _confusion_table(report), report.unit, rows, facts, report.notes)
+
+
+def _classes_json(report: ClassReport) -> dict[str, object]:
+    return {
+        "unit": report.unit,
+        "classes": [row._asdict() for row in report.rows],
+        "confusion": [
+            {"class": gold, "predicted": predicted, "count": count}
+            for (gold, predicted), count in sorted(report.confusion.counts.items())
+        ],
+        "notes": list(report.notes),
+    }
+
+
+def _print_scores(table: ScoreTable, *, as_json: bool) -> None:
+    """Print the scores of a model beside those of baselines."""
+    if as_json:
+        rows = [
+            {"model": name, **dict(zip(table.columns, values, strict=True))}
+            for name, values in table.rows
+        ]
+        return print_json({"examples": table.examples, "scores": rows, "notes": table.notes})
+    console = result_console()
+    console.print(table.examples, highlight=False)
+    cells = [[name, *(_score(value) for value in values)] for name, values in table.rows]
+    print_table(console, ("model", *table.columns), cells)
+    for sentence in table.notes:
+        console.print(sentence, highlight=False)
+    return None
+
+
+def _score(value: float) -> str:
+    return "" if math.isnan(value) else f"{value:.4g}"
 
 
 class PerplexityRow(NamedTuple):

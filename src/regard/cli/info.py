@@ -17,7 +17,13 @@ from regard.ops.attentive_rnn import PATHS as ATTENTIVE
 from regard.ops.dot_product_attention import PATHS as DOT_PRODUCT
 from regard.ops.monotonic_alignment import PATHS as MONOTONIC
 from regard.ops.self_attentive_rnn import PATHS as SELF_ATTENTIVE
-from regard.training.config import SettingRow, check_preset, config_settings, preset_settings
+from regard.training.config import (
+    SettingRow,
+    check_preset,
+    config_settings,
+    kind_settings,
+    preset_settings,
+)
 from regard.version import __version__
 
 #: rows of `regard models`, by their names on the model card
@@ -88,13 +94,15 @@ def settings(*, preset: str, as_json: bool) -> None:
 
 
 def _grouped_settings(preset: str) -> dict[str, list[SettingRow]]:
-    """Return the settings by the title of their group; those of the preset come last."""
+    """Return the settings by the title of their group; those of kinds of data
+    and of the preset come last."""
     found: dict[str, list[SettingRow]] = {}
     for row in config_settings(preset):
         if row.name in GROUPS:
             found[GROUPS[row.name]] = group = []
         group.append(row._replace(default=preset) if row.name == "preset" else row)
-    return found | {preset: preset_settings(preset)}
+    of_kinds = {f"data: {kind}": rows for kind, rows in kind_settings().items()}
+    return found | of_kinds | {preset: preset_settings(preset)}
 
 
 def doctor(*, as_json: bool) -> None:

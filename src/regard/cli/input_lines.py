@@ -21,13 +21,13 @@ from regard.data import (
     read_texts,
 )
 from regard.data.error_hints import BadLine, ErrorHints, with_commas
+from regard.data.media_files import MEDIA
 from regard.data.pair_reader import MAX_CHARS
 from regard.data.pairs import column_names
 from regard.data.text_files import display_name
 from regard.errors import ArgumentError, DataError
 from regard.kinds.text_source import name_some, read_sources
 from regard.pretrained import MediaModel, PretrainedModel
-from regard.pretrained.media_files import MEDIA
 
 OutputT = TypeVar("OutputT")
 AnyModel = api.Model | PretrainedModel | MediaModel

@@ -77,6 +77,17 @@ def predict(
     unknown: Counter[str] = Counter()
     notes: dict[str, None] = {}
     several = (decoding["num_samples"] or decoding["nbest"]) > 1
+
+    def printed(number: int, output: Any) -> str:
+        """Return the lines of a source on stdout."""
+
+        def of_tokens() -> str:
+            return _json(output, maps) if as_jsonl else _text(number, output, several, chat)
+
+        if isinstance(output, DataError) or not isinstance(model, api.Model):
+            return of_tokens()
+        return model.kind.printed(output, of_tokens)
+
     with _trace_writer(trace) as write_traces:
         merged: Iterator[AnyOutput | DataError] = lines.merge_errors(outputs)
         for number, output in enumerate(merged, start=1):
@@ -84,7 +95,7 @@ def predict(
                 write_traces(output)
                 unknown.update(output.unknown)
                 notes.update(dict.fromkeys(getattr(output, "notes", ())))
-            text = _json(output, maps) if as_jsonl else _text(number, output, several, chat)
+            text = printed(number, output)
             sys.stdout.write(text)
             sys.stdout.flush()
     for sentence in notes:
@@ -159,9 +170,18 @@ def _json(output: AnyOutput | DataError, maps: Collection[str]) -> str:
     found = {
         **_as_object(output, maps),
         "src_tokens": output.src_tokens,
+        **_probabilities(output),
         "alternatives": [_as_object(other, maps) for other in output.alternatives],
     }
     return json.dumps(found, ensure_ascii=False) + "\n"
+
+
+def _probabilities(output: AnyOutput) -> dict[str, object]:
+    """Return the probabilities of all labels, if the output is one."""
+    found = getattr(output, "probabilities", None)
+    if not found:
+        return {}
+    return {"probabilities": {label: round(share, 6) for label, share in found.items()}}
 
 
 def _as_object(output: AnyOutput, maps: Collection[str]) -> dict[str, object]:

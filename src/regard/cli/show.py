@@ -27,6 +27,7 @@ from regard.errors import ArgumentError
 from regard.pretrained import MediaModel, PretrainedModel
 from regard.seeing import Trace, View, select_all, storage, terminal
 from regard.seeing.display import check_ending
+from regard.seeing.forecast import ForecastView
 from regard.seeing.long_trace import LongTrace
 from regard.seeing.terminal import ASCII_GLYPHS, BLOCK_GLYPHS, supports_blocks
 from regard.seeing.view import check_scale
@@ -108,6 +109,11 @@ def drawn(
     trace: Any, form: str, choice: dict[str, Any], scale: Any = "fixed", ascii: bool = False
 ) -> str:
     """Return a trace as text that fits stdout: its width, its encoding, its colours."""
+    if isinstance(trace, ForecastView):
+        if form == "json":
+            return json.dumps(trace.as_json(), ensure_ascii=False)
+        plain = ascii or not supports_blocks(sys.stdout.encoding)
+        return trace.text(_width(result_console()), ascii=plain)
     if isinstance(trace, LongTrace):
         trace = trace.one_head(choice["kind"], choice["layer"], choice["head"])
         choice = {**choice, "kind": "auto", "layer": "auto", "head": "auto"}

@@ -6,7 +6,14 @@ from regard.data.corpus import Corpus, EncodedPairs, FrameRows
 from regard.data.dev_set import dev_share, is_held_out
 from regard.data.encode_corpus import build_corpus, open_or_build_corpus
 from regard.data.error_hints import BadLines
+from regard.data.frame_scaler import FrameScaler
 from regard.data.frame_tables import FrameReader, as_frames, base_folder, read_frame_sources
+from regard.data.number_targets import (
+    NumberTargets,
+    TargetEncoder,
+    load_target,
+    require_text_target,
+)
 from regard.data.pair_reader import (
     PairReader,
     join_lines,
@@ -18,14 +25,18 @@ from regard.data.pair_reader import (
     save_stdin,
 )
 from regard.data.pairs import Format, Pair
+from regard.data.pictures import PictureEncoder, PictureReader
 from regard.data.row_parsers import parse_features
-from regard.data.source_encoders import (
-    FrameScaler,
-    SourceEncoder,
-    require_tokenizer,
-)
+from regard.data.sounds import LogMel, SoundEncoder, SoundReader
+from regard.data.source_encoders import SourceEncoder, require_tokenizer
+from regard.data.stories import Story
+from regard.data.story_encoder import StoryEncoder
 from regard.data.text_files import fingerprint
-from regard.data.tokenizer_selection import TokenizerChoice, choose_tokenizer
+from regard.data.tokenizer_selection import (
+    TokenizerChoice,
+    choose_label_tokenizer,
+    choose_tokenizer,
+)
 from regard.data.tokenizers import TOKENIZER_KINDS, Tokenizer, source_ids, target_ids
 from regard.data.word_vectors import WordVectorFile, open_word_vectors
 
@@ -43,16 +54,26 @@ __all__ = [
     "FrameReader",
     "FrameRows",
     "FrameScaler",
+    "LogMel",
+    "NumberTargets",
     "Pair",
     "PairReader",
+    "PictureEncoder",
+    "PictureReader",
     "Resegmenter",
+    "SoundEncoder",
+    "SoundReader",
     "SourceEncoder",
+    "Story",
+    "StoryEncoder",
+    "TargetEncoder",
     "Tokenizer",
     "TokenizerChoice",
     "WordVectorFile",
     "as_frames",
     "base_folder",
     "build_corpus",
+    "choose_label_tokenizer",
     "choose_tokenizer",
     "collate",
     "dev_share",
@@ -60,6 +81,7 @@ __all__ = [
     "is_held_out",
     "join_lines",
     "keep_source",
+    "load_target",
     "open_or_build_corpus",
     "open_word_vectors",
     "pad",
@@ -70,6 +92,7 @@ __all__ = [
     "read_pairs",
     "read_texts",
     "require_text",
+    "require_text_target",
     "require_tokenizer",
     "save_stdin",
     "source_ids",

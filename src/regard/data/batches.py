@@ -7,7 +7,7 @@ and in every version of numpy.
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 import torch
@@ -195,8 +195,8 @@ class Batch(NamedTuple):
     Attributes:
         src: source ids, as the corpus has them; or frames, with zeros beyond their lengths.
         src_lengths: number of real ids or frames of each source.
-        tgt_in: decoder inputs: bos and the target.
-        tgt_out: labels: the target and eos.
+        tgt_in: decoder inputs: bos and the target; of numbers, the targets themselves.
+        tgt_out: labels: the target and eos; of numbers, NaN where there is none.
         tgt_lengths: number of real ids of each row of both.
         tgt_places: flat indices of real ids in both; all indices if the batch has a fixed shape.
         rows: the numbers of the pairs in the corpus.
@@ -204,8 +204,8 @@ class Batch(NamedTuple):
 
     src: Int64[Tensor, "batch src_len"] | Float32[Tensor, "batch src_len features"]
     src_lengths: Int64[Tensor, " batch"]
-    tgt_in: Int64[Tensor, "batch tgt_len"]
-    tgt_out: Int64[Tensor, "batch tgt_len"]
+    tgt_in: Int64[Tensor, "batch tgt_len"] | Float32[Tensor, "batch tgt_len numbers"]
+    tgt_out: Int64[Tensor, "batch tgt_len"] | Float32[Tensor, "batch tgt_len numbers"]
     tgt_lengths: Int64[Tensor, " batch"]
     tgt_places: Int64[Tensor, " tokens"]
     rows: Int[np.ndarray, " batch"]
@@ -227,6 +227,15 @@ class Batch(NamedTuple):
         return Batch._make((*(part.to(device, non_blocking=pinned) for part in parts), self.rows))
 
 
+@runtime_checkable
+class NumberExamples(Protocol):
+    """Examples with numbers as targets, which make their own batches."""
+
+    def batch(self, rows: Int[np.ndarray, " batch"], shape: BatchShape | None = None) -> Batch:
+        """Return examples as a batch, filled to the rows of a shape if one is given."""
+        ...
+
+
 def collate(
     corpus: EncodedPairs, rows: Int[np.ndarray, " batch"], shape: BatchShape | None = None
 ) -> Batch:
@@ -238,6 +247,8 @@ def collate(
         shape: fixed sizes; as large as the longest pair needs if None. Missing rows repeat the
             first source, with padding for a target.
     """
+    if isinstance(corpus, NumberExamples):
+        return corpus.batch(rows, shape)
     src, src_lengths = corpus.gather("src", rows).padded(shape.src_len if shape else 0)
     tgt, tgt_lengths = corpus.gather("tgt", rows).padded(shape.tgt_len - 1 if shape else 0)
     batch = len(rows)

@@ -2,12 +2,12 @@
 
 import hashlib
 import unicodedata
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, cast
 
 import numpy as np
 from jaxtyping import Int, Int64, UInt64
 
-from regard.data.corpus import Corpus
+from regard.data.corpus import Corpus, EncodedPairs, Ids
 from regard.data.pairs import Pair
 from regard.errors import ArgumentError
 from regard.symbols import UNK
@@ -56,7 +56,7 @@ class DevSet(NamedTuple):
     sources: list[str]
     references: list[list[str]]
     rows: Int[np.ndarray, " sources"]
-    corpus: Corpus
+    corpus: EncodedPairs
 
     @staticmethod
     def of(corpus: Corpus) -> "DevSet":
@@ -89,7 +89,7 @@ def _identity(pair: Pair, row: int) -> tuple[object, ...]:
 CHUNK: Final = 1 << 16
 
 
-def overlapping_sources(train: Corpus, dev: DevSet) -> int:
+def overlapping_sources(train: EncodedPairs, dev: DevSet) -> int:
     """Count the distinct dev sources that occur in the training pairs, token by token.
 
     A source with unknown tokens counts as new, since its text may be. Sources are compared by
@@ -109,10 +109,10 @@ def overlapping_sources(train: Corpus, dev: DevSet) -> int:
 
 
 def _ids(
-    corpus: Corpus, rows: Int[np.ndarray, " rows"], length: int
+    corpus: EncodedPairs, rows: Int[np.ndarray, " rows"], length: int
 ) -> Int64[np.ndarray, "rows length"]:
     """Return the tokens of sources that all have one length."""
-    ids, _ = corpus.ids("src", rows).padded(length)
+    ids, _ = cast(Ids, corpus.gather("src", rows)).padded(length)
     return ids
 
 

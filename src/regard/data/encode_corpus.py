@@ -20,10 +20,11 @@ from regard.data.corpus import (
     text_fields,
     write_note,
 )
+from regard.data.number_targets import TargetEncoder
 from regard.data.pairs import Pair, in_chunks
 from regard.data.source_encoders import SourceEncoder
 from regard.data.text_files import fingerprint
-from regard.data.tokenizers import Tokenizer, target_ids
+from regard.data.tokenizers import target_ids
 from regard.errors import ArgumentError, DataError
 from regard.safe_read import PathLike
 
@@ -123,7 +124,7 @@ class Column(NamedTuple):
     store: Store
 
 
-def columns(src: SourceEncoder, tgt: Tokenizer) -> tuple[Column, Column]:
+def columns(src: SourceEncoder, tgt: TargetEncoder) -> tuple[Column, Column]:
     """Return the columns of both sides: ids in the smallest type that holds them, or frames."""
     most = max(tgt.vocab_size, src.vocab_size)
     ids = IdStore(np.dtype(np.uint16 if most <= np.iinfo(np.uint16).max else np.int32))
@@ -160,7 +161,7 @@ class _Encoded(NamedTuple):
 def build_corpus(
     pairs: Iterable[Pair],
     src_tok: SourceEncoder,
-    tgt_tok: Tokenizer,
+    tgt_tok: TargetEncoder,
     path: PathLike,
     *,
     max_src_len: int,
@@ -175,7 +176,7 @@ def build_corpus(
     Args:
         pairs: read once.
         src_tok: tokeniser of the sources, or scaler of frames.
-        tgt_tok: tokeniser of the targets.
+        tgt_tok: tokeniser of the targets, or the scale of numbers.
         path: the file to write.
         max_src_len: the most source tokens, features included and eos not, or frames; longer pairs
             are left out.
@@ -207,7 +208,7 @@ def build_corpus(
 def open_or_build_corpus(
     pairs: Callable[[], Iterable[Pair]],
     src_tok: SourceEncoder,
-    tgt_tok: Tokenizer,
+    tgt_tok: TargetEncoder,
     path: PathLike,
     *,
     source: str,
@@ -259,7 +260,12 @@ def open_or_build_corpus(
 
 
 def corpus_key(
-    source: str, src_tok: SourceEncoder, tgt_tok: Tokenizer, max_src: int, max_tgt: int, texts: bool
+    source: str,
+    src_tok: SourceEncoder,
+    tgt_tok: TargetEncoder,
+    max_src: int,
+    max_tgt: int,
+    texts: bool,
 ) -> str:
     """Return the fingerprint of a corpus: of its data, tokenisers and limits."""
     tokenizers = [src_tok.fingerprint, tgt_tok.fingerprint]
@@ -272,7 +278,12 @@ class _Encoder:
     """Encoder of pairs into record batches."""
 
     def __init__(
-        self, src_tok: SourceEncoder, tgt_tok: Tokenizer, max_src: int, max_tgt: int, texts: bool
+        self,
+        src_tok: SourceEncoder,
+        tgt_tok: TargetEncoder,
+        max_src: int,
+        max_tgt: int,
+        texts: bool,
     ) -> None:
         for name, value in (("max_src_len", max_src), ("max_tgt_len", max_tgt)):
             if value < 1:

@@ -5,9 +5,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+from regard.data.conversations import MESSAGES
 from regard.data.error_hints import PYTHON_HINTS, BadLine, Columns, ErrorHints
 from regard.data.pairs import Format
 from regard.data.row_parsers import json_record
+from regard.data.stories import question_columns
 from regard.data.text_files import decode, display_name, format_suffix
 from regard.errors import ArgumentError, DataError
 from regard.safe_read import PathLike
@@ -18,6 +20,8 @@ FORMATS: Final = ("auto", "tsv", "jsonl", "parquet")
 JSON_SUFFIXES: Final = (".jsonl", ".ndjson", ".json")
 KEYS: Final = (("src", "tgt"), ("source", "target"), ("input", "output"))
 FEATURES_KEY: Final = "features"
+#: joins the names of two columns that make up the source: a story and a question
+JOINED: Final = "+"
 TAGS: Final = re.compile(r"[^\s;]+(;[^\s;]+)*")
 
 
@@ -107,9 +111,16 @@ def tsv_format(source: PathLike, head: Head, wanted: ReadOptions) -> Format:
     A third column that looks like features is read as such unless an option says otherwise.
     """
     columns = wanted.columns
-    if columns is not None and any(isinstance(column, str) for column in columns):
-        numbers = _header_columns(source, head, columns, wanted.advice)
-        return _chosen("tsv", numbers, wanted, header=True)
+    if columns is None and (named := question_columns(_cells(head))):
+        columns = (f"{named[0]}{JOINED}{named[1]}", named[2])
+    if columns is not None:
+        flat = _flat(columns)
+        named_ones = any(isinstance(column, str) for column in flat)
+        numbers = _header_columns(source, head, flat, wanted.advice) if named_ones else flat
+        if len(flat) > len(columns):
+            return _with_question("tsv", numbers, header=named_ones)
+        if named_ones:
+            return _chosen("tsv", numbers, wanted, header=True)
     if columns is not None:
         return _chosen("tsv", columns, wanted)
     if wanted.references:
@@ -118,15 +129,47 @@ def tsv_format(source: PathLike, head: Head, wanted: ReadOptions) -> Format:
     return Format("tsv", features=2 if tagged else None, exact=True)
 
 
+def _cells(head: Head) -> list[str]:
+    """Return the cells of the first line."""
+    return head[0][1].decode("utf-8", "replace").rstrip("\r\n").split("\t") if head else []
+
+
+def _flat(columns: Columns) -> list[int | str]:
+    """Return the columns with a joined one in two, as `story+question` and `0+1` are."""
+    flat: list[int | str] = []
+    for column in columns:
+        parts = column.split(JOINED) if isinstance(column, str) else [column]
+        flat += [int(c) if isinstance(c, str) and c.isdecimal() else c for c in parts]
+    return flat
+
+
+def _with_question(kind: Any, columns: Columns, *, header: bool = False) -> Format:
+    """Return the format of stories, questions and answers."""
+    if len(columns) != 3:
+        raise ArgumentError(
+            "columns",
+            "name a story, a question and an answer where columns are joined",
+            repr(columns),
+            "write story+question,answer",
+        )
+    story, question, answer = columns
+    return Format(kind, (story, answer), question=question, header=header)
+
+
 def _chosen(kind: Any, columns: Columns, wanted: ReadOptions, *, header: bool = False) -> Format:
+    flat = _flat(columns)
+    if len(flat) > len(columns):
+        return _with_question(kind, flat, header=header)
     third = columns[2] if len(columns) == 3 else None
-    return Format(kind, (columns[0], columns[1]), third, wanted.references, header=header)
+    return Format(
+        kind, (columns[0], columns[1]), third, references=wanted.references, header=header
+    )
 
 
 def _header_columns(
     source: PathLike, head: Head, columns: Columns, advice: ErrorHints
 ) -> list[int]:
-    names = head[0][1].decode("utf-8", "replace").split("\t") if head else []
+    names = _cells(head)
     missing = [column for column in columns if isinstance(column, str) and column not in names]
     if missing:
         raise DataError(
@@ -195,7 +238,7 @@ def jsonl_format(source: PathLike, head: Head, wanted: ReadOptions) -> Format:
         except BadLine:
             continue
         return _named("jsonl", display_name(source), number, [*names, FEATURES_KEY], wanted)
-    return Format("jsonl", KEYS[0], FEATURES_KEY, wanted.references)
+    return Format("jsonl", KEYS[0], FEATURES_KEY, references=wanted.references)
 
 
 def items_format(first: Any, wanted: ReadOptions) -> Format:
@@ -223,11 +266,12 @@ def _check_names(columns: Columns, where: str) -> None:
 def parquet_format(source: PathLike, names: Sequence[str], wanted: ReadOptions) -> Format:
     """Return the roles of the columns of a Parquet table."""
     if wanted.columns is None and len(names) == 2:
-        return Format("parquet", (names[0], names[1]), None, wanted.references)
+        return Format("parquet", (names[0], names[1]), references=wanted.references)
     if wanted.columns is None:
         return _named("parquet", display_name(source), None, names, wanted)
     numbered = dict(enumerate(names))
-    wrong = [column for column in wanted.columns if column not in numbered and column not in names]
+    columns = _flat(wanted.columns)
+    wrong = [column for column in columns if column not in numbered and column not in names]
     if wrong:
         raise DataError(
             display_name(source),
@@ -235,7 +279,9 @@ def parquet_format(source: PathLike, names: Sequence[str], wanted: ReadOptions) 
             f"there is no column {wrong[0]!r} among {', '.join(map(repr, names))}",
             wanted.advice.choose("check the names", names),
         )
-    chosen = [names[column] if isinstance(column, int) else column for column in wanted.columns]
+    chosen = [names[column] if isinstance(column, int) else column for column in columns]
+    if len(columns) > len(wanted.columns):
+        return _with_question("parquet", chosen)
     return _chosen("parquet", chosen, wanted)
 
 
@@ -244,9 +290,13 @@ def _named(
 ) -> Format:
     """Return the format of a source with named columns; raises DataError for unknown names."""
     features = FEATURES_KEY if FEATURES_KEY in names else None
+    if MESSAGES in names:
+        return Format(kind, (MESSAGES, MESSAGES))
     for src, tgt in KEYS:
         if src in names and tgt in names:
-            return Format(kind, (src, tgt), features, wanted.references)
+            return Format(kind, (src, tgt), features, references=wanted.references)
+    if asked := question_columns(names):
+        return _with_question(kind, asked)
     known = " or ".join(f"{src}/{tgt}" for src, tgt in KEYS)
     found = ", ".join(name for name in names if name != FEATURES_KEY)
     raise DataError(

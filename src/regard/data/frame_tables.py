@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from tokenize import TokenError
-from typing import Any, Final, final
+from typing import Any, Final, Protocol, final, runtime_checkable
 
 import numpy as np
 import torch
@@ -26,6 +26,7 @@ from regard.data.text_files import (
     decode,
     display_name,
     format_suffix,
+    is_folder,
     numbered_lines,
     open_bytes,
 )
@@ -55,6 +56,9 @@ class FrameReader:
         folder: base of relative file names.
         features: the width; that of the first table if None.
     """
+
+    #: endings of files that are one source each
+    suffixes: tuple[str, ...] = (SUFFIX,)
 
     def __init__(self, folder: Path, features: int | None = None) -> None:
         self._folder, self._features = folder, features
@@ -96,7 +100,9 @@ class FrameReader:
 
 
 def base_folder(source: Any) -> Path:
-    """Return the folder that relative file names in a data file start from."""
+    """Return the folder that relative file names in a data file start from; of a folder, itself."""
+    if is_folder(source):
+        return Path(os.fspath(source))
     named = isinstance(source, str | os.PathLike) and source != STDIN
     return Path(os.fspath(source)).parent if named else Path()
 
@@ -255,40 +261,57 @@ def _counted(count: int, what: str) -> str:
 NAMES: Final = tuple(src for src, _ in KEYS)
 
 
+@runtime_checkable
+class TableReader(Protocol):
+    """Reads a source of numbers: as it is given, or from a file that it names."""
+
+    #: endings of files that are one source each
+    suffixes: tuple[str, ...]
+
+    def table(self, source: Any) -> Any:
+        """Return the numbers of a source; raises BadLine, which names the file if there is one."""
+        ...
+
+    def path(self, name: str) -> Path:
+        """Return the path of a file that a source names."""
+        ...
+
+
 def read_frame_sources(
-    file: PathLike, *, features: int, bad: BadLines, name: str | None = None
+    file: PathLike, reader: TableReader, *, bad: BadLines, name: str | None = None
 ) -> Iterator[Any]:
-    """Yield sources: arrays, or names of .npy files.
+    """Yield sources: numbers, or names of files that hold them.
 
     Args:
-        file: a .npy file, which is one source; Parquet; or lines (`-` for stdin), each of which is
-            an object with a source, a table in JSON, or the name of a .npy file.
-        features: numbers per frame.
+        file: one source, if it ends in one of the reader's suffixes; Parquet; or lines (`-` for
+            stdin), each of which is an object with a source, a table in JSON, or the name of a
+            file.
+        reader: relative names are resolved by it.
         bad: counts invalid sources, or raises the first.
         name: key or column of the source; a known one if None.
     """
     names = NAMES if name is None else (name,)
-    tables = FrameReader(base_folder(file), features)
-    if format_suffix(file) == SUFFIX:
-        yield from _alone(Path(file), tables, bad)
+    if format_suffix(file) in reader.suffixes:
+        yield from _alone(Path(file), reader, bad)
         return
     for number, value in _values(file, names):
         try:
             source = _of_line(decode(value), names) if isinstance(value, bytes) else value
-            table = tables.table(source)
+            table = reader.table(source)
         except BadLine as wrong:
             bad.add(display_name(file), number, wrong)
             continue
         # a file keeps its name, by which maps are called
-        yield str(tables.path(source)) if isinstance(source, str) else table
+        yield str(reader.path(source)) if isinstance(source, str) else table
 
 
-def _alone(file: Path, tables: FrameReader, bad: BadLines) -> Iterator[str]:
-    """Yield the name of a .npy file if it is a valid source."""
+def _alone(file: Path, reader: TableReader, bad: BadLines) -> Iterator[str]:
+    """Yield the name of a file if it is a valid source."""
     try:
-        tables.table(read_npy(file))
+        reader.table(file.absolute())
     except BadLine as wrong:
-        bad.add(str(file), None, wrong)
+        reason = wrong.reason.removeprefix(f"{file.absolute()}: ")
+        bad.add(str(file), None, BadLine(wrong.kind, reason, wrong.fix))
         return
     yield str(file)
 

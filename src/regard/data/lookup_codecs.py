@@ -2,6 +2,7 @@
 
 import itertools
 import re
+import sys
 import unicodedata
 from abc import ABC, abstractmethod
 from bisect import bisect_right
@@ -119,6 +120,41 @@ class SpaceCodec(Codec):
 
     def normalize(self, text: str) -> str:
         """Return the symbols with a single space between them."""
+        return collapse_spaces(text)
+
+
+class LabelCodec(Codec):
+    """One piece per text, such as the class of an example. A text of nothing but spaces has none.
+
+    A label is one of a closed set: all of them are in the vocabulary, however many there are.
+    """
+
+    form = SPACES
+
+    @classmethod
+    def train(cls, texts: Iterable[str], vocab_size: int, min_count: int) -> "LabelCodec":
+        """Count labels; both limits are for vocabularies that may lack something."""
+        labels = ([collapse_spaces(text)] if text.strip() else [] for text in texts)
+        return cls(count_pieces(labels, sys.maxsize, 1))
+
+    def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
+        """Return the id of each label."""
+        find = self._table.get
+        labels = map(collapse_spaces, texts)
+        return [[find(label, UNK)] if label else [] for label in labels]
+
+    def spans(self, text: str) -> list[Span]:
+        """Return the whole text, without the spaces around it."""
+        label = text.strip()
+        start = text.index(label)
+        return [(start, start + len(label))] if label else []
+
+    def join(self, pieces: Sequence[str]) -> str:
+        """Join labels by spaces; there is more than one only where a model wrote several."""
+        return " ".join(pieces)
+
+    def normalize(self, text: str) -> str:
+        """Return the label with single spaces."""
         return collapse_spaces(text)
 
 

@@ -188,14 +188,14 @@ def _open_parquet(source: PathLike, wanted: ReadOptions) -> OpenedSource:
     except (arrow.ArrowException, UnicodeDecodeError, *DAMAGE) as error:
         raise not_parquet(name, error) from None
     shape = parquet_format(source, schema.names, wanted)
-    for column in (*shape.columns, shape.features):
+    for column in (*shape.columns, shape.features, shape.question):
         if column is not None:
             check_column(name, schema, str(column))
     return OpenedSource(name, _parquet_rows(source, shape), shape)
 
 
 def _parquet_rows(source: PathLike, shape: Format) -> Rows:
-    columns = [str(c) for c in (*shape.columns, shape.features) if c is not None]
+    columns = [str(c) for c in (*shape.columns, shape.features, shape.question) if c is not None]
     number = 0
     with open_bytes(source) as stream:
         try:

@@ -15,6 +15,12 @@ def column_names(words: Sequence[str] | None) -> tuple[int | str, ...] | None:
     return None if words is None else tuple(int(c) if c.isdecimal() else c for c in words)
 
 
+def source_column(words: Sequence[str] | None) -> str | None:
+    """Return the name of the first column; None if it has a number, or none is given."""
+    first = (column_names(words) or (None,))[0]
+    return first if isinstance(first, str) else None
+
+
 class Pair(NamedTuple):
     """One example.
 
@@ -61,6 +67,7 @@ class Format:
         kind: what sort of source it is.
         columns: where source and target stand: numbers from 0, or names.
         features: where the features stand, if there are any.
+        question: where the question stands if the source is a story or passage with one.
         references: whether further columns are further accepted targets.
         exact: whether columns that are not named here are errors.
         header: whether the first line has the names of the columns.
@@ -69,6 +76,7 @@ class Format:
     kind: FormatKind
     columns: tuple[int | str, int | str] = (0, 1)
     features: int | str | None = None
+    question: int | str | None = None
     references: bool = False
     exact: bool = False
     header: bool = False
@@ -85,6 +93,10 @@ class Format:
         if self.kind in ("parallel", "text"):
             return words[self.kind]
         src, tgt = (_place(column) for column in self.columns)
+        if self.columns[0] == self.columns[1]:
+            return f"{words[self.kind]}, conversations from {src}, the last message is the target"
+        if self.question is not None:
+            src += f" and {_place(self.question)}"
         text = f"{words[self.kind]}, source from {src}, target from {tgt}"
         if self.features is not None:
             text += f", features from {_place(self.features)}"

@@ -2,13 +2,16 @@
 
 import json
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Final
 
 import numpy as np
 from torch import Tensor
 
+from regard.data.conversations import split_conversation
 from regard.data.error_hints import BadLine, ErrorHints, shorten
 from regard.data.pairs import Format, Pair
+from regard.data.stories import answers_of, join_source
 from regard.data.text_files import decode
 
 Parser = Callable[[int, Any], Pair]
@@ -34,6 +37,9 @@ def parser_for(shape: Format, max_chars: int, files: tuple[str, str] | None = No
     if shape.kind == "parallel":
         assert files is not None
         return _Parallel(files, max_chars)
+    if shape.question is not None:
+        values = {"tsv": _tsv_values, "jsonl": _json_values}.get(shape.kind, _row_values)
+        return lambda number, row: _question_pair(number, max_chars, *values(shape, row))
     if shape == TWO_COLUMNS:
         return _two_columns(max_chars)
     parse = {
@@ -43,6 +49,43 @@ def parser_for(shape: Format, max_chars: int, files: tuple[str, str] | None = No
         "pairs": _parse_item,
     }[shape.kind]
     return lambda number, row: parse(shape, max_chars, number, row)
+
+
+def _question_pair(number: int, max_chars: int, story: Any, question: Any, answer: Any) -> Pair:
+    """Return the pair of a story with its question, and the answers."""
+    for name, value in (("story", story), ("question", question)):
+        for text in value if isinstance(value, list | tuple) else [value]:
+            check_unicode(name, text)
+    source = join_source(story, question)
+    return _from_values(number, max_chars, source, answers_of(answer), (), True)
+
+
+def _tsv_values(shape: Format, raw: bytes) -> list[Any]:
+    """Return story, question and answer of a line of a tab-separated file."""
+    text = decode(raw)
+    cells = text.split("\t")
+    places = [c for c in (shape.columns[0], shape.question, shape.columns[1]) if isinstance(c, int)]
+    _check_cells(replace(shape, features=shape.question), text, cells)
+    return [cells[place] for place in places]
+
+
+def _json_values(shape: Format, raw: bytes) -> list[Any]:
+    """Return story, question and answer of a line with a JSON object."""
+    return _named_values(shape, json_record(decode(raw)))
+
+
+def _row_values(shape: Format, row: Any) -> list[Any]:
+    """Return story, question and answer of a row of Parquet, or of an item from Python."""
+    if shape.kind == "pairs":
+        return _named_values(shape, _record(row))
+    story, answer, question = row
+    return [story, question, answer]
+
+
+def _named_values(shape: Format, record: Mapping[str, Any]) -> list[Any]:
+    names = [str(c) for c in (shape.columns[0], shape.question, shape.columns[1])]
+    _check_names(record, names)
+    return [record[name] for name in names]
 
 
 def check_text(side: str, text: Any, max_chars: int) -> str:
@@ -160,6 +203,16 @@ def _parse_json(shape: Format, max_chars: int, number: int, raw: bytes) -> Pair:
 def _from_record(shape: Format, max_chars: int, number: int, record: Mapping[str, Any]) -> Pair:
     """Return the pair under the names of the columns."""
     names = [str(column) for column in shape.columns]
+    _check_names(record, names)
+    if names[0] == names[1]:
+        return _from_values(number, max_chars, *split_conversation(record[names[0]]), (), False)
+    features = () if shape.features is None else record.get(str(shape.features), ())
+    return _from_values(
+        number, max_chars, record[names[0]], record[names[1]], features, shape.references
+    )
+
+
+def _check_names(record: Mapping[str, Any], names: Sequence[str]) -> None:
     missing = [name for name in names if name not in record]
     if missing:
         raise BadLine(
@@ -167,10 +220,6 @@ def _from_record(shape: Format, max_chars: int, number: int, record: Mapping[str
             f"there is no key {missing[0]!r} among {_listed(record)}",
             lambda advice: advice.choose("add it", list(record)),
         )
-    features = () if shape.features is None else record.get(str(shape.features), ())
-    return _from_values(
-        number, max_chars, record[names[0]], record[names[1]], features, shape.references
-    )
 
 
 def json_record(text: str) -> dict[str, Any]:
@@ -243,7 +292,7 @@ def _from_values(
     Numbers of a source are checked by `FrameReader`.
     """
     targets = list(tgt) if references and isinstance(tgt, list | tuple) and tgt else [tgt]
-    frames = src if isinstance(src, list | tuple | np.ndarray | Tensor) else None
+    frames = src if isinstance(src, list | tuple | np.ndarray | Tensor | Mapping) else None
     texts = [] if frames is not None else [("source", src)]
     for side, text in (*texts, *(("target", text) for text in targets)):
         check_unicode(side, text)

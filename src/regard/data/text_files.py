@@ -1,4 +1,4 @@
-r"""Numbered lines of plain or compressed files and of stdin, and fingerprints of content.
+r"""Numbered lines of files, of stdin and of folders of classes, and fingerprints of content.
 
 Lines end at `\n` alone, as `wc -l` counts them; a `\r` before it and a byte order mark at the
 start of the file are removed. Everything else stays as it is.
@@ -18,7 +18,9 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from typing import IO, Any, Final, NamedTuple
 
+from regard import safe_read
 from regard.data.error_hints import BadLine
+from regard.data.media_files import MEDIA
 from regard.errors import DataError
 from regard.safe_read import PathLike, invalid_name
 
@@ -32,6 +34,11 @@ BOM: Final = b"\xef\xbb\xbf"
 UTF_16: Final = (b"\xff\xfe", b"\xfe\xff")
 # so that a file without line ends cannot fill the memory
 MAX_BYTES: Final = 1 << 24
+#: the file of a folder that names its recordings with their texts, and its bytes at most
+TRANSCRIPTS: Final = "transcripts.tsv"
+MAX_TRANSCRIPTS: Final = 1 << 30
+#: endings of files that `class_table` lists
+CLASS_FILES: Final = (*MEDIA, ".npy")
 DAMAGE: Final = (EOFError, OSError, zlib.error, lzma.LZMAError)
 
 
@@ -59,7 +66,13 @@ def is_read_once(source: PathLike) -> bool:
 
 @contextmanager
 def open_bytes(source: PathLike) -> Iterator[IO[bytes]]:
-    """Open the bytes of a file, decompressed if its name or its first bytes say so."""
+    """Open the bytes of a file, decompressed if its name or its first bytes say so.
+
+    A folder is read as the table that `folder_table` makes of it.
+    """
+    if is_folder(source):
+        yield io.BytesIO(folder_table(source))
+        return
     with ExitStack() as stack:
         raw = stdin_bytes() if source == STDIN else stack.enter_context(_open(source))
         opener = OPENERS.get(os.path.splitext(os.fspath(source))[1]) or _opener_by_content(raw)
@@ -68,6 +81,77 @@ def open_bytes(source: PathLike) -> Iterator[IO[bytes]]:
         else:
             # a readline in Python would be several times as slow
             yield stack.enter_context(io.BufferedReader(opener(raw, "rb"), 1 << 16))
+
+
+def is_folder(source: Any) -> bool:
+    """Return whether a source is the path of a folder."""
+    named = isinstance(source, str | os.PathLike) and source != STDIN
+    try:
+        return named and os.path.isdir(source)
+    except ValueError:  # a NUL
+        return False
+
+
+def folder_table(folder: PathLike) -> bytes:
+    """Return a folder of pictures, recordings or .npy files as tab-separated lines.
+
+    They are those of its file `transcripts.tsv`; or a file and its text, as in `1.wav` beside
+    `1.txt`; or else what `class_table` makes of it.
+    """
+    table = os.path.join(os.fspath(folder), TRANSCRIPTS)
+    if os.path.isfile(table):
+        return safe_read.read_bytes(table, MAX_TRANSCRIPTS)
+    names = sorted(entry.name for entry in os.scandir(folder) if entry.is_file())
+    texts = {name for name in names if name.endswith(".txt")}
+    media = [name for name in names if name.lower().endswith(CLASS_FILES)]
+    if not texts or not media:
+        return class_table(folder)
+    lines = []
+    for name in media:
+        text = f"{os.path.splitext(name)[0]}.txt"
+        if text not in texts:
+            reason = f"each of its files must have a text beside it, but there is no {text}"
+            raise DataError(display_name(folder), None, reason, f"write it, or remove {name}")
+        content = safe_read.read_bytes(os.path.join(os.fspath(folder), text), MAX_BYTES)
+        lines.append(name.encode("utf-8", "surrogateescape") + b"\t" + b" ".join(content.split()))
+    return b"\n".join(lines) + b"\n"
+
+
+def class_table(folder: PathLike) -> bytes:
+    """Return the files in the folders of a folder as tab-separated lines: path, name of the folder.
+
+    This is how sets of labelled pictures and recordings are usually laid out: `cat/1.png`,
+    `dog/7.png`. Files of other endings and hidden ones are left out. Raises DataError if none is
+    left, or if a name cannot be written on a line.
+    """
+    root, lines = os.fspath(folder), []
+    for entry in sorted(os.scandir(root), key=lambda entry: entry.name):
+        if not entry.is_dir() or entry.name.startswith("."):
+            continue
+        for place, below, names in os.walk(entry.path):
+            below[:] = sorted(name for name in below if not name.startswith("."))
+            good = (n for n in names if n.lower().endswith(CLASS_FILES) and not n.startswith("."))
+            for name in sorted(good):
+                path = os.path.relpath(os.path.join(place, name), root)
+                lines.append(f"{path}\t{entry.name}")
+    name = display_name(folder)
+    if not lines:
+        raise DataError(
+            name,
+            None,
+            "a folder must have a folder for each class, with pictures, recordings or .npy files, "
+            "but this one has none",
+            "put them there, or name a file of pairs",
+        )
+    odd = next((line for line in lines if line.count("\t") != 1 or "\n" in line), None)
+    table = "\n".join(lines) + "\n"
+    try:
+        if odd is None:
+            return table.encode()
+    except UnicodeEncodeError:
+        odd = next(line for line in lines if not line.isprintable())
+    reason = f"the names of its files must be UTF-8 without tabs and line ends, but one is {odd!r}"
+    raise DataError(name, None, reason, "rename it")
 
 
 def stdin_bytes() -> Any:

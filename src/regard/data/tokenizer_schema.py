@@ -104,7 +104,7 @@ class _Subwords(_Record):
     model: Annotated[_BPE | _Unigram, Field(discriminator="type")]
 
 
-TEXT_KINDS: Final = ("char", "space", "word", "bpe", "unigram")
+TEXT_KINDS: Final = ("char", "space", "word", "bpe", "unigram", "label")
 PIECES: Final = TypeAdapter(Annotated[list[str], AfterValidator(_checked_pieces)])
 
 
@@ -112,7 +112,7 @@ class TokenizerFile(_Record):
     """A file of `Tokenizer`; `model` is what its codec is made from."""
 
     version: int
-    kind: Literal["char", "space", "word", "bpe", "unigram"]
+    kind: Literal["char", "space", "word", "bpe", "unigram", "label"]
     nfc: bool
     case: Literal["keep", "lower", "upper"] | None = None
     #: the first files said no more than whether all is brought to lower case
@@ -132,18 +132,64 @@ class TokenizerFile(_Record):
         return self
 
 
-class FrameScalerFile(_Record):
-    """A file of `FrameScaler`."""
+class _ScaledFrames(_Record):
+    """Frames that are brought to mean 0 and deviation 1."""
 
     version: int
-    kind: Literal["vectors"]
     features: Size
     stack: Size
     mean: list[float]
     scale: list[Annotated[float, Field(gt=0)]]
+    centred: bool = False
 
     @model_validator(mode="after")
-    def _check(self) -> "FrameScalerFile":
+    def _check(self) -> "_ScaledFrames":
         if not len(self.mean) == len(self.scale) == self.features:
             raise ValueError(f"mean and scale must have {self.features} numbers each")
         return self
+
+
+class PictureEncoderFile(_Record):
+    """A file of `PictureEncoder`."""
+
+    version: int
+    kind: Literal["pictures"]
+    height: Size
+    width: Size
+    channels: Literal[1, 3]
+    patch: Size
+    mean: list[float]
+    scale: list[Annotated[float, Field(gt=0)]]
+
+    @model_validator(mode="after")
+    def _check(self) -> "PictureEncoderFile":
+        if not len(self.mean) == len(self.scale) == self.channels:
+            raise ValueError(f"mean and scale must have {self.channels} numbers each")
+        if self.height % self.patch or self.width % self.patch:
+            raise ValueError(f"patches of {self.patch} must divide {self.width} x {self.height}")
+        return self
+
+
+class StoryEncoderFile(_Record):
+    """A file of `StoryEncoder`; its tokeniser is checked as a file of its own."""
+
+    version: int
+    kind: Literal["story"]
+    width: Annotated[int, Field(ge=0, lt=2**16)]
+    tokenizer: dict[str, Any]
+
+
+class FrameScalerFile(_ScaledFrames):
+    """A file of `FrameScaler`."""
+
+    kind: Literal["vectors"]
+
+
+class SoundEncoderFile(_ScaledFrames):
+    """A file of `SoundEncoder`."""
+
+    kind: Literal["sound"]
+    rate: Annotated[int, Field(ge=1000, le=768_000)]
+    window_ms: Annotated[float, Field(ge=1, le=1000)]
+    step_ms: Annotated[float, Field(ge=1, le=1000)]
+    max_seconds: Annotated[float, Field(gt=0, le=3600)]

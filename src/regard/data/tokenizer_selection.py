@@ -17,6 +17,7 @@ LONG: Final = 30.0
 SHORT: Final = 3.0
 MANY_DIGITS: Final = 0.2
 FEW_LABELS: Final = 100
+EACH_LABEL: Final = 20
 SMALL_SET: Final = 500
 SMALL_VOCABULARY: Final = 8000
 FEW_NEW_WORDS: Final = 0.01
@@ -57,13 +58,27 @@ def choose_tokenizer(texts: Iterable[str]) -> TokenizerChoice:
     return _without_spaces(seen) or _symbols(seen) or _short(seen) or _running(seen)
 
 
+def choose_label_tokenizer(targets: Iterable[str]) -> TokenizerChoice | None:
+    """Return the tokeniser of labels if the first 10,000 targets are a few that come again and
+    again, and None if not.
+
+    A single target is no label: there is nothing to tell apart.
+    """
+    lines = (" ".join(target.split()) for target in itertools.islice(targets, SAMPLE))
+    counts = Counter(line for line in lines if line)
+    if not 2 <= len(counts) <= FEW_LABELS or counts.total() < EACH_LABEL * len(counts):
+        return None
+    often = f"{counts.total() / len(counts):,.0f} times each on average"
+    return TokenizerChoice("label", f"the targets are {len(counts)} different ones, {often}")
+
+
 def _without_spaces(seen: _Measures) -> TokenizerChoice | None:
     chunk = seen.chars / seen.per_line
     if seen.unspaced > 0.5 and chunk > 4:
         if seen.chars > LONG:
             return TokenizerChoice("unigram", "the script has no spaces, and the lines are long")
         return TokenizerChoice("char", "the script has no spaces, and the lines are short")
-    if seen.types <= FEW_LABELS and seen.repeats >= 20 and seen.spaced == 0:
+    if seen.types <= FEW_LABELS and seen.repeats >= EACH_LABEL and seen.spaced == 0:
         return TokenizerChoice(
             "space", f"the lines are {seen.types} words that come again and again"
         )

@@ -2,7 +2,16 @@
 
 from collections.abc import Callable, Iterable, Sequence
 from operator import index
-from typing import Any, ClassVar, Final, Literal, SupportsIndex, get_args
+from typing import (
+    Any,
+    ClassVar,
+    Final,
+    Literal,
+    Protocol,
+    SupportsIndex,
+    get_args,
+    runtime_checkable,
+)
 
 from pydantic import ValidationError
 
@@ -14,7 +23,14 @@ from regard.data.checksummed_json import (
     read_checksummed,
     write_checksummed,
 )
-from regard.data.lookup_codecs import CharCodec, Codec, SpaceCodec, WordCodec, words_at
+from regard.data.lookup_codecs import (
+    CharCodec,
+    Codec,
+    LabelCodec,
+    SpaceCodec,
+    WordCodec,
+    words_at,
+)
 from regard.data.normalization import Span, normaliser, origins
 from regard.data.pairs import Pair
 from regard.data.subword_codec import SubwordCodec, from_json, train_bpe, train_unigram
@@ -23,7 +39,7 @@ from regard.errors import ArgumentError
 from regard.safe_read import PathLike
 from regard.symbols import EOS, SYMBOLS, UNK
 
-TokenizerKind = Literal["char", "space", "word", "bpe", "unigram"]
+TokenizerKind = Literal["char", "space", "word", "bpe", "unigram", "label"]
 
 TOKENIZER_KINDS: Final[tuple[str, ...]] = get_args(TokenizerKind)
 TRAINERS: Final[dict[str, Callable[[Iterable[str], int, int], Codec]]] = {
@@ -32,6 +48,7 @@ TRAINERS: Final[dict[str, Callable[[Iterable[str], int, int], Codec]]] = {
     "word": WordCodec.train,
     "bpe": train_bpe,
     "unigram": train_unigram,
+    "label": LabelCodec.train,
 }
 LOADERS: Final[dict[str, Callable[[Any], Codec]]] = {
     "char": CharCodec,
@@ -39,6 +56,7 @@ LOADERS: Final[dict[str, Callable[[Any], Codec]]] = {
     "word": WordCodec,
     "bpe": from_json,
     "unigram": from_json,
+    "label": LabelCodec,
 }
 
 
@@ -49,7 +67,7 @@ class Tokenizer:
     are whole symbols with ids after those of all text, and follow the text that they belong to.
 
     Args:
-        kind: char, space, word, bpe or unigram.
+        kind: char, space, word, bpe, unigram or label.
         codec: splits and joins text.
         nfc: whether text is converted to Unicode's composed form first.
         case: "lower" or "upper" to convert text to that case first; "keep" leaves it as it is.
@@ -94,9 +112,10 @@ class Tokenizer:
         """Learn a vocabulary, which is the same for the same texts.
 
         Args:
-            kind: char, space, word, bpe or unigram; `choose_tokenizer` finds one.
+            kind: char, space, word, bpe, unigram or label; `choose_tokenizer` finds one.
             texts: training data, read once.
-            vocab_size: the most tokens, pad, bos, eos and unk among them, features not.
+            vocab_size: the most tokens, pad, bos, eos and unk among them, features not; all
+                labels are kept.
             min_count: how often a token must be seen; for bpe, a merge. No part of unigram.
             nfc: whether to bring text to Unicode's composed form, so that é has one spelling.
             case: "lower" or "upper" to bring text to that case, "keep" to leave it as it is.
@@ -269,11 +288,11 @@ class Tokenizer:
     @property
     def fingerprint(self) -> str:
         """A checksum that is the same for equal tokenisers."""
-        return json_checksum(self._to_json())
+        return json_checksum(self.to_json())
 
     def save(self, path: PathLike) -> None:
         """Write a JSON file."""
-        write_checksummed(path, self._to_json())
+        write_checksummed(path, self.to_json())
 
     @classmethod
     def load(cls, path: PathLike) -> "Tokenizer":
@@ -296,7 +315,8 @@ class Tokenizer:
         case = file.case or ("lower" if file.lowercase else "keep")
         return cls(file.kind, codec, nfc=file.nfc, case=case, features=file.features)
 
-    def _to_json(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, Any]:
+        """Return the content of its file, without the checksum."""
         return {
             "version": VERSION,
             "kind": self.kind,
@@ -326,7 +346,16 @@ def source_ids(
     return [[*ids, EOS] for ids in tokenizer.encode_batch(texts, features)]
 
 
-def target_ids(tokenizer: Tokenizer, pairs: Sequence[Pair]) -> list[list[int]]:
+@runtime_checkable
+class BatchEncoder(Protocol):
+    """Encodes targets: a tokeniser, or the scale of numbers."""
+
+    def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
+        """Return the ids of each text."""
+        ...
+
+
+def target_ids(tokenizer: BatchEncoder, pairs: Sequence[Pair]) -> list[list[int]]:
     """Return ids of targets, without `eos` at their end.
 
     A text without a source may have several lines: each is tokenised by itself, with `eos` between

@@ -111,6 +111,8 @@ def _trim(
     kind: str, weights: Float[Tensor, "heads q_len kv_len"], tgt_len: int, src_len: int
 ) -> Float[Tensor, "heads rows columns"]:
     """Return a map of one row without padding."""
+    if kind == "hops":
+        return weights[..., :src_len].clone()
     if is_encoder_map(kind):
         return weights[:, :src_len, :src_len].clone()
     columns = {"cross": src_len, "memory": None}  # all slots of a memory are real

@@ -9,6 +9,7 @@ from regard.evaluation.bootstrap import (
     ratio_differences,
 )
 from regard.evaluation.by_length import LengthRow, by_length
+from regard.evaluation.classification import ClassReport, ClassRow, Confusion, confusion
 from regard.evaluation.metrics import (
     METRICS,
     PLAIN_TEXT,
@@ -18,14 +19,18 @@ from regard.evaluation.metrics import (
     choose_metrics,
     score,
 )
+from regard.evaluation.summaries import copied_share
 from regard.evaluation.text_perplexity import Perplexity, perplexity
 
 __all__ = [
     "METRICS",
     "PLAIN_TEXT",
     "SHARES",
+    "ClassReport",
+    "ClassRow",
     "Comparison",
     "ConfidenceInterval",
+    "Confusion",
     "LengthRow",
     "MetricScore",
     "Normalizer",
@@ -33,6 +38,8 @@ __all__ = [
     "by_length",
     "choose_metrics",
     "confidence_interval",
+    "confusion",
+    "copied_share",
     "paired_bootstrap",
     "paired_perplexity",
     "perplexity",

@@ -9,7 +9,7 @@ import unicodedata
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from importlib.metadata import version
+from importlib.metadata import PackageNotFoundError, version
 from typing import Any, Final, NamedTuple, Protocol, final, runtime_checkable
 
 import jiwer
@@ -21,6 +21,10 @@ from sacrebleu.metrics.ter import TER
 
 from regard.data.normalization import SPACES, collapse_spaces
 from regard.errors import ArgumentError
+from regard.evaluation.answers import best_answers, exact_match, word_f1
+from regard.evaluation.classification import class_counts, macro_f1, micro_f1
+from regard.evaluation.spans import span_counts, tag_matches
+from regard.evaluation.summaries import ROUGE, rouge_values
 
 #: For each source one reference, or several of which any will do.
 References = Sequence[str] | Sequence[Sequence[str]]
@@ -238,8 +242,13 @@ def _sacrebleu(library: BLEU | CHRF | TER, values: Callable[[Sums], Values]) -> 
     return Metric(partial(sacrebleu_statistics, library), values, better, library)
 
 
+def _rouge(name: str, tok: str) -> Metric:
+    return Metric(partial(rouge_values, name), ratio, True, "rouge_score")
+
+
 #: What each name means. `per` and `wer` count the same edits, of what spaces separate: phonemes of
 #: a word, or words of a sentence. In `ter` it is one edit, too, to move some words elsewhere.
+#: `accuracy` is `exact`, of labels; `em` and `f1` of answers are those of SQuAD.
 METRICS: Final[dict[str, Callable[[str], Metric]]] = {
     "bleu": lambda tok: _sacrebleu(BLEU(tokenize=tok, force=True), bleu_values),
     "chrf": lambda tok: _sacrebleu(CHRF(), chrf_values),
@@ -248,6 +257,13 @@ METRICS: Final[dict[str, Callable[[str], Metric]]] = {
     "cer": lambda tok: Metric(character_edits, ratio, False, "jiwer"),
     "per": lambda tok: Metric(word_edits, ratio, False, "jiwer"),
     "exact": lambda tok: Metric(exact_matches, ratio, True, None),
+    "accuracy": lambda tok: Metric(exact_matches, ratio, True, None),
+    "macro-f1": lambda tok: Metric(class_counts, macro_f1, True, None),
+    "em": lambda tok: Metric(partial(best_answers, exact_match), ratio, True, None),
+    "f1": lambda tok: Metric(partial(best_answers, word_f1), ratio, True, None),
+    **{name: partial(_rouge, name) for name in ROUGE},
+    "tag-accuracy": lambda tok: Metric(tag_matches, ratio, True, None),
+    "span-f1": lambda tok: Metric(span_counts, micro_f1, True, None),
 }
 
 #: those whose values are shares, which are shown in per cent
@@ -259,6 +275,7 @@ SUITABLE: Final = {
     "word": ("bleu", "chrf"),
     "bpe": ("bleu", "chrf"),
     "unigram": ("bleu", "chrf"),
+    "label": ("accuracy", "macro-f1"),
 }
 
 
@@ -276,8 +293,11 @@ def score(
     against the nearest one, and bleu, chrf and ter take them all as sacrebleu does.
 
     Args:
-        name: bleu, chrf, ter, wer, cer, per or exact. The word error rate of a table of
+        name: a key of `METRICS`. The word error rate of a table of
             grapheme-to-phoneme results is the share of words that are not right: 1 - exact.
+        name: bleu, chrf, ter, wer, cer, per, exact; em or f1 of answers; rouge-1, rouge-2 or
+            rouge-l of summaries. The word error rate of a table of grapheme-to-phoneme results is
+            the share of words that are not right: 1 - exact.
         predictions: one text for each source; phonemes are separated by spaces.
         references: one text for each source, or a list of them.
         tokenize: how bleu finds words, as sacrebleu's option of that name; others do not use it.
@@ -334,4 +354,12 @@ def _signature(name: str, metric: Metric, references: list[list[str]]) -> str:
     number = str(*counts) if len(counts) == 1 else "var"
     if library is None:
         return f"{name}|nrefs:{number}|ref:any"
-    return f"{name}|nrefs:{number}|ref:nearest|{library}:{version(library)}"
+    return f"{name}|nrefs:{number}|ref:nearest|{library}:{_version(library)}"
+
+
+def _version(library: str) -> str:
+    """Return the version of a package; "unknown" if it was copied without its metadata."""
+    try:
+        return version(library)
+    except PackageNotFoundError:
+        return "unknown"

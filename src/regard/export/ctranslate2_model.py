@@ -72,7 +72,7 @@ def write_model(saved: Saved, run: Path, folder: Path) -> None:
 
 def _parts(saved: Saved, run: Path) -> tuple[TokenEmbedding, TransformerEncoder, AttentionDecoder]:
     """Return the parts of a model; raises ExportError for one that CTranslate2 cannot run."""
-    model = saved.model
+    model = saved.sequence_model
     if (
         isinstance(model, EncoderDecoder)
         and isinstance(model.encoder, AttentionEncoder)
@@ -152,8 +152,10 @@ def verify(saved: Saved, folder: Path) -> float:
     lengths = torch.tensor(LENGTHS)
     src = inputs.draw(lengths, torch.Generator().manual_seed(1))
     rows = [row[:length].tolist() for row, length in zip(src, LENGTHS, strict=True)]
-    with inference(saved.model), ops.use_backend("reference"):
-        found = [one[0] for one in greedy(saved.model, src, lengths, DecodingOptions(beam=1))]
+    with inference(saved.sequence_model), ops.use_backend("reference"):
+        found = [
+            one[0] for one in greedy(saved.sequence_model, src, lengths, DecodingOptions(beam=1))
+        ]
     engine = Translator(folder)
     together = [ids for ids, _ in engine.search(rows, beam=1)]
     alone = [engine.search([row], beam=1)[0][0] for row in rows]

@@ -134,12 +134,12 @@ def _write_onnx(
     from regard.export.verify import verify
 
     inputs = saved.kind.sources.graph_inputs()
-    ports = write_graphs(saved.model, inputs, folder, attention=attention)
+    ports = write_graphs(saved.sequence_model, inputs, folder, attention=attention)
     _write_programs(saved, folder, "onnx")
     manifest = {
         **_manifest(saved, run, folder, "onnx"),
         "precision": precision,
-        **ports.graphs(inputs, saved.tgt_tokenizer.vocab_size),
+        **ports.graphs(inputs, saved.text_target.vocab_size),
     }
     _write_manifest(manifest, folder)
     if precision == "int8":
@@ -170,7 +170,7 @@ def _write_ctranslate2(saved: Saved, run: Path, folder: Path) -> dict[str, Any]:
 def _write_programs(saved: Saved, folder: Path, to: str) -> None:
     """Write the tokenizers, and the program that predicts."""
     saved.src_tokenizer.save(folder / "tokenizer.src.json")
-    saved.tgt_tokenizer.save(folder / "tokenizer.tgt.json")
+    saved.text_target.save(folder / "tokenizer.tgt.json")
     for name in (PROGRAMS[to], *MODULES[to]):
         shutil.copyfile(Path(__file__).with_name(name), folder / name)
 
@@ -189,7 +189,7 @@ def _write_manifest(manifest: dict[str, Any], folder: Path) -> None:
 
 def _manifest(saved: Saved, run: Path, folder: Path, to: str) -> dict[str, Any]:
     options = DecodingOptions()
-    target = saved.tgt_tokenizer
+    target = saved.text_target
     subwords = {saved.src_tokenizer.kind, target.kind} & {"bpe", "unigram"}
     made = {name: version(name) for name in ("torch", *FORMATS[to])}
     runtime = ["numpy", "onnxruntime"] if to == "onnx" else ["ctranslate2"]
@@ -205,7 +205,7 @@ def _manifest(saved: Saved, run: Path, folder: Path, to: str) -> dict[str, Any]:
         "limits": {
             "per_source_token": options.max_len_ratio,
             "extra": options.max_len_extra,
-            "positions": positions(saved.model),
+            "positions": positions(saved.sequence_model),
             "one_per_source_token": saved.kind.one_output_per_input,
         },
         "search": {"beam": saved.config.beam, "length_penalty": options.length_penalty},

@@ -54,10 +54,10 @@ class TokenCodec:
         kind = self.file["kind"]
         if kind == "word":
             return joined(pieces)
-        text = (" " if kind == "space" else "").join(pieces)
-        return (
-            text if kind in ("char", "space") else text.replace(WORD_START, " ").removeprefix(" ")
-        )
+        if kind in ("space", "label"):
+            return " ".join(pieces)
+        text = "".join(pieces)
+        return text if kind == "char" else text.replace(WORD_START, " ").removeprefix(" ")
 
 
 def marked(word: str) -> list[str]:

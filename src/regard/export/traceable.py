@@ -14,10 +14,10 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch._higher_order_ops.scan import scan
 
-from regard.attention import CoverageAttention
+from regard.errors import ExportError
 from regard.layers import RecurrentState, RNNStack, SelfAttentiveRNN
 from regard.layers.rnn import RecurrentOutput
-from regard.models import SequenceModel
+from regard.models import EncoderDecoder, JointDecoder, SequenceModel
 from regard.models.decoders import ProjectedMemory
 from regard.models.encoder_only import CERTAIN, Tagger, TaggerState
 from regard.models.encoders import RecurrentEncoder, SelfAttentiveEncoder
@@ -186,7 +186,7 @@ class LoopedRNN(nn.Module):
 def first_state(model: SequenceModel, memory: Memory) -> State:
     """Return the state before the first step, with all the tensors of later states."""
     state = _each(model.start(memory), _never_empty)
-    if any(isinstance(module, CoverageAttention) for module in model.modules()):
+    if any(getattr(module, "needs_past_weights", False) for module in model.modules()):
         state = _each(state, _nothing_covered)
     if isinstance(state, MonotonicState):
         state = _at_0(state, cast(MonotonicDecoder, model.decoder).embedding.vocab)
@@ -254,6 +254,22 @@ def _put(buffer: Tensor, place: Tensor) -> Tensor:
 def with_positions(model: SequenceModel) -> SequenceModel:
     """Return the model; a `Tagger` with the position of each row in a tensor."""
     return ExportedTagger(model) if isinstance(model, Tagger) else model
+
+
+def without_ctc(model: SequenceModel) -> SequenceModel:
+    """Return the model without a CTC loss, which only training has.
+
+    Raises ExportError if CTC scores the tokens of a search: ONNX has no operator for its sums of
+    logarithms.
+    """
+    if not isinstance(model, EncoderDecoder) or not isinstance(model.decoder, JointDecoder):
+        return model
+    if model.decoder.search_weight:
+        raise ExportError(
+            f"an exported model must score tokens by its decoder alone, but this run has "
+            f"ctc_search={model.decoder.search_weight:g}: train with ctc_search=0 to export it."
+        )
+    return EncoderDecoder(model.encoder, model.decoder.decoder)
 
 
 @dataclass(frozen=True)

@@ -82,7 +82,7 @@ def _verify_log_probs(saved: Saved, exported: Exported, tolerance: float) -> flo
     Both follow the model's greedy search, and the log-probabilities of all tokens are compared at
     each step. Raises ExportError if they differ by more than the tolerance, or are NaN.
     """
-    model, inputs = saved.model, saved.kind.sources.graph_inputs()
+    model, inputs = saved.sequence_model, saved.kind.sources.graph_inputs()
     chance = torch.Generator().manual_seed(1)
     with inference(model), ops.use_backend("reference"):
         batches = [_differences(model, exported, inputs, n, chance) for n in BATCHES]
@@ -149,7 +149,7 @@ def _equal_predictions(
         ours[0].tokens == theirs[0].tokens
         for rows, src, lengths in batches
         for ours, theirs in zip(
-            beam_search(saved.model, src, lengths, options),
+            beam_search(saved.sequence_model, src, lengths, options),
             exported.search(rows, batch=len(rows)),
             strict=True,
         )

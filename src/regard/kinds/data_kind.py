@@ -7,28 +7,41 @@ that no other code asks which sort it has. `regard.kinds.KINDS` names all kinds.
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
-from torch import Tensor
+import torch
+from pydantic import BaseModel, ConfigDict
+from torch import Tensor, nn
 
 from regard.data import (
+    TOKENIZER_KINDS,
     BadLines,
     Corpus,
+    EncodedPairs,
     Pair,
     PairReader,
     SourceEncoder,
+    TargetEncoder,
     Tokenizer,
+    is_held_out,
+    require_text_target,
 )
 from regard.data.dev_set import DevSet
 from regard.data.error_hints import ErrorHints
+from regard.data.normalization import CASES
 from regard.data.pair_reader import SourceTransform
 from regard.decoding import DecodingOptions, Hypothesis
+from regard.errors import RegardError
+from regard.evaluation import ClassReport, choose_metrics, confusion
+from regard.evaluation.classification import MOST_CLASSES, unknown_classes
 from regard.kinds.graph_inputs import GraphInputs
-from regard.models import SequenceModel
-from regard.seeing import Text
+from regard.models import LABEL_PRESETS, AnyModel, SequenceModel
+from regard.seeing import Text, Trace
 from regard.seeing.replacements import Replacements
+from regard.symbols import SYMBOLS
 
 Say = Callable[[str], None]
 
@@ -39,6 +52,7 @@ METRICS: dict[str, str] = {
     "word": "bleu",
     "bpe": "bleu",
     "unigram": "bleu",
+    "label": "accuracy",
 }
 
 
@@ -57,6 +71,7 @@ class Settings(Protocol):
     join_lines: int
     preset: str
     model: Any
+    kind_options: Any
     src_tokenizer: Any
     tgt_tokenizer: Any
     src_case: Any
@@ -75,11 +90,21 @@ class Settings(Protocol):
         ...
 
 
+class KindOptions(BaseModel):
+    """Settings that only one kind of data has: a field with a default and a description for each.
+
+    They are settings of a run like any other, as in `regard train series.csv horizon=96`. Two kinds
+    may have a setting of the same name if it means the same.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+
+
 class Encoders(NamedTuple):
     """Encoders learned from training examples; `tokenizer.src.json` and `tokenizer.tgt.json`."""
 
     source: SourceEncoder
-    target: Tokenizer
+    target: TargetEncoder
 
 
 class DataPlace(NamedTuple):
@@ -100,6 +125,36 @@ class DataPlace(NamedTuple):
     encoder: SourceEncoder | None = None
 
 
+class DevScores(NamedTuple):
+    """Results on the dev set.
+
+    Attributes:
+        metrics: values by name, the dev loss among them.
+        health: statistics of attention, if the kind has any.
+        outputs: the outputs as text, in the order of the dev set; empty if none are compared.
+    """
+
+    metrics: dict[str, float]
+    health: Any = None
+    outputs: Sequence[str] = ()
+
+
+class ScoreTable(NamedTuple):
+    """Scores of a model on a file, each row beside a baseline.
+
+    Attributes:
+        examples: how many examples were counted, worded as a title.
+        columns: names of the scores.
+        rows: the name of a model or baseline, and its scores; NaN where it has none.
+        notes: sentences about how they were computed.
+    """
+
+    examples: str
+    columns: tuple[str, ...]
+    rows: list[tuple[str, tuple[float, ...]]]
+    notes: tuple[str, ...] = ()
+
+
 @runtime_checkable
 class SourceAdapter(Protocol):
     """Sources of a model, as a caller gives them and as the model reads them.
@@ -115,7 +170,7 @@ class SourceAdapter(Protocol):
     ends_with_eos: bool
     #: whether a command line names a source by a file
     is_file: bool
-    #: the field of a server's request that holds a source
+    #: the field of a server's request that holds a source: "text", "frames" or "file"
     request_field: str
 
     @property
@@ -146,6 +201,10 @@ class SourceAdapter(Protocol):
 
     def rows(self, sources: Sequence[Any]) -> list[Any]:
         """Encode sources."""
+        ...
+
+    def receive(self, content: bytes) -> Any:
+        """Return the source in a file that a client has sent; raises RegardError if it has none."""
         ...
 
     def batch(self, rows: Sequence[Any]) -> tuple[Tensor, Tensor]:
@@ -278,6 +337,16 @@ class DataKind(ABC):
     example_files: ClassVar[tuple[str, str]] = ("input.txt", "test.tsv")
     #: how a source file says which encoder it is for: values of "kind" in tokenizer.src.json
     encoder_kinds: ClassVar[tuple[str, ...]] = ()
+    #: the same for the encoder of targets: values of "kind" in tokenizer.tgt.json
+    target_kinds: ClassVar[tuple[str, ...]] = TOKENIZER_KINDS
+    #: settings beyond those of every run
+    options_type: ClassVar[type[KindOptions]] = KindOptions
+    #: the preset of a run that names settings of this kind and no preset
+    default_preset: ClassVar[str] = "bahdanau"
+    #: defaults of settings that differ from those of other runs
+    defaults: ClassVar[Mapping[str, Any]] = {}
+    #: how dev examples are chosen if they have no file, worded to follow their number
+    held_out_by: ClassVar[str] = "held out by hash"
 
     #: the sources of examples
     sources: SourceAdapter
@@ -285,7 +354,17 @@ class DataKind(ABC):
     def __init__(self, settings: Settings, encoders: Encoders) -> None:
         self.settings = settings
         self.encoders = encoders
-        self.source, self.target = encoders
+        self.source = encoders.source
+
+    @property
+    def target(self) -> Tokenizer:
+        """The tokeniser of the targets; raises RegardError if these are numbers."""
+        return require_text_target(self.encoders.target, "what is asked for")
+
+    @classmethod
+    def options(cls, settings: Settings) -> Any:
+        """Return the settings of this kind: an instance of its `options_type`."""
+        return cls.options_type(**settings.kind_options)
 
     @classmethod
     @abstractmethod
@@ -338,12 +417,18 @@ class DataKind(ABC):
     @classmethod
     def fingerprint_options(cls, settings: Settings) -> dict[str, Any]:
         """Return settings beyond those of all kinds that change the encoded examples."""
-        return {}
+        return dict(settings.kind_options)
 
     @classmethod
     def split_key(cls, pair: Pair) -> str:
         """Return the text whose hash decides whether an example is held out."""
         return pair.src
+
+    @classmethod
+    def is_dev(cls, settings: Settings, pair: Pair, share: float) -> bool:
+        """Return whether an example of the data is held out, if there is no dev file."""
+        # letters in another case are the same source to a model that converts them to one
+        return is_held_out(CASES[settings.src_case](cls.split_key(pair)), share=share)
 
     def usable(
         self, pairs: Iterable[Pair], *, file: str, skip_bad: bool, say: Say
@@ -351,9 +436,117 @@ class DataKind(ABC):
         """Return the examples that a model of this kind can learn from; others are bad lines."""
         return pairs
 
+    def train_set(self, corpus: Corpus) -> EncodedPairs:
+        """Return the training examples of encoded data."""
+        return corpus
+
+    def dev_set(self, corpus: Corpus) -> DevSet:
+        """Return the dev examples of encoded data."""
+        return DevSet.of(corpus)
+
     @abstractmethod
-    def build_model(self) -> SequenceModel:
+    def build_model(self) -> AnyModel:
         """Build the preset of the settings for these encoders."""
+
+    def objective(self, model: AnyModel, tokens: Callable[[], nn.Module]) -> nn.Module:
+        """Return the model with its loss, called with the sides of a batch.
+
+        Args:
+            model: to train.
+            tokens: makes the cross entropy of token targets.
+        """
+        return tokens()
+
+    def dev_scores(
+        self, model: AnyModel, dev: DevSet, device: torch.device, tokens: Callable[[], DevScores]
+    ) -> DevScores:
+        """Evaluate a model on the dev set, in evaluation mode and without gradients.
+
+        Args:
+            model: to evaluate.
+            dev: the dev set.
+            device: where the model is.
+            tokens: makes the scores of token targets.
+        """
+        return tokens()
+
+    def dev_traces(
+        self,
+        model: AnyModel,
+        dev: DevSet,
+        device: torch.device,
+        tokens: Callable[[], Sequence[Trace]],
+    ) -> Sequence[Trace]:
+        """Return traces of a few dev examples for the report; arguments are as for `dev_scores`."""
+        return tokens()
+
+    def calibrate(
+        self, model: AnyModel, train: EncodedPairs, dev: DevSet, device: torch.device
+    ) -> dict[str, Tensor]:
+        """Return what predictions need beside the final weights, as tensors by name.
+
+        They are kept in the run folder, and handed to `use_calibration` when it is loaded.
+        """
+        return {}
+
+    def use_calibration(self, tensors: Mapping[str, Tensor]) -> None:
+        """Take what `calibrate` has returned; raises RegardError if it is of another model."""
+        raise RegardError(
+            f"a run of {self.examples} must have no calibration, but there is one: remove the file "
+            f"calibration.safetensors."
+        )
+
+    def predictions(
+        self,
+        model: AnyModel,
+        sources: Iterable[Any],
+        device: torch.device,
+        tokens: Callable[[], Iterator[Any]],
+    ) -> Iterator[Any]:
+        """Yield the prediction for each source, in order.
+
+        Args:
+            model: in evaluation mode.
+            sources: as the source adapter takes them.
+            device: where the model is.
+            tokens: makes the outputs of a model that writes tokens.
+        """
+        return tokens()
+
+    def traces(
+        self,
+        model: AnyModel,
+        sources: Sequence[Any],
+        device: torch.device,
+        tokens: Callable[[], Sequence[Any]],
+    ) -> Sequence[Any]:
+        """Return what can be drawn of the prediction for each source, see `predictions`."""
+        return tokens()
+
+    def checked(
+        self, model: AnyModel, source: Any, device: torch.device, tokens: Callable[[], Any]
+    ) -> Any:
+        """Return what can be drawn of a prediction, with what mattered to it; see `traces`."""
+        return tokens()
+
+    def printed(self, prediction: Any, tokens: Callable[[], str]) -> str:
+        """Return the lines of a prediction on stdout; `tokens` makes those of a written output."""
+        return tokens()
+
+    def trace_notes(self, source: Text, target: Text) -> tuple[str, ...]:
+        """Return remarks for readers of a trace, such as unknown tokens."""
+        return self.sources.notes(source)
+
+    def output_notes(self, predictions: Sequence[str], pairs: Sequence[Pair]) -> tuple[str, ...]:
+        """Return sentences about predictions that no metric says, for `regard evaluate`."""
+        return ()
+
+    def scores(self, model: AnyModel, file: Any, device: torch.device) -> ScoreTable | None:
+        """Return the scores of a model on a file, beside baselines.
+
+        None if outputs are compared with targets by metrics, as texts are.
+        """
+        return None
 
     @property
     def stored_sizes(self) -> dict[str, Any]:
@@ -364,11 +557,41 @@ class DataKind(ABC):
         """Return the metric that decides between checkpoints."""
         return METRICS[self.target.kind]
 
-    def sort_lengths(self, corpus: Corpus) -> np.ndarray:
+    @cached_property
+    def labels(self) -> tuple[str, ...]:
+        """The labels that outputs are, if targets are whole labels; else none."""
+        if self.encoders.target.kind != "label":
+            return ()
+        return tuple(self.target.tokens(range(len(SYMBOLS), self.target.vocab_size)))
+
+    @property
+    def end_is_certain(self) -> bool:
+        """True if the model ends its outputs by itself, so that nobody need look at their end."""
+        return self.settings.preset in LABEL_PRESETS
+
+    def metrics(self) -> tuple[str, ...]:
+        """Return the metrics that suit the targets, the main one first."""
+        suitable = choose_metrics(self.target.kind)
+        if len(self.labels) <= MOST_CLASSES:
+            return suitable
+        return tuple(name for name in suitable if name != "macro-f1")
+
+    def class_report(
+        self, predictions: Sequence[str], references: Sequence[Sequence[str]]
+    ) -> ClassReport | None:
+        """Return results by class, if targets are classes or made of them; else None."""
+        if not self.labels:
+            return None
+        normalize = self.target.normalize
+        gold = [[normalize(text) for text in several] for several in references]
+        found = confusion([normalize(text) for text in predictions], gold)
+        return ClassReport("label", found.rows(), found, unknown_classes(gold, self.labels))
+
+    def sort_lengths(self, corpus: EncodedPairs) -> np.ndarray:
         """Return the lengths by which dev examples are batched."""
         return corpus.src_lengths
 
-    def overlap(self, train: Corpus, dev: DevSet) -> int:
+    def overlap(self, train: EncodedPairs, dev: DevSet) -> int:
         """Return how many dev sources are also sources of training pairs."""
         return 0
 
@@ -390,7 +613,10 @@ class DataKind(ABC):
 
     def encoder_rows(self) -> dict[str, str]:
         """Return rows of the model card about the encoders."""
-        rows = {self.sources.card_name: self.source.summary, "target tokens": self.target.summary}
+        rows = {
+            self.sources.card_name: self.source.summary,
+            "target tokens": self.encoders.target.summary,
+        }
         return rows | self._vector_rows("target vectors")
 
     def _vector_rows(self, target: str) -> dict[str, str]:

@@ -14,27 +14,24 @@ from regard.data import (
 from regard.data.frame_tables import FrameArray, why_frames
 from regard.errors import ArgumentError, DataError
 from regard.kinds.data_kind import DataKind, DataPlace, Encoders, Say, Settings
+from regard.kinds.frame_model import FrameOptions, build_frame_model, check_frame_options
 from regard.kinds.frame_source import FrameSource
 from regard.kinds.text_pairs import check_pair_settings, read_pair_files
-from regard.kinds.tokenizer_training import TOKENIZER_LINES, learn_tokenizer
+from regard.kinds.tokenizer_training import TOKENIZER_LINES, learn_target_tokenizer
 from regard.models import (
     COPY_PRESETS,
-    PRESETS,
+    STORY_PRESETS,
     TAG_PRESETS,
     TEXT_PRESETS,
-    EncoderDecoder,
     SequenceModel,
-    VectorInput,
-    with_input,
 )
-from regard.models.embedding import TokenEmbedding
 
 #: settings that are only for text sources: their default, and what to do instead
 TEXT_ONLY: Final[dict[str, tuple[Any, str]]] = {
-    "features": (None, "join them to the frames as numbers"),
+    "features": (None, "join them to the sources as numbers"),
     "src_case": ("keep", "leave it out"),
     "shared_vocab": (False, "leave it out"),
-    "src_vectors": (None, "leave it out; the frames are vectors already"),
+    "src_vectors": (None, "leave it out; the sources are numbers already"),
     "bpe_dropout": (0.0, "leave it out"),
 }
 
@@ -48,6 +45,7 @@ class FramePairs(DataKind):
     caches_parsed = True
     names_files = True
     example_files = ("input.npy", "test.jsonl")
+    options_type = FrameOptions
 
     def __init__(self, settings: Settings, encoders: Encoders) -> None:
         super().__init__(settings, encoders)
@@ -58,7 +56,7 @@ class FramePairs(DataKind):
     def is_possible(cls, settings: Settings) -> bool:
         """Return whether sources may be vectors."""
         asked = settings.src_tokenizer in ("auto", "vectors")
-        return asked and settings.preset not in TEXT_PRESETS
+        return asked and settings.preset not in {*TEXT_PRESETS, *STORY_PRESETS}
 
     @classmethod
     def recognise(cls, settings: Settings, first: Callable[[], Sequence[Pair]]) -> str:
@@ -70,31 +68,14 @@ class FramePairs(DataKind):
     @classmethod
     def check_settings(cls, settings: Settings) -> None:
         """Raise ArgumentError for a preset or a setting that is only for text."""
-        does = (
-            "copies tokens of the source"
-            if settings.preset in COPY_PRESETS
-            else "reads texts alone"
-            if settings.preset in TEXT_PRESETS
-            else "writes a token for each it reads"
-            if settings.preset in TAG_PRESETS
-            else ""
-        )
-        if does:
-            raise ArgumentError(
-                "preset",
-                "be one that reads vectors",
-                f"{settings.preset}, which {does}",
-                "choose bahdanau or another one, or a src_tokenizer for text",
-            )
-        if settings.model.get("tied") == "all":
-            raise ArgumentError(
-                "tied", "not be 'all' where sources are vectors", "'all'", "say tied=output"
-            )
-        for name, (default, fix) in TEXT_ONLY.items():
-            value = getattr(settings, name)
-            if value and value != default:
-                raise ArgumentError(name, "be left out where sources are vectors", repr(value), fix)
+        check_no_text_settings(settings, "vectors")
         check_pair_settings(settings)
+        check_frame_options(settings, cls.options(settings))
+
+    @classmethod
+    def fingerprint_options(cls, settings: Settings) -> dict[str, Any]:
+        """Return nothing: its own settings are those of the model."""
+        return {}
 
     @classmethod
     def read(cls, settings: Settings, place: DataPlace) -> PairReader:
@@ -109,12 +90,15 @@ class FramePairs(DataKind):
         """Learn the scale of each feature, and a tokeniser of the targets, in one pass."""
         targets: list[str] = []
         source = FrameScaler.measure(
-            _tables(pairs, file, targets), stack=settings.stack, scaled=settings.scale_vectors
+            learned_tables(pairs, file, targets),
+            stack=settings.stack,
+            scaled=settings.scale_vectors,
+            centred=cls.options(settings).centre,
         )
         say(f"source: {source.summary}, because {why}.")
         if settings.scale_vectors:
             say("their features are brought to mean 0 and deviation 1, as in the training data.")
-        target = learn_tokenizer(settings, "target", settings.tgt_tokenizer, targets, say)
+        target = learn_target_tokenizer(settings, targets, say, file=file)
         return Encoders(source, target)
 
     @classmethod
@@ -123,13 +107,9 @@ class FramePairs(DataKind):
         return FrameScaler.from_json(path, content)
 
     def build_model(self) -> SequenceModel:
-        """Build the preset, whose encoder reads vectors, with the positions that it has."""
-        settings = self.settings
-        # the embedding of a source vocabulary is replaced
-        model = PRESETS[settings.preset](
-            1, self.target.vocab_size, settings.model_size, **settings.model
-        )
-        return with_frame_input(model, self.source)
+        """Build the preset, whose encoder reads vectors."""
+        options = self.options(self.settings)
+        return build_frame_model(self.settings, options, self.source, self.target.vocab_size)
 
     @property
     def stored_sizes(self) -> dict[str, Any]:
@@ -137,22 +117,42 @@ class FramePairs(DataKind):
         return {"features": self.source.features, "stack": self.source.stack}
 
 
-def with_frame_input(model: SequenceModel, scaler: FrameScaler) -> SequenceModel:
-    """Let the encoder of a model read frames, with the positions that it has."""
-    assert isinstance(model, EncoderDecoder)
-    before = model.encoder.embedding
-    assert isinstance(before, TokenEmbedding)
-    adapter = VectorInput(
-        scaler.features,
-        model.encoder.input_size,
-        positions=before.positions,
-        dropout=before.dropout.p,
-        stack=scaler.stack,
+def check_no_text_settings(settings: Settings, sources: str) -> None:
+    """Raise ArgumentError for a preset or a setting that is only for text.
+
+    Args:
+        settings: of a run.
+        sources: what its sources are, such as "vectors".
+    """
+    does = (
+        "copies tokens of the source"
+        if settings.preset in COPY_PRESETS
+        else "reads stories and questions"
+        if settings.preset in STORY_PRESETS
+        else "reads texts alone"
+        if settings.preset in TEXT_PRESETS
+        else "writes a token for each it reads"
+        if settings.preset in TAG_PRESETS
+        else ""
     )
-    return with_input(model, adapter)
+    if does:
+        raise ArgumentError(
+            "preset",
+            f"be one that reads {sources}",
+            f"{settings.preset}, which {does}",
+            "choose bahdanau or another one, or a src_tokenizer for text",
+        )
+    if settings.model.get("tied") == "all":
+        rule = f"not be 'all' where sources are {sources}"
+        raise ArgumentError("tied", rule, "'all'", "say tied=output")
+    for name, (default, fix) in TEXT_ONLY.items():
+        value = getattr(settings, name)
+        if value and value != default:
+            rule = f"be left out where sources are {sources}"
+            raise ArgumentError(name, rule, repr(value), fix)
 
 
-def _tables(pairs: Iterable[Pair], file: str, targets: list[str]) -> Iterator[FrameArray]:
+def learned_tables(pairs: Iterable[Pair], file: str, targets: list[str]) -> Iterator[FrameArray]:
     """Yield the sources of pairs; adds the first targets to a list."""
     for pair in pairs:
         if len(targets) < TOKENIZER_LINES:

@@ -21,7 +21,7 @@ from regard.data import (
 from regard.data.error_hints import BadLine
 from regard.data.frame_tables import FrameArray, frames_name
 from regard.data.pair_reader import SourceTransform
-from regard.data.pairs import column_names
+from regard.data.pairs import source_column
 from regard.decoding import Hypothesis
 from regard.errors import ArgumentError, DataError
 from regard.kinds.data_kind import Settings
@@ -84,6 +84,10 @@ class FrameSource:
     def rows(self, sources: Sequence[Any]) -> list[FrameArray]:
         """Return scaled tables."""
         return [self._scaler.encode(self._table(source)) for source in sources]
+
+    def receive(self, content: bytes) -> Any:
+        """Raise ArgumentError: sources are sent as numbers."""
+        raise ArgumentError("file", "be left out for this model", "given", "send frames")
 
     def batch(self, rows: Sequence[FrameArray]) -> tuple[Tensor, Tensor]:
         """Pad tables."""
@@ -154,10 +158,10 @@ class FrameSource:
         check: Callable[[Any], None],
     ) -> Iterator[Any]:
         """Read the tables of several files; each is checked when it is parsed."""
-        columns = column_names(settings.columns) or (None,)
-        name = columns[0] if isinstance(columns[0], str) else None
+        name = source_column(settings.columns)
         for file in files:
-            yield from read_frame_sources(file, features=self.frame_size, bad=bad, name=name)
+            reader = FrameReader(base_folder(file), self.frame_size)
+            yield from read_frame_sources(file, reader, bad=bad, name=name)
 
     def describe(self) -> dict[str, Any]:
         """Return the numbers per frame, and the frames that are joined to one."""

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from regard import masks
 from regard.data import FrameScaler
-from regard.models import EncoderDecoder, SequenceModel, VectorInput
+from regard.models import ConvInput, EncoderDecoder, SequenceModel, VectorInput
 from regard.models.adapters import InputAdapter
 from regard.models.protocol import Lengths
 from regard.symbols import EOS, SYMBOLS
@@ -124,12 +124,13 @@ class FrameInputs:
     def prepare(self, model: SequenceModel) -> None:
         """Brings numbers to scale in the graph."""
         encoder = cast(EncoderDecoder, model).encoder
-        encoder.embedding = ScaledInput(cast(VectorInput, encoder.embedding), self.frames)
+        adapter = cast(VectorInput | ConvInput, encoder.embedding)
+        encoder.embedding = ScaledInput(adapter, self.frames)
 
 
 @final
 class ScaledInput(InputAdapter):
-    """A `VectorInput` that reads numbers as they are, in a form that a graph can hold.
+    """A `VectorInput` or `ConvInput` of numbers as they are, in a form that a graph can hold.
 
     They are brought to scale in float64, as `FrameScaler` does it: what is far from 0 and changes
     little would lose its digits otherwise.
@@ -139,9 +140,9 @@ class ScaledInput(InputAdapter):
         frames: the scale, and how many frames are joined.
     """
 
-    def __init__(self, adapter: VectorInput, frames: FrameScaler) -> None:
+    def __init__(self, adapter: VectorInput | ConvInput, frames: FrameScaler) -> None:
         super().__init__()
-        self.adapter, self.stack = adapter, frames.stack
+        self.adapter, self.stack, self.centred = adapter, frames.stack, frames.centred
         self.dim, self.positions = adapter.dim, adapter.positions
         self.register_buffer("mean", _double(frames.mean))
         self.register_buffer("scale", _double(frames.scale))
@@ -150,10 +151,16 @@ class ScaledInput(InputAdapter):
         self, src: Float[Tensor, "batch frames features"], lengths: Lengths = None
     ) -> Float[Tensor, "batch length dim"]:
         """One vector for each `stack` frames."""
-        scaled = ((src.double() - cast(Tensor, self.mean)) / cast(Tensor, self.scale)).float()
         batch, length, _ = src.shape
         real = masks.padding(cast(Tensor, lengths), length)[:, 0, 0, :, None]
+        given = src.double()
+        if self.centred:
+            frames = cast(Tensor, lengths).clamp(min=1)[:, None, None]
+            given = given - given.where(real, 0.0).sum(dim=1, keepdim=True) / frames
+        scaled = ((given - cast(Tensor, self.mean)) / cast(Tensor, self.scale)).float()
         x = scaled.where(real, 0.0)
+        if isinstance(self.adapter, ConvInput):  # which rounds lengths by itself
+            return cast(Tensor, self.adapter(x, lengths))
         if self.stack > 1:
             # as many zeros as could be needed, less those that are not: how many would be a guess
             count = (length + self.stack - 1) // self.stack

@@ -11,7 +11,7 @@ import numpy as np
 
 from regard.data import (
     TOKENIZER_KINDS,
-    Corpus,
+    EncodedPairs,
     Pair,
     PairReader,
     Tokenizer,
@@ -117,7 +117,7 @@ class PlainTexts(DataKind):
         """Return perplexity, since no output could be compared with a reference."""
         return "perplexity"
 
-    def sort_lengths(self, corpus: Corpus) -> np.ndarray:
+    def sort_lengths(self, corpus: EncodedPairs) -> np.ndarray:
         """Return the lengths of the texts."""
         return corpus.tgt_lengths
 

@@ -6,7 +6,7 @@ from typing import Final, final
 
 from regard.data import (
     TOKENIZER_KINDS,
-    Corpus,
+    EncodedPairs,
     Pair,
     PairReader,
     Tokenizer,
@@ -17,6 +17,9 @@ from regard.data.dev_set import DevSet, overlapping_sources
 from regard.data.error_hints import SETTING_HINTS, BadLine, BadLines
 from regard.data.tokenizers import target_ids
 from regard.errors import ArgumentError, DataError
+from regard.evaluation import ClassReport, confusion
+from regard.evaluation.classification import unknown_classes
+from regard.evaluation.spans import are_span_tags, span_rows
 from regard.kinds.data_kind import DataKind, DataPlace, Encoders, Say, Settings
 from regard.kinds.text_pairs import (
     build_text_model,
@@ -26,7 +29,9 @@ from regard.kinds.text_pairs import (
     read_pair_files,
 )
 from regard.kinds.text_source import TextSource
-from regard.models import TAG_PRESETS, SequenceModel
+from regard.kinds.tokenizer_training import learn_tokenizer
+from regard.models import LABEL_PRESETS, TAG_PRESETS, SequenceModel
+from regard.symbols import SYMBOLS
 
 #: pairs that are tokenised at once
 CHUNK: Final = 4096
@@ -48,7 +53,8 @@ class TaggedPairs(DataKind):
     @classmethod
     def is_possible(cls, settings: Settings) -> bool:
         """Return whether the preset writes one token per source token."""
-        return settings.preset in TAG_PRESETS and settings.src_tokenizer != "vectors"
+        text = settings.src_tokenizer in ("auto", *TOKENIZER_KINDS)
+        return text and settings.preset in TAG_PRESETS
 
     @classmethod
     def recognise(cls, settings: Settings, first: Callable[[], Sequence[Pair]]) -> str:
@@ -60,6 +66,14 @@ class TaggedPairs(DataKind):
         """Raise ArgumentError for settings that are not for text, or change lengths."""
         check_text_settings(settings)
         check_pair_settings(settings)
+        if settings.tgt_tokenizer == "label":
+            raise ArgumentError(
+                "tgt_tokenizer",
+                f"cut targets into tags for the preset {settings.preset}, which writes one for "
+                "each token that it reads",
+                "'label'",
+                f"say space, or choose {', '.join(LABEL_PRESETS)} for one label of a whole source",
+            )
         if settings.bpe_dropout:
             raise ArgumentError(
                 "bpe_dropout",
@@ -79,7 +93,11 @@ class TaggedPairs(DataKind):
         cls, settings: Settings, pairs: Iterable[Pair], *, file: str, why: str, say: Say
     ) -> Encoders:
         """Learn a tokeniser for each side, or one for both."""
-        return learn_pair_tokenizers(settings, pairs, say)
+
+        def learn_target(targets: list[str]) -> Tokenizer:
+            return learn_tokenizer(settings, "target", settings.tgt_tokenizer, targets, say)
+
+        return learn_pair_tokenizers(settings, pairs, say, learn_target)
 
     def usable(
         self, pairs: Iterable[Pair], *, file: str, skip_bad: bool, say: Say
@@ -124,6 +142,36 @@ class TaggedPairs(DataKind):
         """Build the preset for both vocabularies."""
         return build_text_model(self.settings, self.source, self.target)
 
-    def overlap(self, train: Corpus, dev: DevSet) -> int:
+    @property
+    def _has_spans(self) -> bool:
+        """True if the tags mark spans, as `B-PER` and `I-PER` do."""
+        ids = range(len(SYMBOLS), self.target.vocab_size)
+        return self.target.kind == "space" and are_span_tags(self.target.tokens(ids))
+
+    def default_metric(self) -> str:
+        """Return the F1 of spans if the tags mark some."""
+        return "span-f1" if self._has_spans else super().default_metric()
+
+    def metrics(self) -> tuple[str, ...]:
+        """Return metrics of tags, and of the spans that they mark."""
+        return ("span-f1", "tag-accuracy") if self._has_spans else ("tag-accuracy", "exact")
+
+    def class_report(
+        self, predictions: Sequence[str], references: Sequence[Sequence[str]]
+    ) -> ClassReport:
+        """Return results by type of span, or by tag if the tags mark none."""
+        rows = zip(predictions, references, strict=True)
+        both = [(text.split(), [gold.split() for gold in several]) for text, several in rows]
+        # each tag is compared with the one at its place in the right reference, or the first
+        chosen = [(tags, tags if tags in several else several[0]) for tags, several in both]
+        pairs = [pair for tags, gold in chosen for pair in zip(tags, gold, strict=False)]
+        found = confusion([tag for tag, _ in pairs], [[gold] for _, gold in pairs])
+        known = self.target.tokens(range(len(SYMBOLS), self.target.vocab_size))
+        notes = unknown_classes(([gold] for _, gold in pairs), known)
+        if self._has_spans:
+            return ClassReport("type of span", span_rows(predictions, references), found, notes)
+        return ClassReport("tag", found.rows(), found, notes)
+
+    def overlap(self, train: EncodedPairs, dev: DevSet) -> int:
         """Return how many dev sources occur in the training data, token by token."""
         return overlapping_sources(train, dev)

@@ -2,11 +2,11 @@
 
 import itertools
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, final
+from typing import Any, Final, final
 
 from regard.data import (
     TOKENIZER_KINDS,
-    Corpus,
+    EncodedPairs,
     Pair,
     PairReader,
     Tokenizer,
@@ -17,14 +17,29 @@ from regard.data.dev_set import DevSet, overlapping_sources
 from regard.data.pair_reader import SourceTransform
 from regard.data.pairs import column_names
 from regard.errors import ArgumentError
+from regard.evaluation import copied_share
 from regard.kinds.data_kind import DataKind, DataPlace, Encoders, Say, Settings
 from regard.kinds.text_source import TextSource
 from regard.kinds.tokenizer_training import (
     TOKENIZER_LINES,
+    check_label_settings,
+    learn_target_tokenizer,
     learn_tokenizer,
     shared_tokenizer_kind,
 )
-from regard.models import COPY_PRESETS, PRESETS, TAG_PRESETS, TEXT_PRESETS, SequenceModel
+from regard.models import (
+    COPY_PRESETS,
+    PRESETS,
+    SPAN_PRESETS,
+    STORY_PRESETS,
+    TAG_PRESETS,
+    TEXT_PRESETS,
+    SequenceModel,
+)
+from regard.seeing import Text
+
+#: measures of summaries
+ROUGE: Final = ("rouge-1", "rouge-2", "rouge-l")
 
 
 @final
@@ -42,8 +57,8 @@ class TextPairs(DataKind):
     @classmethod
     def is_possible(cls, settings: Settings) -> bool:
         """Return whether sources may be text, and the preset reads pairs of any lengths."""
-        other = settings.preset in TEXT_PRESETS or settings.preset in TAG_PRESETS
-        return settings.src_tokenizer != "vectors" and not other
+        other = settings.preset in {*TEXT_PRESETS, *STORY_PRESETS, *SPAN_PRESETS, *TAG_PRESETS}
+        return settings.src_tokenizer in ("auto", *TOKENIZER_KINDS) and not other
 
     @classmethod
     def recognise(cls, settings: Settings, first: Callable[[], Sequence[Pair]]) -> str:
@@ -66,7 +81,11 @@ class TextPairs(DataKind):
         cls, settings: Settings, pairs: Iterable[Pair], *, file: str, why: str, say: Say
     ) -> Encoders:
         """Learn a tokeniser for each side, or one for both."""
-        return learn_pair_tokenizers(settings, pairs, say)
+
+        def learn_target(targets: list[str]) -> Tokenizer:
+            return learn_target_tokenizer(settings, targets, say, file=file)
+
+        return learn_pair_tokenizers(settings, pairs, say, learn_target)
 
     def build_model(self) -> SequenceModel:
         """Build the preset; one that copies learns how many source tokens are features."""
@@ -74,9 +93,38 @@ class TextPairs(DataKind):
         more = {"src_only": len(self.source.features)} if copies else {}
         return build_text_model(self.settings, self.source, self.target, **more)
 
-    def overlap(self, train: Corpus, dev: DevSet) -> int:
+    def metrics(self) -> tuple[str, ...]:
+        """Return all kinds of ROUGE if one of them decides between checkpoints."""
+        return ROUGE if self.settings.metric in ROUGE else super().metrics()
+
+    def trace_notes(self, source: Text, target: Text) -> tuple[str, ...]:
+        """Return remarks about unknown tokens and, if the preset copies, about copied words."""
+        notes = super().trace_notes(source, target)
+        if self.settings.preset not in COPY_PRESETS or not target.text.strip():
+            return notes
+        share = copied_share([target.text], [source.text])
+        return (*notes, f"{share:.0%} of the words that were written stand in the source")
+
+    def output_notes(self, predictions: Sequence[str], pairs: Sequence[Pair]) -> tuple[str, ...]:
+        """Return how many words were copied, if the preset copies."""
+        if self.settings.preset not in COPY_PRESETS:
+            return ()
+        return (copying_note(predictions, pairs),)
+
+    def overlap(self, train: EncodedPairs, dev: DevSet) -> int:
         """Return how many dev sources occur in the training data, token by token."""
         return overlapping_sources(train, dev)
+
+
+def copying_note(predictions: Sequence[str], pairs: Sequence[Pair]) -> str:
+    """Return a sentence about the share of words that stand in their source."""
+    sources = [pair.src for pair in pairs]
+    own = copied_share(predictions, sources)
+    right = copied_share([pair.tgt for pair in pairs], sources)
+    return (
+        f"copied: {own:.1%} of the words that were written stand in their source, and {right:.1%} "
+        "of those of the references."
+    )
 
 
 def build_text_model(
@@ -105,8 +153,20 @@ def read_pair_files(settings: Settings, place: DataPlace, sources: SourceTransfo
     )
 
 
-def learn_pair_tokenizers(settings: Settings, pairs: Iterable[Pair], say: Say) -> Encoders:
-    """Learn a tokeniser for each side of pairs of texts, or one for both."""
+def learn_pair_tokenizers(
+    settings: Settings,
+    pairs: Iterable[Pair],
+    say: Say,
+    learn_target: Callable[[list[str]], Tokenizer],
+) -> Encoders:
+    """Learn a tokeniser for each side of pairs of texts, or one for both.
+
+    Args:
+        settings: of the run.
+        pairs: training data.
+        say: announces each choice.
+        learn_target: learns that of targets.
+    """
     lines = list(itertools.islice(pairs, TOKENIZER_LINES))
     features = sorted({f for p in lines for f in p.features})
     if settings.shared_vocab:
@@ -118,7 +178,7 @@ def learn_pair_tokenizers(settings: Settings, pairs: Iterable[Pair], say: Say) -
     sources, targets = [p.src for p in lines], [p.tgt for p in lines]
     return Encoders(
         learn_tokenizer(settings, "source", settings.src_tokenizer, sources, say, features),
-        learn_tokenizer(settings, "target", settings.tgt_tokenizer, targets, say),
+        learn_target(targets),
     )
 
 
@@ -136,7 +196,9 @@ def check_text_settings(settings: Settings) -> None:
 
 
 def check_pair_settings(settings: Settings) -> None:
-    """Raise ArgumentError for a setting that is only for texts without a source."""
+    """Raise ArgumentError for a setting that is only for texts without a source, or for others
+    than labels."""
+    check_label_settings(settings)
     if settings.join_lines > 1:
         raise ArgumentError(
             "join_lines",

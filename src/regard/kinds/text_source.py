@@ -271,6 +271,10 @@ class TextSource:
         texts, features = [source.text for source in read], [source.features for source in read]
         return source_ids(self._tokenizer, texts, features)
 
+    def receive(self, content: bytes) -> Any:
+        """Raise ArgumentError: sources are sent as text."""
+        raise ArgumentError("file", "be left out for this model", "given", "send text")
+
     def batch(self, rows: Sequence[list[int]]) -> tuple[Tensor, Tensor]:
         """Pad ids."""
         return pad(rows)

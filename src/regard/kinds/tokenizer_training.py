@@ -3,9 +3,17 @@
 from collections.abc import Sequence
 from typing import Final
 
-from regard.data import Tokenizer, choose_tokenizer, open_word_vectors
-from regard.errors import ArgumentError
+from regard.data import (
+    Tokenizer,
+    TokenizerChoice,
+    choose_label_tokenizer,
+    choose_tokenizer,
+    open_word_vectors,
+)
+from regard.errors import ArgumentError, DataError
 from regard.kinds.data_kind import Say, Settings
+from regard.models import LABEL_PRESETS, STORY_PRESETS
+from regard.symbols import SYMBOLS
 
 #: lines that tokenisers are trained on, at most
 TOKENIZER_LINES: Final = 1_000_000
@@ -46,6 +54,64 @@ def learn_tokenizer(
     )
     say(f"{side} tokens: {kind}, {tokenizer.vocab_size} of them, because {reason}.")
     return _grow(settings, side, tokenizer, say)
+
+
+def learn_target_tokenizer(
+    settings: Settings, targets: list[str], say: Say, *, file: str
+) -> Tokenizer:
+    """Train the tokeniser of targets, which may be whole labels, and announce it.
+
+    Args:
+        settings: of the run.
+        targets: training data.
+        say: announces the choice.
+        file: what messages call their file.
+    """
+    asked, found = settings.tgt_tokenizer, None
+    if settings.preset in {*LABEL_PRESETS, *STORY_PRESETS}:
+        found = TokenizerChoice("label", f"the preset {settings.preset} writes one")
+    elif asked == "label":
+        found = TokenizerChoice("label", "it was asked for")
+    elif asked == "auto" and (found := choose_label_tokenizer(targets)) is not None:
+        refuse = "tgt_tokenizer=space or another one cuts them"
+        found = found._replace(reason=f"{found.reason}; {refuse}")
+    if found is None:
+        return learn_tokenizer(settings, "target", asked, targets, say)
+    tokenizer = Tokenizer.train("label", targets)
+    count = tokenizer.vocab_size - len(SYMBOLS)
+    if count < 2:
+        label = tokenizer.tokens([len(SYMBOLS)])[0]
+        raise DataError(
+            file,
+            None,
+            f"labels must be two or more different ones, but all targets are {label!r:.40}",
+            "add examples of another label, or choose another tgt_tokenizer and preset",
+        )
+    say(f"target tokens: {count:,} whole labels, because {found.reason}.")
+    if settings.preset not in LABEL_PRESETS:
+        classifier = next(iter(LABEL_PRESETS))
+        say(f"{settings.preset} writes labels like tokens; preset={classifier} does in one pass.")
+    return tokenizer
+
+
+def check_label_settings(settings: Settings) -> None:
+    """Raise ArgumentError for settings that do not go with targets that are labels."""
+    writes_label = settings.preset in {*LABEL_PRESETS, *STORY_PRESETS}
+    if writes_label and settings.tgt_tokenizer not in ("auto", "label"):
+        raise ArgumentError(
+            "tgt_tokenizer",
+            f"be label for the preset {settings.preset}, which writes one label",
+            repr(settings.tgt_tokenizer),
+            "leave it out, or choose bahdanau or another preset",
+        )
+    asked = writes_label or settings.tgt_tokenizer == "label"
+    if asked and settings.shared_vocab:
+        raise ArgumentError(
+            "shared_vocab",
+            "be false where targets are labels, which no source is cut into",
+            "true",
+            "leave it out, or choose another tgt_tokenizer",
+        )
 
 
 def _grow(settings: Settings, side: str, tokenizer: Tokenizer, say: Say) -> Tokenizer:

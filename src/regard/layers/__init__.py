@@ -3,9 +3,15 @@
 from regard.layers.content_memory import ContentMemory, ContentMemoryOutput
 from regard.layers.conv import ConvDecoder, ConvEncoder, ConvState, GatedConvolution
 from regard.layers.interchange import from_torch, to_torch
-from regard.layers.positions import LearnedPositions, RotaryPositions, SinusoidalPositions
+from regard.layers.positions import (
+    GridPositions,
+    LearnedPositions,
+    RotaryPositions,
+    SinusoidalPositions,
+)
 from regard.layers.rnn import RecurrentOutput, RecurrentState, RNNStack
 from regard.layers.self_attentive import SelfAttentiveRNN
+from regard.layers.spec_augment import SpecAugment
 from regard.layers.transformer import (
     FeedForward,
     LayerOptions,
@@ -24,6 +30,7 @@ __all__ = [
     "ConvState",
     "FeedForward",
     "GatedConvolution",
+    "GridPositions",
     "LayerOptions",
     "LearnedPositions",
     "RNNStack",
@@ -32,6 +39,7 @@ __all__ = [
     "RotaryPositions",
     "SelfAttentiveRNN",
     "SinusoidalPositions",
+    "SpecAugment",
     "TransformerDecoder",
     "TransformerDecoderLayer",
     "TransformerEncoder",

@@ -1,4 +1,4 @@
-"""Position encodings: sinusoidal, learned and rotary."""
+"""Position encodings: sinusoidal, learned, of a grid, and rotary."""
 
 from typing import final
 
@@ -70,6 +70,48 @@ class LearnedPositions(nn.Module):
                 "choose a larger max_len, cut the sequence, or use SinusoidalPositions",
             )
         return x + self.table[start:end].to(x.dtype)
+
+
+@final
+class GridPositions(nn.Module):
+    """Adds a learned vector for each row of a grid, and one for each column.
+
+    Cells go row by row. Sums have fewer weights than a vector for each cell, and what is learned
+    of a row or a column holds for all of its cells.
+
+    Args:
+        rows: of the grid.
+        columns: of the grid.
+        dim: width of the vectors.
+    """
+
+    def __init__(self, rows: int, columns: int, dim: int) -> None:
+        super().__init__()
+        check_positive(rows=rows, columns=columns, dim=dim)
+        self.dim = dim
+        self.rows = nn.Parameter(torch.randn(rows, dim) * dim**-0.5)
+        self.columns = nn.Parameter(torch.randn(columns, dim) * dim**-0.5)
+
+    @property
+    def max_len(self) -> int:
+        """Number of cells."""
+        return len(self.rows) * len(self.columns)
+
+    def forward(
+        self, x: Float[Tensor, "batch length dim"], *, start: int = 0
+    ) -> Float[Tensor, "batch length dim"]:
+        """Add the positions of the cells `start`, `start + 1`, ..."""
+        check_width("x", x, self.dim)
+        cells = (self.rows[:, None] + self.columns).flatten(0, 1)  # (cells, dim)
+        end = start + x.shape[1]
+        if end > len(cells):
+            raise ArgumentError(
+                "x",
+                f"end at cell {len(cells)}, the last of the grid",
+                f"at cell {end}",
+                "pass the cells of one grid",
+            )
+        return x + cells[start:end].to(x.dtype)
 
 
 @final

@@ -1,36 +1,61 @@
 """The models: one protocol, parts that combine, and the presets."""
 
-from regard.models.adapters import InputAdapter, PatchInput, VectorInput
+from regard.models.adapters import ConvInput, InputAdapter, PatchInput, VectorInput
+from regard.models.ctc_decoder import JointDecoder
 from regard.models.encoder_decoder import EncoderDecoder
-from regard.models.encoder_only import Classifier, ClassifierOutput, Tagger
+from regard.models.encoder_only import Classifier, ClassifierOutput, SequenceClassifier, Tagger
 from regard.models.encoders import with_input
 from regard.models.language_model import LanguageModel, TextModel
+from regard.models.picture_input import ConvStem, PictureInput
 from regard.models.presets import (
     CLASSIFIERS,
     COPY_PRESETS,
+    LABEL_PRESETS,
     LANGUAGE_MODELS,
     PRESETS,
+    SPAN_PRESETS,
+    STORY_PRESETS,
     TAG_PRESETS,
     TEXT_PRESETS,
 )
-from regard.models.protocol import Maps, Memory, ModelOutput, SequenceModel, StepOutput
+from regard.models.protocol import (
+    AnyModel,
+    Maps,
+    Memory,
+    ModelOutput,
+    NumberModel,
+    NumberOutput,
+    SequenceModel,
+    StepOutput,
+)
 
 __all__ = [
     "CLASSIFIERS",
     "COPY_PRESETS",
+    "LABEL_PRESETS",
     "LANGUAGE_MODELS",
     "PRESETS",
+    "SPAN_PRESETS",
+    "STORY_PRESETS",
     "TAG_PRESETS",
     "TEXT_PRESETS",
+    "AnyModel",
     "Classifier",
     "ClassifierOutput",
+    "ConvInput",
+    "ConvStem",
     "EncoderDecoder",
     "InputAdapter",
+    "JointDecoder",
     "LanguageModel",
     "Maps",
     "Memory",
     "ModelOutput",
+    "NumberModel",
+    "NumberOutput",
     "PatchInput",
+    "PictureInput",
+    "SequenceClassifier",
     "SequenceModel",
     "StepOutput",
     "Tagger",

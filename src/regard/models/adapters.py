@@ -1,5 +1,7 @@
 """Input adapters, by which an encoder reads vectors or images in place of tokens."""
 
+import functools
+import itertools
 from abc import ABC, abstractmethod
 from typing import NamedTuple, final
 
@@ -10,6 +12,7 @@ from torch import Tensor, nn
 
 from regard import masks
 from regard.errors import ArgumentError
+from regard.layers import SpecAugment
 from regard.models.embedding import PositionalEncoding
 from regard.models.protocol import (
     Lengths,
@@ -59,6 +62,9 @@ def read_source(embedding: nn.Module, src: Src, lengths: Lengths) -> SourceVecto
     check_tensors(src=src, lengths=lengths)
     lengths = _wide(lengths)
     if isinstance(embedding, InputAdapter):
+        augment: SpecAugment | None = getattr(embedding, "augment", None)
+        if augment is not None:
+            src, lengths = augment(src, real_lengths(src, lengths))
         x = embedding(src, lengths)
         real = real_lengths(x, None if lengths is None else embedding.lengths(lengths))
         return SourceVectors(x, real, None)
@@ -87,6 +93,7 @@ class VectorInput(InputAdapter):
         positions: adds positions, for layers that are otherwise blind to order.
         dropout: probability of dropping a feature.
         stack: number of frames that become one.
+        augment: changes sources in training.
     """
 
     def __init__(
@@ -97,6 +104,7 @@ class VectorInput(InputAdapter):
         positions: PositionalEncoding | None = None,
         dropout: float = 0.0,
         stack: int = 1,
+        augment: SpecAugment | None = None,
     ) -> None:
         super().__init__()
         check_positive(features=features, dim=dim, stack=stack)
@@ -105,20 +113,13 @@ class VectorInput(InputAdapter):
         self.project = nn.Linear(stack * features, dim)
         self.positions = positions
         self.dropout = nn.Dropout(dropout)
+        self.augment = augment
 
     def forward(
         self, src: Float[Tensor, "batch frames features"], lengths: Lengths = None
     ) -> Float[Tensor, "batch length dim"]:
         """Return one vector for each `stack` frames."""
-        check_axes("src", src, "batch frames features")
-        check_float(src=src, weights=self.project.weight)
-        if src.shape[2] != self.features:
-            raise ArgumentError(
-                "src",
-                f"be (batch, frames, {self.features}), the features that VectorInput was made for",
-                f"of shape {tuple(src.shape)}",
-                "put the features last, and tell VectorInput how many there are",
-            )
+        _check_frames(self, src, self.features, self.project.weight)
         x = F.pad(_only_real(src, lengths, "frames"), (0, 0, 0, -src.shape[1] % self.stack))
         x = x.reshape(x.shape[0], -1, self.stack * self.features)  # (batch, length, joined)
         return _placed(self.project(x), self.positions, self.dropout)
@@ -126,6 +127,86 @@ class VectorInput(InputAdapter):
     def lengths(self, lengths: Int[Tensor, " batch"]) -> Int[Tensor, " batch"]:
         """Return the number of frames over `stack`, rounded up."""
         return (lengths + self.stack - 1).div(self.stack, rounding_mode="floor")
+
+
+@final
+class ConvInput(InputAdapter):
+    """Reads frames through strided convolutions over time and bands.
+
+    Each layer of 3 x 3 filters halves both axes, rounded up, as in the Speech-Transformer of Dong
+    et al. (2018), https://doi.org/10.1109/ICASSP.2018.8462506. Features must be in order, as the
+    bands of a spectrum are.
+
+    Args:
+        features: width of the frames of a source.
+        dim: width of the vectors that the encoder gets.
+        positions: adds positions, for layers that are otherwise blind to order.
+        dropout: probability of dropping a feature.
+        layers: number of convolutions; `2 ** layers` frames become one vector.
+        channels: number of filters of each.
+        augment: changes sources in training.
+    """
+
+    def __init__(
+        self,
+        features: int,
+        dim: int,
+        *,
+        positions: PositionalEncoding | None = None,
+        dropout: float = 0.0,
+        layers: int = 2,
+        channels: int = 64,
+        augment: SpecAugment | None = None,
+    ) -> None:
+        super().__init__()
+        check_positive(features=features, dim=dim, layers=layers, channels=channels)
+        check_share(dropout=dropout)
+        self.features, self.dim = features, dim
+        widths = [1, *[channels] * layers]
+        self.convolutions = nn.ModuleList(
+            nn.Conv2d(before, after, 3, stride=2, padding=1)
+            for before, after in itertools.pairwise(widths)
+        )
+        bands = functools.reduce(lambda count, _: (count + 1) // 2, range(layers), features)
+        self.project = nn.Linear(channels * bands, dim)
+        self.positions = positions
+        self.dropout = nn.Dropout(dropout)
+        self.augment = augment
+
+    def forward(
+        self, src: Float[Tensor, "batch frames features"], lengths: Lengths = None
+    ) -> Float[Tensor, "batch length dim"]:
+        """Return one vector for each `2 ** layers` frames."""
+        _check_frames(self, src, self.features, self.project.weight)
+        x = _only_real(src, lengths, "frames")[:, None]  # (batch, channels, frames, bands)
+        for convolution in self.convolutions:
+            x = convolution(x).relu()
+            if lengths is not None:  # the next filters reach beyond the end of a source
+                lengths = _half(lengths)
+                x = x.where(masks.padding(lengths, x.shape[2]).movedim(3, 2), 0.0)
+        return _placed(self.project(x.transpose(1, 2).flatten(2)), self.positions, self.dropout)
+
+    def lengths(self, lengths: Int[Tensor, " batch"]) -> Int[Tensor, " batch"]:
+        """Return the lengths, halved and rounded up for each convolution."""
+        return functools.reduce(lambda halved, _: _half(halved), self.convolutions, lengths)
+
+
+def _half(lengths: Int[Tensor, " batch"]) -> Int[Tensor, " batch"]:
+    return (lengths + 1).div(2, rounding_mode="floor")
+
+
+def _check_frames(adapter: nn.Module, src: Tensor, features: int, weights: Tensor) -> None:
+    """Raises unless sources have the features that an adapter was made for."""
+    name = type(adapter).__name__
+    check_axes("src", src, "batch frames features")
+    check_float(src=src, weights=weights)
+    if src.shape[2] != features:
+        raise ArgumentError(
+            "src",
+            f"be (batch, frames, {features}), the features that {name} was made for",
+            f"of shape {tuple(src.shape)}",
+            f"put the features last, and tell {name} how many there are",
+        )
 
 
 class PatchGrid(NamedTuple):

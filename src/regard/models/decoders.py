@@ -24,9 +24,10 @@ from regard.layers import (
     TransformerDecoder,
     TransformerState,
 )
+from regard.models.attention_penalty import AttentionPenalty
 from regard.models.causal_body import CausalBody
 from regard.models.embedding import OutputLayer, TokenEmbedding, check_unplaced
-from regard.models.protocol import Keep, Maps, Memory, Tgt
+from regard.models.protocol import Keep, Maps, Memory, Tgt, select_positions
 from regard.preemption import in_turn, is_preemptible
 from regard.state import OF_SOURCE, State
 
@@ -143,6 +144,7 @@ class RecurrentDecoder(Decoder):
         summary_size: width of the summary that the first state is made from.
         dropout: probability of dropping a feature before the output layer.
         tied: whether the output layer uses the embedding's table, see `OutputLayer`.
+        penalty: a loss on attention weights in training.
     """
 
     def __init__(
@@ -155,11 +157,12 @@ class RecurrentDecoder(Decoder):
         summary_size: int,
         dropout: float = 0.0,
         tied: bool = False,
+        penalty: AttentionPenalty | None = None,
     ) -> None:
         super().__init__()
         check_unplaced(embedding)
         self.embedding, self.stack, self.attention = embedding, stack, attention
-        self.context_size = context_size
+        self.context_size, self.penalty = context_size, penalty
         states = stack.num_layers * stack.hidden_size
         self.bridge = nn.Linear(summary_size, states)
         self.memory_bridge = nn.Linear(summary_size, states) if stack.cell == "lstm" else None
@@ -184,10 +187,13 @@ class RecurrentDecoder(Decoder):
         self, tokens: Tgt, state: State, *, keep: Keep = None, need_weights: bool = False
     ) -> DecoderOutput:
         """Read the tokens, and score the next one after each."""
-        read = self.read(tokens, state, need_weights=need_weights)
+        penalty, wanted = None, need_weights or (self.training and self.penalty is not None)
+        read = self.read(tokens, state, need_weights=wanted)
         logits = self.output(read.features, self.embedding, keep)
-        maps: Maps = {} if read.weights is None else {"cross": (read.weights,)}
-        return DecoderOutput(logits, read.state, maps)
+        if self.training and self.penalty is not None and read.weights is not None:
+            penalty = select_positions(self.penalty(tokens, read.weights), keep)
+        maps: Maps = {"cross": (read.weights,)} if need_weights and read.weights is not None else {}
+        return DecoderOutput(logits, read.state, maps, penalty)
 
     def read(self, tokens: Tgt, state: State, *, need_weights: bool = False) -> RecurrentFeatures:
         """Run one step after another, since each needs the last one's context."""

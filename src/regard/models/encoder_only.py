@@ -4,10 +4,12 @@ from dataclasses import dataclass, field, replace
 from typing import NamedTuple, cast, final
 
 import torch
+import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from regard.attention import AdditiveAttention
+from regard.models.embedding import positions_of
 from regard.models.encoders import Encoder
 from regard.models.protocol import (
     Keep,
@@ -23,10 +25,12 @@ from regard.models.protocol import (
 )
 from regard.ops.check import check_axes, check_positive
 from regard.state import OF_SOURCE, State
-from regard.symbols import EOS
+from regard.symbols import EOS, SYMBOLS
 
-# Logit of `eos` after a tagger's last tag: finite in float16, and exactly 1 after a softmax.
+# Logit of `eos` after the last tag or label: finite in float16, and exactly 1 after a softmax.
 CERTAIN = 1e4
+# Logit of a symbol in place of a label: 0 after a softmax, and a loss that a dev set can average.
+IMPROBABLE = -100.0
 
 
 @dataclass(frozen=True)
@@ -103,9 +107,14 @@ def _from_position(state: TaggerState, count: int) -> Float[Tensor, "batch count
     here = torch.cat([here, logits.new_zeros(len(logits), missing, logits.shape[2])], dim=1)
     positions = torch.arange(first, first + count, device=logits.device)
     ended = positions >= state.lengths[:, None]  # (batch, count)
-    only_eos = torch.full_like(here[0, 0], -CERTAIN)
+    return torch.where(ended[..., None], only_eos(here[0, 0]), here)
+
+
+def only_eos(like: Float[Tensor, " tgt_vocab"]) -> Float[Tensor, " tgt_vocab"]:
+    """Return logits by which `eos` is certain."""
+    only_eos = torch.full_like(like, -CERTAIN)
     only_eos[EOS].fill_(CERTAIN)  # an assignment would synchronise with a GPU
-    return torch.where(ended[..., None], only_eos, here)
+    return only_eos
 
 
 class ClassifierOutput(NamedTuple):
@@ -146,9 +155,104 @@ class Classifier(nn.Module):
     ) -> ClassifierOutput:
         """Score the classes; `weights` is (batch, 1, 1, src_len), one row over the source."""
         memory: Memory = self.encoder(src, lengths, need_weights=need_weights)
-        query = self.query.to(memory.output.dtype).expand(len(src), -1, -1)
+        return self.classify(memory, need_weights=need_weights)
+
+    def classify(self, memory: Memory, *, need_weights: bool = False) -> ClassifierOutput:
+        """Score the classes of an encoded source."""
+        query = self.query.to(memory.output.dtype).expand(memory.output.shape[0], -1, -1)
         context, weights = self.pooling(
             query, memory.output, memory.output, memory.mask, need_weights=need_weights
         )
         logits = self.output(self.dropout(context[:, 0]))
         return ClassifierOutput(logits, weights, memory.maps)
+
+
+@dataclass(frozen=True)
+class LabelState(State):
+    """The logits of the label, the weights by which its source was pooled, and tokens written."""
+
+    logits: Float[Tensor, "batch tgt_vocab"] = field(metadata=OF_SOURCE)
+    weights: Float[Tensor, "batch 1 1 src_len"] = field(metadata=OF_SOURCE)
+    written: Int[Tensor, " batch"]
+
+
+@final
+class SequenceClassifier(SequenceModel):
+    """A classifier behind the protocol of sequence models: it writes one label, then `eos`.
+
+    The vocabulary of its targets is the symbols and the labels. Symbols have logits of their own,
+    which take their share of label smoothing; outside of training only labels have a probability.
+    The map `cross` has the weights of the pooling in its first row, and no weights after it.
+
+    Args:
+        classifier: scores as many classes as the vocabulary of the targets has tokens.
+    """
+
+    def __init__(self, classifier: Classifier) -> None:
+        super().__init__()
+        self.classifier = classifier
+
+    @property
+    def encoder(self) -> Encoder:
+        """The classifier's encoder."""
+        return self.classifier.encoder
+
+    @property
+    def src_positions(self) -> int | None:
+        """The number of learned positions of the encoder; None if unlimited."""
+        return positions_of(self.encoder.embedding)
+
+    def encode(self, src: Src, lengths: Lengths, *, need_weights: bool = False) -> Memory:
+        """Encode the source."""
+        memory: Memory = self.encoder(src, lengths, need_weights=need_weights)
+        return memory
+
+    def start(self, memory: Memory) -> State:
+        """Score the labels: no step depends on another."""
+        logits, weights, _ = self._labels(memory, need_weights=True)
+        assert weights is not None
+        return LabelState(logits, weights, torch.zeros_like(memory.lengths))
+
+    def tgt_lengths(self, memory: Memory) -> Int[Tensor, " batch"]:
+        """Return 1: the label."""
+        return torch.ones_like(memory.lengths)
+
+    def step(
+        self, tokens: Int[Tensor, " batch"], state: State, *, need_weights: bool = False
+    ) -> StepOutput:
+        """Return the scores of the labels, and `eos` after one, whatever `tokens` is."""
+        check_axes("tokens", tokens, "batch")
+        state = cast(LabelState, state)
+        ended = state.written > 0
+        logits = torch.where(ended[:, None], only_eos(state.logits[0]), state.logits)
+        maps: Maps = {}
+        if need_weights:
+            maps = {"cross": (state.weights.masked_fill(ended[:, None, None, None], 0.0),)}
+        return StepOutput(logits, replace(state, written=state.written + 1), maps)
+
+    def forward(
+        self, src: Src, lengths: Lengths, tgt: Tgt, *, keep: Keep = None, need_weights: bool = False
+    ) -> ModelOutput:
+        """Return the scores of the labels, then `eos`, whatever tokens `tgt` holds."""
+        memory = self.encode(src, lengths, need_weights=need_weights)
+        label, weights, maps = self._labels(memory, need_weights=need_weights)
+        after = tgt.shape[1] - 1
+        ends = only_eos(label[0]).expand(len(label), after, -1)
+        logits = torch.cat([label[:, None], ends], dim=1)
+        if weights is not None:
+            maps = maps | {"cross": (F.pad(weights, (0, 0, 0, after)),)}
+        certain = torch.arange(tgt.shape[1], device=tgt.device).expand(tgt.shape) > 0
+        return ModelOutput(
+            select_positions(logits, keep),
+            maps,
+            lengths=memory.lengths,
+            certain=select_positions(certain, keep),
+        )
+
+    def _labels(self, memory: Memory, *, need_weights: bool) -> ClassifierOutput:
+        """Score the labels; outside of training, symbols are out of the question."""
+        out = self.classifier.classify(memory, need_weights=need_weights)
+        if self.training:
+            return out
+        symbols = torch.arange(out.logits.shape[1], device=out.logits.device) < len(SYMBOLS)
+        return out._replace(logits=out.logits.masked_fill(symbols, IMPROBABLE))

@@ -140,6 +140,29 @@ class ConvolutionalEncoder(Encoder):
         return Memory(values, real, keys=keys, tokens=tokens)
 
 
+@final
+class PointwiseEncoder(Encoder):
+    """The embedded source as it is: no position knows another.
+
+    Args:
+        embedding: of the source.
+        dim: width of its vectors.
+        summary: whether the summary is their mean; otherwise it is zero.
+    """
+
+    def __init__(self, embedding: nn.Module, dim: int, *, summary: bool = True) -> None:
+        super().__init__()
+        self.embedding, self.summary = embedding, summary
+        self.input_size = self.output_size = self.summary_size = dim
+
+    def forward(self, src: Src, lengths: Lengths, *, need_weights: bool = False) -> Memory:
+        """Embed; there are no layers, and so no maps."""
+        x, real, tokens = read_source(self.embedding, src, lengths)
+        x = x.where(masks.padding(real, x.shape[1])[:, 0, 0, :, None], 0.0)
+        mean = x.sum(dim=1) / real.clamp(min=1)[:, None].to(x.dtype)
+        return Memory(x, real, mean if self.summary else torch.zeros_like(mean), tokens=tokens)
+
+
 def with_input(model: ModelT, adapter: InputAdapter) -> ModelT:
     """Replace the embedding of a model's encoder by an adapter, and return the model.
 

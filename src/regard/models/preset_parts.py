@@ -60,6 +60,21 @@ class ConvolutionalSize(NamedTuple):
     kernel: int
 
 
+class MemoryNetworkSize(NamedTuple):
+    """Sizes of a memory network."""
+
+    dim: int
+    hops: int
+
+
+class StoryTransformerSize(NamedTuple):
+    """Sizes of a Transformer over sentences."""
+
+    dim: int
+    heads: int
+    hops: int
+
+
 RECURRENT: Final = {
     "tiny": RecurrentSize(64, 128, 1),
     "small": RecurrentSize(128, 256, 1),
@@ -75,8 +90,25 @@ CONVOLUTIONAL: Final = {
     "small": ConvolutionalSize(256, 4, 3),
     "base": ConvolutionalSize(512, 8, 3),
 }
+MEMORY_NETWORK: Final = {
+    "tiny": MemoryNetworkSize(20, 3),
+    "small": MemoryNetworkSize(50, 3),
+    "base": MemoryNetworkSize(128, 4),
+}
+STORY_TRANSFORMER: Final = {
+    "tiny": StoryTransformerSize(32, 2, 3),
+    "small": StoryTransformerSize(128, 4, 4),
+    "base": StoryTransformerSize(256, 8, 6),
+}
 
-SizeT = TypeVar("SizeT", RecurrentSize, TransformerSize, ConvolutionalSize)
+SizeT = TypeVar(
+    "SizeT",
+    RecurrentSize,
+    TransformerSize,
+    ConvolutionalSize,
+    MemoryNetworkSize,
+    StoryTransformerSize,
+)
 
 
 def sizes(table: Mapping[str, SizeT], size: str, **changes: int | None) -> SizeT:
@@ -88,11 +120,22 @@ def sizes(table: Mapping[str, SizeT], size: str, **changes: int | None) -> SizeT
 
 
 def bidirectional_encoder(
-    vocab: int, n: RecurrentSize, cell: Cell, dropout: float, *, word_dropout: float = 0.0
+    vocab: int,
+    n: RecurrentSize,
+    cell: Cell,
+    dropout: float,
+    *,
+    word_dropout: float = 0.0,
+    layers: int | None = None,
 ) -> RecurrentEncoder:
     """A bidirectional RNN; each direction has half of the width."""
     stack = RNNStack(
-        n.embed, n.hidden // 2, cell=cell, num_layers=n.layers, bidirectional=True, dropout=dropout
+        n.embed,
+        n.hidden // 2,
+        cell=cell,
+        num_layers=n.layers if layers is None else layers,
+        bidirectional=True,
+        dropout=dropout,
     )
     embedding = TokenEmbedding(vocab, n.embed, dropout=dropout, word_dropout=word_dropout)
     return RecurrentEncoder(embedding, stack)
@@ -125,10 +168,16 @@ def self_attentive_encoder(
 
 
 def transformer_encoder(
-    vocab: int, n: TransformerSize, options: LayerOptions, *, word_dropout: float = 0.0
+    vocab: int,
+    n: TransformerSize,
+    options: LayerOptions,
+    *,
+    word_dropout: float = 0.0,
+    layers: int | None = None,
 ) -> AttentionEncoder:
     """A Transformer encoder with sinusoidal positions."""
-    encoder = TransformerEncoder(n.dim, n.heads, n.feed_forward, n.layers, options)
+    depth = n.layers if layers is None else layers
+    encoder = TransformerEncoder(n.dim, n.heads, n.feed_forward, depth, options)
     embedding = sinusoidal_embedding(
         vocab, n.dim, options.dropout, "src", word_dropout=word_dropout
     )
@@ -161,12 +210,15 @@ def recurrent_model(
     tied: Tied,
     *,
     extra_context: int = 0,
+    encoder_layers: int | None = None,
 ) -> EncoderDecoder:
     """A bidirectional encoder and a recurrent decoder.
 
     A context is `extra_context` wider than what attention returns, for decoders that append to it.
     """
-    encoder = bidirectional_encoder(src_vocab, n, cell, dropout, word_dropout=word_dropout)
+    encoder = bidirectional_encoder(
+        src_vocab, n, cell, dropout, word_dropout=word_dropout, layers=encoder_layers
+    )
     context = n.hidden + extra_context
     decoder = RecurrentDecoder(
         TokenEmbedding(tgt_vocab, n.embed, dropout=dropout, word_dropout=word_dropout, name="tgt"),

@@ -3,12 +3,14 @@
 `size` picks a row of the table; any number given by name replaces that entry of the row.
 """
 
-from collections.abc import Callable
+import functools
+from collections.abc import Callable, Sequence
 from typing import Any, Final, cast, get_args
 
 from regard.attention import (
     AdditiveAttention,
     CoverageAttention,
+    LocationAwareAttention,
     MultiplicativeAttention,
     ScaledDotProductAttention,
 )
@@ -21,6 +23,7 @@ from regard.layers import (
     RNNStack,
     TransformerDecoder,
 )
+from regard.models.attention_penalty import AttentionPenalty
 from regard.models.causal_body import CausalBody, RecurrentBody, TransformerBody
 from regard.models.decoders import (
     AttentionDecoder,
@@ -30,15 +33,25 @@ from regard.models.decoders import (
 )
 from regard.models.embedding import TokenEmbedding
 from regard.models.encoder_decoder import EncoderDecoder
-from regard.models.encoder_only import Classifier, Tagger
-from regard.models.encoders import ConvolutionalEncoder, RecurrentEncoder
+from regard.models.encoder_only import Classifier, SequenceClassifier, Tagger
+from regard.models.encoders import ConvolutionalEncoder, PointwiseEncoder, RecurrentEncoder
 from regard.models.language_model import LanguageModel, TextModel
 from regard.models.memory_decoder import MemoryDecoder
+from regard.models.memory_network import (
+    HopReader,
+    MemoryNetwork,
+    MutualReader,
+    SentenceEncoder,
+    SentenceInput,
+    Sharing,
+)
 from regard.models.monotonic_decoder import MonotonicDecoder
 from regard.models.pointer_decoder import PointerDecoder
 from regard.models.preset_parts import (
     CONVOLUTIONAL,
+    MEMORY_NETWORK,
     RECURRENT,
+    STORY_TRANSFORMER,
     TRANSFORMER,
     LuongScore,
     Size,
@@ -57,6 +70,7 @@ from regard.models.preset_parts import (
     transformer_encoder,
 )
 from regard.models.protocol import SequenceModel
+from regard.models.span_reader import ReaderEncoder, SpanDecoder
 from regard.ops.check import check_choice, check_weight
 from regard.ops.recurrence.cells import Cell
 
@@ -115,6 +129,82 @@ def bahdanau(
     n = sizes(RECURRENT, size, embed=embed, hidden=hidden, layers=layers)
     attention = AdditiveAttention(n.hidden, n.hidden, n.hidden)
     return recurrent_model(src_vocab, tgt_vocab, n, cell, dropout, attention, word_dropout, tied)
+
+
+def show_attend_tell(
+    src_vocab: int,
+    tgt_vocab: int,
+    size: Size = "small",
+    *,
+    embed: int | None = None,
+    hidden: int | None = None,
+    layers: int | None = None,
+    cell: Cell = "lstm",
+    dropout: float = 0.1,
+    word_dropout: float = 0.0,
+    tied: TiedOutput = "none",
+    summary: bool = True,
+    look_ahead: float = 0.0,
+    entropy: float = 0.0,
+) -> EncoderDecoder:
+    """Additive attention over patches that do not know one another (after Xu et al., 2015).
+
+    Without `summary` the decoder knows nothing of the source but what it attends to. `look_ahead`
+    and `entropy` weigh losses on its attention, see `AttentionPenalty`.
+    """
+    check_choice("tied", tied, get_args(TiedOutput))
+    check_weight(look_ahead=look_ahead, entropy=entropy)
+    n = sizes(RECURRENT, size, embed=embed, hidden=hidden, layers=layers)
+    penalty = AttentionPenalty(look_ahead, entropy) if look_ahead or entropy else None
+    embedding = TokenEmbedding(src_vocab, n.hidden, dropout=dropout, word_dropout=word_dropout)
+    decoder = RecurrentDecoder(
+        TokenEmbedding(tgt_vocab, n.embed, dropout=dropout, word_dropout=word_dropout, name="tgt"),
+        RNNStack(n.embed + n.hidden, n.hidden, cell=cell, num_layers=n.layers, dropout=dropout),
+        AdditiveAttention(n.hidden, n.hidden, n.hidden),
+        context_size=n.hidden,
+        summary_size=n.hidden,
+        dropout=dropout,
+        tied=tied == "output",
+        penalty=penalty,
+    )
+    return EncoderDecoder(PointwiseEncoder(embedding, n.hidden, summary=summary), decoder)
+
+
+def location(
+    src_vocab: int,
+    tgt_vocab: int,
+    size: Size = "small",
+    *,
+    embed: int | None = None,
+    hidden: int | None = None,
+    layers: int | None = None,
+    encoder_layers: int | None = None,
+    cell: Cell = "lstm",
+    dropout: float = 0.1,
+    channels: int = 10,
+    kernel: int = 31,
+    word_dropout: float = 0.0,
+    tied: Tied = "none",
+) -> EncoderDecoder:
+    """Additive attention that sees where it was, for speech (Chorowski et al., 2015).
+
+    The encoder has `encoder_layers` if that differs from `layers`, those of the decoder.
+    """
+    n = sizes(RECURRENT, size, embed=embed, hidden=hidden, layers=layers)
+    attention = LocationAwareAttention(
+        n.hidden, n.hidden, n.hidden, channels=channels, kernel_size=kernel
+    )
+    return recurrent_model(
+        src_vocab,
+        tgt_vocab,
+        n,
+        cell,
+        dropout,
+        attention,
+        word_dropout,
+        tied,
+        encoder_layers=encoder_layers,
+    )
 
 
 def pointer(
@@ -326,13 +416,17 @@ def transformer(
     heads: int | None = None,
     feed_forward: int | None = None,
     layers: int | None = None,
+    encoder_layers: int | None = None,
     dropout: float = 0.1,
     norm_first: bool = True,
     attention_dropout: float | None = None,
     word_dropout: float = 0.0,
     tied: Tied = "none",
 ) -> EncoderDecoder:
-    """Self-attention in many heads and layers, with sinusoidal positions (Vaswani et al., 2017)."""
+    """Self-attention in many heads and layers, with sinusoidal positions (Vaswani et al., 2017).
+
+    The encoder has `encoder_layers` if that differs from `layers`, those of the decoder.
+    """
     n = sizes(TRANSFORMER, size, dim=dim, heads=heads, feed_forward=feed_forward, layers=layers)
     options = LayerOptions(
         dropout=dropout, norm_first=norm_first, attention_dropout=attention_dropout
@@ -340,7 +434,9 @@ def transformer(
     decoder = TransformerDecoder(
         n.dim, n.heads, n.feed_forward, n.layers, options, memory_size=n.dim
     )
-    encoder = transformer_encoder(src_vocab, n, options, word_dropout=word_dropout)
+    encoder = transformer_encoder(
+        src_vocab, n, options, word_dropout=word_dropout, layers=encoder_layers
+    )
     embedding = sinusoidal_embedding(tgt_vocab, n.dim, dropout, "tgt", word_dropout=word_dropout)
     writer = AttentionDecoder(embedding, decoder, tied=ties_output(tied, src_vocab, tgt_vocab))
     return tie_source(EncoderDecoder(encoder, writer), tied)
@@ -439,6 +535,73 @@ def lm_transformer(
     return _text_model(embedding, TransformerBody(decoder), dropout, tied)
 
 
+def memory_network(
+    src_vocab: int,
+    tgt_vocab: int,
+    size: Size = "small",
+    *,
+    dim: int | None = None,
+    hops: int | None = None,
+    sharing: Sharing = "adjacent",
+    times: int = 64,
+    noise: float = 0.1,
+    linear_start: int = 0,
+    dropout: float = 0.1,
+    word_dropout: float = 0.0,
+) -> MemoryNetwork:
+    """A question reads the sentences of a story in several hops (Sukhbaatar et al., 2015)."""
+    n = sizes(MEMORY_NETWORK, size, dim=dim, hops=hops)
+    reader = HopReader(n.dim, n.hops, sharing, linear_start=linear_start)
+    embedding = SentenceInput(src_vocab, n.dim, reader.tables, dropout=word_dropout)
+    encoder = SentenceEncoder(embedding, times=times, noise=noise)
+    return MemoryNetwork(encoder, reader, tgt_vocab, dropout=dropout)
+
+
+def story_transformer(
+    src_vocab: int,
+    tgt_vocab: int,
+    size: Size = "small",
+    *,
+    dim: int | None = None,
+    heads: int | None = None,
+    hops: int | None = None,
+    times: int = 64,
+    noise: float = 0.1,
+    dropout: float = 0.1,
+    word_dropout: float = 0.0,
+) -> MemoryNetwork:
+    """Sentences and question read each other in several hops (after Dehghani et al., 2019)."""
+    n = sizes(STORY_TRANSFORMER, size, dim=dim, heads=heads, hops=hops)
+    reader = MutualReader(n.dim, n.hops, n.heads, dropout=dropout)
+    embedding = SentenceInput(src_vocab, n.dim, reader.tables, dropout=word_dropout)
+    encoder = SentenceEncoder(embedding, times=times, noise=noise)
+    return MemoryNetwork(encoder, reader, tgt_vocab, dropout=dropout)
+
+
+def span(
+    src_vocab: int,
+    tgt_vocab: int,
+    size: Size = "small",
+    *,
+    embed: int | None = None,
+    hidden: int | None = None,
+    layers: int | None = None,
+    cell: Cell = "lstm",
+    dropout: float = 0.3,
+    word_dropout: float = 0.0,
+    longest: int = 20,
+    folded: Sequence[int] | None = None,
+) -> EncoderDecoder:
+    """Points at a span of the passage that answers a question (after Chen et al., 2017)."""
+    check_shared_vocabulary("span", src_vocab, tgt_vocab)
+    n = sizes(RECURRENT, size, embed=embed, hidden=hidden, layers=layers)
+    embedding = TokenEmbedding(src_vocab, n.embed, dropout=dropout, word_dropout=word_dropout)
+    encoder = ReaderEncoder(
+        embedding, n.hidden, cell=cell, layers=n.layers, dropout=dropout, folded=folded
+    )
+    return EncoderDecoder(encoder, SpanDecoder(tgt_vocab, n.hidden, longest=longest))
+
+
 def _text_model(
     embedding: TokenEmbedding, body: CausalBody, dropout: float, tied: TiedOutput
 ) -> TextModel:
@@ -463,12 +626,13 @@ def rnn_classifier(
     embed: int | None = None,
     hidden: int | None = None,
     layers: int | None = None,
-    cell: Cell = "lstm",
+    cell: Cell = "gru",
     dropout: float = 0.1,
+    word_dropout: float = 0.0,
 ) -> Classifier:
     """Attentive pooling over a bidirectional RNN (Yang et al., 2016)."""
     n = sizes(RECURRENT, size, embed=embed, hidden=hidden, layers=layers)
-    encoder = bidirectional_encoder(src_vocab, n, cell, dropout)
+    encoder = bidirectional_encoder(src_vocab, n, cell, dropout, word_dropout=word_dropout)
     return Classifier(encoder, classes, hidden_size=n.hidden, dropout=dropout)
 
 
@@ -482,11 +646,14 @@ def self_attentive_classifier(
     layers: int | None = None,
     cell: Cell = "lstm",
     dropout: float = 0.1,
+    word_dropout: float = 0.0,
     bidirectional: bool = False,
 ) -> Classifier:
     """Attentive pooling over a self-attentive RNN, which may read the source from both ends."""
     n = sizes(RECURRENT, size, embed=embed, hidden=hidden, layers=layers)
-    encoder = self_attentive_encoder(src_vocab, n, cell, dropout, bidirectional=bidirectional)
+    encoder = self_attentive_encoder(
+        src_vocab, n, cell, dropout, word_dropout=word_dropout, bidirectional=bidirectional
+    )
     return Classifier(encoder, classes, hidden_size=n.hidden, dropout=dropout)
 
 
@@ -500,11 +667,25 @@ def transformer_classifier(
     feed_forward: int | None = None,
     layers: int | None = None,
     dropout: float = 0.1,
+    word_dropout: float = 0.0,
 ) -> Classifier:
     """Attentive pooling over a Transformer encoder."""
     n = sizes(TRANSFORMER, size, dim=dim, heads=heads, feed_forward=feed_forward, layers=layers)
-    encoder = transformer_encoder(src_vocab, n, LayerOptions(dropout=dropout))
+    options = LayerOptions(dropout=dropout)
+    encoder = transformer_encoder(src_vocab, n, options, word_dropout=word_dropout)
     return Classifier(encoder, classes, hidden_size=n.dim, dropout=dropout)
+
+
+def _sequence_classifier(
+    classifier: Callable[..., Classifier],
+) -> Callable[..., SequenceClassifier]:
+    """A classifier behind the protocol of sequence models, whose classes are the target tokens."""
+
+    @functools.wraps(classifier)
+    def build(*sizes: Any, **settings: Any) -> SequenceClassifier:
+        return SequenceClassifier(classifier(*sizes, **settings))
+
+    return build
 
 
 #: Presets whose data are texts, not pairs. Each takes a source vocabulary, as all presets do.
@@ -512,6 +693,13 @@ TEXT_PRESETS: Final[dict[str, Callable[..., TextModel]]] = {
     "lm-rnn": lm_rnn,
     "lm-self-attentive": lm_self_attentive,
     "lm-transformer": lm_transformer,
+}
+
+#: Presets that write one label for each source.
+LABEL_PRESETS: Final[dict[str, Callable[..., SequenceClassifier]]] = {
+    "classifier-rnn": _sequence_classifier(rnn_classifier),
+    "classifier-self-attentive": _sequence_classifier(self_attentive_classifier),
+    "classifier-transformer": _sequence_classifier(transformer_classifier),
 }
 
 PRESETS: Final[dict[str, Callable[..., SequenceModel]]] = {
@@ -527,11 +715,23 @@ PRESETS: Final[dict[str, Callable[..., SequenceModel]]] = {
     "monotonic": monotonic,
     "transformer": transformer,
     "conv": conv,
+    "location": location,
     **TEXT_PRESETS,
+    **LABEL_PRESETS,
+    "show-attend-tell": show_attend_tell,
+    "memory-network": memory_network,
+    "story-transformer": story_transformer,
+    "span": span,
 }
 
 #: Presets that copy source tokens by their ids: both sides share one vocabulary.
-COPY_PRESETS: Final = frozenset({"pointer"})
+COPY_PRESETS: Final = frozenset({"pointer", "span"})
+
+#: Presets that answer with a span of the passage.
+SPAN_PRESETS: Final = frozenset({"span"})
+
+#: Presets that read the sentences of a story, each as one vector, and a question.
+STORY_PRESETS: Final = frozenset({"memory-network", "story-transformer"})
 
 #: Presets that write one token per source token.
 TAG_PRESETS: Final = frozenset({"rnn"})

@@ -13,14 +13,14 @@ from torch import Tensor, nn
 
 from regard import masks
 from regard.device import can_read_values
-from regard.errors import ArgumentError
+from regard.errors import ArgumentError, RegardError
 from regard.ops.check import check_axes, check_equal
 from regard.state import State
 
 #: Attention weights by kind, one tensor (batch, heads, q_len, kv_len) per layer. The kinds are
 #: `cross`, `encoder-self`, `decoder-self`; for self-attentive RNNs `encoder-history`,
-#: `decoder-history` and, where the source is read backwards, `encoder-future`; and `memory`, whose
-#: keys are the slots of an external memory.
+#: `decoder-history` and, where the source is read backwards, `encoder-future`; `memory`, whose keys
+#: are the slots of an external memory; and `hops`, whose queries are the hops of a memory network.
 Maps = dict[str, tuple[Tensor, ...]]
 
 #: Sources: token ids, or vectors or images for a model with an adapter.
@@ -83,12 +83,15 @@ class ModelOutput(NamedTuple):
         maps: if asked for.
         penalty: (batch, tgt_len) or (kept,), added to the loss of each token; None for most models.
         lengths: (batch,), of the memory; None if they are those of the source.
+        certain: (batch, tgt_len) or (kept,), True where the model knows the token beforehand, as
+            the `eos` after a label. Nothing is learned there, and the training loss is 0.
     """
 
     logits: Tensor
     maps: Maps
     penalty: Tensor | None = None
     lengths: Tensor | None = None
+    certain: Tensor | None = None
 
 
 class SequenceModel(nn.Module, ABC):
@@ -145,6 +148,62 @@ class SequenceModel(nn.Module, ABC):
         return None
 
 
+class NumberOutput(NamedTuple):
+    """Predicted numbers, at the scale of the training data.
+
+    Attributes:
+        numbers: (batch, steps, targets, estimates): the point forecast, then each quantile.
+        scale: (batch, targets), what a model divides each source by: errors grow with it.
+        maps: if asked for.
+    """
+
+    numbers: Tensor
+    scale: Tensor
+    maps: Maps
+
+
+class NumberModel(nn.Module, ABC):
+    """A model that predicts numbers: a forecast of several steps, or one value of a source."""
+
+    @abstractmethod
+    def forward(
+        self,
+        src: Src,
+        lengths: Lengths,
+        tgt: Float[Tensor, "batch steps targets"] | None = None,
+        *,
+        need_weights: bool = False,
+    ) -> NumberOutput:
+        """Predict.
+
+        Args:
+            src: the sources.
+            lengths: number of real positions of each source; all are real if None.
+            tgt: the right numbers, which a model that writes step by step reads in training; it
+                reads its own if None. NaN where there is none.
+            need_weights: whether to return the maps.
+        """
+
+
+#: what a kind of data builds
+AnyModel = SequenceModel | NumberModel
+
+
+def require_sequence_model(model: nn.Module, what: str) -> SequenceModel:
+    """Return a model that writes tokens; raises RegardError for one that predicts numbers.
+
+    Args:
+        model: of a run.
+        what: what needs tokens, worded to go before "must".
+    """
+    if isinstance(model, SequenceModel):
+        return model
+    raise RegardError(
+        f"{what} must have a model that writes tokens, but this run predicts numbers: use `regard "
+        f"predict`, `regard evaluate` or `regard show` with it."
+    )
+
+
 #: modules that were in training mode, and the number of `evaluating` blocks that they are in
 _evaluated: Final[dict[nn.Module, int]] = {}
 _evaluated_lock: Final = Lock()
@@ -182,7 +241,7 @@ def inference(model: nn.Module) -> Iterator[None]:
 
 def is_encoder_map(kind: str) -> bool:
     """Return whether maps of this kind are the encoder's, shared by all targets of a source."""
-    return kind.startswith("encoder-")
+    return kind.startswith("encoder-") or kind == "hops"
 
 
 def select_positions(x: Tensor, keep: Keep) -> Tensor:

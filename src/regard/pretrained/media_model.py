@@ -4,13 +4,14 @@ from collections.abc import Iterable, Iterator
 from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Final, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
 import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from regard.data.media_files import Sound, read_picture, read_sound
 from regard.errors import ArgumentError, DataError, RegardError
 from regard.models.protocol import inference
 from regard.pretrained.folder import LoadedParts, PretrainedError, quiet_transformers
@@ -21,7 +22,6 @@ from regard.pretrained.generation import (
     likeliest,
     named_trace,
 )
-from regard.pretrained.media_files import Sound, read_picture, read_sound
 from regard.pretrained.model import (
     PretrainedModel,
     TransformersModel,
@@ -34,6 +34,9 @@ from regard.seeing import backdrop as backdrops
 from regard.seeing.backdrop import PICTURE_SIDE, Backdrop
 from regard.seeing.capture_result import CaptureResult
 from regard.seeing.trace import DecodingInfo, Map, Text, Token, Trace, missing_mass
+
+if TYPE_CHECKING:
+    from regard.pretrained.media_check import CheckedSource
 
 #: classes that are named in the notes of a trace
 CLASSES: Final = 3
@@ -95,6 +98,10 @@ class MediaReader(Protocol):
 
     def forced(self, source: Any, target: str, **recording: Any) -> Trace:
         """Return the trace of one pass in which the model is made to write a target."""
+        ...
+
+    def checked(self, source: Any, target: str | None, max_len: int | None) -> "CheckedSource":
+        """Return a source in parts, with the model's answer or a given one, to be checked."""
         ...
 
 
@@ -209,6 +216,33 @@ class MediaModel(TransformersModel):
                 trace = self._reader.answer(source, settings, attention=True, **recording).trace
         return replace(trace, model=self.info)
 
+    def check(
+        self,
+        source: Any,
+        target: str | None = None,
+        *,
+        methods: str = "all",
+        versus: str | None = None,
+        max_len: int | None = None,
+    ) -> Trace:
+        """Return a trace with what mattered to each output, by several attribution methods.
+
+        Its source is in parts, cells of a picture or slices of a recording.
+
+        Args:
+            source: a picture or a recording.
+            target: a class of the model, or what it is made to write; its own output if None.
+            methods: names separated by commas, or `all`; see `seeing.attribution`.
+            versus: a class or token that each output is compared with.
+            max_len: most tokens that the model writes by itself; 20 if None.
+        """
+        # loads the compiler of torch
+        from regard.pretrained.media_check import check_parts
+
+        with quiet_transformers():
+            given = self._reader.checked(source, target, max_len)
+            return replace(check_parts(given, methods, versus), model=self.info)
+
     def check_source(self, source: Any) -> None:
         """Raise DataError for what is no picture or recording that the model can read."""
         self._reader.check(source)
@@ -271,6 +305,40 @@ class _PictureReader:
         tokens, scores = ((label,), (score,)) if ranked else ((), ())
         return PretrainedOutput(label, name, False, tokens, scores, score, recorded=trace)
 
+    def checked(self, source: Any, target: str | None, max_len: int | None) -> "CheckedSource":
+        """Return a picture in cells, with its class or a given one."""
+        from regard.pretrained.media_check import CheckedSource, PictureCells, picture_scorer
+        from regard.seeing.transformers_check import OutputNames
+
+        if not self.classifies:
+            raise RegardError(
+                f"a model of pictures must have classes to be checked, but {self.path} is a "
+                f"{type(self.module).__name__}: see where it looks with `regard show` or .trace."
+            )
+        if max_len is not None:
+            raise ArgumentError("max_len", "be left out for pictures", max_len, "leave it out")
+        names = OutputNames(self.module, None, "class")
+        found = self.answer(source, {}, attention=True)
+        assert isinstance(found.trace, Trace)
+        drawn = found.trace.source.backdrop
+        assert drawn is not None
+        label = names.find("target", found.text if target is None else target)
+        pixels = self.processor(read_picture(source).image, return_tensors="pt")["pixel_values"][0]
+        given = pixels.to(self.module.device, self.module.dtype)
+        cells = PictureCells.of(given, drawn.grid, drawn.first)
+        seen = self._seen_picture(cells.pad(pixels))
+        backdrop = Backdrop.of("picture", seen, grid=cells.grid, first=cells.fixed)
+        unit = "patch" if cells.across == 1 else "cell"
+        tokens = tuple(_patch_tokens(cells.grid, cells.fixed, unit))
+        return CheckedSource(
+            picture_scorer(self.module, given, cells, label),
+            Text(found.trace.source.text, tokens, backdrop),
+            Text.of([names.label(label)]),
+            names,
+            "class",
+            forced=target is not None,
+        )
+
     def _ranked(self, logits: Tensor | None) -> list[tuple[str, float]]:
         """Return the likeliest classes with their probabilities, best first."""
         if not self.classifies or logits is None:
@@ -328,11 +396,11 @@ class _PictureReader:
         return (found.clamp(0, 1) * 255).round().permute(1, 2, 0).byte().numpy()
 
 
-def _patch_tokens(grid: tuple[int, int], first: int) -> Iterator[Token]:
+def _patch_tokens(grid: tuple[int, int], first: int, unit: str = "patch") -> Iterator[Token]:
     for i in range(first):
         yield Token(SPECIAL[i] if i < len(SPECIAL) else f"[REG {i}]", special=True)
     for row in range(grid[0]):
-        yield from (Token(f"patch {row + 1},{column + 1}") for column in range(grid[1]))
+        yield from (Token(f"{unit} {row + 1},{column + 1}") for column in range(grid[1]))
 
 
 class _SoundReader:
@@ -393,16 +461,68 @@ class _SoundReader:
         ]
         return replace(outputs[0], alternatives=tuple(outputs[1:]))
 
-    def forced(self, source: Any, target: str, **recording: Any) -> Trace:
-        """Return the trace of one pass in which the model is made to write a target."""
+    def checked(self, source: Any, target: str | None, max_len: int | None) -> "CheckedSource":
+        """Return a recording in slices of time, with what the model writes or a given target."""
+        from regard.pretrained.media_check import CheckedSource, SoundSlices, sound_scorer
+        from regard.seeing.transformers_check import MAX_NEW_TOKENS as CHECKED_TOKENS
+        from regard.seeing.transformers_check import OutputNames
+
         sound = self._read(source)
+        inputs = self._inputs(sound)
+        features, positions = inputs.get("input_features"), self._positions
+        if not self.generates or features is None or not positions:
+            raise RegardError(
+                f"a speech model must write text of a spectrogram, as Whisper does, to be checked, "
+                f"but {self.path} is a {type(self.module).__name__}: see where it looks with "
+                f"`regard show` or .trace."
+            )
+        if target is None:
+            most = CHECKED_TOKENS if max_len is None else max_len
+            options = {"max_new_tokens": most, "num_beams": 1, "do_sample": False}
+            answer = self._generated(inputs, options)[0]
+        else:
+            answer = self._given(target)
+        new = answer.ids[len(answer.ids) - answer.written :]
+        seconds, real = self._position_times(sound, positions)
+        slices = SoundSlices.of(features.shape[-1], positions, real, seconds)
+        times = (Token(f"{i * slices.seconds:.2f} s") for i in range(slices.number))
+        backdrop = self._spectrogram(sound, slices.number, slices.seconds)
+        return CheckedSource(
+            sound_scorer(self.module, features[0], slices, answer.ids[:-1], new),
+            Text(Path(sound.name).name, tuple(times), backdrop),
+            written(self.tokenizer, new),
+            OutputNames(self.module, self.tokenizer, "target"),
+            "target",
+            forced=target is not None,
+            notes=sound.notes,
+        )
+
+    def _position_times(self, sound: Sound, total: int) -> tuple[float, int]:
+        """Return the seconds of a position of the encoder, and how many are no padding."""
+        step = (self.padded_samples or len(sound.samples)) / self.rate / total
+        return step, min(total, max(1, int(np.ceil(sound.seconds / step - 1e-6))))
+
+    @property
+    def _positions(self) -> int:
+        """Positions of an encoder that pads each recording to the same length; 0 for others."""
+        config = self.module.config
+        padded = self.padded_samples is not None
+        return int(getattr(config, "max_source_positions", 0) or 0) if padded else 0
+
+    def _given(self, target: str) -> _Answer:
+        """Return a target that the model is made to write."""
         wanted = encode(self.tokenizer, target, target=True).ids
         start = self.module.generation_config.decoder_start_token_id
         start = self.module.config.decoder_start_token_id if start is None else start
         ids = wanted if wanted[:1] == [start] else [start, *wanted]
         if len(ids) < 2:
             raise DataError("target", None, "it must have a token", "write something", kind="empty")
-        answer = _Answer(ids, len(ids) - 1, None, DecodingInfo())
+        return _Answer(ids, len(ids) - 1, None, DecodingInfo())
+
+    def forced(self, source: Any, target: str, **recording: Any) -> Trace:
+        """Return the trace of one pass in which the model is made to write a target."""
+        sound = self._read(source)
+        answer = self._given(target)
         inputs = self._inputs(sound)
         trace = self._output(sound, inputs, answer, 0, True, recording).trace
         assert isinstance(trace, Trace)
@@ -506,9 +626,7 @@ class _SoundReader:
     ) -> Trace:
         """Return a trace whose source positions are times, without those of padding."""
         total = len(trace.source.tokens)
-        padded = (self.padded_samples or len(sound.samples)) / self.rate
-        step = padded / total
-        real = min(total, max(1, int(np.ceil(sound.seconds / step - 1e-6))))
+        step, real = self._position_times(sound, total)
         cut = [_without_padding(found, real) for found in trace.maps]
         rest = max((float(one.missing.max()) for one in cut if one.missing is not None), default=0)
         notes = [
@@ -519,7 +637,7 @@ class _SoundReader:
         if real < total and rest > 0.01:
             notes.append(
                 f"up to {rest:.2f} of a row's weight is on the silence after "
-                f"{real * step:.2f} s, with which the model pads a recording to {padded:g} s"
+                f"{real * step:.2f} s, with which the model pads a recording to {step * total:g} s"
             )
         backdrop = self._spectrogram(sound, real, step)
         digits = 2 if step >= 0.0099 else 3

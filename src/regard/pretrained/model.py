@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final
 import torch
 from torch import Tensor
 
+from regard.data.media_files import reject_media
 from regard.decoding_options import DEFAULT, DecodingOptions, check_least
 from regard.errors import ArgumentError, DataError, RegardError
 from regard.models.protocol import inference
@@ -29,7 +30,6 @@ from regard.pretrained.generation import (
     padded,
     prompt_note,
 )
-from regard.pretrained.media_files import reject_media
 from regard.pretrained.token_texts import (
     TokenizedText,
     encode,

@@ -54,6 +54,10 @@ def _scaled(name: str, *, scale: float, higher_is_better: bool) -> PaperMetric:
 exact: Final = _scaled("exact", scale=100.0, higher_is_better=True)
 #: edit distance of phonemes to the nearest pronunciation, in per cent
 phoneme_error_rate: Final = _scaled("per", scale=100.0, higher_is_better=False)
+#: edit distance of words, in per cent of the reference's words: the WER of speech recognition
+word_errors: Final = _scaled("wer", scale=100.0, higher_is_better=False)
+#: the same of characters, spaces among them
+character_errors: Final = _scaled("cer", scale=100.0, higher_is_better=False)
 #: sacrebleu's case-sensitive BLEU of plain text
 bleu: Final = _scaled("bleu", scale=1.0, higher_is_better=True)
 

@@ -138,12 +138,12 @@ def score(
     waiting = {
         name: rows
         for name, rows in task_data.read_evaluation(folder.path / RECIPE_DIR).items()
-        if name not in result["scores"] and (test or name == DEV)
+        if name not in result["scores"] and (test or name.startswith(DEV))
     }
     if not waiting:
         return say(console, f"all sets are scored already: see {folder.path / result_file.FILE}.")
     model = api.load_run(*runs, device=device)
-    result["weights"] = sum(p.numel() for p in model.module.parameters())
+    result["weights"] = sum(p.numel() for p in model.trained.parameters())
     result["training"] = result_file.training(folder) if folder.started else {}
     result["curve"] = result_file.curve(folder) if folder.started else {}
     for name, rows in waiting.items():
@@ -205,7 +205,7 @@ def distilled(
     for example, output in zip(first.values(), outputs, strict=True):
         targets = (output.text,) if output.text else example.references[:1]
         train.append(replace(example, references=targets))
-    return TaskData([e for e in train if e.references], prepared.evaluation, prepared.settings)
+    return replace(prepared, train=[e for e in train if e.references], unlabelled=())
 
 
 def _prepare(recipe: Recipe, data: Path | None, console: Console) -> TaskData:

@@ -25,12 +25,16 @@ class RecipeExample:
         references: the accepted targets, one or more.
         features: symbols that are appended to the source.
         group: group that it is scored with, such as its language; empty if there are none.
+        is_file: whether the source is a file of the prepared data, which `src` names.
+        note: what its scoring needs beside the references, such as supporting sentences.
     """
 
     src: str
     references: tuple[str, ...]
     features: tuple[str, ...] = ()
     group: str = ""
+    is_file: bool = False
+    note: str = ""
 
     @property
     def model_input(self) -> str:
@@ -52,27 +56,39 @@ class TaskData:
 
     Attributes:
         train: training examples.
-        evaluation: sets to score: `dev`, and one or more whose names begin with `test`.
+        evaluation: sets to score: `dev`, others that settings are chosen by, whose names begin with
+            it, and one or more whose names begin with `test`.
         settings: settings of `regard train` that the data determine, such as tokenizers.
         unlabelled: examples without references; a teacher's predictions become their targets.
+        files: contents of the files that sources name, by their names.
+        table: name of the file that training and dev examples are cut from, such as series.csv, if
+            there is one: its lines are the references of `train`.
     """
 
     train: Sequence[RecipeExample]
     evaluation: Mapping[str, Sequence[RecipeExample]]
     settings: Mapping[str, Any] = field(default_factory=dict)
     unlabelled: Sequence[RecipeExample] = ()
+    files: Mapping[str, bytes] = field(default_factory=dict)
+    table: str = ""
 
 
 def write(prepared: TaskData, folder: Path) -> dict[str, Any]:
     """Write a dataset to a folder and return the settings by which `regard train` finds it."""
     folder.mkdir(parents=True, exist_ok=True)
-    train, dev = folder / "train.tsv", folder / "dev.tsv"
+    for name, content in prepared.files.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        # of many small files; the table that names them is written last
+        (folder / name).write_bytes(content)
+    train, dev = folder / (prepared.table or "train.tsv"), folder / "dev.tsv"
     _write_lines(train, (line for example in prepared.train for line in example.lines))
+    for name, examples in prepared.evaluation.items():
+        write_evaluation(folder, name, examples)
+    if prepared.table:
+        return {**prepared.settings, "data": str(train)}
     # training evaluates on the first examples alone, which must not be those of one language
     mixed = sorted(prepared.evaluation[DEV], key=lambda example: hash_order(example.model_input))
     _write_lines(dev, (line for example in mixed for line in example.lines))
-    for name, examples in prepared.evaluation.items():
-        write_evaluation(folder, name, examples)
     return {**prepared.settings, "data": str(train), "dev": str(dev)}
 
 
@@ -104,11 +120,14 @@ def hash_order(text: str) -> bytes:
 def _example(path: Path, number: int, line: bytes) -> RecipeExample:
     try:
         record = safe_read.parse_json(line)
+        is_file = record.get("is_file", False)  # which older folders do not have
         return RecipeExample(
-            record["src"],
+            str(path.parent / record["src"]) if is_file else record["src"],
             tuple(record["references"]),
             tuple(record["features"]),
             record["group"],
+            is_file,
+            record.get("note", ""),
         )
     except (ValueError, KeyError, TypeError) as error:
         raise DataError(

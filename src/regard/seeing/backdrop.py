@@ -96,6 +96,21 @@ class Backdrop:
         return replace(self, first=kept)
 
 
+def picture_backdrop(levels: Any, grid: tuple[int, int]) -> Backdrop:
+    """Return the backdrop of a picture, averaged to `PICTURE_SIDE` where it is larger.
+
+    Args:
+        levels: from 0 to 255, (height, width, channels).
+        grid: rows and columns of its patches, which are the tokens.
+    """
+    found = np.asarray(levels, dtype=np.float64)
+    planes = [
+        _averaged(_averaged(found[..., i], PICTURE_SIDE, axis=0), PICTURE_SIDE, axis=1)
+        for i in range(found.shape[2])
+    ]
+    return Backdrop.of("picture", np.round(np.stack(planes, axis=-1)), grid=grid)
+
+
 def series(table: Any, stack: int = 1) -> Backdrop:
     """Return the backdrop of a table of numbers (frames, features), `stack` frames to a token.
 

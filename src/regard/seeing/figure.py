@@ -55,9 +55,12 @@ DESCRIBED: Final = 40
 PICTURE: Final = 260.0
 STRIP: Final = 90.0
 #: rows that are drawn over a picture at most, and cells that are named of each
-MOST_PICTURES: Final = 3
+MOST_PICTURES: Final = 24
+#: pictures that are drawn large, the side of the others, and pictures beside one another
+FEW_PICTURES: Final = 3
+SMALL_PICTURE: Final = 130.0
+PER_LINE: Final = 6
 NAMED_CELLS: Final = 4
-WHAT: Final = "each row is an output; its cells say where it looked"
 SVG_FONTS: Final = (
     "system-ui, 'Segoe UI', 'Noto Sans', 'DejaVu Sans', 'Noto Sans CJK JP', "
     "'Noto Sans Arabic', sans-serif"
@@ -262,7 +265,7 @@ class FigureLayout:
         for i, line in enumerate(self.title):
             yield TextShape(MARGIN, MARGIN + LEADING * (i + 0.8), line, size=13, bold=i == 0)
         y = MARGIN + LEADING * (len(self.title) + 0.8)
-        yield TextShape(MARGIN, y, WHAT, fill=self.theme.dim)
+        yield TextShape(MARGIN, y, self.view.caption, fill=self.theme.dim)
 
     def _column_labels(self) -> Iterator[TextShape]:
         view, theme, y = self.view, self.theme, self.y - self.strip - GAP / 2
@@ -325,7 +328,7 @@ class FigureLayout:
         for i in range(STEPS):
             fill = self.theme.colour(i / (STEPS - 1))
             yield BoxShape(left + STEP * i, self.foot - 7, STEP, 10.0, fill)
-        legend = "1 weight" + " · p: probability of the output" * self.has_probs
+        legend = f"1 {self.view.unit}" + " · p: probability of the output" * self.has_probs
         yield TextShape(left + STEP * STEPS + 4, baseline, legend, fill=dim)
         for i, line in enumerate(self.notes):
             yield TextShape(MARGIN, self.foot + LEADING * (i + 1.2), line, fill=dim)
@@ -351,8 +354,8 @@ class FigureLayout:
 class PictureLayout:
     """Positions of a picture, and of the same picture under the weights of some rows.
 
-    The rows are those of special tokens, such as `[CLS]`, from which the output is computed; if
-    there are none, the mean of all rows.
+    The rows are the outputs. Where patches attend to one another, they are those of special tokens,
+    such as `[CLS]`, from which the output is computed; if there are none, the mean of all rows.
 
     Attributes:
         view: whose columns are the patches of its backdrop.
@@ -361,15 +364,23 @@ class PictureLayout:
     def __init__(self, view: View, backdrop: Backdrop, theme: Theme = LIGHT) -> None:
         self.view, self.backdrop, self.theme = view, backdrop, theme
         height, width, _ = backdrop.shape
-        self.size = (PICTURE, PICTURE * height / width)
-        self.rows = list(picture_rows(view, backdrop))
-        self.width = 2 * MARGIN + (PICTURE + 2 * GAP) * (1 + len(self.rows))
+        found = list(picture_rows(view, backdrop))
+        self.rows = found[:MOST_PICTURES]
+        few = len(self.rows) <= FEW_PICTURES
+        side, self.named = (PICTURE, NAMED_CELLS) if few else (SMALL_PICTURE, 1)
+        self.size = (side, side * height / width)
+        self.per_line = min(1 + len(self.rows), PER_LINE)
+        lines = ceil((1 + len(self.rows)) / self.per_line)
+        self.width = 2 * MARGIN + (side + 2 * GAP) * self.per_line
         room = self.width - 2 * MARGIN
         self.title = wrap(printable(view.title), " · ", int(room / TITLE_LETTER))
         self.top = MARGIN + LEADING * (len(self.title) + 1.5) if theme.standalone else LEADING
-        self.foot = self.top + self.size[1] + GAP + LEADING * (NAMED_CELLS + 2)
+        self.line = self.size[1] + 2 * GAP + LEADING * (self.named + 1)
+        self.foot = self.top + self.line * lines
         self.notes: list[str] = []
-        for note in remarks(view) if theme.standalone else ():
+        left_out = len(found) - len(self.rows)
+        said = [f"{left_out} further outputs are not drawn"] * bool(left_out)
+        for note in (*said, *remarks(view)) if theme.standalone else ():
             self.notes += wrap(note, " ", int(room / LETTER), chop=True)
         self.height = self.foot + LEADING * (1 + len(self.notes)) + MARGIN
 
@@ -385,7 +396,8 @@ class PictureLayout:
             cells = weights[self.backdrop.first :]
             shares = cells / max(float(cells.max(initial=0.0)), 1e-9)
             pixels = overlaid(self.backdrop, shares.astype(np.float32))
-            yield from self._picture(i + 1, f"{label} looked at", pixels, self._named(weights))
+            name = label if len(self.rows) > 1 else f"{label} looked at"
+            yield from self._picture(i + 1, name, pixels, self._named(weights))
         left, dim, baseline = MARGIN + 12, theme.dim, self.foot + 3
         yield TextShape(MARGIN, baseline, "0", fill=dim)
         for i in range(STEPS):
@@ -396,19 +408,20 @@ class PictureLayout:
             yield TextShape(MARGIN, self.foot + LEADING * (i + 1.2), line, fill=dim)
 
     def _picture(self, i: int, name: str, pixels: Pixels, named: list[str]) -> Iterator[Shape]:
-        x = MARGIN + i * (PICTURE + 2 * GAP)
-        times = max(1, ceil(PICTURE / max(pixels.shape[:2])))  # patches keep sharp edges
+        line, place = divmod(i, self.per_line)
+        x, top = MARGIN + place * (self.size[0] + 2 * GAP), self.top + line * self.line
+        times = max(1, ceil(self.size[0] / max(pixels.shape[:2])))  # patches keep sharp edges
         large = pixels.repeat(times, axis=0).repeat(times, axis=1)
-        yield TextShape(x, self.top - GAP, name, FONT_SIZE, self.theme.text)
-        yield ImageShape(x, self.top, *self.size, large, name)
-        for k, line in enumerate(named):
-            y = self.top + self.size[1] + LEADING * (k + 1)
-            yield TextShape(x, y, line, FONT_SIZE, self.theme.dim)
+        yield TextShape(x, top - GAP, name, FONT_SIZE, self.theme.text)
+        yield ImageShape(x, top, *self.size, large, name)
+        for k, entry in enumerate(named):
+            y = top + self.size[1] + LEADING * (k + 1)
+            yield TextShape(x, y, entry, FONT_SIZE, self.theme.dim)
 
     def _named(self, weights: Weights) -> list[str]:
         """Return the strongest cells with their weights, and the mass beside the picture."""
         cells = weights[self.backdrop.first :]
-        order = np.argsort(-cells, kind="stable")[:NAMED_CELLS]
+        order = np.argsort(-cells, kind="stable")[: self.named]
         names = [
             fit(font_safe(self.view.columns[self.backdrop.first + int(j)]), LABEL) for j in order
         ]
@@ -419,12 +432,15 @@ class PictureLayout:
 
 def picture_rows(view: View, backdrop: Backdrop) -> Iterator[tuple[str, Weights]]:
     """Yield labels and weights of the rows that are drawn over a picture."""
-    if backdrop.first and len(view.rows) == len(view.columns):
-        for i in range(min(backdrop.first, MOST_PICTURES)):
+    among_themselves = view.rows == view.columns
+    if not among_themselves or len(view.rows) == 1:
+        shown = range(len(view.rows))
+    else:
+        shown = range(backdrop.first)
+    for i in shown:
+        if len(shown) == 1 or view.weights[i].any():  # the end of a label looks at nothing
             yield fit(font_safe(view.rows[i]), LABEL), view.weights[i]
-    elif len(view.rows) == 1:
-        yield fit(font_safe(view.rows[0]), LABEL), view.weights[0]
-    elif view.rows:
+    if view.rows and not shown:
         yield f"the mean of {len(view.rows)} outputs", view.weights.mean(axis=0)
 
 
@@ -467,10 +483,11 @@ def svg(
         CellsShape: lambda cells: cells_svg(cells, theme),
         ImageShape: _svg_image,
     }
+    named = quoteattr(f"{view.caption}: {title}")
     return "\n".join(
         [
             f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}" '
-            f'viewBox="0 0 {width} {height}" role="img" aria-label={quoteattr(f"{WHAT}: {title}")} '
+            f'viewBox="0 0 {width} {height}" role="img" aria-label={named} '
             f'font-family="{SVG_FONTS}">',
             f"<title>{escape(title)}</title>",
             f"<desc>{escape(description)}</desc>",

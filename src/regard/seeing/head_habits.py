@@ -98,7 +98,7 @@ def head_habits(traces: Iterable[Trace]) -> list[HeadHabits]:
     counts: dict[HeadKey, _Counts] = {}
     for trace in traces:
         for found in trace.maps:
-            if found.columns == "slots" or not found.weights.size:
+            if found.columns == "slots" or found.rows == "hops" or not found.weights.size:
                 continue
             cells = _Cells.of(trace, found)
             for head in range(found.heads):

@@ -25,6 +25,7 @@ from regard.seeing.trace import (
     TraceError,
     Weights,
     brief,
+    hop_tokens,
 )
 
 #: kinds that are shown first
@@ -74,6 +75,9 @@ class LongTrace:
         if side == "slots":
             count = max((one.shape[2] for one in self.maps if one.columns == side), default=0)
             return tuple(Token(f"slot {i + 1}") for i in range(count))
+        if side == "hops":
+            count = max((one.shape[1] for one in self.maps if one.rows == side), default=0)
+            return hop_tokens(count, self.target.text)
         return Trace(self.source, self.target).tokens(side)
 
     def of_kind(self, kind: str) -> Iterator[TopMap]:

@@ -84,6 +84,15 @@ def frame_replacements(table: FrameArray, stack: int) -> Replacements:
     return Replacements(others, partial(_put_frames, stack), (note,))
 
 
+def patch_replacements(patches: FrameArray) -> Replacements:
+    """Replace patches of a picture by other patches of it, as `frame_replacements` does."""
+    note = (
+        "Inputs are patches of the picture: one is not known where another of the same picture "
+        "stands in its place."
+    )
+    return frame_replacements(patches, 1)._replace(notes=(note,))
+
+
 def _put_frames(stack: int, table: FrameArray, change: Mapping[int, int]) -> FrameArray:
     changed = table.copy()
     for place, other in change.items():

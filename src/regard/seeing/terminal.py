@@ -5,7 +5,7 @@ is too wide for the terminal becomes a list, with a note. Columns of right-to-le
 right, as the text does.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -25,7 +25,7 @@ from regard.seeing.labels import (
     short_weight,
     wrap,
 )
-from regard.seeing.trace import Trace
+from regard.seeing.trace import Trace, Weights
 from regard.seeing.view import (
     NAMES,
     NEGLIGIBLE,
@@ -52,6 +52,8 @@ MOST_ROWS: Final = 60
 UNNAMED: Final = 0.1
 ROW_LABEL: Final = 16
 COLUMN_LABEL: Final = 12
+#: cells between grids that stand beside one another
+BETWEEN: Final = 3
 HIDDEN: Final = "hidden: mass on tokens not shown, or that the row lacks to 1"
 
 
@@ -153,7 +155,7 @@ def matrix(
     check_scale(scale)
     glyphs = ASCII_GLYPHS if ascii else BLOCK_GLYPHS
     if view.backdrop is not None and view.backdrop.kind == "picture":
-        return picture(view, view.backdrop, width, ascii)
+        return picture(view, view.backdrop, width, ascii, most_rows)
     given = view
     if any(map(is_right_to_left, view.columns)):
         view = _from_the_right(view)
@@ -172,36 +174,85 @@ def matrix(
         return listing(listed, width, ascii, color, most_rows=most_rows)
     more = glyphs.more(len(view.rows) - most_rows, "outputs")
     rows = [grid.row(i) for i in range(len(names))]
-    what = "each row is an output; its cells say where it looked"
     unit = "scale 0-1" if scale == "fixed" else "full ink is each row's strongest"
-    heading = _heading(f"{what} · {view.title} · {unit}", width, glyphs)
+    heading = _heading(f"{view.caption} · {view.title} · {unit}", width, glyphs)
     legend = wrap("   ".join(_legend(view, glyphs)), "   ", width)
     return "\n".join([*heading, grid.header, *rows, *more, *legend, *_notes(view, ascii)])
 
 
-def picture(view: View, backdrop: Backdrop, width: int = 100, ascii: bool = False) -> str:
-    """Draw the weights of the rows that matter to the output as a grid of the picture's patches.
+def picture(
+    view: View,
+    backdrop: Backdrop,
+    width: int = 100,
+    ascii: bool = False,
+    most_rows: int = MOST_ROWS,
+) -> str:
+    """Draw the weights of each output as a grid of the picture's patches, side by side.
 
-    Full ink is the strongest patch, since the weights of a row are spread over hundreds.
+    Where patches attend to one another, the rows are those that matter to the output. Full ink is
+    the strongest patch of a grid, since the weights of a row may be spread over hundreds.
     """
     glyphs = ASCII_GLYPHS if ascii else BLOCK_GLYPHS
-    rows, columns = backdrop.grid
     what = "each grid is the picture; ink says where the output looked"
     lines = _heading(f"{what} · {view.title}", width, glyphs)
-    for label, weights in picture_rows(view, backdrop):
-        cells = weights[backdrop.first :]
-        top, best = float(cells.max(initial=0.0)), int(cells.argmax())
-        beside = 1.0 - float(cells.sum())
-        name = view.columns[backdrop.first + best]
-        said = f"{label} looked at {name} most, {top:.3f}; {beside:.2f} is not on a patch"
-        lines += ["", plain_ascii(printable(said)) if ascii else printable(said)]
-        for row in (cells / max(top, 1e-9)).reshape(rows, columns):
-            lines.append("".join(glyphs.patch(float(share)) for share in row).rstrip() or " ")
+    found = list(picture_rows(view, backdrop))
+    several = len(found) > 1
+    blocks = [_patch_grid(view, backdrop, glyphs, *row, several) for row in found[:most_rows]]
+    if ascii:
+        blocks = [[plain_ascii(line) for line in block] for block in blocks]
+    for group in _side_by_side(blocks, width):
+        lines += ["", *group]
+    lines += glyphs.more(len(found) - most_rows, "outputs")
     legend = (
         f"{glyphs.patch(1.0)} strongest patch of the grid   {glyphs.patch(0.0)} below a tenth of it"
     )
     more = "all outputs, layers and heads: save with -o x.html, or --list"
     return "\n".join([*lines, "", legend, *wrap(more, " ", width), *_notes(view, ascii)])
+
+
+def _patch_grid(
+    view: View, backdrop: Backdrop, glyphs: Glyphs, label: str, weights: Weights, several: bool
+) -> list[str]:
+    """Return the lines of one grid: its output, its strongest patch, and its rows of patches."""
+    rows, columns = backdrop.grid
+    cells = weights[backdrop.first :]
+    top, best = float(cells.max(initial=0.0)), int(cells.argmax())
+    beside = 1.0 - float(cells.sum())
+    name = view.columns[backdrop.first + best]
+    if several:
+        said = [label, f"{name} {top:.3f}"]
+    else:
+        said = [f"{label} looked at {name} most, {top:.3f}; {beside:.2f} is not on a patch"]
+    shares = (cells / max(top, 1e-9)).reshape(rows, columns)
+    return [printable(line) for line in said] + [
+        "".join(glyphs.patch(float(share)) for share in row).rstrip() or " " for row in shares
+    ]
+
+
+def _side_by_side(blocks: Sequence[Sequence[str]], width: int) -> Iterator[list[str]]:
+    """Yield groups of blocks whose lines stand beside one another, as many as the width holds."""
+    rest = list(blocks)
+    while rest:
+        group: list[Sequence[str]] = []
+        taken = 0
+        while rest and (not group or taken + _block_width(rest[0]) <= width):
+            taken += _block_width(rest[0]) + BETWEEN
+            group.append(rest.pop(0))
+        height = max(map(len, group))
+        padded = [[*block, *[""] * (height - len(block))] for block in group]
+        sizes = [_block_width(block) for block in group]
+        yield [
+            (" " * BETWEEN).join(map(_pad_right, line, sizes)).rstrip()
+            for line in zip(*padded, strict=True)
+        ]
+
+
+def _pad_right(text: str, width: int) -> str:
+    return text + " " * (width - cell_len(text))
+
+
+def _block_width(block: Sequence[str]) -> int:
+    return max(map(cell_len, block))
 
 
 def listing(

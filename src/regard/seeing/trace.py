@@ -24,14 +24,15 @@ MapKind = Literal[
     "encoder-future",
     "decoder-history",
     "memory",
+    "hops",
 ]
-MapSide = Literal["source", "target", "read", "slots"]
+MapSide = Literal["source", "target", "read", "slots", "hops"]
 Unit = Literal["words", "tokens"]
 Weights = npt.NDArray[np.float32]
 
 KINDS: Final[tuple[str, ...]] = get_args(MapKind)
 #: rows and columns of each kind of map; `read` is the target as decoder input, shifted right by
-#: one: `<s>` first, without `</s>`; `slots` are those of a memory
+#: one: `<s>` first, without `</s>`; `slots` are those of a memory, `hops` the readings of a story
 SIDES: Final[dict[str, tuple[MapSide, MapSide]]] = {
     "cross": ("target", "source"),
     "encoder-self": ("source", "source"),
@@ -40,6 +41,7 @@ SIDES: Final[dict[str, tuple[MapSide, MapSide]]] = {
     "decoder-self": ("target", "read"),
     "decoder-history": ("target", "read"),
     "memory": ("target", "slots"),
+    "hops": ("hops", "source"),
 }
 #: kinds whose rows cannot attend to later positions
 CAUSAL: Final = ("decoder-self", "decoder-history", "encoder-history")
@@ -262,6 +264,8 @@ class Trace:
             return (Token("<s>", special=True), *self.target.tokens[:-1])
         if side == "slots":
             return tuple(Token(f"slot {i + 1}") for i in range(_slots(self.maps)))
+        if side == "hops":
+            return hop_tokens(_hops(self.maps), self.target.text)
         return (self.source if side == "source" else self.target).tokens
 
     def of_kind(self, kind: str) -> Iterator[Map]:
@@ -279,6 +283,19 @@ def _slots(maps: Sequence[Map]) -> int:
     """Return the number of memory slots; invalid shapes are left to `_check_map`."""
     sizes = [found.weights.shape for found in maps if found.columns == "slots"]
     return max((size[2] for size in sizes if len(size) == 3), default=0)
+
+
+def hop_tokens(hops: int, answer: str) -> tuple[Token, ...]:
+    """Return a label for each hop; after the last one is the answer."""
+    names = [f"hop {i + 1}" for i in range(hops)]
+    names[-1:] = [f"{name} → {answer}" if answer else name for name in names[-1:]]
+    return tuple(map(Token, names))
+
+
+def _hops(maps: Sequence[Map]) -> int:
+    """Return the number of hops; invalid shapes are left to `_check_map`."""
+    sizes = [found.weights.shape for found in maps if found.rows == "hops"]
+    return max((size[1] for size in sizes if len(size) == 3), default=0)
 
 
 def _check_map(trace: Trace, found: Map) -> None:

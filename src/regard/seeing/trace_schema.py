@@ -106,6 +106,9 @@ class StoredMap(_StoredRecord):
         heads, _, columns = self.weights.shape if len(self.weights.shape) == 3 else (0, 0, 0)
         if not heads:
             raise ValueError(f"the weights of a map have the shape {self.weights.shape}")
+        if self.rows == "hops" and self.weights.shape[1] > MAX_SLOTS:
+            hops = self.weights.shape[1]
+            raise ValueError(f"a map has {hops:,} hops, and {MAX_SLOTS:,} is the limit")
         if self.columns == "slots" and columns > MAX_SLOTS:
             raise ValueError(f"a map has {columns:,} slots, and {MAX_SLOTS:,} is the limit")
         if self.missing is not None and self.missing.shape != self.weights.shape[:2]:

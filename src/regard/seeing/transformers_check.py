@@ -20,7 +20,7 @@ from regard.models.protocol import inference
 from regard.ops.primitives import log_softmax
 from regard.seeing.attribution import method_names
 from regard.seeing.faithfulness import add_methods
-from regard.seeing.input_scorer import MethodUnavailableError
+from regard.seeing.input_scorer import InputScorer, MethodUnavailableError
 from regard.seeing.trace import (
     DecodingInfo,
     Map,
@@ -32,6 +32,7 @@ from regard.seeing.trace import (
     missing_mass,
 )
 from regard.seeing.transformers_scorer import (
+    OutputKind,
     TransformersScorer,
     score_class,
     score_masked,
@@ -72,21 +73,17 @@ def check_text(
     """
     method_names(methods)
     scorer = text_scorer(model, tokenizer, text, target, max_new_tokens)
-    outputs = _Outputs(model, tokenizer, scorer.kind)
+    outputs = OutputNames(model, tokenizer, scorer.kind)
     contrast = None if versus is None else (outputs.find("versus", versus), versus)
-    with inference(model):
-        rows = log_softmax(scorer.replaced_logits([{}])[0].float())
-    probs = [float(row[token].exp()) for row, token in zip(rows, scorer.written, strict=True)]
     shown = partial(_text, tokenizer) if text_of is None else text_of
     if outputs.classes is None:
         written = shown(scorer.written)
     else:
         written = Text.of([outputs.label(token) for token in scorer.written])
-    tokens = zip(written.tokens, probs, strict=True)
     trace = Trace(
         shown(scorer.ids),
-        replace(written, tokens=tuple(replace(one, prob=min(prob, 1.0)) for one, prob in tokens)),
-        _maps(scorer),
+        with_output_probs(written, scorer),
+        attention_maps(scorer, scorer.kind),
         model=ModelInfo(type(model).__name__),
         decoded=DecodingInfo("greedy" if target is None else "forced"),
     )
@@ -125,7 +122,7 @@ def text_scorer(
     with inference(model):
         logits: Tensor = model(input_ids=_batch(model, ids)).logits[0]
     if logits.ndim == 1:
-        outputs = _Outputs(model, tokenizer, "class")
+        outputs = OutputNames(model, tokenizer, "class")
         label = int(logits.argmax()) if target is None else outputs.find("target", target)
         return score_class(model, ids, others(ids), label)
     masks = [i for i, token in enumerate(ids) if token == tokenizer.mask_token_id]
@@ -138,7 +135,16 @@ def text_scorer(
     return score_next(model, whole, others(whole), first=len(ids))
 
 
-def _maps(scorer: TransformersScorer) -> tuple[Map, ...]:
+def with_output_probs(written: Text, scorer: InputScorer) -> Text:
+    """Return the outputs of a scorer, each with its probability."""
+    with inference(scorer.model):
+        rows = log_softmax(scorer.replaced_logits([{}])[0].float())
+    probs = [float(row[token].exp()) for row, token in zip(rows, scorer.written, strict=True)]
+    tokens = zip(written.tokens, probs, strict=True)
+    return replace(written, tokens=tuple(replace(one, prob=min(prob, 1.0)) for one, prob in tokens))
+
+
+def attention_maps(scorer: InputScorer, outputs: OutputKind) -> tuple[Map, ...]:
     """Return the attention from outputs to inputs; nothing where it cannot be seen."""
     try:
         found = scorer.attention()
@@ -147,8 +153,8 @@ def _maps(scorer: TransformersScorer) -> tuple[Map, ...]:
     layers = found.cross or [heads[:, found.rows] for heads in found.own]
     kind: MapKind = "cross"
     if not found.cross:
-        kind = "decoder-self" if scorer.kind == "next" else "encoder-self"
-    causal = scorer.kind == "next"
+        kind = "decoder-self" if outputs == "next" else "encoder-self"
+    causal = outputs == "next"
     maps = []
     for number, heads in enumerate(layers):
         weights = np.ascontiguousarray(heads, dtype=np.float32)
@@ -157,7 +163,7 @@ def _maps(scorer: TransformersScorer) -> tuple[Map, ...]:
     return tuple(maps)
 
 
-class _Outputs:
+class OutputNames:
     """Names of the outputs of a model: tokens, or classes."""
 
     def __init__(self, model: nn.Module, tokenizer: Any, kind: str) -> None:

@@ -153,18 +153,18 @@ class TransformersScorer(InputScorer):
     def attention(self) -> AttentionRecord:
         """Return the attention of one pass, with values and output projections."""
         parts = [self.model.get_encoder()] if self.decoder_ids is not None else []  # type: ignore[operator]
-        with evaluating(self.model), torch.no_grad(), _record(parts) as calls:
+        with evaluating(self.model), torch.no_grad(), recorded_attention(parts) as calls:
             self.replaced_logits([{}])
         if not calls:
             raise MethodUnavailableError("the attention of this model cannot be seen")
         if self.decoder_ids is None:
-            own, own_norms = _collected(calls, (self.inputs, self.inputs))
+            own, own_norms = layer_weights(calls, (self.inputs, self.inputs))
             return AttentionRecord([], own, self.places, None, own_norms)
         encoder = [call for call in calls if call.inside]
         # a decoder layer attends to what is written, and then to the source
         cross_calls = [call for call in calls if not call.inside][1::2]
-        own, own_norms = _collected(encoder, (self.inputs, self.inputs))
-        cross, norms = _collected(cross_calls, (len(self.decoder_ids), self.inputs))
+        own, own_norms = layer_weights(encoder, (self.inputs, self.inputs))
+        cross, norms = layer_weights(cross_calls, (len(self.decoder_ids), self.inputs))
         places = self.places
         return AttentionRecord(
             [heads[:, places] for heads in cross],
@@ -239,7 +239,7 @@ def _check_first(first: int, count: int) -> None:
         raise ArgumentError("first", rule, first, "give a prompt of one token or more")
 
 
-class _Call:
+class RecordedAttention:
     """One attention: weights, values, and the projection of the output once it has run.
 
     Attributes:
@@ -268,7 +268,7 @@ class _Recorder(TorchFunctionMode):
 
     def __init__(self) -> None:
         super().__init__()
-        self.calls: list[_Call] = []
+        self.calls: list[RecordedAttention] = []
         self.inside = 0
         self._softmaxes = SoftmaxTracker()
 
@@ -296,7 +296,7 @@ class _Recorder(TorchFunctionMode):
         return output
 
     def _keep(self, weights: Tensor, value: Tensor) -> None:
-        self.calls.append(_Call(weights[0], value[0], bool(self.inside)))
+        self.calls.append(RecordedAttention(weights[0], value[0], bool(self.inside)))
 
     def _project(self, x: Tensor, weight: Tensor) -> None:
         last = self.calls[-1]
@@ -305,7 +305,7 @@ class _Recorder(TorchFunctionMode):
 
 
 @contextmanager
-def _record(parts: Sequence[nn.Module]) -> Iterator[list[_Call]]:
+def recorded_attention(parts: Sequence[nn.Module]) -> Iterator[list[RecordedAttention]]:
     """Record the attention of the first row of a batch; calls in `parts` are marked."""
     recorder, thread = _Recorder(), threading.get_ident()
 
@@ -325,8 +325,8 @@ def _record(parts: Sequence[nn.Module]) -> Iterator[list[_Call]]:
             handle.remove()
 
 
-def _collected(
-    calls: Sequence[_Call], shape: tuple[int, int]
+def layer_weights(
+    calls: Sequence[RecordedAttention], shape: tuple[int, int]
 ) -> tuple[list[Array], list[Array] | None]:
     """Return weights of each layer, and the norms, or None if a projection is not known."""
     for call in calls:

@@ -33,8 +33,14 @@ NAMES: Final = {
     "encoder-future": "encoder's attention to what follows",
     "decoder-history": "decoder's attention to its past",
     "memory": "slots of the memory that were read",
+    "hops": "sentences that each hop read",
 }
 
+#: what the rows of a map are
+ROWS: Final = {"hops": "hop"}
+
+#: kinds that `auto` means if there are any, in order of preference
+PREFERRED: Final = ("hops", "cross")
 #: kinds that `history` may mean, in order of preference
 HISTORIES: Final = ("decoder-history", "encoder-history")
 
@@ -58,6 +64,8 @@ class View:
         layer: counted from 0.
         head: counted from 0; None for the mean of all.
         backdrop: what the inputs look like; None for text.
+        what: a phrase about what rows and cells are; empty for a map of attention.
+        unit: what a cell holds a share of.
     """
 
     title: str
@@ -74,9 +82,21 @@ class View:
     layer: int = 0
     head: int | None = None
     backdrop: Backdrop | None = None
+    what: str = ""
+    unit: str = "weight"
 
     def __repr__(self) -> str:
         return f"View({self.title!r}, weights={self.weights.shape})"
+
+    @property
+    def caption(self) -> str:
+        """A sentence about rows and cells."""
+        return self.what or f"each row is {_article(self.row_name)}; its cells say where it looked"
+
+    @property
+    def row_name(self) -> str:
+        """The noun for a row: an output, or a hop."""
+        return ROWS.get(self.kind, "output")
 
     @property
     def hides_mass(self) -> bool:
@@ -132,8 +152,8 @@ def select(
 
     Args:
         trace: what to look at.
-        kind: of the map; `auto` is cross-attention if there is any, else the first kind; `history`
-            is the decoder's, or else the encoder's.
+        kind: of the map; `auto` is that of the hops or cross-attention if there is any, else the
+            first kind; `history` is the decoder's, or else the encoder's.
         layer: counted from 0; `auto` is the one with the sharpest rows.
         head: counted from 0, or `mean`; `auto` is the one with the sharpest rows.
         words: whether to merge sub-words; `auto` does, except for tokens of single characters.
@@ -203,7 +223,7 @@ def all_sharpness(trace: Trace, kind: str = "auto") -> list[Sharpness]:
 
 
 def chosen_kind(trace: Trace, kind: str = "auto") -> str:
-    """Resolve `auto` to cross-attention or else the first kind, and `history` to one of two.
+    """Resolve `auto` to hops, cross-attention or the first kind, and `history` to one of two.
 
     Raises ArgumentError if the trace has no map of the kind.
     """
@@ -216,13 +236,17 @@ def chosen_kind(trace: Trace, kind: str = "auto") -> str:
             "take a model that has attention, such as one of preset bahdanau",
         )
     if kind == "auto":
-        return "cross" if "cross" in kinds else kinds[0]
+        return next((name for name in PREFERRED if name in kinds), kinds[0])
     for candidate in HISTORIES if kind == "history" else (kind,):
         if candidate in kinds:
             return candidate
     raise ArgumentError(
         "kind", f"be auto, or one that the trace has: {', '.join(kinds)}", repr(kind), "choose"
     )
+
+
+def _article(noun: str) -> str:
+    return f"an {noun}" if noun[0] in "aeiou" else f"a {noun}"
 
 
 def _real(tokens: Sequence[Token]) -> list[int]:
@@ -369,7 +393,7 @@ def _at(side: Sequence[Group], number: int, unit: Unit) -> list[int]:
 
 def sentences(view: View, *, most_rows: int) -> list[str]:
     """Describe a view: a sentence about the map, one for each output, and the notes."""
-    lines = [f"Where each output looked: {view.title.replace(' · ', ', ')}."]
+    lines = [f"Where each {view.row_name} looked: {view.title.replace(' · ', ', ')}."]
     inputs = number_duplicates([fit(printable(label), SENTENCE_LABEL) for label in view.columns])
     lines += [_sentence(view, i, inputs) for i in range(min(len(view.rows), most_rows))]
     more = len(view.rows) - most_rows
@@ -388,7 +412,7 @@ def _sentence(view: View, i: int, inputs: Sequence[str]) -> str:
         mostly = "mostly " if weights[named[0]] >= 0.5 else ""
         where = f"{mostly}at " + ", then ".join(f'"{inputs[j]}" ({weights[j]:.2f})' for j in named)
     output = fit(printable(view.rows[i]), SENTENCE_LABEL)
-    parts = [f'Output {i + 1}, "{output}", looked {where}']
+    parts = [f'{view.row_name.capitalize()} {i + 1}, "{output}", looked {where}']
     if rest >= NEGLIGIBLE:
         parts.append(f"the other inputs got {rest:.2f}")
     if hidden >= NEGLIGIBLE:

@@ -61,6 +61,7 @@ def create_app(models: Models, limits: Limits, access: Access, log: Log) -> Fast
         access=access,
         limits=limits,
         frame_size=models.frame_size,
+        files=models.reads_files,
         failed=log.failed,
     )
     app.state.handler = handler

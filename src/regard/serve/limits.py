@@ -42,6 +42,7 @@ class Limits:
     """
 
     chars: int = _limit(2000, "--max-chars", "Most characters of a text.")
+    file_bytes: int = _limit(8 << 20, "--max-file-bytes", "Most bytes of a picture or a recording.")
     tokens: int = _limit(512, "--max-tokens", "Most tokens of a source or a prediction.")
     work: int = _limit(
         12_000_000,
@@ -78,14 +79,15 @@ class Limits:
             elif not (least := limit.metadata.get("least", 1)) <= value < math.inf:
                 raise ArgumentError(option, f"be at least {least}", value, "choose a larger number")
 
-    def body(self, features: int = 0) -> int:
+    def body(self, features: int = 0, *, files: bool = False) -> int:
         """Return the most bytes of a request body.
 
-        It has room for two texts with every character escaped and, if frames have `features`
-        numbers, for as many frames as there may be tokens.
+        It has room for two texts with every character escaped; if frames have `features` numbers,
+        for as many frames as there may be tokens; and with `files`, for one in base64.
         """
         frames = self.tokens * (NUMBER_BYTES * features + 4) if features else 0
-        return 2 * 12 * self.chars + 4096 + frames
+        file = -(-self.file_bytes // 3) * 4 if files else 0
+        return 2 * 12 * self.chars + 4096 + frames + file
 
     def check_chars(self, name: str, text: str) -> None:
         """Raise if a text is too long."""
@@ -96,6 +98,12 @@ class Limits:
         """Raise if a text has too many tokens, or a source too many frames."""
         if count > self.tokens:
             raise _too_long(name, self.tokens, unit, count, "--max-tokens")
+
+    def check_file(self, content: bytes) -> None:
+        """Raise if a file is too large."""
+        if len(content) > self.file_bytes:
+            most, size = self.file_bytes, len(content)
+            raise _too_long("file", most, "bytes", size, "--max-file-bytes")
 
     def check_work(self, cost: Cost) -> None:
         """Raise if a request takes too much work."""

@@ -121,6 +121,7 @@ class GuardMiddleware:
         access: access rules.
         limits: limits of size and time.
         frame_size: numbers of the widest frame that a body may have.
+        files: whether a body may have a file.
         failed: called with unexpected errors and the path.
     """
 
@@ -130,10 +131,11 @@ class GuardMiddleware:
         access: Access,
         limits: Limits,
         frame_size: int,
+        files: bool,
         failed: Callable[[Exception, str], None],
     ) -> None:
         self.app, self.access, self.failed = app, access, failed
-        self.most_bytes = limits.body(frame_size)
+        self.most_bytes = limits.body(frame_size, files=files)
         self.read_seconds = min(limits.read_seconds, limits.seconds)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:

@@ -121,7 +121,7 @@ class RequestHandler:
         """Count a request, and log it, until the stack is closed."""
         stack.enter_context(self.admission.admit(client_of(request), prepared.cost.work))
         source = prepared.item.source
-        text = source if isinstance(source, str) else f"{len(source)} frames"
+        text = source if isinstance(source, str) else f"{prepared.cost.source} positions"
         stack.enter_context(self.log.timed(request.url.path, prepared.key.model, text))
 
     def _submit(self, request: Request, prepared: PreparedRequest) -> Awaitable[Json]:
@@ -189,21 +189,25 @@ class RequestHandler:
     def _source(self, model: ServedModel, body: SourceRequest) -> Any:
         """Return the source of a request, checked to be what the model reads.
 
-        A text must never reach a model that reads vectors, which would open the file of that name.
+        A text must never reach a model that reads vectors or pictures, which would open the file of
+        that name.
         """
         field = model.field
-        given = [name for name in ("text", "frames") if getattr(body, name) is not None]
+        given = [name for name in ("text", "frames", "file") if getattr(body, name) is not None]
         if given != [field]:
             raise ServeError(
                 422,
                 "invalid",
                 f"a request to this model must have {field}, but it has "
-                f"{' and '.join(given) or 'neither text nor frames'}",
+                f"{' and '.join(given) or 'no source'}",
                 "see /api/info for what each model reads",
             )
         source = getattr(body, field)
         if field == "text":
             self.limits.check_chars("text", source)
+        elif field == "file":
+            self.limits.check_file(source)
+            source = model.receive(source)
         else:
             self.limits.check_tokens("the source", len(source), "frames")
         model.check_source(source)

@@ -1,8 +1,9 @@
 """Bodies of requests."""
 
+import base64
 from typing import Annotated, Final
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, FiniteFloat
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, FiniteFloat
 
 from regard.decoding_options import DecodingOptions
 from regard.seeing.trace import MapKind
@@ -19,11 +20,21 @@ def _check_unicode(text: str) -> str:
     return text
 
 
+def _decoded(value: object) -> object:
+    """Return the bytes of a text in base64; anything else is refused later."""
+    if not isinstance(value, str):
+        raise ValueError("it must be a text in base64")
+    try:
+        return base64.b64decode(value, validate=True)
+    except ValueError:
+        raise ValueError("it must be base64, but it is not") from None
+
+
 UnicodeText = Annotated[str, AfterValidator(_check_unicode)]
 
 
 class SourceRequest(BaseModel):
-    """A source: a text, or frames for a model that reads vectors."""
+    """A source: a text, frames for a model that reads vectors, or a file."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
 
@@ -33,6 +44,12 @@ class SourceRequest(BaseModel):
     frames: list[list[FiniteFloat]] | None = Field(
         None,
         description="The source of a model that reads vectors: a list of numbers for each frame.",
+    )
+    file: Annotated[bytes, BeforeValidator(_decoded)] | None = Field(
+        None,
+        description="The source of a model that reads pictures or recordings: the content of its "
+        "file in base64.",
+        json_schema_extra={"contentEncoding": "base64", "type": "string", "format": "byte"},
     )
     model: str | None = Field(None, description="A model of /api/info; the first if left out.")
 

@@ -123,6 +123,10 @@ class ServedModel(ABC):
     def describe(self) -> Json:
         """Return what `/api/info` says about the model, but for its name."""
 
+    def receive(self, content: bytes) -> Any:
+        """Return the source in a file that a client has sent, if `field` is "file"."""
+        raise RegardError("a request to this model must have no file: send what it reads.")
+
     @abstractmethod
     def check_source(self, source: Any) -> None:
         """Raise unless the model can read a source."""
@@ -209,7 +213,7 @@ class ServedRun(ServedModel):
     def __init__(self, model: api.Model) -> None:
         self.model = model
         self.field = model.kind.sources.request_field
-        self.frame_size = model.kind.sources.frame_size
+        self.frame_size = model.kind.sources.frame_size if self.field == "frames" else 0
 
     @property
     def module(self) -> nn.Module:
@@ -238,6 +242,10 @@ class ServedRun(ServedModel):
             "reads": sources.reads(),
             "example": sources.example(card, folder.data / "dev.arrow"),
         }
+
+    def receive(self, content: bytes) -> Any:
+        """Return the source in a file that a client has sent."""
+        return self.model.kind.sources.receive(content)
 
     def check_source(self, source: Any) -> None:
         """Raise unless the model can read a source."""
@@ -317,7 +325,8 @@ class ServedRun(ServedModel):
     def check(self, source: Any, target: str | None, key: BatchKey) -> Trace:
         """Return a trace with what mattered to each output."""
         options = key.options("beam", "max_len", "methods", "versus")
-        return self.model.check(source, target, **options)
+        trace: Trace = self.model.check(source, target, **options)
+        return trace
 
     def what_if(self, source: Any, change: Intervention, key: BatchKey) -> WhatIf:
         """Decode a source as it is and with changes."""

@@ -24,7 +24,7 @@ class WorkItem:
     """One request in a batch.
 
     Attributes:
-        source: a text, or frames.
+        source: a text, frames, or what a file holds.
         target: text that the model is forced to write; None for its own prediction.
         change: of a what-if.
         on_token: called with each token of a stream.
@@ -67,6 +67,11 @@ class Models:
     def frame_size(self) -> int:
         """Numbers of the widest frame that a model reads, or 0 if all read text."""
         return max(model.frame_size for model in self.served.values())
+
+    @property
+    def reads_files(self) -> bool:
+        """True if a model reads files that are sent, such as pictures."""
+        return any(model.field == "file" for model in self.served.values())
 
     def find(self, name: str | None) -> tuple[str, ServedModel]:
         """Return the name and the model called `name`, or the first model if None."""

@@ -11,17 +11,47 @@ from typing import Annotated, Any, Final, Literal, NamedTuple, get_args, get_ori
 
 import torch
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError, field_validator
+from pydantic.fields import FieldInfo
 
 from regard import safe_read
 from regard.errors import ArgumentError, DataError, RegardError
 from regard.kinds import check_settings as check_kind_settings
-from regard.models import COPY_PRESETS, PRESETS, TEXT_PRESETS
-from regard.models.preset_parts import CONVOLUTIONAL, RECURRENT, TRANSFORMER
+from regard.kinds import kind_of_options, kind_options
+from regard.models import COPY_PRESETS, PRESETS, SPAN_PRESETS, STORY_PRESETS, TEXT_PRESETS
+from regard.models.preset_parts import (
+    CONVOLUTIONAL,
+    MEMORY_NETWORK,
+    RECURRENT,
+    STORY_TRANSFORMER,
+    TRANSFORMER,
+)
 
-TokenizerKind = Literal["auto", "char", "space", "word", "bpe", "unigram"]
-SourceKind = Literal["auto", "char", "space", "word", "bpe", "unigram", "vectors"]
+TokenizerKind = Literal["auto", "char", "space", "word", "bpe", "unigram", "label"]
+SourceKind = Literal[
+    "auto", "char", "space", "word", "bpe", "unigram", "vectors", "pictures", "sound"
+]
 MetricName = Literal[
-    "auto", "loss", "bleu", "chrf", "ter", "wer", "cer", "per", "exact", "perplexity"
+    "auto",
+    "loss",
+    "bleu",
+    "chrf",
+    "ter",
+    "wer",
+    "cer",
+    "per",
+    "exact",
+    "perplexity",
+    "accuracy",
+    "macro-f1",
+    "mse",
+    "mae",
+    "em",
+    "f1",
+    "rouge-1",
+    "rouge-2",
+    "rouge-l",
+    "tag-accuracy",
+    "span-f1",
 ]
 Case = Literal["keep", "lower", "upper"]
 Schedule = Literal["auto", "cosine", "linear", "inverse-sqrt", "constant"]
@@ -38,11 +68,13 @@ Setting = int | float | bool | str
 DEFAULTS: Final[dict[str, dict[str, Any]]] = {
     **{n: {"label_smoothing": 0.0, "metric": "perplexity", "beam": 1} for n in TEXT_PRESETS},
     **{n: {"shared_vocab": True} for n in COPY_PRESETS},
+    **{n: {"label_smoothing": 0.0, "beam": 1} for n in STORY_PRESETS},
+    **{n: {"shared_vocab": True, "label_smoothing": 0.0} for n in SPAN_PRESETS},
 }
 
 
 #: Parameters of presets that are not options: the size, and what follows from the data.
-TOLD: Final = ("src_vocab", "tgt_vocab", "size", "src_only")
+TOLD: Final = ("src_vocab", "tgt_vocab", "classes", "size", "src_only", "folded")
 
 
 def _setting(default: Any, description: str, **rules: Any) -> Any:
@@ -90,11 +122,14 @@ class Config(BaseModel):
         "auto", "size of the preset; auto follows from data, budget and device"
     )
     model: dict[str, Setting] = _fixed({}, "sizes and options of the preset, by name")
+    kind_options: dict[str, Any] = _fixed({}, "settings that only some kinds of data have, by name")
 
     src_tokenizer: SourceKind = _fixed(
-        "auto", "tokeniser of the source; vectors for numbers and .npy files"
+        "auto", "tokeniser of the source; or vectors (numbers and .npy files), pictures, sound"
     )
-    tgt_tokenizer: TokenizerKind = _fixed("auto", "tokeniser of the target")
+    tgt_tokenizer: TokenizerKind = _fixed(
+        "auto", "tokeniser of the target; label for whole targets, such as classes"
+    )
     src_case: Case = _fixed("keep", "case that the source is converted to")
     stack: int = _fixed(1, "consecutive frames that are stacked to one", ge=1)
     scale_vectors: bool = _fixed(True, "whether frames are standardised to mean 0 and deviation 1")
@@ -222,26 +257,45 @@ class Config(BaseModel):
 def make_config(settings: Mapping[str, Any], base: Config | None = None) -> Config:
     """Return a config with these settings, on top of `base`; they may include a preset's sizes."""
     values = {} if base is None else base.model_dump(exclude_unset=True)
-    preset = check_preset(str(settings.get("preset", values.get("preset", "bahdanau"))))
-    values = {**DEFAULTS.get(preset, {}), **values}
+    owner = kind_of_options(_own_options({**values.get("kind_options", {}), **settings}))
+    preset = check_preset(str(settings.get("preset", values.get("preset", owner.default_preset))))
+    values = {"preset": preset, **DEFAULTS.get(preset, {}), **owner.defaults, **values}
     options = preset_options(preset)
     model = dict(values.get("model", {}))
+    of_kinds = {name: field for fields in kind_options().values() for name, field in fields.items()}
+    of_data = dict(values.get("kind_options", {}))
     for name, value in settings.items():
         if name == "model":
-            model.update(_table(value))
+            model.update(_table(name, value, "the preset", "hidden=256"))
+        elif name == "kind_options":
+            of_data.update(_table(name, value, "a kind of data", "horizon=96"))
         elif name in Config.model_fields:
             values[name] = value
+        elif name in of_kinds and name not in options:
+            of_data[name] = value
         else:
             model[name] = value
     for name in model:
         if name not in options:
             raise _unknown(name, preset)
-        model[name] = _checked(name, model[name], options[name])
+        model[name] = _checked(name, model[name], options[name].annotation)
+    for name in of_data:
+        if name not in of_kinds:
+            raise _unknown(name, preset)
+        of_data[name] = _checked(name, of_data[name], _annotated(of_kinds[name]))
     chosen = {name: value for name, value in model.items() if value is not None}
     try:
-        return Config(**{**values, "model": chosen})
+        return Config(**{**values, "model": chosen, "kind_options": of_data})
     except ValidationError as error:
         raise _broken_rule(error) from None
+
+
+def _own_options(settings: Mapping[str, Any]) -> set[str]:
+    """Return the names of settings that only some kinds of data have."""
+    table = settings.get("kind_options")
+    given = {*settings, *(table if isinstance(table, Mapping) else ())}
+    known = {name for fields in kind_options().values() for name in fields}
+    return known & given - Config.model_fields.keys()
 
 
 def check_preset(name: str) -> str:
@@ -328,22 +382,28 @@ def _value(text: str) -> Any:
         return {"True": True, "False": False, "None": None, "none": None}.get(text, text)
 
 
-def _table(value: Any) -> Mapping[str, Any]:
+def _table(name: str, value: Any, owner: str, example: str) -> Mapping[str, Any]:
     if not isinstance(value, Mapping):
         raise ArgumentError(
-            "model",
-            "be a table of settings of the preset",
+            name,
+            f"be a table of settings of {owner}",
             repr(value),
-            "give them by name, as in hidden=256",
+            f"give them by name, as in {example}",
         )
     return value
 
 
-def _checked(name: str, value: Any, option: inspect.Parameter) -> Any:
-    if value is None and "none" in get_args(option.annotation):
+def _annotated(field: FieldInfo) -> Any:
+    """Return the type of a field with its rules, such as the least value."""
+    rules = tuple(field.metadata)
+    return Annotated[field.annotation, *rules] if rules else field.annotation
+
+
+def _checked(name: str, value: Any, annotation: Any) -> Any:
+    if value is None and "none" in get_args(annotation):
         value = "none"  # as it is written on a command line
     try:
-        return TypeAdapter(option.annotation).validate_python(value)
+        return TypeAdapter(annotation).validate_python(value)
     except ValidationError as error:
         raise _broken_rule(error, name) from None
 
@@ -357,7 +417,8 @@ def _unknown(name: str, preset: str) -> ArgumentError:
             f"{name!r}, which {', '.join(owners)} know{'s' if len(owners) == 1 else ''}",
             f"`regard settings {preset}` lists its own",
         )
-    close = _nearest(name, [*Config.model_fields, *preset_options(preset)])
+    of_kinds = [option for fields in kind_options().values() for option in fields]
+    close = _nearest(name, [*Config.model_fields, *preset_options(preset), *of_kinds])
     fix = f"perhaps {close!r} is meant" if close else f"`regard settings {preset}` lists them all"
     return ArgumentError("setting", "have a name that regard knows", repr(name), fix)
 
@@ -405,18 +466,29 @@ OPTIONS: Final = {
     "cell": "the recurrence",
     "bidirectional": "whether half of the encoder reads the source from its end",
     "dropout": "dropout rate",
+    "encoder_layers": "layers of the encoder; default: as many as the decoder has",
+    "channels": "filters over the weights of the step before, which location-aware attention sees",
     "attention_dropout": "dropout rate of attention weights; default: dropout",
     "word_dropout": "share of tokens whose embeddings are dropped",
     "tied": "layers that share the target embedding: the output layer, or the source's as well",
     "coverage": "weight of the coverage loss on attending twice to a source token; 0 disables it",
     "score": "score function of attention",
     "slots": "slots of the external memory",
+    "summary": "whether the decoder starts from the mean of the source",
+    "look_ahead": "weight of the loss that draws attention to the next look; 0 disables it",
+    "entropy": "weight of the entropy of attention in the loss; 0 disables it",
     "half_width": "half width of the window of local attention, in tokens",
     "dim": "width of the layers",
     "heads": "heads of each attention; they divide dim",
     "feed_forward": "width inside the feed-forward layers",
     "norm_first": "whether to normalise before each sublayer (pre-norm), not after it",
     "kernel": "kernel size of the convolutions",
+    "hops": "times that the question reads the story",
+    "sharing": "embedding tables that hops share: adjacent ones, or all of them (layerwise)",
+    "times": "sentences back that temporal encoding tells apart",
+    "noise": "share of empty sentences that temporal encoding counts in training",
+    "longest": "most tokens of an answer",
+    "linear_start": "training steps before the hops have a softmax",
     "max_len": "number of learned positions: maximum tokens of a side",
 }
 
@@ -439,8 +511,21 @@ def config_settings(preset: str = "bahdanau") -> list[SettingRow]:
             _described(field.description or "", field.annotation),
         )
         for name, field in Config.model_fields.items()
-        if name != "model"
+        if name not in ("model", "kind_options")
     ]
+
+
+def kind_settings() -> dict[str, list[SettingRow]]:
+    """Return the settings that only some kinds of data have, by kind."""
+    return {
+        kind: [
+            SettingRow(
+                name, _shown(field.default), _described(field.description or "", field.annotation)
+            )
+            for name, field in fields.items()
+        ]
+        for kind, fields in kind_options().items()
+    }
 
 
 def preset_settings(preset: str) -> list[SettingRow]:
@@ -451,10 +536,20 @@ def preset_settings(preset: str) -> list[SettingRow]:
     ]
 
 
+#: tables of sizes; one whose fields are a part of another's comes after it
+SIZE_TABLES: Final[tuple[Mapping[str, Any], ...]] = (
+    RECURRENT,
+    TRANSFORMER,
+    CONVOLUTIONAL,
+    STORY_TRANSFORMER,
+    MEMORY_NETWORK,
+)
+
+
 def _option(option: Parameter, names: Any) -> tuple[str, str]:
     """Return default and description of an option; the default of a size is that of `small`."""
     description = _described(OPTIONS[option.name], option.annotation)
-    for table in (RECURRENT, TRANSFORMER, CONVOLUTIONAL):
+    for table in SIZE_TABLES:
         fields = table["small"]._fields
         if option.default is None and option.name in fields and set(fields) <= set(names):
             sizes = {size: getattr(row, option.name) for size, row in table.items()}
@@ -470,5 +565,7 @@ def _described(description: str, annotation: Any) -> str:
 
 def _shown(value: object) -> str:
     """Return a value as it is written in key=value."""
+    if isinstance(value, tuple):
+        return ",".join(map(_shown, value))
     words = {"True": "true", "False": "false", "None": "none"}
     return words.get(str(value), str(value))

@@ -28,10 +28,10 @@ GPU_BATCHES: Final = 64
 
 #: Presets of several attention or convolution layers, of which a CPU takes few steps in a minute,
 #: and the minutes of a CPU below which they are `tiny`.
-DEEP: Final = frozenset({"transformer", "conv"})
+DEEP: Final = frozenset({"transformer", "conv", "classifier-transformer"})
 TINY_BELOW: Final = 10.0
 #: Peak learning rates by preset, and of all others, from small sweeps on dev sets.
-PEAK_RATES: Final = {"transformer": 1e-3, "conv": 1e-3}
+PEAK_RATES: Final = {"transformer": 1e-3, "conv": 1e-3, "classifier-transformer": 1e-3}
 PEAK_RATE: Final = 3e-3
 #: Peak learning rates of presets that are `tiny` for lack of time, where others did better.
 TINY_RATES: Final = {"transformer": 2e-3}

@@ -6,7 +6,7 @@ from typing import Final, NamedTuple, final
 import numpy as np
 from jaxtyping import Int, Integer
 
-from regard.data import Batches, BatchPlan, BatchShape, Corpus, EncodedPairs, Resegmenter
+from regard.data import Batches, BatchPlan, BatchShape, EncodedPairs, Resegmenter
 
 #: padded lengths are multiples of this,
 FINEST: Final = 4
@@ -81,7 +81,7 @@ class Epochs:
 
     def __init__(
         self,
-        corpus: Corpus,
+        corpus: EncodedPairs,
         *,
         max_tokens: int | None,
         max_sentences: int | None,

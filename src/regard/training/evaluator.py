@@ -4,7 +4,7 @@ import math
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Final, NamedTuple, final
+from typing import Any, Final, NamedTuple, cast, final
 
 import numpy as np
 import torch
@@ -12,12 +12,12 @@ import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from regard.data import collate
+from regard.data import EncodedPairs, collate
 from regard.data.dev_set import DevSet
 from regard.decoding import DecodingOptions, decode
 from regard.evaluation import score
-from regard.kinds import DataKind
-from regard.models import SequenceModel
+from regard.kinds import DataKind, DevScores
+from regard.models import AnyModel, SequenceModel
 from regard.symbols import PAD
 from regard.training.distributed import Fabric
 from regard.training.progress import Progress
@@ -60,7 +60,7 @@ class Evaluation:
     metrics: dict[str, float]
     train_loss: float
     health: "AttentionHealth | None"
-    outputs: list[str]
+    outputs: Sequence[str]
 
     def as_row(self, progress: Progress) -> dict[str, Any]:
         """Return a line of metrics.jsonl."""
@@ -91,7 +91,7 @@ class Evaluator:
 
     def __init__(
         self,
-        module: SequenceModel,
+        module: AnyModel,
         dev: DevSet,
         metric: DevMetric,
         *,
@@ -107,19 +107,37 @@ class Evaluator:
 
     @torch.no_grad()
     def evaluate(self, train_loss: float = math.nan) -> Evaluation:
-        """Return the loss of all dev examples, and metrics of greedily decoded outputs."""
+        """Return the loss of all dev examples, and the metrics of their kind of data."""
         self.module.eval()
         with self.fabric.autocast():
-            loss, health = self._loss_and_health()
-            outputs = self.outputs() if self.kind.has_sources else []
+            found = self.kind.dev_scores(
+                self.module, self.dev, self.fabric.device, self._token_scores
+            )
+        metrics = found.metrics
+        return Evaluation(
+            metrics[self.metric.name], metrics, train_loss, found.health, found.outputs
+        )
+
+    @torch.no_grad()
+    def calibrate(self, train: EncodedPairs) -> dict[str, Tensor]:
+        """Return what predictions need beside the weights that the model has now."""
+        self.module.eval()
+        with self.fabric.autocast():
+            return self.kind.calibrate(self.module, train, self.dev, self.fabric.device)
+
+    def _token_scores(self) -> DevScores:
+        """Return the loss, and metrics of greedily decoded outputs."""
+        loss, health = self._loss_and_health()
+        outputs = self.outputs() if self.kind.has_sources else []
         references, name = self.dev.references[: len(outputs)], self.metric.name
         metrics = {"loss": loss}
         if name == "perplexity":
             metrics["perplexity"] = math.exp(min(loss, MAX_NATS))
         elif name != "loss":
-            for each in dict.fromkeys([name, "exact"]):
+            also = "accuracy" if self.kind.labels else "exact"
+            for each in dict.fromkeys([name, also]):
                 metrics[each] = score(each, outputs, references, normalizer=self.kind.target).value
-        return Evaluation(metrics[name], metrics, train_loss, health, outputs)
+        return DevScores(metrics, health, outputs)
 
     def _loss_and_health(self) -> tuple[float, "AttentionHealth | None"]:
         corpus, total, tokens = self.dev.corpus, 0.0, 0
@@ -154,11 +172,13 @@ class Evaluator:
         corpus, first = self.dev.corpus, self.dev.rows[: self.decoded]
         longest = 2 * corpus.tgt_lengths[first].max() + EXTRA
         options = DecodingOptions(beam=1, max_len=int(min(self.max_tgt_len, longest)))
+        if self.kind.labels:
+            options = DecodingOptions(beam=1, max_len=1, min_len=1)
         outputs = [""] * len(first)
         size = GPU_BATCH if self.fabric.device.type == "cuda" else BATCH
         for places in _by_length(corpus.src_lengths[first], size):
             batch = collate(corpus, first[places]).to(self.fabric.device)
-            found = decode(self.module, batch.src, batch.src_lengths, options)
+            found = decode(cast(SequenceModel, self.module), batch.src, batch.src_lengths, options)
             for place, hypotheses in zip(places, found, strict=True):
                 outputs[place] = self.kind.target.decode(hypotheses[0].tokens)
         return outputs

@@ -253,14 +253,26 @@ class Objective(nn.Module):
         real = gold != PAD if padded else None
         if not self.rdrop:
             out = self.model(src, lengths, tgt_in, keep=keep)
-            loss = cross_entropy(out.logits, gold, self.smoothing, real)
+            loss = cross_entropy(out.logits, gold, self.smoothing, _learned(real, out.certain))
             return _with_penalty(loss, out, real, passes=1)
         # one pass over the batch twice: each row gets dropout of its own
         src, lengths, tgt_in = (torch.cat([x, x]) for x in (src, lengths, tgt_in))
         keep = torch.cat([keep, keep + tgt_out.numel()])
         out = self.model(src, lengths, tgt_in, keep=keep)
-        loss = rdrop_loss(out.logits, gold, self.smoothing, self.rdrop, real)
+        certain = None if out.certain is None else out.certain[: len(gold)]
+        learned = _learned(real, certain)
+        loss = rdrop_loss(out.logits, gold, self.smoothing, self.rdrop, learned)
         return _with_penalty(loss, out, real, passes=2)
+
+
+def _learned(real: Tensor | None, certain: Tensor | None) -> Tensor | None:
+    """Return which targets count: those that are real, and not known beforehand.
+
+    Label smoothing would charge a model for its certainty.
+    """
+    if certain is None:
+        return real
+    return ~certain if real is None else real & ~certain
 
 
 def _with_penalty(

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from regard.data import Batch, BatchShape, EncodedPairs, collate
 from regard.device import reset_cuda_generator
 from regard.errors import ArgumentError
-from regard.models import SequenceModel
+from regard.models import AnyModel
 from regard.training.distributed import Fabric, FabricModule, Processes
 from regard.training.epochs import BatchShapes, BatchShare
 
@@ -208,7 +208,7 @@ class Learner:
 
     def __init__(
         self,
-        module: SequenceModel,
+        module: AnyModel,
         objective: FabricModule,
         optimizer: torch.optim.Optimizer,
         processes: Processes,

@@ -9,9 +9,11 @@ from torch import nn
 
 from regard.data import (
     SourceEncoder,
+    TargetEncoder,
     Tokenizer,
     WordVectorFile,
     open_word_vectors,
+    require_text_target,
     require_tokenizer,
 )
 from regard.errors import ArgumentError, DataError
@@ -68,11 +70,15 @@ def embeddings(config: Config, model: nn.Module) -> dict[str, TokenEmbedding]:
 
 
 def start_from_vectors(
-    config: Config, model: nn.Module, src: SourceEncoder, tgt: Tokenizer, say: Say
+    config: Config, model: nn.Module, src: SourceEncoder, tgt: TargetEncoder, say: Say
 ) -> None:
     """Initialise embeddings from word vectors; other rows stay random."""
     for setting, embedding in embeddings(config, model).items():
-        tokenizer = require_tokenizer(src, setting) if setting == "src_vectors" else tgt
+        tokenizer = (
+            require_tokenizer(src, setting)
+            if setting == "src_vectors"
+            else require_text_target(tgt, setting)
+        )
         file = _opened(config, setting, embedding)
         found, total = fill(embedding, tokenizer, file), tokenizer.vocab_size
         if not found:

@@ -6,15 +6,16 @@ import shlex
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, Protocol, final, runtime_checkable
+from typing import Any, Final, Protocol, cast, final, runtime_checkable
 
 import numpy as np
 import torch
 
 from regard.atomic_files import write_atomic
-from regard.data import collate
+from regard.data import Corpus, collate
 from regard.decoding import Hypothesis, force_decode
 from regard.kinds.text_source import text_of_ids
+from regard.models import SequenceModel
 from regard.seeing.report import render_report
 from regard.seeing.storage import from_json, to_json
 from regard.seeing.trace import KINDS, SIDES, Map, Trace, TraceError
@@ -137,17 +138,28 @@ def example_places(evaluator: Evaluator) -> list[int]:
     return [int(place) for place in places]
 
 
-def example_traces(evaluator: Evaluator, outputs: Sequence[str]) -> list[Trace]:
+def example_traces(evaluator: Evaluator, outputs: Sequence[str]) -> Sequence[Trace]:
+    """Return attention traces of a few dev examples, as their kind of data makes them."""
+    with torch.no_grad(), evaluator.fabric.autocast():
+        return evaluator.kind.dev_traces(
+            evaluator.module,
+            evaluator.dev,
+            evaluator.fabric.device,
+            lambda: _token_traces(evaluator, outputs),
+        )
+
+
+def _token_traces(evaluator: Evaluator, outputs: Sequence[str]) -> list[Trace]:
     """Return attention traces of a few dev examples, with their references forced.
 
     The model's own outputs are the notes. No random number is drawn: dropout is off.
     """
     places, dev = example_places(evaluator), evaluator.dev
-    corpus, rows = dev.corpus, dev.rows[places]
+    corpus, rows = cast(Corpus, dev.corpus), dev.rows[places]
     batch = collate(corpus, rows).to(evaluator.fabric.device)
     targets = [corpus.tgt(row).tolist() for row in rows]
-    with torch.no_grad(), evaluator.fabric.autocast():
-        found = force_decode(evaluator.module, batch.src, batch.src_lengths, targets, kinds=KINDS)
+    module = cast(SequenceModel, evaluator.module)
+    found = force_decode(module, batch.src, batch.src_lengths, targets, kinds=KINDS)
     traces = []
     for place, row, hypothesis in zip(places, rows.tolist(), found, strict=True):
         source = evaluator.kind.sources.corpus_text(corpus, row, dev.sources[place])

@@ -268,6 +268,8 @@ def _finish(run: PreparedRun, progress: Progress, reporter: ConsoleReporter) -> 
     )
     if averaged is not None:
         reporter.note(describe_average(averaged, metric.name, progress.best[0][0]))
+    calibration = run.evaluator.calibrate(run.batches.epochs.corpus)
+    run.folder.write_calibration(calibration)
     write_card(run.folder, run.summary, progress, averaged)
 
 

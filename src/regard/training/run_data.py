@@ -13,15 +13,15 @@ from typing import Any, Final, NamedTuple
 
 from regard.data import (
     Corpus,
+    EncodedPairs,
     Pair,
     SourceEncoder,
-    Tokenizer,
     base_folder,
     dev_share,
     fingerprint,
-    is_held_out,
     join_lines,
     keep_source,
+    load_target,
     open_or_build_corpus,
     save_stdin,
 )
@@ -31,7 +31,6 @@ from regard.data.encode_corpus import corpus_key
 from regard.data.error_hints import DEV_SETTING_HINTS, SETTING_HINTS
 from regard.data.frame_cache import Survey, survey, write_frame_cache
 from regard.data.frame_tables import value_fingerprint
-from regard.data.normalization import CASES
 from regard.data.pair_reader import PairReader
 from regard.data.text_files import FileContent, measure_file
 from regard.errors import ArgumentError, DataError
@@ -57,7 +56,7 @@ class EncodedData(NamedTuple):
     """Encoded examples, and the kind that they are of, with its encoders."""
 
     kind: DataKind
-    train: Corpus
+    train: EncodedPairs
     dev: DevSet
 
 
@@ -227,9 +226,7 @@ class Examples:
     def _is_dev(self, pair: Pair, share: float) -> bool:
         if self.files.config.dev is not None:
             return False
-        # letters in another case are the same source to a model that converts them to one
-        key = CASES[self.files.config.src_case](self.kind.split_key(pair))
-        return is_held_out(key, share=share)
+        return self.kind.is_dev(self.files.config, pair, share)
 
     def dev_share(self) -> float:
         """Return the share of sources to hold out; 0 if there is a dev file."""
@@ -409,7 +406,7 @@ def _encoders(
     config = files.config
     src_file, tgt_file = folder.src_tokenizer_file, folder.tgt_tokenizer_file
     if src_file.exists() and tgt_file.exists():
-        kind = open_kind(config, load_encoder(src_file), Tokenizer.load(tgt_file))
+        kind = open_kind(config, load_encoder(src_file), load_target(tgt_file))
         return kind, Examples(files, type(kind), kind.source), history
     chosen, why = choose_kind(config, files.first)
     examples = Examples(files, chosen)
@@ -459,7 +456,7 @@ def _encode(kind: DataKind, examples: Examples, history: DataHistory) -> Encoded
     if train.dropped:
         total = len(train) + train.dropped
         say(f"too long and left out: {train.dropped:,} of {total:,} training {kind.examples}.")
-    return EncodedData(kind, train, DevSet.of(dev))
+    return EncodedData(kind, kind.train_set(train), kind.dev_set(dev))
 
 
 def _corpus(
@@ -477,8 +474,7 @@ def _corpus(
         source = examples.fingerprint(part, history.record.share)
     return open_or_build_corpus(
         lambda: kind.usable(pairs(), file=name, skip_bad=config.skip_bad, say=history.say),
-        kind.source,
-        kind.target,
+        *kind.encoders,
         history.corpus_file(part),
         source=source,
         max_src_len=config.max_src_len,

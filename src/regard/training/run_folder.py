@@ -19,11 +19,12 @@ from torch import Tensor
 
 from regard import safe_read
 from regard.atomic_files import content_checksum, write_atomic
-from regard.data import SourceEncoder, Tokenizer
+from regard.data import SourceEncoder, TargetEncoder, Tokenizer, load_target
 from regard.data.checksummed_json import json_checksum
 from regard.errors import ArgumentError, RegardError
 from regard.kinds import DataKind, load_encoder, open_kind
-from regard.models import SequenceModel
+from regard.models import AnyModel, SequenceModel
+from regard.models.protocol import require_sequence_model
 from regard.training.config import Config, make_config
 from regard.training.weights_file import (
     UnusableWeightsError,
@@ -50,11 +51,21 @@ class RunError(RegardError):
 class Saved(NamedTuple):
     """A model with its encoders and settings."""
 
-    model: SequenceModel
+    model: AnyModel
     src_tokenizer: SourceEncoder
-    tgt_tokenizer: Tokenizer
+    tgt_tokenizer: TargetEncoder
     config: Config
     kind: DataKind
+
+    @property
+    def sequence_model(self) -> SequenceModel:
+        """The model; raises RegardError if it predicts numbers."""
+        return require_sequence_model(self.model, "what is asked for")
+
+    @property
+    def text_target(self) -> Tokenizer:
+        """The tokeniser of the targets; raises RegardError if these are numbers."""
+        return self.kind.target
 
 
 class RunFolder:
@@ -72,6 +83,7 @@ class RunFolder:
         self.model_file = self.path / "model.safetensors"
         self.src_tokenizer_file = self.path / "tokenizer.src.json"
         self.tgt_tokenizer_file = self.path / "tokenizer.tgt.json"
+        self.calibration_file = self.path / "calibration.safetensors"
         self.metrics_file = self.path / "metrics.jsonl"
         self.card_file = self.path / "README.md"
         self.checkpoints = self.path / "checkpoints"
@@ -146,7 +158,13 @@ class RunFolder:
                 f"the output folder must be new, but {self.path} holds a run: go on with `regard "
                 f"train --resume {self.path}`, or choose another with -o."
             )
-        later = [self.metrics_file, self.model_file, self.checkpoints, self.best]
+        later = [
+            self.metrics_file,
+            self.model_file,
+            self.calibration_file,
+            self.checkpoints,
+            self.best,
+        ]
         later += [self.path / name for name in REPORT]
         taken = [path.name for path in (*self._made, *later) if os.path.lexists(path)]
         if taken:
@@ -262,7 +280,7 @@ class RunFolder:
         for file in (self.src_tokenizer_file, self.tgt_tokenizer_file):
             safe_read.open_regular(file, inside=self.path).close()
         src = load_encoder(self.src_tokenizer_file)
-        tgt = Tokenizer.load(self.tgt_tokenizer_file)
+        tgt = load_target(self.tgt_tokenizer_file)
         kind = open_kind(config, src, tgt)
         model = self._checked_model(config, kind, weights)
         try:
@@ -273,11 +291,28 @@ class RunFolder:
         if not all(bool(weight.isfinite().all()) for weight in weights.values()):
             raise self._no_weights(config, "some of them are not finite numbers")
         model.load_state_dict(weights)
+        if self.calibration_file.exists():
+            kind.use_calibration(self._calibration(config))
         return Saved(model.to(device).eval(), src, tgt, config, kind)
+
+    def _calibration(self, config: Config) -> Mapping[str, Tensor]:
+        """Return the tensors that predictions need beside the weights."""
+        try:
+            return read_weights(self.calibration_file, inside=self.path)
+        except UnusableWeightsError as error:
+            raise RunError(
+                f"{self.calibration_file} must hold the calibration of the preset {config.preset}, "
+                f"but it cannot be used ({error}): copy it again, or remove it to predict without."
+            ) from None
+
+    def write_calibration(self, tensors: Mapping[str, Tensor]) -> None:
+        """Write what predictions need beside the weights, if there is anything."""
+        if tensors:
+            write_weights(self.calibration_file, tensors)
 
     def _checked_model(
         self, config: Config, kind: DataKind, weights: Mapping[str, Tensor] | None
-    ) -> SequenceModel:
+    ) -> AnyModel:
         """Build the model of the run, if its weights have the sizes of its settings."""
         try:
             if weights is None:

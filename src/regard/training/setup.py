@@ -6,7 +6,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, cast
 
 import torch
 from rich.console import Console
@@ -14,9 +14,9 @@ from rich.console import Console
 from regard.data import (
     BPEDropout,
     Corpus,
+    EncodedPairs,
     Resegmenter,
-    SourceEncoder,
-    Tokenizer,
+    require_text_target,
     require_tokenizer,
 )
 from regard.data.dev_set import DevSet
@@ -25,7 +25,7 @@ from regard.errors import ArgumentError
 from regard.kinds import DataKind, open_kind
 from regard.kinds import check_settings as check_kind_settings
 from regard.kinds.tokenizer_training import shared_tokenizer_kind
-from regard.models import COPY_PRESETS, SequenceModel
+from regard.models import COPY_PRESETS, AnyModel, SequenceModel
 from regard.training.checkpoint import BestWeights, Checkpoints
 from regard.training.config import Config, check_model
 from regard.training.console_reporter import ConsoleReporter
@@ -57,7 +57,11 @@ from regard.training.run_data import PairSource, prepare_data
 from regard.training.run_folder import RunFolder
 from regard.training.schedule import Budget, Intervals, LearningRate
 
-HIGHER_IS_BETTER: Final = {"bleu", "chrf", "exact"}
+HIGHER_IS_BETTER: Final = {
+    *("bleu", "chrf", "exact"),
+    *("accuracy", "macro-f1", "tag-accuracy", "span-f1"),
+    *("em", "f1", "rouge-1", "rouge-2", "rouge-l"),
+}
 #: settings that name files, which are read more than once
 FILES: Final = ("data", "tgt", "dev", "dev_tgt", "src_vectors", "tgt_vectors")
 
@@ -140,8 +144,12 @@ def prepare(
     kind = open_kind(config, *data.kind.encoders)  # builds a model of the size that was filled in
     if config.bpe_dropout:
         say(f"words are segmented anew in each epoch, with BPE dropout {config.bpe_dropout:.0%}.")
-    resegmenter = _resegmenter(config, corpus, kind.source, kind.target)
-    module, learner, shapes = _learner(config, processes, precision, kind, say, resumed=resumed)
+    resegmenter = _resegmenter(config, corpus, kind)
+    # recordings are limited in seconds, and may have more frames than other sources
+    longest = max(config.max_src_len, int(corpus.src_lengths.max(initial=0)))
+    module, learner, shapes = _learner(
+        config, processes, precision, kind, say, longest, resumed=resumed
+    )
     check_precision(learner.objective, corpus, fabric, precision)
     epochs = Epochs(
         corpus,
@@ -155,7 +163,7 @@ def prepare(
         epochs, accumulate=config.accumulate, rank=processes.rank, processes=processes.count
     )
     per_epoch = max(1, batches.in_epoch(0) // config.accumulate)
-    dev_share = len(dev.rows[: config.eval_pairs]) / max(1, len(corpus))
+    dev_share = len(dev.rows[: config.eval_pairs]) / max(1, len(corpus.src_lengths))
     interval = evaluation_interval(config, per_epoch, dev_share)
     if config.minutes is None:  # else evaluations follow the clock as well
         config = config.model_copy(update={"eval_every": interval})
@@ -184,7 +192,7 @@ def prepare(
         f"model: {config.preset}, {config.size}, {summary.weights:,} weights, on {fabric.device} "
         f"in {precision}{several}."
     )
-    _announce_data(kind, epochs, dev, " held out by hash" if config.dev is None else "", say)
+    _announce_data(kind, epochs, dev, f" {kind.held_out_by}" if config.dev is None else "", say)
     if defaults := describe_defaults(given, config, facts, interval, kind.examples):
         say(defaults)
     if config.dev is not None:  # held out by hash, dev sources are new
@@ -214,11 +222,12 @@ def prepare(
     )
 
 
-def _facts(corpus: Corpus, kind: DataKind, fabric: Fabric) -> Facts:
-    tokens = int(corpus.src_lengths.sum() + corpus.tgt_lengths.sum()) + len(corpus)
+def _facts(corpus: EncodedPairs, kind: DataKind, fabric: Fabric) -> Facts:
+    count = len(corpus.src_lengths)
+    tokens = int(corpus.src_lengths.sum() + corpus.tgt_lengths.sum()) + count
     return Facts(
-        len(corpus),
-        tokens / max(1, len(corpus)),
+        count,
+        tokens / max(1, count),
         on_gpu=fabric.device.type == "cuda",
         scales_batches=kind.scales_batches,
         has_sources=kind.has_sources,
@@ -231,28 +240,31 @@ def _learner(
     precision: str,
     kind: DataKind,
     say: Say,
+    longest_src: int,
     *,
     resumed: bool,
-) -> tuple[SequenceModel, Learner, BatchShapes | None]:
+) -> tuple[AnyModel, Learner, BatchShapes | None]:
     """Build the model with its optimiser, and the batch shapes if CUDA graphs are used."""
     fabric = processes.fabric
     torch.manual_seed(config.seed)
     module = kind.build_model()
     if not resumed:
-        start_from_vectors(config, module, kind.source, kind.target, say)
+        start_from_vectors(config, module, *kind.encoders, say)
     tables = [embedding.table.weight for embedding in embeddings(config, module).values()]
     groups = parameter_groups(module, config.weight_decay, tables, config.vectors_rate)
     adam = torch.optim.AdamW(groups, lr=0.0, betas=(0.9, 0.98), fused=True)
     torch.manual_seed(config.seed + 7919 * processes.rank)  # dropout differs between processes
-    objective, optimizer = fabric.setup(
-        Objective(module, config.label_smoothing, config.rdrop), adam
+    made = kind.objective(
+        module,
+        lambda: Objective(cast(SequenceModel, module), config.label_smoothing, config.rdrop),
     )
+    objective, optimizer = fabric.setup(made, adam)
     shapes: BatchShapes | None = None
     # a graph needs the whole batch on one GPU; fp16 decides on the host whether to take a step
     alone = fabric.device.type == "cuda" and processes.count == 1 and config.accumulate == 1
     if config.graphs and alone and precision != "fp16":
         limits = (config.max_tokens, config.batch_sentences)
-        shapes = BatchShapes(config.max_src_len, config.longest_tgt + 1, *limits)
+        shapes = BatchShapes(longest_src, config.longest_tgt + 1, *limits)
     learner = Learner(
         module,
         objective,
@@ -265,18 +277,17 @@ def _learner(
     return module, learner, shapes
 
 
-def _resegmenter(
-    config: Config, corpus: Corpus, src: SourceEncoder, tgt: Tokenizer
-) -> Resegmenter | None:
+def _resegmenter(config: Config, corpus: EncodedPairs, kind: DataKind) -> Resegmenter | None:
     """Return the BPE dropout of the sides that have BPE tokens, if it is asked for."""
     if not config.bpe_dropout:
         return None
+    src, tgt = kind.encoders
     if "bpe" not in (src.kind, tgt.kind):
         raise _no_bpe(config.bpe_dropout, src.kind, tgt.kind)
-    texts = (require_tokenizer(src, "bpe_dropout"), tgt)
+    texts = (require_tokenizer(src, "bpe_dropout"), require_text_target(tgt, "bpe_dropout"))
     sides = (BPEDropout(t, config.bpe_dropout) if t.kind == "bpe" else None for t in texts)
     return Resegmenter(
-        corpus,
+        cast(Corpus, corpus),
         *sides,
         max_src_len=config.max_src_len,
         max_tgt_len=config.longest_tgt,
@@ -285,7 +296,7 @@ def _resegmenter(
 
 
 def _summary(
-    config: Config, module: SequenceModel, corpus: Corpus, evaluator: Evaluator
+    config: Config, module: AnyModel, corpus: EncodedPairs, evaluator: Evaluator
 ) -> RunSummary:
     dev, kind = evaluator.dev, evaluator.kind
     settings = config.model_dump(exclude_defaults=True)
@@ -298,7 +309,7 @@ def _summary(
         size=config.size,
         weights=sum(p.numel() for p in module.parameters()),
         data=config.data or f"{what} given in Python",
-        counts=f"{len(corpus):,} training {what}, {len(dev.corpus):,} dev {what}",
+        counts=f"{len(corpus.src_lengths):,} training {what}, {_count(dev):,} dev {what}",
         tokens=kind.encoder_rows(),
         metric=evaluator.metric.name,
         settings=settings,
@@ -310,16 +321,21 @@ def _summary(
 
 
 def _announce_data(kind: DataKind, epochs: Epochs, dev: DevSet, how: str, say: Say) -> None:
-    what, sources = kind.examples, len(dev.sources)
+    what, sources, count = kind.examples, len(dev.sources), _count(dev)
+    train = len(epochs.corpus.src_lengths)
     # a source with several targets is evaluated once, against all of them
-    different = f" of {sources:,} sources" if sources < len(dev.corpus) else ""
+    different = f" of {sources:,} sources" if sources < count else ""
     say(
-        f"data: {len(epochs.corpus):,} training {what} in {len(epochs[0].batches):,} batches "
-        f"({epochs.padding_share():.0%} padding), {len(dev.corpus):,} dev {what}{different}{how}."
+        f"data: {train:,} training {what} in {len(epochs[0].batches):,} batches "
+        f"({epochs.padding_share():.0%} padding), {count:,} dev {what}{different}{how}."
     )
 
 
-def _warn_of_overlap(kind: DataKind, corpus: Corpus, dev: DevSet, say: Say) -> None:
+def _count(dev: DevSet) -> int:
+    return len(dev.corpus.src_lengths)
+
+
+def _warn_of_overlap(kind: DataKind, corpus: EncodedPairs, dev: DevSet, say: Say) -> None:
     """Warn of dev sources that are training sources, too."""
     seen, count = kind.overlap(corpus, dev), len(dev.sources)
     if seen:

@@ -32,16 +32,12 @@ def refuse_cpu_model(model: nn.Module, *, need_weights: bool = False) -> str | N
     """
     if not HAS_NUMBA:
         return "numba is not installed"
-    if active_backend() != "auto" or is_watched():
-        return "its operators are watched, or run by a chosen backend"
-    if torch.is_autocast_enabled("cpu"):
-        return "it runs under autocast"
     if not isinstance(model, EncoderDecoder):
         return "it is no encoder-decoder"
     if any(p.dtype != torch.float32 or p.device.type != "cpu" for p in model.parameters()):
         return "its weights are not float32 on the CPU"
-    if has_hooks(model):
-        return "it has hooks"
+    if (refusal := _refuse_now(model)) is not None:
+        return refusal
     if isinstance(model.decoder, AttentionDecoder):
         if need_weights:
             return "its compiled steps return no maps"
@@ -53,6 +49,15 @@ def refuse_cpu_model(model: nn.Module, *, need_weights: bool = False) -> str | N
 
         return refuse_recurrent(model.decoder)
     return f"it has a {type(model.decoder).__name__}"
+
+
+def _refuse_now(model: nn.Module) -> str | None:
+    """Return the reason why compiled steps cannot run in this moment, or None."""
+    if active_backend() != "auto" or is_watched():
+        return "its operators are watched, or run by a chosen backend"
+    if torch.is_autocast_enabled("cpu"):
+        return "it runs under autocast"
+    return "it has hooks" if has_hooks(model) else None
 
 
 @final
@@ -82,6 +87,14 @@ class CpuModel(SequenceModel):
     def is_current(self) -> bool:
         """Return whether the weights are still those that were prepared."""
         return self._versions == _versions(self.model)
+
+    def can_run(self, *, need_weights: bool) -> bool:
+        """Return whether it may still take the place of its model, like `refuse_cpu_model`.
+
+        The weights that were prepared need no second look.
+        """
+        gives_maps = not isinstance(self.model.decoder, AttentionDecoder)
+        return (gives_maps or not need_weights) and _refuse_now(self.model) is None
 
     @property
     def src_positions(self) -> int | None:

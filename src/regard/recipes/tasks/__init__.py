@@ -2,7 +2,21 @@
 
 from typing import Final
 
-from regard.recipes.tasks import cmudict, inflection, ptb, sigmorphon, sst, translation
+from regard.recipes.tasks import (
+    acl_titles,
+    an4,
+    babi,
+    cmudict,
+    forecasting,
+    inflection,
+    mnist,
+    ptb,
+    shapes,
+    sigmorphon,
+    squad,
+    sst,
+    translation,
+)
 from regard.recipes.tasks.base import RecipeTask, TaskScores
 
 TASKS: Final[dict[str, RecipeTask]] = {
@@ -13,6 +27,13 @@ TASKS: Final[dict[str, RecipeTask]] = {
     "tatoeba": translation.TATOEBA,
     "ptb": ptb.TASK,
     "sst": sst.TASK,
+    "shapes": shapes.TASK,
+    "mnist": mnist.TASK,
+    "forecasting": forecasting.TASK,
+    "babi": babi.TASK,
+    "squad": squad.TASK,
+    "acl-titles": acl_titles.TASK,
+    "an4": an4.TASK,
 }
 
 __all__ = ["TASKS", "RecipeTask", "TaskScores"]

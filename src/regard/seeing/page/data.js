@@ -128,7 +128,7 @@ export class Trace {
     return this.maps.filter((map) => map.kind === kind).sort((a, b) => a.layer - b.layer);
   }
 
-  /** The tokens along a side of a map; `read` is the target as the decoder reads it, `slots` a memory's. */
+  /** The tokens along a side of a map; `read` is the target as the decoder reads it, `slots` a memory's, `hops` the readings of a story. */
   tokens(side) {
     if (side === "source") return this.source.tokens;
     if (side === "target") return this.target.tokens;
@@ -136,6 +136,13 @@ export class Trace {
     if (side === "slots") {
       const count = Math.max(0, ...this.maps.filter((map) => map.sides[1] === side).map((map) => map.columns));
       return Array.from({ length: count }, (_, i) => ({ ...plain, text: `slot ${i + 1}` }));
+    }
+    if (side === "hops") {
+      const count = Math.max(0, ...this.maps.filter((map) => map.sides[0] === side).map((map) => map.rows));
+      const answer = this.target.text && ` → ${this.target.text}`;
+      return Array.from({ length: count }, (_, i) => {
+        return { ...plain, text: `hop ${i + 1}${i + 1 === count ? answer : ""}` };
+      });
     }
     return [{ ...plain, text: "<s>", special: true }, ...this.target.tokens.slice(0, -1)];
   }

@@ -25,17 +25,20 @@ export class Live {
     this.reads = h("p", { class: "reads", id: "live-reads" });
     this.box.setAttribute("aria-describedby", "live-reads");
     this.box.addEventListener("input", () => this.later());
+    this.chooser = h("input", { type: "file", id: "live-file", "aria-describedby": "live-reads" });
+    this.chooser.addEventListener("change", () => this.take(this.chooser.files));
     this.whatIf = new WhatIf(this);
-    const label = h("label", { for: "live-text" }, "Input");
+    this.label = h("label", { for: "live-text" }, "Input");
     const place = app.root.querySelector('[data-place="live"]');
     place.append(
-      h("div", { class: "ask" }, label, this.picker ?? "", this.box), this.reads, this.status, this.stream, this.whatIf.root,
+      h("div", { class: "ask" }, this.label, this.picker ?? "", this.box, this.chooser), this.reads, this.status, this.stream, this.whatIf.root,
     );
     place.hidden = false;
+    this.listenForFiles(place);
     this.introduce();
     this.box.value = before.text ?? (this.shown = this.example());
-    if (this.box.value) this.ask();
-    else this.box.focus();
+    if (this.asks) this.ask();
+    else if (!this.readsFiles) this.box.focus();
   }
 
   /** The server's description of the selected model. */
@@ -49,8 +52,56 @@ export class Live {
     return this.model.source?.tokenizer === "vectors";
   }
 
+  /** True if the model reads files, such as pictures, which are chosen or dropped. */
+  get readsFiles() {
+    return Boolean(this.model.source?.files);
+  }
+
+  /** True if there is something to ask about. */
+  get asks() {
+    return this.readsFiles ? Boolean(this.file) : Boolean(this.box.value.trim());
+  }
+
+  /** A file may be dropped anywhere on the input. */
+  listenForFiles(place) {
+    for (const name of ["dragenter", "dragover"]) {
+      place.addEventListener(name, (event) => {
+        if (!this.readsFiles || !event.dataTransfer?.types.includes("Files")) return;
+        event.preventDefault();
+        place.classList.add("dropping");
+      });
+    }
+    place.addEventListener("dragleave", () => place.classList.remove("dropping"));
+    place.addEventListener("drop", (event) => {
+      place.classList.remove("dropping");
+      if (!this.readsFiles) return;
+      event.preventDefault();
+      this.take(event.dataTransfer?.files);
+    });
+  }
+
+  /** Asks about the first of some files, unless it is larger than the server allows. */
+  async take(files) {
+    const file = files?.[0];
+    if (!file) return;
+    const most = this.info.limits?.file_bytes;
+    this.file = null;
+    if (most && file.size > most) {
+      this.say(`${file.name} has ${file.size.toLocaleString("en")} bytes, and the server takes ${most.toLocaleString("en")} at most.`);
+      return;
+    }
+    this.file = { name: file.name, content: await base64(file) };
+    await this.ask();
+  }
+
   /** Describes the input of the model. */
   introduce() {
+    const files = this.model.source?.files;
+    this.box.hidden = Boolean(files);
+    this.chooser.hidden = !files;
+    this.chooser.accept = (files ?? []).join();
+    this.label.htmlFor = files ? "live-file" : "live-text";
+    this.label.textContent = files ? "Choose a file, or drop one here" : "Input";
     const example = this.example();
     const button = h("button", { type: "button", onclick: () => this.tryExample() }, "Try an example");
     fill(this.reads, this.model.reads ? `${this.model.name} reads ${this.model.reads}. ` : "", example ? button : "");
@@ -95,14 +146,14 @@ export class Live {
 
   question() {
     const model = this.picker?.value;
-    const source = this.readsFrames ? { frames: frames(this.box.value) } : { text: this.box.value };
+    const source = this.readsFiles ? { file: this.file?.content } : this.readsFrames ? { frames: frames(this.box.value) } : { text: this.box.value };
     return { ...source, ...(model ? { model } : {}) };
   }
 
   async ask() {
     this.asked?.abort();
-    const typed = this.box.value;
-    if (!typed.trim()) {
+    const typed = this.readsFiles ? "" : this.box.value;
+    if (!this.asks) {
       this.stream.replaceChildren(); // of a question that was taken back
       this.say("");
       return;
@@ -173,11 +224,11 @@ export class Live {
   }
 
   async done(trace, question, typed) {
-    const label = question.text ?? trace.source.text;
+    const label = question.text ?? (question.file && this.file?.name) ?? trace.source.text;
     await this.app.show(trace, label);
     this.whatIf.show(this.app.trace);
     this.stream.replaceChildren();
-    await this.app.set({ text: typed.length <= LINK ? typed : undefined, model: question.model });
+    await this.app.set({ text: typed && typed.length <= LINK ? typed : undefined, model: question.model });
   }
 
   /** Asks about the text that is typed, with more options; `use` is given the answer. */
@@ -209,6 +260,16 @@ function frames(text) {
     if (Number.isFinite(value)) return value;
     throw new Refused({ message: `Line ${i + 1} has “${short(word, 20)}”, which is no number`, hint: "put one frame on each line, with blanks between its numbers" });
   }));
+}
+
+/** The content of a file in base64. */
+function base64(file) {
+  return new Promise((resolve, reject) => {
+    const reader = new FileReader();
+    reader.onload = () => resolve(reader.result.slice(reader.result.indexOf(",") + 1));
+    reader.onerror = () => reject(reader.error);
+    reader.readAsDataURL(file);
+  });
 }
 
 class Refused extends Error {

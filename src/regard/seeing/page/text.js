@@ -27,7 +27,7 @@ function block(app, side, all, name) {
   const { view } = app;
   const [from, to] = range(all, app.at()[side]);
   const of = view.layer.sides[side === "row" ? 0 : 1];
-  const texts = { source: view.trace.source.text, slots: "" };
+  const texts = { source: view.trace.source.text, slots: "", hops: "" };
   const whole = texts[of] ?? view.trace.target.text;
   const tokens = new Map();
   const tall = to - from > TALL && { tabindex: "0", role: "group", "aria-label": `${name} text` };

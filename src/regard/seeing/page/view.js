@@ -12,6 +12,7 @@ export const KINDS = {
   "encoder-future": ["input → later input", "input", "later input"],
   "decoder-history": ["output → output so far", "output", "output so far"],
   memory: ["output → memory", "output", "memory"],
+  hops: ["hop → sentence", "hop", "sentence"],
 };
 
 /** The view of a state, whose layer must be loaded. */

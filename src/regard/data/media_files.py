@@ -4,6 +4,7 @@ A file may come from anywhere: its size is known before its content is decoded, 
 is wrong with it is a sentence for its user.
 """
 
+import io
 import os
 import struct
 from collections.abc import Mapping
@@ -17,8 +18,8 @@ from torch import Tensor
 from regard import extras, safe_read
 from regard.errors import DataError
 
-#: pixels of a picture at most
-MAX_PIXELS: Final = 100_000_000
+#: pixels of a picture at most: those of Pillow, which warns of more
+MAX_PIXELS: Final = 89_478_485
 PICTURES: Final = (".png", ".jpg", ".jpeg", ".webp", ".bmp", ".gif", ".tif", ".tiff")
 SOUNDS: Final = (".wav", ".flac", ".ogg", ".oga", ".mp3", ".aiff", ".aif")
 MEDIA: Final = (*PICTURES, *SOUNDS)
@@ -82,31 +83,43 @@ def reject_media(given: Any) -> None:
     )
 
 
-def read_picture(source: Any) -> Picture:
-    """Return a picture from the path of a file, or from an image of Pillow."""
+def read_picture(source: Any, *, max_pixels: int | None = None) -> Picture:
+    """Return a picture in RGB; of an animated one, the first frame.
+
+    Args:
+        source: the path of a file, its content as bytes, or an image of Pillow.
+        max_pixels: pixels at most, known before any is decoded; `MAX_PIXELS` if None.
+    """
     extras.require("PIL", extra="media", for_="a model that reads pictures")
     from PIL import Image, UnidentifiedImageError
 
     if isinstance(source, Image.Image):
         return Picture("picture", _to_rgb(source))
-    name = _path_of(source, "picture", "an image of Pillow", SAVE_AGAIN)
+    content, most = isinstance(source, bytes), max_pixels or MAX_PIXELS
+    name = "picture" if content else _path_of(source, "picture", "an image of Pillow", SAVE_AGAIN)
     try:
-        with _opened(name) as file, Image.open(file) as image:
-            if image.width * image.height > MAX_PIXELS:
-                reason = (
-                    f"a picture must have at most {MAX_PIXELS:,} pixels, but this one has "
-                    f"{image.width} x {image.height}"
-                )
-                raise DataError(name, None, reason, "make it smaller", kind="too large")
+        opened = io.BytesIO(source) if content else _opened(name)
+        with opened as file, Image.open(file) as image:
+            if image.width * image.height > most:
+                raise _too_many_pixels(name, f"{image.width} x {image.height}", most)
             return Picture(name, _to_rgb(image))
     except UnidentifiedImageError:
-        reason = f"a picture must be a file that Pillow can read, but this one {_content(name)}"
+        empty = not source if content else os.path.getsize(name) == 0
+        what = "is empty" if empty else "is of no format that it knows"
+        reason = f"a picture must be a file that Pillow can read, but this one {what}"
         raise DataError(name, None, reason, SAVE_AGAIN, kind="no picture") from None
     except DataError:
         raise
-    except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
+    except (Image.DecompressionBombError, Image.DecompressionBombWarning):  # an error in tests
+        raise _too_many_pixels(name, "more", most) from None
+    except (OSError, SyntaxError, ValueError) as error:
         reason = f"a picture must be whole, but this one cannot be decoded ({_line(error)})"
         raise DataError(name, None, reason, SAVE_AGAIN, kind="no picture") from None
+
+
+def _too_many_pixels(name: str, found: str, most: int) -> DataError:
+    reason = f"a picture must have at most {most:,} pixels, but this one has {found}"
+    return DataError(name, None, reason, "make it smaller", kind="too large")
 
 
 def _to_rgb(image: Any) -> Any:
@@ -129,8 +142,9 @@ def read_sound(source: Any, rate: int, *, most: float) -> Sound:
     """Return a recording of one channel at the rate that a model reads.
 
     Args:
-        source: the path of a file, samples with their rate as in `(samples, 44100)`, or a mapping
-            with `array` and `sampling_rate`, as libraries of datasets have them.
+        source: the path of a file, its content as bytes, samples with their rate as in
+            `(samples, 44100)`, or a mapping with `array` and `sampling_rate`, as libraries of
+            datasets have them.
         rate: samples per second of the result.
         most: seconds at most.
     """
@@ -166,9 +180,13 @@ def _read_file(source: Any, most: float) -> Sound:
     extras.require("soundfile", extra="media", for_="a model that reads sound")
     import soundfile
 
-    name = _path_of(source, "recording", "samples with their rate", RECORD_AGAIN)
-    with _opened(name) as file:
-        _check_whole(name, file.read(12), os.fstat(file.fileno()).st_size)
+    content = isinstance(source, bytes)
+    what = "samples with their rate"
+    name = "recording" if content else _path_of(source, "recording", what, RECORD_AGAIN)
+    with io.BytesIO(source) if content else _opened(name) as file:
+        size = file.seek(0, os.SEEK_END)
+        file.seek(0)
+        _check_whole(name, file.read(12), size)
         file.seek(0)
         try:
             with soundfile.SoundFile(file) as sound:
@@ -176,12 +194,20 @@ def _read_file(source: Any, most: float) -> Sound:
                 _check_length(name, sound.frames / rate, most)
                 samples = sound.read(dtype="float32", always_2d=True)
         except soundfile.LibsndfileError as error:
-            what = (
-                f"a recording must be a file that soundfile can read, but this one {_content(name)}"
-            )
+            found = "is of no format that it knows" if size else "is empty"
+            what = f"a recording must be a file that soundfile can read, but this one {found}"
             reason = f"{what} ({_line(error)})"
             raise DataError(name, None, reason, RECORD_AGAIN, kind="no recording") from None
+    _check_samples(name, samples, rate)
     return _one_channel(name, samples, rate)
+
+
+def _check_samples(name: str, samples: Samples, rate: int) -> None:
+    """Raise if a file of floats holds a NaN or an infinite sample."""
+    wrong = np.flatnonzero(~np.isfinite(samples).all(axis=1))
+    if len(wrong):
+        reason = f"samples must be finite numbers, but one at {wrong[0] / rate:.2f} seconds is not"
+        raise DataError(name, None, reason, RECORD_AGAIN, kind="not finite")
 
 
 def _check_whole(name: str, start: bytes, size: int) -> None:

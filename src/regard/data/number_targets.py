@@ -1,0 +1,133 @@
+"""Targets that are numbers: their names, and the scale at which a model predicts them."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Annotated, Any, ClassVar, Final, Literal
+
+import numpy as np
+from jaxtyping import Float32, Int32
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from regard import safe_read
+from regard.data.checksummed_json import (
+    VERSION,
+    invalid_file,
+    json_checksum,
+    read_checksummed,
+    write_checksummed,
+)
+from regard.data.tokenizers import Tokenizer
+from regard.errors import RegardError
+from regard.safe_read import PathLike
+
+#: a file of targets that is read: names and two numbers of each
+MOST_TARGETS: Final = 100_000
+
+
+class _NumberTargetsFile(BaseModel):
+    """A file of `NumberTargets`."""
+
+    model_config = ConfigDict(extra="forbid", allow_inf_nan=False)
+
+    version: int
+    kind: Literal["numbers"]
+    names: list[str] = Field(min_length=1, max_length=MOST_TARGETS)
+    mean: list[float]
+    scale: list[Annotated[float, Field(gt=0)]]
+
+    @model_validator(mode="after")
+    def _check(self) -> "_NumberTargetsFile":
+        if not len(self.names) == len(self.mean) == len(self.scale):
+            raise ValueError(f"mean and scale must have {len(self.names)} numbers each")
+        return self
+
+
+@dataclass(frozen=True)
+class NumberTargets:
+    """The encoder of targets that are numbers: standardises each of them.
+
+    Attributes:
+        names: of the numbers that a model predicts at once.
+        mean: mean of each over the training data.
+        scale: standard deviation of each.
+    """
+
+    kind: ClassVar[str] = "numbers"
+    #: a corpus stores a number as the 32 bits of a float, for which two bytes are too few
+    vocab_size: ClassVar[int] = 1 << 31
+
+    names: tuple[str, ...]
+    mean: tuple[float, ...]
+    scale: tuple[float, ...]
+
+    @property
+    def summary(self) -> str:
+        """A short description."""
+        count = len(self.names)
+        shown = ", ".join(self.names[:3]) + (", ..." if count > 3 else "")
+        return f"{count} number{'s' * (count != 1)} ({shown})"
+
+    @property
+    def fingerprint(self) -> str:
+        """A checksum that is the same for equal targets."""
+        return json_checksum(self._to_json())
+
+    def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
+        """Return the standardised number of each text as bits, or 0 for a text without one."""
+        numbers = np.array([float(text or 0) for text in texts], np.float64)
+        scaled = ((numbers - self.mean[0]) / self.scale[0]).astype(np.float32)
+        return [[bits] for bits in scaled.view(np.int32).tolist()]
+
+    @staticmethod
+    def decode_bits(bits: Int32[np.ndarray, " numbers"]) -> Float32[np.ndarray, " numbers"]:
+        """Return the standardised numbers that a corpus stores."""
+        return np.ascontiguousarray(bits, np.int32).view(np.float32)
+
+    def save(self, path: PathLike) -> None:
+        """Write a JSON file."""
+        write_checksummed(path, self._to_json())
+
+    @classmethod
+    def from_json(cls, path: PathLike, content: dict[str, Any]) -> "NumberTargets":
+        """Return the targets that a file describes; raises DataError if it is invalid."""
+        try:
+            file = _NumberTargetsFile.model_validate(content)
+        except ValidationError as error:
+            raise invalid_file(path, safe_read.explain(error)) from None
+        return cls(tuple(file.names), tuple(file.mean), tuple(file.scale))
+
+    def _to_json(self) -> dict[str, Any]:
+        return {
+            "version": VERSION,
+            "kind": self.kind,
+            "names": list(self.names),
+            "mean": list(self.mean),
+            "scale": list(self.scale),
+        }
+
+
+#: what a run knows of its targets: how text is cut, or the scale of numbers
+TargetEncoder = Tokenizer | NumberTargets
+
+
+def load_target(path: PathLike) -> TargetEncoder:
+    """Load the encoder of a run's targets; raises DataError if the file is damaged."""
+    content = read_checksummed(path)
+    if content.get("kind") == NumberTargets.kind:
+        return NumberTargets.from_json(path, content)
+    return Tokenizer.from_json(path, content)
+
+
+def require_text_target(target: TargetEncoder, what: str) -> Tokenizer:
+    """Return the tokeniser of text targets; raises RegardError for numbers.
+
+    Args:
+        target: the target encoder of a run.
+        what: what needs targets of text, worded to go before "must".
+    """
+    if isinstance(target, Tokenizer):
+        return target
+    raise RegardError(
+        f"{what} must have a target of text, but this run predicts {target.summary}: use `regard "
+        f"predict`, `regard evaluate` or `regard show` with it."
+    )

@@ -1,0 +1,144 @@
+"""Stories and passages with a question: their text form, and their columns in a file.
+
+A source is one string, `story<TAB>question`. A story whose sentences are given one by one has " | "
+between them; any other text is split where a sentence ends.
+"""
+
+import re
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
+from typing import Any, Final, NamedTuple
+
+from regard.data.error_hints import BadLine, shorten
+from regard.errors import DataError
+
+#: between sentences that are given one by one
+SENTENCE_MARK: Final = " | "
+#: between a story and its question
+QUESTION_MARK: Final = "\t"
+#: names of columns that are recognised
+STORY_NAMES: Final = ("story", "passage", "context", "document")
+QUESTION_NAMES: Final = ("question", "query")
+ANSWER_NAMES: Final = ("answer", "answers")
+#: the end of a sentence: a full stop, perhaps a bracket or quote, and a capital or digit after it
+SENTENCE_END: Final = re.compile(r"(?<=[.!?])[\"')\]”’]*\s+(?=[\"'(\[“‘]*[^\W_a-z])")
+#: key of the texts in the answers of SQuAD
+TEXT_KEY: Final = "text"
+
+
+class Story(NamedTuple):
+    """A story or passage, and a question about it."""
+
+    text: str
+    question: str
+
+    @property
+    def sentences(self) -> list[str]:
+        """The sentences, as they were given or as they are found."""
+        return split_sentences(self.text)
+
+    @property
+    def parts(self) -> list[str]:
+        """The sentences if they were given one by one, else the whole text."""
+        return [part for part in map(str.strip, self.text.split(SENTENCE_MARK)) if part]
+
+    def __str__(self) -> str:
+        return f"{self.text}{QUESTION_MARK}{self.question}"
+
+    @staticmethod
+    def of(source: str) -> "Story":
+        """Parse a source; without a tab, a last sentence that ends in "?" is the question.
+
+        Raises DataError if there is no question, or nothing before it.
+        """
+        text, tab, question = source.partition(QUESTION_MARK)
+        if not tab:
+            *before, question = split_sentences(source) or [""]
+            if not question.endswith("?"):
+                raise DataError(
+                    "source",
+                    None,
+                    f"a source must have a question, but {shorten(source)} has none",
+                    "write it after a tab, or as a last sentence that ends in a question mark",
+                    kind="no question",
+                )
+            text = SENTENCE_MARK.join(before)
+        if QUESTION_MARK in question:
+            raise DataError(
+                "source",
+                None,
+                f"a source must be a story and a question, but {source.count(QUESTION_MARK)} tabs "
+                f"cut it in more",
+                "leave the answer out, for example with `cut -f1,2`",
+                kind="too many columns",
+            )
+        story = Story(text.strip(), question.strip())
+        for name, part in (("story", story.text), ("question", story.question)):
+            if not part.strip(" |"):
+                raise _empty(name)
+        return story
+
+
+def _empty(name: str) -> DataError:
+    reason, fix = f"the {name} is empty", "fill it in, or leave the line out"
+    return DataError("source", None, reason, fix, kind=f"empty {name}")
+
+
+def split_sentences(text: str) -> list[str]:
+    """Return the sentences of a text: at " | " if it has any, else after full stops."""
+    if SENTENCE_MARK in text:
+        parts = text.split(SENTENCE_MARK)
+    else:
+        ends = [0, *(match.end() for match in SENTENCE_END.finditer(text)), len(text)]
+        parts = [text[a:b] for a, b in pairwise(ends)]
+    return [part for part in map(str.strip, parts) if part]
+
+
+def question_columns(names: Sequence[str]) -> tuple[str, str, str] | None:
+    """Return the names of story, question and answer among those of columns, if all are there."""
+    lower = {name.strip().lower(): name for name in reversed(names)}
+    known = (STORY_NAMES, QUESTION_NAMES, ANSWER_NAMES)
+    found = [next((lower[n] for n in some if n in lower), "") for some in known]
+    story, question, answer = found
+    return (story, question, answer) if all(found) else None
+
+
+def join_source(story: Any, question: Any) -> str:
+    """Return the text form of a source; raises BadLine for parts that cannot be one.
+
+    Args:
+        story: a text, or a list of sentences.
+        question: a text.
+    """
+    if isinstance(story, list | tuple):
+        for sentence in story:
+            _check_part("sentence", sentence)
+        story = SENTENCE_MARK.join(_one_line(sentence) for sentence in story)
+    _check_part("story", story)
+    _check_part("question", question)
+    return str(Story(_one_line(story), _one_line(question)))
+
+
+def _check_part(name: str, text: Any) -> None:
+    if text is None or (isinstance(text, str) and not text.strip(" |\t\n")):
+        raise BadLine(f"empty {name}", f"the {name} is empty", "fill it in, or leave the line out")
+    if not isinstance(text, str):
+        raise BadLine(
+            "not a string",
+            f"the {name} must be a string, but it is {shorten(text)}",
+            "write a story as a text or a list of sentences, and a question as a text",
+        )
+
+
+def _one_line(text: str) -> str:
+    return text.replace(QUESTION_MARK, " ").strip()
+
+
+def answers_of(value: Any) -> Any:
+    """Return the accepted answers: those of SQuAD lie under "text", and equal ones count once."""
+    if isinstance(value, Mapping):
+        value = value.get(TEXT_KEY)
+    if isinstance(value, list | tuple):
+        texts = [one.get(TEXT_KEY) if isinstance(one, Mapping) else one for one in value]
+        return list(dict.fromkeys(texts)) if all(isinstance(t, str) for t in texts) else texts
+    return value

@@ -1,0 +1,51 @@
+"""Exact match and F1 of answers, as SQuAD counts them.
+
+Rajpurkar et al. (2016), https://aclanthology.org/D16-1264, section 6.1: case, punctuation, articles
+and spaces do not count; F1 is that of the words, against the best of several references, and its
+value the mean over the questions.
+"""
+
+import re
+import string
+from collections import Counter
+from collections.abc import Callable, Sequence
+from typing import Final
+
+import numpy as np
+from jaxtyping import Float
+
+ARTICLES: Final = re.compile(r"\b(a|an|the)\b")
+PUNCTUATION: Final = str.maketrans("", "", string.punctuation)
+
+
+def normalize_answer(text: str) -> str:
+    """Return an answer in lower case, without punctuation, articles and further spaces."""
+    plain = text.lower().translate(PUNCTUATION)
+    return " ".join(ARTICLES.sub(" ", plain).split())
+
+
+def exact_match(prediction: str, reference: str) -> float:
+    """Return 1 if the answers are equal once normalised, else 0."""
+    return float(normalize_answer(prediction) == normalize_answer(reference))
+
+
+def word_f1(prediction: str, reference: str) -> float:
+    """Return F1 of the words of two answers; 1 if neither has any, 0 if one of them has none."""
+    found, right = (normalize_answer(text).split() for text in (prediction, reference))
+    if not found or not right:
+        return float(found == right)
+    both = sum((Counter(found) & Counter(right)).values())
+    return 2 * both / (len(found) + len(right))
+
+
+def best_answers(
+    compare: Callable[[str, str], float],
+    predictions: Sequence[str],
+    references: list[list[str]],
+) -> Float[np.ndarray, "sentences 2"]:
+    """Return for each prediction the best value against any of its references; and 1."""
+    best = [
+        max(compare(prediction, reference) for reference in several)
+        for prediction, several in zip(predictions, references, strict=True)
+    ]
+    return np.stack([np.array(best, dtype=np.float64), np.ones(len(best))], axis=1)

@@ -1,0 +1,185 @@
+"""Classification: counts of each class, macro F1 and the confusion of classes.
+
+Where an example has several references, a prediction that is one of them is right; a wrong one is
+counted against the first.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+
+import numpy as np
+from jaxtyping import Float, Int
+
+from regard.errors import ArgumentError
+
+#: classes of the references that macro F1 has room for: each takes three numbers of every example
+MOST_CLASSES: Final = 1000
+#: classes that a sentence names
+NAMED: Final = 5
+
+
+class ClassRow(NamedTuple):
+    """Results of one class.
+
+    Attributes:
+        label: the class.
+        precision: share of its predictions that are right; 0 if it is never predicted.
+        recall: share of its examples that are predicted; 0 if it has none.
+        f1: harmonic mean of both.
+        support: number of its examples.
+        predicted: number of its predictions.
+    """
+
+    label: str
+    precision: float
+    recall: float
+    f1: float
+    support: int
+    predicted: int
+
+
+@dataclass(frozen=True)
+class Confusion:
+    """Counts of predictions of each class for examples of each class.
+
+    Attributes:
+        labels: the classes, those with most examples first.
+        counts: number of examples by class and prediction; most pairs of many classes never occur.
+    """
+
+    labels: tuple[str, ...]
+    counts: Mapping[tuple[str, str], int]
+
+    def rows(self) -> list[ClassRow]:
+        """Return the results of each class."""
+        support, predicted = self._totals(0), self._totals(1)
+        return [
+            class_row(label, self.counts.get((label, label), 0), predicted[label], support[label])
+            for label in self.labels
+        ]
+
+    def _totals(self, side: int) -> Counter[str]:
+        totals: Counter[str] = Counter()
+        for pair, count in self.counts.items():
+            totals[pair[side]] += count
+        return totals
+
+    def matrix(self, most: int | None = None) -> Int[np.ndarray, "classes classes"]:
+        """Return a row for each class and a column for each prediction, of the first classes."""
+        place = {label: i for i, label in enumerate(self.labels[:most])}
+        table = np.zeros((len(place), len(place)), dtype=np.int64)
+        for (gold, predicted), count in self.counts.items():
+            if gold in place and predicted in place:
+                table[place[gold], place[predicted]] = count
+        return table
+
+    def mistakes(self) -> list[tuple[str, str, int]]:
+        """Return class, prediction and number of all wrong pairs, the most frequent first."""
+        wrong = [(gold, found, n) for (gold, found), n in self.counts.items() if gold != found]
+        return sorted(wrong, key=lambda one: (-one[2], one[0], one[1]))
+
+
+class ClassReport(NamedTuple):
+    """Results by class.
+
+    Attributes:
+        unit: what a class is: "label", "tag" or "type of span".
+        rows: of each class, those with most examples first.
+        confusion: of labels, or of tags.
+        notes: sentences about classes that cannot be right.
+    """
+
+    unit: str
+    rows: list[ClassRow]
+    confusion: Confusion
+    notes: tuple[str, ...] = ()
+
+
+def confusion(predictions: Sequence[str], references: Sequence[Sequence[str]]) -> Confusion:
+    """Count the predictions of each class by the class of the reference."""
+    gold = gold_classes(predictions, references)
+    counts = Counter(zip(gold, predictions, strict=True))
+    support = Counter(gold)
+    support.update(dict.fromkeys(predictions, 0))
+    labels = sorted(support, key=lambda label: (-support[label], label))
+    return Confusion(tuple(labels), counts)
+
+
+def unknown_classes(references: Iterable[Sequence[str]], known: Sequence[str]) -> tuple[str, ...]:
+    """Return a sentence about examples of classes that a model does not know, if there are any."""
+    own = set(known)
+    unknown = Counter(several[0] for several in references if own.isdisjoint(several))
+    if not unknown:
+        return ()
+    names = ", ".join(f"{label!r:.40}" for label, _ in unknown.most_common(NAMED))
+    more = f" and {len(unknown) - NAMED} more" if len(unknown) > NAMED else ""
+    count = unknown.total()
+    are = "example is" if count == 1 else "examples are"
+    return (f"{count:,} {are} of classes that training has not seen, {names}{more}: all wrong",)
+
+
+def class_row(label: str, right: int, predicted: int, support: int) -> ClassRow:
+    """Return the results of a class from its counts."""
+    counts = (np.array(float(count)) for count in (right, predicted, support))
+    precision, recall, f1 = map(float, precision_recall_f1(*counts))
+    return ClassRow(label, precision, recall, f1, support, predicted)
+
+
+def gold_classes(predictions: Sequence[str], references: Sequence[Sequence[str]]) -> list[str]:
+    """Return the class that each prediction is compared with: itself if it is a reference."""
+    pairs = zip(predictions, references, strict=True)
+    return [predicted if predicted in several else several[0] for predicted, several in pairs]
+
+
+def class_counts(
+    predictions: Sequence[str], references: list[list[str]]
+) -> Float[np.ndarray, "sentences columns"]:
+    """Return for each class of the references, in three blocks of columns, whether an example is
+    rightly predicted as it, is predicted as it, and belongs to it."""
+    classes = sorted({label for several in references for label in several})
+    if len(classes) > MOST_CLASSES:
+        raise ArgumentError(
+            "metric",
+            f"not be macro-f1 for more than {MOST_CLASSES:,} classes",
+            f"macro-f1 of {len(classes):,}",
+            "take accuracy",
+        )
+    place = {label: i for i, label in enumerate(classes)}
+    counts = np.zeros((len(predictions), 3, len(classes)))
+    for row, (predicted, gold) in enumerate(
+        zip(predictions, gold_classes(predictions, references), strict=True)
+    ):
+        counts[row, 2, place[gold]] = 1
+        if predicted in place:  # a class without any reference has no F1
+            counts[row, 1, place[predicted]] = 1
+            counts[row, 0, place[predicted]] = predicted == gold
+    return counts.reshape(len(predictions), -1)
+
+
+def macro_f1(sums: Float[np.ndarray, "samples columns"]) -> Float[np.ndarray, " samples"]:
+    """Return the mean F1 of the classes; one that a resample has nothing of does not count."""
+    right, predicted, gold = sums.reshape(len(sums), 3, -1).transpose(1, 0, 2)
+    f1 = precision_recall_f1(right, predicted, gold)[2]
+    there = (predicted + gold) > 0
+    values: Float[np.ndarray, " samples"] = f1.sum(axis=1) / np.maximum(there.sum(axis=1), 1)
+    return values
+
+
+def micro_f1(sums: Float[np.ndarray, "samples 3"]) -> Float[np.ndarray, " samples"]:
+    """Return F1 from rows (right, predicted, gold)."""
+    values: Float[np.ndarray, " samples"] = precision_recall_f1(*sums.T)[2]
+    return values
+
+
+def precision_recall_f1(
+    right: np.ndarray, predicted: np.ndarray, gold: np.ndarray
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return precision, recall and F1 of counts; each is 0 where there is nothing to divide by."""
+
+    def share(top: np.ndarray, bottom: np.ndarray) -> np.ndarray:
+        shares: np.ndarray = np.divide(top, bottom, out=np.zeros(top.shape), where=bottom > 0)
+        return shares
+
+    return share(right, predicted), share(right, gold), share(2 * right, predicted + gold)

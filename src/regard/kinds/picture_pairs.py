@@ -1,0 +1,405 @@
+"""Picture pairs: a source that is a picture, and a target text, such as a caption or a label."""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, Final, Literal, final
+
+import numpy as np
+from pydantic import Field
+from torch import Tensor
+
+from regard.data import (
+    BadLines,
+    Corpus,
+    Pair,
+    PairReader,
+    PictureEncoder,
+    PictureReader,
+    SourceEncoder,
+    Tokenizer,
+    base_folder,
+    pad_frames,
+    read_frame_sources,
+)
+from regard.data.error_hints import BadLine
+from regard.data.frame_tables import FrameArray
+from regard.data.media_files import PICTURES
+from regard.data.pair_reader import SourceTransform
+from regard.data.pairs import source_column
+from regard.data.pictures import (
+    COLOUR,
+    MAX_READ,
+    Levels,
+    PictureSize,
+    PixelRows,
+    picture_name,
+    why_pictures,
+)
+from regard.decoding import Hypothesis
+from regard.errors import ArgumentError, DataError, RegardError
+from regard.kinds.data_kind import DataKind, DataPlace, Encoders, KindOptions, Say, Settings
+from regard.kinds.frame_pairs import check_no_text_settings
+from regard.kinds.graph_inputs import GraphInputs
+from regard.kinds.text_pairs import check_pair_settings, read_pair_files
+from regard.kinds.text_source import check_several
+from regard.kinds.tokenizer_training import TOKENIZER_LINES, learn_target_tokenizer
+from regard.models import PRESETS, TEXT_PRESETS, SequenceModel, with_input
+from regard.models.embedding import TokenEmbedding
+from regard.models.picture_input import ConvStem, PictureInput, SplitStem, patch_stem
+from regard.seeing import Text, Token
+from regard.seeing.backdrop import Backdrop, picture_backdrop
+from regard.seeing.replacements import Replacements, patch_replacements
+
+#: how a patch becomes a vector
+STEMS: Final = {"patch": patch_stem, "conv": ConvStem, "split": SplitStem}
+NAMED: Final = "patches are named by row and column, counted from 1 at the top left: r2c3"
+
+
+class PictureOptions(KindOptions):
+    """Settings of runs that read pictures."""
+
+    picture_size: int | str | None = Field(
+        None,
+        description="pixels that pictures are resized to, as in 32 or 48x32 (width x height); "
+        "default: the size of the first, its longer side 64 at most",
+    )
+    channels: Literal[1, 3] | None = Field(
+        None, description="1 for grey, 3 for colour; default 1 if all training pictures are grey"
+    )
+    patch: int | None = Field(
+        None,
+        description="side of a patch in pixels; default about an eighth of the longer side",
+        ge=1,
+        le=1024,
+    )
+    stem: Literal["patch", "conv", "split"] = Field(
+        "conv",
+        description="patch: a linear layer of each patch; conv: small convolutions; split: "
+        "convolutions over grey levels for form, and colour apart",
+    )
+    shift: int = Field(
+        0, description="training pictures are shifted by up to so many pixels", ge=0, le=1024
+    )
+    cell_dropout: float = Field(
+        0.0, description="share of patches that are dropped as a whole in training", ge=0, lt=1
+    )
+    flip: bool = Field(False, description="half of the training pictures are mirrored")
+
+    @property
+    def size(self) -> PictureSize | None:
+        """Size that pictures are brought to; None if the first decides."""
+        if self.picture_size is None:
+            return None
+        width, _, height = str(self.picture_size).lower().partition("x")
+        parts = (height or width, width)
+        fits = all(part.isascii() and part.isdecimal() and len(part) < 5 for part in parts)
+        if not fits or not all(map(int, parts)) or int(parts[0]) * int(parts[1]) > MAX_READ:
+            raise ArgumentError(
+                "picture_size",
+                f"be pixels as in 32, or 48x32 for width and height, {MAX_READ:,} at most",
+                repr(self.picture_size),
+                "write one number or two",
+            )
+        return PictureSize(*map(int, parts))
+
+
+@final
+class PicturePairs(DataKind):
+    """Pictures in files or arrays, and texts: captions, or the name of what they show."""
+
+    name = "picture-pairs"
+    encoder_kinds = (PictureEncoder.kind,)
+    caches_parsed = True
+    names_files = True
+    example_files = ("picture.png", "test.tsv")
+    options_type = PictureOptions
+
+    def __init__(self, settings: Settings, encoders: Encoders) -> None:
+        super().__init__(settings, encoders)
+        self.source: PictureEncoder
+        self.sources = PictureSource(self.source)
+
+    @classmethod
+    def is_possible(cls, settings: Settings) -> bool:
+        """Return whether sources may be pictures."""
+        asked = settings.src_tokenizer in ("auto", "pictures")
+        return asked and settings.preset not in TEXT_PRESETS
+
+    @classmethod
+    def recognise(cls, settings: Settings, first: Callable[[], Sequence[Pair]]) -> str:
+        """Return that it was asked for, or that the first sources are picture files."""
+        if settings.src_tokenizer == "pictures":
+            return "it was asked for"
+        return why_pictures(first())
+
+    @classmethod
+    def check_settings(cls, settings: Settings) -> None:
+        """Raise ArgumentError for a preset or a setting that pictures have no use for."""
+        check_no_text_settings(settings, "pictures")
+        check_pair_settings(settings)
+        for name, default in (("stack", 1), ("scale_vectors", True)):
+            value = getattr(settings, name)
+            if value != default:
+                rule = "be left out where sources are pictures"
+                raise ArgumentError(name, rule, repr(value), "choose patches by patch=")
+        options: PictureOptions = cls.options(settings)
+        size, patch = options.size, options.patch
+        if size is not None and patch is not None and (size.height % patch or size.width % patch):
+            raise ArgumentError(
+                "patch",
+                f"divide both sides of picture_size, {size}",
+                patch,
+                "change one of the two",
+            )
+
+    @classmethod
+    def read(cls, settings: Settings, place: DataPlace) -> PairReader:
+        """Read pairs whose sources are pictures, all brought to one size."""
+        if isinstance(place.encoder, PictureEncoder):
+            return read_pair_files(settings, place, place.encoder.reader(place.folder))
+        options: PictureOptions = cls.options(settings)
+        reader = PictureReader(
+            place.folder,
+            size=options.size,
+            patch=options.patch,
+            channels=options.channels or COLOUR,
+        )
+        return read_pair_files(settings, place, reader)
+
+    @classmethod
+    def learn(
+        cls, settings: Settings, pairs: Iterable[Pair], *, file: str, why: str, say: Say
+    ) -> Encoders:
+        """Learn the scale of each channel, and a tokeniser of the targets, in one pass."""
+        options: PictureOptions = cls.options(settings)
+        targets: list[str] = []
+        source = PictureEncoder.measure(
+            _pictures(pairs, targets),
+            read_channels=options.channels or COLOUR,
+            channels=options.channels,
+            patch=options.patch,
+        )
+        say(f"source: {source.summary}, because {why}.")
+        say("pictures of another size are resized; levels are brought to mean 0 and deviation 1.")
+        target = learn_target_tokenizer(settings, targets, say, file=file)
+        return Encoders(source, target)
+
+    @classmethod
+    def load_encoder(cls, path: Path, content: dict[str, Any]) -> SourceEncoder:
+        """Return the encoder of the pictures."""
+        return PictureEncoder.from_json(path, content)
+
+    def build_model(self) -> SequenceModel:
+        """Build the preset, whose encoder reads patches at their rows and columns."""
+        settings, source = self.settings, self.source
+        options: PictureOptions = self.options(settings)
+        # the embedding of a source vocabulary is replaced
+        model = PRESETS[settings.preset](
+            1, self.target.vocab_size, settings.model_size, **settings.model
+        )
+        encoder: Any = model.encoder
+        before: TokenEmbedding = encoder.embedding
+        adapter = PictureInput(
+            STEMS[options.stem](source.channels, source.patch, encoder.input_size),
+            source.grid,
+            source.patch,
+            source.channels,
+            encoder.input_size,
+            dropout=before.dropout.p,
+            cell_dropout=options.cell_dropout,
+            shift=options.shift,
+            flip=options.flip,
+        )
+        return with_input(model, adapter)
+
+    @property
+    def stored_sizes(self) -> dict[str, Any]:
+        """Size, patches and channels of a picture."""
+        source = self.source
+        sides = {"height": source.height, "width": source.width, "patch": source.patch}
+        return {**sides, "channels": source.channels}
+
+
+def _pictures(pairs: Iterable[Pair], targets: list[str]) -> Iterator[PixelRows]:
+    """Yield the pixels of pairs; adds the first targets to a list."""
+    for pair in pairs:
+        if len(targets) < TOKENIZER_LINES:
+            targets.append(pair.tgt)
+        yield pair.frames
+
+
+@final
+class PictureSource:
+    """Paths of picture files, images of Pillow, or arrays (height, width, channels).
+
+    Args:
+        encoder: cuts them into patches.
+    """
+
+    unit = "source patches"
+    card_name = "source"
+    ends_with_eos = False
+    is_file = True
+    request_field = "file"
+    feature_names: tuple[str, ...] = ()
+
+    def __init__(self, encoder: PictureEncoder) -> None:
+        self._encoder = encoder
+
+    @property
+    def frame_size(self) -> int:
+        """Numbers per patch."""
+        return self._encoder.frame_size
+
+    def is_one(self, given: Any) -> bool:
+        """Return whether this is a path, the content of a file, an image or the array of one."""
+        if isinstance(given, np.ndarray | Tensor):
+            return given.ndim < 3 or (given.ndim == 3 and given.shape[2] in (1, 3, 4))
+        if isinstance(given, list | tuple):
+            return bool(given) and isinstance(given[0], list | tuple)
+        return not isinstance(given, Iterable) or isinstance(given, str | bytes | Path)
+
+    def check_several(self, given: Any) -> None:
+        """Raise ArgumentError for one picture, whose rows would be taken for sources."""
+        if self.is_one(given):
+            fix = "call the model with it, or put it in a list"
+            raise ArgumentError("texts", "be several", "one picture", fix)
+        check_several(given)
+
+    def check(self, source: Any) -> None:
+        """Raise DataError unless it is a picture."""
+        self._pixels(source)
+
+    def check_line(self, line: Any) -> None:
+        """Like `check`."""
+        self.check(line)
+
+    def rows(self, sources: Sequence[Any]) -> list[FrameArray]:
+        """Return the patches of each picture."""
+        return [self._encoder.encode(self._pixels(source)) for source in sources]
+
+    def receive(self, content: bytes) -> Levels:
+        """Return the picture in a file, resized."""
+        return self._array(self._pixels(content))
+
+    def batch(self, rows: Sequence[FrameArray]) -> tuple[Tensor, Tensor]:
+        """Stack patches; all pictures have as many."""
+        return pad_frames(rows)
+
+    def positions(self, lengths: Any) -> Any:
+        """Return the number of vectors of so many patches: as many."""
+        return self._encoder.positions(lengths)
+
+    def length(self, row: FrameArray) -> int:
+        """Return the number of patches."""
+        return len(row)
+
+    def labels(self, row: FrameArray) -> list[str]:
+        """Return the names of the patches, such as r2c3."""
+        return self._encoder.labels()
+
+    def text(self, source: Any, row: FrameArray) -> Text:
+        """Return the name of the file, or a hash of the pixels, with the picture itself."""
+        named = isinstance(source, str | Path)
+        pixels = None if named else self._pixels(source)
+        name = str(source) if pixels is None else picture_name(pixels, self._encoder.channels)
+        return Text(name, self._tokens(), self._backdrop(row))
+
+    def corpus_text(self, corpus: Corpus, row: int, text: str) -> Text:
+        """Return the name of the source with its picture."""
+        return Text(text, self._tokens(), self._backdrop(corpus.frames(row)))
+
+    def notes(self, text: Text) -> tuple[str, ...]:
+        """Return how patches are named."""
+        return (NAMED,)
+
+    def unknown(self, source: Any, row: FrameArray) -> tuple[str, ...]:
+        """Return nothing: no colour is unknown."""
+        return ()
+
+    def replacements(self, row: FrameArray) -> Replacements:
+        """Return other patches of the same picture."""
+        return patch_replacements(row)
+
+    def replaced(
+        self, tgt: Tokenizer, found: Hypothesis, source: Any, row: FrameArray
+    ) -> list[str]:
+        """Raise ArgumentError, since patches have no words."""
+        raise ArgumentError(
+            "replace_unk", "be left out where sources are pictures", True, "they have no words"
+        )
+
+    def size(self, pair: Pair) -> int:
+        """Return the number of patches."""
+        return self._encoder.cells
+
+    def transform(self, place: Any) -> SourceTransform:
+        """Return a reader of pictures, whose files lie beside the file of pairs."""
+        return self._encoder.reader(base_folder(place))
+
+    def of_pair(self, pair: Pair) -> Any:
+        """Return the picture, whose pixels are read already."""
+        return self._array(pair.frames)
+
+    def read(
+        self,
+        files: Sequence[str],
+        settings: Settings,
+        *,
+        max_chars: int,
+        bad: BadLines,
+        check: Callable[[Any], None],
+    ) -> Iterator[Any]:
+        """Read the pictures of several files; each is checked when it is read."""
+        name = source_column(settings.columns)
+        for file in files:
+            reader = self._encoder.reader(base_folder(file))
+            for source in read_frame_sources(file, reader, bad=bad, name=name):
+                yield source if isinstance(source, str) else self._array(source)
+
+    def describe(self) -> dict[str, Any]:
+        """Return size, patches and channels of a picture, and the endings of its files."""
+        return {"tokenizer": self._encoder.kind, **self._sizes(), "files": list(PICTURES)}
+
+    def manifest(self) -> dict[str, Any]:
+        """Return size, patches and channels of a picture."""
+        return {"kind": self._encoder.kind, **self._sizes(), "features": self.frame_size}
+
+    def _sizes(self) -> dict[str, Any]:
+        one = self._encoder
+        sides = {"height": one.height, "width": one.width}
+        return {**sides, "channels": one.channels, "patch": one.patch}
+
+    def reads(self) -> str:
+        """Return a phrase such as "pictures, resized to 32 x 32 pixels"."""
+        return f"pictures, resized to {self._encoder.size} pixels"
+
+    def example(self, card: str, dev: Path) -> None:
+        """Return nothing: a picture is no text to fill in."""
+
+    def graph_inputs(self) -> GraphInputs:
+        """Raise RegardError: no graph takes a picture yet."""
+        raise RegardError(
+            "an exported model must read text or frames, but this run reads pictures: use it with "
+            "`regard predict`, `regard serve` or in Python."
+        )
+
+    def _array(self, rows: PixelRows) -> Levels:
+        height, width = self._encoder.size
+        levels: Levels = rows.reshape(height, width, -1).astype(np.uint8)
+        return levels
+
+    def _tokens(self) -> tuple[Token, ...]:
+        return tuple(map(Token, self._encoder.labels()))
+
+    def _backdrop(self, row: FrameArray) -> Backdrop:
+        return picture_backdrop(self._encoder.decode(row), self._encoder.grid)
+
+    def _pixels(self, source: Any) -> PixelRows:
+        """Return the pixels of a source, resized."""
+        try:
+            return self._encoder.reader(Path()).pixels(source)
+        except BadLine as bad:
+            named = isinstance(source, str | Path) and Path(source).exists()
+            name = str(source) if named else "source"
+            raise DataError(name, None, bad.reason, str(bad.fix), kind=bad.kind) from None

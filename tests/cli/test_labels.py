@@ -1,0 +1,254 @@
+"""Labels and tags from the command line: from training to every command that follows."""
+
+import json
+import random
+import re
+
+import pytest
+
+from cli.tools import done, regard, sentence
+from regard.data import Tokenizer
+from regard.evaluation import METRICS
+from regard.serve import Models
+from regard.training import RunFolder
+from serve.conftest import client_of
+
+GOOD, BAD, PLAIN = ["good", "great"], ["awful", "dull"], ["long", "short"]
+WORDS = {"very good": GOOD, "bad": BAD, "neutral": PLAIN}
+SIZES = ("size=tiny", "embed=16", "hidden=24", "device=cpu", "report=false")
+TEXT = "the film was dull"
+
+
+def reviews(count, seed=1):
+    draw, rows = random.Random(seed), []
+    for _ in range(count):
+        label = draw.choice(list(WORDS))
+        words = draw.choices(["the", "film", "was", "a", "plot", "and"], k=draw.randint(3, 6))
+        words.insert(draw.randint(0, len(words)), draw.choice(WORDS[label]))
+        rows.append(f"{' '.join(words)}\t{label}\n")
+    return "".join(rows)
+
+
+def names(count, seed=1):
+    """Sentences with people, whose names have one word or two."""
+    draw, rows = random.Random(seed), []
+    for _ in range(count):
+        words, tags = [], []
+        for _ in range(draw.randint(2, 4)):
+            person = draw.choice([["ann"], ["bob", "lee"], []])
+            words += [*person, draw.choice(["saw", "met"])]
+            tags += [("B-PER", "I-PER")[i > 0] for i in range(len(person))] + ["O"]
+        rows.append(f"{' '.join(words)}\t{' '.join(tags)}\n")
+    return "".join(rows)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return tmp_path_factory.mktemp("labels")
+
+
+@pytest.fixture(scope="module")
+def data(folder):
+    path = folder / "reviews.tsv"
+    path.write_text(reviews(240), encoding="utf-8")
+    return path
+
+
+@pytest.fixture(scope="module")
+def run(folder, data):
+    """A classifier that has learned which word decides."""
+    words = ("preset=classifier-rnn", *SIZES, "steps=80", "lr=0.02", "batch_sentences=32")
+    done(regard("train", data, "-o", folder / "run", "-q", *words))
+    return folder / "run"
+
+
+@pytest.fixture(scope="module")
+def tagger(folder):
+    path = folder / "names.tsv"
+    path.write_text(names(120), encoding="utf-8")
+    words = ("preset=rnn", *SIZES, "src_tokenizer=space", "steps=30", "lr=0.02")
+    done(regard("train", path, "-o", folder / "tagger", "-q", *words))
+    return folder / "tagger"
+
+
+@pytest.fixture(scope="module")
+def test_file(folder):
+    path = folder / "test.tsv"
+    path.write_text(reviews(60, seed=2), encoding="utf-8")
+    return path
+
+
+def test_a_classifier_learns_and_looks_at_the_word_that_decides(run, test_file):
+    found = json.loads(done(regard("evaluate", run, test_file, "--json")))
+    accuracy, macro = found["metrics"]
+    assert (accuracy["name"], macro["name"]) == ("accuracy", "macro-f1")
+    assert accuracy["value"] > 0.9
+    out = json.loads(done(regard("predict", run, "--jsonl", stdin=TEXT)))
+    assert out["text"] == "bad"
+    ((row, end),) = out["attention"]["cross"][0]
+    assert out["src_tokens"][row.index(max(row))] == "dull"
+    assert not any(end)
+
+
+def test_results_by_class_are_those_of_the_predictions(run, test_file, tmp_path):
+    saved = tmp_path / "predictions.txt"
+    found = json.loads(done(regard("evaluate", run, test_file, "--json", "--save", saved)))
+    gold = [line.split("\t")[1] for line in test_file.read_text().splitlines()]
+    guessed = saved.read_text().splitlines()
+    pairs = list(zip(gold, guessed, strict=True))
+    assert found["unit"] == "label"
+    for row in found["classes"]:
+        label, right = row["label"], sum(a == b == row["label"] for a, b in pairs)
+        assert row["support"] == gold.count(label)
+        assert row["predicted"] == guessed.count(label)
+        assert row["recall"] == pytest.approx(right / gold.count(label))
+        assert row["precision"] == pytest.approx(right / max(1, guessed.count(label)))
+    counted = {(one["class"], one["predicted"]): one["count"] for one in found["confusion"]}
+    assert counted == {pair: pairs.count(pair) for pair in set(pairs)}
+
+
+def test_the_terminal_has_a_table_and_a_matrix(run, test_file):
+    out = done(regard("evaluate", run, test_file))
+    assert re.search(r"^label +precision +recall +F1 +examples +predicted", out, re.MULTILINE)
+    assert "each row is a label; its cells are the predictions" in out
+    assert len(re.findall(r"^(very good|bad|neutral) ", out, re.MULTILINE)) == 3
+
+
+@pytest.mark.parametrize(
+    "ending",
+    ["html", "svg", "csv", *(pytest.param(one, marks=pytest.mark.slow) for one in ("png", "pdf"))],
+)
+def test_a_confusion_is_drawn(run, test_file, tmp_path, ending):
+    path = tmp_path / f"confusion.{ending}"
+    assert f"drawn: {path}" in done(regard("evaluate", run, test_file, "-o", path))
+    content = path.read_bytes()
+    starts = {"html": b"<!doctype", "svg": b"<svg", "csv": b'"label"', "png": b"\x89PNG"}
+    assert content.startswith(starts.get(ending, b"%PDF"))
+    if ending in ("html", "svg", "csv"):
+        assert b"very good" in content
+
+
+def test_a_confusion_is_of_labels_alone(run, test_file, tmp_path, folder):
+    assert "end in .html" in sentence(regard("evaluate", run, test_file, "-o", "x.gif"), 2)
+    pairs = tmp_path / "pairs.tsv"
+    pairs.write_text("".join(f"{i}a\t{i}b\n" for i in range(40)))
+    done(regard("train", pairs, "-o", tmp_path / "plain", "-q", *SIZES, "steps=1"))
+    said = sentence(regard("evaluate", tmp_path / "plain", pairs, "-o", "x.png"), 2)
+    assert "neither labels nor tags" in said
+
+
+def test_a_label_that_training_has_not_seen_is_wrong_and_named(run, tmp_path):
+    path = tmp_path / "strange.tsv"
+    path.write_text("the film was good\tvery  good\nthe film\tstrange\n")
+    out = done(regard("evaluate", run, path))
+    assert "1 example is of classes that training has not seen, 'strange': all wrong." in out
+    assert re.search(r"^accuracy +50.00%", out, re.MULTILINE)
+
+
+def test_an_empty_label_is_a_bad_line(run, data, tmp_path):
+    path = tmp_path / "empty.tsv"
+    path.write_text("the film was good\tbad\nthe film\t \n")
+    said = sentence(regard("evaluate", run, path), 1)
+    assert said.startswith(f"{path}, line 2: the target side is empty")
+    said = sentence(regard("train", path, "-o", tmp_path / "run", "-q", "preset=classifier-rnn"), 1)
+    assert said.startswith(f"{path}, line 2: the target side is empty")
+
+
+@pytest.mark.slow
+def test_many_labels_are_summed_up(run, tmp_path):
+    path = tmp_path / "many.tsv"
+    path.write_text("".join(f"the film {i}\tlabel {i}\n" for i in range(1200)))
+    out = done(regard("evaluate", run, path, "--metrics", "accuracy", "-o", tmp_path / "x.svg"))
+    assert "more are printed with --json." in out
+    assert "more: draw all with -o confusion.html" in out
+    said = sentence(regard("evaluate", run, path), 2)
+    assert "not be macro-f1 for more than 1,000 classes" in said
+
+
+def test_probabilities_of_all_labels_and_labels_in_order(run):
+    out = json.loads(done(regard("predict", run, "--jsonl", stdin=TEXT)))
+    shares = out["probabilities"]
+    assert set(shares) == set(WORDS)
+    assert sum(shares.values()) == pytest.approx(1, abs=1e-5)
+    assert list(shares.values()) == sorted(shares.values(), reverse=True)
+    rows = done(regard("predict", run, "--nbest", 3, stdin=TEXT)).splitlines()
+    assert [row.split("\t")[3] for row in rows] == list(shares)
+
+
+def test_show_has_a_row_for_the_label_alone(run, tmp_path):
+    out = done(regard("show", run, TEXT))
+    rows = [line for line in out.splitlines() if "◂" in line and "strongest" not in line]
+    assert len(rows) == 1
+    assert rows[0].split()[0] == "bad"
+    assert "cut the output off" not in out
+    for ending in ("html", "svg"):
+        done(regard("show", run, TEXT, "-o", tmp_path / f"x.{ending}"))
+    forced = done(regard("show", run, TEXT, "--target", "neutral"))
+    assert re.search(r"^ *neutral .*0\.\d\d$", forced, re.MULTILINE)
+
+
+@pytest.mark.slow
+def test_other_commands_take_a_classifier(run, test_file):
+    assert re.search(r"^bad +\d", done(regard("check", run, TEXT)), re.MULTILINE)
+    assert "becomes 'good'" in done(regard("what-if", run, TEXT, "--replace", "3=good"))
+    assert "accuracy" in done(regard("compare", run, run, test_file))
+
+
+def test_a_label_has_no_alignment(run, test_file):
+    assert "labels of whole sources" in sentence(regard("align", run, test_file), 1)
+
+
+def test_a_run_that_was_stopped_goes_on(data, tmp_path):
+    words = ("preset=classifier-self-attentive", *SIZES, "batch_sentences=32", "save_every=1")
+    done(regard("train", data, "-o", tmp_path / "run", "-q", *words, "steps=2"))
+    (tmp_path / "run" / "README.md").unlink()  # the card, which is written last
+    result = regard("train", "--resume", tmp_path / "run", "steps=4")
+    assert "going on from step 2" in result.stderr
+    done(result)
+    assert RunFolder(tmp_path / "run").finished
+    assert done(regard("predict", tmp_path / "run", stdin=TEXT)).strip() in WORDS
+
+
+def test_a_server_answers_with_labels(run):
+    with client_of(Models.load([run], device="cpu")) as client:
+        found = client.post("/api/run", json={"text": TEXT}).json()
+        (target,) = found["target"]["tokens"]
+        assert target["text"] == "bad"
+        answers = client.post("/api/answers", json={"text": TEXT, "nbest": 3, "beam": 3}).json()
+        assert {one["text"] for one in answers["answers"]} == set(WORDS)
+
+
+@pytest.mark.slow
+def test_an_exported_classifier_writes_the_same_labels(run, tmp_path):
+    pytest.importorskip("onnxruntime")
+    result = regard("export", run, "-o", tmp_path / "graphs", "--attention")
+    assert "predictions for 100 of 100 random sources are equal" in result.stderr
+    done(result)
+    assert Tokenizer.load(tmp_path / "graphs" / "tokenizer.tgt.json").kind == "label"
+
+
+def test_a_tagger_is_judged_by_its_spans(tagger, folder):
+    found = json.loads(done(regard("evaluate", tagger, folder / "names.tsv", "--json")))
+    spans, tags = found["metrics"]
+    assert (spans["name"], tags["name"]) == ("span-f1", "tag-accuracy")
+    assert found["unit"] == "type of span"
+    assert [row["label"] for row in found["classes"]] == ["PER"]
+    assert {one["class"] for one in found["confusion"]} == {"B-PER", "I-PER", "O"}
+    assert "type of span" in done(regard("evaluate", tagger, folder / "names.tsv"))
+    settings = json.loads((tagger / "metrics.jsonl").read_text().splitlines()[-1])
+    assert "dev_span-f1" in settings
+
+
+def test_tags_of_another_length_are_a_bad_line(tmp_path):
+    path = tmp_path / "short.tsv"
+    path.write_text("ann saw\tB-PER O\nann saw bob\tB-PER O\n" + names(60))
+    said = sentence(
+        regard("train", path, "-o", tmp_path / "run", "-q", "preset=rnn", "src_tokenizer=space"), 1
+    )
+    assert "line 2" in said
+    assert "3 source tokens (space) and 2 target tokens (space)" in said
+
+
+def test_every_metric_is_named_in_the_help():
+    shown = "".join(done(regard("evaluate", "--help")).split())  # lines may break at a hyphen
+    assert not [name for name in METRICS if name not in shown]

@@ -1,0 +1,191 @@
+"""Runs whose sources are pictures, by the command line and in Python."""
+
+import json
+
+import numpy as np
+import pyarrow
+import pyarrow.parquet
+import pytest
+import torch
+from PIL import Image
+
+import regard
+from cli.tools import done, sentence
+from cli.tools import regard as command
+from pictures import COLOURS, SIDES, bomb, caption, drawn, write_classes, write_set
+from regard.seeing.storage import from_json
+
+# trains or decodes with real models: not part of `make check`
+pytestmark = pytest.mark.slow
+
+SMALL = (
+    "preset=show-attend-tell",
+    "embed=8",
+    "hidden=16",
+    "layers=1",
+    "device=cpu",
+    "report=false",
+)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return tmp_path_factory.mktemp("pictures")
+
+
+@pytest.fixture(scope="module")
+def data(folder):
+    return write_set(folder, 60)
+
+
+@pytest.fixture(scope="module")
+def run(folder, data):
+    """A run that tells two colours and two sides."""
+    settings = ("patch=2", "steps=60", "eval_every=60", "lr=0.02", "beam=1", "dropout=0")
+    done(command("train", data, "-o", folder / "run", "-q", *SMALL, *settings))
+    return folder / "run"
+
+
+@pytest.fixture(scope="module")
+def model(run):
+    return regard.load(run, device="cpu")
+
+
+@pytest.fixture(scope="module")
+def picture(folder):
+    Image.fromarray(drawn("blue", "right", 99)).save(folder / "one.png")
+    return folder / "one.png"
+
+
+def test_it_learns_colours_and_sides(model):
+    for colour in COLOURS:
+        for side in SIDES:
+            assert model(drawn(colour, side, 77)).text == caption(colour, side)
+
+
+def test_answers_are_the_same_in_whatever_form_pictures_come(run, model, picture, tmp_path):
+    text = caption("blue", "right")
+    assert done(command("predict", run, picture)).splitlines() == [text]
+    assert done(command("predict", run, picture, picture)).splitlines() == [text] * 2
+    (tmp_path / "names.txt").write_text(f"{picture}\n{picture}\n")
+    assert done(command("predict", run, tmp_path / "names.txt")).splitlines() == [text] * 2
+    assert done(command("predict", run, stdin=f"{picture}\n")).splitlines() == [text]
+    (tmp_path / "a.jsonl").write_text(json.dumps({"src": str(picture)}) + "\n")
+    assert done(command("predict", run, tmp_path / "a.jsonl")).splitlines() == [text]
+    table = pyarrow.table({"src": [drawn("blue", "right", 99).tolist()]})
+    pyarrow.parquet.write_table(table, tmp_path / "a.parquet")
+    assert done(command("predict", run, tmp_path / "a.parquet")).splitlines() == [text]
+    array = drawn("blue", "right", 99)
+    several = (array, torch.from_numpy(array), Image.fromarray(array), str(picture), picture)
+    assert [model(one).text for one in several] == [text] * 5
+    assert [out.text for out in model(np.stack([array, array]))] == [text] * 2
+
+
+def test_it_is_evaluated_and_shown(run, data, picture, tmp_path):
+    assert "60 pairs" in done(command("evaluate", run, data))
+    shown = done(command("show", run, picture))
+    assert "each grid is the picture" in shown
+    assert "blue" in shown
+    assert "row and column" in shown
+    done(command("show", run, picture, "-o", tmp_path / "map.svg"))
+    assert (tmp_path / "map.svg").read_text().count("<image ") == 5  # three words, eos, itself
+    done(command("show", run, picture, "-o", tmp_path / "map.html"))
+    trace = from_json(json.loads(done(command("show", run, picture, "--json"))))
+    assert trace.source.labels[:2] == ["r1c1", "r1c2"]
+    assert trace.source.backdrop.grid == (3, 5)
+
+
+def test_patches_are_ablated(run, picture):
+    shown = done(command("check", run, picture))
+    assert "costs if not known" in shown
+    assert "patches of the picture" in shown
+
+
+def test_it_is_not_exported(run, tmp_path):
+    told = sentence(command("export", run, "-o", tmp_path / "graphs"), 1)
+    assert "must read text or frames, but this run reads pictures" in told
+    assert not (tmp_path / "graphs").exists()
+
+
+def test_a_colour_is_looked_for_on_its_own_side(model):
+    found = model(drawn("red", "right", 78))
+    weights = found.maps["cross"][0][0][0].reshape(3, 5)  # of the first word
+    assert found.tokens[0] == "red"
+    assert weights[:, 3:].sum() > weights[:, :2].sum()
+
+
+def test_a_killed_run_goes_on_as_if_nothing_had_happened(folder, data, tmp_path):
+    """Shifts and mirror images are drawn like dropout, whose state is saved."""
+    settings = ("patch=2", "shift=1", "flip=true", "cell_dropout=0.2", "dropout=0.1", "lr=0.01")
+    every = (*SMALL, *settings, "eval_every=3", "save_every=3", "schedule=constant", "-q")
+    done(command("train", data, "-o", tmp_path / "half", *every, "steps=3"))
+    done(command("train", data, "-o", tmp_path / "one", *every, "steps=6"))
+    done(command("train", "--resume", tmp_path / "half", "-q", "steps=6"))
+    one, half = (regard.load(tmp_path / name, device="cpu") for name in ("one", "half"))
+    for name, weights in one.module.state_dict().items():
+        assert torch.equal(weights, half.module.state_dict()[name]), name
+
+
+def test_a_folder_for_each_class_is_labelled_data(tmp_path):
+    data = write_classes(tmp_path / "data")
+    settings = ("patch=2", "steps=40", "eval_every=40", "lr=0.02", "dropout=0")
+    done(command("train", data, "-o", tmp_path / "run", *SMALL, "-q", *settings))
+    shown = done(command("predict", tmp_path / "run", data / "red" / "0.png"))
+    assert shown.strip() == "red"
+    assert "24 pairs" in done(command("evaluate", tmp_path / "run", data))
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (b"", "is empty"),
+        (b"no picture at all", "is of no format that it knows"),
+        (bomb(), "at most 89,478,485 pixels"),
+    ],
+    ids=["empty", "text", "bomb"],
+)
+def test_bad_pictures_are_named_with_their_line(folder, tmp_path, content, said):
+    data = write_set(tmp_path, 8)
+    (tmp_path / "images" / "3.png").write_bytes(content)
+    told = sentence(command("train", data, "-o", tmp_path / "run", *SMALL, "-q"), 1)
+    assert f"{data}, line 4: {tmp_path / 'images' / '3.png'}" in told
+    assert said in told
+    assert "skip_bad=True" in told
+    result = command("train", data, "-o", tmp_path / "run", *SMALL, "steps=1", "skip_bad=true")
+    done(result)
+    assert "1 bad line was left out" in result.stderr
+
+
+def test_bad_pictures_of_predictions_are_named(run, picture, tmp_path):
+    (tmp_path / "text.png").write_text("text")
+    told = sentence(command("predict", run, tmp_path / "text.png"), 1)
+    assert f"{tmp_path / 'text.png'}: a picture must be a file that Pillow can read" in told
+    result = command("predict", run, tmp_path / "text.png", picture, "--skip-bad")
+    assert done(result).splitlines() == ["", caption("blue", "right")]
+    told = sentence(command("predict", run, tmp_path / "missing.png"), 1)
+    assert "there is no file" in told
+    told = sentence(command("show", run, tmp_path / "text.png"), 1)
+    assert "Pillow can read" in told
+
+
+def test_changed_pictures_are_noticed(folder, tmp_path):
+    data = write_set(tmp_path, 30)
+    done(command("train", data, "-o", tmp_path / "run", *SMALL, "-q", "steps=2"))
+    Image.fromarray(drawn("red", "left", 500)).save(tmp_path / "images" / "1.png")
+    told = sentence(command("train", "--resume", tmp_path / "run", "-q", "steps=4"), 1)
+    assert "have changed since the run began" in told
+
+
+def test_pictures_in_python_are_a_fit(tmp_path):
+    pairs = [
+        (drawn(colour, side, i), caption(colour, side))
+        for i in range(12)
+        for colour in COLOURS
+        for side in SIDES
+    ]
+    model = regard.fit(
+        pairs, output=tmp_path / "run", preset="bahdanau", embed=5, hidden=6, layers=1, steps=2,
+        device="cpu", quiet=True,
+    )  # fmt: skip
+    assert model(pairs[0][0]).src_tokens[0] == "r1c1"
+    assert model.evaluate(pairs[:4])

@@ -1,0 +1,255 @@
+"""Runs whose sources are recordings, by the command line and in Python."""
+
+import json
+import shutil
+
+import numpy as np
+import pytest
+import soundfile
+import torch
+
+import regard
+from cli.tools import SMALL, done, sentence
+from cli.tools import regard as command
+from data.test_sounds import bad_files
+from regard.data import LogMel
+from regard.errors import ArgumentError
+from regard.export.decode import Exported
+from regard.kinds import SoundPairs
+from regard.seeing.storage import from_json
+from regard.training import RunFolder
+from sounds import RATE, tones, write_wavs
+
+# trains or decodes with real models: not part of `make check`
+pytestmark = pytest.mark.slow
+
+SOUND = (f"rate={RATE}", "bands=20", "stack=4", "device=cpu")
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return tmp_path_factory.mktemp("sounds")
+
+
+def train(data, output, *settings):
+    done(command("train", data, "-o", output, "-q", *SMALL, *SOUND, *settings))
+    return output
+
+
+@pytest.fixture(scope="module")
+def data(folder):
+    return write_wavs(folder / "train.tsv", tones(60))
+
+
+@pytest.fixture(scope="module")
+def run(folder, data):
+    """A run that has heard tones for a moment, with all that helps to hear."""
+    masks = ("time_masks=1", "band_masks=1", "band_mask_width=2", "speed=0.1")
+    ctc = ("ctc=0.5", "ctc_search=0.3", "subsample=conv", "tgt_tokenizer=space")
+    return train(data, folder / "run", "steps=12", "eval_every=6", "preset=location", *masks, *ctc)
+
+
+@pytest.fixture(scope="module")
+def plain(folder, data):
+    return train(data, folder / "plain", "steps=2", "preset=bahdanau", "tgt_tokenizer=space")
+
+
+@pytest.fixture(scope="module")
+def model(run):
+    return regard.load(run, device="cpu")
+
+
+@pytest.fixture(scope="module")
+def spoken(folder):
+    return write_wavs(folder / "test.tsv", tones(5, seed=9))
+
+
+def test_the_run_knows_what_it_reads(run, model):
+    assert isinstance(model.kind, SoundPairs)
+    card = RunFolder(run).card_file.read_text()
+    assert "recordings at 8,000 Hz, 20 log-mel bands every 10 ms, 4 joined to one" in card
+    first = json.loads((run / "metrics.jsonl").read_text().splitlines()[0])
+    assert "dev_per" in first  # of tokens that are separated by spaces
+
+
+@pytest.mark.usefixtures("plain_steps")
+def test_answers_are_the_same_in_whatever_form_sources_come(run, model, spoken, tmp_path):
+    names = sorted((spoken.parent / "test").iterdir(), key=lambda path: int(path.stem))
+    answers = done(command("predict", run, *names)).splitlines()
+    assert len(answers) == 5
+    lines = tmp_path / "names.txt"
+    lines.write_text("".join(f"{name}\n" for name in names))
+    assert done(command("predict", run, lines)).splitlines() == answers
+    records = tmp_path / "names.jsonl"
+    records.write_text("".join(json.dumps({"src": str(name)}) + "\n" for name in names))
+    assert done(command("predict", run, records)).splitlines() == answers
+    assert [output.text for output in model(list(map(str, names)))] == answers
+    read = [soundfile.read(name, dtype="float32") for name in names]
+    assert [model(samples).text for samples in read] == answers
+    assert model(names[0].read_bytes()).text == answers[0]
+
+
+def test_other_rates_and_channels_are_read(run, spoken, tmp_path):
+    samples, rate = soundfile.read(spoken.parent / "test" / "0.wav", dtype="float32")
+    soundfile.write(tmp_path / "a.flac", np.stack([samples, samples], axis=1), 2 * rate)
+    assert len(done(command("predict", run, tmp_path / "a.flac")).splitlines()) == 1
+
+
+def test_evaluation_reads_the_pairs_of_a_file(run, spoken):
+    shown = done(command("evaluate", run, spoken, "--metrics", "wer,cer", "--json"))
+    rows = {row["name"]: row["value"] for row in json.loads(shown)["metrics"]}
+    assert set(rows) == {"wer", "cer"}
+
+
+@pytest.mark.parametrize("form", ["jsonl", "parallel"])
+def test_any_file_of_pairs_may_name_recordings(folder, data, tmp_path, form):
+    rows = [line.split("\t") for line in data.read_text().splitlines()]
+    given = [str(folder / name) for name, _ in rows]
+    texts = [text for _, text in rows]
+    settings = ["steps=1", "tgt_tokenizer=space"]
+    if form == "jsonl":
+        file = tmp_path / "pairs.jsonl"
+        pairs = zip(given, texts, strict=True)
+        file.write_text("".join(json.dumps({"src": s, "tgt": t}) + "\n" for s, t in pairs))
+    else:
+        file = tmp_path / "names.txt"
+        file.write_text("\n".join(given) + "\n")
+        (tmp_path / "texts.txt").write_text("\n".join(texts) + "\n")
+        settings.append(f"tgt={tmp_path / 'texts.txt'}")
+    found = regard.load(train(file, tmp_path / "run", *settings), device="cpu")
+    assert isinstance(found.kind, SoundPairs)
+
+
+@pytest.mark.parametrize("form", ["transcripts", "beside", "labels"])
+def test_a_folder_of_recordings_is_data(folder, data, tmp_path, form):
+    for line in data.read_text().splitlines():
+        name, text = line.split("\t")
+        place = tmp_path / "data" / (text[0] if form == "labels" else "")
+        place.mkdir(parents=True, exist_ok=True)
+        shutil.copy(folder / name, place)
+        if form == "beside":
+            (place / name.split("/")[1]).with_suffix(".txt").write_text(f"{text}\n")
+    if form == "transcripts":
+        rows = data.read_text().replace("train/", "")
+        (tmp_path / "data" / "transcripts.tsv").write_text(rows)
+    kind = "label" if form == "labels" else "space"
+    run = train(tmp_path / "data", tmp_path / "run", "steps=1", f"tgt_tokenizer={kind}")
+    found = regard.load(run, device="cpu")
+    assert isinstance(found.kind, SoundPairs)
+    assert sorted(found.tgt_tokenizer.tokens(range(4, 10))) == list("abcdef")
+
+
+def test_a_recording_of_a_folder_that_has_no_text_is_named(data, folder, tmp_path):
+    shutil.copy(folder / "train" / "0.wav", tmp_path)
+    shutil.copy(folder / "train" / "1.wav", tmp_path)
+    (tmp_path / "0.txt").write_text("a b")
+    said = sentence(command("train", tmp_path, "-o", tmp_path / "run", *SMALL), 1)
+    assert said == (
+        f"{tmp_path}: each of its files must have a text beside it, but there is no 1.txt: write "
+        "it, or remove 1.wav."
+    )
+
+
+@pytest.mark.plain
+def test_a_run_that_searches_with_ctc_is_not_exported(run, tmp_path):
+    said = sentence(command("export", run, "-o", tmp_path / "onnx"), 1)
+    assert "this run has ctc_search=0.3: train with ctc_search=0" in said
+
+
+@pytest.mark.plain
+def test_an_exported_folder_takes_frames(folder, data, spoken, tmp_path):
+    ctc = ("ctc=0.5", "subsample=conv", "centre=true", "preset=location", "tgt_tokenizer=space")
+    run = train(data, tmp_path / "run", "steps=2", *ctc)
+    done(command("export", run, "-o", tmp_path / "onnx"))
+    model = regard.load(run, device="cpu")
+    samples, rate = soundfile.read(spoken.parent / "test" / "0.wav", dtype="float32")
+    frames = LogMel(rate, bands=20)(samples)
+    assert Exported(tmp_path / "onnx")([frames]) == [model((samples, rate)).text]
+    assert "`regard.data.LogMel` computes them" in (tmp_path / "onnx" / "README.md").read_text()
+
+
+def test_samples_with_their_rate_are_pairs_in_python(tmp_path):
+    pairs = [((samples, RATE), text) for samples, text in tones(40)]
+    options = {"hidden": 8, "embed": 6, "steps": 1, "bands": 9, "rate": RATE, "device": "cpu"}
+    found = regard.fit(pairs, output=tmp_path / "run", quiet=True, **options)
+    assert isinstance(found.kind, SoundPairs)
+    mappings = [{"src": {"array": s, "sampling_rate": r}, "tgt": t} for (s, r), t in pairs]
+    again = regard.fit(mappings, output=tmp_path / "again", quiet=True, **options)
+    assert again(pairs[0][0]).text == found(pairs[0][0]).text
+
+
+def test_maps_have_times_and_the_spectrogram(run, model, spoken, tmp_path):
+    name = spoken.parent / "test" / "1.wav"
+    shown = done(command("show", run, name))
+    assert "0.04 s" in shown
+    for ending in ("html", "svg", "png", "json"):
+        done(command("show", run, name, "-o", tmp_path / f"map.{ending}"))
+        assert (tmp_path / f"map.{ending}").stat().st_size > 1000
+    trace = from_json(json.loads((tmp_path / "map.json").read_text()))
+    backdrop = trace.source.backdrop
+    assert backdrop.kind == "spectrogram"
+    assert backdrop.grid == (1, len(trace.source.tokens))
+    assert backdrop.seconds == pytest.approx(0.04 * len(trace.source.tokens))
+    assert [token.text for token in trace.source.tokens][:3] == ["0.00 s", "0.04 s", "0.08 s"]
+
+
+def test_check_says_what_mattered(run, spoken):
+    shown = done(command("check", run, spoken.parent / "test" / "1.wav"))
+    assert "costs if not known" in shown
+
+
+def test_a_run_that_is_stopped_goes_on_as_if_it_had_not(folder, data, tmp_path):
+    drawn = ("time_masks=2", "band_masks=1", "speed=0.1", "ctc=0.5", "dropout=0.2")
+    settings = ("schedule=constant", "warmup=0", "average=1", *drawn)
+    whole = train(data, tmp_path / "whole", "steps=4", "eval_every=2", *settings)
+    part = train(data, tmp_path / "part", "steps=2", "eval_every=2", *settings)
+    done(command("train", "--resume", part, "-q", "steps=4"))
+    weights = [regard.load(one, device="cpu").module.state_dict() for one in (whole, part)]
+    torch.testing.assert_close(*weights, rtol=0, atol=0)
+
+
+def test_what_is_wrong_with_a_recording_is_said_with_its_line(folder, tmp_path):
+    data = tmp_path / "train.tsv"
+    (samples, _), *_ = tones(1, seed=3)
+    soundfile.write(tmp_path / "a.wav", samples, RATE)
+    for name, reason in bad_files(tmp_path).items():
+        data.write_text(f"a.wav\ta b\n{name}\tb\n")
+        said = sentence(command("train", data, "-o", tmp_path / "run", *SMALL, *SOUND), 1)
+        assert said.startswith(f"{data}, line 2: {tmp_path / name}: ")
+        assert reason in said
+        shutil.rmtree(tmp_path / "run", ignore_errors=True)
+
+
+def test_what_is_wrong_with_a_recording_to_predict_from_is_said(run, tmp_path):
+    (samples, _), *_ = tones(1, seed=3)
+    soundfile.write(tmp_path / "a.wav", samples, RATE)
+    for name, reason in bad_files(tmp_path).items():
+        said = sentence(command("predict", run, tmp_path / name), 1)
+        assert reason in said
+    answers = command("predict", run, tmp_path / "cut.wav", tmp_path / "a.wav", "--skip-bad")
+    assert len(done(answers).splitlines()) == 2
+
+
+@pytest.mark.parametrize(
+    ("settings", "reason"),
+    [
+        (["preset=pointer"], "preset must be one that reads recordings"),
+        (["subsample=conv", "stack=3"], "stack must be 2, 4 or another power of 2"),
+        (["ctc_search=0.3"], "ctc_search must be 0 unless CTC is trained"),
+        (["bands=400"], "bands must each hold a frequency"),
+        (["src_case=lower"], "src_case must be left out where sources are recordings"),
+        (["max_seconds=0.05"], "a recording must have from 0.02 to 0.05 seconds"),
+    ],
+)
+def test_settings_that_do_not_fit_are_refused(data, tmp_path, settings, reason):
+    result = command("train", data, "-o", tmp_path / "run", *SMALL, f"rate={RATE}", *settings)
+    assert result.exit_code in (1, 2)
+    assert reason in result.output
+
+
+def test_words_cannot_replace_what_has_none(model, spoken):
+    name = str(spoken.parent / "test" / "1.wav")
+    with pytest.raises(ArgumentError, match="replace_unk must be left out where sources are rec"):
+        list(model.predict([name], replace_unk=True))
+    with pytest.raises(ArgumentError, match="texts must be several, but it is one recording"):
+        list(model.predict(name))

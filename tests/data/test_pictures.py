@@ -1,0 +1,219 @@
+"""Reading and encoding of pictures."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from pictures import bomb, drawn, png_bytes
+from regard.data import Pair, PictureEncoder, PictureReader
+from regard.data.error_hints import BadLine
+from regard.data.pictures import PictureSize, choose_patch, choose_size, why_pictures
+from regard.data.text_files import class_table
+from regard.errors import DataError
+
+SIZE = PictureSize(6, 10)
+
+
+def reader(folder=Path(), **options):
+    return PictureReader(folder, **{"size": SIZE, **options})
+
+
+def refused(source):
+    with pytest.raises(BadLine) as caught:
+        reader().pixels(source)
+    return caught.value.reason
+
+
+def test_a_file_and_the_array_of_it_are_the_same_pixels(tmp_path):
+    array = drawn("red", "left")
+    Image.fromarray(array).save(tmp_path / "a.png")
+    rows = reader(tmp_path).table("a.png")
+    assert rows.shape == (6, 30)
+    assert np.array_equal(rows.reshape(6, 10, 3), array)
+    for given in (array, torch.from_numpy(array), array.tolist(), png_bytes(array)):
+        assert np.array_equal(reader().pixels(given), rows)
+    assert np.array_equal(reader().pixels(array / 255), rows)
+
+
+def test_a_pair_gets_the_pixels_and_keeps_the_name(tmp_path):
+    Image.fromarray(drawn("red", "left")).save(tmp_path / "a.png")
+    found = reader(tmp_path)(Pair("a.png", "red", 1))
+    assert found.src == "a.png"
+    assert found.frames.shape == (6, 30)
+    given = reader()(Pair("", "red", 1, frames=drawn("red", "left")))
+    assert given.src.startswith("picture of 10 x 6 #")
+    assert given.src != reader()(Pair("", "red", 1, frames=drawn("blue", "left"))).src
+
+
+def test_grey_is_the_luminance(tmp_path):
+    found = reader(channels=1).pixels(np.full((6, 10, 3), (255, 0, 0), np.uint8))
+    assert found.shape == (6, 10)
+    assert (found == 76).all()  # 0.299 of 255
+
+
+def test_another_size_is_resized_and_the_first_decides_if_nobody_does():
+    assert reader().pixels(drawn("red", "left", height=12, width=5)).shape == (6, 30)
+    free = PictureReader(Path())
+    assert free.pixels(drawn("red", "left", height=8, width=16)).shape == (8, 48)
+    assert free.pixels(drawn("red", "left", height=31, width=17)).shape == (8, 48)
+
+
+def test_odd_formats_are_read_as_a_person_sees_them(tmp_path):
+    wide = np.full((6, 10), 65535, np.uint16)
+    Image.fromarray(wide).save(tmp_path / "grey16.png")
+    assert (reader(tmp_path).table("grey16.png") == 255).all()
+    clear = np.zeros((6, 10, 4), np.uint8)
+    Image.fromarray(clear).save(tmp_path / "clear.png")
+    assert (reader(tmp_path).table("clear.png") == 255).all()  # on white
+    cmyk = Image.new("CMYK", (10, 6), (0, 255, 255, 0))
+    cmyk.save(tmp_path / "cmyk.jpg")
+    red = reader(tmp_path).table("cmyk.jpg").reshape(6, 10, 3).mean(axis=(0, 1))
+    assert red[0] > 200 > 60 > red[1]
+    frames = [Image.new("RGB", (10, 6), colour) for colour in ("red", "blue")]
+    frames[0].save(tmp_path / "two.gif", save_all=True, append_images=frames[1:])
+    assert reader(tmp_path).table("two.gif").reshape(6, 10, 3)[0, 0].tolist() == [255, 0, 0]
+
+
+def test_a_photo_is_turned_as_its_camera_says(tmp_path):
+    exif = Image.Exif()
+    exif[274] = 6  # to be turned by 90 degrees
+    array = np.zeros((10, 6, 3), np.uint8)
+    array[:5] = 255  # the upper half of the file
+    Image.fromarray(array).save(tmp_path / "turned.png", exif=exif)
+    found = reader(tmp_path).table("turned.png").reshape(6, 10, 3)
+    assert (found[:, 5:] == 255).all()  # becomes the right half
+    assert (found[:, :5] == 0).all()
+
+
+def test_what_is_no_picture_is_refused(tmp_path):
+    (tmp_path / "empty.png").write_bytes(b"")
+    (tmp_path / "text.png").write_text("not a picture\n")
+    (tmp_path / "bomb.png").write_bytes(bomb())
+    (tmp_path / "cut.png").write_bytes(png_bytes(drawn("red", "left", height=60))[:300])
+    assert "is empty" in refused(tmp_path / "empty.png")
+    assert "of no format that it knows" in refused(tmp_path / "text.png")
+    assert "must have at most 89,478,485 pixels" in refused(tmp_path / "bomb.png")
+    assert "cannot be decoded" in refused(tmp_path / "cut.png")
+    assert "there is no file" in refused(tmp_path / "missing.png")
+    assert "is empty" in refused(b"")
+    assert "16,777,216 pixels, but this one has 5000 x 5000" in refused(bomb(5000, 5000))
+    with pytest.raises(BadLine, match=r"text\.png: a picture must be a file"):
+        reader(tmp_path).table("text.png")
+
+
+@pytest.mark.parametrize(
+    ("array", "said"),
+    [
+        (np.zeros((2, 3, 5), np.uint8), "(2, 3, 5)"),
+        (np.zeros((0, 3), np.uint8), "array"),
+        ([[1, 2], [3]], "[[1, 2], [3]]"),
+        (np.full((2, 3), 1.5), "floats from 0 to 1, but it holds from 1.5"),
+        (np.full((2, 3), np.nan), "floats from 0 to 1"),
+        (np.full((2, 3), 300), "integers from 0 to 255"),
+        (np.array([["a"]]), "of numbers"),
+    ],
+)
+def test_an_array_that_is_no_picture_is_refused(array, said):
+    assert said in refused(array)
+
+
+def test_sources_are_recognised_by_their_endings_or_shapes():
+    assert why_pictures([Pair("a.png", "", 1), Pair("b.JPG", "", 2)])
+    assert not why_pictures([Pair("a.png", "", 1), Pair("b.txt", "", 2)])
+    assert why_pictures([Pair("", "", 1, frames=np.zeros((2, 3, 3), np.uint8))])
+    assert not why_pictures([Pair("", "", 1, frames=np.zeros((2, 3), np.uint8))])
+    assert not why_pictures([])
+
+
+def test_sizes_and_patches_that_nobody_sets_fit_each_other():
+    assert choose_size(PictureSize(28, 28), None, None) == (28, 28)
+    assert choose_patch(PictureSize(28, 28), None) == 4
+    assert choose_patch(PictureSize(32, 32), None) == 4
+    large = choose_size(PictureSize(480, 640), None, None)
+    assert large == (48, 64)
+    assert choose_patch(large, None) == 8
+    odd = choose_size(PictureSize(31, 37), None, None)
+    patch = choose_patch(odd, None)
+    assert odd.height % patch == 0 == odd.width % patch
+    assert choose_size(PictureSize(33, 50), None, 7) == (35, 49)
+
+
+def encoder(**options):
+    pictures = [reader().pixels(drawn("red", "left", i)) for i in range(5)]
+    return PictureEncoder.measure(
+        pictures, **{"read_channels": 3, "channels": None, "patch": 2, **options}
+    )
+
+
+def test_patches_are_standardised_and_go_row_by_row():
+    found, rows = encoder(), reader().pixels(drawn("red", "left", 1))
+    patches = found.encode(rows)
+    assert patches.shape == (15, 12)
+    assert patches.dtype == np.float32
+    levels = rows.reshape(6, 10, 3)
+    # row 1, column 3, counted from 0, of patches of 2 x 2
+    by_hand = (levels[2:4, 6:8] - found.mean) / np.array(found.scale)
+    assert np.allclose(patches[1 * 5 + 3].reshape(2, 2, 3), by_hand, atol=1e-6)
+    every = np.concatenate(
+        [found.encode(reader().pixels(drawn("red", "left", i))) for i in range(5)]
+    ).reshape(-1, 3)
+    assert np.allclose(every.mean(axis=0), 0, atol=1e-5)
+    assert np.allclose(every.std(axis=0), 1, atol=1e-5)
+    assert np.array_equal(found.decode(patches), levels)
+
+
+def test_pictures_that_are_all_grey_have_one_channel():
+    grey = np.repeat(np.arange(60, dtype=np.uint8).reshape(6, 10, 1), 3, axis=2)
+    rows = reader().pixels(grey)
+    found = PictureEncoder.measure([rows], read_channels=3, channels=None, patch=2)
+    assert found.channels == 1
+    alone = found.reader(Path()).pixels(grey)  # which reads one channel from now on
+    assert np.array_equal(found.encode(rows), found.encode(alone))
+    assert encoder().channels == 3
+    assert encoder(channels=1).channels == 1
+
+
+def test_labels_are_rows_and_columns():
+    assert encoder().labels()[:6] == ["r1c1", "r1c2", "r1c3", "r1c4", "r1c5", "r2c1"]
+    assert encoder().summary == (
+        "pictures of 10 x 6 pixels in colour, 15 patches of 2 x 2 in 3 rows and 5 columns"
+    )
+
+
+def test_an_encoder_is_saved_and_loaded(tmp_path):
+    found = encoder()
+    found.save(tmp_path / "e.json")
+    again = PictureEncoder.load(tmp_path / "e.json")
+    assert again == found
+    assert again.fingerprint == found.fingerprint
+
+
+@pytest.mark.parametrize(
+    "change", [{"patch": 4}, {"channels": 2}, {"mean": [1.0]}, {"scale": [0.0, 1.0, 1.0]}]
+)
+def test_a_damaged_encoder_is_refused(tmp_path, change):
+    content = {**encoder()._to_json(), **change}
+    with pytest.raises(DataError):
+        PictureEncoder.from_json(tmp_path / "e.json", json.loads(json.dumps(content)))
+
+
+def test_a_folder_of_folders_is_a_table(tmp_path):
+    for name in ("dog/2.png", "cat/b/9.JPG", "cat/1.wav", "cat/notes.txt", ".git/3.png", "x.png"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).touch()
+    lines = class_table(tmp_path).decode().splitlines()
+    assert lines == ["cat/1.wav\tcat", "cat/b/9.JPG\tcat", "dog/2.png\tdog"]
+
+
+def test_a_folder_without_classes_is_refused(tmp_path):
+    (tmp_path / "a.png").touch()
+    with pytest.raises(DataError, match="a folder must have a folder for each class"):
+        class_table(tmp_path)
+    (tmp_path / "a\tb").mkdir()
+    (tmp_path / "a\tb" / "c.png").touch()
+    with pytest.raises(DataError, match="without tabs"):
+        class_table(tmp_path)

@@ -1,0 +1,227 @@
+"""Tables of series: files, times and steps, gaps; windows, scales and seasons."""
+
+import gzip
+
+import numpy as np
+import pyarrow
+import pyarrow.parquet
+import pytest
+
+from regard.data import Corpus, NumberTargets, Pair, build_corpus, collate, load_target
+from regard.data.batches import BatchShape
+from regard.data.series import TimeStep, parse_time, read_series, time_labels
+from regard.data.series_windows import (
+    SeriesScaler,
+    SeriesWindows,
+    find_period,
+    measure_columns,
+)
+from regard.errors import ArgumentError, DataError
+
+DAYS = ["2024-01-30", "2024-01-31", "2024-02-01"]
+
+
+def csv(path, *lines):
+    path.write_text("\n".join(lines) + "\n")
+    return path
+
+
+def seconds(text):
+    return int(np.datetime64(text, "s").astype(int))
+
+
+def test_a_table_with_times(tmp_path):
+    lines = ["day,a,b", *(f"{day},{i},{i / 2}" for i, day in enumerate(DAYS))]
+    table = read_series(csv(tmp_path / "x.csv", *lines))
+    assert (table.time, table.columns, str(table.step)) == ("day", ("a", "b"), "day")
+    assert table.values.tolist() == [[0, 0], [1, 0.5], [2, 1]]
+    assert table.labels() == DAYS
+
+
+@pytest.mark.parametrize("delimiter", [";", "\t"])
+def test_other_delimiters_compression_and_quotes(tmp_path, delimiter):
+    lines = [delimiter.join(["when", '"a, b"']), *(f"{day}{delimiter}3" for day in DAYS)]
+    file = tmp_path / "x.csv.gz"
+    file.write_bytes(gzip.compress("\n".join(lines).encode()))
+    table = read_series(file, time="when")
+    assert table.columns == ("a, b",)
+    assert table.values.tolist() == [[3], [3], [3]]
+
+
+def test_without_times_and_names_rows_are_numbered(tmp_path):
+    table = read_series(csv(tmp_path / "x.csv", "1.5,2", "2.5,3"))
+    assert table.columns == ("column 1", "column 2")
+    assert (table.time, table.step.unit, table.labels()) == ("", "rows", ["0", "1"])
+
+
+def test_parquet_and_python(tmp_path):
+    times = np.array(DAYS, "datetime64[s]")
+    content = pyarrow.table({"at": times, "a": [1.0, 2.0, 3.0]})
+    pyarrow.parquet.write_table(content, tmp_path / "x.parquet")
+    from_file = read_series(tmp_path / "x.parquet")
+    for table in (from_file, read_series(content), read_series({"at": DAYS, "a": [1, 2, 3]})):
+        assert (table.time, table.labels()) == ("at", DAYS)
+        assert table.values.ravel().tolist() == [1, 2, 3]
+    assert read_series(np.ones((5, 3))).columns == ("column 1", "column 2", "column 3")
+    with pytest.raises(ArgumentError, match="be a file, a mapping of columns"):
+        read_series(b"no text")
+    with pytest.raises(ArgumentError, match="be equally long"):
+        read_series({"a": [1], "b": [1, 2]})
+
+
+def test_a_damaged_parquet_file_is_named(tmp_path):
+    (tmp_path / "x.parquet").write_bytes(b"PAR1 and no more")
+    with pytest.raises(DataError, match=r"x\.parquet"):
+        read_series(tmp_path / "x.parquet")
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        ("", "the file is empty"),
+        ("date,a", "there are no rows"),
+        ("date\n2020-01-01", "there is no column beside the time"),
+        ("date,a\n2020-01-01,1\n\n2020-01-02,2", "line 3: the line is empty"),
+        ("date,a\n2020-01-01,inf", "line 2: the column 'a' has no finite number"),
+        (
+            "date,a\n2020-01-01,1\n2020-01-02,1\n2020-01-03,1\n2020-01-03 09:00,1",
+            "less than a step",
+        ),
+    ],
+)
+def test_files_that_are_no_series_are_refused(tmp_path, content, said):
+    (tmp_path / "x.csv").write_text(content)
+    with pytest.raises(DataError, match=said):
+        read_series(tmp_path / "x.csv")
+
+
+def test_months_end_and_weekends_are_no_gaps():
+    months = read_series({"date": ["2023-11-30", "2023-12-30", "2024-01-30"], "a": [1, 2, 3]})
+    assert months.step == TimeStep("months", 1)
+    assert time_labels(months.step.after(seconds("2024-01-15"), 3), months.step) == [
+        "2024-02-15", "2024-03-15", "2024-04-15",
+    ]  # fmt: skip
+    friday = ["2024-02-01", "2024-02-02", "2024-02-05", "2024-02-06"]
+    weekdays = read_series({"date": friday, "a": [1, 2, 3, 4]})
+    assert weekdays.step == TimeStep("weekdays", 1)
+    ahead = weekdays.step.after(int(weekdays.times[1]), 2)
+    assert time_labels(ahead, weekdays.step) == ["2024-02-05", "2024-02-06"]
+
+
+def test_steps_are_named():
+    names = {900: "15 minutes", 3600: "hour", 7 * 86400: "7 days", 1: "second"}
+    assert {size: str(TimeStep("seconds", size)) for size in names} == names
+    assert (str(TimeStep("months", 3)), str(TimeStep("rows", 1))) == ("3 months", "row")
+
+
+def test_gaps_are_filled_in_a_straight_line():
+    times = ["2024-01-01", "2024-01-02", "2024-01-05"]
+    table = read_series({"date": times, "a": [1.0, float("nan"), 9.0]}, gaps="fill")
+    assert table.values.ravel().tolist() == [1, 3, 5, 7, 9]
+    assert table.filled == 3
+    ignored = read_series({"date": times, "a": [1.0, 2.0, 9.0]}, gaps="ignore")
+    assert len(ignored) == 3
+
+
+def test_filling_is_bounded():
+    times = ["2024-01-01", "2024-01-02", "2034-01-02"]
+    with pytest.raises(DataError, match="filling its gaps would make"):
+        read_series({"date": times, "a": [1.0, 2.0, 9.0]}, gaps="fill")
+
+
+def test_times_with_and_without_a_zone():
+    assert parse_time("1970-01-02") == 86400
+    assert parse_time("1970-01-01T01:00:00+01:00") == 0
+    assert parse_time("1970/01/01 00:01") == 60
+    assert parse_time("yesterday") is None
+
+
+def test_a_missing_column_is_named():
+    table = read_series({"a": [1], "b": [2]})
+    assert table.select(("b",), "no").values.tolist() == [[2]]
+    with pytest.raises(DataError, match="there must be a column 'c', but the columns of numbers"):
+        table.select(("c",), "name another")
+
+
+def windows_of(rows=11, columns=3, look_back=5, horizon=2, targets=2):
+    values = np.arange(rows * columns, dtype=np.float32).reshape(rows, columns)
+    made = SeriesWindows(
+        [values[:7], values], look_back=look_back, horizon=horizon, targets=targets
+    )
+    return values, made
+
+
+def test_windows_lie_in_their_stretches():
+    values, windows = windows_of()
+    assert len(windows) == 1 + 5
+    history, future = windows.numbers(np.array([0, 1, 5]))
+    assert np.array_equal(history, np.stack([values[:5], values[:5], values[4:9]]))
+    assert np.array_equal(future, np.stack([values[5:7], values[5:7], values[9:11]])[:, :, :2])
+
+
+def test_a_batch_is_filled_with_rows_that_have_no_targets():
+    _, windows = windows_of()
+    batch = collate(windows, np.array([2, 3]), BatchShape(5, 5, 2))
+    assert batch.src.shape == (5, 5, 3)
+    assert batch.tgt_out.isnan().all(dim=(1, 2)).tolist() == [False, False, True, True, True]
+    assert not batch.tgt_in.isnan().any()
+    assert collate(windows, np.array([2])).tgt_lengths.tolist() == [2]
+
+
+def scaler(**changes):
+    made = SeriesScaler(
+        ("a", "b", "c"), 2, (1.0, 2.0, 3.0), (2.0, 4.0, 8.0), "date", TimeStep("months", 3), 4, 5, 6
+    )
+    return made.__class__(**{**made.__dict__, **changes})
+
+
+def test_scaling_is_undone():
+    values = np.random.default_rng(0).normal(size=(7, 3))
+    encoded = scaler().encode(values)
+    assert np.allclose(encoded, (values - [1, 2, 3]) / [2, 4, 8], atol=1e-6)
+    assert np.allclose(scaler().decode(encoded[:, :2]), values[:, :2], atol=1e-5)
+
+
+def test_scalers_and_targets_are_saved(tmp_path):
+    scaler().save(tmp_path / "src.json")
+    from regard.data.checksummed_json import read_checksummed
+
+    content = read_checksummed(tmp_path / "src.json")
+    assert SeriesScaler.from_json(tmp_path / "src.json", content) == scaler()
+    with pytest.raises(DataError, match="columns"):
+        SeriesScaler.from_json("x", {**content, "targets": 4})
+    targets = NumberTargets(("a", "b"), (1.0, 2.0), (2.0, 4.0))
+    targets.save(tmp_path / "tgt.json")
+    assert load_target(tmp_path / "tgt.json") == targets
+    with pytest.raises(DataError, match="mean and scale"):
+        NumberTargets.from_json("x", {**targets._to_json(), "mean": [1.0]})
+
+
+def test_numbers_are_stored_as_bits():
+    targets = NumberTargets(("a",), (1.0,), (2.0,))
+    bits = [row[0] for row in targets.encode_batch(["3", "-5.5"])]
+    assert targets.decode_bits(np.array(bits, np.int32)).tolist() == [1.0, -3.25]
+
+
+def test_stretches_are_stored_in_a_corpus(tmp_path):
+    table = read_series({"a": [1.0, 3.0, 5.0], "b": [2.0, 2.0, 2.0], "c": [3.0, 11.0, 3.0]})
+    pair = Pair("0", "", 1, frames=table)
+    path = tmp_path / "train.arrow"
+    targets = NumberTargets(("a", "b"), (0.0, 0.0), (1.0, 1.0))
+    build_corpus([pair], scaler(), targets, path, max_src_len=1, max_tgt_len=1)
+    assert Corpus(path).frames(0).tolist() == [[0, 0, 0], [1, 0, 1], [2, 0, 0]]
+
+
+def test_a_constant_column_has_scale_1():
+    mean, scale = measure_columns(np.array([[0.1, 1.0], [0.1, 3.0], [0.1, 5.0]]))
+    assert mean.tolist() == pytest.approx([0.1, 3.0])
+    assert scale.tolist() == pytest.approx([1.0, (8 / 3) ** 0.5])
+
+
+def test_a_season_is_found():
+    i = np.arange(400.0)
+    chance = np.random.default_rng(1).normal(size=400) / 5
+    daily = np.stack([np.sin(2 * np.pi * i / 24) + chance, i / 400], axis=1)
+    assert find_period(daily, TimeStep("seconds", 3600), 100) == 24
+    assert find_period(daily, TimeStep("rows", 1), 100) in (23, 24, 25)
+    assert find_period(np.random.default_rng(2).normal(size=(300, 1)), TimeStep("rows", 1), 99) == 1

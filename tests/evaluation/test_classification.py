@@ -1,0 +1,61 @@
+import numpy as np
+import pytest
+
+from regard.errors import ArgumentError
+from regard.evaluation import confidence_interval, score
+from regard.evaluation.classification import MOST_CLASSES, confusion
+
+# cat: 2 of 3 found, 1 wrong guess; dog: 1 of 2 found, 1 wrong guess; cow: 1 of 1
+GOLD = ["cat", "cat", "cat", "dog", "dog", "cow"]
+FOUND = ["cat", "cat", "dog", "dog", "cat", "cow"]
+
+
+def test_a_row_of_the_confusion_is_a_class_of_the_references():
+    found = confusion(FOUND, [[label] for label in GOLD])
+    assert found.labels == ("cat", "dog", "cow")  # by the number of examples
+    np.testing.assert_array_equal(found.matrix(), [[2, 1, 0], [1, 1, 0], [0, 0, 1]])
+    cat, dog, cow = found.rows()
+    assert cat == ("cat", pytest.approx(2 / 3), pytest.approx(2 / 3), pytest.approx(2 / 3), 3, 3)
+    assert dog == ("dog", 0.5, 0.5, 0.5, 2, 2)
+    assert cow == ("cow", 1.0, 1.0, 1.0, 1, 1)
+
+
+def test_a_class_that_is_never_right_counts_as_nothing():
+    found = confusion(["b", "b"], [["a"], ["b"]])
+    assert found.rows()[0] == ("a", 0.0, 0.0, 0.0, 1, 0)
+    only_predicted = confusion(["c"], [["a"]]).rows()[1]
+    assert only_predicted == ("c", 0.0, 0.0, 0.0, 0, 1)
+
+
+def test_any_reference_will_do():
+    found = confusion(["b", "c"], [["a", "b"], ["a", "b"]])
+    assert found.labels == ("a", "b", "c")
+    np.testing.assert_array_equal(found.matrix(), [[0, 0, 1], [0, 1, 0], [0, 0, 0]])
+    assert score("accuracy", ["b", "c"], [["a", "b"], ["a", "b"]]).value == 0.5
+
+
+def test_macro_f1_is_the_mean_over_classes():
+    found = score("macro-f1", FOUND, GOLD)
+    assert found.value == pytest.approx((2 / 3 + 1 / 2 + 1) / 3)
+    assert found.higher_is_better
+    assert score("accuracy", FOUND, GOLD).value == pytest.approx(4 / 6)
+
+
+def test_a_prediction_that_is_no_class_is_wrong():
+    # of the class a, one of two is found and no other is guessed; there is no class z
+    assert score("macro-f1", ["a", "z"], ["a", "a"]).value == pytest.approx(2 / 3)
+
+
+def test_the_interval_of_macro_f1_holds_its_value():
+    found = confidence_interval("macro-f1", FOUND * 20, GOLD * 20)
+    assert found.low < found.value < found.high
+    assert found.value == pytest.approx((2 / 3 + 1 / 2 + 1) / 3)
+    certain = confidence_interval("macro-f1", GOLD, GOLD)  # resamples lack a class now and then
+    assert (certain.low, certain.value, certain.high) == (1.0, 1.0, 1.0)
+
+
+def test_there_is_room_for_so_many_classes():
+    labels = [str(i) for i in range(MOST_CLASSES + 1)]
+    assert score("macro-f1", labels[1:], labels[1:]).value == 1
+    with pytest.raises(ArgumentError, match="macro-f1 of 1,001: take accuracy"):
+        score("macro-f1", labels, labels)

@@ -1,0 +1,107 @@
+"""Pictures of forecasts: shapes, text, page and files."""
+
+import json
+from dataclasses import replace
+from xml.etree import ElementTree
+
+import numpy as np
+import pytest
+
+from regard.errors import ArgumentError
+from regard.seeing.figure import PAGE
+from regard.seeing.forecast import ForecastView
+
+
+@pytest.fixture
+def view():
+    rows, steps = 29, 7
+    history = np.stack([np.sin(np.arange(rows) / 3), np.arange(rows) * 1.0], axis=1)
+    point = np.stack([np.sin((rows + np.arange(steps)) / 3), rows + np.arange(steps)], axis=1)
+    attention = np.random.default_rng(1).random((2, steps, rows))
+    return ForecastView(
+        name="<load>.csv",
+        names=("load & loss", "temperature"),
+        history_times=tuple(f"2024-01-{i + 1:02d}" for i in range(rows)),
+        history=history,
+        times=tuple(f"2024-02-{i + 1:02d}" for i in range(steps)),
+        point=point,
+        quantiles=np.stack([point - 1, point + 1], axis=-1),
+        levels=(0.1, 0.9),
+        calibrated=True,
+        attention=attention / attention.sum(axis=2, keepdims=True),
+        attention_title="attention of each step",
+    )
+
+
+def test_the_svg_has_lines_bands_and_attention(view):
+    root = ElementTree.fromstring(view.svg())
+    names = [element.tag.split("}")[1] for element in root.iter()]
+    assert names.count("polygon") == 2  # a band for each series
+    assert names.count("g") == 2  # and a strip of attention
+    said = " ".join("".join(root.itertext()).split())
+    assert "<load>.csv: 7 steps after 2024-01-29" in said
+    assert "band: quantiles 0.1 to 0.9, calibrated" in said
+    assert "2024-02-07" in said
+
+
+def test_the_line_of_the_forecast_begins_at_the_end_of_the_history(view):
+    root = ElementTree.fromstring(view.svg())
+    lines = [e.get("points").split() for e in root.iter() if e.tag.endswith("polyline")]
+    history = next(points for points in lines if len(points) == 29)
+    forecast = next(points for points in lines if len(points) == 8)
+    assert history[-1] == forecast[0]
+
+
+def test_a_page_follows_the_theme_and_loads_nothing(view):
+    page = view.page()
+    assert "var(--mark)" in page
+    assert "&lt;load&gt;.csv" in page
+    assert "<script" not in page
+    assert "default-src 'none'" in page
+    assert "2024-02-07" in page
+    assert "#" not in view.svg(PAGE).split("<desc>")[1].split("xlink")[0].replace("&#", "")
+
+
+def test_text_fits_its_width(view):
+    for width in (40, 80, 120):
+        lines = view.text(width).splitlines()
+        assert max(map(len, lines)) <= width + 1
+        assert any("●" in line for line in lines)
+        assert any("attention" in line and "█" in line for line in lines)
+    assert view.text(80, ascii=True).isascii()
+
+
+def test_without_quantiles_and_attention(view):
+    plain = replace(view, quantiles=view.quantiles[..., :0], levels=(), attention=None)
+    assert "polygon" not in plain.svg()
+    assert "band" not in plain.legend
+    assert "attention" not in plain.text()
+
+
+def test_many_series_are_cut(view):
+    many = replace(
+        view,
+        names=tuple(map(str, range(20))),
+        history=np.repeat(view.history[:, :1], 20, axis=1),
+        point=np.repeat(view.point[:, :1], 20, axis=1),
+        quantiles=np.repeat(view.quantiles[:, :1], 20, axis=1),
+        attention=np.repeat(view.attention[:1], 20, axis=0),
+    )
+    assert "and 8 more series" in many.svg()
+    assert "and 8 more series" in many.text()
+
+
+def test_files(view, tmp_path):
+    for ending in ("html", "svg", "csv", "json"):
+        view.save(tmp_path / f"x.{ending}")
+    assert json.loads((tmp_path / "x.json").read_text())["levels"] == [0.1, 0.9]
+    assert (tmp_path / "x.csv").read_text().splitlines()[0].startswith("time,load & loss,")
+    with pytest.raises(ArgumentError, match="end in one of"):
+        view.save(tmp_path / "x.bmp")
+
+
+@pytest.mark.slow
+def test_png_and_pdf(view, tmp_path):
+    for ending, head in (("png", b"\x89PNG"), ("pdf", b"%PDF")):
+        view.save(tmp_path / f"x.{ending}")
+        assert (tmp_path / f"x.{ending}").read_bytes().startswith(head)

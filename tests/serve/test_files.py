@@ -1,0 +1,95 @@
+"""Models that read files: pictures are sent as base64."""
+
+import base64
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from pictures import bomb, drawn, png_bytes
+from regard.data import PictureEncoder, Tokenizer
+from regard.kinds import open_kind
+from regard.seeing.storage import from_json
+from regard.serve import Models
+from regard.training import RunFolder, make_config
+from serve.conftest import SIZES, client_of
+from serve.test_app import events
+from serve.test_http_errors import error
+
+
+@pytest.fixture(scope="session")
+def pictures(tmp_path_factory):
+    """A model that reads pictures of 10 x 6 pixels."""
+    path = tmp_path_factory.mktemp("pictures") / "viewer"
+    config = make_config({"preset": "show-attend-tell", "beam": 2, **SIZES})
+    folder = RunFolder(path)
+    folder.create()
+    folder.write_config(config)
+    src = PictureEncoder(6, 10, 3, 2, (90.0, 90.0, 90.0), (50.0, 50.0, 50.0))
+    tgt = Tokenizer.train("space", [" ".join("abcdefgh")])
+    src.save(folder.src_tokenizer_file)
+    tgt.save(folder.tgt_tokenizer_file)
+    torch.manual_seed(4)
+    folder.write_model(open_kind(config, src, tgt).build_model().state_dict())
+    return Models.load([path], device="cpu")
+
+
+def sent(content):
+    return {"file": base64.b64encode(content).decode()}
+
+
+ARRAY = drawn("red", "left")
+FILE = sent(png_bytes(ARRAY))
+
+
+def test_a_picture_is_answered(pictures):
+    with client_of(pictures) as client:
+        info = client.get("/api/info").json()
+        (model,) = info["models"]
+        assert model["source"]["tokenizer"] == "pictures"
+        assert ".png" in model["source"]["files"]
+        assert model["reads"] == "pictures, resized to 10 x 6 pixels"
+        assert info["limits"]["file_bytes"] == 8 << 20
+        found = from_json(client.post("/api/run", json=FILE).json())
+        assert found.source.labels[:2] == ["r1c1", "r1c2"]
+        assert np.array_equal(found.source.backdrop.array, ARRAY)
+        assert found.target.text == pictures.by_name["viewer"](ARRAY, max_len=40).text
+        (first, *_, (last, _)) = events(client.post("/api/stream", json=FILE))
+        assert first[1]["tokens"][0] == "r1c1"
+        assert last == "done"
+        asked = {**FILE, "target": "a b"}
+        assert "ablation" in client.post("/api/check", json=asked).json()["derived"]
+
+
+def test_what_is_no_picture_is_refused_and_no_file_is_opened(pictures, tmp_path):
+    Image.fromarray(ARRAY).save(tmp_path / "secret.png")
+    with client_of(pictures) as client:
+        for wrong in (
+            {"text": str(tmp_path / "secret.png")},
+            {"file": str(tmp_path / "secret.png")},
+            {"file": 7},
+            {"frames": [[1.0]]},
+            {**FILE, "text": "a"},
+            {},
+            sent(b""),
+            sent(b"no picture"),
+            sent(bomb(5000, 5000)),
+            sent(bomb()),
+        ):
+            told = error(client.post("/api/run", json=wrong), 422, "invalid")
+            assert "secret" not in str(told)
+
+
+def test_files_have_a_limit_of_bytes(pictures):
+    with client_of(pictures, file_bytes=len(png_bytes(ARRAY))) as client:
+        assert client.post("/api/run", json=FILE).status_code == 200
+        larger = sent(png_bytes(ARRAY) + b"\0")
+        error(client.post("/api/run", json=larger), 413, "too_long")
+        error(client.post("/api/run", json=sent(b"\0" * 300_000)), 413, "too_large")
+
+
+def test_a_model_that_reads_text_takes_no_file(client):
+    error(client.post("/api/run", json=FILE), 422, "invalid")
+    # its server has no room for files either
+    error(client.post("/api/run", json=sent(b"\0" * 300_000)), 413, "too_large")
