@@ -24,7 +24,7 @@ def reader(folder=Path(), **options):
 
 def refused(source):
     with pytest.raises(BadLine) as caught:
-        reader().pixels(source)
+        reader().parse(source)
     return caught.value.reason
 
 
@@ -35,8 +35,8 @@ def test_a_file_and_the_array_of_it_are_the_same_pixels(tmp_path):
     assert rows.shape == (6, 30)
     assert np.array_equal(rows.reshape(6, 10, 3), array)
     for given in (array, torch.from_numpy(array), array.tolist(), png_bytes(array)):
-        assert np.array_equal(reader().pixels(given), rows)
-    assert np.array_equal(reader().pixels(array / 255), rows)
+        assert np.array_equal(reader().parse(given), rows)
+    assert np.array_equal(reader().parse(array / 255), rows)
 
 
 def test_a_pair_gets_the_pixels_and_keeps_the_name(tmp_path):
@@ -50,16 +50,16 @@ def test_a_pair_gets_the_pixels_and_keeps_the_name(tmp_path):
 
 
 def test_grey_is_the_luminance(tmp_path):
-    found = reader(channels=1).pixels(np.full((6, 10, 3), (255, 0, 0), np.uint8))
+    found = reader(channels=1).parse(np.full((6, 10, 3), (255, 0, 0), np.uint8))
     assert found.shape == (6, 10)
     assert (found == 76).all()  # 0.299 of 255
 
 
 def test_another_size_is_resized_and_the_first_decides_if_nobody_does():
-    assert reader().pixels(drawn("red", "left", height=12, width=5)).shape == (6, 30)
+    assert reader().parse(drawn("red", "left", height=12, width=5)).shape == (6, 30)
     free = PictureReader(Path())
-    assert free.pixels(drawn("red", "left", height=8, width=16)).shape == (8, 48)
-    assert free.pixels(drawn("red", "left", height=31, width=17)).shape == (8, 48)
+    assert free.parse(drawn("red", "left", height=8, width=16)).shape == (8, 48)
+    assert free.parse(drawn("red", "left", height=31, width=17)).shape == (8, 48)
 
 
 def test_odd_formats_are_read_as_a_person_sees_them(tmp_path):
@@ -143,14 +143,14 @@ def test_sizes_and_patches_that_nobody_sets_fit_each_other():
 
 
 def encoder(**options):
-    pictures = [reader().pixels(drawn("red", "left", i)) for i in range(5)]
+    pictures = [reader().parse(drawn("red", "left", i)) for i in range(5)]
     return PictureEncoder.measure(
         pictures, **{"read_channels": 3, "channels": None, "patch": 2, **options}
     )
 
 
 def test_patches_are_standardised_and_go_row_by_row():
-    found, rows = encoder(), reader().pixels(drawn("red", "left", 1))
+    found, rows = encoder(), reader().parse(drawn("red", "left", 1))
     patches = found.encode(rows)
     assert patches.shape == (15, 12)
     assert patches.dtype == np.float32
@@ -159,7 +159,7 @@ def test_patches_are_standardised_and_go_row_by_row():
     by_hand = (levels[2:4, 6:8] - found.mean) / np.array(found.scale)
     assert np.allclose(patches[1 * 5 + 3].reshape(2, 2, 3), by_hand, atol=1e-6)
     every = np.concatenate(
-        [found.encode(reader().pixels(drawn("red", "left", i))) for i in range(5)]
+        [found.encode(reader().parse(drawn("red", "left", i))) for i in range(5)]
     ).reshape(-1, 3)
     assert np.allclose(every.mean(axis=0), 0, atol=1e-5)
     assert np.allclose(every.std(axis=0), 1, atol=1e-5)
@@ -168,10 +168,10 @@ def test_patches_are_standardised_and_go_row_by_row():
 
 def test_pictures_that_are_all_grey_have_one_channel():
     grey = np.repeat(np.arange(60, dtype=np.uint8).reshape(6, 10, 1), 3, axis=2)
-    rows = reader().pixels(grey)
+    rows = reader().parse(grey)
     found = PictureEncoder.measure([rows], read_channels=3, channels=None, patch=2)
     assert found.channels == 1
-    alone = found.reader(Path()).pixels(grey)  # which reads one channel from now on
+    alone = found.reader(Path()).parse(grey)  # which reads one channel from now on
     assert np.array_equal(found.encode(rows), found.encode(alone))
     assert encoder().channels == 3
     assert encoder(channels=1).channels == 1

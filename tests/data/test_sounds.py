@@ -98,11 +98,11 @@ def test_files_content_and_samples_have_the_same_frames(folder):
     for same in (
         read.table("a.flac"),
         read.table("stereo.wav"),
-        read.frames((folder / "a.wav").read_bytes()),
-        read.frames((samples, rate)),
-        read.frames((torch.from_numpy(samples), rate)),
-        read.frames({"array": samples, "sampling_rate": rate}),
-        read.frames(plain),
+        read.parse((folder / "a.wav").read_bytes()),
+        read.parse((samples, rate)),
+        read.parse((torch.from_numpy(samples), rate)),
+        read.parse({"array": samples, "sampling_rate": rate}),
+        read.parse(plain),
     ):
         np.testing.assert_allclose(same, plain, atol=1e-2)  # flac rounds samples otherwise
     resampled = read.table("fast.wav")
@@ -165,11 +165,11 @@ def test_each_thing_that_is_wrong_with_a_file_is_said(folder):
 def test_an_array_alone_is_refused(folder):
     samples = np.ones(400, np.float32)
     with pytest.raises(BadLine, match="samples must come with their rate"):
-        reader(folder).frames(samples)
+        reader(folder).parse(samples)
     with pytest.raises(BadLine, match="log-mel frames of 13 bands, but it has 2"):
-        reader(folder).frames(np.ones((400, 2), np.float32))
+        reader(folder).parse(np.ones((400, 2), np.float32))
     with pytest.raises(BadLine, match="must be finite numbers"):
-        reader(folder).frames((np.full(400, np.nan), 8000))
+        reader(folder).parse((np.full(400, np.nan), 8000))
 
 
 def test_recordings_are_recognised_by_their_names_or_samples():

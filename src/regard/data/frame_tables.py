@@ -3,10 +3,11 @@
 import hashlib
 import json
 import os
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from tokenize import TokenError
-from typing import Any, Final, Protocol, final, runtime_checkable
+from typing import Any, ClassVar, Final, final
 
 import numpy as np
 import torch
@@ -46,47 +47,69 @@ NPY_ERRORS: Final = (
 NUMBERS: Final = "fiub"
 
 
-@final
-class FrameReader:
-    """A transform that makes the sources of pairs tables of one width, (frames, features).
+class TableReader(ABC):
+    """A transform that makes the sources of pairs tables: numbers, pixels, or frames of sound.
 
-    The source text becomes the name of the file, or a hash of the numbers.
+    The source text becomes the name of the file, or a hash of the table. Sources without targets
+    are read by it as well.
+
+    Args:
+        folder: base of relative file names.
+    """
+
+    #: endings of files that are one source each
+    suffixes: ClassVar[tuple[str, ...]]
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    @abstractmethod
+    def parse(self, source: Any) -> FrameArray:
+        """Return the table of a source: a path, or its content; raises BadLine if it has none."""
+
+    def name(self, table: FrameArray) -> str:
+        """Return a name for a table that is in no file."""
+        return frames_name(table)
+
+    def __call__(self, pair: Pair) -> Pair:
+        """Return the pair with its table; raises BadLine if it has none."""
+        table = self.table(pair.src if pair.frames is None else pair.frames)
+        return pair._replace(src=pair.src or self.name(table), frames=table)
+
+    def path(self, name: str) -> Path:
+        """Return the path of a file that a source names."""
+        return self._folder / name
+
+    def table(self, source: Any) -> FrameArray:
+        """Return the table of a source: the name of a file, or what `parse` takes."""
+        if not isinstance(source, str | os.PathLike):
+            return self.parse(source)
+        path = self.path(os.fspath(source))
+        try:
+            return self.parse(path)
+        except BadLine as bad:
+            raise BadLine(bad.kind, f"{path}: {bad.reason}", bad.fix) from None
+
+
+@final
+class FrameReader(TableReader):
+    """Reads tables of one width, (frames, features).
 
     Args:
         folder: base of relative file names.
         features: the width; that of the first table if None.
     """
 
-    #: endings of files that are one source each
-    suffixes: tuple[str, ...] = (SUFFIX,)
+    suffixes = (SUFFIX,)
 
     def __init__(self, folder: Path, features: int | None = None) -> None:
-        self._folder, self._features = folder, features
+        super().__init__(folder)
+        self._features = features
 
-    def __call__(self, pair: Pair) -> Pair:
-        """Return the pair with its table, as float32."""
-        table = self._of_file(pair.src) if pair.frames is None else as_frames(pair.frames)
-        self._check_width(table)
-        return pair._replace(src=pair.src or frames_name(table), frames=table)
-
-    def table(self, source: Any) -> FrameArray:
-        """Return the table of a source: numbers, or the name of a file."""
+    def parse(self, source: Any) -> FrameArray:
+        """Return the table of a .npy file, an array, or nested lists."""
         named = isinstance(source, str | os.PathLike)
-        pair = Pair(os.fspath(source), "", 0) if named else Pair("", "", 0, frames=source)
-        table: FrameArray = self(pair).frames
-        return table
-
-    def path(self, name: str) -> Path:
-        """Return the path of a file that a source names."""
-        return self._folder / name
-
-    def _of_file(self, name: str) -> FrameArray:
-        try:
-            return read_npy(self.path(name))
-        except BadLine as bad:
-            raise BadLine(bad.kind, f"{self.path(name)}: {bad.reason}", bad.fix) from None
-
-    def _check_width(self, table: FrameArray) -> None:
+        table = read_npy(Path(source)) if named else as_frames(source)
         width = table.shape[1]
         if self._features is None:
             self._features = width
@@ -97,6 +120,7 @@ class FrameReader:
                 f"{self._features} {'is' if self._features == 1 else 'are'} expected",
                 "give all sources the same features",
             )
+        return table
 
 
 def base_folder(source: Any) -> Path:
@@ -259,22 +283,6 @@ def _counted(count: int, what: str) -> str:
 
 #: what a source may be called, where it has a name
 NAMES: Final = tuple(src for src, _ in KEYS)
-
-
-@runtime_checkable
-class TableReader(Protocol):
-    """Reads a source of numbers: as it is given, or from a file that it names."""
-
-    #: endings of files that are one source each
-    suffixes: tuple[str, ...]
-
-    def table(self, source: Any) -> Any:
-        """Return the numbers of a source; raises BadLine, which names the file if there is one."""
-        ...
-
-    def path(self, name: str) -> Path:
-        """Return the path of a file that a source names."""
-        ...
 
 
 def read_frame_sources(

@@ -1,7 +1,6 @@
 """Pictures as sources: files or arrays, brought to one size and cut into patches."""
 
 import hashlib
-import os
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,7 +21,7 @@ from regard.data.checksummed_json import (
     write_checksummed,
 )
 from regard.data.error_hints import BadLine, shorten
-from regard.data.frame_tables import FrameArray
+from regard.data.frame_tables import FrameArray, TableReader
 from regard.data.media_files import PICTURES, read_picture
 from regard.data.pairs import Pair
 from regard.data.tokenizer_schema import PictureEncoderFile
@@ -88,11 +87,10 @@ def choose_patch(size: PictureSize, patch: int | None) -> int:
 
 
 @final
-class PictureReader:
-    """A transform that makes the sources of pairs pictures of one size, as rows of pixels.
+class PictureReader(TableReader):
+    """Reads pictures of one size, as rows of pixels.
 
-    A picture of another size is resized, without keeping its proportions. The source text becomes
-    the name of the file, or a hash of the pixels. Sources without targets are read by it as well.
+    A picture of another size is resized, without keeping its proportions.
 
     Args:
         folder: base of relative file names.
@@ -101,8 +99,7 @@ class PictureReader:
         channels: 3 for colour, 1 for grey.
     """
 
-    #: endings of files that are one source each
-    suffixes: tuple[str, ...] = PICTURES
+    suffixes = PICTURES
 
     def __init__(
         self,
@@ -112,28 +109,14 @@ class PictureReader:
         patch: int | None = None,
         channels: int = COLOUR,
     ) -> None:
-        self._folder, self._size, self._patch, self._channels = folder, size, patch, channels
+        super().__init__(folder)
+        self._size, self._patch, self._channels = size, patch, channels
 
-    def __call__(self, pair: Pair) -> Pair:
-        """Return the pair with the pixels of its picture; raises BadLine if it has none."""
-        rows = self.table(pair.src if pair.frames is None else pair.frames)
-        return pair._replace(src=pair.src or picture_name(rows, self._channels), frames=rows)
+    def name(self, table: PixelRows) -> str:
+        """Return the size of a picture and a hash of its pixels."""
+        return picture_name(table, self._channels)
 
-    def path(self, name: str) -> Path:
-        """Return the path of a file that a source names."""
-        return self._folder / name
-
-    def table(self, source: Any) -> PixelRows:
-        """Return the pixels of a source: the name of a file, its content, or an array."""
-        if not isinstance(source, str | os.PathLike):
-            return self.pixels(source)
-        path = self.path(os.fspath(source))
-        try:
-            return self.pixels(path)
-        except BadLine as bad:
-            raise BadLine(bad.kind, f"{path}: {bad.reason}", bad.fix) from None
-
-    def pixels(self, source: Any) -> PixelRows:
+    def parse(self, source: Any) -> PixelRows:
         """Return the pixels of a picture: a path, the content of a file, an image or an array."""
         try:
             array = isinstance(source, np.ndarray | Tensor | list | tuple)

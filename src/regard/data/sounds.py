@@ -2,7 +2,6 @@
 
 import functools
 import math
-import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,7 +17,7 @@ from regard import safe_read
 from regard.data.checksummed_json import invalid_file, json_checksum, write_checksummed
 from regard.data.error_hints import BadLine
 from regard.data.frame_scaler import FrameScaler
-from regard.data.frame_tables import FrameArray, as_frames, frames_name
+from regard.data.frame_tables import FrameArray, TableReader, as_frames
 from regard.data.media_files import SOUNDS, Samples, read_sound
 from regard.data.pairs import Pair
 from regard.data.tokenizer_schema import SoundEncoderFile
@@ -115,11 +114,10 @@ def _filters(rate: int, bands: int, fft: int) -> Float[Tensor, "frequencies band
 
 
 @final
-class SoundReader:
-    """A transform that makes the sources of pairs log-mel frames.
+class SoundReader(TableReader):
+    """Reads recordings as log-mel frames.
 
     Recordings of several channels are averaged to one, and those of another rate are resampled.
-    The source text becomes the name of the file, or a hash of the frames.
 
     Args:
         folder: base of relative file names.
@@ -127,32 +125,13 @@ class SoundReader:
         max_seconds: longest recording.
     """
 
-    #: endings of files that are one source each
-    suffixes: tuple[str, ...] = SOUNDS
+    suffixes = SOUNDS
 
     def __init__(self, folder: Path, mel: LogMel, max_seconds: float) -> None:
-        self._folder, self._mel, self._most = folder, mel, max_seconds
+        super().__init__(folder)
+        self._mel, self._most = mel, max_seconds
 
-    def __call__(self, pair: Pair) -> Pair:
-        """Return the pair with the frames of its recording; raises BadLine if it has none."""
-        table = self.table(pair.src if pair.frames is None else pair.frames)
-        return pair._replace(src=pair.src or frames_name(table), frames=table)
-
-    def path(self, name: str) -> Path:
-        """Return the path of a file that a source names."""
-        return self._folder / name
-
-    def table(self, source: Any) -> FrameArray:
-        """Return the frames of a source: the name of a file, or what `frames` takes."""
-        if not isinstance(source, str | os.PathLike):
-            return self.frames(source)
-        path = self.path(os.fspath(source))
-        try:
-            return self.frames(path)
-        except BadLine as bad:
-            raise BadLine(bad.kind, f"{path}: {bad.reason}", bad.fix) from None
-
-    def frames(self, source: Any) -> FrameArray:
+    def parse(self, source: Any) -> FrameArray:
         """Return the frames of a path, the content of a file, samples with their rate, or frames.
 
         An array (frames, bands) is taken for frames that a `LogMel` has made.

@@ -1,33 +1,17 @@
 """Frame sources: tables of numbers, such as the spectrum of a recording, or their .npy files."""
 
-from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final, final
 
 import numpy as np
 from torch import Tensor
 
-from regard.data import (
-    BadLines,
-    Corpus,
-    FrameReader,
-    FrameScaler,
-    Pair,
-    Tokenizer,
-    base_folder,
-    pad_frames,
-    read_frame_sources,
-)
-from regard.data.error_hints import BadLine
+from regard.data import Corpus, FrameReader, FrameScaler
 from regard.data.frame_tables import FrameArray, frames_name
-from regard.data.pair_reader import SourceTransform
-from regard.data.pairs import source_column
-from regard.decoding import Hypothesis
-from regard.errors import ArgumentError, DataError
-from regard.kinds.data_kind import Settings
+from regard.errors import ArgumentError
+from regard.kinds.array_source import ArraySource
 from regard.kinds.graph_inputs import FrameInputs, GraphInputs
-from regard.kinds.text_source import check_several
-from regard.seeing import Text, Token
+from regard.seeing import Text
 from regard.seeing.backdrop import series
 from regard.seeing.replacements import Replacements, frame_replacements
 
@@ -36,7 +20,7 @@ EXAMPLE_FRAMES: Final = 64
 
 
 @final
-class FrameSource:
+class FrameSource(ArraySource):
     """Arrays, tensors or lists (frames, features), or names of .npy files.
 
     Args:
@@ -44,19 +28,17 @@ class FrameSource:
     """
 
     unit = "source frames"
-    card_name = "source"
-    ends_with_eos = False
-    is_file = True
     request_field = "frames"
-    feature_names: tuple[str, ...] = ()
+    one = "one table of vectors"
+    several = "vectors"
 
     def __init__(self, scaler: FrameScaler) -> None:
+        super().__init__(scaler)
         self._scaler = scaler
 
-    @property
-    def frame_size(self) -> int:
-        """Numbers per frame."""
-        return self._scaler.features
+    def reader(self, folder: Path) -> FrameReader:
+        """Return a reader of tables with the features of the run."""
+        return FrameReader(folder, self._scaler.features)
 
     def is_one(self, given: Any) -> bool:
         """Return whether this is a file name, or numbers nested less than three deep."""
@@ -66,102 +48,23 @@ class FrameSource:
             return given.ndim < 3
         return isinstance(given, list | tuple) and bool(given) and _is_row(given[0])
 
-    def check_several(self, given: Any) -> None:
-        """Raise ArgumentError for one table, whose frames would be taken for sources."""
-        if self.is_one(given):
-            fix = "call the model with it, or put it in a list"
-            raise ArgumentError("texts", "be several", "one table of vectors", fix)
-        check_several(given)
-
-    def check(self, source: Any) -> None:
-        """Raise DataError unless it is a table of the run's features, or a file that holds one."""
-        self._table(source)
-
-    def check_line(self, line: Any) -> None:
-        """Like `check`."""
-        self.check(line)
-
-    def rows(self, sources: Sequence[Any]) -> list[FrameArray]:
-        """Return scaled tables."""
-        return [self._scaler.encode(self._table(source)) for source in sources]
-
     def receive(self, content: bytes) -> Any:
         """Raise ArgumentError: sources are sent as numbers."""
         raise ArgumentError("file", "be left out for this model", "given", "send frames")
-
-    def batch(self, rows: Sequence[FrameArray]) -> tuple[Tensor, Tensor]:
-        """Pad tables."""
-        return pad_frames(rows)
-
-    def positions(self, lengths: Any) -> Any:
-        """Return the number of vectors that the model makes of so many frames."""
-        return self._scaler.positions(lengths)
-
-    def length(self, row: FrameArray) -> int:
-        """Return the number of vectors that the model makes of a table."""
-        return self._scaler.positions(len(row))
 
     def labels(self, row: FrameArray) -> list[str]:
         """Return the numbers of the frames."""
         return self._scaler.labels(len(row))
 
     def text(self, source: Any, row: FrameArray) -> Text:
-        """Return the name of the file, or a hash of the numbers, with labels of the frames."""
+        """Return the name of the file, or a hash of the numbers, with the curves of the frames."""
         named = isinstance(source, str | Path)
-        name = str(source) if named else frames_name(self._table(source))
-        return Text(name, tuple(map(Token, self.labels(row))), series(row, self._scaler.stack))
-
-    def corpus_text(self, corpus: Corpus, row: int, text: str) -> Text:
-        """Return the name of the source with labels of its frames."""
-        return Text(text, tuple(map(Token, self._scaler.labels(int(corpus.src_lengths[row])))))
-
-    def notes(self, text: Text) -> tuple[str, ...]:
-        """Return nothing."""
-        return ()
-
-    def unknown(self, source: Any, row: FrameArray) -> tuple[str, ...]:
-        """Return nothing: no number is unknown."""
-        return ()
+        name = str(source) if named else frames_name(self.table(source))
+        return Text(name, self.tokens(row), series(row, self._scaler.stack))
 
     def replacements(self, row: FrameArray) -> Replacements:
         """Return other frames of the same source."""
         return frame_replacements(row, self._scaler.stack)
-
-    def replaced(
-        self, tgt: Tokenizer, found: Hypothesis, source: Any, row: FrameArray
-    ) -> list[str]:
-        """Raise ArgumentError, since frames have no words."""
-        raise ArgumentError(
-            "replace_unk", "be left out where sources are vectors", True, "they have no words"
-        )
-
-    def size(self, pair: Pair) -> int:
-        """Return the number of frames."""
-        return len(pair.frames)
-
-    def transform(self, place: Any) -> SourceTransform:
-        """Return a reader of tables, whose files lie beside the file of pairs."""
-        return FrameReader(base_folder(place), self.frame_size)
-
-    def of_pair(self, pair: Pair) -> FrameArray:
-        """Return the table."""
-        frames: FrameArray = pair.frames
-        return frames
-
-    def read(
-        self,
-        files: Sequence[str],
-        settings: Settings,
-        *,
-        max_chars: int,
-        bad: BadLines,
-        check: Callable[[Any], None],
-    ) -> Iterator[Any]:
-        """Read the tables of several files; each is checked when it is parsed."""
-        name = source_column(settings.columns)
-        for file in files:
-            reader = FrameReader(base_folder(file), self.frame_size)
-            yield from read_frame_sources(file, reader, bad=bad, name=name)
 
     def describe(self) -> dict[str, Any]:
         """Return the numbers per frame, and the frames that are joined to one."""
@@ -192,13 +95,6 @@ class FrameSource:
     def graph_inputs(self) -> GraphInputs:
         """Return frames before scaling."""
         return FrameInputs(self._scaler)
-
-    def _table(self, source: Any) -> FrameArray:
-        """Return the numbers of a source as they were given."""
-        try:
-            return FrameReader(Path(), self._scaler.features).table(source)
-        except BadLine as bad:
-            raise DataError("source", None, bad.reason, str(bad.fix), kind=bad.kind) from None
 
 
 def _is_row(value: Any) -> bool:

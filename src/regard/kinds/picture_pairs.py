@@ -10,22 +10,14 @@ from torch import Tensor
 
 from regard.data import (
     BadLines,
-    Corpus,
     Pair,
     PairReader,
     PictureEncoder,
     PictureReader,
     SourceEncoder,
-    Tokenizer,
-    base_folder,
-    pad_frames,
-    read_frame_sources,
 )
-from regard.data.error_hints import BadLine
 from regard.data.frame_tables import FrameArray
 from regard.data.media_files import PICTURES
-from regard.data.pair_reader import SourceTransform
-from regard.data.pairs import source_column
 from regard.data.pictures import (
     COLOUR,
     MAX_READ,
@@ -35,19 +27,18 @@ from regard.data.pictures import (
     picture_name,
     why_pictures,
 )
-from regard.decoding import Hypothesis
-from regard.errors import ArgumentError, DataError, RegardError
+from regard.errors import ArgumentError, RegardError
+from regard.kinds.array_source import ArraySource
 from regard.kinds.data_kind import DataKind, DataPlace, Encoders, KindOptions, Say, Settings
 from regard.kinds.frame_pairs import check_no_text_settings
 from regard.kinds.graph_inputs import GraphInputs
 from regard.kinds.text_pairs import check_pair_settings, read_pair_files
-from regard.kinds.text_source import check_several
 from regard.kinds.tokenizer_training import TOKENIZER_LINES, learn_target_tokenizer
 from regard.models import PRESETS, TEXT_PRESETS, SequenceModel, with_input
 from regard.models.embedding import TokenEmbedding
 from regard.models.picture_input import ConvStem, PictureInput, SplitStem, patch_stem
-from regard.seeing import Text, Token
-from regard.seeing.backdrop import Backdrop, picture_backdrop
+from regard.seeing import Text
+from regard.seeing.backdrop import picture_backdrop
 from regard.seeing.replacements import Replacements, patch_replacements
 
 #: how a patch becomes a vector
@@ -229,7 +220,7 @@ def _pictures(pairs: Iterable[Pair], targets: list[str]) -> Iterator[PixelRows]:
 
 
 @final
-class PictureSource:
+class PictureSource(ArraySource):
     """Paths of picture files, images of Pillow, or arrays (height, width, channels).
 
     Args:
@@ -237,19 +228,17 @@ class PictureSource:
     """
 
     unit = "source patches"
-    card_name = "source"
-    ends_with_eos = False
-    is_file = True
     request_field = "file"
-    feature_names: tuple[str, ...] = ()
+    one = "one picture"
+    several = "pictures"
 
     def __init__(self, encoder: PictureEncoder) -> None:
+        super().__init__(encoder)
         self._encoder = encoder
 
-    @property
-    def frame_size(self) -> int:
-        """Numbers per patch."""
-        return self._encoder.frame_size
+    def reader(self, folder: Path) -> PictureReader:
+        """Return a reader of pictures, which resizes them."""
+        return self._encoder.reader(folder)
 
     def is_one(self, given: Any) -> bool:
         """Return whether this is a path, the content of a file, an image or the array of one."""
@@ -259,40 +248,9 @@ class PictureSource:
             return bool(given) and isinstance(given[0], list | tuple)
         return not isinstance(given, Iterable) or isinstance(given, str | bytes | Path)
 
-    def check_several(self, given: Any) -> None:
-        """Raise ArgumentError for one picture, whose rows would be taken for sources."""
-        if self.is_one(given):
-            fix = "call the model with it, or put it in a list"
-            raise ArgumentError("texts", "be several", "one picture", fix)
-        check_several(given)
-
-    def check(self, source: Any) -> None:
-        """Raise DataError unless it is a picture."""
-        self._pixels(source)
-
-    def check_line(self, line: Any) -> None:
-        """Like `check`."""
-        self.check(line)
-
-    def rows(self, sources: Sequence[Any]) -> list[FrameArray]:
-        """Return the patches of each picture."""
-        return [self._encoder.encode(self._pixels(source)) for source in sources]
-
     def receive(self, content: bytes) -> Levels:
         """Return the picture in a file, resized."""
-        return self._array(self._pixels(content))
-
-    def batch(self, rows: Sequence[FrameArray]) -> tuple[Tensor, Tensor]:
-        """Stack patches; all pictures have as many."""
-        return pad_frames(rows)
-
-    def positions(self, lengths: Any) -> Any:
-        """Return the number of vectors of so many patches: as many."""
-        return self._encoder.positions(lengths)
-
-    def length(self, row: FrameArray) -> int:
-        """Return the number of patches."""
-        return len(row)
+        return self._array(self.table(content))
 
     def labels(self, row: FrameArray) -> list[str]:
         """Return the names of the patches, such as r2c3."""
@@ -300,44 +258,25 @@ class PictureSource:
 
     def text(self, source: Any, row: FrameArray) -> Text:
         """Return the name of the file, or a hash of the pixels, with the picture itself."""
+        encoder = self._encoder
         named = isinstance(source, str | Path)
-        pixels = None if named else self._pixels(source)
-        name = str(source) if pixels is None else picture_name(pixels, self._encoder.channels)
-        return Text(name, self._tokens(), self._backdrop(row))
-
-    def corpus_text(self, corpus: Corpus, row: int, text: str) -> Text:
-        """Return the name of the source with its picture."""
-        return Text(text, self._tokens(), self._backdrop(corpus.frames(row)))
+        name = str(source) if named else picture_name(self.table(source), encoder.channels)
+        picture = picture_backdrop(encoder.decode(row), encoder.grid)
+        return Text(name, self.tokens(row), picture)
 
     def notes(self, text: Text) -> tuple[str, ...]:
         """Return how patches are named."""
         return (NAMED,)
 
-    def unknown(self, source: Any, row: FrameArray) -> tuple[str, ...]:
-        """Return nothing: no colour is unknown."""
-        return ()
-
     def replacements(self, row: FrameArray) -> Replacements:
         """Return other patches of the same picture."""
         return patch_replacements(row)
-
-    def replaced(
-        self, tgt: Tokenizer, found: Hypothesis, source: Any, row: FrameArray
-    ) -> list[str]:
-        """Raise ArgumentError, since patches have no words."""
-        raise ArgumentError(
-            "replace_unk", "be left out where sources are pictures", True, "they have no words"
-        )
 
     def size(self, pair: Pair) -> int:
         """Return the number of patches."""
         return self._encoder.cells
 
-    def transform(self, place: Any) -> SourceTransform:
-        """Return a reader of pictures, whose files lie beside the file of pairs."""
-        return self._encoder.reader(base_folder(place))
-
-    def of_pair(self, pair: Pair) -> Any:
+    def of_pair(self, pair: Pair) -> Levels:
         """Return the picture, whose pixels are read already."""
         return self._array(pair.frames)
 
@@ -351,11 +290,9 @@ class PictureSource:
         check: Callable[[Any], None],
     ) -> Iterator[Any]:
         """Read the pictures of several files; each is checked when it is read."""
-        name = source_column(settings.columns)
-        for file in files:
-            reader = self._encoder.reader(base_folder(file))
-            for source in read_frame_sources(file, reader, bad=bad, name=name):
-                yield source if isinstance(source, str) else self._array(source)
+        found = super().read(files, settings, max_chars=max_chars, bad=bad, check=check)
+        for source in found:
+            yield source if isinstance(source, str) else self._array(source)
 
     def describe(self) -> dict[str, Any]:
         """Return size, patches and channels of a picture, and the endings of its files."""
@@ -374,9 +311,6 @@ class PictureSource:
         """Return a phrase such as "pictures, resized to 32 x 32 pixels"."""
         return f"pictures, resized to {self._encoder.size} pixels"
 
-    def example(self, card: str, dev: Path) -> None:
-        """Return nothing: a picture is no text to fill in."""
-
     def graph_inputs(self) -> GraphInputs:
         """Raise RegardError: no graph takes a picture yet."""
         raise RegardError(
@@ -388,18 +322,3 @@ class PictureSource:
         height, width = self._encoder.size
         levels: Levels = rows.reshape(height, width, -1).astype(np.uint8)
         return levels
-
-    def _tokens(self) -> tuple[Token, ...]:
-        return tuple(map(Token, self._encoder.labels()))
-
-    def _backdrop(self, row: FrameArray) -> Backdrop:
-        return picture_backdrop(self._encoder.decode(row), self._encoder.grid)
-
-    def _pixels(self, source: Any) -> PixelRows:
-        """Return the pixels of a source, resized."""
-        try:
-            return self._encoder.reader(Path()).pixels(source)
-        except BadLine as bad:
-            named = isinstance(source, str | Path) and Path(source).exists()
-            name = str(source) if named else "source"
-            raise DataError(name, None, bad.reason, str(bad.fix), kind=bad.kind) from None

@@ -1,6 +1,6 @@
 """Sound pairs: a source that is a recording, and a target text, such as its transcript."""
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any, Final, final
 
@@ -9,36 +9,25 @@ from pydantic import Field
 from torch import Tensor
 
 from regard.data import (
-    BadLines,
-    Corpus,
     LogMel,
     Pair,
     PairReader,
     SoundEncoder,
     SoundReader,
     SourceEncoder,
-    Tokenizer,
-    base_folder,
-    pad_frames,
-    read_frame_sources,
 )
-from regard.data.error_hints import BadLine
 from regard.data.frame_tables import FrameArray, frames_name
 from regard.data.media_files import SOUNDS
-from regard.data.pair_reader import SourceTransform
-from regard.data.pairs import source_column
 from regard.data.sounds import is_samples, why_sounds
-from regard.decoding import Hypothesis
-from regard.errors import ArgumentError, DataError
+from regard.kinds.array_source import ArraySource
 from regard.kinds.data_kind import DataKind, DataPlace, Encoders, Say, Settings
 from regard.kinds.frame_model import FrameOptions, build_frame_model, check_frame_options
 from regard.kinds.frame_pairs import check_no_text_settings, learned_tables
 from regard.kinds.graph_inputs import FrameInputs, GraphInputs
 from regard.kinds.text_pairs import check_pair_settings, read_pair_files
-from regard.kinds.text_source import check_several
 from regard.kinds.tokenizer_training import learn_target_tokenizer
 from regard.models import TEXT_PRESETS, SequenceModel
-from regard.seeing import Text, Token
+from regard.seeing import Text
 from regard.seeing.backdrop import Backdrop, spectrogram
 from regard.seeing.replacements import Replacements, frame_replacements
 
@@ -162,7 +151,7 @@ class SoundPairs(DataKind):
 
 
 @final
-class SoundSource:
+class SoundSource(ArraySource):
     """Paths of recordings, the content of such files, or samples with their rate.
 
     An array (frames, bands) is taken for the log-mel frames of a recording.
@@ -172,19 +161,17 @@ class SoundSource:
     """
 
     unit = "source frames"
-    card_name = "source"
-    ends_with_eos = False
-    is_file = True
     request_field = "file"
-    feature_names: tuple[str, ...] = ()
+    one = "one recording"
+    several = "recordings"
 
     def __init__(self, encoder: SoundEncoder) -> None:
+        super().__init__(encoder)
         self._encoder = encoder
 
-    @property
-    def frame_size(self) -> int:
-        """Bands of a frame."""
-        return self._encoder.frame_size
+    def reader(self, folder: Path) -> SoundReader:
+        """Return a reader of recordings, which computes their frames."""
+        return self._encoder.reader(folder)
 
     def is_one(self, given: Any) -> bool:
         """Return whether this is a path, the content of a file, samples with a rate, or frames."""
@@ -192,103 +179,23 @@ class SoundSource:
             return given.ndim < 3
         return isinstance(given, str | bytes | Path) or is_samples(given)
 
-    def check_several(self, given: Any) -> None:
-        """Raise ArgumentError for one recording, whose parts would be taken for sources."""
-        if self.is_one(given):
-            fix = "call the model with it, or put it in a list"
-            raise ArgumentError("texts", "be several", "one recording", fix)
-        check_several(given)
-
-    def check(self, source: Any) -> None:
-        """Raise DataError unless it is a recording."""
-        self._table(source)
-
-    def check_line(self, line: Any) -> None:
-        """Like `check`."""
-        self.check(line)
-
-    def rows(self, sources: Sequence[Any]) -> list[FrameArray]:
-        """Return the scaled frames of each recording."""
-        return [self._encoder.encode(self._table(source)) for source in sources]
-
     def receive(self, content: bytes) -> FrameArray:
         """Return the frames of a file that a client has sent; raises DataError if it has none."""
-        return self._table(content)
-
-    def batch(self, rows: Sequence[FrameArray]) -> tuple[Tensor, Tensor]:
-        """Pad frames."""
-        return pad_frames(rows)
-
-    def positions(self, lengths: Any) -> Any:
-        """Return the number of vectors that the model makes of so many frames."""
-        return self._encoder.positions(lengths)
-
-    def length(self, row: FrameArray) -> int:
-        """Return the number of vectors that the model makes of a recording."""
-        return self._encoder.positions(len(row))
+        return self.table(content)
 
     def labels(self, row: FrameArray) -> list[str]:
-        """Return the time at which each of these vectors begins, such as 0.32 s."""
+        """Return the time at which each vector begins, such as 0.32 s."""
         return self._encoder.labels(len(row))
 
     def text(self, source: Any, row: FrameArray) -> Text:
         """Return the name of the file, or a hash of the frames, with the spectrogram."""
         named = isinstance(source, str | Path)
         name = str(source) if named else self._name(source, row)
-        return Text(name, self._tokens(len(row)), self._spectrogram(row))
-
-    def corpus_text(self, corpus: Corpus, row: int, text: str) -> Text:
-        """Return the name of the source with its spectrogram."""
-        frames = corpus.frames(row)
-        return Text(text, self._tokens(len(frames)), self._spectrogram(frames))
-
-    def notes(self, text: Text) -> tuple[str, ...]:
-        """Return nothing."""
-        return ()
-
-    def unknown(self, source: Any, row: FrameArray) -> tuple[str, ...]:
-        """Return nothing: no sound is unknown."""
-        return ()
+        return Text(name, self.tokens(row), self._spectrogram(row))
 
     def replacements(self, row: FrameArray) -> Replacements:
         """Return other frames of the same recording."""
         return frame_replacements(row, self._encoder.scaler.stack)
-
-    def replaced(
-        self, tgt: Tokenizer, found: Hypothesis, source: Any, row: FrameArray
-    ) -> list[str]:
-        """Raise ArgumentError, since frames have no words."""
-        raise ArgumentError(
-            "replace_unk", "be left out where sources are recordings", True, "they have no words"
-        )
-
-    def size(self, pair: Pair) -> int:
-        """Return the number of frames."""
-        return len(pair.frames)
-
-    def transform(self, place: Any) -> SourceTransform:
-        """Return a reader of recordings, whose files lie beside the file of pairs."""
-        return self._encoder.reader(base_folder(place))
-
-    def of_pair(self, pair: Pair) -> FrameArray:
-        """Return the frames, which are computed already."""
-        frames: FrameArray = pair.frames
-        return frames
-
-    def read(
-        self,
-        files: Sequence[str],
-        settings: Settings,
-        *,
-        max_chars: int,
-        bad: BadLines,
-        check: Callable[[Any], None],
-    ) -> Iterator[Any]:
-        """Read the recordings of several files; each is checked when it is read."""
-        name = source_column(settings.columns)
-        for file in files:
-            reader = self._encoder.reader(base_folder(file))
-            yield from read_frame_sources(file, reader, bad=bad, name=name)
 
     def describe(self) -> dict[str, Any]:
         """Return the rate of samples, the bands, the longest recording and endings of files."""
@@ -307,9 +214,6 @@ class SoundSource:
         """Return a phrase such as "recordings of up to 30 seconds"."""
         return f"recordings of up to {self._encoder.max_seconds:g} seconds (.wav, .flac)"
 
-    def example(self, card: str, dev: Path) -> None:
-        """Return nothing: a recording is no text to fill in."""
-
     def graph_inputs(self) -> GraphInputs:
         """Return frames before scaling."""
         return FrameInputs(self._encoder.scaler)
@@ -317,9 +221,6 @@ class SoundSource:
     def _name(self, source: Any, row: FrameArray) -> str:
         table = source if isinstance(source, np.ndarray) else row
         return f"{self._encoder.seconds(len(row)):.2f} s, {frames_name(table)}"
-
-    def _tokens(self, frames: int) -> tuple[Token, ...]:
-        return tuple(map(Token, self._encoder.labels(frames)))
 
     def _spectrogram(self, row: FrameArray) -> Backdrop:
         """Return the picture of scaled frames, as wide as all vectors that are made of them."""
@@ -329,12 +230,3 @@ class SoundSource:
         whole = tokens * scaler.stack
         levels = np.pad(levels, ((0, 0), (0, whole - len(row))), mode="edge")
         return spectrogram(levels, tokens, self._encoder.seconds(whole))
-
-    def _table(self, source: Any) -> FrameArray:
-        """Return the frames of a source as they were computed."""
-        try:
-            return self._encoder.reader(Path()).frames(source)
-        except BadLine as bad:
-            named = isinstance(source, str | Path) and Path(source).is_file()
-            name = str(source) if named else "recording"
-            raise DataError(name, None, bad.reason, str(bad.fix), kind=bad.kind) from None
