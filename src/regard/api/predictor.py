@@ -108,7 +108,7 @@ class Predictor:
     def check_source(self, source: Any) -> None:
         """Raises for what is no source, and for one with more positions than the model has."""
         self.kind.sources.check(source)
-        most = self.kind.max_positions(self.module)
+        most = self.kind.max_positions(self.trained)
         if most is None:
             return
         (row,) = self.kind.sources.rows([source])

@@ -86,7 +86,7 @@ def predict(
 
         if isinstance(output, DataError) or not isinstance(model, api.Model):
             return of_tokens()
-        return model.kind.printed(output, of_tokens)
+        return model.kind.printed(output, of_tokens, as_json=as_jsonl)
 
     with _trace_writer(trace) as write_traces:
         merged: Iterator[AnyOutput | DataError] = lines.merge_errors(outputs)

@@ -76,13 +76,16 @@ class Survey(NamedTuple):
 
 
 def survey(pairs: Iterable[Pair]) -> Survey:
-    """Count pairs whose sources are frames, and compute the checksum of these.
+    """Count pairs, and compute the checksum of their sources: of frames, or of texts.
 
     A data file may name the files of its sources, which can change while it does not.
     """
     digest, count = hashlib.blake2b(digest_size=16), 0
     for pair in pairs:
-        digest.update(repr(pair.frames.shape).encode())
-        digest.update(pair.frames)
+        if pair.frames is None:
+            digest.update(pair.src.encode("utf-8", "surrogatepass") + b"\0")
+        else:
+            digest.update(repr(pair.frames.shape).encode())
+            digest.update(pair.frames)
         count += 1
     return Survey(count, digest.hexdigest())

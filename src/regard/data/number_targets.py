@@ -5,10 +5,12 @@ from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, Final, Literal
 
 import numpy as np
-from jaxtyping import Float32, Int32
+import torch
+from jaxtyping import Float32, Int, Int32
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from regard import safe_read
+from regard.data.batches import Batch, BatchShape
 from regard.data.checksummed_json import (
     VERSION,
     invalid_file,
@@ -16,6 +18,7 @@ from regard.data.checksummed_json import (
     read_checksummed,
     write_checksummed,
 )
+from regard.data.corpus import Corpus, FrameRows, Ids
 from regard.data.tokenizers import Tokenizer
 from regard.errors import RegardError
 from regard.safe_read import PathLike
@@ -104,6 +107,50 @@ class NumberTargets:
             "mean": list(self.mean),
             "scale": list(self.scale),
         }
+
+
+class NumberRows:
+    """The pairs of a corpus whose targets are numbers, one for each source.
+
+    Args:
+        corpus: encoded with `NumberTargets`.
+    """
+
+    def __init__(self, corpus: Corpus) -> None:
+        self.corpus = corpus
+
+    def __len__(self) -> int:
+        return len(self.corpus)
+
+    @property
+    def src_lengths(self) -> Int32[np.ndarray, " pairs"]:
+        """Number of source tokens of each pair, eos among them; or of frames."""
+        return self.corpus.src_lengths
+
+    @property
+    def tgt_lengths(self) -> Int32[np.ndarray, " pairs"]:
+        """Zeros: the loss of a pair has one term more than this, that of its number."""
+        return np.zeros_like(self.corpus.tgt_lengths)
+
+    def gather(self, side: str, rows: Int[np.ndarray, " rows"]) -> Ids | FrameRows:
+        """Return the sources or the bits of the numbers of some pairs, see `Corpus.gather`."""
+        return self.corpus.gather(side, rows)
+
+    def batch(self, rows: Int[np.ndarray, " batch"], shape: BatchShape | None = None) -> Batch:
+        """Return pairs as a batch; rows that fill it up to a shape have no targets."""
+        src, lengths = self.corpus.gather("src", rows).padded(shape.src_len if shape else 0)
+        bits, _ = self.corpus.ids("tgt", rows).padded(1)
+        numbers = NumberTargets.decode_bits(bits[:, 0].astype(np.int32))[:, None, None]
+        more = 0 if shape is None else max(0, shape.rows - len(rows))
+        sides = [
+            np.concatenate([side, np.repeat(side[:1], more, axis=0)])
+            for side in (src, lengths, numbers)
+        ]
+        right = sides[2].copy()
+        right[len(rows) :] = np.nan
+        ones = np.ones(len(right), np.int64)
+        parts = (*sides, right, ones, np.arange(len(right)))
+        return Batch._make((*map(torch.from_numpy, parts), rows))
 
 
 #: what a run knows of its targets: how text is cut, or the scale of numbers

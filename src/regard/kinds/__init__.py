@@ -25,6 +25,7 @@ from regard.kinds.data_kind import (
 )
 from regard.kinds.frame_pairs import FramePairs
 from regard.kinds.frame_source import FrameSource
+from regard.kinds.number_pairs import NumberPairs, NumberPrediction
 from regard.kinds.picture_pairs import PicturePairs, PictureSource
 from regard.kinds.plain_texts import PlainTexts
 from regard.kinds.questions import Questions, StorySource
@@ -45,6 +46,8 @@ __all__ = [
     "FrameSource",
     "KindChoice",
     "KindOptions",
+    "NumberPairs",
+    "NumberPrediction",
     "PicturePairs",
     "PictureSource",
     "PlainTexts",
@@ -78,6 +81,7 @@ KINDS: Final[dict[str, type[DataKind]]] = {
         SoundPairs,
         PicturePairs,
         FramePairs,
+        NumberPairs,
         TaggedPairs,
         Questions,
         TextPairs,

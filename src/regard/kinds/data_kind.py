@@ -38,7 +38,7 @@ from regard.errors import RegardError
 from regard.evaluation import ClassReport, choose_metrics, confusion
 from regard.evaluation.classification import MOST_CLASSES, unknown_classes
 from regard.kinds.graph_inputs import GraphInputs
-from regard.models import LABEL_PRESETS, AnyModel, SequenceModel
+from regard.models import LABEL_PRESETS, AnyModel
 from regard.seeing import Text, Trace
 from regard.seeing.replacements import Replacements
 from regard.symbols import SYMBOLS
@@ -529,7 +529,7 @@ class DataKind(ABC):
         """Return what can be drawn of a prediction, with what mattered to it; see `traces`."""
         return tokens()
 
-    def printed(self, prediction: Any, tokens: Callable[[], str]) -> str:
+    def printed(self, prediction: Any, tokens: Callable[[], str], *, as_json: bool = False) -> str:
         """Return the lines of a prediction on stdout; `tokens` makes those of a written output."""
         return tokens()
 
@@ -595,7 +595,7 @@ class DataKind(ABC):
         """Return how many dev sources are also sources of training pairs."""
         return 0
 
-    def max_positions(self, model: SequenceModel) -> int | None:
+    def max_positions(self, model: AnyModel) -> int | None:
         """Return the longest source that the model has positions for; None if any fits."""
         return model.src_positions
 

@@ -25,6 +25,7 @@ from regard.kinds.text_pairs import build_text_model, check_text_settings
 from regard.kinds.text_source import Source, TextSource
 from regard.kinds.tokenizer_training import TOKENIZER_LINES, learn_tokenizer
 from regard.models import TEXT_PRESETS, SequenceModel
+from regard.models.protocol import AnyModel, require_sequence_model
 from regard.symbols import UNK
 
 #: how a model card shows a text
@@ -121,9 +122,9 @@ class PlainTexts(DataKind):
         """Return the lengths of the texts."""
         return corpus.tgt_lengths
 
-    def max_positions(self, model: SequenceModel) -> int | None:
+    def max_positions(self, model: AnyModel) -> int | None:
         """Return the decoder's positions: it writes its source, `bos` in the place of `eos`."""
-        return model.tgt_positions
+        return require_sequence_model(model, "a language model").tgt_positions
 
     def prefixed(self, options: DecodingOptions, rows: Sequence[Any]) -> DecodingOptions:
         """Return options by which each output begins with its source."""

@@ -648,7 +648,7 @@ class SeriesForecasts(DataKind):
             calibrated=self._offsets is not None,
         ), found
 
-    def printed(self, prediction: Any, tokens: Callable[[], str]) -> str:
+    def printed(self, prediction: Any, tokens: Callable[[], str], *, as_json: bool = False) -> str:
         """Return a forecast as CSV."""
         return str(prediction)
 

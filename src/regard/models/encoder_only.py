@@ -17,6 +17,8 @@ from regard.models.protocol import (
     Maps,
     Memory,
     ModelOutput,
+    NumberModel,
+    NumberOutput,
     SequenceModel,
     Src,
     StepOutput,
@@ -165,6 +167,45 @@ class Classifier(nn.Module):
         )
         logits = self.output(self.dropout(context[:, 0]))
         return ClassifierOutput(logits, weights, memory.maps)
+
+
+@final
+class Regressor(NumberModel):
+    """Predicts one number per source: a classifier whose only output is the number.
+
+    The map `cross` has the weights of the pooling.
+
+    Args:
+        classifier: with one class.
+    """
+
+    def __init__(self, classifier: Classifier) -> None:
+        super().__init__()
+        self.classifier = classifier
+
+    @property
+    def encoder(self) -> Encoder:
+        """The classifier's encoder."""
+        return self.classifier.encoder
+
+    @property
+    def src_positions(self) -> int | None:
+        """The number of learned positions of the encoder; None if unlimited."""
+        return positions_of(self.encoder.embedding)
+
+    def forward(
+        self,
+        src: Src,
+        lengths: Lengths,
+        tgt: Float[Tensor, "batch steps targets"] | None = None,
+        *,
+        need_weights: bool = False,
+    ) -> NumberOutput:
+        """Predict the number of each source, whatever `tgt` holds."""
+        logits, weights, maps = self.classifier(src, lengths, need_weights=need_weights)
+        if weights is not None:
+            maps = maps | {"cross": (weights,)}
+        return NumberOutput(logits[:, None, :, None], torch.ones_like(logits), maps)
 
 
 @dataclass(frozen=True)

@@ -165,6 +165,11 @@ class NumberOutput(NamedTuple):
 class NumberModel(nn.Module, ABC):
     """A model that predicts numbers: a forecast of several steps, or one value of a source."""
 
+    @property
+    def src_positions(self) -> int | None:
+        """The most positions of a source; None if unlimited."""
+        return None
+
     @abstractmethod
     def forward(
         self,
