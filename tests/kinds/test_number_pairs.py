@@ -125,7 +125,7 @@ def test_a_target_that_is_no_number_is_named(target, tmp_path):
     lines = [f"{text}\t{number}" for text, number in rated(20)]
     file.write_text("\n".join([*lines[:3], f"the film\t{target}", *lines[3:]]) + "\n")
     with pytest.raises(DataError, match="line 4"):
-        regard.fit(file, output=tmp_path / "run", **QUICK)
+        regard.fit(file, output=tmp_path / "run", steps=1, **QUICK)
 
 
 @pytest.mark.parametrize(
