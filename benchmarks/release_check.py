@@ -1,7 +1,7 @@
 """Check that a release can be published: `make release-check`, the machine's part of RELEASING.md.
 
     python benchmarks/release_check.py              # before a release
-    python benchmarks/release_check.py --rehearse   # at any time: what only a release needs is noted
+    python benchmarks/release_check.py --rehearse   # at any time: only notes what a release needs
 
 Builds the source distribution and the wheel twice from the committed files, compares them bit by
 bit, and checks versions, changelog, addresses, metadata, contents, sizes and links.
@@ -139,9 +139,10 @@ def check_links(root: Path) -> Iterator[Finding]:
     for target in LINK.findall((root / "README.md").read_text(encoding="utf-8")):
         if target.startswith("http:"):
             yield Finding(f"README.md must link by https, but has {target}")
-        elif not target.startswith(("https:", "#")):
-            if not (root / target.partition("#")[0]).exists():
-                yield Finding(f"README.md links to {target}, which does not exist")
+        elif target.startswith(("https:", "#")):
+            continue
+        elif not (root / target.partition("#")[0]).exists():
+            yield Finding(f"README.md links to {target}, which does not exist")
 
 
 def build(folder: Path) -> Built:
