@@ -9,6 +9,7 @@ one is the defaults of `regard train` with a budget of one minute, on 2,000 pair
 
 import argparse
 import gzip
+import os
 import sys
 import tempfile
 import time
@@ -34,6 +35,7 @@ def main() -> None:
     parser.add_argument("--output", type=Path)
     args = parser.parse_args()
     moments: dict[str, float] = {}
+    load = {"before": os.getloadavg()[0]}  # processes of others that want the same cores
 
     def note(name: str) -> None:
         moments[name] = round(time.perf_counter() - start, 1)
@@ -55,12 +57,14 @@ def main() -> None:
         environment.run(f"regard train own.tsv -o run minutes={MINUTES} --quiet")
         predicted = environment.run("echo ATTENTION | regard predict run")
         note(f"own model: regard train own.tsv minutes={MINUTES}; regard predict run")
+    load["after"] = os.getloadavg()[0]
     write(
         args.output,
         {
             "command": command(["python", *sys.argv]),
             "machine": machine(),
             "source": source(),
+            "load_average": load,
             "pairs": PAIRS,
             "predicted": predicted.strip(),
             "seconds_since_pip_was_started": moments,
