@@ -18,10 +18,10 @@ $(STAMP): pyproject.toml constraints.txt
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[all,dev]'
 	@touch $(STAMP)
 
-.PHONY: help install demo test check lint types quick unit shuffled plain compiled system others long browser fuzz bench clean
+.PHONY: help install demo test check lint types quick unit shuffled plain compiled system others long browser fuzz bench release-check release-rehearsal clean
 
 help:  ## list what make can do
-	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## */\1\t/' | expand -t 12
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## */\1\t/' | expand -t 20
 
 install: $(STAMP)  ## make .venv and install regard and its tools into it
 
@@ -81,6 +81,12 @@ fuzz: $(STAMP)  ## crafted files and command lines: CASES of them, chosen by SEE
 
 bench: $(STAMP)  ## time the attention operators on this machine
 	$(BIN)/python benchmarks/operators.py
+
+release-check: $(STAMP)  ## build, compare and check what would be published; see RELEASING.md
+	$(BIN)/python benchmarks/release_check.py
+
+release-rehearsal: $(STAMP)  ## the same, with notes about what only a release needs
+	$(BIN)/python benchmarks/release_check.py --rehearse
 
 clean:  ## remove .venv and caches
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache

@@ -2,6 +2,8 @@
 
 import inspect
 import rlcompleter
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -21,6 +23,14 @@ def model(tmp_path_factory):
 
 def test_dir_has_the_public_names_alone():
     assert dir(regard) == sorted(regard.__all__)
+
+
+def test_dir_imports_nothing_heavy():
+    program = (
+        "import regard, sys; dir(regard); print({'torch', 'numpy', 'rich'} & set(sys.modules))"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert done.stdout == "set()\n", done.stderr
 
 
 def test_completion_offers_the_public_names():

@@ -1,4 +1,44 @@
-"""regard: sequence models that show what they look at."""
+"""regard: sequence models that show what they look at.
+
+Train or load a model, and see where each of its outputs looked:
+
+    load        a run folder, a bundled model, or a model of transformers
+    fit         train on pairs, texts, pictures, recordings or series
+    show        draw attention weights in a terminal or a notebook
+    capture     record the weights of any torch module
+    generate    answer with a model of transformers, and record its weights
+
+    Model, Output, PretrainedModel, MediaModel    what these return
+
+Build models of your own from parts:
+
+    masks       boolean masks, True where a query may attend
+    ops         operators: the definition of each, and its kernels
+    attention   mechanisms, one paper per file
+    layers      Transformers, RNNs, convolutions, positions
+    models      encoders, decoders and presets
+
+Names are imported on first use, so that `import regard` takes next to no time. The command line
+does the same things: see `regard --help`.
+
+Example:
+    >>> import regard
+    >>> out = regard.load("g2p")("attention")
+    >>> out.text
+    'AH T EH N SH AH N'
+    >>> out.maps["cross"][0].shape  # (heads, outputs, inputs)
+    torch.Size([1, 8, 10])
+    >>> mask = regard.masks.causal(3)
+    >>> x = torch.randn(1, 2, 3, 5)
+    >>> regard.ops.dot_product_attention(x, x, x, mask).context.shape
+    torch.Size([1, 2, 3, 5])
+    >>> regard.attention.AdditiveAttention, regard.layers.RNNStack
+    (<class 'regard.attention.additive.AdditiveAttention'>, <class 'regard.layers.rnn.RNNStack'>)
+    >>> "transformer" in regard.models.PRESETS
+    True
+    >>> print(f"regard {regard.__version__}")
+    regard ...
+"""
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
@@ -6,7 +46,7 @@ from typing import TYPE_CHECKING, Any, Final
 from regard.version import __version__
 
 if TYPE_CHECKING:
-    from regard import masks, ops
+    from regard import attention, layers, masks, models, ops
     from regard.api import Model, Output, fit, load
     from regard.pretrained import MediaModel, PretrainedModel, generate
     from regard.seeing.capture import capture
@@ -18,11 +58,14 @@ __all__ = [
     "Output",
     "PretrainedModel",
     "__version__",
+    "attention",
     "capture",
     "fit",
     "generate",
+    "layers",
     "load",
     "masks",
+    "models",
     "ops",
     "show",
 ]
@@ -39,6 +82,8 @@ HOMES: Final = {
     "load": "regard.api",
     "show": "regard.seeing.show",
 }
+#: modules that are public names themselves
+PARTS: Final = ("attention", "layers", "masks", "models", "ops")
 
 
 def __dir__() -> list[str]:
@@ -48,7 +93,7 @@ def __dir__() -> list[str]:
 
 def __getattr__(name: str) -> Any:
     """Import a public name."""
-    if name in ("masks", "ops"):
+    if name in PARTS:
         return import_module(f"regard.{name}")
     if name in HOMES:
         return getattr(import_module(HOMES[name]), name)

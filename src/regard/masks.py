@@ -4,6 +4,13 @@ All builders return masks that broadcast to (batch, heads, q_len, kv_len), so th
 `&` and go into any attention function unchanged. Queries and keys are aligned at the bottom
 right: the last query stands at the position of the last key, as it does when one new token
 attends to a cache.
+
+Example:
+    >>> mask = regard.masks.causal(3) & regard.masks.padding(torch.tensor([3, 1]), 3)
+    >>> mask[1, 0]
+    tensor([[ True, False, False],
+            [ True, False, False],
+            [ True, False, False]])
 """
 
 import torch
@@ -18,7 +25,13 @@ Bias = Float[Tensor, "#batch #heads #q_len #kv_len"]
 
 
 def padding(lengths: Int[Tensor, " batch"], max_len: int) -> Bool[Tensor, "batch 1 1 max_len"]:
-    """Lets every query see the first `lengths[b]` keys of sequence b."""
+    """Lets every query see the first `lengths[b]` keys of sequence b.
+
+    Example:
+        >>> regard.masks.padding(torch.tensor([1, 3]), 3)[:, 0, 0]
+        tensor([[ True, False, False],
+                [ True,  True,  True]])
+    """
     _require_size("max_len", max_len)
     if lengths.ndim != 1 or lengths.is_floating_point() or lengths.dtype == torch.bool:
         raise ArgumentError(
@@ -45,6 +58,11 @@ def causal(
 
     Aligned to the bottom right like FlashAttention, not to the top left like the `is_causal`
     flag of `scaled_dot_product_attention`: one query against a cache of n keys sees all n.
+
+    Example:
+        >>> regard.masks.causal(2, 3)[0, 0]
+        tensor([[ True,  True, False],
+                [ True,  True,  True]])
     """
     queries, keys = _positions(q_len, kv_len, device)
     return (keys <= queries)[None, None]
@@ -56,6 +74,12 @@ def window(
     """Lets query i see the keys less than `size` positions away, on both sides.
 
     `window(...) & causal(...)` allows the newest `size` keys, the own position included.
+
+    Example:
+        >>> regard.masks.window(3, size=2)[0, 0]
+        tensor([[ True,  True, False],
+                [ True,  True,  True],
+                [False,  True,  True]])
     """
     _require_size("size", size)
     queries, keys = _positions(q_len, kv_len, device)
@@ -65,7 +89,15 @@ def window(
 def chunk(
     q_len: int, kv_len: int | None = None, *, size: int, device: torch.device | None = None
 ) -> Bool[Tensor, "1 1 q_len kv_len"]:
-    """Cuts the sequence into chunks of `size` keys; a query sees the keys of its own chunk."""
+    """Cuts the sequence into chunks of `size` keys; a query sees the keys of its own chunk.
+
+    Example:
+        >>> regard.masks.chunk(4, size=2)[0, 0]
+        tensor([[ True,  True, False, False],
+                [ True,  True, False, False],
+                [False, False,  True,  True],
+                [False, False,  True,  True]])
+    """
     _require_size("size", size)
     queries, keys = _positions(q_len, kv_len, device)
     same = queries.div(size, rounding_mode="floor") == keys.div(size, rounding_mode="floor")
@@ -75,7 +107,14 @@ def chunk(
 def document(
     query_ids: Int[Tensor, "batch q_len"], key_ids: Int[Tensor, "batch kv_len"] | None = None
 ) -> Bool[Tensor, "batch 1 q_len kv_len"]:
-    """Lets a query see the keys with its own document number, for sequences packed into one row."""
+    """Lets a query see the keys with its own document number, for sequences packed into one row.
+
+    Example:
+        >>> regard.masks.document(torch.tensor([[0, 0, 1]]))[0, 0]
+        tensor([[ True,  True, False],
+                [ True,  True, False],
+                [False, False,  True]])
+    """
     if key_ids is None:
         key_ids = query_ids
     for name, ids in (("query_ids", query_ids), ("key_ids", key_ids)):
@@ -104,6 +143,10 @@ def from_torch(
         key_padding_mask: (batch, kv_len).
         attn_mask: (q_len, kv_len) or (batch * num_heads, q_len, kv_len).
         num_heads: number of heads of an `attn_mask` with three axes.
+
+    Example:
+        >>> regard.masks.from_torch(torch.tensor([[False, False, True]]))[0, 0, 0]
+        tensor([ True,  True, False])
     """
     mask = None
     if key_padding_mask is not None:
@@ -137,20 +180,34 @@ def to_torch(
         batch: number of rows, since torch does not broadcast that axis,
         num_heads: nor this one,
         q_len: nor the queries; needed for a mask that has one row for all of them, as padding.
+
+    Example:
+        >>> regard.masks.to_torch(regard.masks.causal(2), batch=1, num_heads=1)
+        tensor([[[False,  True],
+                 [False, False]]])
     """
     full = mask.expand(batch, num_heads, q_len or mask.shape[2], mask.shape[3])
     return ~full.flatten(0, 1)
 
 
 def per_row(mask: Tensor | None, batch: int) -> Tensor | None:
-    """The mask with a row of its own for each sequence, so that states can be reordered."""
+    """The mask with a row of its own for each sequence, so that states can be reordered.
+
+    Example:
+        >>> regard.masks.per_row(regard.masks.causal(2), batch=3).shape
+        torch.Size([3, 1, 2, 2])
+    """
     return None if mask is None else mask.expand(batch, -1, -1, -1)
 
 
 def check(
     mask: Tensor, batch: int, heads: int, q_len: int, kv_len: int, *, name: str = "mask"
 ) -> None:
-    """Raises unless `mask` is boolean and broadcasts to (batch, heads, q_len, kv_len)."""
+    """Raises unless `mask` is boolean and broadcasts to (batch, heads, q_len, kv_len).
+
+    Example:
+        >>> regard.masks.check(regard.masks.causal(2), batch=5, heads=3, q_len=2, kv_len=2)
+    """
     if mask.dtype != torch.bool:
         raise ArgumentError(
             name,
@@ -164,7 +221,12 @@ def check(
 def check_broadcast(
     tensor: Tensor, batch: int, heads: int, q_len: int, kv_len: int, *, name: str
 ) -> None:
-    """Raises unless `tensor` broadcasts to (batch, heads, q_len, kv_len) and has all four axes."""
+    """Raises unless `tensor` broadcasts to (batch, heads, q_len, kv_len) and has all four axes.
+
+    Example:
+        >>> bias = torch.zeros(1, 3, 2, 2)
+        >>> regard.masks.check_broadcast(bias, batch=5, heads=3, q_len=2, kv_len=2, name="bias")
+    """
     wanted = (batch, heads, q_len, kv_len)
     shape = tuple(tensor.shape)
     if len(shape) != 4 or any(

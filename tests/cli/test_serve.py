@@ -1,8 +1,10 @@
-"""`regard serve`: from a command line to a page, and to an end."""
+"""`regard serve` and `regard watch`: from a command line to a page, and to an end."""
 
+import json
 import os
 import re
 import select
+import shutil
 import signal
 import socket
 import subprocess
@@ -16,7 +18,7 @@ from cli.tools import done, regard, sentence
 
 pytestmark = pytest.mark.slow  # starts processes
 
-COMMAND = [sys.executable, "-c", "from regard.cli import main; main()", "serve"]
+COMMAND = [sys.executable, "-c", "from regard.cli import main; main()"]
 
 
 def line_of(process, seconds=60):
@@ -30,11 +32,11 @@ def started():
     """Starts the verb as a user does; what is left of it is ended."""
     processes = []
 
-    def start(*words):
+    def start(*words, verb="serve"):
         environment = {**os.environ, "OMP_NUM_THREADS": "1"}
         processes.append(
             subprocess.Popen(
-                [*COMMAND, *map(str, words)],
+                [*COMMAND, verb, *map(str, words)],
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,
                 text=True,
@@ -164,3 +166,33 @@ def test_other_verbs_do_not_load_the_web_server():
         "sys.exit(any(name in sys.modules for name in ('fastapi', 'uvicorn', 'starlette')))"
     )
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+@pytest.fixture
+def trained(run, tmp_path):
+    """A copy of a run that has been evaluated."""
+    copy = shutil.copytree(run, tmp_path / "trained")
+    row = {"step": 5, "epoch": 1, "tokens": 50, "seconds": 1.5, "train_loss": 2.0, "dev_loss": 1.0}
+    (copy / "metrics.jsonl").write_text(json.dumps(row) + "\n")
+    return copy
+
+
+def test_a_run_is_watched_until_an_interrupt(trained, started):
+    process = started(trained, "--port", 0, verb="watch")
+    line = line_of(process)
+    url = re.fullmatch(rf"regard: {trained} at (http://\S+) \(Ctrl-C ends it\)\n", line)[1]
+    with httpx2.Client(base_url=url, trust_env=False) as client:
+        assert "<title>trained</title>" in client.get("/").text
+        assert client.get("/api/progress").json()["state"]["step"] == 5
+    process.send_signal(signal.SIGINT)
+    _, stderr = process.communicate(timeout=240)
+    assert (process.returncode, stderr) == (130, "regard: stopped.\n")
+
+
+def test_what_cannot_be_watched_is_one_sentence(trained, tmp_path, monkeypatch):
+    assert "is no folder" in sentence(regard("watch", tmp_path / "no", "--port", 0), 1)
+    assert "must have metrics.jsonl" in sentence(regard("watch", "g2p", "--port", 0), 1)
+    words = sentence(regard("watch", trained, "--host", "0.0.0.0", "--port", 0), 2)
+    assert "--token must be given" in words
+    monkeypatch.setattr("regard.extras.is_installed", lambda module: module != "fastapi")
+    assert "pip install 'regard[serve]'" in sentence(regard("watch", trained, "--port", 0), 1)

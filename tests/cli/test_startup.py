@@ -4,6 +4,7 @@ import inspect
 import json
 import os
 import resource
+import shlex
 import subprocess
 import sys
 import typing
@@ -11,12 +12,15 @@ from dataclasses import fields
 from importlib import import_module
 
 import pytest
+import typer
+from typer._completion_classes import BashComplete
 
 from api.test_output import run_folder
 from cli.tools import done, regard
 from regard import api, lab
-from regard.cli import commands
+from regard.cli import commands, completion
 from regard.decoding_options import DecodingOptions
+from regard.models import PRESETS
 from regard.seeing.trace import KINDS
 from regard.serve.limits import Limits
 
@@ -44,7 +48,7 @@ HEAVY = (
 NEVER = {*HEAVY, "torch", "numpy", "transformers", "tokenizers", "sacrebleu"}
 #: commands that are not implemented in a module of their own name
 MODULES = dict.fromkeys(("models", "presets", "settings", "doctor"), "info")
-MODULES |= dict.fromkeys(("export", "serve"), "deployment")
+MODULES |= dict.fromkeys(("export", "serve", "watch"), "deployment")
 NAMES = [command.callback.__name__ for command in commands.app.registered_commands]
 
 
@@ -119,6 +123,8 @@ print(*({NEVER!r} & set(sys.modules)))
         ("regard pre", "predict"),
         ("regard predict --be", "--beam"),
         ("regard lab wo", "word-by-word"),
+        ("regard show g", "g2p"),
+        ("regard train pairs.tsv preset=ba", "preset=bahdanau"),
     ],
 )
 def test_completion_loads_nothing_heavy(line, offers):
@@ -127,6 +133,53 @@ def test_completion_loads_nothing_heavy(line, offers):
     said, loaded = modules(**variables)
     assert offers in said
     assert not loaded & NEVER
+
+
+def offered(monkeypatch, *words):
+    """What bash is told after these words, of which the last is being typed."""
+    group = typer.main.get_command(commands.app)
+    complete = BashComplete(group, {}, "regard", "_REGARD_COMPLETE")
+    monkeypatch.setenv("COMP_WORDS", shlex.join(("regard", *words)))
+    monkeypatch.setenv("COMP_CWORD", str(len(words)))
+    return complete.complete().split("\n")
+
+
+@pytest.fixture
+def runs(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for folder in ("runs/enfr", "runs/deep/er/one", "gone", "runs/.hidden"):
+        (tmp_path / folder).mkdir(parents=True)
+        for name in ("config.json", "tokenizer.src.json"):
+            (tmp_path / folder / name).write_text("{}")
+    (tmp_path / "gone" / "tokenizer.src.json").unlink()
+
+
+@pytest.mark.parametrize(
+    ("words", "offers"),
+    [
+        (["show", ""], ["g2p", "runs/enfr", "runs/deep/er/one"]),
+        (["predict", "run"], ["runs/enfr", "runs/deep/er/one"]),
+        (["evaluate", "runs/e"], ["runs/enfr"]),
+        (["watch", "runs/deep/"], ["runs/deep/er/one"]),
+        (["serve", "g"], ["g2p"]),
+        (["train", "--resume", "runs/e"], ["runs/enfr"]),
+        (["train", "-p", "gn"], ["gnmt"]),
+        (["settings", "rnn"], ["rnn", "rnn-dot"]),
+        # zsh and fish keep a word whole; bash splits it at `=`
+        (["train", "pairs.tsv", "preset=gn"], ["preset=gnmt"]),
+        (["train", "pairs.tsv", "preset", "=", "gn"], ["gnmt"]),
+        (["train", "pairs.tsv", "epochs=3", "size", "="], ["tiny", "small", "base"]),
+        (["train", "pairs.tsv", "size=t"], ["size=tiny"]),
+        (["train", "pairs.tsv", "epochs", "=", "3"], [""]),
+    ],
+    ids=" ".join,
+)
+def test_runs_models_and_presets_complete(words, offers, runs, monkeypatch):
+    assert offered(monkeypatch, *words) == offers
+
+
+def test_presets_that_complete_are_those_that_exist():
+    assert list(completion.PRESETS) == list(PRESETS)
 
 
 @pytest.mark.slow
@@ -182,4 +235,4 @@ def test_what_help_says_of_other_parts_is_true():
     assert ", ".join(KINDS) in " ".join(
         inspect.signature(commands.show).parameters["kind"].default.help.split()
     )
-    assert list(commands.EXPERIMENTS) == list(lab.EXPERIMENTS)
+    assert list(completion.EXPERIMENTS) == list(lab.EXPERIMENTS)

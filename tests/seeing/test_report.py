@@ -52,10 +52,32 @@ def test_a_report_has_curves_maps_and_a_table_and_no_script():
 
 def test_maps_of_all_steps_have_one_scale():
     page = render_report(HISTORY, [(10, [example(0.4)]), (20, [example(0.9)])], {}, "x")
-    early, late = page.split("step 10</span>")
-    assert 'fill="var(--q3)"' in early.split("Attention through")[1]  # 0.4 of 8 shades
+    early, late = page.split("Step 20</strong>")
+    assert 'fill="var(--q3)"' in early.split("Step 10</strong>")[1]  # 0.4 of 8 shades
     assert 'fill="var(--q7)"' in late  # 0.9 of them
     assert 'fill="var(--q8)"' not in late
+
+
+def test_a_map_has_a_title_and_the_tokens_along_both_sides():
+    page = render_report(HISTORY, [(10, [example(0.4)])], {}, "x")
+    figure = page.split("<figcaption><strong>Step 10</strong>")[1].split("</figure>")[0]
+    assert re.findall(r"<text[^>]*>([^<]*)</text>", figure) == [
+        *("a", "b", "&lt;/s&gt;"),
+        *("c", "&lt;/s&gt;"),
+    ]
+
+
+def test_long_maps_have_some_of_their_labels_and_none_is_near_another():
+    size = 60
+    weights = np.full((1, size, size), 1 / size, dtype=np.float32)
+    text = Text.of([f"t{i}" for i in range(size)])
+    trace = Trace(text, text, (Map.of("cross", 0, weights),))
+    page = render_report(HISTORY, [(10, [trace])], {}, "x")
+    places = [
+        float(y) for y in re.findall(r'<text x="[\d.]+" y="([\d.]+)" text-anchor="end">t', page)
+    ]
+    assert places[0] == pytest.approx(places[1] - 3 * 256 / size, abs=0.1)
+    assert len(places) == size / 3
 
 
 def test_speed_is_that_of_each_stretch():

@@ -51,6 +51,11 @@ def load(
             `regard evaluate --precision`. The files of the run stay as they are.
         allow_pickle: whether the weights of a model of transformers may be read from a pickled
             file, which can run code that it brings along: only if you trust where it comes from.
+
+    Example:
+        >>> model = regard.load("g2p")
+        >>> model("attention").text
+        'AH T EH N SH AH N'
     """
     one = _checked(runs[0]) if len(runs) == 1 else None
     folder = None if one is None else find_pretrained(one, allow_pickle=allow_pickle)
@@ -162,6 +167,12 @@ def fit(
         output: the run folder; a temporary one if None, which `Model.save` copies.
         quiet: whether to show nothing.
         settings: those of `regard.training.Config`, and sizes of the preset: `steps=2000`, ...
+
+    Example:
+        >>> pairs = [("ab", "b a"), ("abc", "c b a"), ("bc", "c b"), ("ca", "a c")] * 5
+        >>> model = regard.fit(pairs, "bahdanau", size="tiny", epochs=1, quiet=True)
+        >>> model.config.preset, model.config.epochs
+        ('bahdanau', 1)
     """
     check_pairs(pairs)
     from regard.training import start_run  # imports libraries that only training needs

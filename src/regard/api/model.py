@@ -43,6 +43,16 @@ class Model:
 
     Where sources are vectors, a text is a table (frames, features) in an array, a tensor or lists,
     or the name of a .npy file.
+
+    Example:
+        >>> model = regard.load("g2p")
+        >>> out = model("attention")
+        >>> out
+        Output('AH T EH N SH AH N', score=-0.5..., maps=['cross'])
+        >>> model(["one", "two"], beam=4)[1].text
+        'T UW'
+        >>> model.evaluate([("one", "W AH N"), ("two", "T UW")], "per")
+        EvaluationResult(pairs=2, per=0)
     """
 
     def __init__(

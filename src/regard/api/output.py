@@ -197,6 +197,15 @@ class Output:
         unknown: parts of the source that the model has no token for.
         trace_header: all of `trace` but the maps; None if these were not asked for.
         probabilities: of all labels, the likeliest first, if targets are labels; else empty.
+
+    Example:
+        >>> out = regard.load("g2p")("cat")
+        >>> out.text, out.tokens
+        ('K AE T', ['K', 'AE', 'T'])
+        >>> out.maps["cross"][0].shape  # (heads, rows, columns)
+        torch.Size([1, 4, 4])
+        >>> out.trace
+        Trace('cat' -> 'K AE T', maps=['cross'], model='g2p')
     """
 
     text: str

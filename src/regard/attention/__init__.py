@@ -1,4 +1,13 @@
-"""The mechanisms, one paper per file."""
+"""The mechanisms, one paper per file.
+
+All have one interface: queries, keys, values and a mask in; contexts and weights out.
+
+Example:
+    >>> attention = regard.attention.AdditiveAttention(query_size=5, key_size=7, hidden_size=11)
+    >>> memory = torch.randn(2, 4, 7)
+    >>> attention(torch.randn(2, 3, 5), memory, memory).weights.shape  # (batch, heads, rows, keys)
+    torch.Size([2, 1, 3, 4])
+"""
 
 from regard.attention.additive import AdditiveAttention
 from regard.attention.coverage import CoverageAttention

@@ -21,6 +21,13 @@ class AdditiveAttention(Attention):
         query_size: width of the queries, e.g. of the decoder state.
         key_size: width of the keys, e.g. of the encoder outputs.
         hidden_size: width of the scoring network.
+
+    Example:
+        >>> attention = regard.attention.AdditiveAttention(query_size=5, key_size=7, hidden_size=11)
+        >>> query, key = torch.randn(2, 3, 5), torch.randn(2, 4, 7)
+        >>> out = attention(query, key, key, regard.masks.padding(torch.tensor([4, 2]), 4))
+        >>> out.context.shape, out.weights.shape
+        (torch.Size([2, 3, 7]), torch.Size([2, 1, 3, 4]))
     """
 
     def __init__(self, query_size: int, key_size: int, hidden_size: int) -> None:

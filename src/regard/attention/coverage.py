@@ -24,6 +24,12 @@ class CoverageAttention(Attention):
         query_size: width of the queries.
         key_size: width of the keys.
         hidden_size: width of the scoring network.
+
+    Example:
+        >>> attention = regard.attention.CoverageAttention(query_size=5, key_size=7, hidden_size=11)
+        >>> key = torch.randn(2, 4, 7)
+        >>> attention(torch.randn(2, 3, 5), key, key).weights.shape
+        torch.Size([2, 1, 3, 4])
     """
 
     needs_past_weights: ClassVar[bool] = True

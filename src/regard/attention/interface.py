@@ -19,6 +19,13 @@ class Projected(NamedTuple):
     """Keys or values that a mechanism has projected already.
 
     A type of its own: a plain tensor is always raw, so that nothing is projected twice.
+
+    Example:
+        >>> attention = regard.attention.AdditiveAttention(5, 7, 11)
+        >>> memory, query = torch.randn(2, 4, 7), torch.randn(2, 1, 5)
+        >>> keys = attention.project_keys(memory)  # once per source
+        >>> attention(query, keys, memory).context.shape  # at each step
+        torch.Size([2, 1, 7])
     """
 
     tensor: Tensor
@@ -32,6 +39,12 @@ class Past(State):
         position: how many queries came before, for each row.
         weights: weights of the last of them.
         coverage: sum of the weights of all of them.
+
+    Example:
+        >>> weights = torch.tensor([[[[0.25, 0.75]]]])
+        >>> past = regard.attention.Past(torch.tensor([0]), None).after(weights)
+        >>> past.after(weights).coverage
+        tensor([[[[0.5000, 1.5000]]]])
     """
 
     position: Int[Tensor, " batch"]
@@ -54,6 +67,11 @@ class Attention(nn.Module, ABC):
 
     `forward` takes keys as they are, or as `project_keys` has returned them: a decoder projects
     the keys once per source and passes them in at every step.
+
+    Example:
+        >>> attention = regard.attention.AdditiveAttention(5, 7, 11)
+        >>> isinstance(attention, regard.attention.Attention)
+        True
     """
 
     #: whether a step needs the weights of earlier ones
@@ -89,7 +107,12 @@ class Attention(nn.Module, ABC):
 
 @runtime_checkable
 class Scorer(Protocol):
-    """A mechanism that returns its scores before mask and softmax."""
+    """A mechanism that returns its scores before mask and softmax.
+
+    Example:
+        >>> isinstance(regard.attention.AdditiveAttention(5, 7, 11), regard.attention.Scorer)
+        True
+    """
 
     def project_keys(self, key: Tensor) -> Projected:
         """As in `Attention`."""

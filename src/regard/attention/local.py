@@ -16,7 +16,13 @@ from regard.ops.check import check_equal, check_positive, check_width
 
 @final
 class PositionPredictor(nn.Module):
-    """The centre of attention on a source of length S: `S * sigmoid(v . tanh(W query))`."""
+    """The centre of attention on a source of length S: `S * sigmoid(v . tanh(W query))`.
+
+    Example:
+        >>> predictor = regard.attention.PositionPredictor(query_size=5, hidden_size=7)
+        >>> predictor(torch.randn(2, 3, 5), torch.tensor([[11.0], [4.0]])).shape
+        torch.Size([2, 3])
+    """
 
     def __init__(self, query_size: int, hidden_size: int) -> None:
         super().__init__()
@@ -47,6 +53,14 @@ class LocalAttention(Attention):
         scorer: the mechanism whose scores are used inside the window.
         half_width: the window reaches this many keys to either side of its centre (D in the paper).
         predictor: chooses the centres of local-p; None is local-m.
+
+    Example:
+        >>> scorer = regard.attention.MultiplicativeAttention(5, 7)
+        >>> attention = regard.attention.LocalAttention(scorer, half_width=1)
+        >>> key = torch.randn(1, 4, 7)
+        >>> (attention(torch.randn(1, 2, 5), key, key).weights > 0)[0, 0]
+        tensor([[ True,  True, False, False],
+                [ True,  True,  True, False]])
     """
 
     def __init__(

@@ -27,6 +27,12 @@ class LocationAwareAttention(Attention):
         hidden_size: width of the scoring network.
         channels: number of convolution filters.
         kernel_size: how many positions a filter spans; odd, so that it is centred.
+
+    Example:
+        >>> attention = regard.attention.LocationAwareAttention(5, 7, 11, channels=3, kernel_size=5)
+        >>> key = torch.randn(2, 4, 7)
+        >>> attention(torch.randn(2, 3, 5), key, key).weights.shape
+        torch.Size([2, 1, 3, 4])
     """
 
     needs_past_weights: ClassVar[bool] = True

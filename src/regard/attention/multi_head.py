@@ -44,6 +44,13 @@ class MultiHeadAttention(Attention):
         dropout: probability with which a weight is dropped in training.
         position_bias: relative positions, added to the scores.
         rotation: rotary positions, for self-attention.
+
+    Example:
+        >>> attention = regard.attention.MultiHeadAttention(dim=12, num_heads=3)
+        >>> x = torch.randn(2, 5, 12)
+        >>> out = attention(x, x, x, causal=True)
+        >>> out.context.shape, out.weights.shape
+        (torch.Size([2, 5, 12]), torch.Size([2, 3, 5, 5]))
     """
 
     def __init__(

@@ -23,6 +23,12 @@ class MultiplicativeAttention(Attention):
         score: `dot`, `query . key`, for equal widths; `general`, `query . W key`; or `concat`,
             `v . tanh(W [query; key])`, which the paper lists beside them.
         hidden_size: width of the hidden layer of `concat`; that of the queries if None.
+
+    Example:
+        >>> attention = regard.attention.MultiplicativeAttention(query_size=5, key_size=7)
+        >>> key = torch.randn(2, 4, 7)
+        >>> attention(torch.randn(2, 3, 5), key, key).context.shape
+        torch.Size([2, 3, 7])
     """
 
     def __init__(

@@ -16,6 +16,10 @@ class PositionBias(nn.Module, ABC):
     """A bias that depends on the distance between query and key.
 
     Queries stand at the last positions of the keys, as with a cache.
+
+    Example:
+        >>> isinstance(regard.attention.ALiBi(2), regard.attention.PositionBias)
+        True
     """
 
     @property
@@ -44,6 +48,12 @@ class ALiBi(PositionBias):
 
     Args:
         num_heads: number of heads of the query.
+
+    Example:
+        >>> regard.attention.ALiBi(2)(torch.zeros(1, 2, 3, 5), kv_len=3)[0, 0]
+        tensor([[-0.0000, -0.0625, -0.1250],
+                [-0.0625, -0.0000, -0.0625],
+                [-0.1250, -0.0625, -0.0000]])
     """
 
     slopes: Tensor
@@ -74,6 +84,13 @@ class ShawRelativePositions(PositionBias):
         max_distance: the largest distance with a vector of its own (k in the paper).
         values: whether distances also have a vector that is added to the values. It needs the
             weights, so that the fused kernels cannot be used; the paper found no gain in it.
+
+    Example:
+        >>> positions = regard.attention.ShawRelativePositions(head_dim=4, max_distance=2)
+        >>> attention = regard.attention.MultiHeadAttention(12, 3, position_bias=positions)
+        >>> x = torch.randn(2, 5, 12)
+        >>> attention(x, x, x).context.shape
+        torch.Size([2, 5, 12])
     """
 
     def __init__(self, head_dim: int, max_distance: int, *, values: bool = False) -> None:

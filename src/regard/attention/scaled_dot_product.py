@@ -22,6 +22,12 @@ class ScaledDotProductAttention(Attention):
         query_size: width of the queries, e.g. of the decoder state.
         key_size: width of the keys, e.g. of the encoder outputs.
         hidden_size: d_k, the width in which they meet.
+
+    Example:
+        >>> attention = regard.attention.ScaledDotProductAttention(5, 7, hidden_size=11)
+        >>> key = torch.randn(2, 4, 7)
+        >>> attention(torch.randn(2, 3, 5), key, key).context.shape
+        torch.Size([2, 3, 7])
     """
 
     def __init__(self, query_size: int, key_size: int, hidden_size: int) -> None:

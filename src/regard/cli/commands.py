@@ -12,11 +12,18 @@ from functools import wraps
 from importlib import import_module
 from inspect import Parameter
 from pathlib import Path
-from typing import Annotated, Any, Final, get_args, get_type_hints
+from typing import Annotated, Any, get_args, get_type_hints
 
 import typer
 from typer import Argument, Option
 
+from regard.cli.completion import (
+    complete_experiment,
+    complete_preset,
+    complete_run,
+    complete_setting,
+    complete_size,
+)
 from regard.cli.error_handling import CommandGroup
 from regard.decoding_options import DecodingOptions
 from regard.serve.limits import Limits
@@ -30,12 +37,6 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode=None,  # plain help takes half the time
     context_settings={"help_option_names": ["-h", "--help"]},
-)
-
-#: names of the lab's experiments, to complete
-EXPERIMENTS: Final = (
-    *("cost", "path", "scale", "bottleneck", "recall", "order", "heads"),
-    *("word-by-word", "reading", "vision", "worked-example"),
 )
 
 
@@ -52,12 +53,18 @@ class Symmetry(StrEnum):
 
 
 RunArgument = Annotated[
-    Path, typer.Argument(metavar="RUN", help="A run folder, or a bundled model: g2p.")
+    Path,
+    typer.Argument(
+        metavar="RUN",
+        help="A run folder, or a bundled model: g2p.",
+        autocompletion=complete_run,
+    ),
 ]
 ModelArgument = Annotated[
     Path,
     typer.Argument(
         metavar="MODEL",
+        autocompletion=complete_run,
         help="A run folder, a bundled model (g2p), or a model of transformers: its folder, or "
         "ORGANISATION/NAME on the Hugging Face hub.",
     ),
@@ -98,6 +105,26 @@ PrecisionOption = Annotated[
     ),
 ]
 SkipBadOption = Annotated[bool, typer.Option("--skip-bad", help="Skip bad lines, and count them.")]
+HostOption = Annotated[str, typer.Option(help="Address to listen at.")]
+AllowHostOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="NAME", help="Another name of the server, as in the Host header; * for any."
+    ),
+]
+TokenOption = Annotated[
+    str | None,
+    typer.Option(
+        envvar="REGARD_TOKEN",
+        metavar="TOKEN",
+        help="Token that clients must send: Authorization: Bearer TOKEN, or /?token=TOKEN once in "
+        "a browser. Required if --host lets other machines in.",
+        show_default=False,
+    ),
+]
+NoTokenOption = Annotated[
+    bool, typer.Option("--no-token", help="Let other machines in without a token.")
+]
 TargetOption = Annotated[
     str | None,
     typer.Option(help="Text that the model is forced to write.", show_default="its own prediction"),
@@ -166,10 +193,6 @@ def _version(wanted: bool) -> bool:
     return wanted
 
 
-def _experiments(start: str) -> list[str]:
-    return [name for name in EXPERIMENTS if name.startswith(start)]
-
-
 @app.callback()
 def _root(
     version: bool = Option(
@@ -193,12 +216,20 @@ def train(
     words: list[str] | None = Argument(
         None,
         metavar="KEY=VALUE",
+        autocompletion=complete_setting,
         help="Settings by name. Before them, the file of targets if the sides are two files.",
     ),
     preset: str | None = Option(
-        None, "--preset", "-p", help="The model, by name.", show_default="bahdanau"
+        None,
+        "--preset",
+        "-p",
+        help="The model, by name.",
+        show_default="bahdanau",
+        autocompletion=complete_preset,
     ),
-    size: str | None = Option(None, help="tiny, small or base.", show_default="small"),
+    size: str | None = Option(
+        None, help="tiny, small or base.", show_default="small", autocompletion=complete_size
+    ),
     output: Path | None = Option(
         None,
         "--output",
@@ -208,7 +239,12 @@ def train(
     ),
     dev: str | None = Option(None, help="Dev pairs.", show_default="some of the data, by hash"),
     minutes: float | None = Option(None, help="Most minutes to train.", show_default="no limit"),
-    resume: Path | None = Option(None, help="Resume the run in this folder.", show_default=False),
+    resume: Path | None = Option(
+        None,
+        help="Resume the run in this folder.",
+        show_default=False,
+        autocompletion=complete_run,
+    ),
     accept_loss: bool = Option(
         False,
         "--accept-loss",
@@ -243,6 +279,7 @@ def train(
 def predict(
     runs: list[Path] = Argument(
         metavar="RUN [FILE]",
+        autocompletion=complete_run,
         help="Run folders or bundled models (g2p), several as an ensemble, or a model of "
         "transformers: its folder, or ORGANISATION/NAME on the Hugging Face hub. Then a file with "
         "a source on each line; stdin if '-' or not given. Features follow a source after a tab. A "
@@ -314,6 +351,7 @@ def evaluate(
         help="A second run, in 32 bits, compared by a paired bootstrap; the same one, to see what "
         "another precision loses.",
         show_default=False,
+        autocompletion=complete_run,
     ),
     columns: ColumnsOption = None,
     skip_bad: SkipBadOption = False,
@@ -344,6 +382,7 @@ def evaluate(
 def show(
     run: Path = Argument(
         metavar="RUN",
+        autocompletion=complete_run,
         help="A run folder, a bundled model (g2p), a model of transformers (its folder, or "
         "ORGANISATION/NAME on the Hugging Face hub), or saved traces: .json, or .jsonl with one "
         "per line.",
@@ -512,10 +551,13 @@ def heads(
 def compare(
     first: str = Argument(
         metavar="A",
+        autocompletion=complete_run,
         help="A run folder, a bundled model, or a model of transformers; RUN@STEP is a run at a "
         "step of its best or last checkpoints.",
     ),
-    second: str | None = Argument(None, metavar="B", help="Another.", show_default=False),
+    second: str | None = Argument(
+        None, metavar="B", help="Another.", show_default=False, autocompletion=complete_run
+    ),
     file: str | None = Argument(
         None,
         metavar="FILE",
@@ -618,7 +660,10 @@ def align(
     ),
     gold_first: int = Option(0, help="Number of the first word in the gold links.", min=0, max=1),
     reverse_run: Path | None = Option(
-        None, help="A run from target to source, to symmetrise with.", show_default=False
+        None,
+        help="A run from target to source, to symmetrise with.",
+        show_default=False,
+        autocompletion=complete_run,
     ),
     symmetrize: Symmetry = Option(Symmetry.grow_diag_final, help="How to join the two directions."),
     layer: str = Option(
@@ -693,27 +738,19 @@ def serve(
     runs: list[Path] | None = Argument(
         None,
         metavar="MODEL...",
+        autocompletion=complete_run,
         help="Run folders, bundled models, and models of transformers: folders, or "
         "ORGANISATION/NAME on the Hugging Face hub. Each is named after its folder.",
         show_default="the bundled model",
     ),
-    host: str = Option("127.0.0.1", help="Address to listen at."),
+    host: HostOption = "127.0.0.1",
     port: int = Option(8000, help="Port to listen at; 0 takes any."),
-    allow_host: list[str] | None = Option(
-        None, metavar="NAME", help="Another name of the server, as in the Host header; * for any."
-    ),
+    allow_host: AllowHostOption = None,
     allow_origin: list[str] | None = Option(
         None, metavar="URL", help="A site whose pages may send requests; * for any."
     ),
-    token: str | None = Option(
-        None,
-        envvar="REGARD_TOKEN",
-        metavar="TOKEN",
-        help="Token that clients must send: Authorization: Bearer TOKEN, or /?token=TOKEN once in "
-        "a browser. Required if --host lets other machines in.",
-        show_default=False,
-    ),
-    no_token: bool = Option(False, "--no-token", help="Let other machines in without a token."),
+    token: TokenOption = None,
+    no_token: NoTokenOption = False,
     log_text: bool = Option(
         False, "--log-text", help="Print the texts of requests, which may be private."
     ),
@@ -728,10 +765,32 @@ def serve(
     """
 
 
+@command("deployment", no_args_is_help=True)
+def watch(
+    run: RunArgument,
+    host: HostOption = "127.0.0.1",
+    port: int = Option(8001, help="Port to listen at; 0 takes any."),
+    allow_host: AllowHostOption = None,
+    token: TokenOption = None,
+    no_token: NoTokenOption = False,
+) -> None:
+    """Follow a run in the browser while it trains.
+
+    Curves, dev examples and attention maps, updated after each evaluation. It
+    shows finished runs, too, and writes nothing into the run.
+    """
+
+
 @command()
 def demo(
     minutes: float = Option(2.0, help="Minutes to train."),
-    preset: str = Option("bahdanau", "--preset", "-p", help="The model, by name."),
+    preset: str = Option(
+        "bahdanau",
+        "--preset",
+        "-p",
+        help="The model, by name.",
+        autocompletion=complete_preset,
+    ),
     output: Path = Option(Path("runs/demo"), "--output", "-o", help="The run folder."),
     test_words: int = Option(2000, help="Test words to evaluate on; there are about 12,000."),
     seed: int = Option(1, help="Random seed."),
@@ -749,7 +808,7 @@ def lab(
         metavar="NAME",
         help="Which experiments; see --list.",
         show_default="all",
-        autocompletion=_experiments,
+        autocompletion=complete_experiment,
     ),
     quick: bool = Option(
         True, "--quick/--full", help="Small, for minutes on two cores, or full, for one GPU."
@@ -805,7 +864,10 @@ def models(
 @command("info")
 def settings(
     preset: str = Argument(
-        "bahdanau", metavar="PRESET", help="Preset whose own settings come last."
+        "bahdanau",
+        metavar="PRESET",
+        help="Preset whose own settings come last.",
+        autocompletion=complete_preset,
     ),
     as_json: JsonOption = False,
 ) -> None:

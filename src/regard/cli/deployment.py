@@ -1,4 +1,4 @@
-"""Commands that put a model to use elsewhere: `regard serve` and `regard export`."""
+"""Commands that serve pages or write models: `regard serve`, `watch` and `export`."""
 
 import shlex
 from pathlib import Path
@@ -92,6 +92,33 @@ def serve(
             access,
             server.Log(note, log_text),
             ready=lambda: note(f"{names} at {url} ({_audience(token, local=local)}Ctrl-C ends it)"),
+        )
+
+
+def watch(
+    *,
+    run: Path,
+    host: str,
+    port: int,
+    allow_host: list[str] | None,
+    token: str | None,
+    no_token: bool,
+) -> None:
+    """Serve a page that follows a run while it trains."""
+    limits = server.Limits()
+    access = server.Access((host, *(allow_host or ())), (), token)
+    watcher = server.RunWatcher(bundled_models.find(run))
+    log = server.Log(note)
+    with server.bind(host, port) as bound:
+        local = server.is_local(bound)
+        _check_token(host, token, local=local, none=no_token)
+        url, audience = server.url_of(bound), _audience(token, local=local)
+        server.run_app(
+            bound,
+            server.create_watch_app(watcher, limits, access, log),
+            limits,
+            log,
+            ready=lambda: note(f"{run} at {url} ({audience}Ctrl-C ends it)"),
         )
 
 

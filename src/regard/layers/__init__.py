@@ -1,4 +1,10 @@
-"""Layers of models: Transformers, RNNs, convolutions, memories and positions."""
+"""Layers of models: Transformers, RNNs, convolutions, memories and positions.
+
+Example:
+    >>> encoder = regard.layers.TransformerEncoder(12, 3, 24, num_layers=2)
+    >>> encoder(torch.randn(2, 5, 12)).output.shape
+    torch.Size([2, 5, 12])
+"""
 
 from regard.layers.content_memory import ContentMemory, ContentMemoryOutput
 from regard.layers.conv import ConvDecoder, ConvEncoder, ConvState, GatedConvolution

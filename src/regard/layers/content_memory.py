@@ -24,6 +24,13 @@ class ContentMemoryOutput(NamedTuple):
         read: the mixture of the slots, (batch, width).
         weights: weights of the slots in it, (batch, slots).
         slots: the slots after writing, (batch, slots, width).
+
+    Example:
+        >>> memory = regard.layers.ContentMemory(input_size=5, slots=3, width=7)
+        >>> first = memory(torch.randn(2, 5), memory.start(batch=2))
+        >>> second = memory(torch.randn(2, 5), first.slots)
+        >>> second.slots.shape
+        torch.Size([2, 3, 7])
     """
 
     read: Tensor
@@ -45,6 +52,12 @@ class ContentMemory(nn.Module):
         input_size: width of x.
         slots: number of slots.
         width: width of a slot.
+
+    Example:
+        >>> memory = regard.layers.ContentMemory(input_size=5, slots=3, width=7)
+        >>> out = memory(torch.randn(2, 5), memory.start(batch=2))
+        >>> out.read.shape, out.weights.shape
+        (torch.Size([2, 7]), torch.Size([2, 3]))
     """
 
     def __init__(self, input_size: int, slots: int, width: int) -> None:

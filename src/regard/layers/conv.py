@@ -25,7 +25,12 @@ HALF: Final = math.sqrt(0.5)
 
 @final
 class GatedConvolution(nn.Module):
-    """A convolution over time with a gated linear unit, over vectors that are padded already."""
+    """A convolution over time with a gated linear unit, over vectors that are padded already.
+
+    Example:
+        >>> regard.layers.GatedConvolution(dim=5, kernel_size=3)(torch.randn(2, 7, 5)).shape
+        torch.Size([2, 5, 5])
+    """
 
     def __init__(self, dim: int, kernel_size: int, *, dropout: float = 0.0) -> None:
         super().__init__()
@@ -51,6 +56,11 @@ class ConvEncoder(nn.Module):
         num_layers: number of convolutions.
         kernel_size: how many positions each spans; odd.
         dropout: probability of dropping a feature before each.
+
+    Example:
+        >>> encoder = regard.layers.ConvEncoder(dim=8, num_layers=2)
+        >>> encoder(torch.randn(2, 5, 8), regard.masks.padding(torch.tensor([5, 3]), 5)).shape
+        torch.Size([2, 5, 8])
     """
 
     def __init__(
@@ -91,6 +101,13 @@ class ConvState(State):
         values: values of the memory.
         memory_mask: True at real vectors of the memory.
         position: number of vectors decoded so far.
+
+    Example:
+        >>> decoder = regard.layers.ConvDecoder(dim=8, num_layers=2)
+        >>> memory = torch.randn(2, 5, 8)
+        >>> state = decoder.start(memory, memory)
+        >>> decoder(torch.randn(2, 3, 8), state).state.position
+        3
     """
 
     recent: tuple[Float[Tensor, "batch reach dim"], ...]
@@ -117,6 +134,13 @@ class ConvDecoder(nn.Module):
         num_layers: number of convolutions.
         kernel_size: how many positions each spans, the newest included.
         dropout: probability of dropping a feature before each.
+
+    Example:
+        >>> decoder = regard.layers.ConvDecoder(dim=8, num_layers=2)
+        >>> memory = torch.randn(2, 5, 8)
+        >>> out = decoder(torch.randn(2, 3, 8), decoder.start(memory, memory), need_weights=True)
+        >>> out.output.shape, len(out.weights), out.weights[0].shape
+        (torch.Size([2, 3, 8]), 2, torch.Size([2, 1, 3, 5]))
     """
 
     def __init__(

@@ -78,6 +78,11 @@ def from_torch(module: nn.Module) -> nn.Module:
     Args:
         module: an `nn.MultiheadAttention`, `nn.TransformerEncoder`, `nn.TransformerEncoderLayer`,
             `nn.TransformerDecoder`, `nn.TransformerDecoderLayer`, `nn.LSTM`, `nn.GRU` or `nn.RNN`.
+
+    Example:
+        >>> layer = torch.nn.TransformerEncoderLayer(12, 3, 24, batch_first=True)
+        >>> type(regard.layers.from_torch(layer)).__name__
+        'TransformerEncoderLayer'
     """
     return _convert(module, FROM_TORCH)
 
@@ -109,6 +114,10 @@ def to_torch(module: nn.Module) -> nn.Module:
     Args:
         module: a `MultiHeadAttention`, `TransformerEncoder`, `TransformerEncoderLayer`,
             `TransformerDecoder`, `TransformerDecoderLayer` or `RNNStack`.
+
+    Example:
+        >>> type(regard.layers.to_torch(regard.layers.RNNStack(5, 7, cell="gru"))).__name__
+        'GRU'
     """
     return _convert(module, TO_TORCH)
 

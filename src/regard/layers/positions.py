@@ -19,6 +19,10 @@ class SinusoidalPositions(nn.Module):
 
     Args:
         dim: width of the vectors.
+
+    Example:
+        >>> regard.layers.SinusoidalPositions(dim=4)(torch.zeros(1, 2, 4))[0, 0]
+        tensor([0., 1., 0., 1.])
     """
 
     def __init__(self, dim: int) -> None:
@@ -43,6 +47,10 @@ class LearnedPositions(nn.Module):
     Args:
         max_len: number of positions.
         dim: width of the vectors.
+
+    Example:
+        >>> regard.layers.LearnedPositions(max_len=7, dim=5)(torch.zeros(2, 3, 5)).shape
+        torch.Size([2, 3, 5])
     """
 
     def __init__(self, max_len: int, dim: int) -> None:
@@ -83,6 +91,10 @@ class GridPositions(nn.Module):
         rows: of the grid.
         columns: of the grid.
         dim: width of the vectors.
+
+    Example:
+        >>> regard.layers.GridPositions(rows=2, columns=3, dim=8)(torch.zeros(1, 6, 8)).shape
+        torch.Size([1, 6, 8])
     """
 
     def __init__(self, rows: int, columns: int, dim: int) -> None:
@@ -124,6 +136,13 @@ class RotaryPositions(nn.Module):
     Args:
         head_dim: width of a head; even.
         base: the longest wave is about `2 pi base` positions long.
+
+    Example:
+        >>> rotation = regard.layers.RotaryPositions(head_dim=4)
+        >>> attention = regard.attention.MultiHeadAttention(12, 3, rotation=rotation)
+        >>> x = torch.randn(2, 5, 12)
+        >>> attention(x, x, x).context.shape
+        torch.Size([2, 5, 12])
     """
 
     def __init__(self, head_dim: int, *, base: float = 10000.0) -> None:

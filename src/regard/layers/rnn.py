@@ -43,6 +43,12 @@ class RecurrentState(State):
     Attributes:
         hidden: h.
         memory: c of an LSTM; None for the others.
+
+    Example:
+        >>> stack = regard.layers.RNNStack(5, 7, num_layers=2)
+        >>> state = stack(torch.randn(2, 3, 5)).state
+        >>> stack(torch.randn(2, 1, 5), state=state).state.hidden.shape  # a step further
+        torch.Size([2, 2, 7])
     """
 
     hidden: Float[Tensor, "batch layers hidden"]
@@ -50,7 +56,13 @@ class RecurrentState(State):
 
 
 class RecurrentOutput(NamedTuple):
-    """Outputs of the last layer, (batch, length, directions * hidden), and the final state."""
+    """Outputs of the last layer, (batch, length, directions * hidden), and the final state.
+
+    Example:
+        >>> output, state = regard.layers.RNNStack(5, 7)(torch.randn(2, 3, 5))
+        >>> bool((output[:, -1] == state.hidden[:, 0]).all())
+        True
+    """
 
     output: Tensor
     state: RecurrentState
@@ -76,6 +88,11 @@ class RNNStack(nn.Module):
         bidirectional: whether a second set of layers reads each sequence from its own end.
         dropout: probability of dropping a feature between layers.
         bias: whether the gates have biases.
+
+    Example:
+        >>> stack = regard.layers.RNNStack(5, 7, cell="gru", bidirectional=True)
+        >>> stack(torch.randn(2, 3, 5), torch.tensor([3, 1])).output.shape
+        torch.Size([2, 3, 14])
     """
 
     def __init__(

@@ -33,6 +33,12 @@ class SelfAttentiveRNN(nn.Module):
         attention: scores of steps: any mechanism with the methods of `Scorer`, of queries and
             keys of width `hidden_size`. If None, scaled dot-product, and additive for `lstm` as in
             the paper.
+
+    Example:
+        >>> rnn = regard.layers.SelfAttentiveRNN(5, 7, cell="gru")
+        >>> out = rnn(torch.randn(2, 3, 5), need_weights=True)
+        >>> out.hidden.shape, out.weights.shape
+        (torch.Size([2, 3, 7]), torch.Size([2, 1, 3, 3]))
     """
 
     def __init__(

@@ -28,7 +28,12 @@ ACTIVATIONS: Final[dict[str, Callable[[Tensor], Tensor]]] = {"relu": F.relu, "ge
 
 @final
 class FeedForward(nn.Module):
-    """Two linear maps with an activation between them, for each position alone."""
+    """Two linear maps with an activation between them, for each position alone.
+
+    Example:
+        >>> regard.layers.FeedForward(dim=5, hidden=7)(torch.randn(2, 3, 5)).shape
+        torch.Size([2, 3, 5])
+    """
 
     def __init__(
         self,
@@ -90,6 +95,12 @@ class LayerOptions(NamedTuple):
         eps: of the norms.
         bias: whether the linear maps and the norms have one.
         attention_dropout: probability of dropping an attention weight; `dropout` if None.
+
+    Example:
+        >>> options = regard.layers.LayerOptions(dropout=0.0, norm_first=False, activation="gelu")
+        >>> encoder = regard.layers.TransformerEncoder(12, 3, 24, num_layers=2, options=options)
+        >>> encoder.norm is None  # layers that are not pre-norm need no last norm
+        True
     """
 
     dropout: float = 0.1
@@ -178,7 +189,14 @@ class LayerState(State):
 
 @dataclass(frozen=True)
 class TransformerState(State):
-    """The state of all layers, and the mask of the memory."""
+    """The state of all layers, and the mask of the memory.
+
+    Example:
+        >>> decoder = regard.layers.TransformerDecoder(12, 3, 24, num_layers=2, memory_size=7)
+        >>> state = decoder.start(torch.randn(2, 5, 7))
+        >>> decoder(torch.randn(2, 4, 12), state).state.position
+        4
+    """
 
     layers: tuple[LayerState, ...]
     memory_mask: Mask | None = field(metadata=OF_SOURCE)
@@ -198,6 +216,11 @@ class TransformerEncoderLayer(nn.Module):
         num_heads: heads of the attention; divides `dim`.
         feed_forward: width of the inner layer.
         options: see `LayerOptions`.
+
+    Example:
+        >>> layer = regard.layers.TransformerEncoderLayer(12, 3, 24)
+        >>> layer(torch.randn(2, 5, 12)).output.shape
+        torch.Size([2, 5, 12])
     """
 
     def __init__(
@@ -233,6 +256,13 @@ class TransformerEncoder(nn.Module):
 
     `norm` may be set to another module, or to None for no last norm. The arguments are the number
     of layers and those of `TransformerEncoderLayer`.
+
+    Example:
+        >>> encoder = regard.layers.TransformerEncoder(12, 3, 24, num_layers=2)
+        >>> mask = regard.masks.padding(torch.tensor([5, 2]), 5)
+        >>> out = encoder(torch.randn(2, 5, 12), mask, need_weights=True)
+        >>> out.output.shape, len(out.weights), out.weights[0].shape
+        (torch.Size([2, 5, 12]), 2, torch.Size([2, 3, 5, 5]))
     """
 
     def __init__(
@@ -285,6 +315,12 @@ class TransformerDecoderLayer(nn.Module):
         feed_forward: width of the inner layer.
         options: see `LayerOptions`.
         memory_size: width of the memory; None for a layer that has none (a language model's).
+
+    Example:
+        >>> layer = regard.layers.TransformerDecoderLayer(12, 3, 24, memory_size=None)
+        >>> x = torch.randn(2, 4, 12)
+        >>> layer(x, layer.start(batch=2, memory=None, like=x))[0].shape
+        torch.Size([2, 4, 12])
     """
 
     def __init__(
@@ -368,6 +404,13 @@ class TransformerDecoder(nn.Module):
 
     `norm` may be set to another module, or to None for no last norm. The arguments are the number
     of layers and those of `TransformerDecoderLayer`.
+
+    Example:
+        >>> decoder = regard.layers.TransformerDecoder(12, 3, 24, num_layers=2, memory_size=7)
+        >>> state = decoder.start(torch.randn(2, 5, 7))
+        >>> out = decoder(torch.randn(2, 4, 12), state, need_weights=True)
+        >>> out.output.shape, out.cross_weights[0].shape
+        (torch.Size([2, 4, 12]), torch.Size([2, 3, 4, 5]))
     """
 
     def __init__(

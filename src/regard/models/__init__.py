@@ -1,4 +1,21 @@
-"""The models: one protocol, parts that combine, and the presets."""
+"""The models: one protocol, parts that combine, and the presets.
+
+Example:
+    >>> model = regard.models.PRESETS["transformer"](src_vocab=11, tgt_vocab=13, size="tiny")
+    >>> isinstance(model, regard.models.AnyModel)
+    True
+    >>> sorted(regard.models.TEXT_PRESETS), sorted(regard.models.LANGUAGE_MODELS)
+    (['lm-rnn', 'lm-self-attentive', 'lm-transformer'], ['rnn', 'self-attentive', 'transformer'])
+    >>> sorted(regard.models.LABEL_PRESETS)
+    ['classifier-rnn', 'classifier-self-attentive', 'classifier-transformer']
+    >>> sorted(regard.models.CLASSIFIERS)
+    ['rnn', 'self-attentive', 'transformer']
+    >>> sorted(regard.models.COPY_PRESETS | regard.models.SPAN_PRESETS)
+    ['pointer', 'span']
+    >>> sorted(regard.models.STORY_PRESETS | regard.models.TAG_PRESETS)
+    ['memory-network', 'rnn', 'story-transformer']
+    >>> maps: regard.models.Maps = {"cross": (torch.ones(2, 1, 3, 5),)}  # a tensor for each layer
+"""
 
 from regard.models.adapters import ConvInput, InputAdapter, PatchInput, VectorInput
 from regard.models.ctc_decoder import JointDecoder

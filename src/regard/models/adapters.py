@@ -29,6 +29,10 @@ class InputAdapter(nn.Module, ABC):
     """Turns sources that are not tokens into vectors of width `dim`, for any encoder.
 
     It may shorten a source. Its positions, if any, are added to the vectors that it returns.
+
+    Example:
+        >>> isinstance(regard.models.VectorInput(16, 12), regard.models.InputAdapter)
+        True
     """
 
     dim: int
@@ -94,6 +98,11 @@ class VectorInput(InputAdapter):
         dropout: probability of dropping a feature.
         stack: number of frames that become one.
         augment: changes sources in training.
+
+    Example:
+        >>> adapter = regard.models.VectorInput(features=16, dim=12, stack=4)
+        >>> adapter(torch.randn(2, 40, 16)).shape
+        torch.Size([2, 10, 12])
     """
 
     def __init__(
@@ -145,6 +154,11 @@ class ConvInput(InputAdapter):
         layers: number of convolutions; `2 ** layers` frames become one vector.
         channels: number of filters of each.
         augment: changes sources in training.
+
+    Example:
+        >>> adapter = regard.models.ConvInput(features=16, dim=12, channels=5)
+        >>> adapter(torch.randn(2, 40, 16)).shape, adapter.lengths(torch.tensor([40, 9]))
+        (torch.Size([2, 10, 12]), tensor([10,  3]))
     """
 
     def __init__(
@@ -229,6 +243,11 @@ class PatchInput(InputAdapter):
         dim: width of the vectors that the encoder gets.
         positions: adds positions, for layers that are otherwise blind to order.
         dropout: probability of dropping a feature.
+
+    Example:
+        >>> adapter = regard.models.PatchInput(channels=3, patch=4, dim=12)
+        >>> adapter(torch.randn(2, 3, 8, 12)).shape
+        torch.Size([2, 6, 12])
     """
 
     def __init__(

@@ -150,6 +150,14 @@ class JointDecoder(Decoder):
         weight: of the CTC loss, which is added to that of the decoder. Their weights in the paper
             are `weight / (1 + weight)` and `1 / (1 + weight)`.
         search_weight: share of CTC in the scores of a search; 0 leaves them to the decoder.
+
+    Example:
+        >>> model = regard.models.PRESETS["bahdanau"](src_vocab=11, tgt_vocab=13, size="tiny")
+        >>> size = model.encoder.output_size
+        >>> decoder = regard.models.JointDecoder(model.decoder, memory_size=size, weight=0.3)
+        >>> joint = regard.models.EncoderDecoder(model.encoder, decoder)
+        >>> joint(torch.tensor([[5, 7, 4, 2]]), None, torch.tensor([[1, 6]])).penalty.shape
+        torch.Size([1, 2])
     """
 
     def __init__(

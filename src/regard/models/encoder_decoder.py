@@ -24,7 +24,15 @@ from regard.state import State
 
 @final
 class EncoderDecoder(SequenceModel):
-    """Encodes a source with one module and decodes a target with another."""
+    """Encodes a source with one module and decodes a target with another.
+
+    Example:
+        >>> model = regard.models.PRESETS["bahdanau"](src_vocab=11, tgt_vocab=13, size="tiny")
+        >>> src, tgt = torch.tensor([[5, 7, 4, 2]]), torch.tensor([[1, 6, 8]])
+        >>> out = model(src, None, tgt, need_weights=True)
+        >>> out.logits.shape, out.maps["cross"][0].shape
+        (torch.Size([1, 3, 13]), torch.Size([1, 1, 3, 4]))
+    """
 
     def __init__(self, encoder: Encoder, decoder: Decoder) -> None:
         super().__init__()

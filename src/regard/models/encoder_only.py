@@ -55,6 +55,11 @@ class Tagger(SequenceModel):
         encoder: reads the source.
         tgt_vocab: number of different tags, the symbols included.
         dropout: probability of dropping a feature before the output layer.
+
+    Example:
+        >>> model = regard.models.PRESETS["rnn"](src_vocab=11, tgt_vocab=13, size="tiny")
+        >>> model(torch.tensor([[5, 7, 4]]), None, torch.tensor([[1, 6, 8]])).logits.shape
+        torch.Size([1, 3, 13])
     """
 
     def __init__(self, encoder: Encoder, tgt_vocab: int, *, dropout: float = 0.0) -> None:
@@ -120,7 +125,14 @@ def only_eos(like: Float[Tensor, " tgt_vocab"]) -> Float[Tensor, " tgt_vocab"]:
 
 
 class ClassifierOutput(NamedTuple):
-    """Logits (batch, classes), the weights of the pooling, and the maps of the encoder."""
+    """Logits (batch, classes), the weights of the pooling, and the maps of the encoder.
+
+    Example:
+        >>> classifier = regard.models.CLASSIFIERS["transformer"](11, 3, size="tiny")
+        >>> logits, weights, maps = classifier(torch.tensor([[5, 7, 2]]), None, need_weights=True)
+        >>> list(maps)
+        ['encoder-self']
+    """
 
     logits: Tensor
     weights: Tensor | None
@@ -138,6 +150,12 @@ class Classifier(nn.Module):
         classes: number of different outputs.
         hidden_size: width of the network that scores the tokens.
         dropout: probability of dropping a feature before the output layer.
+
+    Example:
+        >>> classifier = regard.models.CLASSIFIERS["rnn"](src_vocab=11, classes=3, size="tiny")
+        >>> out = classifier(torch.tensor([[5, 7, 4, 2]]), None, need_weights=True)
+        >>> out.logits.shape, out.weights.shape
+        (torch.Size([1, 3]), torch.Size([1, 1, 1, 4]))
     """
 
     def __init__(
@@ -227,6 +245,12 @@ class SequenceClassifier(SequenceModel):
 
     Args:
         classifier: scores as many classes as the vocabulary of the targets has tokens.
+
+    Example:
+        >>> classifier = regard.models.CLASSIFIERS["rnn"](src_vocab=11, classes=7, size="tiny")
+        >>> model = regard.models.SequenceClassifier(classifier).eval()
+        >>> model(torch.tensor([[5, 7, 2]]), None, torch.tensor([[1, 6]])).logits.shape
+        torch.Size([1, 2, 7])
     """
 
     def __init__(self, classifier: Classifier) -> None:

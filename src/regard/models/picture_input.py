@@ -37,6 +37,12 @@ class PictureInput(InputAdapter):
         cell_dropout: probability of dropping the vector of a whole patch, but for its position.
         shift: largest shift in pixels, down or up and right or left; the border is repeated.
         flip: whether half of the pictures are mirrored left to right.
+
+    Example:
+        >>> stem = regard.models.ConvStem(channels=1, patch=4, dim=12)
+        >>> adapter = regard.models.PictureInput(stem, grid=(2, 3), patch=4, channels=1, dim=12)
+        >>> adapter(torch.randn(2, 6, 16)).shape
+        torch.Size([2, 6, 12])
     """
 
     positions: GridPositions
@@ -142,6 +148,10 @@ class ConvStem(nn.Module):
         channels: of the picture.
         patch: side of a patch, in pixels.
         dim: width of the vectors.
+
+    Example:
+        >>> regard.models.ConvStem(channels=3, patch=4, dim=12)(torch.randn(2, 3, 8, 12)).shape
+        torch.Size([2, 12, 2, 3])
     """
 
     def __init__(self, channels: int, patch: int, dim: int) -> None:

@@ -52,6 +52,12 @@ class Memory(State):
         keys: attention keys, if these are not `output`, the values.
         tokens: the source tokens, for decoders that copy them; None if it has none.
         maps: the encoder's attention maps, if asked for.
+
+    Example:
+        >>> memory = regard.models.Memory(torch.randn(2, 3, 5), torch.tensor([3, 1]))
+        >>> memory.mask[:, 0, 0]
+        tensor([[ True,  True,  True],
+                [ True, False, False]])
     """
 
     output: Float[Tensor, "batch src_len dim"]
@@ -68,7 +74,15 @@ class Memory(State):
 
 
 class StepOutput(NamedTuple):
-    """One step: logits (batch, tgt_vocab), the state after it, and maps if asked for."""
+    """One step: logits (batch, tgt_vocab), the state after it, and maps if asked for.
+
+    Example:
+        >>> model = regard.models.PRESETS["transformer"](11, 13, size="tiny").eval()
+        >>> state = model.start(model.encode(torch.tensor([[5, 7, 2]]), None))
+        >>> logits, state, maps = model.step(torch.tensor([1]), state, need_weights=True)
+        >>> logits.shape, sorted(maps)
+        (torch.Size([1, 13]), ['cross', 'decoder-self'])
+    """
 
     logits: Tensor
     state: State
@@ -85,6 +99,12 @@ class ModelOutput(NamedTuple):
         lengths: (batch,), of the memory; None if they are those of the source.
         certain: (batch, tgt_len) or (kept,), True where the model knows the token beforehand, as
             the `eos` after a label. Nothing is learned there, and the training loss is 0.
+
+    Example:
+        >>> model = regard.models.PRESETS["luong"](11, 13, size="tiny")
+        >>> out = model(torch.tensor([[5, 2]]), None, torch.tensor([[1, 6]]))
+        >>> out.logits.shape, out.maps
+        (torch.Size([1, 2, 13]), {})
     """
 
     logits: Tensor
@@ -100,6 +120,12 @@ class SequenceModel(nn.Module, ABC):
     Decoding calls `encode` once, `start` once, and `step` for every token; training calls
     `forward`. All take token ids, batch first; a source may be vectors or images where the model
     has an adapter for them.
+
+    Example:
+        >>> model = regard.models.PRESETS["transformer"](11, 13, size="tiny").eval()
+        >>> state = model.start(model.encode(torch.tensor([[5, 7, 2]]), None))
+        >>> model.step(torch.tensor([1]), state).logits.shape
+        torch.Size([1, 13])
     """
 
     @abstractmethod
@@ -155,6 +181,11 @@ class NumberOutput(NamedTuple):
         numbers: (batch, steps, targets, estimates): the point forecast, then each quantile.
         scale: (batch, targets), what a model divides each source by: errors grow with it.
         maps: if asked for.
+
+    Example:
+        >>> out = regard.models.NumberOutput(torch.zeros(2, 3, 1, 5), torch.ones(2, 1), {})
+        >>> out.numbers[..., 0].shape  # the point forecasts: (batch, steps, targets)
+        torch.Size([2, 3, 1])
     """
 
     numbers: Tensor
@@ -163,7 +194,12 @@ class NumberOutput(NamedTuple):
 
 
 class NumberModel(nn.Module, ABC):
-    """A model that predicts numbers: a forecast of several steps, or one value of a source."""
+    """A model that predicts numbers: a forecast of several steps, or one value of a source.
+
+    Example:
+        >>> issubclass(regard.models.NumberModel, regard.models.SequenceModel)
+        False
+    """
 
     @property
     def src_positions(self) -> int | None:

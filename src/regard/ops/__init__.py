@@ -1,4 +1,9 @@
-"""Operators: each a folder with its definition, its fast paths and its maths."""
+"""Operators: each a folder with its definition, its fast paths and its maths.
+
+Example:
+    >>> regard.ops.BACKENDS
+    ('auto', 'reference', 'torch', 'cpu', 'triton')
+"""
 
 from regard.ops.additive_attention import additive_attention
 from regard.ops.attentive_rnn import (

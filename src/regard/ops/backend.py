@@ -121,6 +121,11 @@ def use_backend(name: str) -> Iterator[None]:
 
     Args:
         name: "auto", "reference" (the definition), "torch", "cpu" or "triton".
+
+    Example:
+        >>> with regard.ops.use_backend("reference"):
+        ...     regard.ops.active_backend()
+        'reference'
     """
     global _active
     if name not in BACKENDS:
@@ -135,7 +140,12 @@ def use_backend(name: str) -> Iterator[None]:
 
 
 def active_backend() -> str:
-    """The name that `use_backend` set, "auto" outside of it."""
+    """The name that `use_backend` set, "auto" outside of it.
+
+    Example:
+        >>> regard.ops.active_backend()
+        'auto'
+    """
     return _active
 
 

@@ -16,6 +16,12 @@ class AttentionOutput(NamedTuple):
     Attributes:
         context: (batch, q_len, width); (batch, heads, q_len, width) from operators on heads.
         weights: (batch, heads, q_len, kv_len), per head and before dropout; None unless requested.
+
+    Example:
+        >>> context, weights = regard.attention.SimpleSelfAttention()(torch.zeros(1, 2, 5))
+        >>> weights
+        tensor([[[[0.5000, 0.5000],
+                  [0.5000, 0.5000]]]])
     """
 
     context: Tensor
@@ -39,6 +45,13 @@ def masked_softmax(
     """Weights over the allowed keys, in float32 or wider, cast back to the dtype of the scores.
 
     A query without any allowed key gets zero weights and a zero gradient.
+
+    Example:
+        >>> scores = torch.zeros(1, 1, 2, 3)
+        >>> mask = torch.tensor([[True, True, False], [False, False, False]])[None, None]
+        >>> regard.ops.masked_softmax(scores, mask)
+        tensor([[[[0.5000, 0.5000, 0.0000],
+                  [0.0000, 0.0000, 0.0000]]]])
     """
     wide = scores if scores.dtype == torch.float64 else scores.float()
     if mask is None:

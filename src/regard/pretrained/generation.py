@@ -175,6 +175,14 @@ def generate(
     Returns:
         A `PretrainedOutput`, or a list of them for several texts. Further sequences, as of
         `num_return_sequences`, are its `alternatives`.
+
+    Example:
+        >>> from transformers import AutoModelForCausalLM, AutoTokenizer
+        >>> model = AutoModelForCausalLM.from_pretrained("tiny-llama")
+        >>> tokenizer = AutoTokenizer.from_pretrained("tiny-llama")
+        >>> out = regard.generate(model, tokenizer, "the cat sat", max_new_tokens=3)
+        >>> out.trace.kinds
+        ['decoder-self']
     """
     extras.require("transformers", extra="hf", for_="regard.generate")
     texts = list(text) if isinstance(text, Sequence) and not isinstance(text, str) else [text]

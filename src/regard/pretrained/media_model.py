@@ -119,6 +119,13 @@ class MediaModel(TransformersModel):
         task: as transformers names it: `image-classification`, `image-feature-extraction` or
             `automatic-speech-recognition`.
         device: where it is.
+
+    Example:
+        >>> model = regard.load("tiny-vit")  # a folder that `save_pretrained` wrote
+        >>> model
+        MediaModel('tiny-vit', type='vit', task='image-classification', weights=4361, ...)
+        >>> model("picture.png").trace.kinds
+        ['encoder-self']
     """
 
     def __init__(self, parts: LoadedParts, path: str | Path, device: torch.device) -> None:

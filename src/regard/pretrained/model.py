@@ -133,6 +133,14 @@ class PretrainedModel(TransformersModel):
         task: as transformers names it: `text-generation`, `text2text-generation`, `fill-mask`,
             `text-classification`, `token-classification` or `feature-extraction`.
         device: where it is.
+
+    Example:
+        >>> model = regard.load("tiny-llama")  # a folder that `save_pretrained` wrote
+        >>> model
+        PretrainedModel('tiny-llama', type='llama', task='text-generation', weights=5104, ...)
+        >>> out = model("the cat sat", max_len=3)
+        >>> out.trace.kinds
+        ['decoder-self']
     """
 
     @staticmethod

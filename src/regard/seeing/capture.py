@@ -109,6 +109,15 @@ def capture(
             They are written to a temporary file while the module runs, and traces are
             `LongTrace`s.
         heads: numbers of the heads to keep with `top_k_weights`. Default: all.
+
+    Example:
+        >>> layer = torch.nn.TransformerEncoderLayer(12, 3, 24, batch_first=True).eval()
+        >>> with regard.capture(layer, tokens=["the", "cat", "sat"]) as seen, torch.no_grad():
+        ...     out = layer(torch.randn(1, 3, 12))
+        >>> seen
+        CaptureResult('TransformerEncoderLayer', modules=1, calls=1, notes=0)
+        >>> seen.traces[0].maps[0]
+        Map('encoder-self', layer=0, weights=(3, 3, 3))
     """
     _check_module(module)
     wanted = _wanted(module, layers)

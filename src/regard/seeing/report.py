@@ -6,17 +6,27 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, Final, NamedTuple
 
+from rich.cells import cell_len
+
 from regard.seeing.figure import PAGE, CellsShape, cells_svg, pooled
 from regard.seeing.html_page import template
+from regard.seeing.labels import fit
 from regard.seeing.page_modules import text_of
 from regard.seeing.trace import Trace
 from regard.seeing.view import select
 from regard.version import __version__
 
-#: evaluations whose maps are shown, cells along a side of such a map, and its width in pixels
+#: evaluations whose maps are shown, and cells along a side of such a map
 MOST_COLUMNS: Final = 12
 MOST_CELLS: Final = 64
-MAP_SIZE: Final = 80
+#: pixels of the cells of a map: at most, and along its longer side if there are many
+CELL: Final = 16.0
+MAP_SIZE: Final = 256.0
+#: least pixels from one label to the next, and the width of a letter of a label
+LABEL_STEP: Final = 10.0
+LETTER: Final = 6.6
+#: letters of a label at most
+LABEL: Final = 10
 #: rows of the table at most
 MOST_ROWS: Final = 200
 #: points of a curve at most, and those that are also marked by dots
@@ -44,26 +54,55 @@ def render_report(
         starts: steps at which the run was resumed, perhaps with another budget; the curve of the
             learning rate, which follows the budget, is interrupted there.
     """
-    shown = [examples[i] for i in evenly_spaced(len(examples), MOST_COLUMNS)]
-    has_maps = any(trace.maps for _, traces in shown for trace in traces)
-    count = max((len(traces) for _, traces in shown), default=0) if has_maps else 0
     return template("report.html").render(
         title=title,
         style=text_of("style.css"),
         version=__version__,
         card=card,
-        charts=_charts(history, starts),
-        examples=[
+        **_body(history, examples, starts),
+    )
+
+
+def render_report_body(
+    history: Sequence[Mapping[str, Any]],
+    examples: Sequence[tuple[int, Sequence[Trace]]],
+    starts: Sequence[int] = (),
+) -> str:
+    """Return the curves, maps and table of a report as HTML, to put into a page.
+
+    The arguments are those of `render_report`.
+    """
+    return template("report_body.html").render(_body(history, examples, starts))
+
+
+def render_watch(card: Mapping[str, object], title: str) -> str:
+    """Return the page of `regard watch`, which asks its server for the body of the report."""
+    return template("watch.html").render(
+        title=title, style=text_of("style.css"), version=__version__, card=card
+    )
+
+
+def _body(
+    history: Sequence[Mapping[str, Any]],
+    examples: Sequence[tuple[int, Sequence[Trace]]],
+    starts: Sequence[int],
+) -> dict[str, Any]:
+    """Return what the template of the body is filled with."""
+    shown = [examples[i] for i in evenly_spaced(len(examples), MOST_COLUMNS)]
+    has_maps = any(trace.maps for _, traces in shown for trace in traces)
+    count = max((len(traces) for _, traces in shown), default=0) if has_maps else 0
+    return {
+        "charts": _charts(history, starts),
+        "examples": [
             _example([(step, ts[i]) for step, ts in shown if i < len(ts)]) for i in range(count)
         ],
-        shown=len(shown),
-        evaluations=len(examples),
-        map_size=MAP_SIZE,
-        columns=_names(history),
-        rows=history[-MOST_ROWS:],
-        history=len(history),
-        format_cell=format_cell,
-    )
+        "shown": len(shown),
+        "evaluations": len(examples),
+        "columns": _names(history),
+        "rows": history[-MOST_ROWS:],
+        "history": len(history),
+        "format_cell": format_cell,
+    }
 
 
 class Curve(NamedTuple):
@@ -227,24 +266,35 @@ def _names(history: Sequence[Mapping[str, Any]]) -> list[str]:
 def _example(steps: Sequence[tuple[int, Trace]]) -> dict[str, Any]:
     """Return the texts of one example and its map at each step."""
     first = steps[0][1]
-    maps = []
-    for step, trace in steps:
-        if not trace.maps:
-            continue
-        view = select(trace, words=False)
-        weights = pooled(view, MOST_CELLS).weights
-        height, width = weights.shape
-        cell = MAP_SIZE / max(height, width, 1)
-        best = view.columns[int(view.weights[0].argmax())] if view.weights.size else ""
-        maps.append(
-            {
-                "step": step,
-                "width": width * cell,
-                "height": height * cell,
-                "cells": cells_svg(CellsShape(0, 0, cell, weights), PAGE),
-                "strongest": best,
-                "notes": trace.notes,
-            }
-        )
+    maps = [_labelled_map(step, trace) for step, trace in steps if trace.maps]
     texts = [text for text in (first.source.text, first.target.text) if text]
     return {"texts": texts, "maps": maps}
+
+
+def _labelled_map(step: int, trace: Trace) -> dict[str, Any]:
+    """Return a map with the tokens along both of its sides, in pixels."""
+    whole = select(trace, words=False)
+    view = pooled(whole, MOST_CELLS)
+    down, across = view.weights.shape
+    cell = min(CELL, MAP_SIZE / max(down, across, 1))
+    every = math.ceil(LABEL_STEP / cell)  # all labels, or some of them where cells are small
+    rows, columns = ([fit(label, LABEL) for label in side] for side in (view.rows, view.columns))
+    left = 8 + LETTER * max((cell_len(label) for label in rows), default=0)
+    longest = LETTER * max((cell_len(label) for label in columns), default=0)
+    # column labels lean to the right by 60 degrees; the sums have room for the height of letters
+    top = 14 + longest * math.sin(math.radians(60))
+    overhang = max(0.0, longest * math.cos(math.radians(60)) - cell / 2) + 9
+    return {
+        "step": step,
+        "left": left,
+        "top": top,
+        "across": across * cell,
+        "down": down * cell,
+        "width": left + across * cell + overhang,
+        "height": top + down * cell + 2,
+        "rows": [(top + (i + 0.5) * cell + 4, rows[i]) for i in range(0, down, every)],
+        "columns": [(left + (j + 0.5) * cell + 4, columns[j]) for j in range(0, across, every)],
+        "cells": cells_svg(CellsShape(left, top, cell, view.weights), PAGE),
+        "strongest": whole.columns[int(whole.weights[0].argmax())] if whole.weights.size else "",
+        "notes": trace.notes,
+    }

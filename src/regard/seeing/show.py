@@ -46,6 +46,15 @@ def show(
 
     Returns:
         An object that prints as a map, is a figure in a notebook, and has `save(path)`.
+
+    Example:
+        >>> print(regard.show([[0.9, 0.1], [0.2, 0.8]], ["the", "cat"], ["le", "chat"]))
+        each row is an output; its cells say where it looked · cross-attention · words
+        scale 0-1
+                the    cat
+          le ██ .90◂░░ .10
+        chat ░░ .20 ██ .80◂
+        · below .05 (hidden mass 0.00 per row)   ◂ strongest
     """
     return Display(to_trace(weights, src, tgt), layer=layer, head=head, special=special)
 

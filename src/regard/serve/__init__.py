@@ -1,4 +1,4 @@
-"""The live page and the API: `regard serve`.
+"""The live page and the API, `regard serve`; and the page of a training run, `regard watch`.
 
 Requests that arrive together are decoded as one batch, short ones go before long ones, clients take
 turns, and work that no client waits for any more is cancelled between two steps of decoding.
@@ -15,7 +15,17 @@ if TYPE_CHECKING:
     from regard.serve.logs import Log
     from regard.serve.middleware import Access
     from regard.serve.served_models import Models
-    from regard.serve.server import AddressError, bind, is_local, make_server, run, url_of
+    from regard.serve.server import (
+        AddressError,
+        bind,
+        is_local,
+        make_server,
+        run,
+        run_app,
+        server_of,
+        url_of,
+    )
+    from regard.serve.watch import RunWatcher, create_watch_app
 
 __all__ = [
     "Access",
@@ -23,11 +33,15 @@ __all__ = [
     "Limits",
     "Log",
     "Models",
+    "RunWatcher",
     "bind",
     "create_app",
+    "create_watch_app",
     "is_local",
     "make_server",
     "run",
+    "run_app",
+    "server_of",
     "url_of",
 ]
 
@@ -37,13 +51,17 @@ HOMES: Final = {
     "Limits": "limits",
     "Log": "logs",
     "Models": "served_models",
+    "RunWatcher": "watch",
     "create_app": "app",
-} | dict.fromkeys(("AddressError", "bind", "is_local", "make_server", "run", "url_of"), "server")
+    "create_watch_app": "watch",
+    **dict.fromkeys(("AddressError", "bind", "is_local", "make_server"), "server"),
+    **dict.fromkeys(("run", "run_app", "server_of", "url_of"), "server"),
+}
 
 
 def __getattr__(name: str) -> Any:
     """Import a public name."""
     if name not in HOMES:
         raise AttributeError(f"module 'regard.serve' has no attribute {name!r}")
-    require("fastapi", "uvicorn", extra="serve", for_="`regard serve`")
+    require("fastapi", "uvicorn", extra="serve", for_="`regard serve` or `regard watch`")
     return getattr(import_module(f"regard.serve.{HOMES[name]}"), name)

@@ -65,7 +65,7 @@ def create_app(models: Models, limits: Limits, access: Access, log: Log) -> Fast
         failed=log.failed,
     )
     app.state.handler = handler
-    app.add_exception_handler(HTTPException, _http_error)
+    app.add_exception_handler(HTTPException, http_error)
     app.add_exception_handler(RequestValidationError, _invalid_body)
     _add_pages(app, models, limits)
     _add_api(app, handler)
@@ -130,7 +130,8 @@ def _add_pages(app: FastAPI, models: Models, limits: Limits) -> None:
         return Response(status_code=204)
 
 
-async def _http_error(_: Request, error: Exception) -> Response:
+async def http_error(_: Request, error: Exception) -> Response:
+    """Return the response to an error that the framework raises."""
     assert isinstance(error, HTTPException)
     return as_response(http_errors.from_status(error.status_code, error.headers))
 

@@ -81,8 +81,15 @@ def run(
     *,
     ready: Callable[[], None],
 ) -> None:
-    """Serve until the process receives a signal to end."""
+    """Serve models until the process receives a signal to end."""
     make_server(models, limits, access, log, ready=ready).run(sockets=[bound])
+
+
+def run_app(
+    bound: socket.socket, app: FastAPI, limits: Limits, log: Log, *, ready: Callable[[], None]
+) -> None:
+    """Serve any application until the process receives a signal to end."""
+    server_of(app, limits, log, ready=ready).run(sockets=[bound])
 
 
 def make_server(
@@ -93,7 +100,17 @@ def make_server(
     *,
     ready: Callable[[], None] = lambda: None,
 ) -> "Server":
-    """Return a server to run with a bound socket; it calls `ready` once it takes connections."""
+    """Return a server of models to run with a bound socket."""
+    return server_of(create_app(models, limits, access, log), limits, log, ready=ready)
+
+
+def server_of(
+    app: FastAPI, limits: Limits, log: Log, *, ready: Callable[[], None] = lambda: None
+) -> "Server":
+    """Return a server of an application; it calls `ready` once it takes connections.
+
+    If the application has a `state.handler`, its requests are refused on shutdown.
+    """
     limiter = ConnectionLimiter(limits)
     if limiter.most < limits.connections:
         log.write(
@@ -101,7 +118,7 @@ def make_server(
             "open: raise that with `ulimit -n` for more."
         )
     config = uvicorn.Config(
-        create_app(models, limits, access, log),
+        app,
         http=partial(LimitedProtocol, limiter),  # type: ignore[arg-type]
         log_config=None,
         log_level="critical",  # its lines would name clients, and its tracebacks hold texts
@@ -136,7 +153,9 @@ class Server(uvicorn.Server):
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """Answer open requests with the error of a shutdown, and close all connections."""
-        cast(FastAPI, self.config.app).state.handler.refuse()
+        handler = getattr(cast(FastAPI, self.config.app).state, "handler", None)
+        if handler is not None:
+            handler.refuse()
         await super().shutdown(sockets=sockets)
 
     def _failed(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:

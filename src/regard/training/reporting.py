@@ -95,7 +95,7 @@ class HtmlReport:
         self.rows.cut(None, step)
         lines = self.rows.rows()
         self.history = [line["row"] for line in lines]
-        self.examples = [_stored_traces(line) for line in lines]
+        self.examples = [stored_traces(line) for line in lines]
         self.start, self.starts = step, [int(line.get("start", 0)) for line in lines]
 
     def record(self, progress: Progress, result: Evaluation, rate: float) -> None:
@@ -121,7 +121,8 @@ class HtmlReport:
         write_atomic(self.folder / PAGE, page.encode(errors="backslashreplace"))
 
 
-def _stored_traces(line: Mapping[str, Any]) -> tuple[int, list[Trace]]:
+def stored_traces(line: Mapping[str, Any]) -> tuple[int, list[Trace]]:
+    """Return the step and the traces of a line of report.jsonl; no traces if they are damaged."""
     try:
         return int(line["row"]["step"]), [from_json(content) for content in line["traces"]]
     except (TraceError, KeyError):

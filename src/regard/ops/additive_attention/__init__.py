@@ -89,6 +89,13 @@ def additive_attention(
         value: vectors that are mixed.
         mask: True where a query may attend; broadcastable to (batch, 1, q_len, kv_len).
         need_weights: whether to return the weights, (batch, 1, q_len, kv_len).
+
+    Example:
+        >>> query, key, v = torch.randn(2, 3, 5), torch.randn(2, 7, 5), torch.randn(5)
+        >>> value = torch.randn(2, 7, 11)
+        >>> out = regard.ops.additive_attention(query, key, v, value, need_weights=True)
+        >>> out.context.shape, out.weights.shape
+        (torch.Size([2, 3, 11]), torch.Size([2, 1, 3, 7]))
     """
     check_axes("query", query, "batch q_len hidden")
     check_axes("key", key, "batch kv_len hidden")

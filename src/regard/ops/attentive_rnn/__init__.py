@@ -78,6 +78,15 @@ def attentive_rnn(
         mask: True where a key may be attended to. If none may, weights and context are zero.
         cell: "rnn", "gru" or "lstm".
         need_weights: whether to return the attention weights of each step.
+
+    Example:
+        >>> start = regard.ops.AttentiveState(torch.zeros(2, 5), None, torch.zeros(2, 7))
+        >>> weights = regard.ops.AttentiveWeights(torch.randn(15, 7), torch.randn(15, 5), None)
+        >>> key, value, mask = torch.randn(2, 11, 5), torch.randn(2, 11, 7), torch.ones(2, 11) > 0
+        >>> inputs, score = torch.randn(2, 3, 15), regard.ops.DotScore()
+        >>> out = regard.ops.attentive_rnn(inputs, start, weights, score, key, value, mask)
+        >>> out.hidden.shape, out.context.shape
+        (torch.Size([2, 3, 5]), torch.Size([2, 3, 7]))
     """
     check_choice("cell", cell, GATES)
     check_axes("inputs", inputs, "batch length gates")

@@ -13,7 +13,13 @@ from regard.ops.recurrence.scores import ScoreFunction
 
 
 class AttentiveState(NamedTuple):
-    """State between steps: hidden state, memory of an LSTM, and the last context."""
+    """State between steps: hidden state, memory of an LSTM, and the last context.
+
+    Example:
+        >>> state = regard.ops.AttentiveState(torch.zeros(2, 5), None, torch.zeros(2, 7))
+        >>> state.hidden.shape, state.context.shape
+        (torch.Size([2, 5]), torch.Size([2, 7]))
+    """
 
     hidden: Float[Tensor, "batch hidden"]
     memory: Float[Tensor, "batch hidden"] | None
@@ -27,6 +33,13 @@ class AttentiveWeights(NamedTuple):
         context: applied to the last context.
         hidden: applied to the last hidden state.
         bias: added to the hidden part, which the `gru` cell multiplies by its reset gate.
+
+    Example:
+        >>> gates = 3 * 5  # of a GRU cell with 5 hidden features
+        >>> context, hidden = torch.randn(gates, 7), torch.randn(gates, 5)
+        >>> weights = regard.ops.AttentiveWeights(context, hidden, None)
+        >>> weights.context.shape
+        torch.Size([15, 7])
     """
 
     context: Float[Tensor, "gates v_dim"]
@@ -38,6 +51,12 @@ class AttentiveOutput(NamedTuple):
     """Hidden states and contexts of all steps, (batch, length, ...), and the state after them.
 
     The attention weights, (batch, 1, length, kv_len), are None unless requested.
+
+    Example:
+        >>> hidden, context = torch.zeros(2, 3, 5), torch.zeros(2, 3, 7)
+        >>> end = regard.ops.AttentiveState(hidden[:, -1], None, context[:, -1])
+        >>> regard.ops.AttentiveOutput(hidden, context, end).weights is None
+        True
     """
 
     hidden: Tensor

@@ -93,6 +93,13 @@ def dot_product_attention(
             time and memory that fused kernels save.
         bias: added to the scores; broadcastable like the mask.
         dropout: probability with which a weight is dropped from the mix, not from `weights`.
+
+    Example:
+        >>> query = torch.randn(2, 3, 5, 7)  # (batch, heads, length, dim)
+        >>> key = torch.randn(2, 3, 11, 7)
+        >>> out = regard.ops.dot_product_attention(query, key, key, need_weights=True)
+        >>> out.context.shape, out.weights.shape
+        (torch.Size([2, 3, 5, 7]), torch.Size([2, 3, 5, 11]))
     """
     check_axes("query", query, "batch heads q_len head_dim")
     check_axes("key", key, "batch kv_heads kv_len head_dim")

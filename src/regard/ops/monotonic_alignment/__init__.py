@@ -37,6 +37,12 @@ def monotonic_alignment(
             that of how likely the output of step t - 1 is, if it comes from position i. What is
             constant along a row does not matter.
         mask: True at real positions.
+
+    Example:
+        >>> scores, mask = torch.zeros(1, 2, 3), torch.tensor([[True, True, False]])
+        >>> regard.ops.monotonic_alignment(scores, scores, mask).exp()
+        tensor([[[0.2500, 0.7500, 0.0000],
+                 [0.1250, 0.8750, 0.0000]]])
     """
     for name, tensor in (("scores", scores), ("evidence", evidence)):
         check_axes(name, tensor, "batch tgt_len src_len")

@@ -16,7 +16,12 @@ from regard.ops.primitives import scaled_product
 
 @runtime_checkable
 class ScoreFunction(Protocol):
-    """Projects queries and keys once each, and scores them against each other."""
+    """Projects queries and keys once each, and scores them against each other.
+
+    Example:
+        >>> isinstance(regard.ops.DotScore(), regard.ops.ScoreFunction)
+        True
+    """
 
     def query(self, state: Tensor) -> Tensor:
         """Project (batch, hidden) to (batch, score_dim)."""
@@ -32,7 +37,13 @@ class ScoreFunction(Protocol):
 
 
 class DotScore(NamedTuple):
-    """`(Q q) . (K k) * scale`; a matrix that is None is left out."""
+    """`(Q q) . (K k) * scale`; a matrix that is None is left out.
+
+    Example:
+        >>> score = regard.ops.DotScore(scale=0.5)
+        >>> score.scores(torch.ones(1, 4), torch.ones(1, 3, 4))
+        tensor([[2., 2., 2.]])
+    """
 
     scale: float = 1.0
     query_weight: Float[Tensor, "score_dim hidden"] | None = None
@@ -54,7 +65,14 @@ class DotScore(NamedTuple):
 
 
 class AdditiveScore(NamedTuple):
-    """`v . tanh(Q q + K k)`."""
+    """`v . tanh(Q q + K k)`.
+
+    Example:
+        >>> score = regard.ops.AdditiveScore(torch.randn(3, 5), torch.randn(3, 5), torch.randn(3))
+        >>> keys = score.key(torch.randn(2, 7, 5))
+        >>> score.scores(score.query(torch.randn(2, 5)), keys).shape
+        torch.Size([2, 7])
+    """
 
     query_weight: Float[Tensor, "score_dim hidden"]
     key_weight: Float[Tensor, "score_dim hidden"]

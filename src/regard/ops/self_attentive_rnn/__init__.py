@@ -124,6 +124,12 @@ def self_attentive_rnn(
         lengths: number of real steps of each row; padding comes out as zero and is never attended
             to.
         need_weights: whether to return the weights, (batch, 1, length, steps).
+
+    Example:
+        >>> score = regard.ops.DotScore()
+        >>> out = regard.ops.self_attentive_rnn(torch.randn(2, 3, 5), torch.randn(5, 5), score)
+        >>> out.hidden.shape, out.state.hidden.shape
+        (torch.Size([2, 3, 5]), torch.Size([2, 3, 5]))
     """
     _check_gates(inputs, recurrent_weight, cell)
     if (query_inputs is not None) != (cell == "lstm"):

@@ -21,6 +21,11 @@ class History(State):
         keys: hidden states as projected by the score function.
         memory: memories of the `lstm` cell; None for the others.
         real: False at padding, to which no later step attends.
+
+    Example:
+        >>> out = regard.layers.SelfAttentiveRNN(5, 7)(torch.randn(2, 3, 5))
+        >>> out.state.hidden.shape  # (batch, steps, hidden)
+        torch.Size([2, 3, 7])
     """
 
     context: Float[Tensor, "batch hidden"]
@@ -54,6 +59,12 @@ class SelfAttentiveOutput(NamedTuple):
         context: c_t, the input of step t + 1, (batch, length, hidden).
         weights: (batch, 1, length, steps), steps including the earlier history; or None.
         state: the history to continue.
+
+    Example:
+        >>> rnn = regard.layers.SelfAttentiveRNN(5, 7)
+        >>> first = rnn(torch.randn(2, 3, 5))
+        >>> rnn(torch.randn(2, 1, 5), state=first.state, need_weights=True).weights.shape
+        torch.Size([2, 1, 1, 4])
     """
 
     hidden: Tensor
