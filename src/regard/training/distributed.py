@@ -8,12 +8,18 @@ import torch
 from torch import Tensor
 
 from regard import device as devices
+from regard.errors import ArgumentError
+from regard.training.sharding import shard
 
 try:  # the small package, or the large one that contains it
     from lightning_fabric import Fabric
+    from lightning_fabric.strategies.model_parallel import ModelParallelStrategy
     from lightning_fabric.wrappers import _FabricModule as FabricModule
 except ImportError:  # pragma: no cover
     from lightning.fabric import Fabric  # type: ignore[import-not-found, no-redef]
+    from lightning.fabric.strategies.model_parallel import (  # type: ignore[import-not-found, no-redef]
+        ModelParallelStrategy,
+    )
     from lightning.fabric.wrappers import (  # type: ignore[import-not-found, no-redef]
         _FabricModule as FabricModule,
     )
@@ -29,12 +35,16 @@ class Processes:
 
     Args:
         fabric: launched, for the device, the precision and the number of processes.
+
+    Attributes:
+        shards: whether each process holds a part of the weights, and not all of them.
     """
 
     def __init__(self, fabric: Fabric) -> None:
         self.fabric = fabric
         self.device, self.rank, self.count = fabric.device, fabric.global_rank, fabric.world_size
         self.is_first = fabric.is_global_zero
+        self.shards = isinstance(fabric.strategy, ModelParallelStrategy)
 
     def total(self, mine: Tensor) -> Tensor:
         """Return the sum of a tensor over all processes."""
@@ -55,8 +65,9 @@ class Processes:
         """Return each tensor of all processes, stacked in the order of their ranks."""
         if self.count == 1:
             return {name: tensor[None] for name, tensor in tensors.items()}
-        gathered = {n: torch.as_tensor(self.fabric.all_gather(t)) for n, t in tensors.items()}
-        return {name: tensor.cpu() for name, tensor in gathered.items()}
+        found: list[dict[str, Tensor]] = [{}] * self.count
+        torch.distributed.all_gather_object(found, {n: t.cpu() for n, t in tensors.items()})
+        return {name: torch.stack([each[name] for each in found]) for name in tensors}
 
     @property
     def loss_scaler(self) -> Any:
@@ -69,18 +80,50 @@ def is_first_process() -> bool:
     return int(os.environ.get("RANK", 0)) == 0
 
 
-def make_fabric(device_name: str, precision: str) -> tuple[Fabric, str]:
-    """Return a fabric, not launched yet, and the precision that `auto` stands for."""
+def world_size() -> int:
+    """Return the number of processes of the run, as torchrun states it."""
+    return int(os.environ.get("WORLD_SIZE", 1))
+
+
+def restart_number() -> int:
+    """Return how often torchrun has restarted the processes of this run."""
+    return int(os.environ.get("TORCHELASTIC_RESTART_COUNT", 0))
+
+
+def launch_id() -> str:
+    """Return torchrun's name of this launch, which restarts keep; "" if it has none."""
+    name = os.environ.get("TORCHELASTIC_RUN_ID", "")
+    return "" if name == "none" else name
+
+
+def make_fabric(device_name: str, precision: str, strategy: str = "auto") -> tuple[Fabric, str]:
+    """Return a fabric, not launched yet, and the precision that `auto` stands for.
+
+    Args:
+        device_name: cpu, cuda or auto.
+        precision: 32, bf16, fp16 or auto.
+        strategy: of several processes: `fsdp` shards the weights, `ddp` and `auto` replicate them.
+    """
     device = devices.pick(device_name)
     precision = best_precision(device) if precision == "auto" else precision
-    world, local = int(os.environ.get("WORLD_SIZE", 1)), int(os.environ.get("LOCAL_WORLD_SIZE", 1))
+    world, local = world_size(), int(os.environ.get("LOCAL_WORLD_SIZE", 1))
+    plan: Any = "ddp" if world > 1 else "auto"
+    if strategy == "fsdp" and precision == "fp16":
+        raise ArgumentError(
+            "precision",
+            "be 32 or bf16 with strategy=fsdp, since shards have no common scale of the loss",
+            "fp16",
+            "give precision=bf16, or strategy=ddp",
+        )
+    if strategy == "fsdp" and world > 1:
+        plan = ModelParallelStrategy(shard, data_parallel_size=world, tensor_parallel_size=1)
     # the run announces its precision itself
     logging.getLogger(Fabric.__module__.split(".")[0]).setLevel(logging.WARNING)
     fabric = Fabric(
         accelerator=device.type,
         devices=local if world > 1 or device.index is None else [device.index],
         num_nodes=max(1, world // local),
-        strategy="ddp" if world > 1 else "auto",
+        strategy=plan,
         precision=PRECISIONS[precision],  # type: ignore[arg-type]
     )
     return fabric, precision
