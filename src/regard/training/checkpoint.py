@@ -348,7 +348,8 @@ class Checkpoints:
             ) from None
         random = with_prefix(tensors, "random.")
         if len(random["cpu"]) == self.processes.count:
-            mine = {name: states[self.processes.rank] for name, states in random.items()}
+            # a copy: torch crashes if it restores a state from a view of other memory
+            mine = {name: states[self.processes.rank].clone() for name, states in random.items()}
             set_random_states(mine, self.processes.device)
             return []
         return [

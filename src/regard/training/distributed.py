@@ -1,14 +1,22 @@
 """The processes of a run, one per GPU, and what they agree on; Lightning Fabric joins them."""
 
+import atexit
+import contextlib
 import logging
 import os
+import secrets
+import socket
+import time
+from datetime import timedelta
 from typing import Any, Final, final
 
 import torch
+import torch.distributed as dist
 from torch import Tensor
+from torch._C._distributed_c10d import Store, TCPStore
 
 from regard import device as devices
-from regard.errors import ArgumentError
+from regard.errors import ArgumentError, RegardError
 from regard.training.sharding import shard
 
 try:  # the small package, or the large one that contains it
@@ -25,6 +33,13 @@ except ImportError:  # pragma: no cover
     )
 
 __all__ = ["Fabric", "FabricModule", "Processes", "is_first_process", "make_fabric"]
+
+#: key in torchrun's store of the port and the token of the first process's own
+STORE_KEY: Final = "regard/store"
+#: until a store that does not answer counts as closed,
+SHORT_WAIT: Final = timedelta(seconds=3)
+#: and until the processes of a run give up to wait for each other
+LONG_WAIT: Final = timedelta(minutes=30)
 
 PRECISIONS: Final = {"32": "32-true", "bf16": "bf16-mixed", "fp16": "16-mixed"}
 
@@ -66,7 +81,7 @@ class Processes:
         if self.count == 1:
             return {name: tensor[None] for name, tensor in tensors.items()}
         found: list[dict[str, Tensor]] = [{}] * self.count
-        torch.distributed.all_gather_object(found, {n: t.cpu() for n, t in tensors.items()})
+        dist.all_gather_object(found, {n: t.cpu() for n, t in tensors.items()})
         return {name: torch.stack([each[name] for each in found]) for name in tensors}
 
     @property
@@ -94,6 +109,57 @@ def launch_id() -> str:
     """Return torchrun's name of this launch, which restarts keep; "" if it has none."""
     name = os.environ.get("TORCHELASTIC_RUN_ID", "")
     return "" if name == "none" else name
+
+
+def join_processes(device: torch.device) -> None:
+    """Make the process group of this start, if torchrun keeps one store for all starts.
+
+    Addresses of lost processes stay in torchrun's store, and gloo and NCCL would wait for them
+    after a restart. So the first process opens a store of its own, and torchrun's only tells the
+    others where that is: one that does not answer is of an earlier start.
+    """
+    if world_size() == 1 or os.environ.get("TORCHELASTIC_USE_AGENT_STORE") != "True":
+        return
+    host, rank = os.environ["MASTER_ADDR"], int(os.environ["RANK"])
+    known = TCPStore(host, int(os.environ["MASTER_PORT"]), is_master=False)
+    if rank == 0:
+        store = TCPStore(host, 0, is_master=True, wait_for_workers=False)
+        token = secrets.token_hex(8)
+        store.set("token", token)
+        known.set(STORE_KEY, f"{store.port} {token}")
+    else:
+        store = _store_of_first(known, host)
+    on_gpu = device.type == "cuda"
+    if on_gpu:
+        device = torch.device("cuda", int(os.environ["LOCAL_RANK"]))
+        torch.cuda.set_device(device)
+        atexit.register(dist.destroy_process_group)
+    dist.init_process_group(
+        "nccl" if on_gpu else "gloo",
+        store=store,
+        rank=rank,
+        world_size=world_size(),
+        device_id=device if on_gpu else None,
+    )
+
+
+def _store_of_first(known: Store, host: str) -> TCPStore:
+    """Return the store that the first process has opened in this start."""
+    began = time.monotonic()
+    while True:
+        port, token = known.get(STORE_KEY).decode().split()
+        with contextlib.suppress(OSError, RuntimeError):  # an earlier one is closed
+            socket.create_connection((host, int(port)), SHORT_WAIT.total_seconds()).close()
+            store = TCPStore(host, int(port), is_master=False, timeout=SHORT_WAIT)
+            if store.get("token").decode() == token:
+                store.set_timeout(LONG_WAIT)
+                return store
+        if time.monotonic() - began > LONG_WAIT.total_seconds():
+            raise RegardError(
+                f"the first process of a run must be reachable by all others, but it does not "
+                f"answer at {host}: check the network, and start them again."
+            )
+        time.sleep(0.2)
 
 
 def make_fabric(device_name: str, precision: str, strategy: str = "auto") -> tuple[Fabric, str]:

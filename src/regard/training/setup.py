@@ -39,7 +39,7 @@ from regard.training.defaults import (
     fill_settings,
     steps_limit,
 )
-from regard.training.distributed import Fabric, Processes, make_fabric
+from regard.training.distributed import Fabric, Processes, join_processes, make_fabric
 from regard.training.epochs import BatchShapes, Epochs, TrainingBatches
 from regard.training.evaluator import BATCH, DevMetric, Evaluator
 from regard.training.loop import train
@@ -130,6 +130,7 @@ def prepare(
     if config.threads is not None:
         torch.set_num_threads(config.threads)
     fabric, precision = make_fabric(config.device, config.precision, config.strategy)
+    join_processes(fabric.device)
     fabric.launch()
     processes = Processes(fabric)
 
