@@ -5,6 +5,7 @@ import os
 import random
 import signal
 import socket
+from collections.abc import Callable
 from pathlib import Path
 
 import torch
@@ -56,41 +57,28 @@ def run_aside(data: Path, output: Path, **settings: object) -> multiprocessing.P
     return process
 
 
-def run_processes(count: int, data: Path, output: Path, **settings: object) -> list[int | None]:
-    """Start or resume a run in several processes, as torchrun would; returns their exit codes."""
+def run_processes(count: int, work: Callable[[], object], **env: object) -> list[int | None]:
+    """Do some work in several processes, as torchrun would; returns their exit codes."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     context = multiprocessing.get_context("fork")
     together = []
     for rank in range(count):
-        place = {
-            "RANK": rank,
-            "LOCAL_RANK": rank,
-            "WORLD_SIZE": count,
-            "LOCAL_WORLD_SIZE": count,
-            "GROUP_RANK": 0,
-            "MASTER_ADDR": "127.0.0.1",
-            "MASTER_PORT": port,
-            "TORCHELASTIC_RUN_ID": "none",
-            "TORCHELASTIC_RESTART_COUNT": int(RunFolder(output).started),
-        }
-        process = context.Process(target=_as_rank, args=(place, data, output, settings))
-        process.start()
-        together.append(process)
+        place = {"RANK": rank, "LOCAL_RANK": rank, "GROUP_RANK": 0, "MASTER_PORT": port}
+        place |= {"WORLD_SIZE": count, "LOCAL_WORLD_SIZE": count, "MASTER_ADDR": "127.0.0.1"}
+        place |= {"TORCHELASTIC_RUN_ID": "none", **env}
+        together.append(context.Process(target=_as_rank, args=(place, work)))
+        together[-1].start()
     for process in together:
         process.join(300)
     return [process.exitcode for process in together]
 
 
-def _as_rank(place: dict[str, object], data: Path, output: Path, settings: dict) -> None:
+def _as_rank(place: dict[str, object], work: Callable[[], object]) -> None:
     os.environ |= {name: str(value) for name, value in place.items()}
     torch.set_num_threads(1)
-    config = make_config({"data": str(data), **SETTINGS, **settings})
-    if RunFolder(output).finished:
-        resume_run(output, {"steps": settings["steps"], "strategy": settings["strategy"]})
-    else:
-        start_run(config, output, quiet=True)
+    work()
 
 
 def stop_at(step: int, number: signal.Signals, monkeypatch, data: Path, output: Path, **settings):
