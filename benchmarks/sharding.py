@@ -27,6 +27,7 @@ sys.path.insert(0, str(ROOT / "benchmarks"))
 import provenance  # noqa: E402
 from regard.training import RunFolder, make_config  # noqa: E402
 from regard.training.optimization import pack_optimizer  # noqa: E402
+from regard.training.progress import Progress  # noqa: E402
 from regard.training.setup import prepare  # noqa: E402
 from regard.training.sharding import own_part  # noqa: E402
 
@@ -39,7 +40,6 @@ SETTINGS: Final = {
     "warmup": 5,
     "precision": "32",
     "device": "cpu",
-    "strategy": "fsdp",
 }
 
 
@@ -52,13 +52,15 @@ def train(
     folder = RunFolder(home / "run")
     folder.create()
     data = str(home.parent / "pairs.tsv")
-    run = prepare(make_config({"data": data, **settings}), folder, Console(quiet=True))
-    learner, losses, epoch, batch = run.learner, [], 0, 0
-    for step in range(1, steps + 1):
-        shares, epoch, batch = run.batches.take(epoch, batch)
+    config = make_config({"data": data, "steps": steps, **settings})
+    run = prepare(config, folder, Console(quiet=True))
+    learner, losses, progress = run.learner, [], Progress()
+    for _ in range(steps):
+        shares, progress.epoch, progress.batch = run.batches.take(progress.epoch, progress.batch)
         losses.append(float(learner.processes.total(learner.backward(shares))))
+        progress.step += 1
         learner.clip()
-        learner.step(step, 1e-3)
+        learner.step(progress.step, run.learning_rate(progress))
     weights = list(learner.module.parameters())
     state = list(pack_optimizer(learner.optimizer).values())
     report = {
@@ -96,15 +98,20 @@ def measure(processes: int, home: Path, settings: dict[str, Any], steps: int) ->
 
 
 def compare(preset: str, counts: list[int], home: Path, steps: int) -> list[dict[str, Any]]:
-    """Return a row for each number of processes; the first is one process."""
+    """Return a row for each number of processes; the first is one process.
+
+    Replicated weights (ddp) are measured too: their losses differ by the order of sums alone.
+    """
     rows: list[dict[str, Any]] = []
-    for count in counts:
-        found = measure(count, home / f"{preset}-{count}", {**SETTINGS, "preset": preset}, steps)
+    for count, strategy in [(1, "auto"), *((n, s) for n in counts for s in ("ddp", "fsdp"))]:
+        settings = {**SETTINGS, "preset": preset, "strategy": strategy}
+        found = measure(count, home / f"{preset}-{strategy}-{count}", settings, steps)
         first = rows[0] if rows else {**found, "bytes": 0}
         apart = [abs(a - b) for a, b in zip(found["losses"], first["losses"], strict=True)]
         held = [a + b for a, b in zip(found["weight_bytes"], found["optimizer_bytes"], strict=True)]
         whole = first["bytes"] or max(held)
-        row = {"preset": preset, "processes": count, "loss_difference": max(apart)}
+        row = {"preset": preset, "strategy": strategy, "processes": count}
+        row |= {"loss_difference": max(apart)}
         row |= {"bytes": max(held), "share_of_one": round(max(held) / whole, 4)}
         rows.append({**row, "losses": found["losses"]})
         print(json.dumps({k: v for k, v in row.items() if k != "losses"}), flush=True)
@@ -124,8 +131,8 @@ def main() -> None:
         words = ["".join(draw.choices("abcdefgh", k=draw.randint(2, 7))) for _ in range(120)]
         lines = (f"{word}\t{' '.join(reversed(word))}\n" for word in words)
         (home / "pairs.tsv").write_text("".join(lines))
-        counts = [1, *args.processes]
-        rows = [row for preset in args.presets for row in compare(preset, counts, home, args.steps)]
+        given = (args.processes, home, args.steps)
+        rows = [row for preset in args.presets for row in compare(preset, *given)]
     provenance.write(
         args.json,
         {
