@@ -4,6 +4,8 @@ import multiprocessing
 import os
 import random
 import signal
+import socket
+from collections.abc import Callable
 from pathlib import Path
 
 import torch
@@ -53,6 +55,30 @@ def run_aside(data: Path, output: Path, **settings: object) -> multiprocessing.P
     process = context.Process(target=run, args=(data, output), kwargs=settings)
     process.start()
     return process
+
+
+def run_processes(count: int, work: Callable[[], object], **env: object) -> list[int | None]:
+    """Do some work in several processes, as torchrun would; returns their exit codes."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    context = multiprocessing.get_context("fork")
+    together = []
+    for rank in range(count):
+        place = {"RANK": rank, "LOCAL_RANK": rank, "GROUP_RANK": 0, "MASTER_PORT": port}
+        place |= {"WORLD_SIZE": count, "LOCAL_WORLD_SIZE": count, "MASTER_ADDR": "127.0.0.1"}
+        place |= {"TORCHELASTIC_RUN_ID": "none", **env}
+        together.append(context.Process(target=_as_rank, args=(place, work)))
+        together[-1].start()
+    for process in together:
+        process.join(300)
+    return [process.exitcode for process in together]
+
+
+def _as_rank(place: dict[str, object], work: Callable[[], object]) -> None:
+    os.environ |= {name: str(value) for name, value in place.items()}
+    torch.set_num_threads(1)
+    work()
 
 
 def stop_at(step: int, number: signal.Signals, monkeypatch, data: Path, output: Path, **settings):

@@ -883,5 +883,13 @@ def presets(as_json: JsonOption = False) -> None:
 
 
 @command("info")
-def doctor(as_json: JsonOption = False) -> None:
+def doctor(
+    distributed: bool = Option(
+        False,
+        "--distributed",
+        help="Test training in several processes instead: backends, torchrun's variables, and a "
+        "sum over two processes.",
+    ),
+    as_json: JsonOption = False,
+) -> None:
     """Print versions, devices and backends of this machine."""

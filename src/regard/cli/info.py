@@ -10,6 +10,7 @@ from torch import nn
 
 from regard.api import bundled_models
 from regard.cli.console import note, print_json, print_table, result_console
+from regard.cli.distributed_report import distributed_report
 from regard.extras import install_command, is_installed
 from regard.models import PRESETS
 from regard.ops.additive_attention import PATHS as ADDITIVE
@@ -105,11 +106,12 @@ def _grouped_settings(preset: str) -> dict[str, list[SettingRow]]:
     return found | of_kinds | {preset: preset_settings(preset)}
 
 
-def doctor(*, as_json: bool) -> None:
-    """Print versions, devices and backends."""
+def doctor(*, distributed: bool, as_json: bool) -> None:
+    """Print versions, devices and backends, or facts about training in several processes."""
+    rows = distributed_report() if distributed else report()
     if as_json:
-        return print_json(dict(report()))
-    return print_table(result_console(), ("name", "found"), report(), header=False)
+        return print_json(dict(rows))
+    return print_table(result_console(), ("name", "found"), rows, header=False)
 
 
 def report() -> list[tuple[str, str]]:

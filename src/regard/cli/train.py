@@ -16,6 +16,7 @@ from regard.training import (
     resume_run,
     start_run,
 )
+from regard.training.distributed import is_first_process
 
 
 def train(
@@ -82,7 +83,8 @@ def train(
             )
     if folder.stopped_by is not None:  # the user has been told how to go on
         raise typer.Exit(SIGNALLED + folder.stopped_by)
-    typer.echo(str(folder.path))
+    if is_first_process():
+        typer.echo(str(folder.path))
 
 
 def _recipe(words: list[str], resume: Path | None) -> recipes.Recipe | None:

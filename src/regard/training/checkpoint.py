@@ -1,14 +1,17 @@
 """Checkpoints that survive a kill, and the weights of the best evaluations.
 
 A checkpoint is two files: `step-N.safetensors` with every tensor, and `step-N.json`, written after
-it, with every number and the checksum of the first. Neither is a pickle. Files are written aside,
-synced, renamed, and verified when they are read.
+it, with every number and the checksum of the first. If the weights are sharded, the first is a
+folder `step-N` with a file of each process. None is a pickle. Files are written aside, synced,
+renamed, and verified when they are read.
 """
 
 import json
 import os
 import re
-from collections.abc import Callable, Mapping
+import shutil
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any, Final, NamedTuple, final
 
@@ -18,12 +21,13 @@ from safetensors.torch import load, save
 from torch import Tensor, nn
 
 from regard import safe_read
-from regard.atomic_files import content_checksum, write_atomic
+from regard.atomic_files import content_checksum, fsync_folder, write_atomic
 from regard.errors import RegardError
 from regard.training.evaluator import DevMetric, Evaluation
 from regard.training.optimization import Learner, with_prefix
 from regard.training.progress import Progress
-from regard.training.run_folder import RunError, RunFolder
+from regard.training.run_folder import RunError, RunFolder, remove_temporary
+from regard.training.sharded_checkpoint import ShardedTensors, ShardWriter, verify_shards
 from regard.training.weights_file import (
     UnusableWeightsError,
     physical_memory,
@@ -32,7 +36,7 @@ from regard.training.weights_file import (
 )
 
 KEPT: Final = 2
-NAME: Final = r"(step-\d+)\.(?:safetensors|json)"
+NAME: Final = r"(step-\d+)(?:\.safetensors|\.json)?"
 
 
 class CheckpointError(RegardError):
@@ -40,9 +44,9 @@ class CheckpointError(RegardError):
 
 
 class Checkpoint(NamedTuple):
-    """Tensors by name, and everything else."""
+    """Tensors by name, or the files that hold them if they are sharded, and everything else."""
 
-    tensors: dict[str, Tensor]
+    tensors: dict[str, Tensor] | ShardedTensors
     numbers: dict[str, Any]
 
 
@@ -64,32 +68,66 @@ class FoundCheckpoints(NamedTuple):
 def save_checkpoint(folder: Path, step: int, checkpoint: Checkpoint, *, kept: int = KEPT) -> Path:
     """Write a checkpoint and remove others until `kept` are left, unfinished ones first."""
     folder.mkdir(parents=True, exist_ok=True)
-    tensors = {name: t.detach().cpu().contiguous() for name, t in checkpoint.tensors.items()}
-    content = save(tensors)
-    path = folder / f"step-{step:08d}.safetensors"
+    tensors, numbers = checkpoint
+    assert isinstance(tensors, dict)
+    content = save({name: t.detach().cpu().contiguous() for name, t in tensors.items()})
+    path = folder / f"{checkpoint_name(step)}.safetensors"
     checksum = content_checksum(content)
-    record = {"step": step, "checksum": checksum, "numbers": checkpoint.numbers}
     if not _holds(path, checksum):
         path.with_suffix(".json").unlink(missing_ok=True)  # it belongs to other tensors
         write_atomic(path, content)
+    _write_record(path, {"step": step, "checksum": checksum, "numbers": numbers})
+    shutil.rmtree(path.with_suffix(""), ignore_errors=True)  # of this step, by another strategy
+    _prune(path, kept)
+    return path
+
+
+def seal_shards(
+    part: Path,
+    checksums: Mapping[str, str],
+    *,
+    step: int,
+    numbers: Mapping[str, Any],
+    kept: int = KEPT,
+) -> None:
+    """Make a checkpoint of a folder that all processes have written, and remove others."""
+    path = part.parent / f"{checkpoint_name(step)}.safetensors"
+    remove_tensors(path)
+    os.replace(part, path.with_suffix(""))
+    fsync_folder(part.parent)
+    _write_record(path, {"step": step, "shards": dict(checksums), "numbers": numbers})
+    _prune(path, kept)
+
+
+def checkpoint_name(step: int) -> str:
+    """Return the name of the checkpoint of a step, without an ending."""
+    return f"step-{step:08d}"
+
+
+def _write_record(path: Path, record: Mapping[str, Any]) -> None:
+    """Write the record of a tensor file, with which the checkpoint is finished."""
     text = json.dumps(record, sort_keys=True)
     sealed = json.dumps(
         {"record": record, "checksum": content_checksum(text.encode())}, sort_keys=True
     )
     write_atomic(path.with_suffix(".json"), sealed.encode())
-    others = [other for other in _paths(folder) if other != path]
+
+
+def _prune(path: Path, kept: int) -> None:
+    """Remove other checkpoints until `kept` are left, unfinished ones first."""
+    others = [other for other in _paths(path.parent) if other != path]
     finished = [other for other in others if _is_finished(other)]
     for old in set(others).difference(finished[: kept - 1]):
         remove_tensors(old)
-    for leftover in folder.glob(".*.part"):
-        leftover.unlink(missing_ok=True)
-    return path
+    for leftover in path.parent.glob(".*.part"):
+        remove_temporary(leftover)
 
 
 def remove_tensors(path: Path) -> None:
-    """Remove a file of tensors, and the record of a checkpoint."""
+    """Remove a file of tensors, or the folder in its place, and the record of a checkpoint."""
     path.with_suffix(".json").unlink(missing_ok=True)  # first: without it the other is unfinished
     path.unlink(missing_ok=True)
+    shutil.rmtree(path.with_suffix(""), ignore_errors=True)
 
 
 def has_checkpoint(folder: Path) -> bool:
@@ -112,8 +150,8 @@ def load_checkpoint(folder: Path) -> FoundCheckpoints:
                     complaints.append(f"checkpoint {path.stem} was never finished and is not used.")
                 continue
             try:
-                content, numbers = _verified(path)
-                found = Checkpoint(load(content), numbers) if found is None else found
+                verified = _verified(path)
+                found = verified if found is None else found
             except (ValueError, KeyError, TypeError, SafetensorError, FileNotFoundError) as error:
                 complaints.append(f"checkpoint {path.stem} is damaged ({error}) and is not used.")
                 if found is None:
@@ -143,7 +181,8 @@ def weights_of_step(folder: RunFolder, step: int) -> dict[str, Tensor]:
             return read_weights(best, inside=folder.path)
         path = best_file(folder.checkpoints, step)
         if _is_finished(path):
-            tensors = load(_verified(path)[0])
+            verified = _verified(path).tensors
+            tensors = verified.read() if isinstance(verified, ShardedTensors) else verified
             return _averaged(with_prefix(tensors, "model."), with_prefix(tensors, "ema."))
     except (UnusableWeightsError, ValueError, KeyError, TypeError, SafetensorError) as error:
         raise RunError(
@@ -193,22 +232,31 @@ def _holds(path: Path, checksum: str) -> bool:
         return False
 
 
-def _verified(path: Path) -> tuple[bytes, dict[str, Any]]:
-    """Return the content of a tensor file and its numbers; raises ValueError if invalid."""
+def _verified(path: Path) -> Checkpoint:
+    """Return the checkpoint of a tensor file; raises ValueError if it is invalid."""
     record = path.with_suffix(".json")
-    for file, limit in ((record, safe_read.MAX_JSON), (path, physical_memory())):
-        if not file.is_file():
-            raise ValueError(f"{file.name} is not a regular file")
-        if file.stat().st_size > limit:
-            raise ValueError(f"{file.name} has {file.stat().st_size:,} bytes, more than {limit:,}")
+    _check_size(record, safe_read.MAX_JSON)
     sealed = safe_read.parse_json(record.read_bytes())
     text = json.dumps(sealed["record"], sort_keys=True)
     if content_checksum(text.encode()) != sealed["checksum"]:
         raise ValueError("its record does not match its checksum")
+    numbers = sealed["record"]["numbers"]
+    if "shards" in sealed["record"]:
+        shards = path.with_suffix("")
+        verify_shards(shards, sealed["record"]["shards"])
+        return Checkpoint(ShardedTensors(shards), numbers)
+    _check_size(path, physical_memory())
     content = path.read_bytes()
     if content_checksum(content) != sealed["record"]["checksum"]:
         raise ValueError("its tensors do not match their checksum")
-    return content, sealed["record"]["numbers"]
+    return Checkpoint(load(content), numbers)
+
+
+def _check_size(file: Path, limit: int) -> None:
+    if not file.is_file():
+        raise ValueError(f"{file.name} is not a regular file")
+    if file.stat().st_size > limit:
+        raise ValueError(f"{file.name} has {file.stat().st_size:,} bytes, more than {limit:,}")
 
 
 def random_states(device: torch.device) -> dict[str, Tensor]:
@@ -238,34 +286,58 @@ class Checkpoints:
 
     def __init__(self, folder: RunFolder, learner: Learner, best: "BestWeights") -> None:
         self.folder, self.learner, self.best = folder, learner, best
-        self.processes = learner.processes
+        self.processes = processes = learner.processes
+        self._writer = ShardWriter(folder.checkpoints, processes) if processes.shards else None
+        self._started: list[tuple[float, int]] = []
 
     def save(self, progress: Progress) -> None:
-        """Write a checkpoint; the first process does, with the random states of all."""
+        """Save a checkpoint, with the random states of all processes.
+
+        The first process writes it. If the weights are sharded, all do, while training goes on:
+        `finish` waits for them.
+        """
         progress.add_losses(*self.learner.take_losses())
+        self.finish(progress)
         random = self.processes.stack(random_states(self.processes.device))
-        if not self.processes.is_first:
+        if not self.processes.is_first and self._writer is None:
             return
         tensors = self.learner.state() | {f"random.{name}": t for name, t in random.items()}
+        numbers = self._numbers(progress)
+        if self._writer is None:
+            save_checkpoint(self.folder.checkpoints, progress.step, Checkpoint(tensors, numbers))
+            self.best.drop_worse(progress)
+        else:
+            self._started = progress.best
+            seal = partial(seal_shards, step=progress.step, numbers=numbers)
+            self._writer.start(checkpoint_name(progress.step), tensors, seal)
+
+    def finish(self, progress: Progress) -> None:
+        """Wait until the last checkpoint is written."""
+        if self._writer is not None and self._writer.wait() and self.processes.is_first:
+            self.best.drop_worse(progress, also=self._started)
+
+    def _numbers(self, progress: Progress) -> dict[str, Any]:
         scaler = self.processes.loss_scaler
-        numbers = {
+        return {
             "progress": progress.as_numbers(),
             "scaler": None if scaler is None else scaler.state_dict(),
             "logs": {
                 log.path.name: log.seal() for log in (self.folder.metrics, self.folder.report)
             },
         }
-        save_checkpoint(self.folder.checkpoints, progress.step, Checkpoint(tensors, numbers))
-        self.best.drop_worse(progress)
 
     def restore(self, checkpoint: Checkpoint) -> list[str]:
         """Restore a checkpoint, and return a sentence for each way in which the run will differ.
 
-        Raises RunError if the checkpoint is of another model.
+        It may have been saved by another number of processes, sharded or not. Raises RunError if it
+        is of another model.
         """
         scaler, state = self.processes.loss_scaler, checkpoint.numbers["scaler"]
+        tensors = checkpoint.tensors
         try:
-            self.learner.load_state(checkpoint.tensors)
+            if isinstance(tensors, ShardedTensors):
+                tensors = tensors.read_into(self.learner.empty_state(tensors.facts()))
+            self.learner.load_state(tensors)
             if scaler is not None and state is not None:
                 scaler.load_state_dict(state)
         except (RuntimeError, ValueError, KeyError) as error:
@@ -274,9 +346,10 @@ class Checkpoints:
                 f"{self.folder.checkpoints} is not ({str(error).splitlines()[0]}): restore "
                 f"config.json and the tokenisers of this run from a copy."
             ) from None
-        random = with_prefix(checkpoint.tensors, "random.")
+        random = with_prefix(tensors, "random.")
         if len(random["cpu"]) == self.processes.count:
-            mine = {name: states[self.processes.rank] for name, states in random.items()}
+            # a copy: torch crashes if it restores a state from a view of other memory
+            mine = {name: states[self.processes.rank].clone() for name, states in random.items()}
             set_random_states(mine, self.processes.device)
             return []
         return [
@@ -312,13 +385,17 @@ class BestWeights:
         if progress.step in {step for _, step in progress.best}:
             write_weights(best_file(self.folder.best, progress.step), self.module.state_dict())
 
-    def drop_worse(self, progress: Progress) -> None:
+    def drop_worse(self, progress: Progress, also: Iterable[tuple[float, int]] = ()) -> None:
         """Remove weights that are no longer among the best.
 
         Call it after a checkpoint is written: a killed run resumes from the last checkpoint, and
         need not reach the same scores again if clock or device influence them.
+
+        Args:
+            progress: of the run.
+            also: the best evaluations of the last checkpoint, if it is older.
         """
-        kept = {best_file(self.folder.best, step) for _, step in progress.best}
+        kept = {best_file(self.folder.best, step) for _, step in (*progress.best, *also)}
         for path in self.folder.best.glob("step-*.safetensors"):
             if path not in kept:
                 path.unlink()
@@ -376,4 +453,4 @@ def average(several: list[dict[str, Tensor]]) -> dict[str, Tensor]:
 
 def best_file(folder: Path, step: int) -> Path:
     """Return the file of the weights of a step among the best."""
-    return folder / f"step-{step:08d}.safetensors"
+    return folder / f"{checkpoint_name(step)}.safetensors"

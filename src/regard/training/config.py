@@ -56,6 +56,7 @@ MetricName = Literal[
 Case = Literal["keep", "lower", "upper"]
 Schedule = Literal["auto", "cosine", "linear", "inverse-sqrt", "constant"]
 Precision = Literal["auto", "32", "bf16", "fp16"]
+Strategy = Literal["auto", "ddp", "fsdp"]
 
 #: maximum number of bytes of a TOML file
 MAX_TOML: Final = 1 << 20
@@ -208,6 +209,12 @@ class Config(BaseModel):
     seed: int = _fixed(1, "random seed of weights, order of the data and dropout", ge=0, lt=2**63)
     device: str = _setting("auto", "cpu, cuda, or auto")
     precision: Precision = _setting("auto", "auto is bf16 on chips that are fast in it")
+    strategy: Strategy = _setting(
+        "auto", "of several processes: ddp replicates the weights, fsdp shards them; auto is ddp"
+    )
+    recompute: bool = _setting(
+        False, "recompute the activations of layers in the backward pass, to save memory"
+    )
     graphs: bool = _setting(True, "replay steps from CUDA graphs when training on one GPU")
     threads: int | None = _setting(None, "CPU threads; default from torch", ge=1)
     beam: int = _setting(5, "beam width when the model is used", ge=1)

@@ -1,24 +1,45 @@
 """The processes of a run, one per GPU, and what they agree on; Lightning Fabric joins them."""
 
+import atexit
+import contextlib
 import logging
 import os
+import secrets
+import socket
+import time
+from datetime import timedelta
 from typing import Any, Final, final
 
 import torch
+import torch.distributed as dist
 from torch import Tensor
+from torch._C._distributed_c10d import Store, TCPStore
 
 from regard import device as devices
+from regard.errors import ArgumentError, RegardError
+from regard.training.sharding import shard
 
 try:  # the small package, or the large one that contains it
     from lightning_fabric import Fabric
+    from lightning_fabric.strategies.model_parallel import ModelParallelStrategy
     from lightning_fabric.wrappers import _FabricModule as FabricModule
 except ImportError:  # pragma: no cover
     from lightning.fabric import Fabric  # type: ignore[import-not-found, no-redef]
+    from lightning.fabric.strategies.model_parallel import (  # type: ignore[import-not-found, no-redef]
+        ModelParallelStrategy,
+    )
     from lightning.fabric.wrappers import (  # type: ignore[import-not-found, no-redef]
         _FabricModule as FabricModule,
     )
 
 __all__ = ["Fabric", "FabricModule", "Processes", "is_first_process", "make_fabric"]
+
+#: key in torchrun's store of the port and the token of the first process's own
+STORE_KEY: Final = "regard/store"
+#: until a store that does not answer counts as closed,
+SHORT_WAIT: Final = timedelta(seconds=3)
+#: and until the processes of a run give up to wait for each other
+LONG_WAIT: Final = timedelta(minutes=30)
 
 PRECISIONS: Final = {"32": "32-true", "bf16": "bf16-mixed", "fp16": "16-mixed"}
 
@@ -29,12 +50,16 @@ class Processes:
 
     Args:
         fabric: launched, for the device, the precision and the number of processes.
+
+    Attributes:
+        shards: whether each process holds a part of the weights, and not all of them.
     """
 
     def __init__(self, fabric: Fabric) -> None:
         self.fabric = fabric
         self.device, self.rank, self.count = fabric.device, fabric.global_rank, fabric.world_size
         self.is_first = fabric.is_global_zero
+        self.shards = isinstance(fabric.strategy, ModelParallelStrategy)
 
     def total(self, mine: Tensor) -> Tensor:
         """Return the sum of a tensor over all processes."""
@@ -55,8 +80,9 @@ class Processes:
         """Return each tensor of all processes, stacked in the order of their ranks."""
         if self.count == 1:
             return {name: tensor[None] for name, tensor in tensors.items()}
-        gathered = {n: torch.as_tensor(self.fabric.all_gather(t)) for n, t in tensors.items()}
-        return {name: tensor.cpu() for name, tensor in gathered.items()}
+        found: list[dict[str, Tensor]] = [{}] * self.count
+        dist.all_gather_object(found, {n: t.cpu() for n, t in tensors.items()})
+        return {name: torch.stack([each[name] for each in found]) for name in tensors}
 
     @property
     def loss_scaler(self) -> Any:
@@ -69,18 +95,101 @@ def is_first_process() -> bool:
     return int(os.environ.get("RANK", 0)) == 0
 
 
-def make_fabric(device_name: str, precision: str) -> tuple[Fabric, str]:
-    """Return a fabric, not launched yet, and the precision that `auto` stands for."""
+def world_size() -> int:
+    """Return the number of processes of the run, as torchrun states it."""
+    return int(os.environ.get("WORLD_SIZE", 1))
+
+
+def restart_number() -> int:
+    """Return how often torchrun has restarted the processes of this run."""
+    return int(os.environ.get("TORCHELASTIC_RESTART_COUNT", 0))
+
+
+def launch_id() -> str:
+    """Return torchrun's name of this launch, which restarts keep; "" if it has none."""
+    name = os.environ.get("TORCHELASTIC_RUN_ID", "")
+    return "" if name == "none" else name
+
+
+def join_processes(device: torch.device) -> None:
+    """Make the process group of this start, if torchrun keeps one store for all starts.
+
+    Addresses of lost processes stay in torchrun's store, and gloo and NCCL would wait for them
+    after a restart. So the first process opens a store of its own, and torchrun's only tells the
+    others where that is: one that does not answer is of an earlier start.
+    """
+    if world_size() == 1 or os.environ.get("TORCHELASTIC_USE_AGENT_STORE") != "True":
+        return
+    host, rank = os.environ["MASTER_ADDR"], int(os.environ["RANK"])
+    known = TCPStore(host, int(os.environ["MASTER_PORT"]), is_master=False)
+    if rank == 0:
+        store = TCPStore(host, 0, is_master=True, wait_for_workers=False)
+        token = secrets.token_hex(8)
+        store.set("token", token)
+        known.set(STORE_KEY, f"{store.port} {token}")
+    else:
+        store = _store_of_first(known, host)
+    on_gpu = device.type == "cuda"
+    if on_gpu:
+        device = torch.device("cuda", int(os.environ["LOCAL_RANK"]))
+        torch.cuda.set_device(device)
+        atexit.register(dist.destroy_process_group)
+    dist.init_process_group(
+        "nccl" if on_gpu else "gloo",
+        store=store,
+        rank=rank,
+        world_size=world_size(),
+        device_id=device if on_gpu else None,
+    )
+
+
+def _store_of_first(known: Store, host: str) -> TCPStore:
+    """Return the store that the first process has opened in this start."""
+    began = time.monotonic()
+    while True:
+        port, token = known.get(STORE_KEY).decode().split()
+        with contextlib.suppress(OSError, RuntimeError):  # an earlier one is closed
+            socket.create_connection((host, int(port)), SHORT_WAIT.total_seconds()).close()
+            store = TCPStore(host, int(port), is_master=False, timeout=SHORT_WAIT)
+            if store.get("token").decode() == token:
+                store.set_timeout(LONG_WAIT)
+                return store
+        if time.monotonic() - began > LONG_WAIT.total_seconds():
+            raise RegardError(
+                f"the first process of a run must be reachable by all others, but it does not "
+                f"answer at {host}: check the network, and start them again."
+            )
+        time.sleep(0.2)
+
+
+def make_fabric(device_name: str, precision: str, strategy: str = "auto") -> tuple[Fabric, str]:
+    """Return a fabric, not launched yet, and the precision that `auto` stands for.
+
+    Args:
+        device_name: cpu, cuda or auto.
+        precision: 32, bf16, fp16 or auto.
+        strategy: of several processes: `fsdp` shards the weights, `ddp` and `auto` replicate them.
+    """
     device = devices.pick(device_name)
     precision = best_precision(device) if precision == "auto" else precision
-    world, local = int(os.environ.get("WORLD_SIZE", 1)), int(os.environ.get("LOCAL_WORLD_SIZE", 1))
+    world, local = world_size(), int(os.environ.get("LOCAL_WORLD_SIZE", 1))
+    plan: Any = "ddp" if world > 1 else "auto"
+    if strategy == "fsdp" and precision == "fp16":
+        raise ArgumentError(
+            "precision",
+            "be 32 or bf16 with strategy=fsdp, since shards have no common scale of the loss",
+            "fp16",
+            "give precision=bf16, or strategy=ddp",
+        )
+    if strategy == "fsdp" and world > 1:
+        plan = ModelParallelStrategy(shard, data_parallel_size=world, tensor_parallel_size=1)
     # the run announces its precision itself
     logging.getLogger(Fabric.__module__.split(".")[0]).setLevel(logging.WARNING)
     fabric = Fabric(
         accelerator=device.type,
         devices=local if world > 1 or device.index is None else [device.index],
         num_nodes=max(1, world // local),
-        strategy="ddp" if world > 1 else "auto",
+        strategy=plan,
         precision=PRECISIONS[precision],  # type: ignore[arg-type]
     )
     return fabric, precision

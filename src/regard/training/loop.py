@@ -87,9 +87,10 @@ def train(
                 checkpoints.save(progress)
     if stopped:
         checkpoints.save(progress)
+        checkpoints.finish(progress)
         if progress.evaluated < 0 < progress.step:
-            if processes.is_first:
-                with learner.evaluated_weights():
+            with learner.evaluated_weights():
+                if processes.is_first:
                     best.write_model()
             reporter.note(
                 f"the weights of step {progress.step} are kept as the model, but they have not "
@@ -101,6 +102,7 @@ def train(
             checkpoints.save(progress)  # from here on a signal ends the run at once
         evaluate()
         checkpoints.save(progress)
+    checkpoints.finish(progress)
     return None
 
 

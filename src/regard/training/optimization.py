@@ -3,20 +3,25 @@
 import math
 import warnings
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any, Final, NamedTuple, final
 
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
 
 from regard.data import Batch, BatchShape, EncodedPairs, collate
 from regard.device import reset_cuda_generator
 from regard.errors import ArgumentError
+from regard.layers import RNNStack, SelfAttentiveRNN
+from regard.layers.conv import GatedConvolution
+from regard.layers.transformer import TransformerDecoderLayer, TransformerEncoderLayer
 from regard.models import AnyModel
 from regard.training.distributed import Fabric, FabricModule, Processes
 from regard.training.epochs import BatchShapes, BatchShare
+from regard.training.sharding import GatheredModel, own_part, sharded_like, whole
 
 #: steps between checks for non-finite gradients on a GPU: `.item()` synchronises, and NaNs persist
 CHECK_EVERY: Final = 50
@@ -25,6 +30,14 @@ CHECK_EVERY: Final = 50
 EAGER_BATCHES: Final = 2
 #: maximum number of CUDA graphs; each takes some host memory
 MAX_GRAPHS: Final = 256
+#: layers that keep their inputs alone if activations are recomputed
+RECOMPUTED: Final = (
+    TransformerEncoderLayer,
+    TransformerDecoderLayer,
+    GatedConvolution,
+    RNNStack,
+    SelfAttentiveRNN,
+)
 
 
 @final
@@ -49,7 +62,8 @@ class ExponentialMovingAverage:
     def update(self, step: int) -> None:
         """Move the average towards the weights after a step, counted from 1."""
         decay = min(self.decay, (1 + step) / (10 + step))
-        torch._foreach_lerp_(self.average, self.weights, 1 - decay)
+        mean, weights = ([own_part(t) for t in ts] for ts in (self.average, self.weights))
+        torch._foreach_lerp_(mean, weights, 1 - decay)
 
     @contextmanager
     def in_place(self) -> Iterator[None]:
@@ -74,6 +88,13 @@ class ExponentialMovingAverage:
         """Restore what `state` has returned."""
         for name, mean in zip(self.names, self.average, strict=True):
             mean.copy_(state[name])
+
+
+class TensorFacts(NamedTuple):
+    """Shape and type of a saved tensor."""
+
+    shape: torch.Size
+    dtype: torch.dtype
 
 
 class _Recording(NamedTuple):
@@ -204,6 +225,7 @@ class Learner:
         max_norm: gradients are clipped to this norm.
         average: follows the weights; it is then what is evaluated and written.
         shapes: batch shapes to replay from CUDA graphs; None computes each step eagerly.
+        gathered: the whole model, if `module` is sharded.
     """
 
     def __init__(
@@ -216,10 +238,11 @@ class Learner:
         max_norm: float,
         average: ExponentialMovingAverage | None = None,
         shapes: BatchShapes | None = None,
+        gathered: GatheredModel | None = None,
     ) -> None:
         self.module, self.objective, self.optimizer = module, objective, optimizer
         self.processes, self.max_norm = processes, max_norm
-        self.average, self.shapes = average, shapes
+        self.average, self.shapes, self.gathered = average, shapes, gathered
         self.graphs = None if shapes is None else CudaGraphGradients(processes.fabric, objective)
         self._loss, self._losses = torch.zeros((), device=processes.device), 0
 
@@ -246,8 +269,10 @@ class Learner:
         total = torch.zeros((), device=fabric.device)
         for i, share in enumerate(batches):
             batch = collate(share.pairs, share.rows).to(fabric.device, non_blocking=True)
-            with fabric.no_backward_sync(self.objective, enabled=i + 1 < len(batches)):
-                # DDP averages gradients over processes: each scales its own sum by `world`
+            # shards are summed after each batch, since whole gradients would be kept between them
+            more = i + 1 < len(batches) and not self.processes.shards
+            with fabric.no_backward_sync(self.objective, enabled=more):
+                # gradients are averaged over processes: each scales its own sum by `world`
                 loss = self.objective(*_objective_inputs(batch)) * (world / tokens)
                 fabric.backward(loss * share.weight)
             total += loss.detach() * share.weight / world
@@ -255,9 +280,10 @@ class Learner:
 
     def clip(self) -> Tensor | None:
         """Clip the gradients, and return the norm that they had."""
-        return self.processes.fabric.clip_gradients(
+        norm = self.processes.fabric.clip_gradients(
             self.objective, self.optimizer, max_norm=self.max_norm, error_if_nonfinite=False
         )
+        return None if norm is None else whole(norm)
 
     def step(self, number: int, rate: float) -> None:
         """Take the step of this number, counted from 1, with a learning rate."""
@@ -269,7 +295,13 @@ class Learner:
             self.average.update(number)
 
     def evaluated_weights(self) -> AbstractContextManager[None]:
-        """Give the model the weights that are evaluated and written, inside the block."""
+        """Give the model the weights that are evaluated and written, inside the block.
+
+        All processes must enter it: shards are gathered.
+        """
+        if self.gathered is not None:
+            average = {} if self.average is None else self.average.state()
+            return self.gathered.filled(self.module, average)
         return nullcontext() if self.average is None else self.average.in_place()
 
     def state(self) -> dict[str, Tensor]:
@@ -281,11 +313,48 @@ class Learner:
 
     def load_state(self, tensors: Mapping[str, Tensor]) -> None:
         """Restore what `state` has returned; raises RuntimeError, ValueError or KeyError if it is
-        of another model."""
+        of another model.
+
+        Tensors may be whole although the weights are sharded.
+        """
+        patterns = self._patterns()
+        tensors = {name: sharded_like(t, patterns(name, t.shape)) for name, t in tensors.items()}
         self.module.load_state_dict(with_prefix(tensors, "model."))
         if self.average is not None:
             self.average.load_state(with_prefix(tensors, "ema."))
         unpack_optimizer(self.optimizer, with_prefix(tensors, "optimizer."))
+
+    def empty_state(self, saved: Mapping[str, TensorFacts]) -> dict[str, Tensor]:
+        """Return tensors to read a saved state into, sharded as the weights are.
+
+        Args:
+            saved: shape and type of each tensor of the state, by name.
+        """
+        patterns, found = self._patterns(), {}
+        for name, (shape, dtype) in saved.items():
+            pattern = patterns(name, shape)
+            if pattern is None:
+                found[name] = torch.empty(shape, dtype=dtype)
+            else:
+                found[name] = torch.empty_like(pattern, dtype=dtype, requires_grad=False)
+        return found
+
+    def _patterns(self) -> Callable[[str, torch.Size], Tensor | None]:
+        """Return a function that finds the weight of this model that a tensor of a state is like,
+        by the name and the shape of the tensor."""
+        own = self.module.state_dict()
+        named = dict(self.module.named_parameters())
+        groups = self.optimizer.param_groups
+        numbered = [weight for group in groups for weight in group["params"]]
+
+        def find(name: str, shape: torch.Size) -> Tensor | None:
+            part, _, rest = name.partition(".")
+            weight = {"model": own, "ema": named}.get(part, {}).get(rest)
+            if part == "optimizer" and int(rest.split(".")[0]) < len(numbered):
+                weight = numbered[int(rest.split(".")[0])]
+            return weight if weight is not None and weight.shape == shape else None
+
+        return find
 
 
 def pack_optimizer(optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
@@ -347,6 +416,36 @@ def parameter_groups(
             table.requires_grad_(tables_rate > 0)
         groups.append({"params": tables, "weight_decay": weight_decay, "share": tables_rate})
     return groups
+
+
+def recompute_layers(module: nn.Module, preset: str) -> None:
+    """Make the layers of a model recompute their activations in the backward pass.
+
+    A layer then keeps its inputs alone, and its forward pass runs twice (Chen et al., 2016,
+    https://arxiv.org/abs/1604.06174). Raises ArgumentError if the model has no layer that can.
+    """
+    layers = [layer for layer in module.modules() if isinstance(layer, RECOMPUTED)]
+    if not layers:
+        raise ArgumentError(
+            "recompute",
+            f"be false for the preset {preset}, none of whose layers can be recomputed",
+            "true",
+            "leave it out",
+        )
+    for layer in layers:
+        layer.forward = _recomputing(layer)  # type: ignore[method-assign]
+
+
+def _recomputing(layer: nn.Module) -> Callable[..., Any]:
+    """Return the forward pass of a layer, checkpointed if it is to be differentiated."""
+    forward = layer.forward
+
+    def run(*args: Any, **options: Any) -> Any:
+        if torch.is_grad_enabled() and layer.training:
+            return checkpoint(forward, *args, use_reentrant=False, **options)
+        return forward(*args, **options)
+
+    return run
 
 
 def check_precision(

@@ -1,7 +1,9 @@
 """Start a training run, or resume one from its verified state."""
 
-from collections.abc import Mapping
-from contextlib import nullcontext
+import json
+import re
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, nullcontext
 from functools import partial
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -9,19 +11,28 @@ from typing import Any, Final, NamedTuple
 from rich.console import Console
 
 from regard import device as devices
+from regard import safe_read
+from regard.atomic_files import write_atomic
+from regard.data.checksummed_json import json_checksum
 from regard.errors import ArgumentError
 from regard.extras import install_command, is_installed
 from regard.training.checkpoint import (
     AveragedWeights,
     Checkpoint,
     best_file,
+    has_checkpoint,
     load_checkpoint,
     remove_tensors,
 )
 from regard.training.config import Config, check_preset, make_config
 from regard.training.console_reporter import ConsoleReporter, StderrConsole, format_metric, say
 from regard.training.defaults import has_stalled
-from regard.training.distributed import is_first_process
+from regard.training.distributed import (
+    Processes,
+    is_first_process,
+    launch_id,
+    restart_number,
+)
 from regard.training.progress import Progress
 from regard.training.reporting import (
     HtmlReport,
@@ -38,6 +49,8 @@ from regard.training.weights_file import UnusableWeightsError, read_weights
 
 #: the unit of a limit whose name does not say it
 UNITS: Final = {"patience": " (evaluations without a better one)"}
+#: in errors of gloo and NCCL, which have no type of their own
+LOST_PROCESS: Final = r"(?i)gloo|nccl|connection (closed|reset|refused)|broken pipe"
 
 
 def start_run(
@@ -48,8 +61,10 @@ def start_run(
     console: Console | None = None,
     quiet: bool = False,
 ) -> RunFolder:
-    """Train a model in a new folder."""
+    """Train a model in a new folder, or go on if torchrun has restarted this run."""
     folder = RunFolder(output)
+    if _is_restart(folder, config):
+        return resume_run(output, pairs=pairs, console=console, quiet=quiet)
     console = StderrConsole(quiet=quiet) if console is None else console
     devices.pick(config.device)
     check_settings(config)
@@ -63,12 +78,34 @@ def start_run(
         folder.check_new()  # again, since another process may have been faster
         folder.sweep()
         folder.write_config(config)
+        if launch_id():
+            write_atomic(folder.launch_file, json.dumps(_launch(config)).encode())
         try:
             run = prepare(config, folder, console, pairs)
         except BaseException:
             folder.discard()
             raise
         return _train(run, new_state(), console, quiet)
+
+
+def _is_restart(folder: RunFolder, config: Config) -> bool:
+    """Return whether torchrun runs this command again, after a process was lost or has joined.
+
+    Only lost processes are counted by torchrun, so the folder records its launch. Without a
+    checkpoint the other processes have nothing to read, and the first may not have begun.
+    """
+    if not folder.started or not (is_first_process() or has_checkpoint(folder.checkpoints)):
+        return False
+    if restart_number() > 0:
+        return True
+    if not launch_id() or not folder.launch_file.is_file():
+        return False
+    content = safe_read.read_bytes(folder.launch_file, safe_read.MAX_JSON, inside=folder.path)
+    return content == json.dumps(_launch(config)).encode()
+
+
+def _launch(config: Config) -> dict[str, str]:
+    return {"launch": launch_id(), "settings": json_checksum(config.model_dump())}
 
 
 def resume_run(
@@ -215,14 +252,16 @@ def _train(run: PreparedRun, state: "RunState", console: Console, quiet: bool) -
     if state.checkpoint is None:
         run.checkpoints.save(progress)  # from now on, a run without a checkpoint is damaged
     try:
-        with reporter.running():
+        with reporter.running(), _told_of_lost_process(processes, folder):
             folder.stopped_by = run.train(progress, reporter, recorders)
             if folder.stopped_by is not None:
                 resume = f"regard train --resume {folder.path}"
                 reporter.note(f"stopped and saved; go on with: {resume}")
             over = progress.evaluated == progress.step and run.budget.is_over(progress)
-            if processes.is_first and over:
-                _finish(run, progress, reporter)
+            if over:
+                with run.learner.evaluated_weights():
+                    if processes.is_first:
+                        _finish(run, progress, reporter)
     except KeyboardInterrupt:
         reporter.note(
             f"stopped at once; go on from the last checkpoint: regard train --resume {folder.path}"
@@ -230,6 +269,22 @@ def _train(run: PreparedRun, state: "RunState", console: Console, quiet: bool) -
         raise
     processes.fabric.barrier()  # the card, written last, says that the run is finished
     return folder
+
+
+@contextmanager
+def _told_of_lost_process(processes: Processes, folder: RunFolder) -> Iterator[None]:
+    """Raise RunError if a message between processes fails, since one of them is gone."""
+    try:
+        yield
+    except RuntimeError as error:
+        if processes.count == 1 or not re.search(LOST_PROCESS, str(error)):
+            raise
+        reason = str(error).strip().splitlines()[0]
+        raise RunError(
+            f"all {processes.count} processes of a run must stay alive, but one is gone "
+            f"({reason:.200}): torchrun restarts them with --max-restarts, or go on with `regard "
+            f"train --resume {folder.path}` under torchrun."
+        ) from error
 
 
 def _recorders(run: PreparedRun, progress: Progress) -> list[Recorder]:

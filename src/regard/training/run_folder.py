@@ -8,6 +8,7 @@ or cut off, are known by their place.
 import json
 import os
 import re
+import shutil
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -91,6 +92,7 @@ class RunFolder:
         self.data = self.path / "data"
         self.stdin_file = self.data / "stdin.tsv"
         self.sources_file = self.data / "sources.json"
+        self.launch_file = self.data / "launch.json"
         self.metrics = RowLog(self.metrics_file, lambda row: row["step"])
         self.report = RowLog(self.path / REPORT[1], lambda row: row["row"]["step"])
 
@@ -149,7 +151,7 @@ class RunFolder:
         for place in (self.path, self.data, self.best, self.checkpoints):
             for path in place.glob(".*"):
                 if re.fullmatch(r"\..+\.\d+\.(tmp|part)", path.name):
-                    path.unlink(missing_ok=True)
+                    remove_temporary(path)
 
     def check_new(self) -> None:
         """Raise RunError if a run has begun here, or files of the user would be overwritten."""
@@ -196,7 +198,8 @@ class RunFolder:
         notes = [path.with_name(f"{path.name}.json") for path in corpora]
         tokenizers = [self.src_tokenizer_file, self.tgt_tokenizer_file]
         read = [self.read_file(part) for part in ("train", "dev")]
-        others = [self.stdin_file, self.sources_file, self.card_file, self.config_file]
+        others = [self.stdin_file, self.sources_file, self.launch_file]
+        others += [self.card_file, self.config_file]
         return [*tokenizers, *corpora, *notes, *read, *others]
 
     def read_file(self, part: str) -> Path:
@@ -344,6 +347,14 @@ class RunFolder:
                 f"{self.metrics_file}, line {number} is damaged and left out", stacklevel=2
             )
         return self.metrics.rows()
+
+
+def remove_temporary(path: Path) -> None:
+    """Remove a temporary file, or the temporary folder of a sharded checkpoint."""
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path, ignore_errors=True)
+    else:
+        path.unlink(missing_ok=True)
 
 
 def _with_old_defaults(settings: Mapping[str, Any], version: int) -> Mapping[str, Any]:

@@ -39,7 +39,7 @@ from regard.training.defaults import (
     fill_settings,
     steps_limit,
 )
-from regard.training.distributed import Fabric, Processes, make_fabric
+from regard.training.distributed import Fabric, Processes, join_processes, make_fabric
 from regard.training.epochs import BatchShapes, Epochs, TrainingBatches
 from regard.training.evaluator import BATCH, DevMetric, Evaluator
 from regard.training.loop import train
@@ -49,6 +49,7 @@ from regard.training.optimization import (
     Learner,
     check_precision,
     parameter_groups,
+    recompute_layers,
 )
 from regard.training.pretrained_embeddings import check_vectors, embeddings, start_from_vectors
 from regard.training.progress import Progress
@@ -56,6 +57,7 @@ from regard.training.reporting import Recorder, RunSummary
 from regard.training.run_data import PairSource, prepare_data
 from regard.training.run_folder import RunFolder
 from regard.training.schedule import Budget, Intervals, LearningRate
+from regard.training.sharding import GatheredModel
 
 HIGHER_IS_BETTER: Final = {
     *("bleu", "chrf", "exact"),
@@ -127,7 +129,8 @@ def prepare(
     """
     if config.threads is not None:
         torch.set_num_threads(config.threads)
-    fabric, precision = make_fabric(config.device, config.precision)
+    fabric, precision = make_fabric(config.device, config.precision, config.strategy)
+    join_processes(fabric.device)
     fabric.launch()
     processes = Processes(fabric)
 
@@ -186,8 +189,10 @@ def prepare(
         patience=config.patience,
         batches_in_epoch=batches.in_epoch,
     )
-    summary = _summary(config, module, corpus, evaluator)
-    several = f", {processes.count} processes" if processes.count > 1 else ""
+    weights = sum(p.numel() for p in learner.module.parameters())
+    summary = _summary(config, weights, corpus, evaluator)
+    sharded = ", each with a part of the weights" if processes.shards else ""
+    several = f", {processes.count} processes{sharded}" if processes.count > 1 else ""
     say(
         f"model: {config.preset}, {config.size}, {summary.weights:,} weights, on {fabric.device} "
         f"in {precision}{several}."
@@ -244,25 +249,34 @@ def _learner(
     *,
     resumed: bool,
 ) -> tuple[AnyModel, Learner, BatchShapes | None]:
-    """Build the model with its optimiser, and the batch shapes if CUDA graphs are used."""
+    """Build the model with its optimiser, and the batch shapes if CUDA graphs are used.
+
+    Returns:
+        the whole model, for evaluation; the learner, which may have a sharded one; the shapes.
+    """
     fabric = processes.fabric
     torch.manual_seed(config.seed)
     module = kind.build_model()
     if not resumed:
         start_from_vectors(config, module, *kind.encoders, say)
-    tables = [embedding.table.weight for embedding in embeddings(config, module).values()]
-    groups = parameter_groups(module, config.weight_decay, tables, config.vectors_rate)
-    adam = torch.optim.AdamW(groups, lr=0.0, betas=(0.9, 0.98), fused=True)
+    gathered = GatheredModel(module, is_first=processes.is_first) if processes.shards else None
+    if config.recompute:
+        recompute_layers(module, config.preset)
     torch.manual_seed(config.seed + 7919 * processes.rank)  # dropout differs between processes
     made = kind.objective(
         module,
         lambda: Objective(cast(SequenceModel, module), config.label_smoothing, config.rdrop),
     )
-    objective, optimizer = fabric.setup(made, adam)
+    if processes.shards:  # before the optimiser is made: shards replace the weights
+        objective = fabric.setup_module(made)
+        optimizer = cast(torch.optim.Optimizer, fabric.setup_optimizers(_optimizer(config, module)))
+    else:
+        objective, optimizer = fabric.setup(made, _optimizer(config, module))
     shapes: BatchShapes | None = None
-    # a graph needs the whole batch on one GPU; fp16 decides on the host whether to take a step
+    # a graph needs the whole batch on one GPU, and no checkpointing; fp16 decides on the host
+    # whether to take a step
     alone = fabric.device.type == "cuda" and processes.count == 1 and config.accumulate == 1
-    if config.graphs and alone and precision != "fp16":
+    if config.graphs and alone and precision != "fp16" and not config.recompute:
         limits = (config.max_tokens, config.batch_sentences)
         shapes = BatchShapes(longest_src, config.longest_tgt + 1, *limits)
     learner = Learner(
@@ -273,8 +287,15 @@ def _learner(
         max_norm=config.clip,
         average=ExponentialMovingAverage(module, config.ema) if config.ema else None,
         shapes=shapes,
+        gathered=gathered,
     )
-    return module, learner, shapes
+    return module if gathered is None else gathered.module, learner, shapes
+
+
+def _optimizer(config: Config, module: AnyModel) -> torch.optim.Optimizer:
+    tables = [embedding.table.weight for embedding in embeddings(config, module).values()]
+    groups = parameter_groups(module, config.weight_decay, tables, config.vectors_rate)
+    return torch.optim.AdamW(groups, lr=0.0, betas=(0.9, 0.98), fused=True)
 
 
 def _resegmenter(config: Config, corpus: EncodedPairs, kind: DataKind) -> Resegmenter | None:
@@ -296,7 +317,7 @@ def _resegmenter(config: Config, corpus: EncodedPairs, kind: DataKind) -> Resegm
 
 
 def _summary(
-    config: Config, module: AnyModel, corpus: EncodedPairs, evaluator: Evaluator
+    config: Config, weights: int, corpus: EncodedPairs, evaluator: Evaluator
 ) -> RunSummary:
     dev, kind = evaluator.dev, evaluator.kind
     settings = config.model_dump(exclude_defaults=True)
@@ -307,7 +328,7 @@ def _summary(
     return RunSummary(
         preset=config.preset,
         size=config.size,
-        weights=sum(p.numel() for p in module.parameters()),
+        weights=weights,
         data=config.data or f"{what} given in Python",
         counts=f"{len(corpus.src_lengths):,} training {what}, {_count(dev):,} dev {what}",
         tokens=kind.encoder_rows(),

@@ -1,0 +1,230 @@
+"""Sharded training gives what one process gives, and goes on with any number of processes."""
+
+import json
+import os
+import shutil
+from functools import partial
+
+import pytest
+import torch
+
+from regard.errors import ArgumentError
+from regard.models import PRESETS
+from regard.training import RunError, RunFolder, make_config, resume_run, start_run
+from regard.training.checkpoint import load_checkpoint, weights_of_step
+from regard.training.distributed import make_fabric
+from regard.training.losses import Objective
+from regard.training.run import _is_restart, _launch, read_state
+from regard.training.sharded_checkpoint import ShardedTensors
+from regard.training.sharding import units
+from training.tools import last_checkpoint, run_processes, weights, write_pairs
+
+BRIEF = {
+    "size": "tiny",
+    "dropout": 0.0,
+    "steps": 6,
+    "eval_every": 3,
+    "save_every": 2,
+    "batch_sentences": 15,
+    "warmup": 2,
+    "schedule": "constant",
+    "max_tgt_len": 10,
+    "precision": "32",
+    "device": "cpu",
+    "report": False,
+}
+SMALL = {"preset": "bahdanau", "hidden": 16, "embed": 8}
+SMALL_TRANSFORMER = {"preset": "transformer", "dim": 24, "heads": 2, "feed_forward": 16}
+
+
+def train(processes, data, output, **settings):
+    config = make_config({"data": str(data), **BRIEF, **settings})
+    codes = run_processes(processes, partial(start_run, config, output, quiet=True))
+    assert codes == [0] * processes
+
+
+def resume(processes, output, **settings):
+    codes = run_processes(processes, partial(resume_run, output, settings, quiet=True))
+    assert codes == [0] * processes
+
+
+def losses(output):
+    return [(row["train_loss"], row["dev_loss"]) for row in RunFolder(output).read_metrics()]
+
+
+def assert_close(a, b):
+    assert len(losses(a)) == 2
+    for first, second in zip(losses(a), losses(b), strict=True):
+        assert first == pytest.approx(second, abs=1e-5)
+    for name, weight in weights(a).items():
+        # softmax cancels a bias of keys: its gradient is rounding alone, which Adam magnifies
+        if not name.endswith("key_proj.bias"):
+            assert (weight - weights(b)[name]).abs().max() < 1e-4, name
+
+
+@pytest.fixture(scope="module")
+def pairs(tmp_path_factory):
+    return write_pairs(tmp_path_factory.mktemp("sharded") / "pairs.tsv", count=97)
+
+
+@pytest.fixture(scope="module")
+def sharded_run(pairs):
+    """A finished run of two processes with shards."""
+    output = pairs.parent / "sharded"
+    train(2, pairs, output, **SMALL, strategy="fsdp")
+    return output
+
+
+@pytest.fixture(scope="module")
+def whole_run(pairs):
+    """The same run of one process."""
+    output = pairs.parent / "whole"
+    train(1, pairs, output, **SMALL)
+    return output
+
+
+@pytest.mark.slow
+def test_shards_train_like_one_process(whole_run, sharded_run):
+    assert_close(whole_run, sharded_run)
+    found = load_checkpoint(sharded_run / "checkpoints").checkpoint
+    assert isinstance(found.tensors, ShardedTensors)
+    assert len(os.listdir(found.tensors.folder)) == 2
+    saved, expected = found.tensors.read(), last_checkpoint(whole_run)
+    assert saved.keys() == expected.keys()
+    for name in saved:
+        if not name.startswith("random."):
+            assert torch.allclose(saved[name], expected[name], atol=1e-4), name
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("processes", "extra"),
+    [
+        (2, {**SMALL_TRANSFORMER, "accumulate": 2, "recompute": True, "ema": 0.9, "rdrop": 1.0}),
+        pytest.param(
+            4,
+            {**SMALL, "shared_vocab": True, "tied": "all", "src_tokenizer": "char"},
+            marks=pytest.mark.long,
+        ),
+        pytest.param(4, {**SMALL, "preset": "self-attentive", "ema": 0.9}, marks=pytest.mark.long),
+        pytest.param(4, {**SMALL_TRANSFORMER, "tied": "output"}, marks=pytest.mark.long),
+    ],
+)
+def test_options_of_training_work_with_shards(pairs, tmp_path, processes, extra):
+    plain = {name: value for name, value in extra.items() if name != "recompute"}
+    train(1, pairs, tmp_path / "one", **plain)
+    train(processes, pairs, tmp_path / "shards", strategy="fsdp", **extra)
+    assert_close(tmp_path / "one", tmp_path / "shards")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ((2, "fsdp"), (3, "fsdp")),
+        ((1, "auto"), (2, "fsdp")),
+        pytest.param((2, "fsdp"), (1, "auto"), marks=pytest.mark.long),
+        pytest.param((2, "fsdp"), (2, "ddp"), marks=pytest.mark.long),
+        pytest.param((2, "ddp"), (2, "fsdp"), marks=pytest.mark.long),
+    ],
+)
+def test_a_run_goes_on_with_other_processes(pairs, whole_run, tmp_path, before, after):
+    train(before[0], pairs, tmp_path / "run", **SMALL, strategy=before[1], steps=3)
+    resume(after[0], tmp_path / "run", steps=6, strategy=after[1])
+    assert_close(whole_run, tmp_path / "run")
+    kinds = [path.is_dir() for path in (tmp_path / "run" / "checkpoints").glob("step-00000006*")]
+    assert any(kinds) == (after[1] == "fsdp"), "the checkpoint has one form"
+
+
+@pytest.mark.slow
+def test_torchrun_restarts_go_on(pairs, sharded_run, tmp_path):
+    """A run that was killed after a checkpoint, and whose last one was not finished."""
+    output = tmp_path / "run"
+    train(2, pairs, output, **SMALL, strategy="fsdp", steps=4)
+    (output / "README.md").unlink()
+    (output / "checkpoints" / "step-00000004.json").unlink()
+    shutil.copytree(output / "checkpoints" / "step-00000002", output / "checkpoints/.step-9.0.part")
+    config = make_config({"data": str(pairs), **BRIEF, **SMALL, "strategy": "fsdp", "steps": 6})
+    with pytest.raises(RunError, match="must be new"):
+        start_run(config, output, quiet=True)
+    record = json.loads((output / "config.json").read_text())
+    record["config"]["steps"] = 6
+    del record["checksum"]
+    (output / "config.json").write_text(json.dumps(record))
+    work = partial(start_run, config, output, quiet=True)
+    assert run_processes(2, work, TORCHELASTIC_RESTART_COUNT=1) == [0, 0]
+    assert weights(output).keys() == weights(sharded_run).keys()
+    for name, weight in weights(output).items():
+        assert torch.equal(weight, weights(sharded_run)[name]), name
+    assert not list((output / "checkpoints").glob(".*"))
+
+
+def test_a_launch_is_known_by_its_name_and_settings(tmp_path, monkeypatch):
+    folder, config = RunFolder(tmp_path / "run"), make_config({"data": "pairs.tsv"})
+    monkeypatch.setenv("TORCHELASTIC_RUN_ID", "job")
+    assert not _is_restart(folder, config)
+    folder.create()
+    folder.write_config(config)
+    assert not _is_restart(folder, config), "somebody else's run"
+    folder.launch_file.write_text(json.dumps(_launch(config)))
+    assert _is_restart(folder, config)
+    assert not _is_restart(folder, make_config({"data": "others.tsv"}))
+    monkeypatch.setenv("RANK", "1")
+    assert not _is_restart(folder, config), "there is no checkpoint to read"
+    monkeypatch.setenv("RANK", "0")
+    monkeypatch.setenv("TORCHELASTIC_RUN_ID", "another")
+    assert not _is_restart(folder, config)
+    monkeypatch.setenv("TORCHELASTIC_RESTART_COUNT", "2")
+    assert _is_restart(folder, config)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("damage", ["flipped", "missing", "more", "link"])
+def test_damaged_shards_are_not_loaded(sharded_run, tmp_path, damage):
+    output = tmp_path / "run"
+    shutil.copytree(sharded_run, output)
+    shards = output / "checkpoints" / "step-00000006"
+    first, second = sorted(shards.iterdir())
+    if damage == "flipped":
+        content = bytearray(second.read_bytes())
+        content[-1] ^= 1
+        second.write_bytes(content)
+    elif damage == "missing":
+        second.unlink()
+    elif damage == "more":
+        shutil.copy(first, shards / "shard-00003-model-00001-of-00001.safetensors")
+    else:
+        shards.rename(tmp_path / "elsewhere")
+        shards.symlink_to(tmp_path / "elsewhere")
+    found = load_checkpoint(output / "checkpoints")
+    assert found.damaged == ["step-00000006"]
+    assert found.checkpoint.numbers["progress"]["step"] == 4
+    with pytest.raises(RunError, match="--accept-loss"):
+        read_state(RunFolder(output)).check(accept_loss=False)
+
+
+@pytest.mark.slow
+def test_weights_of_a_step_are_read_from_shards(sharded_run, tmp_path):
+    output = tmp_path / "run"
+    shutil.copytree(sharded_run, output)
+    expected = weights_of_step(RunFolder(output), 6)  # of best/
+    shutil.rmtree(output / "best")
+    found = weights_of_step(RunFolder(output), 6)
+    assert found.keys() == expected.keys()
+    assert all(torch.equal(found[name], expected[name]) for name in found)
+
+
+def test_units_hold_no_weight_that_is_used_elsewhere():
+    def names(**options):
+        objective = Objective(PRESETS["transformer"](11, 11, "tiny", **options))
+        return [type(unit).__name__ for unit in units(objective)]
+
+    layers = ["TransformerEncoderLayer"] * 2 + ["TransformerDecoderLayer"] * 2
+    assert names() == [*layers, "AttentionEncoder", "AttentionDecoder"]
+    assert names(tied="all") == layers, "encoder and decoder share a table"
+
+
+def test_shards_have_no_fp16(monkeypatch):
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    with pytest.raises(ArgumentError, match="precision must be 32 or bf16 with strategy=fsdp"):
+        make_fabric("cpu", "fp16", "fsdp")
