@@ -31,7 +31,7 @@ from regard.training.reporting import (
     example_traces,
     write_card,
 )
-from regard.training.run_data import PairSource
+from regard.training.run_files import PairSource
 from regard.training.run_folder import RunError, RunFolder
 from regard.training.setup import PreparedRun, check_settings, prepare
 from regard.training.weights_file import UnusableWeightsError, read_weights
@@ -66,7 +66,10 @@ def start_run(
         try:
             run = prepare(config, folder, console, pairs)
         except BaseException:
-            folder.discard()
+            if folder.has_encoded_shards:
+                say(console, f"encoded shards are kept; go on: regard train --resume {folder.path}")
+            else:
+                folder.discard()
             raise
         return _train(run, new_state(), console, quiet)
 

@@ -8,6 +8,7 @@ or cut off, are known by their place.
 import json
 import os
 import re
+import shutil
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -91,6 +92,9 @@ class RunFolder:
         self.data = self.path / "data"
         self.stdin_file = self.data / "stdin.tsv"
         self.sources_file = self.data / "sources.json"
+        self.manifest_file = self.data / "manifest.json"
+        self.shards = self.data / "shards"
+        self.digests = self.data / "digests"
         self.metrics = RowLog(self.metrics_file, lambda row: row["step"])
         self.report = RowLog(self.path / REPORT[1], lambda row: row["row"]["step"])
 
@@ -101,6 +105,7 @@ class RunFolder:
         """
         home = self.path.resolve()
         parts = [self.checkpoints, self.best, self.data, self.metrics.path, self.report.path]
+        parts += [self.shards, self.digests]
         for part in (*parts, *self._made):
             if part.is_symlink() and not Path(os.path.realpath(part)).is_relative_to(home):
                 raise RunError(
@@ -146,7 +151,8 @@ class RunFolder:
 
     def sweep(self) -> None:
         """Remove temporary files of a killed run."""
-        for place in (self.path, self.data, self.best, self.checkpoints):
+        places = (self.path, self.data, self.shards, self.digests, self.best, self.checkpoints)
+        for place in places:
             for path in place.glob(".*"):
                 if re.fullmatch(r"\..+\.\d+\.(tmp|part)", path.name):
                     path.unlink(missing_ok=True)
@@ -181,10 +187,17 @@ class RunFolder:
                 f"before that was kept: remove the folder, and start it again."
             )
 
+    @property
+    def has_encoded_shards(self) -> bool:
+        """True if work on shards is done, with which the run can go on."""
+        return any(any(folder.glob("*.*")) for folder in (self.shards, self.digests))
+
     def discard(self) -> None:
         """Remove a run that could not begin, so that its folder is free again."""
         for path in self._made:
             path.unlink(missing_ok=True)
+        for folder in (self.shards, self.digests):
+            shutil.rmtree(folder, ignore_errors=True)
         for folder in (self.data, self.path):
             if folder.is_dir() and not any(folder.iterdir()):
                 folder.rmdir()
@@ -196,7 +209,8 @@ class RunFolder:
         notes = [path.with_name(f"{path.name}.json") for path in corpora]
         tokenizers = [self.src_tokenizer_file, self.tgt_tokenizer_file]
         read = [self.read_file(part) for part in ("train", "dev")]
-        others = [self.stdin_file, self.sources_file, self.card_file, self.config_file]
+        others = [self.stdin_file, self.sources_file, self.manifest_file]
+        others += [self.card_file, self.config_file]
         return [*tokenizers, *corpora, *notes, *read, *others]
 
     def read_file(self, part: str) -> Path:
