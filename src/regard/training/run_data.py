@@ -67,7 +67,9 @@ def prepare_data(
     if config.data == "-" and pairs is None and not folder.stdin_file.exists():
         save_stdin(folder.stdin_file)  # training reads its data more than once
     files = RunFiles(config, folder.stdin_file, pairs, _once(say))
-    if pairs is None and (config.deduplicate or is_sharded(config.data)):
+    # a run whose shards are gone has a manifest of them
+    sharded = config.deduplicate or is_sharded(config.data) or folder.manifest_file.exists()
+    if pairs is None and sharded:
         before = _read_manifest(folder, say)
         shards = measure_shards(config, before, watch, say)
         files = replace(files, shards=shards, shards_before=before)
