@@ -302,6 +302,20 @@ def test_duplicates_across_shards_are_left_out(tmp_path):
     assert decoded(RunFolder(tmp_path / "of-one")) == decoded(run)
 
 
+def test_features_in_some_shards_only_are_refused(folder, tmp_path, monkeypatch):
+    monkeypatch.setattr("regard.training.run_files.TOKENIZER_LINES", 5)
+    monkeypatch.setattr("regard.kinds.text_pairs.TOKENIZER_LINES", 3)
+    (folder / "4.tsv").write_text("".join(f"{word}\tx\tV;PST\n" for word in WORDS[:60]))
+    with pytest.raises(DataError, match=r"4\.tsv, line \d+: all shards must have features or none"):
+        encode(folder, tmp_path / "run")
+
+
+def test_a_note_about_a_shard_names_it(folder, tmp_path):
+    (folder / "2.tsv").write_text("src\ttgt\n" + lines(WORDS[121:180]))
+    said = encode(folder, tmp_path / "run")
+    assert f"{folder}/2.tsv, line 1: it looks like names of columns" in said
+
+
 def test_data_in_memory_are_encoded_in_this_process(tmp_path):
     files = fsspec.filesystem("memory")
     for number in range(3):

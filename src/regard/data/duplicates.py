@@ -9,6 +9,7 @@ bytes for each of `RANGE` digests. Two different pairs have the same digest with
 
 import hashlib
 import itertools
+import os
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Final
@@ -52,7 +53,7 @@ def mark_duplicates(files: Sequence[Path], path: Path, *, at_once: int = RANGE) 
     """
     shards = [np.load(file, mmap_mode="r") for file in files]
     starts = [0, *np.cumsum([len(shard) for shard in shards]).tolist()]
-    part = path.with_name(f".{path.name}.part")
+    part = path.with_name(f".{path.name}.{os.getpid()}.part")  # other processes may do the same
     flags = np.lib.format.open_memmap(part, "w+", np.bool_, (starts[-1],))
     ranges = max(1, -(-starts[-1] // at_once))
     edges = [(number << 64) // ranges for number in range(ranges + 1)]

@@ -43,6 +43,11 @@ def is_dataset(source: object) -> bool:
     return source.startswith(PREFIX) and not source.startswith(f"{PREFIX}//")
 
 
+def require_datasets(source: str) -> None:
+    """Raise MissingExtraError unless the package datasets is installed."""
+    require("datasets", extra="datasets", for_=f"data={source}")
+
+
 def dataset_shards(source: str) -> list[str]:
     """Return the names of a dataset's shards, in the order of its rows."""
     name = _parse(source)
@@ -96,7 +101,7 @@ def _parse(source: str) -> DatasetName:
 @lru_cache(maxsize=4)
 def _load(path: str, config: str | None, split: str) -> Any:
     """Load a split, which datasets maps into memory from its cache."""
-    require("datasets", extra="datasets", for_=f"data={PREFIX}{path}")
+    require_datasets(f"{PREFIX}{path}")
     import datasets
 
     datasets.disable_progress_bars()

@@ -13,10 +13,10 @@ from regard.safe_read import MissingFileError
 URL: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.\-]*://")
 #: install commands by protocol, where its package does not come with regard
 INSTALLS: Final = {
-    "s3": install_command("s3"),
-    "s3a": install_command("s3"),
-    "gs": install_command("gcs"),
-    "gcs": install_command("gcs"),
+    "s3": "pip install s3fs",
+    "s3a": "pip install s3fs",
+    "gs": "pip install gcsfs",
+    "gcs": "pip install gcsfs",
     "hf": install_command("datasets"),
     "http": install_command("datasets"),
     "https": install_command("datasets"),
@@ -41,6 +41,11 @@ def is_url(source: object) -> bool:
 def is_in_memory(url: str) -> bool:
     """Return whether only this process sees a URL: that of fsspec's memory."""
     return url.startswith("memory://")
+
+
+def check_protocol(url: str) -> None:
+    """Raise an error with the next step if the protocol of a URL is unknown or not installed."""
+    _filesystem(url)
 
 
 def open_url(url: str) -> io.BufferedReader:
@@ -72,10 +77,10 @@ def list_url(url: str) -> list[str]:
     return sorted(map(files.unstrip_protocol, found))
 
 
-def url_facts(url: str) -> tuple[int, str]:
-    """Return the size of a URL's file and a text that changes when it does.
+def url_stamp(url: str) -> str:
+    """Return a text that changes when a URL's file does.
 
-    The text is "" if the protocol does not tell, so that the content must be read.
+    It is "" if the protocol does not tell, so that the content must be read.
     """
     files, path = _filesystem(url)
     try:
@@ -86,8 +91,7 @@ def url_facts(url: str) -> tuple[int, str]:
         raise _unreachable(url, error) from None
     versions = {name: str(info[name]) for name in VERSIONS if info.get(name) is not None}
     text = json.dumps([info.get("size"), versions], sort_keys=True)
-    stamp = hashlib.blake2b(text.encode(), digest_size=8).hexdigest() if versions else ""
-    return int(info.get("size") or 0), stamp
+    return hashlib.blake2b(text.encode(), digest_size=8).hexdigest() if versions else ""
 
 
 def _filesystem(url: str) -> tuple[Any, str]:

@@ -6,8 +6,13 @@ from collections.abc import Iterable, Sequence
 from typing import Final
 
 from regard.data import lazy_pyarrow as arrow
-from regard.data.hub_datasets import dataset_shards, is_dataset, measure_dataset
-from regard.data.remote_files import is_in_memory, is_url, list_url, url_facts
+from regard.data.hub_datasets import (
+    dataset_shards,
+    is_dataset,
+    measure_dataset,
+    require_datasets,
+)
+from regard.data.remote_files import check_protocol, is_in_memory, is_url, list_url, url_stamp
 from regard.data.text_files import (
     CLASS_FILES,
     TRANSCRIPTS,
@@ -87,6 +92,15 @@ def _expand(entry: str) -> list[str]:
     raise MissingFileError(entry, None, what, fix)
 
 
+def check_packages(data: DataNames) -> None:
+    """Raise MissingExtraError if the data need a package that is not installed."""
+    for entry in _entries(data):
+        if is_dataset(entry):
+            require_datasets(entry)
+        elif is_url(entry):
+            check_protocol(entry)
+
+
 def _is_glob(name: str) -> bool:
     return any(sign in name for sign in GLOB_SIGNS) and not os.path.exists(name)
 
@@ -111,23 +125,23 @@ def _data_files(names: Iterable[str]) -> list[str]:
     return [name for name in shown if format_suffix(name) in ENDINGS]
 
 
-def shard_facts(name: str) -> tuple[int, str]:
-    """Return the size of a shard and a text that changes when it does; "" if there is none.
+def shard_stamp(name: str) -> str:
+    """Return a text that changes when a shard does; "" if there is none.
 
     Of a local file, the text is its size and time; of a dataset, there is none.
     """
     if is_dataset(name):
-        return 0, ""
+        return ""
     if is_url(name):
-        return url_facts(name)
+        return url_stamp(name)
     try:
         facts = os.stat(name)
     except FileNotFoundError:
         fix = "check the name, or the folder you are in"
         raise MissingFileError(name, None, "there is no such file", fix) from None
     except (OSError, ValueError):  # opening it says what is wrong
-        return 0, ""
-    return facts.st_size, f"{facts.st_size}:{facts.st_mtime_ns}"
+        return ""
+    return f"{facts.st_size}:{facts.st_mtime_ns}"
 
 
 def measure_shard(name: str) -> FileContent:

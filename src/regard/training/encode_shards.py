@@ -16,7 +16,7 @@ from regard.data import Pair, ShardedCorpus, fingerprint
 from regard.data.corpus import note_path
 from regard.data.duplicates import flags_checksum, mark_duplicates
 from regard.data.encode_corpus import corpus_key
-from regard.data.shards import list_shards, measure_shard, shard_facts
+from regard.data.shards import list_shards, measure_shard, shard_stamp
 from regard.data.text_files import FileContent
 from regard.kinds import DataKind
 from regard.safe_read import MissingFileError
@@ -47,8 +47,8 @@ def measure_shards(
             raise
         say(f"{error.file}: {error.reason}, and the run goes on with what it has encoded.")
         return before
-    present = _present(names, skip_missing=before is not None)
-    if before is not None and not present:
+    stamps = _stamps(names, skip_missing=before is not None)
+    if before is not None and not stamps:
         say(f"all {len(names):,} shards are gone, and the run goes on with what it has encoded.")
         return before
 
@@ -60,21 +60,19 @@ def measure_shards(
                 tell({"pairs": content.lines})
                 yield content
 
-    return survey_shards(present, before, measure)
+    return survey_shards(stamps, before, measure)
 
 
-def _present(names: Sequence[str], *, skip_missing: bool) -> list[str]:
-    """Return the shards that are there; a missing one raises MissingFileError, or is left out."""
-    present = []
+def _stamps(names: Sequence[str], *, skip_missing: bool) -> dict[str, str]:
+    """Return the stamps of shards; a missing one raises MissingFileError, or is left out."""
+    stamps = {}
     for name in names:
         try:
-            shard_facts(name)
+            stamps[name] = shard_stamp(name)
         except MissingFileError:
             if not skip_missing:
                 raise
-        else:
-            present.append(name)
-    return present
+    return stamps
 
 
 @dataclass(frozen=True)

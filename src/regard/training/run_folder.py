@@ -170,6 +170,8 @@ class RunFolder:
             self.calibration_file,
             self.checkpoints,
             self.best,
+            self.shards,
+            self.digests,
         ]
         later += [self.path / name for name in REPORT]
         taken = [path.name for path in (*self._made, *later) if os.path.lexists(path)]

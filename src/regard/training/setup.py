@@ -20,7 +20,7 @@ from regard.data import (
     require_tokenizer,
 )
 from regard.data.dev_set import DevSet
-from regard.data.shards import display_data, is_sharded
+from regard.data.shards import check_packages, display_data, is_sharded
 from regard.data.text_files import STDIN, is_read_once
 from regard.errors import ArgumentError
 from regard.kinds import DataKind, open_kind
@@ -402,6 +402,7 @@ def _check_shards(config: Config) -> None:
         raise ArgumentError("deduplicate", rule, "true", "write them to a file first")
     if not config.deduplicate and not (config.data and is_sharded(config.data)):
         return
+    check_packages(config.data)
     what = "deduplicate" if config.deduplicate else "data in shards"
     if config.tgt is not None:
         raise ArgumentError(
@@ -421,14 +422,13 @@ def _check_shards(config: Config) -> None:
 
 def _check_files(config: Config) -> None:
     """Raise ArgumentError for a pipe, which is read only once; stdin as the data is saved."""
-    for name in FILES:
-        file = getattr(config, name)
-        if (
-            not isinstance(file, str)
-            or not file
-            or (name == "data" and file == STDIN)
-            or not is_read_once(file)
-        ):
+    named = [(name, getattr(config, name)) for name in FILES]
+    if not isinstance(config.data, str):
+        named += [("data", file) for file in config.data]
+    for name, file in named:
+        if not isinstance(file, str) or not file or (name == "data" and file == STDIN):
+            continue
+        if not is_read_once(file):
             continue
         fix = "write it to a file first"
         if name == "data":

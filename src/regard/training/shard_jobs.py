@@ -12,10 +12,11 @@ from typing import Any, Final
 
 from regard import safe_read
 from regard.atomic_files import atomic_output
-from regard.data import Pair, load_target
+from regard.data import Pair, load_target, require_tokenizer
 from regard.data.corpus import corpus_problem, crc32_of_file, note_path, write_note
 from regard.data.duplicates import open_flags, write_digests
 from regard.data.encode_corpus import PairEncoder
+from regard.errors import DataError
 from regard.kinds import DataKind, load_encoder, open_kind
 from regard.training.config import Config
 from regard.training.run_files import Examples, RunFiles
@@ -43,7 +44,8 @@ def encode(job: Job) -> dict[str, Any]:
     path, config = Path(job["path"]), _config(job["config"])
     kind = _kind(job["folder"], job["config"])
     examples, notes = _examples(job)
-    split = _Split(examples, job)
+    has_features = bool(require_tokenizer(kind.source, "data in shards").features)
+    split = _Split(examples, job, has_features=has_features)
     usable = kind.usable(
         split.train(), file=job["name"], skip_bad=config.skip_bad, say=notes.append
     )
@@ -64,8 +66,8 @@ def encode(job: Job) -> dict[str, Any]:
 class _Split:
     """The pairs of a shard: for training, held out, and left out as duplicates."""
 
-    def __init__(self, examples: Examples, job: Job) -> None:
-        self.examples, self.job = examples, job
+    def __init__(self, examples: Examples, job: Job, *, has_features: bool) -> None:
+        self.examples, self.job, self.has_features = examples, job, has_features
         self.dev: list[Pair] = []
         self.duplicates = 0
 
@@ -74,12 +76,25 @@ class _Split:
         job, is_dev = self.job, self.examples.is_dev
         flags = open_flags(Path(job["flags"][0]), *job["flags"][1:]) if job["flags"] else None
         for row, pair in enumerate(self.examples.shard(job["name"])):
+            if row == 0 and pair.features and not self.has_features:
+                raise _has_features(job["name"], pair)
             if flags is not None and flags[row]:
                 self.duplicates += 1
             elif is_dev(pair, job["share"]):
                 self.dev.append(pair)
             else:
                 yield pair
+
+
+def _has_features(name: str, pair: Pair) -> DataError:
+    """Return the error for features in some shards only: the layout of each is detected."""
+    return DataError(
+        name,
+        pair.line,
+        "all shards must have features or none, but this one has, and those that tokenisers were "
+        "trained on have none",
+        'name two columns, as in columns="0,1", or give all shards features',
+    )
 
 
 def held_out_pairs(path: Path) -> Iterator[Pair]:
@@ -118,7 +133,8 @@ def _examples(job: Job) -> tuple[Examples, list[str]]:
         if note:
             notes.append(note)
 
-    files = RunFiles(_config(job["config"]), Path(), None, keep)
+    stdin = RunFolder(job["folder"]).stdin_file
+    files = RunFiles(_config(job["config"]), stdin, None, keep)
     kind = _kind(job["folder"], job["config"])
     return Examples(files, type(kind), kind.source), notes
 

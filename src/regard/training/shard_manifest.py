@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from regard.data.checksummed_json import VERSION, invalid_file, read_checksummed, write_checksummed
-from regard.data.shards import shard_facts
 from regard.data.text_files import FileContent, fingerprint
 from regard.errors import DataError
 from regard.training.data_record import CHANGED, SourceFile
@@ -151,24 +150,23 @@ def _moved(was: ShardManifest, now: ShardManifest) -> DataError | None:
 
 
 def survey_shards(
-    names: Sequence[str],
+    stamps: Mapping[str, str],
     before: ShardManifest | None,
     measure: Callable[[Sequence[str]], Iterator[FileContent]],
 ) -> ShardManifest:
     """Measure shards; those whose stamps are in an earlier manifest are not read again.
 
     Args:
-        names: of all shards.
+        stamps: of all shards, by name.
         before: the manifest of the run, if it has one.
         measure: measures shards, in the order of their names.
     """
     known: Mapping[str, Shard] = {} if before is None else before._by_name()
-    stamps = {name: shard_facts(name)[1] for name in names}
     same = {
         name: known[name].content
         for name, stamp in stamps.items()
         if stamp and name in known and known[name].stamp == stamp
     }
-    rest = [name for name in names if name not in same]
+    rest = [name for name in stamps if name not in same]
     found = same | dict(zip(rest, measure(rest), strict=True))
-    return ShardManifest(tuple(Shard(name, found[name], stamps[name]) for name in names))
+    return ShardManifest(tuple(Shard(name, found[name], stamp) for name, stamp in stamps.items()))
