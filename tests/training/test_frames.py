@@ -287,7 +287,7 @@ def test_each_source_is_parsed_once_before_the_first_step(tmp_path, monkeypatch,
 def test_pairs_are_encoded_as_if_they_were_read_again_each_time(tmp_path, monkeypatch):
     data = write_jsonl(tmp_path / "a.jsonl", spoken(80))
     once, _ = task_of(tmp_path / "a", data)
-    cache = "regard.training.run_data.write_frame_cache"
+    cache = "regard.training.run_files.write_frame_cache"
     monkeypatch.setattr(cache, lambda pairs, path: list(pairs))
     again, _ = task_of(tmp_path / "b", data)
     for one, other in (

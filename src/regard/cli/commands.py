@@ -210,8 +210,8 @@ def train(
     data: str | None = Argument(
         None,
         metavar="DATA",
-        help="Pairs: TSV, JSONL, Parquet, or '-' for stdin; text for a language model; "
-        "or a TOML file: settings, or a recipe.",
+        help="Pairs: TSV, JSONL, Parquet, or '-' for stdin; text for a language model; many files "
+        "as a folder, a glob in quotes, URLs or hf:NAME; or a TOML file: settings, or a recipe.",
     ),
     words: list[str] | None = Argument(
         None,
@@ -272,6 +272,33 @@ def train(
     `regard train pairs.tsv` is enough. Settings by name go last, as in
     `regard train pairs.tsv hidden=256 epochs=20`. `regard train recipes/NAME`
     prepares the data of a published result, trains, and scores dev and test.
+    """
+
+
+@command("train", no_args_is_help=True)
+def encode(
+    data: str | None = Argument(
+        None,
+        metavar="DATA",
+        help="As for `regard train`: mostly a folder, a glob in quotes, URLs or hf:NAME.",
+    ),
+    words: list[str] | None = Argument(
+        None, metavar="KEY=VALUE", help="Settings by name, as for `regard train`."
+    ),
+    preset: str | None = Option(
+        None, "--preset", "-p", help="The model, by name.", show_default="bahdanau"
+    ),
+    output: Path | None = Option(
+        None, "--output", "-o", help="The run folder.", show_default="runs/PRESET"
+    ),
+    resume: Path | None = Option(
+        None, help="Go on with the shards that are missing in this folder.", show_default=False
+    ),
+    quiet: bool = Option(False, "--quiet", "-q", help="Print only errors."),
+) -> None:
+    """Encode the data of a run, without training.
+
+    `regard train --resume RUN` trains on them later, on this machine or another.
     """
 
 

@@ -91,7 +91,7 @@ def _remove_earlier(output: Path, config: Config) -> bool:
     folder = RunFolder(output)
     if not folder.started:
         return False
-    if Path(folder.read_config().data).parts[-2:] != Path(config.data).parts[-2:]:
+    if Path(str(folder.read_config().data)).parts[-2:] != Path(str(config.data)).parts[-2:]:
         raise RunError(
             f"the output folder must be new or hold an earlier demo, but {output} holds another "
             f"run: choose another with -o."

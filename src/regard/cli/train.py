@@ -1,4 +1,4 @@
-"""`regard train`: a model from pairs, texts or a recipe."""
+"""`regard train`: a model from pairs, texts or a recipe; `regard encode`: its data alone."""
 
 from pathlib import Path
 from typing import Any
@@ -9,7 +9,9 @@ from regard import recipes
 from regard.cli.error_handling import SIGNALLED
 from regard.errors import ArgumentError
 from regard.training import (
+    Config,
     RunFolder,
+    encode_run,
     make_config,
     parse_overrides,
     read_toml,
@@ -87,6 +89,31 @@ def train(
         typer.echo(str(folder.path))
 
 
+def encode(
+    *,
+    data: str | None,
+    words: list[str] | None,
+    preset: str | None,
+    output: Path | None,
+    resume: Path | None,
+    quiet: bool,
+) -> None:
+    """Begin a run up to its encoded data."""
+    given = [word for word in (data, *(words or [])) if word is not None]
+    if resume is None:
+        settings = _gather(given, resuming=False) | ({} if preset is None else {"preset": preset})
+        config = _with_data(settings)
+        folder = encode_run(config, output or Path("runs") / config.preset, quiet=quiet)
+    else:
+        extra = [*given, *([] if preset is None else [preset]), *([output] if output else [])]
+        if extra:
+            raise ArgumentError(
+                "--resume", "be the only argument", repr(str(extra[0])), "the run has its settings"
+            )
+        folder = encode_run(None, resume, quiet=quiet)
+    typer.echo(str(folder.path))
+
+
 def _recipe(words: list[str], resume: Path | None) -> recipes.Recipe | None:
     """Return the recipe that is named first, or that the resumed run was made by."""
     if resume is not None:
@@ -97,12 +124,18 @@ def _recipe(words: list[str], resume: Path | None) -> recipes.Recipe | None:
 
 def _train(settings: dict[str, Any], output: Path | None, quiet: bool) -> RunFolder:
     """Train on the user's own data."""
+    config = _with_data(settings)
+    return start_run(config, output or Path("runs") / config.preset, quiet=quiet)
+
+
+def _with_data(settings: dict[str, Any]) -> Config:
+    """Return the settings of a run, which must name its data."""
     config = make_config(settings)
     if not config.data:
         raise ArgumentError(
             "data", "be a file of pairs", "missing", "name one, as in `regard train pairs.tsv`"
         )
-    return start_run(config, output or Path("runs") / config.preset, quiet=quiet)
+    return config
 
 
 def _gather(words: list[str], resuming: bool) -> dict[str, Any]:
@@ -120,7 +153,8 @@ def _gather(words: list[str], resuming: bool) -> dict[str, Any]:
             "data",
             "be one file, or two parallel ones",
             " and ".join(map(repr, files)),
-            "put files of pairs together, and write settings as key=value",
+            "name the folder of many files, or a glob in quotes, as in 'pairs/*.tsv', and write "
+            "settings as key=value",
         )
     elif files:
         settings |= zip(("data", "tgt"), files, strict=False)

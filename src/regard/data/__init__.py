@@ -27,6 +27,7 @@ from regard.data.pair_reader import (
 from regard.data.pairs import Format, Pair
 from regard.data.pictures import PictureEncoder, PictureReader
 from regard.data.row_parsers import parse_features
+from regard.data.sharded_corpus import ShardedCorpus
 from regard.data.sounds import LogMel, SoundEncoder, SoundReader
 from regard.data.source_encoders import SourceEncoder, require_tokenizer
 from regard.data.stories import Story
@@ -61,6 +62,7 @@ __all__ = [
     "PictureEncoder",
     "PictureReader",
     "Resegmenter",
+    "ShardedCorpus",
     "SoundEncoder",
     "SoundReader",
     "SourceEncoder",

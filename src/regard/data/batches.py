@@ -119,8 +119,9 @@ class BatchPlan:
                 len(tgt_lengths),
                 "pass the lengths of one corpus",
             )
-        self._src = np.asarray(src_lengths, np.int64)
-        self._tgt = np.asarray(tgt_lengths, np.int64) + 1  # eos
+        # 4 bytes each: a corpus may have billions of pairs
+        self._src = np.asarray(src_lengths, np.int32)
+        self._tgt = np.asarray(tgt_lengths, np.int32) + np.int32(1)  # eos
         self._max_tokens = max_tokens
         self._max_sentences = max_sentences
         self._seed = seed
@@ -152,8 +153,12 @@ class BatchPlan:
             sides.reverse()
         first, second = (np.minimum(side, LONGEST) for side in sides)
         down = (first + (coins >> 1 & 1)) % 2 == 1
-        lengths = (first << 20) + np.where(down, LONGEST - second, second)
-        return np.argsort((lengths.astype(np.uint64) << np.uint64(24)) + ties, kind="stable")
+        key = first.astype(np.uint64)
+        key <<= np.uint64(20)  # in place, since each copy takes 8 bytes per pair
+        key += np.where(down, LONGEST - second, second).astype(np.uint64)
+        key <<= np.uint64(24)
+        key += ties
+        return np.argsort(key, kind="stable")
 
     def _cut(
         self, src: Int[np.ndarray, " rows"], tgt: Int[np.ndarray, " rows"]

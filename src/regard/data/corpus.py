@@ -135,7 +135,7 @@ class Corpus:
 
     def _places(
         self, batches: list[Any], side: str
-    ) -> tuple[Int[np.ndarray, " pairs"], Int32[np.ndarray, " pairs"]]:
+    ) -> tuple[Integer[np.ndarray, " pairs"], Int32[np.ndarray, " pairs"]]:
         """Return the start of each pair in `_ids` or `_numbers`, and its tokens or frames."""
         starts, lengths = [], []
         for batch in batches:
@@ -144,7 +144,9 @@ class Corpus:
                 values, width, items = values.values, self.features, self._numbers
             offsets = batch.column(side).offsets.to_numpy(zero_copy_only=False).astype(np.int64)
             first = values.buffers()[1].address - self._bytes.address
-            starts.append(first // items.itemsize + width * offsets[:-1])
+            places = first // items.itemsize + width * offsets[:-1]
+            # half the memory, where the file has fewer than 4 billion items
+            starts.append(places.astype(np.uint32) if len(items) < 1 << 32 else places)
             lengths.append(np.diff(offsets).astype(np.int32))
         return np.concatenate(starts), np.concatenate(lengths)
 
@@ -153,7 +155,7 @@ class Corpus:
 
     def src(self, index: SupportsIndex) -> Integer[np.ndarray, " src_len"]:
         """Return the source ids of one pair, eos included, as a view of the file."""
-        start = self._src_starts[index]
+        start = int(self._src_starts[index])
         return self._ids[start : start + self.src_lengths[index]]
 
     def frames(self, index: SupportsIndex) -> Float32[np.ndarray, "frames features"]:
@@ -162,7 +164,7 @@ class Corpus:
 
     def tgt(self, index: SupportsIndex) -> Integer[np.ndarray, " tgt_len"]:
         """Return the target ids of one pair, without bos and eos, as a view of the file."""
-        start = self._tgt_starts[index]
+        start = int(self._tgt_starts[index])
         return self._ids[start : start + self.tgt_lengths[index]]
 
     def gather(self, side: str, rows: Int[np.ndarray, " rows"]) -> Ids | FrameRows:
@@ -172,11 +174,11 @@ class Corpus:
     def ids(self, side: str, rows: Int[np.ndarray, " rows"]) -> Ids:
         """Like `gather`, for a side that is text."""
         if side == "src":
-            return Ids(self._src_starts[rows], self.src_lengths[rows], self._ids)
-        return Ids(self._tgt_starts[rows], self.tgt_lengths[rows], self._ids)
+            return Ids(_as_index(self._src_starts[rows]), self.src_lengths[rows], self._ids)
+        return Ids(_as_index(self._tgt_starts[rows]), self.tgt_lengths[rows], self._ids)
 
     def _frames(self, rows: Int[np.ndarray, " rows"]) -> FrameRows:
-        starts, lengths = self._src_starts[rows], self.src_lengths[rows]
+        starts, lengths = _as_index(self._src_starts[rows]), self.src_lengths[rows]
         return FrameRows(starts, lengths, self._numbers, self.features)
 
     @property
@@ -201,6 +203,10 @@ class Corpus:
         return Pair(src, tgt, line, tuple(more), tuple(features))
 
 
+def _as_index(starts: Integer[np.ndarray, " rows"]) -> Int64[np.ndarray, " rows"]:
+    return starts.astype(np.int64)
+
+
 def _width(kind: Any) -> int:
     """Return the numbers per frame, or 0 for text."""
     return int(kind.list_size) if arrow.types.is_fixed_size_list(kind) else 0
@@ -220,7 +226,7 @@ def crc32_of_file(path: Path) -> int:
     return crc
 
 
-def write_note(path: Path, content: dict[str, int]) -> None:
+def write_note(path: Path, content: dict[str, Any]) -> None:
     """Write the JSON file beside a corpus, with a checksum of its own."""
     note = {**content, "checksum": json_checksum(content)}
     with atomic_output(note_path(path)) as file:

@@ -4,7 +4,7 @@ import itertools
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, NamedTuple, Protocol, final, runtime_checkable
+from typing import IO, Any, Final, NamedTuple, Protocol, final, runtime_checkable
 
 import numpy as np
 from jaxtyping import Int32, Shaped
@@ -186,22 +186,14 @@ def build_corpus(
         name: what errors call the data; default is the file to write.
         progress: called with the number of pairs read so far.
     """
-    encoder = _Encoder(src_tok, tgt_tok, max_src_len, max_tgt_len, texts)
     key = corpus_key(source, src_tok, tgt_tok, max_src_len, max_tgt_len, texts)
     path = Path(path)
-    schema = encoder.schema.with_metadata({FINGERPRINT: key})
-    kept = read = 0
-    with atomic_output(path) as file, arrow.ipc.new_file(file, schema) as writer:
-        for parts in _grouped(map(encoder.encode, in_chunks(pairs)), WRITTEN):
-            batch = encoder.batch(parts)
-            writer.write_batch(batch)
-            kept += batch.num_rows
-            read += batch.num_rows + sum(part.dropped for part in parts)
-            if progress is not None:
-                progress(read)
+    encoder = PairEncoder(src_tok, tgt_tok, max_src_len, max_tgt_len, texts)
+    with atomic_output(path) as file:
+        kept, dropped = encoder.write(pairs, file, key, progress)
         if not kept:
-            raise _nothing_left(name or str(path), read, max_src_len, max_tgt_len, src_tok)
-    write_note(path, {"pairs": kept, "dropped": read - kept, "crc32": crc32_of_file(path)})
+            raise _nothing_left(name or str(path), dropped, max_src_len, max_tgt_len, src_tok)
+    write_note(path, {"pairs": kept, "dropped": dropped, "crc32": crc32_of_file(path)})
     return Corpus(path)
 
 
@@ -274,8 +266,16 @@ def corpus_key(
     )
 
 
-class _Encoder:
-    """Encoder of pairs into record batches."""
+class PairEncoder:
+    """Encoder of pairs into the record batches of a corpus.
+
+    Args:
+        src_tok: as for `build_corpus`, and so are the others.
+        tgt_tok: as there.
+        max_src: as there.
+        max_tgt: as there.
+        texts: as there.
+    """
 
     def __init__(
         self,
@@ -310,6 +310,32 @@ class _Encoder:
             [pairs[i]._replace(frames=None) for i in kept] if self._texts else [],
             len(pairs) - len(kept),
         )
+
+    def write(
+        self,
+        pairs: Iterable[Pair],
+        file: IO[bytes],
+        key: str,
+        progress: Callable[[int], None] | None = None,
+    ) -> tuple[int, int]:
+        """Encode pairs into an open file; returns how many were written, and how many dropped.
+
+        Args:
+            pairs: read once.
+            file: gets the Arrow file.
+            key: the fingerprint that the file states.
+            progress: called with the number of pairs read so far.
+        """
+        kept = read = 0
+        with arrow.ipc.new_file(file, self.schema.with_metadata({FINGERPRINT: key})) as writer:
+            for parts in _grouped(map(self.encode, in_chunks(pairs)), WRITTEN):
+                batch = self.batch(parts)
+                writer.write_batch(batch)
+                kept += batch.num_rows
+                read += batch.num_rows + sum(part.dropped for part in parts)
+                if progress is not None:
+                    progress(read)
+        return kept, read - kept
 
     def batch(self, parts: Sequence[_Encoded]) -> Any:
         """Return one record batch of several encoded parts."""

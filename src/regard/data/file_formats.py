@@ -241,19 +241,20 @@ def jsonl_format(source: PathLike, head: Head, wanted: ReadOptions) -> Format:
     return Format("jsonl", KEYS[0], FEATURES_KEY, references=wanted.references)
 
 
-def items_format(first: Any, wanted: ReadOptions) -> Format:
+def items_format(first: Any, wanted: ReadOptions, name: str = "pairs") -> Format:
     """Return the roles of the parts of Python objects, by the first one.
 
     Args:
         first: a tuple, or a dictionary with keys as in JSON.
         wanted: the caller's options.
+        name: what messages call the source.
     """
     if not isinstance(first, Mapping):
         wanted.check_no_columns()
         features = 2 if wanted.features else None
         return Format("pairs", features=features, references=wanted.references)
     if wanted.columns is None:
-        return _named("pairs", "pairs", 1, [*map(str, first), FEATURES_KEY], wanted)
+        return _named("pairs", name, 1, [*map(str, first), FEATURES_KEY], wanted)
     _check_names(wanted.columns, "the pairs are dictionaries")
     return _chosen("pairs", wanted.columns, wanted)
 

@@ -19,6 +19,7 @@ from regard.data.file_formats import (
     parquet_format,
     tsv_format,
 )
+from regard.data.hub_datasets import dataset_rows, is_dataset
 from regard.data.pairs import Format, Pair
 from regard.data.row_parsers import Parser, check_text, check_unicode, parser_for
 from regard.data.text_files import (
@@ -77,6 +78,8 @@ def open_rows(
 ) -> OpenedSource:
     """Open a file, two parallel files, or an iterable; raises DataError for a missing file."""
     wanted.check()
+    if isinstance(source, str) and is_dataset(source) and tgt_file is None:
+        return _open_items(dataset_rows(source), wanted, source)
     if isinstance(source, str | os.PathLike):
         return (
             _open_file(source, wanted)
@@ -90,14 +93,14 @@ def open_rows(
     return _open_items(source, wanted)
 
 
-def _open_items(source: Iterable[Any], wanted: ReadOptions) -> OpenedSource:
+def _open_items(source: Iterable[Any], wanted: ReadOptions, name: str = "pairs") -> OpenedSource:
     wanted.check_no_format()
     rows = enumerate(source, start=1)
     head = list(itertools.islice(rows, 1))
     first = head[0][1] if head else ()
-    shape = items_format(first, wanted)
-    note = header_note("pairs", first, shape, None) if isinstance(first, list | tuple) else ""
-    return OpenedSource("pairs", itertools.chain(head, rows), shape, note=note)
+    shape = items_format(first, wanted, name)
+    note = header_note(name, first, shape, None) if isinstance(first, list | tuple) else ""
+    return OpenedSource(name, itertools.chain(head, rows), shape, note=note)
 
 
 def _open_file(source: PathLike, wanted: ReadOptions) -> OpenedSource:
@@ -314,8 +317,9 @@ def read_pairs(
     Text is given as it stands in the file: normalisation is the tokeniser's job.
 
     Args:
-        source: a file (`-` for stdin) or an iterable of tuples (source, target), or of dictionaries
-            with names as in JSON. Files may be compressed as gz, xz or bz2.
+        source: a file (`-` for stdin), a URL, a dataset (`hf:NAME`) or an iterable of tuples
+            (source, target), or of dictionaries with names as in JSON. Files may be compressed as
+            gz, xz, bz2 or zst.
         tgt_file: the file of the targets, if the source's file has only sources.
         format: `tsv`, `jsonl` or `parquet`, if the name of the file does not say.
         columns: which columns are source, target and, as a third, features: numbers from 0, or
@@ -391,6 +395,8 @@ def save_stdin(path: PathLike) -> None:
 
 
 TEXT: Final = Format("text")
+#: the column of a dataset that holds texts
+TEXT_COLUMN: Final = "text"
 #: endings of files that hold no lines of text
 TABLES: Final = (".csv", ".jsonl", ".ndjson", ".json", ".parquet")
 
@@ -406,8 +412,9 @@ def read_texts(
     """Read texts as pairs with an empty source; empty lines are skipped.
 
     Args:
-        source: a file with one text on each line (`-` for stdin), plain or compressed as gz, xz or
-            bz2; or an iterable of strings.
+        source: a file with one text on each line (`-` for stdin) or its URL, plain or compressed as
+            gz, xz, bz2 or zst; a dataset (`hf:NAME`) with a column `text`; or an iterable of
+            strings.
         skip_bad: whether to count bad lines and go on; otherwise the first one raises `DataError`.
         on_bad: called with the error of each line that was left out.
         max_chars: the most characters that a line may have.
@@ -437,6 +444,8 @@ def _opened(source: PathLike | Iterable[Any]) -> OpenedSource:
     if not isinstance(source, str | os.PathLike):
         rows = ((i, text) for i, text in enumerate(source, start=1) if not _is_blank_text(text))
         return OpenedSource("texts", rows, TEXT)
+    if is_dataset(source):
+        return OpenedSource(str(source), _dataset_texts(str(source)), TEXT)
     name, suffix = display_name(source), format_suffix(source)
     if suffix in TABLES:
         raise DataError(
@@ -446,6 +455,15 @@ def _opened(source: PathLike | Iterable[Any]) -> OpenedSource:
             "write the texts alone to a file",
         )
     return OpenedSource(name, ((i, raw) for i, raw in numbered_lines(source) if raw.strip()), TEXT)
+
+
+def _dataset_texts(source: str) -> Rows:
+    for number, row in enumerate(dataset_rows(source), start=1):
+        if TEXT_COLUMN not in row:
+            what = f"texts are expected in the column {TEXT_COLUMN}, but it has {', '.join(row)}"
+            raise DataError(source, None, what, "choose a dataset of texts, or rename its column")
+        if not _is_blank_text(row[TEXT_COLUMN]):
+            yield number, row[TEXT_COLUMN]
 
 
 def _is_blank_text(text: Any) -> bool:

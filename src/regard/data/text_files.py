@@ -19,16 +19,26 @@ from contextlib import ExitStack, contextmanager
 from typing import IO, Any, Final, NamedTuple
 
 from regard import safe_read
+from regard.data import lazy_pyarrow as arrow
 from regard.data.error_hints import BadLine
 from regard.data.media_files import MEDIA
+from regard.data.remote_files import is_url, open_url
 from regard.errors import DataError
 from regard.safe_read import PathLike, invalid_name
 
 STDIN: Final = "-"
+
+
+def _open_zstd(raw: Any, mode: str) -> Any:
+    """Open a stream that is compressed as zst, with pyarrow; it reads only."""
+    return arrow.CompressedInputStream(arrow.PythonFile(raw, mode="r"), "zstd")
+
+
 OPENERS: Final[dict[str, Callable[..., Any]]] = {
     ".gz": gzip.open,
     ".xz": lzma.open,
     ".bz2": bz2.open,
+    ".zst": _open_zstd,
 }
 BOM: Final = b"\xef\xbb\xbf"
 UTF_16: Final = (b"\xff\xfe", b"\xfe\xff")
@@ -66,7 +76,7 @@ def is_read_once(source: PathLike) -> bool:
 
 @contextmanager
 def open_bytes(source: PathLike) -> Iterator[IO[bytes]]:
-    """Open the bytes of a file, decompressed if its name or its first bytes say so.
+    """Open the bytes of a file or a URL, decompressed if its name or its first bytes say so.
 
     A folder is read as the table that `folder_table` makes of it.
     """
@@ -163,6 +173,8 @@ def stdin_bytes() -> Any:
 
 
 def _open(source: PathLike) -> io.BufferedReader:
+    if isinstance(source, str) and is_url(source):
+        return open_url(source)
     try:
         return open(source, "rb")
     except FileNotFoundError:
@@ -196,6 +208,8 @@ def _opener_by_content(raw: object) -> Callable[..., Any] | None:
         return gzip.open
     if head.startswith(b"\xfd7zXZ\x00"):
         return lzma.open
+    if head.startswith(b"\x28\xb5\x2f\xfd"):
+        return _open_zstd
     return bz2.open if head.startswith(b"BZh") and head[4:] == b"1AY&SY" else None
 
 

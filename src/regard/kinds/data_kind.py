@@ -60,7 +60,7 @@ METRICS: dict[str, str] = {
 class Settings(Protocol):
     """The settings of a run that depend on its data; `regard.training.Config` has them."""
 
-    data: str
+    data: str | tuple[str, ...]
     tgt: str | None
     dev: str | None
     dev_tgt: str | None
@@ -327,6 +327,8 @@ class DataKind(ABC):
     caches_parsed: ClassVar[bool] = False
     #: whether sources may lie in files of their own, which can change while the data file does not
     names_files: ClassVar[bool] = False
+    #: whether training data may be shards, which are text
+    reads_shards: ClassVar[bool] = False
     #: what messages call the tokens whose embeddings start from word vectors, by setting
     vector_sides: ClassVar[Mapping[str, str]] = {"src_vectors": "source", "tgt_vectors": "target"}
     #: whether the default batch size grows with the number of examples

@@ -40,6 +40,7 @@ class PlainTexts(DataKind):
     examples = "texts"
     inputs = "texts"
     encoder_kinds = TOKENIZER_KINDS
+    reads_shards = True
     has_sources = False
     vector_sides: ClassVar[Mapping[str, str]] = {"tgt_vectors": "text"}
     scales_batches = False

@@ -43,6 +43,7 @@ class TaggedPairs(DataKind):
 
     name = "tagged-pairs"
     encoder_kinds = TOKENIZER_KINDS
+    reads_shards = True
     one_output_per_input = True
 
     def __init__(self, settings: Settings, encoders: Encoders) -> None:

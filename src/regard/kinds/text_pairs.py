@@ -48,6 +48,7 @@ class TextPairs(DataKind):
 
     name = "text-pairs"
     encoder_kinds = TOKENIZER_KINDS
+    reads_shards = True
 
     def __init__(self, settings: Settings, encoders: Encoders) -> None:
         super().__init__(settings, encoders)

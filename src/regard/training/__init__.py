@@ -6,13 +6,14 @@ from regard.training.config import Config, make_config, parse_overrides, read_to
 from regard.training.run_folder import RunError, RunFolder, Saved
 
 if TYPE_CHECKING:
-    from regard.training.run import resume_run, start_run
+    from regard.training.run import encode_run, resume_run, start_run
 
 __all__ = [
     "Config",
     "RunError",
     "RunFolder",
     "Saved",
+    "encode_run",
     "make_config",
     "parse_overrides",
     "read_toml",
@@ -23,7 +24,7 @@ __all__ = [
 
 def __getattr__(name: str) -> Any:
     """Import the trainer when it is first used, since using a model does not need it."""
-    if name in ("resume_run", "start_run"):
+    if name in ("encode_run", "resume_run", "start_run"):
         from regard.training import run
 
         return getattr(run, name)

@@ -98,7 +98,11 @@ class Config(BaseModel):
         extra="forbid", frozen=True, coerce_numbers_to_str=True, allow_inf_nan=False
     )
 
-    data: str = _fixed("", "training pairs: TSV, JSONL, Parquet, '-'; .gz anywhere; or texts")
+    data: str | tuple[str, ...] = _fixed(
+        "",
+        "training pairs: TSV, JSONL, Parquet, '-'; .gz anywhere; or texts; or shards: a folder, a "
+        "glob, a list, URLs, hf:NAME",
+    )
     tgt: str | None = _fixed(None, "target file, if source and target are parallel files")
     dev: str | None = _fixed(None, "dev pairs; default: held out of the data")
     dev_tgt: str | None = _fixed(None, "target file of dev, if these are parallel files")
@@ -114,6 +118,11 @@ class Config(BaseModel):
     skip_bad: bool = _fixed(False, "skip and count bad lines instead of stopping at the first")
     max_chars: int = _fixed(
         10_000, "maximum number of characters of a side; longer lines are bad lines", ge=1
+    )
+
+    deduplicate: bool = _fixed(False, "leave out pairs that occur before, in any shard")
+    encode_processes: int | None = _setting(
+        None, "processes that encode shards; default: one per core for large data", ge=1
     )
 
     join_lines: int = _fixed(1, "consecutive lines that a language model reads as one text", ge=1)

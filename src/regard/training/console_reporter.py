@@ -85,6 +85,60 @@ class _Unbreakable:
 
 
 @final
+class ShardBar:
+    """A progress bar of work on shards; a file or a pipe gets a line now and then.
+
+    Args:
+        console: stderr.
+        quiet: whether to show nothing, as in all processes but the first.
+    """
+
+    def __init__(self, console: Console, *, quiet: bool = False) -> None:
+        self.console, self.quiet = console, quiet
+        self.bar = Bar(
+            TextColumn("{task.description}"),
+            BarColumn(),
+            TextColumn("{task.fields[left]}"),
+            console=console,
+            transient=True,
+            disable=quiet or not console.is_terminal,
+        )
+        self.tasks: dict[str, Any] = {}
+        self.started: dict[str, float] = {}
+        self.spoke = time.monotonic()
+
+    def __enter__(self) -> "ShardBar":
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.bar.stop()
+
+    def show(self, what: str, done: int, total: int, pairs: int) -> None:
+        """Show how many shards are done, and the speed.
+
+        Args:
+            what: is done to shards, such as "encoding".
+            done: how many of them.
+            total: number of shards.
+            pairs: of the shards that were done since the start.
+        """
+        now = time.monotonic()
+        if what not in self.tasks:
+            self.tasks[what] = self.bar.add_task(what, total=total, left="")
+            self.started[what] = now
+            self.bar.start()
+        seconds = now - self.started[what]
+        speed = f", {pairs / seconds:,.0f} pairs/s" if seconds > 1 else ""
+        left = f"{done:,} of {total:,} shards{speed}"
+        self.bar.update(self.tasks[what], completed=done, left=left)
+        if done == total:
+            self.bar.remove_task(self.tasks.pop(what))
+        if not self.quiet and not self.console.is_terminal and now - self.spoke > SILENCE_BEFORE:
+            say(self.console, f"{what}: {left}")
+            self.spoke = now
+
+
+@final
 class ConsoleReporter:
     """Reports the progress of a run on a console.
 

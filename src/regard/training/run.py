@@ -1,4 +1,4 @@
-"""Start a training run, or resume one from its verified state."""
+"""Start a training run, encode its data alone, or resume it from its verified state."""
 
 import json
 import re
@@ -25,7 +25,13 @@ from regard.training.checkpoint import (
     remove_tensors,
 )
 from regard.training.config import Config, check_preset, make_config
-from regard.training.console_reporter import ConsoleReporter, StderrConsole, format_metric, say
+from regard.training.console_reporter import (
+    ConsoleReporter,
+    ShardBar,
+    StderrConsole,
+    format_metric,
+    say,
+)
 from regard.training.defaults import has_stalled
 from regard.training.distributed import (
     Processes,
@@ -42,7 +48,8 @@ from regard.training.reporting import (
     example_traces,
     write_card,
 )
-from regard.training.run_data import PairSource
+from regard.training.run_data import prepare_data
+from regard.training.run_files import PairSource
 from regard.training.run_folder import RunError, RunFolder
 from regard.training.setup import PreparedRun, check_settings, prepare
 from regard.training.weights_file import UnusableWeightsError, read_weights
@@ -80,11 +87,8 @@ def start_run(
         folder.write_config(config)
         if launch_id():
             write_atomic(folder.launch_file, json.dumps(_launch(config)).encode())
-        try:
+        with _kept_or_discarded(folder, console, is_new=True):
             run = prepare(config, folder, console, pairs)
-        except BaseException:
-            folder.discard()
-            raise
         return _train(run, new_state(), console, quiet)
 
 
@@ -106,6 +110,55 @@ def _is_restart(folder: RunFolder, config: Config) -> bool:
 
 def _launch(config: Config) -> dict[str, str]:
     return {"launch": launch_id(), "settings": json_checksum(config.model_dump())}
+
+
+def encode_run(
+    config: Config | None,
+    output: str | Path,
+    *,
+    console: Console | None = None,
+    quiet: bool = False,
+) -> RunFolder:
+    """Begin a run up to its encoded data, which `resume_run` trains on.
+
+    Args:
+        config: the settings; None goes on with a run whose encoding was stopped.
+        output: the run folder.
+        console: where to report; stderr if None.
+        quiet: whether to print nothing.
+    """
+    folder = RunFolder(output)
+    console = StderrConsole(quiet=quiet) if console is None else console
+    settings = folder.read_config() if config is None else config
+    check_settings(settings)
+    folder.check_links()
+    if config is not None:
+        folder.check_new()
+        folder.create()
+    with folder.held(), _kept_or_discarded(folder, console, is_new=config is not None):
+        folder.sweep()
+        if config is not None:
+            folder.write_config(config)
+        with ShardBar(console, quiet=quiet) as bar:
+            data = prepare_data(settings, folder, None, partial(say, console), watch=bar.show)
+    counts = (
+        f"{len(data.train.src_lengths):,} training and {len(data.dev.corpus.src_lengths):,} dev"
+    )
+    say(console, f"encoded: {counts} {data.kind.examples}, in {folder.path}.")
+    return folder
+
+
+@contextmanager
+def _kept_or_discarded(folder: RunFolder, console: Console, *, is_new: bool) -> Iterator[None]:
+    """Remove a new run that could not begin, unless shards are encoded that it can go on with."""
+    try:
+        yield
+    except BaseException:
+        if folder.has_encoded_shards:
+            say(console, f"encoded shards are kept; go on: regard train --resume {folder.path}")
+        elif is_new:
+            folder.discard()
+        raise
 
 
 def resume_run(

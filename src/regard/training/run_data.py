@@ -5,22 +5,17 @@ the files that they were made from.
 """
 
 import itertools
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from functools import cached_property
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import NamedTuple
 
 from regard.data import (
     Corpus,
     EncodedPairs,
     Pair,
-    SourceEncoder,
-    base_folder,
+    ShardedCorpus,
     dev_share,
-    fingerprint,
-    join_lines,
-    keep_source,
     load_target,
     open_or_build_corpus,
     save_stdin,
@@ -28,28 +23,17 @@ from regard.data import (
 from regard.data.corpus import corpus_problem
 from regard.data.dev_set import DevSet
 from regard.data.encode_corpus import corpus_key
-from regard.data.error_hints import DEV_SETTING_HINTS, SETTING_HINTS
-from regard.data.frame_cache import Survey, survey, write_frame_cache
-from regard.data.frame_tables import value_fingerprint
-from regard.data.pair_reader import PairReader
-from regard.data.text_files import FileContent, measure_file
+from regard.data.shards import display_data, is_sharded
 from regard.errors import ArgumentError, DataError
-from regard.kinds import DataKind, DataPlace, Encoders, choose_kind, load_encoder, open_kind
-from regard.kinds.text_pairs import read_pair_files
+from regard.kinds import DataKind, Encoders, choose_kind, load_encoder, open_kind
 from regard.training.checkpoint import has_checkpoint
 from regard.training.config import Config
 from regard.training.data_record import CHANGED, DataRecord, SourceFile
+from regard.training.encode_shards import EncodedShards, ShardEncoder, measure_shards
+from regard.training.run_files import PARTS, Examples, PairSource, RunFiles, Say
 from regard.training.run_folder import RunFolder
-
-#: what examples are for
-PARTS: Final = ("train", "dev")
-#: the settings that name files of examples
-FILE_SETTINGS: Final = ("data", "tgt", "dev", "dev_tgt")
-#: examples by which the kind of data is recognised
-FIRST_EXAMPLES: Final = 100
-
-Say = Callable[[str], None]
-PairSource = Sequence[tuple[Any, ...] | Mapping[str, Any]]
+from regard.training.shard_manifest import ShardManifest
+from regard.training.shard_workers import Watch
 
 
 class EncodedData(NamedTuple):
@@ -67,6 +51,7 @@ def prepare_data(
     say: Say,
     *,
     accept_changed: bool = False,
+    watch: Watch = lambda what, done, total, pairs: None,
 ) -> EncodedData:
     """Open the encoded examples of a run, or read and encode them.
 
@@ -77,207 +62,27 @@ def prepare_data(
         say: announces choices.
         accept_changed: whether data may have changed since the run began. What a trained run is
             evaluated on stays as it was.
+        watch: is told of the progress of work on shards.
     """
     if config.data == "-" and pairs is None and not folder.stdin_file.exists():
         save_stdin(folder.stdin_file)  # training reads its data more than once
     files = RunFiles(config, folder.stdin_file, pairs, _once(say))
+    # a run whose shards are gone has a manifest of them
+    sharded = config.deduplicate or is_sharded(config.data) or folder.manifest_file.exists()
+    if pairs is None and sharded:
+        before = _read_manifest(folder, say)
+        shards = measure_shards(config, before, watch, say)
+        files = replace(files, shards=shards, shards_before=before)
     history = DataHistory(folder, _read_record(folder, say), accept_changed, say)
     history = history.after_files(files)
     try:
         kind, examples, history = _encoders(files, folder, history, say)
+        if files.shards is not None:
+            return _encode_shards(kind, examples, history, watch)
         return _encode(kind, examples, history)
     finally:
         for part in PARTS:
             folder.read_file(part).unlink(missing_ok=True)
-
-
-@dataclass(frozen=True)
-class RunFiles:
-    """The files of a run, or its examples from Python.
-
-    Attributes:
-        config: names them.
-        stdin: a copy of what was read from stdin.
-        pairs: training examples from Python.
-        say: announces what was noticed while reading.
-    """
-
-    config: Config
-    stdin: Path
-    pairs: PairSource | None
-    say: Say
-
-    @cached_property
-    def contents(self) -> dict[str, FileContent]:
-        """Sizes and checksums of the files that are there, by setting."""
-        found = {}
-        for setting in FILE_SETTINGS:
-            name = getattr(self.config, setting)
-            path = self.stdin if name == "-" else Path(name or "")
-            if name and path.exists():
-                found[setting] = measure_file(path)
-        if self.pairs is not None and self.pairs_checksum is not None:
-            found["pairs"] = FileContent(0, len(self.pairs), self.pairs_checksum)
-        return found
-
-    @cached_property
-    def pairs_checksum(self) -> str | None:
-        """The checksum of examples from Python."""
-        if self.pairs is None:
-            return None
-        return fingerprint(pairs=list(map(value_fingerprint, self.pairs)))
-
-    def named(self) -> dict[str, str]:
-        """Return file names by setting, as the record keeps them."""
-        names = {setting: getattr(self.config, setting) for setting in FILE_SETTINGS}
-        if self.pairs is not None:
-            names |= {"data": None, "tgt": None, "pairs": "pairs"}
-        return {setting: name for setting, name in names.items() if name}
-
-    def name_of(self, part: str) -> str:
-        """Return what messages call the file of a part."""
-        source = self.config.dev if part == "dev" and self.config.dev else self.config.data
-        return self._display(source) or "pairs"
-
-    def _display(self, source: str) -> str:
-        return "stdin" if source in ("-", str(self.stdin)) else source
-
-    def first(self) -> list[Pair]:
-        """Read the first training pairs, their sources as they stand in the file."""
-
-        def reader(place: DataPlace) -> PairReader:
-            return read_pair_files(self.config, place, keep_source)
-
-        return list(itertools.islice(self.read("train", reader), FIRST_EXAMPLES))
-
-    def read(self, part: str, reader: Callable[[DataPlace], PairReader]) -> Iterator[Pair]:
-        """Read the examples of a part: "train", or "dev" if that has a file."""
-        config = self.config
-        if part == "dev" and config.dev is not None:
-            hints = DEV_SETTING_HINTS
-            place = DataPlace(config.dev, config.dev_tgt, hints, base_folder(config.dev))
-            return self._read(reader, place)
-        if self.pairs is not None:
-            return self._read(reader, DataPlace(self.pairs, None, SETTING_HINTS, Path()))
-        if not config.data:
-            raise ArgumentError(
-                "data", "be a file of pairs", "missing", "name one, as in `regard train pairs.tsv`"
-            )
-        source = str(self.stdin) if config.data == "-" else config.data
-        folder = base_folder(config.data)  # of stdin, the current one
-        return self._read(reader, DataPlace(source, config.tgt, SETTING_HINTS, folder))
-
-    def _read(self, reader: Callable[[DataPlace], PairReader], place: DataPlace) -> Iterator[Pair]:
-        source = place.source
-        try:
-            rows = reader(place)
-            self.say(rows.note.replace(str(self.stdin), "stdin"))
-            yield from join_lines(self._without_features(rows), self.config.join_lines)
-        except DataError as error:
-            if error.file != str(self.stdin):
-                raise
-            raise DataError("stdin", error.line, error.reason, error.fix) from None
-        name = self._display(source) if isinstance(source, str) else "pairs"
-        self.say(f"{name}: {rows.bad}" if rows.bad.total else "")
-
-    def _without_features(self, pairs: Iterable[Pair]) -> Iterable[Pair]:
-        """Drop the features if the user wants none."""
-        if self.config.features is False:
-            return (pair._replace(features=()) for pair in pairs)
-        return pairs
-
-
-@dataclass(frozen=True)
-class Examples:
-    """The examples of a run, of which the kind is known; each pass reads them anew.
-
-    Attributes:
-        files: where they come from.
-        kind: how they are read.
-        encoder: of the sources, once it is learned.
-        parsed: examples by part that are kept on disk until they are encoded.
-    """
-
-    files: RunFiles
-    kind: type[DataKind]
-    encoder: SourceEncoder | None = None
-    parsed: Mapping[str, Iterable[Pair]] = field(default_factory=dict)
-
-    def all(self, part: str) -> Iterable[Pair]:
-        """Read all examples of a part's file."""
-        if part in self.parsed:
-            return self.parsed[part]
-
-        def reader(place: DataPlace) -> PairReader:
-            return self.kind.read(self.files.config, place._replace(encoder=self.encoder))
-
-        return self.files.read(part, reader)
-
-    def train(self, share: float) -> Iterator[Pair]:
-        """Read the training examples; a share of the data is held out if there is no dev file."""
-        return (pair for pair in self.all("train") if not self._is_dev(pair, share))
-
-    def dev(self, share: float) -> Iterator[Pair]:
-        """Read the dev examples."""
-        if self.files.config.dev is not None:
-            return iter(self.all("dev"))
-        return (pair for pair in self.all("train") if self._is_dev(pair, share))
-
-    def _is_dev(self, pair: Pair, share: float) -> bool:
-        if self.files.config.dev is not None:
-            return False
-        return self.kind.is_dev(self.files.config, pair, share)
-
-    def dev_share(self) -> float:
-        """Return the share of sources to hold out; 0 if there is a dev file."""
-        if self.files.config.dev is not None:
-            return 0.0
-        if self.kind.names_files:
-            return dev_share(self._surveys["train"].pairs)
-        return dev_share(sum(1 for _ in self.all("train")))
-
-    def digests(self) -> list[str]:
-        """Return checksums of the sources of each file, if they may lie in files of their own."""
-        return [found.digest for found in self._surveys.values()] if self.kind.names_files else []
-
-    @cached_property
-    def _surveys(self) -> dict[str, Survey]:
-        parts = PARTS[: 1 if self.files.config.dev is None else 2]
-        return {part: survey(self.all(part)) for part in parts}
-
-    def fingerprint(self, part: str, share: float) -> str:
-        """Return the fingerprint of what a part is encoded from."""
-        files, config = self.files, self.files.config
-        names = [name for name in (getattr(config, s) for s in FILE_SETTINGS) if name]
-        if config.data == "-":
-            names[0] = str(files.stdin)
-        return fingerprint(
-            *([] if files.pairs is not None else names),
-            part=part,
-            share=share,
-            columns=config.columns,
-            features=config.features,
-            skip_bad=config.skip_bad,
-            **self.kind.fingerprint_options(config),
-            **({"tables": self.digests()} if self.kind.names_files else {}),
-            pairs=files.pairs_checksum,
-        )
-
-    def keep_parsed(self, part: str, folder: RunFolder) -> "Examples":
-        """Parse the examples of a part, so that later passes find them parsed on disk."""
-        cache = write_frame_cache(self.all(part), folder.read_file(part))
-        return replace(self, parsed={**self.parsed, part: cache})
-
-    def too_few(self, part: str) -> DataError:
-        """Return the error for a file with so few sources that all fall to one part."""
-        what = self.kind.examples
-        return DataError(
-            self.files.name_of(part),
-            None,
-            f"it has too few different {self.kind.inputs} to hold some out, and no {part} {what} "
-            "are left",
-            f'add {what}, or name dev {what} with dev="FILE"',
-        )
 
 
 @dataclass(frozen=True)
@@ -328,7 +133,7 @@ class DataHistory:
             if setting not in files.contents:
                 name = str(files.stdin) if file.name == "-" else file.name
                 self.say(f"{name} is gone, and the run goes on with what it has encoded.")
-        for error in record.changes(files.contents, files.stdin):
+        for error in files.changes(record):
             history = history.accept(error)
         return history
 
@@ -374,6 +179,8 @@ class DataHistory:
             sources["dev"] = self.record.sources["dev"]
         record = DataRecord(files, share, sources, examples.digests(), dev_is_older=self.changed)
         record.write(self.folder.sources_file)
+        if examples.files.shards is not None:
+            examples.files.shards.write(self.folder.manifest_file)
         return replace(self, record=record)
 
 
@@ -399,6 +206,16 @@ def _read_record(folder: RunFolder, say: Say) -> DataRecord | None:
         return None
 
 
+def _read_manifest(folder: RunFolder, say: Say) -> ShardManifest | None:
+    if not folder.manifest_file.exists():
+        return None
+    try:
+        return ShardManifest.read(folder.manifest_file)
+    except DataError as error:
+        say(f"{error.file}: {error.reason}, so it is written again.")
+        return None
+
+
 def _encoders(
     files: RunFiles, folder: RunFolder, history: DataHistory, say: Say
 ) -> tuple[DataKind, Examples, DataHistory]:
@@ -409,11 +226,18 @@ def _encoders(
         kind = open_kind(config, load_encoder(src_file), load_target(tgt_file))
         return kind, Examples(files, type(kind), kind.source), history
     chosen, why = choose_kind(config, files.first)
+    if files.shards is not None and not chosen.reads_shards:
+        raise ArgumentError(
+            "data",
+            f"be one file for {chosen.name}, since only pairs of texts and texts may be shards",
+            repr(display_data(config.data)),
+            "put them into one file, and leave deduplicate out",
+        )
     examples = Examples(files, chosen)
     if chosen.caches_parsed:
         examples = examples.keep_parsed("train", folder)
     share = examples.dev_share() if history.record is None else history.record.share
-    pairs = examples.train(share)
+    pairs = examples.sample(share)
     first = next(pairs, None)
     if first is None:
         raise examples.too_few("training")
@@ -457,6 +281,46 @@ def _encode(kind: DataKind, examples: Examples, history: DataHistory) -> Encoded
         total = len(train) + train.dropped
         say(f"too long and left out: {train.dropped:,} of {total:,} training {kind.examples}.")
     return EncodedData(kind, kind.train_set(train), kind.dev_set(dev))
+
+
+def _encode_shards(
+    kind: DataKind, examples: Examples, history: DataHistory, watch: Watch
+) -> EncodedData:
+    """Open the encoded shards, or encode those that are missing."""
+    if history.record is None:
+        if history.is_trained and not history.accept_changed:
+            what = "the record of the data is missing, so that they may have changed"
+            raise DataError(str(history.folder.data), None, what, CHANGED)
+        history = history.recorded(examples, examples.dev_share())
+    assert history.record is not None
+    share, say, files = history.record.share, history.say, examples.files
+    older = history.changed or history.record.dev_is_older
+    found = ShardEncoder(examples, kind, share, history.folder, watch, say).encode()
+    if not found.pairs:
+        raise examples.too_few("training")
+    train = found.train()
+    if older:
+        dev = _older_dev(history.corpus_file("dev"))
+    elif files.config.dev is not None:
+        dev = _corpus("dev", lambda: examples.dev(share), kind, examples, history)
+    else:
+        if next(found.held_out(), None) is None:
+            raise examples.too_few("dev")
+        dev = _corpus("dev", found.held_out, kind, examples, history)
+    if history.changed:
+        history.recorded(examples, share)
+        found.manifest.write(history.folder.manifest_file)
+    _announce_shards(kind, found, train, say)
+    return EncodedData(kind, train, kind.dev_set(dev))
+
+
+def _announce_shards(kind: DataKind, found: EncodedShards, train: ShardedCorpus, say: Say) -> None:
+    total, manifest = found.pairs + train.dropped, found.manifest
+    say(f"shards: {len(manifest.shards):,}, with {manifest.content.lines:,} lines.")
+    if found.duplicates:
+        say(f"duplicates that were left out: {found.duplicates:,} {kind.examples}.")
+    if train.dropped:
+        say(f"too long and left out: {train.dropped:,} of {total:,} training {kind.examples}.")
 
 
 def _corpus(

@@ -93,6 +93,9 @@ class RunFolder:
         self.stdin_file = self.data / "stdin.tsv"
         self.sources_file = self.data / "sources.json"
         self.launch_file = self.data / "launch.json"
+        self.manifest_file = self.data / "manifest.json"
+        self.shards = self.data / "shards"
+        self.digests = self.data / "digests"
         self.metrics = RowLog(self.metrics_file, lambda row: row["step"])
         self.report = RowLog(self.path / REPORT[1], lambda row: row["row"]["step"])
 
@@ -103,6 +106,7 @@ class RunFolder:
         """
         home = self.path.resolve()
         parts = [self.checkpoints, self.best, self.data, self.metrics.path, self.report.path]
+        parts += [self.shards, self.digests]
         for part in (*parts, *self._made):
             if part.is_symlink() and not Path(os.path.realpath(part)).is_relative_to(home):
                 raise RunError(
@@ -148,7 +152,8 @@ class RunFolder:
 
     def sweep(self) -> None:
         """Remove temporary files of a killed run."""
-        for place in (self.path, self.data, self.best, self.checkpoints):
+        places = (self.path, self.data, self.shards, self.digests, self.best, self.checkpoints)
+        for place in places:
             for path in place.glob(".*"):
                 if re.fullmatch(r"\..+\.\d+\.(tmp|part)", path.name):
                     remove_temporary(path)
@@ -166,6 +171,8 @@ class RunFolder:
             self.calibration_file,
             self.checkpoints,
             self.best,
+            self.shards,
+            self.digests,
         ]
         later += [self.path / name for name in REPORT]
         taken = [path.name for path in (*self._made, *later) if os.path.lexists(path)]
@@ -183,10 +190,17 @@ class RunFolder:
                 f"before that was kept: remove the folder, and start it again."
             )
 
+    @property
+    def has_encoded_shards(self) -> bool:
+        """True if work on shards is done, with which the run can go on."""
+        return any(any(folder.glob("*.*")) for folder in (self.shards, self.digests))
+
     def discard(self) -> None:
         """Remove a run that could not begin, so that its folder is free again."""
         for path in self._made:
             path.unlink(missing_ok=True)
+        for folder in (self.shards, self.digests):
+            shutil.rmtree(folder, ignore_errors=True)
         for folder in (self.data, self.path):
             if folder.is_dir() and not any(folder.iterdir()):
                 folder.rmdir()
@@ -198,7 +212,7 @@ class RunFolder:
         notes = [path.with_name(f"{path.name}.json") for path in corpora]
         tokenizers = [self.src_tokenizer_file, self.tgt_tokenizer_file]
         read = [self.read_file(part) for part in ("train", "dev")]
-        others = [self.stdin_file, self.sources_file, self.launch_file]
+        others = [self.stdin_file, self.sources_file, self.launch_file, self.manifest_file]
         others += [self.card_file, self.config_file]
         return [*tokenizers, *corpora, *notes, *read, *others]
 

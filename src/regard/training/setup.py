@@ -20,6 +20,7 @@ from regard.data import (
     require_tokenizer,
 )
 from regard.data.dev_set import DevSet
+from regard.data.shards import check_packages, display_data, is_sharded
 from regard.data.text_files import STDIN, is_read_once
 from regard.errors import ArgumentError
 from regard.kinds import DataKind, open_kind
@@ -28,7 +29,7 @@ from regard.kinds.tokenizer_training import shared_tokenizer_kind
 from regard.models import COPY_PRESETS, AnyModel, SequenceModel
 from regard.training.checkpoint import BestWeights, Checkpoints
 from regard.training.config import Config, check_model
-from regard.training.console_reporter import ConsoleReporter
+from regard.training.console_reporter import ConsoleReporter, ShardBar
 from regard.training.console_reporter import say as say_to
 from regard.training.defaults import (
     PEAK_RATE,
@@ -54,7 +55,8 @@ from regard.training.optimization import (
 from regard.training.pretrained_embeddings import check_vectors, embeddings, start_from_vectors
 from regard.training.progress import Progress
 from regard.training.reporting import Recorder, RunSummary
-from regard.training.run_data import PairSource, prepare_data
+from regard.training.run_data import prepare_data
+from regard.training.run_files import PairSource
 from regard.training.run_folder import RunFolder
 from regard.training.schedule import Budget, Intervals, LearningRate
 from regard.training.sharding import GatheredModel
@@ -138,9 +140,11 @@ def prepare(
         if processes.is_first:
             say_to(console, sentence)
 
-    with fabric.rank_zero_first():
+    with fabric.rank_zero_first(), ShardBar(console, quiet=not processes.is_first) as bar:
         # the first process saves stdin: only one may read it
-        data = prepare_data(config, folder, pairs, say, accept_changed=accept_changed_data)
+        data = prepare_data(
+            config, folder, pairs, say, accept_changed=accept_changed_data, watch=bar.show
+        )
     corpus, dev = data.train, data.dev
     facts = _facts(corpus, data.kind, fabric)
     given, config = config, fill_settings(config, facts)
@@ -329,7 +333,7 @@ def _summary(
         preset=config.preset,
         size=config.size,
         weights=weights,
-        data=config.data or f"{what} given in Python",
+        data=display_data(config.data) or f"{what} given in Python",
         counts=f"{len(corpus.src_lengths):,} training {what}, {_count(dev):,} dev {what}",
         tokens=kind.encoder_rows(),
         metric=evaluator.metric.name,
@@ -372,6 +376,7 @@ def _warn_of_overlap(kind: DataKind, corpus: EncodedPairs, dev: DevSet, say: Say
 def check_settings(config: Config) -> None:
     """Raise ArgumentError if settings contradict each other, or make no model."""
     _check_files(config)
+    _check_shards(config)
     check_kind_settings(config)
     shared_tokenizer_kind(config)
     if config.model.get("tied") == "all" and not config.shared_vocab:
@@ -411,11 +416,40 @@ def _no_bpe(dropout: float, src: str, tgt: str) -> ArgumentError:
     )
 
 
+def _check_shards(config: Config) -> None:
+    """Raise ArgumentError for settings that do not go with data in shards."""
+    if config.deduplicate and config.data in ("", STDIN):
+        rule = "be false where data come from Python or stdin"
+        raise ArgumentError("deduplicate", rule, "true", "write them to a file first")
+    if not config.deduplicate and not (config.data and is_sharded(config.data)):
+        return
+    check_packages(config.data)
+    what = "deduplicate" if config.deduplicate else "data in shards"
+    if config.tgt is not None:
+        raise ArgumentError(
+            "tgt",
+            f"be left out with {what}",
+            repr(config.tgt),
+            "write both sides into one file, as with `paste src.txt tgt.txt`",
+        )
+    if config.bpe_dropout:
+        raise ArgumentError(
+            "bpe_dropout",
+            f"be 0 with {what}, since it keeps all words in memory",
+            f"{config.bpe_dropout:g}",
+            "leave it out, or put the data into one file",
+        )
+
+
 def _check_files(config: Config) -> None:
     """Raise ArgumentError for a pipe, which is read only once; stdin as the data is saved."""
-    for name in FILES:
-        file = getattr(config, name)
-        if not file or (name == "data" and file == STDIN) or not is_read_once(file):
+    named = [(name, getattr(config, name)) for name in FILES]
+    if not isinstance(config.data, str):
+        named += [("data", file) for file in config.data]
+    for name, file in named:
+        if not isinstance(file, str) or not file or (name == "data" and file == STDIN):
+            continue
+        if not is_read_once(file):
             continue
         fix = "write it to a file first"
         if name == "data":

@@ -87,7 +87,7 @@ def evaluate(
     """Return the errors of a model on windows, beside those of the baselines."""
     kind = cast(SeriesForecasts, model.kind)
     options = kind.chosen
-    table = read_series(model.config.data, time=options.time, gaps=options.gaps)
+    table = read_series(str(model.config.data), time=options.time, gaps=options.gaps)
     values = kind.scaler.encode(table.select(kind.scaler.columns, "copy it again").values)
     starts = np.array([int(example.src) for example in examples]) - options.rows_read
     windows = SeriesWindows(

@@ -1,0 +1,291 @@
+"""The files of a run, or its shards, and the examples that are read from them."""
+
+import itertools
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Final
+
+from regard.data import (
+    Pair,
+    SourceEncoder,
+    base_folder,
+    dev_share,
+    fingerprint,
+    join_lines,
+    keep_source,
+)
+from regard.data.error_hints import DEV_SETTING_HINTS, SETTING_HINTS
+from regard.data.frame_cache import Survey, survey, write_frame_cache
+from regard.data.frame_tables import value_fingerprint
+from regard.data.pair_reader import PairReader
+from regard.data.shards import display_data
+from regard.data.text_files import FileContent, measure_file
+from regard.errors import ArgumentError, DataError
+from regard.kinds import DataKind, DataPlace
+from regard.kinds.text_pairs import read_pair_files
+from regard.kinds.tokenizer_training import TOKENIZER_LINES
+from regard.training.config import Config
+from regard.training.data_record import DataRecord
+from regard.training.run_folder import RunFolder
+from regard.training.shard_manifest import ShardManifest
+
+#: what examples are for
+PARTS: Final = ("train", "dev")
+#: the settings that name files of examples
+FILE_SETTINGS: Final = ("data", "tgt", "dev", "dev_tgt")
+#: examples by which the kind of data is recognised
+FIRST_EXAMPLES: Final = 100
+
+Say = Callable[[str], None]
+PairSource = Sequence[tuple[Any, ...] | Mapping[str, Any]]
+
+
+@dataclass(frozen=True)
+class RunFiles:
+    """The files of a run, or its examples from Python.
+
+    Attributes:
+        config: names them.
+        stdin: a copy of what was read from stdin.
+        pairs: training examples from Python.
+        say: announces what was noticed while reading.
+        shards: the training data, if they are shards.
+        shards_before: those that the run began with, if it has begun.
+    """
+
+    config: Config
+    stdin: Path
+    pairs: PairSource | None
+    say: Say
+    shards: ShardManifest | None = None
+    shards_before: ShardManifest | None = None
+
+    @cached_property
+    def contents(self) -> dict[str, FileContent]:
+        """Sizes and checksums of the files that are there, by setting."""
+        found: dict[str, FileContent] = {}
+        for setting in FILE_SETTINGS:
+            name = getattr(self.config, setting)
+            if setting == "data" and self.shards is not None:
+                found[setting] = self.shards.content
+                continue
+            path = self.stdin if name == "-" else Path(name or "")
+            if name and path.exists():
+                found[setting] = measure_file(path)
+        if self.pairs is not None and self.pairs_checksum is not None:
+            found["pairs"] = FileContent(0, len(self.pairs), self.pairs_checksum)
+        return found
+
+    @cached_property
+    def pairs_checksum(self) -> str | None:
+        """The checksum of examples from Python."""
+        if self.pairs is None:
+            return None
+        return fingerprint(pairs=list(map(value_fingerprint, self.pairs)))
+
+    def named(self) -> dict[str, str]:
+        """Return file names by setting, as the record keeps them."""
+        names = {setting: getattr(self.config, setting) for setting in FILE_SETTINGS}
+        names["data"] = display_data(self.config.data)
+        if self.pairs is not None:
+            names |= {"data": None, "tgt": None, "pairs": "pairs"}
+        return {setting: name for setting, name in names.items() if name}
+
+    def name_of(self, part: str) -> str:
+        """Return what messages call the file of a part."""
+        if part == "dev" and self.config.dev:
+            return self.config.dev
+        return self._display(display_data(self.config.data)) or "pairs"
+
+    def changes(self, record: DataRecord) -> Iterator[DataError]:
+        """Yield an error for each file that has changed since it was recorded; of shards, one."""
+        before, contents = self.shards_before, dict(self.contents)
+        if self.shards is not None and before is not None:
+            contents.pop("data")
+            if error := before.change(self.shards):
+                yield error
+        yield from record.changes(contents, self.stdin)
+
+    def _display(self, source: str) -> str:
+        return "stdin" if source in ("-", str(self.stdin)) else source
+
+    def first(self) -> list[Pair]:
+        """Read the first training pairs, their sources as they stand in the file."""
+
+        def reader(place: DataPlace) -> PairReader:
+            return read_pair_files(self.config, place, keep_source)
+
+        return list(itertools.islice(self.read("train", reader), FIRST_EXAMPLES))
+
+    def read(self, part: str, reader: Callable[[DataPlace], PairReader]) -> Iterator[Pair]:
+        """Read the examples of a part: "train", or "dev" if that has a file."""
+        config = self.config
+        if part == "dev" and config.dev is not None:
+            hints = DEV_SETTING_HINTS
+            place = DataPlace(config.dev, config.dev_tgt, hints, base_folder(config.dev))
+            return self._read(reader, place)
+        if self.pairs is not None:
+            return self._read(reader, DataPlace(self.pairs, None, SETTING_HINTS, Path()))
+        if self.shards is not None:
+            names = (shard.name for shard in self.shards.shards)
+            return itertools.chain.from_iterable(self.read_shard(name, reader) for name in names)
+        if not config.data:
+            raise ArgumentError(
+                "data", "be a file of pairs", "missing", "name one, as in `regard train pairs.tsv`"
+            )
+        data = display_data(config.data)
+        source = str(self.stdin) if data == "-" else data
+        folder = base_folder(data)  # of stdin, the current one
+        return self._read(reader, DataPlace(source, config.tgt, SETTING_HINTS, folder))
+
+    def read_shard(self, name: str, reader: Callable[[DataPlace], PairReader]) -> Iterator[Pair]:
+        """Read the examples of one shard."""
+        return self._read(reader, DataPlace(name, None, SETTING_HINTS, Path()))
+
+    def _read(self, reader: Callable[[DataPlace], PairReader], place: DataPlace) -> Iterator[Pair]:
+        source = place.source
+        try:
+            rows = reader(place)
+            self.say(rows.note.replace(str(self.stdin), "stdin"))
+            yield from join_lines(self._without_features(rows), self.config.join_lines)
+        except DataError as error:
+            if error.file != str(self.stdin):
+                raise
+            raise DataError("stdin", error.line, error.reason, error.fix) from None
+        name = self._display(source) if isinstance(source, str) else "pairs"
+        self.say(f"{name}: {rows.bad}" if rows.bad.total else "")
+
+    def _without_features(self, pairs: Iterable[Pair]) -> Iterable[Pair]:
+        """Drop the features if the user wants none."""
+        if self.config.features is False:
+            return (pair._replace(features=()) for pair in pairs)
+        return pairs
+
+
+@dataclass(frozen=True)
+class Examples:
+    """The examples of a run, of which the kind is known; each pass reads them anew.
+
+    Attributes:
+        files: where they come from.
+        kind: how they are read.
+        encoder: of the sources, once it is learned.
+        parsed: examples by part that are kept on disk until they are encoded.
+    """
+
+    files: RunFiles
+    kind: type[DataKind]
+    encoder: SourceEncoder | None = None
+    parsed: Mapping[str, Iterable[Pair]] = field(default_factory=dict)
+
+    def all(self, part: str) -> Iterable[Pair]:
+        """Read all examples of a part's file."""
+        if part in self.parsed:
+            return self.parsed[part]
+        return self.files.read(part, self._reader)
+
+    def shard(self, name: str) -> Iterator[Pair]:
+        """Read all examples of one shard."""
+        return self.files.read_shard(name, self._reader)
+
+    def _reader(self, place: DataPlace) -> PairReader:
+        return self.kind.read(self.files.config, place._replace(encoder=self.encoder))
+
+    def train(self, share: float) -> Iterator[Pair]:
+        """Read the training examples; a share of the data is held out if there is no dev file."""
+        return (pair for pair in self.all("train") if not self.is_dev(pair, share))
+
+    def sample(self, share: float) -> Iterator[Pair]:
+        """Read the training examples that encoders are learned from.
+
+        Of shards with more lines than tokenisers are trained on, it is the beginning of each: an
+        equal number of examples, so that all together are as many as those lines.
+        """
+        shards = self.files.shards
+        if shards is None or shards.content.lines <= TOKENIZER_LINES:
+            return self.train(share)
+        count = max(1, TOKENIZER_LINES // len(shards.shards))
+        return (
+            pair
+            for shard in shards.shards
+            for pair in itertools.islice(self.shard(shard.name), count)
+            if not self.is_dev(pair, share)
+        )
+
+    def dev(self, share: float) -> Iterator[Pair]:
+        """Read the dev examples."""
+        if self.files.config.dev is not None:
+            return iter(self.all("dev"))
+        return (pair for pair in self.all("train") if self.is_dev(pair, share))
+
+    def is_dev(self, pair: Pair, share: float) -> bool:
+        """Return whether an example of the training data is held out."""
+        if self.files.config.dev is not None:
+            return False
+        return self.kind.is_dev(self.files.config, pair, share)
+
+    def dev_share(self) -> float:
+        """Return the share of sources to hold out; 0 if there is a dev file."""
+        if self.files.config.dev is not None:
+            return 0.0
+        if self.files.shards is not None:  # counting lines takes no second pass over all pairs
+            lines = self.files.shards.content.lines
+            return dev_share(max(1, lines // self.files.config.join_lines))
+        if self.kind.names_files:
+            return dev_share(self._surveys["train"].pairs)
+        return dev_share(sum(1 for _ in self.all("train")))
+
+    def digests(self) -> list[str]:
+        """Return checksums of the sources of each file, if they may lie in files of their own."""
+        return [found.digest for found in self._surveys.values()] if self.kind.names_files else []
+
+    @cached_property
+    def _surveys(self) -> dict[str, Survey]:
+        parts = PARTS[: 1 if self.files.config.dev is None else 2]
+        return {part: survey(self.all(part)) for part in parts}
+
+    def fingerprint(self, part: str, share: float) -> str:
+        """Return the fingerprint of what a part is encoded from."""
+        files, config = self.files, self.files.config
+        if files.shards is not None:
+            names = [name for name in (config.dev, config.dev_tgt) if name]
+            return fingerprint(*names, shards=files.shards.content.checksum, **self.options(share))
+        names = [name for name in (getattr(config, s) for s in FILE_SETTINGS) if name]
+        if config.data == "-":
+            names[0] = str(files.stdin)
+        return fingerprint(
+            *([] if files.pairs is not None else names),
+            part=part,
+            **self.options(share),
+            **({"tables": self.digests()} if self.kind.names_files else {}),
+            pairs=files.pairs_checksum,
+        )
+
+    def options(self, share: float) -> dict[str, Any]:
+        """Return the options that select examples."""
+        config = self.files.config
+        return {
+            "share": share,
+            "columns": config.columns,
+            "features": config.features,
+            "skip_bad": config.skip_bad,
+            **self.kind.fingerprint_options(config),
+        }
+
+    def keep_parsed(self, part: str, folder: RunFolder) -> "Examples":
+        """Parse the examples of a part, so that later passes find them parsed on disk."""
+        cache = write_frame_cache(self.all(part), folder.read_file(part))
+        return replace(self, parsed={**self.parsed, part: cache})
+
+    def too_few(self, part: str) -> DataError:
+        """Return the error for a file with so few sources that all fall to one part."""
+        what = self.kind.examples
+        return DataError(
+            self.files.name_of(part),
+            None,
+            f"it has too few different {self.kind.inputs} to hold some out, and no {part} {what} "
+            "are left",
+            f'add {what}, or name dev {what} with dev="FILE"',
+        )

@@ -1,0 +1,279 @@
+"""Shards: how they are named, read from anywhere, compared, and read as one corpus."""
+
+import bz2
+import gzip
+import itertools
+import json
+import lzma
+import random
+import sys
+
+import fsspec
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet
+import pytest
+
+from data.tools import make_pairs
+from regard.data import ShardedCorpus, Tokenizer, build_corpus, read_pairs, read_texts
+from regard.data.duplicates import mark_duplicates, open_flags, pair_digest, write_digests
+from regard.data.pairs import Pair
+from regard.data.shards import (
+    display_data,
+    is_sharded,
+    list_shards,
+    measure_shard,
+    shard_stamp,
+)
+from regard.errors import ArgumentError, DataError
+from regard.extras import MissingExtraError
+from regard.safe_read import MissingFileError
+
+ROWS = [("ab", "1 2"), ("çd", "3"), ("e f", "4 5 6")]
+LINES = "".join(f"{src}\t{tgt}\n" for src, tgt in ROWS).encode()
+
+
+@pytest.fixture
+def memory():
+    """A folder of fsspec's memory, which is one for the whole process."""
+    files = fsspec.filesystem("memory")
+    files.rm("/", recursive=True) if files.ls("/") else None
+    yield files
+    files.store.clear()
+
+
+def read(source):
+    return [(pair.src, pair.tgt) for pair in read_pairs(str(source))]
+
+
+def make(folder, *names):
+    for name in names:
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_bytes(LINES)
+    return folder
+
+
+def test_the_files_of_a_folder_are_shards_in_order(tmp_path):
+    folder = make(tmp_path, "b.tsv", "a.tsv.gz", "c.parquet", ".hidden.tsv", "_SUCCESS", "notes.md")
+    assert is_sharded(str(folder))
+    assert list_shards(str(folder)) == [str(folder / n) for n in ("a.tsv.gz", "b.tsv", "c.parquet")]
+
+
+def test_a_glob_and_a_list_name_shards(tmp_path):
+    folder = make(tmp_path, "x/2.tsv", "x/1.tsv", "x/1.jsonl", "y/3.tsv", "y/deep/4.tsv")
+    both = [str(folder / "y" / "3.tsv"), str(folder / "x" / "*.tsv")]
+    assert is_sharded(both)
+    assert is_sharded(both[1])
+    assert list_shards(both) == [str(folder / n) for n in ("y/3.tsv", "x/1.tsv", "x/2.tsv")]
+    assert len(list_shards(str(folder / "**" / "*.tsv"))) == 4
+    assert display_data(["a", "b", "c", "d"]) == "a, b and 2 more"
+
+
+def test_one_file_and_folders_of_media_are_no_shards(tmp_path):
+    make(tmp_path, "pairs[1].tsv", "sounds/1.wav", "sounds/1.txt", "table/transcripts.tsv")
+    make(tmp_path, "classes/cat/1.png")
+    for name in ("pairs[1].tsv", "sounds", "table", "classes", "missing.tsv"):
+        assert not is_sharded(str(tmp_path / name)), name
+    assert not is_sharded("-")
+
+
+@pytest.mark.parametrize("name", ["*.tsv", "nothing/*.tsv", "*.md"])
+def test_an_empty_glob_is_one_sentence(tmp_path, name):
+    make(tmp_path, "notes.md")
+    with pytest.raises(MissingFileError, match=r"no data file matches this pattern: .*\.tsv") as e:
+        list_shards(str(tmp_path / name))
+    assert str(e.value).startswith(str(tmp_path / name))
+    assert "\n" not in str(e.value)
+
+
+def test_a_shard_that_is_named_twice_is_refused(tmp_path):
+    folder = make(tmp_path, "1.tsv", "2.tsv")
+    with pytest.raises(DataError, match=r"2\.tsv: data must name a shard once"):
+        list_shards([str(folder / "*.tsv"), str(folder / "2.tsv")])
+    with pytest.raises(ArgumentError, match="data must name files"):
+        list_shards([])
+
+
+def write_as(path):
+    """Write the rows in the format that the name says."""
+    table = pa.table({"src": [s for s, _ in ROWS], "tgt": [t for _, t in ROWS]})
+    jsonl = "".join(json.dumps({"src": s, "tgt": t}) + "\n" for s, t in ROWS).encode()
+    name = path.name
+    if name.endswith(".parquet"):
+        pyarrow.parquet.write_table(table, path)
+        return path
+    content = jsonl if ".jsonl" in name else LINES
+    compress = {
+        ".gz": gzip.compress,
+        ".bz2": bz2.compress,
+        ".xz": lzma.compress,
+        ".zst": lambda raw: pa.compress(raw, codec="zstd", asbytes=True),
+    }
+    path.write_bytes(compress.get(path.suffix, bytes)(content))
+    return path
+
+
+NAMES = ["a.tsv", "a.tsv.gz", "a.jsonl.bz2", "a.tsv.xz", "a.tsv.zst", "a.jsonl.zst", "a.parquet"]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_formats_and_compressions_hold_the_same_pairs(tmp_path, memory, name):
+    path = write_as(tmp_path / name)
+    assert read(path) == ROWS
+    assert read(path.rename(tmp_path / "unnamed")) == ROWS, "known by its first bytes"
+    memory.pipe(f"/d/{name}", (tmp_path / "unnamed").read_bytes())
+    assert read(f"memory://d/{name}") == ROWS
+    assert read(f"file://{tmp_path}/unnamed") == ROWS
+
+
+def test_a_cut_off_zst_file_is_named_with_its_line(tmp_path):
+    path = tmp_path / "a.tsv.zst"
+    text = "".join(f"{random.Random(i).random()}\t{i}\n" for i in range(20_000)).encode()
+    content = pa.compress(text, codec="zstd", asbytes=True)
+    path.write_bytes(content[: len(content) // 2])
+    with pytest.raises(DataError, match=r"a\.tsv\.zst, line \d+: the file cannot be read on"):
+        read(path)
+
+
+def test_urls_are_listed_and_measured_like_files(tmp_path, memory):
+    for number in (2, 1):
+        memory.pipe(f"/d/{number}.tsv", LINES)
+    memory.pipe("/d/readme.md", b"no data")
+    names = ["memory:///d/1.tsv", "memory:///d/2.tsv"]
+    assert list_shards("memory://d/*.tsv") == list_shards("memory://d") == names
+    make(tmp_path, "1.tsv")
+    assert measure_shard(names[0]) == measure_shard(str(tmp_path / "1.tsv"))
+    assert measure_shard(names[0])[:2] == (len(LINES), 3)
+    before = shard_stamp(names[0])
+    memory.pipe("/d/1.tsv", LINES)
+    assert before not in ("", shard_stamp(names[0]))
+    with pytest.raises(MissingFileError, match=r"memory://d/9\.tsv: there is no such file"):
+        read("memory://d/9.tsv")
+    with pytest.raises(MissingFileError, match="no file matches"):
+        list_shards("memory://d/*.jsonl")
+
+
+@pytest.mark.parametrize(
+    ("url", "package", "command"),
+    [
+        ("s3://bucket/a.tsv", "s3fs", "pip install s3fs"),
+        ("gs://bucket/a.tsv", "gcsfs", "pip install gcsfs"),
+        ("abfs://box/a.tsv", "adlfs", "pip install adlfs"),
+    ],
+)
+def test_a_missing_protocol_package_is_answered_with_its_command(
+    url, package, command, monkeypatch
+):
+    monkeypatch.setitem(sys.modules, package, None)
+    with pytest.raises(MissingExtraError) as caught:
+        list_shards(url)
+    assert f"run `{command}`." in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_an_unknown_protocol_is_one_sentence():
+    with pytest.raises(ArgumentError, match="data must begin with a protocol that fsspec knows"):
+        list_shards("nowhere://a.tsv")
+
+
+@pytest.fixture
+def dataset(tmp_path, monkeypatch):
+    monkeypatch.setattr("datasets.config.HF_DATASETS_CACHE", tmp_path / "cache")
+    monkeypatch.setattr("regard.data.hub_datasets.SHARD_ROWS", 2)
+    folder = tmp_path / "set"
+    folder.mkdir()
+    write_as(folder / "train.parquet")
+    return folder
+
+
+@pytest.mark.filterwarnings("ignore")  # of packages that datasets imports
+def test_a_dataset_is_shards_of_its_rows(dataset):
+    names = list_shards(f"hf:{dataset}")
+    assert names == [f"hf:{dataset}@train[0:2]", f"hf:{dataset}@train[2:3]"]
+    assert [read(name) for name in names] == [ROWS[:2], ROWS[2:]]
+    assert [measure_shard(name).lines for name in names] == [2, 1]
+    assert measure_shard(names[0]).checksum == measure_shard(names[0]).checksum
+    with pytest.raises(DataError, match=r"@train\[0:2\]: texts are expected in the column text"):
+        list(read_texts(names[0]))
+    with pytest.raises(DataError, match="the dataset cannot be loaded"):
+        list_shards(f"hf:{dataset}@nothing")
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_languages_of_a_translation_are_columns(dataset):
+    rows = [{"translation": {"en": src, "fr": tgt}} for src, tgt in ROWS]
+    pyarrow.parquet.write_table(pa.Table.from_pylist(rows), dataset / "train.parquet")
+    name = list_shards(f"hf:{dataset}")[0]
+    found = [(pair.src, pair.tgt) for pair in read_pairs(name, columns=("fr", "en"))]
+    assert found == [(tgt, src) for src, tgt in ROWS[:2]]
+
+
+def test_a_wrong_dataset_name_says_its_form():
+    with pytest.raises(ArgumentError, match="name a dataset as hf:NAME"):
+        list_shards("hf:a:b:c@d")
+
+
+def expected_flags(shards):
+    seen = set()
+    return [
+        [
+            (pair.src, pair.tgt, pair.features) in seen
+            or seen.add((pair.src, pair.tgt, pair.features)) is not None
+            for pair in shard
+        ]
+        for shard in shards
+    ]
+
+
+@pytest.mark.parametrize("at_once", [1 << 22, 13])
+def test_duplicates_are_all_but_the_first(tmp_path, at_once):
+    draw = random.Random(3)
+    texts = ["a", "b", "ab", "", "ba"]
+    shards = [
+        [
+            Pair(draw.choice(texts), draw.choice(texts), row, (), ("V",) * draw.randint(0, 1))
+            for row in range(count)
+        ]
+        for count in (17, 1, 23, 0, 29)
+    ]
+    files = [tmp_path / f"{number}.npy" for number in range(len(shards))]
+    assert [write_digests(s, f) for s, f in zip(shards, files, strict=True)] == [17, 1, 23, 0, 29]
+    starts = mark_duplicates(files, tmp_path / "flags.npy", at_once=at_once)
+    assert starts == [0, 17, 18, 41, 41, 70]
+    found = [
+        open_flags(tmp_path / "flags.npy", *place).tolist() for place in itertools.pairwise(starts)
+    ]
+    assert found == expected_flags(shards)
+    assert sum(map(sum, found)) > 20
+
+
+def test_sides_do_not_run_together_in_a_digest():
+    pairs = [("ab", "c", ()), ("a", "bc", ()), ("ab", "", ("c",)), ("", "abc", ()), ("1:a", "", ())]
+    digests = {pair_digest(Pair(src, tgt, 1, (), more)) for src, tgt, more in pairs}
+    assert len(digests) == len(pairs)
+    assert pair_digest(Pair("a", "b", 1)) == pair_digest(Pair("a", "b", 7, ("x",)))
+
+
+def test_shards_are_read_as_one_corpus(tmp_path):
+    pairs = make_pairs(53)
+    char = Tokenizer.train("char", [p.src for p in pairs], features=["V"])
+    space = Tokenizer.train("space", [p.tgt for p in pairs])
+
+    def build(name, some):
+        path = tmp_path / name
+        return build_corpus(some, char, space, path, max_src_len=50, max_tgt_len=50)
+
+    whole = build("whole.arrow", pairs)
+    cuts = [0, 11, 12, 41, 53]
+    for number, (a, b) in enumerate(itertools.pairwise(cuts)):
+        build(f"{number}.arrow", pairs[a:b])
+    sharded = ShardedCorpus([tmp_path / f"{number}.arrow" for number in range(4)])
+    assert len(sharded) == 53
+    rows = np.random.default_rng(0).permutation(53)[:31]
+    for side in ("src", "tgt"):
+        lengths = getattr(sharded, f"{side}_lengths")
+        assert (lengths == getattr(whole, f"{side}_lengths")).all()
+        for found, right in zip(
+            sharded.gather(side, rows).padded(3), whole.gather(side, rows).padded(3), strict=True
+        ):
+            assert (found == right).all()

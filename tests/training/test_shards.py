@@ -1,0 +1,379 @@
+"""Runs on data in shards: the same as on one file, encoded once, and resumed exactly."""
+
+import io
+import json
+import multiprocessing
+import os
+import random
+import signal
+
+import fsspec
+import numpy as np
+import pytest
+from rich.console import Console
+
+from regard.data import Corpus
+from regard.data.corpus import note_path
+from regard.errors import ArgumentError, DataError
+from regard.training import RunFolder, encode_run, make_config, resume_run, shard_jobs, start_run
+from regard.training.run_data import prepare_data
+from regard.training.setup import prepare
+from training.tools import SETTINGS, assert_same, last_checkpoint
+
+# trains real models
+pytestmark = pytest.mark.slow
+
+BRIEF = {**SETTINGS, "steps": 2, "eval_every": 2, "save_every": 2, "report": False}
+DRAW = random.Random(5)
+WORDS = ["".join(DRAW.choices("abcdefgh", k=DRAW.randint(3, 7))) for _ in range(300)]
+SHARDS = 5
+
+
+def lines(words):
+    return "".join(f"{word}\t{' '.join(reversed(word))}\n" for word in words)
+
+
+def write(folder, words=WORDS, shards=SHARDS):
+    folder.mkdir(exist_ok=True)
+    for number, part in enumerate(np.array_split(words, shards)):
+        (folder / f"{number}.tsv").write_text(lines(part))
+    return folder
+
+
+@pytest.fixture
+def folder(tmp_path):
+    return write(tmp_path / "pairs")
+
+
+def config(data, **settings):
+    return make_config({"data": str(data), **BRIEF, **settings})
+
+
+def console():
+    return Console(file=io.StringIO(), width=1000)
+
+
+def encode(data, output, **settings):
+    said = console()
+    encode_run(config(data, **settings), output, console=said)
+    return said.file.getvalue()
+
+
+def opened(folder):
+    """The encoded data of a run, as a resumed run opens them."""
+    return prepare_data(folder.read_config(), folder, None, lambda sentence: None)
+
+
+def contents(folder):
+    return {path.name: path.read_bytes() for path in folder.shards.iterdir()}
+
+
+def manifest(folder):
+    return json.loads(folder.manifest_file.read_text())
+
+
+def decoded(folder):
+    saved, train = opened(folder).kind.source, opened(folder).train
+    ids, lengths = train.gather("src", np.arange(len(train))).padded(0)
+    rows = zip(ids.tolist(), lengths.tolist(), strict=True)
+    return [saved.decode(row[:length]) for row, length in rows]
+
+
+def prepared(data, output, **settings):
+    run = RunFolder(output)
+    run.create()
+    run.write_config(config(data, **settings))
+    return prepare(run.read_config(), run, Console(quiet=True))
+
+
+def test_shards_give_the_batches_of_one_file(folder, tmp_path):
+    one = tmp_path / "one.tsv"
+    one.write_text(lines(WORDS))
+    a, b = prepared(one, tmp_path / "a"), prepared(folder, tmp_path / "b")
+    for epoch in range(2):
+        assert a.batches.in_epoch(epoch) == b.batches.in_epoch(epoch)
+        for number in range(a.batches.in_epoch(epoch)):
+            [left], [right] = a.batches.take(epoch, number)[0], b.batches.take(epoch, number)[0]
+            assert (left.rows == right.rows).all()
+            for side in ("src", "tgt"):
+                ids = (share.pairs.gather(side, share.rows).padded(0)[0] for share in (left, right))
+                assert (next(ids) == next(ids)).all()
+    assert a.evaluator.dev.sources == b.evaluator.dev.sources
+
+
+def test_a_resumed_run_on_shards_is_exact(folder, tmp_path):
+    settings = {"eval_every": 3, "schedule": "constant"}  # which does not depend on the end
+    whole = start_run(config(folder, steps=6, **settings), tmp_path / "whole", quiet=True)
+    start_run(config(folder, steps=3, **settings), tmp_path / "parts", quiet=True)
+    parts = resume_run(tmp_path / "parts", {"steps": 6}, quiet=True)
+    assert_same(last_checkpoint(whole.path), last_checkpoint(parts.path))
+
+
+def test_the_manifest_names_each_shard_with_size_and_checksum(folder, tmp_path):
+    encode(folder, tmp_path / "run")
+    run = RunFolder(tmp_path / "run")
+    found = manifest(run)
+    assert [row["name"] for row in found["shards"]] == sorted(map(str, folder.iterdir()))
+    assert found["total"]["lines"] == 300
+    dev = Corpus(run.data / "dev.arrow")
+    assert sum(row["encoded"]["pairs"] for row in found["shards"]) + len(dev) == 300
+    for row in found["shards"]:
+        assert row["bytes"] == os.path.getsize(row["name"])
+        file = run.shards / row["encoded"]["file"]
+        assert row["encoded"]["bytes"] == file.stat().st_size
+        assert json.loads(note_path(file).read_text())["crc32"] == row["encoded"]["crc32"]
+
+
+@pytest.mark.plain
+def test_processes_write_what_one_process_writes_and_pass_errors_on(folder, tmp_path):
+    encode(folder, tmp_path / "one", encode_processes=1)
+    (folder / "3.tsv").write_text(lines(WORDS[180:239]) + "no tab\n")
+    other = RunFolder(tmp_path / "other")
+    other.create()
+    other.write_config(config(folder, encode_processes=2))
+    # so that a bad line is met when shards are encoded, and not before
+    for name in ("tokenizer.src.json", "tokenizer.tgt.json"):
+        (other.path / name).write_bytes((tmp_path / "one" / name).read_bytes())
+    with pytest.raises(DataError) as caught:
+        encode_run(None, other.path, console=console())
+    assert (caught.value.file, caught.value.line) == (str(folder / "3.tsv"), 60)
+    right, found = contents(RunFolder(tmp_path / "one")), contents(other)
+    whole = {name for name in found if f"{name}.json" in found}
+    assert len(whole) >= 2
+    for name in whole:
+        assert found[name] == right[name]
+        assert found[f"{name}.json"] == right[f"{name}.json"]
+
+
+def encode_until_killed(data, output, shards):
+    """Encode in a process that is killed when it has written the last of some shards."""
+    replace, written = os.replace, []
+
+    def deadly(source, target):
+        replace(source, target)
+        if str(target).endswith(".arrow.json") and "shards" in str(target):
+            written.append(target)
+            if len(written) == shards:
+                os.kill(os.getpid(), signal.SIGKILL)
+
+    os.replace = deadly
+    encode_run(config(data), output, quiet=True)
+
+
+def test_a_killed_encoding_goes_on_with_the_missing_shards(folder, tmp_path, monkeypatch):
+    encode(folder, tmp_path / "whole")
+    fork = multiprocessing.get_context("fork")
+    process = fork.Process(target=encode_until_killed, args=(folder, tmp_path / "run", 3))
+    process.start()
+    process.join(300)
+    assert process.exitcode == -signal.SIGKILL
+    run = RunFolder(tmp_path / "run")
+    before = {path: path.stat().st_mtime_ns for path in run.shards.glob("*.arrow")}
+    assert len(before) == 3
+    damaged = min(before)
+    damaged.write_bytes(damaged.read_bytes()[:-1])  # not whole, so it is written again
+    encoded = count_jobs(monkeypatch)
+    encode_run(None, run.path, console=console())
+    assert encoded == ["encode"] * 3
+    after = {path: path.stat().st_mtime_ns for path in run.shards.glob("*.arrow")}
+    assert [after[path] == before[path] for path in sorted(before)] == [False, True, True]
+    assert contents(run) == contents(RunFolder(tmp_path / "whole"))
+
+
+def count_jobs(monkeypatch):
+    done = []
+    for name, task in list(shard_jobs.TASKS.items()):
+        monkeypatch.setitem(shard_jobs.TASKS, name, counted(task, name, done))
+    return done
+
+
+def counted(task, name, done):
+    def count(job):
+        done.append(name)
+        return task(job)
+
+    return count
+
+
+def test_an_interrupted_encoding_keeps_its_shards(folder, tmp_path, monkeypatch):
+    original = shard_jobs.TASKS["encode"]
+
+    def interrupted(job):
+        if job["name"].endswith("2.tsv"):
+            raise KeyboardInterrupt
+        return original(job)
+
+    monkeypatch.setitem(shard_jobs.TASKS, "encode", interrupted)
+    said = console()
+    with pytest.raises(KeyboardInterrupt):
+        start_run(config(folder), tmp_path / "run", console=said)
+    assert f"go on: regard train --resume {tmp_path / 'run'}" in said.file.getvalue()
+    assert len(list(RunFolder(tmp_path / "run").shards.glob("*.arrow"))) == 2
+    monkeypatch.setitem(shard_jobs.TASKS, "encode", original)
+    jobs = count_jobs(monkeypatch)
+    assert resume_run(tmp_path / "run", quiet=True).finished
+    assert jobs == ["encode"] * 3
+
+
+def test_a_broken_shard_is_named_with_its_line(folder, tmp_path):
+    (folder / "2.tsv").write_bytes(b"good\tg o o d\nbad\xff\tb a d\n")
+    with pytest.raises(DataError, match=r"2\.tsv, line 2: invalid UTF-8") as caught:
+        encode(folder, tmp_path / "run")
+    assert "\n" not in str(caught.value)
+    assert not (tmp_path / "run").exists(), "nothing was encoded yet, so nothing stays"
+    said = encode(folder, tmp_path / "run", skip_bad=True)
+    assert f"{folder / '2.tsv'}: 1 bad line was left out" in said
+
+
+@pytest.fixture
+def run(folder, tmp_path):
+    return start_run(config(folder), tmp_path / "run", quiet=True)
+
+
+def go_on(run, **options):
+    said = console()
+    resume_run(run.path, {"steps": 4}, console=said, **options)
+    return said.file.getvalue()
+
+
+def refused(run):
+    before = {path: path.read_bytes() for path in run.path.rglob("*") if path.is_file()}
+    with pytest.raises(DataError) as caught:
+        go_on(run)
+    assert before == {path: path.read_bytes() for path in run.path.rglob("*") if path.is_file()}
+    assert "--accept-changed-data" in str(caught.value)
+    return str(caught.value)
+
+
+def test_changed_missing_and_new_shards_are_named(run, folder, monkeypatch):
+    (folder / "1.tsv").write_text(lines([*WORDS[60:119], "hhhh"]))
+    first = refused(run)
+    assert first.startswith(f"{folder}/1.tsv: it has changed since the run began (")
+    (folder / "3.tsv").rename(folder / "9.tsv")
+    all_three = refused(run)
+    assert f"; also missing: {folder}/3.tsv; also new: {folder}/9.tsv: restore" in all_three
+    dev = (run.data / "dev.arrow").read_bytes()
+    held = {Corpus(run.data / "dev.arrow").pair(i).src for i in range(3)}
+    jobs = count_jobs(monkeypatch)
+    said = go_on(run, accept_changed_data=True)
+    assert "The dev set stays as it was." in said
+    assert jobs == ["encode"], "a shard with another name has the same content"
+    assert (run.data / "dev.arrow").read_bytes() == dev
+    assert "hhhh" in decoded(run)
+    assert not held & {*decoded(run)}
+    assert len(contents(run)) == 2 * SHARDS, "the file of the old content is removed"
+    resume_run(run.path, {"steps": 6}, quiet=True)  # from now on, these are the data of the run
+
+
+def test_a_missing_shard_alone_is_named(run, folder):
+    (folder / "4.tsv").unlink()
+    assert refused(run).startswith(f"{folder}/4.tsv: this shard is missing, and was there")
+
+
+def test_a_touched_shard_with_the_same_content_is_the_same(run, folder, monkeypatch):
+    os.utime(folder / "2.tsv", ns=(1, 1))
+    jobs = count_jobs(monkeypatch)
+    assert "changed" not in go_on(run)
+    assert jobs == []
+
+
+def test_a_run_goes_on_when_its_shards_are_gone(run, folder):
+    for path in folder.iterdir():
+        path.unlink()
+    folder.rmdir()
+    with pytest.raises(DataError):
+        encode(folder, run.path.with_name("other"))
+    assert "goes on with what it has encoded" in go_on(run)
+
+
+def test_duplicates_across_shards_are_left_out(tmp_path):
+    words = [*WORDS[:100], *WORDS[50:80], *WORDS[:10]]
+    folder = write(tmp_path / "pairs", words, shards=4)
+    said = encode(folder, tmp_path / "run", deduplicate=True)
+    distinct = len({*words})
+    run = RunFolder(tmp_path / "run")
+    assert f"duplicates that were left out: {len(words) - distinct} pairs." in said
+    dev = Corpus(run.data / "dev.arrow")
+    sources = [dev.pair(row).src for row in range(len(dev))]
+    assert sorted(decoded(run) + sources) == sorted({*words})
+    one = tmp_path / "one.tsv"
+    one.write_text(lines(words))
+    encode(one, tmp_path / "of-one", deduplicate=True)
+    assert decoded(RunFolder(tmp_path / "of-one")) == decoded(run)
+
+
+def test_features_in_some_shards_only_are_refused(folder, tmp_path, monkeypatch):
+    monkeypatch.setattr("regard.training.run_files.TOKENIZER_LINES", 5)
+    monkeypatch.setattr("regard.kinds.text_pairs.TOKENIZER_LINES", 3)
+    (folder / "4.tsv").write_text("".join(f"{word}\tx\tV;PST\n" for word in WORDS[:60]))
+    with pytest.raises(DataError, match=r"4\.tsv, line \d+: all shards must have features or none"):
+        encode(folder, tmp_path / "run")
+
+
+def test_a_note_about_a_shard_names_it(folder, tmp_path):
+    (folder / "2.tsv").write_text("src\ttgt\n" + lines(WORDS[121:180]))
+    said = encode(folder, tmp_path / "run")
+    assert f"{folder}/2.tsv, line 1: it looks like names of columns" in said
+
+
+def test_data_in_memory_are_encoded_in_this_process(tmp_path):
+    files = fsspec.filesystem("memory")
+    for number in range(3):
+        files.pipe(f"/words/{number}.tsv", lines(WORDS[number::3]).encode())
+    try:
+        encode("memory://words", tmp_path / "run")
+        run = RunFolder(tmp_path / "run")
+        assert [row["name"] for row in manifest(run)["shards"]] == [
+            f"memory:///words/{number}.tsv" for number in range(3)
+        ]
+        assert len(opened(run).train) + len(Corpus(run.data / "dev.arrow")) == 300
+        with pytest.raises(ArgumentError, match="encode_processes must be 1 for memory://"):
+            encode("memory://words", tmp_path / "two", encode_processes=2)
+    finally:
+        files.rm("/words", recursive=True)
+
+
+def test_tokenisers_are_learned_from_the_beginning_of_each_shard(folder, tmp_path, monkeypatch):
+    (folder / "4.tsv").write_text(lines([*WORDS[240:299], "zzzz"]))
+    (folder / "3.tsv").write_text(lines(["xxxx", *WORDS[181:240]]))
+    monkeypatch.setattr("regard.training.run_files.TOKENIZER_LINES", 100)
+    encode(folder, tmp_path / "run")
+    tokens = json.loads((tmp_path / "run" / "tokenizer.src.json").read_text())
+    assert "x" in json.dumps(tokens)
+    assert "z" not in json.dumps(tokens), "it stands after the first 20 pairs"
+
+
+def test_a_list_of_texts_and_tagged_pairs_may_be_shards(tmp_path):
+    for number in range(3):
+        text = "".join(f"{word} {word[::-1]}\n" for word in WORDS[number::3])
+        (tmp_path / f"{number}.txt").write_text(text)
+    names = [str(tmp_path / f"{number}.txt") for number in (2, 0, 1)]
+    texts = make_config({"data": names, **BRIEF, "preset": "lm-rnn"})
+    encode_run(texts, tmp_path / "texts", quiet=True)
+    assert [row["name"] for row in manifest(RunFolder(tmp_path / "texts"))["shards"]] == names
+    folder = tmp_path / "tags"
+    folder.mkdir()
+    for number in range(2):
+        (folder / f"{number}.tsv").write_text("a b c\tX Y Z\nb a\tY X\n" * 20 + f"d{number}\tX\n")
+    said = encode(folder, tmp_path / "tagged", preset="rnn", dev=str(folder / "0.tsv"))
+    assert "encoded: 82 training" in said
+
+
+@pytest.mark.parametrize(
+    ("settings", "says"),
+    [
+        ({"tgt": "x.txt"}, "tgt must be left out with data in shards"),
+        ({"bpe_dropout": 0.1, "src_tokenizer": "bpe"}, "bpe_dropout must be 0 with data in shards"),
+        ({"src_tokenizer": "vectors"}, "data must be one file for "),
+    ],
+)
+def test_what_does_not_go_with_shards_is_refused(folder, tmp_path, settings, says):
+    with pytest.raises(ArgumentError) as caught:
+        start_run(config(folder, **settings), tmp_path / "run", quiet=True)
+    assert str(caught.value).startswith(says)
+    assert not (tmp_path / "run").exists()
+
+
+def test_python_pairs_and_stdin_cannot_be_deduplicated(tmp_path):
+    with pytest.raises(ArgumentError, match="deduplicate must be false where data come from"):
+        start_run(config("-", deduplicate=True), tmp_path / "run", quiet=True)
