@@ -20,6 +20,7 @@ from regard.jobs import (
     ModelSpec,
     PairTask,
     RayExecutor,
+    check_cluster,
     find_shards,
     read_shard,
     run_job,
@@ -68,6 +69,7 @@ def execute(
     check_no_workers(ray, workers)
     executor: Executor = LocalExecutor()
     if ray is not None:
+        check_cluster(ray)  # before anything that takes long
         executor = RayExecutor(ray, workers, gpus=device != "cpu")
     shards = find_shards(inputs)
     with progress_bar("rows", PARTS) as advance:

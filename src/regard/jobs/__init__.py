@@ -8,7 +8,7 @@ from regard.jobs.executors import Executor, LocalExecutor
 from regard.jobs.input_shards import InputShard, find_shards
 from regard.jobs.job_folder import JobError, JobFolder
 from regard.jobs.output_shards import read_shard
-from regard.jobs.ray_cluster import RayExecutor
+from regard.jobs.ray_cluster import RayExecutor, check_cluster
 from regard.jobs.runner import UNIT_ROWS, JobProgress, JobSummary, run_job
 from regard.jobs.tasks import JobTask, ModelSpec, PairTask, PredictTask
 
@@ -26,6 +26,7 @@ __all__ = [
     "PairTask",
     "PredictTask",
     "RayExecutor",
+    "check_cluster",
     "find_shards",
     "read_shard",
     "run_job",

@@ -5,13 +5,16 @@ replaces the same output shard instead of adding to it, and a later job knows wh
 Only numbers pass through the driver; rows go from the worker to the shared file system.
 """
 
+import io
 import logging
 import os
 import re
 import socket
+import sys
+import threading
 from collections import deque
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stdout
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
@@ -45,6 +48,7 @@ class UnitActor:
 
     def __init__(self) -> None:
         self.loaded: LoadedTask | None = None
+        self.events: Iterator[UnitEvent] = iter(())
 
     def load(self, task: JobTask, version: str, checksum: str, threads: int) -> str:
         """Load the model; returns a sentence if that fails, else an empty string."""
@@ -70,23 +74,35 @@ class UnitActor:
             return f"the model cannot be read on a node ({error}): keep it where all nodes see it."
         return ""
 
-    def run(
-        self, unit: WorkUnit, folder: Path, deaths: DeathRecord
-    ) -> Iterator[tuple[UnitEvent, int]]:
-        """Yield the events of a unit, with the number of records of a block."""
+    def begin(self, unit: WorkUnit, folder: Path, deaths: DeathRecord) -> int:
+        """Begin with a unit; returns the number of records of a block."""
         assert self.loaded is not None
-        for event in work_on(self.loaded, unit, folder, deaths):
-            yield event, self.loaded.block
+        self.events = work_on(self.loaded, unit, folder, deaths)
+        return self.loaded.block
+
+    def advance(self) -> UnitEvent:
+        """Answer the next block of the unit.
+
+        One call for each block: the driver knows at which block a worker has died.
+        """
+        return next(self.events)
 
 
 @dataclass
 class _Slot:
-    """A worker, and the unit that it is at work on."""
+    """A worker, and the unit that it is at work on.
+
+    Attributes:
+        actor: the worker.
+        unit: None while the model is loaded.
+        block: number of records of a block; None before the unit has begun.
+        place: records that are answered.
+    """
 
     actor: Any
     unit: WorkUnit | None = None
+    block: int | None = None
     place: int = 0
-    block: int = 1
 
 
 @dataclass
@@ -118,8 +134,7 @@ class RayExecutor:
 @contextmanager
 def connected(address: str, workers: int | None) -> Iterator[Any]:
     """Connect to a cluster, or start one; yields the module `ray`."""
-    extras.require("ray", extra="ray", for_="`--ray`")
-    check_address(address)
+    check_cluster(address)
     os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
     os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
     import ray
@@ -133,13 +148,32 @@ def connected(address: str, workers: int | None) -> Iterator[Any]:
     except (ConnectionError, RuntimeError, ValueError, ray.exceptions.RayError) as error:
         raise _no_cluster(address, str(error).splitlines()[0][:200]) from None
     try:
-        yield ray
+        with redirect_stdout(_OwnOutput(sys.stdout)):
+            yield ray
     finally:
         ray.shutdown()
 
 
-def check_address(address: str) -> None:
-    """Raise unless an address is `local`, `auto`, or that of a server which answers as Ray does."""
+class _OwnOutput(io.TextIOBase):
+    """stdout without what Ray's threads print on it, such as a paragraph for each dead worker."""
+
+    def __init__(self, stdout: Any) -> None:
+        self._stdout = stdout
+
+    def write(self, text: str) -> int:
+        """Write, unless a thread of Ray does."""
+        if threading.current_thread().name.startswith("ray_"):
+            return len(text)
+        return int(self._stdout.write(text))
+
+    def flush(self) -> None:
+        """Flush stdout."""
+        self._stdout.flush()
+
+
+def check_cluster(address: str) -> None:
+    """Raise if Ray is not installed, or nothing at an address answers as Ray does."""
+    extras.require("ray", extra="ray", for_="`--ray`")
     if address in (LOCAL, AUTO):
         return
     match = ADDRESS.fullmatch(address)
@@ -221,42 +255,42 @@ class _Run:
         slot = self.slots.pop(handle)
         errors = self.ray.exceptions
         try:
-            if slot.unit is None:
-                yield from self._loaded(slot, self.ray.get(handle))
-                return
-            event, slot.block = self.ray.get(next(handle))
-        except StopIteration:
-            self._assign(slot)
+            found = self.ray.get(handle)
         except errors.RayTaskError as error:
             # a mistake in regard itself: another worker would make it, too
-            assert slot.unit is not None
-            reason = str(error).strip().splitlines()[-1][:300]
-            yield self._event(slot.unit, UnitFailure(reason, stops_job=True))
+            raise error.cause from None
         except errors.RayError:
             yield from self._replace(slot)
         else:
-            if isinstance(event, UnitProgress):
-                slot.place = event.records
-            self.slots[handle] = slot
-            yield self._event(slot.unit, event)
+            if slot.unit is None:
+                yield from self._loaded(slot, found)
+            elif slot.block is None:
+                slot.block = found
+                self.slots[slot.actor.advance.remote()] = slot
+            elif isinstance(found, UnitProgress):
+                slot.place = found.records
+                self.slots[slot.actor.advance.remote()] = slot
+                yield self._event(slot.unit, found)
+            else:
+                self._assign(slot.actor)
+                yield self._event(slot.unit, found)
 
     def _loaded(self, slot: _Slot, problem: str) -> Iterator[ExecutorEvent]:
         if problem:
             self.ray.kill(slot.actor)
             raise JobError(problem)
         self.start_deaths = 0
-        self._assign(slot)
+        self._assign(slot.actor)
         yield self._event(None, None)
 
-    def _assign(self, slot: _Slot) -> None:
+    def _assign(self, actor: Any) -> None:
         """Give a worker the next unit, or end it if none is left."""
         if not self.waiting:
-            self.ray.kill(slot.actor)
+            self.ray.kill(actor)
             return
         unit = self.waiting.popleft()
-        streaming = slot.actor.run.options(num_returns="streaming")
-        handle = streaming.remote(unit, self.folder, self.deaths[unit])
-        self.slots[handle] = _Slot(slot.actor, unit)
+        handle = actor.begin.remote(unit, self.folder, self.deaths[unit])
+        self.slots[handle] = _Slot(actor, unit)
 
     def _replace(self, slot: _Slot) -> Iterator[ExecutorEvent]:
         """Start a worker for one that has died, and have its unit done again first."""
@@ -275,7 +309,8 @@ class _Run:
             yield self._event(unit, UnitFailure(reason, stops_job=False))
         else:
             self.total_deaths[unit] += 1
-            self.deaths[unit].add(slot.place, slot.block)
+            if slot.block is not None:
+                self.deaths[unit].add(slot.place, slot.block)
             self.waiting.appendleft(unit)
             yield self._event(unit, UnitProgress(0))
         if self.waiting or unit is None:
