@@ -4,19 +4,28 @@ import json
 import os
 import re
 import socket
+import subprocess
 import sys
 import threading
+from pathlib import Path
 
 import pytest
 
-from jobs import toys
 from jobs.toys import ShoutTask, rows_in
 from regard.errors import ArgumentError
 from regard.extras import MissingExtraError
-from regard.jobs import JobError, LocalExecutor, RayExecutor, check_cluster, find_shards, run_job
+from regard.jobs import JobError, LocalExecutor, check_cluster, find_shards, run_job
 
-# Ray's own modules warn when they are imported
-pytestmark = pytest.mark.filterwarnings("ignore")
+#: Ray leaves threads and processes behind that would disturb the tests after it
+PROGRAM = """
+import json, os, sys
+from jobs.toys import ShoutTask
+from regard.jobs import RayExecutor, find_shards, run_job
+
+folder, marker, out = sys.argv[1:]
+found = run_job(ShoutTask(marker), find_shards([folder]), out, RayExecutor(workers=2), unit_rows=20)
+print(json.dumps([found.as_dict(), os.environ["RAY_USAGE_STATS_ENABLED"]]))
+"""
 
 
 def shout_on_ray(tmp_path, special):
@@ -24,8 +33,7 @@ def shout_on_ray(tmp_path, special):
 
     Returns its summary, and the sources whose rows have an error.
     """
-    ray = pytest.importorskip("ray")
-    ray.cloudpickle.register_pickle_by_value(toys)
+    pytest.importorskip("ray")
     (tmp_path / "in").mkdir()
     good = {}
     for shard, names in {"a": 17, "b": 23, "c": 9}.items():
@@ -34,17 +42,26 @@ def shout_on_ray(tmp_path, special):
             lines[11:11] = special
         (tmp_path / "in" / f"{shard}.txt").write_text("".join(f"{line}\n" for line in lines))
         good |= {f"{shard}.txt:{i}": line.upper() for i, line in enumerate(lines, start=1)}
-    shards, out = find_shards([str(tmp_path / "in")]), tmp_path / "out"
-    task = ShoutTask(str(tmp_path / "marker"))
-    found = run_job(task, shards, out, RayExecutor(workers=2), unit_rows=20)
-    assert not ray.is_initialized()
+    out, marker = tmp_path / "out", tmp_path / "marker"
+    paths = [str(Path(__file__).parents[1]), os.environ.get("PYTHONPATH", "")]
+    done = subprocess.run(
+        [sys.executable, "-c", PROGRAM, *map(str, (tmp_path / "in", marker, out))],
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, paths))},
+        capture_output=True,
+        text=True,
+    )
+    assert not done.returncode, done.stderr
+    (line,) = done.stdout.splitlines()  # Ray prints nothing there
+    found, usage = json.loads(line)
+    assert usage == "0"
     rows = rows_in(out)
     bad = {id for id, row in rows.items() if row["error"]}
     assert rows.keys() == good.keys()
     assert all(rows[id]["text"] == text for id, text in good.items() if id not in bad)
-    assert found.workers == 2
+    assert found["workers"] == 2
     assert not list(out.glob(".*.part"))
     # another executor knows what is done
+    task, shards = ShoutTask(str(marker)), find_shards([str(tmp_path / "in")])
     again = run_job(task, shards, out, LocalExecutor(), unit_rows=20)
     assert (again.before.rows, again.now.rows) == (len(good), 0)
     return found, {good[id] for id in bad}
@@ -52,12 +69,10 @@ def shout_on_ray(tmp_path, special):
 
 @pytest.mark.system
 @pytest.mark.timeout(300)
-def test_a_worker_that_dies_is_replaced_and_each_row_is_answered_once(tmp_path, capfd):
+def test_a_worker_that_dies_is_replaced_and_each_row_is_answered_once(tmp_path):
     found, bad = shout_on_ray(tmp_path, ["once", "raise"])
     assert bad == {"RAISE"}
-    assert found.restarts == 1
-    assert capfd.readouterr().out == ""
-    assert os.environ["RAY_USAGE_STATS_ENABLED"] == "0"
+    assert found["restarts"] == 1
 
 
 @pytest.mark.long
@@ -66,10 +81,10 @@ def test_a_worker_that_dies_is_replaced_and_each_row_is_answered_once(tmp_path, 
 def test_a_source_that_kills_each_worker_becomes_a_row_with_an_error(tmp_path):
     found, bad = shout_on_ray(tmp_path, ["once", "poison", "raise"])
     assert bad == {"POISON", "RAISE"}
-    assert found.errors == {"worker died": 1, "model failed": 1}
+    assert found["errors"] == {"worker died": 1, "model failed": 1}
     # `once` and `poison` are of one block: a death by the one and one by the other make that block
     # careful, and two more by `poison` leave it out
-    assert found.restarts == 4
+    assert found["restarts"] == 4
 
 
 def test_an_address_where_nothing_listens():

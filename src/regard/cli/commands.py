@@ -133,14 +133,19 @@ RAY_ADDRESS: Final = re.compile(r"auto|local|\w+://.*|[^/]+:\d+|\[[^/]+\]:\d+")
 class RayCommand(TyperCommand):
     """A command whose option `--ray` may stand alone, or before an address."""
 
-    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Parse words, with `local` as the address of a `--ray` that has none."""
-        words: list[str] = []
-        for word, after in zip_longest(args, args[1:], fillvalue=""):
-            words.append(word)
-            if word == "--ray" and not RAY_ADDRESS.fullmatch(after):
-                words.append("local")
-        return super().parse_args(ctx, words)
+    def make_parser(self, ctx: Any) -> Any:
+        """Return a parser that takes `local` as the address of a `--ray` that has none."""
+        parser: Any = super().make_parser(ctx)
+        parse = parser.parse_args
+        parser.parse_args = lambda args: parse(list(_with_addresses(args)))
+        return parser
+
+
+def _with_addresses(args: list[str]) -> Iterator[str]:
+    for word, after in zip_longest(args, args[1:], fillvalue=""):
+        yield word
+        if word == "--ray" and not RAY_ADDRESS.fullmatch(after):
+            yield "local"
 
 
 def command(module: str = "", **settings: Any) -> Callable[[Declaration], Declaration]:

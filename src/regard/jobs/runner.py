@@ -121,7 +121,7 @@ class JobProgress:
 def run_job(
     task: JobTask,
     shards: Sequence[InputShard],
-    output: Path,
+    output: str | Path,
     executor: Executor,
     *,
     format: str = "parquet",
@@ -144,7 +144,7 @@ def run_job(
             stays done: the same call goes on from there.
     """
     check_least(1, rows_per_shard=unit_rows)
-    ending, folder, summary = check_format_name(format), JobFolder(output), JobSummary()
+    ending, folder, summary = check_format_name(format), JobFolder(Path(output)), JobSummary()
     with folder.held():
         units: list[WorkUnit] = []
         inputs = {}
