@@ -57,7 +57,8 @@ def slurm(tmp_path):
     tools.mkdir()
     for name, body in {
         "srun": 'echo "srun $*" >> log; shift; exec "$@"',
-        "torchrun": 'echo "torchrun $*" >> log; trap "exit 0" TERM; touch trapped; sleep ${SLEEP:-0} & wait',
+        "torchrun": 'echo "torchrun $*" >> log; trap "exit 0" TERM; touch trapped\n'
+        "sleep ${SLEEP:-0} & wait",
         "scontrol": 'echo "scontrol $*" >> log; echo node7',
     }.items():
         (tools / name).write_text(f"#!/bin/bash\n{body}\n")
