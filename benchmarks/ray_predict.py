@@ -12,6 +12,7 @@ import argparse
 import os
 import random
 import re
+import secrets
 import signal
 import socket
 import subprocess
@@ -68,7 +69,7 @@ def cluster(folder: Path, nodes: int) -> Iterator[str]:
     ray = str(Path(sys.executable).with_name("ray"))
     common = ["--num-cpus=1", "--num-gpus=0", "--block", "--object-store-memory=100000000"]
     head = ["--head", f"--port={port}", "--include-dashboard=false"]
-    env = {**os.environ, "RAY_USAGE_STATS_ENABLED": "0", "OMP_NUM_THREADS": "1"}
+    env = {**os.environ, "RAY_USAGE_STATS_ENABLED": "0"}
     try:
         for i in range(nodes):
             place = [*head, f"--temp-dir={folder / 'ray'}"] if i == 0 else [f"--address={address}"]
@@ -310,6 +311,8 @@ def main() -> None:
     parser.add_argument("--kills", type=int, default=10)
     parser.add_argument("--out", type=Path, metavar="FILE", help="write the result to FILE, too")
     args = parser.parse_args()
+    # nodes and drivers share a token of their own: nobody else can send work to the cluster
+    os.environ |= {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(32)}
     os.environ["OMP_NUM_THREADS"] = "1"
     result: Record = {"command": command(["python", *sys.argv]), "machine": machine(), **source()}
     result |= {"model": MODEL, "options": [*OPTIONS], "rows_per_shard": UNIT_ROWS}

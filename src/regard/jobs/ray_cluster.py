@@ -36,6 +36,8 @@ CONNECT_S: Final = 5.0
 #: what a client of HTTP/2, which Ray speaks, sends first, and the type of the answer's first frame
 HELLO: Final = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes([0, 0, 0, 4, 0, 0, 0, 0, 0])
 SETTINGS_FRAME: Final = 4
+#: part of Ray's error for a missing or wrong token
+BAD_TOKEN: Final = "InvalidAuthToken"
 #: deaths of workers that never got ready, and of workers on one unit, after which a job gives up
 MAX_START_DEATHS: Final = 5
 MAX_UNIT_DEATHS: Final = 40
@@ -146,6 +148,11 @@ def connected(address: str, workers: int | None) -> Iterator[Any]:
     try:
         ray.init(address=address, **settings)
     except (ConnectionError, RuntimeError, ValueError, ray.exceptions.RayError) as error:
+        if BAD_TOKEN in str(error):
+            raise JobError(
+                f"the cluster at {address} must get its token, but RAY_AUTH_TOKEN is missing or "
+                f"another one: set it to that of the head node, and RAY_AUTH_MODE=token."
+            ) from None
         raise _no_cluster(address, str(error).splitlines()[0][:200]) from None
     try:
         with redirect_stdout(_OwnOutput(sys.stdout)):
