@@ -73,11 +73,8 @@ def cluster(folder: Path, nodes: int) -> Iterator[str]:
     try:
         for i in range(nodes):
             place = [*head, f"--temp-dir={folder / 'ray'}"] if i == 0 else [f"--address={address}"]
-            log = (folder / f"node-{i}.log").open("w")
             words = [ray, "start", *place, *common]
-            started.append(subprocess.Popen(words, stdout=log, stderr=log, env=env))
-            _wait_for(lambda: _listens(port), 120, "the head node does not start")
-        _wait_for(lambda: len(raylets(folder)) == nodes, 120, "a node does not start")
+            started.append(start_node(words, folder / f"node-{i}.log", env))
         yield address
     finally:
         for process in reversed(started):
@@ -86,17 +83,21 @@ def cluster(folder: Path, nodes: int) -> Iterator[str]:
             process.wait(60)
 
 
+def start_node(words: list[str], log: Path, env: dict[str, str]) -> subprocess.Popen[bytes]:
+    """Start a node; Ray gives up after half a minute, which is too short on a busy machine."""
+    for _ in range(5):
+        with log.open("w") as file:
+            node = subprocess.Popen(words, stdout=file, stderr=file, env=env)
+        while node.poll() is None:
+            if "Ray runtime started" in log.read_text():
+                return node
+            time.sleep(0.5)
+    raise SystemExit(f"a node does not start: {log.read_text()[-500:]}")
+
+
 def _listens(port: int) -> bool:
     with socket.socket() as client:
         return client.connect_ex(("127.0.0.1", port)) == 0
-
-
-def _wait_for(condition: Any, seconds: float, complaint: str) -> None:
-    end = time.monotonic() + seconds
-    while not condition():
-        if time.monotonic() > end:
-            raise SystemExit(complaint)
-        time.sleep(0.2)
 
 
 def processes() -> Iterator[tuple[int, int, str]]:

@@ -100,9 +100,9 @@ def test_an_address_where_something_else_listens(said):
 
         def answer():
             connection, _ = server.accept()
-            connection.recv(100)
-            connection.sendall(said)
-            connection.close()
+            with connection:
+                connection.recv(100)
+                connection.sendall(said)
 
         thread = threading.Thread(target=answer)
         thread.start()
@@ -125,8 +125,9 @@ def test_a_server_of_http_2_is_taken_for_a_cluster():
 
         def answer():
             connection, _ = server.accept()
-            connection.recv(100)
-            connection.sendall(bytes([0, 0, 0, 4, 0, 0, 0, 0, 0]))
+            with connection:
+                connection.recv(100)
+                connection.sendall(bytes([0, 0, 0, 4, 0, 0, 0, 0, 0]))
 
         thread = threading.Thread(target=answer)
         thread.start()

@@ -36,6 +36,8 @@ CONNECT_S: Final = 5.0
 #: what a client of HTTP/2, which Ray speaks, sends first, and the type of the answer's first frame
 HELLO: Final = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes([0, 0, 0, 4, 0, 0, 0, 0, 0])
 SETTINGS_FRAME: Final = 4
+#: Ray gives up on its own processes after half a minute
+START_TRIES: Final = 3
 #: part of Ray's error for a missing or wrong token
 BAD_TOKEN: Final = "InvalidAuthToken"
 #: deaths of workers that never got ready, and of workers on one unit, after which a job gives up
@@ -145,20 +147,31 @@ def connected(address: str, workers: int | None) -> Iterator[Any]:
     if address == LOCAL:
         settings |= {"include_dashboard": False, "object_store_memory": STORE_BYTES}
         settings |= {} if workers is None else {"num_cpus": max(workers, os.cpu_count() or 1)}
-    try:
-        ray.init(address=address, **settings)
-    except (ConnectionError, RuntimeError, ValueError, ray.exceptions.RayError) as error:
-        if BAD_TOKEN in str(error):
-            raise JobError(
-                f"the cluster at {address} must get its token, but RAY_AUTH_TOKEN is missing or "
-                f"another one: set it to that of the head node, and RAY_AUTH_MODE=token."
-            ) from None
-        raise _no_cluster(address, str(error).splitlines()[0][:200]) from None
+    _init(ray, address, settings)
     try:
         with redirect_stdout(_OwnOutput(sys.stdout)):
             yield ray
     finally:
         ray.shutdown()
+
+
+def _init(ray: Any, address: str, settings: dict[str, Any]) -> None:
+    """Connect to a cluster or start one, which takes some tries on a busy machine."""
+    tries = START_TRIES if address == LOCAL else 1
+    for attempt in range(1, tries + 1):
+        try:
+            ray.init(address=address, **settings)
+            return
+        except Exception as error:  # Ray has no type of its own for some of them
+            ray.shutdown()
+            if BAD_TOKEN in str(error):
+                raise JobError(
+                    f"the cluster at {address} must get its token, but RAY_AUTH_TOKEN is missing "
+                    f"or another one: set it to that of the head node, and RAY_AUTH_MODE=token."
+                ) from None
+            if attempt == tries:
+                reason = (str(error).strip().splitlines() or [type(error).__name__])[0][:200]
+                raise _no_cluster(address, reason.rstrip(".")) from None
 
 
 class _OwnOutput(io.TextIOBase):
