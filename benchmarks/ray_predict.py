@@ -31,8 +31,8 @@ from regard.jobs import ModelSpec, PredictTask, RayExecutor, find_shards, read_s
 
 MODEL: Final = "g2p"
 BATCH: Final = 128
-#: four blocks: what a killed worker loses at most
-UNIT_ROWS: Final = 8192
+#: a block: what a killed worker loses at most
+UNIT_ROWS: Final = 16 * BATCH
 OPTIONS: Final = ("--beam", "1", "--batch", str(BATCH))
 REGARD: Final = (sys.executable, "-m", "regard")
 POISON: Final = "poison"
@@ -212,14 +212,14 @@ def killed_job(folder: Path, address: str, everything: Path, kills: int) -> Reco
     }
 
 
-def throughput(folder: Path, address: str, shards: Sequence[Path]) -> Record:
+def throughput(folder: Path, address: str, shards: Sequence[Path], turns: int) -> Record:
     """Predict the same shards with one worker and with two, in turns."""
     rates: dict[str, list[float]] = {"1": [], "2": []}
     place = folder / "few"
     place.mkdir()
     for path in shards:
         (place / path.name).write_bytes(path.read_bytes())
-    for turn in range(2):
+    for turn in range(turns):
         for count in rates:
             out = folder / f"rate-{count}-{turn}"
             done = predict(out, str(place), "--ray", address, "--workers", count)
@@ -279,15 +279,17 @@ def poisoned(folder: Path, address: str) -> Record:
     }
 
 
-def full_disk(folder: Path, address: str, shards: Sequence[Path]) -> Record:
+def full_disk(folder: Path, address: str, place: Path) -> Record:
     """Fill a small disk with shards, make room, and go on; needs the right to mount one."""
     disk = folder / "disk"
     disk.mkdir()
-    mount = ["mount", "-t", "tmpfs", "-o", "size=700k", "tmpfs", str(disk)]
+    # half of what the shards take
+    size = sum(path.stat().st_size for path in (folder / "rate-1-0").glob("*.parquet")) // 2048
+    mount = ["mount", "-t", "tmpfs", "-o", f"size={size}k", "tmpfs", str(disk)]
     if subprocess.run(mount, capture_output=True).returncode:
         return {"skipped": "a file system of its own cannot be mounted here"}
     try:
-        inputs = re.sub(r"[^/]*$", "*.txt", str(shards[0]))
+        inputs = str(place)
         full = predict(disk / "out", inputs, "--ray", address, "--workers", "1")
         kept = len(list((disk / "out").glob("*.parquet")))
         subprocess.run(["mount", "-o", "remount,size=64m", str(disk)], check=True)
@@ -310,6 +312,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--sources", type=int, default=200_000)
     parser.add_argument("--kills", type=int, default=10)
+    parser.add_argument("--turns", type=int, default=2, help="of one worker and two")
     parser.add_argument("--out", type=Path, metavar="FILE", help="write the result to FILE, too")
     args = parser.parse_args()
     # nodes and drivers share a token of their own: nobody else can send work to the cluster
@@ -327,10 +330,10 @@ def main() -> None:
         with cluster(folder, nodes=2) as address:
             few = sorted((folder / "in").glob("*.txt"))[:2]
             for name, measure in {
-                "poisoned": lambda: poisoned(folder, address),
-                "throughput": lambda: throughput(folder, address, few),
-                "full_disk": lambda: full_disk(folder, address, [folder / "few" / "000.txt"]),
                 "killed": lambda: killed_job(folder, address, everything, args.kills),
+                "throughput": lambda: throughput(folder, address, few, args.turns),
+                "full_disk": lambda: full_disk(folder, address, folder / "few"),
+                "poisoned": lambda: poisoned(folder, address),
             }.items():
                 result[name] = measure()
                 print(name, result[name], flush=True)

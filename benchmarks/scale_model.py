@@ -410,8 +410,8 @@ def ray_table() -> str:
         ["ids answered exactly once", f"{job['ids_answered_once']:,}"],
         ["answers that differ from `regard predict`", f"{job['different_answers']:,}"],
         ["rows/s with two workers, killed ones included", f"{job['rows_per_second']:,.0f}"],
-        ["rows/s of one worker, best of two", f"{max(rates['rows_per_second']['1']):,.0f}"],
-        ["rows/s of two workers, best of two", f"{max(rates['rows_per_second']['2']):,.0f}"],
+        ["rows/s of one worker, the best", f"{max(rates['rows_per_second']['1']):,.0f}"],
+        ["rows/s of two workers, the best", f"{max(rates['rows_per_second']['2']):,.0f}"],
         [
             "rows with an error, of a job with one source that kills workers",
             f"{poisoned['rows_with_errors']} of {poisoned['rows']}",
