@@ -22,7 +22,7 @@ torch.set_warn_always(True)
 #: packages whose tests are about files, commands and pages: shapes are checked in those below
 WITHOUT_SHAPES = (
     *("api", "benchmarks", "cli", "evaluation", "examples", "export", "fuzz", "kinds", "lab"),
-    *("recipes", "serve"),
+    *("jobs", "recipes", "serve"),
 )
 TESTS = Path(__file__).parent
 

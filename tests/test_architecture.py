@@ -36,11 +36,11 @@ FLOORS = (
     ("kinds", "pretrained"),
     ("training",),
     ("api",),
-    ("lab", "cli", "serve", "recipes", "export"),
+    ("lab", "cli", "serve", "recipes", "export", "jobs"),
     ("regard",),  # the package's own __init__.py, which may import anything
 )
 FLOOR = {part: height for height, floor in enumerate(FLOORS) for part in floor}
-SIDEWAYS = {("cli", "lab"), ("cli", "serve"), ("cli", "recipes"), ("cli", "export")}
+SIDEWAYS = {("cli", part) for part in ("lab", "serve", "recipes", "export", "jobs")}
 SIDEWAYS |= {(part, other) for part in FLOORS[0] for other in FLOORS[0]}
 # Decoding knows the protocol that models keep, and no model.
 DECODING_KNOWS = "regard.models.protocol"

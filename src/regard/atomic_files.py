@@ -1,4 +1,4 @@
-"""Files that are replaced atomically, and content checksums."""
+"""Files that are replaced atomically, content checksums, and locks of folders."""
 
 import errno
 import hashlib
@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO
 
-from regard.errors import DataError
+from regard.errors import DataError, RegardError
 from regard.safe_read import PathLike
 
 CHECK_FOLDER = "check that its folder exists, may be written to and has room"
@@ -113,6 +113,36 @@ def fsync_folder(folder: Path) -> None:
         os.close(handle)
 
 
+@contextmanager
+def locked_folder(folder: Path, busy: RegardError) -> Iterator[None]:
+    """Lock a folder for this process; raises `busy` if another process has locked it.
+
+    The folder itself is locked, so that nothing is left behind however a process ends.
+    """
+    import fcntl  # not above: Windows has no such module, and only writers of folders need it
+
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise busy from None
+        except OSError:  # a file system without locks
+            pass
+        yield
+    finally:
+        os.close(handle)
+
+
 def content_checksum(content: bytes) -> str:
     """Return the checksum by which files of a run are verified."""
     return hashlib.blake2b(content, digest_size=16).hexdigest()
+
+
+def file_checksum(path: PathLike) -> str:
+    """Return the `content_checksum` of a file, read in pieces."""
+    digest = hashlib.blake2b(digest_size=16)
+    with open(path, "rb") as file:
+        while block := file.read(1 << 20):
+            digest.update(block)
+    return digest.hexdigest()

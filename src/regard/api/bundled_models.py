@@ -57,6 +57,12 @@ def is_run(run: str | Path) -> bool:
     return path.is_dir() or (not path.exists() and str(path) in names())
 
 
+def is_run_folder(run: str | Path) -> bool:
+    """Return whether this is a run folder, or a bundled model; a folder of data is not."""
+    path = Path(run)
+    return RunFolder(path).started if path.is_dir() else is_run(path)
+
+
 def first() -> Path:
     """Return the name of the default model."""
     bundled = names()

@@ -1,7 +1,7 @@
 """Word alignments of many pairs, from the attention of a model that is made to write the target."""
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, Final, NamedTuple, TypeVar
+from typing import Any, Final, Literal, NamedTuple, TypeVar
 
 import numpy as np
 
@@ -10,9 +10,9 @@ from regard.api.read_pairs import known_pairs, read_for
 from regard.data import Pair, Tokenizer, require_tokenizer, source_ids
 from regard.data.lookup_codecs import words_of
 from regard.decoding import force_decode
-from regard.errors import RegardError
+from regard.errors import ArgumentError, RegardError
 from regard.kinds import DataKind
-from regard.seeing.alignment import Links, merge_units, shift_rows, strongest
+from regard.seeing.alignment import Links, above, merge_units, shift_rows, strongest
 from regard.seeing.trace import Weights
 
 SHIFTS: Final = (0, 1, -1)
@@ -37,6 +37,63 @@ class HeadChoice(NamedTuple):
         head = "mean of its heads" if self.head is None else f"head {self.head}"
         where = layer if self.layer is None else f"{layer}, {head}"
         return f"{where}, shift {self.shift:+d}" if self.shift else f"{where}, no shift"
+
+
+#: a layer or head by number, the mean of all, or None for the best
+Selector = int | Literal["mean"] | None
+
+
+class AlignOptions(NamedTuple):
+    """Options of reading alignments from attention; None where the gold decides.
+
+    Attributes:
+        layer: number, or the mean of all layers.
+        head: number, or the mean of all heads.
+        shift: 0, 1 or -1.
+        threshold: link all words with at least this weight; None links the strongest one.
+        batch: pairs at a time.
+    """
+
+    layer: Selector
+    head: Selector
+    shift: int | None
+    threshold: float | None
+    batch: int
+
+    @property
+    def link(self) -> Callable[[Weights], Links]:
+        """The function from a map of words to links."""
+        return strongest if self.threshold is None else above(self.threshold)
+
+    def without_gold(self) -> "AlignOptions":
+        """Return the options with defaults for what only gold can decide: the mean, no shift."""
+        return self._replace(
+            layer="mean" if self.layer is None else self.layer,
+            head="mean" if self.head is None else self.head,
+            shift=self.shift or 0,
+        )
+
+    def choices(self, heads: Sequence[int]) -> list[HeadChoice]:
+        """Return the candidates that match the options, given the number of heads per layer."""
+        every = all_choices(heads, SHIFTS if self.shift is None else [self.shift])
+        found = [choice for choice in every if self._matches(choice, heads)]
+        if found:
+            return found
+        layers, most = len(heads) - 1, max(heads) - 1
+        raise ArgumentError(
+            "layer and head",
+            f"be mean or numbers from 0 to {layers} and from 0 to {most}, the layer a number where "
+            f"the head is one",
+            f"{self.layer} and {self.head}",
+            "choose with --layer and --head",
+        )
+
+    def _matches(self, choice: HeadChoice, heads: Sequence[int]) -> bool:
+        is_mean = choice.layer is None or len(heads) == 1
+        if not (self.layer in (None, choice.layer) or (self.layer == "mean" and is_mean)):
+            return False
+        is_mean = choice.head is None or heads[choice.layer or 0] == 1
+        return self.head in (None, choice.head) or (self.head == "mean" and is_mean)
 
 
 class Units(NamedTuple):

@@ -1,21 +1,22 @@
 """`regard align`: word alignments from attention, and their error rates against gold."""
 
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from itertools import groupby
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 from rich.console import Console
 
 from regard import api
 from regard.api import word_alignment
-from regard.api.word_alignment import SHIFTS, HeadChoice, Places, Units
+from regard.api.word_alignment import AlignOptions, HeadChoice, Places, Selector, Units
 from regard.atomic_files import atomic_output
 from regard.cli.commands import Symmetry
 from regard.cli.console import print_json, print_table, progress_bar, result_console
 from regard.cli.gold_alignments import read_gold_file
 from regard.cli.input_lines import pairs_for
+from regard.cli.shard_options import check_no_workers, names_shards, refuse
 from regard.data import Pair
 from regard.errors import ArgumentError, RegardError
 from regard.seeing.alignment import (
@@ -23,65 +24,11 @@ from regard.seeing.alignment import (
     Gold,
     Links,
     Quality,
-    above,
     diagonal,
     flip,
     format_links,
-    strongest,
     uniform_quality,
 )
-from regard.seeing.trace import Weights
-
-#: a layer or head by number, the mean of all, or None for the best
-Selector = int | Literal["mean"] | None
-
-
-class AlignOptions(NamedTuple):
-    """Options of reading alignments from attention; None where the gold decides.
-
-    Attributes:
-        layer: number, or the mean of all layers.
-        head: number, or the mean of all heads.
-        shift: 0, 1 or -1.
-        link: function from a map of words to links.
-        batch: pairs at a time.
-    """
-
-    layer: Selector
-    head: Selector
-    shift: int | None
-    link: Callable[[Weights], Links]
-    batch: int
-
-    def without_gold(self) -> "AlignOptions":
-        """Return the options with defaults for what only gold can decide: the mean, no shift."""
-        return self._replace(
-            layer="mean" if self.layer is None else self.layer,
-            head="mean" if self.head is None else self.head,
-            shift=self.shift or 0,
-        )
-
-    def choices(self, heads: Sequence[int]) -> list[HeadChoice]:
-        """Return the candidates that match the options, given the number of heads per layer."""
-        every = word_alignment.all_choices(heads, SHIFTS if self.shift is None else [self.shift])
-        found = [choice for choice in every if self._matches(choice, heads)]
-        if found:
-            return found
-        layers, most = len(heads) - 1, max(heads) - 1
-        raise ArgumentError(
-            "layer and head",
-            f"be mean or numbers from 0 to {layers} and from 0 to {most}, the layer a number where "
-            f"the head is one",
-            f"{self.layer} and {self.head}",
-            "choose with --layer and --head",
-        )
-
-    def _matches(self, choice: HeadChoice, heads: Sequence[int]) -> bool:
-        is_mean = choice.layer is None or len(heads) == 1
-        if not (self.layer in (None, choice.layer) or (self.layer == "mean" and is_mean)):
-            return False
-        is_mean = choice.head is None or heads[choice.layer or 0] == 1
-        return self.head in (None, choice.head) or (self.head == "mean" and is_mean)
 
 
 class Direction(NamedTuple):
@@ -159,6 +106,8 @@ def align(
     columns: str | None,
     skip_bad: bool,
     output: Path | None,
+    ray: str | None,
+    workers: int | None,
     as_json: bool,
     batch: int,
     device: str,
@@ -168,9 +117,16 @@ def align(
         layer=_selector("layer", layer),
         head=_selector("head", head),
         shift=_shift(shift),
-        link=strongest if threshold is None else above(threshold),
+        threshold=threshold,
         batch=batch,
     )
+    check_no_workers(ray, workers)
+    if names_shards(file, ray):
+        given = {"TGT": tgt, "gold": gold, "reverse_run": reverse_run, "skip_bad": skip_bad}
+        refuse("where pairs are shards", **given, json=as_json)
+        return _align_shards(
+            run, file, output, columns, words, options, device, ray=ray, workers=workers
+        )
     model = api.load_run(run, device=device)
     reverse = None if reverse_run is None else api.load_run(reverse_run, device=device)
     for one in (model, reverse):
@@ -196,7 +152,30 @@ def align(
     if reverse is not None:
         backward = _backward(reverse, pairs, units, options, golds)
         result = result._replace(backward=backward, symmetry=symmetrize.value)
-    _write(result, places, output, as_json=as_json)
+    return _write(result, places, output, as_json=as_json)
+
+
+def _align_shards(
+    run: Path,
+    file: str,
+    output: Path | None,
+    columns: str | None,
+    words: bool | None,
+    options: AlignOptions,
+    device: str,
+    **how: Any,
+) -> None:
+    """Align shards of pairs into a folder."""
+    from regard.cli import jobs  # not above: it loads what reads Parquet
+    from regard.jobs import PairTask
+
+    if output is None:
+        fix = "add -o FOLDER"
+        raise ArgumentError("-o", "name a folder for the alignments of shards", "missing", fix)
+    spec = jobs.model_spec([run], device, "32")
+    columned = jobs.split_columns(columns)
+    task = PairTask(spec, columned, batch=options.batch, align=options, words=words)
+    jobs.execute(task, [file], output, device=device, **how)
 
 
 def _selector(name: str, word: str) -> Selector:

@@ -5,17 +5,20 @@ implemented by the function of its name in another module, which is imported whe
 """
 
 import inspect
+import re
 from collections.abc import Callable, Iterator
 from dataclasses import fields
 from enum import StrEnum
 from functools import wraps
 from importlib import import_module
 from inspect import Parameter
+from itertools import zip_longest
 from pathlib import Path
 from typing import Annotated, Any, get_args, get_type_hints
 
 import typer
 from typer import Argument, Option
+from typer.core import TyperCommand
 
 from regard.cli.completion import (
     complete_experiment,
@@ -104,6 +107,25 @@ PrecisionOption = Annotated[
         "newer chips."
     ),
 ]
+RayOption = Annotated[
+    str | None,
+    typer.Option(
+        metavar="[ADDRESS]",
+        help="Work on a Ray cluster: HOST:PORT, auto for the one on this machine; without an "
+        "address, one that starts and ends with the job.",
+        show_default=False,
+    ),
+]
+WorkersOption = Annotated[
+    int | None,
+    typer.Option(
+        min=1, help="Workers on the cluster.", show_default="one per GPU, or else per core"
+    ),
+]
+IdOption = Annotated[
+    str | None,
+    typer.Option("--id", help="Column with an id of each row.", show_default="shard and row"),
+]
 SkipBadOption = Annotated[bool, typer.Option("--skip-bad", help="Skip bad lines, and count them.")]
 HostOption = Annotated[str, typer.Option(help="Address to listen at.")]
 AllowHostOption = Annotated[
@@ -129,6 +151,28 @@ TargetOption = Annotated[
     str | None,
     typer.Option(help="Text that the model is forced to write.", show_default="its own prediction"),
 ]
+
+
+#: what `--ray` may be followed by
+RAY_ADDRESS: Final = re.compile(r"auto|local|\w+://.*|[^/]+:\d+|\[[^/]+\]:\d+")
+
+
+class RayCommand(TyperCommand):
+    """A command whose option `--ray` may stand alone, or before an address."""
+
+    def make_parser(self, ctx: Any) -> Any:
+        """Return a parser that takes `local` as the address of a `--ray` that has none."""
+        parser: Any = super().make_parser(ctx)
+        parse = parser.parse_args
+        parser.parse_args = lambda args: parse(list(_with_addresses(args)))
+        return parser
+
+
+def _with_addresses(args: list[str]) -> Iterator[str]:
+    for word, after in zip_longest(args, args[1:], fillvalue=""):
+        yield word
+        if word == "--ray" and not RAY_ADDRESS.fullmatch(after):
+            yield "local"
 
 
 def command(module: str = "", **settings: Any) -> Callable[[Declaration], Declaration]:
@@ -302,7 +346,7 @@ def encode(
     """
 
 
-@command(no_args_is_help=True)
+@command(no_args_is_help=True, cls=RayCommand)
 def predict(
     runs: list[Path] = Argument(
         metavar="RUN [FILE]",
@@ -310,7 +354,8 @@ def predict(
         help="Run folders or bundled models (g2p), several as an ensemble, or a model of "
         "transformers: its folder, or ORGANISATION/NAME on the Hugging Face hub. Then a file with "
         "a source on each line; stdin if '-' or not given. Features follow a source after a tab. A "
-        "language model continues each line. Vectors are JSONL, Parquet or .npy files.",
+        "language model continues each line. Vectors are JSONL, Parquet or .npy files. With -o, "
+        "files, folders or quoted patterns of text, TSV, JSONL or Parquet: 'in/*.parquet'.",
     ),
     beam: BeamOption = None,
     prefix: str | None = Option(
@@ -343,6 +388,26 @@ def predict(
         help="Batch size in sources; 1 predicts each line as it comes.",
         show_default="32; 1 for what is typed",
     ),
+    output: Path | None = Option(
+        None,
+        "-o",
+        "--output",
+        help="Answer shards of sources into this folder, a shard for each; the same command goes "
+        "on where an interrupted one was.",
+        show_default=False,
+    ),
+    ray: RayOption = None,
+    workers: WorkersOption = None,
+    columns: str | None = Option(
+        None,
+        help="With -o, source and, if any, features of a shard: names, or numbers as in 0,2.",
+        show_default="src, source, input or text; 0 of TSV",
+    ),
+    id: IdOption = None,
+    format: str = Option("parquet", help="Format of the shards that -o writes: parquet or jsonl."),
+    shard_rows: int = Option(
+        20480, "--rows-per-shard", min=1, help="Rows of a shard at most; larger ones are cut."
+    ),
     chat: ChatOption = False,
     allow_pickle: AllowPickleOption = False,
     precision: PrecisionOption = "32",
@@ -351,17 +416,19 @@ def predict(
 ) -> None:
     """Predict a target for each line of a file.
 
-    Predictions go to stdout, one per line.
+    Predictions go to stdout, one per line. With -o, shards of sources become shards of
+    predictions, on this machine or, with --ray, on many.
     """
 
 
-@command(no_args_is_help=True)
+@command(no_args_is_help=True, cls=RayCommand)
 def evaluate(
     run: RunArgument,
     file: str = Argument(
         metavar="FILE",
         help="Pairs to evaluate on. Further columns are alternative targets, or the "
-        "features of a run that has features. For a language model, a text on each line.",
+        "features of a run that has features. For a language model, a text on each line. A quoted "
+        "pattern such as 'test/*.parquet' names shards; with --ray, a folder does, too.",
     ),
     tgt: TargetsArgument = None,
     metrics: str | None = Option(
@@ -383,8 +450,12 @@ def evaluate(
     columns: ColumnsOption = None,
     skip_bad: SkipBadOption = False,
     save: Path | None = Option(
-        None, help="Write the predictions here, one per line.", show_default=False
+        None,
+        help="Write the predictions here, one per line; of shards, a folder for theirs.",
+        show_default=False,
     ),
+    ray: RayOption = None,
+    workers: WorkersOption = None,
     output: Path | None = Option(
         None,
         "-o",
@@ -674,10 +745,14 @@ def what_if(
     """
 
 
-@command(no_args_is_help=True)
+@command(no_args_is_help=True, cls=RayCommand)
 def align(
     run: RunArgument,
-    file: str = Argument(metavar="FILE", help="Pairs to align; stdin if '-'."),
+    file: str = Argument(
+        metavar="FILE",
+        help="Pairs to align; stdin if '-'. A quoted pattern such as 'in/*.tsv' names shards; with "
+        "--ray, a folder does, too.",
+    ),
     tgt: TargetsArgument = None,
     gold: str | None = Option(
         None,
@@ -720,8 +795,14 @@ def align(
         False, "--skip-bad", help="Skip bad lines, with an empty line in their place."
     ),
     output: Path | None = Option(
-        None, "-o", "--output", help="Write the alignments here.", show_default="stdout"
+        None,
+        "-o",
+        "--output",
+        help="Write the alignments here; of shards, a folder for theirs.",
+        show_default="stdout",
     ),
+    ray: RayOption = None,
+    workers: WorkersOption = None,
     as_json: JsonOption = False,
     batch: int = Option(32, help="Pairs at a time.", min=1),
     device: DeviceOption = "auto",

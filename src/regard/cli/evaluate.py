@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import asdict
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import typer
 from rich.console import Console
@@ -21,6 +21,7 @@ from regard.api.evaluate_pairs import (
 from regard.atomic_files import incremental_output
 from regard.cli.console import one_line, print_json, print_table, progress_bar, result_console
 from regard.cli.input_lines import pairs_for, texts_for
+from regard.cli.shard_options import check_no_workers, names_shards, refuse
 from regard.data import Pair
 from regard.errors import ArgumentError
 from regard.evaluation import SHARES, ClassReport, Perplexity, by_length, paired_bootstrap
@@ -49,6 +50,8 @@ def evaluate(
     columns: str | None,
     skip_bad: bool,
     save: Path | None,
+    ray: str | None,
+    workers: int | None,
     output: Path | None,
     as_json: bool,
     precision: str,
@@ -58,7 +61,10 @@ def evaluate(
     # what can go wrong comes before what takes long
     if output is not None:
         check_ending(output)
-    model = api.load_run(run, device=device, precision=precision)
+    sharded = names_shards(file, ray)
+    check_no_workers(ray, workers)
+    # the workers have the device
+    model = api.load_run(run, device="cpu" if sharded else device, precision=precision)
     if not model.kind.has_sources:
         for option, value in {
             "TGT": tgt,
@@ -69,6 +75,7 @@ def evaluate(
             "--columns": columns,
             "--save": save,
             "-o": output,
+            "--ray": ray,
         }.items():
             if value is not None:
                 fix = "its texts have a perplexity"
@@ -82,11 +89,17 @@ def evaluate(
         return _print_scores(table, as_json=as_json)
     second = None if against is None else api.load_run(against, device=device)
     names = metric_names(model.kind.metrics(), _split_names(metrics))
-    with nullcontext() if save is None else incremental_output(save, CHOOSE_SAVE) as write:
-        pairs = pairs_for(model, file, tgt, columns=columns, skip_bad=skip_bad)
-        predictions = _predict(model, pairs, beam)
-        if write is not None:
-            write("".join(one_line(line) + "\n" for line in predictions).encode())
+    if sharded:
+        refuse("where pairs are shards", TGT=tgt, against=against, skip_bad=skip_bad)
+        pairs, predictions = _predict_shards(
+            run, file, save, columns, beam, precision, device, ray=ray, workers=workers
+        )
+    else:
+        with nullcontext() if save is None else incremental_output(save, CHOOSE_SAVE) as write:
+            pairs = pairs_for(model, file, tgt, columns=columns, skip_bad=skip_bad)
+            predictions = _predict(model, pairs, beam)
+            if write is not None:
+                write("".join(one_line(line) + "\n" for line in predictions).encode())
     references, normalizer = references_of(pairs), model.tgt_tokenizer
     result = score_predictions(model.tgt_tokenizer, names, predictions, pairs)
     result = result._replace(classes=model.kind.class_report(predictions, references))
@@ -138,6 +151,25 @@ def _predict(model: api.Model, pairs: Sequence[Pair], beam: int | None) -> list[
             texts.append(output.text)
             advance(1)
     return texts
+
+
+def _predict_shards(
+    run: Path,
+    file: str,
+    save: Path | None,
+    columns: str | None,
+    beam: int | None,
+    precision: str,
+    device: str,
+    **how: Any,
+) -> tuple[list[Pair], list[str]]:
+    """Predict shards of pairs; returns those that could be answered, and the predictions."""
+    from regard.cli import jobs  # not above: it loads what reads Parquet
+    from regard.jobs import PairTask
+
+    spec = jobs.model_spec([run], device, precision)
+    task = PairTask(spec, jobs.split_columns(columns), beam=beam)
+    return jobs.predicted_pairs(task, [file], save, device=device, **how)
 
 
 def _in_words(precision: str) -> str:

@@ -15,7 +15,9 @@ from regard.api import bundled_models
 from regard.atomic_files import incremental_output
 from regard.cli.console import note, one_line
 from regard.cli.input_lines import InputLines, is_media, refuse_pretrained_options, warn_if_bare
+from regard.cli.shard_options import refuse as refuse_options
 from regard.data.frame_tables import SUFFIX
+from regard.decoding_options import DecodingOptions
 from regard.errors import ArgumentError, DataError
 from regard.kinds.text_source import name_some
 from regard.pretrained import MediaModel, PretrainedModel, PretrainedOutput
@@ -45,6 +47,13 @@ def predict(
     max_chars: int | None,
     skip_bad: bool,
     batch: int | None,
+    output: Path | None,
+    ray: str | None,
+    workers: int | None,
+    columns: str | None,
+    id: str | None,
+    format: str,
+    shard_rows: int,
     chat: bool,
     allow_pickle: bool,
     precision: str,
@@ -52,6 +61,29 @@ def predict(
     **decoding: Any,
 ) -> None:
     """Predict the target of each line of a file: one prediction per line on stdout."""
+    if output is not None:
+        refuse: dict[str, object] = {
+            "prefix": prefix,
+            "jsonl": as_jsonl,
+            "trace": trace,
+            "chat": chat,
+        }
+        refuse |= {"skip_bad": skip_bad, "allow_pickle": allow_pickle}
+        return _predict_shards(
+            runs,
+            output,
+            refuse,
+            columns=columns,
+            id=id,
+            max_chars=max_chars,
+            batch=batch,
+            options={**decoding, "replace_unk": replace_unk}
+            | ({} if beam is None else {"beam": beam}),
+            precision=precision,
+            device=device,
+            how={"ray": ray, "workers": workers, "format": format, "shard_rows": shard_rows},
+        )
+    _refuse_shard_options(ray=ray, workers=workers, columns=columns, id=id)
     folders, files = _split(runs)
     model = api.load(*folders, device=device, precision=precision, allow_pickle=allow_pickle)
     options = decoding if beam is None else {**decoding, "beam": beam}
@@ -90,12 +122,12 @@ def predict(
 
     with _trace_writer(trace) as write_traces:
         merged: Iterator[AnyOutput | DataError] = lines.merge_errors(outputs)
-        for number, output in enumerate(merged, start=1):
-            if not isinstance(output, DataError):
-                write_traces(output)
-                unknown.update(output.unknown)
-                notes.update(dict.fromkeys(getattr(output, "notes", ())))
-            text = printed(number, output)
+        for number, answer in enumerate(merged, start=1):
+            if not isinstance(answer, DataError):
+                write_traces(answer)
+                unknown.update(answer.unknown)
+                notes.update(dict.fromkeys(getattr(answer, "notes", ())))
+            text = printed(number, answer)
             sys.stdout.write(text)
             sys.stdout.flush()
     for sentence in notes:
@@ -105,6 +137,70 @@ def predict(
         note(f"the model does not know {names}: it read <unk> there.")
     if lines.bad.total:
         note(str(lines.bad))
+    return None
+
+
+def _predict_shards(
+    words: list[Path],
+    output: Path,
+    refuse: dict[str, object],
+    *,
+    columns: str | None,
+    id: str | None,
+    max_chars: int | None,
+    batch: int | None,
+    options: dict[str, Any],
+    precision: str,
+    device: str,
+    how: dict[str, Any],
+) -> None:
+    """Predict the sources of shards into a folder.
+
+    Args:
+        words: runs, then inputs.
+        output: the folder.
+        refuse: options that must not be given.
+        columns: of source and features.
+        id: column of ids.
+        max_chars: longest source.
+        batch: sources at a time.
+        options: of `Model.predict`.
+        precision: of the weights.
+        device: of the workers.
+        how: cluster, workers, and format of the shards.
+    """
+    from regard.cli import jobs  # not above: it loads what reads Parquet
+    from regard.jobs import PredictTask
+
+    refuse_options("where -o names a folder for shards", **refuse)
+    _check_options(options)
+    runs = [word for word in words if bundled_models.is_run_folder(word)] or words[:1]
+    inputs = [str(word) for word in words[len(runs) :]]
+    if not inputs or words[: len(runs)] != runs:
+        fix = "name a file, a folder or a quoted pattern after the runs, as in 'in/*.txt'"
+        raise ArgumentError("INPUT", "follow the runs where -o is given", "missing", fix)
+    task = PredictTask(
+        jobs.model_spec(runs, device, precision),
+        jobs.split_columns(columns),
+        jobs.one_column(id),
+        max_chars,
+        api.BATCH if batch is None else batch,
+        options,
+    )
+    jobs.execute(task, inputs, output, device=device, **how)
+
+
+def _check_options(options: dict[str, Any]) -> None:
+    """Raise for invalid decoding options before workers start."""
+    DecodingOptions(**{name: value for name, value in options.items() if name != "replace_unk"})
+
+
+def _refuse_shard_options(**given: object) -> None:
+    """Raise for an option that only shards have."""
+    for name, value in given.items():
+        if value is not None:
+            fix = "name the folder for the answers with -o"
+            raise ArgumentError(f"--{name}", "stand beside -o", value, fix)
 
 
 def _batch_size(given: int | None, files: list[str]) -> int:

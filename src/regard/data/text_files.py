@@ -213,14 +213,23 @@ def _opener_by_content(raw: object) -> Callable[..., Any] | None:
     return bz2.open if head.startswith(b"BZh") and head[4:] == b"1AY&SY" else None
 
 
-def numbered_lines(source: PathLike) -> Iterator[tuple[int, bytes]]:
+def numbered_lines(
+    source: PathLike, *, first: int = 1, offset: int = 0
+) -> Iterator[tuple[int, bytes]]:
     """Yield line numbers from 1 and lines without their ends; the first one opens the file.
 
     A line longer than `MAX_BYTES` is truncated to one byte more, for `decode` to refuse.
+
+    Args:
+        source: the file.
+        first: number of the line to begin with.
+        offset: where that line begins, in bytes of the decompressed content.
     """
-    name, number = display_name(source), 0
+    name, number = display_name(source), first - 1
     with open_bytes(source) as stream:
         try:
+            if offset:
+                stream.seek(offset)
             while raw := stream.readline(MAX_BYTES + 1):
                 number += 1
                 if number == 1:

@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 from regard import safe_read
-from regard.atomic_files import content_checksum, write_atomic
+from regard.atomic_files import content_checksum, locked_folder, write_atomic
 from regard.data import SourceEncoder, TargetEncoder, Tokenizer, load_target
 from regard.data.checksummed_json import json_checksum
 from regard.errors import ArgumentError, RegardError
@@ -129,26 +129,13 @@ class RunFolder:
 
     @contextmanager
     def held(self) -> Iterator[None]:
-        """Lock the folder for this process, since two would mix their checkpoints and metrics.
-
-        The folder itself is locked, so that nothing is left behind however a process ends.
-        """
-        import fcntl  # not above: Windows has no such module, and only training needs it
-
-        handle = os.open(self.path, os.O_RDONLY)
-        try:
-            try:
-                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                raise RunError(
-                    f"a run must be trained by one process, but another one is at work in "
-                    f"{self.path}: wait for it, or stop it."
-                ) from None
-            except OSError:  # a file system without locks
-                pass
+        """Lock the folder for this process, since two would mix their checkpoints and metrics."""
+        busy = RunError(
+            f"a run must be trained by one process, but another one is at work in {self.path}: "
+            f"wait for it, or stop it."
+        )
+        with locked_folder(self.path, busy):
             yield
-        finally:
-            os.close(handle)
 
     def sweep(self) -> None:
         """Remove temporary files of a killed run."""

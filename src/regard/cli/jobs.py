@@ -1,0 +1,163 @@
+"""Jobs over shards on the command line: `-o` of `regard predict`, and `--ray`."""
+
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+from regard.cli.console import note, print_table, progress_bar, result_console
+from regard.cli.shard_options import check_no_workers
+from regard.data import Pair
+from regard.data.pairs import column_names
+from regard.errors import ArgumentError, RegardError
+from regard.jobs import (
+    UNIT_ROWS,
+    Executor,
+    JobProgress,
+    JobSummary,
+    JobTask,
+    LocalExecutor,
+    ModelSpec,
+    PairTask,
+    RayExecutor,
+    check_cluster,
+    find_shards,
+    read_shard,
+    run_job,
+)
+from regard.jobs.job_folder import JobFolder
+
+#: seconds between two lines of progress where stderr is no terminal
+REPORT_S: Final = 30.0
+#: steps of the progress bar
+PARTS: Final = 1000
+#: kinds of errors, and shards that failed, which are named
+NAMED: Final = 3
+
+
+def split_columns(columns: str | None) -> tuple[int | str, ...] | None:
+    """Return the columns that a user names, as in `0,2` or `en,fr`."""
+    return column_names([word.strip() for word in columns.split(",")] if columns else None)
+
+
+def one_column(column: str | None) -> int | str | None:
+    """Return the column that a user names."""
+    return None if column is None else (column_names([column]) or (None,))[0]
+
+
+def model_spec(runs: Sequence[Path], device: str, precision: str) -> ModelSpec:
+    """Return the model of a job; folders by their absolute paths, which workers need."""
+    names = (str(run.absolute()) if run.is_dir() else str(run) for run in runs)
+    return ModelSpec(tuple(names), device, precision)
+
+
+def execute(
+    task: JobTask,
+    inputs: Sequence[str],
+    output: Path,
+    *,
+    ray: str | None,
+    workers: int | None,
+    device: str,
+    format: str = "parquet",
+    shard_rows: int = UNIT_ROWS,
+) -> JobSummary:
+    """Run a job with progress on stderr and its table at the end.
+
+    Raises RegardError at the end if shards have failed.
+    """
+    check_no_workers(ray, workers)
+    executor: Executor = LocalExecutor()
+    if ray is not None:
+        check_cluster(ray)  # before anything that takes long
+        executor = RayExecutor(ray, workers, gpus=device != "cpu")
+    shards = find_shards(inputs)
+    with progress_bar("rows", PARTS) as advance:
+        summary = run_job(
+            task,
+            shards,
+            output,
+            executor,
+            format=format,
+            unit_rows=shard_rows,
+            show=_Display(advance),
+        )
+    print_summary(summary)
+    if summary.failed:
+        name, reason = next(iter(summary.failed.items()))
+        raise RegardError(
+            f"all shards must be answered, but {len(summary.failed)} are not, first of all {name} "
+            f"({reason.removesuffix('.')}): mend them and run the same command again."
+        )
+    return summary
+
+
+class _Display:
+    """Shows progress: a bar in a terminal, and a line now and then elsewhere."""
+
+    def __init__(self, advance: Callable[[int], None]) -> None:
+        self._advance, self._shown, self._began = advance, 0, time.monotonic()
+        self._said, self._start = self._began, -1
+
+    def __call__(self, progress: JobProgress) -> None:
+        parts = PARTS * progress.rows // max(progress.total, 1)
+        self._advance(parts - self._shown)
+        self._shown, now = parts, time.monotonic()
+        if self._start < 0:
+            self._start, self._began = progress.rows, now
+        if now - self._said < REPORT_S:
+            return
+        rate = (progress.rows - self._start) / max(now - self._began, 1e-9)
+        self._said = now
+        note(
+            f"{progress.rows:,} of {progress.total:,} rows, {rate:,.0f} rows/s, "
+            f"{progress.workers} workers, {progress.restarts} restarts"
+        )
+
+
+def print_summary(summary: JobSummary) -> None:
+    """Print shards, rows, errors and throughput of a job, and why rows or shards failed."""
+    console = result_console(stderr=True)
+    rows = [
+        ["done before", f"{summary.before.shards:,}", f"{summary.before.rows:,}"],
+        ["done now", f"{summary.now.shards:,}", f"{summary.now.rows:,}"],
+        ["failed", f"{len(summary.failed):,}", ""],
+    ]
+    for row, counts in zip(rows, (summary.before, summary.now), strict=False):
+        row.append(f"{counts.errors.total():,}")
+    rows[1] += [f"{summary.seconds:.1f}", f"{summary.rate:,.1f}", str(summary.workers)]
+    rows[1].append(str(summary.restarts))
+    titles = ("", "shards", "rows", "with errors", "seconds", "rows/s", "workers", "restarts")
+    print_table(console, titles, [row + [""] * (len(titles) - len(row)) for row in rows])
+    if summary.errors:
+        kinds = ", ".join(f"{count:,} {kind}" for kind, count in summary.errors.most_common())
+        note(f"rows with a text in the column `error`: {kinds}.")
+    if summary.damaged:
+        first = ", ".join(summary.damaged[:NAMED])
+        note(f"{len(summary.damaged)} finished shards were damaged and done again: {first}.")
+    for name, reason in list(summary.failed.items())[:NAMED]:
+        note(f"{name}: {reason}")
+
+
+def predicted_pairs(
+    task: PairTask, inputs: Sequence[str], output: Path | None, **how: Any
+) -> tuple[list[Pair], list[str]]:
+    """Predict shards of pairs; returns the pairs that could be answered, and the predictions."""
+    if output is None:
+        raise ArgumentError(
+            "--save", "name a folder for the answers of shards", "missing", "add --save FOLDER"
+        )
+    execute(task, inputs, output, **how)
+    pairs, predictions = [], []
+    for shard in JobFolder(output).outputs():
+        for row in read_shard(output / shard):
+            if not row["error"]:
+                first, *more = row["targets"]
+                pairs.append(Pair(row["source"], first, row["row"], tuple(more)))
+                predictions.append(row["text"])
+    if not pairs:
+        raise RegardError(
+            f"some pair must be answered to be scored, but all of {', '.join(inputs)} have errors: "
+            f"see the column `error` in {output}."
+        )
+    return pairs, predictions

@@ -1,0 +1,234 @@
+"""Input shards of a job: find them, measure them, cut them into units of work, read their rows."""
+
+import glob
+import hashlib
+import os
+from collections.abc import Iterator, Sequence
+from itertools import islice
+from pathlib import Path
+from typing import Any, Final, Literal, NamedTuple
+
+from regard.data import lazy_pyarrow as arrow
+from regard.data.file_formats import JSON_SUFFIXES
+from regard.data.pair_reader import not_parquet
+from regard.data.text_files import DAMAGE, damaged_file, format_suffix, numbered_lines, open_bytes
+from regard.errors import ArgumentError
+
+ShardKind = Literal["text", "tsv", "jsonl", "parquet"]
+KINDS: Final[dict[str, ShardKind]] = {
+    ".txt": "text",
+    ".tsv": "tsv",
+    ".parquet": "parquet",
+    **dict.fromkeys(JSON_SUFFIXES, "jsonl"),
+}
+BLOCK_BYTES: Final = 1 << 20
+PARQUET_ROWS: Final = 4096
+
+
+class InputShard(NamedTuple):
+    """A file of sources or pairs.
+
+    Attributes:
+        name: its path below the folder that holds all inputs of the job.
+        path: where it is.
+        kind: how its rows are read.
+    """
+
+    name: str
+    path: str
+    kind: ShardKind
+
+
+class ShardSize(NamedTuple):
+    """The content of a shard: its rows, and a checksum of its decompressed bytes.
+
+    Attributes:
+        offsets: where each unit of a file of lines begins, in bytes.
+    """
+
+    rows: int
+    checksum: str
+    offsets: tuple[int, ...] = ()
+
+
+class WorkUnit(NamedTuple):
+    """Consecutive rows of a shard, which become one output shard.
+
+    Attributes:
+        shard: the file that holds them.
+        output: path of the output shard below the output folder.
+        first: number of the first row, from 1.
+        rows: how many.
+        offset: where the first row begins in a file of lines, in bytes.
+    """
+
+    shard: InputShard
+    output: str
+    first: int
+    rows: int
+    offset: int = 0
+
+
+def find_shards(inputs: Sequence[str]) -> list[InputShard]:
+    """Return the shards that files, folders and patterns such as `in/*.parquet` name, sorted.
+
+    Of a folder, all files are taken whose endings are known, hidden ones and `_` ones left out.
+    """
+    paths: dict[str, None] = {}
+    for name in inputs:
+        found = _matches(name)
+        if not found:
+            what = "files of sources" if os.path.isdir(name) else "a file, a folder or a pattern"
+            endings = ", ".join(KINDS)
+            fix = f"check the name; files in folders must end in {endings}"
+            raise ArgumentError("INPUT", f"name {what}", repr(name), fix)
+        paths.update(dict.fromkeys(os.path.abspath(path) for path in found))
+    root = os.path.commonpath([os.path.dirname(path) for path in paths])
+    shards = [
+        InputShard(Path(os.path.relpath(path, root)).as_posix(), path, _kind(path))
+        for path in sorted(paths)
+    ]
+    _check_distinct(shards)
+    return shards
+
+
+def _matches(name: str) -> list[str]:
+    if os.path.isdir(name):
+        return [path for path in _below(name) if format_suffix(path) in KINDS]
+    if os.path.exists(name):
+        return [name]
+    return [path for path in glob.glob(name, recursive=True) if os.path.isfile(path)]
+
+
+def _below(folder: str) -> Iterator[str]:
+    for place, folders, names in os.walk(folder):
+        folders[:] = [name for name in folders if not name.startswith((".", "_"))]
+        yield from (os.path.join(place, name) for name in names if not name.startswith((".", "_")))
+
+
+def _kind(path: str) -> ShardKind:
+    suffix = format_suffix(path)
+    if suffix == ".csv":
+        fix = "save it with tabs between the columns, or as JSON lines"
+        raise ArgumentError("INPUT", "be text, TSV, JSONL or Parquet", repr(path), fix)
+    return KINDS.get(suffix, "text")
+
+
+def output_name(shard: InputShard, part: int, parts: int, ending: str) -> str:
+    """Return the path of an output shard: that of the input, numbered if there are several."""
+    stem = shard.name.removesuffix(".parquet")
+    number = f"-{part:05d}-of-{parts:05d}" if parts > 1 else ""
+    return f"{stem}{number}.{ending}"
+
+
+def _check_distinct(shards: Sequence[InputShard]) -> None:
+    seen: dict[str, str] = {}
+    for shard in shards:
+        other = seen.setdefault(output_name(shard, 0, 1, "out"), shard.path)
+        if other != shard.path:
+            fix = "rename one of them"
+            raise ArgumentError("INPUT", f"be named apart from {other}", repr(shard.path), fix)
+
+
+def measure_shard(shard: InputShard, unit_rows: int) -> ShardSize:
+    """Return rows and checksum of a shard, and where its units of `unit_rows` rows begin.
+
+    Raises DataError for a file that is damaged or cannot be read.
+    """
+    digest, lines, before, ends_line = hashlib.blake2b(digest_size=16), 0, 0, True
+    offsets = [0]
+    with open_bytes(shard.path) as stream:
+        try:
+            while block := stream.read(BLOCK_BYTES):
+                digest.update(block)
+                ends_line = block.endswith(b"\n")
+                found = block.count(b"\n")
+                if shard.kind != "parquet" and (lines + found) // unit_rows > lines // unit_rows:
+                    offsets += _starts(block, unit_rows - lines % unit_rows, unit_rows, before)
+                lines, before = lines + found, before + len(block)
+        except DAMAGE as error:
+            raise damaged_file(shard.path, None, error) from None
+    if shard.kind == "parquet":
+        return ShardSize(_parquet_rows(shard.path), digest.hexdigest())
+    rows = lines + (not ends_line)
+    units = -(-rows // unit_rows)
+    return ShardSize(rows, digest.hexdigest(), tuple(offsets[:units]))
+
+
+def _starts(block: bytes, first: int, step: int, before: int) -> list[int]:
+    """Return the offsets after each `step`-th line end of a block, the first of which is given."""
+    found, at, line = [], -1, 0
+    while (at := block.find(b"\n", at + 1)) >= 0:
+        line += 1
+        if line >= first and (line - first) % step == 0:
+            found.append(before + at + 1)
+    return found
+
+
+def _parquet_rows(path: str) -> int:
+    try:
+        with open_bytes(path) as stream:
+            return int(arrow.parquet.ParquetFile(stream).metadata.num_rows)
+    except (arrow.ArrowException, UnicodeDecodeError, *DAMAGE) as error:
+        raise not_parquet(path, error) from None
+
+
+def units_of(shard: InputShard, size: ShardSize, unit_rows: int, ending: str) -> list[WorkUnit]:
+    """Return the units of a shard; one without rows for an empty shard."""
+    parts = max(1, -(-size.rows // unit_rows))
+    return [
+        WorkUnit(
+            shard,
+            output_name(shard, part, parts, ending),
+            part * unit_rows + 1,
+            min(unit_rows, size.rows - part * unit_rows),
+            size.offsets[part] if size.offsets else 0,
+        )
+        for part in range(parts)
+    ]
+
+
+def read_rows(unit: WorkUnit, columns: Sequence[str]) -> Iterator[tuple[int, Any]]:
+    """Yield the numbered rows of a unit: lines as bytes, or values of these Parquet columns."""
+    if unit.shard.kind != "parquet":
+        lines = numbered_lines(unit.shard.path, first=unit.first, offset=unit.offset)
+        return islice(lines, unit.rows)
+    return _read_parquet(unit, columns)
+
+
+def _read_parquet(unit: WorkUnit, columns: Sequence[str]) -> Iterator[tuple[int, Any]]:
+    last = unit.first + unit.rows - 1
+    with open_bytes(unit.shard.path) as stream:
+        try:
+            table = arrow.parquet.ParquetFile(stream)
+            groups, number = _row_groups(table, unit.first, last)
+            for batch in table.iter_batches(PARQUET_ROWS, groups, list(dict.fromkeys(columns))):
+                values = [batch.column(column).to_pylist() for column in columns]
+                for row in zip(*values, strict=True):
+                    if unit.first <= number <= last:
+                        yield number, row
+                    number += 1
+        except (arrow.ArrowException, UnicodeDecodeError, *DAMAGE) as error:
+            raise not_parquet(unit.shard.path, error) from None
+
+
+def _row_groups(table: Any, first: int, last: int) -> tuple[list[int], int]:
+    """Return the row groups that hold these rows, and the number of the first row of the first."""
+    groups: list[int] = []
+    begin = start = 1
+    for group in range(table.metadata.num_row_groups):
+        end = start + table.metadata.row_group(group).num_rows
+        if start <= last and end > first:
+            begin = begin if groups else start
+            groups.append(group)
+        start = end
+    return groups, begin
+
+
+def parquet_columns(path: str) -> list[str]:
+    """Return the names of the columns of a Parquet file."""
+    try:
+        with open_bytes(path) as stream:
+            return list(arrow.parquet.read_schema(stream).names)
+    except (arrow.ArrowException, UnicodeDecodeError, *DAMAGE) as error:
+        raise not_parquet(path, error) from None

@@ -1,0 +1,126 @@
+"""`regard predict -o`, and shards of `evaluate` and `align`, through the command line."""
+
+import json
+
+import pytest
+
+from cli.tools import done, regard, sentence, words
+from jobs.toys import rows_in
+from regard.cli.commands import RAY_ADDRESS
+
+# decodes with real models: not part of `make check`
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture
+def shards(tmp_path):
+    folder = tmp_path / "in"
+    folder.mkdir()
+    sources = words(90, seed=3)
+    (folder / "a.txt").write_text("".join(f"{word}\n" for word in sources[:70]))
+    rows = ({"text": word, "key": f"k{i}"} for i, word in enumerate(sources[70:]))
+    (folder / "b.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return folder, sources
+
+
+def test_shards_are_answered_as_lines_are(run, shards, tmp_path, plain_steps):
+    folder, sources = shards
+    result = regard("predict", run, folder, "-o", tmp_path / "out", "--rows-per-shard", 32)
+    assert done(result) == ""
+    assert "done now" in result.stderr
+    assert "90" in result.stderr
+    rows = rows_in(tmp_path / "out")
+    (tmp_path / "all.txt").write_text("".join(f"{word}\n" for word in sources))
+    lines = done(regard("predict", run, tmp_path / "all.txt")).splitlines()
+    assert [row["text"] for row in rows.values()] == lines
+    assert list(rows)[69:71] == ["a.txt:70", "b.jsonl:1"]
+    again = regard("predict", run, folder, "-o", tmp_path / "out", "--rows-per-shard", 32)
+    assert "done before  4       90" in again.stderr
+
+
+def test_several_answers_ids_and_json_lines(run, shards, tmp_path):
+    folder, _ = shards
+    out = tmp_path / "out"
+    options = ("--nbest", 2, "--id", "key", "--format", "jsonl", "--columns", "text")
+    done(regard("predict", run, folder / "*.jsonl", "-o", out, *options))
+    rows = rows_in(out)
+    assert list(rows) == [f"k{i}" for i in range(20)]
+    first = rows["k0"]
+    assert [first["text"]] != [first["alternatives"][0]["text"]]
+    assert first["score"] >= first["alternatives"][0]["score"]
+
+
+def test_samples_of_a_seed_do_not_depend_on_the_shards(run, shards, tmp_path, plain_steps):
+    folder, _ = shards
+    options = ("--num-samples", 1, "--seed", 5)
+    for name in ("one", "two"):
+        done(regard("predict", run, folder / "a.txt", "-o", tmp_path / name, *options))
+    assert rows_in(tmp_path / "one") == rows_in(tmp_path / "two")
+
+
+def test_another_model_is_refused(run, sister, shards, tmp_path):
+    folder, _ = shards
+    done(regard("predict", run, folder / "b.jsonl", "-o", tmp_path / "out"))
+    found = regard("predict", sister, folder / "b.jsonl", "-o", tmp_path / "out")
+    assert sentence(found, 1).startswith("the model must be as when the job in ")
+
+
+def test_shards_of_pairs_have_the_scores_of_one_file(run, tmp_path, plain_steps):
+    pairs = [f"{word}\t{word[::-1]}\n" for word in words(50, seed=4)]
+    for name, part in (("a", pairs[:20]), ("b", pairs[20:]), ("all", pairs)):
+        (tmp_path / f"{name}.tsv").write_text("".join(part))
+    with (tmp_path / "b.tsv").open("a") as file:
+        file.write("without a target\n")
+    one = json.loads(done(regard("evaluate", run, tmp_path / "all.tsv", "--json")))
+    place = ("--save", tmp_path / "out")
+    several = regard("evaluate", run, tmp_path / "[ab].tsv", *place, "--json")
+    assert json.loads(done(several)) == one
+    assert "1 missing tab" in several.stderr
+    found = regard("evaluate", run, tmp_path / "[ab].tsv")
+    assert sentence(found, 2).startswith("--save must name a folder")
+    found = regard("evaluate", run, tmp_path / "[ab].tsv", *place, "--against", run)
+    assert sentence(found, 2).startswith("--against must be left out where pairs are shards")
+
+
+def test_shards_are_aligned_as_one_file_is(run, tmp_path):
+    (tmp_path / "a.tsv").write_text("".join(f"{w}\t{w[::-1]}\n" for w in words(40, seed=5)))
+    lines = done(regard("align", run, tmp_path / "a.tsv")).splitlines()
+    found = regard("align", run, tmp_path / "?.tsv", "-o", tmp_path / "out")
+    assert done(found) == ""
+    assert [row["links"] for row in rows_in(tmp_path / "out").values()] == lines
+    found = regard("align", run, tmp_path / "?.tsv")
+    assert sentence(found, 2).startswith("-o must name a folder for the alignments")
+
+
+def test_what_shards_exclude(run, tagged, shards, tmp_path):
+    folder, _ = shards
+    out = ("-o", tmp_path / "out")
+    for options, reason in (
+        ((*out, "--prefix", "a"), "--prefix must be left out where -o names a folder"),
+        ((*out, "--workers", 2), "--workers must stand beside --ray"),
+        ((*out, "--format", "csv"), "--format must be parquet or jsonl"),
+        ((*out, "--nbest", 9), "nbest must be at most beam"),
+        (("--ray",), "--ray must stand beside -o"),
+        ((*out, "--ray", "ray://head:1"), "--ray must be HOST:PORT or auto"),
+        ((*out, "--ray", "127.0.0.1:9"), "--ray must name a Ray cluster that answers"),
+    ):
+        found = regard("predict", run, folder, *options)
+        assert reason in sentence(found, 1 if "answers" in reason else 2)
+    assert sentence(regard("predict", run, *out), 2).startswith("INPUT must follow the runs")
+    assert not (tmp_path / "out").exists()
+
+
+def test_features_follow_a_tab_or_have_a_column(tagged, tmp_path, plain_steps):
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / "a.txt").write_text("abc\tV;PST\n")
+    (tmp_path / "in" / "b.jsonl").write_text('{"src": "abc", "features": "V;PST"}\n')
+    done(regard("predict", tagged, tmp_path / "in", "-o", tmp_path / "out"))
+    first, second = rows_in(tmp_path / "out").values()
+    assert first["text"] == second["text"]
+    assert first["score"] == pytest.approx(second["score"])
+
+
+def test_ray_may_stand_without_an_address():
+    yes = ("auto", "local", "10.0.0.1:6379", "head:6379", "[::1]:6379", "ray://head:10001")
+    assert all(RAY_ADDRESS.fullmatch(word) for word in yes)
+    assert not any(RAY_ADDRESS.fullmatch(word) for word in ("", "-o", "in/*.txt", "in", "a/b:1"))

@@ -1,0 +1,69 @@
+"""A task without a model, whose sources can raise, or kill the process that answers them."""
+
+import os
+import signal
+from pathlib import Path
+
+from regard.jobs.output_shards import ROW_COLUMNS, read_shard
+from regard.jobs.records import RowLayout, read_records, source_parser
+from regard.jobs.tasks import answer_rows
+
+TYPES = {**ROW_COLUMNS, "text": "text", "error": "text"}
+
+
+def text_of(record):
+    return record.value if isinstance(record.value, str) else record.value.text
+
+
+class ShoutTask:
+    """Answers a source with its capitals.
+
+    `raise` raises, `poison` kills the process each time, and `once` when it is seen for the first
+    time, for which `marker` is a file.
+    """
+
+    block = 7
+    types = TYPES
+
+    def __init__(self, marker=None, model="m1", **options):
+        self.marker, self.model, self.options = marker, model, options
+        self.blocks = []
+
+    def describe(self):
+        return {"task": "shout", **self.options}
+
+    def checksum(self):
+        return self.model
+
+    def load(self):
+        return self
+
+    def records(self, unit):
+        layout = RowLayout(None, self.options.get("id"), 30)
+        return read_records(unit, source_parser(unit.shard, layout, []), lambda value: None)
+
+    def answer(self, unit, block):
+        self.blocks.append([record.row for record in block])
+        return answer_rows(unit, block, TYPES, self.shout)
+
+    def shout(self, records):
+        texts = [text_of(record) for record in records]
+        if "raise" in texts:
+            raise ZeroDivisionError("of a source")
+        first = self.marker is not None and "once" in texts and not Path(self.marker).exists()
+        if first:
+            Path(self.marker).touch()
+        if first or (self.marker is not None and "poison" in texts):
+            os.kill(os.getpid(), signal.SIGKILL)
+        return [{"text": text.upper()} for text in texts]
+
+
+def rows_in(folder):
+    """All rows of the output shards, by id, each of which must be there once."""
+    found = {}
+    for path in sorted(Path(folder).rglob("[!._]*")):
+        if path.is_file():
+            for row in read_shard(path):
+                assert row["id"] not in found
+                found[row["id"]] = row
+    return found
