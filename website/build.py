@@ -26,7 +26,7 @@ def collect(pages: Path) -> None:
     stage.stage_course(pages)
     reference.write(pages)
     gallery.make(pages)
-    shutil.copy(CONFIG.with_name("style.css"), pages)
+    shutil.copytree(CONFIG.with_name("assets"), pages / "assets")
 
 
 def build(folder: Path) -> Path:

@@ -34,6 +34,11 @@ NUMBER: Final = re.compile(r"\{\{ ([\w-]+) \}\}")
 #: a link from the text of one chapter to that of another
 TO_CHAPTER: Final = re.compile(r"\]\(\.\./([\w-]+)/(?:en|zh)\.md(#[\w-]+)?\)")
 LINK: Final = re.compile(r"(?<!!)\[([^\]]+)\]\([^)]+\)")
+#: a line break within a Chinese sentence
+BREAK: Final = re.compile(
+    r"([\u3001-\u3011\uff01-\uff5e])\n *(?![\s#|>?]|\d+\. |\{\{ (?:code|claim|figure|formula) )"
+    r"|([\u4e00-\u9fff\u201d])\n *(?=[\u4e00-\u9fff\u201c\uff08])"
+)
 #: a folded answer, with its indented lines
 ANSWER: Final = re.compile(r'^( *)\?\?\? \w+ "([^"]+)"\n((?:(?:\1 {4}.*)?\n)+)', re.MULTILINE)
 
@@ -156,6 +161,15 @@ def localised(number: str, language: Language) -> str:
     return re.sub(r"(?<=[\d%]) to (?=[-\d])", " 至 ", number).replace(" times", " 倍")
 
 
+def joined(text: str) -> str:
+    """Return a text without line breaks after Chinese letters, which would be shown as spaces.
+
+    A break before Latin letters stays, since a space belongs there, unless a punctuation mark ends
+    the line.
+    """
+    return BREAK.sub(lambda found: found[1] or found[2], text)
+
+
 @dataclass(frozen=True)
 class Expansion:
     """Expands the text of a chapter to Markdown.
@@ -178,7 +192,7 @@ class Expansion:
 
     def text(self) -> str:
         """Return the whole text, with its title, and with the answers still folded."""
-        body = BLOCK.sub(self._block, self.chapter.texts[self.language])
+        body = BLOCK.sub(self._block, joined(self.chapter.texts[self.language]))
         body = NUMBER.sub(self._number, body)
         return f"# {self.chapter.titles[self.language]}\n\n{body}"
 

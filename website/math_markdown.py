@@ -35,7 +35,9 @@ class MathExtension(Extension):
     def extendMarkdown(self, md: Markdown) -> None:  # noqa: N802
         """Register the patterns: `$$` first, since `$` is a part of it."""
         block = MathProcessor(r"(?s)\$\$(.+?)\$\$", md, display="block")
-        inline = MathProcessor(r"(?<![\\$\w])\$(?![\s$])([^$\n]+?)(?<!\s)\$(?![\d$])", md, display="inline")
+        inline = MathProcessor(
+            r"(?<![\\$\w])\$(?![\s$])([^$\n]+?)(?<!\s)\$(?![\d$])", md, display="inline"
+        )
         md.inlinePatterns.register(block, "math-block", PRIORITY + 1)
         md.inlinePatterns.register(inline, "math-inline", PRIORITY)
 

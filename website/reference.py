@@ -11,7 +11,7 @@ MODULES: Final = {
     "regard.attention": "Mechanisms of attention, with one interface.",
     "regard.layers": "Layers that are built from them.",
     "regard.models": "Models: presets by name, and the classes that they are built from.",
-    "regard.masks": "Masks: boolean, and True means \"may attend\".",
+    "regard.masks": 'Masks: boolean, and True means "may attend".',
     "regard.ops": "Operators: a definition and its kernels, chosen by backend.",
     "regard.decoding": "Greedy search, beam search, sampling.",
     "regard.data": "Reading, tokenizing and batching of data.",

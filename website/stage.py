@@ -60,7 +60,9 @@ FENCE: Final = re.compile(r"^( *)(`{3,}|~{3,}).*?^\1\2[`~]* *$", re.MULTILINE | 
 INLINE_CODE: Final = re.compile(r"(`+).+?\1", re.DOTALL)
 LINK: Final = re.compile(r"(\]\()([^)\s]+)((?: \"[^\"]*\")?\))")
 #: an item of a list that follows a line of text, which Python-Markdown reads as part of it
-TIGHT_LIST: Final = re.compile(r"^((?!\s*(?:[-*|>#]|\d+\.)|\s*$).+)\n(?=(?:- |\d+\. ))", re.MULTILINE)
+TIGHT_LIST: Final = re.compile(
+    r"^((?!\s*(?:[-*|>#]|\d+\.)|\s*$).+)\n(?=(?:- |\d+\. ))", re.MULTILINE
+)
 NESTED_ITEM: Final = re.compile(r"^ {2}(- .*(?:\n {4}(?! *-).*)*)", re.MULTILINE)
 
 
@@ -173,7 +175,7 @@ def stage_guides(out: Path) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         text = for_python_markdown(relink(source.read_text("utf-8"), source, page, out))
         if page.startswith("zh/"):
-            text = f"---\nlang: zh\n---\n\n{text}"
+            text = f"---\nlang: zh\n---\n\n{course.joined(text)}"
         path.write_text(text, encoding="utf-8")
 
 

@@ -13,7 +13,10 @@ counted = {}
 with ops.use_backend("reference"):
     for n in (32, 64, 128, 256):
         x = torch.randn(1, n, width)
-        runs = {"RNN": lambda x=x: rnn(x).output, "attention": lambda x=x: attention(x, x, x).context}
+        runs = {
+            "RNN": lambda x=x: rnn(x).output,
+            "attention": lambda x=x: attention(x, x, x).context,
+        }
         for name, run in runs.items():
             counted[name, n] = multiply_adds(run), longest_chain(run())
             print(f"n = {n:3}, {name:9}: {counted[name, n][0]:10,} multiply-adds,"

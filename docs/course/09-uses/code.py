@@ -12,7 +12,9 @@ sequences = {
     "50 frames of sound": VectorInput(80, 32)(torch.randn(1, 50, 80)),
 }
 for name, x in sequences.items():
-    print(f"{name:21} -> {x.shape[1]:2} vectors -> weights {list(attention(x, x, x).weights.shape)}")
+    print(
+        f"{name:21} -> {x.shape[1]:2} vectors -> weights {list(attention(x, x, x).weights.shape)}"
+    )
 
 # %% align
 import regard
@@ -22,4 +24,3 @@ out = regard.load("g2p")("photograph")
 for phoneme, row in zip(out.tokens, weights, strict=False):
     print(phoneme, "<-", out.src_tokens[int(row.argmax())], f"{row.max():.2f}")
 out.save("photograph.svg", title="which letters each phoneme looked at")
-
