@@ -18,7 +18,7 @@ $(STAMP): pyproject.toml constraints.txt
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[all,dev]'
 	@touch $(STAMP)
 
-.PHONY: help install demo test check lint types quick unit shuffled plain compiled system others long browser fuzz bench release-check release-rehearsal clean
+.PHONY: help install demo docs test check lint types quick unit shuffled plain compiled system others long browser fuzz bench release-check release-rehearsal clean
 
 help:  ## list what make can do
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## */\1\t/' | expand -t 20
@@ -27,6 +27,10 @@ install: $(STAMP)  ## make .venv and install regard and its tools into it
 
 demo: $(STAMP)  ## train on the bundled dictionary in two minutes and draw where the model looks
 	$(BIN)/regard demo
+
+docs: $(STAMP)  ## the site in build/site/html, with the course; every warning is an error
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[docs]'
+	$(BIN)/python -m website.build
 
 test: lint  ## everything that CI runs
 	@$(MAKE) --no-print-directory -j2 types unit
@@ -88,5 +92,5 @@ release-check: $(STAMP)  ## build, compare and check what would be published; se
 release-rehearsal: $(STAMP)  ## the same, with notes about what only a release needs
 	$(BIN)/python benchmarks/release_check.py --rehearse
 
-clean:  ## remove .venv and caches
-	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache
+clean:  ## remove .venv, caches and the site
+	rm -rf $(VENV) build/site .mypy_cache .ruff_cache .pytest_cache

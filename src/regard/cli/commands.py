@@ -14,7 +14,7 @@ from importlib import import_module
 from inspect import Parameter
 from itertools import zip_longest
 from pathlib import Path
-from typing import Annotated, Any, get_args, get_type_hints
+from typing import Annotated, Any, Final, get_args, get_type_hints
 
 import typer
 from typer import Argument, Option
