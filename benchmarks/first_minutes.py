@@ -48,7 +48,7 @@ def main() -> None:
         environment = Environment(home, wheel, "serve")
         note("installed: regard[serve]")
         shown = environment.run("regard show g2p attention")
-        assert "T#1" in shown, shown
+        assert "SH" in shown, shown
         note("first map: regard show g2p attention")
         with environment.served("regard serve --port 0") as page:
             assert "<title>" in page

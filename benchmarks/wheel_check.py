@@ -8,6 +8,7 @@ constraints.txt: minutes for each. `--extras all-of-them` tries every extra.
 
 import argparse
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -71,20 +72,25 @@ class Environment:
     """An empty environment with the wheel installed; commands run in its folder.
 
     Args:
-        folder: a new one.
+        folder: a new one; or one that has been used, whose dependencies are kept.
         wheel: the file.
         extra: of the package, or "" for none.
     """
 
     def __init__(self, folder: Path, wheel: Path, extra: str = "") -> None:
         self.folder, self.bin = folder, folder / "venv" / "bin"
-        venv.create(folder / "venv", with_pip=True)
+        self.fresh = not self.bin.exists()
+        if self.fresh:
+            venv.create(folder / "venv", with_pip=True)
         # nothing of the caller's own installation may be found
         kept = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
         self.variables = {**kept, "PATH": f"{self.bin}:/usr/bin:/bin"}
         what = f"{wheel}[{extra}]" if extra else str(wheel)
         limits = str(ROOT / "constraints.txt")
         start = time.perf_counter()
+        if not self.fresh:  # pip would keep a wheel of the same version
+            self.run(f"python -m pip install --quiet --force-reinstall --no-deps '{wheel}'")
+            shutil.rmtree(folder / "run", ignore_errors=True)
         self.run(f"python -m pip install --quiet -c '{limits}' '{what}'")
         self.install_seconds = time.perf_counter() - start
         (folder / "pairs.tsv").write_text(PAIRS)
@@ -149,6 +155,7 @@ def check(folder: Path, wheel: Path, extra: str) -> dict[str, Any]:
             assert "<title>" in page
     return {
         "extra": extra or "none: the core",
+        "fresh_environment": environment.fresh,
         "install_seconds": round(environment.install_seconds, 1),
         "use_seconds": round(time.perf_counter() - start, 1),
         "packages": len(environment.run("python -m pip list --format=freeze").splitlines()),
@@ -158,8 +165,12 @@ def check(folder: Path, wheel: Path, extra: str) -> dict[str, Any]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--extras", default="", help=f"comma-separated; {EVERY} for each")
+    parser.add_argument(
+        "--folder", type=Path, help="keep the environments here, and use those that are there"
+    )
     parser.add_argument("--output", type=Path)
     args = parser.parse_args()
+    load = {"before": os.getloadavg()[0]}  # processes of others that want the same cores
     declared = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     known = set(declared["optional-dependencies"]) - {"dev"}
     assert known == EXTRAS.keys(), f"EXTRAS must have a check for each extra: {known ^ set(EXTRAS)}"
@@ -167,8 +178,9 @@ def main() -> None:
     results = []
     with tempfile.TemporaryDirectory(prefix="regard-wheel-") as folder:
         wheel = build(Path(folder) / "build").wheel
+        home = Path(folder) if args.folder is None else args.folder.resolve()
         for extra in ("", *tried):
-            results.append(check(Path(folder) / (extra or "core"), wheel, extra))
+            results.append(check(home / (extra or "core"), wheel, extra))
             print(results[-1], flush=True)
     write(
         args.output,
@@ -176,6 +188,7 @@ def main() -> None:
             "command": command(["python", *sys.argv]),
             "machine": machine(),
             "source": source(),
+            "load_average": load | {"after": os.getloadavg()[0]},
             "tried": results,
             "not_tried": sorted(known - set(tried)),
         },
