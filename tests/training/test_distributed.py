@@ -3,13 +3,19 @@
 from contextlib import contextmanager
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 import torch
+import torch.distributed as dist
 
-from regard.training import loop, setup
-from regard.training.distributed import Fabric, Processes
+from regard.errors import RegardError
+from regard.training import RunError, RunFolder, loop, setup
+from regard.training import distributed as processes_of
+from regard.training.distributed import Fabric, Processes, join_processes
+from regard.training.epochs import TrainingBatches
 from regard.training.progress import Progress
-from training.tools import train_prepared
+from regard.training.run import _told_of_lost_process
+from training.tools import run_processes, train_prepared
 
 
 @pytest.mark.parametrize(("first", "sent"), [(True, 5.0), (False, 0.0)])
@@ -63,3 +69,66 @@ def test_one_process_reads_stdin_before_the_others_look_for_it(make_task, monkey
     monkeypatch.setattr(setup, "prepare_data", reading)
     make_task()
     assert inside == ["begin", "read", "end"]
+
+
+@pytest.mark.parametrize("processes", [2, 3, 7])
+def test_the_examples_of_a_step_do_not_depend_on_the_number_of_processes(make_task, processes):
+    epochs = make_task(batch_sentences=5).batches.epochs
+    alone = TrainingBatches(epochs, accumulate=2)
+    ranks = [
+        TrainingBatches(epochs, accumulate=2, rank=rank, processes=processes)
+        for rank in range(processes)
+    ]
+    place = (0, 0)
+    for _ in range(20):
+        whole, *after = alone.take(*place)
+        taken = [batches.take(*place) for batches in ranks]
+        assert all(tuple(rest) == tuple(after) for _, *rest in taken)
+        for i, share in enumerate(whole):
+            parts = [shares[i].rows for shares, *_ in taken if shares[i].weight]
+            assert sorted(np.concatenate(parts)) == sorted(share.rows)
+            assert {shares[i].global_tgt_tokens for shares, *_ in taken} == {
+                share.global_tgt_tokens
+            }
+        place = tuple(after)
+
+
+def test_a_lost_process_is_told_in_one_sentence(tmp_path):
+    several = SimpleNamespace(count=4)
+    with (
+        pytest.raises(RunError, match=r"all 4 processes .* one is gone .*--max-restarts"),
+        _told_of_lost_process(several, RunFolder(tmp_path)),
+    ):
+        raise RuntimeError("[gloo/transport/tcp/pair.cc:537] Connection reset by peer")
+    with pytest.raises(RuntimeError, match="shapes"), _told_of_lost_process(several, tmp_path):
+        raise RuntimeError("shapes differ")
+    alone = SimpleNamespace(count=1)
+    with pytest.raises(RuntimeError, match="reset"), _told_of_lost_process(alone, tmp_path):
+        raise RuntimeError("Connection reset by peer")
+
+
+def _join_and_sum():
+    join_processes(torch.device("cpu"))
+    total = torch.ones(())
+    dist.all_reduce(total)
+    assert total == 2
+    dist.destroy_process_group()
+
+
+@pytest.mark.slow
+def test_processes_do_not_wait_for_those_of_an_earlier_start():
+    """torchrun keeps its store, and what lost processes have left there."""
+    store = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
+    store.set(processes_of.STORE_KEY, "1 0123")  # nobody answers there
+    env = {"TORCHELASTIC_USE_AGENT_STORE": "True", "MASTER_PORT": store.port}
+    for _ in range(2):
+        assert run_processes(2, _join_and_sum, **env) == [0, 0]
+
+
+@pytest.mark.slow
+def test_a_first_process_that_never_answers_is_told(monkeypatch):
+    store = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
+    store.set(processes_of.STORE_KEY, "1 0123")
+    monkeypatch.setattr(processes_of, "LONG_WAIT", processes_of.SHORT_WAIT / 10)
+    with pytest.raises(RegardError, match=r"does not answer at 127\.0\.0\.1"):
+        processes_of._store_of_first(store, "127.0.0.1")

@@ -75,8 +75,8 @@ class SelfAttentiveCpuFunction(torch.autograd.Function):
     def backward(ctx: Any, *grads: Tensor | None) -> tuple[Tensor | None, ...]:
         """The gradients of the weights are one product each, after the kernel."""
         check_first_order()
-        tapes = kernels.KernelTapes(*ctx.saved_tensors[:10])
-        w = RecurrentWeights(*ctx.saved_tensors[10:])
+        saved = ctx.saved_tensors  # once: checkpointing recomputes them at the first access
+        tapes, w = kernels.KernelTapes(*saved[:10]), RecurrentWeights(*saved[10:])
         d = _start_gradients(tapes, w, grads)
         _run(kernels.backward, ctx.scale, w, tapes, d)
         return (None, None, None, *_gradients(ctx, tapes, w, d))

@@ -79,8 +79,9 @@ class SelfAttentiveFunction(torch.autograd.Function):
     def backward(ctx: Any, *grads: Tensor | None) -> tuple[Tensor | None, ...]:
         """Gradients of all arguments; see the README for the formulas."""
         check_first_order()
-        with torch.autocast(ctx.saved_tensors[0].device.type, enabled=False):
-            return _BackwardSteps(ctx, grads).run()
+        saved = ctx.saved_tensors  # once: checkpointing recomputes them at the first access
+        with torch.autocast(saved[0].device.type, enabled=False):
+            return _BackwardSteps(ctx, saved, grads).run()
 
 
 @final
@@ -160,8 +161,10 @@ class _ForwardSteps:
 class _BackwardSteps:
     """Gradients of tapes, contexts and weights, from the last step to the first."""
 
-    def __init__(self, ctx: Any, grads: tuple[Tensor | None, ...]) -> None:
-        real, query_inputs, hidden, keys, memory, contexts, maps, *weights = ctx.saved_tensors
+    def __init__(
+        self, ctx: Any, saved: tuple[Tensor, ...], grads: tuple[Tensor | None, ...]
+    ) -> None:
+        real, query_inputs, hidden, keys, memory, contexts, maps, *weights = saved
         self.ctx, self.w, self.before = ctx, RecurrentWeights(*weights), ctx.before
         self.hidden, self.memory, self.contexts, self.maps = hidden, memory, contexts, maps
         self.real = None if ctx.is_full else real

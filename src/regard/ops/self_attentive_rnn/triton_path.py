@@ -327,10 +327,9 @@ def _save(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None
 
 
 def _differentiate(ctx: Any, *grads: Tensor | None) -> tuple[Tensor | None, ...]:
-    _, query, key, v, *_ = ctx.saved_tensors
-    found = torch.ops.regard.self_attentive_rnn_backward(
-        *grads[:4], *ctx.saved_tensors, ctx.cell, ctx.scale
-    )
+    saved = ctx.saved_tensors  # once: checkpointing recomputes them at the first access
+    _, query, key, v, *_ = saved
+    found = torch.ops.regard.self_attentive_rnn_backward(*grads[:4], *saved, ctx.cell, ctx.scale)
     d_inputs, d_queries, d_context, d_recurrent, d_bias, d_query, d_key, d_v = found
     return (
         d_inputs,
