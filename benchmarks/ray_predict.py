@@ -9,6 +9,7 @@ kills each worker that reads it, and a disk that is full.
 """
 
 import argparse
+import json
 import os
 import random
 import re
@@ -30,7 +31,7 @@ from provenance import command, machine, source, write
 from regard.jobs import ModelSpec, PredictTask, RayExecutor, find_shards, read_shard, run_job
 
 MODEL: Final = "g2p"
-BATCH: Final = 128
+BATCH: Final = 32
 #: a block: what a killed worker loses at most
 UNIT_ROWS: Final = 16 * BATCH
 OPTIONS: Final = ("--beam", "1", "--batch", str(BATCH))
@@ -59,17 +60,18 @@ def free_port() -> int:
 
 
 @contextmanager
-def cluster(folder: Path, nodes: int) -> Iterator[str]:
-    """Run a cluster of nodes with one core each; yields its address."""
+def cluster(folder: Path, nodes: int, cores: int) -> Iterator[str]:
+    """Run a cluster of nodes with some workers each; yields its address."""
     from ray.util import get_node_ip_address
 
     # below the ports of Ray's workers
     port, started = next(p for p in range(6379, 9999) if not _listens(p)), []
     address = f"{get_node_ip_address()}:{port}"
     ray = str(Path(sys.executable).with_name("ray"))
-    common = ["--num-cpus=1", "--num-gpus=0", "--block", "--object-store-memory=100000000"]
+    common = [f"--num-cpus={cores}", "--num-gpus=0", "--block", "--object-store-memory=100000000"]
     head = ["--head", f"--port={port}", "--include-dashboard=false"]
-    env = {**os.environ, "RAY_USAGE_STATS_ENABLED": "0"}
+    # workers that are as nice as Ray has them get no time on a busy machine
+    env = {**os.environ, "RAY_USAGE_STATS_ENABLED": "0", "RAY_worker_niceness": "0"}
     try:
         for i in range(nodes):
             place = [*head, f"--temp-dir={folder / 'ray'}"] if i == 0 else [f"--address={address}"]
@@ -135,8 +137,6 @@ def predict(out: Path, inputs: str, *more: str) -> Record:
 
 
 def summary(out: Path) -> Record:
-    import json
-
     found: Record = json.loads((out / "_summary.json").read_text())
     return found
 
@@ -177,19 +177,22 @@ def rows_of(out: Path) -> list[Record]:
     return sorted(rows, key=lambda row: (row["shard"], row["row"]))
 
 
-def killed_job(folder: Path, address: str, everything: Path, kills: int) -> Record:
-    """Predict all sources while workers are killed, and compare with one process."""
+def killed_job(folder: Path, address: str, everything: Path, kills: int, count: int) -> Record:
+    """Predict all sources while workers are killed, and compare with one process beside it."""
     killer = Killer(folder, folder / "out", kills)
     killer.start()
-    done = predict(folder / "out", str(folder / "in" / "*.txt"), "--ray", address, "--workers", "2")
-    killer.stopped.set()
-    killer.join()
-    if done["code"]:
-        raise SystemExit(done["said"])
-    started = time.monotonic()
     words = [*REGARD, "predict", MODEL, str(everything), *OPTIONS]
-    alone = subprocess.run(words, capture_output=True, text=True, check=True).stdout.splitlines()
-    alone_s = time.monotonic() - started
+    with (
+        (folder / "alone.txt").open("w") as file,
+        subprocess.Popen(words, stdout=file, stderr=subprocess.DEVNULL) as process,
+    ):
+        inputs = str(folder / "in" / "*.txt")
+        done = predict(folder / "out", inputs, "--ray", address, "--workers", str(count))
+        killer.stopped.set()
+        killer.join()
+        if done["code"] or process.wait():
+            raise SystemExit(done["said"])
+    alone = (folder / "alone.txt").read_text().splitlines()
     rows, found = rows_of(folder / "out"), summary(folder / "out")
     expected = [
         f"{path.name}:{number}"
@@ -208,7 +211,7 @@ def killed_job(folder: Path, address: str, everything: Path, kills: int) -> Reco
         "restarts": found["restarts"],
         "seconds": found["seconds"],
         "rows_per_second": found["rows_per_second"],
-        "one_process_seconds": alone_s,
+        "workers": count,
     }
 
 
@@ -279,21 +282,23 @@ def poisoned(folder: Path, address: str) -> Record:
     }
 
 
-def full_disk(folder: Path, address: str, place: Path) -> Record:
+def full_disk(folder: Path, address: str, shards: Sequence[Path]) -> Record:
     """Fill a small disk with shards, make room, and go on; needs the right to mount one."""
-    disk = folder / "disk"
+    disk, place = folder / "disk", folder / "for-disk"
     disk.mkdir()
-    # half of what the shards take
-    size = sum(path.stat().st_size for path in (folder / "rate-1-0").glob("*.parquet")) // 2048
+    place.mkdir()
+    for path in shards:
+        (place / path.name).write_bytes(path.read_bytes())
+    # about half of what the answers take
+    size = sum(path.stat().st_size for path in shards) // 512
     mount = ["mount", "-t", "tmpfs", "-o", f"size={size}k", "tmpfs", str(disk)]
     if subprocess.run(mount, capture_output=True).returncode:
         return {"skipped": "a file system of its own cannot be mounted here"}
     try:
-        inputs = str(place)
-        full = predict(disk / "out", inputs, "--ray", address, "--workers", "1")
+        full = predict(disk / "out", str(place), "--ray", address, "--workers", "1")
         kept = len(list((disk / "out").glob("*.parquet")))
         subprocess.run(["mount", "-o", "remount,size=64m", str(disk)], check=True)
-        after = predict(disk / "out", inputs, "--ray", address, "--workers", "1")
+        after = predict(disk / "out", str(place), "--ray", address, "--workers", "1")
         rows, found = rows_of(disk / "out"), summary(disk / "out")
         return {
             "code": full["code"],
@@ -312,30 +317,36 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--sources", type=int, default=200_000)
     parser.add_argument("--kills", type=int, default=10)
+    parser.add_argument("--workers", type=int, default=2, help="of the job with kills")
+    parser.add_argument("--only", default="killed,throughput,full_disk,poisoned")
     parser.add_argument("--turns", type=int, default=2, help="of one worker and two")
     parser.add_argument("--out", type=Path, metavar="FILE", help="write the result to FILE, too")
     args = parser.parse_args()
     # nodes and drivers share a token of their own: nobody else can send work to the cluster
     os.environ |= {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(32)}
     os.environ["OMP_NUM_THREADS"] = "1"
-    result: Record = {"command": command(["python", *sys.argv]), "machine": machine(), **source()}
-    result |= {"model": MODEL, "options": [*OPTIONS], "rows_per_shard": UNIT_ROWS}
+    about = {"command": command(["python", *sys.argv]), **source()}
+    result: Record = {"machine": machine(), "model": MODEL, "options": [*OPTIONS]}
+    result["rows_per_shard"] = UNIT_ROWS
+    if args.out is not None and args.out.exists():  # parts that are not measured now are kept
+        result = json.loads(args.out.read_text()) | result
     # a short path: Ray puts sockets there
     with tempfile.TemporaryDirectory(prefix="rp", dir="/tmp") as name:
         folder = Path(name)
         everything = write_sources(folder, args.sources, shards=10)
         silent = predict(folder / "silent", str(folder / "in"), "--ray", f"127.0.0.1:{free_port()}")
         silent["said"] = re.sub(r":\d+ ", ":PORT ", silent["said"])
-        result["no_cluster"] = silent
-        with cluster(folder, nodes=2) as address:
+        result["no_cluster"] = silent | about
+        with cluster(folder, nodes=2, cores=max(1, args.workers // 2)) as address:
             few = sorted((folder / "in").glob("*.txt"))[:2]
-            for name, measure in {
-                "killed": lambda: killed_job(folder, address, everything, args.kills),
+            parts = {
+                "killed": lambda: killed_job(folder, address, everything, args.kills, args.workers),
                 "throughput": lambda: throughput(folder, address, few, args.turns),
-                "full_disk": lambda: full_disk(folder, address, folder / "few"),
+                "full_disk": lambda: full_disk(folder, address, few),
                 "poisoned": lambda: poisoned(folder, address),
-            }.items():
-                result[name] = measure()
+            }
+            for name in args.only.split(","):
+                result[name] = parts[name]() | about
                 print(name, result[name], flush=True)
                 write(args.out, result)
 

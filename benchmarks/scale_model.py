@@ -43,6 +43,7 @@ PAIR_TOKENS: Final = 50
 CHECKPOINT_EVERY_S: Final = 600
 PAIRS: Final = 1e9
 GPUS: Final = (8, 64, 512)
+RAY_PARTS: Final = ("killed", "throughput", "full_disk", "poisoned", "no_cluster")
 Record = dict[str, Any]
 
 
@@ -397,33 +398,44 @@ def other_table(c: Record) -> str:
 
 
 def ray_table() -> str:
-    """Return the results of the job whose workers were killed."""
+    """Return the results of jobs on a cluster, as far as they are measured."""
     file = RESULTS / "ray-predict.json"
-    if not file.exists():
-        return "It has not been run yet."
-    found = json.loads(file.read_text())
-    job, rates = found["killed"], found["throughput"]
-    poisoned, full, silent = found["poisoned"], found["full_disk"], found["no_cluster"]
-    rows = [
-        ["sources", f"{job['sources']:,}"],
-        ["workers killed (SIGKILL)", str(job["kills"])],
-        ["ids answered exactly once", f"{job['ids_answered_once']:,}"],
-        ["answers that differ from `regard predict`", f"{job['different_answers']:,}"],
-        ["rows/s with two workers, killed ones included", f"{job['rows_per_second']:,.0f}"],
-        ["rows/s of one worker, the best", f"{max(rates['rows_per_second']['1']):,.0f}"],
-        ["rows/s of two workers, the best", f"{max(rates['rows_per_second']['2']):,.0f}"],
-        [
-            "rows with an error, of a job with one source that kills workers",
-            f"{poisoned['rows_with_errors']} of {poisoned['rows']}",
-        ],
-        ["seconds until an address without a cluster is reported", f"{silent['seconds']:.0f}"],
-    ]
-    if "skipped" not in full:
+    found = json.loads(file.read_text()) if file.exists() else {}
+    rows = []
+    if job := found.get("killed"):
+        rows += [
+            ["sources", f"{job['sources']:,}"],
+            ["workers killed (SIGKILL)", str(job["kills"])],
+            ["ids answered exactly once", f"{job['ids_answered_once']:,}"],
+            ["answers that differ from `regard predict`", f"{job['different_answers']:,}"],
+            [f"rows/s of {job['workers']} workers that are killed", _rate(job)],
+        ]
+    if rates := found.get("throughput"):
+        best = {count: max(some) for count, some in rates["rows_per_second"].items()}
+        rows += [[f"rows/s, workers: {count}", f"{rate:,.0f}"] for count, rate in best.items()]
+    if bad := found.get("poisoned"):
+        name = "rows with an error, of a job with one source that kills each worker"
+        rows += [[name, f"{bad['rows_with_errors']} of {bad['rows']}"]]
+        rows += [["workers that it killed until it was left out", str(bad["restarts"])]]
+    if (full := found.get("full_disk")) and "skipped" not in full:
         rows += [
             ["shards finished on a disk that became full", str(full["shards_kept"])],
             ["of these kept when the job went on", str(full["shards_of_before"])],
         ]
-    return table([f"benchmarks/ray_predict.py, {found['machine']['cores']} shared cores", ""], rows)
+    if silent := found.get("no_cluster"):
+        name = "seconds until an address without a cluster is reported, imports included"
+        rows += [[name, f"{silent['seconds']:.0f}"]]
+    missing = [part for part in RAY_PARTS if part not in found]
+    lines = (
+        [table(["two nodes on one machine, shared with other jobs", "value"], rows)] if rows else []
+    )
+    if missing:
+        lines += [f"Not measured yet: {', '.join(missing)}."]
+    return "\n\n".join(lines)
+
+
+def _rate(job: Record) -> str:
+    return f"{job['rows_per_second']:,.0f}"
 
 
 def ray_rates() -> tuple[float, float] | None:
@@ -431,7 +443,9 @@ def ray_rates() -> tuple[float, float] | None:
     file = RESULTS / "ray-predict.json"
     if not file.exists():
         return None
-    found = json.loads(file.read_text())["throughput"]
+    found = json.loads(file.read_text()).get("throughput")
+    if found is None:
+        return None
     return max(found["rows_per_second"]["1"]), found["two_over_one"]
 
 

@@ -50,7 +50,7 @@ def test_several_answers_ids_and_json_lines(run, shards, tmp_path):
     assert first["score"] >= first["alternatives"][0]["score"]
 
 
-def test_samples_of_a_seed_do_not_depend_on_the_shards(run, shards, tmp_path, plain_steps):
+def test_samples_of_a_seed_are_reproduced(run, shards, tmp_path, plain_steps):
     folder, _ = shards
     options = ("--num-samples", 1, "--seed", 5)
     for name in ("one", "two"):

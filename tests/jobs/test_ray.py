@@ -46,7 +46,11 @@ def shout_on_ray(tmp_path, special):
     paths = [str(Path(__file__).parents[1]), os.environ.get("PYTHONPATH", "")]
     done = subprocess.run(
         [sys.executable, "-c", PROGRAM, *map(str, (tmp_path / "in", marker, out))],
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, paths))},
+        env={
+            **os.environ,
+            "PYTHONPATH": os.pathsep.join(filter(None, paths)),
+            "RAY_worker_niceness": "0",  # as nice as Ray has them, they wait for other tests
+        },
         capture_output=True,
         text=True,
     )
