@@ -36,7 +36,7 @@ TO_CHAPTER: Final = re.compile(r"\]\(\.\./([\w-]+)/(?:en|zh)\.md(#[\w-]+)?\)")
 LINK: Final = re.compile(r"(?<!!)\[([^\]]+)\]\([^)]+\)")
 #: a line break within a Chinese sentence
 BREAK: Final = re.compile(
-    r"([\u3001-\u3011\uff01-\uff5e])\n *(?![\s#|>?]|\d+\. |\{\{ (?:code|claim|figure|formula) )"
+    r"([\u3001-\u3011\uff01-\uff5e])\n *(?=\S)(?![#|>?]|\d+\. |\{\{ (?:code|claim|figure|formula) )"
     r"|([\u4e00-\u9fff\u201d])\n *(?=[\u4e00-\u9fff\u201c\uff08])"
 )
 #: a folded answer, with its indented lines

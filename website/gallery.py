@@ -73,7 +73,7 @@ def worked_weights() -> torch.Tensor:
 def sentence_weights() -> tuple[torch.Tensor, list[str]]:
     """Return the weights of an untrained self-attentive RNN, and the words that it reads."""
     torch.manual_seed(0)
-    words = "the FBI is chasing a criminal on the run".split()
+    words = ["the", "FBI", "is", "chasing", "a", "criminal", "on", "the", "run"]
     layer = SelfAttentiveRNN(input_size=16, hidden_size=16, cell="rnn")
     found = layer(torch.randn(1, len(words), 16), need_weights=True)
     assert found.weights is not None
@@ -97,8 +97,8 @@ def _lab(folder: Path) -> None:
 def listing(folder: Path) -> str:
     """Return the page of the gallery."""
     parts = [
-        "# Gallery\n\nPages that regard has saved, each one file that works offline, with a keyboard "
-        "and in dark mode. They were made by the build of this site.\n"
+        "# Gallery\n\nPages that regard has saved, each one file that works offline, with a "
+        "keyboard and in dark mode. They were made by the build of this site.\n"
     ]
     for name, (title, text) in ENTRIES.items():
         picture = f"{FOLDER}/{name}.svg"

@@ -1,4 +1,4 @@
-"""A Markdown extension that renders `$formula$` and `$$formula$$` as MathML while the site is built.
+"""A Markdown extension: `$formula$` and `$$formula$$` become MathML while the site is built.
 
 Browsers show MathML without scripts and fonts, so that pages need no network.
 """

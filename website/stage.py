@@ -60,9 +60,7 @@ FENCE: Final = re.compile(r"^( *)(`{3,}|~{3,}).*?^\1\2[`~]* *$", re.MULTILINE | 
 INLINE_CODE: Final = re.compile(r"(`+).+?\1", re.DOTALL)
 LINK: Final = re.compile(r"(\]\()([^)\s]+)((?: \"[^\"]*\")?\))")
 #: an item of a list that follows a line of text, which Python-Markdown reads as part of it
-TIGHT_LIST: Final = re.compile(
-    r"^((?!\s*(?:[-*|>#]|\d+\.)|\s*$).+)\n(?=(?:- |\d+\. ))", re.MULTILINE
-)
+TIGHT_LIST: Final = re.compile(r"^((?!\s|[-*|>#]|\d+\.).+)\n(?=(?:- |\d+\. ))", re.MULTILINE)
 NESTED_ITEM: Final = re.compile(r"^ {2}(- .*(?:\n {4}(?! *-).*)*)", re.MULTILINE)
 
 

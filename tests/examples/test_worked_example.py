@@ -6,8 +6,8 @@ from fractions import Fraction
 from pathlib import Path
 
 import pytest
-from examples.worked_example import main
 
+from examples.worked_example import main
 from regard.lab.experiments import worked_example as example
 
 ROOT = Path(__file__).parents[2]

@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+
 from examples.learn_to_reverse import (
     FIRST,
     Result,
@@ -11,7 +12,6 @@ from examples.learn_to_reverse import (
     sample,
     train,
 )
-
 from regard.models import PRESETS
 
 pytestmark = pytest.mark.system

@@ -5,7 +5,7 @@ import regard
 from regard.layers import SelfAttentiveRNN
 
 torch.manual_seed(0)
-words = "the FBI is chasing a criminal on the run".split()
+words = ["the", "FBI", "is", "chasing", "a", "criminal", "on", "the", "run"]
 x = torch.randn(1, len(words), 16)
 layer = SelfAttentiveRNN(input_size=16, hidden_size=16, cell="rnn")
 out = layer(x, need_weights=True)

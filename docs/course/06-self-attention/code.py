@@ -5,7 +5,7 @@ import regard
 from regard.attention import MultiHeadAttention, SimpleSelfAttention
 
 torch.manual_seed(0)
-words = "the cat that I saw slept".split()
+words = ["the", "cat", "that", "I", "saw", "slept"]
 x = torch.randn(1, len(words), 32)
 simple = SimpleSelfAttention()(x)
 by_hand = (x[0] @ x[0].T).softmax(-1) @ x[0]

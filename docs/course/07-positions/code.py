@@ -18,11 +18,8 @@ def difference(place=lambda x: x, mask=None) -> float:
     return (before[:, order] - after).abs().max().item()
 
 
-without, with_sines, with_mask = (
-    difference(),
-    difference(positions),
-    difference(mask=masks.causal(7)),
-)
+without, with_sines = difference(), difference(positions)
+with_mask = difference(mask=masks.causal(7))
 print(f"nothing {without:.0e}, sinusoidal {with_sines:.1f}, causal mask alone {with_mask:.1f}")
 
 # %% map

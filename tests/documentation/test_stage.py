@@ -1,0 +1,88 @@
+"""The pages of the site: every link leads somewhere, and every page is in the navigation."""
+
+import pytest
+
+from website import stage
+
+COURSE_PAGES = [
+    f"course/{language}/{chapter.name}.md"
+    for chapter in stage.course.chapters()
+    for language in stage.course.LANGUAGES
+]
+
+
+@pytest.fixture(scope="module")
+def staged(tmp_path_factory):
+    """The guides, with empty pages in place of those that the build makes."""
+    out = tmp_path_factory.mktemp("pages")
+    stage.stage_guides(out)
+    for page in (*COURSE_PAGES, "gallery.md", "reference/00-regard.md"):
+        (out / page).parent.mkdir(parents=True, exist_ok=True)
+        (out / page).write_text("# Page\n", encoding="utf-8")
+    return out
+
+
+def listed(entries):
+    """All pages of a navigation."""
+    for entry in entries:
+        for content in entry.values():
+            for one in [content] if isinstance(content, str) else content:
+                yield from [one] if isinstance(one, str) else listed([one])
+
+
+def test_every_link_of_every_page_leads_to_a_file(staged):
+    for page in staged.rglob("*.md"):
+        for target in stage.links(page.read_text("utf-8")):
+            path = target.partition("#")[0]
+            assert (page.parent / path).exists(), f"{page.relative_to(staged)}: {target}"
+
+
+@pytest.mark.parametrize("language", stage.course.LANGUAGES)
+def test_links_of_the_chapters_lead_to_files(language):
+    for chapter in stage.course.chapters():
+        source = stage.course.COURSE / chapter.name / f"{language}.md"
+        for target in stage.links(chapter.texts[language]):
+            assert (source.parent / target.partition("#")[0]).exists(), f"{chapter.name}: {target}"
+
+
+def test_every_page_is_listed_once(staged):
+    pages = list(listed(stage.navigation(staged)))
+    assert len(pages) == len(set(pages))
+    assert set(pages) == {page.relative_to(staged).as_posix() for page in staged.rglob("*.md")}
+    assert set(COURSE_PAGES) <= set(pages)
+
+
+def test_a_new_guide_is_listed_under_more(staged):
+    new = staged / "brand-new.md"
+    new.write_text("# New\n", encoding="utf-8")
+    try:
+        (guides,) = (entry["Guides"] for entry in stage.navigation(staged) if "Guides" in entry)
+        assert {"More": "brand-new.md"} in guides
+    finally:
+        new.unlink()
+
+
+def test_a_missing_page_is_an_error(tmp_path):
+    with pytest.raises(FileNotFoundError, match=r"train\.md"):
+        stage.navigation(tmp_path)
+
+
+def test_links_become_those_of_the_site():
+    source = stage.ROOT / "docs" / "lab.md"
+    text = "[a](worked-example.md#x) [b](../CONTRIBUTING.md) `[c](nothing.md)` [d](https://a.b/c)"
+    assert stage.relink(text, source, "deep/lab.md") == (
+        "[a](../worked-example.md#x) [b](../contributing.md) `[c](nothing.md)` [d](https://a.b/c)"
+    )
+
+
+@pytest.mark.parametrize("target", ["nothing.md", "../src", "../../outside.md"])
+def test_a_link_to_nothing_is_an_error(target):
+    with pytest.raises(stage.BrokenLinkError, match=r"lab\.md links to"):
+        stage.relink(f"[a]({target})", stage.ROOT / "docs" / "lab.md", "lab.md")
+
+
+def test_lists_are_written_as_python_markdown_reads_them():
+    text = "Text:\n- one\n  - two\n    more\n- three\n"
+    assert stage.for_python_markdown(text) == "Text:\n\n- one\n    - two\n    more\n- three\n"
+    code = "```sh\nText:\n- one\n```\n"
+    assert stage.for_python_markdown(code) == code
