@@ -19,6 +19,7 @@ from typer import Argument, Option
 
 from regard.cli.error_handling import CommandGroup
 from regard.decoding_options import DecodingOptions
+from regard.messages import LANGUAGES, check_language, set_language
 from regard.serve.limits import Limits
 from regard.version import __version__
 
@@ -119,6 +120,7 @@ def command(module: str = "", **settings: Any) -> Callable[[Declaration], Declar
 
         @wraps(declared)
         def execute(**options: Any) -> None:
+            options.pop("lang")
             getattr(import_module(f"regard.cli.{module or name}"), name)(**options)
 
         execute.__signature__ = expanded_signature(declared)  # type: ignore[attr-defined]
@@ -129,7 +131,10 @@ def command(module: str = "", **settings: Any) -> Callable[[Declaration], Declar
 
 
 def expanded_signature(declared: Declaration) -> inspect.Signature:
-    """Return the signature of a declaration, with the fields of a dataclass for `**options`."""
+    """Return the signature of a declaration, with the fields of a dataclass for `**options`.
+
+    Each command also takes `--lang`, which its help leaves to that of `regard` itself.
+    """
     parameters: dict[str, Parameter] = {}
     for name, parameter in inspect.signature(declared).parameters.items():
         if parameter.kind is Parameter.VAR_KEYWORD:
@@ -137,6 +142,10 @@ def expanded_signature(declared: Declaration) -> inspect.Signature:
             parameters = {one.name: one for one in made} | parameters
         else:
             parameters[name] = parameter.replace(kind=Parameter.KEYWORD_ONLY)
+    lang = Option("--lang", callback=_language, is_eager=True, hidden=True)
+    parameters["lang"] = Parameter(
+        "lang", Parameter.KEYWORD_ONLY, default=None, annotation=Annotated[str | None, lang]
+    )
     return inspect.Signature(list(parameters.values()))
 
 
@@ -166,6 +175,13 @@ def _version(wanted: bool) -> bool:
     return wanted
 
 
+def _language(name: str | None) -> str | None:
+    """Set the language of all output."""
+    if name is not None:
+        set_language(check_language(name, "--lang"))
+    return name
+
+
 def _experiments(start: str) -> list[str]:
     return [name for name in EXPERIMENTS if name.startswith(start)]
 
@@ -174,6 +190,14 @@ def _experiments(start: str) -> list[str]:
 def _root(
     version: bool = Option(
         False, "--version", callback=_version, is_eager=True, help="Print the version."
+    ),
+    lang: str | None = Option(
+        None,
+        callback=_language,
+        is_eager=True,
+        metavar="|".join(LANGUAGES),
+        help="Language of output and pages, before or after a command.",
+        show_default="REGARD_LANG, or the locale",
     ),
 ) -> None:
     """Sequence models that show what they look at."""

@@ -24,6 +24,7 @@ from regard.cli.input_lines import (
     warn_if_bare,
 )
 from regard.errors import ArgumentError
+from regard.messages import message
 from regard.pretrained import MediaModel, PretrainedModel
 from regard.seeing import Trace, View, select_all, storage, terminal
 from regard.seeing.display import check_ending
@@ -96,7 +97,7 @@ def show(
         traces = (with_gold(trace, gold, count(words)) for trace, count in found)
     if output is not None:
         _only(traces).save(output, scale=scale, **choice)
-        typer.echo(f"saved {output}", err=True)
+        typer.echo(message("show.saved", path=output), err=True)
         return
     between = "" if form == "json" else "\n"
     for number, trace in enumerate(traces):
@@ -193,7 +194,7 @@ def _saved(path: Path, request: _TraceRequest, line: int | None) -> Iterator[Tra
         )
     found = storage.find(path, 1 if line is None else line)
     if line is None and found.total > 1:
-        typer.echo(f"trace 1 of {found.total:,}: --line N shows another", err=True)
+        typer.echo(message("show.trace-of", total=found.total), err=True)
     yield found.trace, partial(units_of, found.trace)
 
 

@@ -37,6 +37,7 @@ from regard.kinds.graph_inputs import FrameInputs, GraphInputs
 from regard.kinds.text_pairs import check_pair_settings, read_pair_files
 from regard.kinds.text_source import check_several
 from regard.kinds.tokenizer_training import learn_target_tokenizer
+from regard.messages import message
 from regard.models import TEXT_PRESETS, SequenceModel
 from regard.seeing import Text, Token
 from regard.seeing.backdrop import Backdrop, spectrogram
@@ -305,10 +306,11 @@ class SoundSource:
 
     def reads(self) -> str:
         """Return a phrase such as "recordings of up to 30 seconds"."""
-        return f"recordings of up to {self._encoder.max_seconds:g} seconds (.wav, .flac)"
+        return message("reads.recordings", seconds=self._encoder.max_seconds)
 
-    def example(self, card: str, dev: Path) -> None:
-        """Return nothing: a recording is no text to fill in."""
+    def examples(self, card: str, dev: Path) -> list[Any]:
+        """Return none: a recording is no text to fill in."""
+        return []
 
     def graph_inputs(self) -> GraphInputs:
         """Return frames before scaling."""

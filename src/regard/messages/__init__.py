@@ -25,6 +25,7 @@ __all__ = [
     "message",
     "page_catalogues",
     "set_language",
+    "translated",
     "use_language",
 ]
 
@@ -43,6 +44,15 @@ def message(key: str, /, **values: Any) -> str:
     """Return a text of the catalogue in the current language, with its placeholders filled in."""
     text = catalogue(language())[key]
     return text.format(**values) if values else text
+
+
+def translated(prefix: str, word: str) -> str:
+    """Return a word of the code, such as "pairs", in the current language.
+
+    Its key is the prefix with the word; a word without one, which a new kind of data may have,
+    stays as it is.
+    """
+    return catalogue(language()).get(f"{prefix}.{word.replace(' ', '-')}", word)
 
 
 def language() -> str:

@@ -125,7 +125,7 @@ def template(name: str) -> "Template":
         # its direction does not turn the text around it
         return Markup("<bdi>{}</bdi>").format(label(text, width))
 
-    environment.globals |= {"say": message}
+    environment.globals |= {"say": message, "lang": lambda: TAGS[language()]}
     environment.filters |= {
         "label": label,
         "token": token,
@@ -162,7 +162,6 @@ def _policy(scripts: str) -> str:
 def _constants() -> dict[str, Any]:
     return {
         "version": __version__,
-        "lang": TAGS[language()],
         "messages": embedded(page_catalogues()),
         "style": text_of("style.css"),
         "most_static": MOST_STATIC,
