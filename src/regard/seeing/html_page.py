@@ -134,13 +134,14 @@ def template(name: str) -> "Template":
     return environment.get_template(name)
 
 
-def embedded(content: Any) -> str:
+def embedded(content: Any, *, ascii: bool = True) -> str:
     """Return JSON for a script element, which nothing in it can close.
 
-    NaN and infinities, which JSON does not have, become null.
+    NaN and infinities, which JSON does not have, become null. Tokens may hold half of a surrogate
+    pair, which no file can have: in ASCII it is escaped.
     """
     try:
-        text = json.dumps(content, separators=(",", ":"), allow_nan=False)
+        text = json.dumps(content, separators=(",", ":"), allow_nan=False, ensure_ascii=ascii)
     except ValueError:
         finite = json.loads(json.dumps(content), parse_constant=lambda _: None)
         text = json.dumps(finite, separators=(",", ":"))
@@ -162,7 +163,7 @@ def _policy(scripts: str) -> str:
 def _constants() -> dict[str, Any]:
     return {
         "version": __version__,
-        "messages": embedded(page_catalogues()),
+        "messages": embedded(page_catalogues(), ascii=False),
         "style": text_of("style.css"),
         "most_static": MOST_STATIC,
         "most_links": MOST_LINKS,

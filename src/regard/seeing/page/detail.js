@@ -116,6 +116,6 @@ function alternatives(item) {
   if (!item.alternatives?.length) return null;
   const some = item.alternatives
     .slice(0, 5)
-    .flatMap(([text, prob], i) => [i ? ", " : "", bdi(short(text, 24)), ` ${number(prob)}`]);
+    .flatMap(([text, prob], i) => [i ? t("page.words.comma") : "", bdi(short(text, 24)), ` ${number(prob)}`]);
   return h("p", { class: "dim" }, ...rich("page.detail.alternatives", { tokens: some }).flat());
 }
