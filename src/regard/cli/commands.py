@@ -326,7 +326,8 @@ def evaluate(
     tgt: TargetsArgument = None,
     metrics: str | None = Option(
         None,
-        help="Comma-separated: bleu, chrf, ter, wer, cer, per, exact; of answers, em and f1; of "
+        help="Comma-separated: bleu (bleu-13a, bleu-zh, bleu-char by that tokeniser of sacrebleu), "
+        "chrf, ter, wer, cer, per, exact; of answers, em and f1; of "
         "summaries, rouge-1, rouge-2 and rouge-l; of labels, accuracy and macro-f1; of tags, "
         "tag-accuracy and span-f1.",
         show_default="by target",
@@ -402,6 +403,11 @@ def show(
     head: str = Option("auto", help="Number from 0, mean, all, or auto for the sharpest."),
     words: bool | None = Option(
         None, "--words/--tokens", help="Merge subwords to words.", show_default="auto"
+    ),
+    segmenter: str = Option(
+        "auto",
+        help="Words of a script without spaces: jieba (Chinese), budoux (Japanese), pythainlp "
+        "(Thai), or auto by the script.",
     ),
     special: str = Option(
         "dim", help="Special tokens like </s>: dim, hide (their weight is printed) or show."

@@ -23,6 +23,7 @@ from regard.cli.input_lines import (
     sources_of,
     warn_if_bare,
 )
+from regard.data.word_segmentation import check_segmenter
 from regard.errors import ArgumentError
 from regard.messages import message
 from regard.pretrained import MediaModel, PretrainedModel
@@ -32,6 +33,7 @@ from regard.seeing.forecast import ForecastView
 from regard.seeing.long_trace import LongTrace
 from regard.seeing.terminal import ASCII_GLYPHS, BLOCK_GLYPHS, supports_blocks
 from regard.seeing.view import check_scale
+from regard.seeing.words import with_segmented_words
 
 VIEWS: Final = ("matrix", "list", "heads")
 #: maps that are printed at most
@@ -54,6 +56,7 @@ def show(
     layer: str,
     head: str,
     words: bool | None,
+    segmenter: str,
     special: str,
     scale: str,
     target: str | None,
@@ -83,6 +86,7 @@ def show(
     if output is not None:
         check_ending(output)
     check_scale(scale)
+    check_segmenter(segmenter)
     if top_k_weights is not None:
         _check_strongest(form, output, gold)
     chosen = [numbers(name, given) for name, given in (("--layers", layers), ("--heads", heads))]
@@ -92,6 +96,8 @@ def show(
     is_file = run.suffix in (".json", ".jsonl") and not run.is_dir()
     loading = {"device": device, "precision": precision, "allow_pickle": allow_pickle}
     found = _saved(run, request, line) if is_file else _new(run, request, line, loading)
+    if segmenter != "auto":
+        found = ((_segmented(trace, segmenter), units) for trace, units in found)
     traces = (trace for trace, _ in found)
     if gold is not None:
         traces = (with_gold(trace, gold, count(words)) for trace, count in found)
@@ -128,6 +134,14 @@ def drawn(
     maps = [_one(view, form, scale, ascii, console) for view in views[:MAX_MAPS]]
     glyphs = ASCII_GLYPHS if ascii else BLOCK_GLYPHS
     return "\n\n".join([*maps, *glyphs.more(len(views) - MAX_MAPS, "maps")])
+
+
+def _segmented(trace: Any, segmenter: str) -> Trace:
+    """Return a trace with the words that a segmenter finds."""
+    if isinstance(trace, Trace):
+        return with_segmented_words(trace, segmenter)
+    rule = "be auto for a forecast, and with --top-k-weights, whose words are not merged"
+    raise ArgumentError("--segmenter", rule, repr(segmenter), "leave it out")
 
 
 def _form(view: str, as_list: bool, plain: bool, as_json: bool) -> str:
