@@ -48,7 +48,7 @@ def streams(references):
 @pytest.mark.parametrize(
     ("references", "tokenize"),
     [
-        (["我们昨天去了动物园。"], "zh"),
+        (["我们昨天去了 Berlin 动物园。"], "zh"),
         (["昨日は動物園に行きました。"], "char"),
         (["เมื่อวานเราไปสวนสัตว์"], "char"),
         (["the cat sat on the mat , 猫"], "13a"),

@@ -14,7 +14,8 @@ from collections.abc import Callable, Iterable, Iterator
 from functools import cache
 from typing import Final, Literal, NamedTuple, cast
 
-from regard.data.lookup_codecs import Span, words_of
+from regard.data.lookup_codecs import words_of
+from regard.data.normalization import Span
 from regard.errors import ArgumentError, RegardError
 from regard.extras import require
 

@@ -256,7 +256,6 @@ def _rouge(name: str, tok: str) -> Metric:
 #: `accuracy` is `exact`, of labels; `em` and `f1` of answers are those of SQuAD.
 METRICS: Final[dict[str, Callable[[str], Metric]]] = {
     "bleu": lambda tok: _sacrebleu(BLEU(tokenize=tok, force=True), bleu_values),
-    **{f"bleu-{tok}": partial(_bleu_by, tok) for tok in ("13a", "zh", "char")},
     "chrf": lambda tok: _sacrebleu(CHRF(), chrf_values),
     "ter": lambda tok: _sacrebleu(TER(), ratio),
     "wer": lambda tok: Metric(word_edits, ratio, False, "jiwer"),
@@ -270,6 +269,7 @@ METRICS: Final[dict[str, Callable[[str], Metric]]] = {
     **{name: partial(_rouge, name) for name in ROUGE},
     "tag-accuracy": lambda tok: Metric(tag_matches, ratio, True, None),
     "span-f1": lambda tok: Metric(span_counts, micro_f1, True, None),
+    **{f"bleu-{tok}": partial(_bleu_by, tok) for tok in ("13a", "zh", "char")},
 }
 
 #: those whose values are shares, which are shown in per cent

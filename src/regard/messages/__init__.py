@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import cache
-from importlib.resources import files
+from pathlib import Path
 from typing import Any, Final
 
 from regard.errors import ArgumentError
@@ -93,8 +93,8 @@ def check_language(name: str, thing: str = "language") -> str:
 @cache
 def catalogue(name: str) -> Mapping[str, str]:
     """Return all texts of a language by their keys."""
-    text = files("regard.messages").joinpath(f"{name}.json").read_text(encoding="utf-8")
-    found: dict[str, str] = json.loads(text)
+    file = Path(__file__).with_name(f"{name}.json")
+    found: dict[str, str] = json.loads(file.read_text(encoding="utf-8"))
     return found
 
 
